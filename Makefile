@@ -1,0 +1,60 @@
+# Short verbs in front of Meson. `make help` lists them.
+BUILD := build
+MESON_BUILD = meson setup $(BUILD) >/dev/null && ninja -C $(BUILD)
+BIN_PROGRAMS := ps_master ps_server psd_run bench/psd_bench tests/sim/psd_sim \
+                examples/mnist examples/hello
+SEEDS ?= 20000
+SECONDS_EACH ?= 60
+PREFIX ?= /usr/local
+
+.PHONY: all help setup setup-test build demo test bench fuzz sim install format clean
+
+all: setup build
+
+help:
+	@echo "make           build everything into build/, programs into bin/"
+	@echo "make demo      set up, build, and train on handwritten digits: 2 workers, 2 servers"
+	@echo "make test      set up, build, and run all tests"
+	@echo "make bench     push_pull throughput and latency, beside the raw-socket ceiling"
+	@echo "make sim       the simulator, SEEDS=$(SEEDS) seeds"
+	@echo "make fuzz      every fuzz target for SECONDS_EACH=$(SECONDS_EACH), and coverage of the decoders"
+	@echo "make install   headers, libraries, programs, man pages into PREFIX=$(PREFIX) (DESTDIR works)"
+	@echo "make format    clang-format over all C files"
+	@echo "make clean     remove what was built"
+
+setup:
+	@tools/setup.sh build
+
+setup-test:
+	@tools/setup.sh test
+
+build:
+	@test -f $(BUILD)/build.ninja || (echo "configuring $(BUILD)/"; meson setup $(BUILD) >/dev/null)
+	@ninja -C $(BUILD) --quiet
+	@mkdir -p bin
+	@for program in $(BIN_PROGRAMS); do ln -sf ../$(BUILD)/$$program bin/; done
+
+demo: setup build
+	bin/psd_run --workers 2 --servers 2 bin/mnist
+
+test: setup-test build
+	@tools/test.sh
+
+bench: setup build
+	bin/psd_bench
+
+fuzz: setup-test
+	tools/fuzz.sh $(SECONDS_EACH)
+
+sim: setup build
+	bin/psd_sim --seeds $(SEEDS)
+
+install: setup build
+	meson configure $(BUILD) --prefix $(PREFIX) >/dev/null
+	meson install -C $(BUILD) --quiet
+
+format:
+	clang-format -i $$(git ls-files '*.c' '*.h')
+
+clean:
+	rm -rf build build-* bin

@@ -1,0 +1,427 @@
+/*
+ * psd.h - the worker's side of Poseidon: join a job, open tables, push gradients, pull values.
+ *
+ * A job has one master, S servers and W workers. The servers hold named *tables* of parameters.
+ * Every worker opens the same tables, then, step by step, pushes a gradient and pulls the new
+ * values:
+ *
+ *     psd_context *context;
+ *     psd_table *weights;
+ *     psd_op *op;
+ *
+ *     psd_open(NULL, &context);                          join, as the environment says
+ *     psd_table_open(context, &table_args, &weights);    the same on every worker
+ *     for (uint64_t step = psd_table_step(weights); step < steps; step++) {
+ *         compute(values, gradient);
+ *         psd_push_pull(weights, &(struct psd_transfer){.struct_size = sizeof(struct psd_transfer),
+ *                       .step = step, .gradient = gradient, .values = values}, &op);
+ *         psd_wait(op, PSD_FOREVER);
+ *         psd_op_release(op);
+ *     }
+ *     psd_close(context);
+ *
+ * Rules that hold for every call
+ *   - The library never prints, never exits, installs no signal handler and keeps no global state:
+ *     two contexts can live in one process.
+ *   - Any thread may use a context, its tables and its operations, except where said otherwise.
+ *     psd_close() and psd_op_release() must be the last use of what they end.
+ *   - Outputs (last parameters, `_p`) are written on success only.
+ *   - A failed call leaves its message in psd_last_error(); an operation keeps its own, see
+ *     psd_op_error().
+ *   - After fork() the child must not use the parent's context: every call returns PSD_ERR_FORKED
+ *     and touches nothing. Data loaders that fork are fine.
+ *   - Structs that a caller fills begin with struct_size = sizeof(the struct); fields are only
+ *     ever appended, and a field left 0 means its default.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef PSD_PSD_H
+#define PSD_PSD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psd/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct psd_context psd_context;
+typedef struct psd_table psd_table;
+typedef struct psd_op psd_op;
+
+/* A deadline that never passes. A job that fails still ends the wait. */
+#define PSD_FOREVER UINT32_MAX
+
+/* "0.1.0": the version of the library, not of the header. */
+PSD_API const char *psd_version(void);
+
+/* ---------------------------------------------------------------- joining and leaving a job --- */
+
+/*
+ * How to join. What is left 0 or NULL comes from the environment that psd_run prepares:
+ * PSD_MASTER_ADDRESS, PSD_RANK, PSD_OPEN_TIMEOUT_MS.
+ */
+struct psd_open_args {
+    size_t struct_size;
+    const char *master_address; /* "tcp://HOST:PORT" */
+    const char *rank;           /* "0".."W-1"; "auto": the master chooses the lowest free rank */
+    uint32_t open_timeout_ms;   /* for the whole job to gather; default 60,000 */
+    uint32_t op_timeout_ms;     /* default deadline of every operation; default 60,000 */
+};
+
+/*
+ * psd_open - join the job and wait until every process of it is there.
+ *
+ *   args       copied; NULL: everything from the environment.
+ *   context_p  out: end it with psd_close() or psd_abandon().
+ *
+ * Returns PSD_OK, or
+ *   PSD_ERR_INVALID    no master address anywhere, or an option that makes no sense;
+ *   PSD_ERR_TIMEOUT    the job did not gather in time: the message names who is missing;
+ *   PSD_ERR_REFUSED    the rank is taken, is not of this job, or the job is over;
+ *   PSD_ERR_VERSION    library and master speak different protocols: the message names both;
+ *   PSD_ERR_NO_MEMORY.
+ *
+ * Blocks up to open_timeout_ms. Starts one thread (heartbeats and progress).
+ */
+PSD_API psd_status psd_open(const struct psd_open_args *args, psd_context **context_p);
+
+/*
+ * psd_close - say "done" and leave. When every worker has left, servers and master leave too.
+ *
+ * Waits for operations in flight (up to their deadlines), then frees the context, its tables and
+ * every operation not yet released. Returns PSD_OK, or the first error that kept an operation from
+ * ending well; the context is gone either way. NULL is allowed.
+ */
+PSD_API psd_status psd_close(psd_context *context);
+
+/*
+ * psd_abandon - leave without saying "done": for the failure path. The job then treats this worker
+ * as dead, by its policy. Operations in flight end as "unknown". Never blocks on the network.
+ */
+PSD_API void psd_abandon(psd_context *context);
+
+PSD_API uint32_t psd_rank(const psd_context *context);        /* this worker, 0..W-1 */
+PSD_API uint32_t psd_size(const psd_context *context);        /* W: workers the job started with */
+PSD_API uint32_t psd_servers(const psd_context *context);     /* S */
+PSD_API uint32_t psd_incarnation(const psd_context *context); /* 1; more for a replacement */
+
+/* ---------------------------------------------------------------------------------- tables --- */
+
+typedef enum psd_dtype {
+    PSD_F32 = 1,
+    PSD_F64 = 2,
+    PSD_F16 = 3,  /* IEEE half; servers add in f32 and keep f32 master values */
+    PSD_BF16 = 4, /* likewise */
+} psd_dtype;
+
+typedef enum psd_use {
+    PSD_USE_UPDATE = 0, /* servers own the values and apply the rule */
+    PSD_USE_SUM = 1,    /* servers add and return the mean; the caller applies it */
+} psd_use;
+
+typedef enum psd_reduce {
+    PSD_REDUCE_MEAN = 0, /* gradients of one step are averaged over the workers that gave one */
+    PSD_REDUCE_SUM = 1,  /* ... are added */
+} psd_reduce;
+
+typedef enum psd_rule {
+    PSD_RULE_SGD = 0,      /* w -= lr * g                                        */
+    PSD_RULE_ADD = 1,      /* w += g                                             */
+    PSD_RULE_MOMENTUM = 2, /* m = momentum * m + g; w -= lr * m                  */
+    PSD_RULE_NESTEROV = 3, /* m = momentum * m + g; w -= lr * (g + momentum * m) */
+    PSD_RULE_ADAGRAD = 4,  /* n += g*g; w -= lr * g / (sqrt(n) + epsilon)        */
+    PSD_RULE_RMSPROP = 5,  /* n = beta2*n + (1-beta2)*g*g; w -= lr * g / (sqrt(n) + epsilon) */
+    PSD_RULE_ADAM = 6,     /* Kingma and Ba, with bias correction                */
+    PSD_RULE_ADAMW = 7,    /* Adam with decoupled weight decay                   */
+    PSD_RULE_FTRL = 8,     /* FTRL-Proximal, per coordinate                      */
+} psd_rule;
+
+typedef enum psd_schedule {
+    PSD_SCHEDULE_CONSTANT = 0,
+    PSD_SCHEDULE_STEP = 1,   /* times `decay` after every `period` updates        */
+    PSD_SCHEDULE_COSINE = 2, /* from lr to lr * `floor` over `period` updates     */
+} psd_schedule;
+
+/* The update rule and its numbers. A zero means the default in brackets. */
+struct psd_rule_args {
+    psd_rule rule;
+    double learning_rate; /* [0.01] */
+    double momentum;      /* [0.9] momentum, nesterov */
+    double beta1;         /* [0.9] adam, adamw */
+    double beta2;         /* [0.999] adam, adamw; [0.99] rmsprop */
+    double epsilon;       /* [1e-8] (adagrad 1e-10) */
+    double l1;            /* [0] ftrl */
+    double l2;            /* [0] ftrl */
+    double ftrl_beta;     /* [1] ftrl */
+    double weight_decay;  /* [0] g += weight_decay * w; adamw: w -= lr * weight_decay * w */
+    double clip_value;    /* [0: off] each element of g is limited to +-clip_value */
+    psd_schedule schedule;
+    uint64_t warmup;      /* [0] updates over which the rate rises linearly from 0 */
+    uint64_t period;      /* step, cosine */
+    double decay;         /* [0.1] step */
+    double floor;         /* [0] cosine: the last rate as a fraction of the first */
+};
+
+typedef enum psd_init {
+    PSD_INIT_ZERO = 0,
+    PSD_INIT_RANK0 = 1,    /* rank 0 gives `values`; everybody pulls them at step 0 */
+    PSD_INIT_CONSTANT = 2, /* init_value everywhere */
+    PSD_INIT_UNIFORM = 3,  /* in [-init_value, init_value), from `seed`: equal on any number of servers */
+    PSD_INIT_NORMAL = 4,   /* mean 0, standard deviation init_value, from `seed` */
+} psd_init;
+
+typedef enum psd_nan_policy {
+    PSD_NAN_REJECT = 0, /* the push ends as PSD_ERR_NOT_FINITE; not one byte of it left */
+    PSD_NAN_SKIP = 1,   /* the push counts as an empty contribution: present, adding nothing */
+    PSD_NAN_ALLOW = 2,  /* no look at the numbers; NaN and infinity are added like any other */
+} psd_nan_policy;
+
+#define PSD_DIMS_MAX 8
+#define PSD_NAME_MAX 255
+#define PSD_STALENESS_UNBOUNDED UINT32_MAX
+
+/* Operations cover whole chunks: a range starts at a multiple of this many elements. */
+#define PSD_CHUNK_ELEMENTS 65536
+
+struct psd_table_args {
+    size_t struct_size;
+    const char *name; /* 1..255 bytes of UTF-8, unique in the job */
+    psd_dtype dtype;
+    uint32_t dims; /* 1..8 */
+    uint64_t shape[PSD_DIMS_MAX];
+    psd_use use;
+    psd_reduce reduce;
+    struct psd_rule_args rule; /* PSD_USE_UPDATE */
+
+    /*
+     * How far workers may drift apart, in steps. 0: bulk-synchronous, all workers' gradients of a
+     * step meet in one round. N: stale-synchronous. PSD_STALENESS_UNBOUNDED: asynchronous. With
+     * anything but 0 every gradient is applied by itself as it arrives (PSD_USE_UPDATE only).
+     */
+    uint32_t staleness;
+
+    /* b backup workers: a round closes with the first W - b gradients; the others are told
+     * PSD_ERR_DROPPED. Bulk-synchronous tables only. */
+    uint32_t backup_workers;
+
+    psd_nan_policy nan_policy;
+    psd_init init;
+    double init_value;
+    uint64_t seed;
+    const void *values; /* PSD_INIT_RANK0, rank 0 only: borrowed until the call returns */
+    int32_t priority;   /* 0..255; a table with a higher one overtakes: give the first layers more */
+};
+
+/*
+ * psd_table_open - create a table, or join the one another worker created.
+ *
+ * Every worker opens the same tables, in any order, with the same arguments (values, priority and
+ * struct_size aside). Returns when all servers have the memory for it.
+ *
+ * Returns PSD_OK, or
+ *   PSD_ERR_INVALID    an argument makes no sense (zero-sized shape, contradictory options);
+ *   PSD_ERR_MISMATCH   another worker opened this name differently: the message shows both;
+ *   PSD_ERR_TOO_BIG    a server lacks the memory: the message names need and limit;
+ *   PSD_ERR_TIMEOUT, PSD_ERR_PEER_LOST, PSD_ERR_JOB_FAILED, PSD_ERR_FENCED.
+ *
+ * The table lives as long as the context. Blocks up to op_timeout_ms.
+ */
+PSD_API psd_status psd_table_open(psd_context *context, const struct psd_table_args *args,
+                                  psd_table **table_p);
+
+/* Elements in the table, and bytes of one element. */
+PSD_API uint64_t psd_table_count(const psd_table *table);
+PSD_API size_t psd_table_element_bytes(const psd_table *table);
+
+/*
+ * The step this worker has to push next: 0 in a new job, the saved step after psd_load(), the step
+ * to repeat in a replacement, and the current one for a worker whose contribution was dropped.
+ */
+PSD_API uint64_t psd_table_step(const psd_table *table);
+
+/* ------------------------------------------------------------------------------- transfers --- */
+
+/* Called once when the operation ends, on whichever thread drives the library. It may start new
+ * operations; it must not block and must not wait. */
+typedef void (*psd_done_fn)(psd_op *op, psd_status status, void *user);
+
+/* The caller has checked that the gradient is finite: skip the scan of PSD_NAN_REJECT/SKIP. */
+#define PSD_TRANSFER_CHECKED 1u
+
+struct psd_transfer {
+    size_t struct_size;
+    uint64_t step;        /* the worker's clock; see psd_push */
+    const void *gradient; /* push: borrowed until the operation ends; any alignment */
+    void *values;         /* pull: written by the time the operation ends; any alignment */
+    uint64_t first;       /* range: first element (a multiple of PSD_CHUNK_ELEMENTS) ... */
+    uint64_t count;       /* ... and how many; 0: to the end. The end must lie on the grid too */
+    int32_t priority;     /* 0: the table's; else 1..255 */
+    uint32_t timeout_ms;  /* 0: the context's op_timeout_ms; PSD_FOREVER: none */
+    uint32_t flags;       /* PSD_TRANSFER_* */
+    psd_done_fn done;     /* (optional) */
+    void *user;           /* handed to done and psd_wait_any */
+};
+
+/*
+ * psd_push, psd_pull, psd_push_pull - start moving a table, or a range of it. They return at once.
+ *
+ * Steps. A worker pushes each chunk of a table once per step, steps in order: psd_table_step(), the
+ * next, and so on (asynchronous tables take any step). The push ends when its round closed: when
+ * every worker's gradient of that step is in. A pull at step c is answered when every worker's
+ * gradients of all steps below c - staleness are in. A push_pull at step c is a push at c and a pull
+ * at c + 1 in one message each way. A worker always sees its own pushes.
+ *
+ * Operations on the same table take effect in the order they were started. Submitting never blocks:
+ * what does not fit the window waits inside the operation.
+ *
+ * Returns PSD_OK, or
+ *   PSD_ERR_INVALID     range not on the grid, missing pointer, unknown flag;
+ *   PSD_ERR_STEP        not the next step of this table: the message names both;
+ *   PSD_ERR_NOT_FINITE  policy PSD_NAN_REJECT: the message names worker, table and index; nothing
+ *                       was sent;
+ *   PSD_ERR_NO_MEMORY, PSD_ERR_FORKED, or a reason why the context is over.
+ */
+PSD_API psd_status psd_push(psd_table *table, const struct psd_transfer *transfer, psd_op **op_p);
+PSD_API psd_status psd_pull(psd_table *table, const struct psd_transfer *transfer, psd_op **op_p);
+PSD_API psd_status psd_push_pull(psd_table *table, const struct psd_transfer *transfer,
+                                 psd_op **op_p);
+
+/* How an operation ended. What is applied is one contribution to one chunk; an operation is a set. */
+typedef enum psd_outcome {
+    PSD_OUTCOME_PENDING = 0,
+    PSD_OUTCOME_DONE = 1,        /* all of it was applied / delivered */
+    PSD_OUTCOME_NOT_APPLIED = 2, /* none of it was */
+    PSD_OUTCOME_UNKNOWN = 3,     /* some may have been: the message names servers and chunks */
+} psd_outcome;
+
+/*
+ * psd_wait - wait for an operation. Returns PSD_OK when it is done, PSD_PENDING when timeout_ms
+ * passed first (the operation goes on), else the operation's error. The waiting thread moves the
+ * bytes itself.
+ */
+PSD_API psd_status psd_wait(psd_op *op, uint32_t timeout_ms);
+
+/* The same without waiting: PSD_PENDING, PSD_OK or the operation's error. */
+PSD_API psd_status psd_test(psd_op *op);
+
+/*
+ * psd_wait_any - the next operation of the context that ended and that nobody has waited for or
+ * been called back about. PSD_OK: *op_p is it (its own error is in psd_op_error()); PSD_PENDING:
+ * timeout_ms passed.
+ */
+PSD_API psd_status psd_wait_any(psd_context *context, uint32_t timeout_ms, psd_op **op_p);
+
+PSD_API psd_outcome psd_op_outcome(const psd_op *op);
+PSD_API const struct psd_error *psd_op_error(const psd_op *op); /* valid until psd_op_release() */
+PSD_API void *psd_op_user(const psd_op *op);
+PSD_API void psd_op_release(psd_op *op); /* only after it ended; NULL is allowed */
+
+/*
+ * psd_fd - a file descriptor that is readable while psd_wait_any() has something to return: for
+ * poll, epoll or asyncio. The context owns it. -1 with psd_last_error() on failure.
+ */
+PSD_API int psd_fd(psd_context *context);
+
+/* -------------------------------------------------------------------------- all together --- */
+
+/* Waits until every live worker has come to its n-th barrier. */
+PSD_API psd_status psd_barrier(psd_context *context, uint32_t timeout_ms);
+
+/* Adds to the job's global step, exactly once, and returns the new value. add = 0 reads it. */
+PSD_API psd_status psd_global_step(psd_context *context, uint64_t add, uint64_t *step_p);
+
+/* Tells the job how this worker is doing: shown by psd_run and psd_nodes(). Never blocks. */
+PSD_API psd_status psd_report(psd_context *context, uint64_t step, const char *name, double value);
+
+typedef enum psd_role {
+    PSD_ROLE_MASTER = 1,
+    PSD_ROLE_SERVER = 2,
+    PSD_ROLE_WORKER = 3,
+} psd_role;
+
+typedef enum psd_node_state {
+    PSD_NODE_MISSING = 0, /* expected, not seen yet */
+    PSD_NODE_JOINED = 1,  /* here, waiting for the others */
+    PSD_NODE_RUNNING = 2,
+    PSD_NODE_DONE = 3, /* closed */
+    PSD_NODE_LOST = 4, /* died, or silent for too long */
+} psd_node_state;
+
+struct psd_node {
+    psd_role role;
+    uint32_t rank; /* rank of a worker, index of a server, 0 for the master */
+    psd_node_state state;
+    uint32_t incarnation;
+    uint64_t step;       /* last reported */
+    double steps_per_s;  /* over the last reports */
+    double value;        /* last reported scalar ... */
+    char value_name[32]; /* ... and its name, "" if none */
+    char address[72];
+};
+
+/*
+ * psd_nodes - the master's table of the job. Writes at most `capacity` nodes and the full number of
+ * them to *count_p. psd_nodes_at() asks a master without joining its job.
+ */
+PSD_API psd_status psd_nodes(psd_context *context, struct psd_node *nodes, size_t capacity,
+                             size_t *count_p);
+PSD_API psd_status psd_nodes_at(const char *master_address, uint32_t timeout_ms,
+                                struct psd_node *nodes, size_t capacity, size_t *count_p);
+
+/* -------------------------------------------------------------------------- save and load --- */
+
+/*
+ * psd_save - write all PSD_USE_UPDATE tables as of one step into a directory.
+ *
+ * One worker calls it between two steps: it has pulled step c and has not pushed it. Parameters go
+ * into one safetensors file, optimizer state into another; a manifest, renamed into place last,
+ * makes the two one commit. The last two generations are kept. The bytes depend on the tables and
+ * the step alone, not on the number of servers. Training of other workers is not stopped.
+ *
+ * PSD_ERR_IO names the file and the system's reason; the previous generation is intact then.
+ */
+PSD_API psd_status psd_save(psd_context *context, const char *directory, uint64_t step);
+
+/*
+ * psd_load - every worker calls it, after it opened the tables and before its first push. Rank 0
+ * reads the newest intact generation (an older one when the newest is damaged) and sends it; all
+ * return the step to go on from. Tables must match the files by name, type and shape.
+ *
+ * PSD_ERR_CORRUPT when no generation is intact, PSD_ERR_MISMATCH naming the table, PSD_ERR_IO.
+ */
+PSD_API psd_status psd_load(psd_context *context, const char *directory, uint64_t *step_p);
+
+/* --------------------------------------------- state of PSD_USE_SUM jobs, for replacements --- */
+
+/* A piece of memory that every worker has: weights, optimizer state. */
+struct psd_state {
+    const char *name;
+    void *data;
+    size_t bytes;
+};
+
+/*
+ * psd_state_publish - offer this worker's memory, as it is at the start of step `step`, to a
+ * replacement that has to start there. Borrowed, and must not change, until it is withdrawn: call it
+ * again with count 0 before changing the memory (before the optimizer's step). Costs nothing until
+ * somebody asks. Never blocks.
+ */
+PSD_API psd_status psd_state_publish(psd_context *context, uint64_t step,
+                                     const struct psd_state *states, size_t count);
+
+/*
+ * psd_state_fetch - in a replacement (psd_incarnation() > 1): fill the same memory, as of the step
+ * that psd_table_step() tells, from a live worker. PSD_ERR_MISMATCH when names or sizes differ,
+ * PSD_ERR_TIMEOUT naming the worker asked.
+ */
+PSD_API psd_status psd_state_fetch(psd_context *context, uint64_t step,
+                                   const struct psd_state *states, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

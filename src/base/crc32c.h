@@ -1,0 +1,16 @@
+/*
+ * crc32c.h - the Castagnoli checksum: by instruction where the CPU has it, by table elsewhere.
+ */
+#ifndef PSI_BASE_CRC32C_H
+#define PSI_BASE_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Continues `crc` (0 to begin) over bytes. psi_crc32c(0, "123456789", 9) == 0xe3069283. */
+uint32_t psi_crc32c(uint32_t crc, const void *data, size_t bytes);
+
+/* The table version alone, for the test that compares the two. */
+uint32_t psi_crc32c_portable(uint32_t crc, const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,526 @@
+/*
+ * context.c - who drives the core, and when: the lock, the waiting threads, the context's own
+ * thread.
+ *
+ * Invariants
+ *   - the core and the loop's connections are touched only with the lock held;
+ *   - psi_loop_wait() runs without it; at most one waiting thread and the context's thread are in
+ * it;
+ *   - an operation that ended wakes every waiting thread, also one on the loop.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "client/context.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "client/state.h"
+
+#define MS_NS UINT64_C(1000000)
+
+/* How long the context's thread stands aside before it looks whether somebody still waits. */
+#define ASIDE_NS (20 * MS_NS)
+
+/* Even without anything due, a waiting thread looks up that often. */
+enum { WAIT_MS_MAX = 250 };
+
+struct psd_error *
+psi_error(void)
+{
+    static _Thread_local struct psd_error error;
+
+    return &error;
+}
+
+const struct psd_error *
+psd_last_error(void)
+{
+    return psi_error();
+}
+
+psd_status
+psi_context_check(const psd_context *context, struct psd_error *err)
+{
+    if (context == NULL) {
+        return psi_fail(err, PSD_ERR_INVALID, "context is NULL");
+    }
+    if (context->pid != getpid()) {
+        return psi_fail(err, PSD_ERR_FORKED,
+                        "context of process %d used in its child %d: open one of its own there",
+                        (int)context->pid, (int)getpid());
+    }
+    return PSD_OK;
+}
+
+uint64_t
+psi_context_deadline_ns(psd_context *context, uint32_t timeout_ms)
+{
+    if (timeout_ms == PSD_FOREVER) {
+        return UINT64_MAX;
+    }
+    return psi_now_ns(psi_loop_env(context->loop)) + timeout_ms * MS_NS;
+}
+
+/* ---- ended operations -------------------------------------------------------------------- */
+
+static void
+signal_fd_locked(const psd_context *context, bool readable)
+{
+    uint64_t count = 1;
+    ssize_t moved = 0;
+
+    if (context->fd >= 0) {
+        moved = readable ? write(context->fd, &count, sizeof(count))
+                         : read(context->fd, &count, sizeof(count));
+    }
+    (void)moved; /* already readable, or already not: as it should be */
+}
+
+static void
+any_append_locked(psd_context *context, psd_op *op)
+{
+    op->queued = true;
+    op->any_next = NULL;
+    op->any_prev = context->any_last;
+    if (context->any_last != NULL) {
+        context->any_last->any_next = op;
+    } else {
+        context->any = op;
+        signal_fd_locked(context, true);
+    }
+    context->any_last = op;
+}
+
+void
+psi_context_any_remove_locked(psd_context *context, psd_op *op)
+{
+    if (!op->queued) {
+        return;
+    }
+    op->queued = false;
+    if (op->any_prev != NULL) {
+        op->any_prev->any_next = op->any_next;
+    } else {
+        context->any = op->any_next;
+    }
+    if (op->any_next != NULL) {
+        op->any_next->any_prev = op->any_prev;
+    } else {
+        context->any_last = op->any_prev;
+    }
+    if (context->any == NULL) {
+        signal_fd_locked(context, false);
+    }
+}
+
+void
+psi_context_forget_locked(psd_context *context, psd_op *op)
+{
+    psi_context_any_remove_locked(context, op);
+    if (op->all_prev != NULL) {
+        op->all_prev->all_next = op->all_next;
+    } else if (context->all == op) {
+        context->all = op->all_next;
+    }
+    if (op->all_next != NULL) {
+        op->all_next->all_prev = op->all_prev;
+    }
+    psi_op_free(op);
+}
+
+/* Sorts out what ended; calls the callbacks without the lock. True when anything had ended. */
+static bool
+collect_locked(psd_context *context)
+{
+    bool some = false;
+    psd_op *op;
+
+    while ((op = psi_client_next_done(context->client)) != NULL) {
+        const psd_done_fn done = op->done;
+
+        some = true;
+        if (op->released) {
+            psi_context_forget_locked(context, op);
+        } else if (done != NULL) {
+            const psd_status status = op->error.status;
+            void *user = op->user;
+
+            pthread_mutex_unlock(&context->lock);
+            done(op, status, user);
+            pthread_mutex_lock(&context->lock);
+        } else if (!op->internal) {
+            any_append_locked(context, op);
+        }
+    }
+    return some;
+}
+
+void
+psi_context_settle_locked(psd_context *context)
+{
+    psi_client_tick(context->client);
+    if (collect_locked(context) && context->waiters > 0) {
+        pthread_cond_broadcast(&context->waiters_turn);
+        if (context->waiter_drives) {
+            psi_loop_wake(context->loop);
+        }
+    }
+    /* A deadline nearer than the thread's next look would be noticed late. */
+    if (context->thread_drives && psi_client_next_ns(context->client) < context->thread_until_ns) {
+        context->thread_until_ns = 0;
+        psi_loop_wake(context->loop);
+    }
+}
+
+/* ---- driving ----------------------------------------------------------------------------- */
+
+static int
+wait_ms(psd_context *context, uint64_t deadline_ns)
+{
+    const uint64_t now_ns = psi_now_ns(psi_loop_env(context->loop));
+    const uint64_t loop_ns = psi_loop_next_ns(context->loop);
+    uint64_t until_ns = psi_client_next_ns(context->client);
+
+    until_ns = loop_ns < until_ns ? loop_ns : until_ns;
+    until_ns = deadline_ns < until_ns ? deadline_ns : until_ns;
+    if (until_ns <= now_ns) {
+        return 0;
+    }
+    if (until_ns - now_ns > WAIT_MS_MAX * MS_NS) {
+        return WAIT_MS_MAX;
+    }
+    return (int)((until_ns - now_ns + MS_NS - 1) / MS_NS);
+}
+
+/* One turn on the loop. The lock is held before and after, not while waiting. */
+static void
+drive_locked(psd_context *context, uint64_t deadline_ns)
+{
+    const int timeout_ms = wait_ms(context, deadline_ns);
+    struct psi_loop_ready ready = {0};
+    struct psd_error err;
+    psd_status status;
+
+    pthread_mutex_unlock(&context->lock);
+    status = psi_loop_wait(context->loop, timeout_ms, &ready, &err);
+    pthread_mutex_lock(&context->lock);
+    if (status != PSD_OK) {
+        psi_client_over(context->client, PSD_ERR_INTERNAL, "%s", err.text);
+    }
+    psi_loop_dispatch(context->loop, &ready);
+    psi_context_settle_locked(context);
+}
+
+static void
+timed_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns)
+{
+    const struct timespec until = {
+        .tv_sec = (time_t)(until_ns / (1000 * MS_NS)),
+        .tv_nsec = (long)(until_ns % (1000 * MS_NS)),
+    };
+
+    if (until_ns == UINT64_MAX) {
+        pthread_cond_wait(cond, lock);
+    } else {
+        pthread_cond_timedwait(cond, lock, &until);
+    }
+}
+
+/* One waiting thread drives, the others sleep until something ended or the loop is free. */
+static void
+wait_turn_locked(psd_context *context, uint64_t deadline_ns)
+{
+    if (context->waiter_drives) {
+        timed_wait(&context->waiters_turn, &context->lock, deadline_ns);
+        return;
+    }
+    context->waiter_drives = true;
+    drive_locked(context, deadline_ns);
+    context->waiter_drives = false;
+    if (context->waiters > 1) {
+        pthread_cond_broadcast(&context->waiters_turn);
+    }
+}
+
+static void
+leave_locked(psd_context *context)
+{
+    context->waiters--;
+    if (context->waiters == 0 && psi_client_pending(context->client) > 0) {
+        pthread_cond_signal(&context->thread_turn);
+    }
+}
+
+psd_status
+psi_context_wait_locked(psd_context *context, const psd_op *op, uint64_t deadline_ns)
+{
+    context->waiters++;
+    while (!psi_op_ended(op) && psi_now_ns(psi_loop_env(context->loop)) < deadline_ns) {
+        wait_turn_locked(context, deadline_ns);
+    }
+    leave_locked(context);
+    return psi_op_status(op);
+}
+
+psd_status
+psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns)
+{
+    context->waiters++;
+    while (context->any == NULL && psi_client_state(context->client) == PSI_CLIENT_RUNNING &&
+           psi_now_ns(psi_loop_env(context->loop)) < deadline_ns) {
+        wait_turn_locked(context, deadline_ns);
+    }
+    leave_locked(context);
+    return context->any != NULL ? PSD_OK : PSD_PENDING;
+}
+
+psd_status
+psi_context_finish_locked(psd_context *context, psd_op *op, psd_op **op_p, struct psd_error *err)
+{
+    psd_status status;
+
+    op->internal = true;
+    psi_context_settle_locked(context);
+    status = psi_context_wait_locked(context, op, UINT64_MAX);
+    if (status != PSD_OK) {
+        *err = op->error;
+    }
+    if (op_p != NULL && status == PSD_OK) {
+        *op_p = op;
+    } else {
+        psi_context_forget_locked(context, op);
+    }
+    return status;
+}
+
+/* The context's own thread: drives while nobody waits, stands aside while somebody does. */
+static void *
+run_thread(void *argument)
+{
+    psd_context *context = argument;
+
+    pthread_mutex_lock(&context->lock);
+    while (!context->closing) {
+        const uint64_t now_ns = psi_now_ns(psi_loop_env(context->loop));
+
+        if (context->waiters > 0) {
+            timed_wait(&context->thread_turn, &context->lock, now_ns + ASIDE_NS);
+            psi_context_settle_locked(context); /* heartbeats, whatever the waiting threads do */
+            continue;
+        }
+        context->thread_drives = true;
+        context->thread_until_ns = now_ns + WAIT_MS_MAX * MS_NS;
+        drive_locked(context, context->thread_until_ns);
+        context->thread_drives = false;
+    }
+    pthread_mutex_unlock(&context->lock);
+    return NULL;
+}
+
+/* ---- life -------------------------------------------------------------------------------- */
+
+static psd_status
+init_locks(psd_context *context, struct psd_error *err)
+{
+    pthread_condattr_t monotonic;
+
+    if (pthread_mutex_init(&context->lock, NULL) != 0 || pthread_condattr_init(&monotonic) != 0) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a lock");
+    }
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&context->waiters_turn, &monotonic);
+    pthread_cond_init(&context->thread_turn, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return PSD_OK;
+}
+
+/* Signals are the program's business: the thread takes none. */
+static psd_status
+start_thread(psd_context *context, struct psd_error *err)
+{
+    sigset_t all;
+    sigset_t old;
+    int code;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    code = pthread_create(&context->thread, NULL, run_thread, context);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (code != 0) {
+        errno = code;
+        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start the thread of a context");
+    }
+    context->thread_started = true;
+    return PSD_OK;
+}
+
+static psd_status
+join_job(psd_context *context, struct psd_error *err)
+{
+    pthread_mutex_lock(&context->lock);
+    psi_client_tick(context->client);
+    while (psi_client_state(context->client) == PSI_CLIENT_JOINING) {
+        drive_locked(context, UINT64_MAX);
+    }
+    *err = *psi_client_error(context->client);
+    pthread_mutex_unlock(&context->lock);
+    return err->status;
+}
+
+psd_status
+psi_context_create(const struct psi_client_config *config, psd_context **context_p,
+                   struct psd_error *err)
+{
+    const struct psi_loop_config loop_config = {0};
+    psd_context *context = calloc(1, sizeof(*context));
+    psd_status status;
+
+    if (context == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a context");
+    }
+    context->pid = getpid();
+    context->fd = -1;
+    status = init_locks(context, err);
+    if (status != PSD_OK) {
+        free(context);
+        return status;
+    }
+    status = psi_loop_create(&loop_config, &context->loop, err);
+    if (status == PSD_OK) {
+        status = psi_client_create(psi_loop_env(context->loop), config, &context->client, err);
+    }
+    if (status == PSD_OK) {
+        context->client->context = context;
+        status = config->observer ? PSD_OK : join_job(context, err);
+    }
+    if (status == PSD_OK && !config->observer) {
+        status = start_thread(context, err);
+    }
+    if (status != PSD_OK) {
+        psi_context_destroy(context);
+        return status;
+    }
+    *context_p = context;
+    return PSD_OK;
+}
+
+void
+psi_context_destroy(psd_context *context)
+{
+    if (context->thread_started) {
+        pthread_mutex_lock(&context->lock);
+        context->closing = true;
+        pthread_cond_broadcast(&context->thread_turn);
+        pthread_mutex_unlock(&context->lock);
+        psi_loop_wake(context->loop);
+        pthread_join(context->thread, NULL);
+    }
+    if (context->client != NULL) {
+        pthread_mutex_lock(&context->lock);
+        psi_client_over(context->client, PSD_ERR_CLOSED, "context closed");
+        collect_locked(context);
+        while (context->all != NULL) {
+            psi_context_forget_locked(context, context->all);
+        }
+        psi_client_destroy(context->client);
+        pthread_mutex_unlock(&context->lock);
+    }
+    psi_loop_destroy(context->loop);
+    if (context->fd >= 0) {
+        close(context->fd);
+    }
+    pthread_cond_destroy(&context->waiters_turn);
+    pthread_cond_destroy(&context->thread_turn);
+    pthread_mutex_destroy(&context->lock);
+    free(context);
+}
+
+psd_status
+psi_context_transfer(psd_context *context, psd_table *table, const struct psi_transfer *transfer,
+                     uint64_t *updates_p, struct psd_error *err)
+{
+    psd_op *op;
+    psd_status status;
+
+    pthread_mutex_lock(&context->lock);
+    status = psi_client_transfer(context->client, table, transfer, &op, err);
+    if (status == PSD_OK) {
+        status = psi_context_finish_locked(context, op, &op, err);
+    }
+    if (status == PSD_OK) {
+        if (updates_p != NULL) {
+            *updates_p = psi_op_updates(op);
+        }
+        psi_context_forget_locked(context, op);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+/* The answer to a read of the first chunk says at which step the table is. */
+static psd_status
+refresh_table(psd_context *context, psd_table *table, void *buffer, struct psd_error *err)
+{
+    const struct psi_transfer transfer = {
+        .type = PSI_FRAME_PULL,
+        .count = table->spec.count < PSD_CHUNK_ELEMENTS ? 0 : PSD_CHUNK_ELEMENTS,
+        .to = buffer,
+    };
+    psd_op *op;
+    psd_status status;
+
+    pthread_mutex_lock(&context->lock);
+    status = psi_client_transfer(context->client, table, &transfer, &op, err);
+    if (status == PSD_OK) {
+        status = psi_context_finish_locked(context, op, &op, err);
+    }
+    if (status == PSD_OK) {
+        for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
+            table->next_step[chunk] = psi_op_value(op);
+        }
+        psi_context_forget_locked(context, op);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+psd_status
+psi_context_refresh_steps(psd_context *context, uint64_t *step_p, struct psd_error *err)
+{
+    void *buffer = malloc(PSD_CHUNK_ELEMENTS * sizeof(double));
+    uint64_t step = UINT64_MAX;
+    psd_status status = PSD_OK;
+    psd_table *table;
+
+    if (buffer == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory to read a table's step");
+    }
+    for (size_t i = 0; (table = psi_context_table(context, i)) != NULL && status == PSD_OK; i++) {
+        if (table->spec.use == PSD_USE_UPDATE) {
+            status = refresh_table(context, table, buffer, err);
+            step = status == PSD_OK && table->next_step[0] < step ? table->next_step[0] : step;
+        }
+    }
+    free(buffer);
+    if (status == PSD_OK) {
+        *step_p = step == UINT64_MAX ? 0 : step;
+    }
+    return status;
+}
+
+psd_table *
+psi_context_table(psd_context *context, size_t index)
+{
+    psd_table *table;
+
+    pthread_mutex_lock(&context->lock);
+    table = psi_client_table(context->client, index);
+    pthread_mutex_unlock(&context->lock);
+    return table;
+}

@@ -1,0 +1,82 @@
+/*
+ * context.h - a client core with a lock, a loop and threads around it.
+ *
+ * One lock guards the core. Whoever waits for an operation moves the bytes itself: it waits on the
+ * loop without the lock and handles what came with it. The context's own thread does the same while
+ * nobody waits (heartbeats, and operations under way behind the caller's computation), and stands
+ * aside while somebody does. Submitting sends at once, on the caller's thread. docs/threads.md
+ */
+#ifndef PSI_CLIENT_CONTEXT_H
+#define PSI_CLIENT_CONTEXT_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "client/core.h"
+#include "transport/loop.h"
+
+struct psd_context {
+    pid_t pid; /* immutable: whose context this is */
+    struct psi_loop *loop;
+    struct psi_client *client; /* guarded by lock */
+
+    pthread_mutex_t lock;
+    pthread_cond_t waiters_turn; /* somebody's operation ended, or the loop is free */
+    pthread_cond_t thread_turn;  /* the context's thread may drive again */
+    pthread_t thread;
+    bool thread_started;
+    bool closing;             /* guarded by lock */
+    unsigned waiters;         /* guarded by lock: threads inside a wait */
+    bool waiter_drives;       /* guarded by lock: one of them is on the loop */
+    bool thread_drives;       /* guarded by lock */
+    uint64_t thread_until_ns; /* guarded by lock: when the thread looks at the deadlines again */
+
+    struct psd_op *all; /* guarded by lock: operations the caller has */
+    struct psd_op *any; /* guarded by lock: ended ones for psd_wait_any, oldest first */
+    struct psd_op *any_last;
+    int fd; /* guarded by lock: readable while `any` is not empty; -1: nobody asked */
+};
+
+/* The error of this thread's last failed call (psd_last_error); ready to be written. */
+struct psd_error *psi_error(void);
+
+/* PSD_ERR_FORKED in a forked child, PSD_ERR_INVALID for NULL. */
+psd_status psi_context_check(const psd_context *context, struct psd_error *err);
+
+/* A context that has joined (or, as an observer, reached) its job. */
+psd_status psi_context_create(const struct psi_client_config *config, psd_context **context_p,
+                              struct psd_error *err);
+/* Stops the thread, ends what is pending, frees everything. */
+void psi_context_destroy(psd_context *context);
+
+/* After a call into the core, with the lock held: sends, sorts out what ended, wakes who waits. */
+void psi_context_settle_locked(psd_context *context);
+
+/* Drives until the operation ended, or until deadline_ns (monotonic). With the lock held. */
+psd_status psi_context_wait_locked(psd_context *context, const psd_op *op, uint64_t deadline_ns);
+
+/* Until some operation is in context->any. With the lock held. */
+psd_status psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns);
+
+/* Waits for an operation of a blocking call, copies its error and, unless op_p is NULL, hands it
+ * out for its result (free it with psi_op_free); else frees it. Takes the lock already held. */
+psd_status psi_context_finish_locked(psd_context *context, psd_op *op, psd_op **op_p,
+                                     struct psd_error *err);
+
+void psi_context_any_remove_locked(psd_context *context, psd_op *op);
+void psi_context_forget_locked(psd_context *context, psd_op *op);
+
+uint64_t psi_context_deadline_ns(psd_context *context, uint32_t timeout_ms);
+
+/* Runs one transfer to its end. updates_p (optional): see psi_op_updates(). */
+psd_status psi_context_transfer(psd_context *context, psd_table *table,
+                                const struct psi_transfer *transfer, uint64_t *updates_p,
+                                struct psd_error *err);
+
+/* Asks the servers at which step each table is, remembers it, and returns the smallest. */
+psd_status psi_context_refresh_steps(psd_context *context, uint64_t *step_p, struct psd_error *err);
+
+/* The index-th opened table, NULL after the last. */
+psd_table *psi_context_table(psd_context *context, size_t index);
+
+#endif

@@ -1,0 +1,793 @@
+/*
+ * lanes.c - the connections to the lanes of the servers: what leaves when, and what comes back.
+ *
+ * Each lane has a queue of transfers by priority, then age. Requests leave while three bounds allow
+ * it: gradient bytes unanswered by the lane (its window), value bytes not yet here (ours), and
+ * bytes handed to the transport, kept few so that an urgent tensor overtakes. After a cut,
+ * everything unanswered is sent again in the same order with the same numbers; the server counts it
+ * once.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "client/state.h"
+#include "rpc/post.h"
+
+const char *
+psi_lane_name(const struct lane_link *lane, char *text, size_t size)
+{
+    snprintf(text, size, "server %u (%s)", lane->server, lane->peer.address);
+    return text;
+}
+
+static bool
+pushes(uint8_t type)
+{
+    return type == PSI_FRAME_PUSH || type == PSI_FRAME_PUSH_PULL;
+}
+
+static bool
+pulls(uint8_t type)
+{
+    return type == PSI_FRAME_PULL || type == PSI_FRAME_PUSH_PULL || type == PSI_FRAME_STATE_PULL;
+}
+
+/* ---- the queue --------------------------------------------------------------------------- */
+
+static void
+part_dequeue(struct lane_link *lane, struct part *part)
+{
+    if (!part->queued) {
+        return;
+    }
+    part->queued = false;
+    if (part->prev != NULL) {
+        part->prev->next = part->next;
+    } else {
+        lane->queue = part->next;
+    }
+    if (part->next != NULL) {
+        part->next->prev = part->prev;
+    }
+}
+
+static bool
+goes_before(const struct psd_op *a, const struct psd_op *b)
+{
+    return a->priority != b->priority ? a->priority > b->priority : a->number < b->number;
+}
+
+static void
+part_enqueue(struct lane_link *lane, struct part *part)
+{
+    struct part *before = NULL;
+    struct part *after = lane->queue;
+
+    part_dequeue(lane, part);
+    after = lane->queue;
+    while (after != NULL && goes_before(after->op, part->op)) {
+        before = after;
+        after = after->next;
+    }
+    part->queued = true;
+    part->prev = before;
+    part->next = after;
+    if (before != NULL) {
+        before->next = part;
+    } else {
+        lane->queue = part;
+    }
+    if (after != NULL) {
+        after->prev = part;
+    }
+}
+
+/* Index of the first of the lane's chunks that is not below `chunk`. */
+static uint32_t
+lower_bound(const struct psd_table *table, uint32_t lane, uint64_t chunk)
+{
+    uint32_t low = 0;
+    uint32_t high = table->lane_counts[lane];
+
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+
+        if (table->lane_chunks[lane][middle] < chunk) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Puts the transfer into the queues of its lanes, or to its new place after a change of priority.
+ */
+void
+psi_lane_enqueue(struct psd_op *op)
+{
+    struct psi_client *client = op->client;
+
+    for (uint32_t i = 0; i < client->lane_count; i++) {
+        struct part *part = &op->parts[i];
+
+        if (part->op == NULL) {
+            part->op = op;
+            part->cursor = lower_bound(op->table, i, op->first_chunk);
+            part->end = lower_bound(op->table, i, op->first_chunk + op->chunk_count);
+            if (part->cursor < part->end) {
+                part_enqueue(&client->lanes[i], part);
+            }
+        } else if (part->queued) {
+            part_enqueue(&client->lanes[i], part);
+        }
+    }
+}
+
+/* ---- requests ---------------------------------------------------------------------------- */
+
+static struct request *
+request_find(struct lane_link *lane, uint32_t id)
+{
+    struct request *request = &lane->requests[id % REQUESTS_MAX];
+
+    return request->op != NULL && request->id == id ? request : NULL;
+}
+
+static struct request *
+request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
+{
+    const uint64_t bytes = psi_transfer_bytes(op, chunk);
+    struct request *request;
+
+    do {
+        lane->next_id = (lane->next_id + 1) & 0x7fffffffu; /* the high bit marks control requests */
+        request = &lane->requests[lane->next_id % REQUESTS_MAX];
+    } while (request->op != NULL);
+    memset(request, 0, sizeof(*request));
+    request->op = op;
+    request->chunk = chunk;
+    request->id = lane->next_id;
+    if (pushes(op->transfer.type)) {
+        const uint64_t gradient = op->transfer.empty ? 0 : bytes;
+
+        request->seq = ++op->client->seq;
+        request->push_cost = gradient < COST_MIN ? COST_MIN : (uint32_t)gradient;
+    }
+    if (pulls(op->transfer.type) || op->transfer.type == PSI_FRAME_INIT ||
+        op->transfer.type == PSI_FRAME_STATE_PUSH) {
+        request->pull_cost = (uint32_t)bytes;
+    }
+    lane->used += request->push_cost;
+    lane->reads += request->pull_cost;
+    lane->request_count++;
+    request->prev = lane->last;
+    if (lane->last != NULL) {
+        lane->last->next = request;
+    } else {
+        lane->first = request;
+    }
+    lane->last = request;
+    op->chunks[chunk - op->first_chunk] = CHUNK_SENT;
+    return request;
+}
+
+static void
+request_free(struct lane_link *lane, struct request *request)
+{
+    lane->used -= request->push_cost;
+    lane->reads -= request->pull_cost;
+    lane->request_count--;
+    if (request->prev != NULL) {
+        request->prev->next = request->next;
+    } else {
+        lane->first = request->next;
+    }
+    if (request->next != NULL) {
+        request->next->prev = request->prev;
+    } else {
+        lane->last = request->prev;
+    }
+    if (lane->receiving == request) {
+        lane->receiving = NULL;
+    }
+    request->op = NULL;
+}
+
+/* A pull by a replacement that has to repeat a step is for the very version of that step. */
+static bool
+wants_exact(const struct psd_op *op)
+{
+    const struct psd_table *table = op->table;
+
+    return table->resuming && op->transfer.type == PSI_FRAME_PULL &&
+           op->transfer.step == table->resume_step && table->spec.use == PSD_USE_UPDATE &&
+           psi_spec_synchronous(&table->spec);
+}
+
+static psd_status
+request_send(struct lane_link *lane, const struct request *request)
+{
+    const struct psd_op *op = request->op;
+    const struct psi_transfer *transfer = &op->transfer;
+    const uint64_t bytes = psi_transfer_bytes(op, request->chunk);
+    const uint64_t chunks_before = request->chunk - op->first_chunk;
+    const uint64_t element_bytes =
+        bytes / psi_chunk_elements(op->table->spec.count, request->chunk);
+    const struct psi_meta meta = {.has_part = transfer->part != 0, .part = transfer->part};
+    struct psi_frame frame = {
+        .type = transfer->type,
+        .dtype = (uint8_t)op->table->spec.dtype,
+        .seq = transfer->type == PSI_FRAME_STATE_PUSH ? transfer->updates : request->seq,
+        .step = transfer->step,
+        .view = lane->client->view,
+        .request = request->id,
+        .table = op->table->id,
+        .chunk = request->chunk,
+        .rank = (uint16_t)lane->client->job.rank,
+        .incarnation = (uint16_t)lane->client->job.incarnation,
+        .priority = op->priority,
+    };
+    struct psi_payload payload = {.checksum = lane->client->config.checksum};
+
+    if (transfer->empty) {
+        frame.flags |= PSI_FLAG_EMPTY;
+    } else if (transfer->from != NULL && transfer->type != PSI_FRAME_PULL &&
+               transfer->type != PSI_FRAME_STATE_PULL) {
+        payload.base =
+            (const uint8_t *)transfer->from + chunks_before * PSD_CHUNK_ELEMENTS * element_bytes;
+        payload.bytes = bytes;
+    }
+    if (wants_exact(op)) {
+        frame.flags |= PSI_FLAG_EXACT;
+    }
+    return psi_post_payload(lane->peer.conn, &frame, transfer->part != 0 ? &meta : NULL, &payload);
+}
+
+static void
+break_link(struct lane_link *lane, const char *why)
+{
+    struct psd_error reason;
+    char name[128];
+
+    psi_fail(&reason, PSD_ERR_PEER_LOST, "%s: %s", psi_lane_name(lane, name, sizeof(name)), why);
+    psi_peer_reset(&lane->peer, &reason);
+}
+
+/* Sends one chunk's request now. False: the connection did not take it. */
+static bool
+send_chunk(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
+{
+    struct request *request = request_create(lane, op, chunk);
+
+    op->touched++;
+    if (pushes(op->transfer.type)) {
+        op->table->resuming = false;
+    }
+    if (request_send(lane, request) != PSD_OK) {
+        /* Whatever left of it will be repeated: the request stays, the connection goes. */
+        break_link(lane, "send failed");
+        return false;
+    }
+    return true;
+}
+
+static bool
+has_room(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
+{
+    const uint64_t bytes = psi_transfer_bytes(op, chunk);
+
+    if (pushes(op->transfer.type)) {
+        const uint64_t gradient = op->transfer.empty ? 0 : bytes;
+        const uint64_t cost = gradient < COST_MIN ? COST_MIN : gradient;
+
+        if (lane->used != 0 && lane->used + cost > lane->window_bytes) {
+            return false;
+        }
+    }
+    if (op->transfer.type != PSI_FRAME_PUSH && lane->reads != 0 &&
+        lane->reads + bytes > lane->client->config.window_bytes) {
+        return false;
+    }
+    return true;
+}
+
+static bool
+may_send_at_all(const struct lane_link *lane)
+{
+    return lane->peer.state == PSI_PEER_UP && lane->request_count < REQUESTS_MAX / 2 &&
+           lane->peer.conn->ops->queued_bytes(lane->peer.conn) < SEND_QUEUE_BYTES;
+}
+
+/* Sends what it can of one transfer; false when it is blocked. */
+static bool
+pump_part(struct lane_link *lane, struct part *part)
+{
+    struct psd_op *op = part->op;
+
+    while (part->cursor < part->end) {
+        const uint32_t chunk = op->table->lane_chunks[lane->index][part->cursor];
+
+        if (op->chunks[chunk - op->first_chunk] != CHUNK_UNSENT) {
+            part->cursor++;
+            continue;
+        }
+        if (!may_send_at_all(lane) || !has_room(lane, op, chunk)) {
+            return false;
+        }
+        if (!send_chunk(lane, op, chunk)) {
+            return false;
+        }
+        part->cursor++;
+    }
+    part_dequeue(lane, part);
+    return true;
+}
+
+/* Is an older or more urgent transfer of the same table still in the queue? Then order forbids. */
+static bool
+behind_its_table(const struct lane_link *lane, const struct part *part)
+{
+    for (const struct part *other = lane->queue; other != part; other = other->next) {
+        if (other->op->table == part->op->table) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A transfer that is blocked does not block others, except of its own table. */
+static void
+pump(struct lane_link *lane)
+{
+    const uint64_t turn = ++lane->client->pump_turn;
+    struct part *next;
+
+    for (struct part *part = lane->queue; part != NULL && may_send_at_all(lane); part = next) {
+        struct psd_table *table = part->op->table;
+
+        next = part->next;
+        if (table->blocked_turn != turn && !pump_part(lane, part)) {
+            table->blocked_turn = turn;
+        }
+    }
+}
+
+/* ---- answers ----------------------------------------------------------------------------- */
+
+static void
+transfer_finish(struct psd_op *op)
+{
+    char what[PSD_NAME_MAX + 64];
+
+    if (op->error.status == PSD_OK) {
+        psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
+        return;
+    }
+    const struct psd_error first = op->error;
+
+    psi_transfer_describe(op, what, sizeof(what));
+    psi_op_end(op, first.status, op->applied == 0 ? PSD_OUTCOME_NOT_APPLIED : PSD_OUTCOME_UNKNOWN,
+               "%s: %s", what, first.text);
+}
+
+static void
+request_answered(struct lane_link *lane, struct request *request, psd_status status,
+                 const char *text, const struct psi_frame *frame)
+{
+    struct psd_op *op = request->op;
+    struct psd_table *table = op->table;
+    const uint32_t chunk = request->chunk;
+
+    op->chunks[chunk - op->first_chunk] = CHUNK_DONE;
+    request_free(lane, request);
+    op->remaining--;
+    if (frame->seq > op->updates) {
+        op->updates = frame->seq;
+    }
+    op->value = frame->step;
+    if (status == PSD_OK) {
+        op->applied++;
+    } else if (op->error.status == PSD_OK) {
+        psi_fail(&op->error, status, "%s", text);
+    }
+    if (status == PSD_ERR_DROPPED && frame->step > table->next_step[chunk]) {
+        table->next_step[chunk] = frame->step;
+    }
+    if (op->remaining == 0) {
+        transfer_finish(op);
+    }
+}
+
+static psd_status
+ack_arrived(struct lane_link *lane, const void *payload, size_t bytes, struct psd_error *err)
+{
+    const struct psi_frame *frame = &lane->peer.inbox.frame;
+    struct request *request = request_find(lane, frame->request);
+    struct psi_verdict verdict = {.status = PSD_OK};
+    psd_status status = PSD_OK;
+
+    if (bytes > 0) {
+        status = psi_verdict_decode(payload, bytes, &verdict, err);
+    }
+    if (status == PSD_OK && request != NULL) {
+        request_answered(lane, request, (psd_status)frame->status, verdict.text, frame);
+    }
+    return status;
+}
+
+static psd_status
+value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *err)
+{
+    const struct psi_frame *frame = &lane->peer.inbox.frame;
+    struct request *request = request_find(lane, frame->request);
+    const struct psd_op *op;
+
+    sink_p->into = NULL;
+    lane->receiving = NULL;
+    if (request == NULL) {
+        return PSD_OK; /* its operation has ended: nobody wants it any more */
+    }
+    op = request->op;
+    if (!pulls(op->transfer.type) ||
+        frame->payload_bytes != psi_transfer_bytes(op, request->chunk)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL,
+                        "VALUE of table %s chunk %u: %u bytes, expected %llu", op->table->spec.name,
+                        request->chunk, frame->payload_bytes,
+                        (unsigned long long)psi_transfer_bytes(op, request->chunk));
+    }
+    lane->receiving = request;
+    sink_p->into =
+        (uint8_t *)op->transfer.to +
+        (request->chunk - op->first_chunk) * (uint64_t)PSD_CHUNK_ELEMENTS *
+            (frame->payload_bytes / psi_chunk_elements(op->table->spec.count, request->chunk));
+    return PSD_OK;
+}
+
+static void
+value_arrived(struct lane_link *lane)
+{
+    const struct psi_frame *frame = &lane->peer.inbox.frame;
+    struct request *request = request_find(lane, frame->request);
+
+    if (request != NULL && lane->receiving == request) {
+        request_answered(lane, request, PSD_OK, "", frame);
+    }
+}
+
+/* The chunk's unsent push at the head of its table, if there is one. */
+static struct part *
+find_wanted(struct lane_link *lane, const struct psi_frame *frame)
+{
+    for (struct part *part = lane->queue; part != NULL; part = part->next) {
+        const struct psd_op *op = part->op;
+
+        if (op->table->id == frame->table && pushes(op->transfer.type) &&
+            op->transfer.step == frame->step && frame->chunk >= op->first_chunk &&
+            frame->chunk - op->first_chunk < op->chunk_count &&
+            op->table->places[frame->chunk] == lane->index &&
+            op->chunks[frame->chunk - op->first_chunk] == CHUNK_UNSENT) {
+            return behind_its_table(lane, part) ? NULL : part;
+        }
+    }
+    return NULL;
+}
+
+/* WANT: this chunk leaves now, whatever the window. */
+static void
+want_arrived(struct lane_link *lane)
+{
+    const struct psi_frame *frame = &lane->peer.inbox.frame;
+    const struct part *part = find_wanted(lane, frame);
+
+    if (part != NULL && lane->request_count < REQUESTS_MAX / 2) {
+        (void)send_chunk(lane, part->op, frame->chunk);
+    }
+}
+
+/* RESEND: the server let this chunk go; it goes back to the unsent ones. */
+static void
+resend_arrived(struct lane_link *lane)
+{
+    const struct psi_frame *frame = &lane->peer.inbox.frame;
+
+    for (struct request *request = lane->first; request != NULL; request = request->next) {
+        struct psd_op *op = request->op;
+
+        if (op->table->id == frame->table && request->chunk == frame->chunk &&
+            pushes(op->transfer.type) && op->transfer.step == frame->step) {
+            struct part *part = &op->parts[lane->index];
+
+            op->chunks[request->chunk - op->first_chunk] = CHUNK_UNSENT;
+            part->cursor = lower_bound(op->table, lane->index, op->first_chunk);
+            request_free(lane, request);
+            part_enqueue(lane, part);
+            return;
+        }
+    }
+}
+
+static void
+because_arrived(struct lane_link *lane, const void *payload, size_t bytes)
+{
+    const struct request *request = request_find(lane, lane->peer.inbox.frame.request);
+    struct psi_verdict verdict;
+
+    if (request != NULL && psi_verdict_decode(payload, bytes, &verdict, NULL) == PSD_OK) {
+        snprintf(request->op->because, sizeof(request->op->because), "%s", verdict.text);
+    }
+}
+
+/* ---- the connection's events ------------------------------------------------------------- */
+
+static void
+hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
+{
+    const struct psi_client *client = ((struct lane_link *)owner)->client;
+
+    (void)peer;
+    hello_p->role = PSI_ROLE_WORKER;
+    hello_p->rank = client->job.rank;
+    hello_p->incarnation = client->job.incarnation;
+    hello_p->life = client->life;
+    hello_p->job = client->job.job;
+}
+
+static void
+on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
+{
+    struct lane_link *lane = owner;
+
+    (void)peer;
+    lane->window_bytes = welcome->window_bytes;
+    for (struct request *request = lane->first; request != NULL; request = request->next) {
+        if (request_send(lane, request) != PSD_OK) {
+            break_link(lane, "send failed");
+            return;
+        }
+    }
+    if (lane->index == 0) {
+        psi_control_resend(lane->client);
+    }
+}
+
+static void
+on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
+{
+    struct lane_link *lane = owner;
+
+    (void)peer;
+    (void)reason;
+    lane->receiving = NULL;
+    psi_share_lane_down(lane);
+}
+
+static void
+on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict)
+{
+    struct lane_link *lane = owner;
+    char name[128];
+
+    (void)peer;
+    psi_client_over(lane->client, (psd_status)verdict->status, "refused by %s: %s",
+                    psi_lane_name(lane, name, sizeof(name)), verdict->text);
+}
+
+static psd_status
+on_head(void *owner, struct psi_peer *peer, struct psi_sink *sink_p, struct psd_error *err)
+{
+    struct lane_link *lane = owner;
+
+    if (peer->inbox.frame.type == PSI_FRAME_VALUE) {
+        return value_sink(lane, sink_p, err);
+    }
+    return psi_inbox_body(&peer->inbox, sink_p, err);
+}
+
+static psd_status
+on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct psd_error *err)
+{
+    struct lane_link *lane = owner;
+    const struct psi_frame *frame = &peer->inbox.frame;
+
+    switch (frame->type) {
+    case PSI_FRAME_VALUE:
+        value_arrived(lane);
+        return PSD_OK;
+    case PSI_FRAME_ACK:
+        if ((frame->request & 0x80000000u) != 0) {
+            return psi_control_frame(lane->client, peer, payload, bytes, err);
+        }
+        return ack_arrived(lane, payload, bytes, err);
+    case PSI_FRAME_SHARE_DATA:
+        return psi_control_frame(lane->client, peer, payload, bytes, err);
+    case PSI_FRAME_SHARE_PULL:
+        return psi_share_asked(lane, payload, bytes, err);
+    case PSI_FRAME_WANT:
+        want_arrived(lane);
+        return PSD_OK;
+    case PSI_FRAME_RESEND:
+        resend_arrived(lane);
+        return PSD_OK;
+    case PSI_FRAME_BECAUSE:
+        because_arrived(lane, payload, bytes);
+        return PSD_OK;
+    default:
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s from a server: not expected",
+                        psi_frame_type_name(frame->type));
+    }
+}
+
+static const struct psi_peer_events lane_events = {
+    .hello = hello,
+    .on_up = on_up,
+    .on_down = on_down,
+    .on_refused = on_refused,
+    .on_head = on_head,
+    .on_frame = on_frame,
+};
+
+/* ---- all lanes --------------------------------------------------------------------------- */
+
+psd_status
+psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct psd_error *err)
+{
+    client->lanes = calloc(view->places, sizeof(*client->lanes));
+    if (client->lanes == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u lanes", view->places);
+    }
+    for (uint32_t i = 0; i < view->places; i++) {
+        struct lane_link *lane = &client->lanes[i];
+
+        lane->client = client;
+        lane->index = i;
+        lane->server = view->place[i].server;
+        lane->requests = calloc(REQUESTS_MAX, sizeof(*lane->requests));
+        psi_peer_start(&lane->peer, client->env, view->place[i].address, &lane_events, lane, i);
+        client->lane_count = i + 1;
+        if (lane->requests == NULL) {
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u lanes", view->places);
+        }
+    }
+    return PSD_OK;
+}
+
+void
+psi_lanes_stop(struct psi_client *client)
+{
+    for (uint32_t i = 0; i < client->lane_count; i++) {
+        psi_peer_close(&client->lanes[i].peer);
+        free(client->lanes[i].requests);
+    }
+    free(client->lanes);
+    client->lanes = NULL;
+    client->lane_count = 0;
+}
+
+void
+psi_lanes_tick(struct psi_client *client, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < client->lane_count; i++) {
+        psi_peer_tick(&client->lanes[i].peer, now_ns);
+        pump(&client->lanes[i]);
+    }
+}
+
+bool
+psi_lanes_up(const struct psi_client *client)
+{
+    for (uint32_t i = 0; i < client->lane_count; i++) {
+        if (client->lanes[i].peer.state != PSI_PEER_UP) {
+            return false;
+        }
+    }
+    return client->lane_count > 0;
+}
+
+/* Names the servers that have not answered, unless a better reason is known. */
+static void
+blame(struct psd_op *op, const struct lane_link *lane, uint32_t unanswered)
+{
+    const size_t used = strlen(op->because);
+    char name[128];
+
+    if (unanswered > 0 && used + 160 < sizeof(op->because)) {
+        snprintf(op->because + used, sizeof(op->because) - used, "%s%s: %u chunks%s",
+                 used > 0 ? "; " : "", psi_lane_name(lane, name, sizeof(name)), unanswered,
+                 lane->peer.state == PSI_PEER_UP ? "" : ", not connected");
+    }
+}
+
+/* Forgets an operation that is about to end early: nothing borrows or writes its memory any more.
+ */
+void
+psi_lane_forget(struct psd_op *op)
+{
+    struct psi_client *client = op->client;
+    const uint64_t bytes = op->transfer.count * (uint64_t)op->table->element_bytes;
+
+    for (uint32_t i = 0; i < client->lane_count; i++) {
+        struct lane_link *lane = &client->lanes[i];
+        bool receiving = false;
+        uint32_t unanswered = 0;
+        struct request *next;
+
+        part_dequeue(lane, &op->parts[i]);
+        for (struct request *request = lane->first; request != NULL; request = next) {
+            next = request->next;
+            if (request->op == op) {
+                receiving = receiving || lane->receiving == request;
+                unanswered++;
+                request_free(lane, request);
+            }
+        }
+        blame(op, lane, unanswered);
+        if (lane->peer.conn == NULL) {
+            continue;
+        }
+        if (receiving) {
+            break_link(lane, "an operation ended while its value was coming in");
+        } else if (op->transfer.from != NULL &&
+                   lane->peer.conn->ops->unshare(lane->peer.conn, op->transfer.from, bytes) !=
+                       PSD_OK) {
+            break_link(lane, "no memory to keep what is unsent");
+        }
+    }
+}
+
+static void
+ask_master_why(const struct psd_op *op)
+{
+    struct psi_frame frame = op->frame;
+
+    frame.type = PSI_FRAME_WHY;
+    if (op->kind == OP_BARRIER && op->client->master.state == PSI_PEER_UP) {
+        (void)psi_post(op->client->master.conn, &frame);
+    }
+}
+
+static void
+ask_lane_why(const struct lane_link *lane, const struct request *request)
+{
+    const struct psd_op *op = request->op;
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_WHY,
+        .view = lane->client->view,
+        .request = request->id,
+        .table = op->table->id,
+        .chunk = request->chunk,
+        .step = op->transfer.step + (pushes(op->transfer.type) ? 1 : 0),
+        .rank = (uint16_t)lane->client->job.rank,
+        .incarnation = (uint16_t)lane->client->job.incarnation,
+    };
+
+    (void)psi_post(lane->peer.conn, &frame);
+}
+
+/* The deadline is near: asks the first that has not answered what it is waiting for. */
+void
+psi_lane_ask_why(struct psd_op *op)
+{
+    struct psi_client *client = op->client;
+
+    if (op->kind != OP_TRANSFER) {
+        ask_master_why(op);
+        return;
+    }
+    for (uint32_t i = 0; i < client->lane_count; i++) {
+        const struct lane_link *lane = &client->lanes[i];
+        const struct request *request = lane->peer.state == PSI_PEER_UP ? lane->first : NULL;
+
+        while (request != NULL && request->op != op) {
+            request = request->next;
+        }
+        if (request != NULL) {
+            ask_lane_why(lane, request);
+            return;
+        }
+    }
+}

@@ -1,0 +1,227 @@
+/*
+ * state.h - the inside of the client core. For src/client only.
+ *
+ * Thread: guarded by the context's lock (the simulator: one thread).
+ */
+#ifndef PSI_CLIENT_STATE_H
+#define PSI_CLIENT_STATE_H
+
+#include "client/core.h"
+
+enum {
+    REQUESTS_MAX = 4096,          /* unanswered, per lane */
+    SEND_QUEUE_BYTES = 512 << 10, /* handed to the transport; more would spoil the priorities */
+    COST_MIN = 4096,              /* even a tiny gradient occupies a slot of the server */
+};
+
+struct lane_link;
+
+/* One request of one chunk, under way on one lane. Free ones have op == NULL. */
+struct request {
+    struct psd_op *op;
+    uint32_t chunk;
+    uint32_t push_cost; /* against the lane's window */
+    uint32_t pull_cost; /* against ours */
+    uint64_t seq;
+    uint32_t id;
+    struct request *next; /* in order of sending */
+    struct request *prev;
+};
+
+/* One lane's share of a transfer, in that lane's queue until all its requests are sent. */
+struct part {
+    struct psd_op *op;
+    struct part *next;
+    struct part *prev;
+    bool queued;
+    uint32_t cursor; /* into table->lane_chunks[lane] */
+    uint32_t end;
+};
+
+enum op_kind { OP_TRANSFER, OP_TABLE_OPEN, OP_BARRIER, OP_NODES, OP_STEP_ADD, OP_BYE, OP_SHARE };
+
+enum chunk_state { CHUNK_UNSENT, CHUNK_SENT, CHUNK_DONE };
+
+struct psd_op {
+    struct psi_client *client;
+    struct psd_op *next; /* client->pending, client->done */
+    struct psd_op *prev;
+    enum op_kind kind;
+    uint64_t number; /* in order of submission */
+    uint64_t started_ns;
+    uint64_t deadline_ns;
+    uint64_t why_ns; /* ask what it waits for */
+    bool ended;
+    bool taken;
+    psd_outcome outcome;
+    struct psd_error error;
+    char because[PSI_TEXT_MAX];
+    psd_done_fn done;
+    void *user;
+
+    /* The context's own marks; the core does not look at them. */
+    bool internal; /* made by a blocking call: never shown to the caller */
+    bool released; /* freed as soon as it ends */
+    bool queued;   /* in context->any */
+    struct psd_op *any_next;
+    struct psd_op *any_prev;
+    struct psd_op *all_next; /* context->all */
+    struct psd_op *all_prev;
+
+    /* OP_TRANSFER */
+    struct psd_table *table;
+    struct psi_transfer transfer;
+    uint8_t priority;
+    uint64_t first_chunk;
+    uint64_t chunk_count;
+    uint64_t remaining; /* chunks not ended */
+    uint64_t applied;   /* chunks that ended well */
+    uint64_t touched;   /* chunks that were ever sent */
+    uint64_t updates;   /* STATE_PULL: largest count seen */
+    bool held;          /* waits for earlier operations */
+    uint8_t *chunks;    /* enum chunk_state each */
+    struct part *parts; /* one per lane */
+
+    /* the others */
+    uint32_t request;
+    uint64_t seq;
+    struct psi_frame frame; /* as sent, and sent again after a cut */
+    uint8_t *body;
+    size_t body_bytes;
+    uint64_t value;
+    struct psi_nodes nodes;
+    uint8_t priority_wanted; /* OP_TABLE_OPEN */
+    void *to;                /* OP_SHARE */
+    uint32_t to_bytes;
+};
+
+struct psd_table {
+    struct psi_client *client;
+    uint32_t id;
+    uint8_t priority;
+    struct psi_spec spec;
+    size_t element_bytes;
+    uint64_t chunk_count;
+    uint16_t *places;       /* chunk -> lane */
+    uint32_t **lane_chunks; /* lane -> its chunks, rising */
+    uint32_t *lane_counts;
+    uint64_t *next_step;   /* chunk -> step to push next */
+    uint64_t resume_step;  /* a replacement repeats from here */
+    bool resuming;         /* no push yet: reads are of the very version */
+    uint64_t blocked_turn; /* the pump's turn in which a transfer of it was blocked */
+};
+
+/* The connection to one lane of one server. */
+struct lane_link {
+    struct psi_client *client;
+    uint32_t index;
+    uint32_t server;
+    struct psi_peer peer;
+    struct request *requests; /* REQUESTS_MAX; [id % REQUESTS_MAX] */
+    uint32_t request_count;
+    uint32_t next_id;
+    struct request *first; /* under way, in order of sending */
+    struct request *last;
+    struct part *queue; /* by priority, then age */
+    uint64_t window_bytes;
+    uint64_t used;             /* unanswered gradient bytes */
+    uint64_t reads;            /* unanswered value bytes */
+    struct request *receiving; /* whose value is coming in */
+};
+
+struct published {
+    bool valid;
+    uint64_t step;
+    struct psd_state *states;
+    char (*names)[PSI_SHARE_NAME_MAX];
+    size_t count;
+    struct waiting_share *waiting; /* asked before we got there */
+};
+
+struct psi_client {
+    struct psi_env *env;
+    struct psd_context *context; /* whose core this is; NULL in the simulator */
+    struct psi_client_config config;
+    char master_address[PSI_ADDRESS_BYTES];
+    uint64_t life;
+    uint64_t started_ns;
+    enum psi_client_state state;
+    struct psd_error error;
+
+    struct psi_peer master;
+    struct psi_welcome job; /* workers == 0: not welcomed yet */
+    uint64_t heartbeat_due_ns;
+    uint64_t master_heard_ns;
+    struct psi_ping ping;
+
+    uint32_t view;
+    struct psi_view_worker *workers; /* job.workers of them, once a view came */
+    uint32_t lane_count;
+    struct lane_link *lanes;
+
+    struct psd_table **tables;
+    size_t table_count;
+    size_t table_capacity;
+
+    struct psd_op *pending; /* oldest first */
+    struct psd_op *pending_last;
+    size_t pending_count;
+    struct psd_op *done; /* ended, not handed out; oldest first */
+    struct psd_op *done_last;
+    uint64_t op_number;
+    uint64_t seq;
+    uint32_t control_id;
+    uint64_t barrier;
+    uint64_t next_deadline_ns;
+    bool hold_changed; /* an operation ended: others may be let go */
+    uint64_t pump_turn;
+    struct published published;
+};
+
+/* core.c */
+void psi_client_over(struct psi_client *client, psd_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ops.c */
+struct psd_op *psi_op_create(struct psi_client *client, enum op_kind kind, uint32_t timeout_ms);
+void psi_op_submit(struct psd_op *op);
+void psi_op_end(struct psd_op *op, psd_status status, psd_outcome outcome, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void psi_ops_check_deadlines(struct psi_client *client, uint64_t now_ns);
+void psi_ops_end_all(struct psi_client *client, const struct psd_error *reason);
+
+/* transfer.c */
+void psi_transfer_describe(const struct psd_op *op, char *text, size_t size);
+void psi_transfer_let_go(struct psi_client *client);
+void psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason);
+uint64_t psi_transfer_bytes(const struct psd_op *op, uint64_t chunk);
+
+/* lanes.c */
+psd_status psi_lanes_start(struct psi_client *client, const struct psi_view *view,
+                           struct psd_error *err);
+void psi_lanes_stop(struct psi_client *client);
+void psi_lanes_tick(struct psi_client *client, uint64_t now_ns);
+bool psi_lanes_up(const struct psi_client *client);
+void psi_lane_enqueue(struct psd_op *op);
+void psi_lane_forget(struct psd_op *op);
+void psi_lane_ask_why(struct psd_op *op);
+const char *psi_lane_name(const struct lane_link *lane, char *text, size_t size);
+
+/* control.c */
+psd_status psi_control_frame(struct psi_client *client, struct psi_peer *peer, const void *payload,
+                             size_t bytes, struct psd_error *err);
+void psi_control_resend(struct psi_client *client);
+void psi_control_send(struct psd_op *op);
+
+/* tables.c */
+psd_status psi_table_create(struct psi_client *client, const struct psi_table_info *info,
+                            uint8_t priority, struct psd_table **table_p, struct psd_error *err);
+void psi_table_destroy(struct psd_table *table);
+
+/* share.c */
+psd_status psi_share_asked(struct lane_link *lane, const void *payload, size_t bytes,
+                           struct psd_error *err);
+void psi_share_lane_down(struct lane_link *lane);
+void psi_share_fini(struct psi_client *client);
+
+#endif

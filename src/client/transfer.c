@@ -1,0 +1,263 @@
+/*
+ * transfer.c - pushes and pulls: checked, cut into chunks, held until their turn, ended.
+ *
+ * Two rules keep the servers' promises simple:
+ *   - a push of step c + 1 leaves only when this worker's pushes of step c are done, so that a
+ * chunk meets at most one gradient per rank at a time. If the job waits for replacements, the rule
+ * spans all tables: then two versions of a value are enough to repeat a step (docs/consistency.md);
+ *   - operations on one table leave in the order they were submitted.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "client/state.h"
+
+static bool
+is_push(const struct psd_op *op)
+{
+    return op->kind == OP_TRANSFER &&
+           (op->transfer.type == PSI_FRAME_PUSH || op->transfer.type == PSI_FRAME_PUSH_PULL);
+}
+
+static bool
+reads(const struct psd_op *op)
+{
+    return op->transfer.type == PSI_FRAME_PULL || op->transfer.type == PSI_FRAME_PUSH_PULL ||
+           op->transfer.type == PSI_FRAME_STATE_PULL;
+}
+
+static size_t
+part_element_bytes(const struct psd_table *table, const struct psi_transfer *transfer)
+{
+    if (transfer->part == 0) {
+        return table->element_bytes;
+    }
+    return transfer->part == 1 ? sizeof(float) : psi_dtype_state_bytes(table->spec.dtype);
+}
+
+uint64_t
+psi_transfer_bytes(const struct psd_op *op, uint64_t chunk)
+{
+    return psi_chunk_elements(op->table->spec.count, chunk) *
+           (uint64_t)part_element_bytes(op->table, &op->transfer);
+}
+
+void
+psi_transfer_describe(const struct psd_op *op, char *text, size_t size)
+{
+    static const char *const verbs[] = {
+        [PSI_FRAME_PUSH] = "push",           [PSI_FRAME_PULL] = "pull",
+        [PSI_FRAME_PUSH_PULL] = "push_pull", [PSI_FRAME_INIT] = "initial values of",
+        [PSI_FRAME_STATE_PULL] = "save",     [PSI_FRAME_STATE_PUSH] = "load",
+    };
+
+    snprintf(text, size, "%s table %s step %llu", verbs[op->transfer.type], op->table->spec.name,
+             (unsigned long long)op->transfer.step);
+}
+
+/* The range, in chunks; an error when it is not on the grid. */
+static psd_status
+check_range(const struct psd_table *table, struct psi_transfer *transfer, struct psd_error *err)
+{
+    const uint64_t total = table->spec.count;
+    uint64_t end;
+
+    if (transfer->first >= total || transfer->first % PSD_CHUNK_ELEMENTS != 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "table %s: first element %llu is not a multiple of %d below %llu",
+                        table->spec.name, (unsigned long long)transfer->first, PSD_CHUNK_ELEMENTS,
+                        (unsigned long long)total);
+    }
+    if (transfer->count == 0) {
+        transfer->count = total - transfer->first;
+    }
+    if (transfer->count > total - transfer->first ||
+        ((transfer->first + transfer->count) % PSD_CHUNK_ELEMENTS != 0 &&
+         transfer->first + transfer->count != total)) {
+        end = transfer->first + transfer->count;
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "table %s: range ends at %llu, neither a multiple of %d nor the end %llu",
+                        table->spec.name, (unsigned long long)end, PSD_CHUNK_ELEMENTS,
+                        (unsigned long long)total);
+    }
+    return PSD_OK;
+}
+
+/* Each chunk takes one gradient per step, steps in order (asynchronous tables: any). */
+static psd_status
+check_step(const struct psd_op *op, struct psd_error *err)
+{
+    const struct psd_table *table = op->table;
+
+    if (!is_push(op) || table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
+        return PSD_OK;
+    }
+    for (uint64_t i = 0; i < op->chunk_count; i++) {
+        const uint64_t want = table->next_step[op->first_chunk + i];
+        const bool may_jump = table->spec.backup_workers > 0 && op->transfer.step > want;
+
+        if (op->transfer.step != want && !may_jump) {
+            return psi_fail(err, PSD_ERR_STEP, "push table %s: step %llu given, step %llu is next",
+                            table->spec.name, (unsigned long long)op->transfer.step,
+                            (unsigned long long)want);
+        }
+    }
+    return PSD_OK;
+}
+
+static void
+set_next_step(const struct psd_op *op, uint64_t step)
+{
+    if (is_push(op) && op->table->spec.staleness != PSD_STALENESS_UNBOUNDED) {
+        for (uint64_t i = 0; i < op->chunk_count; i++) {
+            op->table->next_step[op->first_chunk + i] = step;
+        }
+    }
+}
+
+static psd_status
+allocate(struct psd_op *op, struct psd_error *err)
+{
+    op->chunks = calloc(op->chunk_count, 1);
+    op->parts = calloc(op->client->lane_count, sizeof(*op->parts));
+    if (op->chunks == NULL || op->parts == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for an operation",
+                        op->table->spec.name);
+    }
+    return PSD_OK;
+}
+
+/* Does b have to wait for a? a was submitted before b. */
+static bool
+must_wait_for(const struct psd_op *b, const struct psd_op *a)
+{
+    const bool same_table = a->table == b->table;
+
+    if (same_table && a->held) {
+        return true;
+    }
+    if (!is_push(a) || !is_push(b) || a->transfer.step >= b->transfer.step ||
+        !psi_spec_synchronous(&a->table->spec) || !psi_spec_synchronous(&b->table->spec)) {
+        return false;
+    }
+    return same_table || b->client->job.policy == PSI_DEATH_WAIT;
+}
+
+static bool
+must_hold(const struct psd_op *op)
+{
+    for (const struct psd_op *earlier = op->client->pending; earlier != op;
+         earlier = earlier->next) {
+        if (earlier->kind == OP_TRANSFER && must_wait_for(op, earlier)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An operation cannot overtake an older one on its table: the older one becomes as urgent. */
+static void
+raise_older(const struct psd_op *op)
+{
+    for (struct psd_op *older = op->client->pending; older != op; older = older->next) {
+        if (older->kind == OP_TRANSFER && older->table == op->table && !older->held &&
+            older->priority < op->priority) {
+            older->priority = op->priority;
+            psi_lane_enqueue(older);
+        }
+    }
+}
+
+static void
+let_go(struct psd_op *op)
+{
+    op->held = false;
+    raise_older(op);
+    psi_lane_enqueue(op);
+}
+
+psd_status
+psi_client_transfer(struct psi_client *client, struct psd_table *table,
+                    const struct psi_transfer *transfer, struct psd_op **op_p,
+                    struct psd_error *err)
+{
+    struct psd_op *op;
+    psd_status status;
+
+    if (client->state != PSI_CLIENT_RUNNING) {
+        *err = client->error;
+        return err->status;
+    }
+    op = psi_op_create(client, OP_TRANSFER, transfer->timeout_ms);
+    if (op == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for an operation",
+                        table->spec.name);
+    }
+    op->table = table;
+    op->transfer = *transfer;
+    op->priority = transfer->priority != 0 ? transfer->priority : table->priority;
+    op->done = transfer->done;
+    op->user = transfer->user;
+    status = check_range(table, &op->transfer, err);
+    if (status == PSD_OK) {
+        op->first_chunk = op->transfer.first / PSD_CHUNK_ELEMENTS;
+        op->chunk_count = psi_chunk_count(op->transfer.count);
+        op->remaining = op->chunk_count;
+        status = check_step(op, err);
+    }
+    if (status == PSD_OK) {
+        status = allocate(op, err);
+    }
+    if (status != PSD_OK) {
+        free(op->chunks);
+        free(op->parts);
+        free(op);
+        return status;
+    }
+    set_next_step(op, op->transfer.step + 1);
+    psi_op_submit(op);
+    op->held = must_hold(op);
+    if (!op->held) {
+        let_go(op);
+    }
+    *op_p = op;
+    return PSD_OK;
+}
+
+void
+psi_transfer_let_go(struct psi_client *client)
+{
+    if (!client->hold_changed) {
+        return;
+    }
+    client->hold_changed = false;
+    for (struct psd_op *op = client->pending; op != NULL; op = op->next) {
+        if (op->kind == OP_TRANSFER && op->held && !must_hold(op)) {
+            let_go(op);
+        }
+    }
+}
+
+/* Ends it before its time: what was sent may have been applied, and the caller gets its memory
+ * back. */
+void
+psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason)
+{
+    const uint64_t unanswered = op->remaining;
+    const bool nothing = op->touched == 0 || (reads(op) && !is_push(op));
+    char what[PSD_NAME_MAX + 64];
+
+    psi_transfer_describe(op, what, sizeof(what));
+    psi_lane_forget(op);
+    if (op->touched == 0) {
+        set_next_step(op, op->transfer.step);
+    }
+    psi_op_end(op, status, nothing ? PSD_OUTCOME_NOT_APPLIED : PSD_OUTCOME_UNKNOWN,
+               "%s: %s; %llu of %llu chunks unanswered%s%s", what, reason,
+               (unsigned long long)unanswered, (unsigned long long)op->chunk_count,
+               op->because[0] != '\0' ? "; " : "", op->because);
+}

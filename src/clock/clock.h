@@ -1,0 +1,117 @@
+/*
+ * clock.h - who is at which step; may this push count, may this round close, may this read proceed.
+ *
+ * Pure: no I/O, no time, no memory of its own. One struct psi_clock per chunk; one rule and one set
+ * of members per table. A rank's clock on a chunk, next[rank], is the first step whose gradient it
+ * has not given.
+ *
+ * Bulk-synchronous (staleness 0): `version` rounds have closed, the value is that of step
+ * `version`; a gradient of step c meets the others in round c, the open round is round `version`.
+ * In the open round rank r has given its gradient exactly if next[r] == version + 1.
+ *
+ * Stale-synchronous, asynchronous: every gradient is applied by itself; `version` counts them.
+ */
+#ifndef PSI_CLOCK_CLOCK_H
+#define PSI_CLOCK_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { PSI_RANKS_MAX = 1024 };
+
+#define PSI_STEP_NEVER UINT64_MAX
+
+/* What becomes of the job when a worker dies: it fails, goes on without it, or waits for another.
+ */
+enum psi_death_policy { PSI_DEATH_FAIL = 0, PSI_DEATH_CONTINUE = 1, PSI_DEATH_WAIT = 2 };
+
+/* A set of ranks. */
+struct psi_ranks {
+    uint64_t word[PSI_RANKS_MAX / 64];
+};
+
+void psi_ranks_add(struct psi_ranks *set, uint32_t rank);
+void psi_ranks_remove(struct psi_ranks *set, uint32_t rank);
+bool psi_ranks_has(const struct psi_ranks *set, uint32_t rank);
+uint32_t psi_ranks_count(const struct psi_ranks *set);
+
+struct psi_clock_rule {
+    uint32_t workers;   /* ranks 0..workers-1 */
+    uint32_t staleness; /* PSD_STALENESS_UNBOUNDED: asynchronous */
+    uint32_t backup;    /* a round closes with the first workers - backup gradients */
+};
+
+/* left_at[rank]: the first step in which the rank takes no part; PSI_STEP_NEVER for a member. */
+struct psi_members {
+    uint64_t left_at[PSI_RANKS_MAX];
+};
+
+struct psi_clock {
+    uint64_t version;
+    uint64_t *next; /* borrowed; rule->workers entries */
+};
+
+enum psi_admission {
+    PSI_ADMIT_COUNT,     /* new: it counts */
+    PSI_ADMIT_AGAIN,     /* given before, its round is still open: answer when it closes */
+    PSI_ADMIT_DONE,      /* given before and applied: answer now, as done */
+    PSI_ADMIT_DROPPED,   /* its round closed without it (backup workers, or the rank had left) */
+    PSI_ADMIT_TOO_EARLY, /* a step too far ahead: the sender breaks the rules */
+};
+
+/*
+ * May a gradient of `step` from `rank` count? A rank repeats only its last step. Unbounded tables:
+ * see psi_clock_admit_sequence.
+ */
+enum psi_admission psi_clock_admit(const struct psi_clock_rule *rule,
+                                   const struct psi_members *members, const struct psi_clock *clock,
+                                   uint32_t rank, uint64_t step);
+
+/* What an asynchronous table remembers of a rank: the last push applied. Starts as {0, 0}. */
+struct psi_mark {
+    uint32_t incarnation;
+    uint64_t sequence;
+};
+
+/* COUNT when (incarnation, sequence) is above the mark as a pair, DONE when not. */
+enum psi_admission psi_clock_admit_sequence(const struct psi_mark *mark, uint32_t incarnation,
+                                            uint64_t sequence);
+
+/*
+ * Bulk-synchronous: has every rank that takes part in the open round given its gradient? With
+ * backup workers `closing` is the set the coordinator chose for this round (NULL: it has not
+ * chosen, so never); ranks outside it are not waited for. Never true for a round with no gradient
+ * at all.
+ */
+bool psi_clock_round_full(const struct psi_clock_rule *rule, const struct psi_members *members,
+                          const struct psi_clock *clock, const struct psi_ranks *closing);
+
+/* May a pull at `step` be answered now? */
+bool psi_clock_may_read(const struct psi_clock_rule *rule, const struct psi_members *members,
+                        const struct psi_clock *clock, uint64_t step);
+
+/* The first rank, from `from` on, that keeps the open round from closing or (stale-synchronous) a
+ * read of `step` from being answered; -1: none. For messages that name who is missing. */
+int32_t psi_clock_missing(const struct psi_clock_rule *rule, const struct psi_members *members,
+                          const struct psi_clock *clock, uint64_t step, uint32_t from);
+
+/*
+ * The coordinator's side of backup workers, one per table: which ranks have sent everything of a
+ * step. Rounds close in order.
+ */
+struct psi_quorum {
+    uint64_t step;         /* the round being collected */
+    struct psi_ranks have; /* ranks that are ready for it */
+};
+
+/* rank has everything of `step` on its way. Steps other than quorum->step are ignored. */
+void psi_quorum_have(struct psi_quorum *quorum, uint32_t rank, uint64_t step);
+
+/*
+ * Enough for the round? True when as many live ranks have it as min(workers - backup, live ranks),
+ * at least one. Then *closing_p is the set, and the quorum moves on to the next step.
+ */
+bool psi_quorum_close(struct psi_quorum *quorum, const struct psi_clock_rule *rule,
+                      const struct psi_members *members, struct psi_ranks *closing_p);
+
+#endif

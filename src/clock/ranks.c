@@ -1,0 +1,39 @@
+/*
+ * ranks.c - a set of ranks.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/fail.h"
+#include "clock/clock.h"
+
+void
+psi_ranks_add(struct psi_ranks *set, uint32_t rank)
+{
+    psi_assert(rank < PSI_RANKS_MAX);
+    set->word[rank / 64] |= UINT64_C(1) << (rank % 64);
+}
+
+void
+psi_ranks_remove(struct psi_ranks *set, uint32_t rank)
+{
+    psi_assert(rank < PSI_RANKS_MAX);
+    set->word[rank / 64] &= ~(UINT64_C(1) << (rank % 64));
+}
+
+bool
+psi_ranks_has(const struct psi_ranks *set, uint32_t rank)
+{
+    psi_assert(rank < PSI_RANKS_MAX);
+    return (set->word[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
+uint32_t
+psi_ranks_count(const struct psi_ranks *set)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < PSI_RANKS_MAX / 64; i++) {
+        count += (uint32_t)__builtin_popcountll(set->word[i]);
+    }
+    return count;
+}

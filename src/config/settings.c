@@ -1,0 +1,311 @@
+/*
+ * settings.c - every knob of Poseidon, in one table.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config/settings.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "config/nearest.h"
+
+enum {
+    DAY_MS = 24 * 60 * 60 * 1000,
+    NAME_BYTES_MAX = 64,
+    MASTER = PSI_PROGRAM_MASTER | PSI_PROGRAM_RUN,
+    SERVER = PSI_PROGRAM_SERVER | PSI_PROGRAM_RUN,
+    WORKER = PSI_PROGRAM_WORKER | PSI_PROGRAM_RUN,
+    ALL = MASTER | SERVER | WORKER
+};
+
+static const char *const death_words[] = {"fail", "continue", "wait", NULL};
+static const char *const kernel_words[] = {"auto", "scalar", "avx2", "avx512", NULL};
+static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL};
+static const char *const switch_words[] = {"off", "on", NULL};
+static const char *const source_words[] = {"default", "file", "environment", "command line"};
+
+/* What people also write for off and on. */
+static const char *const switch_synonyms[][2] = {{"false", "true"}, {"no", "yes"}, {"0", "1"}};
+
+#define NUMBER(field, fallback, min, max, unit, programs, help)                                    \
+    {                                                                                              \
+#field, offsetof(struct psi_settings, field), NULL, fallback, min, max, unit, programs,    \
+            help                                                                                   \
+    }
+#define WORD(field, words, fallback, programs, help)                                               \
+    {                                                                                              \
+#field, offsetof(struct psi_settings, field), words, fallback, 0,                          \
+            sizeof(words) / sizeof(words[0]) - 2, "", programs, help                               \
+    }
+
+/* clang-format off */
+static const struct psi_knob knobs[] = {
+    NUMBER(heartbeat_ms, 250, 10, 60000, "ms", ALL,
+           "time between two signs of life"),
+    NUMBER(dead_heartbeats, 8, 2, 1000, "", MASTER,
+           "heartbeats missed before a silent process counts as lost"),
+    NUMBER(lost_grace_ms, 500, 0, 600000, "ms", MASTER,
+           "how long a process whose connection ended may take to come back"),
+    NUMBER(start_timeout_ms, 60000, 1, DAY_MS, "ms", MASTER | SERVER,
+           "how long the processes of a job may take to gather"),
+    NUMBER(op_timeout_ms, 60000, 1, DAY_MS, "ms", WORKER,
+           "deadline of a push or pull that names none"),
+    NUMBER(open_timeout_ms, 60000, 1, DAY_MS, "ms", WORKER,
+           "how long psd_open waits for the whole job"),
+    WORD(on_worker_death, death_words, PSI_DEATH_FAIL, MASTER,
+         "end the job, go on with the others, or wait for a replacement"),
+    NUMBER(replacement_timeout_ms, 60000, 1, DAY_MS, "ms", MASTER,
+           "how long to wait for a replacement"),
+    NUMBER(lanes, 0, 0, 64, "", SERVER,
+           "threads of a server; 0: cores / servers on the host, at least 1"),
+    NUMBER(slot_pool_mib, 48, 1, 1048576, "MiB", SERVER,
+           "memory for gradients that wait for their round, all lanes together"),
+    NUMBER(memory_max_mib, 0, 0, 1u << 30, "MiB", SERVER,
+           "most memory a server may use; 0: 80 % of what is available at its start"),
+    WORD(kernel, kernel_words, PSI_KERNEL_AUTO, SERVER,
+         "instructions of the update kernels; auto: the best this CPU has"),
+    WORD(payload_checksum, switch_words, 0, SERVER | WORKER,
+         "checksum of the numbers too, not only of the headers"),
+    WORD(log_level, level_words, PSI_LOG_INFO, MASTER | SERVER,
+         "how much the daemons tell"),
+    NUMBER(window_kib, 2048, 512, 1048576, "KiB", SERVER | WORKER,
+           "bytes of pulled values in flight, per lane"),
+};
+/* clang-format on */
+
+static_assert(sizeof(knobs) / sizeof(knobs[0]) == PSI_KNOBS, "source[] has an entry per knob");
+static_assert(offsetof(struct psi_settings, source) == PSI_KNOBS * sizeof(uint32_t),
+              "the table has a row per value");
+
+const struct psi_knob *
+psi_knobs(void)
+{
+    return knobs;
+}
+
+static uint32_t *
+value_of(struct psi_settings *settings, const struct psi_knob *knob)
+{
+    return (uint32_t *)(void *)((char *)settings + knob->offset);
+}
+
+static uint32_t
+value_in(const struct psi_settings *settings, const struct psi_knob *knob)
+{
+    return *(const uint32_t *)(const void *)((const char *)settings + knob->offset);
+}
+
+void
+psi_settings_init(struct psi_settings *settings)
+{
+    memset(settings, 0, sizeof(*settings));
+    for (size_t i = 0; i < PSI_KNOBS; i++) {
+        *value_of(settings, &knobs[i]) = knobs[i].fallback;
+    }
+}
+
+static const struct psi_knob *
+find_knob(const char *name)
+{
+    for (size_t i = 0; i < PSI_KNOBS; i++) {
+        if (psi_name_equal(knobs[i].name, name, strlen(name))) {
+            return &knobs[i];
+        }
+    }
+    return NULL;
+}
+
+static psd_status
+unknown_setting(const char *where, const char *name, struct psd_error *err)
+{
+    struct psi_nearest nearest = {.word = name};
+
+    for (size_t i = 0; i < PSI_KNOBS; i++) {
+        psi_nearest_try(&nearest, knobs[i].name);
+    }
+    if (nearest.name == NULL) {
+        return psi_fail(err, PSD_ERR_INVALID, "%s: unknown setting %.64s", where, name);
+    }
+    return psi_fail(err, PSD_ERR_INVALID, "%s: unknown setting %.64s; did you mean %s?", where,
+                    name, nearest.name);
+}
+
+/* "fail, continue or wait" */
+static void
+list_words(const char *const *words, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; words[i] != NULL && used < size; i++) {
+        const char *joint = i == 0 ? "" : words[i + 1] == NULL ? " or " : ", ";
+
+        used += (size_t)snprintf(text + used, size - used, "%s%s", joint, words[i]);
+    }
+}
+
+static bool
+parse_word(const struct psi_knob *knob, const char *text, uint32_t *value_p)
+{
+    for (uint32_t i = 0; knob->words[i] != NULL; i++) {
+        if (strcmp(text, knob->words[i]) == 0) {
+            *value_p = i;
+            return true;
+        }
+    }
+    if (knob->words == switch_words) {
+        for (uint32_t i = 0; i < 6; i++) {
+            if (strcmp(text, switch_synonyms[i / 2][i % 2]) == 0) {
+                *value_p = i % 2;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Digits alone: "4k" and "-1" are mistakes, not 4 and 4294967295. */
+static bool
+parse_number(const struct psi_knob *knob, const char *text, uint32_t *value_p)
+{
+    uint64_t value = 0;
+
+    if (text[0] == '\0') {
+        return false;
+    }
+    for (; *text != '\0'; text++) {
+        if (*text < '0' || *text > '9') {
+            return false;
+        }
+        value = value * 10 + (uint64_t)(*text - '0');
+        if (value > knob->max) {
+            return false;
+        }
+    }
+    *value_p = (uint32_t)value;
+    return value >= knob->min;
+}
+
+psd_status
+psi_settings_set(struct psi_settings *settings, enum psi_source source, const char *where,
+                 const char *name, const char *text, struct psd_error *err)
+{
+    const struct psi_knob *knob = find_knob(name);
+    uint32_t value;
+
+    if (knob == NULL) {
+        return unknown_setting(where, name, err);
+    }
+    if (knob->words != NULL && !parse_word(knob, text, &value)) {
+        char words[128];
+
+        list_words(knob->words, words, sizeof(words));
+        return psi_fail(err, PSD_ERR_INVALID, "%s: %s=%.64s: must be %s", where, knob->name, text,
+                        words);
+    }
+    if (knob->words == NULL && !parse_number(knob, text, &value)) {
+        return psi_fail(err, PSD_ERR_INVALID, "%s: %s=%.64s: must be a number, %u to %u%s%s", where,
+                        knob->name, text, knob->min, knob->max, knob->unit[0] != '\0' ? " " : "",
+                        knob->unit);
+    }
+    if (source >= settings->source[knob - knobs]) {
+        *value_of(settings, knob) = value;
+        settings->source[knob - knobs] = (uint8_t)source;
+    }
+    return PSD_OK;
+}
+
+const char *
+psi_environment(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+/* heartbeat_ms -> PSD_HEARTBEAT_MS */
+static void
+variable_name(const char *name, char *variable)
+{
+    size_t used = 4;
+
+    memcpy(variable, "PSD_", used);
+    for (; *name != '\0' && used < NAME_BYTES_MAX - 1; name++) {
+        variable[used++] = (char)(*name >= 'a' && *name <= 'z' ? *name - 'a' + 'A' : *name);
+    }
+    variable[used] = '\0';
+}
+
+psd_status
+psi_settings_environment(struct psi_settings *settings, unsigned programs, struct psd_error *err)
+{
+    for (size_t i = 0; i < PSI_KNOBS; i++) {
+        char variable[NAME_BYTES_MAX];
+        const char *text;
+        psd_status status;
+
+        variable_name(knobs[i].name, variable);
+        text = psi_environment(variable);
+        if ((knobs[i].programs & programs) == 0 || text == NULL) {
+            continue;
+        }
+        status =
+            psi_settings_set(settings, PSI_SOURCE_ENVIRONMENT, variable, knobs[i].name, text, err);
+        if (status != PSD_OK) {
+            return status;
+        }
+    }
+    return PSD_OK;
+}
+
+void
+psi_settings_merge(struct psi_settings *settings, const struct psi_settings *other)
+{
+    for (size_t i = 0; i < PSI_KNOBS; i++) {
+        if (other->source[i] > settings->source[i]) {
+            *value_of(settings, &knobs[i]) = value_in(other, &knobs[i]);
+            settings->source[i] = other->source[i];
+        }
+    }
+}
+
+void
+psi_settings_text(const struct psi_settings *settings, const struct psi_knob *knob, char *text,
+                  size_t size)
+{
+    const uint32_t value = value_in(settings, knob);
+
+    if (knob->words != NULL) {
+        snprintf(text, size, "%s", knob->words[value]);
+    } else {
+        snprintf(text, size, "%u", value);
+    }
+}
+
+void
+psi_settings_log(const struct psi_settings *settings, unsigned programs, const struct psi_log *log)
+{
+    char line[1000] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < PSI_KNOBS; i++) {
+        char value[32];
+
+        if ((knobs[i].programs & programs) == 0 || used >= sizeof(line)) {
+            continue;
+        }
+        psi_settings_text(settings, &knobs[i], value, sizeof(value));
+        used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s=%s", used > 0 ? " " : "",
+                                 knobs[i].name, value);
+        if (settings->source[i] != PSI_SOURCE_DEFAULT && used < sizeof(line)) {
+            used += (size_t)snprintf(line + used, sizeof(line) - used, " (%s)",
+                                     source_words[settings->source[i]]);
+        }
+    }
+    psi_log(log, PSI_LOG_INFO, "SETTINGS", "%s", line);
+}

@@ -1,0 +1,38 @@
+/*
+ * console.h - what psd_run shows: the workers' lines, its own messages, one line of status.
+ */
+#ifndef LAUNCH_CONSOLE_H
+#define LAUNCH_CONSOLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "launch/role.h"
+
+/*
+ * Thread: owned by the main thread of psd_run.
+ */
+struct console {
+    int wake_fd; /* readable: somebody wants psd_run's attention; a stuck terminal must not keep it
+                  */
+    bool terminal; /* stderr is one: there is a status line */
+    bool colour;
+    char status[256]; /* shown now, "" if none */
+};
+
+/* environment: for NO_COLOR. */
+void console_init(struct console *console, int wake_fd, char *const *environment);
+
+/* "[worker0] text": to stdout for workers, to stderr for the daemons. */
+void console_line(struct console *console, enum launch_role role, const char *name,
+                  const char *text, size_t bytes);
+
+/* A message of psd_run itself, to stderr. */
+void console_say(struct console *console, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Replaces the status line; "" removes it. Does nothing when stderr is no terminal. */
+void console_status(struct console *console, const char *text);
+
+#endif

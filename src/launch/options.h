@@ -1,0 +1,40 @@
+/*
+ * options.h - the command line of psd_run.
+ */
+#ifndef LAUNCH_OPTIONS_H
+#define LAUNCH_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <psd/status.h>
+
+#include "config/settings.h"
+
+/* Text is borrowed from argv. */
+struct launch_options {
+    bool help;
+    bool show; /* `psd_run show`: master and json; nothing else */
+    bool json;
+    const char *master;
+
+    const char *cluster_config; /* NULL: this machine */
+    const char *out;
+    uint32_t servers; /* 0: not given */
+    uint32_t workers; /* 0: not given */
+    const char *pass; /* NULL: not given */
+    uint32_t max_restarts;
+    uint32_t grace_ms;
+    struct psi_settings settings; /* command line and environment */
+
+    const char *command; /* one string; or */
+    char *const *argv;   /* the words after "--"; NULL both: none given */
+};
+
+psd_status options_parse(int argc, char *const *argv, struct launch_options *options_p,
+                         struct psd_error *err);
+
+/* The answer to -h, to stdout. */
+void options_help(bool show);
+
+#endif

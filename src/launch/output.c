@@ -1,0 +1,200 @@
+/*
+ * output.c - what one process prints.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+
+enum {
+    READ_BYTES = 65536,
+    PROGRESS_MS = 1000, /* a line that overwrites itself is shown this often */
+};
+
+psd_status
+output_init(struct output *output, int fd, enum launch_role role, const char *name,
+            const char *log_path, struct psd_error *err)
+{
+    memset(output, 0, sizeof(*output));
+    output->fd = fd;
+    output->role = role;
+    snprintf(output->name, sizeof(output->name), "%s", name);
+    output->log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (output->log_fd < 0) {
+        output->log_failed = true;
+        return psi_fail_errno(err, PSD_ERR_IO, "open %s", log_path);
+    }
+    return PSD_OK;
+}
+
+static void
+show(struct output *output, struct console *console)
+{
+    if (output->role == LAUNCH_WORKER || output_is_loud(output->line, output->line_bytes)) {
+        console_line(console, output->role, output->name, output->line, output->line_bytes);
+    }
+    output->line_bytes = 0;
+}
+
+void
+output_flush(struct output *output, struct console *console)
+{
+    if (output->line_bytes > 0) {
+        show(output, console);
+    }
+}
+
+void
+output_fini(struct output *output, struct console *console)
+{
+    output_flush(output, console);
+    if (output->fd >= 0) {
+        close(output->fd);
+    }
+    if (output->log_fd >= 0) {
+        close(output->log_fd);
+    }
+    output->fd = -1;
+    output->log_fd = -1;
+}
+
+/* A full disk costs the log, not the job. */
+static void
+write_log(struct output *output, struct console *console, const char *bytes, size_t count)
+{
+    while (count > 0 && output->log_fd >= 0) {
+        const ssize_t written = write(output->log_fd, bytes, count);
+
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written < 0) {
+            if (!output->log_failed) {
+                console_say(console, "log of %s: %s; the job goes on", output->name,
+                            strerror(errno));
+            }
+            output->log_failed = true;
+            return;
+        }
+        bytes += written;
+        count -= (size_t)written;
+    }
+}
+
+static void
+keep_tail(struct output *output, const char *bytes, size_t count)
+{
+    if (count > OUTPUT_TAIL_BYTES) {
+        output->tail_bytes += count - OUTPUT_TAIL_BYTES;
+        bytes += count - OUTPUT_TAIL_BYTES;
+        count = OUTPUT_TAIL_BYTES;
+    }
+    for (size_t i = 0; i < count; i++) {
+        output->tail[output->tail_bytes++ % OUTPUT_TAIL_BYTES] = bytes[i];
+    }
+}
+
+/* What follows a lone carriage return overwrites the line, as on a terminal. */
+static void
+begin_over(struct output *output, struct console *console, uint64_t now_ms)
+{
+    output->returned = false;
+    if (output->line_bytes > 0 && now_ms - output->progress_ms >= PROGRESS_MS) {
+        output->progress_ms = now_ms;
+        show(output, console);
+    }
+    output->line_bytes = 0;
+}
+
+void
+output_feed(struct output *output, struct console *console, const char *bytes, size_t count,
+            uint64_t now_ms)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char c = bytes[i];
+
+        if (c == '\n') {
+            output->returned = false;
+            show(output, console);
+            continue;
+        }
+        if (output->returned && c != '\r') {
+            begin_over(output, console, now_ms);
+        }
+        if (c == '\r') {
+            output->returned = true;
+            continue;
+        }
+        if (output->line_bytes == OUTPUT_LINE_BYTES) {
+            show(output, console);
+        }
+        output->line[output->line_bytes++] = c;
+    }
+}
+
+int64_t
+output_read(struct output *output, struct console *console, uint64_t now_ms)
+{
+    char bytes[READ_BYTES];
+    const ssize_t count = read(output->fd, bytes, sizeof(bytes));
+
+    if (count < 0) {
+        return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    }
+    if (count == 0) {
+        return -1;
+    }
+    write_log(output, console, bytes, (size_t)count);
+    keep_tail(output, bytes, (size_t)count);
+    output_feed(output, console, bytes, (size_t)count, now_ms);
+    return count;
+}
+
+size_t
+output_tail(const struct output *output, unsigned lines, char *text_p, size_t size)
+{
+    const size_t end = output->tail_bytes;
+    const size_t kept = end < OUTPUT_TAIL_BYTES ? end : OUTPUT_TAIL_BYTES;
+    const size_t most = kept < size - 1 ? kept : size - 1;
+    size_t count = 0;
+
+    /* Backwards from the end; the newline that ends the last line does not begin one. */
+    while (count < most) {
+        if (output->tail[(end - count - 1) % OUTPUT_TAIL_BYTES] == '\n' && count > 0 &&
+            --lines == 0) {
+            break;
+        }
+        count++;
+    }
+    for (size_t i = 0; i < count; i++) {
+        text_p[i] = output->tail[(end - count + i) % OUTPUT_TAIL_BYTES];
+    }
+    text_p[count] = '\0';
+    return count;
+}
+
+/* "TIME NAME LEVEL ID ...", see base/log.h. */
+bool
+output_is_loud(const char *line, size_t bytes)
+{
+    static const char *const quiet[] = {"info ", "debug ", "trace "};
+    const char *const end = line + bytes;
+    const char *at = memchr(line, ' ', bytes);
+
+    at = at != NULL ? memchr(at + 1, ' ', (size_t)(end - at - 1)) : NULL;
+    for (size_t i = 0; at != NULL && i < sizeof(quiet) / sizeof(quiet[0]); i++) {
+        const size_t length = strlen(quiet[i]);
+
+        if ((size_t)(end - at - 1) >= length && memcmp(at + 1, quiet[i], length) == 0) {
+            return false;
+        }
+    }
+    return bytes > 0;
+}

@@ -1,0 +1,59 @@
+/*
+ * output.h - what one process prints: all of it to its log, byte for byte, and lines to the
+ * console.
+ */
+#ifndef LAUNCH_OUTPUT_H
+#define LAUNCH_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psd/status.h>
+
+#include "launch/console.h"
+
+enum {
+    OUTPUT_LINE_BYTES = 8192, /* longer lines are shown in pieces */
+    OUTPUT_TAIL_BYTES = 8192, /* kept for the closing summary */
+};
+
+/* Thread: owned by the main thread of psd_run. */
+struct output {
+    int fd;     /* read end of the process's pipe, -1 when closed */
+    int log_fd; /* -1: the log could not be written */
+    enum launch_role role;
+    char name[24];
+    bool log_failed;      /* said so once */
+    bool returned;        /* the last character was a carriage return */
+    uint64_t progress_ms; /* when a line that overwrites itself was last shown */
+    size_t line_bytes;
+    size_t tail_bytes; /* ever written to tail; the ring holds the last OUTPUT_TAIL_BYTES */
+    char line[OUTPUT_LINE_BYTES];
+    char tail[OUTPUT_TAIL_BYTES];
+};
+
+/* Takes fd. Creates the log; when that fails, err says why and the output goes on without. */
+psd_status output_init(struct output *output, int fd, enum launch_role role, const char *name,
+                       const char *log_path, struct psd_error *err);
+
+/* Shows what is left of an unfinished line. */
+void output_flush(struct output *output, struct console *console);
+
+/* The same, and closes everything. */
+void output_fini(struct output *output, struct console *console);
+
+/* Reads once. Returns the bytes read, 0 when there are none now, -1 when the process closed. */
+int64_t output_read(struct output *output, struct console *console, uint64_t now_ms);
+
+/* The last `lines` lines, at most OUTPUT_TAIL_BYTES: copied and NUL-terminated. */
+size_t output_tail(const struct output *output, unsigned lines, char *text_p, size_t size);
+
+/* For output_read and its test: bytes that a process printed. */
+void output_feed(struct output *output, struct console *console, const char *bytes, size_t count,
+                 uint64_t now_ms);
+
+/* Whether a line of a daemon is shown: warnings, errors, and what is no log line at all. */
+bool output_is_loud(const char *line, size_t bytes);
+
+#endif

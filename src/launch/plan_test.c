@@ -1,0 +1,325 @@
+/*
+ * plan_test.c - what a worker is given to run: comma lists, placeholders, flags, environment; and
+ * which hosts are this one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "launch/here.h"
+#include "launch/plan.h"
+
+static const char search_path[] = "/usr/bin:/bin";
+
+/* A directory with stand-ins for the daemons and two scripts. */
+struct place {
+    char directory[64];
+    char knows[96];
+    char plain[96];
+};
+
+static void
+write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+static int
+set_up(void **state)
+{
+    struct place *place = calloc(1, sizeof(*place));
+    char path[96];
+
+    snprintf(place->directory, sizeof(place->directory), "/tmp/plan_test.XXXXXX");
+    assert_non_null(mkdtemp(place->directory));
+    snprintf(path, sizeof(path), "%s/ps_master", place->directory);
+    write_file(path, "#!/bin/sh\n");
+    snprintf(path, sizeof(path), "%s/ps_server", place->directory);
+    write_file(path, "#!/bin/sh\n");
+    snprintf(place->knows, sizeof(place->knows), "%s/knows.py", place->directory);
+    write_file(place->knows, "flags.DEFINE_string('master_address', 'tcp://0.0.0.0:5555', '')\n");
+    snprintf(place->plain, sizeof(place->plain), "%s/plain.py", place->directory);
+    write_file(place->plain, "print('my_master_address_book')\n");
+    *state = place;
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    static const char *const names[] = {"ps_master", "ps_server", "knows.py", "plain.py"};
+    struct place *place = *state;
+    char path[96];
+
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(path, sizeof(path), "%s/%s", place->directory, names[i]);
+        unlink(path);
+    }
+    rmdir(place->directory);
+    free(place);
+    return 0;
+}
+
+static void
+join(const struct words *words, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < words->count; i++) {
+        used += (size_t)snprintf(text + used, size - used, "<%s>", words->list[i]);
+    }
+}
+
+static void
+expect_list(const char *text, uint32_t workers, const char *want)
+{
+    struct psd_error err = {0};
+    struct words texts = {0};
+    char shown[600];
+
+    if (command_list(text, workers, search_path, &texts, &err) == PSD_OK) {
+        join(&texts, shown, sizeof(shown));
+    } else {
+        snprintf(shown, sizeof(shown), "%s", err.text);
+    }
+    words_fini(&texts);
+    if (strncmp(shown, want, strlen(want)) != 0) {
+        fail_msg("%s for %u: %s", text, workers, shown);
+    }
+}
+
+/* If this fails, a comma in an argument splits a command, or a list of commands is run as one. */
+static void
+test_command_list(void **state)
+{
+    (void)state;
+    expect_list("sh a.sh", 2, "<sh a.sh>");
+    expect_list("sh a.sh --part=1, sh a.sh --part=2", 2, "<sh a.sh --part=1><sh a.sh --part=2>");
+    expect_list("X=1 sh a, X=2 sh b", 2, "<X=1 sh a><X=2 sh b>");
+    expect_list("sh a.sh --sizes 1,2", 2, "<sh a.sh --sizes 1,2>");
+    expect_list("sh a.sh 'x, sh y'", 2, "<sh a.sh 'x, sh y'>");
+    expect_list("echo hello, world", 2, "<echo hello, world>");
+    expect_list("sh a, sh b", 3, "2 commands for 3 workers");
+    expect_list("echo a, cat b, nosuchprogram c", 3, "'echo a, cat b, nosuchprogram c' may be");
+    expect_list("echo ls,cat", 2, "'echo ls,cat' may be one command or 2");
+    expect_list("echo ls,cat", 1, "<echo ls,cat>");
+}
+
+/* If this fails, a program is looked for in the wrong place. */
+static void
+test_command_find(void **state)
+{
+    char *path = command_find("sh", search_path);
+
+    (void)state;
+    assert_non_null(path);
+    assert_string_equal(strrchr(path, '/'), "/sh");
+    free(path);
+    assert_null(command_find("no-such-program", search_path));
+    assert_null(command_find("", search_path));
+    assert_null(command_find("/", search_path));
+    assert_null(command_find("sh", NULL));
+}
+
+struct made {
+    char argv[1024];
+    struct words environment;
+};
+
+/* Plans a job of 2 servers and 2 workers and makes one process of it. */
+static void
+make(const struct place *place, const char *command, enum psi_pass pass, uint32_t slot,
+     struct made *made)
+{
+    static char *environment[] = {"PATH=/usr/bin:/bin", "PSD_RANK=99", "HOME=/root", NULL};
+    struct words settings = {0};
+    struct words argv = {0};
+    struct psd_error err = {0};
+    struct plan plan;
+    struct plan_input input = {.servers = 2,
+                               .workers = 2,
+                               .command = command,
+                               .pass = pass,
+                               .environment = environment,
+                               .program_directory = place->directory,
+                               .master_settings = &settings};
+
+    assert_int_equal(words_add(&settings, "--heartbeat_ms=100", &err), PSD_OK);
+    if (plan_build(&input, &plan, &err) != PSD_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(
+        plan_process(&plan, slot, 1, "tcp://127.0.0.1:7001", &argv, &made->environment, &err),
+        PSD_OK);
+    join(&argv, made->argv, sizeof(made->argv));
+    words_fini(&argv);
+    words_fini(&settings);
+    plan_fini(&plan);
+}
+
+static void
+expect_end(const char *text, const char *end)
+{
+    if (strlen(text) < strlen(end) || strcmp(text + strlen(text) - strlen(end), end) != 0) {
+        fail_msg("%s does not end with %s", text, end);
+    }
+}
+
+/* If this fails, scripts that know the flags do not get them, or strict ones die of them. */
+static void
+test_flags_by_the_script(void **state)
+{
+    const struct place *place = *state;
+    struct made made = {0};
+    char command[256];
+
+    snprintf(command, sizeof(command), "sh %s --x", place->knows);
+    make(place, command, PSI_PASS_AUTO, 4, &made);
+    expect_end(made.argv, "<--x><--distributed><--master_address><tcp://127.0.0.1:7001>"
+                          "<--client_id><1>");
+    words_fini(&made.environment);
+    make(place, command, PSI_PASS_ENV, 4, &made);
+    expect_end(made.argv, "<--x>");
+    words_fini(&made.environment);
+
+    snprintf(command, sizeof(command), "sh %s %s", place->plain, place->knows);
+    make(place, command, PSI_PASS_AUTO, 3, &made);
+    expect_end(made.argv, "knows.py>");
+    words_fini(&made.environment);
+    make(place, command, PSI_PASS_BOTH, 3, &made);
+    expect_end(made.argv, "<--client_id><0>");
+    words_fini(&made.environment);
+}
+
+/* If this fails, placeholders reach the script as they are, or flags are added to them. */
+static void
+test_placeholders(void **state)
+{
+    const struct place *place = *state;
+    struct made made = {0};
+    char command[256];
+
+    snprintf(command, sizeof(command), "N={rank} sh %s {rank}/{world} {role}:{port} {master} {x}",
+             place->knows);
+    make(place, command, PSI_PASS_AUTO, 4, &made);
+    expect_end(made.argv, "<1/2><worker:7001><tcp://127.0.0.1:7001><{x}>");
+    assert_string_equal(plan_variable(made.environment.list, "N"), "1");
+    words_fini(&made.environment);
+}
+
+/* If this fails, a worker believes a rank that it inherited, or does not know its own. */
+static void
+test_worker_environment(void **state)
+{
+    struct made made = {0};
+
+    make(*state, "A=1 A=2 sh", PSI_PASS_AUTO, 4, &made);
+    assert_string_equal(plan_variable(made.environment.list, "PSD_RANK"), "1");
+    assert_string_equal(plan_variable(made.environment.list, "PSD_WORLD"), "2");
+    assert_string_equal(plan_variable(made.environment.list, "PSD_ROLE"), "worker");
+    assert_string_equal(plan_variable(made.environment.list, "PSD_RESTART_COUNT"), "1");
+    assert_string_equal(plan_variable(made.environment.list, "PSD_MASTER_ADDRESS"),
+                        "tcp://127.0.0.1:7001");
+    assert_string_equal(plan_variable(made.environment.list, "A"), "2");
+    assert_string_equal(plan_variable(made.environment.list, "HOME"), "/root");
+    words_fini(&made.environment);
+}
+
+/* If this fails, the daemons are started with options they do not have. */
+static void
+test_daemon_arguments(void **state)
+{
+    struct made made = {0};
+
+    make(*state, "sh", PSI_PASS_AUTO, 0, &made);
+    expect_end(made.argv, "/ps_master><--workers><2><--servers><2><--port><0><--ready_fd><3>"
+                          "<--heartbeat_ms=100>");
+    words_fini(&made.environment);
+    make(*state, "sh", PSI_PASS_AUTO, 2, &made);
+    expect_end(made.argv, "/ps_server><--index><1><--master_address><tcp://127.0.0.1:7001>");
+    words_fini(&made.environment);
+}
+
+/* If this fails, a mistake is found only after half of the job was started. */
+static void
+test_plan_refuses(void **state)
+{
+    const struct place *place = *state;
+    static char *environment[] = {"PATH=/usr/bin:/bin", NULL};
+    struct psd_error err = {0};
+    struct plan plan;
+    struct plan_input input = {.servers = 1,
+                               .workers = 1,
+                               .command = "no-such-program",
+                               .environment = environment,
+                               .program_directory = place->directory};
+
+    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_IO);
+    assert_string_equal(err.text, "no-such-program: no such program");
+    input.command = "A=1";
+    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_INVALID);
+    input.command = "sh";
+    input.program_directory = "/nowhere";
+    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_IO);
+    assert_string_equal(err.text, "ps_master: neither in /nowhere nor in PATH");
+    input.program_directory = place->directory;
+    input.virtualenv = "/nowhere";
+    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_IO);
+    assert_string_equal(err.text, "virtualenv /nowhere: no bin/python there");
+    input.virtualenv = NULL;
+    input.workers = 0;
+    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_INVALID);
+}
+
+/* If this fails, a job on this machine is refused, or another machine is taken for it. */
+static void
+test_here(void **state)
+{
+    char own[256] = "";
+
+    (void)state;
+    assert_true(here_is("localhost"));
+    assert_true(here_is("127.0.0.1"));
+    assert_true(here_is("127.3.2.1"));
+    assert_true(here_is("::1"));
+    assert_int_equal(gethostname(own, sizeof(own) - 1), 0);
+    assert_true(here_is(own));
+    assert_false(here_is("127.evil.example"));
+    assert_false(here_is("203.0.113.7"));
+    assert_false(here_is("2001:db8::7"));
+    assert_false(here_is(""));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_command_list),
+        cmocka_unit_test(test_command_find),
+        cmocka_unit_test_setup_teardown(test_flags_by_the_script, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_placeholders, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_worker_environment, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_daemon_arguments, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_plan_refuses, set_up, tear_down),
+        cmocka_unit_test(test_here),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+/*
+ * report.c - what psd_run says about a job.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { TAIL_LINES = 20 };
+
+void
+report_begin(const struct run *run)
+{
+    const struct plan *plan = run->plan;
+
+    runlog_line(&run->runlog, "JOB", "%u workers, %u servers; logs in %s", plan->workers,
+                plan->servers, run->directory);
+    runlog_line(&run->runlog, "FLAGS", "%s", plan->choice);
+}
+
+/* "worker 1 (pid 77) was killed by signal 9 (Killed)" */
+static void
+describe(const struct run *run, uint32_t slot, int code, int number, char *text_p, size_t size)
+{
+    const uint32_t servers = run->plan->servers;
+    const enum launch_role role = role_of_slot(slot, servers);
+    char who[64];
+
+    if (role == LAUNCH_MASTER) {
+        snprintf(who, sizeof(who), "ps_master (pid %d)", (int)run->processes[slot].pid);
+    } else {
+        snprintf(who, sizeof(who), "%s %u (pid %d)", role_name(role), role_index(slot, servers),
+                 (int)run->processes[slot].pid);
+    }
+    if (number != 0) {
+        snprintf(text_p, size, "%s was killed by signal %d (%s)", who, number, strsignal(number));
+    } else {
+        snprintf(text_p, size, "%s ended with code %d", who, code);
+    }
+}
+
+void
+report_exit(struct run *run, const struct watch_event *event)
+{
+    const bool worker = role_of_slot(event->slot, run->plan->servers) == LAUNCH_WORKER;
+    const bool failed = event->code != 0 || event->signal != 0;
+    char text[192];
+
+    if (!worker || !failed || run->watch.phase >= WATCH_STOPPING) {
+        return;
+    }
+    describe(run, event->slot, event->code, event->signal, text, sizeof(text));
+    if (run->watch.config.on_worker_death == WATCH_WAIT) {
+        console_say(&run->console, "%s; restart %u of %u", text,
+                    run->watch.slots[event->slot].restarts, run->watch.config.max_restarts);
+    } else {
+        console_say(&run->console, "%s; the job goes on without it", text);
+    }
+}
+
+/* The cause in words. */
+static void
+describe_cause(const struct run *run, char *text_p, size_t size)
+{
+    const struct watch *watch = &run->watch;
+    const struct process *process = &run->processes[watch->cause_slot];
+    const struct watch_slot *slot = &watch->slots[watch->cause_slot];
+    char text[192];
+
+    describe(run, watch->cause_slot, slot->code, slot->signal, text, sizeof(text));
+    switch (watch->cause) {
+    case WATCH_CAUSE_NONE:
+        text_p[0] = '\0';
+        break;
+    case WATCH_CAUSE_PROCESS:
+        snprintf(text_p, size, "%s", text);
+        break;
+    case WATCH_CAUSE_SERVICE_LEFT:
+        snprintf(text_p, size, "%s before the workers were done", text);
+        break;
+    case WATCH_CAUSE_NOT_STARTED:
+        if (process->error != 0) {
+            snprintf(text_p, size, "%s could not be started: %s", process->name,
+                     strerror(process->error));
+        } else if (process->pid == 0) {
+            snprintf(text_p, size, "%s could not be started", process->name);
+        } else {
+            snprintf(text_p, size, "%s before it was ready", text);
+        }
+        break;
+    case WATCH_CAUSE_START_TIMEOUT:
+        snprintf(text_p, size, "ps_master (pid %d) was not ready within %u ms", (int)process->pid,
+                 watch->config.start_timeout_ms);
+        break;
+    case WATCH_CAUSE_INTERRUPT:
+        snprintf(text_p, size, "stopped by signal %d", watch->cause_code - 128);
+        break;
+    case WATCH_CAUSE_AGENT:
+        snprintf(text_p, size, "the agent (pid %d) died; all processes were killed",
+                 (int)run->agent.pid);
+        break;
+    }
+}
+
+static void
+show_tail(struct run *run, uint32_t slot)
+{
+    const struct process *process = &run->processes[slot];
+    char text[OUTPUT_TAIL_BYTES + 1];
+    char *line = text;
+
+    if (process->output == NULL ||
+        output_tail(process->output, TAIL_LINES, text, sizeof(text)) == 0) {
+        console_say(&run->console, "it printed nothing");
+        return;
+    }
+    console_say(&run->console, "the last lines of its output:");
+    while (line != NULL && *line != '\0') {
+        char *next = strchr(line, '\n');
+
+        if (next != NULL) {
+            *next++ = '\0';
+        }
+        console_say(&run->console, "  | %.900s", line);
+        line = next;
+    }
+}
+
+static void
+report_success(struct run *run, double seconds)
+{
+    const struct watch *watch = &run->watch;
+    const struct plan *plan = run->plan;
+    char lost[64] = "";
+
+    if (watch->workers_failed > 0) {
+        snprintf(lost, sizeof(lost), " (%u of them died on the way)", watch->workers_failed);
+    }
+    console_say(&run->console, "job ended well in %.1f s: %u worker%s%s, %u server%s; logs in %s",
+                seconds, plan->workers, plan->workers == 1 ? "" : "s", lost, plan->servers,
+                plan->servers == 1 ? "" : "s", run->directory);
+    runlog_line(&run->runlog, "END", "well in %.1f s%s", seconds, lost);
+}
+
+void
+report_end(struct run *run, uint64_t elapsed_ms)
+{
+    const double seconds = (double)elapsed_ms / 1000.0;
+    const enum watch_cause cause = run->watch.cause;
+    char text[320];
+
+    if (cause == WATCH_CAUSE_NONE) {
+        report_success(run, seconds);
+        return;
+    }
+    describe_cause(run, text, sizeof(text));
+    console_say(&run->console, "%s", text);
+    if (cause != WATCH_CAUSE_INTERRUPT && cause != WATCH_CAUSE_AGENT) {
+        show_tail(run, run->watch.cause_slot);
+    }
+    console_say(&run->console, "job ended after %.1f s with code %d; logs in %s", seconds,
+                watch_exit_code(&run->watch), run->directory);
+    runlog_line(&run->runlog, "END", "code %d after %.1f s: %s", watch_exit_code(&run->watch),
+                seconds, text);
+}

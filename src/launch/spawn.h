@@ -1,0 +1,28 @@
+/*
+ * spawn.h - one process: started clean, tied to the life of the one that starts it.
+ */
+#ifndef LAUNCH_SPAWN_H
+#define LAUNCH_SPAWN_H
+
+#include <sys/types.h>
+
+/* The descriptor on which a child finds spawn_args.extra_fd. */
+enum { SPAWN_EXTRA_FD = 3 };
+
+struct spawn_args {
+    char *const *argv; /* argv[0] is the path of the program */
+    char *const *environment;
+    int output_fd; /* becomes stdout and stderr */
+    int extra_fd;  /* becomes SPAWN_EXTRA_FD; -1: none */
+};
+
+/*
+ * Starts a process: its own session, default signals, stdin from /dev/null, nothing inherited but
+ * what args name, killed when the caller dies. Returns 0 and the pid once the program runs, else
+ * the errno that kept it from running; nothing is left then.
+ *
+ * The caller must be single-threaded: the death signal follows the thread that forked.
+ */
+int spawn_start(const struct spawn_args *args, pid_t *pid_p);
+
+#endif

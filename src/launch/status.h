@@ -1,0 +1,50 @@
+/*
+ * status.h - how the job is doing, as its master tells it: the line at the bottom of a terminal.
+ */
+#ifndef LAUNCH_STATUS_H
+#define LAUNCH_STATUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pthread.h>
+
+#include <psd/psd.h>
+
+enum { STATUS_NODES_MAX = 4096 };
+
+/* What the nodes say, in a few numbers. */
+struct status_figures {
+    uint32_t workers_running;
+    uint32_t workers_done;
+    uint64_t step;      /* of the slowest running worker */
+    double steps_per_s; /* mean of the running workers */
+    char value_name[32];
+    double value; /* of the lowest rank that reported one */
+};
+
+/* Thread: figures and stop guarded by mutex; the rest immutable after status_start(). */
+struct status {
+    bool started;
+    char address[96];
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool stop;
+    bool known; /* the master answered at least once */
+    struct status_figures figures;
+};
+
+/* Begins asking the master, from a thread of its own, twice a second. */
+bool status_start(struct status *status, const char *master_address);
+void status_stop(struct status *status);
+
+/* The line: "12 s  workers 2/2  step 140  35.1 steps/s  loss 0.1234". */
+void status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *text_p,
+                 size_t size);
+
+/* Pure: the numbers behind the line. */
+void status_sum(const struct psd_node *nodes, size_t count, struct status_figures *figures_p);
+
+#endif

@@ -1,0 +1,153 @@
+/*
+ * tree.c - the descendants of a process, and signals to them.
+ *
+ * /proc is not read at one instant: a process that forks meanwhile can be missed. Whoever wants
+ * everybody dead repeats the call until nobody is left.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct entry {
+    pid_t pid;
+    pid_t parent;
+    pid_t session;
+    char state;
+    bool inside;  /* a descendant of root */
+    bool belongs; /* ... and one of those that were meant */
+};
+
+struct table {
+    struct entry *entries;
+    size_t count;
+    size_t capacity;
+};
+
+/* "pid (name) state ppid pgrp session ...": the name may hold anything, so read from its last ')'.
+ */
+static bool
+read_entry(const char *pid, struct entry *entry_p)
+{
+    char path[64];
+    char text[512];
+    const char *rest;
+    ssize_t bytes;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    bytes = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (bytes <= 0) {
+        return false;
+    }
+    text[bytes] = '\0';
+    rest = strrchr(text, ')');
+    *entry_p = (struct entry){.pid = (pid_t)strtol(pid, NULL, 10)};
+    return rest != NULL && sscanf(rest, ") %c %d %*d %d", &entry_p->state, &entry_p->parent,
+                                  &entry_p->session) == 3;
+}
+
+static bool
+add_entry(struct table *table, const struct entry *entry)
+{
+    if (table->count == table->capacity) {
+        const size_t capacity = table->capacity == 0 ? 256 : table->capacity * 2;
+        struct entry *entries = realloc(table->entries, capacity * sizeof(*entries));
+
+        if (entries == NULL) {
+            return false;
+        }
+        table->entries = entries;
+        table->capacity = capacity;
+    }
+    table->entries[table->count++] = *entry;
+    return true;
+}
+
+/* What could not be read is gone or not ours. */
+static void
+read_table(struct table *table)
+{
+    DIR *directory = opendir("/proc");
+    struct dirent *item;
+    struct entry entry;
+
+    *table = (struct table){0};
+    if (directory == NULL) {
+        return;
+    }
+    while ((item = readdir(directory)) != NULL) {
+        if (item->d_name[0] >= '1' && item->d_name[0] <= '9' && read_entry(item->d_name, &entry) &&
+            !add_entry(table, &entry)) {
+            break;
+        }
+    }
+    closedir(directory);
+}
+
+static const struct entry *
+find(const struct table *table, pid_t pid)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        if (table->entries[i].pid == pid) {
+            return &table->entries[i];
+        }
+    }
+    return NULL;
+}
+
+/* Marks generation by generation: as many passes as the tree is deep. */
+static void
+mark(struct table *table, pid_t root, pid_t leader)
+{
+    bool changed = true;
+
+    while (changed) {
+        changed = false;
+        for (size_t i = 0; i < table->count; i++) {
+            struct entry *entry = &table->entries[i];
+            const struct entry *parent = find(table, entry->parent);
+            const bool inside = entry->parent == root || (parent != NULL && parent->inside);
+            const bool belongs =
+                inside && (leader == 0 || entry->pid == leader || entry->session == leader ||
+                           (parent != NULL && parent->belongs));
+
+            changed = changed || inside != entry->inside || belongs != entry->belongs;
+            entry->inside = inside;
+            entry->belongs = belongs;
+        }
+    }
+}
+
+size_t
+tree_signal(pid_t root, pid_t leader, pid_t spare, int number)
+{
+    struct table table;
+    size_t count = 0;
+
+    read_table(&table);
+    mark(&table, root, leader);
+    for (size_t i = 0; i < table.count; i++) {
+        const struct entry *entry = &table.entries[i];
+
+        if (entry->belongs && entry->state != 'Z' && (spare == 0 || entry->session != spare)) {
+            count++;
+            kill(entry->pid, number);
+        }
+    }
+    free(table.entries);
+    return count;
+}

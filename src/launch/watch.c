@@ -1,0 +1,346 @@
+/*
+ * watch.c - the rules by which a job starts, goes on and ends.
+ *
+ * The cause of a failure is the first death that was reported and that nobody had asked for: once
+ * a cause is set, it stays, and what dies afterwards died of it or of our own signals.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/watch.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+
+enum {
+    FAILURE_GRACE_MS = 1000, /* survivors of a failure: TERM, then KILL */
+    WORKER_GRACE_MS = 5000,  /* interrupted workers: time to save */
+    SERVICE_GRACE_MS = 1000, /* interrupted servers, master */
+    SERVER_LEFT_MS = 2000,   /* between a server leaving well and the master doing the same */
+    SWEEP_GRACE_MS = 1000,   /* what a worker left behind in the background */
+};
+
+static uint32_t
+slot_count(const struct watch *watch)
+{
+    return 1 + watch->config.servers + watch->config.workers;
+}
+
+static enum launch_role
+slot_role(const struct watch *watch, uint32_t slot)
+{
+    return role_of_slot(slot, watch->config.servers);
+}
+
+static uint32_t
+alive_count(const struct watch *watch, enum launch_role role)
+{
+    uint32_t count = 0;
+
+    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
+        count += watch->slots[slot].alive && slot_role(watch, slot) == role;
+    }
+    return count;
+}
+
+static void
+signal_role(struct watch *watch, enum launch_role role, int number)
+{
+    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
+        if (watch->slots[slot].alive && slot_role(watch, slot) == role) {
+            watch->ops->signal(watch->context, slot, number);
+        }
+    }
+}
+
+static void
+enter(struct watch *watch, enum watch_phase phase, uint64_t deadline_ms)
+{
+    watch->phase = phase;
+    watch->deadline_ms = deadline_ms;
+}
+
+static void
+end(struct watch *watch, uint32_t grace_ms)
+{
+    enter(watch, WATCH_ENDING, UINT64_MAX);
+    watch->ops->end(watch->context, grace_ms);
+}
+
+static void
+fail(struct watch *watch, enum watch_cause cause, uint32_t slot, int code)
+{
+    if (watch->cause == WATCH_CAUSE_NONE) {
+        watch->cause = cause;
+        watch->cause_slot = slot;
+        watch->cause_code = code;
+    }
+    end(watch, FAILURE_GRACE_MS);
+}
+
+/* As a shell would tell it. */
+static int
+exit_code(int code, int number)
+{
+    return number != 0 ? 128 + number : code;
+}
+
+static void
+start(struct watch *watch, uint32_t slot)
+{
+    watch->slots[slot].ordered = true;
+    watch->slots[slot].started = false;
+    watch->ops->start(watch->context, slot, watch->slots[slot].restarts);
+}
+
+bool
+watch_init(struct watch *watch, const struct watch_config *config, const struct watch_ops *ops,
+           void *context)
+{
+    psi_assert(config->servers >= 1);
+    psi_assert(config->workers >= 1);
+    *watch = (struct watch){
+        .config = *config, .ops = ops, .context = context, .deadline_ms = UINT64_MAX};
+    watch->slots = calloc(slot_count(watch), sizeof(*watch->slots));
+    return watch->slots != NULL;
+}
+
+void
+watch_fini(struct watch *watch)
+{
+    free(watch->slots);
+    watch->slots = NULL;
+}
+
+void
+watch_begin(struct watch *watch, uint64_t now_ms)
+{
+    enter(watch, WATCH_STARTING, now_ms + watch->config.start_timeout_ms);
+    start(watch, 0);
+}
+
+/* Interrupted: asks one role after the other to stop, the next when the last is gone. */
+static void
+stop_next(struct watch *watch, uint64_t now_ms)
+{
+    static const enum launch_role order[] = {LAUNCH_WORKER, LAUNCH_SERVER, LAUNCH_MASTER};
+
+    for (unsigned i = 0; i < 3; i++) {
+        if (alive_count(watch, order[i]) > 0) {
+            if (watch->stopping != order[i] || watch->phase != WATCH_STOPPING) {
+                watch->stopping = order[i];
+                watch->killed = false;
+                enter(watch, WATCH_STOPPING,
+                      now_ms + (order[i] == LAUNCH_WORKER ? WORKER_GRACE_MS : SERVICE_GRACE_MS));
+                signal_role(watch, order[i], SIGTERM);
+            }
+            return;
+        }
+    }
+    end(watch, SWEEP_GRACE_MS);
+}
+
+static void
+interrupted(struct watch *watch, int number, uint64_t now_ms)
+{
+    if (watch->phase == WATCH_STOPPING || watch->phase == WATCH_ENDING) {
+        end(watch, 0); /* asked twice: now */
+        return;
+    }
+    watch->cause = WATCH_CAUSE_INTERRUPT;
+    watch->cause_code = 128 + number;
+    stop_next(watch, now_ms);
+}
+
+/* All workers have ended: the services leave by themselves. */
+static void
+leave_if_done(struct watch *watch, uint64_t now_ms)
+{
+    if (watch->workers_well + watch->workers_failed < watch->config.workers) {
+        return;
+    }
+    if (alive_count(watch, LAUNCH_MASTER) + alive_count(watch, LAUNCH_SERVER) == 0) {
+        end(watch, SWEEP_GRACE_MS);
+    } else if (watch->phase == WATCH_RUNNING) {
+        enter(watch, WATCH_LEAVING, now_ms + watch->config.leave_ms);
+    }
+}
+
+static void
+worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
+{
+    struct watch_slot *slot = &watch->slots[event->slot];
+    const int code = exit_code(event->code, event->signal);
+
+    if (code == 0) {
+        watch->workers_well++;
+        leave_if_done(watch, now_ms);
+        return;
+    }
+    if (watch->config.on_worker_death == WATCH_WAIT && !watch->master_left &&
+        slot->restarts < watch->config.max_restarts) {
+        slot->restarts++;
+        start(watch, event->slot);
+        return;
+    }
+    watch->workers_failed++;
+    watch->failed_first = watch->failed_first != 0 ? watch->failed_first : event->slot;
+    if (watch->config.on_worker_death != WATCH_CONTINUE ||
+        watch->workers_failed == watch->config.workers) {
+        const struct watch_slot *first = &watch->slots[watch->failed_first];
+
+        fail(watch, WATCH_CAUSE_PROCESS, watch->failed_first,
+             exit_code(first->code, first->signal));
+        return;
+    }
+    leave_if_done(watch, now_ms);
+}
+
+static bool
+all_started(const struct watch *watch)
+{
+    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
+        if (!watch->slots[slot].started) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/*
+ * A service ended while workers run. A master that leaves with 0 says that every worker said done:
+ * they are closing their files, and their own codes decide. A server may do so a moment earlier.
+ */
+static void
+service_exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
+{
+    const int code = exit_code(event->code, event->signal);
+
+    if (code != 0) {
+        fail(watch, WATCH_CAUSE_PROCESS, event->slot, code);
+    } else if (!all_started(watch)) {
+        fail(watch, WATCH_CAUSE_SERVICE_LEFT, event->slot, 1);
+    } else if (event->slot == 0) {
+        watch->master_left = true;
+        watch->server_left = 0;
+    } else if (!watch->master_left && watch->server_left == 0) {
+        watch->server_left = event->slot;
+        watch->server_left_deadline_ms = now_ms + SERVER_LEFT_MS;
+    }
+}
+
+static void
+exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
+{
+    struct watch_slot *slot = &watch->slots[event->slot];
+
+    slot->alive = false;
+    slot->code = event->code;
+    slot->signal = event->signal;
+    switch (watch->phase) {
+    case WATCH_STARTING:
+        fail(watch, WATCH_CAUSE_NOT_STARTED, event->slot, WATCH_CODE_CANNOT_START);
+        break;
+    case WATCH_RUNNING:
+        if (slot_role(watch, event->slot) == LAUNCH_WORKER) {
+            worker_exited(watch, event, now_ms);
+        } else {
+            service_exited(watch, event, now_ms);
+        }
+        break;
+    case WATCH_LEAVING:
+        leave_if_done(watch, now_ms);
+        break;
+    case WATCH_STOPPING:
+        stop_next(watch, now_ms);
+        break;
+    case WATCH_ENDING:
+    case WATCH_ENDED:
+        break;
+    }
+}
+
+static void
+ready(struct watch *watch)
+{
+    if (watch->phase != WATCH_STARTING) {
+        return;
+    }
+    enter(watch, WATCH_RUNNING, UINT64_MAX);
+    for (uint32_t slot = 1; slot < slot_count(watch); slot++) {
+        start(watch, slot);
+    }
+}
+
+void
+watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
+{
+    psi_assert(event->slot < slot_count(watch));
+    switch (event->kind) {
+    case WATCH_READY:
+        ready(watch);
+        break;
+    case WATCH_STARTED:
+        watch->slots[event->slot].started = true;
+        watch->slots[event->slot].alive = true;
+        if (watch->phase == WATCH_STOPPING) { /* it was on its way when the stop came */
+            watch->ops->signal(watch->context, event->slot, SIGTERM);
+        }
+        break;
+    case WATCH_START_FAILED:
+        if (watch->phase < WATCH_STOPPING) {
+            fail(watch, WATCH_CAUSE_NOT_STARTED, event->slot, WATCH_CODE_CANNOT_START);
+        }
+        break;
+    case WATCH_EXITED:
+        exited(watch, event, now_ms);
+        break;
+    case WATCH_INTERRUPTED:
+        interrupted(watch, event->signal, now_ms);
+        break;
+    case WATCH_AGENT_LOST:
+        fail(watch, WATCH_CAUSE_AGENT, 0, exit_code(1, event->signal));
+        enter(watch, WATCH_ENDED, UINT64_MAX);
+        break;
+    case WATCH_ALL_GONE:
+        enter(watch, WATCH_ENDED, UINT64_MAX);
+        break;
+    }
+}
+
+void
+watch_tick(struct watch *watch, uint64_t now_ms)
+{
+    if (watch->phase == WATCH_RUNNING && watch->server_left != 0 &&
+        now_ms >= watch->server_left_deadline_ms) {
+        fail(watch, WATCH_CAUSE_SERVICE_LEFT, watch->server_left, 1);
+    }
+    if (now_ms < watch->deadline_ms) {
+        return;
+    }
+    if (watch->phase == WATCH_STARTING) {
+        fail(watch, WATCH_CAUSE_START_TIMEOUT, 0, WATCH_CODE_START_TIMEOUT);
+    } else if (watch->phase == WATCH_LEAVING) {
+        end(watch, SWEEP_GRACE_MS);
+    } else if (watch->phase == WATCH_STOPPING && !watch->killed) {
+        watch->killed = true;
+        watch->deadline_ms = UINT64_MAX;
+        signal_role(watch, watch->stopping, SIGKILL);
+    }
+}
+
+uint64_t
+watch_deadline(const struct watch *watch)
+{
+    if (watch->phase == WATCH_RUNNING && watch->server_left != 0) {
+        return watch->server_left_deadline_ms;
+    }
+    return watch->deadline_ms;
+}
+
+int
+watch_exit_code(const struct watch *watch)
+{
+    return watch->cause_code;
+}

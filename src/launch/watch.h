@@ -1,0 +1,128 @@
+/*
+ * watch.h - the rules by which a job starts, goes on and ends.
+ *
+ * A pure state machine: events and the time go in, orders (start, signal, end) come out through a
+ * table of hooks. No processes here; run.c feeds it and carries the orders out, tests feed it
+ * lists.
+ */
+#ifndef LAUNCH_WATCH_H
+#define LAUNCH_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launch/role.h"
+
+/* What psd_run exits with when no process gave it a code. */
+enum watch_code {
+    WATCH_CODE_USAGE = 2,
+    WATCH_CODE_CANNOT_START = 3,
+    WATCH_CODE_START_TIMEOUT = 124,
+};
+
+enum watch_policy { WATCH_FAIL, WATCH_CONTINUE, WATCH_WAIT };
+
+struct watch_config {
+    uint32_t servers;
+    uint32_t workers;
+    enum watch_policy on_worker_death;
+    uint32_t max_restarts;
+    uint32_t start_timeout_ms; /* for the master to say where it listens */
+    uint32_t leave_ms;         /* for servers and master to leave once the workers are done */
+};
+
+/* Orders. Processes are numbered by slot: role.h. Hooks return at once and call nothing back. */
+struct watch_ops {
+    void (*start)(void *context, uint32_t slot, uint32_t restart);
+    void (*signal)(void *context, uint32_t slot, int number);
+    /* Ask everything that is left to stop, kill it after grace_ms. May come again, with less. */
+    void (*end)(void *context, uint32_t grace_ms);
+};
+
+enum watch_event_kind {
+    WATCH_READY,        /* the master listens */
+    WATCH_STARTED,      /* slot */
+    WATCH_START_FAILED, /* slot */
+    WATCH_EXITED,       /* slot, code or signal */
+    WATCH_INTERRUPTED,  /* signal: psd_run itself was asked to stop */
+    WATCH_AGENT_LOST,   /* the agent ended although nobody asked it to: code or signal */
+    WATCH_ALL_GONE,     /* the agent ended after end(): nothing is left */
+};
+
+struct watch_event {
+    enum watch_event_kind kind;
+    uint32_t slot;
+    int code;   /* exit code, when signal is 0 */
+    int signal; /* that ended the process, or 0 */
+};
+
+enum watch_phase {
+    WATCH_STARTING, /* the master is not ready */
+    WATCH_RUNNING,
+    WATCH_LEAVING,  /* every worker ended: servers and master leave by themselves */
+    WATCH_STOPPING, /* interrupted: workers first, then servers, then the master */
+    WATCH_ENDING,   /* end() was ordered */
+    WATCH_ENDED,
+};
+
+/* Why the job ended as it did. */
+enum watch_cause {
+    WATCH_CAUSE_NONE,
+    WATCH_CAUSE_PROCESS,      /* cause_slot failed */
+    WATCH_CAUSE_SERVICE_LEFT, /* cause_slot, a service, left with code 0 before the workers */
+    WATCH_CAUSE_NOT_STARTED,  /* cause_slot could not be started */
+    WATCH_CAUSE_START_TIMEOUT,
+    WATCH_CAUSE_INTERRUPT,
+    WATCH_CAUSE_AGENT,
+};
+
+/* Thread: owned by the main thread of psd_run. */
+struct watch {
+    struct watch_config config;
+    const struct watch_ops *ops;
+    void *context;
+
+    enum watch_phase phase;
+    uint64_t deadline_ms; /* of the phase; UINT64_MAX: none */
+    enum launch_role stopping;
+    bool killed; /* WATCH_STOPPING: this role had its time */
+
+    struct watch_slot *slots; /* owned; role.h gives the numbering */
+    uint32_t workers_well;
+    uint32_t workers_failed; /* for good: not those that were restarted */
+    uint32_t failed_first;   /* slot of the first of them; 0: none */
+    bool master_left;        /* with code 0: every worker had said done */
+    uint32_t server_left;    /* slot of a server that left with 0 while the master stayed; or 0 */
+    uint64_t server_left_deadline_ms;
+
+    enum watch_cause cause;
+    uint32_t cause_slot;
+    int cause_code; /* exit code of psd_run, 0 while all is well */
+};
+
+struct watch_slot {
+    bool ordered; /* start() was called */
+    bool started;
+    bool alive;
+    uint32_t restarts;
+    int code;
+    int signal;
+};
+
+/* Returns false without memory. */
+bool watch_init(struct watch *watch, const struct watch_config *config, const struct watch_ops *ops,
+                void *context);
+void watch_fini(struct watch *watch);
+
+/* Orders the master. */
+void watch_begin(struct watch *watch, uint64_t now_ms);
+void watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_ms);
+
+/* To be called when watch_deadline() has come; harmless at any time. */
+void watch_tick(struct watch *watch, uint64_t now_ms);
+uint64_t watch_deadline(const struct watch *watch); /* UINT64_MAX: none */
+
+/* The exit code of psd_run, final in WATCH_ENDED. */
+int watch_exit_code(const struct watch *watch);
+
+#endif

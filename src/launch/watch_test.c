@@ -1,0 +1,419 @@
+/*
+ * watch_test.c - the rules of ending, as lists of events and the orders they give.
+ *
+ * Two servers (slots 1, 2) and two workers (slots 3, 4) unless a test says otherwise. Orders are
+ * written as a string: "s3" start slot 3, "s3.1" start it again, "t3" TERM, "k3" KILL, "e1000" end.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <signal.h>
+
+#include <cmocka.h>
+
+#include "launch/watch.h"
+
+struct orders {
+    char text[512];
+};
+
+static void
+note(struct orders *orders, char what, uint32_t number, uint32_t restart)
+{
+    const size_t used = strlen(orders->text);
+    char again[16] = "";
+
+    if (restart > 0) {
+        snprintf(again, sizeof(again), ".%u", restart);
+    }
+    snprintf(orders->text + used, sizeof(orders->text) - used, "%s%c%u%s", used > 0 ? " " : "",
+             what, number, again);
+}
+
+static void
+order_start(void *context, uint32_t slot, uint32_t restart)
+{
+    note(context, 's', slot, restart);
+}
+
+static void
+order_signal(void *context, uint32_t slot, int number)
+{
+    note(context, number == SIGKILL ? 'k' : 't', slot, 0);
+}
+
+static void
+order_end(void *context, uint32_t grace_ms)
+{
+    note(context, 'e', grace_ms, 0);
+}
+
+static const struct watch_ops ops = {
+    .start = order_start, .signal = order_signal, .end = order_end};
+
+struct job {
+    struct watch watch;
+    struct orders orders;
+    uint64_t now_ms;
+};
+
+static void
+tell(struct job *job, enum watch_event_kind kind, uint32_t slot, int code, int number)
+{
+    watch_event(&job->watch,
+                &(struct watch_event){.kind = kind, .slot = slot, .code = code, .signal = number},
+                job->now_ms);
+}
+
+/* The orders since the last look. */
+static void
+expect(struct job *job, const char *orders)
+{
+    assert_string_equal(job->orders.text, orders);
+    job->orders.text[0] = '\0';
+}
+
+static void
+begin(struct job *job, enum watch_policy policy)
+{
+    const struct watch_config config = {.servers = 2,
+                                        .workers = 2,
+                                        .on_worker_death = policy,
+                                        .max_restarts = 2,
+                                        .start_timeout_ms = 60000,
+                                        .leave_ms = 10000};
+
+    *job = (struct job){.now_ms = 1000};
+    assert_true(watch_init(&job->watch, &config, &ops, &job->orders));
+    watch_begin(&job->watch, job->now_ms);
+    expect(job, "s0");
+}
+
+static void
+run(struct job *job, enum watch_policy policy)
+{
+    begin(job, policy);
+    tell(job, WATCH_STARTED, 0, 0, 0);
+    tell(job, WATCH_READY, 0, 0, 0);
+    expect(job, "s1 s2 s3 s4");
+    for (uint32_t slot = 1; slot <= 4; slot++) {
+        tell(job, WATCH_STARTED, slot, 0, 0);
+    }
+}
+
+static void
+finish(struct job *job, int code, enum watch_cause cause, uint32_t slot)
+{
+    tell(job, WATCH_ALL_GONE, 0, 0, 0);
+    assert_int_equal(job->watch.phase, WATCH_ENDED);
+    assert_int_equal(watch_exit_code(&job->watch), code);
+    assert_int_equal(job->watch.cause, cause);
+    assert_int_equal(job->watch.cause_slot, slot);
+    watch_fini(&job->watch);
+}
+
+/* If this fails, a job that went well is not reported so, or its servers are not waited for. */
+static void
+test_all_well(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 1, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, servers that never leave hold a finished job for ever, or spoil its code. */
+static void
+test_services_that_stay_are_ended(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    assert_int_equal(watch_deadline(&job.watch), 11000);
+    watch_tick(&job.watch, 10999);
+    expect(&job, "");
+    watch_tick(&job.watch, 11000);
+    expect(&job, "e1000");
+    tell(&job, WATCH_EXITED, 0, 0, SIGTERM);
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, the survivors of a failure run on, or one of them is blamed. */
+static void
+test_first_failure_is_the_cause(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 4, 0, SIGKILL);
+    expect(&job, "e1000");
+    tell(&job, WATCH_EXITED, 0, 5, 0);
+    tell(&job, WATCH_EXITED, 3, 1, 0);
+    tell(&job, WATCH_EXITED, 1, 0, SIGTERM);
+    finish(&job, 137, WATCH_CAUSE_PROCESS, 4);
+}
+
+/* If this fails, a worker that ended well hides another's failure. */
+static void
+test_failure_after_success(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 3, 0);
+    expect(&job, "e1000");
+    finish(&job, 3, WATCH_CAUSE_PROCESS, 4);
+}
+
+/* If this fails, a dead server is noticed only when the workers time out. */
+static void
+test_service_failure_ends_the_job(void **state)
+{
+    for (uint32_t slot = 0; slot <= 2; slot++) {
+        struct job job;
+
+        (void)state;
+        run(&job, WATCH_CONTINUE);
+        tell(&job, WATCH_EXITED, slot, 7, 0);
+        expect(&job, "e1000");
+        finish(&job, 7, WATCH_CAUSE_PROCESS, slot);
+    }
+}
+
+/* If this fails, a worker that still writes its results after psd_close() is killed. */
+static void
+test_master_may_leave_before_the_last_worker_process(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 1, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    watch_tick(&job.watch, 60000);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, a server that quits with code 0 in the middle of a job counts as fine. */
+static void
+test_server_that_leaves_alone_is_a_failure(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    assert_int_equal(watch_deadline(&job.watch), 3000);
+    watch_tick(&job.watch, 3000);
+    expect(&job, "e1000");
+    finish(&job, 1, WATCH_CAUSE_SERVICE_LEFT, 2);
+}
+
+/* If this fails, a master that quits before the workers exist counts as fine. */
+static void
+test_master_that_leaves_before_the_start_is_a_failure(void **state)
+{
+    struct job job;
+
+    (void)state;
+    begin(&job, WATCH_FAIL);
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_READY, 0, 0, 0);
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    expect(&job, "s1 s2 s3 s4");
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 1, WATCH_CAUSE_SERVICE_LEFT, 0);
+}
+
+/* If this fails, on_worker_death=continue ends the job or forgets that somebody succeeded. */
+static void
+test_continue(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_CONTINUE);
+    tell(&job, WATCH_EXITED, 3, 0, SIGKILL);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    assert_int_equal(job.watch.phase, WATCH_LEAVING);
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    tell(&job, WATCH_EXITED, 1, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+
+    run(&job, WATCH_CONTINUE);
+    tell(&job, WATCH_EXITED, 4, 9, 0);
+    tell(&job, WATCH_EXITED, 3, 8, 0);
+    expect(&job, "e1000");
+    finish(&job, 9, WATCH_CAUSE_PROCESS, 4);
+}
+
+/* If this fails, on_worker_death=wait does not restart, or restarts for ever. */
+static void
+test_wait_restarts_up_to_the_limit(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_WAIT);
+    tell(&job, WATCH_EXITED, 4, 0, SIGKILL);
+    expect(&job, "s4.1");
+    tell(&job, WATCH_STARTED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 2, 0);
+    expect(&job, "s4.2");
+    tell(&job, WATCH_STARTED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 2, 0);
+    expect(&job, "e1000");
+    finish(&job, 2, WATCH_CAUSE_PROCESS, 4);
+}
+
+/* If this fails, Ctrl-C takes servers away from workers that are saving, or hangs on one. */
+static void
+test_interrupt_stops_workers_then_servers_then_master(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_WAIT);
+    tell(&job, WATCH_INTERRUPTED, 0, 0, SIGINT);
+    expect(&job, "t3 t4");
+    tell(&job, WATCH_EXITED, 3, 0, SIGTERM);
+    expect(&job, "");
+    watch_tick(&job.watch, 6000);
+    expect(&job, "k4");
+    tell(&job, WATCH_EXITED, 4, 0, SIGKILL);
+    expect(&job, "t1 t2");
+    tell(&job, WATCH_EXITED, 1, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    expect(&job, "t0");
+    tell(&job, WATCH_EXITED, 0, 0, SIGTERM);
+    expect(&job, "e1000");
+    finish(&job, 130, WATCH_CAUSE_INTERRUPT, 0);
+}
+
+/* If this fails, an impatient second Ctrl-C is ignored or skips the cleaning up. */
+static void
+test_second_interrupt_kills(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_FAIL);
+    tell(&job, WATCH_INTERRUPTED, 0, 0, SIGTERM);
+    expect(&job, "t3 t4");
+    tell(&job, WATCH_INTERRUPTED, 0, 0, SIGINT);
+    expect(&job, "e0");
+    tell(&job, WATCH_EXITED, 3, 0, SIGKILL);
+    expect(&job, "");
+    finish(&job, 143, WATCH_CAUSE_INTERRUPT, 0);
+}
+
+/* If this fails, a process that was being started when Ctrl-C came is forgotten. */
+static void
+test_interrupt_during_start(void **state)
+{
+    struct job job;
+
+    (void)state;
+    begin(&job, WATCH_FAIL);
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_READY, 0, 0, 0);
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    expect(&job, "s1 s2 s3 s4");
+    tell(&job, WATCH_INTERRUPTED, 0, 0, SIGINT);
+    expect(&job, "t1");
+    tell(&job, WATCH_STARTED, 2, 0, 0);
+    expect(&job, "t2");
+    finish(&job, 130, WATCH_CAUSE_INTERRUPT, 0);
+}
+
+/* If this fails, a master that cannot bind, hangs or is missing gives the wrong code. */
+static void
+test_start_failures(void **state)
+{
+    struct job job;
+
+    (void)state;
+    begin(&job, WATCH_FAIL);
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 1, 0);
+    expect(&job, "e1000");
+    finish(&job, 3, WATCH_CAUSE_NOT_STARTED, 0);
+
+    begin(&job, WATCH_FAIL);
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    watch_tick(&job.watch, 61000);
+    expect(&job, "e1000");
+    finish(&job, 124, WATCH_CAUSE_START_TIMEOUT, 0);
+
+    begin(&job, WATCH_FAIL);
+    tell(&job, WATCH_START_FAILED, 0, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 3, WATCH_CAUSE_NOT_STARTED, 0);
+}
+
+/* If this fails, psd_run goes on alone after its agent was killed. */
+static void
+test_agent_lost(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_FAIL);
+    tell(&job, WATCH_AGENT_LOST, 0, 0, SIGKILL);
+    assert_int_equal(job.watch.phase, WATCH_ENDED);
+    assert_int_equal(watch_exit_code(&job.watch), 137);
+    watch_fini(&job.watch);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_well),
+        cmocka_unit_test(test_services_that_stay_are_ended),
+        cmocka_unit_test(test_first_failure_is_the_cause),
+        cmocka_unit_test(test_failure_after_success),
+        cmocka_unit_test(test_service_failure_ends_the_job),
+        cmocka_unit_test(test_master_may_leave_before_the_last_worker_process),
+        cmocka_unit_test(test_server_that_leaves_alone_is_a_failure),
+        cmocka_unit_test(test_master_that_leaves_before_the_start_is_a_failure),
+        cmocka_unit_test(test_continue),
+        cmocka_unit_test(test_wait_restarts_up_to_the_limit),
+        cmocka_unit_test(test_interrupt_stops_workers_then_servers_then_master),
+        cmocka_unit_test(test_second_interrupt_kills),
+        cmocka_unit_test(test_interrupt_during_start),
+        cmocka_unit_test(test_start_failures),
+        cmocka_unit_test(test_agent_lost),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,147 @@
+/*
+ * daemon.c - the master's core in the real world: a loop, signals, somebody who waits to hear.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "master/daemon.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/exit_code.h"
+#include "base/fail.h"
+#include "base/signals.h"
+#include "master/master.h"
+#include "transport/loop.h"
+
+/* A deadline further away than this is looked at again. */
+enum { WAIT_MS_MAX = 60000 };
+
+/* Thread: owned by the main thread. */
+struct process {
+    const struct psi_log *log;
+    struct psi_loop *loop;
+    struct master *master;
+    int signals;
+};
+
+static void
+on_signal(void *owner)
+{
+    const struct process *process = owner;
+    const int number = psi_signals_read(process->signals);
+
+    if (number != 0) {
+        master_stop(process->master, psi_signals_exit_code(number), psi_signals_text(number));
+    }
+}
+
+/* psd_run waits for this line before it starts anybody else. */
+static psd_status
+tell_ready(const char *address, int fd, struct psd_error *err)
+{
+    char line[PSI_ADDRESS_BYTES + 1];
+    const int bytes = snprintf(line, sizeof(line), "%s\n", address);
+
+    if (fd < 0) {
+        return PSD_OK;
+    }
+    if (write(fd, line, (size_t)bytes) != (ssize_t)bytes) {
+        return psi_fail_errno(err, PSD_ERR_IO, "write to --ready_fd %d", fd);
+    }
+    close(fd);
+    return PSD_OK;
+}
+
+/* What it opens, finish() closes, also when it fails half-way. */
+static psd_status
+start(struct process *process, const struct master_options *options, struct psd_error *err)
+{
+    const struct psi_loop_config loop_config = {0};
+    const struct master_config config = {
+        .workers = options->workers,
+        .servers = options->servers,
+        .heartbeat_ms = options->heartbeat_ms,
+        .dead_heartbeats = options->dead_heartbeats,
+        .lost_grace_ms = options->lost_grace_ms,
+        .start_timeout_ms = options->start_timeout_ms,
+        .replacement_timeout_ms = options->replacement_timeout_ms,
+        .policy = (enum psi_death_policy)options->policy,
+        .listen_address = options->listen_address,
+    };
+    psd_status status = psi_signals_open(&process->signals, err);
+
+    if (status == PSD_OK) {
+        status = psi_loop_create(&loop_config, &process->loop, err);
+    }
+    if (status == PSD_OK) {
+        status = master_create(psi_loop_env(process->loop), &config, process->log, &process->master,
+                               err);
+    }
+    if (status == PSD_OK) {
+        status = psi_loop_watch(process->loop, process->signals, on_signal, process, err);
+    }
+    if (status == PSD_OK) {
+        psi_log(process->log, PSI_LOG_INFO, "LISTENING", "%s: waiting for %u workers, %u servers",
+                master_address(process->master), options->workers, options->servers);
+        status = tell_ready(master_address(process->master), options->ready_fd, err);
+    }
+    return status;
+}
+
+static void
+finish(struct process *process)
+{
+    master_destroy(process->master);
+    if (process->loop != NULL) {
+        psi_loop_destroy(process->loop);
+    }
+    if (process->signals >= 0) {
+        close(process->signals);
+    }
+}
+
+/* Milliseconds until the master wants to run, rounded up so that it never spins. */
+static int
+timeout_ms(const struct process *process)
+{
+    const uint64_t next_ns = master_next_ns(process->master);
+    const uint64_t now_ns = psi_now_ns(psi_loop_env(process->loop));
+    const uint64_t wait_ms = next_ns <= now_ns ? 0 : (next_ns - now_ns) / 1000000 + 1;
+
+    return wait_ms < WAIT_MS_MAX ? (int)wait_ms : WAIT_MS_MAX;
+}
+
+static int
+run(struct process *process, struct psd_error *err)
+{
+    const char *text;
+    int exit_code;
+
+    master_tick(process->master);
+    while (!master_finished(process->master, &exit_code, &text)) {
+        if (psi_loop_run_once(process->loop, timeout_ms(process), err) != PSD_OK) {
+            psi_log(process->log, PSI_LOG_ERROR, "JOB-END", "%s", err->text);
+            return PSI_EXIT_INTERNAL;
+        }
+        master_tick(process->master);
+    }
+    return exit_code;
+}
+
+int
+master_daemon_run(const struct master_options *options, const struct psi_log *log)
+{
+    struct process process = {.log = log, .signals = -1};
+    struct psd_error err = {0};
+    int exit_code;
+
+    if (start(&process, options, &err) == PSD_OK) {
+        exit_code = run(&process, &err);
+    } else {
+        psi_log(log, PSI_LOG_ERROR, "JOB-END", "%s", err.text);
+        exit_code = err.status == PSD_ERR_INVALID ? PSI_EXIT_USAGE : PSI_EXIT_CANNOT_START;
+    }
+    finish(&process);
+    return exit_code;
+}

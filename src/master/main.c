@@ -1,0 +1,26 @@
+/*
+ * main.c - ps_master: who is in the job.
+ *
+ * options.c reads the command line, daemon.c brings the core (master.h) into the real world.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+
+#include "base/exit_code.h"
+#include "master/daemon.h"
+#include "master/options.h"
+
+int
+main(int argc, char **argv)
+{
+    struct master_options options;
+    struct psd_error err = {0};
+    struct psi_log log = {0};
+
+    if (master_options_read(argc, argv, &options, &log, &err) != PSD_OK) {
+        fprintf(stderr, "ps_master: %s\nps_master -h explains\n", err.text);
+        return PSI_EXIT_USAGE;
+    }
+    return options.help ? PSI_EXIT_OK : master_daemon_run(&options, &log);
+}

@@ -1,0 +1,304 @@
+/*
+ * master.c - the life of a job's master: create, tick, end.
+ *
+ * Invariants
+ *   - phase only grows;
+ *   - due_ns is never later than the first deadline: a tick recomputes it, an event only lowers it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "master/master.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+#include "base/fail.h"
+#include "master/state.h"
+
+void
+master_wake_at(struct master *master, uint64_t at_ns)
+{
+    if (at_ns < master->due_ns) {
+        master->due_ns = at_ns;
+    }
+}
+
+struct psi_frame
+master_frame(const struct master *master, uint8_t type)
+{
+    return (struct psi_frame){.type = type, .view = master->view};
+}
+
+struct psi_frame
+master_answer(const struct session *session, uint8_t type)
+{
+    struct psi_frame frame = master_frame(session->master, type);
+
+    frame.request = session->inbox.frame.request;
+    frame.seq = session->inbox.frame.seq;
+    frame.table = session->inbox.frame.table;
+    return frame;
+}
+
+void
+master_warn(struct master *master, const char *id, const char *format, ...)
+{
+    struct limiter *limiter = &master->limiter;
+    const uint64_t second = psi_now_ns(master->env) / (1000 * MASTER_MS_NS);
+    char text[PSI_TEXT_MAX];
+    va_list args;
+
+    if (second != limiter->second) {
+        limiter->second = second;
+        limiter->lines = 0;
+    }
+    if (limiter->lines == MASTER_WARNINGS_PER_SECOND) {
+        limiter->hidden++;
+        return;
+    }
+    limiter->lines++;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (limiter->hidden > 0) {
+        psi_log(master->log, PSI_LOG_WARN, id, "%s (%llu warnings before it not shown)", text,
+                (unsigned long long)limiter->hidden);
+        limiter->hidden = 0;
+    } else {
+        psi_log(master->log, PSI_LOG_WARN, id, "%s", text);
+    }
+}
+
+static psd_status
+allocate(struct master *master, struct psd_error *err)
+{
+    const uint32_t workers = master->config.workers;
+
+    master->worker = calloc(workers, sizeof(*master->worker));
+    master->server = calloc(master->config.servers, sizeof(*master->server));
+    master->view_worker = calloc(workers, sizeof(*master->view_worker));
+    master->view_place = calloc(PSI_PLACES_MAX, sizeof(*master->view_place));
+    master->view_table = calloc(PSI_TABLES_MAX, sizeof(*master->view_table));
+    master->given = calloc(PSI_TABLES_MAX, sizeof(*master->given));
+    master->table = calloc(PSI_TABLES_MAX, sizeof(*master->table));
+    if (master->worker == NULL || master->server == NULL || master->view_worker == NULL ||
+        master->view_place == NULL || master->view_table == NULL || master->given == NULL ||
+        master->table == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "master: out of memory");
+    }
+    for (uint32_t rank = 0; rank < workers; rank++) {
+        master->worker[rank].member.role = PSI_ROLE_WORKER;
+        master->worker[rank].member.rank = rank;
+    }
+    return PSD_OK;
+}
+
+psd_status
+master_create(struct psi_env *env, const struct master_config *config, const struct psi_log *log,
+              struct master **master_p, struct psd_error *err)
+{
+    struct master *master;
+    psd_status status;
+
+    if (config->workers == 0 || config->workers > PSI_RANKS_MAX || config->servers == 0 ||
+        config->servers > PSI_SERVERS_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "a job of %u workers and %u servers: 1 to %d workers, 1 to %d servers",
+                        config->workers, config->servers, PSI_RANKS_MAX, PSI_SERVERS_MAX);
+    }
+    master = calloc(1, sizeof(*master));
+    if (master == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "master: no %zu bytes", sizeof(*master));
+    }
+    master->env = env;
+    master->log = log;
+    master->config = *config;
+    master->config.listen_address = NULL;
+    master->created_ns = psi_now_ns(env);
+    master->missing_line_ns = master->created_ns + MASTER_MISSING_MS * MASTER_MS_NS;
+    while (master->job == 0) {
+        master->job = env->ops->random(env);
+    }
+    status = allocate(master, err);
+    if (status == PSD_OK) {
+        status = env->ops->listen(env, config->listen_address, &master_listener_events, master,
+                                  &master->listener, master->address, err);
+    }
+    if (status != PSD_OK) {
+        master_destroy(master);
+        return status;
+    }
+    *master_p = master;
+    return PSD_OK;
+}
+
+void
+master_destroy(struct master *master)
+{
+    if (master == NULL) {
+        return;
+    }
+    master_sessions_reap(master, true);
+    if (master->listener != NULL) {
+        master->env->ops->unlisten(master->env, master->listener);
+    }
+    for (uint32_t id = 0; id < master->tables; id++) {
+        master_table_destroy(master->table[id]);
+    }
+    for (uint32_t index = 0; master->server != NULL && index < master->config.servers; index++) {
+        free(master->server[index].lane);
+    }
+    free(master->table);
+    free(master->given);
+    free(master->view_table);
+    free(master->view_place);
+    free(master->view_worker);
+    free(master->server);
+    free(master->worker);
+    free(master);
+}
+
+const char *
+master_address(const struct master *master)
+{
+    return master->address;
+}
+
+/* Who still has to hear of the end: everybody, but after a good end the workers have left already.
+ */
+static bool
+has_to_hear(const struct master *master, const struct session *session)
+{
+    if (session->conn == NULL || session->kind != SESSION_MEMBER) {
+        return false;
+    }
+    if (session->member->role == PSI_ROLE_SERVER) {
+        return true;
+    }
+    return master->end_status != PSD_OK && session->member->state != PSD_NODE_DONE;
+}
+
+void
+master_end(struct master *master, int exit_code, psd_status status, const char *format, ...)
+{
+    const struct psi_frame frame = master_frame(master, PSI_FRAME_END);
+    va_list args;
+
+    if (master->phase >= PHASE_ENDING) {
+        return;
+    }
+    master->phase = PHASE_ENDING;
+    master->end_ns = psi_now_ns(master->env) + MASTER_END_MS * MASTER_MS_NS;
+    master->end_status = status;
+    master->end_code = exit_code;
+    va_start(args, format);
+    vsnprintf(master->end_text, sizeof(master->end_text), format, args);
+    va_end(args);
+    for (struct session *session = master->sessions; session != NULL; session = session->next) {
+        if (has_to_hear(master, session)) {
+            master_posted(session, psi_post_error(session->conn, &frame, status, exit_code,
+                                                  master->end_text));
+        }
+    }
+    master_wake_at(master, 0);
+}
+
+void
+master_stop(struct master *master, int exit_code, const char *reason)
+{
+    master_end(master, exit_code, PSD_ERR_JOB_FAILED, "%s", reason);
+}
+
+/* Members close when they have read END: waiting for that, rather than closing first, lets no END
+ * be lost in a reset connection. */
+static void
+ending_tick(struct master *master, uint64_t now_ns)
+{
+    bool waiting = false;
+
+    for (struct session *session = master->sessions; session != NULL; session = session->next) {
+        waiting = waiting || (has_to_hear(master, session) && !session->broken);
+    }
+    if (waiting && now_ns < master->end_ns) {
+        master_wake_at(master, master->end_ns);
+        return;
+    }
+    master->phase = PHASE_OVER;
+    psi_log(master->log, master->end_status == PSD_OK ? PSI_LOG_INFO : PSI_LOG_ERROR, "JOB-END",
+            "%s (exit code %d)", master->end_text, master->end_code);
+}
+
+static void
+gathering_tick(struct master *master, uint64_t now_ns)
+{
+    const uint64_t late_ns = master->created_ns + master->config.start_timeout_ms * MASTER_MS_NS;
+    struct names names = {0};
+
+    if (master->view > 0) {
+        return;
+    }
+    master_view_missing(master, &names);
+    if (names.count == 0 && master->phase == PHASE_GATHERING) {
+        master_view_start(master);
+        return;
+    }
+    if (now_ns >= late_ns) {
+        master_end(master, PSI_EXIT_START_TIMEOUT, PSD_ERR_TIMEOUT,
+                   "waiting for %s: not here after %u ms", names.text,
+                   master->config.start_timeout_ms);
+        return;
+    }
+    if (now_ns >= master->missing_line_ns) {
+        psi_log(master->log, PSI_LOG_INFO, "JOB-WAITING", "waiting for %s", names.text);
+        master->missing_line_ns = now_ns + MASTER_MISSING_MS * MASTER_MS_NS;
+    }
+    master_wake_at(master, late_ns);
+    master_wake_at(master, master->missing_line_ns);
+}
+
+void
+master_tick(struct master *master)
+{
+    const uint64_t now_ns = psi_now_ns(master->env);
+    const uint64_t late_ns = master->config.heartbeat_ms * MASTER_MS_NS;
+
+    /* A master that was stopped, or starved, has not heard anybody: that is nobody's death. */
+    if (master->due_ns != 0 && now_ns > late_ns && now_ns - late_ns > master->due_ns) {
+        master->awake_ns = now_ns;
+    }
+    master->due_ns = UINT64_MAX;
+    master_sessions_tick(master, now_ns);
+    if (master->phase <= PHASE_RUNNING) {
+        master_members_tick(master, now_ns);
+    }
+    if (master->phase <= PHASE_RUNNING) {
+        gathering_tick(master, now_ns);
+    }
+    if (master->phase == PHASE_RUNNING) {
+        master_view_advance(master);
+    }
+    if (master->phase == PHASE_ENDING) {
+        ending_tick(master, now_ns);
+    }
+    master_sessions_reap(master, false);
+}
+
+uint64_t
+master_next_ns(const struct master *master)
+{
+    return master->due_ns;
+}
+
+bool
+master_finished(const struct master *master, int *exit_code_p, const char **text_p)
+{
+    if (master->phase != PHASE_OVER) {
+        return false;
+    }
+    *exit_code_p = master->end_code;
+    *text_p = master->end_text;
+    return true;
+}

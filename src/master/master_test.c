@@ -1,0 +1,896 @@
+/*
+ * master_test.c - the master against scripted members, in virtual time.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "master/master_bed.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+#include "store/apply.h"
+
+/* ---------------------------------------------------------------------------- the start --- */
+
+/* If this fails, a job starts too early, or only when its processes come in one order. */
+static void
+test_start_in_any_order(void **state)
+{
+    struct world *world = world_create(2, 2, PSI_DEATH_FAIL);
+    struct psi_view_table tables[1];
+    struct psi_view view;
+
+    (void)state;
+    world->worker[1] = join(world, PSI_ROLE_WORKER, 1, 1);
+    world->lane[1] = join(world, PSI_ROLE_SERVER, 1, 2);
+    world->worker[0] = join(world, PSI_ROLE_WORKER, PSI_RANK_AUTO, 3);
+    assert_int_equal(hear_welcome(world->worker[0]).rank, 0);
+    assert_null(hear(world->lane[1], PSI_FRAME_VIEW_COMMIT));
+    world->lane[0] = join(world, PSI_ROLE_SERVER, 0, 4);
+
+    view = hear_view(world->lane[0], tables);
+    assert_int_equal(view.id, 1);
+    assert_false(view.change);
+    assert_int_equal(view.places, 2);
+    assert_string_equal(view.place[1].address, "test://lane1");
+    assert_true(view.worker[1].member);
+    ack_view(world, 0, 1, 1, NULL);
+    assert_null(hear(world->worker[0], PSI_FRAME_VIEW_COMMIT)); /* lane 1 does not know it yet */
+    ack_view(world, 1, 1, 1, NULL);
+    assert_int_equal(hear_view(world->worker[0], tables).id, 1);
+    assert_int_equal(hear_view(world->worker[1], tables).id, 1);
+    assert_true(logged(world, "JOB-START 2 workers, 2 servers with 2 lanes"));
+    world_destroy(world);
+}
+
+/* If this fails, nobody learns who did not come. */
+static void
+test_start_names_the_missing(void **state)
+{
+    struct world *world = world_create(3, 2, PSI_DEATH_FAIL);
+
+    (void)state;
+    world->lane[0] = join(world, PSI_ROLE_SERVER, 0, 1);
+    world->worker[1] = join(world, PSI_ROLE_WORKER, 1, 2);
+    pass_ms(world, 10000, NULL);
+    assert_true(logged(world, "JOB-WAITING waiting for server 1, worker 0, worker 2"));
+    pass_ms(world, 50000, NULL);
+    assert_string_equal(hear_verdict(world->worker[1], PSI_FRAME_END).text,
+                        "waiting for server 1, worker 0, worker 2: not here after 60000 ms");
+    assert_over(world, PSI_EXIT_START_TIMEOUT, "waiting for server 1, worker 0, worker 2");
+    world_destroy(world);
+}
+
+/* If this fails, a worker that dies before the start blocks its rank for ever. */
+static void
+test_death_before_the_start_frees_the_place(void **state)
+{
+    struct world *world = world_create(1, 1, PSI_DEATH_FAIL);
+    struct peer *first = join(world, PSI_ROLE_WORKER, 0, 1);
+    struct peer *second;
+
+    (void)state;
+    hang_up(first, "closed");
+    second = join(world, PSI_ROLE_WORKER, 0, 2); /* too early to tell: it waits */
+    assert_int_equal(second->frames, 0);
+    world->now_ns += 500 * MS_NS;
+    master_tick(world->master);
+    assert_int_equal(hear_welcome(second).incarnation, 1);
+    assert_false(is_over(world));
+    world_destroy(world);
+}
+
+/* If this fails, two processes work under one rank. */
+static void
+test_duplicate_rank_is_refused(void **state)
+{
+    struct world *world = world_create(2, 1, PSI_DEATH_FAIL);
+    struct peer *holder = join(world, PSI_ROLE_WORKER, 1, 1);
+    struct peer *lane = join(world, PSI_ROLE_SERVER, 0, 2);
+
+    (void)state;
+    assert_refused(join(world, PSI_ROLE_WORKER, 1, 3), PSD_ERR_REFUSED,
+                   "worker rank 1 is taken by test://0");
+    assert_refused(join(world, PSI_ROLE_SERVER, 0, 4), PSD_ERR_REFUSED,
+                   "server 0 lane 0 is taken by test://lane0");
+    assert_true(logged(world, "MEMBER-REFUSED test://2: worker rank 1 is taken"));
+    assert_false(holder->closed);
+    assert_false(lane->closed);
+    world_destroy(world);
+}
+
+/* If this fails, a wrong rank or count is found out late or not at all. */
+static void
+test_out_of_range_is_refused(void **state)
+{
+    struct world *world = world_create(2, 1, PSI_DEATH_FAIL);
+
+    (void)state;
+    assert_refused(join(world, PSI_ROLE_WORKER, 5, 1), PSD_ERR_REFUSED,
+                   "worker rank 5: the job has 2 workers, ranks 0..1");
+    assert_refused(join(world, PSI_ROLE_SERVER, 3, 1), PSD_ERR_REFUSED,
+                   "server 3: the job has 1 servers, 0..0");
+    (void)join(world, PSI_ROLE_WORKER, PSI_RANK_AUTO, 2);
+    (void)join(world, PSI_ROLE_WORKER, PSI_RANK_AUTO, 3);
+    assert_refused(join(world, PSI_ROLE_WORKER, PSI_RANK_AUTO, 4), PSD_ERR_REFUSED,
+                   "all 2 worker ranks are taken");
+    world_destroy(world);
+}
+
+/* If this fails, a cut connection costs a worker its place, or it misses the view. */
+static void
+test_reconnect_keeps_the_place(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_FAIL);
+    struct peer *back;
+
+    (void)state;
+    hang_up(world->worker[1], "closed");
+    pass_ms(world, 400, NULL);
+    back = join(world, PSI_ROLE_WORKER, 1, 201);
+    assert_int_equal(hear_welcome(back).incarnation, 1);
+    assert_non_null(hear(back, PSI_FRAME_VIEW_COMMIT));
+    world->worker[1] = back;
+    pass_ms(world, 3000, NULL);
+    assert_false(is_over(world));
+    assert_false(logged(world, "MEMBER-LOST"));
+    world_destroy(world);
+}
+
+/* ----------------------------------------------------------------------------- strangers --- */
+
+/* If this fails, anybody who reaches the port can end or stop the job. */
+static void
+test_garbage_before_hello_costs_the_connection(void **state)
+{
+    struct world *world = world_create(1, 1, PSI_DEATH_FAIL);
+    uint8_t garbage[PSI_FRAME_BYTES];
+    struct peer *peer = dial(world);
+    struct peer *silent = dial(world);
+
+    (void)state;
+    memset(garbage, 'G', sizeof(garbage));
+    deliver(world, peer, garbage, NULL);
+    assert_true(peer->closed);
+    assert_true(logged(world, "STRANGER test://0"));
+
+    peer = dial(world);
+    say(world, peer, (struct psi_frame){.type = PSI_FRAME_BARRIER}, NULL);
+    assert_true(peer->closed);
+    assert_true(logged(world, "BARRIER before HELLO"));
+
+    world->now_ns += 5000 * MS_NS;
+    master_tick(world->master);
+    assert_true(silent->closed);
+    assert_false(is_over(world));
+    world->worker[0] = join(world, PSI_ROLE_WORKER, 0, 1);
+    (void)hear_welcome(world->worker[0]);
+    world_destroy(world);
+}
+
+/* If this fails, a stranger can fill the log. */
+static void
+test_warnings_about_strangers_are_limited(void **state)
+{
+    struct world *world = world_create(1, 1, PSI_DEATH_FAIL);
+    unsigned lines = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 20; i++) {
+        hang_up(dial(world), "gone");
+        master_tick(world->master);
+    }
+    for (const char *at = world->log_text; (at = strstr(at, "STRANGER")) != NULL; at++) {
+        lines++;
+    }
+    assert_int_equal(lines, 5);
+    world->now_ns += 1000 * MS_NS;
+    hang_up(dial(world), "gone");
+    assert_true(logged(world, "15 warnings before it not shown"));
+    world_destroy(world);
+}
+
+/* If this fails, another version of the protocol is answered with silence. */
+static void
+test_other_version_is_refused_by_name(void **state)
+{
+    struct world *world = world_create(1, 1, PSI_DEATH_FAIL);
+    struct peer *peer = dial(world);
+    uint8_t head[PSI_FRAME_BYTES];
+
+    (void)state;
+    psi_frame_encode(&(struct psi_frame){.type = PSI_FRAME_HELLO}, head);
+    head[4] = PSI_PROTOCOL_VERSION + 1;
+    deliver(world, peer, head, NULL);
+    assert_refused(peer, PSD_ERR_VERSION, "2");
+    world_destroy(world);
+}
+
+/* If this fails, servers with other arithmetic, or of another job, join. */
+static void
+test_other_kernels_or_job_are_refused(void **state)
+{
+    struct world *world = world_create(1, 1, PSI_DEATH_FAIL);
+    struct psi_hello hello = {.role = PSI_ROLE_SERVER,
+                              .lanes = 1,
+                              .life = 1,
+                              .kernel_revision = KERNEL_REVISION + 1,
+                              .address = "test://lane"};
+    struct peer *peer = dial(world);
+
+    (void)state;
+    say_hello(world, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    assert_refused(peer, PSD_ERR_VERSION, "revision");
+    hello.kernel_revision = KERNEL_REVISION;
+    hello.job = 4711;
+    peer = dial(world);
+    say_hello(world, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    assert_refused(peer, PSD_ERR_REFUSED, "job");
+    world_destroy(world);
+}
+
+/* ------------------------------------------------------------------------------- tables --- */
+
+/* If this fails, workers use a table that a server does not have yet. */
+static void
+test_table_open_waits_for_every_lane(void **state)
+{
+    struct world *world = start_job(2, 2, PSI_DEATH_FAIL);
+    const struct psi_table_info want = table_named("w", 100000); /* two chunks */
+    struct psi_table_info info;
+
+    (void)state;
+    open_table(world, 0, &want, 5);
+    open_table(world, 1, &want, 6);
+    say(world, world->lane[0], (struct psi_frame){.type = PSI_FRAME_ACK, .table = 0}, NULL);
+    say(world, world->lane[0], (struct psi_frame){.type = PSI_FRAME_ACK, .table = 0}, NULL);
+    assert_null(hear(world->worker[0], PSI_FRAME_TABLE_INFO));
+    say(world, world->lane[1], (struct psi_frame){.type = PSI_FRAME_ACK, .table = 0}, NULL);
+    info = hear_table(world->worker[0], PSI_FRAME_TABLE_INFO, 5);
+    assert_int_equal(info.creator, 0);
+    assert_int_equal(info.loads.places, 2);
+    assert_int_equal(info.loads.bytes[0], 0);
+    (void)hear_table(world->worker[1], PSI_FRAME_TABLE_INFO, 6);
+
+    open_table(world, 1, &want, 7); /* repeated: answered at once */
+    (void)hear_table(world->worker[1], PSI_FRAME_TABLE_INFO, 7);
+
+    open_table(world, 1, &(struct psi_table_info){.spec = table_named("v", 10).spec}, 8);
+    for (unsigned i = 0; i < 2; i++) {
+        (void)hear_table(world->lane[i], PSI_FRAME_TABLE_OPEN, 0);
+    }
+    info = hear_table(world->lane[0], PSI_FRAME_TABLE_OPEN, 0);
+    assert_int_equal(info.id, 1);
+    assert_int_equal(info.loads.bytes[0], 65536 * 4); /* the first table counts */
+    assert_int_equal(info.loads.bytes[1], (100000 - 65536) * 4);
+    world_destroy(world);
+}
+
+/* If this fails, workers that disagree train garbage. */
+static void
+test_table_mismatch_names_both(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_FAIL);
+    const struct psi_table_info one = table_named("w", 10);
+    const struct psi_table_info other = table_named("w", 20);
+    struct psi_verdict verdict;
+
+    (void)state;
+    open_table(world, 0, &one, 1);
+    ack_table(world, 0);
+    open_table(world, 1, &other, 2);
+    verdict = hear_verdict(world->worker[1], PSI_FRAME_ACK);
+    assert_int_equal(verdict.status, PSD_ERR_MISMATCH);
+    assert_non_null(strstr(verdict.text, "table w: worker 1 wants f32[20]"));
+    assert_non_null(strstr(verdict.text, "worker 0 opened f32[10]"));
+    assert_non_null(strstr(verdict.text, "shape differs"));
+    world_destroy(world);
+}
+
+/* If this fails, a table that one server cannot hold stays half open. */
+static void
+test_table_refused_by_a_lane_is_rolled_back(void **state)
+{
+    struct world *world = start_job(2, 2, PSI_DEATH_FAIL);
+    const struct psi_table_info want = table_named("w", 100000);
+    const struct psi_verdict no = {.status = PSD_ERR_TOO_BIG, .text = "no memory here"};
+    struct psi_verdict verdict;
+    struct psi_table_info info;
+
+    (void)state;
+    open_table(world, 0, &want, 5);
+    open_table(world, 1, &want, 6);
+    say(world, world->lane[0], (struct psi_frame){.type = PSI_FRAME_ACK, .table = 0}, NULL);
+    say_verdict(
+        world, world->lane[1],
+        (struct psi_frame){.type = PSI_FRAME_ACK, .table = 0, .status = (int16_t)PSD_ERR_TOO_BIG},
+        &no);
+    for (unsigned i = 0; i < 2; i++) {
+        verdict = hear_verdict(world->worker[i], PSI_FRAME_ACK);
+        assert_int_equal(verdict.status, PSD_ERR_TOO_BIG);
+        assert_string_equal(verdict.text, "server 1: no memory here");
+        assert_int_equal(hear(world->lane[i], PSI_FRAME_TABLE_DROP)->frame.table, 0);
+    }
+    open_table(world, 0, &want, 9);
+    info = hear_table(world->lane[0], PSI_FRAME_TABLE_OPEN, 0);
+    assert_int_equal(info.id, 1); /* never the same number twice */
+    assert_int_equal(info.loads.bytes[0], 0);
+    assert_int_equal(info.loads.bytes[1], 0);
+    world_destroy(world);
+}
+
+/* If this fails, a lane that was away never hears of a table, and workers wait for ever. */
+static void
+test_lane_reconnect_gets_what_it_missed(void **state)
+{
+    struct world *world = start_job(1, 1, PSI_DEATH_FAIL);
+    const struct psi_table_info want = table_named("w", 10);
+
+    (void)state;
+    hang_up(world->lane[0], "closed");
+    open_table(world, 0, &want, 5);
+    world->lane[0] = join(world, PSI_ROLE_SERVER, 0, 100);
+    assert_non_null(hear(world->lane[0], PSI_FRAME_VIEW_COMMIT));
+    ack_table(world, 0);
+    (void)hear_table(world->worker[0], PSI_FRAME_TABLE_INFO, 5);
+    world_destroy(world);
+}
+
+/* ------------------------------------------------------------------- barrier and quorum --- */
+
+static void
+arrive(struct world *world, uint32_t rank, uint64_t barrier, uint32_t request)
+{
+    say(world, world->worker[rank],
+        (struct psi_frame){.type = PSI_FRAME_BARRIER, .seq = barrier, .request = request}, NULL);
+}
+
+/* If this fails, workers pass a barrier alone, or never. */
+static void
+test_barrier_waits_for_everybody_alive(void **state)
+{
+    struct world *world = start_job(3, 1, PSI_DEATH_CONTINUE);
+
+    (void)state;
+    arrive(world, 0, 1, 10);
+    arrive(world, 1, 1, 11);
+    assert_null(hear(world->worker[0], PSI_FRAME_ACK));
+    say(world, world->worker[0], (struct psi_frame){.type = PSI_FRAME_WHY, .seq = 1}, NULL);
+    assert_string_equal(hear_verdict(world->worker[0], PSI_FRAME_BECAUSE).text,
+                        "waiting for worker 2");
+    arrive(world, 2, 1, 12);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(hear(world->worker[i], PSI_FRAME_ACK)->frame.request, 10 + i);
+    }
+    arrive(world, 0, 1, 13); /* the answer was lost */
+    assert_int_equal(hear(world->worker[0], PSI_FRAME_ACK)->frame.request, 13);
+
+    arrive(world, 0, 2, 14);
+    arrive(world, 1, 2, 15);
+    give_up(world, world->worker[2], 0, "crashed");
+    assert_int_equal(hear(world->worker[0], PSI_FRAME_ACK)->frame.request, 14);
+    assert_int_equal(hear(world->worker[1], PSI_FRAME_ACK)->frame.request, 15);
+    world_destroy(world);
+}
+
+static struct psi_ranks
+hear_close(struct peer *lane, uint64_t step)
+{
+    const struct record *record = hear(lane, PSI_FRAME_CLOSE);
+    struct psi_ranks ranks = {{0}};
+
+    assert_non_null(record);
+    assert_int_equal(record->frame.step, step);
+    assert_int_equal(psi_ranks_decode(record->body, record->frame.payload_bytes, &ranks, NULL),
+                     PSD_OK);
+    return ranks;
+}
+
+static void
+have(struct world *world, uint32_t rank, uint64_t step)
+{
+    say(world, world->worker[rank], (struct psi_frame){.type = PSI_FRAME_HAVE, .step = step}, NULL);
+}
+
+/* If this fails, a round with backup workers closes with another set on every chunk, or never. */
+static void
+test_quorum_closes_with_the_first(void **state)
+{
+    struct world *world = start_job(3, 2, PSI_DEATH_CONTINUE);
+    struct psi_table_info want = table_named("w", 10);
+    struct psi_ranks ranks;
+
+    (void)state;
+    want.spec.backup_workers = 1;
+    open_table(world, 0, &want, 1);
+    ack_table(world, 0);
+    have(world, 2, 0);
+    assert_null(hear(world->lane[0], PSI_FRAME_CLOSE));
+    have(world, 0, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        ranks = hear_close(world->lane[i], 0);
+        assert_int_equal(ranks.word[0], 5); /* ranks 0 and 2 */
+    }
+    have(world, 1, 0); /* late */
+    have(world, 1, 1);
+    assert_null(hear(world->lane[0], PSI_FRAME_CLOSE));
+
+    hang_up(world->lane[1], "closed"); /* and hears the decision again */
+    world->lane[1] = join(world, PSI_ROLE_SERVER, 1, 101);
+    ranks = hear_close(world->lane[1], 0);
+    assert_int_equal(ranks.word[0], 5);
+    world_destroy(world);
+}
+
+/* If this fails, a round waits for gradients of the dead. */
+static void
+test_quorum_shrinks_when_workers_leave(void **state)
+{
+    struct world *world = start_job(3, 1, PSI_DEATH_CONTINUE);
+    struct psi_table_info want = table_named("w", 10);
+    const struct psi_given given = {.table = 0, .chunks = 1};
+
+    (void)state;
+    want.spec.backup_workers = 1;
+    open_table(world, 0, &want, 1);
+    ack_table(world, 0);
+    have(world, 0, 0);
+    for (uint32_t i = 1; i < 3; i++) {
+        give_up(world, world->worker[i], 0, "crashed");
+        assert_null(hear(world->lane[0], PSI_FRAME_CLOSE));
+        world->lane[0]->read = 0;
+        ack_view(world, 0, 1 + i, i, &given);
+        if (i == 1) {
+            assert_null(hear(world->lane[0], PSI_FRAME_CLOSE));
+        }
+        ack_view(world, 0, 1 + i, 1 + i, NULL);
+    }
+    world->lane[0]->read = 0;
+    assert_int_equal(hear_close(world->lane[0], 0).word[0], 1);
+    world_destroy(world);
+}
+
+/* -------------------------------------------------------------------------------- leaving --- */
+
+/* One leave with two lanes that report this; returns how it was decided. */
+static struct psi_view_table
+leave_with(const struct psi_given *first, const struct psi_given *second, const char *line)
+{
+    struct world *world = start_job(2, 2, PSI_DEATH_CONTINUE);
+    const struct psi_table_info want = table_named("w", 65536 * 8);
+    const struct psi_given *given[2] = {first, second};
+    struct psi_view_table tables[4];
+    struct psi_view view;
+
+    open_table(world, 0, &want, 1);
+    ack_table(world, 0);
+    give_up(world, world->worker[1], 0, "crashed");
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_non_null(hear(world->lane[i], PSI_FRAME_VIEW_PROPOSE));
+        assert_null(hear(world->lane[0], PSI_FRAME_VIEW_COMMIT));
+        ack_view(world, i, 2, 1, given[i]);
+        ack_view(world, 0, 2, 1, given[0]); /* repeated: counts once, and not for the commit */
+    }
+    for (uint32_t i = 2; i-- > 0;) {
+        view = hear_view(world->lane[i], tables);
+        assert_int_equal(view.id, 2);
+        assert_true(view.change);
+        assert_true(view.leaves);
+        assert_int_equal(view.rank, 1);
+        assert_false(view.worker[1].member);
+        assert_int_equal(view.tables, 1);
+        assert_null(hear(world->worker[0], PSI_FRAME_VIEW_COMMIT));
+        ack_view(world, i, 2, 2, NULL);
+    }
+    assert_int_equal(hear_view(world->worker[0], tables + 1).id, 2);
+    if (!logged(world, line)) {
+        fail_msg("no line \"%s\" in\n%s", line, world->log_text);
+    }
+    assert_false(is_over(world));
+    world_destroy(world);
+    return tables[0];
+}
+
+/* The same reports in both orders of arrival. */
+static void
+assert_leave(struct psi_given a, struct psi_given b, uint64_t left_at, bool drop, const char *line)
+{
+    const struct psi_given *order[3] = {&a, &b, &a};
+
+    for (unsigned i = 0; i < 2; i++) {
+        const struct psi_view_table entry = leave_with(order[i], order[i + 1], line);
+
+        assert_int_equal(entry.left_at, left_at);
+        assert_int_equal(entry.drop, drop);
+    }
+}
+
+/* If this fails, a worker that gave nothing is waited for, or counts. */
+static void
+test_leave_with_nothing(void **state)
+{
+    const struct psi_given none = {.chunks = 4};
+
+    (void)state;
+    assert_leave(none, none, 0, false, "worker 1 left: no step complete");
+}
+
+/* If this fails, a complete last step is thrown away, closed already or not. */
+static void
+test_leave_with_the_whole_step(void **state)
+{
+    const struct psi_given closed = {.chunks = 4, .next_min = 7, .next_max = 7, .closed = 4};
+    const struct psi_given open = {.chunks = 4, .next_min = 7, .next_max = 7};
+
+    (void)state;
+    assert_leave(closed, open, 7, false, "worker 1 left: tables complete through step 6");
+}
+
+/* If this fails, half a step of a dead worker is trained on although nobody has seen it yet. */
+static void
+test_leave_with_part_of_the_step_takes_it_back(void **state)
+{
+    const struct psi_given behind = {.chunks = 4, .next_min = 6, .next_max = 7, .ahead = 1};
+    const struct psi_given ahead = {.chunks = 4, .next_min = 7, .next_max = 7};
+    const struct psi_given level = {.chunks = 4, .next_min = 6, .next_max = 6, .closed = 4};
+
+    (void)state;
+    assert_leave(behind, level, 6, true, "worker 1 left: tables complete through step 5");
+    assert_leave(ahead, level, 6, true, "worker 1 left: tables complete through step 5");
+}
+
+/* If this fails, a step that already counted somewhere is torn, and nobody is told. */
+static void
+test_leave_with_part_closed_counts_where_it_closes(void **state)
+{
+    const struct psi_given behind = {
+        .chunks = 4, .next_min = 6, .next_max = 7, .ahead = 2, .closed = 1};
+    const struct psi_given ahead = {.chunks = 4, .next_min = 7, .next_max = 7, .closed = 1};
+    const struct psi_given level = {.chunks = 4, .next_min = 6, .next_max = 6, .closed = 4};
+
+    (void)state;
+    assert_leave(behind, level, 6, false, "worker 1 counted in 2 of 8 chunks of step 6 of table w");
+    assert_leave(ahead, level, 6, false, "worker 1 counted in 4 of 8 chunks of step 6 of table w");
+    assert_leave(ahead, behind, 6, false, "worker 1 counted in 6 of 8 chunks of step 6 of table w");
+}
+
+/* If this fails, two leaves at once mix up their views. */
+static void
+test_leaves_are_queued(void **state)
+{
+    struct world *world = start_job(3, 1, PSI_DEATH_CONTINUE);
+    struct psi_view_table tables[1];
+    struct psi_view view;
+
+    (void)state;
+    give_up(world, world->worker[2], 0, "crashed");
+    bye(world, 1);
+    assert_non_null(hear(world->lane[0], PSI_FRAME_VIEW_PROPOSE));
+    assert_null(hear(world->lane[0], PSI_FRAME_VIEW_PROPOSE));
+    ack_view(world, 0, 2, 1, NULL);
+    view = hear_view(world->lane[0], tables);
+    assert_int_equal(view.rank, 2);
+    ack_view(world, 0, 2, 2, NULL);
+    assert_non_null(hear(world->lane[0], PSI_FRAME_VIEW_PROPOSE));
+    ack_view(world, 0, 3, 2, NULL);
+    view = hear_view(world->lane[0], tables);
+    assert_int_equal(view.id, 3);
+    assert_int_equal(view.rank, 1);
+    assert_false(view.worker[1].member || view.worker[2].member);
+    assert_true(view.worker[0].member);
+    world_destroy(world);
+}
+
+/* ---------------------------------------------------------------------------- replacement --- */
+
+/* If this fails, a replacement starts at the wrong step, or two lives share a rank. */
+static void
+test_replacement_resumes_and_fences(void **state)
+{
+    struct world *world = start_job(2, 2, PSI_DEATH_WAIT);
+    const struct psi_table_info want = table_named("w", 65536 * 8);
+    const struct psi_given a = {.chunks = 4, .next_min = 9, .next_max = 9};
+    const struct psi_given b = {.chunks = 4, .next_min = 8, .next_max = 9, .ahead = 1};
+    struct psi_view_table tables[1];
+    struct psi_view view;
+    struct peer *old;
+
+    (void)state;
+    open_table(world, 0, &want, 1);
+    ack_table(world, 0);
+    pass_ms(world, 2000, world->worker[1]);
+    assert_true(logged(world, "MEMBER-LOST worker 1 (test://3) lost: silent for 2000 ms"));
+    assert_false(is_over(world));
+    old = world->worker[1];
+
+    world->worker[1] = join(world, PSI_ROLE_WORKER, PSI_RANK_AUTO, 999);
+    assert_int_equal(hear_welcome(world->worker[1]).incarnation, 2);
+    say_ping(world, old, (struct psi_frame){.type = PSI_FRAME_PING}, &(struct psi_ping){0});
+    assert_refused(old, PSD_ERR_FENCED, "rank 1 was replaced");
+    assert_refused(join(world, PSI_ROLE_WORKER, 1, 201), PSD_ERR_FENCED, "rank 1 was replaced");
+
+    ack_view(world, 0, 2, 1, &a);
+    ack_view(world, 1, 2, 1, &b);
+    assert_null(hear(world->worker[1], PSI_FRAME_VIEW_COMMIT));
+    for (uint32_t i = 0; i < 2; i++) {
+        view = hear_view(world->lane[i], tables);
+        assert_true(view.change && !view.leaves);
+        assert_int_equal(view.worker[1].incarnation, 2);
+        ack_view(world, i, 2, 2, NULL);
+    }
+    assert_int_equal(hear_view(world->worker[1], tables).id, 2);
+    assert_int_equal(hear_view(world->worker[0], tables).id, 2);
+    open_table(world, 1, &want, 3);
+    assert_int_equal(hear_table(world->worker[1], PSI_FRAME_TABLE_INFO, 3).step, 8);
+    open_table(world, 0, &want, 4);
+    assert_int_equal(hear_table(world->worker[0], PSI_FRAME_TABLE_INFO, 4).step, 0);
+    world_destroy(world);
+}
+
+/* If this fails, a job waits for ever for a replacement that nobody starts. */
+static void
+test_replacement_that_never_comes_ends_the_job(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_WAIT);
+
+    (void)state;
+    give_up(world, world->worker[1], 0, "crashed");
+    pass_ms(world, 29000, NULL);
+    assert_false(is_over(world));
+    pass_ms(world, 1000, NULL);
+    assert_over(world, PSI_EXIT_WORKER_LOST, "not replaced in 30000 ms");
+    world_destroy(world);
+}
+
+/* If this fails, a worker that only slept goes on as if it were still a member. */
+static void
+test_silent_worker_is_told_when_it_wakes(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_CONTINUE);
+
+    (void)state;
+    pass_ms(world, 1900, world->worker[1]);
+    assert_false(logged(world, "MEMBER-LOST"));
+    pass_ms(world, 100, world->worker[1]);
+    assert_false(world->worker[1]->closed);
+    say(world, world->worker[1], (struct psi_frame){.type = PSI_FRAME_BARRIER, .seq = 1}, NULL);
+    assert_refused(world->worker[1], PSD_ERR_FENCED,
+                   "worker 1 was declared dead: silent for 2000 ms");
+    assert_refused(join(world, PSI_ROLE_WORKER, 1, 201), PSD_ERR_FENCED, "declared dead");
+    world_destroy(world);
+}
+
+/* If this fails, a master that was stopped for a while wakes up and declares everybody dead. */
+static void
+test_late_master_blames_nobody(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_FAIL);
+
+    (void)state;
+    world->now_ns += 10000 * MS_NS;
+    master_tick(world->master);
+    assert_false(logged(world, "MEMBER-LOST"));
+    assert_int_equal(master_next_ns(world->master), world->now_ns + 2000 * MS_NS);
+    world->now_ns += 2000 * MS_NS;
+    master_tick(world->master);
+    assert_over(world, PSI_EXIT_SERVER_LOST, "silent for 2000 ms");
+    world_destroy(world);
+}
+
+/* -------------------------------------------------------------------------------- endings --- */
+
+/* If this fails, a finished job does not end, or ends before its last worker. */
+static void
+test_bye_of_all_ends_the_job(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_FAIL);
+    const char *text;
+    int code = -1;
+
+    (void)state;
+    bye(world, 0);
+    assert_true(logged(world, "worker 0 done (1 of 2)"));
+    hang_up(world->worker[0], "closed");
+    pass_ms(world, 3000, NULL);
+    assert_false(logged(world, "MEMBER-LOST"));
+    assert_null(hear(world->lane[0], PSI_FRAME_END));
+    bye(world, 1);
+    world->lane[0]->read = 0;
+    assert_int_equal(hear_verdict(world->lane[0], PSI_FRAME_END).status, PSD_OK);
+    assert_false(is_over(world));
+    assert_refused(join(world, PSI_ROLE_WORKER, 0, 5), PSD_ERR_REFUSED, "the job is over");
+    hang_up(world->lane[0], "closed"); /* the lane has left: no need to wait the second */
+    master_tick(world->master);
+    assert_true(master_finished(world->master, &code, &text));
+    assert_int_equal(code, PSI_EXIT_OK);
+    assert_string_equal(text, "all workers are done");
+    world_destroy(world);
+}
+
+/* If this fails, a job goes on without one of its servers. */
+static void
+test_lane_lost_ends_the_job(void **state)
+{
+    struct world *world = start_job(1, 2, PSI_DEATH_CONTINUE);
+    struct psi_verdict verdict;
+
+    (void)state;
+    hang_up(world->lane[1], "closed");
+    pass_ms(world, 500, NULL);
+    verdict = hear_verdict(world->worker[0], PSI_FRAME_END);
+    assert_int_equal(verdict.status, PSD_ERR_PEER_LOST);
+    assert_int_equal(verdict.exit_code, PSI_EXIT_SERVER_LOST);
+    assert_string_equal(verdict.text, "server 1 (test://lane1) lost: connection closed and not "
+                                      "back in 500 ms");
+    assert_non_null(hear(world->lane[0], PSI_FRAME_END));
+    assert_over(world, PSI_EXIT_SERVER_LOST, verdict.text);
+    world_destroy(world);
+}
+
+/* If this fails, a hung server hangs the job. */
+static void
+test_silent_lane_ends_the_job(void **state)
+{
+    struct world *world = start_job(1, 2, PSI_DEATH_FAIL);
+
+    (void)state;
+    pass_ms(world, 2000, world->lane[0]);
+    assert_over(world, PSI_EXIT_SERVER_LOST, "server 0 (test://lane0) lost: silent for 2000 ms");
+    world_destroy(world);
+}
+
+/* If this fails, a server's reason to stop is lost. */
+static void
+test_lane_verdict_becomes_the_jobs(void **state)
+{
+    struct world *world = start_job(1, 2, PSI_DEATH_FAIL);
+    struct psi_verdict verdict;
+
+    (void)state;
+    give_up(world, world->lane[1], PSI_EXIT_NOT_FINITE, "table w: a sum is not finite");
+    verdict = hear_verdict(world->worker[0], PSI_FRAME_END);
+    assert_int_equal(verdict.status, PSD_ERR_NOT_FINITE);
+    assert_string_equal(verdict.text, "server 1: table w: a sum is not finite");
+    assert_over(world, PSI_EXIT_NOT_FINITE, "server 1: table w");
+    world_destroy(world);
+}
+
+/* If this fails, the policy "fail" does not, or nobody learns why. */
+static void
+test_worker_verdict_ends_the_job_by_policy(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_FAIL);
+
+    (void)state;
+    give_up(world, world->worker[1], 0, "ValueError in train.py");
+    assert_true(world->worker[1]->closed);
+    assert_string_equal(hear_verdict(world->worker[0], PSI_FRAME_END).text,
+                        "worker 1 (test://2) lost: ValueError in train.py");
+    assert_over(world, PSI_EXIT_WORKER_LOST, "ValueError in train.py");
+    world_destroy(world);
+}
+
+/* If this fails, a job without workers goes on, or a partly successful one counts as failed. */
+static void
+test_last_worker_lost_under_continue(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_CONTINUE);
+
+    (void)state;
+    give_up(world, world->worker[0], 0, "first");
+    assert_false(is_over(world));
+    give_up(world, world->worker[1], 0, "second");
+    assert_over(world, PSI_EXIT_WORKER_LOST, "no worker is left: worker 1 (test://2) lost: second");
+    world_destroy(world);
+
+    world = start_job(2, 1, PSI_DEATH_CONTINUE);
+    bye(world, 0);
+    give_up(world, world->worker[1], 0, "second");
+    assert_over(world, PSI_EXIT_OK, "all workers are done");
+    world_destroy(world);
+}
+
+/* If this fails, Ctrl-C leaves processes behind. */
+static void
+test_stop_tells_everybody(void **state)
+{
+    struct world *world = start_job(1, 1, PSI_DEATH_FAIL);
+
+    (void)state;
+    master_stop(world->master, PSI_EXIT_SIGTERM, "terminated by SIGTERM");
+    assert_non_null(hear(world->worker[0], PSI_FRAME_END));
+    assert_int_equal(hear_verdict(world->lane[0], PSI_FRAME_END).exit_code, PSI_EXIT_SIGTERM);
+    master_stop(world->master, PSI_EXIT_SIGINT, "again");
+    assert_over(world, PSI_EXIT_SIGTERM, "terminated by SIGTERM");
+    world_destroy(world);
+}
+
+/* ---------------------------------------------------------------------------------- nodes --- */
+
+/* If this fails, psd_run shows a wrong table. */
+static void
+test_nodes_shows_the_job(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_FAIL);
+    struct psi_ping ping = {.step = 10, .value = 0.5, .name = "loss"};
+    struct peer *observer = dial(world);
+    const struct psi_hello hello = {.role = PSI_ROLE_OBSERVER, .rank = PSI_RANK_AUTO, .life = 9};
+    static struct psd_node node[PSI_RANKS_MAX + PSI_SERVERS_MAX + 1];
+    struct psi_nodes nodes = {.node = node};
+    const struct record *record;
+
+    (void)state;
+    say_ping(world, world->worker[1], (struct psi_frame){.type = PSI_FRAME_PING}, &ping);
+    world->now_ns += 250 * MS_NS;
+    ping.step = 20;
+    say_ping(world, world->worker[1], (struct psi_frame){.type = PSI_FRAME_PING, .request = 3},
+             &ping);
+    assert_non_null(hear(world->worker[1], PSI_FRAME_PONG));
+    assert_int_equal(hear(world->worker[1], PSI_FRAME_PONG)->frame.request, 3);
+
+    say_hello(world, observer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    (void)hear_welcome(observer);
+    say(world, observer, (struct psi_frame){.type = PSI_FRAME_NODES, .request = 4}, NULL);
+    record = hear(observer, PSI_FRAME_NODES_INFO);
+    assert_non_null(record);
+    assert_int_equal(record->frame.request, 4);
+    assert_int_equal(psi_nodes_decode(record->body, record->frame.payload_bytes, &nodes, NULL),
+                     PSD_OK);
+    assert_int_equal(nodes.count, 4);
+    assert_int_equal(node[0].role, PSD_ROLE_MASTER);
+    assert_int_equal(node[1].role, PSD_ROLE_SERVER);
+    assert_int_equal(node[1].state, PSD_NODE_RUNNING);
+    assert_string_equal(node[1].address, "test://lane0");
+    assert_int_equal(node[3].rank, 1);
+    assert_int_equal(node[3].step, 20);
+    assert_true(node[3].steps_per_s == 10.0); /* a quarter of 40 */
+    assert_string_equal(node[3].value_name, "loss");
+
+    say(world, observer, (struct psi_frame){.type = PSI_FRAME_BARRIER, .seq = 1}, NULL);
+    assert_true(observer->closed);
+    world_destroy(world);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_start_in_any_order),
+        cmocka_unit_test(test_start_names_the_missing),
+        cmocka_unit_test(test_death_before_the_start_frees_the_place),
+        cmocka_unit_test(test_duplicate_rank_is_refused),
+        cmocka_unit_test(test_out_of_range_is_refused),
+        cmocka_unit_test(test_reconnect_keeps_the_place),
+        cmocka_unit_test(test_garbage_before_hello_costs_the_connection),
+        cmocka_unit_test(test_warnings_about_strangers_are_limited),
+        cmocka_unit_test(test_other_version_is_refused_by_name),
+        cmocka_unit_test(test_other_kernels_or_job_are_refused),
+        cmocka_unit_test(test_table_open_waits_for_every_lane),
+        cmocka_unit_test(test_table_mismatch_names_both),
+        cmocka_unit_test(test_table_refused_by_a_lane_is_rolled_back),
+        cmocka_unit_test(test_lane_reconnect_gets_what_it_missed),
+        cmocka_unit_test(test_barrier_waits_for_everybody_alive),
+        cmocka_unit_test(test_quorum_closes_with_the_first),
+        cmocka_unit_test(test_quorum_shrinks_when_workers_leave),
+        cmocka_unit_test(test_leave_with_nothing),
+        cmocka_unit_test(test_leave_with_the_whole_step),
+        cmocka_unit_test(test_leave_with_part_of_the_step_takes_it_back),
+        cmocka_unit_test(test_leave_with_part_closed_counts_where_it_closes),
+        cmocka_unit_test(test_leaves_are_queued),
+        cmocka_unit_test(test_replacement_resumes_and_fences),
+        cmocka_unit_test(test_replacement_that_never_comes_ends_the_job),
+        cmocka_unit_test(test_silent_worker_is_told_when_it_wakes),
+        cmocka_unit_test(test_late_master_blames_nobody),
+        cmocka_unit_test(test_bye_of_all_ends_the_job),
+        cmocka_unit_test(test_lane_lost_ends_the_job),
+        cmocka_unit_test(test_silent_lane_ends_the_job),
+        cmocka_unit_test(test_lane_verdict_becomes_the_jobs),
+        cmocka_unit_test(test_worker_verdict_ends_the_job_by_policy),
+        cmocka_unit_test(test_last_worker_lost_under_continue),
+        cmocka_unit_test(test_stop_tells_everybody),
+        cmocka_unit_test(test_nodes_shows_the_job),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,614 @@
+/*
+ * members.c - the places of a job: who may take one, who comes back, who is lost.
+ *
+ * A place is told from its holder: the holder is a *life*, a random number that every process
+ * draws. The same life coming back is a reconnect. Another life is refused while the holder lives,
+ * waits while it is uncertain, and becomes the replacement when the holder is dead and the policy
+ * says so.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+#include "base/fail.h"
+#include "master/state.h"
+
+static uint64_t
+dead_ms(const struct master *master)
+{
+    return (uint64_t)master->config.heartbeat_ms * master->config.dead_heartbeats;
+}
+
+static const char *
+role_name(const struct member *member)
+{
+    return member->role == PSI_ROLE_WORKER ? "worker" : "server";
+}
+
+/* --------------------------------------------------------------------------------- names --- */
+
+void
+master_names_add(struct names *names, const char *role, uint32_t rank)
+{
+    const size_t used = strlen(names->text);
+
+    if (names->count++ < MASTER_NAMES_MAX) {
+        snprintf(names->text + used, sizeof(names->text) - used, "%s%s %u", used > 0 ? ", " : "",
+                 role, rank);
+    }
+}
+
+void
+master_names_end(struct names *names)
+{
+    const size_t used = strlen(names->text);
+
+    if (names->count > MASTER_NAMES_MAX) {
+        snprintf(names->text + used, sizeof(names->text) - used, " and %u more",
+                 names->count - MASTER_NAMES_MAX);
+    }
+}
+
+/* ------------------------------------------------------------------------------- joining --- */
+
+/* WELCOME, then whatever the holder may have missed. */
+static void
+welcome(struct session *session, struct member *member)
+{
+    struct master *master = session->master;
+    const uint64_t silence_ms = dead_ms(master);
+    const struct psi_welcome message = {
+        .rank = member->rank,
+        .incarnation = member->incarnation,
+        .workers = master->config.workers,
+        .servers = master->config.servers,
+        .heartbeat_ms = master->config.heartbeat_ms,
+        .dead_ms = silence_ms < UINT32_MAX ? (uint32_t)silence_ms : UINT32_MAX,
+        .policy = (uint8_t)master->config.policy,
+        .job = master->job,
+        .view = master->view,
+    };
+    const struct psi_frame frame = master_frame(master, PSI_FRAME_WELCOME);
+
+    session->kind = SESSION_MEMBER;
+    session->member = member;
+    member->session = session;
+    member->heard_ns = psi_now_ns(master->env);
+    master_posted(session, psi_post_welcome(session->conn, &frame, &message));
+    master_view_resend(master, member);
+    master_wake_at(master, 0);
+}
+
+static void
+come_back(struct session *session, struct member *member)
+{
+    struct session *old = member->session;
+
+    if (old != NULL && old != session) {
+        master_session_close(old);
+    }
+    psi_log(session->master->log, PSI_LOG_DEBUG, "MEMBER-BACK", "%s %u is back from %s",
+            role_name(member), member->rank, session->conn->peer);
+    welcome(session, member);
+}
+
+static void
+take_place(struct session *session, struct member *member, const char *address)
+{
+    member->state = PSD_NODE_JOINED;
+    member->incarnation++;
+    member->life = session->hello.life;
+    member->report_ns = 0;
+    member->step = 0;
+    member->steps_per_s = 0;
+    member->value = 0;
+    member->value_name[0] = '\0';
+    snprintf(member->address, sizeof(member->address), "%s", address);
+    if (member->role == PSI_ROLE_WORKER) {
+        psi_log(session->master->log, PSI_LOG_INFO, "MEMBER-JOINED", "worker %u joined from %s%s",
+                member->rank, address, member->incarnation > 1 ? ", as a replacement" : "");
+    } else {
+        psi_log(session->master->log, PSI_LOG_INFO, "MEMBER-JOINED", "server %u lane %u joined: %s",
+                member->rank, member->lane, address);
+    }
+    welcome(session, member);
+}
+
+static void
+wait_for_place(struct session *session)
+{
+    session->kind = SESSION_WAITING;
+}
+
+/* --------------------------------------------------------------------------------- lanes --- */
+
+static uint32_t
+count_places(const struct master *master)
+{
+    uint32_t places = 0;
+
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        places += master->server[index].lanes;
+    }
+    return places;
+}
+
+/* The first lane of a server tells how many there are. */
+static bool
+prepare_server(struct session *session, struct server *server)
+{
+    const struct psi_hello *hello = &session->hello;
+
+    if (server->lanes != 0) {
+        if (hello->lanes != server->lanes) {
+            master_refuse(session, PSD_ERR_REFUSED,
+                          "server %u: lane %u says %u lanes, another one said %u", hello->rank,
+                          hello->lane, hello->lanes, server->lanes);
+            return false;
+        }
+        return true;
+    }
+    if (count_places(session->master) + hello->lanes > PSI_PLACES_MAX) {
+        master_refuse(session, PSD_ERR_REFUSED, "server %u: %u more lanes, the job may have %d",
+                      hello->rank, hello->lanes, PSI_PLACES_MAX);
+        return false;
+    }
+    server->lane = calloc(hello->lanes, sizeof(*server->lane));
+    if (server->lane == NULL) {
+        master_refuse(session, PSD_ERR_NO_MEMORY, "server %u: the master is out of memory",
+                      hello->rank);
+        return false;
+    }
+    server->lanes = hello->lanes;
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        server->lane[lane].role = PSI_ROLE_SERVER;
+        server->lane[lane].rank = hello->rank;
+        server->lane[lane].lane = lane;
+    }
+    return true;
+}
+
+static void
+admit_lane(struct session *session)
+{
+    struct master *master = session->master;
+    const struct psi_hello *hello = &session->hello;
+    struct member *member;
+
+    if (hello->rank >= master->config.servers) {
+        master_refuse(session, PSD_ERR_REFUSED, "server %u: the job has %u servers, 0..%u",
+                      hello->rank, master->config.servers, master->config.servers - 1);
+        return;
+    }
+    if (hello->lanes == 0 || hello->lanes > PSI_LANES_MAX || hello->lane >= hello->lanes) {
+        master_refuse(session, PSD_ERR_REFUSED, "server %u: lane %u of %u, at most %d", hello->rank,
+                      hello->lane, hello->lanes, PSI_LANES_MAX);
+        return;
+    }
+    if (hello->address[0] == '\0') {
+        master_refuse(session, PSD_ERR_REFUSED, "server %u lane %u: no address for workers",
+                      hello->rank, hello->lane);
+        return;
+    }
+    if (!prepare_server(session, &master->server[hello->rank])) {
+        return;
+    }
+    member = &master->server[hello->rank].lane[hello->lane];
+    if (member->state == PSD_NODE_MISSING) {
+        member->incarnation = 0; /* a lane's is always 1 */
+        take_place(session, member, hello->address);
+    } else if (member->life == hello->life) {
+        come_back(session, member);
+    } else if (member->session == NULL && master->phase == PHASE_GATHERING) {
+        wait_for_place(session);
+    } else {
+        master_refuse(session, PSD_ERR_REFUSED, "server %u lane %u is taken by %s", hello->rank,
+                      hello->lane, member->address);
+    }
+}
+
+/* ------------------------------------------------------------------------------- workers --- */
+
+static bool
+is_free(const struct master *master, const struct worker *worker)
+{
+    return worker->member.state == PSD_NODE_MISSING ||
+           (worker->member.state == PSD_NODE_LOST && master->config.policy == PSI_DEATH_WAIT);
+}
+
+/* Held by a life that may be gone for good, and then somebody else may take it. */
+static bool
+may_become_free(const struct master *master, const struct worker *worker)
+{
+    const bool held =
+        worker->member.state == PSD_NODE_JOINED || worker->member.state == PSD_NODE_RUNNING;
+
+    return held && worker->member.session == NULL &&
+           (master->phase == PHASE_GATHERING || master->config.policy == PSI_DEATH_WAIT);
+}
+
+/* The place of a worker that did not ask for one: its own if it has one, else the lowest free one,
+ * else one that may become free; NULL: all are taken. */
+static struct worker *
+choose_place(struct master *master, uint64_t life)
+{
+    struct worker *uncertain = NULL;
+    struct worker *chosen = NULL;
+
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        struct worker *worker = &master->worker[rank];
+
+        if (worker->member.state != PSD_NODE_MISSING && worker->member.life == life) {
+            return worker;
+        }
+        if (chosen == NULL && is_free(master, worker)) {
+            chosen = worker;
+        }
+        if (uncertain == NULL && may_become_free(master, worker)) {
+            uncertain = worker;
+        }
+    }
+    return chosen != NULL ? chosen : uncertain;
+}
+
+/* The life that held the place last has come back. */
+static void
+admit_again(struct session *session, struct worker *worker)
+{
+    struct member *member = &worker->member;
+
+    if (member->state == PSD_NODE_LOST) {
+        master_refuse(session, PSD_ERR_FENCED, "worker %u was declared dead: %s", member->rank,
+                      worker->lost_text);
+    } else {
+        come_back(session, member);
+    }
+}
+
+static void
+replace(struct session *session, struct worker *worker)
+{
+    worker->old_life = worker->member.life;
+    worker->wanted = CHANGE_REPLACE;
+    worker->barrier = 0;
+    worker->barrier_waiting = false;
+    take_place(session, &worker->member, session->conn->peer);
+}
+
+static void
+admit_another(struct session *session, struct worker *worker)
+{
+    struct master *master = session->master;
+    const struct psi_hello *hello = &session->hello;
+    const struct member *member = &worker->member;
+
+    if (master->phase != PHASE_GATHERING &&
+        ((worker->old_life != 0 && hello->life == worker->old_life) ||
+         (hello->incarnation != 0 && hello->incarnation < member->incarnation))) {
+        master_refuse(session, PSD_ERR_FENCED, "rank %u was replaced", member->rank);
+    } else if (member->state == PSD_NODE_MISSING) {
+        worker->member.incarnation = 0;
+        take_place(session, &worker->member, session->conn->peer);
+    } else if (is_free(master, worker)) {
+        replace(session, worker);
+    } else if (may_become_free(master, worker)) {
+        wait_for_place(session);
+    } else if (member->state == PSD_NODE_LOST) {
+        master_refuse(session, PSD_ERR_REFUSED, "worker rank %u was lost, the job goes on without",
+                      member->rank);
+    } else {
+        master_refuse(session, PSD_ERR_REFUSED, "worker rank %u is taken by %s", member->rank,
+                      member->address);
+    }
+}
+
+static void
+admit_worker(struct session *session)
+{
+    struct master *master = session->master;
+    const struct psi_hello *hello = &session->hello;
+    struct worker *worker;
+
+    if (hello->rank == PSI_RANK_AUTO) {
+        worker = choose_place(master, hello->life);
+    } else if (hello->rank < master->config.workers) {
+        worker = &master->worker[hello->rank];
+    } else {
+        master_refuse(session, PSD_ERR_REFUSED,
+                      "worker rank %u: the job has %u workers, ranks 0..%u", hello->rank,
+                      master->config.workers, master->config.workers - 1);
+        return;
+    }
+    if (worker == NULL) {
+        master_refuse(session, PSD_ERR_REFUSED, "all %u worker ranks are taken",
+                      master->config.workers);
+    } else if (worker->member.state != PSD_NODE_MISSING && worker->member.life == hello->life) {
+        admit_again(session, worker);
+    } else {
+        admit_another(session, worker);
+    }
+}
+
+void
+master_admit(struct session *session)
+{
+    if (session->hello.role == PSI_ROLE_SERVER) {
+        admit_lane(session);
+    } else {
+        admit_worker(session);
+    }
+}
+
+/* -------------------------------------------------------------------------------- losing --- */
+
+void
+master_member_cut(struct member *member, uint64_t now_ns)
+{
+    member->session = NULL;
+    member->cut_ns = now_ns;
+}
+
+bool
+master_worker_expected(const struct master *master, const struct worker *worker)
+{
+    return worker->member.state == PSD_NODE_JOINED || worker->member.state == PSD_NODE_RUNNING ||
+           (worker->member.state == PSD_NODE_LOST && master->config.policy == PSI_DEATH_WAIT);
+}
+
+void
+master_check_done(struct master *master, const struct worker *lost)
+{
+    uint32_t done = 0;
+
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        if (master_worker_expected(master, &master->worker[rank])) {
+            return;
+        }
+        done += master->worker[rank].member.state == PSD_NODE_DONE;
+    }
+    if (done > 0) {
+        master_end(master, PSI_EXIT_OK, PSD_OK, "all workers are done");
+    } else {
+        psi_assert(lost != NULL);
+        master_end(master, PSI_EXIT_WORKER_LOST, PSD_ERR_PEER_LOST,
+                   "no worker is left: worker %u (%s) lost: %s", lost->member.rank,
+                   lost->member.address, lost->lost_text);
+    }
+}
+
+/* Keeps the connection of a silent worker, so that it hears its verdict should it wake up. */
+static void
+fence(struct member *member)
+{
+    struct session *session = member->session;
+
+    if (session != NULL) {
+        session->kind = SESSION_FENCED;
+        session->member = NULL;
+        session->hello.rank = member->rank;
+        session->hello.incarnation = member->incarnation;
+        member->session = NULL;
+    }
+}
+
+void
+master_worker_lost(struct master *master, struct worker *worker, const char *reason)
+{
+    struct member *member = &worker->member;
+
+    psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "worker %u (%s) lost: %s", member->rank,
+            member->address, reason);
+    snprintf(worker->lost_text, sizeof(worker->lost_text), "%s", reason);
+    fence(member);
+    member->state = PSD_NODE_LOST;
+    worker->lost_ns = psi_now_ns(master->env);
+    worker->wanted = CHANGE_NONE;
+    worker->barrier_waiting = false;
+    master_tables_forget(master, member->rank);
+    master_wake_at(master, 0);
+    if (master->config.policy == PSI_DEATH_FAIL) {
+        master_end(master, PSI_EXIT_WORKER_LOST, PSD_ERR_PEER_LOST, "worker %u (%s) lost: %s",
+                   member->rank, member->address, reason);
+    } else if (master->config.policy == PSI_DEATH_CONTINUE) {
+        worker->wanted = CHANGE_LEAVE;
+        master_barrier_check(master);
+        master_check_done(master, worker);
+    }
+}
+
+/* Before the start a place is simply free again. */
+static void
+free_place(struct master *master, struct member *member, const char *reason)
+{
+    psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "%s %u (%s) lost before the start: %s",
+            role_name(member), member->rank, member->address, reason);
+    if (member->session != NULL) {
+        master_session_close(member->session);
+        member->session = NULL;
+    }
+    member->state = PSD_NODE_MISSING;
+    member->life = 0;
+    master_wake_at(master, 0);
+}
+
+static void
+member_lost(struct master *master, struct member *member, const char *reason)
+{
+    if (master->phase == PHASE_GATHERING) {
+        free_place(master, member, reason);
+    } else if (member->role == PSI_ROLE_WORKER) {
+        master_worker_lost(master, &master->worker[member->rank], reason);
+    } else {
+        psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "server %u (%s) lost: %s", member->rank,
+                member->address, reason);
+        member->state = PSD_NODE_LOST;
+        master_end(master, PSI_EXIT_SERVER_LOST, PSD_ERR_PEER_LOST, "server %u (%s) lost: %s",
+                   member->rank, member->address, reason);
+    }
+}
+
+static void
+check_alive(struct master *master, struct member *member, uint64_t now_ns)
+{
+    const bool cut = member->session == NULL;
+    const uint64_t limit_ms = cut ? master->config.lost_grace_ms : dead_ms(master);
+    uint64_t deadline_ns = cut ? member->cut_ns : member->heard_ns;
+    char reason[96];
+
+    if (member->state != PSD_NODE_JOINED && member->state != PSD_NODE_RUNNING) {
+        return;
+    }
+    if (deadline_ns < master->awake_ns) {
+        deadline_ns = master->awake_ns;
+    }
+    deadline_ns += limit_ms * MASTER_MS_NS;
+    if (now_ns < deadline_ns) {
+        master_wake_at(master, deadline_ns);
+        return;
+    }
+    snprintf(reason, sizeof(reason),
+             cut ? "connection closed and not back in %llu ms" : "silent for %llu ms",
+             (unsigned long long)limit_ms);
+    member_lost(master, member, reason);
+}
+
+static void
+check_replaced(struct master *master, const struct worker *worker, uint64_t now_ns)
+{
+    const uint64_t deadline_ns =
+        worker->lost_ns + master->config.replacement_timeout_ms * MASTER_MS_NS;
+
+    if (master->config.policy != PSI_DEATH_WAIT || worker->member.state != PSD_NODE_LOST) {
+        return;
+    }
+    if (now_ns < deadline_ns) {
+        master_wake_at(master, deadline_ns);
+        return;
+    }
+    master_end(master, PSI_EXIT_WORKER_LOST, PSD_ERR_PEER_LOST,
+               "worker %u lost (%s) and not replaced in %u ms", worker->member.rank,
+               worker->lost_text, master->config.replacement_timeout_ms);
+}
+
+/* A server none of whose lanes is here may come again with another number of them. */
+static void
+forget_empty_server(struct server *server)
+{
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        if (server->lane[lane].state != PSD_NODE_MISSING) {
+            return;
+        }
+    }
+    free(server->lane);
+    server->lane = NULL;
+    server->lanes = 0;
+}
+
+static void
+retry_waiting(struct master *master)
+{
+    for (struct session *session = master->sessions; session != NULL; session = session->next) {
+        if (session->conn != NULL && session->kind == SESSION_WAITING) {
+            master_admit(session);
+        }
+    }
+}
+
+void
+master_members_tick(struct master *master, uint64_t now_ns)
+{
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        struct server *server = &master->server[index];
+
+        for (uint32_t lane = 0; lane < server->lanes && master->phase < PHASE_ENDING; lane++) {
+            check_alive(master, &server->lane[lane], now_ns);
+        }
+        if (master->phase == PHASE_GATHERING) {
+            forget_empty_server(server);
+        }
+    }
+    for (uint32_t rank = 0; rank < master->config.workers && master->phase < PHASE_ENDING; rank++) {
+        check_alive(master, &master->worker[rank].member, now_ns);
+        check_replaced(master, &master->worker[rank], now_ns);
+    }
+    if (master->phase < PHASE_ENDING) {
+        retry_waiting(master);
+    }
+}
+
+/* ---------------------------------------------------------------------------- from members --- */
+
+psd_status
+master_on_ping(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    const struct psi_frame pong = master_answer(session, PSI_FRAME_PONG);
+    struct psi_ping ping;
+    const psd_status status = psi_ping_decode(body, bytes, &ping, err);
+
+    if (status == PSD_OK) {
+        if (session->kind == SESSION_MEMBER) {
+            master_node_report(session->member, &ping, session->heard_ns);
+        }
+        master_posted(session, psi_post(session->conn, &pong));
+    }
+    return status;
+}
+
+psd_status
+master_on_bye(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct master *master = session->master;
+    struct worker *worker = &master->worker[session->member->rank];
+    const struct psi_frame ack = master_answer(session, PSI_FRAME_ACK);
+    uint32_t done = 0;
+
+    (void)body;
+    (void)bytes;
+    if (master->phase == PHASE_GATHERING) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "BYE before the start");
+    }
+    master_posted(session, psi_post(session->conn, &ack));
+    if (worker->member.state == PSD_NODE_DONE) {
+        return PSD_OK; /* repeated after a reconnect */
+    }
+    worker->member.state = PSD_NODE_DONE;
+    worker->wanted = CHANGE_LEAVE;
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        done += master->worker[rank].member.state == PSD_NODE_DONE;
+    }
+    psi_log(master->log, PSI_LOG_INFO, "MEMBER-DONE", "worker %u done (%u of %u)",
+            worker->member.rank, done, master->config.workers);
+    master_barrier_check(master);
+    master_check_done(master, NULL);
+    master_wake_at(master, 0);
+    return PSD_OK;
+}
+
+/* A member that gives up says why. */
+psd_status
+master_on_end(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct master *master = session->master;
+    struct member *member = session->member;
+    struct psi_verdict verdict;
+    const psd_status status = psi_verdict_decode(body, bytes, &verdict, err);
+
+    if (status != PSD_OK || member->state == PSD_NODE_DONE) {
+        return status;
+    }
+    if (member->role == PSI_ROLE_WORKER || master->phase == PHASE_GATHERING) {
+        master_session_close(session);
+        master_member_cut(member, session->heard_ns);
+        member_lost(master, member, verdict.text);
+    } else {
+        psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "server %u (%s) gave up: %s",
+                member->rank, member->address, verdict.text);
+        master_end(master, verdict.exit_code != 0 ? verdict.exit_code : PSI_EXIT_SERVER_LOST,
+                   verdict.status < 0 ? (psd_status)verdict.status : PSD_ERR_PEER_LOST,
+                   "server %u: %s", member->rank, verdict.text);
+    }
+    return PSD_OK;
+}

@@ -1,0 +1,34 @@
+/*
+ * options.h - ps_master's command line, environment and cluster.json, as plain numbers.
+ */
+#ifndef MASTER_OPTIONS_H
+#define MASTER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <psd/status.h>
+
+#include "base/log.h"
+#include "transport/transport.h"
+
+struct master_options {
+    bool help; /* -h was given and answered: leave */
+    uint32_t workers;
+    uint32_t servers;
+    uint32_t heartbeat_ms;
+    uint32_t dead_heartbeats;
+    uint32_t lost_grace_ms;
+    uint32_t start_timeout_ms;
+    uint32_t replacement_timeout_ms;
+    uint32_t policy; /* a value of enum psi_death_policy */
+    int ready_fd;    /* -1: nobody waits to hear the address */
+    char listen_address[PSI_ADDRESS_BYTES];
+};
+
+/* Reads them, makes `log` write to stderr as the settings say, and logs the settings.
+ * PSD_ERR_INVALID: the user is wrong. Anything else: a file could not be read. */
+psd_status master_options_read(int argc, char *const *argv, struct master_options *options_p,
+                               struct psi_log *log, struct psd_error *err);
+
+#endif

@@ -1,0 +1,108 @@
+/*
+ * quorum.c - rounds with backup workers: which ranks are in, decided once per step for all chunks.
+ *
+ * The master is the coordinator because it also orders changes of membership: a CLOSE that follows
+ * a VIEW_COMMIT to a lane was decided with that membership. Lanes hold contributions until CLOSE.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "master/state.h"
+
+psd_status
+master_quorum_create(const struct master *master, struct table *table)
+{
+    if (table->spec.backup_workers == 0) {
+        return PSD_OK;
+    }
+    table->backup = calloc(1, sizeof(*table->backup));
+    if (table->backup == NULL) {
+        return PSD_ERR_NO_MEMORY;
+    }
+    for (uint32_t rank = 0; rank < PSI_RANKS_MAX; rank++) {
+        const bool member = rank < master->config.workers && master->worker[rank].in_view;
+
+        table->backup->members.left_at[rank] = member ? PSI_STEP_NEVER : 0;
+    }
+    return PSD_OK;
+}
+
+static void
+send_close(struct master *master, const struct table *table, struct member *lane)
+{
+    struct psi_frame frame = master_frame(master, PSI_FRAME_CLOSE);
+
+    frame.table = table->id;
+    frame.step = table->backup->closed_step;
+    if (lane->session != NULL) {
+        master_posted(lane->session,
+                      psi_post_ranks(lane->session->conn, &frame, &table->backup->closed));
+    }
+}
+
+static void
+close_rounds(struct master *master, struct table *table)
+{
+    struct backup *backup = table->backup;
+    const struct psi_clock_rule rule = {.workers = master->config.workers,
+                                        .staleness = table->spec.staleness,
+                                        .backup = table->spec.backup_workers};
+    uint64_t step = backup->quorum.step;
+
+    while (psi_quorum_close(&backup->quorum, &rule, &backup->members, &backup->closed)) {
+        backup->any_closed = true;
+        backup->closed_step = step;
+        step = backup->quorum.step;
+        for (uint32_t place = 0; place < master->places; place++) {
+            send_close(master, table, master->place[place]);
+        }
+    }
+}
+
+psd_status
+master_on_have(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct master *master = session->master;
+    const struct psi_frame *frame = &session->inbox.frame;
+    struct backup *backup;
+
+    (void)body;
+    (void)bytes;
+    if (frame->table >= master->tables) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "HAVE: no table %u", frame->table);
+    }
+    backup = master->table[frame->table]->backup;
+    if (backup == NULL) {
+        return PSD_OK; /* every lane closes such rounds by itself */
+    }
+    if (!backup->any_closed && psi_ranks_count(&backup->quorum.have) == 0) {
+        backup->quorum.step = frame->step; /* a job that goes on from a saved step */
+    }
+    psi_quorum_have(&backup->quorum, session->member->rank, frame->step);
+    close_rounds(master, master->table[frame->table]);
+    return PSD_OK;
+}
+
+void
+master_quorum_left(struct master *master, struct table *table, uint32_t rank, uint64_t left_at)
+{
+    if (table->backup != NULL) {
+        table->backup->members.left_at[rank] = left_at;
+        close_rounds(master, table);
+    }
+}
+
+void
+master_quorum_resend(struct master *master, struct member *lane)
+{
+    for (uint32_t id = 0; id < master->tables; id++) {
+        const struct table *table = master->table[id];
+
+        if (table->backup != NULL && table->backup->any_closed && table->state == TABLE_READY) {
+            send_close(master, table, lane);
+        }
+    }
+}

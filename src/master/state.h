@@ -1,0 +1,326 @@
+/*
+ * state.h - what the files of the master share: its structs, and what they ask of each other.
+ *
+ *   master.c    life: create, tick, end            tables.c   names, numbers, refusals
+ *   sessions.c  connections: meet, dispatch        barrier.c  the n-th barrier
+ *   members.c   places: join, return, lose         quorum.c   rounds with backup workers
+ *   views.c     membership: propose, commit        nodes.c    the table of nodes
+ *
+ * All of it belongs to one thread, see master.h.
+ */
+#ifndef MASTER_STATE_H
+#define MASTER_STATE_H
+
+#include "clock/clock.h"
+#include "master/master.h"
+#include "rpc/inbox.h"
+#include "rpc/post.h"
+#include "shard/shard.h"
+
+#define MASTER_MS_NS UINT64_C(1000000)
+
+enum {
+    MASTER_END_MS = 1000,           /* how long members have to leave after END */
+    MASTER_STRANGER_MS = 5000,      /* to say HELLO */
+    MASTER_GUEST_MS = 60000,        /* how long an observer may stay silent */
+    MASTER_GUESTS_MAX = 256,        /* sessions beyond one per place */
+    MASTER_MISSING_MS = 10000,      /* between two lines about who is missing */
+    MASTER_NAMES_MAX = 8,           /* members named in one message */
+    MASTER_WARNINGS_PER_SECOND = 5, /* about strangers and refusals */
+};
+
+enum session_kind {
+    SESSION_STRANGER, /* no HELLO yet */
+    SESSION_WAITING,  /* its place is held by somebody who may or may not come back */
+    SESSION_OBSERVER,
+    SESSION_MEMBER,
+    SESSION_FENCED, /* of a worker declared dead: told so if it ever speaks */
+};
+
+/* One accepted connection. Closing leaves it in the list with conn NULL until the next tick frees
+ * it: an event may end any session, also the one it came from. */
+struct session {
+    struct master *master;
+    struct session *next;
+    struct psi_conn *conn; /* NULL: over */
+    struct psi_inbox inbox;
+    enum session_kind kind;
+    struct psi_hello hello; /* from WAITING on */
+    struct member *member;  /* MEMBER */
+    bool broken;            /* a frame could not be queued: cut it, the member will come back */
+    uint64_t heard_ns;
+};
+
+/* A place in the job and who holds it: a worker, or one lane of a server. */
+struct member {
+    uint8_t role;  /* enum psi_role */
+    uint32_t rank; /* worker: rank; lane: index of its server */
+    uint32_t lane;
+    psd_node_state state;
+    uint32_t incarnation; /* 0: nobody held it yet */
+    uint64_t life;
+    struct session *session; /* NULL: not connected ... */
+    uint64_t cut_ns;         /* ... since then */
+    uint64_t heard_ns;       /* last frame of any kind */
+    char address[PSI_ADDRESS_MAX];
+
+    bool acked; /* lane: has answered the current stage of the change of view */
+
+    uint64_t report_ns; /* last PING; 0: none */
+    uint64_t step;
+    double steps_per_s;
+    double value;
+    char value_name[32];
+};
+
+enum change_kind { CHANGE_NONE, CHANGE_LEAVE, CHANGE_REPLACE };
+
+struct worker {
+    struct member member;
+    uint64_t old_life; /* of the incarnation before; 0: none */
+    uint64_t lost_ns;  /* PSD_NODE_LOST: since then */
+    char lost_text[PSI_TEXT_MAX];
+    enum change_kind wanted; /* change of view that waits for its turn */
+    bool in_view;            /* as the current view has it ... */
+    uint32_t view_incarnation;
+    uint64_t barrier; /* the last one it came to; from 1 */
+    uint32_t barrier_request;
+    bool barrier_waiting;
+};
+
+struct server {
+    uint32_t lanes;      /* 0: no lane of it has been seen */
+    struct member *lane; /* owned; lanes entries */
+};
+
+/* What a rank has given of one table, over the lanes that have answered. */
+struct given {
+    bool any;
+    uint64_t next;         /* smallest clock of the rank on a chunk */
+    uint64_t chunks;       /* seen so far */
+    uint64_t ahead;        /* ... of these, chunks whose clock is above `next` */
+    uint64_t closed;       /* ... of these, chunks whose round `next` has closed */
+    uint64_t closed_below; /* of the chunks at `next`, those whose round next - 1 has closed: what
+                              `closed` becomes when another lane turns out to be one step behind */
+};
+
+enum table_state { TABLE_OPENING, TABLE_READY, TABLE_DROPPED };
+
+struct waiter {
+    uint32_t rank;
+    uint32_t request;
+};
+
+/* The coordinator's side of a table with backup workers. */
+struct backup {
+    struct psi_quorum quorum;
+    struct psi_members members;
+    bool any_closed;
+    uint64_t closed_step;
+    struct psi_ranks closed; /* the set of that round */
+};
+
+struct table {
+    enum table_state state;
+    uint32_t id;
+    uint32_t creator;
+    uint32_t name_crc; /* to skip most comparisons of names */
+    struct psi_spec spec;
+    uint64_t *load_before; /* owned; one per place */
+    bool *acked;           /* owned; one per place; OPENING */
+    uint32_t acks_left;
+    struct waiter *waiter; /* owned; room for one per worker; OPENING */
+    uint32_t waiters;
+    uint64_t *resume;      /* owned; one per worker; NULL: 0 for all */
+    struct backup *backup; /* owned; NULL: no backup workers */
+    struct given given;    /* during a change of view */
+};
+
+/* One change of view at a time: PROPOSED (lanes freeze and report), COMMITTED (lanes switch), then
+ * workers hear of it and it is over. */
+enum change_stage { STAGE_IDLE, STAGE_PROPOSED, STAGE_COMMITTED };
+
+struct change {
+    enum change_stage stage;
+    bool first; /* view 1: nobody leaves, nothing to propose */
+    bool leaves;
+    uint32_t rank;
+    uint32_t incarnation; /* of the replacement */
+    uint32_t acks_left;
+    uint32_t tables; /* entries of master.view_table */
+};
+
+/* Keeps a flood of warnings down to a few lines a second. */
+struct limiter {
+    uint64_t second;
+    uint32_t lines;
+    uint64_t hidden;
+};
+
+enum phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_ENDING, PHASE_OVER };
+
+struct master {
+    struct psi_env *env;
+    const struct psi_log *log;
+    struct master_config config;
+    struct psi_listener *listener;
+    char address[PSI_ADDRESS_BYTES];
+    uint64_t job;
+    enum phase phase;
+    uint64_t created_ns;
+    uint64_t missing_line_ns; /* when to say again who is missing */
+    uint64_t due_ns;
+    uint64_t awake_ns; /* when a tick last came late: silence before it was the master's own */
+    struct limiter limiter;
+
+    struct session *sessions; /* owned */
+    uint32_t session_count;
+
+    struct worker *worker; /* owned; config.workers */
+    struct server *server; /* owned; config.servers */
+    uint32_t places;       /* lanes of all servers, once everybody is here */
+    struct member *place[PSI_PLACES_MAX];
+    struct psi_loads loads;
+
+    uint32_t view; /* the current one; 0: none yet */
+    struct change change;
+    struct psi_view_worker *view_worker; /* owned scratch, as are the next three */
+    struct psi_view_place *view_place;
+    struct psi_view_table *view_table;
+    struct psi_given *given;
+
+    struct table **table; /* owned, and every one of them; index = id */
+    uint32_t tables;
+
+    uint64_t barrier_released;
+
+    uint64_t end_ns; /* ENDING: no waiting beyond */
+    psd_status end_status;
+    int end_code;
+    char end_text[PSI_TEXT_MAX];
+};
+
+/* ------------------------------------------------------------------------------- master.c --- */
+
+/* Have master_tick() called at the latest then; 0: at once. */
+void master_wake_at(struct master *master, uint64_t at_ns);
+
+/* The job is over: END to every member. The first reason stays. */
+void master_end(struct master *master, int exit_code, psd_status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* A warning that outsiders can provoke: rate-limited. */
+void master_warn(struct master *master, const char *id, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* A header with the current view. */
+struct psi_frame master_frame(const struct master *master, uint8_t type);
+
+/* An answer to the frame the session has just received. */
+struct psi_frame master_answer(const struct session *session, uint8_t type);
+
+/* ----------------------------------------------------------------------------- sessions.c --- */
+
+extern const struct psi_listener_events master_listener_events;
+
+void master_session_close(struct session *session);
+void master_sessions_tick(struct master *master, uint64_t now_ns);
+void master_sessions_reap(struct master *master, bool all);
+
+/* REFUSE with a reason, a warning, and the end of the session. */
+void master_refuse(struct session *session, psd_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Takes the result of psi_post_*(): what could not be queued breaks the session. */
+void master_posted(struct session *session, psd_status status);
+
+/* ------------------------------------------------------------------------------ members.c --- */
+
+typedef psd_status (*master_handler)(struct session *session, const void *body, size_t bytes,
+                                     struct psd_error *err);
+
+/* Gives session the place its HELLO asks for, refuses it, or lets it wait. */
+void master_admit(struct session *session);
+
+void master_members_tick(struct master *master, uint64_t now_ns);
+void master_member_cut(struct member *member, uint64_t now_ns);
+
+/* A worker of a running job is dead. What happens next is the policy's business. */
+void master_worker_lost(struct master *master, struct worker *worker, const char *reason);
+
+/* Is the job still waiting for what this worker does? */
+bool master_worker_expected(const struct master *master, const struct worker *worker);
+
+/* Ends the job when no worker is left: well, if one of them was done; `lost` (NULL: nobody) is the
+ * worker whose death brings us here. */
+void master_check_done(struct master *master, const struct worker *lost);
+
+psd_status master_on_ping(struct session *session, const void *body, size_t bytes,
+                          struct psd_error *err);
+psd_status master_on_bye(struct session *session, const void *body, size_t bytes,
+                         struct psd_error *err);
+psd_status master_on_end(struct session *session, const void *body, size_t bytes,
+                         struct psd_error *err);
+
+/* "server 1, worker 0, worker 3 and 4 more". */
+struct names {
+    char text[256];
+    uint32_t count;
+};
+
+void master_names_add(struct names *names, const char *role, uint32_t rank);
+void master_names_end(struct names *names);
+
+/* -------------------------------------------------------------------------------- views.c --- */
+
+/* Everybody is here: view 1. */
+void master_view_start(struct master *master);
+
+/* Begins the next change of view that is wanted, if none is under way. */
+void master_view_advance(struct master *master);
+
+/* Sends what the holder of a place may have missed. */
+void master_view_resend(struct master *master, struct member *member);
+
+/* Who has not taken the first view yet. */
+void master_view_missing(const struct master *master, struct names *names);
+
+psd_status master_on_view_ack(struct session *session, const void *body, size_t bytes,
+                              struct psd_error *err);
+
+/* ------------------------------------------------------------------------------- tables.c --- */
+
+psd_status master_on_table_open(struct session *session, const void *body, size_t bytes,
+                                struct psd_error *err);
+psd_status master_on_table_ack(struct session *session, const void *body, size_t bytes,
+                               struct psd_error *err);
+void master_tables_resend(struct master *master, struct member *lane, uint32_t place);
+void master_tables_forget(struct master *master, uint32_t rank); /* nobody there waits any more */
+psd_status master_table_resume(struct master *master, struct table *table, uint32_t rank,
+                               uint64_t step);
+void master_table_destroy(struct table *table);
+
+/* ------------------------------------------------------------------------------ barrier.c --- */
+
+psd_status master_on_barrier(struct session *session, const void *body, size_t bytes,
+                             struct psd_error *err);
+psd_status master_on_why(struct session *session, const void *body, size_t bytes,
+                         struct psd_error *err);
+void master_barrier_check(struct master *master);
+
+/* ------------------------------------------------------------------------------- quorum.c --- */
+
+psd_status master_quorum_create(const struct master *master, struct table *table);
+psd_status master_on_have(struct session *session, const void *body, size_t bytes,
+                          struct psd_error *err);
+void master_quorum_left(struct master *master, struct table *table, uint32_t rank,
+                        uint64_t left_at);
+void master_quorum_resend(struct master *master, struct member *lane);
+
+/* -------------------------------------------------------------------------------- nodes.c --- */
+
+psd_status master_on_nodes(struct session *session, const void *body, size_t bytes,
+                           struct psd_error *err);
+void master_node_report(struct member *member, const struct psi_ping *ping, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,373 @@
+/*
+ * tables.c - the names of tables: numbers, places, and workers that disagree.
+ *
+ * The first worker to open a name creates the table: every lane is told and has to find the memory.
+ * Only when all have said yes do workers hear of it; one no takes it back everywhere, and the name
+ * is free again. Numbers are never used twice, so a late answer cannot mean another table.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/fail.h"
+#include "master/state.h"
+
+void
+master_table_destroy(struct table *table)
+{
+    if (table != NULL) {
+        free(table->load_before);
+        free(table->acked);
+        free(table->waiter);
+        free(table->resume);
+        free(table->backup);
+        free(table);
+    }
+}
+
+static struct table *
+find_table(const struct master *master, const char *name)
+{
+    const uint32_t crc = psi_crc32c(0, name, strlen(name));
+
+    for (uint32_t id = 0; id < master->tables; id++) {
+        struct table *table = master->table[id];
+
+        if (table->name_crc == crc && table->state != TABLE_DROPPED &&
+            strcmp(table->spec.name, name) == 0) {
+            return table;
+        }
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------- sending --- */
+
+static void
+make_info(const struct master *master, const struct table *table, struct psi_table_info *info_p)
+{
+    memset(info_p, 0, sizeof(*info_p));
+    info_p->id = table->id;
+    info_p->creator = table->creator;
+    info_p->spec = table->spec;
+    info_p->loads = master->loads;
+    memcpy(info_p->loads.bytes, table->load_before, master->places * sizeof(uint64_t));
+}
+
+static void
+send_open(struct master *master, const struct table *table, struct member *lane)
+{
+    struct psi_frame frame = master_frame(master, PSI_FRAME_TABLE_OPEN);
+    struct psi_table_info info;
+
+    frame.table = table->id;
+    make_info(master, table, &info);
+    if (lane->session != NULL) {
+        master_posted(lane->session, psi_post_table_info(lane->session->conn, &frame, &info));
+    }
+}
+
+static void
+send_drop(struct master *master, const struct table *table, struct member *lane)
+{
+    struct psi_frame frame = master_frame(master, PSI_FRAME_TABLE_DROP);
+
+    frame.table = table->id;
+    if (lane->session != NULL) {
+        master_posted(lane->session, psi_post(lane->session->conn, &frame));
+    }
+}
+
+static void
+send_info(struct master *master, const struct table *table, const struct waiter *waiter)
+{
+    struct session *session = master->worker[waiter->rank].member.session;
+    struct psi_frame frame = master_frame(master, PSI_FRAME_TABLE_INFO);
+    struct psi_table_info info;
+
+    if (session == NULL) {
+        return; /* it asks again when it is back */
+    }
+    frame.request = waiter->request;
+    frame.table = table->id;
+    make_info(master, table, &info);
+    info.step = table->resume != NULL ? table->resume[waiter->rank] : 0;
+    master_posted(session, psi_post_table_info(session->conn, &frame, &info));
+}
+
+static void
+send_error(struct session *session, const struct psd_error *error)
+{
+    const struct psi_frame frame = master_answer(session, PSI_FRAME_ACK);
+
+    master_posted(session, psi_post_error(session->conn, &frame, error->status, 0, error->text));
+}
+
+void
+master_tables_resend(struct master *master, struct member *lane, uint32_t place)
+{
+    for (uint32_t id = 0; id < master->tables; id++) {
+        const struct table *table = master->table[id];
+
+        if (table->state == TABLE_OPENING && !table->acked[place]) {
+            send_open(master, table, lane);
+        } else if (table->state == TABLE_DROPPED) {
+            send_drop(master, table, lane); /* it may have missed the first */
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------- opening --- */
+
+/* Adds the table's bytes to the loads, or takes them away again. Where they went follows from the
+ * loads before it, so nothing has to be remembered. */
+static void
+change_loads(struct master *master, const struct table *table, bool add)
+{
+    struct psi_loads after = master->loads;
+
+    memcpy(after.bytes, table->load_before, master->places * sizeof(uint64_t));
+    psi_shard_place(&after, table->spec.count, psi_dtype_bytes(table->spec.dtype), NULL);
+    for (uint32_t place = 0; place < master->places; place++) {
+        const uint64_t bytes = after.bytes[place] - table->load_before[place];
+
+        master->loads.bytes[place] += add ? bytes : 0 - bytes;
+    }
+}
+
+static void
+add_waiter(struct table *table, uint32_t rank, uint32_t request)
+{
+    uint32_t i = 0;
+
+    while (i < table->waiters && table->waiter[i].rank != rank) {
+        i++;
+    }
+    if (i == table->waiters) {
+        table->waiters++;
+    }
+    table->waiter[i] = (struct waiter){.rank = rank, .request = request};
+}
+
+static struct table *
+create_table(struct master *master, const struct psi_spec *spec, uint32_t creator)
+{
+    struct table *table = calloc(1, sizeof(*table));
+
+    if (table == NULL) {
+        return NULL;
+    }
+    table->id = master->tables;
+    table->creator = creator;
+    table->name_crc = psi_crc32c(0, spec->name, strlen(spec->name));
+    table->spec = *spec;
+    table->acks_left = master->places;
+    table->load_before = malloc(master->places * sizeof(*table->load_before));
+    table->acked = calloc(master->places, sizeof(*table->acked));
+    table->waiter = calloc(master->config.workers, sizeof(*table->waiter));
+    if (table->load_before == NULL || table->acked == NULL || table->waiter == NULL ||
+        master_quorum_create(master, table) != PSD_OK) {
+        master_table_destroy(table);
+        return NULL;
+    }
+    memcpy(table->load_before, master->loads.bytes, master->places * sizeof(uint64_t));
+    return table;
+}
+
+static void
+open_new(struct session *session, const struct psi_spec *spec)
+{
+    struct master *master = session->master;
+    const uint32_t rank = session->member->rank;
+    struct psd_error error;
+    struct table *table;
+
+    if (master->tables == PSI_TABLES_MAX) {
+        psi_fail(&error, PSD_ERR_TOO_BIG, "table %s: a job has room for %d tables", spec->name,
+                 PSI_TABLES_MAX);
+        send_error(session, &error);
+        return;
+    }
+    table = create_table(master, spec, rank);
+    if (table == NULL) {
+        psi_fail(&error, PSD_ERR_NO_MEMORY, "table %s: the master is out of memory", spec->name);
+        send_error(session, &error);
+        return;
+    }
+    master->table[master->tables++] = table;
+    add_waiter(table, rank, session->inbox.frame.request);
+    change_loads(master, table, true);
+    psi_log(master->log, PSI_LOG_DEBUG, "TABLE-OPEN", "table %u is %s, opened by worker %u",
+            table->id, spec->name, rank);
+    for (uint32_t place = 0; place < master->places; place++) {
+        send_open(master, table, master->place[place]);
+    }
+}
+
+/* "table w: worker 1 wants f32[10,20] ..., worker 0 opened f32[10,30] ...: shape differs" */
+static void
+refuse_mismatch(struct session *session, const struct table *table, const struct psi_spec *spec,
+                const char *difference)
+{
+    char wanted[160];
+    char opened[160];
+    struct psd_error error;
+
+    psi_spec_text(spec, wanted, sizeof(wanted));
+    psi_spec_text(&table->spec, opened, sizeof(opened));
+    psi_fail(&error, PSD_ERR_MISMATCH,
+             "table %.60s: worker %u wants %s, worker %u opened %s: %s differs", spec->name,
+             session->member->rank, wanted, table->creator, opened, difference);
+    psi_log(session->master->log, PSI_LOG_WARN, "TABLE-MISMATCH", "%s", error.text);
+    send_error(session, &error);
+}
+
+psd_status
+master_on_table_open(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct master *master = session->master;
+    const struct waiter asker = {.rank = session->member->rank,
+                                 .request = session->inbox.frame.request};
+    struct psi_table_info info;
+    psd_status status = psi_table_info_decode(body, bytes, &info, err);
+    struct psd_error error;
+    const char *difference;
+    struct table *table;
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    if (session->member->state != PSD_NODE_RUNNING) {
+        psi_fail(&error, PSD_ERR_STATE, "table %s: worker %u is not in a view of the job",
+                 info.spec.name, asker.rank);
+        send_error(session, &error);
+        return PSD_OK;
+    }
+    if (psi_spec_check(&info.spec, master->config.workers, &error) != PSD_OK) {
+        send_error(session, &error);
+        return PSD_OK;
+    }
+    table = find_table(master, info.spec.name);
+    if (table == NULL) {
+        open_new(session, &info.spec);
+        return PSD_OK;
+    }
+    difference = psi_spec_difference(&table->spec, &info.spec);
+    if (difference != NULL) {
+        refuse_mismatch(session, table, &info.spec, difference);
+    } else if (table->state == TABLE_READY) {
+        send_info(master, table, &asker);
+    } else {
+        add_waiter(table, asker.rank, asker.request);
+    }
+    return PSD_OK;
+}
+
+/* ------------------------------------------------------------------------- lanes' answers --- */
+
+static void
+table_ready(struct master *master, struct table *table)
+{
+    table->state = TABLE_READY;
+    for (uint32_t i = 0; i < table->waiters; i++) {
+        send_info(master, table, &table->waiter[i]);
+    }
+    table->waiters = 0;
+    free(table->waiter);
+    free(table->acked);
+    table->waiter = NULL;
+    table->acked = NULL;
+}
+
+/* A lane cannot: forget the table everywhere. */
+static void
+table_failed(struct master *master, struct table *table, psd_status status, const char *text)
+{
+    struct psi_frame frame = master_frame(master, PSI_FRAME_ACK);
+
+    psi_log(master->log, PSI_LOG_WARN, "TABLE-REFUSED", "table %s: %s", table->spec.name, text);
+    table->state = TABLE_DROPPED;
+    change_loads(master, table, false);
+    for (uint32_t place = 0; place < master->places; place++) {
+        send_drop(master, table, master->place[place]);
+    }
+    frame.table = table->id;
+    for (uint32_t i = 0; i < table->waiters; i++) {
+        struct session *session = master->worker[table->waiter[i].rank].member.session;
+
+        frame.request = table->waiter[i].request;
+        if (session != NULL) {
+            master_posted(session, psi_post_error(session->conn, &frame, status, 0, text));
+        }
+    }
+    table->waiters = 0;
+}
+
+psd_status
+master_on_table_ack(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct master *master = session->master;
+    const struct psi_frame *frame = &session->inbox.frame;
+    const struct member *lane = session->member;
+    struct psi_verdict verdict = {0};
+    struct psd_error error;
+    struct table *table;
+    uint32_t place;
+
+    if (frame->table >= master->tables) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "ACK: no table %u", frame->table);
+    }
+    table = master->table[frame->table];
+    place = master->loads.first_place[lane->rank] + lane->lane;
+    if (table->state != TABLE_OPENING || table->acked[place]) {
+        return PSD_OK; /* repeated, or refused by another lane meanwhile */
+    }
+    if (frame->status != PSD_OK) {
+        const psd_status status = psi_verdict_decode(body, bytes, &verdict, err);
+
+        if (status != PSD_OK) {
+            return status;
+        }
+        psi_fail(&error, (psd_status)frame->status, "server %u: %s", lane->rank, verdict.text);
+        table_failed(master, table, error.status, error.text);
+        return PSD_OK;
+    }
+    table->acked[place] = true;
+    if (--table->acks_left == 0) {
+        table_ready(master, table);
+    }
+    return PSD_OK;
+}
+
+/* --------------------------------------------------------------------- workers that change --- */
+
+void
+master_tables_forget(struct master *master, uint32_t rank)
+{
+    for (uint32_t id = 0; id < master->tables; id++) {
+        struct table *table = master->table[id];
+
+        for (uint32_t i = 0; i < table->waiters; i++) {
+            if (table->waiter[i].rank == rank) {
+                table->waiter[i] = table->waiter[--table->waiters];
+                break;
+            }
+        }
+    }
+}
+
+psd_status
+master_table_resume(struct master *master, struct table *table, uint32_t rank, uint64_t step)
+{
+    if (table->resume == NULL) {
+        table->resume = calloc(master->config.workers, sizeof(*table->resume));
+        if (table->resume == NULL) {
+            return PSD_ERR_NO_MEMORY;
+        }
+    }
+    table->resume[rank] = step;
+    return PSD_OK;
+}

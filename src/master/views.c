@@ -1,0 +1,437 @@
+/*
+ * views.c - membership: one change at a time, lanes first.
+ *
+ * A worker leaves or is replaced in three moves. VIEW_PROPOSE: every lane stops taking that rank's
+ * gradients and reports what it has of them. VIEW_COMMIT to the lanes: how the rank counts in every
+ * table. When all of them have answered, VIEW_COMMIT to the workers; so no worker ever reaches a
+ * lane that does not know its view. View 1 has only the last two moves.
+ *
+ * Invariants
+ *   - lanes are at most one view ahead of `view`, workers never;
+ *   - what a lane reported is frozen there until the commit.
+ *
+ * A VIEW_ACK says by the view in its header which of the two it answers: the old one, VIEW_PROPOSE;
+ * the new one, VIEW_COMMIT. So an answer repeated after a reconnect is not taken for the other.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+#include "base/fail.h"
+#include "master/state.h"
+
+/* -------------------------------------------------------------------------------- sending --- */
+
+static void
+send_propose(struct master *master, struct member *lane)
+{
+    const struct psi_propose propose = {
+        .id = master->view + 1, .rank = master->change.rank, .leaves = master->change.leaves};
+    const struct psi_frame frame = master_frame(master, PSI_FRAME_VIEW_PROPOSE);
+
+    if (lane->session != NULL) {
+        master_posted(lane->session, psi_post_propose(lane->session->conn, &frame, &propose));
+    }
+}
+
+/* The current view, or the one to come. Points into the master's scratch. */
+static void
+make_view(struct master *master, bool next, struct psi_view *view_p)
+{
+    const struct change *change = &master->change;
+
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        const struct worker *worker = &master->worker[rank];
+
+        master->view_worker[rank].member = worker->in_view;
+        master->view_worker[rank].incarnation = worker->view_incarnation;
+    }
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *lane = master->place[place];
+
+        master->view_place[place].server = lane->rank;
+        master->view_place[place].lane = lane->lane;
+        memcpy(master->view_place[place].address, lane->address, sizeof(lane->address));
+    }
+    *view_p = (struct psi_view){
+        .id = next ? master->view + 1 : master->view,
+        .workers = master->config.workers,
+        .worker = master->view_worker,
+        .places = master->places,
+        .place = master->view_place,
+    };
+    if (next && !change->first) {
+        view_p->change = true;
+        view_p->rank = change->rank;
+        view_p->leaves = change->leaves;
+        view_p->tables = change->tables;
+        view_p->table = master->view_table;
+        master->view_worker[change->rank].member = !change->leaves;
+        if (!change->leaves) {
+            master->view_worker[change->rank].incarnation = change->incarnation;
+        }
+    }
+}
+
+static void
+send_view(struct master *master, struct member *member, const struct psi_view *view)
+{
+    struct psi_frame frame = master_frame(master, PSI_FRAME_VIEW_COMMIT);
+
+    frame.view = view->id;
+    if (member->session != NULL) {
+        master_posted(member->session, psi_post_view(member->session->conn, &frame, view));
+    }
+}
+
+static void
+await_lanes(struct master *master, enum change_stage stage)
+{
+    master->change.stage = stage;
+    master->change.acks_left = master->places;
+    for (uint32_t place = 0; place < master->places; place++) {
+        master->place[place]->acked = false;
+    }
+}
+
+static void
+commit_to_lanes(struct master *master)
+{
+    struct psi_view view;
+
+    await_lanes(master, STAGE_COMMITTED);
+    make_view(master, true, &view);
+    for (uint32_t place = 0; place < master->places; place++) {
+        send_view(master, master->place[place], &view);
+    }
+}
+
+static uint32_t
+place_of(const struct master *master, const struct member *lane)
+{
+    return master->loads.first_place[lane->rank] + lane->lane;
+}
+
+void
+master_view_resend(struct master *master, struct member *member)
+{
+    struct psi_view view;
+
+    if (master->phase != PHASE_RUNNING) {
+        return;
+    }
+    if (master->view > 0 &&
+        (member->role == PSI_ROLE_SERVER || member->state == PSD_NODE_RUNNING)) {
+        make_view(master, false, &view);
+        send_view(master, member, &view);
+    }
+    if (member->role != PSI_ROLE_SERVER) {
+        return;
+    }
+    master_tables_resend(master, member, place_of(master, member));
+    if (master->change.stage == STAGE_PROPOSED && !member->acked) {
+        send_propose(master, member);
+    } else if (master->change.stage == STAGE_COMMITTED && !member->acked) {
+        make_view(master, true, &view);
+        send_view(master, member, &view);
+    }
+    master_quorum_resend(master, member);
+}
+
+/* ----------------------------------------------------------------------------- the start --- */
+
+void
+master_view_missing(const struct master *master, struct names *names)
+{
+    const bool gathering = master->phase == PHASE_GATHERING;
+
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        const struct server *server = &master->server[index];
+        bool here = server->lanes > 0;
+
+        for (uint32_t lane = 0; lane < server->lanes; lane++) {
+            const struct member *member = &server->lane[lane];
+
+            here = here && (gathering ? member->session != NULL : member->acked);
+        }
+        if (!here) {
+            master_names_add(names, "server", index);
+        }
+    }
+    for (uint32_t rank = 0; rank < master->config.workers && gathering; rank++) {
+        if (master->worker[rank].member.session == NULL) {
+            master_names_add(names, "worker", rank);
+        }
+    }
+    master_names_end(names);
+}
+
+void
+master_view_start(struct master *master)
+{
+    uint32_t lanes[PSI_SERVERS_MAX];
+
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        lanes[index] = master->server[index].lanes;
+        for (uint32_t lane = 0; lane < lanes[index]; lane++) {
+            master->place[master->places++] = &master->server[index].lane[lane];
+        }
+    }
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        master->worker[rank].in_view = true;
+        master->worker[rank].view_incarnation = master->worker[rank].member.incarnation;
+    }
+    psi_loads_init(&master->loads, master->config.servers, lanes);
+    master->phase = PHASE_RUNNING;
+    master->change = (struct change){.first = true};
+    psi_log(master->log, PSI_LOG_INFO, "JOB-START", "%u workers, %u servers with %u lanes",
+            master->config.workers, master->config.servers, master->places);
+    commit_to_lanes(master);
+    master_wake_at(master, 0);
+}
+
+/* ----------------------------------------------------------------------- what a rank gave --- */
+
+/*
+ * Adds one lane's report. A rank is never more than one step ahead of itself on a synchronous
+ * table, so counts for the smallest clock seen so far, and for the one below it should that turn
+ * up, are enough; no lane's report has to be kept.
+ */
+static void
+add_given(struct given *sum, const struct psi_given *lane)
+{
+    const bool level = lane->next_min == lane->next_max;
+
+    if (lane->chunks == 0) {
+        return;
+    }
+    if (!sum->any) {
+        *sum = (struct given){.any = true, .next = lane->next_min};
+    } else if (lane->next_min < sum->next) {
+        sum->next = lane->next_min;
+        sum->ahead = sum->chunks;
+        sum->closed = sum->closed_below;
+        sum->closed_below = 0;
+    }
+    if (lane->next_min > sum->next) {
+        sum->ahead += lane->chunks;
+        sum->closed += lane->closed;
+    } else if (level) {
+        sum->closed_below += lane->closed;
+    } else {
+        sum->ahead += lane->ahead;
+        sum->closed += lane->closed;
+    }
+    sum->chunks += lane->chunks;
+}
+
+/*
+ * First step without the rank, and whether what it gave of that step is taken back. All chunks at
+ * one clock: every step it began is complete. Some ahead, closed nowhere: the part is taken back.
+ * Some ahead and closed: it counts where it was given.
+ */
+static struct psi_view_table
+decide(const struct table *table)
+{
+    const struct given *given = &table->given;
+
+    return (struct psi_view_table){
+        .id = table->id,
+        .left_at = given->next, /* 0 for a table opened after the lanes had reported */
+        .drop = psi_spec_synchronous(&table->spec) && given->ahead > 0 && given->closed == 0,
+    };
+}
+
+/* The one case that cannot be undone: the step counts in part. */
+static bool
+counts_in_part(const struct table *table)
+{
+    return psi_spec_synchronous(&table->spec) && table->given.closed > 0;
+}
+
+static void
+log_leave(const struct master *master, uint64_t complete)
+{
+    const uint32_t rank = master->change.rank;
+    uint32_t partial = 0;
+
+    for (uint32_t id = 0; id < master->tables; id++) {
+        const struct table *table = master->table[id];
+
+        if (table->state == TABLE_DROPPED || !counts_in_part(table) ||
+            ++partial > MASTER_NAMES_MAX) {
+            continue;
+        }
+        psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
+                "worker %u counted in %" PRIu64 " of %" PRIu64 " chunks of step %" PRIu64
+                " of table %s",
+                rank, table->given.ahead, table->given.chunks, table->given.next, table->spec.name);
+    }
+    if (partial > MASTER_NAMES_MAX) {
+        psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
+                "worker %u counted in part in %u more tables", rank, partial - MASTER_NAMES_MAX);
+    }
+    if (complete == 0 || complete == PSI_STEP_NEVER) {
+        psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT", "worker %u left: no step complete", rank);
+    } else {
+        psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
+                "worker %u left: tables complete through step %" PRIu64, rank, complete - 1);
+    }
+}
+
+static void
+decide_leave(struct master *master)
+{
+    uint64_t complete = PSI_STEP_NEVER;
+
+    for (uint32_t id = 0; id < master->tables; id++) {
+        struct psi_view_table entry;
+
+        if (master->table[id]->state == TABLE_DROPPED) {
+            continue;
+        }
+        entry = decide(master->table[id]);
+        master->view_table[master->change.tables++] = entry;
+        if (entry.left_at < complete) {
+            complete = entry.left_at;
+        }
+    }
+    log_leave(master, complete);
+}
+
+/* ---------------------------------------------------------------------------- the changes --- */
+
+static void
+leave(struct master *master)
+{
+    const uint32_t rank = master->change.rank;
+
+    decide_leave(master);
+    commit_to_lanes(master);
+    for (uint32_t i = 0; i < master->change.tables; i++) {
+        const struct psi_view_table *entry = &master->view_table[i];
+
+        master_quorum_left(master, master->table[entry->id], rank, entry->left_at);
+    }
+}
+
+/* The replacement repeats the first step that some chunk lacks. */
+static void
+replace(struct master *master)
+{
+    for (uint32_t id = 0; id < master->tables; id++) {
+        struct table *table = master->table[id];
+
+        if (table->state != TABLE_DROPPED &&
+            master_table_resume(master, table, master->change.rank, table->given.next) != PSD_OK) {
+            master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");
+            return;
+        }
+    }
+    commit_to_lanes(master);
+}
+
+/* Every lane has the new view: now the workers. */
+static void
+finish(struct master *master)
+{
+    const struct change change = master->change;
+    struct psi_view view;
+
+    make_view(master, true, &view);
+    master->view = view.id;
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        struct worker *worker = &master->worker[rank];
+
+        worker->in_view = view.worker[rank].member;
+        worker->view_incarnation = view.worker[rank].incarnation;
+        if (worker->member.state == PSD_NODE_JOINED &&
+            worker->view_incarnation == worker->member.incarnation) {
+            worker->member.state = PSD_NODE_RUNNING;
+        }
+        if (worker->member.state == PSD_NODE_RUNNING) {
+            send_view(master, &worker->member, &view);
+        }
+    }
+    for (uint32_t place = 0; place < master->places; place++) {
+        master->place[place]->state = PSD_NODE_RUNNING;
+    }
+    master->change.stage = STAGE_IDLE;
+    psi_log(master->log, PSI_LOG_DEBUG, "VIEW", "view %u: %s", view.id,
+            change.first    ? "the start"
+            : change.leaves ? "a worker left"
+                            : "a worker was replaced");
+    master_view_advance(master);
+}
+
+static void
+begin(struct master *master, struct worker *worker)
+{
+    master->change = (struct change){
+        .leaves = worker->wanted == CHANGE_LEAVE,
+        .rank = worker->member.rank,
+        .incarnation = worker->member.incarnation,
+    };
+    worker->wanted = CHANGE_NONE;
+    for (uint32_t id = 0; id < master->tables; id++) {
+        master->table[id]->given = (struct given){0};
+    }
+    await_lanes(master, STAGE_PROPOSED);
+    for (uint32_t place = 0; place < master->places; place++) {
+        send_propose(master, master->place[place]);
+    }
+}
+
+void
+master_view_advance(struct master *master)
+{
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        if (master->phase != PHASE_RUNNING || master->change.stage != STAGE_IDLE) {
+            return;
+        }
+        if (master->worker[rank].wanted != CHANGE_NONE) {
+            begin(master, &master->worker[rank]);
+        }
+    }
+}
+
+psd_status
+master_on_view_ack(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct master *master = session->master;
+    struct change *change = &master->change;
+    const uint32_t answered = session->inbox.frame.view;
+    struct psi_view_ack ack = {.given = master->given};
+    const psd_status status = psi_view_ack_decode(body, bytes, &ack, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    if (change->stage == STAGE_IDLE || session->member->acked || ack.id != master->view + 1 ||
+        answered != (change->stage == STAGE_PROPOSED ? master->view : ack.id)) {
+        return PSD_OK; /* an answer that was repeated after a reconnect */
+    }
+    for (uint32_t i = 0; i < ack.tables; i++) {
+        if (ack.given[i].table >= master->tables) {
+            return psi_fail(err, PSD_ERR_PROTOCOL, "VIEW_ACK: no table %u", ack.given[i].table);
+        }
+    }
+    for (uint32_t i = 0; i < ack.tables && change->stage == STAGE_PROPOSED; i++) {
+        add_given(&master->table[ack.given[i].table]->given, &ack.given[i]);
+    }
+    session->member->acked = true;
+    if (--change->acks_left > 0) {
+        return PSD_OK;
+    }
+    if (change->stage == STAGE_COMMITTED) {
+        finish(master);
+    } else if (change->leaves) {
+        leave(master);
+    } else {
+        replace(master);
+    }
+    return PSD_OK;
+}

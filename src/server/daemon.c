@@ -1,0 +1,244 @@
+/*
+ * daemon.c - the lanes of a server in the real world: one thread and one loop each.
+ *
+ * The main thread waits for a signal or for the first lane to end. Lanes share nothing but the stop
+ * request, which each reads when its loop is woken.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/daemon.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/exit_code.h"
+#include "base/fail.h"
+#include "base/signals.h"
+#include "server/lane.h"
+#include "shard/shard.h"
+#include "transport/loop.h"
+
+#define MS_NS UINT64_C(1000000)
+
+enum {
+    WAIT_MS_MAX = 1000,
+    FAREWELL_MS = 500, /* for the last frames to leave */
+};
+
+struct process;
+
+/* Thread: owned by its thread, but for `loop` (psi_loop_wake from anywhere). */
+struct lane_thread {
+    struct process *process;
+    pthread_t thread;
+    bool started;
+    struct psi_loop *loop;
+    struct lane *lane;
+    int exit_code; /* read by the main thread after the join */
+    char text[512];
+};
+
+/* Thread: immutable while lanes run, but for what is atomic. */
+struct process {
+    const struct psi_log *log;
+    int ended;             /* eventfd: a lane has ended */
+    _Atomic int stop_code; /* != 0: lanes, stop; a signal's exit code */
+    const char *_Atomic stop_text;
+    uint32_t lanes;
+    struct lane_thread *lane;
+};
+
+static int
+timeout_ms(const struct lane_thread *self)
+{
+    const uint64_t now_ns = psi_now_ns(psi_loop_env(self->loop));
+    const uint64_t loop_ns = psi_loop_next_ns(self->loop);
+    uint64_t next_ns = lane_next_ns(self->lane);
+
+    next_ns = loop_ns < next_ns ? loop_ns : next_ns;
+    if (next_ns <= now_ns) {
+        return 0;
+    }
+    return next_ns - now_ns > WAIT_MS_MAX * MS_NS ? WAIT_MS_MAX
+                                                  : (int)((next_ns - now_ns + MS_NS - 1) / MS_NS);
+}
+
+/* The last frames (END to the master) leave before the connections are closed. */
+static void
+linger(struct lane_thread *self)
+{
+    const uint64_t until_ns = psi_now_ns(psi_loop_env(self->loop)) + FAREWELL_MS * MS_NS;
+
+    while (psi_loop_next_ns(self->loop) != UINT64_MAX &&
+           psi_now_ns(psi_loop_env(self->loop)) < until_ns &&
+           psi_loop_run_once(self->loop, 10, NULL) == PSD_OK) {
+    }
+}
+
+static void *
+run_lane(void *argument)
+{
+    struct lane_thread *self = argument;
+    struct process *process = self->process;
+    const uint64_t one = 1;
+    struct psd_error err;
+    const char *text = "";
+    ssize_t written;
+
+    lane_tick(self->lane);
+    while (!lane_finished(self->lane, &self->exit_code, &text)) {
+        const int stop = atomic_load(&process->stop_code);
+
+        if (stop != 0) {
+            lane_stop(self->lane, stop, atomic_load(&process->stop_text));
+            continue;
+        }
+        if (psi_loop_run_once(self->loop, timeout_ms(self), &err) != PSD_OK) {
+            lane_stop(self->lane, PSI_EXIT_INTERNAL, err.text);
+            continue;
+        }
+        lane_tick(self->lane);
+    }
+    snprintf(self->text, sizeof(self->text), "%s", text);
+    linger(self);
+    written = write(process->ended, &one, sizeof(one));
+    (void)written; /* an eventfd takes 2^64 - 2 of them */
+    return NULL;
+}
+
+static psd_status
+start_lane(struct process *process, const struct server_options *options, uint32_t index,
+           struct psd_error *err)
+{
+    const struct psi_loop_config loop_config = {0};
+    const struct lane_config config = {
+        .server = options->index,
+        .lane = index,
+        .lanes = options->lanes,
+        .master_address = options->master_address,
+        .listen_address = options->listen_address,
+        .memory_max = options->memory_max / options->lanes,
+        .pool_bytes = options->pool_bytes / options->lanes,
+        .start_timeout_ms = options->start_timeout_ms,
+        .kernel = options->kernel,
+        .checksum = options->checksum,
+    };
+    struct lane_thread *self = &process->lane[index];
+    psd_status status = psi_loop_create(&loop_config, &self->loop, err);
+    int code;
+
+    self->process = process;
+    if (status == PSD_OK) {
+        status = lane_create(psi_loop_env(self->loop), &config, process->log, &self->lane, err);
+    }
+    if (status != PSD_OK) {
+        return status;
+    }
+    code = pthread_create(&self->thread, NULL, run_lane, self);
+    if (code != 0) {
+        errno = code;
+        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start the thread of lane %u", index);
+    }
+    self->started = true;
+    return PSD_OK;
+}
+
+static void
+stop_lanes(struct process *process, int exit_code, const char *text)
+{
+    atomic_store(&process->stop_text, text);
+    atomic_store(&process->stop_code, exit_code);
+    for (uint32_t i = 0; i < process->lanes; i++) {
+        if (process->lane[i].loop != NULL) {
+            psi_loop_wake(process->lane[i].loop);
+        }
+    }
+}
+
+/* Waits for a signal or the end of a lane; then for all lanes. */
+static void
+wait_for_end(struct process *process, int signals)
+{
+    struct pollfd fds[2] = {{.fd = signals, .events = POLLIN},
+                            {.fd = process->ended, .events = POLLIN}};
+
+    while (poll(fds, 2, -1) < 0 && errno == EINTR) {
+    }
+    if ((fds[0].revents & POLLIN) != 0) {
+        const int number = psi_signals_read(signals);
+
+        stop_lanes(process, psi_signals_exit_code(number), psi_signals_text(number));
+    }
+    for (uint32_t i = 0; i < process->lanes; i++) {
+        if (process->lane[i].started) {
+            pthread_join(process->lane[i].thread, NULL);
+        }
+    }
+}
+
+static void
+destroy_lanes(struct process *process)
+{
+    for (uint32_t i = 0; i < process->lanes; i++) {
+        lane_destroy(process->lane[i].lane);
+        if (process->lane[i].loop != NULL) {
+            psi_loop_destroy(process->lane[i].loop);
+        }
+    }
+    free(process->lane);
+}
+
+/* The first lane that ended badly speaks for all; all ended well: so did the server. */
+static int
+verdict(const struct process *process)
+{
+    const struct lane_thread *speaker = &process->lane[0];
+
+    for (uint32_t i = 0; i < process->lanes && speaker->exit_code == PSI_EXIT_OK; i++) {
+        speaker = process->lane[i].exit_code != PSI_EXIT_OK ? &process->lane[i] : speaker;
+    }
+    psi_log(process->log, speaker->exit_code == PSI_EXIT_OK ? PSI_LOG_INFO : PSI_LOG_ERROR,
+            "JOB-END", "%s (exit code %d)", speaker->text, speaker->exit_code);
+    return speaker->exit_code;
+}
+
+int
+server_daemon_run(const struct server_options *options, const struct psi_log *log)
+{
+    struct process process = {.log = log, .ended = -1};
+    struct psd_error err = {0};
+    psd_status status;
+    int signals = -1;
+    int exit_code;
+
+    process.lane = calloc(options->lanes, sizeof(*process.lane));
+    process.ended = eventfd(0, EFD_CLOEXEC);
+    status = psi_signals_open(&signals, &err);
+    if (status == PSD_OK && (process.lane == NULL || process.ended < 0)) {
+        status = psi_fail_errno(&err, PSD_ERR_NO_MEMORY, "start %u lanes", options->lanes);
+    }
+    while (status == PSD_OK && process.lanes < options->lanes) {
+        process.lanes++;
+        status = start_lane(&process, options, process.lanes - 1, &err);
+    }
+    if (status != PSD_OK) {
+        stop_lanes(&process, PSI_EXIT_CANNOT_START, err.text);
+    }
+    wait_for_end(&process, signals);
+    if (status != PSD_OK) {
+        psi_log(log, PSI_LOG_ERROR, "JOB-END", "%s", err.text);
+        exit_code = PSI_EXIT_CANNOT_START;
+    } else {
+        exit_code = verdict(&process);
+    }
+    destroy_lanes(&process);
+    close(signals);
+    close(process.ended);
+    return exit_code;
+}

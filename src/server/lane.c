@@ -1,0 +1,424 @@
+/*
+ * lane.c - the life of a lane: find the master, join, work, leave.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/lane.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+#include "base/fail.h"
+#include "rpc/post.h"
+#include "server/state.h"
+
+#define MS_NS UINT64_C(1000000)
+
+enum {
+    CHUNK_BYTES_MAX = PSD_CHUNK_ELEMENTS * 8,
+    FAREWELL_MS = 500, /* for the last frame to the master */
+};
+
+void
+lane_finish(struct lane *lane, int exit_code, const char *format, ...)
+{
+    va_list args;
+
+    if (lane->finished) {
+        return;
+    }
+    lane->finished = true;
+    lane->exit_code = exit_code;
+    va_start(args, format);
+    vsnprintf(lane->text, sizeof(lane->text), format, args);
+    va_end(args);
+}
+
+void
+lane_fail_job(struct lane *lane, psd_status status, int exit_code, const char *text)
+{
+    const struct psi_frame frame = {.type = PSI_FRAME_END, .view = lane->view};
+
+    if (lane->master.state == PSI_PEER_UP) {
+        (void)psi_post_error(lane->master.conn, &frame, status, exit_code, text);
+        psi_peer_close_after_send(&lane->master, FAREWELL_MS);
+    }
+    lane_finish(lane, exit_code, "%s", text);
+}
+
+void
+lane_stop(struct lane *lane, int exit_code, const char *reason)
+{
+    if (!lane->finished) {
+        lane_fail_job(lane, PSD_ERR_PEER_LOST, exit_code, reason);
+    }
+}
+
+static void
+hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
+{
+    const struct lane *lane = owner;
+
+    (void)peer;
+    hello_p->role = PSI_ROLE_SERVER;
+    hello_p->rank = lane->config.server;
+    hello_p->lane = lane->config.lane;
+    hello_p->lanes = lane->config.lanes;
+    hello_p->incarnation = lane->joined ? lane->job.incarnation : 0;
+    hello_p->life = lane->life;
+    hello_p->kernel_revision = KERNEL_REVISION;
+    hello_p->job = lane->job.job;
+    snprintf(hello_p->address, sizeof(hello_p->address), "%s", lane->address);
+}
+
+/* Everything whose size depends on the number of workers. */
+static psd_status
+allocate_for(struct lane *lane, uint32_t workers)
+{
+    lane->incarnations = calloc(workers, sizeof(*lane->incarnations));
+    lane->members = calloc(workers, sizeof(*lane->members));
+    lane->sessions = calloc(workers, sizeof(struct session *));
+    lane->used = calloc(workers, sizeof(*lane->used));
+    lane->global.marks = calloc(workers, sizeof(*lane->global.marks));
+    lane->global.results = calloc(workers, sizeof(*lane->global.results));
+    if (lane->incarnations == NULL || lane->members == NULL || lane->sessions == NULL ||
+        lane->used == NULL || lane->global.marks == NULL || lane->global.results == NULL) {
+        return PSD_ERR_NO_MEMORY;
+    }
+    return PSD_OK;
+}
+
+/* Each worker gets an equal part of the pool, at least one chunk. */
+static void
+size_windows(struct lane *lane, uint32_t workers)
+{
+    const uint64_t share = lane->config.pool_bytes / workers;
+    const uint64_t window = share < CHUNK_BYTES_MAX ? CHUNK_BYTES_MAX : share;
+
+    lane->window_bytes = window > UINT32_MAX ? UINT32_MAX : (uint32_t)window;
+    /* Twice: a slot's size is rounded up to a power of two. */
+    lane->pool.bytes_max = 2 * workers * ((uint64_t)lane->window_bytes + CHUNK_BYTES_MAX);
+}
+
+static void
+on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
+{
+    struct lane *lane = owner;
+
+    (void)peer;
+    lane->master_heard_ns = psi_now_ns(lane->env);
+    lane->heartbeat_due_ns = lane->master_heard_ns;
+    if (lane->joined) {
+        return;
+    }
+    if (welcome->workers == 0 || welcome->workers > PSI_RANKS_MAX ||
+        allocate_for(lane, welcome->workers) != PSD_OK) {
+        lane_finish(lane, PSI_EXIT_CANNOT_START, "no memory for a job of %u workers",
+                    welcome->workers);
+        return;
+    }
+    lane->job = *welcome;
+    lane->joined = true;
+    size_windows(lane, welcome->workers);
+    psi_log(&lane->log, PSI_LOG_INFO, "JOINED",
+            "lane %u of %u listens on %s, master %s, %u workers, window %u KiB each",
+            lane->config.lane, lane->config.lanes, lane->address, lane->master_address,
+            welcome->workers, lane->window_bytes >> 10);
+}
+
+static void
+on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
+{
+    const struct lane *lane = owner;
+
+    (void)peer;
+    psi_log(&lane->log, PSI_LOG_DEBUG, "MASTER-GONE", "%s: %s", lane->master_address, reason->text);
+}
+
+static void
+on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict)
+{
+    struct lane *lane = owner;
+
+    (void)peer;
+    lane_finish(lane, PSI_EXIT_REFUSED, "refused by the master at %s: %s", lane->master_address,
+                verdict->text);
+}
+
+static psd_status
+table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
+{
+    static const struct psi_frame ack = {.type = PSI_FRAME_ACK};
+    struct psi_table_info *info = malloc(sizeof(*info));
+    struct psi_frame frame = ack;
+    struct table *table;
+    psd_status status;
+
+    if (info == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "TABLE_OPEN: no memory");
+    }
+    status = psi_table_info_decode(payload, bytes, info, err);
+    if (status != PSD_OK) {
+        free(info);
+        return status;
+    }
+    table = table_find(lane, info->id);
+    if (table != NULL) {
+        table->announced = false; /* asked again after a cut: answered again */
+    } else {
+        status = table_open(lane, info, err);
+        if (status != PSD_OK) {
+            frame.table = info->id;
+            frame.view = lane->view;
+            (void)psi_post_error(lane->master.conn, &frame, status, 0, err->text);
+        }
+    }
+    free(info);
+    return PSD_OK;
+}
+
+static psd_status
+view_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
+{
+    struct psi_view view = {
+        .worker = calloc(PSI_RANKS_MAX, sizeof(*view.worker)),
+        .place = calloc(PSI_PLACES_MAX, sizeof(*view.place)),
+        .table = calloc(PSI_TABLES_MAX, sizeof(*view.table)),
+    };
+    psd_status status;
+
+    if (view.worker == NULL || view.place == NULL || view.table == NULL) {
+        status = psi_fail(err, PSD_ERR_NO_MEMORY, "VIEW_COMMIT: no memory");
+    } else {
+        status = psi_view_decode(payload, bytes, &view, err);
+    }
+    if (status == PSD_OK) {
+        status = view_committed(lane, &view, err);
+    }
+    free(view.worker);
+    free(view.place);
+    free(view.table);
+    return status;
+}
+
+static psd_status
+close_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
+{
+    struct closing closing = {.known = true, .step = lane->master.inbox.frame.step};
+    const psd_status status = psi_ranks_decode(payload, bytes, &closing.ranks, err);
+
+    if (status == PSD_OK) {
+        rounds_decide(lane, lane->master.inbox.frame.table, &closing);
+    }
+    return status;
+}
+
+static psd_status
+propose_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
+{
+    struct psi_propose propose;
+    const psd_status status = psi_propose_decode(payload, bytes, &propose, err);
+
+    if (status == PSD_OK) {
+        view_proposed(lane, &propose);
+    }
+    return status;
+}
+
+static psd_status
+end_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
+{
+    struct psi_verdict verdict;
+    const psd_status status = psi_verdict_decode(payload, bytes, &verdict, err);
+
+    if (status == PSD_OK) {
+        lane_finish(lane, verdict.exit_code, "%s", verdict.text);
+    }
+    return status;
+}
+
+static psd_status
+on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct psd_error *err)
+{
+    struct lane *lane = owner;
+
+    lane->master_heard_ns = psi_now_ns(lane->env);
+    switch (peer->inbox.frame.type) {
+    case PSI_FRAME_PONG:
+        return PSD_OK;
+    case PSI_FRAME_VIEW_COMMIT:
+        return view_arrived(lane, payload, bytes, err);
+    case PSI_FRAME_VIEW_PROPOSE:
+        return propose_arrived(lane, payload, bytes, err);
+    case PSI_FRAME_TABLE_OPEN:
+        return table_opened(lane, payload, bytes, err);
+    case PSI_FRAME_TABLE_DROP:
+        table_drop(lane, peer->inbox.frame.table);
+        return PSD_OK;
+    case PSI_FRAME_CLOSE:
+        return close_arrived(lane, payload, bytes, err);
+    case PSI_FRAME_END:
+        return end_arrived(lane, payload, bytes, err);
+    default:
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s from the master: not expected",
+                        psi_frame_type_name(peer->inbox.frame.type));
+    }
+}
+
+static const struct psi_peer_events master_events = {
+    .hello = hello,
+    .on_up = on_up,
+    .on_down = on_down,
+    .on_refused = on_refused,
+    .on_frame = on_frame,
+};
+
+psd_status
+lane_create(struct psi_env *env, const struct lane_config *config, const struct psi_log *log,
+            struct lane **lane_p, struct psd_error *err)
+{
+    struct lane *lane = calloc(1, sizeof(*lane));
+    psd_status status;
+
+    if (lane == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "lane: no memory");
+    }
+    lane->env = env;
+    lane->log = *log;
+    lane->config = *config;
+    lane->frozen_rank = -1;
+    lane->life = env->ops->random(env) | 1;
+    lane->started_ns = psi_now_ns(env);
+    snprintf(lane->master_address, sizeof(lane->master_address), "%s", config->master_address);
+    lane->scratch = aligned_alloc(64, PSD_CHUNK_ELEMENTS * sizeof(double));
+    if (lane->scratch == NULL) {
+        status = psi_fail(err, PSD_ERR_NO_MEMORY, "lane: no memory");
+        goto err_free_lane;
+    }
+    status = env->ops->listen(env, config->listen_address, &lane_listener_events, lane,
+                              &lane->listener, lane->address, err);
+    if (status != PSD_OK) {
+        goto err_free_scratch;
+    }
+    psi_peer_start(&lane->master, env, lane->master_address, &master_events, lane, 0);
+    *lane_p = lane;
+    return PSD_OK;
+
+err_free_scratch:
+    free(lane->scratch);
+err_free_lane:
+    free(lane);
+    return status;
+}
+
+void
+lane_destroy(struct lane *lane)
+{
+    if (lane == NULL) {
+        return;
+    }
+    psi_peer_close(&lane->master);
+    for (uint32_t rank = 0; lane->sessions != NULL && rank < lane->job.workers; rank++) {
+        if (lane->sessions[rank] != NULL) {
+            session_end(lane->sessions[rank]);
+        }
+    }
+    while (lane->strangers != NULL) {
+        session_end(lane->strangers);
+    }
+    lane->env->ops->unlisten(lane->env, lane->listener);
+    tables_destroy(lane);
+    slot_pool_fini(&lane->pool);
+    free(lane->incarnations);
+    free(lane->members);
+    free(lane->sessions);
+    free(lane->used);
+    free(lane->global.marks);
+    free(lane->global.results);
+    free(lane->scratch);
+    free(lane);
+}
+
+static void
+heartbeat(struct lane *lane, uint64_t now_ns)
+{
+    static const struct psi_frame frame = {.type = PSI_FRAME_PING};
+    const struct psi_ping ping = {0};
+
+    if (lane->master.state == PSI_PEER_UP && now_ns >= lane->heartbeat_due_ns) {
+        (void)psi_post_ping(lane->master.conn, &frame, &ping);
+        lane->heartbeat_due_ns = now_ns + lane->job.heartbeat_ms * MS_NS;
+    }
+}
+
+/* When the master counts as lost: it was silent (or away) for too long. */
+static uint64_t
+master_lost_ns(const struct lane *lane)
+{
+    return lane->joined ? lane->master_heard_ns + lane->job.dead_ms * MS_NS
+                        : lane->started_ns + lane->config.start_timeout_ms * MS_NS;
+}
+
+void
+lane_tick(struct lane *lane)
+{
+    const uint64_t now_ns = psi_now_ns(lane->env);
+
+    if (lane->finished) {
+        return;
+    }
+    psi_peer_tick(&lane->master, now_ns);
+    heartbeat(lane, now_ns);
+    if (now_ns >= master_lost_ns(lane)) {
+        if (lane->joined) {
+            lane_finish(lane, PSI_EXIT_MASTER_LOST, "master %s lost: silent for %u ms%s%s",
+                        lane->master_address, lane->job.dead_ms,
+                        lane->master.state == PSI_PEER_UP ? "" : ": ",
+                        lane->master.state == PSI_PEER_UP ? "" : lane->master.reason.text);
+        } else {
+            lane_finish(lane, PSI_EXIT_START_TIMEOUT, "master %s did not answer in %u ms: %s",
+                        lane->master_address, lane->config.start_timeout_ms,
+                        lane->master.reason.text);
+        }
+        return;
+    }
+    tables_prepare(lane);
+    want_look(lane, now_ns);
+}
+
+uint64_t
+lane_next_ns(const struct lane *lane)
+{
+    const uint64_t peer_ns = psi_peer_next_ns(&lane->master);
+    const uint64_t want_ns = want_next_ns(lane);
+    uint64_t next_ns = master_lost_ns(lane);
+
+    if (lane->finished) {
+        return UINT64_MAX;
+    }
+    next_ns = peer_ns < next_ns ? peer_ns : next_ns;
+    next_ns = want_ns < next_ns ? want_ns : next_ns;
+    if (lane->master.state == PSI_PEER_UP && lane->heartbeat_due_ns < next_ns) {
+        next_ns = lane->heartbeat_due_ns;
+    }
+    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
+        if (table->prepared < table->chunk_count ||
+            (!table->announced && lane->master.state == PSI_PEER_UP)) {
+            return 0;
+        }
+    }
+    return next_ns;
+}
+
+bool
+lane_finished(const struct lane *lane, int *exit_code_p, const char **text_p)
+{
+    if (lane->finished) {
+        *exit_code_p = lane->exit_code;
+        *text_p = lane->text;
+    }
+    return lane->finished;
+}

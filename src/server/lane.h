@@ -1,0 +1,48 @@
+/*
+ * lane.h - one lane of a server: a thread's worth of chunks, and the workers' connections to it.
+ *
+ * A lane is a node of the job by itself: it registers with the master, listens for workers and owns
+ * its chunks. Lanes share nothing, so the path of a push takes no lock. The core is pure: it knows
+ * the world as a struct psi_env; ps_server runs one lane per thread, the simulator any number in
+ * one.
+ */
+#ifndef SERVER_LANE_H
+#define SERVER_LANE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "store/apply.h"
+#include "transport/transport.h"
+
+struct lane;
+
+struct lane_config {
+    uint32_t server; /* index of the server */
+    uint32_t lane;   /* index of this lane in it */
+    uint32_t lanes;  /* lanes of the server */
+    const char *master_address;
+    const char *listen_address; /* "tcp://127.0.0.1:0" */
+    uint64_t memory_max;        /* bytes for tables */
+    uint64_t pool_bytes;        /* bytes for gradients waiting for their round */
+    uint32_t start_timeout_ms;  /* for the master to be found */
+    enum kernel_level kernel;
+    bool checksum; /* payload checksums on values */
+};
+
+/* config is copied; the strings it points to need to live only for the call. */
+psd_status lane_create(struct psi_env *env, const struct lane_config *config,
+                       const struct psi_log *log, struct lane **lane_p, struct psd_error *err);
+void lane_destroy(struct lane *lane);
+
+void lane_tick(struct lane *lane);
+uint64_t lane_next_ns(const struct lane *lane);
+
+/* Is the lane's part over? Then why, as an exit code and a line. */
+bool lane_finished(const struct lane *lane, int *exit_code_p, const char **text_p);
+
+/* A signal: tells the master and ends. */
+void lane_stop(struct lane *lane, int exit_code, const char *reason);
+
+#endif

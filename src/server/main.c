@@ -1,0 +1,26 @@
+/*
+ * main.c - ps_server: holds parameters, adds gradients.
+ *
+ * options.c reads the command line, daemon.c runs the lanes (lane.h) on threads.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+
+#include "base/exit_code.h"
+#include "server/daemon.h"
+#include "server/options.h"
+
+int
+main(int argc, char **argv)
+{
+    struct server_options options;
+    struct psd_error err = {0};
+    struct psi_log log = {0};
+
+    if (server_options_read(argc, argv, &options, &log, &err) != PSD_OK) {
+        fprintf(stderr, "ps_server: %s\nps_server -h explains\n", err.text);
+        return PSI_EXIT_USAGE;
+    }
+    return options.help ? PSI_EXIT_OK : server_daemon_run(&options, &log);
+}

@@ -1,0 +1,245 @@
+/*
+ * options.c - ps_server's command line, environment and cluster.json.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/options.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "config/cluster.h"
+#include "config/options.h"
+#include "config/settings.h"
+#include "shard/shard.h"
+#include "transport/address.h"
+
+enum { DEFAULT_MASTER_PORT = 5555 };
+
+static const uint32_t not_given = UINT32_MAX;
+
+static const char about[] =
+    "A server of a job: holds part of the parameters, adds up the workers' gradients and applies\n"
+    "the update rule. psd_run starts it; by hand, in any order with the others:\n"
+    "\n"
+    "    ps_master --workers 1 --servers 1 &\n"
+    "    ps_server --index 0 --master_address tcp://127.0.0.1:5555 &\n"
+    "    PSD_MASTER_ADDRESS=tcp://127.0.0.1:5555 ./worker\n"
+    "\n"
+    "Exit codes: 0 all workers done; 2 wrong options; 3 cannot start; 70 a worker was lost;\n"
+    "71 another server was lost; 72 the master was lost; 73 refused by the master; 74 a sum of\n"
+    "finite gradients is not finite; 124 nobody answered in time; 130, 143 stopped by a signal.";
+
+/* What the command line says beside settings. */
+struct given {
+    uint32_t index;
+    uint32_t servers;
+    const char *master_address;
+    const char *bind;
+    const char *cluster_config;
+};
+
+static psd_status
+parse(int argc, char *const *argv, struct given *given, struct psi_settings *settings, bool *help_p,
+      struct psd_error *err)
+{
+    const struct psi_option options[] = {
+        {"index", 0, PSI_OPTION_NUMBER, "which server of the job this is, from 0", &given->index},
+        {"master_address", 0, PSI_OPTION_TEXT, "where the master listens: tcp://HOST:PORT",
+         &given->master_address},
+        {"cluster_config", 'c', PSI_OPTION_TEXT, "cluster.json: the master's address, and settings",
+         &given->cluster_config},
+        {"servers", 0, PSI_OPTION_NUMBER, "servers that share this machine (1)", &given->servers},
+        {"bind", 0, PSI_OPTION_TEXT, "address to listen on (127.0.0.1)", &given->bind},
+    };
+    const struct psi_command command = {
+        .name = "ps_server",
+        .synopsis = "--index K --master_address tcp://HOST:PORT [options]",
+        .about = about,
+        .program = PSI_PROGRAM_SERVER,
+        .options = options,
+        .option_count = sizeof(options) / sizeof(options[0]),
+    };
+    struct psi_arguments arguments = {0};
+    const psd_status status = psi_options_parse(&command, argc, argv, settings, &arguments, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    *help_p = arguments.help;
+    if (arguments.help) {
+        psi_options_help(stdout, &command);
+    } else if (arguments.first < argc) {
+        return psi_fail(err, PSD_ERR_INVALID, "%s: not an option", argv[arguments.first]);
+    }
+    return PSD_OK;
+}
+
+/* The command line goes before the file. */
+static psd_status
+read_cluster(struct given *given, struct psi_settings *settings, char *master, size_t size,
+             struct psd_error *err)
+{
+    struct psi_cluster cluster;
+    psd_status status;
+
+    if (given->cluster_config == NULL) {
+        return PSD_OK;
+    }
+    status = psi_cluster_load(given->cluster_config, &cluster, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    if (given->master_address == NULL) {
+        const char *host = cluster.master.host[0] != '\0' ? cluster.master.host : "127.0.0.1";
+        const unsigned port = cluster.master_port != 0 ? cluster.master_port : DEFAULT_MASTER_PORT;
+
+        snprintf(master, size, strchr(host, ':') != NULL ? "tcp://[%s]:%u" : "tcp://%s:%u",
+                 strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, port);
+        given->master_address = master;
+    }
+    if (given->index != not_given && given->index >= cluster.server_count) {
+        status = psi_fail(err, PSD_ERR_INVALID, "--index %u: %s lists %u servers", given->index,
+                          given->cluster_config, cluster.server_count);
+    }
+    if (given->servers == not_given) {
+        given->servers = cluster.server_count;
+    }
+    psi_settings_merge(settings, &cluster.settings);
+    psi_cluster_free(&cluster);
+    return status;
+}
+
+static psd_status
+make_addresses(const struct given *given, struct server_options *options, struct psd_error *err)
+{
+    struct psi_address address = {.scheme = PSI_SCHEME_TCP};
+    psd_status status;
+
+    if (given->master_address == NULL) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "where is the master? give --master_address, --cluster_config or "
+                        "PSD_MASTER_ADDRESS");
+    }
+    status = psi_address_parse(given->master_address, &address, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    snprintf(options->master_address, sizeof(options->master_address), "%s", given->master_address);
+    address = (struct psi_address){.scheme = PSI_SCHEME_TCP};
+    snprintf(address.host, sizeof(address.host), "%s", given->bind);
+    if (!psi_address_is_loopback(&address)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "refusing to listen on %s: whoever reaches that address could read and "
+                        "change the parameters, there is no authentication yet; use a loopback "
+                        "address",
+                        given->bind);
+    }
+    return psi_address_format(&address, options->listen_address, err);
+}
+
+static psd_status
+choose_kernel(uint32_t wanted, enum kernel_level *level_p, struct psd_error *err)
+{
+    if (wanted == PSI_KERNEL_AUTO) {
+        *level_p = kernel_level_best();
+        return PSD_OK;
+    }
+    *level_p = (enum kernel_level)(wanted - PSI_KERNEL_SCALAR + KERNEL_SCALAR);
+    if (!kernel_level_supported(*level_p)) {
+        return psi_fail(err, PSD_ERR_INVALID, "kernel %s: this CPU does not have it",
+                        kernel_level_name(*level_p));
+    }
+    return PSD_OK;
+}
+
+/* 80 % of what the system could give now, shared with the other servers of this machine. */
+static uint64_t
+default_memory(uint32_t servers)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES);
+    const long page_bytes = sysconf(_SC_PAGESIZE);
+    uint64_t bytes = (uint64_t)pages * (uint64_t)page_bytes;
+    FILE *file = fopen("/proc/meminfo", "re");
+    char line[128];
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        unsigned long long kib;
+
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) {
+            bytes = (uint64_t)kib << 10;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return bytes / 10 * 8 / servers;
+}
+
+static void
+size_process(const struct given *given, const struct psi_settings *settings,
+             struct server_options *options)
+{
+    const uint32_t servers = given->servers == not_given ? 1 : given->servers;
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint32_t share = cores > 0 ? (uint32_t)cores / servers : 1;
+
+    options->lanes = settings->lanes != 0 ? settings->lanes : share;
+    if (options->lanes == 0) {
+        options->lanes = 1;
+    }
+    if (options->lanes > PSI_LANES_MAX) {
+        options->lanes = PSI_LANES_MAX;
+    }
+    options->memory_max = settings->memory_max_mib != 0 ? (uint64_t)settings->memory_max_mib << 20
+                                                        : default_memory(servers);
+    options->pool_bytes = (uint64_t)settings->slot_pool_mib << 20;
+    options->start_timeout_ms = settings->start_timeout_ms;
+    options->checksum = settings->payload_checksum != 0;
+}
+
+psd_status
+server_options_read(int argc, char *const *argv, struct server_options *options_p,
+                    struct psi_log *log, struct psd_error *err)
+{
+    struct given given = {.index = not_given, .servers = not_given, .bind = "127.0.0.1"};
+    struct psi_settings settings;
+    char master[PSI_CLUSTER_HOST_BYTES_MAX + 32];
+    psd_status status;
+
+    *options_p = (struct server_options){0};
+    given.master_address = psi_environment("PSD_MASTER_ADDRESS");
+    psi_settings_init(&settings);
+    status = parse(argc, argv, &given, &settings, &options_p->help, err);
+    if (status != PSD_OK || options_p->help) {
+        return status;
+    }
+    status = psi_settings_environment(&settings, PSI_PROGRAM_SERVER, err);
+    if (status == PSD_OK) {
+        status = read_cluster(&given, &settings, master, sizeof(master), err);
+    }
+    if (status == PSD_OK && (given.index == not_given || given.index >= PSI_SERVERS_MAX)) {
+        status = psi_fail(err, PSD_ERR_INVALID, "which server is this? give --index 0..%d",
+                          PSI_SERVERS_MAX - 1);
+    }
+    if (status == PSD_OK && given.servers == 0) {
+        status = psi_fail(err, PSD_ERR_INVALID, "--servers 0: at least this one is here");
+    }
+    if (status == PSD_OK) {
+        status = make_addresses(&given, options_p, err);
+    }
+    if (status == PSD_OK) {
+        status = choose_kernel(settings.kernel, &options_p->kernel, err);
+    }
+    if (status != PSD_OK) {
+        return status;
+    }
+    options_p->index = given.index;
+    size_process(&given, &settings, options_p);
+    snprintf(options_p->name, sizeof(options_p->name), "server%u", given.index);
+    psi_log_to_stderr(log, options_p->name, (enum psi_log_level)settings.log_level);
+    psi_settings_log(&settings, PSI_PROGRAM_SERVER, log);
+    return PSD_OK;
+}

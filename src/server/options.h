@@ -1,0 +1,34 @@
+/*
+ * options.h - ps_server's command line, environment and cluster.json, as plain numbers.
+ */
+#ifndef SERVER_OPTIONS_H
+#define SERVER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <psd/status.h>
+
+#include "base/log.h"
+#include "store/apply.h"
+#include "transport/transport.h"
+
+struct server_options {
+    bool help; /* -h was given and answered: leave */
+    uint32_t index;
+    uint32_t lanes;
+    uint64_t memory_max; /* bytes, of the whole process */
+    uint64_t pool_bytes; /* likewise */
+    uint32_t start_timeout_ms;
+    enum kernel_level kernel;
+    bool checksum;
+    char name[24]; /* "server0": for the log */
+    char master_address[PSI_ADDRESS_BYTES];
+    char listen_address[PSI_ADDRESS_BYTES];
+};
+
+/* Reads them, makes `log` write to stderr as the settings say, and logs the settings. */
+psd_status server_options_read(int argc, char *const *argv, struct server_options *options_p,
+                               struct psi_log *log, struct psd_error *err);
+
+#endif

@@ -1,0 +1,433 @@
+/*
+ * reads.c - answers: values, acknowledgements, and what cannot be answered yet.
+ *
+ * A value is sent from where it lies: the reply borrows the chunk's memory (a pin). When that
+ * memory is about to change, what is still unsent of it is copied first, so nobody sees half of two
+ * versions.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "rpc/post.h"
+#include "server/state.h"
+
+enum { PARKED_PER_RANK_MAX = 256 }; /* of one chunk */
+
+void
+answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
+              psd_status status, const char *text)
+{
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_ACK,
+        .view = lane->view,
+        .request = request,
+        .table = chunk->table->id,
+        .chunk = chunk->index,
+        .step = chunk->clock.version,
+        .status = (int16_t)status,
+    };
+
+    if (lane->sessions[rank] == NULL) {
+        return; /* it will ask again when it is back */
+    }
+    if (status == PSD_OK) {
+        (void)psi_post(lane->sessions[rank]->conn, &frame);
+    } else {
+        (void)psi_post_error(lane->sessions[rank]->conn, &frame, status, 0, text);
+    }
+}
+
+static void
+unpin(void *owner, uint64_t buffer)
+{
+    struct chunk *chunk = owner;
+
+    psi_assert(chunk->pins[buffer] > 0);
+    chunk->pins[buffer]--;
+}
+
+/* Sends one part of the chunk; the value itself is borrowed, not copied. */
+static void
+answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked, uint32_t buffer)
+{
+    struct session *session = lane->sessions[parked->rank];
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_VALUE,
+        .view = lane->view,
+        .request = parked->request,
+        .table = chunk->table->id,
+        .chunk = chunk->index,
+        .step = chunk->clock.version,
+        .seq = chunk->updates,
+        .dtype = (uint8_t)chunk->table->spec.dtype,
+    };
+    struct psi_payload payload = {
+        .base = chunk->memory.value[buffer],
+        .bytes = table_part_bytes(&chunk->table->spec, parked->part, chunk->elements),
+        .checksum = lane->config.checksum,
+    };
+
+    if (session == NULL) {
+        return;
+    }
+    if (parked->part != PART_VALUE) {
+        const void *part = parked->part == PART_MASTER
+                               ? (void *)chunk->memory.master
+                               : chunk->memory.state[parked->part - PART_STATE];
+
+        (void)psi_post_body(session->conn, &frame, part, payload.bytes);
+        return;
+    }
+    payload.release = unpin;
+    payload.owner = chunk;
+    payload.cookie = buffer;
+    chunk->pins[buffer]++;
+    if (psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
+        chunk->pins[buffer]--;
+    }
+}
+
+void
+value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer)
+{
+    const size_t bytes = table_part_bytes(&chunk->table->spec, PART_VALUE, chunk->elements);
+
+    for (uint32_t rank = 0; rank < lane->job.workers && chunk->pins[buffer] > 0; rank++) {
+        struct session *session = lane->sessions[rank];
+
+        if (session != NULL && session->conn->ops->unshare(
+                                   session->conn, chunk->memory.value[buffer], bytes) != PSD_OK) {
+            session_end(session); /* no memory for the copy: the worker will ask again */
+        }
+    }
+    psi_assert(chunk->pins[buffer] == 0);
+}
+
+/* Is the push part of a parked request over, and how? PSD_PENDING: not yet. */
+static psd_status
+push_outcome(const struct chunk *chunk, const struct parked *parked)
+{
+    if (!psi_spec_synchronous(&chunk->table->spec)) {
+        return PSD_OK;
+    }
+    if (chunk->clock.version <= parked->step) {
+        return PSD_PENDING;
+    }
+    return chunk->clock.next[parked->rank] > parked->step ? PSD_OK : PSD_ERR_DROPPED;
+}
+
+/* Which buffer answers a read; -1: not yet; -2: that version is gone. */
+static int
+readable_buffer(const struct chunk *chunk, const struct parked *parked, uint64_t step)
+{
+    const struct table *table = chunk->table;
+
+    if (!chunk->ready || !psi_clock_may_read(&table->rule, &table->members, &chunk->clock, step)) {
+        return -1;
+    }
+    if ((parked->flags & PSI_FLAG_EXACT) == 0 || chunk->clock.version == step) {
+        return (int)chunk->current;
+    }
+    return table->retain && chunk->clock.version == step + 1 ? (int)(1 - chunk->current) : -2;
+}
+
+static bool
+read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parked, uint64_t step)
+{
+    const int buffer = readable_buffer(chunk, parked, step);
+    char text[PSI_TEXT_MAX];
+
+    if (buffer == -1) {
+        return false;
+    }
+    if (buffer == -2) {
+        snprintf(text, sizeof(text), "table %s: version %llu is gone, the current one is %llu",
+                 chunk->table->spec.name, (unsigned long long)step,
+                 (unsigned long long)chunk->clock.version);
+        answer_status(lane, parked->rank, parked->request, chunk, PSD_ERR_STEP, text);
+        return true;
+    }
+    answer_value(lane, chunk, parked, (uint32_t)buffer);
+    return true;
+}
+
+static bool
+answered(struct lane *lane, struct chunk *chunk, const struct parked *parked)
+{
+    psd_status outcome;
+
+    if (parked->type == PSI_FRAME_PULL || parked->type == PSI_FRAME_STATE_PULL) {
+        return read_answered(lane, chunk, parked, parked->step);
+    }
+    outcome = push_outcome(chunk, parked);
+    if (outcome == PSD_PENDING) {
+        return false;
+    }
+    if (outcome != PSD_OK) {
+        answer_status(lane, parked->rank, parked->request, chunk, outcome,
+                      "the round closed with the gradients of other workers");
+        return true;
+    }
+    if (parked->type == PSI_FRAME_PUSH_PULL) {
+        return read_answered(lane, chunk, parked, parked->step + 1);
+    }
+    answer_status(lane, parked->rank, parked->request, chunk, PSD_OK, "");
+    return true;
+}
+
+void
+parked_answer(struct lane *lane, struct chunk *chunk)
+{
+    struct parked **link = &chunk->parked;
+
+    while (*link != NULL) {
+        struct parked *parked = *link;
+
+        if (answered(lane, chunk, parked)) {
+            *link = parked->next;
+            free(parked);
+        } else {
+            link = &parked->next;
+        }
+    }
+}
+
+/* Keeps the request of the session's current frame. */
+psd_status
+park(struct chunk *chunk, const struct session *session, uint64_t step, struct psd_error *err)
+{
+    const struct psi_frame *frame = &session->inbox.frame;
+    struct parked **link = &chunk->parked;
+    struct parked *parked;
+    unsigned same_rank = 0;
+
+    for (; *link != NULL; link = &(*link)->next) {
+        same_rank += (*link)->rank == session->rank;
+    }
+    if (same_rank >= PARKED_PER_RANK_MAX) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "worker %u: over %d requests wait for chunk %u",
+                        session->rank, PARKED_PER_RANK_MAX, chunk->index);
+    }
+    parked = calloc(1, sizeof(*parked));
+    if (parked == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory for a request",
+                        session->rank);
+    }
+    parked->rank = session->rank;
+    parked->request = frame->request;
+    parked->type = frame->type;
+    parked->part = session->inbox.meta.has_part ? session->inbox.meta.part : PART_VALUE;
+    parked->flags = frame->flags;
+    parked->step = step;
+    *link = parked;
+    return PSD_OK;
+}
+
+void
+parked_forget(struct chunk *chunk, uint32_t rank, bool pushes_only)
+{
+    struct parked **link = &chunk->parked;
+
+    while (*link != NULL) {
+        struct parked *parked = *link;
+        const bool push = parked->type == PSI_FRAME_PUSH || parked->type == PSI_FRAME_PUSH_PULL;
+
+        if (parked->rank == rank && (push || !pushes_only)) {
+            *link = parked->next;
+            free(parked);
+        } else {
+            link = &parked->next;
+        }
+    }
+}
+
+void
+parked_free(struct chunk *chunk)
+{
+    while (chunk->parked != NULL) {
+        struct parked *parked = chunk->parked;
+
+        chunk->parked = parked->next;
+        free(parked);
+    }
+}
+
+/* The chunk of the session's current frame, or an error that costs the connection. */
+static psd_status
+target(const struct session *session, struct chunk **chunk_p, struct psd_error *err)
+{
+    const struct psi_frame *frame = &session->inbox.frame;
+    const struct table *table = table_find(session->lane, frame->table);
+
+    *chunk_p = table == NULL ? NULL : table_chunk(table, frame->chunk);
+    if (*chunk_p == NULL) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: no chunk %u of table %u here",
+                        psi_frame_type_name(frame->type), frame->chunk, frame->table);
+    }
+    return PSD_OK;
+}
+
+psd_status
+pull_arrived(struct session *session, struct psd_error *err)
+{
+    const struct psi_meta *meta = &session->inbox.meta;
+    struct chunk *chunk;
+    psd_status status = target(session, &chunk, err);
+
+    if (status == PSD_OK && meta->has_part &&
+        table_part_bytes(&chunk->table->spec, meta->part, chunk->elements) == 0) {
+        status = psi_fail(err, PSD_ERR_PROTOCOL, "table %s has no part %u", chunk->table->spec.name,
+                          meta->part);
+    }
+    if (status == PSD_OK) {
+        status = park(chunk, session, session->inbox.frame.step, err);
+    }
+    if (status == PSD_OK) {
+        parked_answer(session->lane, chunk);
+    }
+    return status;
+}
+
+static uint8_t *
+part_memory(const struct chunk *chunk, unsigned part)
+{
+    if (part == PART_VALUE) {
+        return chunk->memory.value[chunk->current];
+    }
+    if (part == PART_MASTER) {
+        return (uint8_t *)chunk->memory.master;
+    }
+    return chunk->memory.state[part - PART_STATE];
+}
+
+/*
+ * INIT and STATE_PUSH write in place. An initial value is taken once; a loaded part any number of
+ * times, as long as no gradient has come since the job began.
+ */
+psd_status
+load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
+{
+    const struct psi_frame *frame = &session->inbox.frame;
+    const unsigned part = session->inbox.meta.has_part ? session->inbox.meta.part : PART_VALUE;
+    struct chunk *chunk;
+    psd_status status = target(session, &chunk, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    if (frame->payload_bytes != table_part_bytes(&chunk->table->spec, part, chunk->elements)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s: part %u of %u bytes",
+                        psi_frame_type_name(frame->type), chunk->table->spec.name, part,
+                        frame->payload_bytes);
+    }
+    sink_p->into = NULL;
+    if (frame->type == PSI_FRAME_INIT ? chunk->ready || part != PART_VALUE : chunk->slots != NULL) {
+        return PSD_OK;
+    }
+    if (part == PART_VALUE) {
+        value_about_to_change(session->lane, chunk, chunk->current);
+    }
+    session->loading = chunk;
+    sink_p->into = part_memory(chunk, part);
+    return PSD_OK;
+}
+
+/* The chunk now is what the file says it was at `step`. */
+static void
+loaded(struct session *session, struct chunk *chunk)
+{
+    const struct psi_frame *frame = &session->inbox.frame;
+    const unsigned part = session->inbox.meta.has_part ? session->inbox.meta.part : PART_VALUE;
+
+    if (part != PART_VALUE) {
+        return;
+    }
+    if (frame->type == PSI_FRAME_INIT) {
+        table_memory_widen(&chunk->table->spec, chunk->elements, &chunk->memory, chunk->current);
+    } else {
+        chunk->clock.version = frame->step;
+        chunk->updates = frame->seq;
+        for (uint32_t rank = 0; rank < session->lane->job.workers; rank++) {
+            chunk->clock.next[rank] = frame->step;
+        }
+    }
+    chunk->ready = true;
+}
+
+psd_status
+load_arrived(struct session *session, struct psd_error *err)
+{
+    struct lane *lane = session->lane;
+    struct chunk *chunk;
+    const psd_status status = target(session, &chunk, err);
+    const bool took = session->loading != NULL;
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    session->loading = NULL;
+    if (took) {
+        loaded(session, chunk);
+    }
+    if (!took && session->inbox.frame.type == PSI_FRAME_STATE_PUSH) {
+        answer_status(lane, session->rank, session->inbox.frame.request, chunk, PSD_ERR_STATE,
+                      "load: gradients are under way; load before the first push");
+        return PSD_OK;
+    }
+    answer_status(lane, session->rank, session->inbox.frame.request, chunk, PSD_OK, "");
+    round_try_close(lane, chunk);
+    parked_answer(lane, chunk);
+    return PSD_OK;
+}
+
+/* Who keeps the chunk from moving on, in words. */
+static void
+describe_wait(const struct chunk *chunk, uint64_t step, char *text, size_t size)
+{
+    const struct table *table = chunk->table;
+    size_t used;
+    int32_t rank;
+    unsigned named = 0;
+
+    if (!chunk->ready) {
+        snprintf(text, size, "table %s waits for its initial values from worker 0",
+                 table->spec.name);
+        return;
+    }
+    used = (size_t)snprintf(text, size, "table %s step %llu waits for", table->spec.name,
+                            (unsigned long long)(step > 0 ? step - 1 : 0));
+    rank = psi_clock_missing(&table->rule, &table->members, &chunk->clock, step, 0);
+    for (; rank >= 0 && named < 8 && used + 24 < size; named++) {
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s worker %d", named > 0 ? "," : "", rank);
+        rank = psi_clock_missing(&table->rule, &table->members, &chunk->clock, step,
+                                 (uint32_t)rank + 1);
+    }
+    if (named == 0) {
+        snprintf(text + used, size - used, " nobody");
+    }
+}
+
+psd_status
+why_arrived(struct session *session, struct psd_error *err)
+{
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_BECAUSE,
+        .view = session->lane->view,
+        .request = session->inbox.frame.request,
+        .table = session->inbox.frame.table,
+        .chunk = session->inbox.frame.chunk,
+    };
+    char text[PSI_TEXT_MAX];
+    struct chunk *chunk;
+    const psd_status status = target(session, &chunk, err);
+
+    if (status == PSD_OK) {
+        describe_wait(chunk, session->inbox.frame.step, text, sizeof(text));
+        (void)psi_post_error(session->conn, &frame, PSD_PENDING, 0, text);
+    }
+    return status;
+}

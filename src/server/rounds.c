@@ -1,0 +1,404 @@
+/*
+ * rounds.c - gradients arrive, meet in a round, and change a chunk, each exactly once.
+ *
+ * Bulk-synchronous tables: a gradient is kept in its slot until every rank of the round has given
+ * one; then all are added along the tree and applied in one pass. Other tables: each gradient is
+ * applied by itself. What was given is remembered in the chunk (clock.next, marks), so that a
+ * repeated push counts once whatever connection or incarnation brings it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/exit_code.h"
+#include "base/fail.h"
+#include "rpc/post.h"
+#include "server/state.h"
+
+enum { COST_MIN = 4096 }; /* even a tiny gradient occupies a slot */
+
+uint32_t
+gradient_cost(size_t bytes)
+{
+    return bytes < COST_MIN ? COST_MIN : (uint32_t)bytes;
+}
+
+/* Finds the chunk a data frame is about and checks all that must agree. */
+static psd_status
+push_target(const struct session *session, struct chunk **chunk_p, struct psd_error *err)
+{
+    const struct psi_frame *frame = &session->inbox.frame;
+    const struct table *table = table_find(session->lane, frame->table);
+    struct chunk *chunk = table == NULL ? NULL : table_chunk(table, frame->chunk);
+    size_t bytes;
+
+    if (chunk == NULL) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: no chunk %u of table %u here",
+                        psi_frame_type_name(frame->type), frame->chunk, frame->table);
+    }
+    bytes = (frame->flags & PSI_FLAG_EMPTY) != 0
+                ? 0
+                : chunk->elements * psi_dtype_bytes(table->spec.dtype);
+    if (frame->payload_bytes != bytes || (bytes > 0 && frame->dtype != table->spec.dtype) ||
+        frame->codec != 0 || frame->level != 0 ||
+        (session->inbox.meta.has_weight && session->inbox.meta.weight != 1.0f)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL,
+                        "%s to chunk %u of table %s: %u bytes of type %u, expected %zu of %s",
+                        psi_frame_type_name(frame->type), frame->chunk, table->spec.name,
+                        frame->payload_bytes, frame->dtype, bytes,
+                        psi_dtype_name(table->spec.dtype));
+    }
+    *chunk_p = chunk;
+    return PSD_OK;
+}
+
+static enum psi_admission
+admit(const struct session *session, const struct chunk *chunk)
+{
+    const struct psi_frame *frame = &session->inbox.frame;
+    const struct table *table = chunk->table;
+
+    if (table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
+        return psi_clock_admit_sequence(&chunk->marks[session->rank], frame->incarnation,
+                                        frame->seq);
+    }
+    return psi_clock_admit(&table->rule, &table->members, &chunk->clock, session->rank,
+                           frame->step);
+}
+
+/* Where the gradient goes: a slot if it may count, nowhere if it is a repetition. */
+psd_status
+push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
+{
+    struct lane *lane = session->lane;
+    const uint32_t bytes = session->inbox.frame.payload_bytes;
+    struct chunk *chunk;
+    psd_status status = push_target(session, &chunk, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    sink_p->into = NULL;
+    if (admit(session, chunk) != PSI_ADMIT_COUNT) {
+        return PSD_OK;
+    }
+    want_make_room(session, chunk, gradient_cost(bytes));
+    session->receiving = slot_take(&lane->pool, bytes);
+    if (session->receiving == NULL) {
+        return psi_fail(err, PSD_ERR_BUSY,
+                        "worker %u: no room for %u bytes: its window of %u bytes is exceeded",
+                        session->rank, bytes, lane->window_bytes);
+    }
+    sink_p->into = session->receiving->data;
+    return PSD_OK;
+}
+
+static int
+by_rank(const void *a, const void *b)
+{
+    const struct leaf *left = a;
+    const struct leaf *right = b;
+
+    return left->rank < right->rank ? -1 : left->rank > right->rank;
+}
+
+/* Adds the leaves, applies the rule, makes the result the chunk's value. False: the job failed. */
+static bool
+chunk_update(struct lane *lane, struct chunk *chunk, struct leaf *leaves, uint32_t count)
+{
+    const struct psi_spec *spec = &chunk->table->spec;
+    const uint32_t to = chunk->table->retain ? 1 - chunk->current : chunk->current;
+    struct apply apply = {
+        .level = lane->config.kernel,
+        .dtype = spec->dtype,
+        .use = spec->use,
+        .rule = &spec->rule,
+        .elements = chunk->elements,
+        .leaves = leaves,
+        .leaf_count = count,
+        .divisor = spec->reduce == PSD_REDUCE_MEAN && count > 1 ? count : 0,
+        .check = spec->nan_policy != PSD_NAN_ALLOW,
+        .update = chunk->updates + 1,
+        .from = chunk->memory.value[chunk->current],
+        .to = chunk->memory.value[to],
+        .master = chunk->memory.master,
+        .state = {chunk->memory.state[0], chunk->memory.state[1]},
+    };
+    int64_t bad;
+
+    qsort(leaves, count, sizeof(*leaves), by_rank);
+    value_about_to_change(lane, chunk, to);
+    bad = store_apply(&apply, lane->scratch);
+    if (bad != APPLY_OK) {
+        char text[PSI_TEXT_MAX];
+
+        snprintf(
+            text, sizeof(text),
+            "table %s: the gradients of update %llu are finite, their sum at index %llu is not",
+            spec->name, (unsigned long long)chunk->updates,
+            (unsigned long long)(psi_chunk_first(chunk->index) + (uint64_t)bad));
+        lane_fail_job(lane, PSD_ERR_NOT_FINITE, PSI_EXIT_NOT_FINITE, text);
+        return false;
+    }
+    chunk->current = to;
+    chunk->updates++;
+    chunk->clock.version++;
+    return true;
+}
+
+static void
+slot_return(struct lane *lane, struct slot *slot)
+{
+    psi_assert(lane->used[slot->rank] >= slot->cost);
+    lane->used[slot->rank] -= slot->cost;
+    slot_give(&lane->pool, slot);
+}
+
+static const struct psi_ranks *
+closing_of(const struct table *table, uint64_t step)
+{
+    const struct closing *closing = &table->closings[step % CLOSINGS_KEPT];
+
+    return closing->known && closing->step == step ? &closing->ranks : NULL;
+}
+
+/* Ends the round of every slot: those in the round become leaves, the others are told. */
+static uint32_t
+collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,
+        struct leaf *leaves)
+{
+    uint32_t count = 0;
+
+    for (struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
+        if (closing != NULL && !psi_ranks_has(closing, slot->rank)) {
+            chunk->clock.next[slot->rank] = chunk->clock.version;
+            continue;
+        }
+        if (!slot->empty) {
+            leaves[count].rank = slot->rank;
+            leaves[count].data = slot->data;
+            count++;
+        }
+    }
+    (void)lane;
+    return count;
+}
+
+static void
+release_slots(struct lane *lane, struct chunk *chunk)
+{
+    while (chunk->slots != NULL) {
+        struct slot *slot = chunk->slots;
+
+        chunk->slots = slot->next;
+        slot_return(lane, slot);
+    }
+    open_remove(lane, chunk);
+}
+
+void
+round_try_close(struct lane *lane, struct chunk *chunk)
+{
+    struct leaf leaves[PSI_RANKS_MAX];
+    const struct table *table = chunk->table;
+    const struct psi_ranks *closing;
+    uint32_t count;
+
+    if (!psi_spec_synchronous(&table->spec) || !chunk->ready || lane->frozen_rank >= 0) {
+        return;
+    }
+    closing = closing_of(table, chunk->clock.version);
+    if (!psi_clock_round_full(&table->rule, &table->members, &chunk->clock, closing)) {
+        return;
+    }
+    count = collect(lane, chunk, closing, leaves);
+    if (!chunk_update(lane, chunk, leaves, count)) {
+        return;
+    }
+    release_slots(lane, chunk);
+    lane->progress_ns = psi_now_ns(lane->env);
+    replicate_round(lane, chunk);
+}
+
+/* Everything that was waiting for the round is answered only now: chunk and replica agree. */
+void
+round_replicated(struct lane *lane, struct chunk *chunk)
+{
+    parked_answer(lane, chunk);
+}
+
+void
+rounds_try_close_all(struct lane *lane)
+{
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        for (uint64_t i = 0; i < table->chunk_count && !lane->finished; i++) {
+            struct chunk *chunk = &table->chunks[i];
+
+            if (chunk->slots != NULL) {
+                round_try_close(lane, chunk);
+            }
+            parked_answer(lane, chunk);
+        }
+    }
+}
+
+void
+rounds_decide(struct lane *lane, uint32_t id, const struct closing *closing)
+{
+    struct table *table = table_find(lane, id);
+
+    if (table != NULL) {
+        table->closings[closing->step % CLOSINGS_KEPT] = *closing;
+        for (uint64_t i = 0; i < table->chunk_count && !lane->finished; i++) {
+            if (table->chunks[i].slots != NULL) {
+                round_try_close(lane, &table->chunks[i]);
+            }
+        }
+    }
+}
+
+/* Undoes a gradient that waits in an open round: as if it had never come. */
+bool
+round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank)
+{
+    struct slot **link = &chunk->slots;
+
+    while (*link != NULL && (*link)->rank != rank) {
+        link = &(*link)->next;
+    }
+    if (*link == NULL) {
+        return false;
+    }
+    struct slot *slot = *link;
+
+    *link = slot->next;
+    slot_return(lane, slot);
+    chunk->clock.next[rank] = chunk->clock.version;
+    if (chunk->slots == NULL) {
+        open_remove(lane, chunk);
+    }
+    return true;
+}
+
+/* A gradient joins the open round and its sender waits for the end of it. */
+static psd_status
+hold(struct session *session, struct chunk *chunk, struct slot *slot, struct psd_error *err)
+{
+    struct lane *lane = session->lane;
+    const struct psi_frame *frame = &session->inbox.frame;
+
+    slot->rank = session->rank;
+    slot->empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
+    slot->cost = gradient_cost(frame->payload_bytes);
+    slot->next = chunk->slots;
+    chunk->slots = slot;
+    lane->used[session->rank] += slot->cost;
+    chunk->clock.next[session->rank] = frame->step + 1;
+    chunk->table->priority = frame->priority;
+    open_add(lane, chunk);
+    const psd_status status = park(chunk, session, frame->step, err);
+
+    if (status == PSD_OK) {
+        round_try_close(lane, chunk);
+    }
+    return status;
+}
+
+/* Stale-synchronous and asynchronous tables: applied by itself, answered at once. */
+static psd_status
+apply_alone(struct session *session, struct chunk *chunk, struct slot *slot, struct psd_error *err)
+{
+    struct lane *lane = session->lane;
+    const struct psi_frame *frame = &session->inbox.frame;
+    struct leaf leaf = {.rank = session->rank, .data = slot->data};
+    const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
+    psd_status status;
+    bool applied;
+
+    applied = empty || chunk_update(lane, chunk, &leaf, 1);
+    slot_give(&lane->pool, slot);
+    if (!applied) {
+        return PSD_OK; /* the job has failed, everybody is being told */
+    }
+    if (chunk->marks != NULL) {
+        chunk->marks[session->rank].incarnation = frame->incarnation;
+        chunk->marks[session->rank].sequence = frame->seq;
+    } else {
+        chunk->clock.next[session->rank] = frame->step + 1;
+    }
+    status = park(chunk, session, frame->step, err);
+    if (status == PSD_OK) {
+        replicate_round(lane, chunk);
+    }
+    return status;
+}
+
+static psd_status
+count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct psd_error *err)
+{
+    struct lane *lane = session->lane;
+
+    if (slot == NULL) {
+        if ((session->inbox.frame.flags & PSI_FLAG_EMPTY) == 0) {
+            return psi_fail(err, PSD_ERR_PROTOCOL,
+                            "table %s chunk %u: a gradient that was refused counts now",
+                            chunk->table->spec.name, chunk->index);
+        }
+        slot = slot_take(&lane->pool, 0);
+        if (slot == NULL) {
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no slot", session->rank);
+        }
+    }
+    if (psi_spec_synchronous(&chunk->table->spec)) {
+        return hold(session, chunk, slot, err);
+    }
+    if (!chunk->ready) {
+        slot_give(&lane->pool, slot);
+        answer_status(lane, session->rank, session->inbox.frame.request, chunk, PSD_ERR_STATE,
+                      "no initial values yet: rank 0 gives them when it opens the table");
+        return PSD_OK;
+    }
+    return apply_alone(session, chunk, slot, err);
+}
+
+psd_status
+push_arrived(struct session *session, struct psd_error *err)
+{
+    struct lane *lane = session->lane;
+    const struct psi_frame *frame = &session->inbox.frame;
+    struct slot *slot = session->receiving;
+    struct chunk *chunk;
+    enum psi_admission admission;
+    char text[PSI_TEXT_MAX];
+    psd_status status = push_target(session, &chunk, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    session->receiving = NULL;
+    admission = admit(session, chunk);
+    if (admission == PSI_ADMIT_COUNT) {
+        return count_it(session, chunk, slot, err);
+    }
+    slot_give(&lane->pool, slot);
+    switch (admission) {
+    case PSI_ADMIT_AGAIN:
+        return park(chunk, session, frame->step, err);
+    case PSI_ADMIT_DONE:
+        status = park(chunk, session, frame->step, err);
+        parked_answer(lane, chunk);
+        return status;
+    case PSI_ADMIT_DROPPED:
+        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_DROPPED,
+                      "the round closed with the gradients of other workers");
+        return PSD_OK;
+    default:
+        snprintf(text, sizeof(text),
+                 "table %s chunk %u: gradient of step %llu, but step %llu is open",
+                 chunk->table->spec.name, chunk->index, (unsigned long long)frame->step,
+                 (unsigned long long)chunk->clock.version);
+        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_STEP, text);
+        return PSD_OK;
+    }
+}

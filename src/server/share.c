@@ -1,0 +1,136 @@
+/*
+ * share.c - what workers ask of each other through a lane: published state, and the global step.
+ *
+ * A replacement asks the lane for a piece of a live worker's state (SHARE_PULL); the lane passes
+ * the request on over that worker's own connection, and the piece back. The replacement asks for
+ * one piece at a time, so a relay holds at most one piece per asker.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "rpc/post.h"
+#include "server/state.h"
+
+enum { RELAYS_MAX = 64 }; /* of one session */
+
+static void
+tell_asker(struct lane *lane, uint32_t asker, uint32_t request, psd_status status, const char *text)
+{
+    const struct psi_frame frame = {.type = PSI_FRAME_ACK, .view = lane->view, .request = request};
+
+    if (lane->sessions[asker] != NULL) {
+        (void)psi_post_error(lane->sessions[asker]->conn, &frame, status, 0, text);
+    }
+}
+
+/* The worker asked is gone: its askers hear so and ask another. */
+void
+share_session_gone(struct session *session)
+{
+    while (session->relays != NULL) {
+        struct relay *relay = session->relays;
+
+        session->relays = relay->next;
+        tell_asker(session->lane, relay->asker, relay->request, PSD_ERR_PEER_LOST,
+                   "the worker asked for its state is gone");
+        free(relay);
+    }
+}
+
+psd_status
+share_pull_arrived(struct session *session, const void *payload, size_t bytes,
+                   struct psd_error *err)
+{
+    struct lane *lane = session->lane;
+    struct psi_frame frame = session->inbox.frame;
+    struct psi_share share;
+    struct session *asked;
+    struct relay *relay;
+    unsigned count = 0;
+    const psd_status status = psi_share_decode(payload, bytes, &share, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    asked = share.from < lane->job.workers ? lane->sessions[share.from] : NULL;
+    for (relay = asked == NULL ? NULL : asked->relays; relay != NULL; relay = relay->next) {
+        count++;
+    }
+    if (asked == NULL || asked == session || count >= RELAYS_MAX) {
+        tell_asker(lane, session->rank, frame.request, PSD_ERR_PEER_LOST,
+                   "the worker asked for its state is not here");
+        return PSD_OK;
+    }
+    relay = calloc(1, sizeof(*relay));
+    if (relay == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "relay: no memory");
+    }
+    relay->asker = session->rank;
+    relay->request = frame.request;
+    relay->relay_id = ++lane->relay_next;
+    relay->next = asked->relays;
+    asked->relays = relay;
+    frame.request = relay->relay_id;
+    frame.view = lane->view;
+    (void)psi_post_share(asked->conn, &frame, &share);
+    return PSD_OK;
+}
+
+psd_status
+share_data_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
+{
+    return psi_inbox_body(&session->inbox, sink_p, err);
+}
+
+/* SHARE_DATA, or an ACK that says why not: back to the asker. */
+psd_status
+share_data_arrived(struct session *session, void *payload, size_t bytes, struct psd_error *err)
+{
+    struct lane *lane = session->lane;
+    struct psi_frame frame = session->inbox.frame;
+    struct relay **link = &session->relays;
+    struct relay *relay;
+
+    (void)err;
+    while (*link != NULL && (*link)->relay_id != frame.request) {
+        link = &(*link)->next;
+    }
+    relay = *link;
+    if (relay == NULL) {
+        return PSD_OK; /* its asker is gone */
+    }
+    *link = relay->next;
+    frame.request = relay->request;
+    frame.view = lane->view;
+    frame.flags = 0;
+    if (lane->sessions[relay->asker] != NULL) {
+        (void)psi_post_body(lane->sessions[relay->asker]->conn, &frame, payload, bytes);
+    }
+    free(relay);
+    return PSD_OK;
+}
+
+/* Adds frame.step (the addend travels there) exactly once per (incarnation, sequence). */
+psd_status
+step_add_arrived(struct session *session, struct psd_error *err)
+{
+    struct lane *lane = session->lane;
+    const struct psi_frame *frame = &session->inbox.frame;
+    struct psi_mark *mark = &lane->global.marks[session->rank];
+    struct psi_frame answer = {.type = PSI_FRAME_ACK, .view = lane->view};
+
+    (void)err;
+    if (psi_clock_admit_sequence(mark, frame->incarnation, frame->seq) == PSI_ADMIT_COUNT) {
+        lane->global.value += frame->step;
+        mark->incarnation = frame->incarnation;
+        mark->sequence = frame->seq;
+        lane->global.results[session->rank] = lane->global.value;
+    }
+    answer.request = frame->request;
+    answer.step = lane->global.results[session->rank];
+    (void)psi_post(session->conn, &answer);
+    return PSD_OK;
+}

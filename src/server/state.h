@@ -1,0 +1,241 @@
+/*
+ * state.h - the inside of a lane: its tables, chunks, rounds and sessions. For src/server only.
+ *
+ * Thread: everything here is owned by the lane's thread.
+ */
+#ifndef SERVER_STATE_H
+#define SERVER_STATE_H
+
+#include "clock/clock.h"
+#include "rpc/inbox.h"
+#include "rpc/peer.h"
+#include "server/lane.h"
+#include "store/table_memory.h"
+
+struct chunk;
+struct session;
+struct table;
+
+/* A gradient in memory: received, not yet added. `data` has room for a power of two of bytes. */
+struct slot {
+    struct slot *next;
+    uint8_t *data;
+    uint32_t size_class;
+    uint32_t rank;
+    uint32_t cost; /* bytes as the sender's window counts them */
+    bool empty;    /* present, adding nothing */
+};
+
+enum {
+    SLOT_CLASS_MIN = 12, /* 4 KiB */
+    SLOT_CLASS_MAX = 24, /* 16 MiB, the largest payload */
+};
+
+/* Memory for slots: bounded, reused, by power of two. */
+struct slot_pool {
+    struct slot *free[SLOT_CLASS_MAX + 1];
+    uint64_t bytes; /* allocated, free ones included */
+    uint64_t bytes_max;
+};
+
+/* A request that cannot be answered yet. */
+struct parked {
+    struct parked *next;
+    uint32_t rank;
+    uint32_t request;
+    uint8_t type; /* PUSH, PULL, PUSH_PULL, STATE_PULL */
+    uint8_t part;
+    uint16_t flags;
+    uint64_t step; /* of the push, or of the pull */
+};
+
+/*
+ * A run of consecutive elements of a table: the unit of placement, transfer, ownership and of
+ * exactly-once. All that says what was applied is in here: clock, marks, updates.
+ */
+struct chunk {
+    struct table *table;
+    uint32_t index;    /* in the table */
+    uint32_t elements; /* 1..PSD_CHUNK_ELEMENTS */
+    struct chunk_memory memory;
+    uint32_t current;        /* memory.value[current] is the value of `clock.version` */
+    uint32_t pins[2];        /* replies that still borrow memory.value[i] */
+    struct psi_clock clock;  /* next[] belongs to the table */
+    struct psi_mark *marks;  /* asynchronous tables: one per rank */
+    uint64_t updates;        /* applied so far */
+    bool ready;              /* has its initial value */
+    struct slot *slots;      /* the open round: at most one per rank */
+    struct parked *parked;   /* in order of arrival */
+    struct chunk *open_next; /* lane->open: chunks with slots */
+    struct chunk *open_prev;
+    bool open;
+};
+
+/* Backup workers: which ranks the coordinator let into a round. */
+struct closing {
+    bool known;
+    uint64_t step;
+    struct psi_ranks ranks;
+};
+
+enum {
+    CLOSINGS_KEPT = 8
+}; /* rounds that may be decided before the slowest chunk has closed them */
+
+struct table {
+    struct table *next;
+    uint32_t id;
+    uint8_t priority;
+    struct psi_spec spec;
+    struct psi_clock_rule rule;
+    struct psi_members members;
+    bool retain; /* keep the last version beside the current one */
+    struct table_memory memory;
+    uint64_t *clocks; /* next[] of all chunks */
+    struct psi_mark *marks;
+    struct chunk *chunks;
+    uint64_t chunk_count;
+    uint32_t *local;   /* index in the table -> index in chunks, or UINT32_MAX */
+    uint64_t prepared; /* chunks whose memory is ready */
+    bool announced;    /* the master knows that the table is ready */
+    struct closing closings[CLOSINGS_KEPT]; /* [step % CLOSINGS_KEPT] */
+};
+
+/* A worker's connection. Strangers have rank UINT32_MAX. */
+struct session {
+    struct session *next;
+    struct lane *lane;
+    struct psi_conn *conn;
+    struct psi_inbox inbox;
+    uint32_t rank;
+    struct slot *receiving; /* a gradient on its way in */
+    struct chunk *loading;  /* STATE_PUSH, INIT: being written in place */
+    struct relay *relays;   /* SHARE_PULLs passed on to this worker */
+};
+
+/* A SHARE_PULL on its way through the lane. */
+struct relay {
+    struct relay *next;
+    uint32_t request;  /* of the asker */
+    uint32_t asker;    /* rank */
+    uint32_t relay_id; /* our own number, as request to the worker asked */
+};
+
+/* The global step and who added what last. */
+struct global_step {
+    uint64_t value;
+    struct psi_mark *marks; /* per rank */
+    uint64_t *results;
+};
+
+struct lane {
+    struct psi_env *env;
+    struct psi_log log;
+    struct lane_config config;
+    char master_address[PSI_ADDRESS_BYTES];
+    char address[PSI_ADDRESS_BYTES]; /* where workers reach this lane */
+    struct psi_listener *listener;
+    struct psi_peer master;
+    uint64_t life;
+    uint64_t started_ns;
+    uint64_t heartbeat_due_ns;
+    uint64_t master_heard_ns;
+    struct psi_welcome job; /* what the master said; workers == 0: not yet */
+    bool joined;
+
+    uint32_t view;
+    uint32_t *incarnations; /* per rank */
+    bool *members;
+    int64_t frozen_rank; /* a proposal is open: rounds do not close; -1: none */
+
+    struct table *tables;
+    uint64_t memory_used;
+    struct slot_pool pool;
+    uint32_t window_bytes;
+    uint64_t *used;            /* per rank: cost of its slots, against its window */
+    struct session **sessions; /* per rank; NULL: not connected */
+    struct session *strangers;
+    struct chunk *open;   /* chunks with slots, newest first */
+    struct chunk *wanted; /* the last one asked for because somebody's window is full */
+    uint64_t progress_ns; /* when a round last closed or a chunk was asked for */
+    struct global_step global;
+    uint32_t relay_next;
+    void *scratch; /* PSD_CHUNK_ELEMENTS doubles */
+
+    bool finished;
+    int exit_code;
+    char text[PSI_TEXT_MAX];
+};
+
+/* lane.c */
+void lane_finish(struct lane *lane, int exit_code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void lane_fail_job(struct lane *lane, psd_status status, int exit_code, const char *text);
+
+/* slots.c */
+struct slot *slot_take(struct slot_pool *pool, size_t bytes);
+void slot_give(struct slot_pool *pool, struct slot *slot);
+void slot_pool_fini(struct slot_pool *pool);
+
+/* tables.c */
+struct table *table_find(const struct lane *lane, uint32_t id);
+struct chunk *table_chunk(const struct table *table, uint32_t index);
+psd_status table_open(struct lane *lane, const struct psi_table_info *info, struct psd_error *err);
+void table_drop(struct lane *lane, uint32_t id);
+void tables_destroy(struct lane *lane);
+bool tables_prepare(struct lane *lane); /* does some of the work; true while there is more */
+
+/* rounds.c */
+psd_status push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
+psd_status push_arrived(struct session *session, struct psd_error *err);
+void round_try_close(struct lane *lane, struct chunk *chunk);
+void rounds_try_close_all(struct lane *lane);
+bool round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank);
+uint32_t gradient_cost(size_t bytes);
+void rounds_decide(struct lane *lane, uint32_t table, const struct closing *closing);
+
+/* want.c */
+void want_look(struct lane *lane, uint64_t now_ns);
+uint64_t want_next_ns(const struct lane *lane);
+void want_session(struct session *session);
+void want_make_room(struct session *session, const struct chunk *arriving, uint64_t cost);
+void open_add(struct lane *lane, struct chunk *chunk);
+void open_remove(struct lane *lane, struct chunk *chunk);
+
+/* reads.c */
+psd_status pull_arrived(struct session *session, struct psd_error *err);
+psd_status load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
+psd_status load_arrived(struct session *session, struct psd_error *err);
+psd_status why_arrived(struct session *session, struct psd_error *err);
+psd_status park(struct chunk *chunk, const struct session *session, uint64_t step,
+                struct psd_error *err);
+void parked_answer(struct lane *lane, struct chunk *chunk);
+void parked_forget(struct chunk *chunk, uint32_t rank, bool pushes_only);
+void parked_free(struct chunk *chunk);
+void answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
+                   psd_status status, const char *text);
+void value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer);
+
+/* sessions.c */
+extern const struct psi_listener_events lane_listener_events;
+void session_destroy(struct session *session);
+void session_end(struct session *session);
+
+/* views.c */
+psd_status view_committed(struct lane *lane, const struct psi_view *view, struct psd_error *err);
+void view_proposed(struct lane *lane, const struct psi_propose *propose);
+
+/* share.c */
+psd_status share_pull_arrived(struct session *session, const void *payload, size_t bytes,
+                              struct psd_error *err);
+psd_status share_data_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
+psd_status share_data_arrived(struct session *session, void *payload, size_t bytes,
+                              struct psd_error *err);
+void share_session_gone(struct session *session);
+psd_status step_add_arrived(struct session *session, struct psd_error *err);
+
+/* replicate.c */
+void replicate_round(struct lane *lane, struct chunk *chunk);
+void round_replicated(struct lane *lane, struct chunk *chunk);
+
+#endif

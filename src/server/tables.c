@@ -1,0 +1,252 @@
+/*
+ * tables.c - opening a table on this lane: which chunks live here, and their memory.
+ *
+ * A table that does not fit is refused before anything is touched. Its memory is then written piece
+ * by piece between other work (tables_prepare), and the master hears of it when all is ready.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "rpc/post.h"
+#include "server/state.h"
+#include "shard/shard.h"
+
+enum { PREPARE_BYTES = 16 << 20 }; /* per turn of the loop */
+
+struct table *
+table_find(const struct lane *lane, uint32_t id)
+{
+    struct table *table = lane->tables;
+
+    while (table != NULL && table->id != id) {
+        table = table->next;
+    }
+    return table;
+}
+
+struct chunk *
+table_chunk(const struct table *table, uint32_t index)
+{
+    if (index >= psi_chunk_count(table->spec.count) || table->local[index] == UINT32_MAX ||
+        table->prepared < table->chunk_count) {
+        return NULL;
+    }
+    return &table->chunks[table->local[index]];
+}
+
+static void
+table_destroy(struct lane *lane, struct table *table)
+{
+    for (uint64_t i = 0; table->chunks != NULL && i < table->chunk_count; i++) {
+        struct chunk *chunk = &table->chunks[i];
+
+        while (chunk->slots != NULL) {
+            round_take_back(lane, chunk, chunk->slots->rank);
+        }
+        parked_free(chunk);
+        value_about_to_change(lane, chunk, 0);
+        value_about_to_change(lane, chunk, 1);
+    }
+    lane->memory_used -= table->memory.bytes;
+    table_memory_fini(&table->memory);
+    free(table->local);
+    free(table->chunks);
+    free(table->clocks);
+    free(table->marks);
+    free(table);
+}
+
+/* Which chunks live on this lane: fills local[] and counts them and their elements. */
+static psd_status
+table_place(struct lane *lane, struct table *table, struct psi_loads *loads, uint64_t *elements_p,
+            struct psd_error *err)
+{
+    const uint64_t chunks = psi_chunk_count(table->spec.count);
+    const uint32_t place = loads->first_place[lane->config.server] + lane->config.lane;
+    uint16_t *places = calloc(chunks, sizeof(*places));
+
+    table->local = malloc(chunks * sizeof(*table->local));
+    if (places == NULL || table->local == NULL) {
+        free(places);
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for the places of %llu chunks",
+                        table->spec.name, (unsigned long long)chunks);
+    }
+    psi_shard_place(loads, table->spec.count, psi_dtype_bytes(table->spec.dtype), places);
+    *elements_p = 0;
+    for (uint64_t i = 0; i < chunks; i++) {
+        table->local[i] = UINT32_MAX;
+        if (places[i] == place) {
+            table->local[i] = (uint32_t)table->chunk_count++;
+            *elements_p += psi_chunk_elements(table->spec.count, i);
+        }
+    }
+    free(places);
+    return PSD_OK;
+}
+
+static psd_status
+table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct psd_error *err)
+{
+    const uint64_t bytes =
+        table_memory_bytes(&table->spec, elements, table->chunk_count, table->retain);
+    const uint64_t cells = table->chunk_count * lane->job.workers;
+    psd_status status;
+
+    if (bytes > lane->config.memory_max - lane->memory_used) {
+        return psi_fail(
+            err, PSD_ERR_TOO_BIG,
+            "table %s: server %u needs %llu MiB for its part, %llu of %llu MiB are free "
+            "(setting memory_max_mib)",
+            table->spec.name, lane->config.server, (unsigned long long)(bytes >> 20),
+            (unsigned long long)((lane->config.memory_max - lane->memory_used) >> 20),
+            (unsigned long long)(lane->config.memory_max >> 20));
+    }
+    table->chunks = calloc(table->chunk_count + 1, sizeof(*table->chunks));
+    table->clocks = calloc(cells + 1, sizeof(*table->clocks));
+    if (table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
+        table->marks = calloc(cells + 1, sizeof(*table->marks));
+    }
+    if (table->chunks == NULL || table->clocks == NULL ||
+        (table->spec.staleness == PSD_STALENESS_UNBOUNDED && table->marks == NULL)) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %llu chunks",
+                        table->spec.name, (unsigned long long)table->chunk_count);
+    }
+    status = table_memory_init(&table->memory, bytes, err);
+    if (status == PSD_OK) {
+        lane->memory_used += table->memory.bytes;
+    }
+    return status;
+}
+
+static void
+chunks_init(struct lane *lane, struct table *table)
+{
+    const uint64_t chunks = psi_chunk_count(table->spec.count);
+    const uint32_t workers = lane->job.workers;
+    uint64_t used = 0;
+
+    for (uint64_t i = 0; i < chunks; i++) {
+        struct chunk *chunk;
+
+        if (table->local[i] == UINT32_MAX) {
+            continue;
+        }
+        chunk = &table->chunks[table->local[i]];
+        chunk->table = table;
+        chunk->index = (uint32_t)i;
+        chunk->elements = psi_chunk_elements(table->spec.count, i);
+        chunk->clock.next = table->clocks + (uint64_t)table->local[i] * workers;
+        chunk->ready = table->spec.init != PSD_INIT_RANK0;
+        if (table->marks != NULL) {
+            chunk->marks = table->marks + (uint64_t)table->local[i] * workers;
+        }
+        table_memory_carve(&table->memory, &table->spec, chunk->elements, table->retain, &used,
+                           &chunk->memory);
+    }
+}
+
+psd_status
+table_open(struct lane *lane, const struct psi_table_info *info, struct psd_error *err)
+{
+    struct psi_loads loads = info->loads;
+    struct table *table;
+    uint64_t elements = 0;
+    psd_status status = psi_spec_check(&info->spec, lane->job.workers, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    if (lane->config.server >= loads.servers ||
+        lane->config.lane >=
+            loads.first_place[lane->config.server + 1] - loads.first_place[lane->config.server]) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "table %s: its places do not include server %u",
+                        info->spec.name, lane->config.server);
+    }
+    table = calloc(1, sizeof(*table));
+    if (table == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", info->spec.name);
+    }
+    table->id = info->id;
+    table->spec = info->spec;
+    table->rule.workers = lane->job.workers;
+    table->rule.staleness = info->spec.staleness;
+    table->rule.backup = info->spec.backup_workers;
+    table->retain = lane->job.policy == PSI_DEATH_WAIT && info->spec.use == PSD_USE_UPDATE &&
+                    psi_spec_synchronous(&info->spec);
+    for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
+        table->members.left_at[rank] = lane->members[rank] ? PSI_STEP_NEVER : 0;
+    }
+    status = table_place(lane, table, &loads, &elements, err);
+    if (status == PSD_OK) {
+        status = table_allocate(lane, table, elements, err);
+    }
+    if (status != PSD_OK) {
+        table->chunk_count = 0;
+        table_destroy(lane, table);
+        return status;
+    }
+    chunks_init(lane, table);
+    table->next = lane->tables;
+    lane->tables = table;
+    return PSD_OK;
+}
+
+void
+table_drop(struct lane *lane, uint32_t id)
+{
+    struct table **link = &lane->tables;
+
+    while (*link != NULL && (*link)->id != id) {
+        link = &(*link)->next;
+    }
+    if (*link != NULL) {
+        struct table *table = *link;
+
+        *link = table->next;
+        table_destroy(lane, table);
+    }
+}
+
+void
+tables_destroy(struct lane *lane)
+{
+    while (lane->tables != NULL) {
+        table_drop(lane, lane->tables->id);
+    }
+}
+
+static void
+announce(struct lane *lane, struct table *table)
+{
+    const struct psi_frame frame = {.type = PSI_FRAME_ACK, .view = lane->view, .table = table->id};
+
+    if (lane->master.state == PSI_PEER_UP && psi_post(lane->master.conn, &frame) == PSD_OK) {
+        table->announced = true;
+    }
+}
+
+bool
+tables_prepare(struct lane *lane)
+{
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        size_t done = 0;
+
+        while (table->prepared < table->chunk_count && done < PREPARE_BYTES) {
+            struct chunk *chunk = &table->chunks[table->prepared++];
+
+            table_memory_prepare(&table->spec, psi_chunk_first(chunk->index), chunk->elements,
+                                 &chunk->memory);
+            done += (size_t)chunk->elements * 16;
+        }
+        if (table->prepared < table->chunk_count) {
+            return true;
+        }
+        if (!table->announced) {
+            announce(lane, table);
+        }
+    }
+    return false;
+}

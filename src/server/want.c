@@ -1,0 +1,197 @@
+/*
+ * want.c - bounded buffers that never deadlock, whatever order workers push in.
+ *
+ * Every worker may have window_bytes of unanswered gradients on a lane. Workers that push in
+ * different orders can fill their windows with chunks that nobody else has sent, and no round can
+ * close. So when rounds are open, a window may be full and nothing closed for a while, the lane
+ * names one open chunk after the other (in step, priority, table and index order, round and round)
+ * in a WANT to the ranks that lack it: a named chunk leaves at once, whatever the window. If that
+ * would exceed the room of its sender, the lane lets one of the same sender's other chunks go and
+ * says RESEND: the worker still has it. If any open chunk can be completed at all, its turn comes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/fail.h"
+#include "rpc/post.h"
+#include "server/state.h"
+
+#define STALL_NS UINT64_C(10000000)
+
+enum { CHUNK_BYTES_MAX = PSD_CHUNK_ELEMENTS * 8 };
+
+void
+open_add(struct lane *lane, struct chunk *chunk)
+{
+    if (!chunk->open) {
+        chunk->open = true;
+        chunk->open_prev = NULL;
+        chunk->open_next = lane->open;
+        if (lane->open != NULL) {
+            lane->open->open_prev = chunk;
+        } else {
+            lane->progress_ns = psi_now_ns(lane->env);
+        }
+        lane->open = chunk;
+    }
+}
+
+void
+open_remove(struct lane *lane, struct chunk *chunk)
+{
+    if (chunk->open) {
+        chunk->open = false;
+        if (chunk->open_prev != NULL) {
+            chunk->open_prev->open_next = chunk->open_next;
+        } else {
+            lane->open = chunk->open_next;
+        }
+        if (chunk->open_next != NULL) {
+            chunk->open_next->open_prev = chunk->open_prev;
+        }
+        if (lane->wanted == chunk) {
+            lane->wanted = NULL;
+        }
+    }
+}
+
+/* Does a come before b in the order in which chunks are asked for? */
+static bool
+before(const struct chunk *a, const struct chunk *b)
+{
+    if (a->clock.version != b->clock.version) {
+        return a->clock.version < b->clock.version;
+    }
+    if (a->table->priority != b->table->priority) {
+        return a->table->priority > b->table->priority;
+    }
+    if (a->table->id != b->table->id) {
+        return a->table->id < b->table->id;
+    }
+    return a->index < b->index;
+}
+
+static struct chunk *
+next_wanted(const struct lane *lane)
+{
+    struct chunk *first = NULL;
+    struct chunk *next = NULL;
+
+    for (struct chunk *chunk = lane->open; chunk != NULL; chunk = chunk->open_next) {
+        if (first == NULL || before(chunk, first)) {
+            first = chunk;
+        }
+        if (lane->wanted != NULL && before(lane->wanted, chunk) &&
+            (next == NULL || before(chunk, next))) {
+            next = chunk;
+        }
+    }
+    return next != NULL ? next : first;
+}
+
+static bool
+a_window_may_be_full(const struct lane *lane)
+{
+    for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
+        if (lane->used[rank] > 0 && lane->used[rank] + CHUNK_BYTES_MAX > lane->window_bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+want_from(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
+{
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_WANT,
+        .view = lane->view,
+        .table = chunk->table->id,
+        .chunk = chunk->index,
+        .step = chunk->clock.version,
+    };
+
+    if (lane->sessions[rank] != NULL) {
+        (void)psi_post(lane->sessions[rank]->conn, &frame);
+    }
+}
+
+void
+want_look(struct lane *lane, uint64_t now_ns)
+{
+    int32_t rank;
+
+    if (now_ns < want_next_ns(lane)) {
+        return;
+    }
+    lane->progress_ns = now_ns;
+    if (!a_window_may_be_full(lane)) {
+        return;
+    }
+    lane->wanted = next_wanted(lane);
+    rank = psi_clock_missing(&lane->wanted->table->rule, &lane->wanted->table->members,
+                             &lane->wanted->clock, lane->wanted->clock.version + 1, 0);
+    while (rank >= 0) {
+        want_from(lane, lane->wanted, (uint32_t)rank);
+        rank = psi_clock_missing(&lane->wanted->table->rule, &lane->wanted->table->members,
+                                 &lane->wanted->clock, lane->wanted->clock.version + 1,
+                                 (uint32_t)rank + 1);
+    }
+}
+
+uint64_t
+want_next_ns(const struct lane *lane)
+{
+    return lane->open == NULL ? UINT64_MAX : lane->progress_ns + STALL_NS;
+}
+
+/* Lets go the last (in the order above) waiting gradient of the rank, and tells it. */
+static bool
+let_one_go(struct session *session, const struct chunk *arriving)
+{
+    struct lane *lane = session->lane;
+    struct chunk *last = NULL;
+    struct psi_frame frame = {.type = PSI_FRAME_RESEND, .view = lane->view};
+
+    for (struct chunk *chunk = lane->open; chunk != NULL; chunk = chunk->open_next) {
+        if (chunk != arriving && chunk != lane->wanted &&
+            chunk->clock.next[session->rank] == chunk->clock.version + 1 &&
+            (last == NULL || before(last, chunk))) {
+            last = chunk;
+        }
+    }
+    if (last == NULL) {
+        return false;
+    }
+    parked_forget(last, session->rank, true);
+    if (!round_take_back(lane, last, session->rank)) {
+        return false;
+    }
+    frame.table = last->table->id;
+    frame.chunk = last->index;
+    frame.step = last->clock.version;
+    (void)psi_post(session->conn, &frame);
+    return true;
+}
+
+void
+want_make_room(struct session *session, const struct chunk *arriving, uint64_t cost)
+{
+    struct lane *lane = session->lane;
+    const uint64_t room = (uint64_t)lane->window_bytes + CHUNK_BYTES_MAX;
+
+    while (lane->used[session->rank] + cost > room) {
+        if (!let_one_go(session, arriving)) {
+            return;
+        }
+    }
+}
+
+void
+want_session(struct session *session)
+{
+    const struct chunk *wanted = session->lane->wanted;
+
+    if (wanted != NULL && wanted->clock.next[session->rank] <= wanted->clock.version) {
+        want_from(session->lane, wanted, session->rank);
+    }
+}

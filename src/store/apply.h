@@ -1,0 +1,73 @@
+/*
+ * apply.h - the one pass over memory: add the gradients of a chunk and update its values.
+ *
+ * The sum runs along one fixed tree over ranks (docs/consistency.md): leaf r is rank r's
+ * contribution as f32 (f64 for f64 tables), node(level, i) = node(level-1, 2i) + node(level-1,
+ * 2i+1), left operand first, an absent child is skipped, never added as 0. So the bits depend on
+ * the gradients and the ranks alone: not on arrival order, servers, lanes, block size or SIMD
+ * level. No fused multiply-add anywhere; a published NaN is always the canonical quiet one.
+ */
+#ifndef STORE_APPLY_H
+#define STORE_APPLY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "table/spec.h"
+
+enum kernel_level { KERNEL_SCALAR, KERNEL_AVX2, KERNEL_AVX512, KERNEL_LEVELS };
+
+const char *kernel_level_name(enum kernel_level level);
+bool kernel_level_supported(enum kernel_level level);
+enum kernel_level kernel_level_best(void);
+
+/* A contribution: `data` holds the chunk's elements in the table's type, any alignment. */
+struct leaf {
+    uint32_t rank;
+    const void *data;
+};
+
+/* One chunk and one meeting of gradients. */
+struct apply {
+    enum kernel_level level; /* supported by this CPU */
+    psd_dtype dtype;
+    psd_use use;
+    const struct psd_rule_args *rule; /* PSD_USE_UPDATE; defaults filled in */
+    uint32_t elements;                /* 1..PSD_CHUNK_ELEMENTS */
+
+    const struct leaf *leaves; /* by rising rank; may be empty */
+    uint32_t leaf_count;
+    uint32_t divisor; /* the sum is divided by it (true division); 0: not divided */
+    bool check;       /* a sum that is not finite leaves everything untouched */
+
+    uint64_t update;  /* number of this update of the chunk, from 1 */
+    const void *from; /* values before (UPDATE), in dtype ... */
+    void *to;         /* ... and after; the same memory or another */
+    float *master; /* f16, bf16 with UPDATE: the f32 values the rule works on, changed in place */
+    void *state[PSI_STATES_MAX]; /* f32 (f64 for f64 tables), changed in place */
+};
+
+enum { APPLY_OK = -1 };
+
+/*
+ * Applies it. Returns APPLY_OK, or (check only) the index of the first element whose sum, before
+ * the division, is not finite; then nothing was changed. USE_SUM writes the (divided) sum to `to`.
+ * An empty set of leaves: USE_SUM writes zeros; UPDATE applies a gradient of zero. The gradient is
+ * divided, clipped, and then has its weight decay added. Needs about 90 KiB of stack.
+ *
+ * scratch: PSD_CHUNK_ELEMENTS doubles, 64-byte aligned, the caller's own.
+ */
+int64_t store_apply(const struct apply *apply, void *scratch);
+
+/* Changes whenever any kernel's bits change: part of the handshake. */
+enum { KERNEL_REVISION = 1 };
+
+/*
+ * Initial values: elements first .. first + count - 1 of a table, in dtype, by element index and
+ * seed alone (a counter-based generator), so that the number of servers does not matter.
+ */
+void store_initial(psd_init init, double value, uint64_t seed, psd_dtype dtype, uint64_t first,
+                   uint64_t count, void *to);
+
+#endif

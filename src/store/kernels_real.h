@@ -1,0 +1,378 @@
+/*
+ * kernels_real.h - the arithmetic of kernels.c, written once for f32 and f64. Not a header:
+ * included twice, with REAL the type, ANY the same at any alignment, MASK an integer of its size,
+ * and SQRT, QUIET_NAN and NAME. It undefines them.
+ *
+ * The order of operations below is the definition of each rule: another order has other bits, and a
+ * change needs a new KERNEL_REVISION. By the time a rule runs, the gradient is divided, then
+ * clipped, then has its weight decay added (adamw aside). `a * b * c` means (a * b) * c.
+ */
+
+/* The payload of a NaN depends on the order of operands, which is the compiler's choice. */
+static inline REAL
+NAME(canonical)(REAL value)
+{
+    return value != value ? QUIET_NAN : value;
+}
+
+static void
+NAME(add2)(void *to, const void *const parts[2], size_t count)
+{
+    ANY *out = to;
+    const ANY *a = parts[0];
+    const ANY *b = parts[1];
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        out[i] = a[i] + b[i];
+    }
+}
+
+static void
+NAME(add4)(void *to, const void *const parts[4], size_t count)
+{
+    ANY *out = to;
+    const ANY *a = parts[0];
+    const ANY *b = parts[1];
+    const ANY *c = parts[2];
+    const ANY *d = parts[3];
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        out[i] = (a[i] + b[i]) + (c[i] + d[i]);
+    }
+}
+
+static void
+NAME(add8)(void *to, const void *const parts[8], size_t count)
+{
+    ANY *out = to;
+    const ANY *a = parts[0];
+    const ANY *b = parts[1];
+    const ANY *c = parts[2];
+    const ANY *d = parts[3];
+    const ANY *e = parts[4];
+    const ANY *f = parts[5];
+    const ANY *g = parts[6];
+    const ANY *h = parts[7];
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        out[i] = ((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i]));
+    }
+}
+
+static bool
+NAME(finite)(const void *values, size_t count)
+{
+    const ANY *in = values;
+    MASK bad = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const REAL zero = in[i] - in[i]; /* but NaN for a NaN or an infinity */
+
+        bad |= zero != 0 ? 1u : 0u;
+    }
+    return bad == 0;
+}
+
+static void
+NAME(divide)(void *to, const void *values, double divisor, size_t count)
+{
+    ANY *out = to;
+    const ANY *in = values;
+    const REAL by = (REAL)divisor;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        out[i] = in[i] / by;
+    }
+}
+
+static void
+NAME(scale)(void *to, const void *values, double factor, size_t count)
+{
+    ANY *out = to;
+    const ANY *in = values;
+    const REAL by = (REAL)factor;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        out[i] = in[i] * by;
+    }
+}
+
+/* A NaN compares as neither above nor below, and stays. */
+static void
+NAME(clip)(void *to, const void *values, double limit, size_t count)
+{
+    ANY *out = to;
+    const ANY *in = values;
+    const REAL most = (REAL)limit;
+    const REAL least = -most;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        const REAL value = in[i];
+        const REAL upper = value > most ? most : value;
+
+        out[i] = upper < least ? least : upper;
+    }
+}
+
+static void
+NAME(decay)(void *to, const void *gradient, const void *values, double decay, size_t count)
+{
+    ANY *out = to;
+    const ANY *g = gradient;
+    const ANY *w = values;
+    const REAL part = (REAL)decay;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        out[i] = g[i] + part * w[i];
+    }
+}
+
+static void
+NAME(publish)(void *to, const void *values, size_t count)
+{
+    ANY *out = to;
+    const ANY *in = values;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        out[i] = NAME(canonical)(in[i]);
+    }
+}
+
+/* w = w - rate * g */
+static void
+NAME(sgd)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+{
+    const ANY *g = block->gradient;
+    const ANY *w = block->from;
+    ANY *to = block->to;
+    const size_t count = block->count;
+    const REAL rate = (REAL)numbers->rate;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        to[i] = NAME(canonical)(w[i] - rate * g[i]);
+    }
+}
+
+/* w = w + g */
+static void
+NAME(plus)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+{
+    const ANY *g = block->gradient;
+    const ANY *w = block->from;
+    ANY *to = block->to;
+    const size_t count = block->count;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        to[i] = NAME(canonical)(w[i] + g[i]);
+    }
+}
+
+/* m = momentum * m + g;  w = w - rate * m */
+static void
+NAME(momentum)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+{
+    const ANY *g = block->gradient;
+    const ANY *w = block->from;
+    ANY *to = block->to;
+    ANY *mean = block->state[0];
+    const size_t count = block->count;
+    const REAL rate = (REAL)numbers->rate;
+    const REAL momentum = (REAL)numbers->momentum;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        const REAL m = momentum * mean[i] + g[i];
+
+        mean[i] = NAME(canonical)(m);
+        to[i] = NAME(canonical)(w[i] - rate * m);
+    }
+}
+
+/* m = momentum * m + g;  w = w - rate * (g + momentum * m) */
+static void
+NAME(nesterov)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+{
+    const ANY *g = block->gradient;
+    const ANY *w = block->from;
+    ANY *to = block->to;
+    ANY *mean = block->state[0];
+    const size_t count = block->count;
+    const REAL rate = (REAL)numbers->rate;
+    const REAL momentum = (REAL)numbers->momentum;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        const REAL m = momentum * mean[i] + g[i];
+
+        mean[i] = NAME(canonical)(m);
+        to[i] = NAME(canonical)(w[i] - rate * (g[i] + momentum * m));
+    }
+}
+
+/* n = n + g * g;  w = w - rate * g / (sqrt(n) + epsilon) */
+static void
+NAME(adagrad)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+{
+    const ANY *g = block->gradient;
+    const ANY *w = block->from;
+    ANY *to = block->to;
+    ANY *square = block->state[0];
+    const size_t count = block->count;
+    const REAL rate = (REAL)numbers->rate;
+    const REAL epsilon = (REAL)numbers->epsilon;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        const REAL n = square[i] + g[i] * g[i];
+
+        square[i] = NAME(canonical)(n);
+        to[i] = NAME(canonical)(w[i] - rate * g[i] / (SQRT(n) + epsilon));
+    }
+}
+
+/* n = beta2 * n + (1 - beta2) * g * g;  w = w - rate * g / (sqrt(n) + epsilon) */
+static void
+NAME(rmsprop)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+{
+    const ANY *g = block->gradient;
+    const ANY *w = block->from;
+    ANY *to = block->to;
+    ANY *square = block->state[0];
+    const size_t count = block->count;
+    const REAL rate = (REAL)numbers->rate;
+    const REAL beta2 = (REAL)numbers->beta2;
+    const REAL rest = (REAL)numbers->beta2_rest;
+    const REAL epsilon = (REAL)numbers->epsilon;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        const REAL n = beta2 * square[i] + rest * g[i] * g[i];
+
+        square[i] = NAME(canonical)(n);
+        to[i] = NAME(canonical)(w[i] - rate * g[i] / (SQRT(n) + epsilon));
+    }
+}
+
+/*
+ * m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g
+ * w = w - shrink * w   (adamw)
+ * w = w - rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
+ */
+static inline void
+NAME(adam_step)(const struct kernel_numbers *numbers, const struct kernel_block *block,
+                bool decoupled)
+{
+    const ANY *g = block->gradient;
+    const ANY *from = block->from;
+    ANY *to = block->to;
+    ANY *mean = block->state[0];
+    ANY *variance = block->state[1];
+    const size_t count = block->count;
+    const REAL rate = (REAL)numbers->rate;
+    const REAL beta1 = (REAL)numbers->beta1;
+    const REAL beta2 = (REAL)numbers->beta2;
+    const REAL rest1 = (REAL)numbers->beta1_rest;
+    const REAL rest2 = (REAL)numbers->beta2_rest;
+    const REAL correction1 = (REAL)numbers->correction1;
+    const REAL correction2 = (REAL)numbers->correction2;
+    const REAL epsilon = (REAL)numbers->epsilon;
+    const REAL shrink = (REAL)numbers->shrink;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        const REAL m = beta1 * mean[i] + rest1 * g[i];
+        const REAL v = beta2 * variance[i] + rest2 * g[i] * g[i];
+        const REAL w = decoupled ? from[i] - shrink * from[i] : from[i];
+
+        mean[i] = NAME(canonical)(m);
+        variance[i] = NAME(canonical)(v);
+        to[i] = NAME(canonical)(w - rate * (m / correction1) / (SQRT(v / correction2) + epsilon));
+    }
+}
+
+static void
+NAME(adam)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+{
+    NAME(adam_step)(numbers, block, false);
+}
+
+static void
+NAME(adamw)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+{
+    NAME(adam_step)(numbers, block, true);
+}
+
+/*
+ * q = n + g * g;  sigma = (sqrt(q) - sqrt(n)) / rate;  z = z + (g - sigma * w);  n = q
+ * w = |z| <= l1 ? 0 : -(z - sign(z) * l1) / ((ftrl_beta + sqrt(q)) / rate + l2)
+ */
+static void
+NAME(ftrl)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+{
+    const ANY *g = block->gradient;
+    const ANY *w = block->from;
+    ANY *to = block->to;
+    ANY *square = block->state[0];
+    ANY *linear = block->state[1];
+    const size_t count = block->count;
+    const REAL rate = (REAL)numbers->rate;
+    const REAL l1 = (REAL)numbers->l1;
+    const REAL l2 = (REAL)numbers->l2;
+    const REAL beta = (REAL)numbers->ftrl_beta;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        const REAL q = square[i] + g[i] * g[i];
+        const REAL root = SQRT(q);
+        const REAL sigma = (root - SQRT(square[i])) / rate;
+        const REAL z = linear[i] + (g[i] - sigma * w[i]);
+        const REAL size = z < 0 ? -z : z;
+        const REAL beyond = z < 0 ? z + l1 : z - l1;
+        const REAL solved = -beyond / ((beta + root) / rate + l2);
+
+        square[i] = NAME(canonical)(q);
+        linear[i] = NAME(canonical)(z);
+        to[i] = NAME(canonical)(size <= l1 ? 0 : solved);
+    }
+}
+
+static const struct kernels_real NAME(kernels) = {
+    .add2 = NAME(add2),
+    .add4 = NAME(add4),
+    .add8 = NAME(add8),
+    .finite = NAME(finite),
+    .divide = NAME(divide),
+    .scale = NAME(scale),
+    .clip = NAME(clip),
+    .decay = NAME(decay),
+    .publish = NAME(publish),
+    .rule =
+        {
+            [PSD_RULE_SGD] = NAME(sgd),
+            [PSD_RULE_ADD] = NAME(plus),
+            [PSD_RULE_MOMENTUM] = NAME(momentum),
+            [PSD_RULE_NESTEROV] = NAME(nesterov),
+            [PSD_RULE_ADAGRAD] = NAME(adagrad),
+            [PSD_RULE_RMSPROP] = NAME(rmsprop),
+            [PSD_RULE_ADAM] = NAME(adam),
+            [PSD_RULE_ADAMW] = NAME(adamw),
+            [PSD_RULE_FTRL] = NAME(ftrl),
+        },
+};
+
+#undef REAL
+#undef ANY
+#undef MASK
+#undef SQRT
+#undef QUIET_NAN
+#undef NAME

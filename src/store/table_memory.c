@@ -1,0 +1,146 @@
+/*
+ * table_memory.c - the memory of one table's chunks on one lane.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "store/table_memory.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/fail.h"
+#include "store/apply.h"
+#include "store/half.h"
+
+enum { PIECE_ALIGN = 64 }; /* every piece begins on a cache line */
+
+static uint64_t
+aligned(uint64_t bytes)
+{
+    return (bytes + PIECE_ALIGN - 1) & ~(uint64_t)(PIECE_ALIGN - 1);
+}
+
+static bool
+has_master(const struct psi_spec *spec)
+{
+    return spec->use == PSD_USE_UPDATE && psi_dtype_bytes(spec->dtype) == 2;
+}
+
+static unsigned
+states(const struct psi_spec *spec)
+{
+    return spec->use == PSD_USE_UPDATE ? psi_rule_states(spec->rule.rule) : 0;
+}
+
+uint64_t
+table_memory_bytes(const struct psi_spec *spec, uint64_t elements, uint64_t chunks, bool retain)
+{
+    const uint64_t value_bytes = psi_dtype_bytes(spec->dtype) * (retain ? 2u : 1u);
+    const uint64_t master_bytes = has_master(spec) ? sizeof(float) : 0;
+    const uint64_t state_bytes = psi_dtype_state_bytes(spec->dtype) * states(spec);
+    const uint64_t pieces = 2 + 1 + PSI_STATES_MAX;
+
+    return elements * (value_bytes + master_bytes + state_bytes) + chunks * pieces * PIECE_ALIGN;
+}
+
+psd_status
+table_memory_init(struct table_memory *memory, uint64_t bytes, struct psd_error *err)
+{
+    void *base;
+
+    if (bytes == 0) {
+        memory->base = NULL;
+        memory->bytes = 0;
+        return PSD_OK;
+    }
+    base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) {
+        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "map %llu bytes", (unsigned long long)bytes);
+    }
+    (void)madvise(base, bytes, MADV_HUGEPAGE); /* a hint: fewer faults where the kernel agrees */
+    memory->base = base;
+    memory->bytes = bytes;
+    return PSD_OK;
+}
+
+void
+table_memory_fini(struct table_memory *memory)
+{
+    if (memory->base != NULL) {
+        munmap(memory->base, memory->bytes);
+        memory->base = NULL;
+    }
+}
+
+static uint8_t *
+carve(const struct table_memory *memory, uint64_t *used_p, uint64_t bytes)
+{
+    uint8_t *piece = memory->base + *used_p;
+
+    *used_p += aligned(bytes);
+    psi_assert(*used_p <= memory->bytes);
+    return piece;
+}
+
+void
+table_memory_carve(const struct table_memory *memory, const struct psi_spec *spec,
+                   uint32_t elements, bool retain, uint64_t *used_p, struct chunk_memory *chunk_p)
+{
+    const uint64_t value_bytes = elements * psi_dtype_bytes(spec->dtype);
+
+    memset(chunk_p, 0, sizeof(*chunk_p));
+    chunk_p->value[0] = carve(memory, used_p, value_bytes);
+    chunk_p->value[1] = retain ? carve(memory, used_p, value_bytes) : chunk_p->value[0];
+    if (has_master(spec)) {
+        chunk_p->master = (float *)(void *)carve(memory, used_p, elements * sizeof(float));
+    }
+    for (unsigned i = 0; i < states(spec); i++) {
+        chunk_p->state[i] = carve(memory, used_p, elements * psi_dtype_state_bytes(spec->dtype));
+    }
+}
+
+void
+table_memory_prepare(const struct psi_spec *spec, uint64_t first, uint32_t elements,
+                     const struct chunk_memory *chunk)
+{
+    const size_t value_bytes = elements * psi_dtype_bytes(spec->dtype);
+
+    store_initial(spec->init, spec->init_value, spec->seed, spec->dtype, first, elements,
+                  chunk->value[0]);
+    if (chunk->value[1] != chunk->value[0]) {
+        memcpy(chunk->value[1], chunk->value[0], value_bytes);
+    }
+    if (chunk->master != NULL) {
+        store_initial(spec->init, spec->init_value, spec->seed, PSD_F32, first, elements,
+                      chunk->master);
+    }
+    for (unsigned i = 0; i < states(spec); i++) {
+        memset(chunk->state[i], 0, elements * psi_dtype_state_bytes(spec->dtype));
+    }
+}
+
+void
+table_memory_widen(const struct psi_spec *spec, uint32_t elements, const struct chunk_memory *chunk,
+                   uint32_t buffer)
+{
+    const uint8_t *value = chunk->value[buffer];
+
+    for (uint32_t i = 0; chunk->master != NULL && i < elements; i++) {
+        uint16_t half;
+
+        memcpy(&half, value + i * sizeof(half), sizeof(half));
+        chunk->master[i] = spec->dtype == PSD_F16 ? float_from_f16(half) : float_from_bf16(half);
+    }
+}
+
+size_t
+table_part_bytes(const struct psi_spec *spec, unsigned part, uint32_t elements)
+{
+    if (part == PART_VALUE) {
+        return elements * psi_dtype_bytes(spec->dtype);
+    }
+    if (part == PART_MASTER) {
+        return has_master(spec) ? elements * sizeof(float) : 0;
+    }
+    return part - PART_STATE < states(spec) ? elements * psi_dtype_state_bytes(spec->dtype) : 0;
+}

@@ -1,0 +1,54 @@
+/*
+ * table_memory.h - the memory of one table's chunks on one lane: values, master values, optimizer
+ * state.
+ *
+ * One mapping per table, made when the table is opened and gone when it is dropped; nothing moves
+ * in between. The pages are touched by the first writes in store_table_prepare(), piece by piece,
+ * so that a large table does not stop the lane's heartbeats.
+ */
+#ifndef STORE_TABLE_MEMORY_H
+#define STORE_TABLE_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "table/spec.h"
+
+/* Where one chunk's numbers are. Thread: owned by its lane. */
+struct chunk_memory {
+    uint8_t *value[2]; /* dtype; [1] only when versions are retained, else equal to [0] */
+    float *master;     /* f16 and bf16 with PSD_USE_UPDATE, else NULL */
+    uint8_t *state[PSI_STATES_MAX];
+};
+
+struct table_memory {
+    uint8_t *base;
+    uint64_t bytes;
+};
+
+/* Bytes that `elements` elements of the table need, in `chunks` chunks. */
+uint64_t table_memory_bytes(const struct psi_spec *spec, uint64_t elements, uint64_t chunks,
+                            bool retain);
+
+/* Maps that much. PSD_ERR_NO_MEMORY when the system refuses. */
+psd_status table_memory_init(struct table_memory *memory, uint64_t bytes, struct psd_error *err);
+void table_memory_fini(struct table_memory *memory);
+
+/* Carves the next chunk of `elements` out of the mapping; *used_p advances from 0. */
+void table_memory_carve(const struct table_memory *memory, const struct psi_spec *spec,
+                        uint32_t elements, bool retain, uint64_t *used_p,
+                        struct chunk_memory *chunk_p);
+
+/* Writes the initial value (elements from `first` on) and zeros the rest: touches every page. */
+void table_memory_prepare(const struct psi_spec *spec, uint64_t first, uint32_t elements,
+                          const struct chunk_memory *chunk);
+
+/* The value was written from outside: the master values follow it. */
+void table_memory_widen(const struct psi_spec *spec, uint32_t elements,
+                        const struct chunk_memory *chunk, uint32_t buffer);
+
+/* The parts of a chunk as files and STATE_* frames number them: 0 value, 1 master, 2.. state. */
+enum { PART_VALUE = 0, PART_MASTER = 1, PART_STATE = 2 };
+size_t table_part_bytes(const struct psi_spec *spec, unsigned part, uint32_t elements);
+
+#endif

@@ -1,0 +1,350 @@
+/*
+ * spec.c - what a table is: checks, defaults, comparison, words.
+ *
+ * psi_spec_init() only gathers and fills in; every check is in psi_spec_check(), so that a worker
+ * and a server can never disagree about what is valid.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "table/spec.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "table/rule_args.h"
+
+/* A struct_size beyond this is no newer library, but memory that was never filled in. */
+enum { ARGS_BYTES_MAX = 4096, PRIORITY_MAX = 255 };
+
+#define TABLE_BYTES_MAX (UINT64_C(1) << 62)
+
+static const char *const use_names[] = {"update", "sum"};
+static const char *const reduce_names[] = {"mean", "sum"};
+static const char *const nan_names[] = {"reject", "skip", "allow"};
+static const char *const init_names[] = {"zero", "rank0", "constant", "uniform", "normal"};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Bytes of the UTF-8 character at `at`; 0 if it is none, or a control character. */
+static size_t
+character_bytes(const unsigned char *at)
+{
+    size_t bytes;
+    uint32_t code;
+
+    if (at[0] < 0x80) {
+        return at[0] >= 0x20 && at[0] != 0x7f;
+    }
+    bytes = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
+    code = at[0] & (0x7fu >> bytes);
+    for (size_t i = 1; i < bytes; i++) {
+        if ((at[i] & 0xc0) != 0x80) {
+            return 0; /* the string's end stops here, too */
+        }
+        code = code << 6 | (at[i] & 0x3f);
+    }
+    if (at[0] < 0xc0 || at[0] > 0xf4 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) {
+        return 0;
+    }
+    return code >= (bytes == 2 ? 0xa0u : bytes == 3 ? 0x800u : 0x10000u) ? bytes : 0;
+}
+
+/* Names end up in logs, in file headers and on screens. */
+static psd_status
+check_name(const char *name, struct psd_error *err)
+{
+    const size_t length = strnlen(name, PSD_NAME_MAX + 1);
+
+    if (length < 1 || length > PSD_NAME_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "table name: %s, expected 1 to %d bytes",
+                        length < 1 ? "empty" : "too long", PSD_NAME_MAX);
+    }
+    for (size_t i = 0; i < length;) {
+        const size_t bytes = character_bytes((const unsigned char *)name + i);
+
+        if (bytes == 0) {
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "table name: byte %zu (0x%02x) is not printable UTF-8", i,
+                            (unsigned char)name[i]);
+        }
+        i += bytes;
+    }
+    return PSD_OK;
+}
+
+static psd_status
+check_shape(const struct psi_spec *spec, struct psd_error *err)
+{
+    const size_t bytes = psi_dtype_bytes(spec->dtype);
+    uint64_t count = 1;
+
+    if (bytes == 0) {
+        return psi_fail(err, PSD_ERR_INVALID, "table %s: unknown dtype %d", spec->name,
+                        (int)spec->dtype);
+    }
+    if (spec->dims < 1 || spec->dims > PSD_DIMS_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "table %s: %u dims, expected 1 to %d", spec->name,
+                        spec->dims, PSD_DIMS_MAX);
+    }
+    for (uint32_t i = 0; i < PSD_DIMS_MAX; i++) {
+        if ((spec->shape[i] == 0) != (i >= spec->dims)) {
+            return psi_fail(err, PSD_ERR_INVALID, "table %s: dimension %u is %llu, dims is %u",
+                            spec->name, i, (unsigned long long)spec->shape[i], spec->dims);
+        }
+        if (i < spec->dims && spec->shape[i] > TABLE_BYTES_MAX / bytes / count) {
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "table %s: shape overflows at dimension %u (%llu)", spec->name, i,
+                            (unsigned long long)spec->shape[i]);
+        }
+        count *= i < spec->dims ? spec->shape[i] : 1;
+    }
+    if (spec->count != count) {
+        return psi_fail(err, PSD_ERR_INVALID, "table %s: count %llu, shape says %llu", spec->name,
+                        (unsigned long long)spec->count, (unsigned long long)count);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+check_enum(const struct psi_spec *spec, const char *field, int value, size_t known,
+           struct psd_error *err)
+{
+    if (value < 0 || (size_t)value >= known) {
+        return psi_fail(err, PSD_ERR_INVALID, "table %s: unknown %s %d", spec->name, field, value);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+check_enums(const struct psi_spec *spec, struct psd_error *err)
+{
+    const struct {
+        const char *field;
+        int value;
+        size_t known;
+    } enums[] = {
+        {"use", (int)spec->use, COUNT(use_names)},
+        {"reduce", (int)spec->reduce, COUNT(reduce_names)},
+        {"nan_policy", (int)spec->nan_policy, COUNT(nan_names)},
+        {"init", (int)spec->init, COUNT(init_names)},
+    };
+
+    for (size_t i = 0; i < COUNT(enums); i++) {
+        const psd_status status =
+            check_enum(spec, enums[i].field, enums[i].value, enums[i].known, err);
+
+        if (status != PSD_OK) {
+            return status;
+        }
+    }
+    return PSD_OK;
+}
+
+static psd_status
+check_rounds(const struct psi_spec *spec, uint32_t workers, struct psd_error *err)
+{
+    if (spec->backup_workers > 0 && spec->staleness > 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "table %s: backup_workers %u with staleness %u: backup workers need "
+                        "bulk-synchronous rounds",
+                        spec->name, spec->backup_workers, spec->staleness);
+    }
+    if (spec->backup_workers > 0 && spec->backup_workers >= workers) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "table %s: backup_workers %u with %u workers: nobody is left", spec->name,
+                        spec->backup_workers, workers);
+    }
+    return PSD_OK;
+}
+
+/* A sum table holds no values: nothing to begin with, nothing to update, nothing to be late for. */
+static psd_status
+check_sum(const struct psi_spec *spec, struct psd_error *err)
+{
+    static const struct psd_rule_args no_rule;
+    const char *given = psi_rule_args_difference(&spec->rule, &no_rule);
+
+    if (spec->staleness > 0) {
+        return psi_fail(err, PSD_ERR_INVALID, "table %s: use sum with staleness %u", spec->name,
+                        spec->staleness);
+    }
+    if (given != NULL) {
+        return psi_fail(err, PSD_ERR_INVALID, "table %s: use sum with a rule (%s given)",
+                        spec->name, given);
+    }
+    if (spec->init != PSD_INIT_ZERO && spec->init != PSD_INIT_RANK0) {
+        return psi_fail(err, PSD_ERR_INVALID, "table %s: use sum with init %s", spec->name,
+                        init_names[spec->init]);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+check_init(const struct psi_spec *spec, struct psd_error *err)
+{
+    const double value = spec->init_value;
+    const double most = spec->dtype == PSD_F64   ? DBL_MAX
+                        : spec->dtype == PSD_F16 ? 65504.0
+                                                 : (double)FLT_MAX;
+    const bool random = spec->init == PSD_INIT_UNIFORM || spec->init == PSD_INIT_NORMAL;
+    const bool wanted = random || spec->init == PSD_INIT_CONSTANT;
+
+    if (!(value >= -most && value <= most)) {
+        return psi_fail(err, PSD_ERR_INVALID, "table %s: init_value %g is not finite in %s",
+                        spec->name, value, psi_dtype_name(spec->dtype));
+    }
+    if ((random && value <= 0) || (!wanted && value != 0)) {
+        return psi_fail(err, PSD_ERR_INVALID, "table %s: init %s with init_value %g", spec->name,
+                        init_names[spec->init], value);
+    }
+    return PSD_OK;
+}
+
+psd_status
+psi_spec_check(const struct psi_spec *spec, uint32_t workers, struct psd_error *err)
+{
+    psd_status status = check_name(spec->name, err);
+
+    if (status == PSD_OK) {
+        status = check_shape(spec, err);
+    }
+    if (status == PSD_OK) {
+        status = check_enums(spec, err);
+    }
+    if (status == PSD_OK) {
+        status = check_rounds(spec, workers, err);
+    }
+    if (status == PSD_OK) {
+        status = spec->use == PSD_USE_SUM ? check_sum(spec, err)
+                                          : psi_rule_args_check(&spec->rule, spec->name, err);
+    }
+    if (status == PSD_OK) {
+        status = check_init(spec, err);
+    }
+    return status;
+}
+
+/* What the caller's version of the struct does not have is 0, its default. */
+static psd_status
+copy_args(struct psd_table_args *copy, const struct psd_table_args *args, struct psd_error *err)
+{
+    const size_t given = args->struct_size;
+    const size_t least = offsetof(struct psd_table_args, use);
+
+    if (given < least || given > ARGS_BYTES_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "table: struct_size is %zu, expected %zu", given,
+                        sizeof(*copy));
+    }
+    memset(copy, 0, sizeof(*copy));
+    memcpy(copy, args, given < sizeof(*copy) ? given : sizeof(*copy));
+    if (copy->name == NULL) {
+        return psi_fail(err, PSD_ERR_INVALID, "table name: NULL");
+    }
+    if (copy->priority < 0 || copy->priority > PRIORITY_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "table: priority is %d, expected 0 to %d",
+                        copy->priority, PRIORITY_MAX);
+    }
+    return PSD_OK;
+}
+
+psd_status
+psi_spec_init(struct psi_spec *spec, const struct psd_table_args *args, uint32_t workers,
+              struct psd_error *err)
+{
+    struct psi_spec made = {.count = 1};
+    struct psd_table_args given;
+    psd_status status = copy_args(&given, args, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    /* A name that is too long fills all of made.name, without an end: the check sees that. */
+    memcpy(made.name, given.name, strnlen(given.name, sizeof(made.name)));
+    made.dtype = given.dtype;
+    made.dims = given.dims;
+    for (uint32_t i = 0; i < PSD_DIMS_MAX && i < given.dims; i++) {
+        made.shape[i] = given.shape[i];
+        made.count *= given.shape[i];
+    }
+    made.use = given.use;
+    made.reduce = given.reduce;
+    made.rule = given.rule;
+    if (made.use == PSD_USE_UPDATE) {
+        psi_rule_args_fill(&made.rule);
+    }
+    made.staleness = given.staleness;
+    made.backup_workers = given.backup_workers;
+    made.nan_policy = given.nan_policy;
+    made.init = given.init;
+    made.init_value = given.init_value;
+    made.seed = given.init == PSD_INIT_UNIFORM || given.init == PSD_INIT_NORMAL ? given.seed : 0;
+
+    status = psi_spec_check(&made, workers, err);
+    if (status == PSD_OK) {
+        *spec = made;
+    }
+    return status;
+}
+
+const char *
+psi_spec_difference(const struct psi_spec *a, const struct psi_spec *b)
+{
+    const char *rule = psi_rule_args_difference(&a->rule, &b->rule);
+    const struct {
+        const char *name;
+        bool equal;
+    } fields[] = {
+        {"name", strcmp(a->name, b->name) == 0},
+        {"dtype", a->dtype == b->dtype},
+        {"shape", a->dims == b->dims && memcmp(a->shape, b->shape, sizeof(a->shape)) == 0},
+        {"use", a->use == b->use},
+        {"reduce", a->reduce == b->reduce},
+        {rule, rule == NULL},
+        {"staleness", a->staleness == b->staleness},
+        {"backup_workers", a->backup_workers == b->backup_workers},
+        {"nan_policy", a->nan_policy == b->nan_policy},
+        {"init", a->init == b->init},
+        {"init_value", a->init_value == b->init_value},
+        {"seed", a->seed == b->seed},
+    };
+
+    for (size_t i = 0; i < COUNT(fields); i++) {
+        if (!fields[i].equal) {
+            return fields[i].name;
+        }
+    }
+    return NULL;
+}
+
+void
+psi_spec_text(const struct psi_spec *spec, char *text, size_t size)
+{
+    psi_assert(size > 0);
+    text[0] = '\0';
+    psi_table_append(text, size, "%s", psi_dtype_name(spec->dtype));
+    for (uint32_t i = 0; i < spec->dims; i++) {
+        psi_table_append(text, size, "%c%llu", i == 0 ? '[' : ',',
+                         (unsigned long long)spec->shape[i]);
+    }
+    psi_table_append(text, size, "] %s ", use_names[spec->use]);
+    if (spec->use == PSD_USE_UPDATE) {
+        psi_rule_args_text(&spec->rule, text, size);
+        psi_table_append(text, size, " ");
+    }
+    psi_table_append(text, size, "reduce=%s ", reduce_names[spec->reduce]);
+    if (spec->staleness == PSD_STALENESS_UNBOUNDED) {
+        psi_table_append(text, size, "staleness=unbounded");
+    } else {
+        psi_table_append(text, size, "staleness=%u", spec->staleness);
+    }
+    psi_table_append(text, size, " backup_workers=%u nan_policy=%s init=%s", spec->backup_workers,
+                     nan_names[spec->nan_policy], init_names[spec->init]);
+    if (spec->init_value != 0) {
+        psi_table_append_number(text, size, " init_value", spec->init_value);
+    }
+    if (spec->seed != 0) {
+        psi_table_append(text, size, " seed=%llu", (unsigned long long)spec->seed);
+    }
+}

@@ -1,0 +1,71 @@
+/*
+ * spec.h - what a table is: type, shape, use, rule. Pure: checks, defaults, comparison, words.
+ *
+ * A spec that came out of psi_spec_init() or psi_spec_check() is valid, and every field that a
+ * default stands for is filled in, so that two specs are equal exactly if their fields are.
+ */
+#ifndef PSI_TABLE_SPEC_H
+#define PSI_TABLE_SPEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psd/psd.h>
+
+/* Thread: immutable once made. */
+struct psi_spec {
+    char name[PSD_NAME_MAX + 1];
+    psd_dtype dtype;
+    uint32_t dims;
+    uint64_t shape[PSD_DIMS_MAX]; /* unused entries 0 */
+    uint64_t count;               /* product of shape; count * element bytes fits 2^62 */
+    psd_use use;
+    psd_reduce reduce;
+    struct psd_rule_args rule; /* all zero for PSD_USE_SUM */
+    uint32_t staleness;
+    uint32_t backup_workers;
+    psd_nan_policy nan_policy;
+    psd_init init;
+    double init_value;
+    uint64_t seed;
+};
+
+/* From the caller's arguments: checks them, fills in the defaults, says what is wrong. */
+psd_status psi_spec_init(struct psi_spec *spec, const struct psd_table_args *args, uint32_t workers,
+                         struct psd_error *err);
+
+/* The same checks for a spec that came over the wire (defaults already filled in). */
+psd_status psi_spec_check(const struct psi_spec *spec, uint32_t workers, struct psd_error *err);
+
+/* NULL when equal; else the name of the first field that differs ("shape"). */
+const char *psi_spec_difference(const struct psi_spec *a, const struct psi_spec *b);
+
+/* "f32[784,10] update sgd(learning_rate=0.1) staleness=0 ...": all that matters, on one line. */
+void psi_spec_text(const struct psi_spec *spec, char *text, size_t size);
+
+static inline bool
+psi_spec_synchronous(const struct psi_spec *spec)
+{
+    return spec->staleness == 0;
+}
+
+size_t psi_dtype_bytes(psd_dtype dtype);       /* 4, 8, 2, 2; 0 for anything else */
+size_t psi_dtype_state_bytes(psd_dtype dtype); /* optimizer state: 4, or 8 for f64 */
+const char *psi_dtype_name(psd_dtype dtype);   /* "f32"; "?" for anything else */
+
+const char *psi_rule_name(psd_rule rule); /* "sgd" */
+
+/* Arrays of optimizer state a rule keeps (0..2) and their names in files ("momentum"). */
+enum { PSI_STATES_MAX = 2 };
+unsigned psi_rule_states(psd_rule rule);
+const char *psi_rule_state_name(psd_rule rule, unsigned state);
+
+/* The learning rate of update number `update` (1 is the first), by schedule and warm-up. Computed
+ * with +, -, *, / alone: the same bits on every machine. */
+double psi_rule_rate(const struct psd_rule_args *rule, uint64_t update);
+
+/* base^exponent by repeated squaring: multiplication alone. */
+double psi_rule_power(double base, uint64_t exponent);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * address.h - "tcp://host:port", "tcp://[v6]:port" and "inproc://name", taken apart and put
+ * together.
+ */
+#ifndef PSI_TRANSPORT_ADDRESS_H
+#define PSI_TRANSPORT_ADDRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "transport/transport.h"
+
+enum { PSI_HOST_BYTES = 256 };
+
+enum psi_scheme_id { PSI_SCHEME_TCP, PSI_SCHEME_INPROC, PSI_SCHEME_COUNT };
+
+struct psi_address {
+    enum psi_scheme_id scheme;
+    char host[PSI_HOST_BYTES]; /* without brackets; inproc: the name */
+    uint16_t port;             /* 0: any (listening only); inproc: 0 */
+};
+
+/* PSD_ERR_INVALID says what is wrong with the text; *address_p is then unchanged. Nothing is looked
+ * up: a host may be a name. */
+psd_status psi_address_parse(const char *text, struct psi_address *address_p,
+                             struct psd_error *err);
+
+/* The other way. PSD_ERR_TOO_BIG: a host name too long for text_p. */
+psd_status psi_address_format(const struct psi_address *address, char text_p[PSI_ADDRESS_BYTES],
+                              struct psd_error *err);
+
+/* Whether only this host can reach it: inproc, 127.0.0.0/8, ::1 and "localhost". */
+bool psi_address_is_loopback(const struct psi_address *address);
+
+#endif

@@ -1,0 +1,145 @@
+/*
+ * listener.c - accepting connections, also when there is no descriptor left to do so.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "transport/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "transport/stream.h"
+
+enum {
+    ACCEPTS_MAX = 32, /* per dispatch: a flood does not starve connections */
+    PAUSE_NS = 100 * 1000 * 1000,
+};
+
+/* Out of descriptors: gives up the spare one to accept the peer and send it away, so that it does
+ * not wait in vain, and the listener does not stay readable for ever. */
+static bool
+turn_away(struct psi_listener *listener)
+{
+    struct psi_loop *loop = listener->loop;
+    char peer[PSI_ADDRESS_BYTES];
+    int fd;
+
+    if (loop->spare_fd < 0) {
+        return false;
+    }
+    close(loop->spare_fd);
+    fd = listener->scheme->accept(listener->source.fd, peer);
+    if (fd >= 0) {
+        close(fd);
+    }
+    loop->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return fd >= 0;
+}
+
+static void
+resume(void *object)
+{
+    struct psi_listener *listener = object;
+    struct psi_loop *loop = listener->loop;
+
+    if (loop->spare_fd < 0) {
+        loop->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
+    psi_loop_change(loop, &listener->source, EPOLLIN);
+}
+
+/* Whether to go on accepting after a failure. */
+static bool
+survive(struct psi_listener *listener, int code)
+{
+    if (code == EAGAIN) {
+        return false;
+    }
+    if (code == EINTR || code == ECONNABORTED) {
+        return true;
+    }
+    if ((code == EMFILE || code == ENFILE) && turn_away(listener)) {
+        return true;
+    }
+    psi_loop_change(listener->loop, &listener->source, 0);
+    psi_timer_arm(listener->loop, &listener->pause, psi_loop_now_ns() + PAUSE_NS);
+    return false;
+}
+
+static void
+listener_ready(void *object, uint32_t events)
+{
+    struct psi_listener *listener = object;
+
+    (void)events;
+    for (int i = 0; i < ACCEPTS_MAX && !listener->closed; i++) {
+        char peer[PSI_ADDRESS_BYTES];
+        const int fd = listener->scheme->accept(listener->source.fd, peer);
+
+        if (fd >= 0) {
+            psi_stream_accept(listener, fd, peer);
+        } else if (!survive(listener, errno)) {
+            break;
+        }
+    }
+}
+
+static void
+listener_close(void *object)
+{
+    psi_listener_destroy(object);
+}
+
+psd_status
+psi_listener_create(struct psi_loop *loop, const struct psi_scheme *scheme,
+                    const struct psi_address *address, struct psi_listener **listener_p,
+                    char bound_p[PSI_ADDRESS_BYTES], struct psd_error *err)
+{
+    struct psi_listener *listener = malloc(sizeof(*listener));
+    psd_status status;
+    int fd;
+
+    if (listener == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "listener: no %zu bytes", sizeof(*listener));
+    }
+    status = scheme->listen(address, &fd, bound_p, err);
+    if (status != PSD_OK) {
+        goto err_free_listener;
+    }
+    *listener = (struct psi_listener){
+        .source = {.ready = listener_ready, .close = listener_close, .object = listener, .fd = fd},
+        .pause = {.fire = resume, .object = listener},
+        .loop = loop,
+        .scheme = scheme,
+    };
+    status = psi_loop_add(loop, &listener->source, EPOLLIN, err);
+    if (status != PSD_OK) {
+        goto err_unlisten;
+    }
+    *listener_p = listener;
+    return PSD_OK;
+
+err_unlisten:
+    scheme->unlisten(fd);
+err_free_listener:
+    free(listener);
+    return status;
+}
+
+void
+psi_listener_destroy(struct psi_listener *listener)
+{
+    const struct psi_scheme *scheme = listener->scheme;
+    const int fd = listener->source.fd;
+
+    psi_assert(!listener->closed);
+    listener->closed = true;
+    psi_stream_forget(listener);
+    psi_timer_disarm(listener->loop, &listener->pause);
+    psi_loop_retire(listener->loop, &listener->source);
+    scheme->unlisten(fd);
+}

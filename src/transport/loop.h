@@ -1,0 +1,68 @@
+/*
+ * loop.h - the real world: one epoll set, its connections, and the clock.
+ *
+ * A lane or a daemon runs its loop on one thread: psi_loop_run_once() until done. The client lets
+ * several threads wait on one loop: psi_loop_wait() without its lock, psi_loop_dispatch() with it.
+ *
+ * Thread: a loop and its connections are owned by one thread at a time (the client: by the holder
+ * of its lock). Only psi_loop_wait() and psi_loop_wake() may run beside the owner.
+ */
+#ifndef PSI_TRANSPORT_LOOP_H
+#define PSI_TRANSPORT_LOOP_H
+
+#include "transport/transport.h"
+
+struct psi_loop;
+
+enum { PSI_LOOP_EVENTS = 64 };
+
+struct psi_loop_config {
+    const struct psi_auth_ops *auth; /* (optional) */
+    void *credentials;
+    uint32_t conns_max;     /* connections of this loop, accepted ones included; 0: 4096 */
+    uint32_t strangers_max; /* accepted connections without a whole frame yet; 0: 256. The oldest
+                               stranger gives way to a new one. */
+    uint32_t stranger_ms;   /* ... and how long one may stay silent; 0: 5000 */
+    uint32_t auth_ms;       /* connecting and authentication; 0: PSI_AUTH_TIMEOUT_MS */
+    bool checksum_payload;  /* unused by the transport; kept with the connection's settings */
+};
+
+/* Events that psi_loop_wait() found and psi_loop_dispatch() will handle. */
+struct psi_loop_ready {
+    int count;
+    struct {
+        uint64_t id; /* slot and generation: a connection closed meanwhile is recognised */
+        uint32_t events;
+    } event[PSI_LOOP_EVENTS];
+};
+
+psd_status psi_loop_create(const struct psi_loop_config *config, struct psi_loop **loop_p,
+                           struct psd_error *err);
+void psi_loop_destroy(struct psi_loop *loop); /* closes what is left, without events */
+
+/* The seam: hand it to a core. */
+struct psi_env *psi_loop_env(struct psi_loop *loop);
+
+/* Waits at most timeout_ms (-1: for ever) for events. Any thread, several at once. */
+psd_status psi_loop_wait(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
+                         struct psd_error *err);
+
+/* Handles them, and what the loop itself has due (auth deadlines, lingering closes). One thread at
+ * a time. */
+void psi_loop_dispatch(struct psi_loop *loop, const struct psi_loop_ready *ready);
+
+/* Both. */
+psd_status psi_loop_run_once(struct psi_loop *loop, int timeout_ms, struct psd_error *err);
+
+/* When psi_loop_dispatch() wants to run next even without events; UINT64_MAX: never. */
+uint64_t psi_loop_next_ns(const struct psi_loop *loop);
+
+/* Makes a psi_loop_wait() in progress return. Any thread; async-signal-safe. */
+void psi_loop_wake(struct psi_loop *loop);
+
+/* Also report a foreign descriptor (signalfd) when it is readable: handler runs in dispatch. The
+ * descriptor must outlive the loop. */
+psd_status psi_loop_watch(struct psi_loop *loop, int fd, void (*handler)(void *owner), void *owner,
+                          struct psd_error *err);
+
+#endif

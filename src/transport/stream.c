@@ -1,0 +1,748 @@
+/*
+ * stream.c - a connection over a stream socket, whatever scheme it came from.
+ *
+ *   CONNECTING -> AUTHENTICATING -> OPEN -> LINGERING -> CLOSED      (any state may skip to CLOSED)
+ *
+ * Invariants
+ *   - events run only in dispatch: a failure inside an owner's call is kept in `reason`, and the
+ *     timer, due at once, reports it;
+ *   - a CLOSED stream has no descriptor, timer or borrowed memory; the object itself stays until
+ * the dispatch ends, because an event further up may still be looking at it.
+ *
+ * receive_some() and send_some() are the only places that touch the bytes of the socket.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "transport/stream.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "transport/handshake.h"
+#include "transport/stream_in.h"
+#include "transport/stream_out.h"
+
+enum {
+    WORK_BYTES_MAX = 512 * 1024, /* per connection and dispatch: the others get their turn */
+    SEND_IOVECS = 16,
+};
+
+enum stream_state { CONNECTING, AUTHENTICATING, OPEN, LINGERING, CLOSED };
+
+/*
+ * Thread: owned by the loop.
+ */
+struct psi_stream {
+    struct psi_conn conn; /* first */
+    struct psi_source source;
+    struct psi_timer timer;
+    struct psi_loop *loop;
+    const struct psi_scheme *scheme;
+    struct psi_listener *listener; /* accepted, and on_accept is still to be called; or NULL */
+    enum stream_state state;
+    bool stranger; /* in loop->strangers */
+    TAILQ_ENTRY(psi_stream) strangers_link;
+    struct psd_error reason;         /* status not PSD_OK: broken, on_close is due */
+    struct psi_handshake *handshake; /* NULL: over, and all of it sent */
+    struct psi_stream_in in;
+    struct psi_stream_out out;
+    uint8_t buffer[]; /* PSI_STREAM_IN_BYTES, for in */
+};
+
+static struct psi_stream *
+stream_of(struct psi_conn *conn)
+{
+    return (struct psi_stream *)conn;
+}
+
+static bool
+is_broken(const struct psi_stream *stream)
+{
+    return stream->reason.status != PSD_OK;
+}
+
+/* ---- The end ---- */
+
+static void
+leave_strangers(struct psi_stream *stream)
+{
+    if (stream->stranger) {
+        TAILQ_REMOVE(&stream->loop->strangers, stream, strangers_link);
+        stream->loop->stranger_count--;
+        stream->stranger = false;
+    }
+}
+
+/* Ends the stream without an event. Outside of dispatch it is gone when this returns. */
+static void
+detach(struct psi_stream *stream)
+{
+    struct psi_loop *loop = stream->loop;
+    const int fd = stream->source.fd;
+
+    psi_assert(stream->state != CLOSED);
+    stream->state = CLOSED;
+    stream->in.stopped = true;
+    psi_timer_disarm(loop, &stream->timer);
+    leave_strangers(stream);
+    psi_stream_out_clear(&stream->out);
+    psi_handshake_destroy(stream->handshake);
+    stream->handshake = NULL;
+    loop->conn_count--;
+    psi_loop_retire(loop, &stream->source);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* Ends the stream with on_close, if it has an owner who waits for events. */
+static void
+end(struct psi_stream *stream, const struct psd_error *reason)
+{
+    const bool tell = stream->conn.events != NULL && stream->state != LINGERING;
+
+    psi_assert(stream->loop->dispatching);
+    detach(stream);
+    if (tell) {
+        stream->conn.events->on_close(stream->conn.owner, &stream->conn, reason);
+    }
+}
+
+/* The stream failed inside a call of its owner (reason says how): the next dispatch, which is due
+ * now, will tell. */
+static void
+end_later(struct psi_stream *stream)
+{
+    psi_assert(is_broken(stream));
+    psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns());
+    psi_loop_wake(stream->loop);
+}
+
+/* ---- Bytes ---- */
+
+static ssize_t
+receive_some(const struct psi_stream *stream, struct iovec *iov, int count)
+{
+    struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
+    ssize_t got;
+
+    do {
+        got = recvmsg(stream->source.fd, &message, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+/* How many bytes the kernel took, perhaps none; -1: the stream is broken. */
+static ssize_t
+send_some(struct psi_stream *stream, struct iovec *iov, int count)
+{
+    struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
+    ssize_t sent;
+
+    do {
+        sent = sendmsg(stream->source.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent < 0 && errno == EAGAIN) {
+        return 0;
+    }
+    if (sent < 0) {
+        psi_fail_errno(&stream->reason, PSD_ERR_PEER_LOST, "send to %s", stream->conn.peer);
+        end_later(stream);
+    }
+    return sent;
+}
+
+/* ---- Sending ---- */
+
+static bool
+has_unsent(const struct psi_stream *stream)
+{
+    if (stream->handshake != NULL) {
+        return stream->handshake->sent_bytes < stream->handshake->made_bytes;
+    }
+    return stream->out.bytes > 0;
+}
+
+static void
+watch(struct psi_stream *stream)
+{
+    const bool writable = has_unsent(stream) && !is_broken(stream);
+
+    psi_loop_change(stream->loop, &stream->source, writable ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+static void
+flush_handshake(struct psi_stream *stream)
+{
+    struct psi_handshake *handshake = stream->handshake;
+
+    while (has_unsent(stream)) {
+        struct iovec iov = {.iov_base = handshake->out + handshake->sent_bytes,
+                            .iov_len = handshake->made_bytes - handshake->sent_bytes};
+        const ssize_t sent = send_some(stream, &iov, 1);
+
+        if (sent <= 0) {
+            return;
+        }
+        handshake->sent_bytes += (size_t)sent;
+    }
+    if (stream->state != AUTHENTICATING) {
+        psi_handshake_destroy(handshake);
+        stream->handshake = NULL;
+    }
+}
+
+static void
+flush_frames(struct psi_stream *stream)
+{
+    size_t budget = WORK_BYTES_MAX;
+
+    while (stream->out.bytes > 0 && budget > 0) {
+        struct iovec iov[SEND_IOVECS];
+        const int count = psi_stream_out_gather(&stream->out, iov, SEND_IOVECS);
+        const ssize_t sent = send_some(stream, iov, count);
+
+        if (sent <= 0) {
+            return;
+        }
+        psi_stream_out_sent(&stream->out, (size_t)sent);
+        budget -= (size_t)sent < budget ? (size_t)sent : budget;
+    }
+}
+
+/* Sends what the kernel takes, and waits for it to take the rest. */
+static void
+flush(struct psi_stream *stream)
+{
+    if (!is_broken(stream) && stream->handshake != NULL) {
+        flush_handshake(stream);
+    }
+    if (!is_broken(stream) && stream->handshake == NULL) {
+        flush_frames(stream);
+    }
+    watch(stream);
+}
+
+/* Sends a frame which nothing precedes: no copy of it is made if the kernel takes it all. */
+static ssize_t
+send_at_once(struct psi_stream *stream, const struct psi_outgoing *frame)
+{
+    struct iovec iov[1 + PSI_BUFFERS_MAX];
+    int count = 0;
+
+    iov[count++] =
+        (struct iovec){.iov_base = (void *)(uintptr_t)frame->head, .iov_len = frame->head_bytes};
+    for (unsigned i = 0; i < frame->buffer_count; i++) {
+        iov[count++] = (struct iovec){.iov_base = (void *)(uintptr_t)frame->buffers[i].base,
+                                      .iov_len = frame->buffers[i].bytes};
+    }
+    return send_some(stream, iov, count);
+}
+
+static psd_status
+stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
+{
+    struct psi_stream *stream = stream_of(conn);
+    const size_t bytes = psi_stream_out_size(frame);
+    ssize_t sent = 0;
+
+    psi_assert(frame->head_bytes >= PSI_PREFIX_BYTES);
+    psi_assert(frame->head_bytes <= PSI_PREFIX_BYTES + PSI_META_BYTES_MAX);
+    psi_assert(frame->buffer_count <= PSI_BUFFERS_MAX);
+    if (stream->state == LINGERING || stream->state == CLOSED) {
+        return PSD_ERR_CLOSED;
+    }
+    if (is_broken(stream)) {
+        return stream->reason.status;
+    }
+    if (bytes > PSI_CONN_QUEUE_BYTES_MAX - stream->out.bytes) {
+        return PSD_ERR_BUSY;
+    }
+    if (stream->state == OPEN && stream->handshake == NULL && stream->out.bytes == 0) {
+        sent = send_at_once(stream, frame);
+        if (sent < 0) {
+            return stream->reason.status;
+        }
+    }
+    if ((size_t)sent == bytes) {
+        if (frame->release != NULL) {
+            frame->release(frame->release_owner, frame->release_cookie);
+        }
+        return PSD_OK;
+    }
+    if (psi_stream_out_add(&stream->out, frame, (size_t)sent) != PSD_OK) {
+        psi_fail(&stream->reason, PSD_ERR_NO_MEMORY, "send to %s: no memory", conn->peer);
+        end_later(stream);
+        return PSD_ERR_NO_MEMORY;
+    }
+    if (stream->state == OPEN) {
+        watch(stream);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+stream_unshare(struct psi_conn *conn, const void *base, size_t bytes)
+{
+    return psi_stream_out_unshare(&stream_of(conn)->out, base, bytes);
+}
+
+static size_t
+stream_queued_bytes(const struct psi_conn *conn)
+{
+    return ((const struct psi_stream *)conn)->out.bytes;
+}
+
+/* ---- Opening ---- */
+
+/* Asks the listener's owner who will own this one. */
+static void
+admit(struct psi_stream *stream)
+{
+    const struct psi_listener *listener = stream->listener;
+    struct psi_conn *conn = &stream->conn;
+    const uint64_t stranger_ns = stream->loop->config.stranger_ms * UINT64_C(1000000);
+    psd_status status;
+
+    stream->listener = NULL;
+    psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns() + stranger_ns);
+    status = listener->events->on_accept(listener->owner, conn, &conn->events, &conn->owner);
+    if (status != PSD_OK) {
+        conn->events = NULL;
+        if (stream->state == OPEN) {
+            detach(stream);
+        }
+    }
+}
+
+static void
+opened(struct psi_stream *stream)
+{
+    struct psi_conn *conn = &stream->conn;
+
+    stream->state = OPEN;
+    if (stream->listener != NULL) {
+        admit(stream);
+    } else {
+        psi_timer_disarm(stream->loop, &stream->timer);
+        if (conn->events->on_open != NULL) {
+            conn->events->on_open(conn->owner, conn);
+        }
+    }
+    if (stream->state == OPEN) {
+        flush(stream);
+    }
+}
+
+/* One step of authentication; the last one opens the stream. */
+static psd_status
+authenticate(struct psi_stream *stream, struct psd_error *err)
+{
+    const psd_status status = psi_handshake_step(stream->handshake, &stream->in, err);
+
+    flush(stream); /* also when refused: the peer may be told why */
+    if (status == PSD_PENDING || is_broken(stream)) {
+        return PSD_OK;
+    }
+    if (status == PSD_OK) {
+        opened(stream);
+    }
+    return status;
+}
+
+/* Ends the stream if something that was heard says so. */
+static void
+conclude(struct psi_stream *stream, psd_status status, struct psd_error *err)
+{
+    if (status == PSD_OK || stream->state == LINGERING || stream->state == CLOSED) {
+        return;
+    }
+    if (err->status != status) {
+        psi_fail(err, status, "%s: %s", stream->conn.peer, psd_status_text(status));
+    }
+    end(stream, err);
+}
+
+/* The bytes can flow: authenticates, or does without. */
+static void
+begin(struct psi_stream *stream)
+{
+    const struct psi_loop_config *config = &stream->loop->config;
+    struct psd_error err;
+    psd_status status;
+
+    psi_loop_change(stream->loop, &stream->source, EPOLLIN);
+    if (config->auth == NULL) {
+        opened(stream);
+        return;
+    }
+    err.status = PSD_OK;
+    stream->state = AUTHENTICATING;
+    stream->handshake =
+        psi_handshake_create(config->auth, config->credentials, stream->listener == NULL);
+    if (stream->handshake == NULL) {
+        status = psi_fail(&err, PSD_ERR_NO_MEMORY, "authenticate %s: no memory", stream->conn.peer);
+    } else {
+        status = authenticate(stream, &err);
+    }
+    conclude(stream, status, &err);
+}
+
+static void
+finish_connecting(struct psi_stream *stream)
+{
+    struct psd_error err;
+
+    if (stream->scheme->connected(stream->source.fd, stream->conn.peer, &err) != PSD_OK) {
+        end(stream, &err);
+        return;
+    }
+    begin(stream);
+}
+
+/* ---- Receiving ---- */
+
+/* Lets everything that has come be heard. */
+static void
+hear(struct psi_stream *stream)
+{
+    struct psd_error err;
+    psd_status status = PSD_OK;
+
+    err.status = PSD_OK;
+    if (stream->state == AUTHENTICATING) {
+        status = authenticate(stream, &err);
+    }
+    if (status == PSD_OK && stream->state == OPEN) {
+        status = psi_stream_in_run(&stream->in, &stream->conn, &err);
+    }
+    if (status == PSD_OK && stream->state == OPEN && stream->stranger &&
+        stream->in.frame_count > 0) {
+        leave_strangers(stream);
+        if (!is_broken(stream)) {
+            psi_timer_disarm(stream->loop, &stream->timer);
+        }
+    }
+    conclude(stream, status, &err);
+}
+
+static void
+lost(struct psi_stream *stream, bool by_error)
+{
+    const char *peer = stream->conn.peer;
+    struct psd_error err;
+
+    if (by_error) {
+        psi_fail_errno(&err, PSD_ERR_PEER_LOST, "receive from %s", peer);
+    } else if (stream->state == AUTHENTICATING) {
+        psi_fail(&err, PSD_ERR_PEER_LOST, "authenticate %s: closed by the peer", peer);
+    } else if (psi_stream_in_midway(&stream->in)) {
+        psi_fail(&err, PSD_ERR_PEER_LOST, "receive from %s: closed within a frame", peer);
+    } else {
+        psi_fail(&err, PSD_ERR_PEER_LOST, "receive from %s: closed by the peer", peer);
+    }
+    end(stream, &err);
+}
+
+/* Receives and hears a bounded amount. Returns whether more may wait. */
+static bool
+receive(struct psi_stream *stream)
+{
+    size_t budget = WORK_BYTES_MAX;
+
+    while (budget > 0) {
+        struct iovec iov[PSI_STREAM_IN_IOVECS];
+        int count = psi_stream_in_room(&stream->in, iov);
+        size_t room = 0;
+        ssize_t got;
+
+        if (iov[0].iov_len > budget) {
+            iov[0].iov_len = budget;
+            count = 1;
+        }
+        for (int i = 0; i < count; i++) {
+            room += iov[i].iov_len;
+        }
+        got = receive_some(stream, iov, count);
+        if (got < 0 && errno == EAGAIN) {
+            return false;
+        }
+        if (got <= 0) {
+            lost(stream, got < 0);
+            return false;
+        }
+        psi_stream_in_took(&stream->in, (size_t)got);
+        hear(stream);
+        if (stream->state == LINGERING || stream->state == CLOSED || (size_t)got < room) {
+            return false;
+        }
+        budget -= (size_t)got < budget ? (size_t)got : budget;
+    }
+    return true;
+}
+
+/* ---- Lingering: send the rest, then wait for the peer to close, so that nothing is lost ---- */
+
+static void
+linger(struct psi_stream *stream)
+{
+    struct iovec iov = {.iov_base = stream->buffer, .iov_len = PSI_STREAM_IN_BYTES};
+    ssize_t got;
+
+    if (has_unsent(stream)) {
+        flush(stream);
+    }
+    if (!has_unsent(stream)) {
+        (void)shutdown(stream->source.fd, SHUT_WR);
+    }
+    got = receive_some(stream, &iov, 1);
+    if (is_broken(stream) || got == 0 || (got < 0 && errno != EAGAIN)) {
+        detach(stream);
+    }
+}
+
+static void
+stream_close(struct psi_conn *conn)
+{
+    if (stream_of(conn)->state != CLOSED) {
+        detach(stream_of(conn));
+    }
+}
+
+static void
+stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
+{
+    struct psi_stream *stream = stream_of(conn);
+    const uint64_t linger_ns = linger_ms * UINT64_C(1000000);
+
+    if (stream->state == LINGERING || stream->state == CLOSED) {
+        return;
+    }
+    if (stream->state != OPEN || is_broken(stream) || linger_ms == 0) {
+        detach(stream);
+        return;
+    }
+    stream->state = LINGERING;
+    stream->in.stopped = true;
+    psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns() + linger_ns);
+    if (!has_unsent(stream)) {
+        (void)shutdown(stream->source.fd, SHUT_WR);
+    }
+}
+
+static const struct psi_conn_ops stream_ops = {
+    .send = stream_send,
+    .unshare = stream_unshare,
+    .close = stream_close,
+    .close_after_send = stream_close_after_send,
+    .queued_bytes = stream_queued_bytes,
+};
+
+/* ---- What the loop reports ---- */
+
+static void
+stream_ready(void *object, uint32_t events)
+{
+    struct psi_stream *stream = object;
+
+    if (stream->state == CONNECTING) {
+        finish_connecting(stream);
+        return;
+    }
+    if (stream->state == LINGERING) {
+        linger(stream);
+        return;
+    }
+    if ((events & ~(uint32_t)EPOLLOUT) != 0) {
+        (void)receive(stream);
+    }
+    if ((events & EPOLLOUT) != 0 && (stream->state == OPEN || stream->state == AUTHENTICATING)) {
+        flush(stream);
+    }
+}
+
+/* What the peer said before it went still counts: a refusal explains more than a broken pipe. */
+static void
+end_broken(struct psi_stream *stream)
+{
+    if (stream->state == OPEN && receive(stream)) {
+        end_later(stream);
+    } else if (stream->state != CLOSED) {
+        end(stream, &stream->reason);
+    }
+}
+
+static void
+stream_due(void *object)
+{
+    struct psi_stream *stream = object;
+    const struct psi_loop_config *config = &stream->loop->config;
+    const char *peer = stream->conn.peer;
+    struct psd_error err;
+
+    if (is_broken(stream)) {
+        end_broken(stream);
+        return;
+    }
+    if (stream->state == CONNECTING) {
+        psi_fail(&err, PSD_ERR_TIMEOUT, "connect %s: no answer in %u ms", peer, config->auth_ms);
+    } else if (stream->state == AUTHENTICATING) {
+        psi_fail(&err, PSD_ERR_TIMEOUT, "authenticate %s: not done in %u ms", peer,
+                 config->auth_ms);
+    } else {
+        psi_fail(&err, PSD_ERR_TIMEOUT, "receive from %s: no frame in %u ms", peer,
+                 config->stranger_ms);
+    }
+    end(stream, &err);
+}
+
+static void
+stream_gone(void *object)
+{
+    detach(object);
+}
+
+/* ---- The beginning ---- */
+
+static struct psi_stream *
+create(struct psi_loop *loop, const struct psi_scheme *scheme, const char *peer)
+{
+    struct psi_stream *stream = malloc(sizeof(*stream) + PSI_STREAM_IN_BYTES);
+
+    if (stream == NULL) {
+        return NULL;
+    }
+    memset(stream, 0, sizeof(*stream));
+    stream->conn.ops = &stream_ops;
+    memcpy(stream->conn.peer, peer, strnlen(peer, PSI_ADDRESS_BYTES - 1));
+    stream->source = (struct psi_source){
+        .ready = stream_ready, .close = stream_gone, .object = stream, .fd = -1};
+    stream->timer = (struct psi_timer){.fire = stream_due, .object = stream};
+    stream->loop = loop;
+    stream->scheme = scheme;
+    psi_stream_in_init(&stream->in, stream->buffer);
+    return stream;
+}
+
+/* Gives the stream its descriptor, and the loop the stream. */
+static psd_status
+enter(struct psi_stream *stream, int fd, uint32_t events, struct psd_error *err)
+{
+    struct psi_loop *loop = stream->loop;
+    psd_status status;
+
+    stream->source.fd = fd;
+    status = psi_loop_add(loop, &stream->source, events, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    loop->conn_count++;
+    psi_timer_arm(loop, &stream->timer,
+                  psi_loop_now_ns() + loop->config.auth_ms * UINT64_C(1000000));
+    return PSD_OK;
+}
+
+psd_status
+psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *scheme,
+                   const struct psi_address *address, const struct psi_stream_owner *owner,
+                   struct psi_conn **conn_p, struct psd_error *err)
+{
+    char peer[PSI_ADDRESS_BYTES];
+    struct psi_stream *stream;
+    psd_status status;
+    int fd = -1;
+
+    if (psi_address_format(address, peer, NULL) != PSD_OK) {
+        memcpy(peer, address->host, sizeof(peer) - 1); /* only for messages: the start will do */
+        peer[sizeof(peer) - 1] = '\0';
+    }
+    if (loop->conn_count >= loop->config.conns_max) {
+        return psi_fail(err, PSD_ERR_BUSY, "connect %s: the loop has %u connections, its maximum",
+                        peer, loop->conn_count);
+    }
+    stream = create(loop, scheme, peer);
+    if (stream == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "connect %s: no memory", peer);
+    }
+    stream->conn.events = owner->events;
+    stream->conn.owner = owner->owner;
+    status = scheme->connect(address, &fd, &stream->reason);
+    if (status != PSD_OK && status != PSD_ERR_PEER_LOST) {
+        goto err_reason;
+    }
+    status = enter(stream, fd, EPOLLOUT, &stream->reason);
+    if (status != PSD_OK) {
+        goto err_close;
+    }
+    if (is_broken(stream)) {
+        end_later(stream);
+    }
+    *conn_p = &stream->conn;
+    return PSD_OK;
+
+err_close:
+    close(fd);
+err_reason:
+    if (err != NULL) {
+        *err = stream->reason;
+    }
+    free(stream);
+    return status;
+}
+
+/* Room for one more stranger; the oldest gives way. */
+static bool
+make_room(struct psi_loop *loop)
+{
+    struct psi_stream *oldest = TAILQ_FIRST(&loop->strangers);
+    struct psd_error reason;
+
+    if (oldest != NULL && (loop->stranger_count >= loop->config.strangers_max ||
+                           loop->conn_count >= loop->config.conns_max)) {
+        psi_fail(&reason, PSD_ERR_BUSY, "receive from %s: silent, gave way to a newer connection",
+                 oldest->conn.peer);
+        end(oldest, &reason);
+    }
+    return loop->conn_count < loop->config.conns_max;
+}
+
+void
+psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
+{
+    struct psi_loop *loop = listener->loop;
+    struct psi_stream *stream = NULL;
+
+    if (make_room(loop) && !listener->closed) {
+        stream = create(loop, listener->scheme, peer);
+    }
+    if (stream == NULL || enter(stream, fd, EPOLLIN, NULL) != PSD_OK) {
+        close(fd);
+        free(stream);
+        return;
+    }
+    TAILQ_INSERT_TAIL(&loop->strangers, stream, strangers_link);
+    loop->stranger_count++;
+    stream->stranger = true;
+    stream->listener = listener;
+    begin(stream);
+}
+
+void
+psi_stream_forget(const struct psi_listener *listener)
+{
+    struct psi_stream *stream = TAILQ_FIRST(&listener->loop->strangers);
+
+    while (stream != NULL) {
+        struct psi_stream *next = TAILQ_NEXT(stream, strangers_link);
+
+        if (stream->listener == listener) {
+            detach(stream);
+        }
+        stream = next;
+    }
+}

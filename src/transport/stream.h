@@ -1,0 +1,28 @@
+/*
+ * stream.h - a connection over a stream socket, whatever scheme it came from.
+ */
+#ifndef PSI_TRANSPORT_STREAM_H
+#define PSI_TRANSPORT_STREAM_H
+
+#include "transport/listener.h"
+#include "transport/loop_state.h"
+#include "transport/scheme.h"
+
+struct psi_stream_owner {
+    const struct psi_conn_events *events;
+    void *owner;
+};
+
+/* Starts connecting; see psi_env_ops.connect. */
+psd_status psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *scheme,
+                              const struct psi_address *address,
+                              const struct psi_stream_owner *owner, struct psi_conn **conn_p,
+                              struct psd_error *err);
+
+/* Makes a stranger out of a descriptor that the listener accepted; takes fd. */
+void psi_stream_accept(struct psi_listener *listener, int fd, const char *peer);
+
+/* The listener goes: closes those which it accepted and which have not authenticated yet. */
+void psi_stream_forget(const struct psi_listener *listener);
+
+#endif

@@ -1,0 +1,258 @@
+/*
+ * tcp.c - TCP sockets, and how ours are tuned.
+ *
+ * A name with several addresses means its first IPv4 address, or its first IPv6 address if it has
+ * no other. Both ends choose alike, so "localhost" meets "localhost".
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "transport/scheme.h"
+
+enum {
+    BACKLOG = 4096,
+    USER_TIMEOUT_MS = 5000,    /* unacknowledged bytes for that long: the peer is gone */
+    UNSENT_BYTES = 256 * 1024, /* what the kernel queues beyond the window; an urgent frame waits
+                                  behind no more than this */
+};
+
+union socket_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+static void
+format(const union socket_address *address, char text_p[PSI_ADDRESS_BYTES])
+{
+    struct psi_address parts = {.scheme = PSI_SCHEME_TCP};
+
+    if (address->any.sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &address->v6.sin6_addr, parts.host, sizeof(parts.host));
+        parts.port = ntohs(address->v6.sin6_port);
+    } else {
+        inet_ntop(AF_INET, &address->v4.sin_addr, parts.host, sizeof(parts.host));
+        parts.port = ntohs(address->v4.sin_port);
+    }
+    (void)psi_address_format(&parts, text_p, NULL); /* numeric ones always fit */
+}
+
+static bool
+is_loopback(const union socket_address *address)
+{
+    const struct in6_addr *v6 = &address->v6.sin6_addr;
+
+    if (address->any.sa_family == AF_INET) {
+        return ntohl(address->v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    return IN6_IS_ADDR_LOOPBACK(v6) ||
+           (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET);
+}
+
+static socklen_t
+address_bytes(const union socket_address *address)
+{
+    return address->any.sa_family == AF_INET ? (socklen_t)sizeof(address->v4)
+                                             : (socklen_t)sizeof(address->v6);
+}
+
+static const struct addrinfo *
+choose(const struct addrinfo *list)
+{
+    for (const struct addrinfo *info = list; info != NULL; info = info->ai_next) {
+        if (info->ai_family == AF_INET) {
+            return info;
+        }
+    }
+    return list;
+}
+
+/* Only a name, not a numeric address, can make this block. */
+static psd_status
+resolve(const struct psi_address *address, union socket_address *found_p, psd_status failure,
+        struct psd_error *err)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST};
+    struct addrinfo *list = NULL;
+    const struct addrinfo *info;
+    char port[8];
+    int code;
+
+    snprintf(port, sizeof(port), "%u", address->port);
+    code = getaddrinfo(address->host, port, &hints, &list);
+    if (code == EAI_NONAME) {
+        hints.ai_flags = AI_NUMERICSERV;
+        code = getaddrinfo(address->host, port, &hints, &list);
+    }
+    if (code != 0) {
+        return psi_fail(err, failure, "look up host %s: %s", address->host, gai_strerror(code));
+    }
+    info = choose(list);
+    psi_assert(info->ai_addrlen <= sizeof(*found_p));
+    memset(found_p, 0, sizeof(*found_p));
+    memcpy(found_p, info->ai_addr, info->ai_addrlen);
+    freeaddrinfo(list);
+    return PSD_OK;
+}
+
+static void
+set_option(int fd, int option, int value)
+{
+    (void)setsockopt(fd, IPPROTO_TCP, option, &value, sizeof(value));
+}
+
+/* Wishes, not conditions: a kernel that refuses one still moves our bytes. */
+static void
+tune(int fd, bool loopback)
+{
+    set_option(fd, TCP_NODELAY, 1);
+    set_option(fd, TCP_USER_TIMEOUT, USER_TIMEOUT_MS);
+    set_option(fd, TCP_NOTSENT_LOWAT, UNSENT_BYTES);
+
+    /* A pacing default (bbr) models a bottleneck which loopback does not have, and is slow there.
+     */
+    if (loopback && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) != 0) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+    }
+}
+
+static psd_status
+open_socket(const union socket_address *address, int *fd_p, struct psd_error *err)
+{
+    const int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0) {
+        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "open a tcp socket");
+    }
+    *fd_p = fd;
+    return PSD_OK;
+}
+
+static psd_status
+tcp_connect(const struct psi_address *address, int *fd_p, struct psd_error *err)
+{
+    union socket_address to;
+    psd_status status = resolve(address, &to, PSD_ERR_PEER_LOST, err);
+    int fd = -1;
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    status = open_socket(&to, &fd, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    tune(fd, is_loopback(&to));
+    if (connect(fd, &to.any, address_bytes(&to)) != 0 && errno != EINPROGRESS) {
+        char text[PSI_ADDRESS_BYTES];
+
+        format(&to, text);
+        status = psi_fail_errno(err, PSD_ERR_PEER_LOST, "connect %s", text);
+        close(fd);
+        return status;
+    }
+    *fd_p = fd;
+    return PSD_OK;
+}
+
+/* A socket dialling a free local port can by chance get that very port and meet itself. */
+static bool
+met_itself(int fd)
+{
+    union socket_address here = {0};
+    union socket_address there = {0};
+    socklen_t here_bytes = sizeof(here);
+    socklen_t there_bytes = sizeof(there);
+
+    return getsockname(fd, &here.any, &here_bytes) == 0 &&
+           getpeername(fd, &there.any, &there_bytes) == 0 && here_bytes == there_bytes &&
+           memcmp(&here, &there, here_bytes) == 0;
+}
+
+static psd_status
+tcp_connected(int fd, const char *peer, struct psd_error *err)
+{
+    int code = 0;
+    socklen_t bytes = sizeof(code);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &bytes) != 0) {
+        code = errno;
+    }
+    if (code == 0 && met_itself(fd)) {
+        code = ECONNREFUSED;
+    }
+    if (code != 0) {
+        errno = code;
+        return psi_fail_errno(err, PSD_ERR_PEER_LOST, "connect %s", peer);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+tcp_listen(const struct psi_address *address, int *fd_p, char bound_p[PSI_ADDRESS_BYTES],
+           struct psd_error *err)
+{
+    const int on = 1;
+    union socket_address at;
+    socklen_t at_bytes = sizeof(at);
+    psd_status status = resolve(address, &at, PSD_ERR_INVALID, err);
+    int fd = -1;
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    status = open_socket(&at, &fd, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, &at.any, address_bytes(&at)) != 0 || listen(fd, BACKLOG) != 0 ||
+        getsockname(fd, &at.any, &at_bytes) != 0) {
+        status = psi_fail_errno(err, errno == EADDRINUSE ? PSD_ERR_BUSY : PSD_ERR_INVALID,
+                                "listen on %s port %u", address->host, address->port);
+        close(fd);
+        return status;
+    }
+    format(&at, bound_p);
+    *fd_p = fd;
+    return PSD_OK;
+}
+
+static int
+tcp_accept(int listen_fd, char peer_p[PSI_ADDRESS_BYTES])
+{
+    union socket_address from = {0};
+    socklen_t from_bytes = sizeof(from);
+    const int fd = accept4(listen_fd, &from.any, &from_bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+    if (fd >= 0) {
+        tune(fd, is_loopback(&from));
+        format(&from, peer_p);
+    }
+    return fd;
+}
+
+static void
+tcp_unlisten(int listen_fd)
+{
+    close(listen_fd);
+}
+
+const struct psi_scheme psi_scheme_tcp = {
+    .connect = tcp_connect,
+    .connected = tcp_connected,
+    .listen = tcp_listen,
+    .accept = tcp_accept,
+    .unlisten = tcp_unlisten,
+};

@@ -1,0 +1,193 @@
+/*
+ * transport.h - moving opaque frames, and the seam behind which the world lies.
+ *
+ * A core (client, lane, master) is pure: messages and the time come in, messages go out. Everything
+ * it may ask of the world stands here: the time, randomness, connections. loop.c gives it the real
+ * world (epoll; schemes tcp and inproc), tests/sim a virtual one. The cores are the same object
+ * code in both.
+ *
+ * A frame is a fixed prefix, then meta bytes, then a payload. A transport knows nothing else of it:
+ * the owner of a connection reads the sizes out of the prefix (on_prefix).
+ *
+ * Payloads are never copied for tidiness. Going out, they are borrowed until `release`. Coming in,
+ * the owner says where they belong before the first byte of them is taken (on_head).
+ */
+#ifndef PSI_TRANSPORT_TRANSPORT_H
+#define PSI_TRANSPORT_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psd/status.h>
+
+struct psi_conn;
+struct psi_env;
+struct psi_listener;
+
+enum {
+    PSI_PREFIX_BYTES = 64,               /* every frame begins with that many */
+    PSI_META_BYTES_MAX = 4096,           /* then at most these */
+    PSI_BUFFERS_MAX = 4,                 /* pieces of one payload */
+    PSI_ADDRESS_BYTES = 72,              /* "tcp://[v6]:port" with its NUL */
+    PSI_CONN_QUEUE_BYTES_MAX = 64 << 20, /* unsent bytes of one connection; beyond: PSD_ERR_BUSY */
+};
+
+/* One piece of an outgoing payload. */
+struct psi_buffer {
+    const void *base;
+    size_t bytes;
+};
+
+/* A frame to send. The struct itself may go away when send() returns. */
+struct psi_outgoing {
+    const void *head; /* prefix and meta: copied */
+    size_t head_bytes;
+    struct psi_buffer buffers[PSI_BUFFERS_MAX]; /* payload: borrowed until release */
+    unsigned buffer_count;
+
+    /* (optional) Called exactly once per accepted frame: when its bytes are in the kernel, were
+     * copied (unshare) or will never be sent (connection closed). May be called inside send(). Must
+     * not send or close. */
+    void (*release)(void *owner, uint64_t cookie);
+    void *release_owner;
+    uint64_t release_cookie;
+};
+
+/* What on_prefix reads out of the fixed prefix. */
+struct psi_frame_size {
+    size_t meta_bytes;    /* <= PSI_META_BYTES_MAX */
+    size_t payload_bytes; /* any; the owner has checked it against its own limit */
+};
+
+/*
+ * Where an incoming payload goes: `into` has room for all of it and stays valid until on_frame or
+ * on_close. NULL discards it (on_frame is still called, with payload NULL).
+ */
+struct psi_sink {
+    void *into;
+};
+
+/*
+ * What the owner of a connection hears. Every event runs on the connection's loop thread, never
+ * inside a call the owner makes. An event that returns an error closes the connection: on_close
+ * follows with that status. The owner may send on and close any connection from any event.
+ */
+struct psi_conn_events {
+    /* (optional) A connect ended well; authentication, if any, is over. */
+    void (*on_open)(void *owner, struct psi_conn *conn);
+
+    /* The first PSI_PREFIX_BYTES of a frame. */
+    psd_status (*on_prefix)(void *owner, struct psi_conn *conn, const uint8_t *prefix,
+                            struct psi_frame_size *size_p, struct psd_error *err);
+
+    /* Prefix and meta are here (head, contiguous). Only called for frames with a payload. */
+    psd_status (*on_head)(void *owner, struct psi_conn *conn, const uint8_t *head,
+                          size_t head_bytes, struct psi_sink *sink_p, struct psd_error *err);
+
+    /* The whole frame is here. head is valid until the event returns. */
+    psd_status (*on_frame)(void *owner, struct psi_conn *conn, const uint8_t *head,
+                           size_t head_bytes, void *payload, size_t payload_bytes,
+                           struct psd_error *err);
+
+    /* The connection ended, by the peer, the network, an error of an event, or a failed connect.
+     * The last event: conn is gone when it returns. Not called after psi_conn_close(). */
+    void (*on_close)(void *owner, struct psi_conn *conn, const struct psd_error *reason);
+};
+
+/* A new connection was accepted: set *events_p and *owner_p, or return an error to refuse it. */
+struct psi_listener_events {
+    psd_status (*on_accept)(void *owner, struct psi_conn *conn,
+                            const struct psi_conn_events **events_p, void **owner_p);
+};
+
+/*
+ * A transport's verbs for one connection. Every hook runs on the connection's loop thread (the
+ * client's: under its lock), never blocks, and never calls an event before it returns.
+ */
+struct psi_conn_ops {
+    /* Queues a frame and sends what the kernel takes at once. PSD_OK: the transport keeps the
+     * borrowed payload until release. PSD_ERR_BUSY: the queue is full, nothing was taken. Any other
+     * error: the connection is broken, on_close follows, nothing was taken. */
+    psd_status (*send)(struct psi_conn *conn, const struct psi_outgoing *frame);
+
+    /* Copies whatever unsent frames of this connection still borrow from [base, base + bytes), and
+     * releases those frames' payloads: the owner is about to change that memory. */
+    psd_status (*unshare)(struct psi_conn *conn, const void *base, size_t bytes);
+
+    /* Ends the connection at once; unsent frames are released. No event follows. */
+    void (*close)(struct psi_conn *conn);
+
+    /* Ends it after what is queued has been sent and the peer has closed too, at the latest after
+     * linger_ms; at once if it is not open yet. No event follows. */
+    void (*close_after_send)(struct psi_conn *conn, uint32_t linger_ms);
+
+    size_t (*queued_bytes)(const struct psi_conn *conn);
+
+    /* (optional) Makes memory cheap to send from and receive into (registration, shared mapping).
+     * Absent: any memory does. */
+    psd_status (*pin)(struct psi_conn *conn, void *base, size_t bytes, struct psd_error *err);
+};
+
+/*
+ * The common part of every transport's connection object; the transport embeds it first.
+ *
+ * Thread: owned by the loop that made it.
+ */
+struct psi_conn {
+    const struct psi_conn_ops *ops;
+    const struct psi_conn_events *events;
+    void *owner;
+    char peer[PSI_ADDRESS_BYTES]; /* for messages: "tcp://127.0.0.1:4711" */
+};
+
+/*
+ * (optional) Proves who is at the other end before the first frame: bytes go back and forth until
+ * both sides are satisfied. on_open and on_accept wait for it. Absent: loopback peers are believed.
+ *
+ * step() is called with what the peer sent (0 bytes at first) and writes what to send back. PSD_OK:
+ * satisfied, the bytes it did not consume begin the first frame. PSD_PENDING: send what it wrote
+ * and call again when more came. An error: refused. At most PSI_AUTH_BYTES_MAX each way, within
+ * PSI_AUTH_TIMEOUT_MS.
+ */
+enum { PSI_AUTH_BYTES_MAX = 65536, PSI_AUTH_TIMEOUT_MS = 5000 };
+
+struct psi_auth_ops {
+    /* NULL: no memory. */
+    void *(*create)(void *credentials, bool connecting);
+    psd_status (*step)(void *session, const uint8_t *in, size_t in_bytes, size_t *consumed_p,
+                       uint8_t *out, size_t out_capacity, size_t *out_bytes_p,
+                       struct psd_error *err);
+    void (*destroy)(void *session);
+};
+
+/* The world, as a core sees it. */
+struct psi_env_ops {
+    uint64_t (*now_ns)(struct psi_env *env); /* monotonic */
+    uint64_t (*random)(struct psi_env *env);
+
+    /* Starts connecting to "scheme://..."; on_open or on_close follows. An error (malformed
+     * address, no descriptor left): no event follows. */
+    psd_status (*connect)(struct psi_env *env, const char *address,
+                          const struct psi_conn_events *events, void *owner,
+                          struct psi_conn **conn_p, struct psd_error *err);
+
+    /* Listens; "tcp://127.0.0.1:0" chooses a port. bound_p gets the real address. */
+    psd_status (*listen)(struct psi_env *env, const char *address,
+                         const struct psi_listener_events *events, void *owner,
+                         struct psi_listener **listener_p, char bound_p[PSI_ADDRESS_BYTES],
+                         struct psd_error *err);
+    void (*unlisten)(struct psi_env *env, struct psi_listener *listener);
+};
+
+struct psi_env {
+    const struct psi_env_ops *ops;
+};
+
+static inline uint64_t
+psi_now_ns(struct psi_env *env)
+{
+    return env->ops->now_ns(env);
+}
+
+#endif

@@ -1,0 +1,148 @@
+/*
+ * frame.h - the fixed 64-byte header of every frame, and the small options ("meta") behind it.
+ *
+ * Little-endian by explicit loads and stores; the layout is docs/protocol.md. A decoder trusts
+ * nothing: it checks magic, version, type, sizes by type, what it must understand (flags, dtype,
+ * codec) and the header's checksum, in that order.
+ */
+#ifndef PSI_WIRE_FRAME_H
+#define PSI_WIRE_FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psd/status.h>
+
+enum {
+    PSI_FRAME_BYTES = 64,
+    PSI_FRAME_META_MAX = 4096,
+    PSI_FRAME_CHUNK_MAX = 16 << 20,  /* payload of a data frame */
+    PSI_FRAME_CONTROL_MAX = 1 << 20, /* payload of a control frame */
+    PSI_FRAME_HELLO_MAX = 4096,      /* payload of what a stranger may send */
+    PSI_PROTOCOL_VERSION = 1,
+};
+
+#define PSI_FRAME_MAGIC 0x31445350u /* "PSD1" */
+
+/*
+ * Every kind of frame. `reserved` kinds have their number and meaning now, so that fail-over,
+ * sparse tables and global-norm clipping need no new version; receiving one is PSD_ERR_PROTOCOL
+ * today.
+ */
+#define PSI_FRAME_MAP(X)                                                                           \
+    /* meeting */                                                                                  \
+    X(HELLO, 1, "who I am")                                                                        \
+    X(WELCOME, 2, "you are in")                                                                    \
+    X(REFUSE, 3, "you are not, because")                                                           \
+    X(PING, 4, "alive, at this step")                                                              \
+    X(PONG, 5, "so am I")                                                                          \
+    X(BYE, 6, "done")                                                                              \
+    X(END, 7, "the job is over, because")                                                          \
+    /* membership */                                                                               \
+    X(VIEW_PROPOSE, 10, "this rank leaves or is replaced: freeze and report")                      \
+    X(VIEW_ACK, 11, "what that rank has given here")                                               \
+    X(VIEW_COMMIT, 12, "the new view")                                                             \
+    X(VIEW_ABORT, 13, "the old view stays")                                                        \
+    /* tables */                                                                                   \
+    X(TABLE_OPEN, 20, "create or join")                                                            \
+    X(TABLE_INFO, 21, "its number and its places")                                                 \
+    X(TABLE_DROP, 22, "forget it")                                                                 \
+    /* data */                                                                                     \
+    X(PUSH, 30, "a gradient of one chunk")                                                         \
+    X(PULL, 31, "the value of one chunk, please")                                                  \
+    X(PUSH_PULL, 32, "both")                                                                       \
+    X(ACK, 33, "your request ended thus")                                                          \
+    X(VALUE, 34, "the value of one chunk")                                                         \
+    X(INIT, 35, "the initial value of one chunk")                                                  \
+    X(STATE_PULL, 36, "one part of a chunk, for saving")                                           \
+    X(STATE_PUSH, 37, "one part of a chunk, from a file")                                          \
+    X(WANT, 38, "send this chunk now, whatever your window")                                       \
+    X(RESEND, 39, "I let this chunk go, send it again")                                            \
+    X(HAVE, 40, "all of my gradients of this step are on their way")                               \
+    X(CLOSE, 41, "these ranks are in this round")                                                  \
+    X(WHY, 42, "what is this chunk waiting for?")                                                  \
+    X(BECAUSE, 43, "for this")                                                                     \
+    X(NORM, 44, "reserved: part of a global norm")                                                 \
+    X(SPARSE_PUSH, 45, "reserved")                                                                 \
+    X(SPARSE_PULL, 46, "reserved")                                                                 \
+    X(SPARSE_VALUE, 47, "reserved")                                                                \
+    X(REPLICATE, 50, "reserved: a closed round, for the backup")                                   \
+    X(REPLICATE_ACK, 51, "reserved")                                                               \
+    /* all together */                                                                             \
+    X(BARRIER, 60, "I am at my n-th barrier")                                                      \
+    X(STEP_ADD, 61, "add to the global step")                                                      \
+    X(NODES, 62, "who is in the job?")                                                             \
+    X(NODES_INFO, 63, "these")                                                                     \
+    X(SHARE_PULL, 64, "a piece of a worker's published state, please")                             \
+    X(SHARE_DATA, 65, "that piece")
+
+enum psi_frame_type {
+#define PSI_FRAME_ENUM(name, code, text) PSI_FRAME_##name = code,
+    PSI_FRAME_MAP(PSI_FRAME_ENUM)
+#undef PSI_FRAME_ENUM
+};
+
+/* Flags. The low byte must be understood by the receiver; the high byte may be ignored. */
+enum {
+    PSI_FLAG_CHECKSUM = 0x0001, /* payload_crc covers the payload */
+    PSI_FLAG_EMPTY = 0x0002,    /* PUSH: present, adding nothing (no payload) */
+    PSI_FLAG_EXACT = 0x0004,    /* PULL: version `step` itself, not a later one */
+    PSI_FLAGS_KNOWN = 0x0007,
+};
+
+/* Decoded header. `type` is a known one; sizes are within the limits of the type. */
+struct psi_frame {
+    uint8_t type;
+    uint16_t flags;
+    uint32_t payload_bytes;
+    uint16_t meta_bytes;
+    uint8_t dtype;
+    uint8_t codec; /* 0: plain */
+    uint64_t seq;  /* per worker, grows with every push */
+    uint64_t step;
+    uint32_t view;
+    uint32_t request; /* echoed by the answer */
+    uint32_t table;
+    uint32_t chunk;
+    uint16_t rank;
+    uint16_t incarnation;
+    uint8_t level; /* of the summation tree; 0: one rank's own gradient */
+    uint8_t priority;
+    int16_t status; /* of an answer: a psd_status */
+    uint32_t payload_crc;
+};
+
+/* Writes the 64 bytes, checksum included. */
+void psi_frame_encode(const struct psi_frame *frame, uint8_t bytes[PSI_FRAME_BYTES]);
+
+/*
+ * Reads them. PSD_ERR_PROTOCOL: not a frame of ours (the text says which check failed);
+ * PSD_ERR_VERSION: a frame of another protocol version (the text names both).
+ */
+psd_status psi_frame_decode(const uint8_t bytes[PSI_FRAME_BYTES], struct psi_frame *frame_p,
+                            struct psd_error *err);
+
+const char *psi_frame_type_name(uint8_t type); /* "PUSH"; "?" */
+
+/* A frame of a request, a reply or a gradient is decoded by everybody; its options are few. */
+struct psi_meta {
+    bool has_part;
+    uint8_t part; /* STATE_*: 0 value, 1 master, 2.. optimizer state */
+    bool has_deadline;
+    uint32_t deadline_ms;
+    bool has_weight;
+    float weight; /* of a contribution; reserved: must be 1 today */
+    bool has_trace;
+    uint64_t trace;
+};
+
+/* Encodes into bytes (PSI_FRAME_META_MAX of room); returns how many. */
+size_t psi_meta_encode(const struct psi_meta *meta, uint8_t *bytes);
+
+/* Tag, length, value, by rising tag; unknown tags with the low bit of the tag clear are skipped,
+ * others refused. */
+psd_status psi_meta_decode(const uint8_t *bytes, size_t size, struct psi_meta *meta_p,
+                           struct psd_error *err);
+
+#endif

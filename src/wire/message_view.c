@@ -1,0 +1,195 @@
+/*
+ * message_view.c - membership: VIEW_PROPOSE, VIEW_ACK, VIEW_COMMIT, and CLOSE's set of ranks.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <string.h>
+
+#include "wire/pack.h"
+
+enum { RANK_WORDS = PSI_RANKS_MAX / 64 };
+
+static void
+pack_change(struct psi_pack *pack, const struct psi_view *view)
+{
+    const bool leaves = view->change && view->leaves;
+    const uint32_t tables = leaves ? view->tables : 0;
+
+    psi_pack_bool(pack, view->change);
+    psi_pack_u32(pack, view->change ? view->rank : 0);
+    psi_pack_bool(pack, leaves);
+    psi_pack_u32(pack, tables);
+    for (uint32_t i = 0; i < tables; i++) {
+        psi_pack_u32(pack, view->table[i].id);
+        psi_pack_u64(pack, view->table[i].left_at);
+        psi_pack_bool(pack, view->table[i].drop);
+    }
+}
+
+void
+psi_view_encode(struct psi_pack *pack, const struct psi_view *view)
+{
+    psi_pack_u32(pack, view->id);
+    psi_pack_u32(pack, view->workers);
+    for (uint32_t i = 0; i < view->workers; i++) {
+        psi_pack_u32(pack, view->worker[i].incarnation);
+        psi_pack_bool(pack, view->worker[i].member);
+    }
+    psi_pack_u32(pack, view->places);
+    for (uint32_t i = 0; i < view->places; i++) {
+        const struct psi_view_place *place = &view->place[i];
+
+        psi_pack_u32(pack, place->server);
+        psi_pack_u32(pack, place->lane);
+        psi_pack_string(pack, place->address, sizeof(place->address));
+    }
+    pack_change(pack, view);
+}
+
+static void
+unpack_members(struct psi_unpack *unpack, struct psi_view *view)
+{
+    view->workers = psi_unpack_u32(unpack, "workers", 0, PSI_RANKS_MAX);
+    for (uint32_t i = 0; i < view->workers && unpack->status == PSD_OK; i++) {
+        view->worker[i].incarnation = psi_unpack_u32(unpack, "worker.incarnation", 0, UINT16_MAX);
+        view->worker[i].member = psi_unpack_bool(unpack, "worker.member");
+    }
+    view->places = psi_unpack_u32(unpack, "places", 0, PSI_PLACES_MAX);
+    for (uint32_t i = 0; i < view->places && unpack->status == PSD_OK; i++) {
+        struct psi_view_place *place = &view->place[i];
+
+        place->server = psi_unpack_u32(unpack, "place.server", 0, PSI_SERVERS_MAX - 1);
+        place->lane = psi_unpack_u32(unpack, "place.lane", 0, PSI_LANES_MAX - 1);
+        psi_unpack_string(unpack, "place.address", place->address, sizeof(place->address));
+    }
+}
+
+static void
+unpack_change(struct psi_unpack *unpack, struct psi_view *view)
+{
+    view->change = psi_unpack_bool(unpack, "change");
+    view->rank = psi_unpack_u32(unpack, "rank", 0, view->change ? PSI_RANKS_MAX - 1 : 0);
+    view->leaves = psi_unpack_bool(unpack, "leaves");
+    if (view->change && view->rank >= view->workers) {
+        psi_unpack_refuse(unpack, "rank", "%u of %u workers", view->rank, view->workers);
+    }
+    if (view->leaves && !view->change) {
+        psi_unpack_refuse(unpack, "leaves", "set in a view that changes nobody");
+    }
+    view->tables = psi_unpack_u32(unpack, "tables", 0, view->leaves ? PSI_TABLES_MAX : 0);
+    for (uint32_t i = 0; i < view->tables && unpack->status == PSD_OK; i++) {
+        view->table[i].id = psi_unpack_u32(unpack, "table.id", 0, UINT32_MAX);
+        view->table[i].left_at = psi_unpack_u64(unpack, "table.left_at");
+        view->table[i].drop = psi_unpack_bool(unpack, "table.drop");
+    }
+}
+
+psd_status
+psi_view_decode(const uint8_t *bytes, size_t size, struct psi_view *view_p, struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "VIEW_COMMIT", bytes, size, err);
+    view_p->id = psi_unpack_u32(&unpack, "id", 0, UINT32_MAX);
+    unpack_members(&unpack, view_p);
+    unpack_change(&unpack, view_p);
+    return unpack.status;
+}
+
+void
+psi_propose_encode(struct psi_pack *pack, const struct psi_propose *propose)
+{
+    psi_pack_u32(pack, propose->id);
+    psi_pack_u32(pack, propose->rank);
+    psi_pack_bool(pack, propose->leaves);
+}
+
+psd_status
+psi_propose_decode(const uint8_t *bytes, size_t size, struct psi_propose *propose_p,
+                   struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "VIEW_PROPOSE", bytes, size, err);
+    propose_p->id = psi_unpack_u32(&unpack, "id", 0, UINT32_MAX);
+    propose_p->rank = psi_unpack_u32(&unpack, "rank", 0, PSI_RANKS_MAX - 1);
+    propose_p->leaves = psi_unpack_bool(&unpack, "leaves");
+    return unpack.status;
+}
+
+void
+psi_view_ack_encode(struct psi_pack *pack, const struct psi_view_ack *ack)
+{
+    psi_pack_u32(pack, ack->id);
+    psi_pack_u32(pack, ack->tables);
+    for (uint32_t i = 0; i < ack->tables; i++) {
+        const struct psi_given *given = &ack->given[i];
+
+        psi_pack_u32(pack, given->table);
+        psi_pack_u64(pack, given->chunks);
+        psi_pack_u64(pack, given->next_min);
+        psi_pack_u64(pack, given->next_max);
+        psi_pack_u64(pack, given->ahead);
+        psi_pack_u64(pack, given->closed);
+    }
+}
+
+static void
+unpack_given(struct psi_unpack *unpack, struct psi_given *given)
+{
+    given->table = psi_unpack_u32(unpack, "given.table", 0, UINT32_MAX);
+    given->chunks = psi_unpack_u64(unpack, "given.chunks");
+    given->next_min = psi_unpack_u64(unpack, "given.next_min");
+    given->next_max = psi_unpack_u64(unpack, "given.next_max");
+    given->ahead = psi_unpack_u64(unpack, "given.ahead");
+    given->closed = psi_unpack_u64(unpack, "given.closed");
+}
+
+psd_status
+psi_view_ack_decode(const uint8_t *bytes, size_t size, struct psi_view_ack *ack_p,
+                    struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "VIEW_ACK", bytes, size, err);
+    ack_p->id = psi_unpack_u32(&unpack, "id", 0, UINT32_MAX);
+    ack_p->tables = psi_unpack_u32(&unpack, "tables", 0, PSI_TABLES_MAX);
+    for (uint32_t i = 0; i < ack_p->tables && unpack.status == PSD_OK; i++) {
+        unpack_given(&unpack, &ack_p->given[i]);
+    }
+    return unpack.status;
+}
+
+/* As many words as it takes: a job of 64 workers sends one. */
+void
+psi_ranks_encode(struct psi_pack *pack, const struct psi_ranks *ranks)
+{
+    uint32_t words = RANK_WORDS;
+
+    while (words > 0 && ranks->word[words - 1] == 0) {
+        words--;
+    }
+    psi_pack_u32(pack, words);
+    for (uint32_t i = 0; i < words; i++) {
+        psi_pack_u64(pack, ranks->word[i]);
+    }
+}
+
+psd_status
+psi_ranks_decode(const uint8_t *bytes, size_t size, struct psi_ranks *ranks_p,
+                 struct psd_error *err)
+{
+    struct psi_unpack unpack;
+    uint32_t words;
+
+    memset(ranks_p, 0, sizeof(*ranks_p));
+    psi_unpack_init(&unpack, "CLOSE", bytes, size, err);
+    words = psi_unpack_u32(&unpack, "words", 0, RANK_WORDS);
+    for (uint32_t i = 0; i < words; i++) {
+        ranks_p->word[i] = psi_unpack_u64(&unpack, "word");
+    }
+    if (words > 0 && ranks_p->word[words - 1] == 0) {
+        psi_unpack_refuse(&unpack, "words", "the last of %u is empty", words);
+    }
+    return unpack.status;
+}

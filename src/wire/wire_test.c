@@ -1,0 +1,1329 @@
+/*
+ * wire_test.c - bytes <-> structs: layout, round trips, boundaries, truncations.
+ *
+ * Bodies are decoded out of heap blocks of exactly their size, so that the address sanitizer sees
+ * the first byte read too far. PSD_TEST_SEED repeats a run.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/crc32c.h"
+#include "wire/bytes.h"
+#include "wire/frame.h"
+#include "wire/message.h"
+
+enum {
+    NODES_MAX = PSI_RANKS_MAX + PSI_SERVERS_MAX + 1,
+    ROUNDS = 20, /* random contents per message */
+    LIST = 5,    /* random lists are shorter than this: every truncation is tried */
+};
+
+/* splitmix64: enough to vary the contents, and a seed says it all. */
+static uint64_t
+draw(uint64_t *random)
+{
+    uint64_t z = *random += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static uint32_t
+draw_below(uint64_t *random, uint32_t limit)
+{
+    return (uint32_t)(draw(random) % limit);
+}
+
+static void
+draw_text(uint64_t *random, char *text, size_t capacity)
+{
+    const size_t length = draw_below(random, (uint32_t)capacity);
+
+    memset(text, 0, capacity);
+    for (size_t i = 0; i < length; i++) {
+        text[i] = (char)('!' + draw_below(random, 94));
+    }
+}
+
+static double
+draw_f64(uint64_t *random)
+{
+    return (double)(int64_t)draw(random) / 1024.0;
+}
+
+static int
+start(void **state)
+{
+    const char *given = getenv("PSD_TEST_SEED");
+    uint64_t *seed = malloc(sizeof(*seed));
+
+    if (seed == NULL) {
+        return -1;
+    }
+    *seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
+    print_message("seed %" PRIu64 " (PSD_TEST_SEED)\n", *seed);
+    *state = seed;
+    return 0;
+}
+
+static int
+stop(void **state)
+{
+    free(*state);
+    return 0;
+}
+
+/* A heap block of exactly `size` bytes. */
+static uint8_t *
+exact(const uint8_t *bytes, size_t size)
+{
+    uint8_t *copy = malloc(size);
+
+    assert_true(copy != NULL || size == 0);
+    if (size > 0) {
+        memcpy(copy, bytes, size);
+    }
+    return copy;
+}
+
+/* ------------------------------------------------------------------------------------ header */
+
+static struct psi_frame
+plain_frame(uint8_t type)
+{
+    return (struct psi_frame){.type = type};
+}
+
+static psd_status
+frame_through(const struct psi_frame *in, struct psi_frame *out, struct psd_error *err)
+{
+    uint8_t bytes[PSI_FRAME_BYTES];
+
+    psi_frame_encode(in, bytes);
+    return psi_frame_decode(bytes, out, err);
+}
+
+/* If this fails, we and a client written from docs/protocol.md do not understand each other. */
+static void
+test_frame_layout(void **state)
+{
+    static const uint8_t expected[60] = {
+        'P',  'S',  'D',  '1',                          /* 0 magic */
+        1,    30,   0x05, 0x80,                         /* 4 version, type, flags */
+        0x78, 0x56, 0x34, 0x00,                         /* 8 payload_bytes */
+        0x0e, 0x0d, 3,    0,                            /* 12 meta_bytes, dtype, codec */
+        0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, /* 16 seq */
+        0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, /* 24 step */
+        0x34, 0x33, 0x32, 0x31,                         /* 32 view */
+        0x44, 0x43, 0x42, 0x41,                         /* 36 request */
+        0x54, 0x53, 0x52, 0x51,                         /* 40 table */
+        0x64, 0x63, 0x62, 0x61,                         /* 44 chunk */
+        0x72, 0x71, 0x74, 0x73,                         /* 48 rank, incarnation */
+        0x81, 0x82, 0xd3, 0xff,                         /* 52 level, priority, status */
+        0x94, 0x93, 0x92, 0x91,                         /* 56 payload_crc */
+    };
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_PUSH,
+        .flags = 0x8000 | PSI_FLAG_CHECKSUM | PSI_FLAG_EXACT,
+        .payload_bytes = 0x345678,
+        .meta_bytes = 0x0d0e,
+        .dtype = PSD_F16,
+        .seq = 0x1112131415161718,
+        .step = 0x2122232425262728,
+        .view = 0x31323334,
+        .request = 0x41424344,
+        .table = 0x51525354,
+        .chunk = 0x61626364,
+        .rank = 0x7172,
+        .incarnation = 0x7374,
+        .level = 0x81,
+        .priority = 0x82,
+        .status = PSD_ERR_PROTOCOL,
+        .payload_crc = 0x91929394,
+    };
+    uint8_t bytes[PSI_FRAME_BYTES];
+
+    psi_frame_encode(&frame, bytes);
+    for (size_t i = 0; i < sizeof(expected); i++) {
+        if (bytes[i] != expected[i]) {
+            fail_msg("byte %zu: 0x%02x, expected 0x%02x", i, bytes[i], expected[i]);
+        }
+    }
+    assert_int_equal(psi_load_u32(bytes + 60), psi_crc32c_portable(0, expected, sizeof(expected)));
+}
+
+/* If this fails, a field of some header arrives changed. */
+static void
+test_frame_round_trip(void **state)
+{
+    uint64_t random = *(uint64_t *)*state;
+
+    for (int i = 0; i < 10000; i++) {
+        const struct psi_frame in = {
+            .type = PSI_FRAME_PUSH,
+            .flags = (uint16_t)(draw(&random) & 0xff05),
+            .payload_bytes = draw_below(&random, PSI_FRAME_CHUNK_MAX + 1),
+            .meta_bytes = (uint16_t)draw_below(&random, PSI_FRAME_META_MAX + 1),
+            .dtype = (uint8_t)draw_below(&random, PSD_BF16 + 1),
+            .seq = draw(&random),
+            .step = draw(&random),
+            .view = (uint32_t)draw(&random),
+            .request = (uint32_t)draw(&random),
+            .table = (uint32_t)draw(&random),
+            .chunk = (uint32_t)draw(&random),
+            .rank = (uint16_t)draw(&random),
+            .incarnation = (uint16_t)draw(&random),
+            .level = (uint8_t)draw(&random),
+            .priority = (uint8_t)draw(&random),
+            .status = (int16_t)draw(&random),
+            .payload_crc = (uint32_t)draw(&random),
+        };
+        struct psi_frame out;
+        uint8_t bytes[PSI_FRAME_BYTES];
+        uint8_t again[PSI_FRAME_BYTES];
+
+        psi_frame_encode(&in, bytes);
+        assert_int_equal(psi_frame_decode(bytes, &out, NULL), PSD_OK);
+        psi_frame_encode(&out, again);
+        assert_memory_equal(bytes, again, sizeof(bytes));
+        assert_int_equal(out.seq, in.seq);
+        assert_int_equal(out.step, in.step);
+        assert_int_equal(out.status, in.status);
+    }
+}
+
+/* If this fails, a stranger's bytes are taken for a frame, or a version mismatch is a riddle. */
+static void
+test_frame_refuses_strangers(void **state)
+{
+    const struct psi_frame frame = plain_frame(PSI_FRAME_HELLO);
+    struct psi_frame out = plain_frame(0);
+    struct psd_error err;
+    uint8_t bytes[PSI_FRAME_BYTES];
+
+    psi_frame_encode(&frame, bytes);
+    bytes[0] ^= 1;
+    assert_int_equal(psi_frame_decode(bytes, &out, &err), PSD_ERR_PROTOCOL);
+    assert_non_null(strstr(err.text, "magic"));
+    bytes[0] ^= 1;
+    bytes[4] = 7;
+    assert_int_equal(psi_frame_decode(bytes, &out, &err), PSD_ERR_VERSION);
+    assert_non_null(strstr(err.text, "version 7"));
+    assert_non_null(strstr(err.text, "we speak 1"));
+    assert_int_equal(out.type, 0); /* nothing was written */
+}
+
+/* The contract of frame.h, once more and by hand: the payload a type may have, -1 for a reserved
+ * one, -2 for none. */
+static int64_t
+limit_of(unsigned type)
+{
+    switch (type) {
+    case 1:
+    case 3:
+        return 4096;
+    case 30:
+    case 32:
+    case 34:
+    case 35:
+    case 36:
+    case 37:
+    case 65:
+        return 16 << 20;
+    case 44:
+    case 45:
+    case 46:
+    case 47:
+    case 50:
+    case 51:
+        return -1;
+    default:
+        break;
+    }
+    if ((type >= 2 && type <= 7) || (type >= 10 && type <= 13) || (type >= 20 && type <= 22) ||
+        (type >= 31 && type <= 43) || (type >= 60 && type <= 64)) {
+        return 1 << 20;
+    }
+    return -2;
+}
+
+/* What frame.h says about a type: "reserved..." for those that must not be sent yet. */
+static const char *
+text_of(unsigned type)
+{
+    switch (type) {
+#define TYPE_TEXT(name, code, text)                                                                \
+    case code:                                                                                     \
+        return text;
+        PSI_FRAME_MAP(TYPE_TEXT)
+#undef TYPE_TEXT
+    default:
+        return "";
+    }
+}
+
+/* If this fails, a peer can make us reserve more memory than its kind of frame may take. */
+static void
+test_frame_limits_by_type(void **state)
+{
+    for (unsigned type = 0; type < 256; type++) {
+        const int64_t limit = limit_of(type);
+        struct psi_frame frame = plain_frame((uint8_t)type);
+        struct psi_frame out;
+        struct psd_error err;
+
+        assert_int_equal(strncmp(text_of(type), "reserved", 8) == 0, limit == -1);
+        if (limit < 0) {
+            assert_int_equal(frame_through(&frame, &out, &err), PSD_ERR_PROTOCOL);
+            assert_non_null(strstr(err.text, limit == -1 ? "reserved" : "not known"));
+            assert_int_equal(strcmp(psi_frame_type_name((uint8_t)type), "?") == 0, limit == -2);
+            continue;
+        }
+        frame.payload_bytes = (uint32_t)limit;
+        frame.meta_bytes = PSI_FRAME_META_MAX;
+        assert_int_equal(frame_through(&frame, &out, &err), PSD_OK);
+        frame.payload_bytes++;
+        assert_int_equal(frame_through(&frame, &out, &err), PSD_ERR_PROTOCOL);
+        assert_non_null(strstr(err.text, psi_frame_type_name((uint8_t)type)));
+        frame.payload_bytes = 0;
+        frame.meta_bytes++;
+        assert_int_equal(frame_through(&frame, &out, &err), PSD_ERR_PROTOCOL);
+        assert_non_null(strstr(err.text, "meta"));
+    }
+}
+
+/* If this fails, a frame that asks for something unknown is taken for one that does not. */
+static void
+test_frame_must_understand(void **state)
+{
+    struct psi_frame out;
+
+    for (unsigned bit = 0; bit < 16; bit++) {
+        struct psi_frame frame = plain_frame(PSI_FRAME_PUSH);
+        const bool known = bit < 3 || bit >= 8;
+
+        frame.flags = (uint16_t)(1u << bit);
+        assert_int_equal(frame_through(&frame, &out, NULL), known ? PSD_OK : PSD_ERR_PROTOCOL);
+    }
+    for (unsigned dtype = 0; dtype < 256; dtype++) {
+        struct psi_frame frame = plain_frame(PSI_FRAME_PUSH);
+
+        frame.dtype = (uint8_t)dtype;
+        assert_int_equal(frame_through(&frame, &out, NULL), dtype < 5 ? PSD_OK : PSD_ERR_PROTOCOL);
+        frame.dtype = 0;
+        frame.codec = (uint8_t)dtype;
+        assert_int_equal(frame_through(&frame, &out, NULL), dtype < 1 ? PSD_OK : PSD_ERR_PROTOCOL);
+    }
+}
+
+/* If this fails, an empty contribution can carry bytes that nobody looks at. */
+static void
+test_frame_empty_has_no_payload(void **state)
+{
+    struct psi_frame frame = plain_frame(PSI_FRAME_PUSH);
+    struct psi_frame out;
+
+    frame.flags = PSI_FLAG_EMPTY;
+    assert_int_equal(frame_through(&frame, &out, NULL), PSD_OK);
+    frame.payload_bytes = 4;
+    assert_int_equal(frame_through(&frame, &out, NULL), PSD_ERR_PROTOCOL);
+}
+
+/* If this fails, a header damaged in one bit is believed. */
+static void
+test_frame_checksum_sees_every_bit(void **state)
+{
+    const struct psi_frame frame = {.type = PSI_FRAME_PULL, .step = 5, .chunk = 9, .request = 3};
+    struct psi_frame out;
+    struct psd_error err;
+    uint8_t bytes[PSI_FRAME_BYTES];
+
+    psi_frame_encode(&frame, bytes);
+    for (unsigned bit = 0; bit < 8 * PSI_FRAME_BYTES; bit++) {
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_int_not_equal(psi_frame_decode(bytes, &out, &err), PSD_OK);
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    bytes[24] ^= 1;
+    assert_int_equal(psi_frame_decode(bytes, &out, &err), PSD_ERR_PROTOCOL);
+    assert_non_null(strstr(err.text, "checksum"));
+}
+
+/* -------------------------------------------------------------------------------------- meta */
+
+static struct psi_meta
+some_meta(unsigned options)
+{
+    struct psi_meta meta = {0};
+
+    if (options & 1) {
+        meta.has_part = true;
+        meta.part = 200;
+    }
+    if (options & 2) {
+        meta.has_deadline = true;
+        meta.deadline_ms = 0xfffffffe;
+    }
+    if (options & 4) {
+        meta.has_weight = true;
+        meta.weight = 1.0f;
+    }
+    if (options & 8) {
+        meta.has_trace = true;
+        meta.trace = 0x0102030405060708;
+    }
+    return meta;
+}
+
+static psd_status
+meta_from(const uint8_t *bytes, size_t size, struct psi_meta *meta)
+{
+    uint8_t *copy = exact(bytes, size);
+    struct psd_error err = {0};
+    const psd_status status = psi_meta_decode(copy, size, meta, &err);
+
+    assert_int_equal(status == PSD_OK, err.text[0] == '\0');
+    free(copy);
+    return status;
+}
+
+static bool
+same_meta(const struct psi_meta *a, const struct psi_meta *b)
+{
+    return a->has_part == b->has_part && a->part == b->part && a->has_deadline == b->has_deadline &&
+           a->deadline_ms == b->deadline_ms && a->has_weight == b->has_weight &&
+           a->weight == b->weight && a->has_trace == b->has_trace && a->trace == b->trace;
+}
+
+/* If this fails, an option gets lost, or half an option is believed. */
+static void
+test_meta_round_trip_and_truncation(void **state)
+{
+    for (unsigned options = 0; options < 16; options++) {
+        const struct psi_meta in = some_meta(options);
+        struct psi_meta out;
+        uint8_t bytes[PSI_FRAME_META_MAX];
+        const size_t size = psi_meta_encode(&in, bytes);
+
+        assert_int_equal(meta_from(bytes, size, &out), PSD_OK);
+        assert_true(same_meta(&in, &out));
+        for (size_t cut = 1; cut < size; cut++) {
+            const psd_status status = meta_from(bytes, cut, &out);
+
+            /* Options are self-contained: cut between two of them, the first ones are whole. */
+            assert_true(status == PSD_ERR_PROTOCOL || psi_meta_encode(&out, bytes) == cut);
+            psi_meta_encode(&in, bytes);
+        }
+    }
+}
+
+/* If this fails, options of a newer peer are misread, or ours are read twice. */
+static void
+test_meta_tags(void **state)
+{
+    static const struct {
+        psd_status status;
+        size_t size;
+        uint8_t bytes[16];
+    } cases[] = {
+        {PSD_OK, 7, {0x64, 0, 3, 0, 1, 2, 3}},                  /* unknown, may be ignored */
+        {PSD_ERR_PROTOCOL, 6, {0x64, 0, 3, 0, 1, 2}},           /* ... but not half of it */
+        {PSD_ERR_PROTOCOL, 4, {0x65, 0, 0, 0}},                 /* unknown, must be understood */
+        {PSD_ERR_PROTOCOL, 4, {5, 0, 0, 0}},                    /* kept for a bitmap */
+        {PSD_ERR_PROTOCOL, 4, {0, 0, 0, 0}},                    /* no tag is 0 */
+        {PSD_OK, 5, {1, 0, 1, 0, 9}},                           /* part */
+        {PSD_ERR_PROTOCOL, 5, {1, 0, 0, 0, 9}},                 /* part of no byte */
+        {PSD_ERR_PROTOCOL, 6, {1, 0, 2, 0, 9, 9}},              /* part of two bytes */
+        {PSD_ERR_PROTOCOL, 10, {1, 0, 1, 0, 9, 1, 0, 1, 0, 9}}, /* twice */
+        {PSD_ERR_PROTOCOL, 9, {2, 0, 4, 0, 1, 1, 1, 1, 1}},     /* a byte behind the last */
+        {PSD_ERR_PROTOCOL, 13, {2, 0, 4, 0, 1, 1, 1, 1, 1, 0, 1, 0, 9}}, /* falling tags */
+        {PSD_OK, 8, {3, 0, 4, 0, 0, 0, 0x80, 0x3f}},                     /* weight 1 */
+        {PSD_ERR_PROTOCOL, 8, {3, 0, 4, 0, 0, 0, 0, 0x40}},              /* weight 2 */
+        {PSD_ERR_PROTOCOL, 8, {3, 0, 4, 0, 0, 0, 0xc0, 0x7f}},           /* weight NaN */
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct psi_meta meta;
+
+        if (meta_from(cases[i].bytes, cases[i].size, &meta) != cases[i].status) {
+            fail_msg("case %zu", i);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------- messages */
+
+/* One message of any kind, with the arrays its lists need (one entry more than is legal). */
+struct sample {
+    union {
+        struct psi_hello hello;
+        struct psi_welcome welcome;
+        struct psi_verdict verdict;
+        struct psi_ping ping;
+        struct psi_view view;
+        struct psi_propose propose;
+        struct psi_view_ack view_ack;
+        struct psi_table_info table_info;
+        struct psi_nodes nodes;
+        struct psi_share share;
+        struct psi_ranks ranks;
+    };
+    struct psi_view_worker worker[PSI_RANKS_MAX + 1];
+    struct psi_view_place place[PSI_PLACES_MAX + 1];
+    struct psi_view_table table[PSI_TABLES_MAX + 1];
+    struct psi_given given[PSI_TABLES_MAX + 1];
+    struct psd_node node[NODES_MAX + 1];
+};
+
+/* What a decoder finds in front of it: zeros, and the arrays it may fill. */
+static void
+prepare_plain(struct sample *sample)
+{
+    memset(&sample->table_info, 0, sizeof(sample->table_info)); /* the largest */
+}
+
+static void
+prepare_view(struct sample *sample)
+{
+    prepare_plain(sample);
+    sample->view.worker = sample->worker;
+    sample->view.place = sample->place;
+    sample->view.table = sample->table;
+}
+
+static void
+prepare_view_ack(struct sample *sample)
+{
+    prepare_plain(sample);
+    sample->view_ack.given = sample->given;
+}
+
+static void
+prepare_nodes(struct sample *sample)
+{
+    prepare_plain(sample);
+    sample->nodes.node = sample->node;
+}
+
+static void
+fill_hello(uint64_t *random, struct sample *sample)
+{
+    struct psi_hello *hello = &sample->hello;
+
+    hello->role = (uint8_t)(PSI_ROLE_SERVER + draw_below(random, 3));
+    hello->lanes = 1 + draw_below(random, PSI_LANES_MAX);
+    hello->lane = draw_below(random, hello->lanes);
+    hello->rank = draw_below(random, PSI_SERVERS_MAX);
+    if (hello->role != PSI_ROLE_SERVER && draw_below(random, 2) == 0) {
+        hello->rank = PSI_RANK_AUTO;
+    }
+    hello->incarnation = draw_below(random, UINT16_MAX + 1);
+    hello->life = draw(random);
+    hello->kernel_revision = (uint32_t)draw(random);
+    hello->job = draw(random);
+    draw_text(random, hello->address, sizeof(hello->address));
+    draw_text(random, hello->build, sizeof(hello->build));
+}
+
+static void
+fill_welcome(uint64_t *random, struct sample *sample)
+{
+    struct psi_welcome *welcome = &sample->welcome;
+
+    welcome->rank = draw_below(random, PSI_RANKS_MAX);
+    welcome->incarnation = draw_below(random, UINT16_MAX + 1);
+    welcome->workers = draw_below(random, PSI_RANKS_MAX + 1);
+    welcome->servers = draw_below(random, PSI_SERVERS_MAX + 1);
+    welcome->heartbeat_ms = (uint32_t)draw(random);
+    welcome->dead_ms = (uint32_t)draw(random);
+    welcome->policy = (uint8_t)draw_below(random, 3);
+    welcome->job = draw(random);
+    welcome->window_bytes = (uint32_t)draw(random);
+    welcome->view = (uint32_t)draw(random);
+}
+
+static void
+fill_verdict(uint64_t *random, struct sample *sample)
+{
+    sample->verdict.status = -(int32_t)draw_below(random, 61);
+    sample->verdict.exit_code = (int32_t)draw_below(random, 256);
+    draw_text(random, sample->verdict.text, sizeof(sample->verdict.text));
+}
+
+static void
+fill_ping(uint64_t *random, struct sample *sample)
+{
+    sample->ping.step = draw(random);
+    sample->ping.value = draw_f64(random);
+    draw_text(random, sample->ping.name, sizeof(sample->ping.name));
+}
+
+static void
+fill_view(uint64_t *random, struct sample *sample)
+{
+    struct psi_view *view = &sample->view;
+
+    view->id = (uint32_t)draw(random);
+    view->workers = 1 + draw_below(random, LIST);
+    view->places = draw_below(random, LIST);
+    view->change = draw_below(random, 3) > 0;
+    view->leaves = view->change && draw_below(random, 3) > 0;
+    view->rank = view->change ? draw_below(random, view->workers) : 0;
+    view->tables = view->leaves ? draw_below(random, LIST) : 0;
+    for (uint32_t i = 0; i < view->workers; i++) {
+        view->worker[i].incarnation = draw_below(random, UINT16_MAX + 1);
+        view->worker[i].member = draw_below(random, 2) == 0;
+    }
+    for (uint32_t i = 0; i < view->places; i++) {
+        view->place[i].server = draw_below(random, PSI_SERVERS_MAX);
+        view->place[i].lane = draw_below(random, PSI_LANES_MAX);
+        draw_text(random, view->place[i].address, sizeof(view->place[i].address));
+    }
+    for (uint32_t i = 0; i < view->tables; i++) {
+        view->table[i].id = (uint32_t)draw(random);
+        view->table[i].left_at = draw(random);
+        view->table[i].drop = draw_below(random, 2) == 0;
+    }
+}
+
+static void
+fill_propose(uint64_t *random, struct sample *sample)
+{
+    sample->propose.id = (uint32_t)draw(random);
+    sample->propose.rank = draw_below(random, PSI_RANKS_MAX);
+    sample->propose.leaves = draw_below(random, 2) == 0;
+}
+
+static void
+fill_view_ack(uint64_t *random, struct sample *sample)
+{
+    sample->view_ack.id = (uint32_t)draw(random);
+    sample->view_ack.tables = draw_below(random, LIST);
+    for (uint32_t i = 0; i < sample->view_ack.tables; i++) {
+        struct psi_given *given = &sample->given[i];
+
+        given->table = (uint32_t)draw(random);
+        given->chunks = draw(random);
+        given->next_min = draw(random);
+        given->next_max = draw(random);
+        given->ahead = draw(random);
+        given->closed = draw(random);
+    }
+}
+
+static void
+fill_spec(uint64_t *random, struct psi_spec *spec)
+{
+    struct psd_table_args args = {.struct_size = sizeof(args)};
+    char name[PSD_NAME_MAX + 1];
+    struct psd_error err;
+
+    draw_text(random, name + 1, sizeof(name) - 1);
+    name[0] = 'n';
+    args.name = name;
+    args.dtype = (psd_dtype)(PSD_F32 + draw_below(random, 4));
+    args.dims = 1 + draw_below(random, PSD_DIMS_MAX);
+    for (uint32_t i = 0; i < args.dims; i++) {
+        args.shape[i] = 1 + draw_below(random, 100);
+    }
+    args.reduce = (psd_reduce)draw_below(random, 2);
+    args.nan_policy = (psd_nan_policy)draw_below(random, 3);
+    if (draw_below(random, 4) == 0) {
+        args.use = PSD_USE_SUM;
+        args.backup_workers = draw_below(random, 4);
+    } else {
+        args.rule.rule = (psd_rule)draw_below(random, PSD_RULE_FTRL);
+        args.rule.clip_value = 1 + draw_below(random, 10);
+        args.rule.weight_decay = 0.25;
+        args.staleness = draw_below(random, 3);
+        args.init = PSD_INIT_NORMAL;
+        args.init_value = 0.5 + draw_below(random, 10);
+        args.seed = draw(random);
+    }
+    if (args.use == PSD_USE_UPDATE && args.rule.rule != PSD_RULE_ADD) {
+        args.rule.schedule = (psd_schedule)(PSD_SCHEDULE_STEP + draw_below(random, 2));
+        args.rule.warmup = draw_below(random, 1000);
+        args.rule.period = 1 + draw_below(random, 1000);
+    }
+    if (psi_spec_init(spec, &args, PSI_RANKS_MAX, &err) != PSD_OK) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static void
+fill_table_info(uint64_t *random, struct sample *sample)
+{
+    struct psi_table_info *info = &sample->table_info;
+    struct psi_loads *loads = &info->loads;
+
+    info->id = (uint32_t)draw(random);
+    info->creator = draw_below(random, PSI_RANKS_MAX);
+    info->step = draw(random);
+    fill_spec(random, &info->spec);
+    loads->servers = draw_below(random, LIST);
+    for (uint32_t s = 0; s < loads->servers; s++) {
+        loads->places += 1 + draw_below(random, 8);
+        loads->first_place[s + 1] = loads->places;
+    }
+    for (uint32_t p = 0; p < loads->places; p++) {
+        loads->bytes[p] = draw(random);
+    }
+}
+
+static void
+fill_nodes(uint64_t *random, struct sample *sample)
+{
+    sample->nodes.count = draw_below(random, LIST);
+    for (uint32_t i = 0; i < sample->nodes.count; i++) {
+        struct psd_node *node = &sample->node[i];
+
+        node->role = (psd_role)(PSD_ROLE_MASTER + draw_below(random, 3));
+        node->rank = draw_below(random, PSI_RANKS_MAX);
+        node->state = (psd_node_state)draw_below(random, 5);
+        node->incarnation = draw_below(random, UINT16_MAX + 1);
+        node->step = draw(random);
+        node->steps_per_s = draw_f64(random);
+        node->value = draw_f64(random);
+        draw_text(random, node->value_name, sizeof(node->value_name));
+        draw_text(random, node->address, sizeof(node->address));
+    }
+}
+
+static void
+fill_share(uint64_t *random, struct sample *sample)
+{
+    sample->share.from = draw_below(random, PSI_RANKS_MAX);
+    sample->share.step = draw(random);
+    sample->share.bytes = draw_below(random, PSI_FRAME_CHUNK_MAX + 1);
+    sample->share.offset = draw(random) >> 1;
+    sample->share.total = sample->share.offset + sample->share.bytes + draw_below(random, 3);
+    draw_text(random, sample->share.name, sizeof(sample->share.name));
+}
+
+static void
+fill_ranks(uint64_t *random, struct sample *sample)
+{
+    const uint32_t words = draw_below(random, PSI_RANKS_MAX / 64 + 1);
+
+    for (uint32_t i = 0; i < words; i++) {
+        sample->ranks.word[i] = draw(random);
+    }
+}
+
+/* Plain messages are compared byte by byte: both began as zeros. */
+static bool
+same_plain(const struct sample *a, const struct sample *b)
+{
+    return memcmp(&a->table_info, &b->table_info, sizeof(a->table_info)) == 0;
+}
+
+static bool
+same_view(const struct sample *a, const struct sample *b)
+{
+    const struct psi_view *x = &a->view;
+    const struct psi_view *y = &b->view;
+
+    return x->id == y->id && x->workers == y->workers && x->places == y->places &&
+           x->change == y->change && x->rank == y->rank && x->leaves == y->leaves &&
+           x->tables == y->tables &&
+           memcmp(a->worker, b->worker, x->workers * sizeof(a->worker[0])) == 0 &&
+           memcmp(a->place, b->place, x->places * sizeof(a->place[0])) == 0 &&
+           memcmp(a->table, b->table, x->tables * sizeof(a->table[0])) == 0;
+}
+
+static bool
+same_view_ack(const struct sample *a, const struct sample *b)
+{
+    return a->view_ack.id == b->view_ack.id && a->view_ack.tables == b->view_ack.tables &&
+           memcmp(a->given, b->given, a->view_ack.tables * sizeof(a->given[0])) == 0;
+}
+
+static bool
+same_nodes(const struct sample *a, const struct sample *b)
+{
+    return a->nodes.count == b->nodes.count &&
+           memcmp(a->node, b->node, a->nodes.count * sizeof(a->node[0])) == 0;
+}
+
+static bool
+same_table_info(const struct sample *a, const struct sample *b)
+{
+    const struct psi_table_info *x = &a->table_info;
+    const struct psi_table_info *y = &b->table_info;
+
+    return x->id == y->id && x->creator == y->creator && x->step == y->step &&
+           psi_spec_difference(&x->spec, &y->spec) == NULL && x->spec.count == y->spec.count &&
+           memcmp(&x->loads, &y->loads, sizeof(x->loads)) == 0;
+}
+
+/* A message as the harness sees it. */
+struct kind {
+    const char *name;
+    void (*prepare)(struct sample *sample);
+    void (*fill)(uint64_t *random, struct sample *sample);
+    bool (*same)(const struct sample *a, const struct sample *b);
+    void (*encode)(struct psi_pack *pack, const struct sample *sample);
+    psd_status (*decode)(const uint8_t *bytes, size_t size, struct sample *sample,
+                         struct psd_error *err);
+};
+
+#define KIND_CALLS(name, type)                                                                     \
+    static void name##_encode(struct psi_pack *pack, const struct sample *sample)                  \
+    {                                                                                              \
+        psi_##name##_encode(pack, &sample->name);                                                  \
+    }                                                                                              \
+    static psd_status name##_decode(const uint8_t *bytes, size_t size, struct sample *sample,      \
+                                    struct psd_error *err)                                         \
+    {                                                                                              \
+        return psi_##name##_decode(bytes, size, &sample->name, err);                               \
+    }
+PSI_MESSAGE_MAP(KIND_CALLS)
+#undef KIND_CALLS
+
+#define KIND(name, prepare, same)                                                                  \
+    {                                                                                              \
+#name, prepare, fill_##name, same, name##_encode, name##_decode                            \
+    }
+
+static const struct kind kinds[] = {
+    KIND(hello, prepare_plain, same_plain),
+    KIND(welcome, prepare_plain, same_plain),
+    KIND(verdict, prepare_plain, same_plain),
+    KIND(ping, prepare_plain, same_plain),
+    KIND(view, prepare_view, same_view),
+    KIND(propose, prepare_plain, same_plain),
+    KIND(view_ack, prepare_view_ack, same_view_ack),
+    KIND(table_info, prepare_plain, same_table_info),
+    KIND(nodes, prepare_nodes, same_nodes),
+    KIND(share, prepare_plain, same_plain),
+    KIND(ranks, prepare_plain, same_plain),
+};
+
+enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
+/* A body as bytes, and where it is decoded to. */
+struct bench {
+    struct sample in;
+    struct sample out;
+    uint8_t bytes[PSI_FRAME_CONTROL_MAX];
+    size_t size;
+};
+
+static struct bench *
+bench_create(void)
+{
+    struct bench *bench = calloc(1, sizeof(*bench));
+
+    assert_non_null(bench);
+    return bench;
+}
+
+static void
+encode_in(struct bench *bench, const struct kind *kind)
+{
+    struct psi_pack pack;
+
+    psi_pack_init(&pack, bench->bytes, sizeof(bench->bytes));
+    kind->encode(&pack, &bench->in);
+    assert_false(pack.overflow);
+    bench->size = pack.used;
+}
+
+static psd_status
+decode_out(struct bench *bench, const struct kind *kind, size_t size, struct psd_error *err)
+{
+    uint8_t *copy = exact(bench->bytes, size);
+    psd_status status;
+
+    *err = (struct psd_error){0};
+    kind->prepare(&bench->out);
+    status = kind->decode(copy, size, &bench->out, err);
+    assert_int_equal(err->status, status);
+    assert_int_equal(err->text[0] == '\0', status == PSD_OK);
+    free(copy);
+    return status;
+}
+
+/* Encodes bench->in, which may be wrong on purpose, and decodes it. */
+static psd_status
+through(struct bench *bench, const struct kind *kind)
+{
+    struct psd_error err;
+
+    encode_in(bench, kind);
+    return decode_out(bench, kind, bench->size, &err);
+}
+
+static void
+encode_into_too_little(struct bench *bench, const struct kind *kind)
+{
+    for (size_t capacity = 0; capacity < bench->size; capacity++) {
+        uint8_t *room = exact(bench->bytes, capacity);
+        struct psi_pack pack;
+
+        psi_pack_init(&pack, room, capacity);
+        kind->encode(&pack, &bench->in);
+        assert_true(pack.overflow);
+        assert_true(pack.used <= capacity);
+        assert_true(capacity == 0 || memcmp(room, bench->bytes, capacity) == 0);
+        free(room);
+    }
+}
+
+/* If this fails, what one side says is not what the other hears. */
+static void
+test_message_round_trips(void **state)
+{
+    uint64_t random = *(uint64_t *)*state;
+    struct bench *bench = bench_create();
+
+    for (size_t i = 0; i < ROUNDS * KINDS; i++) {
+        const struct kind *kind = &kinds[i % KINDS];
+        struct psd_error err;
+
+        kind->prepare(&bench->in);
+        kind->fill(&random, &bench->in);
+        encode_in(bench, kind);
+        if (decode_out(bench, kind, bench->size, &err) != PSD_OK) {
+            fail_msg("%s: %s", kind->name, err.text);
+        }
+        if (!kind->same(&bench->in, &bench->out)) {
+            fail_msg("%s: decoded to something else", kind->name);
+        }
+    }
+    free(bench);
+}
+
+/* If this fails, a short body is believed, or read past its end. */
+static void
+test_message_truncations_are_refused(void **state)
+{
+    uint64_t random = *(uint64_t *)*state;
+    struct bench *bench = bench_create();
+
+    for (size_t i = 0; i < 4 * KINDS; i++) {
+        const struct kind *kind = &kinds[i % KINDS];
+        struct psd_error err;
+
+        kind->prepare(&bench->in);
+        kind->fill(&random, &bench->in);
+        encode_in(bench, kind);
+        for (size_t cut = 0; cut < bench->size; cut++) {
+            if (decode_out(bench, kind, cut, &err) != PSD_ERR_PROTOCOL) {
+                fail_msg("%s: %zu of %zu bytes taken", kind->name, cut, bench->size);
+            }
+        }
+        encode_into_too_little(bench, kind);
+    }
+    free(bench);
+}
+
+/* If this fails, a later version cannot append a field without breaking this one. */
+static void
+test_message_ignores_what_follows(void **state)
+{
+    uint64_t random = *(uint64_t *)*state;
+    struct bench *bench = bench_create();
+
+    for (size_t i = 0; i < KINDS; i++) {
+        const struct kind *kind = &kinds[i];
+        struct psd_error err;
+
+        kind->prepare(&bench->in);
+        kind->fill(&random, &bench->in);
+        encode_in(bench, kind);
+        memset(bench->bytes + bench->size, 0xff, 9);
+        assert_int_equal(decode_out(bench, kind, bench->size + 9, &err), PSD_OK);
+        assert_true(kind->same(&bench->in, &bench->out));
+    }
+    free(bench);
+}
+
+static const struct kind *
+kind_named(const char *name)
+{
+    for (size_t i = 0; i < KINDS; i++) {
+        if (strcmp(kinds[i].name, name) == 0) {
+            return &kinds[i];
+        }
+    }
+    fail_msg("no message %s", name);
+    return NULL;
+}
+
+/* A random message with one field set, accepted or refused. `bench` and `random` are in scope. */
+#define FIELD(name, field, value, expected)                                                        \
+    do {                                                                                           \
+        const struct kind *kind_ = kind_named(#name);                                              \
+                                                                                                   \
+        kind_->prepare(&bench->in);                                                                \
+        kind_->fill(&random, &bench->in);                                                          \
+        bench->in.name.field = (value);                                                            \
+        if (through(bench, kind_) != (expected)) {                                                 \
+            fail_msg(#name "." #field " = " #value ": expected " #expected);                       \
+        }                                                                                          \
+    } while (0)
+
+/* If this fails, a number from a peer can index behind an array. */
+static void
+test_meet_boundaries(void **state)
+{
+    uint64_t random = *(uint64_t *)*state;
+    struct bench *bench = bench_create();
+
+    FIELD(hello, role, 1, PSD_ERR_PROTOCOL);
+    FIELD(hello, role, 5, PSD_ERR_PROTOCOL);
+    FIELD(hello, lane, PSI_LANES_MAX, PSD_ERR_PROTOCOL);
+    FIELD(hello, lanes, PSI_LANES_MAX + 1, PSD_ERR_PROTOCOL);
+    FIELD(hello, incarnation, UINT16_MAX, PSD_OK);
+    FIELD(hello, incarnation, UINT16_MAX + 1, PSD_ERR_PROTOCOL);
+    FIELD(hello, rank, PSI_RANKS_MAX, PSD_ERR_PROTOCOL);
+    FIELD(hello, rank, UINT32_MAX - 1, PSD_ERR_PROTOCOL);
+    FIELD(welcome, rank, PSI_RANKS_MAX - 1, PSD_OK);
+    FIELD(welcome, rank, PSI_RANKS_MAX, PSD_ERR_PROTOCOL);
+    FIELD(welcome, incarnation, UINT16_MAX + 1, PSD_ERR_PROTOCOL);
+    FIELD(welcome, workers, PSI_RANKS_MAX, PSD_OK);
+    FIELD(welcome, workers, PSI_RANKS_MAX + 1, PSD_ERR_PROTOCOL);
+    FIELD(welcome, servers, PSI_SERVERS_MAX, PSD_OK);
+    FIELD(welcome, servers, PSI_SERVERS_MAX + 1, PSD_ERR_PROTOCOL);
+    FIELD(welcome, policy, PSI_DEATH_WAIT, PSD_OK);
+    FIELD(welcome, policy, PSI_DEATH_WAIT + 1, PSD_ERR_PROTOCOL);
+    FIELD(verdict, status, 19, PSD_OK);
+    FIELD(verdict, status, 20, PSD_ERR_PROTOCOL);
+    FIELD(verdict, status, -999, PSD_OK);
+    FIELD(verdict, status, INT16_MIN - 1, PSD_ERR_PROTOCOL);
+    FIELD(verdict, exit_code, 255, PSD_OK);
+    FIELD(verdict, exit_code, 256, PSD_ERR_PROTOCOL);
+    FIELD(verdict, exit_code, -1, PSD_ERR_PROTOCOL);
+    free(bench);
+}
+
+/* If this fails, a server can claim an index or a lane that no array has room for. */
+static void
+test_hello_server_boundaries(void **state)
+{
+    static const struct {
+        uint32_t rank;
+        uint32_t lane;
+        uint32_t lanes;
+        psd_status status;
+    } cases[] = {
+        {PSI_SERVERS_MAX - 1, 0, 1, PSD_OK},
+        {PSI_SERVERS_MAX, 0, 1, PSD_ERR_PROTOCOL},
+        {PSI_RANK_AUTO, 0, 1, PSD_ERR_PROTOCOL},
+        {0, PSI_LANES_MAX - 1, PSI_LANES_MAX, PSD_OK},
+        {0, 1, 1, PSD_ERR_PROTOCOL},
+        {0, 0, 0, PSD_ERR_PROTOCOL},
+    };
+    struct bench *bench = bench_create();
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        bench->in.hello = (struct psi_hello){.role = PSI_ROLE_SERVER,
+                                             .rank = cases[i].rank,
+                                             .lane = cases[i].lane,
+                                             .lanes = cases[i].lanes};
+        assert_int_equal(through(bench, kind_named("hello")), cases[i].status);
+    }
+    free(bench);
+}
+
+/* If this fails, a view can name ranks, servers or lanes that no array has room for. */
+static void
+test_view_boundaries(void **state)
+{
+    uint64_t random = *(uint64_t *)*state;
+    struct bench *bench = bench_create();
+
+    FIELD(view, workers, PSI_RANKS_MAX, PSD_OK);
+    FIELD(view, workers, PSI_RANKS_MAX + 1, PSD_ERR_PROTOCOL);
+    FIELD(view, places, PSI_PLACES_MAX, PSD_OK);
+    FIELD(view, places, PSI_PLACES_MAX + 1, PSD_ERR_PROTOCOL);
+    bench->in.worker[0].incarnation = UINT16_MAX + 1;
+    assert_int_equal(through(bench, kind_named("view")), PSD_ERR_PROTOCOL);
+    FIELD(view, places, 1, PSD_OK);
+    FIELD(view, place[0].server, PSI_SERVERS_MAX - 1, PSD_OK);
+    bench->in.view.places = 1;
+    bench->in.place[0].server = PSI_SERVERS_MAX;
+    assert_int_equal(through(bench, kind_named("view")), PSD_ERR_PROTOCOL);
+    bench->in.place[0].server = 0;
+    bench->in.place[0].lane = PSI_LANES_MAX;
+    assert_int_equal(through(bench, kind_named("view")), PSD_ERR_PROTOCOL);
+    FIELD(propose, rank, PSI_RANKS_MAX - 1, PSD_OK);
+    FIELD(propose, rank, PSI_RANKS_MAX, PSD_ERR_PROTOCOL);
+    FIELD(view_ack, tables, PSI_TABLES_MAX, PSD_OK);
+    FIELD(view_ack, tables, PSI_TABLES_MAX + 1, PSD_ERR_PROTOCOL);
+    free(bench);
+}
+
+/* If this fails, a view can say that somebody leaves who is not there. */
+static void
+test_view_change_is_consistent(void **state)
+{
+    struct bench *bench = bench_create();
+    const struct kind *kind = kind_named("view");
+    struct psd_error err;
+
+    prepare_view(&bench->in);
+    bench->in.view.workers = 2;
+    bench->in.view.change = true;
+    bench->in.view.leaves = true;
+    bench->in.view.rank = 1;
+    bench->in.view.tables = PSI_TABLES_MAX;
+    assert_int_equal(through(bench, kind), PSD_OK);
+    bench->in.view.tables++;
+    assert_int_equal(through(bench, kind), PSD_ERR_PROTOCOL);
+    bench->in.view.tables = 0;
+    bench->in.view.rank = 2;
+    assert_int_equal(through(bench, kind), PSD_ERR_PROTOCOL);
+    bench->in.view.rank = 1;
+    assert_int_equal(through(bench, kind), PSD_OK);
+
+    /* change, rank, leaves, tables are the last 1 + 4 + 1 + 4 bytes. */
+    bench->bytes[bench->size - 10] = 0;
+    assert_int_equal(decode_out(bench, kind, bench->size, &err), PSD_ERR_PROTOCOL); /* rank */
+    bench->bytes[bench->size - 9] = 0;
+    assert_int_equal(decode_out(bench, kind, bench->size, &err), PSD_ERR_PROTOCOL); /* leaves */
+    bench->bytes[bench->size - 5] = 0;
+    assert_int_equal(decode_out(bench, kind, bench->size, &err), PSD_OK);
+    bench->bytes[bench->size - 4] = 1; /* and 13 bytes for it: */
+    memset(bench->bytes + bench->size, 0, 13);
+    assert_int_equal(decode_out(bench, kind, bench->size + 13, &err), PSD_ERR_PROTOCOL);
+    free(bench);
+}
+
+/* If this fails, a set of ranks can be larger than it is, or have two encodings. */
+static void
+test_ranks_boundaries(void **state)
+{
+    static const uint8_t too_many[4 + 17 * 8] = {17, [4 + 17 * 8 - 1] = 1};
+    static const uint8_t padded[4 + 8] = {1};
+    struct bench *bench = bench_create();
+    const struct kind *kind = kind_named("ranks");
+    struct psd_error err;
+
+    assert_int_equal(through(bench, kind), PSD_OK); /* the empty set */
+    assert_int_equal(bench->size, 4);
+    bench->in.ranks.word[PSI_RANKS_MAX / 64 - 1] = UINT64_C(1) << 63;
+    assert_int_equal(through(bench, kind), PSD_OK);
+    assert_int_equal(bench->size, 4 + PSI_RANKS_MAX / 8);
+    memcpy(bench->bytes, too_many, sizeof(too_many));
+    assert_int_equal(decode_out(bench, kind, sizeof(too_many), &err), PSD_ERR_PROTOCOL);
+    memcpy(bench->bytes, padded, sizeof(padded));
+    assert_int_equal(decode_out(bench, kind, sizeof(padded), &err), PSD_ERR_PROTOCOL);
+    free(bench);
+}
+
+/* If this fails, a table nobody could have opened reaches a server. */
+static void
+test_table_info_boundaries(void **state)
+{
+    uint64_t random = *(uint64_t *)*state;
+    struct bench *bench = bench_create();
+
+    FIELD(table_info, creator, PSI_RANKS_MAX - 1, PSD_OK);
+    FIELD(table_info, creator, PSI_RANKS_MAX, PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.name[0], '\0', PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.name[0], '\n', PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.dtype, (psd_dtype)0, PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.dtype, (psd_dtype)(PSD_BF16 + 1), PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.dims, 0, PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.shape[0], 0, PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.shape[0], UINT64_MAX, PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.use, (psd_use)(PSD_USE_SUM + 1), PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.reduce, (psd_reduce)(PSD_REDUCE_SUM + 1), PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.rule.rule, (psd_rule)(PSD_RULE_FTRL + 1), PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.rule.schedule, (psd_schedule)(PSD_SCHEDULE_COSINE + 1),
+          PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.rule.learning_rate, -1.0, PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.backup_workers, PSI_RANKS_MAX, PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.nan_policy, (psd_nan_policy)(PSD_NAN_ALLOW + 1), PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.init, (psd_init)(PSD_INIT_NORMAL + 1), PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.init_value, -1.0, PSD_ERR_PROTOCOL);
+    free(bench);
+}
+
+/* If this fails, two shapes can be told apart by one side only. */
+static void
+test_table_info_shape_overflow(void **state)
+{
+    uint64_t random = *(uint64_t *)*state;
+    struct bench *bench = bench_create();
+    struct psi_spec *spec = &bench->in.table_info.spec;
+    const struct kind *kind = kind_named("table_info");
+    struct psd_error err;
+
+    fill_table_info(&random, &bench->in);
+    spec->dims = 2;
+    spec->shape[0] = UINT64_C(1) << 32;
+    spec->shape[1] = UINT64_C(1) << 32; /* their product is 0 in 64 bits */
+    encode_in(bench, kind);
+    assert_int_equal(decode_out(bench, kind, bench->size, &err), PSD_ERR_PROTOCOL);
+    assert_non_null(strstr(err.text, "shape"));
+    free(bench);
+}
+
+/* Gives every server the same lanes and tells the loads so. */
+static void
+set_lanes(struct psi_loads *loads, uint32_t servers, uint32_t lanes)
+{
+    loads->servers = servers;
+    loads->places = 0;
+    for (uint32_t s = 0; s < servers && s < PSI_SERVERS_MAX; s++) {
+        loads->first_place[s] = loads->places;
+        loads->places += lanes;
+        loads->first_place[s + 1] = loads->places;
+    }
+}
+
+/* If this fails, chunks are placed on lanes that do not exist. */
+static void
+test_table_info_loads_boundaries(void **state)
+{
+    uint64_t random = *(uint64_t *)*state;
+    struct bench *bench = bench_create();
+    const struct kind *kind = kind_named("table_info");
+    struct psi_loads *loads = &bench->in.table_info.loads;
+    struct psd_error err;
+
+    fill_table_info(&random, &bench->in);
+    set_lanes(loads, 0, 0);
+    assert_int_equal(through(bench, kind), PSD_OK);
+    psi_store_u32(bench->bytes + bench->size - 4, PSI_SERVERS_MAX + 1);
+    memset(bench->bytes + bench->size, 1, 8 * (PSI_SERVERS_MAX + PSI_PLACES_MAX));
+    assert_int_equal(decode_out(bench, kind, bench->size + 8 * PSI_PLACES_MAX, &err),
+                     PSD_ERR_PROTOCOL);
+    assert_non_null(strstr(err.text, "servers"));
+
+    set_lanes(loads, PSI_SERVERS_MAX, PSI_PLACES_MAX / PSI_SERVERS_MAX);
+    assert_int_equal(through(bench, kind), PSD_OK);
+    assert_int_equal(bench->out.table_info.loads.places, PSI_PLACES_MAX);
+    assert_memory_equal(loads->first_place, bench->out.table_info.loads.first_place,
+                        sizeof(loads->first_place));
+    set_lanes(loads, 2, PSI_LANES_MAX);
+    assert_int_equal(through(bench, kind), PSD_OK);
+    set_lanes(loads, 2, PSI_LANES_MAX + 1);
+    assert_int_equal(through(bench, kind), PSD_ERR_PROTOCOL);
+    set_lanes(loads, 2, 0);
+    assert_int_equal(through(bench, kind), PSD_ERR_PROTOCOL);
+    set_lanes(loads, 17, PSI_LANES_MAX); /* 1088 places in all */
+    loads->places = PSI_PLACES_MAX;
+    encode_in(bench, kind);
+    assert_int_equal(decode_out(bench, kind, bench->size, &err), PSD_ERR_PROTOCOL);
+    assert_non_null(strstr(err.text, "1088"));
+    free(bench);
+}
+
+/* If this fails, a table of nodes or a piece of state can reach behind its array. */
+static void
+test_job_boundaries(void **state)
+{
+    uint64_t random = *(uint64_t *)*state;
+    struct bench *bench = bench_create();
+
+    for (size_t i = 0; i <= NODES_MAX; i++) {
+        bench->in.node[i].role = PSD_ROLE_WORKER;
+    }
+    FIELD(nodes, count, NODES_MAX, PSD_OK);
+    FIELD(nodes, count, NODES_MAX + 1, PSD_ERR_PROTOCOL);
+    FIELD(nodes, count, 1, PSD_OK);
+    bench->in.node[0].role = (psd_role)(PSD_ROLE_WORKER + 1);
+    assert_int_equal(through(bench, kind_named("nodes")), PSD_ERR_PROTOCOL);
+    bench->in.node[0].role = PSD_ROLE_WORKER;
+    bench->in.node[0].state = (psd_node_state)(PSD_NODE_LOST + 1);
+    assert_int_equal(through(bench, kind_named("nodes")), PSD_ERR_PROTOCOL);
+    bench->in.node[0].state = PSD_NODE_LOST;
+    bench->in.node[0].rank = PSI_RANKS_MAX;
+    assert_int_equal(through(bench, kind_named("nodes")), PSD_ERR_PROTOCOL);
+    FIELD(share, from, PSI_RANKS_MAX - 1, PSD_OK);
+    FIELD(share, from, PSI_RANKS_MAX, PSD_ERR_PROTOCOL);
+    FIELD(share, bytes, PSI_FRAME_CHUNK_MAX + 1, PSD_ERR_PROTOCOL);
+    FIELD(share, total, UINT64_MAX, PSD_OK);
+    FIELD(share, offset, UINT64_MAX, PSD_ERR_PROTOCOL);
+    FIELD(share, total, bench->in.share.offset + bench->in.share.bytes - 1, PSD_ERR_PROTOCOL);
+    free(bench);
+}
+
+/* If this fails, a peer's text has no end, or hides what follows a NUL. */
+static void
+test_strings(void **state)
+{
+    struct bench *bench = bench_create();
+    const struct kind *kind = kind_named("ping");
+    struct psi_ping *ping = &bench->in.ping;
+    const size_t text_at = 8 + 8 + 2;
+    struct psd_error err;
+
+    memset(ping->name, 'x', sizeof(ping->name) - 1);
+    assert_int_equal(through(bench, kind), PSD_OK);
+    assert_int_equal(bench->size, text_at + 31);
+    assert_string_equal(bench->out.ping.name, ping->name);
+
+    bench->bytes[text_at - 2] = 32; /* one more, and there is no room for the end */
+    bench->bytes[text_at + 31] = 'x';
+    assert_int_equal(decode_out(bench, kind, text_at + 32, &err), PSD_ERR_PROTOCOL);
+    assert_string_equal(err.text, "PING: name: 32, expected 0..31");
+
+    bench->bytes[text_at - 2] = 31;
+    bench->bytes[text_at + 30] = 0;
+    assert_int_equal(decode_out(bench, kind, text_at + 31, &err), PSD_ERR_PROTOCOL);
+    assert_non_null(strstr(err.text, "NUL"));
+    bench->bytes[text_at - 2] = 0;
+    assert_int_equal(decode_out(bench, kind, text_at, &err), PSD_OK);
+    assert_string_equal(bench->out.ping.name, "");
+    free(bench);
+}
+
+/* If this fails, something other than 0 and 1 is taken for yes or no. */
+static void
+test_bools(void **state)
+{
+    static const uint8_t body[] = {1, 0, 0, 0, 2, 0, 0, 0, 2};
+    struct psi_propose propose;
+    struct psd_error err;
+
+    assert_int_equal(psi_propose_decode(body, sizeof(body), &propose, &err), PSD_ERR_PROTOCOL);
+    assert_string_equal(err.text, "VIEW_PROPOSE: leaves: 2, expected 0..1");
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_frame_layout),
+        cmocka_unit_test(test_frame_round_trip),
+        cmocka_unit_test(test_frame_refuses_strangers),
+        cmocka_unit_test(test_frame_limits_by_type),
+        cmocka_unit_test(test_frame_must_understand),
+        cmocka_unit_test(test_frame_empty_has_no_payload),
+        cmocka_unit_test(test_frame_checksum_sees_every_bit),
+        cmocka_unit_test(test_meta_round_trip_and_truncation),
+        cmocka_unit_test(test_meta_tags),
+        cmocka_unit_test(test_message_round_trips),
+        cmocka_unit_test(test_message_truncations_are_refused),
+        cmocka_unit_test(test_message_ignores_what_follows),
+        cmocka_unit_test(test_meet_boundaries),
+        cmocka_unit_test(test_hello_server_boundaries),
+        cmocka_unit_test(test_view_boundaries),
+        cmocka_unit_test(test_view_change_is_consistent),
+        cmocka_unit_test(test_ranks_boundaries),
+        cmocka_unit_test(test_table_info_boundaries),
+        cmocka_unit_test(test_table_info_shape_overflow),
+        cmocka_unit_test(test_table_info_loads_boundaries),
+        cmocka_unit_test(test_job_boundaries),
+        cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_bools),
+    };
+
+    return cmocka_run_group_tests_name("wire", tests, start, stop);
+}

@@ -1,0 +1,193 @@
+/*
+ * seeds.c - writes the first inputs of the wire targets, from real encodings: seeds DIRECTORY
+ *
+ * DIRECTORY/frame and DIRECTORY/message must exist. The seeds of other targets are files that
+ * people wrote.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "wire/frame.h"
+#include "wire/message.h"
+
+enum { SEED_BYTES_MAX = 8192 };
+
+static void
+write_seed(const char *directory, const char *target, const char *name, const uint8_t *bytes,
+           size_t size)
+{
+    char path[4096];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s/seed-%s", directory, target, name);
+    file = fopen(path, "wb");
+    if (file == NULL || fwrite(bytes, 1, size, file) != size || fclose(file) != 0) {
+        perror(path);
+        exit(EXIT_FAILURE);
+    }
+}
+
+/* One header per type, reserved ones too, with more and more options behind it. */
+static void
+write_frames(const char *directory)
+{
+    static const struct {
+        uint8_t type;
+        const char *name;
+    } types[] = {
+#define TYPE(name, code, text) {code, #name},
+        PSI_FRAME_MAP(TYPE)
+#undef TYPE
+    };
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        const struct psi_meta meta = {
+            .has_part = (i & 1) != 0,
+            .part = 1,
+            .has_deadline = (i & 2) != 0,
+            .deadline_ms = 1000,
+            .has_weight = (i & 4) != 0,
+            .weight = 1.0f,
+            .has_trace = (i & 8) != 0,
+            .trace = i,
+        };
+        uint8_t bytes[PSI_FRAME_BYTES + PSI_FRAME_META_MAX];
+        const size_t meta_bytes = psi_meta_encode(&meta, bytes + PSI_FRAME_BYTES);
+        const struct psi_frame frame = {
+            .type = types[i].type,
+            .flags = PSI_FLAG_CHECKSUM,
+            .payload_bytes = 64,
+            .meta_bytes = (uint16_t)meta_bytes,
+            .dtype = PSD_F32,
+            .seq = i,
+            .step = 7,
+            .view = 1,
+            .request = 9,
+        };
+
+        psi_frame_encode(&frame, bytes);
+        write_seed(directory, "frame", types[i].name, bytes, PSI_FRAME_BYTES + meta_bytes);
+    }
+}
+
+/* The selector byte of fuzz_message.c. */
+enum selector {
+#define SELECTOR(name, type) SELECT_##name,
+    PSI_MESSAGE_MAP(SELECTOR)
+#undef SELECTOR
+};
+
+#define WRITE_SEED(directory, name, seed, message)                                                 \
+    do {                                                                                           \
+        uint8_t bytes_[SEED_BYTES_MAX] = {SELECT_##name};                                          \
+        struct psi_pack pack_;                                                                     \
+                                                                                                   \
+        psi_pack_init(&pack_, bytes_ + 1, sizeof(bytes_) - 1);                                     \
+        psi_##name##_encode(&pack_, message);                                                      \
+        psi_assert(!pack_.overflow);                                                               \
+        write_seed(directory, "message", seed, bytes_, 1 + pack_.used);                            \
+    } while (0)
+
+#define WRITE_MESSAGE(directory, name, message) WRITE_SEED(directory, name, #name, message)
+
+static void
+write_meeting(const char *directory)
+{
+    const struct psi_hello hello = {
+        .role = PSI_ROLE_SERVER, .lane = 1, .lanes = 2, .address = "tcp://h:1", .build = "0.1.0"};
+    const struct psi_welcome welcome = {
+        .rank = 1, .incarnation = 1, .workers = 2, .servers = 2, .policy = PSI_DEATH_WAIT};
+    const struct psi_verdict verdict = {.status = PSD_ERR_REFUSED, .text = "rank 1 is taken"};
+    const struct psi_ping ping = {.step = 3, .value = 0.5, .name = "loss"};
+    const struct psi_share share = {.from = 1, .step = 3, .total = 64, .bytes = 32, .name = "w"};
+    const struct psi_ranks ranks = {.word = {5, 1}};
+
+    WRITE_MESSAGE(directory, hello, &hello);
+    WRITE_MESSAGE(directory, welcome, &welcome);
+    WRITE_MESSAGE(directory, verdict, &verdict);
+    WRITE_MESSAGE(directory, ping, &ping);
+    WRITE_MESSAGE(directory, share, &share);
+    WRITE_MESSAGE(directory, ranks, &ranks);
+}
+
+static void
+write_views(const char *directory)
+{
+    struct psi_view_worker workers[2] = {{.incarnation = 1, .member = true}, {.incarnation = 2}};
+    struct psi_view_place places[2] = {{.address = "tcp://h:1"}, {.lane = 1, .address = "tcp://h"}};
+    struct psi_view_table tables[1] = {{.id = 1, .left_at = 4, .drop = true}};
+    struct psi_given given[2] = {{.table = 1, .chunks = 3}, {.table = 2, .next_max = 1}};
+    const struct psi_view view = {
+        .id = 2,
+        .workers = 2,
+        .worker = workers,
+        .places = 2,
+        .place = places,
+        .change = true,
+        .rank = 1,
+        .leaves = true,
+        .tables = 1,
+        .table = tables,
+    };
+    const struct psi_propose propose = {.id = 2, .rank = 1, .leaves = true};
+    const struct psi_view_ack ack = {.id = 2, .tables = 2, .given = given};
+
+    WRITE_MESSAGE(directory, view, &view);
+    WRITE_MESSAGE(directory, propose, &propose);
+    WRITE_MESSAGE(directory, view_ack, &ack);
+}
+
+/* More lanes than a job may have: no fuzzer gets there by chance. */
+static void
+write_too_many_places(const char *directory, struct psi_table_info info)
+{
+    info.loads.servers = PSI_PLACES_MAX / PSI_LANES_MAX + 1;
+    info.loads.places = 0; /* their bytes are never looked at */
+    for (uint32_t s = 0; s <= info.loads.servers; s++) {
+        info.loads.first_place[s] = s * PSI_LANES_MAX;
+    }
+    WRITE_SEED(directory, table_info, "too-many-places", &info);
+}
+
+static void
+write_table_and_nodes(const char *directory)
+{
+    const struct psd_table_args args = {
+        .struct_size = sizeof(args),
+        .name = "w",
+        .dtype = PSD_F32,
+        .dims = 2,
+        .shape = {784, 10},
+        .rule = {.rule = PSD_RULE_ADAM},
+    };
+    struct psi_table_info info = {.id = 1, .loads = {.servers = 2, .places = 3}};
+    struct psd_node workers[2] = {{.role = PSD_ROLE_MASTER, .state = PSD_NODE_RUNNING},
+                                  {.role = PSD_ROLE_WORKER, .value_name = "loss"}};
+    const struct psi_nodes nodes = {.count = 2, .node = workers};
+    struct psd_error err;
+
+    psi_assert(psi_spec_init(&info.spec, &args, 2, &err) == PSD_OK);
+    info.loads.first_place[1] = 2;
+    info.loads.first_place[2] = 3;
+    WRITE_MESSAGE(directory, table_info, &info);
+    write_too_many_places(directory, info);
+    WRITE_MESSAGE(directory, nodes, &nodes);
+}
+
+int
+main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: seeds DIRECTORY\n");
+        return EXIT_FAILURE;
+    }
+    write_frames(argv[1]);
+    write_meeting(argv[1]);
+    write_views(argv[1]);
+    write_table_and_nodes(argv[1]);
+    return EXIT_SUCCESS;
+}

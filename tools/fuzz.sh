@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Looks for inputs that break a decoder, then shows how much of each decoder the kept inputs reach.
+#   tools/fuzz.sh [SECONDS]   fuzz every target of tests/fuzz for so long (default 60)
+#   tools/fuzz.sh keep        add to tests/fuzz/corpus what earlier runs found, an input per edge
+# Fails when anything was found, or when the kept inputs leave a decoder below 95 % of its lines.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+decoders=(src/wire/frame.c src/wire/meta.c src/wire/pack.c src/wire/message_job.c
+          src/wire/message_meet.c src/wire/message_table.c src/wire/message_view.c
+          src/config/cluster.c src/config/endpoint.c src/config/json_walk.c)
+cover_min=95
+
+build=build-fuzz
+kept=tests/fuzz/corpus
+found=$build/corpus      # grows from run to run
+findings=$build/findings # inputs that crashed, leaked, hung or took too much memory
+profiles=$build/profiles
+
+targets=()
+for source in tests/fuzz/fuzz_*.c; do
+    name=$(basename "$source" .c)
+    targets+=("${name#fuzz_}")
+done
+
+# The LLVM tools of this clang; Debian puts the version into their names.
+tool() {
+    local version
+    version=$(clang -dumpversion)
+    command -v "$1-${version%%.*}" || command -v "$1"
+}
+
+[ -f $build/build.ninja ] || CC=clang meson setup $build -Dfuzz=true >/dev/null
+ninja -C $build --quiet $(printf "tests/fuzz/fuzz_%s " "${targets[@]}") \
+    $(printf "tests/fuzz/cover_%s " "${targets[@]}")
+for name in "${targets[@]}"; do
+    mkdir -p "$found/$name" "$findings/$name"
+done
+
+# One line per target: what was run, what was found.
+fuzz() {
+    local name=$1 seconds=$2 log=$build/fuzz_$1.log dictionary=tests/fuzz/$1.dict runs
+    local options=(-max_total_time="$seconds" -rss_limit_mb=1024 -timeout=5 -print_final_stats=1
+                   -artifact_prefix="$findings/$name/")
+
+    [ ! -f "$dictionary" ] || options+=(-dict="$dictionary")
+    if $build/tests/fuzz/fuzz_"$name" "${options[@]}" "$found/$name" "$kept/$name" 2>"$log"; then
+        runs=$(awk '/stat::number_of_executed_units/ { print $2 }' "$log")
+        printf '%-10s %12s runs in %s s, nothing found\n' "$name" "$runs" "$seconds"
+    else
+        printf '%-10s FOUND something: %s, input in %s\n' "$name" "$log" "$findings/$name"
+        tail -n 20 "$log"
+        return 1
+    fi
+}
+
+# Lines of each decoder that the kept inputs reach.
+cover() {
+    local name objects=()
+
+    rm -rf $profiles
+    for name in "${targets[@]}"; do
+        LLVM_PROFILE_FILE=$profiles/$name.raw \
+            $build/tests/fuzz/cover_"$name" "$kept/$name" >/dev/null
+        objects+=(-object "$build/tests/fuzz/cover_$name")
+    done
+    $(tool llvm-profdata) merge -o $profiles/all $profiles/*.raw
+    $(tool llvm-cov) report "${objects[@]:1}" -instr-profile=$profiles/all "${decoders[@]}" |
+        awk -v least=$cover_min -v expected=${#decoders[@]} '
+            $1 ~ /\.c$/ {
+                count++
+                printf "%-24s %5d lines, %7s reached\n", $1, $8, $10
+                if ($10 + 0 < least) { low++ }
+            }
+            END {
+                if (count != expected) { print count + 0 " decoders, expected " expected; exit 1 }
+                if (low) { print low " below " least " %"; exit 1 }
+            }'
+}
+
+if [ "${1:-60}" = keep ]; then
+    for name in "${targets[@]}"; do
+        $build/tests/fuzz/fuzz_"$name" -merge=1 -use_counters=0 "$kept/$name" "$found/$name" \
+            2>$build/merge_"$name".log
+        echo "$name: $(find "$kept/$name" -type f | wc -l) inputs kept"
+    done
+    exit
+fi
+
+failed=0
+for name in "${targets[@]}"; do
+    fuzz "$name" "${1:-60}" || failed=1
+done
+cover || failed=1
+exit $failed
