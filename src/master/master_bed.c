@@ -12,7 +12,7 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "rpc/post.h"
-#include "store/apply.h"
+#include "table/spec.h"
 
 static psd_status
 fake_send(struct psi_conn *conn, const struct psi_outgoing *outgoing)
@@ -289,7 +289,7 @@ join(struct world *world, uint8_t role, uint32_t rank, uint64_t life)
                               .rank = rank,
                               .lanes = role == PSI_ROLE_SERVER ? 1 : 0,
                               .life = life,
-                              .kernel_revision = KERNEL_REVISION};
+                              .kernel_revision = PSI_KERNEL_REVISION};
 
     if (role == PSI_ROLE_SERVER) {
         snprintf(hello.address, sizeof(hello.address), "test://lane%u", rank);

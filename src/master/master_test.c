@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/exit_code.h"
-#include "store/apply.h"
+#include "table/spec.h"
 
 /* ---------------------------------------------------------------------------- the start --- */
 
@@ -215,14 +215,14 @@ test_other_kernels_or_job_are_refused(void **state)
     struct psi_hello hello = {.role = PSI_ROLE_SERVER,
                               .lanes = 1,
                               .life = 1,
-                              .kernel_revision = KERNEL_REVISION + 1,
+                              .kernel_revision = PSI_KERNEL_REVISION + 1,
                               .address = "test://lane"};
     struct peer *peer = dial(world);
 
     (void)state;
     say_hello(world, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
     assert_refused(peer, PSD_ERR_VERSION, "revision");
-    hello.kernel_revision = KERNEL_REVISION;
+    hello.kernel_revision = PSI_KERNEL_REVISION;
     hello.job = 4711;
     peer = dial(world);
     say_hello(world, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);

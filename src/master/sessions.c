@@ -13,7 +13,7 @@
 
 #include "base/fail.h"
 #include "master/state.h"
-#include "store/apply.h"
+#include "table/spec.h"
 
 enum { FROM_WORKER = 1, FROM_LANE = 2, FROM_OBSERVER = 4 };
 
@@ -88,11 +88,11 @@ meet(struct session *session, const void *body, size_t bytes, struct psd_error *
     } else if (hello->job != 0 && hello->job != master->job) {
         master_refuse(session, PSD_ERR_REFUSED, "wants job %016" PRIx64 ", this is job %016" PRIx64,
                       hello->job, master->job);
-    } else if (hello->kernel_revision != KERNEL_REVISION &&
+    } else if (hello->kernel_revision != PSI_KERNEL_REVISION &&
                (hello->role == PSI_ROLE_SERVER || hello->kernel_revision != 0)) {
         master_refuse(session, PSD_ERR_VERSION,
                       "computes with kernels of revision %u, this job with revision %d",
-                      hello->kernel_revision, KERNEL_REVISION);
+                      hello->kernel_revision, PSI_KERNEL_REVISION);
     } else if (hello->role == PSI_ROLE_OBSERVER) {
         const struct psi_welcome welcome = {.workers = master->config.workers,
                                             .servers = master->config.servers,

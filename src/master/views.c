@@ -318,15 +318,48 @@ leave(struct master *master)
     }
 }
 
-/* The replacement repeats the first step that some chunk lacks. */
+static bool
+in_rounds(const struct table *table)
+{
+    return table->state != TABLE_DROPPED && psi_spec_synchronous(&table->spec);
+}
+
+/*
+ * The step that the replacement repeats: the first that some chunk lacks, one for all tables that
+ * are pushed together, since a gradient is computed from all of them. Those are at most one step
+ * apart (a push of the next step leaves only when this one's are done); a table further behind is
+ * pushed at a rhythm of its own.
+ */
+static uint64_t
+common_step(const struct master *master)
+{
+    uint64_t furthest = 0;
+
+    for (uint32_t id = 0; id < master->tables; id++) {
+        if (in_rounds(master->table[id]) && master->table[id]->given.next > furthest) {
+            furthest = master->table[id]->given.next;
+        }
+    }
+    for (uint32_t id = 0; id < master->tables; id++) {
+        if (in_rounds(master->table[id]) && master->table[id]->given.next + 1 == furthest) {
+            return furthest - 1;
+        }
+    }
+    return furthest;
+}
+
 static void
 replace(struct master *master)
 {
+    const uint64_t common = common_step(master);
+
     for (uint32_t id = 0; id < master->tables; id++) {
         struct table *table = master->table[id];
+        const bool together = in_rounds(table) && table->given.next >= common;
+        const uint64_t step = together ? common : table->given.next;
 
         if (table->state != TABLE_DROPPED &&
-            master_table_resume(master, table, master->change.rank, table->given.next) != PSD_OK) {
+            master_table_resume(master, table, master->change.rank, step) != PSD_OK) {
             master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");
             return;
         }

@@ -69,7 +69,7 @@ hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
     hello_p->lanes = lane->config.lanes;
     hello_p->incarnation = lane->joined ? lane->job.incarnation : 0;
     hello_p->life = lane->life;
-    hello_p->kernel_revision = KERNEL_REVISION;
+    hello_p->kernel_revision = PSI_KERNEL_REVISION;
     hello_p->job = lane->job.job;
     snprintf(hello_p->address, sizeof(hello_p->address), "%s", lane->address);
 }

@@ -60,9 +60,6 @@ enum { APPLY_OK = -1 };
  */
 int64_t store_apply(const struct apply *apply, void *scratch);
 
-/* Changes whenever any kernel's bits change: part of the handshake. */
-enum { KERNEL_REVISION = 1 };
-
 /*
  * Initial values: elements first .. first + count - 1 of a table, in dtype, by element index and
  * seed alone (a counter-based generator), so that the number of servers does not matter.

@@ -4,7 +4,7 @@
  * and SQRT, QUIET_NAN and NAME. It undefines them.
  *
  * The order of operations below is the definition of each rule: another order has other bits, and a
- * change needs a new KERNEL_REVISION. By the time a rule runs, the gradient is divided, then
+ * change needs a new PSI_KERNEL_REVISION. By the time a rule runs, the gradient is divided, then
  * clipped, then has its weight decay added (adamw aside). `a * b * c` means (a * b) * c.
  */
 

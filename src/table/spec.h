@@ -50,6 +50,9 @@ psi_spec_synchronous(const struct psi_spec *spec)
     return spec->staleness == 0;
 }
 
+/* Changes whenever the bits of any sum or rule change: part of the handshake. */
+enum { PSI_KERNEL_REVISION = 1 };
+
 size_t psi_dtype_bytes(psd_dtype dtype);       /* 4, 8, 2, 2; 0 for anything else */
 size_t psi_dtype_state_bytes(psd_dtype dtype); /* optimizer state: 4, or 8 for f64 */
 const char *psi_dtype_name(psd_dtype dtype);   /* "f32"; "?" for anything else */

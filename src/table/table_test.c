@@ -163,8 +163,10 @@ test_init_contradictions(void **state)
     args.rule = (struct psd_rule_args){.learning_rate = 0.1};
     expect_refused(&args, "use sum", "learning_rate");
     args.rule = (struct psd_rule_args){0};
-    args.init = PSD_INIT_RANK0;
-    expect_refused(&args, "use sum", "init rank0");
+    args.init = PSD_INIT_CONSTANT;
+    expect_refused(&args, "use sum", "init constant");
+    args.init = PSD_INIT_RANK0; /* a broadcast */
+    made(&args);
 
     args = good_args();
     args.backup_workers = 1;
