@@ -1,6 +1,6 @@
 # Short verbs in front of Meson. `make help` lists them.
 BUILD := build
-MESON_BUILD = meson setup $(BUILD) >/dev/null && ninja -C $(BUILD)
+BIN := bin
 BIN_PROGRAMS := ps_master ps_server psd_run bench/psd_bench tests/sim/psd_sim \
                 examples/mnist examples/hello
 SEEDS ?= 20000
@@ -31,8 +31,8 @@ setup-test:
 build:
 	@test -f $(BUILD)/build.ninja || (echo "configuring $(BUILD)/"; meson setup $(BUILD) >/dev/null)
 	@ninja -C $(BUILD) --quiet
-	@mkdir -p bin
-	@for program in $(BIN_PROGRAMS); do ln -sf ../$(BUILD)/$$program bin/; done
+	@mkdir -p $(BIN)
+	@for program in $(BIN_PROGRAMS); do ln -sf $(CURDIR)/$(BUILD)/$$program $(BIN)/; done
 
 demo: setup build
 	bin/psd_run --workers 2 --servers 2 bin/mnist

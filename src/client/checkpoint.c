@@ -168,6 +168,17 @@ disk_read(const struct psi_disk *disk, int fd, uint8_t *data, size_t bytes, uint
     return 0;
 }
 
+static int
+disk_sync(const struct psi_disk *disk, int (*sync)(void *self, int fd), int fd)
+{
+    int code;
+
+    do {
+        code = sync(disk->self, fd);
+    } while (code != 0 && errno == EINTR);
+    return code;
+}
+
 static void
 close_fd(int *fd_p)
 {
@@ -321,7 +332,7 @@ sync_parent(const struct psi_checkpoint_writer *writer, struct psd_error *err)
     int fd = disk_open(disk, writer->directory, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     psd_status status = PSD_OK;
 
-    if (fd < 0 || disk->sync_directory(disk->self, fd) != 0) {
+    if (fd < 0 || disk_sync(disk, disk->sync_directory, fd) != 0) {
         status = psi_fail_errno(err, PSD_ERR_IO, "sync directory %s/..", writer->path);
     }
     close_fd(&fd);
@@ -642,7 +653,7 @@ publish(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, str
     const struct psi_disk *disk = writer->disk;
     struct output *output = &writer->outputs[kind];
 
-    if (disk->sync(disk->self, output->file.fd) != 0) {
+    if (disk_sync(disk, disk->sync, output->file.fd) != 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "sync %s/%s", writer->path, output->file.name);
     }
     if (disk->rename(disk->self, writer->directory, kinds[kind].temporary, output->file.name) !=
@@ -651,7 +662,7 @@ publish(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, str
                               kinds[kind].temporary, output->file.name);
     }
     output->state = OUTPUT_NAMED;
-    if (disk->sync_directory(disk->self, writer->directory) != 0) {
+    if (disk_sync(disk, disk->sync_directory, writer->directory) != 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "sync directory %s for %s", writer->path,
                               output->file.name);
     }

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Fails if a test was skipped that can run on Debian 12 as root: check_skips.sh TEST_LOG MESON_JSON
+# The exceptions, each with its reason:
+allowed='AVX-512|avx512|../shared/data'
+#   a SIMD level that this CPU lacks; data sets that lie outside the project
+set -euo pipefail
+
+skipped=$(
+    grep -E '^SKIPPED ' "$1" || true
+    python3 - "$2" <<'PYTHON'
+import json, sys
+for line in open(sys.argv[1]):
+    result = json.loads(line)
+    if result["result"] == "SKIP":
+        print("SKIPPED", result["name"], (result.get("stdout") or "").strip()[-200:])
+PYTHON
+)
+wrong=$(grep -vE "$allowed" <<<"$skipped" | grep . || true)
+if [ -n "$wrong" ]; then
+    echo "skipped without being on the list of exceptions:" >&2
+    echo "$wrong" >&2
+    exit 1
+fi
+echo "skipped by name: $(grep -c . <<<"$skipped" || true)"

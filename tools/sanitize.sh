@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds with a sanitizer and runs the tests: tools/sanitize.sh address,undefined | thread
+# Daemons are slower then, so they beat more slowly; nothing else differs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+kind=$1
+build=build-${kind%%,*}
+
+[ -f "$build/build.ninja" ] ||
+    CC=clang meson setup "$build" -Db_sanitize="$kind" -Db_lundef=false >/dev/null
+make --no-print-directory build BUILD="$build" BIN="$build/bin"
+
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:exitcode=99
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
+export TSAN_OPTIONS=halt_on_error=1:exitcode=99
+export PSD_HEARTBEAT_MS=${PSD_HEARTBEAT_MS:-1000}
+
+if [ "$kind" = thread ]; then
+    meson test -C "$build" --no-rebuild --print-errorlogs --quiet --suite threads
+    PSD_BIN=$(realpath "$build/bin") .venv/bin/python -m pytest -q -rs -p no:cacheprovider \
+        tests/cluster -m threads
+else
+    SEEDS=${SEEDS:-300} PYTEST_ARGS="-m 'not plain'" tools/test.sh "$build" "$build/bin"
+fi
