@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libpsd for test workers: the calls of psd.h through ctypes, errors as exceptions.
+
+Nothing here decides anything. Structures repeat psd.h; test_psdlib_matches_the_header compares
+their sizes with what a C compiler says."""
+
+import array
+import ctypes
+import os
+import pathlib
+from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_size_t
+from ctypes import c_uint32, c_uint64, c_void_p
+
+FOREVER = 2**32 - 1
+UNBOUNDED = 2**32 - 1
+F32, F64, F16, BF16 = 1, 2, 3, 4
+SGD, ADD, MOMENTUM, NESTEROV, ADAGRAD, RMSPROP, ADAM, ADAMW, FTRL = range(9)
+UPDATE, SUM = 0, 1
+REDUCE_MEAN, REDUCE_SUM = 0, 1
+ZERO, RANK0, CONSTANT, UNIFORM, NORMAL = range(5)
+OK, PENDING = 0, 1
+
+ROLES = {1: "master", 2: "server", 3: "worker"}
+STATES = {0: "missing", 1: "joined", 2: "running", 3: "done", 4: "lost"}
+
+
+class OpenArgs(Structure):
+    _fields_ = [("struct_size", c_size_t), ("master_address", c_char_p), ("rank", c_char_p),
+                ("open_timeout_ms", c_uint32), ("op_timeout_ms", c_uint32)]
+
+
+class RuleArgs(Structure):
+    _fields_ = [("rule", c_int), ("learning_rate", c_double), ("momentum", c_double),
+                ("beta1", c_double), ("beta2", c_double), ("epsilon", c_double), ("l1", c_double),
+                ("l2", c_double), ("ftrl_beta", c_double), ("weight_decay", c_double),
+                ("clip_value", c_double), ("schedule", c_int), ("warmup", c_uint64),
+                ("period", c_uint64), ("decay", c_double), ("floor", c_double)]
+
+
+class TableArgs(Structure):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("dtype", c_int),
+                ("dims", c_uint32), ("shape", c_uint64 * 8), ("use", c_int), ("reduce", c_int),
+                ("rule", RuleArgs), ("staleness", c_uint32), ("backup_workers", c_uint32),
+                ("nan_policy", c_int), ("init", c_int), ("init_value", c_double),
+                ("seed", c_uint64), ("values", c_void_p), ("priority", c_int32)]
+
+
+class Transfer(Structure):
+    _fields_ = [("struct_size", c_size_t), ("step", c_uint64), ("gradient", c_void_p),
+                ("values", c_void_p), ("first", c_uint64), ("count", c_uint64),
+                ("priority", c_int32), ("timeout_ms", c_uint32), ("flags", c_uint32),
+                ("done", c_void_p), ("user", c_void_p)]
+
+
+class ErrorText(Structure):
+    _fields_ = [("status", c_int), ("text", ctypes.c_char * 508)]
+
+
+class NodeInfo(Structure):
+    _fields_ = [("role", c_int), ("rank", c_uint32), ("state", c_int), ("incarnation", c_uint32),
+                ("step", c_uint64), ("steps_per_s", c_double), ("value", c_double),
+                ("value_name", ctypes.c_char * 32), ("address", ctypes.c_char * 72)]
+
+
+STRUCTS = {"psd_open_args": OpenArgs, "psd_rule_args": RuleArgs, "psd_table_args": TableArgs,
+           "psd_transfer": Transfer, "psd_error": ErrorText, "psd_node": NodeInfo}
+
+
+def library_path():
+    """$PSD_LIB, else libpsd.so beside the real ps_server, or in ../lib* of where it is installed."""
+    if "PSD_LIB" in os.environ:
+        return pathlib.Path(os.environ["PSD_LIB"])
+    default = pathlib.Path(__file__).resolve().parents[2] / "bin"
+    program = pathlib.Path(os.environ.get("PSD_BIN", default)) / "ps_server"
+    return program.resolve().parent / "libpsd.so"
+
+
+def load():
+    lib = ctypes.CDLL(str(library_path()))
+    lib.psd_last_error.restype = POINTER(ErrorText)
+    lib.psd_op_error.restype = POINTER(ErrorText)
+    lib.psd_status_name.restype = c_char_p
+    lib.psd_version.restype = c_char_p
+    lib.psd_table_step.restype = c_uint64
+    lib.psd_table_count.restype = c_uint64
+    lib.psd_table_element_bytes.restype = c_size_t
+    for name in ("rank", "size", "servers", "incarnation"):
+        getattr(lib, f"psd_{name}").argtypes = [c_void_p]
+        getattr(lib, f"psd_{name}").restype = c_uint32
+    for name in ("table_step", "table_count", "table_element_bytes", "close", "abandon",
+                 "op_release", "op_outcome", "op_error", "test"):
+        getattr(lib, f"psd_{name}").argtypes = [c_void_p]
+    for name in ("push", "pull", "push_pull"):
+        getattr(lib, f"psd_{name}").argtypes = [c_void_p, POINTER(Transfer), POINTER(c_void_p)]
+    lib.psd_table_open.argtypes = [c_void_p, POINTER(TableArgs), POINTER(c_void_p)]
+    lib.psd_wait.argtypes = [c_void_p, c_uint32]
+    lib.psd_barrier.argtypes = [c_void_p, c_uint32]
+    lib.psd_global_step.argtypes = [c_void_p, c_uint64, POINTER(c_uint64)]
+    lib.psd_report.argtypes = [c_void_p, c_uint64, c_char_p, c_double]
+    lib.psd_save.argtypes = [c_void_p, c_char_p, c_uint64]
+    lib.psd_load.argtypes = [c_void_p, c_char_p, POINTER(c_uint64)]
+    lib.psd_nodes_at.argtypes = [c_char_p, c_uint32, POINTER(NodeInfo), c_size_t,
+                                 POINTER(c_size_t)]
+    return lib
+
+
+LIB = load()
+
+
+class PsdError(Exception):
+    """A failed call: .name is the status, such as PSD_ERR_TIMEOUT, .text its message."""
+
+    def __init__(self, status, text):
+        self.name = LIB.psd_status_name(status).decode()
+        self.text = text
+        super().__init__(f"{self.name}: {text}")
+
+
+def check(status):
+    if status != OK:
+        raise PsdError(status, LIB.psd_last_error().contents.text.decode(errors="replace"))
+
+
+def floats(count, value=0.0):
+    """A writable buffer of f32."""
+    return array.array("f", [value]) * count
+
+
+def address_of(buffer):
+    return None if buffer is None else (ctypes.c_char * 0).from_buffer(buffer)
+
+
+class Op:
+    def __init__(self, handle, keep):
+        self.handle = handle
+        self.keep = keep  # buffers live at least as long as the operation
+
+    def wait(self, timeout_ms=FOREVER):
+        """True: done. False: not within timeout_ms. Raises what the operation ended with."""
+        status = LIB.psd_wait(self.handle, timeout_ms)
+        if status == PENDING:
+            return False
+        text = LIB.psd_op_error(self.handle).contents.text.decode(errors="replace")
+        outcome = LIB.psd_op_outcome(self.handle)
+        LIB.psd_op_release(self.handle)
+        self.handle = None
+        if status != OK:
+            error = PsdError(status, text)
+            error.outcome = outcome
+            raise error
+        return True
+
+
+class Table:
+    def __init__(self, handle):
+        self.handle = handle
+
+    def step(self):
+        return LIB.psd_table_step(self.handle)
+
+    def start(self, verb, step, gradient=None, values=None, **options):
+        transfer = Transfer(struct_size=ctypes.sizeof(Transfer), step=step, **options)
+        keep = (address_of(gradient), address_of(values))
+        transfer.gradient = None if gradient is None else ctypes.addressof(keep[0])
+        transfer.values = None if values is None else ctypes.addressof(keep[1])
+        handle = c_void_p()
+        check(getattr(LIB, f"psd_{verb}")(self.handle, byref(transfer), byref(handle)))
+        return Op(handle, keep)
+
+    def push(self, step, gradient, **options):
+        return self.start("push", step, gradient, None, **options)
+
+    def pull(self, step, values, **options):
+        return self.start("pull", step, None, values, **options)
+
+    def push_pull(self, step, gradient, values, **options):
+        return self.start("push_pull", step, gradient, values, **options)
+
+
+class Context:
+    """psd_open. Everything not given comes from the environment that psd_run prepares."""
+
+    def __init__(self, master_address=None, rank=None, open_timeout_ms=0, op_timeout_ms=0):
+        args = OpenArgs(ctypes.sizeof(OpenArgs),
+                        None if master_address is None else master_address.encode(),
+                        None if rank is None else str(rank).encode(),
+                        open_timeout_ms, op_timeout_ms)
+        self.handle = c_void_p()
+        check(LIB.psd_open(byref(args), byref(self.handle)))
+
+    rank = property(lambda self: LIB.psd_rank(self.handle))
+    size = property(lambda self: LIB.psd_size(self.handle))
+    servers = property(lambda self: LIB.psd_servers(self.handle))
+    incarnation = property(lambda self: LIB.psd_incarnation(self.handle))
+
+    def table(self, name, shape, dtype=F32, rule=SGD, rule_args=None, **options):
+        args = TableArgs(struct_size=ctypes.sizeof(TableArgs), name=name.encode(), dtype=dtype,
+                         dims=len(shape), **options)
+        args.shape[: len(shape)] = shape
+        args.rule = RuleArgs(rule=rule, **(rule_args or {}))
+        handle = c_void_p()
+        check(LIB.psd_table_open(self.handle, byref(args), byref(handle)))
+        return Table(handle)
+
+    def barrier(self, timeout_ms=FOREVER):
+        check(LIB.psd_barrier(self.handle, timeout_ms))
+
+    def global_step(self, add=0):
+        step = c_uint64()
+        check(LIB.psd_global_step(self.handle, add, byref(step)))
+        return step.value
+
+    def report(self, step, name="", value=0.0):
+        check(LIB.psd_report(self.handle, step, name.encode(), value))
+
+    def save(self, directory, step):
+        check(LIB.psd_save(self.handle, str(directory).encode(), step))
+
+    def load(self, directory):
+        step = c_uint64()
+        check(LIB.psd_load(self.handle, str(directory).encode(), byref(step)))
+        return step.value
+
+    def close(self):
+        check(LIB.psd_close(self.handle))
+
+    def abandon(self):
+        LIB.psd_abandon(self.handle)
+
+
+def nodes_at(master_address, timeout_ms=3000):
+    """The master's table of nodes, as dictionaries."""
+    capacity = 2048
+    nodes = (NodeInfo * capacity)()
+    count = c_size_t()
+    check(LIB.psd_nodes_at(master_address.encode(), timeout_ms, nodes, capacity, byref(count)))
+    return [{"role": ROLES[node.role], "rank": node.rank, "state": STATES[node.state],
+             "incarnation": node.incarnation, "step": node.step,
+             "value": node.value, "value_name": node.value_name.decode(),
+             "address": node.address.decode()} for node in nodes[: count.value]]
