@@ -731,10 +731,8 @@ psi_lane_forget(struct psd_op *op)
         }
         if (receiving) {
             break_link(lane, "an operation ended while its value was coming in");
-        } else if (op->transfer.from != NULL &&
-                   lane->peer.conn->ops->unshare(lane->peer.conn, op->transfer.from, bytes) !=
-                       PSD_OK) {
-            break_link(lane, "no memory to keep what is unsent");
+        } else if (op->transfer.from != NULL) {
+            (void)lane->peer.conn->ops->unshare(lane->peer.conn, op->transfer.from, bytes);
         }
     }
 }

@@ -368,7 +368,7 @@ check_tables(const struct psi_checkpoint *checkpoint, const struct tables *table
                             spec->name, (unsigned long long)checkpoint->generation,
                             checkpoint->path);
         }
-        for (unsigned part = 0; part < count; part++) {
+        for (unsigned part = count; part-- > 0;) { /* the value first: it is what people know */
             const psd_status status = check_part(checkpoint, spec, &parts[part], err);
 
             if (status != PSD_OK) {

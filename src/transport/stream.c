@@ -289,7 +289,17 @@ stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
 static psd_status
 stream_unshare(struct psi_conn *conn, const void *base, size_t bytes)
 {
-    return psi_stream_out_unshare(&stream_of(conn)->out, base, bytes);
+    struct psi_stream *stream = stream_of(conn);
+    const psd_status status = psi_stream_out_unshare(&stream->out, base, bytes);
+
+    if (status != PSD_OK) {
+        psi_stream_out_clear(&stream->out);
+        if (!is_broken(stream)) {
+            psi_fail(&stream->reason, status, "send to %s: no memory", conn->peer);
+            end_later(stream);
+        }
+    }
+    return status;
 }
 
 static size_t

@@ -112,7 +112,9 @@ struct psi_conn_ops {
     psd_status (*send)(struct psi_conn *conn, const struct psi_outgoing *frame);
 
     /* Copies whatever unsent frames of this connection still borrow from [base, base + bytes), and
-     * releases those frames' payloads: the owner is about to change that memory. */
+     * releases those frames' payloads: the owner is about to change that memory. Nothing borrows it
+     * afterwards in any case: without memory for the copies all frames are released and the
+     * connection is broken (the error is returned, on_close follows). */
     psd_status (*unshare)(struct psi_conn *conn, const void *base, size_t bytes);
 
     /* Ends the connection at once; unsent frames are released. No event follows. */

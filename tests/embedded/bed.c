@@ -22,10 +22,10 @@
 #define MS_NS UINT64_C(1000000)
 
 enum {
-    LOOK_MS = 200,       /* a loop looks up at least that often */
-    LINGER_MS = 500,     /* for the last frames to leave */
-    FINISH_MS = 10000,   /* for daemons to leave by themselves */
-    WATCHDOG_S = 240,    /* for all tests of an executable, sanitizers included */
+    LOOK_MS = 200,     /* a loop looks up at least that often */
+    LINGER_MS = 500,   /* for the last frames to leave */
+    FINISH_MS = 10000, /* for daemons to leave by themselves */
+    WATCHDOG_S = 240,  /* for all tests of an executable, sanitizers included */
     OPEN_TIMEOUT_MS = 20000,
 };
 
@@ -62,15 +62,15 @@ struct bed {
     char address[PSI_ADDRESS_BYTES];
     struct node master;
     struct node lanes[BED_SERVERS_MAX][BED_LANES_MAX];
-    char lane_addresses[BED_SERVERS_MAX][BED_LANES_MAX][PSI_ADDRESS_BYTES];
     struct worker_thread workers[BED_WORKERS_MAX];
     bool workers_started;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t turn;      /* guarded by lock */
-    uint32_t here;      /* guarded by lock: workers at the meeting */
-    uint64_t meetings;  /* guarded by lock */
+    uint64_t turn;     /* guarded by lock */
+    uint32_t here;     /* guarded by lock: workers at the meeting */
+    uint64_t meetings; /* guarded by lock */
+    bool failed;       /* guarded by lock: nobody waits for anybody any more */
 };
 
 uint64_t
@@ -312,8 +312,6 @@ create_lane(struct bed *bed, uint32_t server, uint32_t index)
     assert_int_equal(psi_loop_create(&loop_config, &node->loop, &err), PSD_OK);
     assert_int_equal(
         lane_create(psi_loop_env(node->loop), &lane_config, &bed->log, &node->lane, &err), PSD_OK);
-    snprintf(bed->lane_addresses[server][index], PSI_ADDRESS_BYTES, "%s",
-             lane_address(node->lane));
 }
 
 struct bed *
@@ -411,12 +409,6 @@ bed_address(const struct bed *bed)
     return bed->address;
 }
 
-const char *
-bed_lane_address(const struct bed *bed, uint32_t server, uint32_t lane)
-{
-    return bed->lane_addresses[server][lane];
-}
-
 void
 bed_kill_server(struct bed *bed, uint32_t server)
 {
@@ -469,6 +461,10 @@ worker_fail(struct worker *worker, const char *file, int line, const char *forma
     va_start(args, format);
     vsnprintf(worker->failure + used, sizeof(worker->failure) - (size_t)used, format, args);
     va_end(args);
+    pthread_mutex_lock(&worker->bed->lock);
+    worker->bed->failed = true;
+    pthread_cond_broadcast(&worker->bed->changed);
+    pthread_mutex_unlock(&worker->bed->lock);
 }
 
 static void
@@ -562,7 +558,7 @@ bed_meet(struct bed *bed)
         bed->meetings++;
         pthread_cond_broadcast(&bed->changed);
     }
-    while (bed->meetings == meeting) {
+    while (bed->meetings == meeting && !bed->failed) {
         pthread_cond_wait(&bed->changed, &bed->lock);
     }
     pthread_mutex_unlock(&bed->lock);
@@ -572,7 +568,7 @@ void
 bed_wait_turn(struct bed *bed, uint64_t turn)
 {
     pthread_mutex_lock(&bed->lock);
-    while (bed->turn < turn) {
+    while (bed->turn < turn && !bed->failed) {
         pthread_cond_wait(&bed->changed, &bed->lock);
     }
     pthread_mutex_unlock(&bed->lock);
@@ -665,7 +661,7 @@ awkward(psd_dtype dtype, uint32_t rank, uint64_t step, uint64_t first, uint64_t 
     for (uint64_t i = 0; i < count; i++) {
         const double number = awkward_number(mix(rank, step, first + i));
         const float single = (float)number;
-        const uint16_t half = dtype == PSD_F16 ? half_from_float(single) : bf16_from_float(single);
+        const uint16_t half = dtype == PSD_F16 ? f16_from_float(single) : bf16_from_float(single);
 
         switch (dtype) {
         case PSD_F64:

@@ -18,12 +18,12 @@
 #ifndef EMBEDDED_BED_H
 #define EMBEDDED_BED_H
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <setjmp.h>
 
 #include <cmocka.h>
 
@@ -82,7 +82,6 @@ void bed_finish_failed(struct bed *bed, int exit_code);
 void bed_stop(struct bed *bed);
 
 const char *bed_address(const struct bed *bed);
-const char *bed_lane_address(const struct bed *bed, uint32_t server, uint32_t lane);
 
 /* As kill -9 would: connections closed by the kernel, not a word said. Returns when it is dead. */
 void bed_kill_server(struct bed *bed, uint32_t server);
@@ -103,7 +102,8 @@ void bed_join_workers(struct bed *bed);
 /* Opens and runs one more worker on the calling thread (a replacement). True: no failure. */
 bool bed_run_one(struct bed *bed, uint32_t rank, worker_fn run, void *user, struct worker *worker);
 
-/* Meets all other workers of the bed, in this process: no message is sent. */
+/* Meets all other workers of the bed, in this process: no message is sent. After a failure nobody
+ * waits, here and for turns. */
 void bed_meet(struct bed *bed);
 
 /* Lets workers go one after the other: returns when the turn is `turn`; bed_next_turn() passes it
