@@ -54,7 +54,7 @@ parse_rank(const char *text, uint32_t *rank_p, struct psd_error *err)
     }
     errno = 0;
     rank = strtol(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || rank < 0 || rank >= PSI_RANKS_MAX) {
+    if (errno != 0 || text[0] < '0' || text[0] > '9' || *end != '\0' || rank >= PSI_RANKS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "rank \"%s\": give 0..%d or auto", text,
                         PSI_RANKS_MAX - 1);
     }

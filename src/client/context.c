@@ -14,7 +14,9 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,6 +31,9 @@
 
 /* Even without anything due, a waiting thread looks up that often. */
 enum { WAIT_MS_MAX = 250 };
+
+/* For the master to say who is missing, after a job did not gather. */
+enum { ASK_MISSING_MS = 500 };
 
 struct psd_error *
 psi_error(void)
@@ -360,16 +365,63 @@ start_thread(psd_context *context, struct psd_error *err)
     return PSD_OK;
 }
 
+/* Adds who is missing to the error of a job that did not gather. The master answered before, so a
+ * second question is a matter of milliseconds. */
+static void
+name_missing(const char *master_address, struct psd_error *err)
+{
+    static const char *const roles[] = {
+        [PSD_ROLE_MASTER] = "master", [PSD_ROLE_SERVER] = "server", [PSD_ROLE_WORKER] = "worker"};
+    const struct psi_client_config config = {
+        .master_address = master_address,
+        .rank = PSI_RANK_AUTO,
+        .op_timeout_ms = ASK_MISSING_MS,
+        .observer = true,
+    };
+    struct psd_error ignored;
+    psd_context *context;
+    psd_op *op;
+
+    if (psi_context_create(&config, &context, &ignored) != PSD_OK) {
+        return;
+    }
+    pthread_mutex_lock(&context->lock);
+    if (psi_client_nodes(context->client, &op, &ignored) == PSD_OK &&
+        psi_context_finish_locked(context, op, &op, &ignored) == PSD_OK) {
+        const struct psi_nodes *nodes = psi_op_nodes(op);
+        const char *separator = ": missing ";
+
+        for (size_t i = 0; i < nodes->count; i++) {
+            const size_t used = strlen(err->text);
+
+            if (nodes->node[i].state == PSD_NODE_MISSING) {
+                snprintf(err->text + used, sizeof(err->text) - used, "%s%s %u", separator,
+                         roles[nodes->node[i].role], nodes->node[i].rank);
+                separator = ", ";
+            }
+        }
+        psi_context_forget_locked(context, op);
+    }
+    pthread_mutex_unlock(&context->lock);
+    psi_context_destroy(context);
+}
+
 static psd_status
 join_job(psd_context *context, struct psd_error *err)
 {
+    bool known;
+
     pthread_mutex_lock(&context->lock);
     psi_client_tick(context->client);
     while (psi_client_state(context->client) == PSI_CLIENT_JOINING) {
         drive_locked(context, UINT64_MAX);
     }
     *err = *psi_client_error(context->client);
+    known = psi_client_job(context->client)->workers != 0;
     pthread_mutex_unlock(&context->lock);
+    if (err->status == PSD_ERR_TIMEOUT && known) {
+        name_missing(context->client->master_address, err);
+    }
     return err->status;
 }
 

@@ -385,6 +385,7 @@ lane_tick(struct lane *lane)
         }
         return;
     }
+    sessions_end_doomed(lane);
     tables_prepare(lane);
     want_look(lane, now_ns);
 }

@@ -30,14 +30,15 @@ answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct c
         .status = (int16_t)status,
     };
 
-    if (lane->sessions[rank] == NULL) {
+    struct session *session = lane->sessions[rank];
+    psd_status sent;
+
+    if (session == NULL) {
         return; /* it will ask again when it is back */
     }
-    if (status == PSD_OK) {
-        (void)psi_post(lane->sessions[rank]->conn, &frame);
-    } else {
-        (void)psi_post_error(lane->sessions[rank]->conn, &frame, status, 0, text);
-    }
+    sent = status == PSD_OK ? psi_post(session->conn, &frame)
+                            : psi_post_error(session->conn, &frame, status, 0, text);
+    session->doomed = session->doomed || sent != PSD_OK;
 }
 
 static void
@@ -78,7 +79,9 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
                                ? (void *)chunk->memory.master
                                : chunk->memory.state[parked->part - PART_STATE];
 
-        (void)psi_post_body(session->conn, &frame, part, payload.bytes);
+        if (psi_post_body(session->conn, &frame, part, payload.bytes) != PSD_OK) {
+            session->doomed = true;
+        }
         return;
     }
     payload.release = unpin;
@@ -87,6 +90,7 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
     chunk->pins[buffer]++;
     if (psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
         chunk->pins[buffer]--;
+        session->doomed = true;
     }
 }
 
@@ -96,11 +100,10 @@ value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer)
     const size_t bytes = table_part_bytes(&chunk->table->spec, PART_VALUE, chunk->elements);
 
     for (uint32_t rank = 0; rank < lane->job.workers && chunk->pins[buffer] > 0; rank++) {
-        struct session *session = lane->sessions[rank];
+        struct psi_conn *conn = lane->sessions[rank] == NULL ? NULL : lane->sessions[rank]->conn;
 
-        if (session != NULL && session->conn->ops->unshare(
-                                   session->conn, chunk->memory.value[buffer], bytes) != PSD_OK) {
-            session_end(session); /* no memory for the copy: the worker will ask again */
+        if (conn != NULL) {
+            (void)conn->ops->unshare(conn, chunk->memory.value[buffer], bytes);
         }
     }
     psi_assert(chunk->pins[buffer] == 0);

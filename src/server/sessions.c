@@ -68,6 +68,17 @@ session_end(struct session *session)
     session_destroy(session);
 }
 
+/* Not inside an event: a session is never cut while its own frame is being handled. */
+void
+sessions_end_doomed(struct lane *lane)
+{
+    for (uint32_t rank = 0; lane->sessions != NULL && rank < lane->job.workers; rank++) {
+        if (lane->sessions[rank] != NULL && lane->sessions[rank]->doomed) {
+            session_end(lane->sessions[rank]);
+        }
+    }
+}
+
 static void
 refuse(struct session *session, psd_status status, const char *text)
 {

@@ -111,6 +111,7 @@ struct session {
     struct slot *receiving; /* a gradient on its way in */
     struct chunk *loading;  /* STATE_PUSH, INIT: being written in place */
     struct relay *relays;   /* SHARE_PULLs passed on to this worker */
+    bool doomed;            /* an answer could not be queued: cut it, so that it asks again */
 };
 
 /* A SHARE_PULL on its way through the lane. */
@@ -220,6 +221,7 @@ void value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buff
 extern const struct psi_listener_events lane_listener_events;
 void session_destroy(struct session *session);
 void session_end(struct session *session);
+void sessions_end_doomed(struct lane *lane);
 
 /* views.c */
 psd_status view_committed(struct lane *lane, const struct psi_view *view, struct psd_error *err);

@@ -2,20 +2,85 @@
 """What tests of real processes share: where the programs are, waiting for a condition, finding
 processes by a mark in their environment."""
 
+import hashlib
+import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
+import sys
 import time
 import uuid
 
+import pytest
+
 MARK = "PSD_TEST_MARK"
+HERE = pathlib.Path(__file__).resolve().parent
+MNIST_DATA = HERE.parents[2] / "shared" / "data" / "mnist"
+
+# A silent process is dead after 8 x 50 ms instead of 2 s, a cut connection after 100 ms.
+BRISK = ("--heartbeat_ms=50", "--lost_grace_ms=100")
+
+needs_mnist = pytest.mark.skipif(
+    not (MNIST_DATA / "train-images-idx3-ubyte.gz").exists(), reason=f"no MNIST in {MNIST_DATA}"
+)
 
 
 def bin_directory():
     """The programs under test: $PSD_BIN, else bin/ of the checkout."""
     default = pathlib.Path(__file__).resolve().parents[2] / "bin"
     return pathlib.Path(os.environ.get("PSD_BIN", default))
+
+
+def program(name):
+    """A program as an absolute path: jobs run in directories of their own."""
+    return str((bin_directory() / name).absolute())
+
+
+def library_path():
+    """libpsd.so: beside the real programs in a build, in ../lib* of them when installed."""
+    folder = (bin_directory() / "ps_server").resolve().parent
+    found = [*folder.glob("libpsd.so"), *folder.parent.glob("lib*/**/libpsd.so")]
+    return found[0] if found else folder / "libpsd.so"
+
+
+def python_worker(*arguments):
+    """The command line of worker.py."""
+    return [sys.executable, str(HERE / "worker.py"), *map(str, arguments)]
+
+
+def worker_environment():
+    """What a Python worker needs to find psdlib and libpsd."""
+    return {"PYTHONPATH": str(HERE), "PSD_LIB": str(library_path()),
+            "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def free_port():
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def sha256(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+
+
+def saved_digests(directory):
+    """SHA-256 of the newest parameters and optimizer state of a checkpoint directory."""
+    manifests = pathlib.Path(directory).glob("manifest-*.json")
+    newest = max(int(path.stem.split("-")[1]) for path in manifests)
+    return [sha256(pathlib.Path(directory) / f"{part}-{newest}.safetensors")
+            for part in ("params", "state")]
+
+
+def resident_bytes(pid):
+    """VmRSS of a process."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"process {pid} has no memory")
 
 
 def wait_for(condition, seconds=10.0, what="condition"):
@@ -55,17 +120,18 @@ class Job:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.mark = uuid.uuid4().hex
         self.begin = time.monotonic()
-        program = pathlib.Path(bin_path or bin_directory()) / "psd_run"
+        psd_run = pathlib.Path(bin_path or bin_directory()).absolute() / "psd_run"
         with open(self.directory / "stdout", "wb") as out, open(
             self.directory / "stderr", "wb"
         ) as err:
             self.process = subprocess.Popen(
-                [*prefix, str(program), *map(str, arguments)],
+                [*prefix, str(psd_run), *map(str, arguments)],
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env={**os.environ, **(environment or {}), MARK: self.mark},
+                env={**os.environ, **worker_environment(), **(environment or {}),
+                     MARK: self.mark},
             )
 
     def stdout(self):
@@ -118,6 +184,31 @@ class Job:
                 return int(words[5])
         raise AssertionError(f"{name} was not started:\n{self.run_log()}")
 
+    def master_address(self):
+        """Where the master listens, once it does."""
+        def find():
+            for line in self.run_log().splitlines():
+                if " READY master at " in line:
+                    return line.split()[-1]
+            assert self.process.poll() is None, self.stderr()
+            return None
+
+        return wait_for(find, 20, "the master is ready")
+
+    def nodes(self):
+        return nodes_at(self.master_address())
+
+    def wait_for_step(self, rank, step, seconds=30.0):
+        """Until the master knows that a worker has come to a step."""
+        address = self.master_address()
+
+        def reached():
+            assert self.process.poll() is None, f"the job ended early:\n{self.stderr()}"
+            return any(node["role"] == "worker" and node["rank"] == rank and node["step"] >= step
+                       for node in nodes_at(address))
+
+        wait_for(reached, seconds, f"worker {rank} at step {step}")
+
     def agent_pid(self):
         """The child of psd_run."""
         path = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
@@ -129,3 +220,85 @@ class Job:
                 if int(fields[1]) == self.process.pid:
                     return int(entry.name)
         raise AssertionError("no agent")
+
+
+def nodes_at(address):
+    """The table of a job as `psd_run show --json` prints it; [] when the master is gone."""
+    result = subprocess.run([program("psd_run"), "show", "--master", address, "--json"],
+                            capture_output=True, text=True, timeout=20, check=False)
+    return json.loads(result.stdout) if result.returncode == 0 else []
+
+
+class Process:
+    """One program started by hand. Output, both streams, goes to a file."""
+
+    def __init__(self, name, path, mark, command, environment):
+        self.name = name
+        self.path = path
+        with open(path, "wb") as out:
+            self.process = subprocess.Popen(
+                [str(word) for word in command], cwd=path.parent, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=subprocess.STDOUT,
+                env={**os.environ, **worker_environment(), **environment, MARK: mark},
+            )
+        self.pid = self.process.pid
+
+    def output(self):
+        return self.path.read_text(errors="replace")
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self, seconds=20.0):
+        """The exit code as a shell tells it: 128 + signal for a killed process."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not end:\n{self.output()}") from None
+        return code if code >= 0 else 128 - code
+
+    def wait_for_output(self, text, seconds=20.0):
+        wait_for(lambda: text in self.output() or self.process.poll() is not None, seconds,
+                 f"{self.name}: {text!r}")
+        assert text in self.output(), f"{self.name} ended without {text!r}:\n{self.output()}"
+
+
+class Hand:
+    """The processes of a job, or of none, started one by one."""
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.mark = uuid.uuid4().hex
+        self.processes = []
+        self.port = free_port()
+
+    address = property(lambda self: f"tcp://127.0.0.1:{self.port}")
+
+    def start(self, name, *command, environment=None):
+        path = self.directory / f"{name}.out"
+        self.processes.append(Process(name, path, self.mark, command, environment or {}))
+        return self.processes[-1]
+
+    def master(self, workers=1, servers=1, *arguments, name="master"):
+        return self.start(name, program("ps_master"), "--workers", workers, "--servers", servers,
+                          "--port", self.port, *arguments)
+
+    def server(self, index=0, *arguments, name=None):
+        return self.start(name or f"server{index}", program("ps_server"), "--index", index,
+                          "--master_address", self.address, "--lanes=1", *arguments)
+
+    def worker(self, rank, *arguments, name=None, environment=None):
+        return self.start(name or f"worker{rank}", *python_worker(*arguments),
+                          environment={"PSD_MASTER_ADDRESS": self.address, "PSD_RANK": str(rank),
+                                       **(environment or {})})
+
+    def expect_nothing_left(self, seconds=5.0):
+        wait_for(lambda: not marked_processes(self.mark), seconds,
+                 f"processes left: {marked_processes(self.mark)}")
+
+    def kill_all(self):
+        for process in self.processes:
+            if process.process.poll() is None:
+                process.signal(signal.SIGCONT)
+                process.process.kill()
+                process.process.wait()

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """libpsd for test workers: the calls of psd.h through ctypes, errors as exceptions.
 
-Nothing here decides anything. Structures repeat psd.h; test_psdlib_matches_the_header compares
-their sizes with what a C compiler says."""
+Nothing here decides anything. PSD_LIB names the library. Structures repeat psd.h;
+test_psdlib_matches_the_header compares their sizes with what a C compiler says."""
 
 import array
 import ctypes
 import os
-import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_size_t
 from ctypes import c_uint32, c_uint64, c_void_p
 
@@ -66,17 +65,8 @@ STRUCTS = {"psd_open_args": OpenArgs, "psd_rule_args": RuleArgs, "psd_table_args
            "psd_transfer": Transfer, "psd_error": ErrorText, "psd_node": NodeInfo}
 
 
-def library_path():
-    """$PSD_LIB, else libpsd.so beside the real ps_server, or in ../lib* of where it is installed."""
-    if "PSD_LIB" in os.environ:
-        return pathlib.Path(os.environ["PSD_LIB"])
-    default = pathlib.Path(__file__).resolve().parents[2] / "bin"
-    program = pathlib.Path(os.environ.get("PSD_BIN", default)) / "ps_server"
-    return program.resolve().parent / "libpsd.so"
-
-
 def load():
-    lib = ctypes.CDLL(str(library_path()))
+    lib = ctypes.CDLL(os.environ["PSD_LIB"])
     lib.psd_last_error.restype = POINTER(ErrorText)
     lib.psd_op_error.restype = POINTER(ErrorText)
     lib.psd_status_name.restype = c_char_p

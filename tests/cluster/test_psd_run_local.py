@@ -11,7 +11,7 @@ import stat
 
 import pytest
 
-from helpers import Job, bin_directory, wait_for
+from helpers import bin_directory, wait_for
 
 QUICK = ("--grace_ms", "100")
 
@@ -22,27 +22,6 @@ sleep 100 &
 echo up
 while :; do wait; sleep 100; done
 """
-
-pytestmark = pytest.mark.skipif(
-    not (bin_directory() / "psd_run").exists(), reason="psd_run is not built"
-)
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Starts jobs, and kills what a failed test leaves of them."""
-    jobs = []
-
-    def begin(*arguments, name="job", **options):
-        jobs.append(Job(tmp_path / name, *arguments, **options))
-        return jobs[-1]
-
-    yield begin
-    for job in jobs:
-        if job.process.poll() is None:
-            job.process.kill()
-            job.process.wait()
-
 
 def script(tmp_path, text, name="script.sh"):
     path = tmp_path / name

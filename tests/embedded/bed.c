@@ -39,7 +39,7 @@ enum order { ORDER_RUN, ORDER_TERMINATE, ORDER_KILL };
  */
 struct node {
     struct bed *bed;
-    struct psi_loop *loop;
+    struct psi_loop *loop; /* NULL under bed->lock: it has ended */
     struct master *master; /* either ... */
     struct lane *lane;     /* ... or */
     pthread_t thread;
@@ -144,26 +144,18 @@ node_linger(struct node *node)
     }
 }
 
+/* Closes all it had, as the end of a process does. */
 static void
-node_destroy(struct node *node)
-{
-    master_destroy(node->master);
-    lane_destroy(node->lane);
-    if (node->loop != NULL) {
-        psi_loop_destroy(node->loop);
-    }
-    node->master = NULL;
-    node->lane = NULL;
-    node->loop = NULL;
-}
-
-static void
-node_note_end(struct node *node, int exit_code, const char *text)
+node_die(struct node *node, int exit_code, const char *text)
 {
     pthread_mutex_lock(&node->bed->lock);
-    node->ended = true;
-    node->exit_code = exit_code;
     snprintf(node->text, sizeof(node->text), "%s", text);
+    node->exit_code = exit_code;
+    node->ended = true;
+    master_destroy(node->master);
+    lane_destroy(node->lane);
+    psi_loop_destroy(node->loop);
+    node->loop = NULL;
     pthread_cond_broadcast(&node->bed->changed);
     pthread_mutex_unlock(&node->bed->lock);
 }
@@ -192,7 +184,7 @@ node_run(void *argument)
     if (order != ORDER_KILL) {
         node_linger(node);
     }
-    node_note_end(node, exit_code, text);
+    node_die(node, exit_code, text);
     return NULL;
 }
 
@@ -203,17 +195,20 @@ node_start(struct node *node)
     node->started = true;
 }
 
-/* Tells, waits, and closes all it had, on the caller's thread: the loop has no other owner now. */
 static void
 node_end(struct node *node, enum order order)
 {
-    if (node->started) {
-        atomic_store(&node->order, order);
-        psi_loop_wake(node->loop);
-        pthread_join(node->thread, NULL);
-        node->started = false;
+    if (!node->started) {
+        return;
     }
-    node_destroy(node);
+    atomic_store(&node->order, order);
+    pthread_mutex_lock(&node->bed->lock);
+    if (node->loop != NULL) {
+        psi_loop_wake(node->loop);
+    }
+    pthread_mutex_unlock(&node->bed->lock);
+    pthread_join(node->thread, NULL);
+    node->started = false;
 }
 
 /* Waits until it ended by itself; false: it did not in time. */

@@ -55,7 +55,8 @@ test_open_without_address_says_what_to_set(void **state)
 static void
 test_open_refuses_nonsense(void **state)
 {
-    static const char *const ranks[] = {"", "one", "-1", "1x", "99999999999999999999", "256", " 1"};
+    static const char *const ranks[] = {"",     "one", "-1", "1x", "99999999999999999999",
+                                        "1024", " 1"};
     static const char *const addresses[] = {"",
                                             "127.0.0.1:1",
                                             "tcp://",

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the tests with real processes."""
+
+import pytest
+
+from helpers import Hand, Job, bin_directory
+
+
+def pytest_collection_modifyitems(items):
+    """Without programs there is nothing to test."""
+    if not (bin_directory() / "psd_run").exists():
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="psd_run is not built"))
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts jobs with psd_run, and kills what a failed test leaves of them."""
+    jobs = []
+
+    def begin(*arguments, name="job", **options):
+        jobs.append(Job(tmp_path / name, *arguments, **options))
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        if job.process.poll() is None:
+            job.process.kill()
+            job.process.wait()
+
+
+@pytest.fixture
+def hand(tmp_path):
+    """Starts the processes of a job one by one. Afterwards nothing may be left."""
+    processes = Hand(tmp_path)
+    yield processes
+    failed = [process.name for process in processes.processes if process.process.poll() is None]
+    processes.kill_all()
+    processes.expect_nothing_left()
+    assert not failed, f"still running at the end of the test: {failed}"

@@ -1,0 +1,104 @@
+/*
+ * fuzz_checkpoint.c - the files of a checkpoint, from anywhere: safetensors heads and manifests.
+ *
+ * The first byte chooses. 's': a safetensors file follows, header length included. Anything else: a
+ * manifest without its last field; the checksum is set right here, since no fuzzer guesses it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/fail.h"
+#include "client/checkpoint.h"
+#include "fuzz.h"
+
+enum { GENERATION = 7, TAIL_BYTES = 21 };
+
+/* What holds for any list of tensors that was accepted. */
+static void
+check_tensors(const struct psi_tensors *tensors, uint64_t data_bytes)
+{
+    uint64_t covered = 0;
+
+    for (size_t i = 0; i < tensors->count; i++) {
+        const struct psi_tensor *tensor = &tensors->list[i];
+
+        psi_assert(tensor->begin <= tensor->end);
+        psi_assert(tensor->end <= data_bytes);
+        psi_assert(psi_tensors_find(tensors, tensor->name) == tensor);
+        covered += tensor->end - tensor->begin;
+    }
+    psi_assert(covered == data_bytes);
+}
+
+static void
+check_safetensors(const uint8_t *data, size_t size)
+{
+    struct psi_tensors tensors;
+    struct psd_error err = {0};
+    size_t head_bytes;
+    psd_status status;
+
+    if (size < PSI_SAFETENSORS_LENGTH_BYTES) {
+        return;
+    }
+    status = psi_safetensors_head_bytes("fuzz", data, size, &head_bytes, &err);
+    if (status == PSD_OK) {
+        status = psi_safetensors_parse("fuzz", data, head_bytes, size, &tensors, &err);
+    }
+    if (status == PSD_OK) {
+        check_tensors(&tensors, size - head_bytes);
+        psi_tensors_fini(&tensors);
+    } else {
+        psi_assert(err.status == status);
+        psi_assert(status == PSD_ERR_CORRUPT);
+        psi_assert(strncmp(err.text, "fuzz: ", 6) == 0);
+    }
+}
+
+/* What holds for any manifest that was accepted: it can only name files of its own generation. */
+static void
+check_accepted(const struct psi_checkpoint *checkpoint)
+{
+    psi_assert(strcmp(checkpoint->files[PSI_CHECKPOINT_PARAMS].name, "params-7.safetensors") == 0);
+    psi_assert(strcmp(checkpoint->files[PSI_CHECKPOINT_STATE].name, "state-7.safetensors") == 0);
+    for (size_t i = 0; i < checkpoint->table_count; i++) {
+        psi_assert(psi_checkpoint_table(checkpoint, checkpoint->tables[i].name) != NULL);
+    }
+}
+
+static void
+check_manifest(const uint8_t *data, size_t size)
+{
+    struct psi_checkpoint *checkpoint = psi_checkpoint_create(GENERATION);
+    char *text = malloc(size + TAIL_BYTES + 1);
+    struct psd_error err = {0};
+    psd_status status;
+
+    psi_assert(checkpoint != NULL && text != NULL);
+    memcpy(text, data, size);
+    snprintf(text + size, TAIL_BYTES + 1, "\"crc32c\":\"%08x\"}\n", psi_crc32c(0, data, size));
+    status = psi_checkpoint_parse(checkpoint, "fuzz", text, size + TAIL_BYTES, &err);
+    if (status == PSD_OK) {
+        check_accepted(checkpoint);
+    } else {
+        psi_assert(status == PSD_ERR_CORRUPT);
+        psi_assert(strncmp(err.text, "fuzz: ", 6) == 0);
+    }
+    free(text);
+    psi_checkpoint_destroy(checkpoint);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size > 0 && data[0] == 's') {
+        check_safetensors(data + 1, size - 1);
+    } else if (size > 0) {
+        check_manifest(data + 1, size - 1);
+    }
+    return 0;
+}
