@@ -60,7 +60,8 @@ stream_bytes(const struct plan *plan, uint32_t server)
     return full * CHUNK_BYTES + (more < CHUNK_BYTES ? more : CHUNK_BYTES);
 }
 
-/* Offset in the tensor of byte `at` of a server's stream; *run_p: how far the chunk goes on. */
+/* Offset in the tensor of byte `at` of a server's stream; *run_p: how far the stream goes on there.
+ */
 static uint64_t
 tensor_offset(const struct plan *plan, uint32_t server, uint64_t at, uint64_t *run_p)
 {
@@ -69,7 +70,7 @@ tensor_offset(const struct plan *plan, uint32_t server, uint64_t at, uint64_t *r
     const uint64_t offset = chunk * CHUNK_BYTES + within;
     const uint64_t rest = plan->bytes - offset;
 
-    *run_p = rest < CHUNK_BYTES - within ? rest : CHUNK_BYTES - within;
+    *run_p = rest < CHUNK_BYTES - within || plan->servers == 1 ? rest : CHUNK_BYTES - within;
     return offset;
 }
 
@@ -214,7 +215,8 @@ move_some(struct worker *worker, uint32_t server)
 
     if (may_send(worker, server)) {
         const uint64_t offset = tensor_offset(plan, server, worker->sent[server], &run);
-        const ssize_t sent = send(fd, (char *)worker->gradient + offset, run, MSG_NOSIGNAL);
+        const size_t bytes = run < CHUNK_BYTES ? run : CHUNK_BYTES;
+        const ssize_t sent = send(fd, (char *)worker->gradient + offset, bytes, MSG_NOSIGNAL);
 
         moved = sent > 0;
         worker->sent[server] += sent > 0 ? (uint64_t)sent : 0;
@@ -274,7 +276,10 @@ static psd_status
 follow(void *owner, const struct crew_order *order, uint64_t *elapsed_ns_p, struct psd_error *err)
 {
     struct worker *worker = owner;
-    const uint64_t start_ns = timer_now_ns();
+    uint64_t start_ns;
+
+    tensor_spoil(worker->values, worker->plan->bytes);
+    start_ns = timer_now_ns();
 
     for (uint64_t round = 0; round < order->rounds; round++) {
         push_pull(worker);
@@ -326,8 +331,7 @@ tune(int fd)
 static bool
 connect_pair(int pair[2])
 {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct sockaddr *any = (struct sockaddr *)&address;
     socklen_t bytes = sizeof(address);
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -368,8 +372,9 @@ close_others(const struct plan *plan, int worker, int server)
     }
 }
 
+/* The runner's ends of control sockets are closed in the child: only the runner may hold them. */
 static pid_t
-start_process(const struct plan *plan, int worker, int server, int control)
+start_process(const struct plan *plan, int worker, int server, int control, struct crew *crew)
 {
     const pid_t parent = getpid();
     pid_t pid;
@@ -384,6 +389,7 @@ start_process(const struct plan *plan, int worker, int server, int control)
         _exit(1);
     }
     close_others(plan, worker, server);
+    crew_dismiss(crew);
     _exit(worker >= 0 ? run_worker(plan, (uint32_t)worker, control)
                       : run_server(plan, (uint32_t)server));
 }
@@ -399,7 +405,7 @@ start_workers(const struct plan *plan, struct ceiling *ceiling)
             return false;
         }
         ceiling->crew.fds[ceiling->crew.count++] = control[0];
-        pid = start_process(plan, (int)rank, -1, control[1]);
+        pid = start_process(plan, (int)rank, -1, control[1], &ceiling->crew);
         close(control[1]);
         if (pid < 0) {
             return false;
@@ -420,7 +426,7 @@ start_all(const struct plan *plan, struct ceiling *ceiling)
         }
     }
     for (uint32_t server = 0; server < plan->servers; server++) {
-        const pid_t pid = start_process(plan, -1, (int)server, -1);
+        const pid_t pid = start_process(plan, -1, (int)server, -1, &ceiling->crew);
 
         if (pid < 0) {
             return false;

@@ -43,6 +43,12 @@ tensor_gradient(uint32_t rank, float *gradient, size_t count)
 }
 
 void
+tensor_spoil(float *values, size_t bytes)
+{
+    memset(values, 0xff, bytes);
+}
+
+void
 tensor_model_init(struct tensor_model *model, uint32_t workers)
 {
     memset(model, 0, sizeof(*model));

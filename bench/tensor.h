@@ -32,6 +32,9 @@ void tensor_free(float *tensor, size_t bytes);
 /* The gradient of one worker. */
 void tensor_gradient(uint32_t rank, float *gradient, size_t count);
 
+/* Fills values with what no run leads to: values of an earlier run cannot pass for new ones. */
+void tensor_spoil(float *values, size_t bytes);
+
 void tensor_model_init(struct tensor_model *model, uint32_t workers);
 void tensor_model_advance(struct tensor_model *model, uint64_t rounds);
 

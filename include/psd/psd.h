@@ -381,7 +381,9 @@ PSD_API psd_status psd_nodes_at(const char *master_address, uint32_t timeout_ms,
  * makes the two one commit. The last two generations are kept. The bytes depend on the tables and
  * the step alone, not on the number of servers. Training of other workers is not stopped.
  *
- * PSD_ERR_IO names the file and the system's reason; the previous generation is intact then.
+ * PSD_ERR_STEP when the tables are not at `step`; PSD_ERR_IO names the file and the system's reason;
+ * PSD_ERR_BUSY when another save writes there; PSD_ERR_STATE when there is nothing to save. The
+ * previous generation is intact then.
  */
 PSD_API psd_status psd_save(psd_context *context, const char *directory, uint64_t step);
 
@@ -390,7 +392,9 @@ PSD_API psd_status psd_save(psd_context *context, const char *directory, uint64_
  * reads the newest intact generation (an older one when the newest is damaged) and sends it; all
  * return the step to go on from. Tables must match the files by name, type and shape.
  *
- * PSD_ERR_CORRUPT when no generation is intact, PSD_ERR_MISMATCH naming the table, PSD_ERR_IO.
+ * PSD_ERR_CORRUPT when no generation is intact, PSD_ERR_MISMATCH naming the table, PSD_ERR_IO when
+ * there is none. Only rank 0 sees such an error: the others return the step that the servers are at,
+ * so rank 0 should end the job (psd_abandon) rather than go on.
  */
 PSD_API psd_status psd_load(psd_context *context, const char *directory, uint64_t *step_p);
 

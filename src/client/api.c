@@ -14,6 +14,7 @@
 #include "client/finite.h"
 #include "client/state.h"
 #include "config/settings.h"
+#include "transport/address.h"
 
 const char *
 psd_version(void)
@@ -62,6 +63,23 @@ parse_rank(const char *text, uint32_t *rank_p, struct psd_error *err)
     return PSD_OK;
 }
 
+/* What could never be connected to is an error at once, not after a timeout. */
+static psd_status
+check_address(const char *text, struct psd_error *err)
+{
+    char formatted[PSI_ADDRESS_BYTES];
+    struct psi_address address;
+    psd_status status = psi_address_parse(text, &address, err);
+
+    if (status == PSD_OK && psi_address_format(&address, formatted, NULL) != PSD_OK) {
+        status = psi_fail(err, PSD_ERR_INVALID, "address \"%.120s\": too long", text);
+    }
+    if (status == PSD_OK && address.scheme == PSI_SCHEME_TCP && address.port == 0) {
+        status = psi_fail(err, PSD_ERR_INVALID, "address \"%s\": no port to connect to", text);
+    }
+    return status;
+}
+
 static psd_status
 open_config(const struct psd_open_args *given, struct psi_client_config *config,
             struct psd_error *err)
@@ -92,6 +110,10 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
                         "no master address: run under psd_run, set PSD_MASTER_ADDRESS to "
                         "tcp://HOST:PORT, or pass it to psd_open");
     }
+    status = check_address(config->master_address, err);
+    if (status != PSD_OK) {
+        return status;
+    }
     config->open_timeout_ms =
         args.open_timeout_ms != 0 ? args.open_timeout_ms : settings.open_timeout_ms;
     config->op_timeout_ms = args.op_timeout_ms != 0 ? args.op_timeout_ms : settings.op_timeout_ms;
@@ -117,24 +139,6 @@ psd_open(const struct psd_open_args *args, psd_context **context_p)
     return status;
 }
 
-/* Waits for everything under way; returns the first error among what ended meanwhile. */
-static psd_status
-drain_locked(psd_context *context, struct psd_error *err)
-{
-    psd_status status = PSD_OK;
-
-    while (psi_client_pending(context->client) > 0) {
-        const psd_op *op = context->client->pending;
-        const psd_status ended = psi_context_wait_locked(context, op, UINT64_MAX);
-
-        if (ended != PSD_OK && status == PSD_OK) {
-            *err = op->error;
-            status = ended;
-        }
-    }
-    return status;
-}
-
 psd_status
 psd_close(psd_context *context)
 {
@@ -150,7 +154,7 @@ psd_close(psd_context *context)
         return status;
     }
     pthread_mutex_lock(&context->lock);
-    status = drain_locked(context, err);
+    status = psi_context_drain_locked(context, err);
     if (psi_client_state(context->client) == PSI_CLIENT_OVER) {
         if (status == PSD_OK) {
             *err = *psi_client_error(context->client);
@@ -297,6 +301,9 @@ psd_table_step(const psd_table *table)
     psd_context *context = context_of(table->client);
     uint64_t step = 0;
 
+    if (context->pid != getpid()) {
+        return 0; /* the lock may be held by a thread that this process does not have */
+    }
     pthread_mutex_lock(&context->lock);
     for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
         /* Backup workers: chunks learn of closed rounds one by one; the latest news counts. */
@@ -506,6 +513,9 @@ psd_op_outcome(const psd_op *op)
     psd_context *context = context_of(op->client);
     psd_outcome outcome;
 
+    if (context->pid != getpid()) {
+        return PSD_OUTCOME_UNKNOWN;
+    }
     pthread_mutex_lock(&context->lock);
     outcome = op->outcome;
     pthread_mutex_unlock(&context->lock);
@@ -537,7 +547,7 @@ psd_op_release(psd_op *op)
         return;
     }
     pthread_mutex_lock(&context->lock);
-    if (op->ended && op->taken) {
+    if (op->ended && op->taken && !op->calling) {
         psi_context_forget_locked(context, op);
     } else {
         op->released = true;
@@ -680,7 +690,10 @@ psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *n
     if (master_address == NULL || count_p == NULL || (nodes == NULL && capacity > 0)) {
         return psi_fail(err, PSD_ERR_INVALID, "psd_nodes_at: an argument is NULL");
     }
-    status = psi_context_create(&config, &context, err);
+    status = check_address(master_address, err);
+    if (status == PSD_OK) {
+        status = psi_context_create(&config, &context, err);
+    }
     if (status != PSD_OK) {
         return status;
     }

@@ -543,6 +543,14 @@ test_checkpoint_bytes_are_reproducible(void **state)
 
 /* --------------------------------------------------------------------------------- damage --- */
 
+/* The text with its own checksum behind it, into `to`; returns the bytes. */
+static size_t
+seal(const char *text, char to[FILE_BYTES_MAX])
+{
+    return (size_t)snprintf(to, FILE_BYTES_MAX, "%s\"crc32c\":\"%08x\"}\n", text,
+                            psi_crc32c(0, text, strlen(text)));
+}
+
 static const char *const second_generation[] = {"params-2.safetensors", "state-2.safetensors",
                                                 "manifest-2.json"};
 
@@ -612,6 +620,56 @@ test_checkpoint_survives_lost_file(void **state)
     join(file, *state, "manifest-2.json");
     assert_int_equal(unlink(file), 0);
     expect_step(*state, 1, NULL);
+}
+
+/* If this fails, what rots between the check and the reading reaches the weights. */
+static void
+test_checkpoint_read_checks_again(void **state)
+{
+    struct psi_checkpoint *checkpoint = NULL;
+    struct psd_error err = {0};
+    const struct psi_tensor *tensor;
+    uint8_t bytes[12];
+    char file[PATH_BYTES];
+    int fd;
+
+    save_well(*state, 1);
+    assert_int_equal(psi_checkpoint_open(&psi_disk_system, *state, &checkpoint, &err), PSD_OK);
+    tensor = psi_tensors_find(&checkpoint->files[PSI_CHECKPOINT_PARAMS].tensors, "a");
+    assert_non_null(tensor);
+    join(file, *state, "params-1.safetensors");
+    fd = open(file, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "x", 1, 0), 1);
+    close(fd);
+    assert_int_equal(psi_checkpoint_read(checkpoint, PSI_CHECKPOINT_PARAMS, tensor, 0,
+                                         sizeof(bytes), bytes, &err),
+                     PSD_ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "params-1.safetensors"));
+    psi_checkpoint_destroy(checkpoint);
+}
+
+/* If this fails, the checksum of a whole file is written and never looked at. */
+static void
+test_checkpoint_checks_whole_file(void **state)
+{
+    struct psi_checkpoint *checkpoint = NULL;
+    struct psd_error err = {0};
+    uint8_t bytes[FILE_BYTES_MAX] = {0};
+    char sealed[FILE_BYTES_MAX];
+    char *digits;
+    size_t count;
+
+    save_well(*state, 1);
+    count = read_whole(*state, "manifest-1.json", bytes);
+    bytes[count - 21] = '\0'; /* without its own checksum */
+    digits = strstr((char *)bytes, "\"crc32c\":");
+    assert_non_null(digits);
+    digits[9] = digits[9] == '1' ? '2' : '1';
+    write_whole(*state, "manifest-1.json", sealed, seal((char *)bytes, sealed));
+    assert_int_equal(psi_checkpoint_open(&psi_disk_system, *state, &checkpoint, &err),
+                     PSD_ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "params-1.safetensors: damaged"));
 }
 
 /* If this fails, damage everywhere is taken for a fresh start, or a fresh start for damage. */
@@ -877,14 +935,6 @@ test_checkpoint_directory(void **state)
 
 /* -------------------------------------------------------------------------------- manifests --- */
 
-/* The text with its own checksum behind it, into `to`; returns the bytes. */
-static size_t
-seal(const char *text, char to[FILE_BYTES_MAX])
-{
-    return (size_t)snprintf(to, FILE_BYTES_MAX, "%s\"crc32c\":\"%08x\"}\n", text,
-                            psi_crc32c(0, text, strlen(text)));
-}
-
 #define MANIFEST_HEAD                                                                              \
     "{\"format\":\"poseidon-checkpoint\",\"version\":1,\"generation\":7,\"step\":9,"               \
     "\"block_bytes\":1048576,\"tables\":[{\"name\":\"a\",\"spec\":\"s\",\"updates\":1,\"step\":9}" \
@@ -1024,80 +1074,82 @@ test_safetensors_reads_what_others_write(void **state)
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" begin "," end \
     "]}"
 
-/* If this fails, a hostile or broken header is believed. All have 8 bytes of data. */
+/* Headers in front of 8 bytes of data, and what must be said about them. */
+static const struct {
+    const char *text;
+    const char *word;
+} bad_headers[] = {
+    {"", "{ expected"},
+    {"[]", "{ expected"},
+    {"{", "\" expected"},
+    {"{}", "belong to no tensor"},
+    {"{} {", "after the end"},
+    {"{" TENSOR("a", "F32", "2", "0", "8"), ", expected"},
+    {"{" TENSOR("a", "F32", "2", "0", "8") ",}", "\" expected"},
+    {"{" TENSOR("a", "F32", "1", "0", "4") " " TENSOR("b", "F32", "1", "4", "8") "}", ", expected"},
+    {"{" TENSOR("a", "F32", "2", "0", "8") "," TENSOR("b", "F32", "1", "4", "8") "}", "tensor b"},
+    {"{" TENSOR("a", "F32", "1", "4", "8") "}", "expected from 0"},
+    {"{" TENSOR("a", "F32", "1", "0", "4") "}", "4 bytes of data belong to no tensor"},
+    {"{" TENSOR("a", "F32", "4", "0", "16") "}", "within 8 bytes"},
+    {"{" TENSOR("a", "F32", "2", "8", "0") "}", "data_offsets 8 to 0"},
+    {"{" TENSOR("a", "F32", "3", "0", "8") "}", "12 bytes by its shape"},
+    {"{" TENSOR("a", "F32", "4294967296,4294967296", "0", "8") "}", "shape overflows"},
+    {"{" TENSOR("a", "F32", "1", "0", "4") "," TENSOR("a", "F32", "1", "4", "8") "}", "twice"},
+    {"{" TENSOR("a", "F32", "1", "0", "4") "," TENSOR("\\u0061", "F32", "1", "4", "8") "}",
+     "twice"},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", "__metadata__ given twice"},
+    {"{\"__metadata__\":{\"a\":1}}", "\" expected"},
+    {"{\"__metadata__\":[]}", "{ expected"},
+    {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", "field given twice"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", "without"},
+    {"{\"a\":{\"dtype\":\"F32\",\"offset\":0}}", "unknown field"},
+    {"{\"a\":{\"dtype\":4}}", "\" expected"},
+    {"{\"a\":{\"dtype\":\""
+     "0123456789012345678901234567890123456789"
+     "\"}}",
+     "too long"},
+    {"{\"a\":{\"data_offsets\":[0]}}", ", expected"},
+    {"{\"a\":{\"data_offsets\":[0,4,8]}}", "] expected"},
+    {"{" TENSOR("a", "F32", "-2", "0", "8") "}", "whole number"},
+    {"{" TENSOR("a", "F32", "2.0", "0", "8") "}", ", expected"},
+    {"{" TENSOR("a", "F32", "02", "0", "8") "}", "leading zero"},
+    {"{" TENSOR("a", "F32", "2", "0", "18446744073709551616") "}", "64 bits"},
+    {"{" TENSOR("a", "F32", "[2]", "0", "8") "}", "whole number"},
+    {"{\"\xff\":{}}", "not UTF-8"},
+    {"{\"\xc0\xaf\":{}}", "not UTF-8"},
+    {"{\"\xe0\x80\xaf\":{}}", "not UTF-8"},
+    {"{\"\xf0\x80\x80\xaf\":{}}", "not UTF-8"},
+    {"{\"\xed\xa0\x80\":{}}", "not UTF-8"},
+    {"{\"\xf4\x90\x80\x80\":{}}", "not UTF-8"},
+    {"{\"\xe2\x82\":{}}", "not UTF-8"},
+    {"{\"\xe2\x82", "not UTF-8"},
+    {"{\"a\nb\":{}}", "control character"},
+    {"{\"\\u0000\":{}}", "NUL"},
+    {"{\"\\ud800\":{}}", "surrogate"},
+    {"{\"\\ud800\\u0061\":{}}", "surrogate"},
+    {"{\"\\udc00\":{}}", "surrogate"},
+    {"{\"\\ud800\\u12", "cut off"},
+    {"{\"\\u12g4\":{}}", "hexadecimal"},
+    {"{\"\\u12", "cut off"},
+    {"{\"\\x41\":{}}", "unknown escape"},
+    {"{\"\\", "without end"},
+    {"{\"a", "without end"},
+};
+
+/* If this fails, a hostile or broken header is believed. */
 static void
 test_safetensors_refuses_nonsense(void **state)
 {
-    static const struct {
-        const char *text;
-        const char *word;
-    } cases[] = {
-        {"", "{ expected"},
-        {"[]", "{ expected"},
-        {"{", "\" expected"},
-        {"{}", "belong to no tensor"},
-        {"{} {", "after the end"},
-        {"{" TENSOR("a", "F32", "2", "0", "8"), ", expected"},
-        {"{" TENSOR("a", "F32", "2", "0", "8") ",}", "\" expected"},
-        {"{" TENSOR("a", "F32", "1", "0", "4") " " TENSOR("b", "F32", "1", "4", "8") "}",
-         ", expected"},
-        {"{" TENSOR("a", "F32", "2", "0", "8") "," TENSOR("b", "F32", "1", "4", "8") "}",
-         "tensor b"},
-        {"{" TENSOR("a", "F32", "1", "4", "8") "}", "expected from 0"},
-        {"{" TENSOR("a", "F32", "1", "0", "4") "}", "4 bytes of data belong to no tensor"},
-        {"{" TENSOR("a", "F32", "4", "0", "16") "}", "within 8 bytes"},
-        {"{" TENSOR("a", "F32", "2", "8", "0") "}", "data_offsets 8 to 0"},
-        {"{" TENSOR("a", "F32", "3", "0", "8") "}", "12 bytes by its shape"},
-        {"{" TENSOR("a", "F32", "4294967296,4294967296", "0", "8") "}", "shape overflows"},
-        {"{" TENSOR("a", "F32", "1", "0", "4") "," TENSOR("a", "F32", "1", "4", "8") "}", "twice"},
-        {"{" TENSOR("a", "F32", "1", "0", "4") "," TENSOR("\\u0061", "F32", "1", "4", "8") "}",
-         "twice"},
-        {"{\"__metadata__\":{},\"__metadata__\":{}}", "__metadata__ given twice"},
-        {"{\"__metadata__\":{\"a\":1}}", "\" expected"},
-        {"{\"__metadata__\":[]}", "{ expected"},
-        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", "field given twice"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", "without"},
-        {"{\"a\":{\"dtype\":\"F32\",\"offset\":0}}", "unknown field"},
-        {"{\"a\":{\"dtype\":4}}", "\" expected"},
-        {"{\"a\":{\"dtype\":\""
-         "0123456789012345678901234567890123456789"
-         "\"}}",
-         "too long"},
-        {"{\"a\":{\"data_offsets\":[0]}}", ", expected"},
-        {"{\"a\":{\"data_offsets\":[0,4,8]}}", "] expected"},
-        {"{" TENSOR("a", "F32", "-2", "0", "8") "}", "whole number"},
-        {"{" TENSOR("a", "F32", "2.0", "0", "8") "}", ", expected"},
-        {"{" TENSOR("a", "F32", "02", "0", "8") "}", "leading zero"},
-        {"{" TENSOR("a", "F32", "2", "0", "18446744073709551616") "}", "64 bits"},
-        {"{" TENSOR("a", "F32", "[2]", "0", "8") "}", "whole number"},
-        {"{\"\xff\":{}}", "not UTF-8"},
-        {"{\"\xc0\xaf\":{}}", "not UTF-8"},
-        {"{\"\xed\xa0\x80\":{}}", "not UTF-8"},
-        {"{\"\xf4\x90\x80\x80\":{}}", "not UTF-8"},
-        {"{\"\xe2\x82\":{}}", "not UTF-8"},
-        {"{\"\xe2\x82", "not UTF-8"},
-        {"{\"a\nb\":{}}", "control character"},
-        {"{\"\\u0000\":{}}", "NUL"},
-        {"{\"\\ud800\":{}}", "surrogate"},
-        {"{\"\\ud800\\u0061\":{}}", "surrogate"},
-        {"{\"\\udc00\":{}}", "surrogate"},
-        {"{\"\\ud800\\u12", "cut off"},
-        {"{\"\\u12g4\":{}}", "hexadecimal"},
-        {"{\"\\u12", "cut off"},
-        {"{\"\\x41\":{}}", "unknown escape"},
-        {"{\"\\", "without end"},
-        {"{\"a", "without end"},
-    };
-
     (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < sizeof(bad_headers) / sizeof(bad_headers[0]); i++) {
         struct psi_tensors tensors;
         struct psd_error err = {0};
-        const psd_status status = parse(cases[i].text, 8, &tensors, &err);
+        const psd_status status = parse(bad_headers[i].text, 8, &tensors, &err);
 
-        if (status != PSD_ERR_CORRUPT || strstr(err.text, cases[i].word) == NULL ||
+        if (status != PSD_ERR_CORRUPT || strstr(err.text, bad_headers[i].word) == NULL ||
             strstr(err.text, "f.safetensors") == NULL) {
-            fail_msg("%s: expected %s, got: %s", cases[i].text, cases[i].word, err.text);
+            fail_msg("%s: expected %s, got: %s", bad_headers[i].text, bad_headers[i].word,
+                     err.text);
         }
     }
 }
@@ -1214,6 +1266,8 @@ main(void)
         IN_DIRECTORY(test_checkpoint_detects_every_bit_flip),
         IN_DIRECTORY(test_checkpoint_refuses_every_other_length),
         IN_DIRECTORY(test_checkpoint_survives_lost_file),
+        IN_DIRECTORY(test_checkpoint_read_checks_again),
+        IN_DIRECTORY(test_checkpoint_checks_whole_file),
         IN_DIRECTORY(test_checkpoint_open_tells_none_from_damaged),
         IN_DIRECTORY(test_checkpoint_open_with_failing_calls),
         IN_DIRECTORY(test_checkpoint_survives_failure_of_every_call),

@@ -139,7 +139,22 @@ psi_context_forget_locked(psd_context *context, psd_op *op)
     psi_op_free(op);
 }
 
-/* Sorts out what ended; calls the callbacks without the lock. True when anything had ended. */
+/* The lock is given up meanwhile. Whoever releases the operation now only marks it. */
+static void
+call_back_locked(psd_context *context, psd_op *op)
+{
+    const psd_done_fn done = op->done;
+    const psd_status status = op->error.status;
+    void *user = op->user;
+
+    op->calling = true;
+    pthread_mutex_unlock(&context->lock);
+    done(op, status, user);
+    pthread_mutex_lock(&context->lock);
+    op->calling = false;
+}
+
+/* Sorts out what ended, and calls back. True when anything had ended. */
 static bool
 collect_locked(psd_context *context)
 {
@@ -147,19 +162,16 @@ collect_locked(psd_context *context)
     psd_op *op;
 
     while ((op = psi_client_next_done(context->client)) != NULL) {
-        const psd_done_fn done = op->done;
-
         some = true;
+        if (context->failure != NULL && context->failure->status == PSD_OK) {
+            *context->failure = op->error;
+        }
+        if (op->done != NULL) {
+            call_back_locked(context, op);
+        }
         if (op->released) {
             psi_context_forget_locked(context, op);
-        } else if (done != NULL) {
-            const psd_status status = op->error.status;
-            void *user = op->user;
-
-            pthread_mutex_unlock(&context->lock);
-            done(op, status, user);
-            pthread_mutex_lock(&context->lock);
-        } else if (!op->internal) {
+        } else if (op->done == NULL && !op->internal) {
             any_append_locked(context, op);
         }
     }
@@ -283,6 +295,24 @@ psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns)
     }
     leave_locked(context);
     return context->any != NULL ? PSD_OK : PSD_PENDING;
+}
+
+psd_status
+psi_context_drain_locked(psd_context *context, struct psd_error *err)
+{
+    struct psd_error failure = {.status = PSD_OK};
+
+    context->failure = &failure;
+    context->waiters++;
+    while (psi_client_pending(context->client) > 0) {
+        wait_turn_locked(context, UINT64_MAX);
+    }
+    leave_locked(context);
+    context->failure = NULL;
+    if (failure.status != PSD_OK) {
+        *err = failure;
+    }
+    return failure.status;
 }
 
 psd_status

@@ -35,6 +35,7 @@ struct psd_context {
     struct psd_op *any; /* guarded by lock: ended ones for psd_wait_any, oldest first */
     struct psd_op *any_last;
     int fd; /* guarded by lock: readable while `any` is not empty; -1: nobody asked */
+    struct psd_error *failure; /* guarded by lock: psd_close() keeps the first error here */
 };
 
 /* The error of this thread's last failed call (psd_last_error); ready to be written. */
@@ -57,6 +58,9 @@ psd_status psi_context_wait_locked(psd_context *context, const psd_op *op, uint6
 
 /* Until some operation is in context->any. With the lock held. */
 psd_status psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns);
+
+/* Until nothing is under way; the first error among what ended meanwhile. With the lock held. */
+psd_status psi_context_drain_locked(psd_context *context, struct psd_error *err);
 
 /* Waits for an operation of a blocking call, copies its error and, unless op_p is NULL, hands it
  * out for its result (free it with psi_op_free); else frees it. Takes the lock already held. */

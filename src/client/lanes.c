@@ -198,15 +198,21 @@ request_free(struct lane_link *lane, struct request *request)
     request->op = NULL;
 }
 
-/* A pull by a replacement that has to repeat a step is for the very version of that step. */
+/*
+ * Reads that are for the very version of their step, not a later one: a save, and a pull by a
+ * replacement that has to repeat the step.
+ */
 static bool
 wants_exact(const struct psd_op *op)
 {
     const struct psd_table *table = op->table;
 
-    return table->resuming && op->transfer.type == PSI_FRAME_PULL &&
-           op->transfer.step == table->resume_step && table->spec.use == PSD_USE_UPDATE &&
-           psi_spec_synchronous(&table->spec);
+    if (table->spec.use != PSD_USE_UPDATE || !psi_spec_synchronous(&table->spec)) {
+        return false;
+    }
+    return op->transfer.type == PSI_FRAME_STATE_PULL ||
+           (op->transfer.type == PSI_FRAME_PULL && table->resuming &&
+            op->transfer.step == table->resume_step);
 }
 
 static psd_status

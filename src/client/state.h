@@ -61,7 +61,8 @@ struct psd_op {
 
     /* The context's own marks; the core does not look at them. */
     bool internal; /* made by a blocking call: never shown to the caller */
-    bool released; /* freed as soon as it ends */
+    bool released; /* freed as soon as it ends and its callback has returned */
+    bool calling;  /* its callback runs, without the lock */
     bool queued;   /* in context->any */
     struct psd_op *any_next;
     struct psd_op *any_prev;

@@ -156,12 +156,12 @@ report_end(struct run *run, uint64_t elapsed_ms)
         return;
     }
     describe_cause(run, text, sizeof(text));
-    console_say(&run->console, "%s", text);
     if (cause != WATCH_CAUSE_INTERRUPT && cause != WATCH_CAUSE_AGENT) {
+        console_say(&run->console, "%s", text);
         show_tail(run, run->watch.cause_slot);
     }
-    console_say(&run->console, "job ended after %.1f s with code %d; logs in %s", seconds,
-                watch_exit_code(&run->watch), run->directory);
+    console_say(&run->console, "job ended after %.1f s with code %d: %s; logs in %s", seconds,
+                watch_exit_code(&run->watch), text, run->directory);
     runlog_line(&run->runlog, "END", "code %d after %.1f s: %s", watch_exit_code(&run->watch),
                 seconds, text);
 }

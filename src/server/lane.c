@@ -349,6 +349,10 @@ heartbeat(struct lane *lane, uint64_t now_ns)
     const struct psi_ping ping = {0};
 
     if (lane->master.state == PSI_PEER_UP && now_ns >= lane->heartbeat_due_ns) {
+        /* Late by a whole heartbeat: we were stopped, so the silence was ours. */
+        if (now_ns > lane->heartbeat_due_ns + lane->job.heartbeat_ms * MS_NS) {
+            lane->master_heard_ns = now_ns;
+        }
         (void)psi_post_ping(lane->master.conn, &frame, &ping);
         lane->heartbeat_due_ns = now_ns + lane->job.heartbeat_ms * MS_NS;
     }

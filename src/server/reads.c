@@ -134,7 +134,12 @@ readable_buffer(const struct chunk *chunk, const struct parked *parked, uint64_t
     if ((parked->flags & PSI_FLAG_EXACT) == 0 || chunk->clock.version == step) {
         return (int)chunk->current;
     }
-    return table->retain && chunk->clock.version == step + 1 ? (int)(1 - chunk->current) : -2;
+    /* A save takes values and optimizer state of one version, and the state has no older one. */
+    if (parked->type == PSI_FRAME_STATE_PULL || !table->retain ||
+        chunk->clock.version != step + 1) {
+        return -2;
+    }
+    return (int)(1 - chunk->current);
 }
 
 static bool

@@ -23,6 +23,7 @@ echo up
 while :; do wait; sleep 100; done
 """
 
+
 def script(tmp_path, text, name="script.sh"):
     path = tmp_path / name
     path.write_text(text)

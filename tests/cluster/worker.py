@@ -2,7 +2,7 @@
 """A worker that trains nothing, in whatever way a test wants it: gradients are a function of rank,
 step and table, so that two jobs of the same shape must end with the same bits.
 
-It prints "joined RANK INCARNATION", "step N" after each step, "error NAME: TEXT" and exits with 1
+It prints "started", "joined RANK INCARNATION", "step N" after each step, "error NAME: TEXT" and exits with 1
 when a call fails, "closed" at the end. --die kills it (signal 9, no clean-up) at a named moment of
 its first life; --hold makes rank 0 wait for a file before a step, and so everybody with it."""
 
@@ -41,7 +41,7 @@ class Worker:
     def __init__(self, args):
         self.args = args
         self.context = None
-        self.rank = int(os.environ.get("PSD_RANK", "0"))
+        self.rank = os.environ.get("PSD_RANK", "auto")  # a number once it has joined
         self.first_life = os.environ.get("PSD_RESTART_COUNT", "0") == "0"
 
     def moment(self, name, step=None):
@@ -90,6 +90,7 @@ class Worker:
         say(f"step {step}")
 
     def run(self):
+        say("started")
         self.moment("started")
         self.context = psdlib.Context(open_timeout_ms=self.args.open_timeout_ms,
                                       op_timeout_ms=self.args.op_timeout_ms)

@@ -1,0 +1,42 @@
+/*
+ * main.c - psd_bench: how fast push_pull is, beside the raw-socket ceiling.
+ *
+ * Without a job around it the program is the runner, which starts itself under psd_run, as the
+ * workers of the jobs it measures.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+
+#include "base/exit_code.h"
+#include "config/settings.h"
+#include "options.h"
+#include "runner.h"
+#include "worker.h"
+
+int
+main(int argc, char **argv)
+{
+    struct bench_options options;
+    struct psd_error err = {0};
+    psd_status status = bench_options_parse(argc, argv, &options, &err);
+
+    if (status != PSD_OK) {
+        fprintf(stderr, "psd_bench: %s; -h shows the options\n", err.text);
+        return PSI_EXIT_USAGE;
+    }
+    if (options.help) {
+        bench_options_help();
+        return PSI_EXIT_OK;
+    }
+    if (options.control != NULL && psi_environment("PSD_MASTER_ADDRESS") != NULL) {
+        status = worker_run(options.control, &err);
+    } else {
+        status = runner_run(&options, &err);
+    }
+    if (status != PSD_OK) {
+        fprintf(stderr, "psd_bench: %s\n", err.text);
+        return 1;
+    }
+    return PSI_EXIT_OK;
+}

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 and SIGSTOP of every process of a job, at many moments: what is promised then, happens.
+
+Workers kill themselves at a named moment (worker.py), so the moment is exact; trainings of mnist
+are killed from outside when the master knows that they have come to a step."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from helpers import BRISK, nodes_at, program, python_worker, saved_digests, wait_for
+
+MOMENTS = ("joined", "opened", "half:3", "sent:3", "done:3", "closing")
+BIG = ("--elements", 200_000, "--steps", 8)  # four chunks a table, over two servers
+
+
+def train(start, *arguments, options=(), workers=3, name="job", command=None):
+    return start(*BRISK, "--workers", workers, "--servers", 2, *options, "--",
+                 *(command or python_worker(*arguments)), name=name)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What BIG saves when nobody dies."""
+    from helpers import Job
+
+    job = Job(tmp_path_factory.mktemp("undisturbed"), "--workers", 3, "--servers", 2, "--",
+              *python_worker(*BIG, "--save", "saved"))
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    return saved_digests(job.directory / "saved")
+
+
+# ------------------------------------------------------------------------------ a worker dies ---
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_worker_killed_policy_fail(start, moment):
+    """If this fails, a job that lost a worker hangs, or ends without saying whom it lost."""
+    job = train(start, "--die", f"1:{moment}", "--steps", 1000)
+    assert job.wait() == 128 + signal.SIGKILL
+    assert re.search(r"worker 1 \(pid \d+\) was killed by signal 9", job.stderr())
+    assert job.seconds < 10
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("rank", [0, 2])
+def test_worker_killed_policy_wait_changes_no_bit(start, undisturbed, moment, rank):
+    """If this fails, a replacement repeats too much or too little of the step it comes into."""
+    job = train(start, *BIG, "--save", "saved", "--die", f"{rank}:{moment}",
+                options=("--on_worker_death=wait",))
+    assert job.wait(40) == 0, job.stdout() + job.stderr()
+    assert f"joined {rank} 2" in job.stdout()
+    assert f"worker {rank} (pid" in job.stderr() and "restart 1 of 3" in job.stderr()
+    assert saved_digests(job.directory / "saved") == undisturbed
+
+
+def test_worker_killed_before_it_joined_policy_wait(start, undisturbed):
+    """If this fails, a worker that dies while the job gathers is not replaced."""
+    job = train(start, *BIG, "--save", "saved", "--die", "1:started",
+                options=("--on_worker_death=wait",))
+    assert job.wait(40) == 0, job.stdout() + job.stderr()
+    assert saved_digests(job.directory / "saved") == undisturbed
+
+
+@pytest.mark.parametrize("step", [30, 150, 300])
+def test_mnist_worker_killed_policy_wait_changes_no_bit(start, step):
+    """If this fails, a real training that lost a worker on the way ends elsewhere."""
+    command = [program("mnist"), "--steps", 400, "--save", "saved"]
+    calm = train(start, command=command, workers=2, name="calm")
+    assert calm.wait(60) == 0, calm.stderr()
+    job = train(start, command=command, workers=2, options=("--on_worker_death=wait",))
+    job.wait_for_step(1, step)
+    os.kill(job.pid_of("worker1"), signal.SIGKILL)
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    assert "goes on at step" in job.stdout()
+    assert saved_digests(job.directory / "saved") == saved_digests(calm.directory / "saved")
+
+
+def test_two_workers_killed_in_one_step_policy_wait(start, undisturbed, tmp_path):
+    """If this fails, two deaths at once are more than the job can count."""
+    gate = tmp_path / "gate"
+    job = train(start, *BIG, "--save", "saved", "--hold", f"4:{gate}",
+                options=("--on_worker_death=wait",))
+    job.wait_for_output("holding")
+    job.wait_for_output("step 3", 3)
+    for rank in (1, 2):
+        os.kill(job.pid_of(f"worker{rank}"), signal.SIGKILL)
+    job.wait_for_output("joined 1 2")
+    job.wait_for_output("joined 2 2")
+    gate.touch()
+    assert job.wait(40) == 0, job.stdout() + job.stderr()
+    assert saved_digests(job.directory / "saved") == undisturbed
+
+
+@pytest.mark.parametrize("moment,counted", [
+    ("joined", "left: no step complete"),
+    ("opened", "left: no step complete"),
+    ("half:3", "left: tables complete through step 2"),
+    ("sent:3", "left: tables complete through step [23]"),
+    ("done:3", "left: tables complete through step 3"),
+    ("closing", None),  # the others may be done before it is missed: then the job is simply over
+])
+def test_worker_killed_policy_continue(start, moment, counted):
+    """If this fails, the others stop, or nobody can tell what the dead worker counted for."""
+    job = train(start, *BIG, "--die", f"1:{moment}", options=("--on_worker_death=continue",))
+    assert job.wait(40) == 0, job.stdout() + job.stderr()
+    assert job.stdout().count("closed") == 2
+    assert "the job goes on without it" in job.stderr()
+    assert "1 of them died on the way" in job.stderr()
+    master = job.log("master").decode()
+    assert len(re.findall("MEMBER-LOST worker 1 .*", master)) == 1
+    assert counted is None or re.search(f"MEMBER-LEFT worker 1 {counted}$", master, re.M), master
+
+
+def test_last_worker_killed_policy_continue(start):
+    """If this fails, a job whose workers all died looks like a success."""
+    job = train(start, "--die", "0:done:2", "--steps", 1000, workers=1,
+                options=("--on_worker_death=continue",))
+    assert job.wait() == 128 + signal.SIGKILL
+
+
+def test_survivors_name_the_dead_worker(hand):
+    """If this fails, the logs of the survivors do not tell which worker ended the job."""
+    master = hand.master(2, 1, *BRISK)
+    server = hand.server()
+    survivor = hand.worker(0, "--steps", 100000)
+    victim = hand.worker(1, "--steps", 100000)
+    victim.wait_for_output("step 20")
+    victim.signal(signal.SIGKILL)
+    assert survivor.wait() == 1
+    assert re.search(r"error PSD_ERR_\w+: .*worker 1 \(tcp://[\d.:]+\) lost", survivor.output())
+    assert (master.wait(), server.wait(), victim.wait()) == (70, 70, 137)
+    assert re.search("JOB-END .*worker 1 .* lost: .*", server.output())
+
+
+def test_replacement_by_hand(hand):
+    """If this fails, only psd_run can replace a worker, not a person."""
+    master = hand.master(2, 1, *BRISK, "--on_worker_death=wait")
+    server = hand.server()
+    other = hand.worker(0, "--steps", 200)
+    victim = hand.worker(1, "--steps", 200, "--die", "1:half:100")
+    assert victim.wait() == 137
+    again = hand.worker(1, "--steps", 200, name="again")
+    assert [p.wait() for p in (other, again, master, server)] == [0, 0, 0, 0]
+    assert "joined 1 2" in again.output()
+    assert "step 100" in again.output() and "step 99\n" not in again.output()
+
+
+def test_no_replacement_in_time(hand):
+    """If this fails, a job waits for ever for a worker that nobody starts."""
+    master = hand.master(2, 1, *BRISK, "--on_worker_death=wait", "--replacement_timeout_ms=300")
+    server = hand.server()
+    other = hand.worker(0, "--steps", 100000)
+    victim = hand.worker(1, "--steps", 100000, "--die", "1:done:10")
+    assert victim.wait() == 137
+    assert (master.wait(), server.wait(), other.wait()) == (70, 70, 1)
+    assert "worker 1 lost" in master.output() and "not replaced in 300 ms" in master.output()
+    assert "not replaced in 300 ms" in other.output()
+
+
+# ------------------------------------------------------------------- a server, the master dies ---
+
+
+@pytest.mark.parametrize("moment", ["joined", "step 0", "step 40"])
+@pytest.mark.parametrize("index", [0, 1])
+def test_server_killed(hand, moment, index):
+    """If this fails, a job without one of its servers hangs, or blames somebody else."""
+    master = hand.master(2, 2, *BRISK)
+    servers = [hand.server(i) for i in range(2)]
+    workers = [hand.worker(rank, "--steps", 100000, "--elements", 200_000) for rank in range(2)]
+    workers[0].wait_for_output(moment)
+    servers[index].signal(signal.SIGKILL)
+    assert servers[index].wait() == 137
+    for worker in workers:
+        assert worker.wait(10) == 1
+        assert re.search(rf"error PSD_ERR_\w+: .*server {index}", worker.output())
+    assert master.wait(10) == 71
+    assert re.search(rf"JOB-END server {index} .*lost", master.output())
+    assert servers[1 - index].wait(10) == 71
+
+
+@pytest.mark.parametrize("name", ["server1", "master"])
+def test_daemon_killed_under_psd_run(start, name):
+    """If this fails, psd_run does not tell which daemon ended the job, or leaves the rest."""
+    job = start(*BRISK, "--workers", 2, "--servers", 2, "--",
+                *python_worker("--steps", 1_000_000))
+    job.wait_for_output("step 30", 2)
+    os.kill(job.pid_of(name), signal.SIGKILL)
+    assert job.wait(10) == 137
+    who = "ps_master" if name == "master" else "server 1"
+    assert re.search(rf"{who} \(pid \d+\) was killed by signal 9", job.stderr())
+
+
+@pytest.mark.parametrize("moment", ["joined", "step 0", "step 40"])
+def test_master_killed(hand, moment):
+    """If this fails, a job without its master never ends."""
+    master = hand.master(2, 1, *BRISK)
+    server = hand.server()
+    workers = [hand.worker(rank, "--steps", 1_000_000) for rank in range(2)]
+    workers[1].wait_for_output(moment)
+    master.signal(signal.SIGKILL)
+    assert master.wait() == 137
+    for worker in workers:
+        assert worker.wait(10) == 1
+        assert re.search("error PSD_ERR_.*master", worker.output())
+    assert server.wait(10) == 72
+    assert re.search("JOB-END .*master", server.output())
+
+
+@pytest.mark.parametrize("victim", ["psd_run", "agent"])
+def test_launcher_killed_in_a_training(start, victim):
+    """If this fails, a job goes on without anybody who could end it."""
+    job = start(*BRISK, "--workers", 2, "--servers", 2, "--",
+                *python_worker("--steps", 1_000_000, "--deaf"))
+    job.wait_for_output("step 30", 2)
+    os.kill(job.process.pid if victim == "psd_run" else job.agent_pid(), signal.SIGKILL)
+    if victim == "psd_run":
+        job.process.wait(10)
+        job.expect_nothing_left(10)
+    else:
+        assert job.wait(10) == 137
+
+
+# ------------------------------------------------------------------------------------ silence ---
+
+
+def test_stopped_server(hand):
+    """If this fails, workers wait for ever for a host that hangs."""
+    master = hand.master(2, 2, *BRISK)
+    servers = [hand.server(i) for i in range(2)]
+    workers = [hand.worker(rank, "--steps", 1_000_000) for rank in range(2)]
+    workers[0].wait_for_output("step 20")
+    servers[1].signal(signal.SIGSTOP)
+    for worker in workers:
+        assert worker.wait(8 * 0.05 + 4) == 1
+        assert re.search("error PSD_ERR_.*server 1 .*silent for 400 ms", worker.output())
+    assert master.wait(5) == 71
+    assert "server 1" in master.output().splitlines()[-1]
+    assert servers[0].wait(5) == 71
+    servers[1].signal(signal.SIGCONT)
+    assert servers[1].wait(10) == 71
+
+
+def test_stopped_worker_is_fenced(hand, tmp_path):
+    """If this fails, a worker that slept disturbs the job that went on without it."""
+    gate = tmp_path / "gate"
+    master = hand.master(2, 1, *BRISK, "--on_worker_death=continue")
+    server = hand.server()
+    other = hand.worker(0, "--steps", 60, "--hold", f"50:{gate}")
+    sleeper = hand.worker(1, "--steps", 60)
+    sleeper.wait_for_output("step 5")
+    sleeper.signal(signal.SIGSTOP)
+    master.wait_for_output("MEMBER-LOST worker 1")
+    other.wait_for_output("holding")
+    sleeper.signal(signal.SIGCONT)
+    assert sleeper.wait(10) == 1
+    assert re.search("error PSD_ERR_FENCED: .*worker 1 .*", sleeper.output())
+    gate.touch()
+    assert [p.wait(10) for p in (other, master, server)] == [0, 0, 0]
+    assert "silent for 400 ms" in master.output()
+
+
+def test_stopped_worker_policy_fail(hand):
+    """If this fails, one hanging worker holds all others for ever."""
+    master = hand.master(2, 1, *BRISK)
+    server = hand.server()
+    other = hand.worker(0, "--steps", 1_000_000)
+    sleeper = hand.worker(1, "--steps", 1_000_000)
+    sleeper.wait_for_output("step 5")
+    sleeper.signal(signal.SIGSTOP)
+    assert (master.wait(10), server.wait(10), other.wait(10)) == (70, 70, 1)
+    assert re.search("error PSD_ERR_.*worker 1 .*silent for 400 ms", other.output())
+    sleeper.signal(signal.SIGCONT)
+    assert sleeper.wait(10) == 1
+    assert "error PSD_ERR_" in sleeper.output()
+
+
+def test_short_pause_kills_nobody(hand, tmp_path):
+    """If this fails, a process that was slow for a moment is taken for dead."""
+    gate = tmp_path / "gate"
+    processes = [hand.master(1, 1, "--heartbeat_ms=50", "--dead_heartbeats=200"), hand.server(),
+                 hand.worker(0, "--steps", 20, "--hold", f"10:{gate}")]
+    processes[2].wait_for_output("holding")
+    for process in processes:
+        process.signal(signal.SIGSTOP)
+        wait_for(lambda: " (stopped)" in open(f"/proc/{process.pid}/status").read(), 5, "stop")
+        process.signal(signal.SIGCONT)
+    assert nodes_at(hand.address)[-1]["state"] == "running"
+    gate.touch()
+    assert [process.wait() for process in processes] == [0, 0, 0]

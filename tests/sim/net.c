@@ -1,0 +1,1156 @@
+/*
+ * net.c - nodes, connections, and everything a network may do to them.
+ *
+ * Invariants
+ *   - a link lives as long as an event or an open end refers to it (refs);
+ *   - an end's events run from the heap only, never inside a call its owner makes;
+ *   - an end that is CLOSED borrows nothing and hears nothing.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "net.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/fail.h"
+#include "wire/frame.h"
+
+enum { SPINS_MAX = 20000 };
+
+enum end_state { OPENING, OPEN, LINGERING, CLOSED };
+
+/* A frame on its way. `bytes` holds head and payload, the payload only as far as it was taken. */
+struct net_frame {
+    struct net_frame *next;
+    uint8_t *bytes;
+    size_t head_bytes;
+    size_t total;
+    size_t taken;
+    struct psi_buffer buffers[PSI_BUFFERS_MAX];
+    unsigned buffer_count;
+    void (*release)(void *owner, uint64_t cookie);
+    void *release_owner;
+    uint64_t release_cookie;
+
+    uint64_t arrive_ns;
+    size_t survives; /* bytes that arrive; total unless a cut tore it */
+    bool begun;      /* the receiver has its head */
+    uint8_t *sink;
+};
+
+/* One direction. */
+struct net_pipe {
+    struct net_frame *unsent;
+    struct net_frame *unsent_last;
+    struct net_frame *flight;
+    struct net_frame *flight_last;
+    size_t queued; /* bytes the kernel has not taken */
+    uint64_t take_ns;
+    uint64_t arrive_ns;
+    bool taking;     /* an event will take */
+    bool delivering; /* an event will deliver */
+    bool void_;      /* what enters is lost: the network, or the peer, is gone */
+};
+
+struct net_end {
+    struct psi_conn conn; /* first */
+    struct net_link *link;
+    struct node *node;
+    struct net_end *next; /* node->ends */
+    enum end_state state;
+    unsigned side;
+    bool losing; /* on_close is on its way */
+    struct psd_error reason;
+    struct net_pipe out;
+};
+
+struct net_link {
+    struct net *net;
+    struct net_link *next;
+    struct net_link *prev;
+    uint64_t number;
+    unsigned refs;
+    char address[PSI_ADDRESS_BYTES];
+    bool accepted;
+    uint64_t clogged_until_ns;
+    struct net_end end[2]; /* 0 connected, 1 accepted */
+};
+
+struct psi_listener {
+    struct node *node;
+    const struct psi_listener_events *events;
+    void *owner;
+    char address[PSI_ADDRESS_BYTES];
+};
+
+static void deliver(void *object, uint64_t side);
+static void lose(void *object, uint64_t side);
+static void frames_free(struct net_frame **first, struct net_frame **last);
+
+/* ---- time --------------------------------------------------------------------------------- */
+
+static uint64_t
+delay(struct net *net)
+{
+    const struct net_weather *weather = &net->weather;
+    uint64_t ns = rng_between(&net->sim->rng, weather->delay_min, weather->delay_max);
+
+    if (rng_chance(&net->sim->rng, weather->slow_percent)) {
+        ns *= rng_between(&net->sim->rng, 2, 10);
+    }
+    return ns;
+}
+
+static void
+link_unref(struct net_link *link)
+{
+    psi_assert(link->refs > 0);
+    if (--link->refs > 0) {
+        return;
+    }
+    psi_assert(link->end[0].state == CLOSED && link->end[1].state == CLOSED);
+    frames_free(&link->end[0].out.flight, &link->end[0].out.flight_last);
+    frames_free(&link->end[1].out.flight, &link->end[1].out.flight_last);
+    if (link->prev != NULL) {
+        link->prev->next = link->next;
+    } else {
+        link->net->links = link->next;
+    }
+    if (link->next != NULL) {
+        link->next->prev = link->prev;
+    }
+    link->net->link_count--;
+    free(link);
+}
+
+static void
+link_at(struct net_link *link, uint64_t at_ns, sim_event_fn fire, uint64_t argument)
+{
+    link->refs++;
+    sim_at(link->net->sim, at_ns, fire, link, argument);
+}
+
+/* A paused node hears nothing: the event comes again when it wakes up. */
+static bool
+postponed(struct net_link *link, const struct node *node, sim_event_fn fire, uint64_t argument)
+{
+    if (node->alive && node->paused_until_ns > link->net->sim->now_ns) {
+        sim_at(link->net->sim, node->paused_until_ns, fire, link, argument); /* keeps the ref */
+        return true;
+    }
+    return false;
+}
+
+static void
+settle(struct node *node)
+{
+    if (node->alive && !node->dying) {
+        node->settle(node);
+    }
+}
+
+/* ---- frames ------------------------------------------------------------------------------- */
+
+static void
+frame_release(struct net_frame *frame)
+{
+    if (frame->release != NULL) {
+        frame->release(frame->release_owner, frame->release_cookie);
+        frame->release = NULL;
+    }
+}
+
+static void
+frame_free(struct net_frame *frame)
+{
+    frame_release(frame);
+    free(frame->bytes);
+    free(frame);
+}
+
+static void
+frames_free(struct net_frame **first, struct net_frame **last)
+{
+    while (*first != NULL) {
+        struct net_frame *frame = *first;
+
+        *first = frame->next;
+        frame_free(frame);
+    }
+    *last = NULL;
+}
+
+static void
+append(struct net_frame **first, struct net_frame **last, struct net_frame *frame)
+{
+    frame->next = NULL;
+    if (*last != NULL) {
+        (*last)->next = frame;
+    } else {
+        *first = frame;
+    }
+    *last = frame;
+}
+
+static struct net_frame *
+remove_first(struct net_frame **first, struct net_frame **last)
+{
+    struct net_frame *frame = *first;
+
+    *first = frame->next;
+    if (*first == NULL) {
+        *last = NULL;
+    }
+    return frame;
+}
+
+/* Copies payload bytes [taken, until) out of the sender's memory, as it is now. */
+static void
+frame_take(struct net_frame *frame, size_t until)
+{
+    size_t at = frame->head_bytes;
+
+    for (unsigned i = 0; i < frame->buffer_count; i++) {
+        const struct psi_buffer *buffer = &frame->buffers[i];
+        const size_t low = frame->taken > at ? frame->taken : at;
+        const size_t high = until < at + buffer->bytes ? until : at + buffer->bytes;
+
+        if (low < high) {
+            memcpy(frame->bytes + low, (const uint8_t *)buffer->base + (low - at), high - low);
+        }
+        at += buffer->bytes;
+    }
+    frame->taken = until;
+}
+
+/* ---- sending ------------------------------------------------------------------------------ */
+
+static void
+pipe_clear(struct net_pipe *pipe)
+{
+    frames_free(&pipe->unsent, &pipe->unsent_last);
+    pipe->queued = 0;
+}
+
+static void
+depart(struct net_end *end, struct net_frame *frame)
+{
+    struct net_pipe *pipe = &end->out;
+    struct net_link *link = end->link;
+    const uint64_t now_ns = link->net->sim->now_ns;
+    uint64_t at_ns = now_ns > link->clogged_until_ns ? now_ns : link->clogged_until_ns;
+
+    frame_release(frame);
+    if (pipe->void_) {
+        frame_free(frame);
+        return;
+    }
+    at_ns += delay(link->net);
+    if (at_ns < pipe->arrive_ns) {
+        at_ns = pipe->arrive_ns;
+    }
+    pipe->arrive_ns = at_ns;
+    frame->arrive_ns = at_ns;
+    frame->survives = frame->total;
+    append(&pipe->flight, &pipe->flight_last, frame);
+    if (!pipe->delivering) {
+        pipe->delivering = true;
+        link_at(link, at_ns, deliver, end->side);
+    }
+}
+
+static void
+take(void *object, uint64_t side)
+{
+    struct net_link *link = object;
+    struct net_end *end = &link->end[side];
+    struct net_pipe *pipe = &end->out;
+    struct sim *sim = link->net->sim;
+    struct net_frame *frame = pipe->unsent;
+
+    pipe->taking = false;
+    if (frame != NULL) {
+        const size_t before = frame->taken;
+
+        if (frame->taken == frame->head_bytes && frame->total - frame->taken > 8 &&
+            rng_chance(&sim->rng, 40)) {
+            frame_take(frame, frame->taken + rng_below(&sim->rng, frame->total - frame->taken));
+        } else {
+            frame_take(frame, frame->total);
+        }
+        pipe->queued -= frame->taken - before;
+        if (frame->taken == frame->total) {
+            pipe->queued -= frame->head_bytes;
+            (void)remove_first(&pipe->unsent, &pipe->unsent_last);
+            depart(end, frame);
+        }
+    }
+    if (pipe->unsent != NULL) {
+        pipe->taking = true;
+        link_at(link, sim->now_ns + rng_below(&sim->rng, link->net->weather.take_max + 1), take,
+                side);
+    } else if (end->state == LINGERING && !end->losing) {
+        /* all is out: the peer hears the end of it */
+        struct net_end *peer = &link->end[!side];
+
+        if (!peer->losing) {
+            peer->losing = true;
+            link_at(link, pipe->arrive_ns + 1, lose, !side);
+        }
+    }
+    link_unref(link);
+}
+
+static struct net_frame *
+frame_create(const struct psi_outgoing *outgoing)
+{
+    struct net_frame *frame = calloc(1, sizeof(*frame));
+
+    psi_assert(frame != NULL);
+    frame->head_bytes = outgoing->head_bytes;
+    frame->total = outgoing->head_bytes;
+    frame->buffer_count = outgoing->buffer_count;
+    for (unsigned i = 0; i < outgoing->buffer_count; i++) {
+        frame->buffers[i] = outgoing->buffers[i];
+        frame->total += outgoing->buffers[i].bytes;
+    }
+    frame->bytes = malloc(frame->total);
+    psi_assert(frame->bytes != NULL);
+    memcpy(frame->bytes, outgoing->head, outgoing->head_bytes);
+    frame->taken = frame->head_bytes;
+    frame->release = outgoing->release;
+    frame->release_owner = outgoing->release_owner;
+    frame->release_cookie = outgoing->release_cookie;
+    return frame;
+}
+
+static psd_status
+end_send(struct psi_conn *conn, const struct psi_outgoing *outgoing)
+{
+    struct net_end *end = (struct net_end *)conn;
+    struct net_pipe *pipe = &end->out;
+    struct sim *sim = end->link->net->sim;
+    struct net_frame *frame;
+
+    psi_assert(end->state == OPEN);
+    if (end->node->dying) {
+        return PSD_ERR_PEER_LOST;
+    }
+    if (pipe->queued > PSI_CONN_QUEUE_BYTES_MAX) {
+        return PSD_ERR_BUSY;
+    }
+    frame = frame_create(outgoing);
+    sim->counters.frames++;
+    if (pipe->unsent == NULL && rng_chance(&sim->rng, frame->total > frame->head_bytes ? 40 : 90)) {
+        frame_take(frame, frame->total);
+        depart(end, frame);
+        return PSD_OK;
+    }
+    append(&pipe->unsent, &pipe->unsent_last, frame);
+    pipe->queued += frame->total;
+    if (!pipe->taking) {
+        pipe->taking = true;
+        link_at(end->link,
+                sim->now_ns + rng_below(&sim->rng, end->link->net->weather.take_max + 1), take,
+                end->side);
+    }
+    return PSD_OK;
+}
+
+static bool
+borrows(const struct net_frame *frame, const void *base, size_t bytes)
+{
+    size_t at = frame->head_bytes;
+
+    for (unsigned i = 0; i < frame->buffer_count; i++) {
+        const struct psi_buffer *buffer = &frame->buffers[i];
+        const uintptr_t low = (uintptr_t)buffer->base + (frame->taken > at ? frame->taken - at : 0);
+        const uintptr_t high = (uintptr_t)buffer->base + buffer->bytes;
+
+        if (low < high && low < (uintptr_t)base + bytes && (uintptr_t)base < high) {
+            return true;
+        }
+        at += buffer->bytes;
+    }
+    return false;
+}
+
+static psd_status
+end_unshare(struct psi_conn *conn, const void *base, size_t bytes)
+{
+    struct net_end *end = (struct net_end *)conn;
+
+    for (struct net_frame *frame = end->out.unsent; frame != NULL; frame = frame->next) {
+        if (borrows(frame, base, bytes)) {
+            const size_t taken = frame->taken;
+
+            frame_take(frame, frame->total);
+            frame->taken = taken; /* it leaves no sooner, but from our copy */
+            frame->buffer_count = 0;
+            frame_release(frame);
+        }
+    }
+    return PSD_OK;
+}
+
+static size_t
+end_queued_bytes(const struct psi_conn *conn)
+{
+    return ((const struct net_end *)conn)->out.queued;
+}
+
+/* ---- the end of a connection -------------------------------------------------------------- */
+
+/* Loses what is in flight from a random point on, perhaps in the middle of a frame. */
+static void
+tear(struct net_end *from)
+{
+    struct net_pipe *pipe = &from->out;
+    struct sim *sim = from->link->net->sim;
+    struct net_frame **link = &pipe->flight;
+    struct net_frame *last = NULL;
+    uint64_t flying = 0;
+    uint64_t kept;
+
+    pipe->void_ = true;
+    for (struct net_frame *frame = pipe->flight; frame != NULL; frame = frame->next) {
+        flying++;
+    }
+    kept = rng_below(&sim->rng, flying + 1);
+    for (uint64_t i = 0; i < kept; i++) {
+        last = *link;
+        link = &(*link)->next;
+    }
+    if (*link != NULL && rng_chance(&sim->rng, 60)) {
+        (*link)->survives = rng_below(&sim->rng, (*link)->total);
+        sim->counters.torn_frames++;
+        last = *link;
+        link = &(*link)->next;
+    }
+    struct net_frame *rest = *link;
+
+    *link = NULL;
+    pipe->flight_last = last;
+    while (rest != NULL) {
+        struct net_frame *next = rest->next;
+
+        frame_free(rest);
+        rest = next;
+    }
+}
+
+static void
+lose_later(struct net_end *end, uint64_t at_ns, psd_status status, const char *why)
+{
+    if (end->state != CLOSED && !end->losing) {
+        end->losing = true;
+        psi_fail(&end->reason, status, "%s: %s", end->conn.peer, why);
+        if (at_ns < end->link->end[!end->side].out.arrive_ns) {
+            at_ns = end->link->end[!end->side].out.arrive_ns;
+        }
+        link_at(end->link, at_ns, lose, end->side);
+    }
+}
+
+/* The end is CLOSED from now on. */
+static void
+end_finish(struct net_end *end)
+{
+    struct net_end **link = &end->node->ends;
+
+    psi_assert(end->state != CLOSED);
+    pipe_clear(&end->out);
+    end->state = CLOSED;
+    while (*link != end) {
+        link = &(*link)->next;
+    }
+    *link = end->next;
+    link_unref(end->link);
+}
+
+static void
+peer_hears(struct net_end *end)
+{
+    struct net_end *peer = &end->link->end[!end->side];
+    struct net *net = end->link->net;
+
+    peer->out.void_ = true;
+    lose_later(peer, net->sim->now_ns + rng_below(&net->sim->rng, net->weather.close_max + 1),
+               PSD_ERR_PEER_LOST, "closed by the peer");
+}
+
+static void
+end_close(struct psi_conn *conn)
+{
+    struct net_end *end = (struct net_end *)conn;
+    struct net_link *link = end->link;
+    struct net_end *peer = &link->end[!end->side];
+
+    if (end->state == CLOSED) {
+        return;
+    }
+    link->refs++;
+    if (peer->state != CLOSED) {
+        /* Unread bytes turn a close into a reset, which may overtake what was sent. */
+        if (end->node->dying || peer->out.flight != NULL) {
+            tear(end);
+        }
+        end->out.void_ = true;
+        peer_hears(end);
+    }
+    end_finish(end);
+    link_unref(link);
+}
+
+static void
+linger_over(void *object, uint64_t side)
+{
+    struct net_link *link = object;
+
+    if (link->end[side].state == LINGERING) {
+        link->end[side].state = OPEN; /* ends like an open one */
+        end_close(&link->end[side].conn);
+    }
+    link_unref(link);
+}
+
+static void
+end_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
+{
+    struct net_end *end = (struct net_end *)conn;
+    struct net_link *link = end->link;
+
+    if (end->state != OPEN || end->losing || end->node->dying || linger_ms == 0) {
+        end_close(conn);
+        return;
+    }
+    end->state = LINGERING;
+    link_at(link, link->net->sim->now_ns + linger_ms * SIM_MS, linger_over, end->side);
+    if (!end->out.taking) {
+        end->out.taking = true;
+        link_at(link, link->net->sim->now_ns, take, end->side);
+    }
+}
+
+static const struct psi_conn_ops end_ops = {
+    .send = end_send,
+    .unshare = end_unshare,
+    .close = end_close,
+    .close_after_send = end_close_after_send,
+    .queued_bytes = end_queued_bytes,
+};
+
+/* The end hears that it is over: after everything that still arrives. */
+static void
+lose(void *object, uint64_t side)
+{
+    struct net_link *link = object;
+    struct net_end *end = &link->end[side];
+    struct net_end *peer = &link->end[!side];
+    struct node *node = end->node;
+
+    if (end->state == CLOSED) {
+        link_unref(link);
+        return;
+    }
+    if (postponed(link, node, lose, side)) {
+        return;
+    }
+    if (peer->out.flight != NULL && (end->state == OPEN || end->state == OPENING)) {
+        sim_at(link->net->sim, link->net->sim->now_ns + 20 * SIM_US, lose, link, side);
+        return;
+    }
+    const bool tell = end->state != LINGERING;
+
+    if (end->reason.status == PSD_OK) {
+        psi_fail(&end->reason, PSD_ERR_PEER_LOST, "%s: closed by the peer", end->conn.peer);
+    }
+    if (peer->state == LINGERING) {
+        end_finish(peer); /* it was only waiting for this */
+    }
+    end->out.void_ = true;
+    if (peer->state != CLOSED) {
+        peer_hears(end);
+    }
+    link->refs++;
+    end_finish(end);
+    if (tell && end->conn.events != NULL) {
+        sim_trace(link->net->sim, node->name, "closed   %s: %s", end->conn.peer, end->reason.text);
+        end->conn.events->on_close(end->conn.owner, &end->conn, &end->reason);
+        settle(node);
+    }
+    link_unref(link);
+    link_unref(link);
+}
+
+/* ---- receiving ---------------------------------------------------------------------------- */
+
+static void
+trace_frame(struct net_end *to, const struct net_frame *frame)
+{
+    struct sim *sim = to->link->net->sim;
+    struct psi_frame head;
+
+    sim_hash(sim, psi_crc32c(0, frame->bytes, frame->total));
+    if (sim->trace && psi_frame_decode(frame->bytes, &head, NULL) == PSD_OK) {
+        sim_trace(sim, to->node->name, "%-9s <- %s table %u chunk %u step %llu seq %llu view %u "
+                  "request %x rank %u.%u flags %x status %d (%zu bytes)",
+                  psi_frame_type_name(head.type), to->conn.peer, head.table, head.chunk,
+                  (unsigned long long)head.step, (unsigned long long)head.seq, head.view,
+                  head.request, head.rank, head.incarnation, head.flags, head.status,
+                  frame->total);
+    } else {
+        sim_hash(sim, sim->now_ns);
+    }
+}
+
+/* Prefix, head and a part of the payload. */
+static psd_status
+begin_frame(struct net_end *to, struct net_frame *frame, struct psd_error *err)
+{
+    struct psi_frame_size size = {0};
+    psd_status status =
+        to->conn.events->on_prefix(to->conn.owner, &to->conn, frame->bytes, &size, err);
+
+    frame->begun = true;
+    if (status != PSD_OK || to->state != OPEN) {
+        return status;
+    }
+    psi_assert(size.meta_bytes + PSI_PREFIX_BYTES == frame->head_bytes);
+    psi_assert(size.payload_bytes == frame->total - frame->head_bytes);
+    if (size.payload_bytes > 0 && frame->survives >= frame->head_bytes) {
+        struct psi_sink sink = {0};
+
+        status = to->conn.events->on_head(to->conn.owner, &to->conn, frame->bytes,
+                                          frame->head_bytes, &sink, err);
+        frame->sink = sink.into;
+    }
+    return status;
+}
+
+static void
+fill_sink(struct net_frame *frame, size_t from, size_t until)
+{
+    if (frame->sink != NULL && until > from) {
+        memcpy(frame->sink + (from - frame->head_bytes), frame->bytes + from, until - from);
+    }
+}
+
+static psd_status
+end_frame(struct net_end *to, const struct net_frame *frame, struct psd_error *err)
+{
+    const size_t payload_bytes = frame->total - frame->head_bytes;
+
+    return to->conn.events->on_frame(to->conn.owner, &to->conn, frame->bytes, frame->head_bytes,
+                                     payload_bytes > 0 ? frame->sink : NULL, payload_bytes, err);
+}
+
+static void
+next_delivery(struct net_end *from, uint64_t at_ns)
+{
+    if (from->out.flight != NULL) {
+        from->out.delivering = true;
+        link_at(from->link, at_ns, deliver, from->side);
+    }
+}
+
+/* An event of the owner returned an error: the connection ends at once. */
+static void
+break_end(struct net_end *end, const struct psd_error *err)
+{
+    if (end->state == OPEN) {
+        end->reason = *err;
+        end->losing = true;
+        frames_free(&end->link->end[!end->side].out.flight,
+                    &end->link->end[!end->side].out.flight_last);
+        link_at(end->link, end->link->net->sim->now_ns, lose, end->side);
+    }
+}
+
+/* Does the first frame go on later, in a second part? */
+static bool
+pauses_midway(struct net_end *to, struct net_frame *frame)
+{
+    struct sim *sim = to->link->net->sim;
+    const size_t payload = frame->total - frame->head_bytes;
+    size_t half;
+
+    if (payload == 0 || !rng_chance(&sim->rng, payload > 4096 ? 70 : 15)) {
+        return false;
+    }
+    half = frame->head_bytes + rng_below(&sim->rng, payload);
+    fill_sink(frame, frame->head_bytes, half < frame->survives ? half : frame->survives);
+    return true;
+}
+
+static void
+deliver(void *object, uint64_t side)
+{
+    struct net_link *link = object;
+    struct net_end *from = &link->end[side];
+    struct net_end *to = &link->end[!side];
+    struct sim *sim = link->net->sim;
+    struct net_frame *frame = from->out.flight;
+    struct psd_error err = {0};
+    psd_status status = PSD_OK;
+
+    if (to->state == OPEN && postponed(link, to->node, deliver, side)) {
+        return;
+    }
+    from->out.delivering = false;
+    if (frame == NULL || to->state == CLOSED || to->state == LINGERING) {
+        frames_free(&from->out.flight, &from->out.flight_last);
+        link_unref(link);
+        return;
+    }
+    if (to->state == OPENING || !link->accepted) {
+        link_unref(link); /* goes on in opened() or accept() */
+        return;
+    }
+    if (!frame->begun && frame->survives >= PSI_PREFIX_BYTES) {
+        trace_frame(to, frame);
+        status = begin_frame(to, frame, &err);
+        if (status == PSD_OK && to->state == OPEN && pauses_midway(to, frame)) {
+            from->out.delivering = true;
+            link_at(link, sim->now_ns + delay(link->net) / 2, deliver, side);
+            settle(to->node);
+            link_unref(link);
+            return;
+        }
+    }
+    if (status == PSD_OK && to->state == OPEN && frame->begun) {
+        fill_sink(frame, frame->head_bytes, frame->survives);
+        if (frame->survives == frame->total) {
+            status = end_frame(to, frame, &err);
+        }
+    }
+    if (from->out.flight == frame) {
+        frame_free(remove_first(&from->out.flight, &from->out.flight_last));
+    }
+    if (status != PSD_OK) {
+        break_end(to, &err);
+    }
+    if (from->out.flight != NULL && !from->out.delivering) {
+        next_delivery(from, from->out.flight->arrive_ns);
+    }
+    settle(to->node);
+    link_unref(link);
+}
+
+/* ---- the beginning ------------------------------------------------------------------------ */
+
+static void
+end_init(struct net_link *link, unsigned side, struct node *node, const char *peer)
+{
+    struct net_end *end = &link->end[side];
+
+    end->conn.ops = &end_ops;
+    snprintf(end->conn.peer, sizeof(end->conn.peer), "%s", peer);
+    end->link = link;
+    end->node = node;
+    end->side = side;
+    end->next = node->ends;
+    node->ends = end;
+    link->refs++;
+}
+
+/* The connecting end learns that it is connected. */
+static void
+opened(void *object, uint64_t side)
+{
+    struct net_link *link = object;
+    struct net_end *end = &link->end[0];
+
+    if (end->state != OPENING) {
+        link_unref(link);
+        return;
+    }
+    if (postponed(link, end->node, opened, side)) {
+        return;
+    }
+    end->state = OPEN;
+    if (end->conn.events->on_open != NULL) {
+        end->conn.events->on_open(end->conn.owner, &end->conn);
+    }
+    if (!link->end[1].out.delivering) {
+        next_delivery(&link->end[1], link->net->sim->now_ns);
+    }
+    settle(end->node);
+    link_unref(link);
+}
+
+static void
+accept_end(void *object, uint64_t side)
+{
+    struct net_link *link = object;
+    struct net_end *end = &link->end[1];
+    struct node *node = end->node;
+    struct psi_listener *listener = node->listener;
+
+    if (end->state == CLOSED) {
+        link_unref(link);
+        return;
+    }
+    if (postponed(link, node, accept_end, side)) {
+        return;
+    }
+    end->state = OPEN;
+    link->accepted = true;
+    if (listener == NULL || listener->events->on_accept(listener->owner, &end->conn,
+                                                        &end->conn.events,
+                                                        &end->conn.owner) != PSD_OK) {
+        end_close(&end->conn);
+    } else if (!link->end[0].out.delivering) {
+        next_delivery(&link->end[0], link->net->sim->now_ns);
+    }
+    settle(node);
+    link_unref(link);
+}
+
+static struct node *
+find_listening(const struct net *net, const char *address)
+{
+    for (struct node *node = net->nodes; node != NULL; node = node->next) {
+        if (node->alive && node->listener != NULL &&
+            strcmp(node->listener->address, address) == 0) {
+            return node;
+        }
+    }
+    return NULL;
+}
+
+/* The request to connect has come to where the address points to. */
+static void
+knock(void *object, uint64_t side)
+{
+    struct net_link *link = object;
+    struct net *net = link->net;
+    struct node *node = find_listening(net, link->address);
+    const uint64_t now_ns = net->sim->now_ns;
+    char peer[PSI_ADDRESS_BYTES];
+
+    (void)side;
+    if (link->end[0].state != OPENING) {
+        link_unref(link);
+        return;
+    }
+    if (rng_chance(&net->sim->rng, net->weather.lost_connect_percent)) {
+        net->sim->counters.lost_connects++;
+        lose_later(&link->end[0], now_ns + rng_between(&net->sim->rng, 50, 300) * SIM_MS,
+                   PSD_ERR_TIMEOUT, "no answer");
+    } else if (node == NULL) {
+        lose_later(&link->end[0], now_ns + delay(net), PSD_ERR_PEER_LOST, "connection refused");
+    } else {
+        snprintf(peer, sizeof(peer), "sim://%s", link->end[0].node->name);
+        link->end[1].state = OPENING;
+        end_init(link, 1, node, peer);
+        link_at(link, now_ns, accept_end, 1);
+        link_at(link, now_ns + delay(net), opened, 0);
+    }
+    link_unref(link);
+}
+
+static psd_status
+node_connect(struct psi_env *env, const char *address, const struct psi_conn_events *events,
+             void *owner, struct psi_conn **conn_p, struct psd_error *err)
+{
+    struct node *node = (struct node *)env;
+    struct net *net = node->net;
+    struct net_link *link;
+
+    if (node->dying) {
+        return psi_fail(err, PSD_ERR_PEER_LOST, "connect %s: this node is dead", address);
+    }
+    link = calloc(1, sizeof(*link));
+    psi_assert(link != NULL);
+    link->net = net;
+    link->number = net->link_number++;
+    snprintf(link->address, sizeof(link->address), "%s", address);
+    link->next = net->links;
+    if (net->links != NULL) {
+        net->links->prev = link;
+    }
+    net->links = link;
+    net->link_count++;
+    link->end[1].state = CLOSED;
+    end_init(link, 0, node, address);
+    link->end[0].conn.events = events;
+    link->end[0].conn.owner = owner;
+    link_at(link, net->sim->now_ns + delay(net), knock, 0);
+    *conn_p = &link->end[0].conn;
+    return PSD_OK;
+}
+
+static psd_status
+node_listen(struct psi_env *env, const char *address, const struct psi_listener_events *events,
+            void *owner, struct psi_listener **listener_p, char bound_p[PSI_ADDRESS_BYTES],
+            struct psd_error *err)
+{
+    struct node *node = (struct node *)env;
+    struct psi_listener *listener = calloc(1, sizeof(*listener));
+
+    (void)err;
+    psi_assert(listener != NULL && node->listener == NULL);
+    listener->node = node;
+    listener->events = events;
+    listener->owner = owner;
+    snprintf(listener->address, sizeof(listener->address), "%s", address);
+    snprintf(bound_p, PSI_ADDRESS_BYTES, "%s", address);
+    node->listener = listener;
+    *listener_p = listener;
+    return PSD_OK;
+}
+
+static void
+node_unlisten(struct psi_env *env, struct psi_listener *listener)
+{
+    struct node *node = (struct node *)env;
+
+    psi_assert(node->listener == listener);
+    node->listener = NULL;
+    free(listener);
+}
+
+static uint64_t
+node_now_ns(struct psi_env *env)
+{
+    const struct node *node = (const struct node *)env;
+
+    return node->net->sim->now_ns + node->skew_ns;
+}
+
+static uint64_t
+node_random(struct psi_env *env)
+{
+    return rng_next(&((struct node *)env)->rng);
+}
+
+static const struct psi_env_ops node_ops = {
+    .now_ns = node_now_ns,
+    .random = node_random,
+    .connect = node_connect,
+    .listen = node_listen,
+    .unlisten = node_unlisten,
+};
+
+/* ---- nodes -------------------------------------------------------------------------------- */
+
+void
+net_init(struct net *net, struct sim *sim)
+{
+    memset(net, 0, sizeof(*net));
+    net->sim = sim;
+}
+
+void
+net_fini(struct net *net)
+{
+    while (net->nodes != NULL) {
+        struct node *node = net->nodes;
+
+        while (node->ends != NULL) {
+            end_finish(node->ends);
+        }
+        net->nodes = node->next;
+        free(node);
+    }
+    /* What the heap still refers to. */
+    while (net->links != NULL) {
+        struct net_link *link = net->links;
+
+        link->refs = 1;
+        link_unref(link);
+    }
+}
+
+struct node *
+net_node_create(struct net *net, const char *name)
+{
+    struct node *node = calloc(1, sizeof(*node));
+
+    psi_assert(node != NULL);
+    node->env.ops = &node_ops;
+    node->net = net;
+    node->number = net->node_count++;
+    snprintf(node->name, sizeof(node->name), "%s", name);
+    node->alive = true;
+    node->skew_ns = rng_between(&net->sim->rng, 1, 1000) * SIM_S;
+    node->rng = rng_split(&net->sim->rng);
+    node->wake_ns = UINT64_MAX;
+    if (net->nodes_last != NULL) {
+        net->nodes_last->next = node;
+    } else {
+        net->nodes = node;
+    }
+    net->nodes_last = node;
+    return node;
+}
+
+void
+net_node_kill(struct node *node)
+{
+    node->dying = true;
+    for (struct net_end *end = node->ends; end != NULL; end = end->next) {
+        if (end->state == LINGERING) {
+            end->state = OPEN;
+            end->conn.events = NULL;
+            end->losing = true;
+        }
+    }
+}
+
+void
+net_node_gone(struct node *node)
+{
+    struct net_end *next;
+
+    for (struct net_end *end = node->ends; end != NULL; end = next) {
+        next = end->next;
+        if (end->state == LINGERING) {
+            continue;
+        }
+        if (end->conn.events != NULL) {
+            sim_fail(node->net->sim, "leak: %s left its connection to %s open", node->name,
+                     end->conn.peer);
+        }
+        end_close(&end->conn);
+    }
+    if (node->listener != NULL) {
+        sim_fail(node->net->sim, "leak: %s still listens", node->name);
+    }
+    node->alive = false;
+}
+
+static void
+wake(void *object, uint64_t argument)
+{
+    struct node *node = object;
+    struct sim *sim = node->net->sim;
+
+    if (!node->alive || node->wake_ns != argument) {
+        return; /* another wake-up took its place */
+    }
+    if (node->paused_until_ns > sim->now_ns) {
+        node->wake_ns = node->paused_until_ns;
+        sim_at(sim, node->wake_ns, wake, node, node->wake_ns);
+        return;
+    }
+    node->wake_ns = UINT64_MAX;
+    node->spins = node->spin_ns == sim->now_ns ? node->spins + 1 : 0;
+    node->spin_ns = sim->now_ns;
+    if (node->spins > SPINS_MAX) {
+        sim_fail(sim, "%s spins: it is never satisfied with being woken", node->name);
+        return;
+    }
+    settle(node);
+}
+
+void
+net_node_pause(struct node *node, uint64_t until_ns)
+{
+    sim_trace(node->net->sim, node->name, "paused for %llu ms",
+              (unsigned long long)((until_ns - node->net->sim->now_ns) / SIM_MS));
+    if (node->paused_until_ns < until_ns) {
+        node->paused_until_ns = until_ns;
+    }
+}
+
+void
+net_wake_at(struct node *node, uint64_t next_ns)
+{
+    struct sim *sim = node->net->sim;
+    uint64_t at_ns = next_ns > node->skew_ns ? next_ns - node->skew_ns : 0;
+
+    if (next_ns == UINT64_MAX) {
+        node->wake_ns = UINT64_MAX;
+        return;
+    }
+    at_ns = at_ns < sim->now_ns ? sim->now_ns : at_ns;
+    if (at_ns != node->wake_ns) {
+        node->wake_ns = at_ns;
+        sim_at(sim, at_ns, wake, node, at_ns);
+    }
+}
+
+/* ---- faults ------------------------------------------------------------------------------- */
+
+/* Open at both ends: the n-th of them, or how many there are. */
+static struct net_link *
+nth_open(struct net *net, uint64_t n, uint64_t *count_p)
+{
+    uint64_t count = 0;
+
+    for (struct net_link *link = net->links; link != NULL; link = link->next) {
+        if (link->end[0].state == OPEN && link->end[1].state == OPEN && !link->end[0].losing &&
+            !link->end[1].losing && count++ == n) {
+            return link;
+        }
+    }
+    *count_p = count;
+    return NULL;
+}
+
+static void
+cut(struct net_link *link, uint64_t silence_ns)
+{
+    struct sim *sim = link->net->sim;
+    const unsigned first = (unsigned)rng_below(&sim->rng, 2);
+    const uint64_t soon_ns = sim->now_ns + rng_below(&sim->rng, link->net->weather.close_max + 1);
+
+    sim_trace(sim, "network", "cut %s - %s", link->end[0].node->name, link->end[1].node->name);
+    tear(&link->end[0]);
+    tear(&link->end[1]);
+    lose_later(&link->end[first], soon_ns, PSD_ERR_PEER_LOST, "connection reset");
+    lose_later(&link->end[!first], soon_ns + rng_below(&sim->rng, silence_ns + 1),
+               PSD_ERR_PEER_LOST, "connection timed out");
+}
+
+static struct net_link *
+some_link(struct net *net)
+{
+    uint64_t count = 0;
+
+    (void)nth_open(net, UINT64_MAX, &count);
+    return count == 0 ? NULL : nth_open(net, rng_below(&net->sim->rng, count), &count);
+}
+
+bool
+net_cut_some(struct net *net, uint64_t silence_ns)
+{
+    struct net_link *link = some_link(net);
+
+    if (link != NULL) {
+        cut(link, silence_ns);
+    }
+    return link != NULL;
+}
+
+void
+net_cut_node(struct node *node, uint64_t silence_ns)
+{
+    for (struct net_link *link = node->net->links; link != NULL; link = link->next) {
+        if (link->end[0].state == OPEN && link->end[1].state == OPEN && !link->end[0].losing &&
+            !link->end[1].losing &&
+            (link->end[0].node == node || link->end[1].node == node)) {
+            cut(link, silence_ns);
+        }
+    }
+}
+
+bool
+net_clog_some(struct net *net, uint64_t until_ns)
+{
+    struct net_link *link = some_link(net);
+
+    if (link == NULL) {
+        return false;
+    }
+    sim_trace(net->sim, "network", "clog %s - %s for %llu ms", link->end[0].node->name,
+              link->end[1].node->name,
+              (unsigned long long)((until_ns - net->sim->now_ns) / SIM_MS));
+    link->clogged_until_ns = until_ns;
+    return true;
+}

@@ -1,0 +1,87 @@
+/*
+ * net.h - nodes and the network between them: the world of struct psi_env, virtual.
+ *
+ * A node is what a process, or one lane of a server, is in the real world. It has its own clock
+ * (all run at one speed, none agrees with another), its own random numbers, at most one listening
+ * address "sim://NAME", and connections.
+ *
+ * Frames keep their order on a connection and nowhere else. A borrowed payload is read when the
+ * "kernel" takes it, which may be long after send(), and in two pieces. A cut loses every byte from
+ * a random point on, also in the middle of a payload, and the two ends hear of it at different
+ * times.
+ */
+#ifndef SIM_NET_H
+#define SIM_NET_H
+
+#include "sim.h"
+#include "transport/transport.h"
+
+struct net_end;
+struct net_link;
+
+struct node {
+    struct psi_env env; /* first */
+    struct net *net;
+    struct node *next; /* net->nodes */
+    uint32_t number;
+    char name[24];
+    bool alive;
+    bool dying; /* being killed: what it still wants to send is gone */
+    uint64_t paused_until_ns;
+    uint64_t skew_ns; /* its clock is ahead of virtual time by that much */
+    struct rng rng;
+    struct psi_listener *listener; /* NULL: does not listen */
+    struct net_end *ends;          /* connections, lingering ones included */
+    uint64_t wake_ns;              /* virtual; UINT64_MAX: no wake-up under way */
+    uint64_t spins;                /* wake-ups since time last moved */
+    uint64_t spin_ns;
+
+    /* Set by the owner: runs after every event of the node, and when it asked to be woken. */
+    void (*settle)(struct node *node);
+    void *owner;
+};
+
+/* How kind the network is. Times in ns. */
+struct net_weather {
+    uint64_t delay_min;
+    uint64_t delay_max;
+    unsigned slow_percent; /* frames that take up to ten times as long */
+    uint64_t take_max;     /* until the kernel takes a payload */
+    unsigned lost_connect_percent;
+    uint64_t close_max; /* until an end hears that its peer is gone */
+};
+
+struct net {
+    struct sim *sim;
+    struct node *nodes;
+    struct node *nodes_last;
+    uint32_t node_count;
+    struct net_link *links; /* all that are not gone */
+    uint32_t link_count;
+    uint64_t link_number;
+    struct net_weather weather;
+};
+
+void net_init(struct net *net, struct sim *sim);
+void net_fini(struct net *net); /* every core must have been destroyed */
+
+struct node *net_node_create(struct net *net, const char *name);
+
+/* kill -9, or a crash of the machine: connections are gone, peers hear of it sooner or later. The
+ * owner destroys its core right after, then calls net_node_gone(). */
+void net_node_kill(struct node *node);
+void net_node_gone(struct node *node); /* checks that nothing is left open but lingering ends */
+
+/* No event reaches the node until then; its clock goes on. */
+void net_node_pause(struct node *node, uint64_t until_ns);
+
+/* Has the node woken at (its own) next_ns at the latest. */
+void net_wake_at(struct node *node, uint64_t next_ns);
+
+/* Faults on a random connection; false: there is none. */
+bool net_cut_some(struct net *net, uint64_t silence_ns);
+bool net_clog_some(struct net *net, uint64_t until_ns);
+/* All connections of one node. */
+void net_cut_node(struct node *node, uint64_t silence_ns);
+
+#endif

@@ -1,0 +1,345 @@
+/*
+ * plan.c - the job of one seed, and the program its workers run.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "shard/shard.h"
+#include "store/apply.h"
+
+#define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
+
+enum mode { MODE_BULK, MODE_STALE, MODE_LEDGER, MODE_MIXED, MODE_BACKUP };
+
+/* ---- tables -------------------------------------------------------------------------------- */
+
+static uint64_t
+draw_count(struct rng *rng, bool large)
+{
+    if (large) {
+        return PSD_CHUNK_ELEMENTS * rng_between(rng, 1, 2) + rng_between(rng, 1, 300);
+    }
+    return rng_chance(rng, 20) ? 1 : rng_between(rng, 2, 400);
+}
+
+static void
+draw_rounds(struct plan *plan, struct table_plan *table, struct rng *rng, bool large)
+{
+    static const psd_rule rules[] = {PSD_RULE_ADD, PSD_RULE_SGD, PSD_RULE_MOMENTUM};
+    static const psd_init inits[] = {PSD_INIT_ZERO, PSD_INIT_CONSTANT, PSD_INIT_UNIFORM,
+                                     PSD_INIT_RANK0};
+
+    table->kind = KIND_ROUNDS;
+    table->dtype = rng_chance(rng, 15) ? PSD_F64 : PSD_F32;
+    table->count = draw_count(rng, large);
+    table->reduce = rng_chance(rng, 50) ? PSD_REDUCE_MEAN : PSD_REDUCE_SUM;
+    /* A replacement takes the state of a sum job from another worker: there must be one. */
+    if (rng_chance(rng, 35) && (plan->workers > 1 || plan->policy != PSI_DEATH_WAIT)) {
+        table->use = PSD_USE_SUM;
+    } else {
+        table->rule.rule = rules[rng_below(rng, 3)];
+        table->rule.learning_rate = 0.125;
+        table->rule.momentum = 0.75;
+        table->init = inits[rng_below(rng, 4)];
+    }
+    if (table->init == PSD_INIT_RANK0 && plan->policy == PSI_DEATH_CONTINUE) {
+        table->init = PSD_INIT_CONSTANT; /* rank 0 may die before it gives them */
+    }
+    table->skips = rng_chance(rng, 40);
+}
+
+static void
+draw_slots(struct plan *plan, struct table_plan *table, struct rng *rng, bool large, bool ledger)
+{
+    const uint64_t slots = plan->workers * plan->pushes_max + 1;
+
+    table->kind = ledger ? KIND_LEDGER : KIND_SLOTS;
+    table->dtype = PSD_F32;
+    table->count = slots + rng_below(rng, 50);
+    if (large) {
+        table->count += PSD_CHUNK_ELEMENTS;
+    }
+    table->rule.rule = PSD_RULE_ADD;
+    table->reduce = PSD_REDUCE_SUM;
+    table->staleness = ledger ? PSD_STALENESS_UNBOUNDED : (uint32_t)rng_between(rng, 1, 4);
+}
+
+static void
+draw_tables(struct plan *plan, struct rng *rng, enum mode mode)
+{
+    const bool large = rng_chance(rng, 18);
+
+    plan->table_count = (unsigned)rng_between(rng, 1, TABLES_MAX);
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        struct table_plan *table = &plan->table[i];
+        const bool ledger = mode == MODE_LEDGER || (mode == MODE_MIXED && i == 1);
+        const bool slots = mode == MODE_STALE || (mode == MODE_MIXED && i == 2);
+
+        if (ledger || slots) {
+            draw_slots(plan, table, rng, large && i == 0, ledger);
+        } else {
+            draw_rounds(plan, table, rng, large && i == 0);
+        }
+        if (mode == MODE_BACKUP) {
+            table->backup = (uint32_t)rng_between(rng, 1, plan->workers - 1);
+            table->use = PSD_USE_UPDATE;
+        }
+        snprintf(table->name, sizeof(table->name), "t%u", i);
+        table->priority = (uint8_t)rng_below(rng, 4);
+        table->split = rng_chance(rng, 30) && table->use == PSD_USE_UPDATE;
+        table->ranges = rng_chance(rng, 30) && mode != MODE_BACKUP;
+    }
+    if (plan->table_count > 1 && plan->policy != PSI_DEATH_WAIT && rng_chance(rng, 20)) {
+        plan->table[plan->table_count - 1].opened_at = rng_between(rng, 1, plan->steps - 1);
+    }
+    if (large && plan->steps > 8) {
+        plan->steps = 8;
+    }
+}
+
+/* ---- the world ----------------------------------------------------------------------------- */
+
+static void
+draw_weather(struct net_weather *weather, struct rng *rng)
+{
+    weather->delay_min = rng_between(rng, 10, 100) * SIM_US;
+    weather->delay_max = weather->delay_min + rng_between(rng, 10, 4000) * SIM_US;
+    weather->slow_percent = rng_chance(rng, 50) ? (unsigned)rng_below(rng, 15) : 0;
+    weather->take_max = rng_chance(rng, 70) ? rng_between(rng, 1, 2000) * SIM_US : 20 * SIM_MS;
+    weather->close_max = rng_between(rng, 1, 20) * SIM_MS;
+}
+
+static void
+draw_faults(struct plan *plan, struct rng *rng)
+{
+    struct fault_plan *faults = &plan->faults;
+    const unsigned force = (unsigned)rng_below(rng, 4); /* none, light, middling, heavy */
+
+    faults->from_ns = rng_chance(rng, 30) ? 0 : rng_between(rng, 1, 50) * SIM_MS;
+    faults->until_ns = faults->from_ns + rng_between(rng, 50, 1500) * SIM_MS;
+    if (force > 0) {
+        faults->cuts = (unsigned)rng_below(rng, force * 8);
+        faults->clogs = (unsigned)rng_below(rng, force * 3);
+        faults->pauses = (unsigned)rng_below(rng, force * 3);
+        plan->weather.lost_connect_percent = (unsigned)rng_below(rng, force * 10);
+    }
+    if (rng_chance(rng, 45)) {
+        faults->worker_kills = (unsigned)rng_between(rng, 1, 3);
+    }
+    if (rng_chance(rng, 6)) {
+        faults->kill_server = true;
+    } else if (rng_chance(rng, 4)) {
+        faults->kill_master = true;
+    }
+    faults->harsh = force == 3 && rng_chance(rng, 25);
+}
+
+static void
+draw_patience(struct plan *plan, struct rng *rng)
+{
+    if (plan->faults.cuts + plan->faults.clogs + plan->faults.pauses == 0 || plan->faults.harsh) {
+        plan->heartbeat_ms = 100;
+        plan->dead_heartbeats = (uint32_t)rng_between(rng, 5, 10);
+        plan->grace_ms = (uint32_t)rng_between(rng, 1, 5) * 100;
+    } else {
+        plan->heartbeat_ms = 250;
+        plan->dead_heartbeats = 20;
+        plan->grace_ms = 4000;
+    }
+}
+
+void
+plan_make(struct plan *plan, uint64_t seed)
+{
+    struct rng rng = {.state = sim_mix(seed, 1, 2, 3)};
+    static const enum mode modes[] = {MODE_BULK,   MODE_BULK,  MODE_BULK,  MODE_BULK, MODE_STALE,
+                                      MODE_LEDGER, MODE_MIXED, MODE_BACKUP};
+    enum mode mode = modes[rng_below(&rng, sizeof(modes) / sizeof(modes[0]))];
+
+    memset(plan, 0, sizeof(*plan));
+    plan->seed = seed;
+    plan->workers = (uint32_t)rng_between(&rng, 1, WORKERS_MAX);
+    plan->servers = (uint32_t)rng_between(&rng, 1, SERVERS_MAX);
+    for (uint32_t i = 0; i < plan->servers; i++) {
+        plan->lanes[i] = (uint32_t)rng_between(&rng, 1, LANES_MAX);
+    }
+    plan->policy = (enum psi_death_policy)rng_below(&rng, 3);
+    if (mode == MODE_BACKUP && plan->workers == 1) {
+        mode = MODE_BULK;
+    }
+    plan->steps = rng_between(&rng, 2, 16);
+    plan->pushes_max = 3 * plan->steps;
+    draw_tables(plan, &rng, mode);
+    draw_weather(&plan->weather, &rng);
+    draw_faults(plan, &rng);
+    draw_patience(plan, &rng);
+    plan->op_timeout_ms = 300000;
+    plan->ledger_timeout_ms = rng_chance(&rng, 50) ? (uint32_t)rng_between(&rng, 20, 500) : 300000;
+    plan->pool_bytes = rng_chance(&rng, 30) ? 1 : 8 << 20;
+    plan->window_bytes = rng_chance(&rng, 30) ? 4096 : 2 << 20;
+    plan->checksum = rng_chance(&rng, 30);
+    plan->step_adds = rng_chance(&rng, 40);
+    plan->auto_rank = rng_chance(&rng, 15);
+    plan->think_max_ns = rng_chance(&rng, 50) ? rng_between(&rng, 1, 60) * SIM_MS : 0;
+    if (plan->policy != PSI_DEATH_WAIT && rng_chance(&rng, 30)) {
+        plan->barrier_every = rng_between(&rng, 1, 5);
+    }
+}
+
+void
+plan_print(const struct plan *plan)
+{
+    static const char *const policies[] = {"fail", "continue", "wait"};
+
+    printf("seed %llu: %u workers, %u servers (", (unsigned long long)plan->seed, plan->workers,
+           plan->servers);
+    for (uint32_t i = 0; i < plan->servers; i++) {
+        printf("%s%u", i > 0 ? " " : "", plan->lanes[i]);
+    }
+    printf(" lanes), policy %s, %llu steps, faults: %u cuts, %u clogs, %u pauses, %u worker "
+           "kills%s%s%s\n",
+           policies[plan->policy], (unsigned long long)plan->steps, plan->faults.cuts,
+           plan->faults.clogs, plan->faults.pauses, plan->faults.worker_kills,
+           plan->faults.kill_server ? ", a server" : "", plan->faults.kill_master ? ", the master" : "",
+           plan->faults.harsh ? ", harsh" : "");
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        struct psi_spec spec;
+        char text[512];
+
+        plan_spec(plan, i, &spec);
+        psi_spec_text(&spec, text, sizeof(text));
+        printf("  table %s: %s%s%s%s\n", plan->table[i].name, text,
+               plan->table[i].split ? ", push and pull" : "",
+               plan->table[i].ranges ? ", by ranges" : "",
+               plan->table[i].skips ? ", empty ones" : "");
+    }
+}
+
+/* ---- the program --------------------------------------------------------------------------- */
+
+void
+plan_spec(const struct plan *plan, unsigned index, struct psi_spec *spec_p)
+{
+    const struct table_plan *table = &plan->table[index];
+    const struct psd_table_args args = {
+        .struct_size = sizeof(args),
+        .name = table->name,
+        .dtype = table->dtype,
+        .dims = 1,
+        .shape = {table->count},
+        .use = table->use,
+        .reduce = table->reduce,
+        .rule = table->rule,
+        .staleness = table->staleness,
+        .backup_workers = table->backup,
+        .init = table->init,
+        .init_value = table->init == PSD_INIT_CONSTANT || table->init == PSD_INIT_UNIFORM ? 0.5 : 0,
+        .seed = table->init == PSD_INIT_UNIFORM ? plan->seed : 0,
+    };
+    struct psd_error err;
+
+    if (psi_spec_init(spec_p, &args, plan->workers, &err) != PSD_OK) {
+        fprintf(stderr, "seed %llu: %s\n", (unsigned long long)plan->seed, err.text);
+        psi_assert(!"a plan has valid tables");
+    }
+}
+
+uint64_t
+plan_chunk_count(const struct table_plan *table)
+{
+    return psi_chunk_count(table->count);
+}
+
+uint64_t
+plan_chunk_elements(const struct table_plan *table, uint64_t chunk)
+{
+    return psi_chunk_elements(table->count, chunk);
+}
+
+void
+plan_initial(const struct plan *plan, unsigned index, uint64_t first, uint64_t count,
+             void *values_p)
+{
+    const struct table_plan *table = &plan->table[index];
+
+    if (table->init != PSD_INIT_RANK0) {
+        store_initial(table->init, 0.5, plan->seed, table->dtype, first, count, values_p);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        const double value = (double)((first + i) % 101) / 8 - 6;
+
+        if (table->dtype == PSD_F64) {
+            ((double *)values_p)[i] = value;
+        } else {
+            ((float *)values_p)[i] = (float)value;
+        }
+    }
+}
+
+bool
+plan_is_empty(const struct plan *plan, unsigned index, uint32_t rank, uint64_t step)
+{
+    return plan->table[index].skips && sim_mix(plan->seed, index, rank, step) % 8 == 0;
+}
+
+/* Full mantissas, so that the order of additions shows; a negative zero now and then, so that an
+ * added zero does, too. */
+static double
+draw_gradient(uint64_t key, uint64_t index, uint64_t bits)
+{
+    uint64_t x = (key + index * GOLDEN) ^ bits;
+
+    if (index % 16 == 3) {
+        return -0.0;
+    }
+    x = (x ^ x >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+    x ^= x >> 32;
+    return (double)((int64_t)(x & 0xffffff) - 0x800000) * 0x1p-23;
+}
+
+void
+plan_gradient(const struct plan *plan, unsigned index, uint32_t rank, uint64_t step, uint64_t first,
+              uint64_t count, const void *values, void *gradient_p)
+{
+    const uint64_t key = sim_mix(plan->seed, index, rank, step);
+
+    for (uint64_t i = 0; i < count; i++) {
+        if (plan->table[index].dtype == PSD_F64) {
+            uint64_t bits;
+
+            memcpy(&bits, (const double *)values + i, sizeof(bits));
+            ((double *)gradient_p)[i] = draw_gradient(key, first + i, bits);
+        } else {
+            uint32_t bits;
+
+            memcpy(&bits, (const float *)values + i, sizeof(bits));
+            ((float *)gradient_p)[i] = (float)draw_gradient(key, first + i, bits);
+        }
+    }
+}
+
+uint64_t
+plan_slot(const struct plan *plan, const struct table_plan *table, uint32_t rank, uint64_t number)
+{
+    (void)table;
+    return rank * plan->pushes_max + number;
+}
+
+uint64_t
+plan_hot_slot(const struct plan *plan, const struct table_plan *table)
+{
+    (void)table;
+    return plan->workers * plan->pushes_max;
+}
+
+float
+plan_hot_amount(uint32_t rank, uint64_t number)
+{
+    return (float)(1 + (rank * 31 + number) % 13);
+}

@@ -1,0 +1,105 @@
+/*
+ * plan.h - what happens in the job of one seed: its shape, its tables, its training program, and
+ * how unkind the world is. All drawn from the seed.
+ *
+ * The program of a worker is a pure function of (rank, step, values pulled), so that whoever takes
+ * over a rank, and the oracle, compute the same gradients.
+ */
+#ifndef SIM_PLAN_H
+#define SIM_PLAN_H
+
+#include "clock/clock.h"
+#include "net.h"
+#include "table/spec.h"
+
+enum { WORKERS_MAX = 8, SERVERS_MAX = 4, LANES_MAX = 2, TABLES_MAX = 4, PLACES_MAX = 8 };
+
+/* How a table is used and judged. */
+enum table_kind {
+    KIND_ROUNDS, /* bulk-synchronous: every bit of every version follows from the program */
+    KIND_SLOTS,  /* stale-synchronous: one slot per (rank, step), each pushed to once */
+    KIND_LEDGER, /* asynchronous: one slot per push, and one that everybody adds to */
+};
+
+struct table_plan {
+    enum table_kind kind;
+    char name[16];
+    psd_dtype dtype;
+    uint64_t count;
+    psd_use use;
+    psd_reduce reduce;
+    struct psd_rule_args rule;
+    uint32_t staleness;
+    uint32_t backup;
+    psd_init init;
+    uint8_t priority;
+    uint64_t opened_at; /* the workers' step before which they open it */
+    bool split;         /* push, then pull, as two operations */
+    bool ranges;        /* one operation per chunk */
+    bool skips;         /* some contributions are empty */
+};
+
+struct fault_plan {
+    uint64_t from_ns;
+    uint64_t until_ns;
+    unsigned cuts;
+    unsigned clogs;
+    unsigned pauses;
+    unsigned worker_kills;
+    bool kill_server;
+    bool kill_master;
+    bool harsh; /* silence may last longer than the job's patience: live members may be given up */
+};
+
+struct plan {
+    uint64_t seed;
+    uint32_t workers;
+    uint32_t servers;
+    uint32_t lanes[SERVERS_MAX];
+    enum psi_death_policy policy;
+    uint32_t heartbeat_ms;
+    uint32_t dead_heartbeats;
+    uint32_t grace_ms;
+    uint64_t steps;
+    uint64_t pushes_max; /* of one rank, over all its lives: rows of a ledger */
+    unsigned table_count;
+    struct table_plan table[TABLES_MAX];
+    uint32_t op_timeout_ms;
+    uint32_t ledger_timeout_ms;
+    uint64_t pool_bytes;
+    uint32_t window_bytes;
+    bool checksum;
+    uint64_t barrier_every; /* 0: never */
+    bool step_adds;
+    bool auto_rank;
+    uint64_t think_max_ns; /* a worker computes that long per step */
+    struct net_weather weather;
+    struct fault_plan faults;
+};
+
+void plan_make(struct plan *plan, uint64_t seed);
+void plan_print(const struct plan *plan);
+
+void plan_spec(const struct plan *plan, unsigned table, struct psi_spec *spec_p);
+
+uint64_t plan_chunk_count(const struct table_plan *table);
+uint64_t plan_chunk_elements(const struct table_plan *table, uint64_t chunk);
+
+/* Initial values of elements first .. first + count - 1. */
+void plan_initial(const struct plan *plan, unsigned table, uint64_t first, uint64_t count,
+                  void *values_p);
+
+/* Does the rank contribute nothing to this step? */
+bool plan_is_empty(const struct plan *plan, unsigned table, uint32_t rank, uint64_t step);
+
+/* KIND_ROUNDS: the gradient of elements first .. first + count - 1, given their values. */
+void plan_gradient(const struct plan *plan, unsigned table, uint32_t rank, uint64_t step,
+                   uint64_t first, uint64_t count, const void *values, void *gradient_p);
+
+/* KIND_SLOTS and KIND_LEDGER: every chunk begins with the same slots. */
+uint64_t plan_slot(const struct plan *plan, const struct table_plan *table, uint32_t rank,
+                   uint64_t number);
+uint64_t plan_hot_slot(const struct plan *plan, const struct table_plan *table);
+float plan_hot_amount(uint32_t rank, uint64_t number);
+
+#endif
