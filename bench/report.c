@@ -135,7 +135,7 @@ report_json(FILE *json, const struct report_row *row)
 }
 
 void
-report_summary(FILE *file, const struct report_row *rows, size_t count)
+report_summary(FILE *file, const struct report_row *rows, size_t count, double foreign_cores)
 {
     const char *before = "\n";
 
@@ -155,4 +155,6 @@ report_summary(FILE *file, const struct report_row *rows, size_t count)
                 ratio(row, REPORT_UNCHECKED));
         before = "";
     }
+    fprintf(file, "\nother programs kept %.2f cores busy meanwhile%s\n", foreign_cores,
+            foreign_cores < 0.1 ? "" : ": repeat it on an idle machine");
 }

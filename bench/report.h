@@ -33,8 +33,9 @@ void report_heading(FILE *file, uint32_t repeat);
 void report_print(FILE *file, const struct report_row *row);
 void report_json(FILE *json, const struct report_row *row);
 
-/* The rows that the project is held to: one worker, one server, 4 and 32 MiB. */
-void report_summary(FILE *file, const struct report_row *rows, size_t count);
+/* The rows that the project is held to: one worker, one server, 4 and 32 MiB; and how many cores
+ * other programs used meanwhile. */
+void report_summary(FILE *file, const struct report_row *rows, size_t count, double foreign_cores);
 
 /* "64 B", "256 KiB", "32 MiB". */
 void report_size(uint64_t bytes, char *text, size_t size);

@@ -145,6 +145,7 @@ psd_status
 runner_run(const struct bench_options *options, struct psd_error *err)
 {
     struct report_row rows[BENCH_SHAPES_MAX * BENCH_SIZES_MAX];
+    struct timer_load load;
     size_t count = 0;
     psd_status status;
     psd_status closed;
@@ -154,12 +155,13 @@ runner_run(const struct bench_options *options, struct psd_error *err)
     if (status != PSD_OK) {
         return status;
     }
+    timer_load_begin(&load);
     report_heading(stdout, options->repeat);
     for (size_t i = 0; i < options->shape_count && status == PSD_OK; i++) {
         status = measure_shape(options, &options->shapes[i], rows + count, json, err);
         count += status == PSD_OK ? options->size_count : 0;
     }
-    report_summary(stdout, rows, count);
+    report_summary(stdout, rows, count, timer_load_foreign(&load));
     closed = report_close(json, options->json, status == PSD_OK ? err : NULL);
     if (status == PSD_OK && closed == PSD_OK && options->json != NULL) {
         printf("\nresults: %s\n", options->json);

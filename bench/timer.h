@@ -16,4 +16,19 @@ double timer_median(double *values, size_t count);
 /* How many rounds fill target_ns when `rounds` took elapsed_ns; at least 3. */
 uint64_t timer_rounds(uint64_t target_ns, uint64_t rounds, uint64_t elapsed_ns);
 
+/*
+ * How many cores other programs kept busy since timer_load_begin(). They distort what is measured,
+ * by less for ratios than for times, but they do.
+ *
+ * Thread: owned by the runner.
+ */
+struct timer_load {
+    uint64_t at_ns;
+    double all_s; /* CPU time of the machine, and of this program and its children that ended */
+    double own_s;
+};
+
+void timer_load_begin(struct timer_load *load);
+double timer_load_foreign(const struct timer_load *load);
+
 #endif

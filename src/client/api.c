@@ -338,29 +338,21 @@ check_pointers(const struct psd_table *table, const struct psd_transfer *transfe
     return PSD_OK;
 }
 
-/* The policy for NaN and infinity, enforced before the first byte leaves. */
+/* The policy for NaN and infinity, enforced before the first byte leaves. The range is checked. */
 static psd_status
-check_finite(const struct psd_table *table, const struct psd_transfer *transfer, bool *empty_p,
-             struct psd_error *err)
+check_finite(const struct psd_table *table, struct psi_transfer *transfer, struct psd_error *err)
 {
-    const uint64_t total = table->spec.count;
-    uint64_t count = transfer->count;
     int64_t index;
 
-    *empty_p = false;
-    if (table->spec.nan_policy == PSD_NAN_ALLOW || (transfer->flags & PSD_TRANSFER_CHECKED) != 0 ||
-        transfer->first >= total) {
+    if (table->spec.nan_policy == PSD_NAN_ALLOW) {
         return PSD_OK;
     }
-    if (count == 0 || count > total - transfer->first) {
-        count = total - transfer->first;
-    }
-    index = psi_find_not_finite(table->spec.dtype, transfer->gradient, count);
+    index = psi_find_not_finite(table->spec.dtype, transfer->from, transfer->count);
     if (index < 0) {
         return PSD_OK;
     }
     if (table->spec.nan_policy == PSD_NAN_SKIP) {
-        *empty_p = true;
+        transfer->empty = true;
         return PSD_OK;
     }
     return psi_fail(err, PSD_ERR_NOT_FINITE,
@@ -387,7 +379,6 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
     struct psi_transfer transfer;
     psd_context *context;
     psd_op *op;
-    bool empty = false;
     psd_status status;
 
     if (table == NULL || op_p == NULL) {
@@ -401,15 +392,11 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
     if (status == PSD_OK) {
         status = check_pointers(table, &args, type, err);
     }
-    if (status == PSD_OK && type != PSI_FRAME_PULL) {
-        status = check_finite(table, &args, &empty, err);
-    }
     if (status != PSD_OK) {
         return status;
     }
     transfer = (struct psi_transfer){
         .type = type,
-        .empty = empty,
         .step = args.step,
         .first = args.first,
         .count = args.count,
@@ -420,6 +407,13 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
         .done = args.done,
         .user = args.user,
     };
+    status = psi_transfer_check_range(table, &transfer, err);
+    if (status == PSD_OK && type != PSI_FRAME_PULL && (args.flags & PSD_TRANSFER_CHECKED) == 0) {
+        status = check_finite(table, &transfer, err);
+    }
+    if (status != PSD_OK) {
+        return status;
+    }
     pthread_mutex_lock(&context->lock);
     status = psi_client_transfer(context->client, table, &transfer, &op, err);
     if (status == PSD_OK) {
@@ -755,6 +749,12 @@ fetch_from(psd_context *context, uint32_t rank, uint64_t step, const struct psd_
         }
         pthread_mutex_unlock(&context->lock);
         share.offset += share.bytes;
+    }
+    if (status == PSD_ERR_TIMEOUT) {
+        const struct psd_error reason = *err;
+
+        psi_fail(err, status, "worker %u, state %s of step %llu: %.300s", rank, state->name,
+                 (unsigned long long)step, reason.text);
     }
     return status;
 }

@@ -38,12 +38,34 @@ psi_control_send(struct psd_op *op)
     }
 }
 
+/* Backup workers: the master, which decides who is in a round, hears that all of this worker's
+ * gradients of the step are on their way. */
+void
+psi_control_have(const struct psd_op *op)
+{
+    const struct psi_client *client = op->client;
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_HAVE,
+        .view = client->view,
+        .table = op->table->id,
+        .step = op->transfer.step,
+        .rank = (uint16_t)client->job.rank,
+        .incarnation = (uint16_t)client->job.incarnation,
+    };
+
+    if (client->master.state == PSI_PEER_UP) {
+        (void)psi_post(client->master.conn, &frame);
+    }
+}
+
 void
 psi_control_resend(struct psi_client *client)
 {
     for (struct psd_op *op = client->pending; op != NULL; op = op->next) {
         if (op->kind != OP_TRANSFER) {
             psi_control_send(op);
+        } else if (psi_transfer_completes_step(op)) {
+            psi_control_have(op);
         }
     }
 }
@@ -212,6 +234,28 @@ find(const struct psi_client *client, uint32_t request)
     return op;
 }
 
+/* The caller gives memory for the table it asked for: no other will do. */
+static psd_status
+check_asked(const struct psd_op *op, const struct psi_spec *spec, struct psd_error *err)
+{
+    struct psi_table_info *asked = malloc(sizeof(*asked));
+    const char *difference;
+    psd_status status;
+
+    if (asked == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a table");
+    }
+    status = psi_table_info_decode(op->body, op->body_bytes, asked, err);
+    psi_assert(status == PSD_OK);
+    difference = psi_spec_difference(&asked->spec, spec);
+    if (difference != NULL) {
+        status = psi_fail(err, PSD_ERR_PROTOCOL, "TABLE_INFO for table %s: %s differs",
+                          asked->spec.name, difference);
+    }
+    free(asked);
+    return status;
+}
+
 static psd_status
 table_info_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_error *err)
 {
@@ -222,6 +266,9 @@ table_info_arrived(struct psd_op *op, const void *payload, size_t bytes, struct 
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a table");
     }
     status = psi_table_info_decode(payload, bytes, info, err);
+    if (status == PSD_OK) {
+        status = check_asked(op, &info->spec, err);
+    }
     if (status == PSD_OK) {
         struct psd_error reason;
 
@@ -239,6 +286,7 @@ nodes_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_e
 {
     psd_status status;
 
+    free(op->nodes.node); /* of an answer that made no sense */
     op->nodes.node = calloc(NODES_MAX, sizeof(*op->nodes.node));
     if (op->nodes.node == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the table of nodes");

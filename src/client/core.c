@@ -211,7 +211,6 @@ psi_client_destroy(struct psi_client *client)
     }
     psi_client_over(client, PSD_ERR_CLOSED, "context closed");
     psi_peer_close_after_send(&client->master, FAREWELL_MS);
-    psi_lanes_stop(client);
     while ((op = psi_client_next_done(client)) != NULL) {
         psi_op_free(op);
     }
@@ -219,6 +218,7 @@ psi_client_destroy(struct psi_client *client)
     for (size_t i = 0; i < client->table_count; i++) {
         psi_table_destroy(client->tables[i]);
     }
+    psi_lanes_stop(client); /* after the tables, which count the lanes */
     free(client->tables);
     free(client->workers);
     free(client);

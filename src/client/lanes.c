@@ -212,7 +212,8 @@ wants_exact(const struct psd_op *op)
     }
     return op->transfer.type == PSI_FRAME_STATE_PULL ||
            (op->transfer.type == PSI_FRAME_PULL && table->resuming &&
-            op->transfer.step == table->resume_step);
+            op->transfer.step == table->resume_step &&
+            table->spec.backup_workers == 0); /* those went on without us: it may be gone */
 }
 
 static psd_status
@@ -714,7 +715,9 @@ void
 psi_lane_forget(struct psd_op *op)
 {
     struct psi_client *client = op->client;
-    const uint64_t bytes = op->transfer.count * (uint64_t)op->table->element_bytes;
+    const uint64_t element_bytes = psi_transfer_bytes(op, op->first_chunk) /
+                                   psi_chunk_elements(op->table->spec.count, op->first_chunk);
+    const uint64_t bytes = op->transfer.count * element_bytes;
 
     for (uint32_t i = 0; i < client->lane_count; i++) {
         struct lane_link *lane = &client->lanes[i];

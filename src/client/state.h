@@ -192,10 +192,13 @@ void psi_ops_check_deadlines(struct psi_client *client, uint64_t now_ns);
 void psi_ops_end_all(struct psi_client *client, const struct psd_error *reason);
 
 /* transfer.c */
+psd_status psi_transfer_check_range(const struct psd_table *table, struct psi_transfer *transfer,
+                                    struct psd_error *err);
 void psi_transfer_describe(const struct psd_op *op, char *text, size_t size);
 void psi_transfer_let_go(struct psi_client *client);
 void psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason);
 uint64_t psi_transfer_bytes(const struct psd_op *op, uint64_t chunk);
+bool psi_transfer_completes_step(const struct psd_op *op);
 
 /* lanes.c */
 psd_status psi_lanes_start(struct psi_client *client, const struct psi_view *view,
@@ -213,6 +216,7 @@ psd_status psi_control_frame(struct psi_client *client, struct psi_peer *peer, c
                              size_t bytes, struct psd_error *err);
 void psi_control_resend(struct psi_client *client);
 void psi_control_send(struct psd_op *op);
+void psi_control_have(const struct psd_op *op);
 
 /* tables.c */
 psd_status psi_table_create(struct psi_client *client, const struct psi_table_info *info,

@@ -86,11 +86,15 @@ psi_table_create(struct psi_client *client, const struct psi_table_info *info, u
     struct psi_loads loads = info->loads;
     struct psd_table *table = find(client, info->id);
 
-    if (table != NULL) {
+    if (table != NULL && psi_spec_difference(&table->spec, &info->spec) == NULL) {
         *table_p = table;
         return PSD_OK;
     }
-    if (loads.places != client->lane_count) {
+    if (table != NULL) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "table %s: its number %u is that of table %s",
+                        info->spec.name, info->id, table->spec.name);
+    }
+    if (loads.places == 0 || loads.places != client->lane_count) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "table %s: %u places, the view has %u",
                         info->spec.name, loads.places, client->lane_count);
     }

@@ -59,9 +59,10 @@ psi_transfer_describe(const struct psd_op *op, char *text, size_t size)
              (unsigned long long)op->transfer.step);
 }
 
-/* The range, in chunks; an error when it is not on the grid. */
-static psd_status
-check_range(const struct psd_table *table, struct psi_transfer *transfer, struct psd_error *err)
+/* An error when the range is not on the grid; a count of 0 becomes the whole rest. */
+psd_status
+psi_transfer_check_range(const struct psd_table *table, struct psi_transfer *transfer,
+                         struct psd_error *err)
 {
     const uint64_t total = table->spec.count;
     uint64_t end;
@@ -172,12 +173,32 @@ raise_older(const struct psd_op *op)
     }
 }
 
+/* A push to a table with backup workers, after which every chunk of its step is on its way. */
+bool
+psi_transfer_completes_step(const struct psd_op *op)
+{
+    const struct psd_table *table = op->table;
+
+    if (!is_push(op) || op->held || table->spec.backup_workers == 0) {
+        return false;
+    }
+    for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
+        if (table->next_step[chunk] <= op->transfer.step) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void
 let_go(struct psd_op *op)
 {
     op->held = false;
     raise_older(op);
     psi_lane_enqueue(op);
+    if (psi_transfer_completes_step(op)) {
+        psi_control_have(op);
+    }
 }
 
 psd_status
@@ -188,7 +209,10 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
     struct psd_op *op;
     psd_status status;
 
-    if (client->state != PSI_CLIENT_RUNNING) {
+    if (client->state == PSI_CLIENT_JOINING) {
+        return psi_fail(err, PSD_ERR_STATE, "table %s: not in the job yet", table->spec.name);
+    }
+    if (client->state == PSI_CLIENT_OVER) {
         *err = client->error;
         return err->status;
     }
@@ -202,7 +226,7 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
     op->priority = transfer->priority != 0 ? transfer->priority : table->priority;
     op->done = transfer->done;
     op->user = transfer->user;
-    status = check_range(table, &op->transfer, err);
+    status = psi_transfer_check_range(table, &op->transfer, err);
     if (status == PSD_OK) {
         op->first_chunk = op->transfer.first / PSD_CHUNK_ELEMENTS;
         op->chunk_count = psi_chunk_count(op->transfer.count);

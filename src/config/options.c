@@ -282,6 +282,9 @@ psi_options_help(FILE *file, const struct psi_command *command)
         print_row(file, option->short_name, option->name, values[option->kind], option->help);
     }
     print_row(file, help_option.short_name, help_option.name, "", help_option.help);
+    if (command->program == 0) {
+        return;
+    }
     fprintf(file,
             "\nsettings (also \"settings\" in cluster.json, PSD_<NAME> in the environment)\n");
     for (size_t i = 0; i < PSI_KNOBS; i++) {

@@ -36,7 +36,7 @@ struct psi_command {
     const char *name;     /* "ps_server" */
     const char *synopsis; /* "[options] \"command\"" */
     const char *about;    /* (optional) lines for -h */
-    enum psi_program program;
+    enum psi_program program; /* 0: knows no settings */
     const struct psi_option *options;
     size_t option_count;
 };

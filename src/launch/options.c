@@ -106,7 +106,6 @@ parse_show(int argc, char *const *argv, struct launch_options *options, bool hel
         .name = "psd_run show",
         .synopsis = "--master ADDRESS [--json]",
         .about = about_show,
-        .program = PSI_PROGRAM_RUN,
         .options = table,
         .option_count = sizeof(table) / sizeof(table[0]),
     };
@@ -138,7 +137,11 @@ parse_show(int argc, char *const *argv, struct launch_options *options, bool hel
 psd_status
 options_parse(int argc, char *const *argv, struct launch_options *options_p, struct psd_error *err)
 {
-    *options_p = (struct launch_options){.out = "./logs", .max_restarts = 3, .grace_ms = 10000};
+    *options_p = (struct launch_options){.out = "./logs",
+                                         .servers = LAUNCH_NOT_GIVEN,
+                                         .workers = LAUNCH_NOT_GIVEN,
+                                         .max_restarts = 3,
+                                         .grace_ms = 10000};
     psi_settings_init(&options_p->settings);
     if (argc > 1 && strcmp(argv[1], "show") == 0) {
         return parse_show(argc, argv, options_p, false, err);

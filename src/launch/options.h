@@ -11,6 +11,8 @@
 
 #include "config/settings.h"
 
+#define LAUNCH_NOT_GIVEN UINT32_MAX
+
 /* Text is borrowed from argv. */
 struct launch_options {
     bool help;
@@ -20,8 +22,8 @@ struct launch_options {
 
     const char *cluster_config; /* NULL: this machine */
     const char *out;
-    uint32_t servers; /* 0: not given */
-    uint32_t workers; /* 0: not given */
+    uint32_t servers; /* LAUNCH_NOT_GIVEN: 1, or what the file lists */
+    uint32_t workers; /* likewise */
     const char *pass; /* NULL: not given */
     uint32_t max_restarts;
     uint32_t grace_ms;

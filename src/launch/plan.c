@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/stat.h>
+
 #include "base/fail.h"
 #include "launch/spawn.h"
 
@@ -239,6 +241,18 @@ build_commands(const struct plan_input *input, struct plan *plan, struct psd_err
     return status;
 }
 
+/* For a path that command_find() did not take. */
+static const char *
+why_not_found(const char *program)
+{
+    struct stat info;
+
+    if (strchr(program, '/') == NULL || stat(program, &info) != 0) {
+        return "no such program";
+    }
+    return S_ISDIR(info.st_mode) ? "is a directory" : "not executable";
+}
+
 /* Finds every program, replaces its name by its path, and decides about the flags. */
 static psd_status
 settle_commands(const struct plan_input *input, struct plan *plan, struct psd_error *err)
@@ -253,7 +267,8 @@ settle_commands(const struct plan_input *input, struct plan *plan, struct psd_er
         char *program = command_find(command->argv.list[0], own_path != NULL ? own_path : path);
 
         if (program == NULL) {
-            return psi_fail(err, PSD_ERR_IO, "%.200s: no such program", command->argv.list[0]);
+            return psi_fail(err, PSD_ERR_IO, "%.200s: %s", command->argv.list[0],
+                            why_not_found(command->argv.list[0]));
         }
         free(command->argv.list[0]);
         command->argv.list[0] = program;

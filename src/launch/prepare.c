@@ -74,7 +74,7 @@ lanes_per_server(uint32_t servers)
     cpu_set_t set;
     uint32_t lanes = 1;
 
-    if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    if (servers > 0 && sched_getaffinity(0, sizeof(set), &set) == 0) { /* plan.c refuses 0 */
         lanes = (uint32_t)CPU_COUNT(&set) / servers;
     }
     return lanes < 1 ? 1 : lanes > LANES_MAX ? LANES_MAX : lanes;
@@ -211,7 +211,7 @@ read_cluster(const struct launch_options *options, struct material *material,
     struct psi_cluster *cluster = &material->cluster;
     psd_status status;
 
-    if (options->workers > 0 || options->servers > 0) {
+    if (options->workers != LAUNCH_NOT_GIVEN || options->servers != LAUNCH_NOT_GIVEN) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--workers and --servers count processes of this machine: with a cluster "
                         "file, it counts them");
@@ -288,13 +288,19 @@ complete(const struct launch_options *options, struct material *material, struct
     return status;
 }
 
+static uint32_t
+given_or_1(uint32_t number)
+{
+    return number != LAUNCH_NOT_GIVEN ? number : 1;
+}
+
 psd_status
 prepare_job(const struct launch_options *options, char *const *environment, struct plan *plan_p,
             struct watch_config *watch_p, struct psd_error *err)
 {
     struct material material = {.settings = options->settings};
-    struct plan_input input = {.servers = options->servers > 0 ? options->servers : 1,
-                               .workers = options->workers > 0 ? options->workers : 1,
+    struct plan_input input = {.servers = given_or_1(options->servers),
+                               .workers = given_or_1(options->workers),
                                .environment = environment};
     psd_status status = PSD_OK;
 

@@ -176,22 +176,33 @@ has_to_hear(const struct master *master, const struct session *session)
         return false;
     }
     if (session->member->role == PSI_ROLE_SERVER) {
-        return true;
+        return session->member->state != PSD_NODE_DONE;
     }
     return master->end_status != PSD_OK && session->member->state != PSD_NODE_DONE;
 }
 
 void
+master_send_end(struct session *session)
+{
+    const struct master *master = session->master;
+    const struct psi_frame frame = master_frame(master, PSI_FRAME_END);
+
+    master_posted(session, psi_post_error(session->conn, &frame, master->end_status,
+                                          master->end_code, master->end_text));
+}
+
+void
 master_end(struct master *master, int exit_code, psd_status status, const char *format, ...)
 {
-    const struct psi_frame frame = master_frame(master, PSI_FRAME_END);
+    const uint32_t grace_ms = status == PSD_OK ? master->config.lost_grace_ms : 0;
     va_list args;
 
     if (master->phase >= PHASE_ENDING) {
         return;
     }
     master->phase = PHASE_ENDING;
-    master->end_ns = psi_now_ns(master->env) + MASTER_END_MS * MASTER_MS_NS;
+    master->end_ns = psi_now_ns(master->env) +
+                     (grace_ms > MASTER_END_MS ? grace_ms : MASTER_END_MS) * MASTER_MS_NS;
     master->end_status = status;
     master->end_code = exit_code;
     va_start(args, format);
@@ -199,8 +210,7 @@ master_end(struct master *master, int exit_code, psd_status status, const char *
     va_end(args);
     for (struct session *session = master->sessions; session != NULL; session = session->next) {
         if (has_to_hear(master, session)) {
-            master_posted(session, psi_post_error(session->conn, &frame, status, exit_code,
-                                                  master->end_text));
+            master_send_end(session);
         }
     }
     master_wake_at(master, 0);
@@ -212,12 +222,27 @@ master_stop(struct master *master, int exit_code, const char *reason)
     master_end(master, exit_code, PSD_ERR_JOB_FAILED, "%s", reason);
 }
 
-/* Members close when they have read END: waiting for that, rather than closing first, lets no END
- * be lost in a reset connection. */
+/* A job that ended well ended well for a lane, too, whose connection was cut in that moment: it has
+ * its grace to come back and hear it. */
+static bool
+lane_is_away(const struct master *master)
+{
+    for (uint32_t place = 0; place < master->places && master->end_status == PSD_OK; place++) {
+        const struct member *lane = master->place[place];
+
+        if (lane->session == NULL && lane->state != PSD_NODE_DONE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Lanes say BYE when they have read END, and members close: waiting for that, rather than closing
+ * first, lets no END be lost in a reset connection. */
 static void
 ending_tick(struct master *master, uint64_t now_ns)
 {
-    bool waiting = false;
+    bool waiting = lane_is_away(master);
 
     for (struct session *session = master->sessions; session != NULL; session = session->next) {
         waiting = waiting || (has_to_hear(master, session) && !session->broken);

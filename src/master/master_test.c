@@ -700,6 +700,7 @@ test_bye_of_all_ends_the_job(void **state)
     assert_int_equal(hear_verdict(world->lane[0], PSI_FRAME_END).status, PSD_OK);
     assert_false(is_over(world));
     assert_refused(join(world, PSI_ROLE_WORKER, 0, 5), PSD_ERR_REFUSED, "the job is over");
+    say(world, world->lane[0], (struct psi_frame){.type = PSI_FRAME_BYE}, NULL);
     hang_up(world->lane[0], "closed"); /* the lane has left: no need to wait the second */
     master_tick(world->master);
     assert_true(master_finished(world->master, &code, &text));

@@ -210,6 +210,25 @@ admit_lane(struct session *session)
     }
 }
 
+bool
+master_admit_late_lane(struct session *session)
+{
+    const struct psi_hello *hello = &session->hello;
+    const struct master *master = session->master;
+    struct member *member;
+
+    if (hello->role != PSI_ROLE_SERVER || hello->rank >= master->config.servers ||
+        hello->lane >= master->server[hello->rank].lanes) {
+        return false;
+    }
+    member = &master->server[hello->rank].lane[hello->lane];
+    if (member->state == PSD_NODE_MISSING || member->life != hello->life) {
+        return false;
+    }
+    come_back(session, member);
+    return true;
+}
+
 /* ------------------------------------------------------------------------------- workers --- */
 
 static bool
@@ -584,6 +603,20 @@ master_on_bye(struct session *session, const void *body, size_t bytes, struct ps
     master_barrier_check(master);
     master_check_done(master, NULL);
     master_wake_at(master, 0);
+    return PSD_OK;
+}
+
+/* A lane has read END. */
+psd_status
+master_on_lane_bye(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    (void)body;
+    (void)bytes;
+    if (session->master->phase < PHASE_ENDING) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "BYE from a server before the end");
+    }
+    session->member->state = PSD_NODE_DONE;
+    master_wake_at(session->master, 0);
     return PSD_OK;
 }
 

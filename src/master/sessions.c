@@ -27,6 +27,7 @@ static const struct {
     {PSI_FRAME_NODES, FROM_WORKER | FROM_LANE | FROM_OBSERVER, master_on_nodes},
     {PSI_FRAME_END, FROM_WORKER | FROM_LANE, master_on_end},
     {PSI_FRAME_BYE, FROM_WORKER, master_on_bye},
+    {PSI_FRAME_BYE, FROM_LANE, master_on_lane_bye},
     {PSI_FRAME_TABLE_OPEN, FROM_WORKER, master_on_table_open},
     {PSI_FRAME_BARRIER, FROM_WORKER, master_on_barrier},
     {PSI_FRAME_WHY, FROM_WORKER, master_on_why},
@@ -103,6 +104,8 @@ meet(struct session *session, const void *body, size_t bytes, struct psd_error *
 
         session->kind = SESSION_OBSERVER;
         master_posted(session, psi_post_welcome(session->conn, &frame, &welcome));
+    } else if (master->phase >= PHASE_ENDING && master_admit_late_lane(session)) {
+        master_send_end(session);
     } else if (master->phase >= PHASE_ENDING) {
         master_refuse(session, PSD_ERR_REFUSED, "the job is over: %s", master->end_text);
     } else {
@@ -139,7 +142,8 @@ dispatch(struct session *session, const void *body, size_t bytes, struct psd_err
         if (dispatch_table[i].type != type || (dispatch_table[i].from & from) == 0) {
             continue;
         }
-        if (session->master->phase >= PHASE_ENDING && type != PSI_FRAME_NODES) {
+        if (session->master->phase >= PHASE_ENDING && type != PSI_FRAME_NODES &&
+            dispatch_table[i].handle != master_on_lane_bye) {
             return PSD_OK; /* END is on its way: nothing else matters any more */
         }
         return dispatch_table[i].handle(session, body, bytes, err);
@@ -163,7 +167,7 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
     session->heard_ns = psi_now_ns(session->master->env);
     status = psi_inbox_prefix(&session->inbox, prefix,
                               stranger ? PSI_FRAME_HELLO_MAX : PSI_FRAME_CONTROL_MAX, size_p, err);
-    if (status == PSD_ERR_VERSION) {
+    if (status == PSD_ERR_VERSION && stranger) {
         master_refuse(session, status, "%s", err->text);
         *size_p = (struct psi_frame_size){0};
         return PSD_OK; /* closing already, once the reason is out */

@@ -209,6 +209,9 @@ void master_wake_at(struct master *master, uint64_t at_ns);
 void master_end(struct master *master, int exit_code, psd_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* END, with the reason, to one member. */
+void master_send_end(struct session *session);
+
 /* A warning that outsiders can provoke: rate-limited. */
 void master_warn(struct master *master, const char *id, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -242,6 +245,9 @@ typedef psd_status (*master_handler)(struct session *session, const void *body, 
 /* Gives session the place its HELLO asks for, refuses it, or lets it wait. */
 void master_admit(struct session *session);
 
+/* The job is over, and a lane that was cut off comes back: it hears so. False: no such lane. */
+bool master_admit_late_lane(struct session *session);
+
 void master_members_tick(struct master *master, uint64_t now_ns);
 void master_member_cut(struct member *member, uint64_t now_ns);
 
@@ -259,6 +265,8 @@ psd_status master_on_ping(struct session *session, const void *body, size_t byte
                           struct psd_error *err);
 psd_status master_on_bye(struct session *session, const void *body, size_t bytes,
                          struct psd_error *err);
+psd_status master_on_lane_bye(struct session *session, const void *body, size_t bytes,
+                              struct psd_error *err);
 psd_status master_on_end(struct session *session, const void *body, size_t bytes,
                          struct psd_error *err);
 

@@ -188,6 +188,12 @@ open_new(struct session *session, const struct psi_spec *spec)
     struct psd_error error;
     struct table *table;
 
+    if (psi_chunk_count(spec->count) > PSI_CHUNKS_MAX) {
+        psi_fail(&error, PSD_ERR_TOO_BIG, "table %s: %llu chunks, at most %d", spec->name,
+                 (unsigned long long)psi_chunk_count(spec->count), PSI_CHUNKS_MAX);
+        send_error(session, &error);
+        return;
+    }
     if (master->tables == PSI_TABLES_MAX) {
         psi_fail(&error, PSD_ERR_TOO_BIG, "table %s: a job has room for %d tables", spec->name,
                  PSI_TABLES_MAX);

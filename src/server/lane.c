@@ -232,9 +232,12 @@ static psd_status
 end_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
 {
     struct psi_verdict verdict;
+    const struct psi_frame bye = {.type = PSI_FRAME_BYE, .view = lane->view};
     const psd_status status = psi_verdict_decode(payload, bytes, &verdict, err);
 
     if (status == PSD_OK) {
+        (void)psi_post(lane->master.conn, &bye); /* or the master would wait for us */
+        psi_peer_close_after_send(&lane->master, FAREWELL_MS);
         lane_finish(lane, verdict.exit_code, "%s", verdict.text);
     }
     return status;

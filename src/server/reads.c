@@ -9,6 +9,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "rpc/post.h"
@@ -162,11 +163,34 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
     return true;
 }
 
+/* Backup workers: the round has come for which this gradient was too early; it was not kept. */
+static void
+ask_again(struct lane *lane, const struct chunk *chunk, const struct parked *parked)
+{
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_RESEND,
+        .view = lane->view,
+        .table = chunk->table->id,
+        .chunk = chunk->index,
+        .step = parked->step,
+    };
+
+    if (lane->sessions[parked->rank] != NULL) {
+        (void)psi_post(lane->sessions[parked->rank]->conn, &frame);
+    }
+}
+
 static bool
 answered(struct lane *lane, struct chunk *chunk, const struct parked *parked)
 {
     psd_status outcome;
 
+    if (parked->early) {
+        if (chunk->clock.version >= parked->step) {
+            ask_again(lane, chunk, parked);
+        }
+        return chunk->clock.version >= parked->step;
+    }
     if (parked->type == PSI_FRAME_PULL || parked->type == PSI_FRAME_STATE_PULL) {
         return read_answered(lane, chunk, parked, parked->step);
     }
@@ -230,6 +254,8 @@ park(struct chunk *chunk, const struct session *session, uint64_t step, struct p
     parked->part = session->inbox.meta.has_part ? session->inbox.meta.part : PART_VALUE;
     parked->flags = frame->flags;
     parked->step = step;
+    parked->early = (frame->type == PSI_FRAME_PUSH || frame->type == PSI_FRAME_PUSH_PULL) &&
+                    psi_spec_synchronous(&chunk->table->spec) && step > chunk->clock.version;
     *link = parked;
     return PSD_OK;
 }
@@ -311,45 +337,54 @@ part_memory(const struct chunk *chunk, unsigned part)
     return chunk->memory.state[part - PART_STATE];
 }
 
-/*
- * INIT and STATE_PUSH write in place. An initial value is taken once; a loaded part any number of
- * times, as long as no gradient has come since the job began.
- */
-psd_status
-load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
+/* The chunk and the part that an INIT or a STATE_PUSH brings. */
+static psd_status
+load_target(const struct session *session, struct chunk **chunk_p, unsigned *part_p,
+            struct psd_error *err)
 {
     const struct psi_frame *frame = &session->inbox.frame;
     const unsigned part = session->inbox.meta.has_part ? session->inbox.meta.part : PART_VALUE;
-    struct chunk *chunk;
-    psd_status status = target(session, &chunk, err);
+    const psd_status status = target(session, chunk_p, err);
+    size_t bytes;
 
     if (status != PSD_OK) {
         return status;
     }
-    if (frame->payload_bytes != table_part_bytes(&chunk->table->spec, part, chunk->elements)) {
+    bytes = table_part_bytes(&(*chunk_p)->table->spec, part, (*chunk_p)->elements);
+    if (bytes == 0 || frame->payload_bytes != bytes) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s: part %u of %u bytes",
-                        psi_frame_type_name(frame->type), chunk->table->spec.name, part,
+                        psi_frame_type_name(frame->type), (*chunk_p)->table->spec.name, part,
                         frame->payload_bytes);
     }
-    sink_p->into = NULL;
-    if (frame->type == PSI_FRAME_INIT ? chunk->ready || part != PART_VALUE : chunk->slots != NULL) {
-        return PSD_OK;
-    }
-    if (part == PART_VALUE) {
-        value_about_to_change(session->lane, chunk, chunk->current);
-    }
-    session->loading = chunk;
-    sink_p->into = part_memory(chunk, part);
+    *part_p = part;
     return PSD_OK;
+}
+
+/*
+ * Not written in place: while it comes in, others may read and push, the table may be dropped, and
+ * the connection may end. An initial value is taken once; a loaded part any number of times, as
+ * long as no gradient has come since the job began.
+ */
+psd_status
+load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
+{
+    struct chunk *chunk;
+    unsigned part;
+    const psd_status status = load_target(session, &chunk, &part, err);
+
+    return status == PSD_OK ? psi_inbox_body(&session->inbox, sink_p, err) : status;
 }
 
 /* The chunk now is what the file says it was at `step`. */
 static void
-loaded(struct session *session, struct chunk *chunk)
+load(struct session *session, struct chunk *chunk, unsigned part, const void *payload)
 {
     const struct psi_frame *frame = &session->inbox.frame;
-    const unsigned part = session->inbox.meta.has_part ? session->inbox.meta.part : PART_VALUE;
 
+    if (part == PART_VALUE) {
+        value_about_to_change(session->lane, chunk, chunk->current);
+    }
+    memcpy(part_memory(chunk, part), payload, frame->payload_bytes);
     if (part != PART_VALUE) {
         return;
     }
@@ -366,21 +401,20 @@ loaded(struct session *session, struct chunk *chunk)
 }
 
 psd_status
-load_arrived(struct session *session, struct psd_error *err)
+load_arrived(struct session *session, const void *payload, struct psd_error *err)
 {
     struct lane *lane = session->lane;
+    const bool first = session->inbox.frame.type == PSI_FRAME_INIT;
     struct chunk *chunk;
-    const psd_status status = target(session, &chunk, err);
-    const bool took = session->loading != NULL;
+    unsigned part;
+    const psd_status status = load_target(session, &chunk, &part, err);
 
     if (status != PSD_OK) {
         return status;
     }
-    session->loading = NULL;
-    if (took) {
-        loaded(session, chunk);
-    }
-    if (!took && session->inbox.frame.type == PSI_FRAME_STATE_PUSH) {
+    if (first ? !chunk->ready && part == PART_VALUE : chunk->slots == NULL) {
+        load(session, chunk, part, payload);
+    } else if (!first) {
         answer_status(lane, session->rank, session->inbox.frame.request, chunk, PSD_ERR_STATE,
                       "load: gradients are under way; load before the first push");
         return PSD_OK;

@@ -41,7 +41,7 @@ push_target(const struct session *session, struct chunk **chunk_p, struct psd_er
                 ? 0
                 : chunk->elements * psi_dtype_bytes(table->spec.dtype);
     if (frame->payload_bytes != bytes || (bytes > 0 && frame->dtype != table->spec.dtype) ||
-        frame->codec != 0 || frame->level != 0 ||
+        frame->codec != 0 || frame->level != 0 || session->inbox.meta.has_part ||
         (session->inbox.meta.has_weight && session->inbox.meta.weight != 1.0f)) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "%s to chunk %u of table %s: %u bytes of type %u, expected %zu of %s",
@@ -394,6 +394,10 @@ push_arrived(struct session *session, struct psd_error *err)
                       "the round closed with the gradients of other workers");
         return PSD_OK;
     default:
+        if (chunk->table->rule.backup > 0) {
+            /* Another chunk has told it of a round that closed there: it will close here, too. */
+            return park(chunk, session, frame->step, err);
+        }
         snprintf(text, sizeof(text),
                  "table %s chunk %u: gradient of step %llu, but step %llu is open",
                  chunk->table->spec.name, chunk->index, (unsigned long long)frame->step,

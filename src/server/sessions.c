@@ -15,6 +15,8 @@
 
 #define RANK_STRANGER UINT32_MAX
 
+enum { WARNINGS_PER_SECOND = 5 };
+
 static void
 unlink_session(struct session *session)
 {
@@ -80,11 +82,35 @@ sessions_end_doomed(struct lane *lane)
 }
 
 static void
+warn_refused(struct lane *lane, const char *peer, const char *text)
+{
+    const uint64_t second = psi_now_ns(lane->env) / UINT64_C(1000000000);
+
+    if (second != lane->warnings.second) {
+        lane->warnings.second = second;
+        lane->warnings.lines = 0;
+    }
+    if (lane->warnings.lines == WARNINGS_PER_SECOND) {
+        lane->warnings.hidden++;
+        return;
+    }
+    lane->warnings.lines++;
+    if (lane->warnings.hidden > 0) {
+        psi_log(&lane->log, PSI_LOG_WARN, "PEER-REFUSED",
+                "%s: %s (%llu warnings before it not shown)", peer, text,
+                (unsigned long long)lane->warnings.hidden);
+        lane->warnings.hidden = 0;
+    } else {
+        psi_log(&lane->log, PSI_LOG_WARN, "PEER-REFUSED", "%s: %s", peer, text);
+    }
+}
+
+static void
 refuse(struct session *session, psd_status status, const char *text)
 {
     struct psi_conn *conn = session->conn;
 
-    psi_log(&session->lane->log, PSI_LOG_WARN, "PEER-REFUSED", "%s: %s", conn->peer, text);
+    warn_refused(session->lane, conn->peer, text);
     psi_refuse(conn, status, text);
     session_destroy(session);
 }
@@ -98,7 +124,7 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
     const psd_status status = psi_inbox_prefix(&session->inbox, prefix, limit, size_p, err);
 
     (void)conn;
-    if (status == PSD_ERR_VERSION) {
+    if (status == PSD_ERR_VERSION && session->rank == RANK_STRANGER) {
         refuse(session, status, err->text);
         return PSD_OK;
     }
@@ -132,6 +158,7 @@ on_head(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_byt
         return share_data_sink(session, sink_p, err);
     case PSI_FRAME_HELLO:
     case PSI_FRAME_SHARE_PULL:
+    case PSI_FRAME_ACK: /* why a worker does not give its state */
         return psi_inbox_body(&session->inbox, sink_p, err);
     default:
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s with a payload: not expected by a server",
@@ -205,7 +232,7 @@ dispatch(struct session *session, void *payload, size_t bytes, struct psd_error 
         return pull_arrived(session, err);
     case PSI_FRAME_INIT:
     case PSI_FRAME_STATE_PUSH:
-        return load_arrived(session, err);
+        return load_arrived(session, payload, err);
     case PSI_FRAME_WHY:
         return why_arrived(session, err);
     case PSI_FRAME_STEP_ADD:
@@ -254,8 +281,7 @@ on_close(void *owner, struct psi_conn *conn, const struct psd_error *reason)
     struct session *session = owner;
 
     if (session->rank == RANK_STRANGER) {
-        psi_log(&session->lane->log, PSI_LOG_WARN, "PEER-REFUSED", "%s: %s", conn->peer,
-                reason->text);
+        warn_refused(session->lane, conn->peer, reason->text);
     } else {
         psi_log(&session->lane->log,
                 reason->status == PSD_ERR_PROTOCOL ? PSI_LOG_WARN : PSI_LOG_DEBUG, "WORKER-GONE",

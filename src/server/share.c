@@ -75,6 +75,7 @@ share_pull_arrived(struct session *session, const void *payload, size_t bytes,
     asked->relays = relay;
     frame.request = relay->relay_id;
     frame.view = lane->view;
+    frame.flags = 0; /* a checksum was of the bytes that came, not of those that leave */
     (void)psi_post_share(asked->conn, &frame, &share);
     return PSD_OK;
 }

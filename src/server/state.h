@@ -47,6 +47,7 @@ struct parked {
     uint8_t part;
     uint16_t flags;
     uint64_t step; /* of the push, or of the pull */
+    bool early;    /* a push to a round that is not open yet: asked for again when it is */
 };
 
 /*
@@ -109,7 +110,6 @@ struct session {
     struct psi_inbox inbox;
     uint32_t rank;
     struct slot *receiving; /* a gradient on its way in */
-    struct chunk *loading;  /* STATE_PUSH, INIT: being written in place */
     struct relay *relays;   /* SHARE_PULLs passed on to this worker */
     bool doomed;            /* an answer could not be queued: cut it, so that it asks again */
 };
@@ -156,6 +156,11 @@ struct lane {
     uint64_t *used;            /* per rank: cost of its slots, against its window */
     struct session **sessions; /* per rank; NULL: not connected */
     struct session *strangers;
+    struct {
+        uint64_t second; /* that `lines` counts */
+        uint32_t lines;
+        uint64_t hidden; /* since the last line shown */
+    } warnings;           /* about strangers: whoever reaches the port could fill the disk */
     struct chunk *open;   /* chunks with slots, newest first */
     struct chunk *wanted; /* the last one asked for because somebody's window is full */
     uint64_t progress_ns; /* when a round last closed or a chunk was asked for */
@@ -206,7 +211,7 @@ void open_remove(struct lane *lane, struct chunk *chunk);
 /* reads.c */
 psd_status pull_arrived(struct session *session, struct psd_error *err);
 psd_status load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
-psd_status load_arrived(struct session *session, struct psd_error *err);
+psd_status load_arrived(struct session *session, const void *payload, struct psd_error *err);
 psd_status why_arrived(struct session *session, struct psd_error *err);
 psd_status park(struct chunk *chunk, const struct session *session, uint64_t step,
                 struct psd_error *err);

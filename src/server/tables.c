@@ -165,6 +165,10 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
         return psi_fail(err, PSD_ERR_PROTOCOL, "table %s: its places do not include server %u",
                         info->spec.name, lane->config.server);
     }
+    if (psi_chunk_count(info->spec.count) > PSI_CHUNKS_MAX) {
+        return psi_fail(err, PSD_ERR_TOO_BIG, "table %s: %llu chunks, at most %d", info->spec.name,
+                        (unsigned long long)psi_chunk_count(info->spec.count), PSI_CHUNKS_MAX);
+    }
     table = calloc(1, sizeof(*table));
     if (table == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", info->spec.name);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the tests with real processes."""
 
+import subprocess
+
 import pytest
 
 from helpers import Hand, Job, bin_directory
@@ -38,3 +40,23 @@ def hand(tmp_path):
     processes.kill_all()
     processes.expect_nothing_left()
     assert not failed, f"still running at the end of the test: {failed}"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts file systems of a few MiB (root only), and takes them away again."""
+    mounted = []
+
+    def mount(mebibytes):
+        path = tmp_path / f"disk{len(mounted)}"
+        path.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", path],
+                              capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"cannot mount a small file system: {done.stderr.strip()}")
+        mounted.append(path)
+        return path
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", path], check=True)

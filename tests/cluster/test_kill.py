@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from helpers import BRISK, nodes_at, program, python_worker, saved_digests, wait_for
+from helpers import BRISK, Job, nodes_at, program, python_worker, saved_digests, wait_for
 
 MOMENTS = ("joined", "opened", "half:3", "sent:3", "done:3", "closing")
 BIG = ("--elements", 200_000, "--steps", 8)  # four chunks a table, over two servers
@@ -24,8 +24,6 @@ def train(start, *arguments, options=(), workers=3, name="job", command=None):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """What BIG saves when nobody dies."""
-    from helpers import Job
-
     job = Job(tmp_path_factory.mktemp("undisturbed"), "--workers", 3, "--servers", 2, "--",
               *python_worker(*BIG, "--save", "saved"))
     assert job.wait(60) == 0, job.stdout() + job.stderr()

@@ -1,14 +1,15 @@
 /*
- * seeds.c - writes the first inputs of the wire targets, from real encodings: seeds DIRECTORY
+ * seeds.c - writes the first inputs of targets that read our own encodings: seeds DIRECTORY
  *
- * DIRECTORY/frame and DIRECTORY/message must exist. The seeds of other targets are files that
- * people wrote.
+ * DIRECTORY/frame, message, lane, master and client must exist. The seeds of other targets are
+ * files that people wrote.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "seeds.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "wire/frame.h"
@@ -16,7 +17,7 @@
 
 enum { SEED_BYTES_MAX = 8192 };
 
-static void
+void
 write_seed(const char *directory, const char *target, const char *name, const uint8_t *bytes,
            size_t size)
 {
@@ -189,5 +190,8 @@ main(int argc, char **argv)
     write_meeting(argv[1]);
     write_views(argv[1]);
     write_table_and_nodes(argv[1]);
+    write_lane_seeds(argv[1]);
+    write_master_seeds(argv[1]);
+    write_client_seeds(argv[1]);
     return EXIT_SUCCESS;
 }

@@ -28,7 +28,7 @@ draw_count(struct rng *rng, bool large)
 }
 
 static void
-draw_rounds(struct plan *plan, struct table_plan *table, struct rng *rng, bool large)
+draw_rounds(struct plan *plan, struct table_plan *table, struct rng *rng, bool large, bool backup)
 {
     static const psd_rule rules[] = {PSD_RULE_ADD, PSD_RULE_SGD, PSD_RULE_MOMENTUM};
     static const psd_init inits[] = {PSD_INIT_ZERO, PSD_INIT_CONSTANT, PSD_INIT_UNIFORM,
@@ -39,12 +39,12 @@ draw_rounds(struct plan *plan, struct table_plan *table, struct rng *rng, bool l
     table->count = draw_count(rng, large);
     table->reduce = rng_chance(rng, 50) ? PSD_REDUCE_MEAN : PSD_REDUCE_SUM;
     /* A replacement takes the state of a sum job from another worker: there must be one. */
-    if (rng_chance(rng, 35) && (plan->workers > 1 || plan->policy != PSI_DEATH_WAIT)) {
+    if (!backup && rng_chance(rng, 35) && (plan->workers > 1 || plan->policy != PSI_DEATH_WAIT)) {
         table->use = PSD_USE_SUM;
     } else {
         table->rule.rule = rules[rng_below(rng, 3)];
-        table->rule.learning_rate = 0.125;
-        table->rule.momentum = 0.75;
+        table->rule.learning_rate = table->rule.rule == PSD_RULE_ADD ? 0 : 0.125;
+        table->rule.momentum = table->rule.rule == PSD_RULE_MOMENTUM ? 0.75 : 0;
         table->init = inits[rng_below(rng, 4)];
     }
     if (table->init == PSD_INIT_RANK0 && plan->policy == PSI_DEATH_CONTINUE) {
@@ -83,16 +83,15 @@ draw_tables(struct plan *plan, struct rng *rng, enum mode mode)
         if (ledger || slots) {
             draw_slots(plan, table, rng, large && i == 0, ledger);
         } else {
-            draw_rounds(plan, table, rng, large && i == 0);
+            draw_rounds(plan, table, rng, large && i == 0, mode == MODE_BACKUP);
         }
         if (mode == MODE_BACKUP) {
             table->backup = (uint32_t)rng_between(rng, 1, plan->workers - 1);
-            table->use = PSD_USE_UPDATE;
         }
         snprintf(table->name, sizeof(table->name), "t%u", i);
         table->priority = (uint8_t)rng_below(rng, 4);
         table->split = rng_chance(rng, 30) && table->use == PSD_USE_UPDATE;
-        table->ranges = rng_chance(rng, 30) && mode != MODE_BACKUP;
+        table->ranges = rng_chance(rng, 30) && table->kind == KIND_ROUNDS && mode != MODE_BACKUP;
     }
     if (plan->table_count > 1 && plan->policy != PSI_DEATH_WAIT && rng_chance(rng, 20)) {
         plan->table[plan->table_count - 1].opened_at = rng_between(rng, 1, plan->steps - 1);
@@ -308,18 +307,20 @@ plan_gradient(const struct plan *plan, unsigned index, uint32_t rank, uint64_t s
               uint64_t count, const void *values, void *gradient_p)
 {
     const uint64_t key = sim_mix(plan->seed, index, rank, step);
+    /* With backup workers a worker may have pulled a later version than that of its step. */
+    const bool backup = plan->table[index].backup > 0;
 
     for (uint64_t i = 0; i < count; i++) {
         if (plan->table[index].dtype == PSD_F64) {
             uint64_t bits;
 
             memcpy(&bits, (const double *)values + i, sizeof(bits));
-            ((double *)gradient_p)[i] = draw_gradient(key, first + i, bits);
+            ((double *)gradient_p)[i] = draw_gradient(key, first + i, backup ? 0 : bits);
         } else {
             uint32_t bits;
 
             memcpy(&bits, (const float *)values + i, sizeof(bits));
-            ((float *)gradient_p)[i] = (float)draw_gradient(key, first + i, bits);
+            ((float *)gradient_p)[i] = (float)draw_gradient(key, first + i, backup ? 0 : bits);
         }
     }
 }

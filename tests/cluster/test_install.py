@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make install` leaves: headers, libraries, programs and manuals that work without the tree."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from helpers import HERE, bin_directory, worker_environment
+
+TREE = HERE.parents[1]
+
+
+def build_directory():
+    """The Meson build that the programs under test come from, or None."""
+    directory = (bin_directory() / "psd_run").resolve().parent
+    return directory if (directory / "build.ninja").exists() else None
+
+
+pytestmark = [
+    pytest.mark.skipif(build_directory() is None, reason="the programs are not in a Meson build"),
+    pytest.mark.skipif(shutil.which("pkg-config") is None, reason="no pkg-config"),
+]
+
+
+class Prefix:
+    """An installation below a directory that nothing else uses."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        run("meson", "install", "-C", build_directory(), "--no-rebuild", "--quiet",
+            "--destdir", directory)
+        (programs,) = directory.glob("**/bin")
+        self.bin = programs
+        self.root = programs.parent
+        (self.pkgconfig,) = directory.glob("**/pkgconfig")
+        self.lib = self.pkgconfig.parent
+        self.environment = {**os.environ, "PKG_CONFIG_PATH": str(self.pkgconfig),
+                            "PKG_CONFIG_SYSROOT_DIR": str(directory)}
+
+
+def run(*command, **options):
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                            timeout=60, check=False, **options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    return Prefix(tmp_path_factory.mktemp("destdir"))
+
+
+def test_only_public_headers_are_installed(prefix):
+    """If this fails, people can include what we want to change tomorrow."""
+    headers = sorted(path.relative_to(prefix.root).as_posix()
+                     for path in prefix.root.glob("**/*.h"))
+    assert headers == ["include/psd/psd.h", "include/psd/status.h"]
+    programs = sorted(path.name for path in prefix.bin.iterdir())
+    assert programs == ["ps_master", "ps_server", "psd_run"]
+
+
+@pytest.mark.parametrize("how", ["shared", "static"])
+def test_program_outside_the_tree(prefix, start, tmp_path, how):
+    """If this fails, nobody can build a worker against the installed library."""
+    for path in (TREE / "examples" / "external").iterdir():
+        shutil.copy(path, tmp_path)
+    run("make", "static" if how == "static" else "trainer", cwd=tmp_path, env=prefix.environment)
+    linked = run("readelf", "-d", tmp_path / "trainer")
+    assert ("libpsd.so.0" in linked) == (how == "shared")
+    environment = {"LD_LIBRARY_PATH": str(prefix.lib)} if how == "shared" else {}
+    job = start("--workers", 2, "--servers", 2, "--", tmp_path / "trainer", bin_path=prefix.bin,
+                environment=environment)
+    assert job.wait() == 0, job.stderr()
+    assert job.stdout().count("y = 3.00 x + 1.00\n") == 2
+    assert str(prefix.bin / "ps_server") in job.run_log()
+
+
+def test_hello_as_cplusplus_and_c(prefix, start, tmp_path):
+    """If this fails, the example of the manual does not compile elsewhere."""
+    flags = run("pkg-config", "--cflags", "--libs", "psd", env=prefix.environment).split()
+    run("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", TREE / "examples" / "hello.c", "-o",
+        tmp_path / "hello", *flags, f"-Wl,-rpath,{prefix.lib}")
+    job = start("--workers", 3, "--", tmp_path / "hello", bin_path=prefix.bin)
+    assert job.wait() == 0, job.stderr()
+    assert job.stdout().count(": 30\n") == 3
+    if shutil.which("c++"):
+        program = tmp_path / "version.cc"
+        program.write_text("#include <psd/psd.h>\nint main() { return psd_version() == nullptr; }\n")
+        run("c++", "-Wall", "-Wextra", "-Werror", program, "-o", tmp_path / "version", *flags,
+            f"-Wl,-rpath,{prefix.lib}")
+        run(tmp_path / "version")
+
+
+def test_versions_agree(prefix):
+    """If this fails, the library and its pkg-config file tell different versions."""
+    version = run("pkg-config", "--modversion", "psd", env=prefix.environment).strip()
+    assert (prefix.lib / f"libpsd.so.{version}").exists()
+
+
+@pytest.mark.parametrize("page", ["psd_run.1", "ps_master.8", "ps_server.8"])
+def test_manuals(prefix, page):
+    """If this fails, `man` shows nothing, or the page does not know an option of the program."""
+    path = prefix.root / "share" / "man" / f"man{page[-1]}" / page
+    assert path.exists()
+    manual = path.read_text().replace("\\-", "-")
+    usage = run(prefix.bin / page[:-2], "-h")
+    options = set(re.findall(r"^ +(?:-\w, )?--(\w+)", usage, re.MULTILINE))
+    if page == "psd_run.1":  # points to -h for the settings, all but this one
+        settings = usage[usage.index("\nsettings"):]
+        options -= set(re.findall(r"^ +--(\w+)", settings, re.MULTILINE)) - {"on_worker_death"}
+    missing = {name for name in options if not re.search(rf"\b{name}\b", manual)}
+    assert not missing
+    if shutil.which("man"):
+        result = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", path],
+                                capture_output=True, text=True, check=False)
+        assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_psdlib_matches_the_header(prefix, tmp_path):
+    """If this fails, test workers in Python hand structures to libpsd that it reads differently."""
+    script = ("import ctypes, psdlib\n"
+              "for name, kind in psdlib.STRUCTS.items():\n"
+              "    print(name, ctypes.sizeof(kind), *(f'{field[0]}@{getattr(kind, field[0]).offset}'"
+              " for field in kind._fields_))\n")
+    said = run(sys.executable, "-c", script, env={**os.environ, **worker_environment()})
+    lines = []
+    for line in said.splitlines():
+        name, _, *fields = line.split()
+        prints = "".join(f'printf(" {field}@%zu", offsetof(struct {name}, {field}));'
+                         for field in (word.split("@")[0] for word in fields))
+        lines.append(f'printf("{name} %zu", sizeof(struct {name})); {prints} puts("");')
+    program = tmp_path / "sizes.c"
+    program.write_text("#include <stdio.h>\n#include <psd/psd.h>\nint main(void) {\n"
+                       + "\n".join(lines) + "\nreturn 0; }\n")
+    run("cc", "-I", prefix.root / "include", program, "-o", tmp_path / "sizes")
+    assert run(tmp_path / "sizes") == said

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job tells about itself while it runs, and what programs tell about themselves."""
+
+import json
+import re
+import subprocess
+
+import pytest
+
+from helpers import BRISK, program, python_worker, wait_for
+
+KEYS = {"role", "rank", "state", "incarnation", "step", "steps_per_s", "value_name", "value",
+        "address"}
+
+
+def run(*command):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          timeout=20, check=False)
+
+
+def show(address, *more):
+    result = run(program("psd_run"), "show", "--master", address, *more)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture
+def held(start, tmp_path):
+    """A job of 3 workers and 2 servers that has done 15 steps and waits for the gate."""
+    gate = tmp_path / "gate"
+    job = start(*BRISK, "--workers", 3, "--servers", 2, "--", *python_worker(
+        "--steps", 30, "--hold", f"15:{gate}"))
+    job.wait_for_output("holding")
+    yield job
+    gate.touch()
+    assert job.wait() == 0, job.stderr()
+
+
+def test_json_of_a_running_job(held):
+    """If this fails, scripts that watch a job read nonsense."""
+    held.wait_for_step(0, 14)
+    nodes = json.loads(show(held.master_address(), "--json"))
+    assert [(node["role"], node["rank"]) for node in nodes] == [
+        ("master", 0), ("server", 0), ("server", 1), ("worker", 0), ("worker", 1), ("worker", 2)]
+    assert all(set(node) == KEYS for node in nodes)
+    assert all(node["state"] == "running" for node in nodes)
+    assert all(re.fullmatch(r"tcp://127\.0\.0\.1:\d+", node["address"]) for node in nodes)
+    worker = nodes[3]
+    assert (worker["step"], worker["value_name"], worker["incarnation"]) == (14, "loss", 1)
+    assert worker["value"] == 1 / 15
+
+
+def test_table_of_a_running_job(held):
+    """If this fails, people cannot see how far their job is."""
+    held.wait_for_step(2, 14)
+    lines = show(held.master_address()).splitlines()
+    assert lines[0].split() == ["ROLE", "RANK", "STATE", "STEP", "STEPS/S", "VALUE", "ADDRESS"]
+    assert len(lines) == 7
+    assert lines[6].split()[:4] == ["worker", "2", "running", "14"]
+    assert "loss=0.0666667" in lines[6]
+    assert len({line.index(word) for line, word in zip(lines[1:3], ("running", "running"))}) == 1
+
+
+def test_show_while_the_job_gathers(hand):
+    """If this fails, nobody can see for whom a job is waiting."""
+    master = hand.master(2, 1)
+    master.wait_for_output("LISTENING")
+    states = {(node["role"], node["rank"]): node["state"]
+              for node in json.loads(show(hand.address, "--json"))}
+    assert states[("worker", 0)] == states[("worker", 1)] == states[("server", 0)] == "missing"
+    worker = hand.worker(1)
+    wait_for(lambda: json.loads(show(hand.address, "--json"))[-1]["state"] == "joined", 10,
+             "worker 1 joined")
+    rest = [hand.server(), hand.worker(0)]
+    assert [p.wait() for p in (worker, *rest, master)] == [0] * 4
+
+
+def test_show_tells_the_lost_and_the_done(start, tmp_path):
+    """If this fails, a dead worker looks alive."""
+    gate = tmp_path / "gate"
+    job = start(*BRISK, "--workers", 3, "--on_worker_death=continue", "--", *python_worker(
+        "--steps", 30, "--die", "1:done:3", "--hold", f"15:{gate}"))
+    job.wait_for_output("holding")
+    wait_for(lambda: job.nodes()[-2]["state"] == "lost", 10, "worker 1 is lost")
+    assert [node["state"] for node in job.nodes()][-3:] == ["running", "lost", "running"]
+    gate.touch()
+    assert job.wait() == 0, job.stderr()
+
+
+# ---------------------------------------------------------------------------------------- help ---
+
+SETTINGS = ("heartbeat_ms", "log_level", "start_timeout_ms")
+
+
+@pytest.mark.parametrize("words,options", [
+    (["psd_run"], ("cluster_config", "out", "workers", "servers", "pass", "max_restarts",
+                   "grace_ms", "on_worker_death", "op_timeout_ms", "open_timeout_ms", "lanes",
+                   "kernel", "memory_max_mib", *SETTINGS)),
+    (["psd_run", "show"], ("master", "json", "help")),
+    (["ps_master"], ("workers", "servers", "cluster_config", "bind", "port", "ready_fd",
+                     "on_worker_death", "replacement_timeout_ms", "dead_heartbeats",
+                     "lost_grace_ms", *SETTINGS)),
+    (["ps_server"], ("index", "master_address", "cluster_config", "servers", "bind", "lanes",
+                     "slot_pool_mib", "memory_max_mib", "kernel", "payload_checksum",
+                     "window_kib", *SETTINGS)),
+    (["mnist"], ("data", "model", "epochs", "steps", "batch", "rate", "momentum", "seed", "mode",
+                 "staleness", "save", "load", "master_address", "client_id")),
+], ids="-".join)
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help(words, options, flag):
+    """If this fails, a program cannot be used without its source."""
+    result = run(program(words[0]), *words[1:], flag)
+    assert (result.returncode, result.stderr) == (0, "")
+    missing = [name for name in options if f"--{name}" not in result.stdout]
+    assert not missing
+    assert all(len(line) <= 130 for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize("name", ["psd_run", "ps_master", "ps_server"])
+def test_every_listed_option_is_accepted(name):
+    """If this fails, -h lists an option that the program does not know."""
+    usage = run(program(name), "-h").stdout
+    for option in re.findall(r"^ +(?:-\w, )?--(\w+)=", usage, re.MULTILINE):
+        result = run(program(name), f"--{option}=?", "-h")
+        assert "unknown option" not in result.stderr, option

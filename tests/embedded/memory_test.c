@@ -1,0 +1,177 @@
+/*
+ * memory_test.c - a worker without memory is refused politely, and the job survives it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bed.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1 /* their shadow memory does not bear a limit of the address space */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+enum { STEP_KIB = 256, LIMITS = 64, CHILD_TIME_S = 30 };
+
+enum { CHILD_DONE = 0, CHILD_REFUSED = 1, CHILD_WRONG = 2 };
+
+static size_t
+address_space_bytes(void)
+{
+    char text[64] = "";
+    const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    const ssize_t got = read(fd, text, sizeof(text) - 1);
+
+    close(fd);
+    return got > 0 ? strtoul(text, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+/* What is short may come back, so the library tries until the deadline: then it says what it was.
+ */
+static int
+verdict(psd_status status)
+{
+    if (status == PSD_OK) {
+        return CHILD_DONE;
+    }
+    if (status == PSD_ERR_NO_MEMORY ||
+        (status == PSD_ERR_TIMEOUT && strstr(psd_last_error()->text, "memory") != NULL)) {
+        return CHILD_REFUSED;
+    }
+    fprintf(stderr, "%s: %s\n", psd_status_name(status), psd_last_error()->text);
+    return CHILD_WRONG;
+}
+
+/* Joins, opens a table, makes steps, and is gone; each with so little memory. */
+static int
+live_on_little(const char *address, size_t more_bytes)
+{
+    static float gradient[3 * PSD_CHUNK_ELEMENTS];
+    static float values[3 * PSD_CHUNK_ELEMENTS];
+    const struct rlimit limit = {.rlim_cur = address_space_bytes() + more_bytes,
+                                 .rlim_max = RLIM_INFINITY};
+    psd_context *context;
+    psd_table *table;
+    psd_status status;
+
+    alarm(CHILD_TIME_S);
+    setrlimit(RLIMIT_AS, &limit);
+    status = psd_open(&(struct psd_open_args){.struct_size = sizeof(struct psd_open_args),
+                                              .master_address = address,
+                                              .rank = "0",
+                                              .open_timeout_ms = 400,
+                                              .op_timeout_ms = 2000},
+                      &context);
+    if (status != PSD_OK) {
+        return verdict(status);
+    }
+    status = psd_table_open(context, TABLE("w", PSD_F32, 3 * PSD_CHUNK_ELEMENTS), &table);
+    for (unsigned i = 0; i < 5 && status == PSD_OK; i++) {
+        status = push_pull(table, psd_table_step(table), gradient, values);
+    }
+    psd_abandon(context);
+    return verdict(status);
+}
+
+/* One worker after the other, each in a process of its own. Tells how each one ended. */
+static void
+run_workers(int address_fd, int result_fd)
+{
+    char address[72] = "";
+
+    if (read(address_fd, address, sizeof(address)) != (ssize_t)sizeof(address)) {
+        return;
+    }
+    for (size_t i = 0; i < LIMITS; i++) {
+        int how = -1;
+        const pid_t child = fork();
+
+        if (child == 0) {
+            _exit(live_on_little(address, i * STEP_KIB << 10));
+        }
+        if (child < 0 || waitpid(child, &how, 0) != child ||
+            write(result_fd, &how, sizeof(how)) != (ssize_t)sizeof(how)) {
+            return;
+        }
+    }
+}
+
+/* Forked before there are threads: what those leave behind would be memory for the workers. */
+static pid_t
+start_workers(int address_pipe[2], int result_pipe[2])
+{
+    pid_t child;
+
+    assert_int_equal(pipe(address_pipe), 0);
+    assert_int_equal(pipe(result_pipe), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(result_pipe[0]);
+        run_workers(address_pipe[0], result_pipe[1]);
+        _exit(0);
+    }
+    close(result_pipe[1]);
+    return child;
+}
+
+/* If this fails, a worker that runs out of memory crashes, hangs, or takes the job with it. */
+static void
+test_worker_without_memory(void **state)
+{
+    int address_pipe[2];
+    int result_pipe[2];
+    char address[72] = "";
+    unsigned ends[2] = {0};
+    pid_t child;
+    struct bed *bed;
+    int how;
+
+    (void)state;
+    if (SANITIZED) {
+        skip();
+    }
+    child = start_workers(address_pipe, result_pipe);
+    bed = bed_start(
+        &(struct bed_config){.servers = 2, .policy = PSI_DEATH_WAIT, .lost_grace_ms = 10});
+    snprintf(address, sizeof(address), "%s", bed_address(bed));
+    assert_int_equal(write(address_pipe[1], address, sizeof(address)), sizeof(address));
+    for (size_t i = 0; i < LIMITS; i++) {
+        assert_int_equal(read(result_pipe[0], &how, sizeof(how)), sizeof(how));
+        if (!WIFEXITED(how) || WEXITSTATUS(how) > CHILD_REFUSED) {
+            bed_stop(bed);
+            fail_msg("with %zu KiB more: wait status 0x%x", i * STEP_KIB, how);
+        }
+        ends[WEXITSTATUS(how)]++;
+    }
+    assert_int_equal(waitpid(child, &how, 0), child);
+    print_message("%u done, %u refused\n", ends[CHILD_DONE], ends[CHILD_REFUSED]);
+    assert_true(ends[CHILD_DONE] >= 4 && ends[CHILD_REFUSED] >= 4);
+    close(address_pipe[0]);
+    close(address_pipe[1]);
+    close(result_pipe[0]);
+    bed_stop(bed);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_worker_without_memory),
+    };
+
+    bed_watchdog();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,417 @@
+/*
+ * save_test.c - psd_save and psd_load: a training saved on one job and loaded on another ends in
+ * the same bits as one that was never interrupted.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bed.h"
+
+enum { WORKERS = 2, STEPS = 10, SAVED = 5, TABLES = 4, PATH_BYTES = 320 };
+
+static const struct {
+    const char *name;
+    psd_dtype dtype;
+    size_t bytes;
+    uint64_t count;
+    psd_rule rule;
+} tables[TABLES] = {
+    {"momentum", PSD_F32, 4, 2 * PSD_CHUNK_ELEMENTS + 11, PSD_RULE_MOMENTUM},
+    {"adam", PSD_F32, 4, 3001, PSD_RULE_ADAM},
+    {"half adam", PSD_F16, 2, PSD_CHUNK_ELEMENTS + 1, PSD_RULE_ADAM},
+    {"double", PSD_F64, 8, 100, PSD_RULE_ADAGRAD},
+};
+
+/* Thread: immutable, but for values (rank 0 writes) and step. */
+struct training {
+    const char *load; /* directory to go on from; NULL: from the start */
+    const char *save; /* directory to save into before step SAVED; NULL: none */
+    uint64_t steps;
+    uint64_t loaded; /* rank 0: what psd_load() said */
+    uint8_t *values[TABLES];
+};
+
+/* ---- files -------------------------------------------------------------------------------- */
+
+static char *
+make_directory(void)
+{
+    const char *base = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
+    char *path = malloc(PATH_BYTES);
+
+    assert_non_null(path);
+    snprintf(path, PATH_BYTES, "%s/psd_save_XXXXXX", base);
+    assert_non_null(mkdtemp(path));
+    return path;
+}
+
+static void
+remove_directory(char *path)
+{
+    DIR *directory = opendir(path);
+    struct dirent *entry;
+
+    assert_non_null(directory);
+    while ((entry = readdir(directory)) != NULL) {
+        if (entry->d_name[0] != '.' || strlen(entry->d_name) > 2) {
+            assert_int_equal(unlinkat(dirfd(directory), entry->d_name, 0), 0);
+        }
+    }
+    closedir(directory);
+    assert_int_equal(rmdir(path), 0);
+    free(path);
+}
+
+static uint8_t *
+read_whole(const char *directory, const char *name, size_t *bytes_p)
+{
+    char path[PATH_BYTES + 64];
+    struct stat status;
+    uint8_t *bytes;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        fail_msg("no file %s", path);
+    }
+    assert_int_equal(fstat(fd, &status), 0);
+    bytes = malloc((size_t)status.st_size + 1);
+    assert_non_null(bytes);
+    assert_int_equal(read(fd, bytes, (size_t)status.st_size), status.st_size);
+    close(fd);
+    *bytes_p = (size_t)status.st_size;
+    return bytes;
+}
+
+static void
+assert_same_file(const char *one, const char *other, const char *name)
+{
+    size_t one_bytes;
+    size_t other_bytes;
+    uint8_t *one_data = read_whole(one, name, &one_bytes);
+    uint8_t *other_data = read_whole(other, name, &other_bytes);
+
+    assert_int_equal(one_bytes, other_bytes);
+    if (memcmp(one_data, other_data, one_bytes) != 0) {
+        fail_msg("%s differs", name);
+    }
+    free(one_data);
+    free(other_data);
+}
+
+/* Changes one byte in the middle of a file. */
+static void
+damage(const char *directory, const char *name)
+{
+    char path[PATH_BYTES + 64];
+    struct stat status;
+    uint8_t byte;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &status), 0);
+    assert_int_equal(pread(fd, &byte, 1, status.st_size / 2), 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, status.st_size / 2), 1);
+    close(fd);
+}
+
+static bool
+exists(const char *directory, const char *name)
+{
+    char path[PATH_BYTES + 64];
+
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    return access(path, F_OK) == 0;
+}
+
+/* ---- training ----------------------------------------------------------------------------- */
+
+static void
+open_tables(struct worker *worker, psd_table *handles[TABLES])
+{
+    for (size_t t = 0; t < TABLES; t++) {
+        CHECK_OK(worker, psd_table_open(worker->context,
+                                        TABLE(tables[t].name, tables[t].dtype, tables[t].count,
+                                              .init = PSD_INIT_UNIFORM, .init_value = 1, .seed = t,
+                                              .rule = {.rule = tables[t].rule}),
+                                        &handles[t]));
+    }
+}
+
+static void
+train_step(struct worker *worker, psd_table **handles, uint64_t step, uint8_t **values,
+           uint8_t *gradient)
+{
+    for (size_t t = 0; t < TABLES; t++) {
+        awkward(tables[t].dtype, worker->rank, step * TABLES + t, 0, tables[t].count, gradient);
+        CHECK_OK(worker, push_pull(handles[t], step, gradient, values[t]));
+    }
+}
+
+static void
+train(struct worker *worker)
+{
+    struct training *training = worker->user;
+    uint8_t *gradient = malloc(tables[0].count * 8);
+    uint8_t *values[TABLES];
+    psd_table *handles[TABLES];
+    uint64_t step = 0;
+
+    open_tables(worker, handles);
+    for (size_t t = 0; t < TABLES; t++) {
+        values[t] = calloc(tables[t].count, tables[t].bytes);
+    }
+    if (training->load != NULL && worker->failure[0] == '\0') {
+        CHECK_OK(worker, psd_load(worker->context, training->load, &step));
+        CHECK(worker, worker->rank != 0 || (training->loaded = step) > 0);
+        CHECK(worker, psd_table_step(handles[0]) == step);
+    }
+    for (; step < training->steps && worker->failure[0] == '\0'; step++) {
+        if (step == SAVED && training->save != NULL && worker->rank == 0) {
+            CHECK_OK(worker, psd_save(worker->context, training->save, step));
+        }
+        train_step(worker, handles, step, values, gradient);
+    }
+    for (size_t t = 0; t < TABLES; t++) {
+        if (worker->rank == 0 && training->values[t] != NULL) {
+            memcpy(training->values[t], values[t], tables[t].count * tables[t].bytes);
+        }
+        free(values[t]);
+    }
+    free(gradient);
+}
+
+static void
+run_training(struct training *training, struct bed_config config)
+{
+    struct bed *bed;
+
+    config.workers = WORKERS;
+    bed = bed_start(&config);
+    bed_run(bed, train, training);
+    bed_finish(bed);
+}
+
+static void
+training_init(struct training *training, const char *load, const char *save, uint64_t steps)
+{
+    *training = (struct training){.load = load, .save = save, .steps = steps};
+    for (size_t t = 0; t < TABLES; t++) {
+        training->values[t] = calloc(tables[t].count, tables[t].bytes);
+        assert_non_null(training->values[t]);
+    }
+}
+
+static void
+training_fini(struct training *training)
+{
+    for (size_t t = 0; t < TABLES; t++) {
+        free(training->values[t]);
+    }
+}
+
+/* ---- the tests ---------------------------------------------------------------------------- */
+
+/* If this fails, a training that goes on from a file is another training. */
+static void
+test_load_goes_on_bit_for_bit(void **state)
+{
+    char *directory = make_directory();
+    struct training whole;
+    struct training first;
+    struct training second;
+
+    (void)state;
+    training_init(&whole, NULL, NULL, STEPS);
+    run_training(&whole, (struct bed_config){.servers = 2});
+    training_init(&first, NULL, directory, SAVED + 1); /* one step further than was saved */
+    run_training(&first, (struct bed_config){.servers = 1});
+    training_init(&second, directory, NULL, STEPS);
+    run_training(&second, (struct bed_config){.servers = 3, .lanes = 2});
+    assert_int_equal(second.loaded, SAVED);
+    for (size_t t = 0; t < TABLES; t++) {
+        if (memcmp(whole.values[t], second.values[t], tables[t].count * tables[t].bytes) != 0) {
+            fail_msg("table %s differs", tables[t].name);
+        }
+    }
+    training_fini(&whole);
+    training_fini(&first);
+    training_fini(&second);
+    remove_directory(directory);
+}
+
+/* If this fails, files depend on how many servers there were. */
+static void
+test_files_are_equal_for_any_servers(void **state)
+{
+    static const struct bed_config configs[] = {
+        {.servers = 1}, {.servers = 2, .lanes = 3}, {.servers = 3}};
+    char *directories[3];
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct training training;
+
+        directories[i] = make_directory();
+        training_init(&training, NULL, directories[i], SAVED + 1);
+        run_training(&training, configs[i]);
+        training_fini(&training);
+        assert_same_file(directories[0], directories[i], "params-1.safetensors");
+        assert_same_file(directories[0], directories[i], "state-1.safetensors");
+        assert_same_file(directories[0], directories[i], "manifest-1.json");
+    }
+    for (size_t i = 0; i < 3; i++) {
+        remove_directory(directories[i]);
+    }
+}
+
+/* Saves before steps 1, 2 and 3. */
+static void
+save_often(struct worker *worker)
+{
+    const char *directory = worker->user;
+    uint8_t *gradient = malloc(tables[0].count * 8);
+    uint8_t *values[TABLES];
+    psd_table *handles[TABLES];
+
+    open_tables(worker, handles);
+    for (size_t t = 0; t < TABLES; t++) {
+        values[t] = calloc(tables[t].count, tables[t].bytes);
+    }
+    for (uint64_t step = 0; step < 4 && worker->failure[0] == '\0'; step++) {
+        if (step > 0 && worker->rank == 0) {
+            CHECK_OK(worker, psd_save(worker->context, directory, step));
+        }
+        train_step(worker, handles, step, values, gradient);
+    }
+    for (size_t t = 0; t < TABLES; t++) {
+        free(values[t]);
+    }
+    free(gradient);
+}
+
+static void
+load_and_note(struct worker *worker)
+{
+    struct training *training = worker->user;
+    psd_table *handles[TABLES];
+    uint64_t step = 99;
+
+    open_tables(worker, handles);
+    CHECK_OK(worker, psd_load(worker->context, training->load, &step));
+    CHECK(worker, step == training->steps && psd_table_step(handles[2]) == step);
+}
+
+static void
+expect_load(const char *directory, uint64_t step)
+{
+    struct training training = {.load = directory, .steps = step};
+    struct bed *bed = bed_start(&(struct bed_config){.workers = WORKERS, .servers = 2});
+
+    bed_run(bed, load_and_note, &training);
+    bed_finish(bed);
+}
+
+static void
+load_in_vain(struct worker *worker)
+{
+    const struct training *training = worker->user;
+    psd_table *handles[TABLES];
+    uint64_t step = 99;
+
+    open_tables(worker, handles);
+    CHECK_STATUS(worker, psd_load(worker->context, training->load, &step), PSD_ERR_CORRUPT);
+    CHECK(worker, step == 99);
+}
+
+/* If this fails, a damaged file is loaded, or the intact one before it is not. */
+static void
+test_damaged_generations_are_passed_over(void **state)
+{
+    char *directory = make_directory();
+    struct training training = {.load = directory};
+    struct bed *bed = bed_start(&(struct bed_config){.workers = WORKERS, .servers = 2});
+
+    (void)state;
+    bed_run(bed, save_often, directory);
+    bed_finish(bed);
+    assert_false(exists(directory, "params-1.safetensors")); /* two generations are kept */
+    assert_true(exists(directory, "params-2.safetensors"));
+    assert_true(exists(directory, "params-3.safetensors"));
+    expect_load(directory, 3);
+    damage(directory, "state-3.safetensors");
+    expect_load(directory, 2);
+    damage(directory, "params-2.safetensors");
+    bed = bed_start(&(struct bed_config){.workers = 1});
+    bed_run(bed, load_in_vain, &training);
+    bed_finish(bed);
+    remove_directory(directory);
+}
+
+static void
+load_other_shapes(struct worker *worker)
+{
+    const struct training *training = worker->user;
+    psd_table *table;
+    uint64_t step = 99;
+
+    CHECK_OK(worker,
+             psd_table_open(worker->context,
+                            TABLE("adam", PSD_F32, 3002, .rule = {.rule = PSD_RULE_ADAM}), &table));
+    CHECK_STATUS(worker, psd_load(worker->context, training->load, &step), PSD_ERR_MISMATCH);
+    CHECK_SAYS(worker, psd_last_error()->text, "adam");
+    CHECK_SAYS(worker, psd_last_error()->text, "3002");
+    CHECK_STATUS(worker, psd_load(worker->context, "/nowhere/at/all", &step), PSD_ERR_IO);
+    CHECK_SAYS(worker, psd_last_error()->text, "/nowhere/at/all");
+    CHECK_STATUS(worker, psd_save(worker->context, "/nowhere/at/all", 0), PSD_ERR_IO);
+    CHECK_SAYS(worker, psd_last_error()->text, "/nowhere/at/all");
+    CHECK_STATUS(worker, psd_save(worker->context, NULL, 0), PSD_ERR_INVALID);
+    CHECK_STATUS(worker, psd_load(worker->context, training->load, NULL), PSD_ERR_INVALID);
+    CHECK(worker, step == 99);
+    CHECK_OK(worker, psd_save(worker->context, training->save, 0)); /* it all did no harm */
+}
+
+/* If this fails, a model is loaded into tables of another shape, or errors name nothing. */
+static void
+test_load_and_save_errors(void **state)
+{
+    char *directory = make_directory();
+    char *other = make_directory();
+    struct training training;
+    struct bed *bed;
+
+    (void)state;
+    training_init(&training, NULL, directory, SAVED + 1);
+    run_training(&training, (struct bed_config){.servers = 1});
+    training_fini(&training);
+    training = (struct training){.load = directory, .save = other};
+    bed = bed_start(&(struct bed_config){.workers = 1});
+    bed_run(bed, load_other_shapes, &training);
+    bed_finish(bed);
+    remove_directory(directory);
+    remove_directory(other);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_load_goes_on_bit_for_bit),
+        cmocka_unit_test(test_files_are_equal_for_any_servers),
+        cmocka_unit_test(test_damaged_generations_are_passed_over),
+        cmocka_unit_test(test_load_and_save_errors),
+    };
+
+    bed_watchdog();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,293 @@
+/*
+ * together_test.c - what all workers do together: barriers, the global step, the table of nodes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "bed.h"
+
+/* ---- barriers ----------------------------------------------------------------------------- */
+
+static void
+meet_often(struct worker *worker)
+{
+    _Atomic unsigned *arrived = worker->user;
+
+    for (unsigned round = 1; round <= 50; round++) {
+        atomic_fetch_add(arrived, 1);
+        CHECK_OK(worker, psd_barrier(worker->context, 15000));
+        CHECK(worker, atomic_load(arrived) >= 4 * round); /* everybody had come */
+    }
+}
+
+/* If this fails, a worker leaves a barrier before another has come to it. */
+static void
+test_barrier_holds_everybody(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 4});
+    _Atomic unsigned arrived = 0;
+
+    (void)state;
+    bed_run(bed, meet_often, &arrived);
+    bed_finish(bed);
+}
+
+static void
+wait_in_vain(struct worker *worker)
+{
+    if (worker->rank == 1) {
+        const uint64_t begin_ms = bed_now_ms();
+
+        CHECK_STATUS(worker, psd_barrier(worker->context, 300), PSD_ERR_TIMEOUT);
+        CHECK(worker, bed_now_ms() - begin_ms >= 300);
+        CHECK_SAYS(worker, psd_last_error()->text, "worker 0");
+        CHECK_SAYS(worker, psd_last_error()->text, "worker 2");
+        CHECK(worker, strstr(psd_last_error()->text, "worker 1") == NULL);
+    }
+    bed_meet(worker->bed);
+    if (worker->rank != 1) {
+        CHECK_OK(worker, psd_barrier(worker->context, 15000)); /* its first: 1 has been there */
+    }
+    CHECK_OK(worker, psd_barrier(worker->context, 15000));
+}
+
+/* If this fails, a barrier that nobody comes to does not say whom it waits for. */
+static void
+test_barrier_timeout_names_the_missing(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 3});
+
+    (void)state;
+    bed_run(bed, wait_in_vain, NULL);
+    bed_finish(bed);
+}
+
+static void
+leave_before_the_barrier(struct worker *worker)
+{
+    if (worker->rank != 0) {
+        CHECK_OK(worker, psd_barrier(worker->context, 15000)); /* 0 is done: nobody waits for it */
+    }
+}
+
+/* If this fails, a worker that is done holds up the barriers of the others. */
+static void
+test_barrier_does_not_wait_for_those_who_left(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 3});
+
+    (void)state;
+    bed_run(bed, leave_before_the_barrier, NULL);
+    bed_finish(bed);
+}
+
+/* ---- the global step ---------------------------------------------------------------------- */
+
+enum { ADDS = 50, ADDERS = 2 };
+
+struct adder {
+    psd_context *context;
+    pthread_t thread;
+    psd_status status;
+};
+
+static void *
+add_often(void *argument)
+{
+    struct adder *adder = argument;
+    uint64_t before = 0;
+    uint64_t step;
+
+    for (unsigned i = 0; i < ADDS; i++) {
+        adder->status = psd_global_step(adder->context, 3, &step);
+        if (adder->status != PSD_OK || step < before + 3) {
+            adder->status = adder->status != PSD_OK ? adder->status : PSD_ERR_INTERNAL;
+            return NULL;
+        }
+        before = step;
+    }
+    return NULL;
+}
+
+static void
+add_from_threads(struct worker *worker)
+{
+    struct adder adders[ADDERS];
+    uint64_t step = 99;
+
+    CHECK_OK(worker, psd_global_step(worker->context, 0, &step));
+    CHECK(worker, step % 3 == 0);
+    CHECK_STATUS(worker, psd_global_step(worker->context, 1, NULL), PSD_ERR_INVALID);
+    for (unsigned i = 0; i < ADDERS; i++) {
+        adders[i] = (struct adder){.context = worker->context};
+        CHECK(worker, pthread_create(&adders[i].thread, NULL, add_often, &adders[i]) == 0);
+    }
+    for (unsigned i = 0; i < ADDERS; i++) {
+        pthread_join(adders[i].thread, NULL);
+        CHECK_OK(worker, adders[i].status);
+    }
+    CHECK_OK(worker, psd_barrier(worker->context, 15000));
+    CHECK_OK(worker, psd_global_step(worker->context, 0, &step));
+    CHECK(worker, step == 3 * 3 * ADDERS * ADDS);
+}
+
+/* If this fails, additions to the global step are lost or counted twice. */
+static void
+test_global_step_counts_once(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 3, .servers = 2});
+
+    (void)state;
+    bed_run(bed, add_from_threads, NULL);
+    bed_finish(bed);
+}
+
+/* ---- nodes and reports -------------------------------------------------------------------- */
+
+enum { NODES = 6 }; /* a master, two servers, three workers */
+
+static void
+check_nodes(struct worker *worker, const struct psd_node nodes[NODES])
+{
+    CHECK(worker, nodes[0].role == PSD_ROLE_MASTER && nodes[0].state == PSD_NODE_RUNNING);
+    CHECK(worker, strcmp(nodes[0].address, bed_address(worker->bed)) == 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK(worker, nodes[1 + i].role == PSD_ROLE_SERVER && nodes[1 + i].rank == i);
+        CHECK(worker, nodes[1 + i].state == PSD_NODE_RUNNING && nodes[1 + i].incarnation == 1);
+        CHECK_SAYS(worker, nodes[1 + i].address, "tcp://127.0.0.1:");
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(worker, nodes[3 + i].role == PSD_ROLE_WORKER && nodes[3 + i].rank == i);
+        CHECK(worker, nodes[3 + i].state == PSD_NODE_RUNNING && nodes[3 + i].incarnation == 1);
+    }
+}
+
+/* A report travels with a heartbeat: asks until it is there. */
+static void
+wait_for_reports(struct worker *worker, struct psd_node nodes[NODES])
+{
+    const uint64_t deadline_ms = bed_now_ms() + 10000;
+    unsigned reported = 0;
+    size_t count;
+
+    while (reported < 3 && bed_now_ms() < deadline_ms) {
+        CHECK_OK(worker, psd_nodes(worker->context, nodes, NODES, &count));
+        CHECK(worker, count == NODES);
+        reported = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            reported += nodes[3 + i].step == 100 + i;
+        }
+    }
+    CHECK(worker, reported == 3);
+}
+
+static void
+report_and_look(struct worker *worker)
+{
+    struct psd_node nodes[NODES + 2];
+    size_t count = 0;
+
+    CHECK_OK(worker,
+             psd_report(worker->context, 100 + worker->rank, "loss", 0.5 * (double)worker->rank));
+    wait_for_reports(worker, nodes);
+    if (worker->failure[0] != '\0') {
+        return;
+    }
+    check_nodes(worker, nodes);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(worker, strcmp(nodes[3 + i].value_name, "loss") == 0);
+        CHECK(worker, nodes[3 + i].value == 0.5 * (double)i);
+    }
+    memset(nodes, 0x55, sizeof(nodes));
+    CHECK_OK(worker, psd_nodes(worker->context, nodes, 2, &count));
+    CHECK(worker, count == NODES && nodes[1].role == PSD_ROLE_SERVER);
+    CHECK(worker, (int)nodes[2].role == 0x55555555); /* beyond the capacity: not written */
+    CHECK_OK(worker, psd_nodes(worker->context, NULL, 0, &count));
+    CHECK_STATUS(worker, psd_nodes(worker->context, NULL, 1, &count), PSD_ERR_INVALID);
+    CHECK_STATUS(worker, psd_nodes(worker->context, nodes, 1, NULL), PSD_ERR_INVALID);
+    CHECK_OK(worker, psd_report(worker->context, 1, NULL, (double)NAN));
+    CHECK_OK(worker, psd_report(worker->context, 1,
+                                "a name that is much longer than there is room for in a node", 1));
+    bed_meet(worker->bed);
+    if (worker->rank == 2) { /* from outside, while the job runs */
+        CHECK_OK(worker, psd_nodes_at(bed_address(worker->bed), 10000, nodes, NODES + 2, &count));
+        CHECK(worker, count == NODES);
+        check_nodes(worker, nodes);
+    }
+    bed_meet(worker->bed);
+}
+
+/* If this fails, nobody can see how the job is doing. */
+static void
+test_nodes_and_reports(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 3, .servers = 2, .lanes = 2});
+
+    (void)state;
+    bed_run(bed, report_and_look, NULL);
+    bed_finish(bed);
+}
+
+/* If this fails, a job that has not gathered cannot be looked at. */
+static void
+test_nodes_before_the_start(void **state)
+{
+    struct bed *bed =
+        bed_start(&(struct bed_config){.workers = 2, .servers = 2, .servers_absent = 1});
+    const uint64_t deadline_ms = bed_now_ms() + 10000;
+    struct psd_node nodes[8];
+    size_t count;
+
+    (void)state;
+    do {
+        assert_ok(psd_nodes_at(bed_address(bed), 10000, nodes, 8, &count));
+        assert_int_equal(count, 5);
+    } while (nodes[1].state == PSD_NODE_MISSING && bed_now_ms() < deadline_ms);
+    assert_int_equal(nodes[1].state, PSD_NODE_JOINED);
+    assert_int_equal(nodes[2].state, PSD_NODE_MISSING);
+    assert_int_equal(nodes[3].state, PSD_NODE_MISSING);
+    assert_int_equal(nodes[4].state, PSD_NODE_MISSING);
+    bed_stop(bed);
+}
+
+/* If this fails, asking a master that is not there takes for ever, or names no address. */
+static void
+test_nodes_at_nobody(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 1});
+    struct psd_node node;
+    char address[72];
+    size_t count;
+    uint64_t begin_ms;
+
+    (void)state;
+    snprintf(address, sizeof(address), "%s", bed_address(bed));
+    bed_stop(bed); /* its port is free now */
+    begin_ms = bed_now_ms();
+    assert_status(psd_nodes_at(address, 200, &node, 1, &count), PSD_ERR_TIMEOUT);
+    assert_says(psd_last_error()->text, address);
+    assert_true(bed_now_ms() - begin_ms < 5000);
+    assert_status(psd_nodes_at("nonsense", 200, &node, 1, &count), PSD_ERR_INVALID);
+    assert_status(psd_nodes_at(address, 200, NULL, 1, &count), PSD_ERR_INVALID);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_barrier_holds_everybody),
+        cmocka_unit_test(test_barrier_timeout_names_the_missing),
+        cmocka_unit_test(test_barrier_does_not_wait_for_those_who_left),
+        cmocka_unit_test(test_global_step_counts_once),
+        cmocka_unit_test(test_nodes_and_reports),
+        cmocka_unit_test(test_nodes_before_the_start),
+        cmocka_unit_test(test_nodes_at_nobody),
+    };
+
+    bed_watchdog();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,141 @@
+/*
+ * faults.c - what goes wrong, and when: cuts, clogs, pauses, deaths, at random times.
+ *
+ * Unless the plan is harsh, no silence lasts as long as the job's patience: then nobody may be
+ * given up but those who were killed.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "faults.h"
+
+#include "worker.h"
+
+static void
+note(struct job *job)
+{
+    job->last_fault_ns = job->sim->now_ns;
+}
+
+static void
+cut_link(void *object, uint64_t argument)
+{
+    struct job *job = object;
+    struct rng *rng = &job->sim->rng;
+    const bool half_open = rng_chance(rng, 30);
+    const uint64_t silence_ns = half_open ? (job->plan.faults.harsh ? 1500 : 400) * SIM_MS : SIM_MS;
+
+    (void)argument;
+    note(job);
+    if (net_cut_some(&job->net, silence_ns)) {
+        job->sim->counters.cuts++;
+        job->sim->counters.half_open += half_open;
+    }
+}
+
+static void
+clog_link(void *object, uint64_t argument)
+{
+    struct job *job = object;
+
+    (void)argument;
+    note(job);
+    if (net_clog_some(&job->net,
+                      job->sim->now_ns + rng_between(&job->sim->rng, 5, 300) * SIM_MS)) {
+        job->sim->counters.clogs++;
+    }
+}
+
+static struct node *
+some_node(struct job *job)
+{
+    const uint64_t pick = rng_below(&job->sim->rng, 1 + job->lanes + job->plan.workers);
+
+    if (pick == 0) {
+        return job->master.master != NULL ? job->master.node : NULL;
+    }
+    if (pick <= job->lanes) {
+        return job->lane[pick - 1].lane != NULL ? job->lane[pick - 1].node : NULL;
+    }
+    return worker_node(job->worker[pick - 1 - job->lanes]);
+}
+
+static void
+pause_node(void *object, uint64_t argument)
+{
+    struct job *job = object;
+    struct node *node = some_node(job);
+    const uint64_t longest_ms = job->plan.faults.harsh ? 2500 : 300;
+
+    (void)argument;
+    note(job);
+    if (node != NULL) {
+        job->sim->counters.pauses++;
+        net_node_pause(node, job->sim->now_ns + rng_between(&job->sim->rng, 1, longest_ms) * SIM_MS);
+    }
+}
+
+/* A sum job needs one worker that has the weights: the last one is left alone. */
+static bool
+may_die(const struct job *job, uint32_t slot)
+{
+    const uint32_t last = job->plan.workers - 1;
+
+    return worker_runs(job->worker[slot]) &&
+           !(job->plan.policy == PSI_DEATH_WAIT && slot == last && last > 0);
+}
+
+static void
+kill_worker(void *object, uint64_t argument)
+{
+    struct job *job = object;
+    const uint32_t slot = (uint32_t)rng_below(&job->sim->rng, job->plan.workers);
+
+    (void)argument;
+    note(job);
+    if (may_die(job, slot)) {
+        worker_kill(job->worker[slot]);
+    }
+}
+
+static void
+kill_server(void *object, uint64_t argument)
+{
+    struct job *job = object;
+
+    (void)argument;
+    note(job);
+    job_kill_server(job, (uint32_t)rng_below(&job->sim->rng, job->plan.servers));
+}
+
+static void
+kill_master(void *object, uint64_t argument)
+{
+    (void)argument;
+    note(object);
+    job_kill_master(object);
+}
+
+static void
+schedule(struct job *job, unsigned count, sim_event_fn fault)
+{
+    const struct fault_plan *faults = &job->plan.faults;
+
+    for (unsigned i = 0; i < count; i++) {
+        sim_at(job->sim, rng_between(&job->sim->rng, faults->from_ns, faults->until_ns), fault, job,
+               0);
+    }
+}
+
+void
+faults_schedule(struct job *job)
+{
+    const struct fault_plan *faults = &job->plan.faults;
+
+    job->last_fault_ns = faults->until_ns;
+    schedule(job, faults->cuts, cut_link);
+    schedule(job, faults->clogs, clog_link);
+    schedule(job, faults->pauses, pause_node);
+    schedule(job, faults->worker_kills, kill_worker);
+    schedule(job, faults->kill_server, kill_server);
+    schedule(job, faults->kill_master, kill_master);
+}

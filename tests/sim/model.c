@@ -1,0 +1,642 @@
+/*
+ * model.c - the oracle.
+ *
+ * Written without a look at the store: sums by the rule of docs/consistency.md, updates by the
+ * formulas of psd.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "server/state.h"
+#include "shard/shard.h"
+
+/* One chunk of a bulk-synchronous table. */
+struct chunk_model {
+    uint64_t elements;
+    uint64_t version;  /* rounds closed so far */
+    uint8_t **value;   /* per version; steps + 2 of them */
+    uint8_t *momentum; /* MOMENTUM */
+    uint8_t *weights;  /* USE_SUM: what workers make of the means */
+    uint16_t *in;      /* per round: who was in it */
+};
+
+struct table_model {
+    const struct table_plan *plan;
+    size_t element_bytes;
+    uint64_t chunk_count;
+    struct chunk_model *chunk; /* KIND_ROUNDS */
+    uint8_t *entry;            /* KIND_SLOTS, KIND_LEDGER: enum ledger_entry per slot */
+};
+
+struct partial {
+    uint32_t rank;
+    char table[16];
+    uint64_t ahead;
+    uint64_t step;
+};
+
+enum { PARTIALS_MAX = 64 };
+
+struct model {
+    struct sim *sim;
+    const struct plan *plan;
+    struct table_model table[TABLES_MAX];
+    bool lost[WORKERS_MAX];
+    struct partial partial[PARTIALS_MAX];
+    unsigned partials;
+    uint64_t adds_asked;
+    uint64_t adds_done;
+    uint64_t rounds;
+    uint8_t *work[WORKERS_MAX];
+};
+
+static uint64_t
+versions_max(const struct plan *plan)
+{
+    return plan->steps + 2;
+}
+
+static void
+chunk_init(struct model *model, unsigned index, uint64_t chunk)
+{
+    struct table_model *table = &model->table[index];
+    struct chunk_model *self = &table->chunk[chunk];
+    size_t bytes;
+
+    self->elements = plan_chunk_elements(table->plan, chunk);
+    bytes = self->elements * table->element_bytes;
+    self->value = calloc(versions_max(model->plan), sizeof(uint8_t *));
+    self->in = calloc(versions_max(model->plan), sizeof(*self->in));
+    self->value[0] = malloc(bytes);
+    self->momentum = calloc(1, bytes);
+    self->weights = calloc(1, bytes);
+    psi_assert(self->value[0] != NULL && self->momentum != NULL && self->weights != NULL);
+    plan_initial(model->plan, index, psi_chunk_first(chunk), self->elements, self->value[0]);
+}
+
+struct model *
+model_create(struct sim *sim, const struct plan *plan)
+{
+    struct model *model = calloc(1, sizeof(*model));
+
+    psi_assert(model != NULL);
+    model->sim = sim;
+    model->plan = plan;
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        struct table_model *table = &model->table[i];
+
+        table->plan = &plan->table[i];
+        table->element_bytes = psi_dtype_bytes(table->plan->dtype);
+        table->chunk_count = plan_chunk_count(table->plan);
+        if (table->plan->kind == KIND_ROUNDS) {
+            table->chunk = calloc(table->chunk_count, sizeof(*table->chunk));
+            for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
+                chunk_init(model, i, chunk);
+            }
+        } else {
+            table->entry = calloc(plan->workers * plan->pushes_max + 1, 1);
+        }
+    }
+    for (uint32_t rank = 0; rank < plan->workers; rank++) {
+        model->work[rank] = malloc(PSD_CHUNK_ELEMENTS * sizeof(double));
+        psi_assert(model->work[rank] != NULL);
+    }
+    return model;
+}
+
+void
+model_destroy(struct model *model)
+{
+    for (unsigned i = 0; i < model->plan->table_count; i++) {
+        struct table_model *table = &model->table[i];
+
+        for (uint64_t c = 0; table->chunk != NULL && c < table->chunk_count; c++) {
+            for (uint64_t v = 0; v < versions_max(model->plan); v++) {
+                free(table->chunk[c].value[v]);
+            }
+            free(table->chunk[c].value);
+            free(table->chunk[c].in);
+            free(table->chunk[c].momentum);
+            free(table->chunk[c].weights);
+        }
+        free(table->chunk);
+        free(table->entry);
+    }
+    for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
+        free(model->work[rank]);
+    }
+    free(model);
+}
+
+void
+model_rank_lost(struct model *model, uint32_t rank)
+{
+    model->lost[rank] = true;
+}
+
+void
+model_note_partial(struct model *model, uint32_t rank, const char *table, uint64_t ahead,
+                   uint64_t chunks, uint64_t step)
+{
+    struct partial *partial = &model->partial[model->partials];
+
+    (void)chunks;
+    psi_assert(model->partials < PARTIALS_MAX);
+    model->partials++;
+    partial->rank = rank;
+    partial->ahead = ahead;
+    partial->step = step;
+    memcpy(partial->table, table, strnlen(table, sizeof(partial->table) - 1));
+}
+
+uint64_t
+model_rounds(const struct model *model)
+{
+    return model->rounds;
+}
+
+/* ---- rounds -------------------------------------------------------------------------------- */
+
+/* left += right, element by element. */
+static void
+add_to(void *left, const void *right, uint64_t count, psd_dtype dtype)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (dtype == PSD_F64) {
+            ((double *)left)[i] = ((double *)left)[i] + ((const double *)right)[i];
+        } else {
+            ((float *)left)[i] = ((float *)left)[i] + ((const float *)right)[i];
+        }
+    }
+}
+
+/* The tree over ranks: a node is the sum of its two halves, or the one that is there. */
+static uint8_t *
+tree_sum(uint8_t *node[WORKERS_MAX], uint64_t count, psd_dtype dtype)
+{
+    for (unsigned width = 1; width < WORKERS_MAX; width *= 2) {
+        for (unsigned i = 0; i + width < WORKERS_MAX; i += 2 * width) {
+            if (node[i] == NULL) {
+                node[i] = node[i + width];
+            } else if (node[i + width] != NULL) {
+                add_to(node[i], node[i + width], count, dtype);
+            }
+        }
+    }
+    return node[0];
+}
+
+static double
+get(const void *values, uint64_t i, psd_dtype dtype)
+{
+    return dtype == PSD_F64 ? ((const double *)values)[i] : (double)((const float *)values)[i];
+}
+
+/* One element of an update, in the arithmetic of the table's type. */
+#define DEFINE_UPDATE(real)                                                                        \
+    static real update_##real(const struct table_plan *table, real w, real g, real *m)             \
+    {                                                                                              \
+        const real rate = (real)table->rule.learning_rate;                                         \
+                                                                                                   \
+        switch (table->rule.rule) {                                                                \
+        case PSD_RULE_ADD:                                                                         \
+            return w + g;                                                                          \
+        case PSD_RULE_SGD:                                                                         \
+            return w - rate * g;                                                                   \
+        default:                                                                                   \
+            *m = (real)table->rule.momentum * *m + g;                                              \
+            return w - rate * *m;                                                                  \
+        }                                                                                          \
+    }
+DEFINE_UPDATE(float)
+DEFINE_UPDATE(double)
+#undef DEFINE_UPDATE
+
+static void
+next_version(const struct table_plan *table, struct chunk_model *chunk, const uint8_t *sum,
+             unsigned leaves, uint8_t *to)
+{
+    const uint8_t *from = chunk->value[chunk->version];
+    const bool mean = table->reduce == PSD_REDUCE_MEAN && leaves > 1;
+
+    for (uint64_t i = 0; i < chunk->elements; i++) {
+        if (table->dtype == PSD_F64) {
+            double g = sum == NULL ? 0 : ((const double *)sum)[i];
+            double *m = (double *)chunk->momentum + i;
+
+            g = mean ? g / leaves : g;
+            ((double *)to)[i] = table->use == PSD_USE_SUM
+                                    ? g
+                                    : update_double(table, ((const double *)from)[i], g, m);
+        } else {
+            float g = sum == NULL ? 0 : ((const float *)sum)[i];
+            float *m = (float *)chunk->momentum + i;
+
+            g = mean ? g / (float)leaves : g;
+            ((float *)to)[i] = table->use == PSD_USE_SUM
+                                   ? g
+                                   : update_float(table, ((const float *)from)[i], g, m);
+        }
+    }
+}
+
+/* Computes the version after round `chunk->version`, given who was in it. */
+static void
+advance(struct model *model, unsigned index, uint64_t number, uint16_t in)
+{
+    struct table_model *table = &model->table[index];
+    struct chunk_model *chunk = &table->chunk[number];
+    const struct table_plan *plan = table->plan;
+    const bool sum_use = plan->use == PSD_USE_SUM;
+    const uint64_t step = chunk->version;
+    uint8_t *node[WORKERS_MAX] = {NULL};
+    unsigned leaves = 0;
+    uint8_t *to = malloc(chunk->elements * table->element_bytes);
+
+    psi_assert(to != NULL && step + 1 < versions_max(model->plan));
+    for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
+        if ((in >> rank & 1) != 0 && !plan_is_empty(model->plan, index, rank, step)) {
+            plan_gradient(model->plan, index, rank, step, psi_chunk_first(number), chunk->elements,
+                          sum_use ? chunk->weights : chunk->value[step], model->work[rank]);
+            node[rank] = model->work[rank];
+            leaves++;
+        }
+    }
+    next_version(plan, chunk, tree_sum(node, chunk->elements, plan->dtype), leaves, to);
+    chunk->value[step + 1] = to;
+    chunk->in[step] = in;
+    chunk->version++;
+    model->rounds++;
+    if (sum_use) {
+        add_to(chunk->weights, to, chunk->elements, plan->dtype);
+    }
+}
+
+/* May exactly these ranks have been in the round? */
+static void
+check_members(struct model *model, const struct table_model *table, uint64_t number, uint16_t in)
+{
+    const struct plan *plan = model->plan;
+    const struct chunk_model *chunk = &table->chunk[number];
+    const uint64_t round = chunk->version;
+    unsigned present = 0;
+    unsigned live = 0;
+
+    for (uint32_t rank = 0; rank < plan->workers; rank++) {
+        const bool is_in = (in >> rank & 1) != 0;
+
+        present += is_in;
+        live += !model->lost[rank];
+        if (table->plan->backup > 0) {
+            continue;
+        }
+        if (!is_in && !(plan->policy == PSI_DEATH_CONTINUE && model->lost[rank])) {
+            sim_fail(model->sim, "table %s chunk %llu: round %llu closed without worker %u, which "
+                     "is not lost", table->plan->name, (unsigned long long)number,
+                     (unsigned long long)round, rank);
+        }
+        if (is_in && round > 0 && (chunk->in[round - 1] >> rank & 1) == 0) {
+            sim_fail(model->sim, "table %s chunk %llu: worker %u is in round %llu but was not in "
+                     "the one before", table->plan->name, (unsigned long long)number, rank,
+                     (unsigned long long)round);
+        }
+    }
+    if (table->plan->backup > 0) {
+        const unsigned quorum = plan->workers - table->plan->backup;
+        const unsigned lost = plan->workers - live; /* may have been chosen, and died */
+
+        if (present + lost < quorum || present == 0) {
+            sim_fail(model->sim, "table %s chunk %llu: round %llu closed with %u of %u workers, "
+                     "%u are needed", table->plan->name, (unsigned long long)number,
+                     (unsigned long long)round, present, plan->workers, quorum);
+        }
+    }
+}
+
+static void
+compare(struct model *model, const struct table_model *table, uint64_t number, uint64_t version,
+        const void *have)
+{
+    const struct chunk_model *chunk = &table->chunk[number];
+    const psd_dtype dtype = table->plan->dtype;
+
+    if (memcmp(have, chunk->value[version], chunk->elements * table->element_bytes) == 0) {
+        return;
+    }
+    for (uint64_t i = 0; i < chunk->elements; i++) {
+        if (memcmp((const uint8_t *)have + i * table->element_bytes,
+                   chunk->value[version] + i * table->element_bytes, table->element_bytes) != 0) {
+            sim_fail(model->sim, "table %s chunk %llu version %llu: element %llu is %.9g in the "
+                     "lane, %.9g by the model", table->plan->name, (unsigned long long)number,
+                     (unsigned long long)version, (unsigned long long)i, get(have, i, dtype),
+                     get(chunk->value[version], i, dtype));
+            return;
+        }
+    }
+}
+
+static void
+observe_chunk(struct model *model, unsigned index, const struct chunk *have)
+{
+    struct table_model *table = &model->table[index];
+    struct chunk_model *chunk = &table->chunk[have->index];
+    uint16_t in = 0;
+
+    if (have->clock.version == chunk->version) {
+        return;
+    }
+    if (have->clock.version != chunk->version + 1 || chunk->version >= model->plan->steps) {
+        sim_fail(model->sim, "table %s chunk %u: version went from %llu to %llu in one event",
+                 table->plan->name, have->index, (unsigned long long)chunk->version,
+                 (unsigned long long)have->clock.version);
+        return;
+    }
+    for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
+        in |= (uint16_t)((have->clock.next[rank] > chunk->version) << rank);
+    }
+    check_members(model, table, have->index, in);
+    advance(model, index, have->index, in);
+    compare(model, table, have->index, chunk->version, have->memory.value[have->current]);
+    if (have->table->retain) {
+        compare(model, table, have->index, chunk->version - 1,
+                have->memory.value[1 - have->current]);
+    }
+    sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed with %x", table->plan->name,
+              have->index, (unsigned long long)(chunk->version - 1), in);
+}
+
+static int
+find_table(const struct model *model, const char *name)
+{
+    for (unsigned i = 0; i < model->plan->table_count; i++) {
+        if (strcmp(model->plan->table[i].name, name) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+void
+model_observe(struct model *model, const struct lane *lane)
+{
+    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
+        const int index = find_table(model, table->spec.name);
+
+        psi_assert(index >= 0);
+        if (model->table[index].chunk == NULL || table->prepared < table->chunk_count) {
+            continue;
+        }
+        for (uint64_t i = 0; i < table->chunk_count && !model->sim->failed; i++) {
+            observe_chunk(model, (unsigned)index, &table->chunks[i]);
+        }
+    }
+}
+
+const void *
+model_version(const struct model *model, unsigned table, uint64_t chunk, uint64_t version)
+{
+    return version < versions_max(model->plan) ? model->table[table].chunk[chunk].value[version]
+                                               : NULL;
+}
+
+bool
+model_was_in(const struct model *model, unsigned table, uint64_t chunk, uint64_t round,
+             uint32_t rank)
+{
+    return (model->table[table].chunk[chunk].in[round] >> rank & 1) != 0;
+}
+
+/* ---- slots and ledgers --------------------------------------------------------------------- */
+
+void
+model_ledger(struct model *model, unsigned table, uint32_t rank, uint64_t number,
+             enum ledger_entry entry)
+{
+    uint8_t *slot =
+        &model->table[table].entry[plan_slot(model->plan, model->table[table].plan, rank, number)];
+
+    if (*slot != LEDGER_DONE) { /* a repeated push does not take the acknowledgement back */
+        *slot = (uint8_t)entry;
+    }
+}
+
+void
+model_slot_done(struct model *model, unsigned table, uint32_t rank, uint64_t step)
+{
+    model_ledger(model, table, rank, step, LEDGER_DONE);
+}
+
+/* One chunk's slots against what is known of each push. `mine`: the rank whose acknowledged
+ * pushes must be seen; -1: everybody's. Returns the sum of the hot amounts that are in. */
+static float
+check_entries(struct model *model, unsigned index, const float *slots, int64_t mine,
+              const char *where)
+{
+    const struct plan *plan = model->plan;
+    const struct table_model *table = &model->table[index];
+    float hot = 0;
+
+    for (uint32_t rank = 0; rank < plan->workers; rank++) {
+        for (uint64_t number = 0; number < plan->pushes_max; number++) {
+            const uint64_t slot = plan_slot(plan, table->plan, rank, number);
+            const uint8_t entry = table->entry[slot];
+            const float have = slots[slot];
+            const bool must = entry == LEDGER_DONE && (mine < 0 || mine == rank);
+            const bool may = entry == LEDGER_DONE || entry == LEDGER_UNKNOWN;
+
+            if ((have != 0 && have != 1) || (must && have != 1) || (!may && have != 0)) {
+                sim_fail(model->sim, "table %s: push %llu of worker %u (%s) is counted %g times %s",
+                         table->plan->name, (unsigned long long)number, rank,
+                         entry == LEDGER_DONE      ? "acknowledged"
+                         : entry == LEDGER_UNKNOWN ? "unknown"
+                                                   : "never applied",
+                         (double)have, where);
+                return 0;
+            }
+            hot += have != 0 ? plan_hot_amount(rank, number) : 0;
+        }
+    }
+    return hot;
+}
+
+static void
+check_chunk_slots(struct model *model, unsigned index, const float *slots, int64_t mine,
+                  const char *where)
+{
+    const struct table_model *table = &model->table[index];
+    const float hot = check_entries(model, index, slots, mine, where);
+    const float have = slots[plan_hot_slot(model->plan, table->plan)];
+
+    if (!model->sim->failed && table->plan->kind == KIND_LEDGER && have != hot) {
+        sim_fail(model->sim, "table %s: the shared slot is %g %s, the pushes seen add up to %g",
+                 table->plan->name, (double)have, where, (double)hot);
+    }
+}
+
+/* Stale-synchronous: all of every live worker's steps below step - staleness. */
+static void
+check_bound(struct model *model, unsigned index, uint64_t step, const float *slots)
+{
+    const struct plan *plan = model->plan;
+    const struct table_plan *table = model->table[index].plan;
+
+    for (uint32_t rank = 0; rank < plan->workers; rank++) {
+        const bool may_miss = plan->policy == PSI_DEATH_CONTINUE && model->lost[rank];
+
+        for (uint64_t old = 0; old + table->staleness < step && !may_miss; old++) {
+            if (slots[plan_slot(plan, table, rank, old)] != 1) {
+                sim_fail(model->sim, "table %s: a pull at step %llu (staleness %u) lacks step %llu "
+                         "of worker %u", table->name, (unsigned long long)step, table->staleness,
+                         (unsigned long long)old, rank);
+                return;
+            }
+        }
+    }
+}
+
+void
+model_check_slots(struct model *model, unsigned index, uint32_t rank, uint64_t step,
+                  const float *values)
+{
+    const struct table_model *table = &model->table[index];
+
+    for (uint64_t chunk = 0; chunk < table->chunk_count && !model->sim->failed; chunk++) {
+        const float *slots = values + psi_chunk_first(chunk);
+
+        check_chunk_slots(model, index, slots, rank, "in what a worker pulled");
+        if (table->plan->kind == KIND_SLOTS) {
+            check_bound(model, index, step, slots);
+        }
+    }
+}
+
+void
+model_step_asked(struct model *model)
+{
+    model->adds_asked++;
+}
+
+void
+model_step_done(struct model *model)
+{
+    model->adds_done++;
+}
+
+void
+model_final(struct model *model, const struct lane *lane)
+{
+    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
+        const int index = find_table(model, table->spec.name);
+
+        for (uint64_t i = 0; model->table[index].entry != NULL && i < table->chunk_count &&
+                             table->prepared == table->chunk_count && !model->sim->failed;
+             i++) {
+            const struct chunk *chunk = &table->chunks[i];
+
+            check_chunk_slots(model, (unsigned)index,
+                              (const float *)(const void *)chunk->memory.value[chunk->current], -1,
+                              "at the end");
+        }
+    }
+    if (lane->config.server == 0 && lane->config.lane == 0 &&
+        (lane->global.value < model->adds_done ||
+         lane->global.value > model->adds_asked)) {
+        sim_fail(model->sim, "global step is %llu: %llu additions were asked for, %llu acknowledged",
+                 (unsigned long long)lane->global.value, (unsigned long long)model->adds_asked,
+                 (unsigned long long)model->adds_done);
+    }
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+/* A rank that left: the first round of each chunk without it. They differ by one step at most, and
+ * by none unless the master said so. */
+static void
+check_left(struct model *model, const struct table_model *table, uint32_t rank)
+{
+    uint64_t lowest = UINT64_MAX;
+    uint64_t in_lowest = 0;
+    uint64_t out_lowest = 0;
+
+    for (uint64_t c = 0; c < table->chunk_count; c++) {
+        const struct chunk_model *chunk = &table->chunk[c];
+
+        for (uint64_t round = 0; round < chunk->version && round < lowest; round++) {
+            if ((chunk->in[round] >> rank & 1) == 0) {
+                lowest = round;
+            }
+        }
+    }
+    for (uint64_t c = 0; c < table->chunk_count && lowest != UINT64_MAX; c++) {
+        const struct chunk_model *chunk = &table->chunk[c];
+
+        if (chunk->version > lowest) {
+            const bool in = (chunk->in[lowest] >> rank & 1) != 0;
+
+            in_lowest += in;
+            out_lowest += !in;
+        }
+        if (chunk->version > lowest + 1 && (chunk->in[lowest + 1] >> rank & 1) != 0) {
+            sim_fail(model->sim, "table %s: worker %u left at step %llu, but is in the next one of "
+                     "chunk %llu", table->plan->name, rank, (unsigned long long)lowest,
+                     (unsigned long long)c);
+        }
+    }
+    if (in_lowest == 0 || out_lowest == 0) {
+        return;
+    }
+    for (unsigned i = 0; i < model->partials; i++) {
+        const struct partial *partial = &model->partial[i];
+
+        if (partial->rank == rank && partial->step == lowest &&
+            strcmp(partial->table, table->plan->name) == 0 && partial->ahead == in_lowest) {
+            return;
+        }
+    }
+    sim_fail(model->sim, "table %s: worker %u counts in %llu of %llu chunks of step %llu, and the "
+             "master did not say so", table->plan->name, rank, (unsigned long long)in_lowest,
+             (unsigned long long)(in_lowest + out_lowest), (unsigned long long)lowest);
+}
+
+/* With backup workers one set of ranks is in a round, whatever the chunk. */
+static void
+check_same_sets(struct model *model, const struct table_model *table)
+{
+    for (uint64_t c = 1; c < table->chunk_count; c++) {
+        const struct chunk_model *chunk = &table->chunk[c];
+        const struct chunk_model *first = &table->chunk[0];
+
+        for (uint64_t round = 0; round < chunk->version && round < first->version; round++) {
+            if (chunk->in[round] != first->in[round] && model->plan->policy != PSI_DEATH_CONTINUE) {
+                sim_fail(model->sim, "table %s round %llu: chunk 0 closed with %x, chunk %llu "
+                         "with %x", table->plan->name, (unsigned long long)round, first->in[round],
+                         (unsigned long long)c, chunk->in[round]);
+                return;
+            }
+        }
+    }
+}
+
+void
+model_end(struct model *model)
+{
+    for (unsigned i = 0; i < model->plan->table_count && !model->sim->failed; i++) {
+        const struct table_model *table = &model->table[i];
+
+        if (table->chunk == NULL) {
+            continue;
+        }
+        if (table->plan->backup > 0) {
+            check_same_sets(model, table);
+            continue;
+        }
+        for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
+            check_left(model, table, rank);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+/*
+ * model.h - the oracle: what a job must hold, computed apart from it.
+ *
+ * Bulk-synchronous tables: whenever a lane closes a round, the model takes note of who was in it
+ * (and whether anybody may have been missing), adds the gradients along the tree, applies the rule
+ * in plain C, and compares the lane's memory with the result, bit by bit. What workers pull is
+ * compared with the same versions. Tables of slots: no slot is ever counted twice; what was
+ * acknowledged is there.
+ */
+#ifndef SIM_MODEL_H
+#define SIM_MODEL_H
+
+#include "plan.h"
+
+struct lane;
+struct model;
+
+struct model *model_create(struct sim *sim, const struct plan *plan);
+void model_destroy(struct model *model);
+
+/* After every event of a lane. */
+void model_observe(struct model *model, const struct lane *lane);
+
+/* The lane is about to go: everything acknowledged must be in it. */
+void model_final(struct model *model, const struct lane *lane);
+
+/* After all lanes are gone. */
+void model_end(struct model *model);
+
+/* The rank died or was given up: from now on it may be missing where the policy allows it. */
+void model_rank_lost(struct model *model, uint32_t rank);
+
+/* The master's line: the rank counted in `ahead` of the `chunks` chunks of a step. */
+void model_note_partial(struct model *model, uint32_t rank, const char *table, uint64_t ahead,
+                        uint64_t chunks, uint64_t step);
+
+/* The versions of a chunk: step `version`; NULL: no such round has closed. */
+const void *model_version(const struct model *model, unsigned table, uint64_t chunk,
+                          uint64_t version);
+
+/* KIND_ROUNDS with backup workers: was the rank in the round? */
+bool model_was_in(const struct model *model, unsigned table, uint64_t chunk, uint64_t round,
+                  uint32_t rank);
+
+/* KIND_LEDGER: how push `number` of the rank ended. */
+enum ledger_entry { LEDGER_NEVER, LEDGER_UNKNOWN, LEDGER_DONE, LEDGER_NOT_APPLIED };
+void model_ledger(struct model *model, unsigned table, uint32_t rank, uint64_t number,
+                  enum ledger_entry entry);
+
+/* KIND_SLOTS: the rank's push of the step was acknowledged. */
+void model_slot_done(struct model *model, unsigned table, uint32_t rank, uint64_t step);
+
+/* Checks what a worker pulled at `step` from a table of slots or a ledger. */
+void model_check_slots(struct model *model, unsigned table, uint32_t rank, uint64_t step,
+                       const float *values);
+
+/* Global step: an addition was asked for; it was acknowledged. */
+void model_step_asked(struct model *model);
+void model_step_done(struct model *model);
+
+uint64_t model_rounds(const struct model *model);
+
+#endif

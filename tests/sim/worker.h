@@ -1,0 +1,26 @@
+/*
+ * worker.h - one worker's place in the job: processes that run the training program of the plan,
+ * one after the other if need be.
+ */
+#ifndef SIM_WORKER_H
+#define SIM_WORKER_H
+
+#include "job.h"
+
+struct worker *worker_create(struct job *job, uint32_t slot);
+void worker_destroy(struct worker *worker);
+
+void worker_start(struct worker *worker); /* a new process */
+void worker_kill(struct worker *worker);
+
+bool worker_runs(const struct worker *worker);
+bool worker_may_come(const struct worker *worker); /* a start is on its way */
+bool worker_done(const struct worker *worker);     /* its program ran to the end */
+struct node *worker_node(const struct worker *worker);
+const struct psd_error *worker_error(const struct worker *worker);
+uint32_t worker_rank(const struct worker *worker); /* UINT32_MAX: not known yet */
+
+/* Has an operation been pending for longer than its deadline allows? */
+void worker_check_deadlines(struct worker *worker);
+
+#endif
