@@ -102,13 +102,13 @@ test_ceiling_sums_and_applies(void **state)
                 .verb = CREW_RUN, .bytes = sizes[i], .rounds = 3 + shape};
             struct ceiling ceiling;
             struct psd_error err = {0};
-            uint64_t elapsed_ns = 0;
+            struct crew_times times = {0};
 
             assert_int_equal(ceiling_start(shape / 2 + 1, shape % 2 + 1, sizes[i], &ceiling, &err),
                              PSD_OK);
-            assert_int_equal(crew_command(&ceiling.crew, &order, &elapsed_ns, &err), PSD_OK);
-            assert_int_equal(crew_command(&ceiling.crew, &order, &elapsed_ns, &err), PSD_OK);
-            assert_true(elapsed_ns > 0);
+            assert_int_equal(crew_command(&ceiling.crew, &order, &times, &err), PSD_OK);
+            assert_int_equal(crew_command(&ceiling.crew, &order, &times, &err), PSD_OK);
+            assert_true(times.elapsed_ns > 0);
             ceiling_stop(&ceiling);
         }
     }

@@ -13,11 +13,12 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "timer.h"
 
 enum { ANSWER_MS_MAX = 120000 };
 
 struct answer {
-    uint64_t elapsed_ns;
+    struct crew_times times;
     struct psd_error error;
 };
 
@@ -50,10 +51,10 @@ receive_answer(int fd, struct answer *answer_p, struct psd_error *err)
 }
 
 psd_status
-crew_command(const struct crew *crew, const struct crew_order *order, uint64_t *elapsed_ns_p,
+crew_command(const struct crew *crew, const struct crew_order *order, struct crew_times *times_p,
              struct psd_error *err)
 {
-    uint64_t slowest_ns = 0;
+    struct crew_times times = {0};
     psd_status status = PSD_OK;
 
     for (uint32_t i = 0; i < crew->count && status == PSD_OK; i++) {
@@ -66,12 +67,16 @@ crew_command(const struct crew *crew, const struct crew_order *order, uint64_t *
         if (status == PSD_OK && answer.error.status != PSD_OK) {
             status = psi_fail(err, answer.error.status, "%.500s", answer.error.text);
         }
-        if (status == PSD_OK && answer.elapsed_ns > slowest_ns) {
-            slowest_ns = answer.elapsed_ns;
+        if (status == PSD_OK) {
+            if (answer.times.elapsed_ns > times.elapsed_ns) {
+                times.elapsed_ns = answer.times.elapsed_ns;
+            }
+            times.idle_ns += answer.times.idle_ns;
+            times.idle_cpu_ns += answer.times.idle_cpu_ns;
         }
     }
     if (status == PSD_OK) {
-        *elapsed_ns_p = slowest_ns;
+        *times_p = times;
     }
     return status;
 }
@@ -88,14 +93,17 @@ crew_dismiss(struct crew *crew)
 psd_status
 crew_follow(int fd, crew_handler handle, void *owner, struct psd_error *err)
 {
+    uint64_t idle_ns = timer_now_ns();
+    uint64_t idle_cpu_ns = timer_cpu_ns();
     struct crew_order order;
     ssize_t got;
 
     while ((got = recv(fd, &order, sizeof(order), 0)) == (ssize_t)sizeof(order)) {
-        struct answer answer = {0};
+        struct answer answer = {.times = {.idle_ns = timer_now_ns() - idle_ns,
+                                          .idle_cpu_ns = timer_cpu_ns() - idle_cpu_ns}};
         psd_status status;
 
-        if (handle(owner, &order, &answer.elapsed_ns, &answer.error) != PSD_OK) {
+        if (handle(owner, &order, &answer.times.elapsed_ns, &answer.error) != PSD_OK) {
             *err = answer.error;
             (void)send_message(fd, &answer, sizeof(answer), NULL);
             return err->status;
@@ -104,6 +112,8 @@ crew_follow(int fd, crew_handler handle, void *owner, struct psd_error *err)
         if (status != PSD_OK) {
             return status;
         }
+        idle_ns = timer_now_ns();
+        idle_cpu_ns = timer_cpu_ns();
     }
     return got == 0 ? PSD_OK : psi_fail_errno(err, PSD_ERR_PEER_LOST, "receive an order");
 }

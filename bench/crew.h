@@ -27,15 +27,23 @@ struct crew_order {
     uint64_t rounds;
 };
 
+/* What following an order took. */
+struct crew_times {
+    uint64_t elapsed_ns; /* of the run; the slowest worker's */
+    uint64_t idle_ns;    /* before the order, of all workers together: others were measured ... */
+    uint64_t
+        idle_cpu_ns; /* ... and this CPU time, which should be next to none, was taken from them */
+};
+
 /* Thread: owned by the runner. */
 struct crew {
     uint32_t count;
     int fds[CREW_MAX]; /* SOCK_SEQPACKET */
 };
 
-/* Gives the order to all and waits for all. elapsed_ns_p: of the slowest. */
+/* Gives the order to all and waits for all. */
 psd_status crew_command(const struct crew *crew, const struct crew_order *order,
-                        uint64_t *elapsed_ns_p, struct psd_error *err);
+                        struct crew_times *times_p, struct psd_error *err);
 
 /* Closes the sockets: the workers end. */
 void crew_dismiss(struct crew *crew);

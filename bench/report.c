@@ -14,6 +14,8 @@
 
 #include "base/fail.h"
 
+#define IDLE_CORES_MAX 0.05
+
 psd_status
 report_open(const char *path, FILE **json_p, struct psd_error *err)
 {
@@ -134,6 +136,25 @@ report_json(FILE *json, const struct report_row *row)
     }
 }
 
+/* Workers that do not sleep take CPU time from the ceiling: the comparison is void. */
+static void
+report_idle(FILE *file, const struct report_row *rows, size_t count)
+{
+    double idle_ns = 1;
+    double cpu_ns = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        idle_ns += rows[i].idle_ns;
+        cpu_ns += rows[i].idle_cpu_ns;
+    }
+    if (cpu_ns / idle_ns > IDLE_CORES_MAX) {
+        fprintf(file,
+                "\nVOID: an idle worker used %.2f cores while the raw sockets ran, so they were "
+                "slowed and\nthe ratios are too good\n",
+                cpu_ns / idle_ns);
+    }
+}
+
 void
 report_summary(FILE *file, const struct report_row *rows, size_t count, double foreign_cores)
 {
@@ -155,6 +176,7 @@ report_summary(FILE *file, const struct report_row *rows, size_t count, double f
                 ratio(row, REPORT_UNCHECKED));
         before = "";
     }
+    report_idle(file, rows, count);
     fprintf(file, "\nother programs kept %.2f cores busy meanwhile%s\n", foreign_cores,
             foreign_cores < 0.1 ? "" : ": repeat it on an idle machine");
 }

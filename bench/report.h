@@ -23,6 +23,8 @@ struct report_row {
     uint32_t servers;
     uint64_t bytes;
     double round_ns[REPORT_WAYS];
+    double idle_ns; /* of Poseidon's workers, while the ceiling ran, and the CPU time they used */
+    double idle_cpu_ns;
 };
 
 /* Opens the file of results, and makes its directory; NULL: none. */

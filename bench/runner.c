@@ -47,18 +47,18 @@ static psd_status
 calibrate(struct contestant *contestant, uint64_t target_ns, struct psd_error *err)
 {
     struct crew_order *order = &contestant->order;
-    uint64_t elapsed_ns = 0;
+    struct crew_times times = {0};
     psd_status status;
 
     order->verb = CREW_RUN;
     order->rounds = 1;
-    status = crew_command(contestant->crew, order, &elapsed_ns, err); /* the first touch */
-    elapsed_ns = 0;
-    while (status == PSD_OK && elapsed_ns < target_ns / 8) {
+    status = crew_command(contestant->crew, order, &times, err); /* the first touch */
+    times.elapsed_ns = 0;
+    while (status == PSD_OK && times.elapsed_ns < target_ns / 8) {
         order->rounds *= 2;
-        status = crew_command(contestant->crew, order, &elapsed_ns, err);
+        status = crew_command(contestant->crew, order, &times, err);
     }
-    order->rounds = timer_rounds(target_ns, order->rounds, elapsed_ns);
+    order->rounds = timer_rounds(target_ns, order->rounds, times.elapsed_ns);
     return status;
 }
 
@@ -75,10 +75,14 @@ take_turns(struct contestant *contestants, const struct bench_options *options,
     for (uint32_t i = 0; i < options->repeat; i++) {
         for (int way = 0; way < REPORT_WAYS && status == PSD_OK; way++) {
             const struct contestant *contestant = &contestants[way];
-            uint64_t elapsed_ns = 0;
+            struct crew_times took = {0};
 
-            status = crew_command(contestant->crew, &contestant->order, &elapsed_ns, err);
-            times[way][i] = (double)elapsed_ns / (double)contestant->order.rounds;
+            status = crew_command(contestant->crew, &contestant->order, &took, err);
+            times[way][i] = (double)took.elapsed_ns / (double)contestant->order.rounds;
+            if (way == REPORT_DEFAULT) { /* the ceiling ran before it */
+                row->idle_ns += (double)took.idle_ns;
+                row->idle_cpu_ns += (double)took.idle_cpu_ns;
+            }
         }
     }
     for (int way = 0; way < REPORT_WAYS && status == PSD_OK; way++) {
@@ -97,7 +101,7 @@ measure_size(const struct job *job, const struct bench_options *options, struct 
         [REPORT_UNCHECKED] = {.crew = &job->crew, .order.unchecked = true},
     };
     struct ceiling ceiling;
-    uint64_t unused_ns;
+    struct crew_times unused;
     psd_status status;
 
     show_progress(row);
@@ -106,7 +110,7 @@ measure_size(const struct job *job, const struct bench_options *options, struct 
         return status;
     }
     contestants[REPORT_RAW].crew = &ceiling.crew;
-    status = crew_command(&job->crew, &prepare, &unused_ns, err);
+    status = crew_command(&job->crew, &prepare, &unused, err);
     if (status == PSD_OK) {
         status = take_turns(contestants, options, row, err);
     }

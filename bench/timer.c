@@ -13,13 +13,25 @@
 
 enum { ROUNDS_MIN = 3, ROUNDS_MAX = 1000000 };
 
-uint64_t
-timer_now_ns(void)
+static uint64_t
+read_clock(clockid_t id)
 {
     struct timespec now;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(id, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t
+timer_now_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t
+timer_cpu_ns(void)
+{
+    return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 static int

@@ -10,6 +10,9 @@
 /* Monotonic. */
 uint64_t timer_now_ns(void);
 
+/* CPU time of all threads of this process. */
+uint64_t timer_cpu_ns(void);
+
 /* The middle value; the lower one of two. Sorts values in place; count > 0. */
 double timer_median(double *values, size_t count);
 

@@ -225,6 +225,15 @@ send_initial(psd_context *context, psd_table *table, const void *values, struct 
     return psi_context_transfer(context, table, &transfer, NULL, err);
 }
 
+/* Rank 0's values are there when an empty pull is answered. */
+static psd_status
+await_initial(psd_context *context, psd_table *table, struct psd_error *err)
+{
+    const struct psi_transfer transfer = {.type = PSI_FRAME_PULL, .empty = true};
+
+    return psi_context_transfer(context, table, &transfer, NULL, err);
+}
+
 static psd_status
 check_table_args(const psd_context *context, const struct psd_table_args *args,
                  struct psi_spec *spec, struct psd_error *err)
@@ -274,8 +283,9 @@ psd_table_open(psd_context *context, const struct psd_table_args *given, psd_tab
         psi_context_forget_locked(context, op);
     }
     pthread_mutex_unlock(&context->lock);
-    if (status == PSD_OK && args.init == PSD_INIT_RANK0 && psd_rank(context) == 0) {
-        status = send_initial(context, table, args.values, err);
+    if (status == PSD_OK && args.init == PSD_INIT_RANK0) {
+        status = psd_rank(context) == 0 ? send_initial(context, table, args.values, err)
+                                        : await_initial(context, table, err);
     }
     if (status == PSD_OK) {
         *table_p = table;
@@ -463,6 +473,7 @@ psd_wait(psd_op *op, uint32_t timeout_ms)
                        : psi_context_wait_locked(context, op,
                                                  psi_context_deadline_ns(context, timeout_ms));
     if (op->ended) {
+        op->waited = true;
         psi_context_any_remove_locked(context, op);
         *err = op->error;
     }
@@ -776,6 +787,17 @@ next_live(psd_context *context, uint32_t after)
     return rank < client->job.workers ? rank : UINT32_MAX;
 }
 
+static bool
+is_over(psd_context *context)
+{
+    bool over;
+
+    pthread_mutex_lock(&context->lock);
+    over = psi_client_state(context->client) == PSI_CLIENT_OVER;
+    pthread_mutex_unlock(&context->lock);
+    return over;
+}
+
 psd_status
 psd_state_fetch(psd_context *context, uint64_t step, const struct psd_state *states, size_t count)
 {
@@ -796,7 +818,7 @@ psd_state_fetch(psd_context *context, uint64_t step, const struct psd_state *sta
         for (size_t i = 0; i < count && status == PSD_OK; i++) {
             status = fetch_from(context, rank, step, &states[i], err);
         }
-        if (status != PSD_ERR_PEER_LOST || psi_client_state(context->client) == PSI_CLIENT_OVER) {
+        if (status != PSD_ERR_PEER_LOST || is_over(context)) {
             break;
         }
     }

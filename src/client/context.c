@@ -148,10 +148,15 @@ call_back_locked(psd_context *context, psd_op *op)
     void *user = op->user;
 
     op->calling = true;
+    context->callbacks++;
     pthread_mutex_unlock(&context->lock);
     done(op, status, user);
     pthread_mutex_lock(&context->lock);
+    context->callbacks--;
     op->calling = false;
+    if (context->waiters > 0) {
+        pthread_cond_broadcast(&context->waiters_turn);
+    }
 }
 
 /* Sorts out what ended, and calls back. True when anything had ended. */
@@ -171,7 +176,7 @@ collect_locked(psd_context *context)
         }
         if (op->released) {
             psi_context_forget_locked(context, op);
-        } else if (op->done == NULL && !op->internal) {
+        } else if (op->done == NULL && !op->internal && !op->waited) {
             any_append_locked(context, op);
         }
     }
@@ -304,7 +309,7 @@ psi_context_drain_locked(psd_context *context, struct psd_error *err)
 
     context->failure = &failure;
     context->waiters++;
-    while (psi_client_pending(context->client) > 0) {
+    while (psi_client_pending(context->client) > 0 || context->callbacks > 0) {
         wait_turn_locked(context, UINT64_MAX);
     }
     leave_locked(context);
@@ -353,6 +358,9 @@ run_thread(void *argument)
         context->thread_until_ns = now_ns + WAIT_MS_MAX * MS_NS;
         drive_locked(context, context->thread_until_ns);
         context->thread_drives = false;
+        if (context->waiter_drives) {
+            psi_loop_wake(context->loop); /* we may have swallowed the one that was meant for it */
+        }
     }
     pthread_mutex_unlock(&context->lock);
     return NULL;
@@ -545,14 +553,14 @@ psi_context_transfer(psd_context *context, psd_table *table, const struct psi_tr
     return status;
 }
 
-/* The answer to a read of the first chunk says at which step the table is. */
+/* An empty pull of the first chunk: its answer says at which step the table is. */
 static psd_status
-refresh_table(psd_context *context, psd_table *table, void *buffer, struct psd_error *err)
+refresh_table(psd_context *context, psd_table *table, struct psd_error *err)
 {
     const struct psi_transfer transfer = {
         .type = PSI_FRAME_PULL,
+        .empty = true,
         .count = table->spec.count < PSD_CHUNK_ELEMENTS ? 0 : PSD_CHUNK_ELEMENTS,
-        .to = buffer,
     };
     psd_op *op;
     psd_status status;
@@ -575,21 +583,19 @@ refresh_table(psd_context *context, psd_table *table, void *buffer, struct psd_e
 psd_status
 psi_context_refresh_steps(psd_context *context, uint64_t *step_p, struct psd_error *err)
 {
-    void *buffer = malloc(PSD_CHUNK_ELEMENTS * sizeof(double));
+    const bool replacement = psi_client_job(context->client)->incarnation > 1;
     uint64_t step = UINT64_MAX;
     psd_status status = PSD_OK;
     psd_table *table;
 
-    if (buffer == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory to read a table's step");
-    }
     for (size_t i = 0; (table = psi_context_table(context, i)) != NULL && status == PSD_OK; i++) {
-        if (table->spec.use == PSD_USE_UPDATE) {
-            status = refresh_table(context, table, buffer, err);
-            step = status == PSD_OK && table->next_step[0] < step ? table->next_step[0] : step;
+        if (table->spec.use != PSD_USE_UPDATE) {
+            continue;
         }
+        /* A replacement was told where to go on when it opened the table. */
+        status = replacement ? PSD_OK : refresh_table(context, table, err);
+        step = status == PSD_OK && table->next_step[0] < step ? table->next_step[0] : step;
     }
-    free(buffer);
     if (status == PSD_OK) {
         *step_p = step == UINT64_MAX ? 0 : step;
     }

@@ -29,6 +29,7 @@ struct psd_context {
     unsigned waiters;         /* guarded by lock: threads inside a wait */
     bool waiter_drives;       /* guarded by lock: one of them is on the loop */
     bool thread_drives;       /* guarded by lock */
+    unsigned callbacks;       /* guarded by lock: running now, without it */
     uint64_t thread_until_ns; /* guarded by lock: when the thread looks at the deadlines again */
 
     struct psd_op *all; /* guarded by lock: operations the caller has */

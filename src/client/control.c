@@ -30,11 +30,16 @@ target(struct psd_op *op)
 void
 psi_control_send(struct psd_op *op)
 {
-    const struct psi_peer *peer = target(op);
+    struct psi_peer *peer = target(op);
 
     if (peer != NULL && peer->state == PSI_PEER_UP) {
         op->frame.view = op->client->view;
-        (void)psi_post_body(peer->conn, &op->frame, op->body, op->body_bytes);
+        if (psi_post_body(peer->conn, &op->frame, op->body, op->body_bytes) != PSD_OK) {
+            struct psd_error reason;
+
+            psi_fail(&reason, PSD_ERR_NO_MEMORY, "a request could not be queued");
+            psi_peer_reset(peer, &reason); /* it is sent again on the next connection */
+        }
     }
 }
 
@@ -302,15 +307,20 @@ static psd_status
 answered(struct psd_op *op, const struct psi_frame *frame, const void *payload, size_t bytes,
          struct psd_error *err)
 {
+    const bool wants_more =
+        op->kind == OP_TABLE_OPEN || op->kind == OP_NODES || op->kind == OP_SHARE;
     struct psi_verdict verdict;
     psd_status status;
 
-    if (frame->status == PSD_OK) {
+    if (frame->status == PSD_OK && !wants_more) {
         op->value = frame->step;
         psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
         return PSD_OK;
     }
     status = psi_verdict_decode(payload, bytes, &verdict, err);
+    if (status == PSD_OK && verdict.status >= 0) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "ACK: status %d is no refusal", verdict.status);
+    }
     if (status == PSD_OK) {
         psi_op_end(op, (psd_status)verdict.status, PSD_OUTCOME_NOT_APPLIED, "%s", verdict.text);
     }

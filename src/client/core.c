@@ -26,7 +26,7 @@ psi_client_over(struct psi_client *client, psd_status status, const char *format
         return;
     }
     client->state = PSI_CLIENT_OVER;
-    client->error.status = status;
+    client->error.status = status < 0 ? status : PSD_ERR_JOB_FAILED; /* a peer may say anything */
     va_start(args, format);
     vsnprintf(client->error.text, sizeof(client->error.text), format, args);
     va_end(args);
@@ -237,7 +237,8 @@ heartbeat(struct psi_client *client, uint64_t now_ns)
         now_ns < client->heartbeat_due_ns) {
         return;
     }
-    /* Late by a whole heartbeat: we were stopped, so the silence was ours. Hear what waits first. */
+    /* Late by a whole heartbeat: we were stopped, so the silence was ours. Hear what waits first.
+     */
     if (now_ns > client->heartbeat_due_ns + client->job.heartbeat_ms * MS_NS) {
         client->master_heard_ns = now_ns;
     }

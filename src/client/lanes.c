@@ -158,8 +158,7 @@ request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
         request->seq = ++op->client->seq;
         request->push_cost = gradient < COST_MIN ? COST_MIN : (uint32_t)gradient;
     }
-    if (pulls(op->transfer.type) || op->transfer.type == PSI_FRAME_INIT ||
-        op->transfer.type == PSI_FRAME_STATE_PUSH) {
+    if (!pushes(op->transfer.type) && !op->transfer.empty) {
         request->pull_cost = (uint32_t)bytes;
     }
     lane->used += request->push_cost;
@@ -195,25 +194,10 @@ request_free(struct lane_link *lane, struct request *request)
     if (lane->receiving == request) {
         lane->receiving = NULL;
     }
-    request->op = NULL;
-}
-
-/*
- * Reads that are for the very version of their step, not a later one: a save, and a pull by a
- * replacement that has to repeat the step.
- */
-static bool
-wants_exact(const struct psd_op *op)
-{
-    const struct psd_table *table = op->table;
-
-    if (table->spec.use != PSD_USE_UPDATE || !psi_spec_synchronous(&table->spec)) {
-        return false;
+    if (lane->resend == request) {
+        lane->resend = request->next;
     }
-    return op->transfer.type == PSI_FRAME_STATE_PULL ||
-           (op->transfer.type == PSI_FRAME_PULL && table->resuming &&
-            op->transfer.step == table->resume_step &&
-            table->spec.backup_workers == 0); /* those went on without us: it may be gone */
+    request->op = NULL;
 }
 
 static psd_status
@@ -249,7 +233,7 @@ request_send(struct lane_link *lane, const struct request *request)
             (const uint8_t *)transfer->from + chunks_before * PSD_CHUNK_ELEMENTS * element_bytes;
         payload.bytes = bytes;
     }
-    if (wants_exact(op)) {
+    if (op->exact) {
         frame.flags |= PSI_FLAG_EXACT;
     }
     return psi_post_payload(lane->peer.conn, &frame, transfer->part != 0 ? &meta : NULL, &payload);
@@ -272,9 +256,6 @@ send_chunk(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
     struct request *request = request_create(lane, op, chunk);
 
     op->touched++;
-    if (pushes(op->transfer.type)) {
-        op->table->resuming = false;
-    }
     if (request_send(lane, request) != PSD_OK) {
         /* Whatever left of it will be repeated: the request stays, the connection goes. */
         break_link(lane, "send failed");
@@ -292,15 +273,12 @@ has_room(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
         const uint64_t gradient = op->transfer.empty ? 0 : bytes;
         const uint64_t cost = gradient < COST_MIN ? COST_MIN : gradient;
 
-        if (lane->used != 0 && lane->used + cost > lane->window_bytes) {
-            return false;
-        }
+        /* The value that answers a push_pull needs no room of its own: the lane knows our gradients
+         * and asks for what it lacks (WANT), but it could not know that we wait for room to read.
+         */
+        return lane->used == 0 || lane->used + cost <= lane->window_bytes;
     }
-    if (op->transfer.type != PSI_FRAME_PUSH && lane->reads != 0 &&
-        lane->reads + bytes > lane->client->config.window_bytes) {
-        return false;
-    }
-    return true;
+    return lane->reads == 0 || lane->reads + bytes <= lane->client->config.window_bytes;
 }
 
 static bool
@@ -347,6 +325,22 @@ behind_its_table(const struct lane_link *lane, const struct part *part)
     return false;
 }
 
+/* After a cut everything unanswered goes first, in its old order. True: all of it is out. */
+static bool
+pump_again(struct lane_link *lane)
+{
+    while (lane->resend != NULL && lane->peer.state == PSI_PEER_UP &&
+           lane->peer.conn->ops->queued_bytes(lane->peer.conn) < SEND_QUEUE_BYTES) {
+        struct request *request = lane->resend;
+
+        lane->resend = request->next;
+        if (request_send(lane, request) != PSD_OK) {
+            break_link(lane, "send failed");
+        }
+    }
+    return lane->resend == NULL;
+}
+
 /* A transfer that is blocked does not block others, except of its own table. */
 static void
 pump(struct lane_link *lane)
@@ -354,6 +348,9 @@ pump(struct lane_link *lane)
     const uint64_t turn = ++lane->client->pump_turn;
     struct part *next;
 
+    if (!pump_again(lane)) {
+        return;
+    }
     for (struct part *part = lane->queue; part != NULL && may_send_at_all(lane); part = next) {
         struct psd_table *table = part->op->table;
 
@@ -410,6 +407,15 @@ request_answered(struct lane_link *lane, struct request *request, psd_status sta
     }
 }
 
+/* An empty pull only waits: a yes is all it gets. */
+static bool
+wants_value(const struct psd_op *op)
+{
+    const bool only_waits = op->transfer.type == PSI_FRAME_PULL && op->transfer.empty;
+
+    return pulls(op->transfer.type) && !only_waits;
+}
+
 static psd_status
 ack_arrived(struct lane_link *lane, const void *payload, size_t bytes, struct psd_error *err)
 {
@@ -420,6 +426,11 @@ ack_arrived(struct lane_link *lane, const void *payload, size_t bytes, struct ps
 
     if (bytes > 0) {
         status = psi_verdict_decode(payload, bytes, &verdict, err);
+    }
+    if (status == PSD_OK && request != NULL &&
+        (frame->status > 0 || (frame->status == 0 && wants_value(request->op)))) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "ACK of table %s chunk %u: status %d",
+                        request->op->table->spec.name, request->chunk, frame->status);
     }
     if (status == PSD_OK && request != NULL) {
         request_answered(lane, request, (psd_status)frame->status, verdict.text, frame);
@@ -491,7 +502,8 @@ want_arrived(struct lane_link *lane)
     const struct psi_frame *frame = &lane->peer.inbox.frame;
     const struct part *part = find_wanted(lane, frame);
 
-    if (part != NULL && lane->request_count < REQUESTS_MAX / 2) {
+    /* Ordinary requests leave half of the numbers to those that are asked for. */
+    if (part != NULL && lane->resend == NULL && lane->request_count < REQUESTS_MAX - 1) {
         (void)send_chunk(lane, part->op, frame->chunk);
     }
 }
@@ -551,12 +563,7 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 
     (void)peer;
     lane->window_bytes = welcome->window_bytes;
-    for (struct request *request = lane->first; request != NULL; request = request->next) {
-        if (request_send(lane, request) != PSD_OK) {
-            break_link(lane, "send failed");
-            return;
-        }
-    }
+    lane->resend = lane->first;
     if (lane->index == 0) {
         psi_control_resend(lane->client);
     }

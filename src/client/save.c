@@ -457,8 +457,10 @@ load_files(psd_context *context, const char *directory, struct psd_error *err)
 }
 
 /*
- * Whatever happens to rank 0, it comes to the barrier: the others must not wait for ever. They then
- * return the step they see, which is 0 when nothing was loaded, while rank 0 returns its error.
+ * Loaded, everybody asks the servers for the step, and only when all have it may anybody push:
+ * hence two barriers. Whatever happens to rank 0, it comes to both: the others must not wait for
+ * ever. They then return the step they see, which is 0 when nothing was loaded, while rank 0
+ * returns its error. A replacement loads nothing: the servers are ahead of the files.
  */
 psd_status
 psd_load(psd_context *context, const char *directory, uint64_t *step_p)
@@ -466,6 +468,7 @@ psd_load(psd_context *context, const char *directory, uint64_t *step_p)
     struct psd_error failure = {0};
     psd_status status = psi_context_check(context, psi_error());
     psd_status met;
+    uint64_t step = 0;
 
     if (status != PSD_OK) {
         return status;
@@ -473,13 +476,22 @@ psd_load(psd_context *context, const char *directory, uint64_t *step_p)
     if (directory == NULL || directory[0] == '\0' || step_p == NULL) {
         status = psi_fail(&failure, PSD_ERR_INVALID, "load: no %s given",
                           step_p == NULL ? "place for the step" : "directory");
-    } else if (psd_rank(context) == 0) {
+    } else if (psd_rank(context) == 0 && psd_incarnation(context) == 1) {
         status = load_files(context, directory, &failure);
     }
     met = psd_barrier(context, PSD_FOREVER);
+    if (met == PSD_OK) {
+        met = psi_context_refresh_steps(context, &step, psi_error());
+    }
+    if (met == PSD_OK) {
+        met = psd_barrier(context, PSD_FOREVER);
+    }
     if (status != PSD_OK) {
         *psi_error() = failure;
         return status;
     }
-    return met == PSD_OK ? psi_context_refresh_steps(context, step_p, psi_error()) : met;
+    if (met == PSD_OK) {
+        *step_p = step;
+    }
+    return met;
 }

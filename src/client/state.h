@@ -63,6 +63,7 @@ struct psd_op {
     bool internal; /* made by a blocking call: never shown to the caller */
     bool released; /* freed as soon as it ends and its callback has returned */
     bool calling;  /* its callback runs, without the lock */
+    bool waited;   /* somebody has its end already: not for psd_wait_any */
     bool queued;   /* in context->any */
     struct psd_op *any_next;
     struct psd_op *any_prev;
@@ -80,6 +81,7 @@ struct psd_op {
     uint64_t touched;   /* chunks that were ever sent */
     uint64_t updates;   /* STATE_PULL: largest count seen */
     bool held;          /* waits for earlier operations */
+    bool exact;         /* a read of the very version of its step */
     uint8_t *chunks;    /* enum chunk_state each */
     struct part *parts; /* one per lane */
 
@@ -108,7 +110,7 @@ struct psd_table {
     uint32_t *lane_counts;
     uint64_t *next_step;   /* chunk -> step to push next */
     uint64_t resume_step;  /* a replacement repeats from here */
-    bool resuming;         /* no push yet: reads are of the very version */
+    bool resuming;         /* opened by a replacement */
     uint64_t blocked_turn; /* the pump's turn in which a transfer of it was blocked */
 };
 
@@ -127,6 +129,7 @@ struct lane_link {
     uint64_t window_bytes;
     uint64_t used;             /* unanswered gradient bytes */
     uint64_t reads;            /* unanswered value bytes */
+    struct request *resend;    /* after a cut: the next of these to be sent again */
     struct request *receiving; /* whose value is coming in */
 };
 

@@ -132,6 +132,27 @@ allocate(struct psd_op *op, struct psd_error *err)
     return PSD_OK;
 }
 
+/*
+ * Reads that are for the very version of their step, not a later one: a save, and what a
+ * replacement reads before it has pushed, to repeat the step.
+ */
+static bool
+wants_exact(const struct psd_op *op)
+{
+    const struct psd_table *table = op->table;
+
+    if (table->spec.use != PSD_USE_UPDATE || !psi_spec_synchronous(&table->spec)) {
+        return false;
+    }
+    if (op->transfer.type == PSI_FRAME_STATE_PULL) {
+        return true;
+    }
+    return op->transfer.type == PSI_FRAME_PULL && table->resuming &&
+           op->transfer.step == table->resume_step &&
+           table->next_step[op->first_chunk] == table->resume_step &&
+           table->spec.backup_workers == 0; /* those went on without us: it may be gone */
+}
+
 /* Does b have to wait for a? a was submitted before b. */
 static bool
 must_wait_for(const struct psd_op *b, const struct psd_op *a)
@@ -145,7 +166,9 @@ must_wait_for(const struct psd_op *b, const struct psd_op *a)
         !psi_spec_synchronous(&a->table->spec) || !psi_spec_synchronous(&b->table->spec)) {
         return false;
     }
-    return same_table || b->client->job.policy == PSI_DEATH_WAIT;
+    /* With backup workers every table has steps of its own, and no step is ever repeated. */
+    return same_table || (b->client->job.policy == PSI_DEATH_WAIT &&
+                          a->table->spec.backup_workers == 0 && b->table->spec.backup_workers == 0);
 }
 
 static bool
@@ -242,6 +265,7 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         free(op);
         return status;
     }
+    op->exact = wants_exact(op);
     set_next_step(op, op->transfer.step + 1);
     psi_op_submit(op);
     op->held = must_hold(op);
@@ -266,6 +290,19 @@ psi_transfer_let_go(struct psi_client *client)
     }
 }
 
+/* The step may be pushed again: servers answer what they have as done. */
+static void
+repeat_step(const struct psd_op *op)
+{
+    for (uint64_t i = 0; is_push(op) && i < op->chunk_count; i++) {
+        uint64_t *next = &op->table->next_step[op->first_chunk + i];
+
+        if (*next > op->transfer.step && op->table->spec.staleness != PSD_STALENESS_UNBOUNDED) {
+            *next = op->transfer.step;
+        }
+    }
+}
+
 /* Ends it before its time: what was sent may have been applied, and the caller gets its memory
  * back. */
 void
@@ -277,9 +314,7 @@ psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason)
 
     psi_transfer_describe(op, what, sizeof(what));
     psi_lane_forget(op);
-    if (op->touched == 0) {
-        set_next_step(op, op->transfer.step);
-    }
+    repeat_step(op);
     psi_op_end(op, status, nothing ? PSD_OUTCOME_NOT_APPLIED : PSD_OUTCOME_UNKNOWN,
                "%s: %s; %llu of %llu chunks unanswered%s%s", what, reason,
                (unsigned long long)unanswered, (unsigned long long)op->chunk_count,

@@ -33,9 +33,9 @@ struct psi_option {
 
 /* What a program understands. */
 struct psi_command {
-    const char *name;     /* "ps_server" */
-    const char *synopsis; /* "[options] \"command\"" */
-    const char *about;    /* (optional) lines for -h */
+    const char *name;         /* "ps_server" */
+    const char *synopsis;     /* "[options] \"command\"" */
+    const char *about;        /* (optional) lines for -h */
     enum psi_program program; /* 0: knows no settings */
     const struct psi_option *options;
     size_t option_count;

@@ -99,6 +99,19 @@ master_quorum_left(struct master *master, struct table *table, uint32_t rank, ui
     }
 }
 
+/* Where a replacement goes on: at the last round that was decided, if its rank is in it and some
+ * chunk lacks it; else at the round that is open. */
+uint64_t
+master_quorum_resume(const struct table *table, uint32_t rank)
+{
+    const struct backup *backup = table->backup;
+
+    const bool owes = backup->any_closed && psi_ranks_has(&backup->closed, rank) &&
+                      table->given.next <= backup->closed_step;
+
+    return owes ? backup->closed_step : backup->quorum.step;
+}
+
 void
 master_quorum_resend(struct master *master, struct member *lane)
 {

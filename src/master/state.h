@@ -323,6 +323,7 @@ psd_status master_on_have(struct session *session, const void *body, size_t byte
                           struct psd_error *err);
 void master_quorum_left(struct master *master, struct table *table, uint32_t rank,
                         uint64_t left_at);
+uint64_t master_quorum_resume(const struct table *table, uint32_t rank);
 void master_quorum_resend(struct master *master, struct member *lane);
 
 /* -------------------------------------------------------------------------------- nodes.c --- */

@@ -321,7 +321,8 @@ leave(struct master *master)
 static bool
 in_rounds(const struct table *table)
 {
-    return table->state != TABLE_DROPPED && psi_spec_synchronous(&table->spec);
+    return table->state != TABLE_DROPPED && psi_spec_synchronous(&table->spec) &&
+           table->backup == NULL;
 }
 
 /*
@@ -356,8 +357,11 @@ replace(struct master *master)
     for (uint32_t id = 0; id < master->tables; id++) {
         struct table *table = master->table[id];
         const bool together = in_rounds(table) && table->given.next >= common;
-        const uint64_t step = together ? common : table->given.next;
+        uint64_t step = together ? common : table->given.next;
 
+        if (table->backup != NULL) {
+            step = master_quorum_resume(table, master->change.rank);
+        }
         if (table->state != TABLE_DROPPED &&
             master_table_resume(master, table, master->change.rank, step) != PSD_OK) {
             master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");

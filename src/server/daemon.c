@@ -40,14 +40,16 @@ struct lane_thread {
     bool started;
     struct psi_loop *loop;
     struct lane *lane;
-    int exit_code; /* read by the main thread after the join */
+    int exit_code;  /* read by the main thread after the join, as are the next two */
+    bool first_bad; /* this lane ended badly before any other did */
     char text[512];
 };
 
 /* Thread: immutable while lanes run, but for what is atomic. */
 struct process {
     const struct psi_log *log;
-    int ended;             /* eventfd: a lane has ended */
+    int ended;             /* eventfd: how many lanes have ended */
+    _Atomic int bad_code;  /* of the first lane that ended badly */
     _Atomic int stop_code; /* != 0: lanes, stop; a signal's exit code */
     const char *_Atomic stop_text;
     uint32_t lanes;
@@ -106,6 +108,12 @@ run_lane(void *argument)
         lane_tick(self->lane);
     }
     snprintf(self->text, sizeof(self->text), "%s", text);
+    if (self->exit_code != PSI_EXIT_OK) {
+        int none = PSI_EXIT_OK;
+
+        self->first_bad =
+            atomic_compare_exchange_strong(&process->bad_code, &none, self->exit_code);
+    }
     linger(self);
     written = write(process->ended, &one, sizeof(one));
     (void)written; /* an eventfd takes 2^64 - 2 of them */
@@ -161,19 +169,35 @@ stop_lanes(struct process *process, int exit_code, const char *text)
     }
 }
 
-/* Waits for a signal or the end of a lane; then for all lanes. */
+/* A lane that ended badly takes the others along; until then signals are listened to. */
 static void
 wait_for_end(struct process *process, int signals)
 {
     struct pollfd fds[2] = {{.fd = signals, .events = POLLIN},
                             {.fd = process->ended, .events = POLLIN}};
+    uint32_t running = 0;
 
-    while (poll(fds, 2, -1) < 0 && errno == EINTR) {
+    for (uint32_t i = 0; i < process->lanes; i++) {
+        running += process->lane[i].started;
     }
-    if ((fds[0].revents & POLLIN) != 0) {
-        const int number = psi_signals_read(signals);
+    while (running > 0) {
+        uint64_t ended = 0;
 
-        stop_lanes(process, psi_signals_exit_code(number), psi_signals_text(number));
+        if (poll(fds, 2, -1) < 0) {
+            continue; /* interrupted */
+        }
+        if ((fds[0].revents & POLLIN) != 0) {
+            const int number = psi_signals_read(signals);
+
+            stop_lanes(process, psi_signals_exit_code(number), psi_signals_text(number));
+        }
+        if ((fds[1].revents & POLLIN) != 0 &&
+            read(process->ended, &ended, sizeof(ended)) == (ssize_t)sizeof(ended)) {
+            running -= (uint32_t)ended;
+            if (running > 0 && atomic_load(&process->bad_code) != PSI_EXIT_OK) {
+                stop_lanes(process, atomic_load(&process->bad_code), "another lane ended");
+            }
+        }
     }
     for (uint32_t i = 0; i < process->lanes; i++) {
         if (process->lane[i].started) {
@@ -200,8 +224,8 @@ verdict(const struct process *process)
 {
     const struct lane_thread *speaker = &process->lane[0];
 
-    for (uint32_t i = 0; i < process->lanes && speaker->exit_code == PSI_EXIT_OK; i++) {
-        speaker = process->lane[i].exit_code != PSI_EXIT_OK ? &process->lane[i] : speaker;
+    for (uint32_t i = 0; i < process->lanes; i++) {
+        speaker = process->lane[i].first_bad ? &process->lane[i] : speaker;
     }
     psi_log(process->log, speaker->exit_code == PSI_EXIT_OK ? PSI_LOG_INFO : PSI_LOG_ERROR,
             "JOB-END", "%s (exit code %d)", speaker->text, speaker->exit_code);

@@ -82,10 +82,10 @@ allocate_for(struct lane *lane, uint32_t workers)
     lane->members = calloc(workers, sizeof(*lane->members));
     lane->sessions = calloc(workers, sizeof(struct session *));
     lane->used = calloc(workers, sizeof(*lane->used));
-    lane->global.marks = calloc(workers, sizeof(*lane->global.marks));
-    lane->global.results = calloc(workers, sizeof(*lane->global.results));
+    lane->slot_counts = calloc(workers, sizeof(*lane->slot_counts));
+    lane->global.adders = calloc(workers, sizeof(*lane->global.adders));
     if (lane->incarnations == NULL || lane->members == NULL || lane->sessions == NULL ||
-        lane->used == NULL || lane->global.marks == NULL || lane->global.results == NULL) {
+        lane->used == NULL || lane->slot_counts == NULL || lane->global.adders == NULL) {
         return PSD_ERR_NO_MEMORY;
     }
     return PSD_OK;
@@ -339,8 +339,8 @@ lane_destroy(struct lane *lane)
     free(lane->members);
     free(lane->sessions);
     free(lane->used);
-    free(lane->global.marks);
-    free(lane->global.results);
+    free(lane->slot_counts);
+    free(lane->global.adders);
     free(lane->scratch);
     free(lane);
 }

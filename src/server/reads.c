@@ -152,6 +152,10 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
     if (buffer == -1) {
         return false;
     }
+    if (parked->type == PSI_FRAME_PULL && (parked->flags & PSI_FLAG_EMPTY) != 0) {
+        answer_status(lane, parked->rank, parked->request, chunk, PSD_OK, "");
+        return true;
+    }
     if (buffer == -2) {
         snprintf(text, sizeof(text), "table %s: version %llu is gone, the current one is %llu",
                  chunk->table->spec.name, (unsigned long long)step,
@@ -240,8 +244,9 @@ park(struct chunk *chunk, const struct session *session, uint64_t step, struct p
         same_rank += (*link)->rank == session->rank;
     }
     if (same_rank >= PARKED_PER_RANK_MAX) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "worker %u: over %d requests wait for chunk %u",
-                        session->rank, PARKED_PER_RANK_MAX, chunk->index);
+        answer_status(session->lane, session->rank, frame->request, chunk, PSD_ERR_BUSY,
+                      "too many requests of this worker wait for one chunk");
+        return PSD_OK;
     }
     parked = calloc(1, sizeof(*parked));
     if (parked == NULL) {
@@ -276,6 +281,19 @@ parked_forget(struct chunk *chunk, uint32_t rank, bool pushes_only)
             link = &parked->next;
         }
     }
+}
+
+/* Does the rank wait for the end of a push on this chunk? */
+bool
+parked_push(const struct chunk *chunk, uint32_t rank)
+{
+    const struct parked *parked = chunk->parked;
+
+    while (parked != NULL && (parked->rank != rank || (parked->type != PSI_FRAME_PUSH &&
+                                                       parked->type != PSI_FRAME_PUSH_PULL))) {
+        parked = parked->next;
+    }
+    return parked != NULL;
 }
 
 void
@@ -412,7 +430,7 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
     if (status != PSD_OK) {
         return status;
     }
-    if (first ? !chunk->ready && part == PART_VALUE : chunk->slots == NULL) {
+    if (first ? !chunk->ready && part == PART_VALUE : !chunk->pushed) {
         load(session, chunk, part, payload);
     } else if (!first) {
         answer_status(lane, session->rank, session->inbox.frame.request, chunk, PSD_ERR_STATE,

@@ -152,6 +152,7 @@ slot_return(struct lane *lane, struct slot *slot)
 {
     psi_assert(lane->used[slot->rank] >= slot->cost);
     lane->used[slot->rank] -= slot->cost;
+    lane->slot_counts[slot->rank]--;
     slot_give(&lane->pool, slot);
 }
 
@@ -161,6 +162,32 @@ closing_of(const struct table *table, uint64_t step)
     const struct closing *closing = &table->closings[step % CLOSINGS_KEPT];
 
     return closing->known && closing->step == step ? &closing->ranks : NULL;
+}
+
+static bool
+takes_part(const struct table *table, uint32_t rank, uint64_t step)
+{
+    return table->members.left_at[rank] > step;
+}
+
+/* If all that were let into a round have left since, those that are still here make it up. */
+void
+rounds_rescue(struct lane *lane, struct table *table)
+{
+    for (uint32_t i = 0; i < CLOSINGS_KEPT; i++) {
+        struct closing *closing = &table->closings[i];
+        bool somebody = !closing->known;
+
+        for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
+            somebody = somebody || (psi_ranks_has(&closing->ranks, rank) &&
+                                    takes_part(table, rank, closing->step));
+        }
+        for (uint32_t rank = 0; !somebody && rank < lane->job.workers; rank++) {
+            if (takes_part(table, rank, closing->step)) {
+                psi_ranks_add(&closing->ranks, rank);
+            }
+        }
+    }
 }
 
 /* Ends the round of every slot: those in the round become leaves, the others are told. */
@@ -294,6 +321,7 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot, struct psd
     slot->next = chunk->slots;
     chunk->slots = slot;
     lane->used[session->rank] += slot->cost;
+    lane->slot_counts[session->rank]++;
     chunk->clock.next[session->rank] = frame->step + 1;
     chunk->table->priority = frame->priority;
     open_add(lane, chunk);
@@ -350,6 +378,7 @@ count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct
             return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no slot", session->rank);
         }
     }
+    chunk->pushed = true;
     if (psi_spec_synchronous(&chunk->table->spec)) {
         return hold(session, chunk, slot, err);
     }

@@ -26,7 +26,27 @@ tell_asker(struct lane *lane, uint32_t asker, uint32_t request, psd_status statu
     }
 }
 
-/* The worker asked is gone: its askers hear so and ask another. */
+/* What the rank had asked of others: a later life must not get the answers. */
+static void
+forget_questions(struct lane *lane, uint32_t rank)
+{
+    for (uint32_t i = 0; i < lane->job.workers; i++) {
+        struct relay **link = lane->sessions[i] == NULL ? NULL : &lane->sessions[i]->relays;
+
+        while (link != NULL && *link != NULL) {
+            struct relay *relay = *link;
+
+            if (relay->asker == rank) {
+                *link = relay->next;
+                free(relay);
+            } else {
+                link = &relay->next;
+            }
+        }
+    }
+}
+
+/* A worker is gone: those who asked it hear so and ask another. */
 void
 share_session_gone(struct session *session)
 {
@@ -38,6 +58,7 @@ share_session_gone(struct session *session)
                    "the worker asked for its state is gone");
         free(relay);
     }
+    forget_questions(session->lane, session->rank);
 }
 
 psd_status
@@ -114,24 +135,37 @@ share_data_arrived(struct session *session, void *payload, size_t bytes, struct 
     return PSD_OK;
 }
 
-/* Adds frame.step (the addend travels there) exactly once per (incarnation, sequence). */
+/*
+ * Adds frame.step (the addend travels there) exactly once per (incarnation, sequence). A repetition
+ * gets the answer of the first time, as long as it is among the last few of its rank.
+ */
 psd_status
 step_add_arrived(struct session *session, struct psd_error *err)
 {
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
-    struct psi_mark *mark = &lane->global.marks[session->rank];
-    struct psi_frame answer = {.type = PSI_FRAME_ACK, .view = lane->view};
+    struct adder *adder = &lane->global.adders[session->rank];
+    struct psi_frame answer = {
+        .type = PSI_FRAME_ACK, .view = lane->view, .request = frame->request};
+    unsigned i;
 
     (void)err;
-    if (psi_clock_admit_sequence(mark, frame->incarnation, frame->seq) == PSI_ADMIT_COUNT) {
+    if (psi_clock_admit_sequence(&adder->mark, frame->incarnation, frame->seq) == PSI_ADMIT_COUNT) {
         lane->global.value += frame->step;
-        mark->incarnation = frame->incarnation;
-        mark->sequence = frame->seq;
-        lane->global.results[session->rank] = lane->global.value;
+        adder->mark.incarnation = frame->incarnation;
+        adder->mark.sequence = frame->seq;
+        adder->last = (adder->last + 1) % ADDS_KEPT;
+        adder->adds[adder->last].sequence = frame->seq;
+        adder->adds[adder->last].result = lane->global.value;
     }
-    answer.request = frame->request;
-    answer.step = lane->global.results[session->rank];
-    (void)psi_post(session->conn, &answer);
+    answer.step = lane->global.value;
+    for (i = 0; i < ADDS_KEPT; i++) {
+        if (adder->adds[i].sequence == frame->seq) {
+            answer.step = adder->adds[i].result;
+        }
+    }
+    if (psi_post(session->conn, &answer) != PSD_OK) {
+        session->doomed = true;
+    }
     return PSD_OK;
 }

@@ -65,6 +65,7 @@ struct chunk {
     struct psi_mark *marks;  /* asynchronous tables: one per rank */
     uint64_t updates;        /* applied so far */
     bool ready;              /* has its initial value */
+    bool pushed;             /* has had a gradient: too late to load */
     struct slot *slots;      /* the open round: at most one per rank */
     struct parked *parked;   /* in order of arrival */
     struct chunk *open_next; /* lane->open: chunks with slots */
@@ -122,11 +123,21 @@ struct relay {
     uint32_t relay_id; /* our own number, as request to the worker asked */
 };
 
-/* The global step and who added what last. */
+/* What one rank added last to the global step, for those of its requests that come twice. */
+enum { ADDS_KEPT = 8 };
+
+struct adder {
+    struct psi_mark mark;
+    unsigned last; /* in adds */
+    struct {
+        uint64_t sequence;
+        uint64_t result;
+    } adds[ADDS_KEPT];
+};
+
 struct global_step {
     uint64_t value;
-    struct psi_mark *marks; /* per rank */
-    uint64_t *results;
+    struct adder *adders; /* per rank */
 };
 
 struct lane {
@@ -154,16 +165,18 @@ struct lane {
     struct slot_pool pool;
     uint32_t window_bytes;
     uint64_t *used;            /* per rank: cost of its slots, against its window */
+    uint32_t *slot_counts;     /* per rank */
     struct session **sessions; /* per rank; NULL: not connected */
     struct session *strangers;
     struct {
         uint64_t second; /* that `lines` counts */
         uint32_t lines;
-        uint64_t hidden; /* since the last line shown */
+        uint64_t hidden;  /* since the last line shown */
     } warnings;           /* about strangers: whoever reaches the port could fill the disk */
     struct chunk *open;   /* chunks with slots, newest first */
     struct chunk *wanted; /* the last one asked for because somebody's window is full */
     uint64_t progress_ns; /* when a round last closed or a chunk was asked for */
+    bool want_now;        /* the last one asked for came: ask for the next */
     struct global_step global;
     uint32_t relay_next;
     void *scratch; /* PSD_CHUNK_ELEMENTS doubles */
@@ -198,6 +211,7 @@ void round_try_close(struct lane *lane, struct chunk *chunk);
 void rounds_try_close_all(struct lane *lane);
 bool round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank);
 uint32_t gradient_cost(size_t bytes);
+void rounds_rescue(struct lane *lane, struct table *table);
 void rounds_decide(struct lane *lane, uint32_t table, const struct closing *closing);
 
 /* want.c */
@@ -218,6 +232,7 @@ psd_status park(struct chunk *chunk, const struct session *session, uint64_t ste
 void parked_answer(struct lane *lane, struct chunk *chunk);
 void parked_forget(struct chunk *chunk, uint32_t rank, bool pushes_only);
 void parked_free(struct chunk *chunk);
+bool parked_push(const struct chunk *chunk, uint32_t rank);
 void answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
                    psd_status status, const char *text);
 void value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer);

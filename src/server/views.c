@@ -13,13 +13,24 @@
 #include "rpc/post.h"
 #include "server/state.h"
 
+/* What could not be said now is asked for again on a new connection. */
+static void
+renew_master(struct lane *lane)
+{
+    struct psd_error reason;
+
+    psi_fail(&reason, PSD_ERR_NO_MEMORY, "no memory to answer the master");
+    psi_peer_reset(&lane->master, &reason);
+}
+
 static void
 acknowledge(struct lane *lane, const struct psi_view_ack *ack)
 {
     const struct psi_frame frame = {.type = PSI_FRAME_VIEW_ACK, .view = lane->view};
 
-    if (lane->master.state == PSI_PEER_UP) {
-        (void)psi_post_view_ack(lane->master.conn, &frame, ack);
+    if (lane->master.state == PSI_PEER_UP &&
+        psi_post_view_ack(lane->master.conn, &frame, ack) != PSD_OK) {
+        renew_master(lane);
     }
 }
 
@@ -64,7 +75,8 @@ view_proposed(struct lane *lane, const struct psi_propose *propose)
     }
     ack.given = calloc(tables + 1, sizeof(*ack.given));
     if (ack.given == NULL) {
-        return; /* the master asks again when the connection is renewed */
+        renew_master(lane);
+        return;
     }
     for (const struct table *table = lane->tables; table != NULL; table = table->next) {
         if (table->chunk_count > 0) {
@@ -96,6 +108,7 @@ rank_leaves(struct lane *lane, const struct psi_view *view)
         if (table->members.left_at[view->rank] == PSI_STEP_NEVER) {
             table->members.left_at[view->rank] = 0; /* it never gave anything of this one */
         }
+        rounds_rescue(lane, table);
     }
 }
 

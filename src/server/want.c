@@ -17,7 +17,10 @@
 
 #define STALL_NS UINT64_C(10000000)
 
-enum { CHUNK_BYTES_MAX = PSD_CHUNK_ELEMENTS * 8 };
+enum {
+    CHUNK_BYTES_MAX = PSD_CHUNK_ELEMENTS * 8,
+    SLOTS_MANY = 1024, /* a worker has at most 2,048 ordinary requests under way */
+};
 
 void
 open_add(struct lane *lane, struct chunk *chunk)
@@ -50,6 +53,7 @@ open_remove(struct lane *lane, struct chunk *chunk)
         }
         if (lane->wanted == chunk) {
             lane->wanted = NULL;
+            lane->want_now = true; /* asking helped: ask for the next at once */
         }
     }
 }
@@ -88,11 +92,13 @@ next_wanted(const struct lane *lane)
     return next != NULL ? next : first;
 }
 
+/* A worker stops at its window, or at a number of unanswered requests. */
 static bool
-a_window_may_be_full(const struct lane *lane)
+a_worker_may_be_stuck(const struct lane *lane)
 {
     for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
-        if (lane->used[rank] > 0 && lane->used[rank] + CHUNK_BYTES_MAX > lane->window_bytes) {
+        if (lane->slot_counts[rank] >= SLOTS_MANY ||
+            (lane->used[rank] > 0 && lane->used[rank] + CHUNK_BYTES_MAX > lane->window_bytes)) {
             return true;
         }
     }
@@ -124,7 +130,8 @@ want_look(struct lane *lane, uint64_t now_ns)
         return;
     }
     lane->progress_ns = now_ns;
-    if (!a_window_may_be_full(lane)) {
+    lane->want_now = false;
+    if (!a_worker_may_be_stuck(lane)) {
         return;
     }
     lane->wanted = next_wanted(lane);
@@ -141,7 +148,10 @@ want_look(struct lane *lane, uint64_t now_ns)
 uint64_t
 want_next_ns(const struct lane *lane)
 {
-    return lane->open == NULL ? UINT64_MAX : lane->progress_ns + STALL_NS;
+    if (lane->open == NULL) {
+        return UINT64_MAX;
+    }
+    return lane->want_now ? 0 : lane->progress_ns + STALL_NS;
 }
 
 /* Lets go the last (in the order above) waiting gradient of the rank, and tells it. */
@@ -155,7 +165,8 @@ let_one_go(struct session *session, const struct chunk *arriving)
     for (struct chunk *chunk = lane->open; chunk != NULL; chunk = chunk->open_next) {
         if (chunk != arriving && chunk != lane->wanted &&
             chunk->clock.next[session->rank] == chunk->clock.version + 1 &&
-            (last == NULL || before(last, chunk))) {
+            (last == NULL || before(last, chunk)) &&
+            parked_push(chunk, session->rank)) { /* else its author has given it up: keep it */
             last = chunk;
         }
     }
@@ -169,7 +180,9 @@ let_one_go(struct session *session, const struct chunk *arriving)
     frame.table = last->table->id;
     frame.chunk = last->index;
     frame.step = last->clock.version;
-    (void)psi_post(session->conn, &frame);
+    if (psi_post(session->conn, &frame) != PSD_OK) {
+        session->doomed = true; /* it sends everything again when it is back */
+    }
     return true;
 }
 

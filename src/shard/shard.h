@@ -17,8 +17,8 @@
 
 enum {
     PSI_SERVERS_MAX = 256,
-    PSI_LANES_MAX = 64,   /* of one server */
-    PSI_PLACES_MAX = 1024, /* lanes of all servers */
+    PSI_LANES_MAX = 64,      /* of one server */
+    PSI_PLACES_MAX = 1024,   /* lanes of all servers */
     PSI_CHUNKS_MAX = 1 << 24 /* of one table: 2^40 elements. Placing them takes a second */
 };
 

@@ -21,6 +21,9 @@
 
 enum {
     BACKLOG = 4096,
+    KEEPALIVE_IDLE_S = 5,
+    KEEPALIVE_INTERVAL_S = 2,
+    KEEPALIVE_COUNT = 3,
     USER_TIMEOUT_MS = 5000,    /* unacknowledged bytes for that long: the peer is gone */
     UNSENT_BYTES = 256 * 1024, /* what the kernel queues beyond the window; an urgent frame waits
                                   behind no more than this */
@@ -116,9 +119,17 @@ set_option(int fd, int option, int value)
 static void
 tune(int fd, bool loopback)
 {
+    const int on = 1;
+
     set_option(fd, TCP_NODELAY, 1);
     set_option(fd, TCP_USER_TIMEOUT, USER_TIMEOUT_MS);
     set_option(fd, TCP_NOTSENT_LOWAT, UNSENT_BYTES);
+
+    /* A connection that died in silence is noticed even when only the other side has words. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    set_option(fd, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
+    set_option(fd, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S);
+    set_option(fd, TCP_KEEPCNT, KEEPALIVE_COUNT);
 
     /* A pacing default (bbr) models a bottleneck which loopback does not have, and is slow there.
      */

@@ -32,6 +32,18 @@
 #include "clock/clock.h"
 #include "store/apply.h"
 
+/* Sanitizers make the arithmetic ten times slower: tests then do less of the same. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BED_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define BED_SANITIZED 1
+#endif
+#endif
+#ifndef BED_SANITIZED
+#define BED_SANITIZED 0
+#endif
+
 enum { BED_WORKERS_MAX = 16, BED_SERVERS_MAX = 4, BED_LANES_MAX = 8 };
 
 /* What is left 0 has a default that suits a test. */

@@ -9,7 +9,13 @@
 
 #include "bed.h"
 
-enum { WORKERS = 5, STEPS = 20, TABLES = 6, SHIFT = 7, CHUNK = PSD_CHUNK_ELEMENTS };
+enum {
+    WORKERS = 5,
+    STEPS = BED_SANITIZED ? 6 : 20,
+    TABLES = 6,
+    SHIFT = 7,
+    CHUNK = PSD_CHUNK_ELEMENTS
+};
 
 enum arrival { RISING, FALLING, MIXED };
 
@@ -21,9 +27,9 @@ static const struct {
     psd_use use;
     psd_rule rule;
 } tables[TABLES] = {
-    {"momentum f32", PSD_F32, 4, 2 * CHUNK + 17, PSD_USE_UPDATE, PSD_RULE_MOMENTUM},
+    {"momentum f32", PSD_F32, 4, CHUNK + 17, PSD_USE_UPDATE, PSD_RULE_MOMENTUM},
     {"adam f16", PSD_F16, 2, 1000, PSD_USE_UPDATE, PSD_RULE_ADAM},
-    {"sgd bf16", PSD_BF16, 2, CHUNK + 3, PSD_USE_UPDATE, PSD_RULE_SGD},
+    {"sgd bf16", PSD_BF16, 2, 5003, PSD_USE_UPDATE, PSD_RULE_SGD},
     {"adagrad f64", PSD_F64, 8, 777, PSD_USE_UPDATE, PSD_RULE_ADAGRAD},
     {"sum f32", PSD_F32, 4, 300, PSD_USE_SUM, PSD_RULE_SGD},
     {"sum f16", PSD_F16, 2, 301, PSD_USE_SUM, PSD_RULE_SGD},

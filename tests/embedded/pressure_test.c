@@ -8,7 +8,13 @@
 
 #include "bed.h"
 
-enum { WORKERS = 4, TABLES = 200, STEPS = 2, KINDS = 5, COUNT_MAX = 3 * PSD_CHUNK_ELEMENTS };
+enum {
+    WORKERS = 4,
+    TABLES = 200,
+    STEPS = BED_SANITIZED ? 1 : 2,
+    KINDS = 5,
+    COUNT_MAX = 3 * PSD_CHUNK_ELEMENTS
+};
 
 /* Thread: immutable while workers run. */
 struct load {

@@ -14,7 +14,7 @@
 #include "base/exit_code.h"
 #include "bed.h"
 
-enum { WORKERS = 3, STEPS = 8, VICTIM = 1, DEATH_STEP = 4, BIG = 2 * PSD_CHUNK_ELEMENTS + 5 };
+enum { WORKERS = 3, STEPS = 6, VICTIM = 1, DEATH_STEP = 3, BIG = 2 * PSD_CHUNK_ELEMENTS + 5 };
 
 /* ---- policy: fail ------------------------------------------------------------------------- */
 

@@ -34,6 +34,39 @@ check_tensors(const struct psi_tensors *tensors, uint64_t data_bytes)
     psi_assert(covered == data_bytes);
 }
 
+/* Tensors of types that we have are the same after a save: laid out anew, written, read. */
+static void
+check_layout(struct psi_tensors *tensors)
+{
+    struct psi_tensors again;
+    struct psd_error err;
+    uint8_t *head;
+    size_t head_bytes;
+    size_t said;
+
+    for (size_t i = 0; i < tensors->count; i++) {
+        if (tensors->list[i].dtype == 0 || tensors->list[i].dims > PSD_DIMS_MAX) {
+            return;
+        }
+    }
+    psi_assert(psi_safetensors_layout(tensors, GENERATION, &head, &head_bytes, &err) == PSD_OK);
+    const uint64_t bytes = head_bytes + psi_tensors_bytes(tensors);
+
+    psi_assert(psi_safetensors_head_bytes("again", head, bytes, &said, &err) == PSD_OK);
+    psi_assert(said == head_bytes);
+    psi_assert(psi_safetensors_parse("again", head, head_bytes, bytes, &again, &err) == PSD_OK);
+    psi_assert(again.count == tensors->count);
+    for (size_t i = 0; i < tensors->count; i++) {
+        const struct psi_tensor *tensor = &tensors->list[i];
+        const struct psi_tensor *found = psi_tensors_find(&again, tensor->name);
+
+        psi_assert(found != NULL && found->dtype == tensor->dtype && found->dims == tensor->dims);
+        psi_assert(memcmp(found->shape, tensor->shape, sizeof(found->shape)) == 0);
+    }
+    psi_tensors_fini(&again);
+    free(head);
+}
+
 static void
 check_safetensors(const uint8_t *data, size_t size)
 {
@@ -51,6 +84,7 @@ check_safetensors(const uint8_t *data, size_t size)
     }
     if (status == PSD_OK) {
         check_tensors(&tensors, size - head_bytes);
+        check_layout(&tensors);
         psi_tensors_fini(&tensors);
     } else {
         psi_assert(err.status == status);

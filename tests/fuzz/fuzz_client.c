@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "client/core.h"
+#include "client/state.h"
 #include "fuzz.h"
 #include "world.h"
 
@@ -87,6 +87,18 @@ has_room(const struct program *program)
     return psi_client_pending(program->client) < BUFFERS && program->buffer[BUFFERS - 1].op == NULL;
 }
 
+/* Who hears PSD_OK has what it asked for. */
+static void
+check_ended(const struct psd_op *op)
+{
+    const bool done = psi_op_status(op) == PSD_OK;
+
+    psi_assert(psi_op_ended(op));
+    psi_assert(psi_op_status(op) <= 0);
+    psi_assert(!done || op->kind != OP_TABLE_OPEN || psi_op_table(op) != NULL);
+    psi_assert(!done || op->kind != OP_NODES || psi_op_nodes(op)->node != NULL);
+}
+
 /* Takes what has ended. */
 static void
 reap(struct program *program)
@@ -94,7 +106,7 @@ reap(struct program *program)
     struct psd_op *op;
 
     while ((op = psi_client_next_done(program->client)) != NULL) {
-        psi_assert(psi_op_ended(op));
+        check_ended(op);
         for (unsigned i = 0; i < BUFFERS; i++) {
             if (program->buffer[i].op == op) {
                 free(program->buffer[i].from);
@@ -151,9 +163,10 @@ transfer(struct program *program, uint8_t kind, uint8_t which, uint8_t step)
     args.from = from;
     args.to = to;
     if (psi_client_transfer(program->client, table, &args, &op, &err) == PSD_OK) {
+        psi_assert(op != NULL);
         keep(program, op, from, to);
     } else {
-        psi_assert(err.status != PSD_OK || psi_client_state(program->client) != PSI_CLIENT_RUNNING);
+        psi_assert(err.status < 0);
         free(from);
         free(to);
     }

@@ -52,7 +52,7 @@ struct world_conn {
     struct lent *first;
     struct lent *last;
     size_t queued_bytes;
-    struct psi_frame heard; /* the core's last frame */
+    struct psi_frame heard; /* the core's last frame that is a request or an answer */
     uint8_t buffer[PSI_STREAM_IN_BYTES];
 };
 
@@ -163,7 +163,9 @@ world_send(struct psi_conn *psi_conn, const struct psi_outgoing *outgoing)
     if (conn->flow == WORLD_FLOW_FULL || bytes > PSI_CONN_QUEUE_BYTES_MAX - conn->queued_bytes) {
         return PSD_ERR_BUSY;
     }
-    conn->heard = frame;
+    if (frame.request != 0) {
+        conn->heard = frame;
+    }
     if (world->core->sent != NULL && world->object != NULL) {
         world->core->sent(world->object, &frame, outgoing);
     }

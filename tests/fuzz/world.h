@@ -47,7 +47,7 @@ enum world_flow {
 
 /* How a frame differs from what its fields say. */
 enum {
-    WORLD_ECHO = 1,    /* request, table, chunk and step as in the last frame the core sent here */
+    WORLD_ECHO = 1,    /* request, table, chunk and step as in the last request of the core here */
     WORLD_WRONG = 2,   /* the checksum of the payload is */
     WORLD_VERSION = 4, /* of another version of the protocol */
     WORLD_PART = 8,    /* a byte follows: the option `part` */

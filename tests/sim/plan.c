@@ -73,6 +73,8 @@ static void
 draw_tables(struct plan *plan, struct rng *rng, enum mode mode)
 {
     const bool large = rng_chance(rng, 18);
+    const uint32_t backup =
+        mode == MODE_BACKUP ? (uint32_t)rng_between(rng, 1, plan->workers - 1) : 0;
 
     plan->table_count = (unsigned)rng_between(rng, 1, TABLES_MAX);
     for (unsigned i = 0; i < plan->table_count; i++) {
@@ -85,9 +87,7 @@ draw_tables(struct plan *plan, struct rng *rng, enum mode mode)
         } else {
             draw_rounds(plan, table, rng, large && i == 0, mode == MODE_BACKUP);
         }
-        if (mode == MODE_BACKUP) {
-            table->backup = (uint32_t)rng_between(rng, 1, plan->workers - 1);
-        }
+        table->backup = backup; /* tables pushed together close together */
         snprintf(table->name, sizeof(table->name), "t%u", i);
         table->priority = (uint8_t)rng_below(rng, 4);
         table->split = rng_chance(rng, 30) && table->use == PSD_USE_UPDATE;

@@ -633,6 +633,19 @@ push_table(struct worker *worker, unsigned index)
 }
 
 static void
+add_global_step(struct worker *worker)
+{
+    struct psd_error err;
+    struct psd_op *op;
+
+    if (plan_of(worker)->step_adds &&
+        accepted(worker, psi_client_step_add(worker->client, 1, &op, &err), &err, "step_add")) {
+        remember(worker, op, WHAT_ADD, 0, 0);
+        model_step_asked(worker->job->model);
+    }
+}
+
+static void
 begin_step(struct worker *worker)
 {
     publish(worker, true);
@@ -642,6 +655,7 @@ begin_step(struct worker *worker)
             push_table(worker, i);
         }
     }
+    add_global_step(worker); /* beside the pushes: its number is one of theirs */
     psi_client_report(worker->client, worker->step, "loss", 0.5);
 }
 
@@ -707,21 +721,33 @@ open_tables(struct worker *worker)
     return any;
 }
 
+/* Where to go on: bulk-synchronous tables agree on a step. Without any, a stale-synchronous one
+ * tells; beside them it catches up by itself. */
 static void
 find_step(struct worker *worker)
 {
     uint64_t step = UINT64_MAX;
+    uint64_t stale = 0;
 
     if (worker->stepped) {
         return;
     }
     for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
-        if (worker->held[i].table != NULL && plan_of(worker)->table[i].kind != KIND_LEDGER &&
-            worker->held[i].step < step) {
-            step = worker->held[i].step;
+        const struct held *held = &worker->held[i];
+        const enum table_kind kind = plan_of(worker)->table[i].kind;
+
+        if (held->table != NULL && kind == KIND_ROUNDS) {
+            if (step != UINT64_MAX && held->step != step && plan_of(worker)->table[i].backup == 0) {
+                sim_fail(worker->job->sim, "%s is told to go on at step %llu, and at step %llu",
+                         worker->node->name, (unsigned long long)step,
+                         (unsigned long long)held->step);
+            }
+            step = held->step < step ? held->step : step;
+        } else if (held->table != NULL && kind == KIND_SLOTS) {
+            stale = held->step;
         }
     }
-    worker->step = step == UINT64_MAX ? 0 : step;
+    worker->step = step == UINT64_MAX ? stale : step;
     worker->stepped = true;
 }
 
@@ -795,7 +821,9 @@ pulled_tables(struct worker *worker)
     for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
         struct held *held = &worker->held[i];
 
-        memset(held->gradient, POISON, held->bytes);
+        if (held->table != NULL) {
+            memset(held->gradient, POISON, held->bytes);
+        }
         if (!held->ready && plan_of(worker)->table[i].use == PSD_USE_UPDATE) {
             check_pulled(worker, i);
         }
@@ -808,7 +836,7 @@ all_steps_done(const struct worker *worker)
     bool any = false;
 
     for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
-        any = any || (plan_of(worker)->table[i].backup > 0 && takes_part(worker, i));
+        any = any || (plan_of(worker)->table[i].kind != KIND_LEDGER && takes_part(worker, i));
     }
     return !any && worker->step >= plan_of(worker)->steps;
 }
@@ -820,11 +848,6 @@ do_extras(struct worker *worker)
     struct psd_error err;
     struct psd_op *op;
 
-    if (plan->step_adds &&
-        accepted(worker, psi_client_step_add(worker->client, 1, &op, &err), &err, "step_add")) {
-        remember(worker, op, WHAT_ADD, 0, 0);
-        model_step_asked(worker->job->model);
-    }
     if (plan->barrier_every > 0 && worker->step % plan->barrier_every == 0 &&
         plan->table[0].backup == 0 &&
         accepted(worker, psi_client_barrier(worker->client, 0, &op, &err), &err, "barrier")) {
