@@ -229,6 +229,25 @@ master_admit_late_lane(struct session *session)
     return true;
 }
 
+/* A worker that is done and has not heard that its BYE was taken. */
+bool
+master_admit_late_worker(struct session *session)
+{
+    const struct psi_hello *hello = &session->hello;
+    const struct master *master = session->master;
+    struct member *member;
+
+    if (hello->role != PSI_ROLE_WORKER || hello->rank >= master->config.workers) {
+        return false;
+    }
+    member = &master->worker[hello->rank].member;
+    if (member->state != PSD_NODE_DONE || member->life != hello->life) {
+        return false;
+    }
+    come_back(session, member);
+    return true;
+}
+
 /* ------------------------------------------------------------------------------- workers --- */
 
 static bool

@@ -92,7 +92,8 @@ master_quorum_left(struct master *master, struct table *table, uint32_t rank, ui
     if (table->backup != NULL) {
         table->backup->members.left_at[rank] = left_at;
         if (left_at > table->backup->quorum.step) {
-            /* All of the round is there, even if its HAVE was lost on the way: nobody repeats it. */
+            /* All of the round is there, even if its HAVE was lost on the way: nobody repeats it.
+             */
             psi_quorum_have(&table->backup->quorum, rank, table->backup->quorum.step);
         }
         close_rounds(master, table);

@@ -106,6 +106,8 @@ meet(struct session *session, const void *body, size_t bytes, struct psd_error *
         master_posted(session, psi_post_welcome(session->conn, &frame, &welcome));
     } else if (master->phase >= PHASE_ENDING && master_admit_late_lane(session)) {
         master_send_end(session);
+    } else if (master->phase >= PHASE_ENDING && master_admit_late_worker(session)) {
+        /* it repeats its BYE, and that is answered */
     } else if (master->phase >= PHASE_ENDING) {
         master_refuse(session, PSD_ERR_REFUSED, "the job is over: %s", master->end_text);
     } else {

@@ -246,6 +246,7 @@ typedef psd_status (*master_handler)(struct session *session, const void *body, 
 void master_admit(struct session *session);
 
 /* The job is over, and a lane that was cut off comes back: it hears so. False: no such lane. */
+bool master_admit_late_worker(struct session *session);
 bool master_admit_late_lane(struct session *session);
 
 void master_members_tick(struct master *master, uint64_t now_ns);
