@@ -195,43 +195,46 @@ psi_context_settle_locked(psd_context *context)
     }
     /* A deadline nearer than the thread's next look would be noticed late. */
     if (context->thread_drives && psi_client_next_ns(context->client) < context->thread_until_ns) {
-        context->thread_until_ns = 0;
+        context->thread_until_ns = 0; /* once is enough */
         psi_loop_wake(context->loop);
     }
 }
 
 /* ---- driving ----------------------------------------------------------------------------- */
 
-static int
-wait_ms(psd_context *context, uint64_t deadline_ns)
+/* When the core, the loop or the caller wants to look again; at the latest after WAIT_MS_MAX. */
+static uint64_t
+look_again_ns(psd_context *context, uint64_t deadline_ns)
 {
-    const uint64_t now_ns = psi_now_ns(psi_loop_env(context->loop));
     const uint64_t loop_ns = psi_loop_next_ns(context->loop);
-    uint64_t until_ns = psi_client_next_ns(context->client);
+    uint64_t until_ns = psi_now_ns(psi_loop_env(context->loop)) + WAIT_MS_MAX * MS_NS;
+    const uint64_t client_ns = psi_client_next_ns(context->client);
 
+    until_ns = client_ns < until_ns ? client_ns : until_ns;
     until_ns = loop_ns < until_ns ? loop_ns : until_ns;
-    until_ns = deadline_ns < until_ns ? deadline_ns : until_ns;
-    if (until_ns <= now_ns) {
-        return 0;
-    }
-    if (until_ns - now_ns > WAIT_MS_MAX * MS_NS) {
-        return WAIT_MS_MAX;
-    }
-    return (int)((until_ns - now_ns + MS_NS - 1) / MS_NS);
+    return deadline_ns < until_ns ? deadline_ns : until_ns;
 }
 
-/* One turn on the loop. The lock is held before and after, not while waiting. */
+/* One turn on the loop. The lock is held before and after, not while waiting; *on_loop_p says so.
+ */
 static void
-drive_locked(psd_context *context, uint64_t deadline_ns)
+drive_locked(psd_context *context, uint64_t deadline_ns, bool *on_loop_p)
 {
-    const int timeout_ms = wait_ms(context, deadline_ns);
+    const uint64_t now_ns = psi_now_ns(psi_loop_env(context->loop));
+    const uint64_t until_ns = look_again_ns(context, deadline_ns);
+    const uint64_t wait_ns = until_ns > now_ns ? until_ns - now_ns : 0;
     struct psi_loop_ready ready = {0};
     struct psd_error err;
     psd_status status;
 
+    *on_loop_p = true;
+    if (on_loop_p == &context->thread_drives) {
+        context->thread_until_ns = until_ns;
+    }
     pthread_mutex_unlock(&context->lock);
-    status = psi_loop_wait(context->loop, timeout_ms, &ready, &err);
+    status = psi_loop_wait(context->loop, (int)((wait_ns + MS_NS - 1) / MS_NS), &ready, &err);
     pthread_mutex_lock(&context->lock);
+    *on_loop_p = false;
     if (status != PSD_OK) {
         psi_client_over(context->client, PSD_ERR_INTERNAL, "%s", err.text);
     }
@@ -262,9 +265,7 @@ wait_turn_locked(psd_context *context, uint64_t deadline_ns)
         timed_wait(&context->waiters_turn, &context->lock, deadline_ns);
         return;
     }
-    context->waiter_drives = true;
-    drive_locked(context, deadline_ns);
-    context->waiter_drives = false;
+    drive_locked(context, deadline_ns, &context->waiter_drives);
     if (context->waiters > 1) {
         pthread_cond_broadcast(&context->waiters_turn);
     }
@@ -354,10 +355,7 @@ run_thread(void *argument)
             psi_context_settle_locked(context); /* heartbeats, whatever the waiting threads do */
             continue;
         }
-        context->thread_drives = true;
-        context->thread_until_ns = now_ns + WAIT_MS_MAX * MS_NS;
-        drive_locked(context, context->thread_until_ns);
-        context->thread_drives = false;
+        drive_locked(context, UINT64_MAX, &context->thread_drives);
         if (context->waiter_drives) {
             psi_loop_wake(context->loop); /* we may have swallowed the one that was meant for it */
         }
@@ -452,7 +450,7 @@ join_job(psd_context *context, struct psd_error *err)
     pthread_mutex_lock(&context->lock);
     psi_client_tick(context->client);
     while (psi_client_state(context->client) == PSI_CLIENT_JOINING) {
-        drive_locked(context, UINT64_MAX);
+        drive_locked(context, UINT64_MAX, &context->waiter_drives);
     }
     *err = *psi_client_error(context->client);
     known = psi_client_job(context->client)->workers != 0;

@@ -13,7 +13,7 @@
 enum { BLOCK = 1024 };
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3")))
 #else
 #define CLONES
 #endif

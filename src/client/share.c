@@ -122,6 +122,12 @@ psi_share_asked(struct lane_link *lane, const void *payload, size_t bytes, struc
     if (status != PSD_OK) {
         return status;
     }
+    if (!client->published.ever && client->job.incarnation > 1) {
+        /* Replacements that wait for each other would wait for ever. */
+        refuse(client, lane, request, PSD_ERR_PEER_LOST,
+               "the worker asked for its state is a replacement itself and has none yet");
+        return PSD_OK;
+    }
     if (!client->published.valid || client->published.step < share.step) {
         return wait_for_it(client, lane, request, &share);
     }
@@ -218,6 +224,7 @@ psi_client_publish(struct psi_client *client, uint64_t step, const struct psd_st
     published->count = count;
     published->step = step;
     published->valid = true;
+    published->ever = true;
     answer_waiting(client);
     return PSD_OK;
 }

@@ -23,7 +23,10 @@ master_quorum_create(const struct master *master, struct table *table)
         return PSD_ERR_NO_MEMORY;
     }
     for (uint32_t rank = 0; rank < PSI_RANKS_MAX; rank++) {
-        const bool member = rank < master->config.workers && master->worker[rank].in_view;
+        const bool leaving = master->change.stage == STAGE_COMMITTED && master->change.leaves &&
+                             master->change.rank == rank;
+        const bool member =
+            rank < master->config.workers && master->worker[rank].in_view && !leaving;
 
         table->backup->members.left_at[rank] = member ? PSI_STEP_NEVER : 0;
     }

@@ -167,20 +167,20 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
     return true;
 }
 
-/* Backup workers: the round has come for which this gradient was too early; it was not kept. */
-static void
-ask_again(struct lane *lane, const struct chunk *chunk, const struct parked *parked)
+/* A gradient that was not kept is wanted after all: its sender still has it. */
+void
+ask_again(struct lane *lane, const struct chunk *chunk, uint32_t rank, uint64_t step)
 {
     const struct psi_frame frame = {
         .type = PSI_FRAME_RESEND,
         .view = lane->view,
         .table = chunk->table->id,
         .chunk = chunk->index,
-        .step = parked->step,
+        .step = step,
     };
 
-    if (lane->sessions[parked->rank] != NULL) {
-        (void)psi_post(lane->sessions[parked->rank]->conn, &frame);
+    if (lane->sessions[rank] != NULL) {
+        (void)psi_post(lane->sessions[rank]->conn, &frame);
     }
 }
 
@@ -191,7 +191,7 @@ answered(struct lane *lane, struct chunk *chunk, const struct parked *parked)
 
     if (parked->early) {
         if (chunk->clock.version >= parked->step) {
-            ask_again(lane, chunk, parked);
+            ask_again(lane, chunk, parked->rank, parked->step);
         }
         return chunk->clock.version >= parked->step;
     }

@@ -369,9 +369,10 @@ count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct
 
     if (slot == NULL) {
         if ((session->inbox.frame.flags & PSI_FLAG_EMPTY) == 0) {
-            return psi_fail(err, PSD_ERR_PROTOCOL,
-                            "table %s chunk %u: a gradient that was refused counts now",
-                            chunk->table->spec.name, chunk->index);
+            /* When its head came it was a repetition, or too early; while it came in, the slot was
+             * let go, or the round opened. */
+            ask_again(lane, chunk, session->rank, session->inbox.frame.step);
+            return PSD_OK;
         }
         slot = slot_take(&lane->pool, 0);
         if (slot == NULL) {

@@ -235,6 +235,7 @@ void parked_free(struct chunk *chunk);
 bool parked_push(const struct chunk *chunk, uint32_t rank);
 void answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
                    psd_status status, const char *text);
+void ask_again(struct lane *lane, const struct chunk *chunk, uint32_t rank, uint64_t step);
 void value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer);
 
 /* sessions.c */

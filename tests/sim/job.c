@@ -356,6 +356,9 @@ judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
     if (worker_done(worker)) {
         return;
     }
+    if (job->plan.auto_rank && error->status == PSD_ERR_REFUSED) {
+        return; /* the ranks were taken by others */
+    }
     if (job->master.exit_code == PSI_EXIT_OK && !job->master.killed &&
         !(lost && job->plan.policy == PSI_DEATH_CONTINUE)) {
         sim_fail(job->sim, "worker %u did not finish, but the job ended well (%s)", slot,

@@ -93,7 +93,8 @@ draw_tables(struct plan *plan, struct rng *rng, enum mode mode)
         table->split = rng_chance(rng, 30) && table->use == PSD_USE_UPDATE;
         table->ranges = rng_chance(rng, 30) && table->kind == KIND_ROUNDS && mode != MODE_BACKUP;
     }
-    if (plan->table_count > 1 && plan->policy != PSI_DEATH_WAIT && rng_chance(rng, 20)) {
+    if (plan->table_count > 1 && plan->policy != PSI_DEATH_WAIT && backup == 0 &&
+        rng_chance(rng, 20)) {
         plan->table[plan->table_count - 1].opened_at = rng_between(rng, 1, plan->steps - 1);
     }
     if (large && plan->steps > 8) {

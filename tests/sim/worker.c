@@ -23,7 +23,7 @@
 enum {
     RECORDS_MAX = 64,
     POISON = 0xb5,
-    RESTARTS_MAX = 40,
+    RESTARTS_MAX = 1000,
     PIECE_BYTES = 100000,
     SLACK_MS = 50, /* how late a deadline may be noticed */
 };
@@ -98,7 +98,7 @@ worker_create(struct job *job, uint32_t slot)
     psi_assert(worker != NULL);
     worker->job = job;
     worker->slot = slot;
-    worker->rank = job->plan.auto_rank ? UINT32_MAX : slot;
+    worker->rank = UINT32_MAX;
     return worker;
 }
 
@@ -108,7 +108,7 @@ worker_start(struct worker *worker)
     const struct plan *plan = plan_of(worker);
     const struct psi_client_config config = {
         .master_address = "sim://master",
-        .rank = worker->rank == UINT32_MAX ? PSI_RANK_AUTO : worker->rank,
+        .rank = plan->auto_rank ? PSI_RANK_AUTO : worker->slot,
         .open_timeout_ms = 120000,
         .op_timeout_ms = plan->op_timeout_ms,
         .window_bytes = plan->window_bytes,
@@ -120,6 +120,7 @@ worker_start(struct worker *worker)
     psi_assert(worker->node == NULL);
     snprintf(name, sizeof(name), "worker%u.%u", worker->slot, ++worker->starts);
     worker->start_due = false;
+    worker->rank = plan->auto_rank ? UINT32_MAX : worker->slot;
     worker->node = net_node_create(&worker->job->net, name);
     worker->node->settle = settle;
     worker->node->owner = worker;
