@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Looks for inputs that break a decoder or a core, then shows how much of each the kept inputs reach.
 #   tools/fuzz.sh [SECONDS]   fuzz every target of tests/fuzz for so long (default 60)
-#   tools/fuzz.sh keep        add to tests/fuzz/corpus what earlier runs found, an input per edge
+#   tools/fuzz.sh keep        add to tests/fuzz/corpus what earlier runs found and reaches new code
 # Fails when anything was found, or when the kept inputs leave a decoder below 95 % of its lines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -68,17 +68,17 @@ fuzz() {
 report() {
     local least=$1
     shift
-    $(tool llvm-cov) report "${objects[@]:1}" -instr-profile=$profiles/all "$@" |
-        awk -v least="$least" -v expected=$# '
-            $1 ~ /\.c$/ {
-                count++
-                printf "%-28s %5d lines, %7s reached\n", $1, $8, $10
-                if ($10 + 0 < least) { low++ }
-            }
-            END {
-                if (count != expected) { print count + 0 " files, expected " expected; exit 1 }
-                if (low) { print low " below " least " %"; exit 1 }
-            }'
+    awk -v least="$least" -v files="$*" '
+        BEGIN { expected = split(files, list); for (i in list) { wanted[list[i]] = 1 } }
+        $1 in wanted {
+            count++
+            printf "%-28s %5d lines, %7s reached\n", $1, $8, $10
+            if ($10 + 0 < least) { low++ }
+        }
+        END {
+            if (count != expected) { print count + 0 " files, expected " expected; exit 1 }
+            if (low) { print low " below " least " %"; exit 1 }
+        }' $profiles/report
 }
 
 cover() {
@@ -91,13 +91,15 @@ cover() {
         objects+=(-object "$build/tests/fuzz/cover_$name")
     done
     $(tool llvm-profdata) merge -o $profiles/all $profiles/*.raw
+    $(tool llvm-cov) report "${objects[@]:1}" -instr-profile=$profiles/all \
+        >$profiles/report 2>$profiles/warnings
     report 0 "${cores[@]}"
     report $cover_min "${decoders[@]}"
 }
 
 if [ "${1:-60}" = keep ]; then
     for name in "${targets[@]}"; do
-        $build/tests/fuzz/fuzz_"$name" -merge=1 -use_counters=0 "$kept/$name" "$found/$name" \
+        $build/tests/fuzz/fuzz_"$name" -set_cover_merge=1 -use_counters=0 "$kept/$name" "$found/$name" \
             2>$build/merge_"$name".log
         echo "$name: $(find "$kept/$name" -type f | wc -l) inputs kept"
     done

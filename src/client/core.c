@@ -237,8 +237,7 @@ heartbeat(struct psi_client *client, uint64_t now_ns)
         now_ns < client->heartbeat_due_ns) {
         return;
     }
-    /* Late by a whole heartbeat: we were stopped, so the silence was ours. Hear what waits first.
-     */
+    /* Late by a whole heartbeat: we were stopped, so the silence was ours. */
     if (now_ns > client->heartbeat_due_ns + client->job.heartbeat_ms * MS_NS) {
         client->master_heard_ns = now_ns;
     }

@@ -363,11 +363,27 @@ pump(struct lane_link *lane)
 
 /* ---- answers ----------------------------------------------------------------------------- */
 
+/* The caller gets its gradient back: whatever is unsent of it is copied. */
+static void
+stop_borrowing(const struct lane_link *lane, const struct psd_op *op)
+{
+    const uint64_t element_bytes = psi_transfer_bytes(op, op->first_chunk) /
+                                   psi_chunk_elements(op->table->spec.count, op->first_chunk);
+    struct psi_conn *conn = lane->peer.conn;
+
+    if (conn != NULL && op->transfer.from != NULL) {
+        (void)conn->ops->unshare(conn, op->transfer.from, op->transfer.count * element_bytes);
+    }
+}
+
 static void
 transfer_finish(struct psd_op *op)
 {
     char what[PSD_NAME_MAX + 64];
 
+    for (uint32_t i = 0; i < op->client->lane_count; i++) {
+        stop_borrowing(&op->client->lanes[i], op); /* answered before it had left, or sent twice */
+    }
     if (op->error.status == PSD_OK) {
         psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
         return;
@@ -722,9 +738,6 @@ void
 psi_lane_forget(struct psd_op *op)
 {
     struct psi_client *client = op->client;
-    const uint64_t element_bytes = psi_transfer_bytes(op, op->first_chunk) /
-                                   psi_chunk_elements(op->table->spec.count, op->first_chunk);
-    const uint64_t bytes = op->transfer.count * element_bytes;
 
     for (uint32_t i = 0; i < client->lane_count; i++) {
         struct lane_link *lane = &client->lanes[i];
@@ -747,8 +760,8 @@ psi_lane_forget(struct psd_op *op)
         }
         if (receiving) {
             break_link(lane, "an operation ended while its value was coming in");
-        } else if (op->transfer.from != NULL) {
-            (void)lane->peer.conn->ops->unshare(lane->peer.conn, op->transfer.from, bytes);
+        } else {
+            stop_borrowing(lane, op);
         }
     }
 }

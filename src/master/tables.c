@@ -15,9 +15,6 @@
 #include "base/fail.h"
 #include "master/state.h"
 
-/* 4 TiB of f32. Every process places every chunk of a table: what is absurd must cost no time. */
-enum { CHUNKS_MAX = 1 << 24 };
-
 void
 master_table_destroy(struct table *table)
 {
@@ -197,12 +194,6 @@ open_new(struct session *session, const struct psi_spec *spec)
     if (master->tables == PSI_TABLES_MAX) {
         psi_fail(&error, PSD_ERR_TOO_BIG, "table %s: a job has room for %d tables", spec->name,
                  PSI_TABLES_MAX);
-        send_error(session, &error);
-        return;
-    }
-    if (psi_chunk_count(spec->count) > CHUNKS_MAX) {
-        psi_fail(&error, PSD_ERR_TOO_BIG, "table %s: %llu chunks, a table has room for %d",
-                 spec->name, (unsigned long long)psi_chunk_count(spec->count), CHUNKS_MAX);
         send_error(session, &error);
         return;
     }

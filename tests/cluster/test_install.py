@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make install` leaves: headers, libraries, programs and manuals that work without the tree."""
+"""What `make install` leaves: headers, libraries, programs and manuals that need no source tree."""
 
 import os
 import re
@@ -89,7 +89,8 @@ def test_hello_as_cplusplus_and_c(prefix, start, tmp_path):
     assert job.stdout().count(": 30\n") == 3
     if shutil.which("c++"):
         program = tmp_path / "version.cc"
-        program.write_text("#include <psd/psd.h>\nint main() { return psd_version() == nullptr; }\n")
+        program.write_text("#include <psd/psd.h>\n"
+                           "int main() { return psd_version() == nullptr; }\n")
         run("c++", "-Wall", "-Wextra", "-Werror", program, "-o", tmp_path / "version", *flags,
             f"-Wl,-rpath,{prefix.lib}")
         run(tmp_path / "version")
@@ -124,8 +125,8 @@ def test_psdlib_matches_the_header(prefix, tmp_path):
     """If this fails, test workers in Python hand structures to libpsd that it reads differently."""
     script = ("import ctypes, psdlib\n"
               "for name, kind in psdlib.STRUCTS.items():\n"
-              "    print(name, ctypes.sizeof(kind), *(f'{field[0]}@{getattr(kind, field[0]).offset}'"
-              " for field in kind._fields_))\n")
+              "    offsets = (f'{f[0]}@{getattr(kind, f[0]).offset}' for f in kind._fields_)\n"
+              "    print(name, ctypes.sizeof(kind), *offsets)\n")
     said = run(sys.executable, "-c", script, env={**os.environ, **worker_environment()})
     lines = []
     for line in said.splitlines():

@@ -112,6 +112,14 @@ def test_worker_killed_policy_continue(start, moment, counted):
     assert counted is None or re.search(f"MEMBER-LEFT worker 1 {counted}$", master, re.M), master
 
 
+def test_worker_killed_before_it_joined_policy_continue(start):
+    """If this fails, a job that never gathered waits for ever, or does not say for whom."""
+    job = train(start, "--die", "1:started",
+                options=("--on_worker_death=continue", "--start_timeout_ms=800"))
+    assert job.wait() == 124
+    assert "waiting for worker 1: not here after 800 ms" in job.stderr()
+
+
 def test_last_worker_killed_policy_continue(start):
     """If this fails, a job whose workers all died looks like a success."""
     job = train(start, "--die", "0:done:2", "--steps", 1000, workers=1,

@@ -2,9 +2,10 @@
 """A worker that trains nothing, in whatever way a test wants it: gradients are a function of rank,
 step and table, so that two jobs of the same shape must end with the same bits.
 
-It prints "started", "joined RANK INCARNATION", "step N" after each step, "error NAME: TEXT" and exits with 1
-when a call fails, "closed" at the end. --die kills it (signal 9, no clean-up) at a named moment of
-its first life; --hold makes rank 0 wait for a file before a step, and so everybody with it."""
+It prints "started", "joined RANK INCARNATION", "step N" after each step, "closed" at the end, or
+"error NAME: TEXT" when a call fails, and then exits with 1. --die kills it (signal 9, no clean-up)
+at a named moment of its first life; --hold makes rank 0 wait for a file before a step, and so
+everybody with it."""
 
 import argparse
 import os

@@ -11,7 +11,7 @@
 
 enum {
     WORKERS = 5,
-    STEPS = BED_SANITIZED ? 6 : 20,
+    STEPS = BED_SANITIZED ? 4 : 20,
     TABLES = 6,
     SHIFT = 7,
     CHUNK = PSD_CHUNK_ELEMENTS

@@ -63,7 +63,7 @@ test_stale_synchronous(void **state)
 static void
 drift(struct worker *worker)
 {
-    enum { STEPS = 60 };
+    enum { STEPS = BED_SANITIZED ? 20 : 60 };
     float *gradient = malloc(BIG * sizeof(float));
     float *values = malloc(BIG * sizeof(float));
     psd_table *table;
@@ -109,7 +109,7 @@ test_stale_synchronous_bounds(void **state)
 static void
 never_wait(struct worker *worker)
 {
-    enum { PUSHES = 50 };
+    enum { PUSHES = BED_SANITIZED ? 15 : 50 };
     float *gradient = malloc(BIG * sizeof(float));
     float *values = malloc(BIG * sizeof(float));
     psd_table *table;
@@ -239,7 +239,7 @@ test_backup_workers(void **state)
 static void
 race(struct worker *worker)
 {
-    enum { STEPS = 30 };
+    enum { STEPS = BED_SANITIZED ? 10 : 30 };
     float *gradient = malloc(BIG * sizeof(float));
     float *values = malloc(BIG * sizeof(float));
     psd_table *table;

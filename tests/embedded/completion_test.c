@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bed.h"
 
@@ -66,6 +67,51 @@ test_wait_and_test(void **state)
 
     (void)state;
     bed_run(bed, wait_and_test, NULL);
+    bed_finish(bed);
+}
+
+static uint64_t
+cpu_ms(void)
+{
+    struct timespec used;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000 + (uint64_t)used.tv_nsec / 1000000;
+}
+
+static void
+do_nothing(struct worker *worker)
+{
+    const float one = 1;
+    uint64_t begin_ms;
+    psd_table *table;
+    psd_op *op;
+
+    CHECK_OK(worker, psd_table_open(worker->context, TABLE("w", PSD_F32, 1, SUM), &table));
+    bed_meet(worker->bed);
+    begin_ms = cpu_ms();
+    if (worker->rank == 0) { /* waits; worker 1's library is idle */
+        CHECK_OK(worker, psd_push(table, TRANSFER(0, .gradient = &one), &op));
+        CHECK_STATUS(worker, psd_wait(op, 800), PSD_PENDING);
+        CHECK(worker, cpu_ms() - begin_ms < 200); /* of all threads, the daemons' included */
+    }
+    bed_meet(worker->bed);
+    if (worker->rank == 1) {
+        CHECK_OK(worker, push(table, 0, &one));
+    } else {
+        CHECK_OK(worker, psd_wait(op, WAIT_MS));
+        psd_op_release(op);
+    }
+}
+
+/* If this fails, a worker that waits, or computes without psd, loses a core to the library. */
+static void
+test_waiting_takes_no_cpu(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 2});
+
+    (void)state;
+    bed_run(bed, do_nothing, NULL);
     bed_finish(bed);
 }
 
@@ -603,6 +649,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wait_and_test),
+        cmocka_unit_test(test_waiting_takes_no_cpu),
         cmocka_unit_test(test_wait_any_hands_out_each_once),
         cmocka_unit_test(test_descriptor_is_readable_exactly_while),
         cmocka_unit_test(test_descriptor_asked_for_late),

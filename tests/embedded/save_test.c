@@ -13,7 +13,7 @@
 
 #include "bed.h"
 
-enum { WORKERS = 2, STEPS = 10, SAVED = 5, TABLES = 4, PATH_BYTES = 320 };
+enum { WORKERS = 2, STEPS = 6, SAVED = 3, TABLES = 4, PATH_BYTES = 320 };
 
 static const struct {
     const char *name;
@@ -22,9 +22,9 @@ static const struct {
     uint64_t count;
     psd_rule rule;
 } tables[TABLES] = {
-    {"momentum", PSD_F32, 4, 2 * PSD_CHUNK_ELEMENTS + 11, PSD_RULE_MOMENTUM},
+    {"momentum", PSD_F32, 4, PSD_CHUNK_ELEMENTS + 11, PSD_RULE_MOMENTUM},
     {"adam", PSD_F32, 4, 3001, PSD_RULE_ADAM},
-    {"half adam", PSD_F16, 2, PSD_CHUNK_ELEMENTS + 1, PSD_RULE_ADAM},
+    {"half adam", PSD_F16, 2, 5001, PSD_RULE_ADAM},
     {"double", PSD_F64, 8, 100, PSD_RULE_ADAGRAD},
 };
 

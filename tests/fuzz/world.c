@@ -485,6 +485,16 @@ take(struct input *input, size_t *bytes)
     return at;
 }
 
+/* Copies as many as there are; returns how many that is. */
+static size_t
+take_bytes(struct input *input, size_t bytes, uint8_t *to)
+{
+    const uint8_t *at = take(input, &bytes);
+
+    memcpy(to, at, bytes);
+    return bytes;
+}
+
 static uint8_t
 take_byte(struct input *input)
 {
@@ -563,8 +573,7 @@ take_meta(struct input *input, uint8_t twist, uint8_t *to)
 
         bytes = psi_meta_encode(&meta, to);
     } else if ((twist & WORLD_META) != 0) {
-        bytes = take_byte(input);
-        memcpy(to, take(input, &bytes), bytes);
+        bytes = take_bytes(input, take_byte(input), to);
     }
     return bytes;
 }
@@ -577,7 +586,7 @@ take_body(struct input *input, uint8_t kind, uint8_t *to)
     if (kind % WORLD_BODIES == WORLD_BYTES) {
         bytes = take_byte(input);
         bytes |= (size_t)take_byte(input) << 8;
-        memcpy(to, take(input, &bytes), bytes);
+        bytes = take_bytes(input, bytes, to);
     } else if (kind % WORLD_BODIES == WORLD_FILL) {
         bytes = take_byte(input);
         bytes |= (size_t)take_byte(input) << 8;

@@ -10,6 +10,8 @@
 
 #include "worker.h"
 
+enum { PATIENCE = 500 }; /* how often a kill looks for a worker in the middle of a step */
+
 static void
 note(struct job *job)
 {
@@ -84,17 +86,23 @@ may_die(const struct job *job, uint32_t slot)
            !(job->plan.policy == PSI_DEATH_WAIT && slot == last && last > 0);
 }
 
+/* The interesting moment is in the middle of a step: most kills wait for one, for a while. */
 static void
-kill_worker(void *object, uint64_t argument)
+kill_worker(void *object, uint64_t waited)
 {
     struct job *job = object;
     const uint32_t slot = (uint32_t)rng_below(&job->sim->rng, job->plan.workers);
 
-    (void)argument;
     note(job);
-    if (may_die(job, slot)) {
-        worker_kill(job->worker[slot]);
+    if (!may_die(job, slot)) {
+        return;
     }
+    if (waited > 0 && !worker_is_pushing(job->worker[slot])) {
+        sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, 2 * SIM_MS), kill_worker, job,
+               waited - 1);
+        return;
+    }
+    worker_kill(job->worker[slot]);
 }
 
 static void
@@ -122,7 +130,7 @@ schedule(struct job *job, unsigned count, sim_event_fn fault)
 
     for (unsigned i = 0; i < count; i++) {
         sim_at(job->sim, rng_between(&job->sim->rng, faults->from_ns, faults->until_ns), fault, job,
-               0);
+               rng_chance(&job->sim->rng, 70) ? PATIENCE : 0);
     }
 }
 

@@ -53,6 +53,8 @@ master_line(void *sink, enum psi_log_level level, const char *id, const char *te
         model_rank_lost(job->model, rank);
     } else if (strcmp(id, "MEMBER-LOST") == 0) {
         job->server_lost = true;
+    } else if (strcmp(id, "JOB-START") == 0) {
+        job->started = true;
     } else if (sscanf(text, "worker %u counted in %llu of %llu chunks of step %llu of table %15s",
                       &rank, &ahead, &chunks, &step, table) == 5) {
         model_note_partial(job->model, rank, table, ahead, chunks, step);
@@ -351,16 +353,11 @@ static void
 judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
 {
     const struct psd_error *error = worker_error(worker);
-    const uint32_t rank = worker_rank(worker);
-    const bool lost = rank != UINT32_MAX && job->rank_lost[rank];
     if (worker_done(worker)) {
         return;
     }
-    if (job->plan.auto_rank && error->status == PSD_ERR_REFUSED) {
-        return; /* the ranks were taken by others */
-    }
     if (job->master.exit_code == PSI_EXIT_OK && !job->master.killed &&
-        !(lost && job->plan.policy == PSI_DEATH_CONTINUE)) {
+        !(worker_was_lost(worker) && job->plan.policy == PSI_DEATH_CONTINUE)) {
         sim_fail(job->sim, "worker %u did not finish, but the job ended well (%s)", slot,
                  error->text);
     }

@@ -53,6 +53,7 @@ struct job {
     bool rank_lost[WORKERS_MAX];       /* killed or given up at least once */
     unsigned nameless_kills;           /* of workers that had not heard their rank yet */
     uint64_t last_fault_ns;
+    bool started;     /* everybody was there once */
     bool server_lost; /* a lane was given up by the master */
 };
 

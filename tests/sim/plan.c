@@ -22,7 +22,7 @@ static uint64_t
 draw_count(struct rng *rng, bool large)
 {
     if (large) {
-        return PSD_CHUNK_ELEMENTS * rng_between(rng, 1, 2) + rng_between(rng, 1, 300);
+        return PSD_CHUNK_ELEMENTS * (rng_chance(rng, 20) ? 2u : 1u) + rng_between(rng, 1, 300);
     }
     return rng_chance(rng, 20) ? 1 : rng_between(rng, 2, 400);
 }
@@ -72,7 +72,7 @@ draw_slots(struct plan *plan, struct table_plan *table, struct rng *rng, bool la
 static void
 draw_tables(struct plan *plan, struct rng *rng, enum mode mode)
 {
-    const bool large = rng_chance(rng, 18);
+    const bool large = rng_chance(rng, 30);
     const uint32_t backup =
         mode == MODE_BACKUP ? (uint32_t)rng_between(rng, 1, plan->workers - 1) : 0;
 

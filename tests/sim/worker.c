@@ -65,6 +65,7 @@ struct worker {
     unsigned starts;
     bool start_due;
     bool done;
+    bool lost;
     bool left; /* killed when it had only to say goodbye */
     struct psd_error error; /* why the last process ended */
 
@@ -196,7 +197,7 @@ start_again(struct worker *worker)
     struct sim *sim = job->sim;
 
     if (worker->starts < RESTARTS_MAX && !worker->done &&
-        (plan_of(worker)->policy == PSI_DEATH_WAIT || model_rounds(job->model) == 0)) {
+        (plan_of(worker)->policy == PSI_DEATH_WAIT || !job->started)) {
         worker->start_due = true;
         sim_at(sim, sim->now_ns + rng_between(&sim->rng, 1, 300) * SIM_MS, start_now, worker, 0);
     }
@@ -205,6 +206,7 @@ start_again(struct worker *worker)
 static void
 rank_lost(struct worker *worker)
 {
+    worker->lost = true;
     if (worker->rank != UINT32_MAX) {
         worker->job->rank_lost[worker->rank] = true;
         model_rank_lost(worker->job->model, worker->rank);
@@ -219,7 +221,7 @@ worker_kill(struct worker *worker)
     sim_trace(worker->job->sim, worker->node->name, "killed");
     worker->job->sim->counters.worker_kills++;
     rank_lost(worker);
-    worker->left = worker->phase == LEAVE;
+    worker->left = worker->left || worker->phase == LEAVE;
     net_node_kill(worker->node);
     leave_process(worker);
     start_again(worker);
@@ -229,6 +231,12 @@ bool
 worker_runs(const struct worker *worker)
 {
     return worker->node != NULL;
+}
+
+bool
+worker_is_pushing(const struct worker *worker)
+{
+    return worker->phase == EXTRA && worker->pending > 0;
 }
 
 bool
@@ -255,10 +263,10 @@ worker_error(const struct worker *worker)
     return &worker->error;
 }
 
-uint32_t
-worker_rank(const struct worker *worker)
+bool
+worker_was_lost(const struct worker *worker)
 {
-    return worker->rank;
+    return worker->lost;
 }
 
 /* ---- operations --------------------------------------------------------------------------- */

@@ -14,11 +14,12 @@ void worker_start(struct worker *worker); /* a new process */
 void worker_kill(struct worker *worker);
 
 bool worker_runs(const struct worker *worker);
+bool worker_is_pushing(const struct worker *worker);
 bool worker_may_come(const struct worker *worker); /* a start is on its way */
 bool worker_done(const struct worker *worker);     /* its program ran to the end */
 struct node *worker_node(const struct worker *worker);
 const struct psd_error *worker_error(const struct worker *worker);
-uint32_t worker_rank(const struct worker *worker); /* UINT32_MAX: not known yet */
+bool worker_was_lost(const struct worker *worker); /* a process of it did not get to the end */
 
 /* Has an operation been pending for longer than its deadline allows? */
 void worker_check_deadlines(struct worker *worker);
