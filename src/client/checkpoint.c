@@ -1080,7 +1080,7 @@ verify_file(const struct psi_checkpoint *checkpoint, const struct psi_checkpoint
     uint32_t checksum = 0;
 
     for (uint64_t index = 0; index < file->block_count; index++) {
-        size_t bytes;
+        size_t bytes = 0;
         const psd_status status = read_block(checkpoint, file, index, &bytes, err);
 
         if (status != PSD_OK) {
@@ -1101,7 +1101,7 @@ read_bytes(const struct psi_checkpoint *checkpoint, const struct psi_checkpoint_
 {
     while (bytes > 0) {
         const size_t skip = (size_t)(at % PSI_CHECKPOINT_BLOCK_BYTES);
-        size_t count;
+        size_t count = 0;
         const psd_status status =
             read_block(checkpoint, file, at / PSI_CHECKPOINT_BLOCK_BYTES, &count, err);
 

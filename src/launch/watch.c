@@ -250,7 +250,12 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
         }
         break;
     case WATCH_LEAVING:
-        leave_if_done(watch, now_ms);
+        /* Workers that ended with 0 without saying done to the job did not end well. */
+        if (exit_code(event->code, event->signal) != 0) {
+            fail(watch, WATCH_CAUSE_PROCESS, event->slot, exit_code(event->code, event->signal));
+        } else {
+            leave_if_done(watch, now_ms);
+        }
         break;
     case WATCH_STOPPING:
         stop_next(watch, now_ms);

@@ -326,7 +326,7 @@ psd_status
 pull_arrived(struct session *session, struct psd_error *err)
 {
     const struct psi_meta *meta = &session->inbox.meta;
-    struct chunk *chunk;
+    struct chunk *chunk = NULL;
     psd_status status = target(session, &chunk, err);
 
     if (status == PSD_OK && meta->has_part &&
@@ -386,8 +386,8 @@ load_target(const struct session *session, struct chunk **chunk_p, unsigned *par
 psd_status
 load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
 {
-    struct chunk *chunk;
-    unsigned part;
+    struct chunk *chunk = NULL;
+    unsigned part = 0;
     const psd_status status = load_target(session, &chunk, &part, err);
 
     return status == PSD_OK ? psi_inbox_body(&session->inbox, sink_p, err) : status;
@@ -423,8 +423,8 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
 {
     struct lane *lane = session->lane;
     const bool first = session->inbox.frame.type == PSI_FRAME_INIT;
-    struct chunk *chunk;
-    unsigned part;
+    struct chunk *chunk = NULL;
+    unsigned part = 0;
     const psd_status status = load_target(session, &chunk, &part, err);
 
     if (status != PSD_OK) {
@@ -482,7 +482,7 @@ why_arrived(struct session *session, struct psd_error *err)
         .chunk = session->inbox.frame.chunk,
     };
     char text[PSI_TEXT_MAX];
-    struct chunk *chunk;
+    struct chunk *chunk = NULL;
     const psd_status status = target(session, &chunk, err);
 
     if (status == PSD_OK) {

@@ -73,7 +73,7 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
 {
     struct lane *lane = session->lane;
     const uint32_t bytes = session->inbox.frame.payload_bytes;
-    struct chunk *chunk;
+    struct chunk *chunk = NULL;
     psd_status status = push_target(session, &chunk, err);
 
     if (status != PSD_OK) {
@@ -398,7 +398,7 @@ push_arrived(struct session *session, struct psd_error *err)
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
     struct slot *slot = session->receiving;
-    struct chunk *chunk;
+    struct chunk *chunk = NULL;
     enum psi_admission admission;
     char text[PSI_TEXT_MAX];
     psd_status status = push_target(session, &chunk, err);

@@ -10,7 +10,7 @@
 
 #include "worker.h"
 
-enum { PATIENCE = 500 }; /* how often a kill looks for a worker in the middle of a step */
+enum { PATIENCE = 1000 }; /* how often a kill looks for a worker in the middle of a step */
 
 static void
 note(struct job *job)
@@ -98,7 +98,7 @@ kill_worker(void *object, uint64_t waited)
         return;
     }
     if (waited > 0 && !worker_is_pushing(job->worker[slot])) {
-        sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, 2 * SIM_MS), kill_worker, job,
+        sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, SIM_MS), kill_worker, job,
                waited - 1);
         return;
     }
@@ -134,6 +134,18 @@ schedule(struct job *job, unsigned count, sim_event_fn fault)
     }
 }
 
+/* All within a few milliseconds: the second comes before the first is noticed. */
+static void
+schedule_together(struct job *job, unsigned count, sim_event_fn fault)
+{
+    const struct fault_plan *faults = &job->plan.faults;
+    const uint64_t at_ns = rng_between(&job->sim->rng, faults->from_ns, faults->until_ns);
+
+    for (unsigned i = 0; i < count; i++) {
+        sim_at(job->sim, at_ns + rng_below(&job->sim->rng, 20 * SIM_MS), fault, job, PATIENCE);
+    }
+}
+
 void
 faults_schedule(struct job *job)
 {
@@ -143,7 +155,11 @@ faults_schedule(struct job *job)
     schedule(job, faults->cuts, cut_link);
     schedule(job, faults->clogs, clog_link);
     schedule(job, faults->pauses, pause_node);
-    schedule(job, faults->worker_kills, kill_worker);
+    if (faults->together) {
+        schedule_together(job, faults->worker_kills, kill_worker);
+    } else {
+        schedule(job, faults->worker_kills, kill_worker);
+    }
     schedule(job, faults->kill_server, kill_server);
     schedule(job, faults->kill_master, kill_master);
 }

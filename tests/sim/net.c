@@ -1077,15 +1077,28 @@ net_wake_at(struct node *node, uint64_t next_ns)
 
 /* ---- faults ------------------------------------------------------------------------------- */
 
-/* Open at both ends: the n-th of them, or how many there are. */
+static bool
+is_open(const struct net_link *link)
+{
+    return link->end[0].state == OPEN && link->end[1].state == OPEN && !link->end[0].losing &&
+           !link->end[1].losing;
+}
+
+static bool
+is_busy(const struct net_link *link)
+{
+    return link->end[0].out.flight != NULL || link->end[0].out.unsent != NULL ||
+           link->end[1].out.flight != NULL || link->end[1].out.unsent != NULL;
+}
+
+/* The n-th open (and busy) connection, or how many there are. */
 static struct net_link *
-nth_open(struct net *net, uint64_t n, uint64_t *count_p)
+nth_open(struct net *net, bool busy, uint64_t n, uint64_t *count_p)
 {
     uint64_t count = 0;
 
     for (struct net_link *link = net->links; link != NULL; link = link->next) {
-        if (link->end[0].state == OPEN && link->end[1].state == OPEN && !link->end[0].losing &&
-            !link->end[1].losing && count++ == n) {
+        if (is_open(link) && (!busy || is_busy(link)) && count++ == n) {
             return link;
         }
     }
@@ -1108,13 +1121,19 @@ cut(struct net_link *link, uint64_t silence_ns)
                PSD_ERR_PEER_LOST, "connection timed out");
 }
 
+/* Mostly one on which something is under way. */
 static struct net_link *
 some_link(struct net *net)
 {
+    bool busy = rng_chance(&net->sim->rng, 75);
     uint64_t count = 0;
 
-    (void)nth_open(net, UINT64_MAX, &count);
-    return count == 0 ? NULL : nth_open(net, rng_below(&net->sim->rng, count), &count);
+    (void)nth_open(net, busy, UINT64_MAX, &count);
+    if (count == 0) {
+        busy = false;
+        (void)nth_open(net, busy, UINT64_MAX, &count);
+    }
+    return count == 0 ? NULL : nth_open(net, busy, rng_below(&net->sim->rng, count), &count);
 }
 
 bool
@@ -1132,9 +1151,7 @@ void
 net_cut_node(struct node *node, uint64_t silence_ns)
 {
     for (struct net_link *link = node->net->links; link != NULL; link = link->next) {
-        if (link->end[0].state == OPEN && link->end[1].state == OPEN && !link->end[0].losing &&
-            !link->end[1].losing &&
-            (link->end[0].node == node || link->end[1].node == node)) {
+        if (is_open(link) && (link->end[0].node == node || link->end[1].node == node)) {
             cut(link, silence_ns);
         }
     }

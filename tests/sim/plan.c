@@ -129,7 +129,8 @@ draw_faults(struct plan *plan, struct rng *rng)
         plan->weather.lost_connect_percent = (unsigned)rng_below(rng, force * 10);
     }
     if (rng_chance(rng, 45)) {
-        faults->worker_kills = (unsigned)rng_between(rng, 1, 3);
+        faults->worker_kills = (unsigned)rng_between(rng, 1, 4);
+        faults->together = rng_chance(rng, 40);
     }
     if (rng_chance(rng, 6)) {
         faults->kill_server = true;
@@ -164,7 +165,7 @@ plan_make(struct plan *plan, uint64_t seed)
     memset(plan, 0, sizeof(*plan));
     plan->seed = seed;
     plan->workers = (uint32_t)rng_between(&rng, 1, WORKERS_MAX);
-    plan->servers = (uint32_t)rng_between(&rng, 1, SERVERS_MAX);
+    plan->servers = rng_chance(&rng, 25) ? 1 : (uint32_t)rng_between(&rng, 1, SERVERS_MAX);
     for (uint32_t i = 0; i < plan->servers; i++) {
         plan->lanes[i] = (uint32_t)rng_between(&rng, 1, LANES_MAX);
     }
@@ -179,7 +180,7 @@ plan_make(struct plan *plan, uint64_t seed)
     draw_faults(plan, &rng);
     draw_patience(plan, &rng);
     plan->op_timeout_ms = 300000;
-    plan->ledger_timeout_ms = rng_chance(&rng, 50) ? (uint32_t)rng_between(&rng, 20, 500) : 300000;
+    plan->ledger_timeout_ms = rng_chance(&rng, 60) ? (uint32_t)rng_between(&rng, 2, 100) : 300000;
     plan->pool_bytes = rng_chance(&rng, 30) ? 1 : 8 << 20;
     plan->window_bytes = rng_chance(&rng, 30) ? 4096 : 2 << 20;
     plan->checksum = rng_chance(&rng, 30);

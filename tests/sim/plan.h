@@ -46,6 +46,7 @@ struct fault_plan {
     unsigned clogs;
     unsigned pauses;
     unsigned worker_kills;
+    bool together; /* the kills */
     bool kill_server;
     bool kill_master;
     bool harsh; /* silence may last longer than the job's patience: live members may be given up */

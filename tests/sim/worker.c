@@ -23,6 +23,7 @@
 enum {
     RECORDS_MAX = 64,
     POISON = 0xb5,
+    SEAL = 0x5a,
     RESTARTS_MAX = 1000,
     PIECE_BYTES = 100000,
     SLACK_MS = 50, /* how late a deadline may be noticed */
@@ -48,6 +49,7 @@ struct held {
     bool ready;              /* its values are here */
     bool valid;              /* the last pull brought all of them */
     bool acted;              /* pushed in this step */
+    bool sealed;             /* no operation may write the values: they are all SEAL */
     uint64_t step;           /* the next push */
     uint64_t read_step;      /* of the last pull */
     uint64_t number;         /* KIND_LEDGER: of the last push; of a fetch: its bytes */
@@ -75,6 +77,7 @@ struct worker {
     uint64_t step;
     bool stepped; /* `step` is known */
     uint64_t think_until_ns;
+    uint64_t pushed_ns; /* when the step's pushes were started */
     uint32_t fetch_from;
     unsigned pending;
     struct record record[RECORDS_MAX];
@@ -236,7 +239,8 @@ worker_runs(const struct worker *worker)
 bool
 worker_is_pushing(const struct worker *worker)
 {
-    return worker->phase == EXTRA && worker->pending > 0;
+    return worker->phase == EXTRA && worker->pending > 0 &&
+           worker->job->sim->now_ns < worker->pushed_ns + 3 * SIM_MS;
 }
 
 bool
@@ -619,12 +623,29 @@ takes_part(const struct worker *worker, unsigned index)
                 : held->step < plan->steps);
 }
 
+/* A pull that failed has let go of the memory: nothing arrives there any more. */
+static void
+check_seal(struct worker *worker, unsigned index)
+{
+    struct held *held = &worker->held[index];
+
+    for (size_t i = 0; held->sealed && i < held->bytes; i++) {
+        if (held->values[i] != SEAL) {
+            sim_fail(worker->job->sim, "%s: table %s: a pull wrote to its memory after it had ended",
+                     worker->node->name, plan_of(worker)->table[index].name);
+            return;
+        }
+    }
+    held->sealed = false;
+}
+
 static void
 push_table(struct worker *worker, unsigned index)
 {
     const struct table_plan *plan = &plan_of(worker)->table[index];
     struct held *held = &worker->held[index];
 
+    check_seal(worker, index);
     held->number = plan->kind == KIND_LEDGER ? worker->job->push_number[worker->rank]++ : held->step;
     fill_gradient(worker, index);
     if (plan->kind != KIND_ROUNDS) {
@@ -657,6 +678,7 @@ add_global_step(struct worker *worker)
 static void
 begin_step(struct worker *worker)
 {
+    worker->pushed_ns = worker->job->sim->now_ns;
     publish(worker, true);
     for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
         worker->held[i].acted = false;
@@ -704,6 +726,10 @@ end_step(struct worker *worker)
         }
         memset(held->gradient, POISON, held->bytes);
         check_pulled(worker, i);
+        if (!held->valid && plan->kind == KIND_LEDGER) {
+            memset(held->values, SEAL, held->bytes);
+            held->sealed = true;
+        }
         if (plan->use == PSD_USE_SUM) {
             add_weights(plan, held);
         }
@@ -817,6 +843,7 @@ pull_tables(struct worker *worker)
         struct held *held = &worker->held[i];
 
         if (held->table != NULL && !held->ready && plan_of(worker)->table[i].use == PSD_USE_UPDATE) {
+            check_seal(worker, i);
             held->valid = true;
             held->read_step = held->step;
             transfer_all(worker, i, WHAT_PULL, held->read_step);
