@@ -13,12 +13,12 @@ make --no-print-directory build BUILD="$build" BIN="$build/bin"
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:exitcode=99
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
 export TSAN_OPTIONS=halt_on_error=1:exitcode=99
-export PSD_HEARTBEAT_MS=${PSD_HEARTBEAT_MS:-1000}
+export PSD_SANITIZED=$kind PSD_LIB=$PWD/build/libpsd.so
 
 if [ "$kind" = thread ]; then
-    meson test -C "$build" --no-rebuild --print-errorlogs --quiet --suite threads
+    meson test -C "$build" --no-rebuild --print-errorlogs --quiet --suite threads -t 3
     PSD_BIN=$(realpath "$build/bin") .venv/bin/python -m pytest -q -rs -p no:cacheprovider \
-        tests/cluster -m threads
+        tests/cluster/test_training.py tests/cluster/test_show.py
 else
-    SEEDS=${SEEDS:-300} PYTEST_ARGS="-m 'not plain'" tools/test.sh "$build" "$build/bin"
+    SEEDS=${SEEDS:-300} tools/test.sh "$build" "$build/bin"
 fi

@@ -321,8 +321,15 @@ leave(struct master *master)
 static bool
 in_rounds(const struct table *table)
 {
-    return table->state != TABLE_DROPPED && psi_spec_synchronous(&table->spec) &&
-           table->backup == NULL;
+    return table->state != TABLE_DROPPED && psi_spec_synchronous(&table->spec);
+}
+
+/* The first step that the rank may have to give of this table. */
+static uint64_t
+owed_step(const struct master *master, const struct table *table)
+{
+    return table->backup != NULL ? master_quorum_resume(table, master->change.rank)
+                                 : table->given.next;
 }
 
 /*
@@ -337,12 +344,13 @@ common_step(const struct master *master)
     uint64_t furthest = 0;
 
     for (uint32_t id = 0; id < master->tables; id++) {
-        if (in_rounds(master->table[id]) && master->table[id]->given.next > furthest) {
-            furthest = master->table[id]->given.next;
+        if (in_rounds(master->table[id]) && owed_step(master, master->table[id]) > furthest) {
+            furthest = owed_step(master, master->table[id]);
         }
     }
     for (uint32_t id = 0; id < master->tables; id++) {
-        if (in_rounds(master->table[id]) && master->table[id]->given.next + 1 == furthest) {
+        if (in_rounds(master->table[id]) &&
+            owed_step(master, master->table[id]) + 1 == furthest) {
             return furthest - 1;
         }
     }
@@ -356,12 +364,9 @@ replace(struct master *master)
 
     for (uint32_t id = 0; id < master->tables; id++) {
         struct table *table = master->table[id];
-        const bool together = in_rounds(table) && table->given.next >= common;
-        uint64_t step = together ? common : table->given.next;
+        const uint64_t owed = owed_step(master, table);
+        const uint64_t step = in_rounds(table) && owed >= common ? common : owed;
 
-        if (table->backup != NULL) {
-            step = master_quorum_resume(table, master->change.rank);
-        }
         if (table->state != TABLE_DROPPED &&
             master_table_resume(master, table, master->change.rank, step) != PSD_OK) {
             master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");

@@ -19,8 +19,11 @@ MARK = "PSD_TEST_MARK"
 HERE = pathlib.Path(__file__).resolve().parent
 MNIST_DATA = HERE.parents[2] / "shared" / "data" / "mnist"
 
+# Programs built with a sanitizer are slower and larger; their bounds are wider.
+SANITIZED = bool(os.environ.get("PSD_SANITIZED"))
+
 # A silent process is dead after 8 x 50 ms instead of 2 s, a cut connection after 100 ms.
-BRISK = ("--heartbeat_ms=50", "--lost_grace_ms=100")
+BRISK = ("--heartbeat_ms=250" if SANITIZED else "--heartbeat_ms=50", "--lost_grace_ms=100")
 
 needs_mnist = pytest.mark.skipif(
     not (MNIST_DATA / "train-images-idx3-ubyte.gz").exists(), reason=f"no MNIST in {MNIST_DATA}"
@@ -39,7 +42,12 @@ def program(name):
 
 
 def library_path():
-    """libpsd.so: beside the real programs in a build, in ../lib* of them when installed."""
+    """libpsd.so: beside the real programs in a build, in ../lib* of them when installed.
+
+    PSD_LIB overrides it: Python cannot load a library built with a sanitizer.
+    """
+    if os.environ.get("PSD_LIB"):
+        return pathlib.Path(os.environ["PSD_LIB"])
     folder = (bin_directory() / "ps_server").resolve().parent
     found = [*folder.glob("libpsd.so"), *folder.parent.glob("lib*/**/libpsd.so")]
     return found[0] if found else folder / "libpsd.so"

@@ -88,21 +88,25 @@ may_die(const struct job *job, uint32_t slot)
 
 /* The interesting moment is in the middle of a step: most kills wait for one, for a while. */
 static void
-kill_worker(void *object, uint64_t waited)
+kill_worker(void *object, uint64_t patience)
 {
     struct job *job = object;
-    const uint32_t slot = (uint32_t)rng_below(&job->sim->rng, job->plan.workers);
+    const uint32_t workers = job->plan.workers;
+    const uint32_t first = (uint32_t)rng_below(&job->sim->rng, workers);
 
     note(job);
-    if (!may_die(job, slot)) {
-        return;
+    for (uint32_t i = 0; i < workers; i++) {
+        const uint32_t slot = (first + i) % workers;
+
+        if (may_die(job, slot) && (patience == 0 || worker_is_pushing(job->worker[slot]))) {
+            worker_kill(job->worker[slot]);
+            return;
+        }
     }
-    if (waited > 0 && !worker_is_pushing(job->worker[slot])) {
+    if (patience > 0) {
         sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, SIM_MS), kill_worker, job,
-               waited - 1);
-        return;
+               patience - 1);
     }
-    worker_kill(job->worker[slot]);
 }
 
 static void

@@ -121,7 +121,7 @@ draw_faults(struct plan *plan, struct rng *rng)
     const unsigned force = (unsigned)rng_below(rng, 4); /* none, light, middling, heavy */
 
     faults->from_ns = rng_chance(rng, 30) ? 0 : rng_between(rng, 1, 50) * SIM_MS;
-    faults->until_ns = faults->from_ns + rng_between(rng, 50, 1500) * SIM_MS;
+    faults->until_ns = faults->from_ns + rng_between(rng, 20, 500) * SIM_MS;
     if (force > 0) {
         faults->cuts = (unsigned)rng_below(rng, force * 8);
         faults->clogs = (unsigned)rng_below(rng, force * 3);
@@ -158,8 +158,9 @@ void
 plan_make(struct plan *plan, uint64_t seed)
 {
     struct rng rng = {.state = sim_mix(seed, 1, 2, 3)};
-    static const enum mode modes[] = {MODE_BULK,   MODE_BULK,  MODE_BULK,  MODE_BULK, MODE_STALE,
-                                      MODE_LEDGER, MODE_MIXED, MODE_BACKUP};
+    static const enum mode modes[] = {MODE_BULK,  MODE_BULK,   MODE_BULK,   MODE_BULK,
+                                      MODE_STALE, MODE_LEDGER, MODE_LEDGER, MODE_MIXED,
+                                      MODE_BACKUP};
     enum mode mode = modes[rng_below(&rng, sizeof(modes) / sizeof(modes[0]))];
 
     memset(plan, 0, sizeof(*plan));
@@ -184,7 +185,7 @@ plan_make(struct plan *plan, uint64_t seed)
     plan->pool_bytes = rng_chance(&rng, 30) ? 1 : 8 << 20;
     plan->window_bytes = rng_chance(&rng, 30) ? 4096 : 2 << 20;
     plan->checksum = rng_chance(&rng, 30);
-    plan->step_adds = rng_chance(&rng, 40);
+    plan->step_adds = rng_chance(&rng, mode == MODE_LEDGER ? 80 : 40);
     plan->auto_rank = rng_chance(&rng, 15);
     plan->think_max_ns = rng_chance(&rng, 50) ? rng_between(&rng, 1, 60) * SIM_MS : 0;
     if (plan->policy != PSI_DEATH_WAIT && rng_chance(&rng, 30)) {
