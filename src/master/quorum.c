@@ -33,16 +33,26 @@ master_quorum_create(const struct master *master, struct table *table)
     return PSD_OK;
 }
 
+/* The oldest round whose set is kept; quorum.step if there is none. */
+static uint64_t
+first_kept(const struct backup *backup)
+{
+    const uint64_t kept = backup->rounds < MASTER_ROUNDS_KEPT ? backup->rounds : MASTER_ROUNDS_KEPT;
+
+    return backup->quorum.step - kept;
+}
+
 static void
-send_close(struct master *master, const struct table *table, struct member *lane)
+send_close(struct master *master, const struct table *table, struct member *lane, uint64_t step)
 {
     struct psi_frame frame = master_frame(master, PSI_FRAME_CLOSE);
 
     frame.table = table->id;
-    frame.step = table->backup->closed_step;
+    frame.step = step;
     if (lane->session != NULL) {
         master_posted(lane->session,
-                      psi_post_ranks(lane->session->conn, &frame, &table->backup->closed));
+                      psi_post_ranks(lane->session->conn, &frame,
+                                     &table->backup->decided[step % MASTER_ROUNDS_KEPT]));
     }
 }
 
@@ -55,13 +65,13 @@ close_rounds(struct master *master, struct table *table)
                                         .backup = table->spec.backup_workers};
     uint64_t step = backup->quorum.step;
 
-    while (psi_quorum_close(&backup->quorum, &rule, &backup->members, &backup->closed)) {
-        backup->any_closed = true;
-        backup->closed_step = step;
-        step = backup->quorum.step;
+    while (psi_quorum_close(&backup->quorum, &rule, &backup->members,
+                            &backup->decided[step % MASTER_ROUNDS_KEPT])) {
+        backup->rounds++;
         for (uint32_t place = 0; place < master->places; place++) {
-            send_close(master, table, master->place[place]);
+            send_close(master, table, master->place[place], step);
         }
+        step = backup->quorum.step;
     }
 }
 
@@ -81,7 +91,7 @@ master_on_have(struct session *session, const void *body, size_t bytes, struct p
     if (backup == NULL) {
         return PSD_OK; /* every lane closes such rounds by itself */
     }
-    if (!backup->any_closed && psi_ranks_count(&backup->quorum.have) == 0) {
+    if (backup->rounds == 0 && psi_ranks_count(&backup->quorum.have) == 0) {
         backup->quorum.step = frame->step; /* a job that goes on from a saved step */
     }
     psi_quorum_have(&backup->quorum, session->member->rank, frame->step);
@@ -103,17 +113,20 @@ master_quorum_left(struct master *master, struct table *table, uint32_t rank, ui
     }
 }
 
-/* Where a replacement goes on: at the last round that was decided, if its rank is in it and some
- * chunk lacks it; else at the round that is open. */
+/* Where a replacement goes on: at the first round that was decided with its rank and that some
+ * chunk may still wait for; else at the round that is open. */
 uint64_t
 master_quorum_resume(const struct table *table, uint32_t rank)
 {
     const struct backup *backup = table->backup;
+    uint64_t step = first_kept(backup);
 
-    const bool owes = backup->any_closed && psi_ranks_has(&backup->closed, rank) &&
-                      table->given.next <= backup->closed_step;
-
-    return owes ? backup->closed_step : backup->quorum.step;
+    while (step < backup->quorum.step &&
+           (step < table->given.next ||
+            !psi_ranks_has(&backup->decided[step % MASTER_ROUNDS_KEPT], rank))) {
+        step++;
+    }
+    return step;
 }
 
 void
@@ -122,8 +135,11 @@ master_quorum_resend(struct master *master, struct member *lane)
     for (uint32_t id = 0; id < master->tables; id++) {
         const struct table *table = master->table[id];
 
-        if (table->backup != NULL && table->backup->any_closed && table->state == TABLE_READY) {
-            send_close(master, table, lane);
+        for (uint64_t step = table->backup != NULL ? first_kept(table->backup) : 0;
+             table->backup != NULL && table->state == TABLE_READY &&
+             step < table->backup->quorum.step;
+             step++) {
+            send_close(master, table, lane, step);
         }
     }
 }

@@ -25,6 +25,7 @@ enum {
     MASTER_GUEST_MS = 60000,        /* how long an observer may stay silent */
     MASTER_GUESTS_MAX = 256,        /* sessions beyond one per place */
     MASTER_MISSING_MS = 10000,      /* between two lines about who is missing */
+    MASTER_ROUNDS_KEPT = 8,         /* decided, and perhaps not yet closed by the slowest chunk */
     MASTER_NAMES_MAX = 8,           /* members named in one message */
     MASTER_WARNINGS_PER_SECOND = 5, /* about strangers and refusals */
 };
@@ -115,9 +116,8 @@ struct waiter {
 struct backup {
     struct psi_quorum quorum;
     struct psi_members members;
-    bool any_closed;
-    uint64_t closed_step;
-    struct psi_ranks closed; /* the set of that round */
+    uint64_t rounds;                              /* decided so far */
+    struct psi_ranks decided[MASTER_ROUNDS_KEPT]; /* [step % MASTER_ROUNDS_KEPT], of the last */
 };
 
 struct table {

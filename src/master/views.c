@@ -349,8 +349,7 @@ common_step(const struct master *master)
         }
     }
     for (uint32_t id = 0; id < master->tables; id++) {
-        if (in_rounds(master->table[id]) &&
-            owed_step(master, master->table[id]) + 1 == furthest) {
+        if (in_rounds(master->table[id]) && owed_step(master, master->table[id]) + 1 == furthest) {
             return furthest - 1;
         }
     }

@@ -224,6 +224,20 @@ release_slots(struct lane *lane, struct chunk *chunk)
     open_remove(lane, chunk);
 }
 
+/* Backup workers: all that were let into the round have died before they gave their part of this
+ * chunk. The others were told that they are not in it, so it closes with nothing. */
+static bool
+nobody_is_left(const struct table *table, const struct chunk *chunk,
+               const struct psi_ranks *closing)
+{
+    for (uint32_t rank = 0; closing != NULL && rank < table->rule.workers; rank++) {
+        if (psi_ranks_has(closing, rank) && table->members.left_at[rank] > chunk->clock.version) {
+            return false;
+        }
+    }
+    return closing != NULL;
+}
+
 void
 round_try_close(struct lane *lane, struct chunk *chunk)
 {
@@ -236,7 +250,8 @@ round_try_close(struct lane *lane, struct chunk *chunk)
         return;
     }
     closing = closing_of(table, chunk->clock.version);
-    if (!psi_clock_round_full(&table->rule, &table->members, &chunk->clock, closing)) {
+    if (!psi_clock_round_full(&table->rule, &table->members, &chunk->clock, closing) &&
+        !nobody_is_left(table, chunk, closing)) {
         return;
     }
     count = collect(lane, chunk, closing, leaves);
@@ -262,7 +277,7 @@ rounds_try_close_all(struct lane *lane)
         for (uint64_t i = 0; i < table->chunk_count && !lane->finished; i++) {
             struct chunk *chunk = &table->chunks[i];
 
-            if (chunk->slots != NULL) {
+            if (chunk->slots != NULL || table->rule.backup > 0) {
                 round_try_close(lane, chunk);
             }
             parked_answer(lane, chunk);
@@ -278,9 +293,7 @@ rounds_decide(struct lane *lane, uint32_t id, const struct closing *closing)
     if (table != NULL) {
         table->closings[closing->step % CLOSINGS_KEPT] = *closing;
         for (uint64_t i = 0; i < table->chunk_count && !lane->finished; i++) {
-            if (table->chunks[i].slots != NULL) {
-                round_try_close(lane, &table->chunks[i]);
-            }
+            round_try_close(lane, &table->chunks[i]);
         }
     }
 }

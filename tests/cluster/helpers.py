@@ -23,7 +23,9 @@ MNIST_DATA = HERE.parents[2] / "shared" / "data" / "mnist"
 SANITIZED = bool(os.environ.get("PSD_SANITIZED"))
 
 # A silent process is dead after 8 x 50 ms instead of 2 s, a cut connection after 100 ms.
-BRISK = ("--heartbeat_ms=250" if SANITIZED else "--heartbeat_ms=50", "--lost_grace_ms=100")
+HEARTBEAT_MS = 200 if SANITIZED else 50
+DEAD_MS = 8 * HEARTBEAT_MS
+BRISK = (f"--heartbeat_ms={HEARTBEAT_MS}", "--lost_grace_ms=100")
 
 needs_mnist = pytest.mark.skipif(
     not (MNIST_DATA / "train-images-idx3-ubyte.gz").exists(), reason=f"no MNIST in {MNIST_DATA}"

@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from helpers import BRISK, Job, nodes_at, program, python_worker, saved_digests, wait_for
+from helpers import BRISK, DEAD_MS, Job, nodes_at, program, python_worker, saved_digests, wait_for
 
 MOMENTS = ("joined", "opened", "half:3", "sent:3", "done:3", "closing")
 BIG = ("--elements", 200_000, "--steps", 8)  # four chunks a table, over two servers
@@ -241,7 +241,7 @@ def test_stopped_server(hand):
     servers[1].signal(signal.SIGSTOP)
     for worker in workers:
         assert worker.wait(8 * 0.05 + 4) == 1
-        assert re.search("error PSD_ERR_.*server 1 .*silent for 400 ms", worker.output())
+        assert re.search(f"error PSD_ERR_.*server 1 .*silent for {DEAD_MS} ms", worker.output())
     assert master.wait(5) == 71
     assert "server 1" in master.output().splitlines()[-1]
     assert servers[0].wait(5) == 71
@@ -265,7 +265,7 @@ def test_stopped_worker_is_fenced(hand, tmp_path):
     assert re.search("error PSD_ERR_FENCED: .*worker 1 .*", sleeper.output())
     gate.touch()
     assert [p.wait(10) for p in (other, master, server)] == [0, 0, 0]
-    assert "silent for 400 ms" in master.output()
+    assert f"silent for {DEAD_MS} ms" in master.output()
 
 
 def test_stopped_worker_policy_fail(hand):
@@ -277,7 +277,7 @@ def test_stopped_worker_policy_fail(hand):
     sleeper.wait_for_output("step 5")
     sleeper.signal(signal.SIGSTOP)
     assert (master.wait(10), server.wait(10), other.wait(10)) == (70, 70, 1)
-    assert re.search("error PSD_ERR_.*worker 1 .*silent for 400 ms", other.output())
+    assert re.search(f"error PSD_ERR_.*worker 1 .*silent for {DEAD_MS} ms", other.output())
     sleeper.signal(signal.SIGCONT)
     assert sleeper.wait(10) == 1
     assert "error PSD_ERR_" in sleeper.output()

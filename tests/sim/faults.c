@@ -41,8 +41,7 @@ clog_link(void *object, uint64_t argument)
 
     (void)argument;
     note(job);
-    if (net_clog_some(&job->net,
-                      job->sim->now_ns + rng_between(&job->sim->rng, 5, 300) * SIM_MS)) {
+    if (net_clog_some(&job->net, job->sim->now_ns + rng_between(&job->sim->rng, 5, 300) * SIM_MS)) {
         job->sim->counters.clogs++;
     }
 }
@@ -72,7 +71,8 @@ pause_node(void *object, uint64_t argument)
     note(job);
     if (node != NULL) {
         job->sim->counters.pauses++;
-        net_node_pause(node, job->sim->now_ns + rng_between(&job->sim->rng, 1, longest_ms) * SIM_MS);
+        net_node_pause(node,
+                       job->sim->now_ns + rng_between(&job->sim->rng, 1, longest_ms) * SIM_MS);
     }
 }
 
@@ -133,8 +133,10 @@ schedule(struct job *job, unsigned count, sim_event_fn fault)
     const struct fault_plan *faults = &job->plan.faults;
 
     for (unsigned i = 0; i < count; i++) {
-        sim_at(job->sim, rng_between(&job->sim->rng, faults->from_ns, faults->until_ns), fault, job,
-               rng_chance(&job->sim->rng, 70) ? PATIENCE : 0);
+        const uint64_t at_ns = rng_between(&job->sim->rng, faults->from_ns, faults->until_ns);
+        const bool patient = rng_chance(&job->sim->rng, 70);
+
+        sim_at(job->sim, at_ns, fault, job, patient ? PATIENCE : 0);
     }
 }
 

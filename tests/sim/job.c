@@ -325,10 +325,10 @@ judge_lane(struct job *job, const struct lane_host *lane)
     if (lane->killed) {
         return;
     }
-    if (master_gone ? lane->exit_code != PSI_EXIT_MASTER_LOST &&
-                          lane->exit_code != PSI_EXIT_START_TIMEOUT &&
-                          !code_is_right(job, lane->exit_code)
-                    : lane->exit_code != master->exit_code && !may_miss_the_end(job, lane)) {
+    if (master_gone
+            ? lane->exit_code != PSI_EXIT_MASTER_LOST &&
+                  lane->exit_code != PSI_EXIT_START_TIMEOUT && !code_is_right(job, lane->exit_code)
+            : lane->exit_code != master->exit_code && !may_miss_the_end(job, lane)) {
         sim_fail(job->sim, "%s exits with %d (%s), the master %s %d (%s)", lane->node->name,
                  lane->exit_code, lane->text, master_gone ? "was killed:" : "with",
                  master->exit_code, master->text);

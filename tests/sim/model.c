@@ -238,9 +238,8 @@ next_version(const struct table_plan *table, struct chunk_model *chunk, const ui
             float *m = (float *)chunk->momentum + i;
 
             g = mean ? g / (float)leaves : g;
-            ((float *)to)[i] = table->use == PSD_USE_SUM
-                                   ? g
-                                   : update_float(table, ((const float *)from)[i], g, m);
+            ((float *)to)[i] =
+                table->use == PSD_USE_SUM ? g : update_float(table, ((const float *)from)[i], g, m);
         }
     }
 }
@@ -296,13 +295,17 @@ check_members(struct model *model, const struct table_model *table, uint64_t num
             continue;
         }
         if (!is_in && !(plan->policy == PSI_DEATH_CONTINUE && model->lost[rank])) {
-            sim_fail(model->sim, "table %s chunk %llu: round %llu closed without worker %u, which "
-                     "is not lost", table->plan->name, (unsigned long long)number,
-                     (unsigned long long)round, rank);
+            sim_fail(model->sim,
+                     "table %s chunk %llu: round %llu closed without worker %u, which "
+                     "is not lost",
+                     table->plan->name, (unsigned long long)number, (unsigned long long)round,
+                     rank);
         }
         if (is_in && round > 0 && (chunk->in[round - 1] >> rank & 1) == 0) {
-            sim_fail(model->sim, "table %s chunk %llu: worker %u is in round %llu but was not in "
-                     "the one before", table->plan->name, (unsigned long long)number, rank,
+            sim_fail(model->sim,
+                     "table %s chunk %llu: worker %u is in round %llu but was not in "
+                     "the one before",
+                     table->plan->name, (unsigned long long)number, rank,
                      (unsigned long long)round);
         }
     }
@@ -310,10 +313,12 @@ check_members(struct model *model, const struct table_model *table, uint64_t num
         const unsigned quorum = plan->workers - table->plan->backup;
         const unsigned lost = plan->workers - live; /* may have been chosen, and died */
 
-        if (present + lost < quorum || present == 0) {
-            sim_fail(model->sim, "table %s chunk %llu: round %llu closed with %u of %u workers, "
-                     "%u are needed", table->plan->name, (unsigned long long)number,
-                     (unsigned long long)round, present, plan->workers, quorum);
+        if (present + lost < quorum) {
+            sim_fail(model->sim,
+                     "table %s chunk %llu: round %llu closed with %u of %u workers, "
+                     "%u are needed",
+                     table->plan->name, (unsigned long long)number, (unsigned long long)round,
+                     present, plan->workers, quorum);
         }
     }
 }
@@ -331,9 +336,11 @@ compare(struct model *model, const struct table_model *table, uint64_t number, u
     for (uint64_t i = 0; i < chunk->elements; i++) {
         if (memcmp((const uint8_t *)have + i * table->element_bytes,
                    chunk->value[version] + i * table->element_bytes, table->element_bytes) != 0) {
-            sim_fail(model->sim, "table %s chunk %llu version %llu: element %llu is %.9g in the "
-                     "lane, %.9g by the model", table->plan->name, (unsigned long long)number,
-                     (unsigned long long)version, (unsigned long long)i, get(have, i, dtype),
+            sim_fail(model->sim,
+                     "table %s chunk %llu version %llu: element %llu is %.9g in the "
+                     "lane, %.9g by the model",
+                     table->plan->name, (unsigned long long)number, (unsigned long long)version,
+                     (unsigned long long)i, get(have, i, dtype),
                      get(chunk->value[version], i, dtype));
             return;
         }
@@ -366,8 +373,8 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have)
         compare(model, table, have->index, chunk->version - 1,
                 have->memory.value[1 - have->current]);
     }
-    sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed with %x", table->plan->name,
-              have->index, (unsigned long long)(chunk->version - 1), in);
+    sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed with %x",
+              table->plan->name, have->index, (unsigned long long)(chunk->version - 1), in);
 }
 
 static int
@@ -431,11 +438,18 @@ model_slot_done(struct model *model, unsigned table, uint32_t rank, uint64_t ste
     model_ledger(model, table, rank, step, LEDGER_DONE);
 }
 
-/* One chunk's slots against what is known of each push. `mine`: the rank whose acknowledged
- * pushes must be seen; -1: everybody's. Returns the sum of the hot amounts that are in. */
+/* Whose acknowledged pushes must be seen. */
+struct reader {
+    bool everybodys;
+    uint32_t rank; /* else: of this rank, those below `own` */
+    uint64_t own;
+    const char *where;
+};
+
+/* One chunk's slots against what is known of each push. Returns the sum of the hot amounts that are
+ * in. */
 static float
-check_entries(struct model *model, unsigned index, const float *slots, int64_t mine,
-              const char *where)
+check_entries(struct model *model, unsigned index, const float *slots, const struct reader *reader)
 {
     const struct plan *plan = model->plan;
     const struct table_model *table = &model->table[index];
@@ -446,7 +460,9 @@ check_entries(struct model *model, unsigned index, const float *slots, int64_t m
             const uint64_t slot = plan_slot(plan, table->plan, rank, number);
             const uint8_t entry = table->entry[slot];
             const float have = slots[slot];
-            const bool must = entry == LEDGER_DONE && (mine < 0 || mine == rank);
+            const bool must =
+                entry == LEDGER_DONE &&
+                (reader->everybodys || (reader->rank == rank && number < reader->own));
             const bool may = entry == LEDGER_DONE || entry == LEDGER_UNKNOWN;
 
             if ((have != 0 && have != 1) || (must && have != 1) || (!may && have != 0)) {
@@ -455,7 +471,7 @@ check_entries(struct model *model, unsigned index, const float *slots, int64_t m
                          entry == LEDGER_DONE      ? "acknowledged"
                          : entry == LEDGER_UNKNOWN ? "unknown"
                                                    : "never applied",
-                         (double)have, where);
+                         (double)have, reader->where);
                 return 0;
             }
             hot += have != 0 ? plan_hot_amount(rank, number) : 0;
@@ -465,16 +481,16 @@ check_entries(struct model *model, unsigned index, const float *slots, int64_t m
 }
 
 static void
-check_chunk_slots(struct model *model, unsigned index, const float *slots, int64_t mine,
-                  const char *where)
+check_chunk_slots(struct model *model, unsigned index, const float *slots,
+                  const struct reader *reader)
 {
     const struct table_model *table = &model->table[index];
-    const float hot = check_entries(model, index, slots, mine, where);
+    const float hot = check_entries(model, index, slots, reader);
     const float have = slots[plan_hot_slot(model->plan, table->plan)];
 
     if (!model->sim->failed && table->plan->kind == KIND_LEDGER && have != hot) {
         sim_fail(model->sim, "table %s: the shared slot is %g %s, the pushes seen add up to %g",
-                 table->plan->name, (double)have, where, (double)hot);
+                 table->plan->name, (double)have, reader->where, (double)hot);
     }
 }
 
@@ -490,8 +506,10 @@ check_bound(struct model *model, unsigned index, uint64_t step, const float *slo
 
         for (uint64_t old = 0; old + table->staleness < step && !may_miss; old++) {
             if (slots[plan_slot(plan, table, rank, old)] != 1) {
-                sim_fail(model->sim, "table %s: a pull at step %llu (staleness %u) lacks step %llu "
-                         "of worker %u", table->name, (unsigned long long)step, table->staleness,
+                sim_fail(model->sim,
+                         "table %s: a pull at step %llu (staleness %u) lacks step %llu "
+                         "of worker %u",
+                         table->name, (unsigned long long)step, table->staleness,
                          (unsigned long long)old, rank);
                 return;
             }
@@ -500,15 +518,16 @@ check_bound(struct model *model, unsigned index, uint64_t step, const float *slo
 }
 
 void
-model_check_slots(struct model *model, unsigned index, uint32_t rank, uint64_t step,
+model_check_slots(struct model *model, unsigned index, uint32_t rank, uint64_t own, uint64_t step,
                   const float *values)
 {
+    const struct reader reader = {.rank = rank, .own = own, .where = "in what a worker pulled"};
     const struct table_model *table = &model->table[index];
 
     for (uint64_t chunk = 0; chunk < table->chunk_count && !model->sim->failed; chunk++) {
         const float *slots = values + psi_chunk_first(chunk);
 
-        check_chunk_slots(model, index, slots, rank, "in what a worker pulled");
+        check_chunk_slots(model, index, slots, &reader);
         if (table->plan->kind == KIND_SLOTS) {
             check_bound(model, index, step, slots);
         }
@@ -530,6 +549,8 @@ model_step_done(struct model *model)
 void
 model_final(struct model *model, const struct lane *lane)
 {
+    const struct reader reader = {.everybodys = true, .where = "at the end"};
+
     for (const struct table *table = lane->tables; table != NULL; table = table->next) {
         const int index = find_table(model, table->spec.name);
 
@@ -539,14 +560,14 @@ model_final(struct model *model, const struct lane *lane)
             const struct chunk *chunk = &table->chunks[i];
 
             check_chunk_slots(model, (unsigned)index,
-                              (const float *)(const void *)chunk->memory.value[chunk->current], -1,
-                              "at the end");
+                              (const float *)(const void *)chunk->memory.value[chunk->current],
+                              &reader);
         }
     }
     if (lane->config.server == 0 && lane->config.lane == 0 &&
-        (lane->global.value < model->adds_done ||
-         lane->global.value > model->adds_asked)) {
-        sim_fail(model->sim, "global step is %llu: %llu additions were asked for, %llu acknowledged",
+        (lane->global.value < model->adds_done || lane->global.value > model->adds_asked)) {
+        sim_fail(model->sim,
+                 "global step is %llu: %llu additions were asked for, %llu acknowledged",
                  (unsigned long long)lane->global.value, (unsigned long long)model->adds_asked,
                  (unsigned long long)model->adds_done);
     }
@@ -582,9 +603,10 @@ check_left(struct model *model, const struct table_model *table, uint32_t rank)
             out_lowest += !in;
         }
         if (chunk->version > lowest + 1 && (chunk->in[lowest + 1] >> rank & 1) != 0) {
-            sim_fail(model->sim, "table %s: worker %u left at step %llu, but is in the next one of "
-                     "chunk %llu", table->plan->name, rank, (unsigned long long)lowest,
-                     (unsigned long long)c);
+            sim_fail(model->sim,
+                     "table %s: worker %u left at step %llu, but is in the next one of "
+                     "chunk %llu",
+                     table->plan->name, rank, (unsigned long long)lowest, (unsigned long long)c);
         }
     }
     if (in_lowest == 0 || out_lowest == 0) {
@@ -598,8 +620,10 @@ check_left(struct model *model, const struct table_model *table, uint32_t rank)
             return;
         }
     }
-    sim_fail(model->sim, "table %s: worker %u counts in %llu of %llu chunks of step %llu, and the "
-             "master did not say so", table->plan->name, rank, (unsigned long long)in_lowest,
+    sim_fail(model->sim,
+             "table %s: worker %u counts in %llu of %llu chunks of step %llu, and the "
+             "master did not say so",
+             table->plan->name, rank, (unsigned long long)in_lowest,
              (unsigned long long)(in_lowest + out_lowest), (unsigned long long)lowest);
 }
 
@@ -613,8 +637,10 @@ check_same_sets(struct model *model, const struct table_model *table)
 
         for (uint64_t round = 0; round < chunk->version && round < first->version; round++) {
             if (chunk->in[round] != first->in[round] && model->plan->policy != PSI_DEATH_CONTINUE) {
-                sim_fail(model->sim, "table %s round %llu: chunk 0 closed with %x, chunk %llu "
-                         "with %x", table->plan->name, (unsigned long long)round, first->in[round],
+                sim_fail(model->sim,
+                         "table %s round %llu: chunk 0 closed with %x, chunk %llu "
+                         "with %x",
+                         table->plan->name, (unsigned long long)round, first->in[round],
                          (unsigned long long)c, chunk->in[round]);
                 return;
             }

@@ -50,9 +50,10 @@ void model_ledger(struct model *model, unsigned table, uint32_t rank, uint64_t n
 /* KIND_SLOTS: the rank's push of the step was acknowledged. */
 void model_slot_done(struct model *model, unsigned table, uint32_t rank, uint64_t step);
 
-/* Checks what a worker pulled at `step` from a table of slots or a ledger. */
-void model_check_slots(struct model *model, unsigned table, uint32_t rank, uint64_t step,
-                       const float *values);
+/* Checks what a worker pulled at `step` from a table of slots or a ledger. Of its own rank's pushes
+ * it must see all below `own` that were acknowledged. */
+void model_check_slots(struct model *model, unsigned table, uint32_t rank, uint64_t own,
+                       uint64_t step, const float *values);
 
 /* Global step: an addition was asked for; it was acknowledged. */
 void model_step_asked(struct model *model);

@@ -353,9 +353,8 @@ end_send(struct psi_conn *conn, const struct psi_outgoing *outgoing)
     pipe->queued += frame->total;
     if (!pipe->taking) {
         pipe->taking = true;
-        link_at(end->link,
-                sim->now_ns + rng_below(&sim->rng, end->link->net->weather.take_max + 1), take,
-                end->side);
+        link_at(end->link, sim->now_ns + rng_below(&sim->rng, end->link->net->weather.take_max + 1),
+                take, end->side);
     }
     return PSD_OK;
 }
@@ -596,12 +595,12 @@ trace_frame(struct net_end *to, const struct net_frame *frame)
 
     sim_hash(sim, psi_crc32c(0, frame->bytes, frame->total));
     if (sim->trace && psi_frame_decode(frame->bytes, &head, NULL) == PSD_OK) {
-        sim_trace(sim, to->node->name, "%-9s <- %s table %u chunk %u step %llu seq %llu view %u "
+        sim_trace(sim, to->node->name,
+                  "%-9s <- %s table %u chunk %u step %llu seq %llu view %u "
                   "request %x rank %u.%u flags %x status %d (%zu bytes)",
                   psi_frame_type_name(head.type), to->conn.peer, head.table, head.chunk,
                   (unsigned long long)head.step, (unsigned long long)head.seq, head.view,
-                  head.request, head.rank, head.incarnation, head.flags, head.status,
-                  frame->total);
+                  head.request, head.rank, head.incarnation, head.flags, head.status, frame->total);
     } else {
         sim_hash(sim, sim->now_ns);
     }
@@ -799,9 +798,9 @@ accept_end(void *object, uint64_t side)
     }
     end->state = OPEN;
     link->accepted = true;
-    if (listener == NULL || listener->events->on_accept(listener->owner, &end->conn,
-                                                        &end->conn.events,
-                                                        &end->conn.owner) != PSD_OK) {
+    if (listener == NULL ||
+        listener->events->on_accept(listener->owner, &end->conn, &end->conn.events,
+                                    &end->conn.owner) != PSD_OK) {
         end_close(&end->conn);
     } else if (!link->end[0].out.delivering) {
         next_delivery(&link->end[0], link->net->sim->now_ns);

@@ -6,6 +6,7 @@
 #include "plan.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -22,7 +23,9 @@ static uint64_t
 draw_count(struct rng *rng, bool large)
 {
     if (large) {
-        return PSD_CHUNK_ELEMENTS * (rng_chance(rng, 20) ? 2u : 1u) + rng_between(rng, 1, 300);
+        const uint64_t full = rng_chance(rng, 20) ? 2 : 1;
+
+        return PSD_CHUNK_ELEMENTS * full + rng_between(rng, 1, 300);
     }
     return rng_chance(rng, 20) ? 1 : rng_between(rng, 2, 400);
 }
@@ -46,9 +49,6 @@ draw_rounds(struct plan *plan, struct table_plan *table, struct rng *rng, bool l
         table->rule.learning_rate = table->rule.rule == PSD_RULE_ADD ? 0 : 0.125;
         table->rule.momentum = table->rule.rule == PSD_RULE_MOMENTUM ? 0.75 : 0;
         table->init = inits[rng_below(rng, 4)];
-    }
-    if (table->init == PSD_INIT_RANK0 && plan->policy == PSI_DEATH_CONTINUE) {
-        table->init = PSD_INIT_CONSTANT; /* rank 0 may die before it gives them */
     }
     table->skips = rng_chance(rng, 40);
 }
@@ -114,6 +114,13 @@ draw_weather(struct net_weather *weather, struct rng *rng)
     weather->close_max = rng_between(rng, 1, 20) * SIM_MS;
 }
 
+/* Tables of several chunks meet in rounds: where a death may leave half a step. */
+static bool
+in_parts(const struct plan *plan)
+{
+    return plan->table[0].kind == KIND_ROUNDS && plan->table[0].count > PSD_CHUNK_ELEMENTS;
+}
+
 static void
 draw_faults(struct plan *plan, struct rng *rng)
 {
@@ -128,7 +135,7 @@ draw_faults(struct plan *plan, struct rng *rng)
         faults->pauses = (unsigned)rng_below(rng, force * 3);
         plan->weather.lost_connect_percent = (unsigned)rng_below(rng, force * 10);
     }
-    if (rng_chance(rng, 45)) {
+    if (rng_chance(rng, in_parts(plan) ? 85 : 45)) {
         faults->worker_kills = (unsigned)rng_between(rng, 1, 4);
         faults->together = rng_chance(rng, 40);
     }
@@ -154,13 +161,25 @@ draw_patience(struct plan *plan, struct rng *rng)
     }
 }
 
+/* Nobody gives initial values in the place of a rank 0 that died before it did. */
+static void
+go_on_without_the_dead(struct plan *plan)
+{
+    plan->policy = PSI_DEATH_CONTINUE;
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        if (plan->table[i].init == PSD_INIT_RANK0) {
+            plan->table[i].init = PSD_INIT_CONSTANT;
+        }
+    }
+}
+
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
     struct rng rng = {.state = sim_mix(seed, 1, 2, 3)};
-    static const enum mode modes[] = {MODE_BULK,  MODE_BULK,   MODE_BULK,   MODE_BULK,
-                                      MODE_STALE, MODE_LEDGER, MODE_LEDGER, MODE_MIXED,
-                                      MODE_BACKUP};
+    static const enum mode modes[] = {MODE_BULK,   MODE_BULK,   MODE_BULK,   MODE_BULK,
+                                      MODE_STALE,  MODE_LEDGER, MODE_LEDGER, MODE_MIXED,
+                                      MODE_BACKUP, MODE_BACKUP};
     enum mode mode = modes[rng_below(&rng, sizeof(modes) / sizeof(modes[0]))];
 
     memset(plan, 0, sizeof(*plan));
@@ -177,7 +196,13 @@ plan_make(struct plan *plan, uint64_t seed)
     plan->steps = rng_between(&rng, 2, 16);
     plan->pushes_max = 3 * plan->steps;
     draw_tables(plan, &rng, mode);
+    if (plan->policy == PSI_DEATH_CONTINUE) {
+        go_on_without_the_dead(plan);
+    }
     draw_weather(&plan->weather, &rng);
+    if (in_parts(plan) && plan->policy == PSI_DEATH_FAIL && rng_chance(&rng, 70)) {
+        go_on_without_the_dead(plan);
+    }
     draw_faults(plan, &rng);
     draw_patience(plan, &rng);
     plan->op_timeout_ms = 300000;
@@ -207,8 +232,8 @@ plan_print(const struct plan *plan)
            "kills%s%s%s\n",
            policies[plan->policy], (unsigned long long)plan->steps, plan->faults.cuts,
            plan->faults.clogs, plan->faults.pauses, plan->faults.worker_kills,
-           plan->faults.kill_server ? ", a server" : "", plan->faults.kill_master ? ", the master" : "",
-           plan->faults.harsh ? ", harsh" : "");
+           plan->faults.kill_server ? ", a server" : "",
+           plan->faults.kill_master ? ", the master" : "", plan->faults.harsh ? ", harsh" : "");
     for (unsigned i = 0; i < plan->table_count; i++) {
         struct psi_spec spec;
         char text[512];
@@ -247,7 +272,7 @@ plan_spec(const struct plan *plan, unsigned index, struct psi_spec *spec_p)
 
     if (psi_spec_init(spec_p, &args, plan->workers, &err) != PSD_OK) {
         fprintf(stderr, "seed %llu: %s\n", (unsigned long long)plan->seed, err.text);
-        psi_assert(!"a plan has valid tables");
+        abort();
     }
 }
 

@@ -15,7 +15,7 @@
 
 #define SIM_US UINT64_C(1000)
 #define SIM_MS UINT64_C(1000000)
-#define SIM_S UINT64_C(1000000000)
+#define SIM_S  UINT64_C(1000000000)
 
 /* A stream of random numbers (splitmix64). */
 struct rng {
@@ -23,8 +23,8 @@ struct rng {
 };
 
 uint64_t rng_next(struct rng *rng);
-uint64_t rng_below(struct rng *rng, uint64_t bound);                   /* 0 .. bound - 1 */
-uint64_t rng_between(struct rng *rng, uint64_t low, uint64_t high);    /* low .. high */
+uint64_t rng_below(struct rng *rng, uint64_t bound);                /* 0 .. bound - 1 */
+uint64_t rng_between(struct rng *rng, uint64_t low, uint64_t high); /* low .. high */
 bool rng_chance(struct rng *rng, unsigned percent);
 struct rng rng_split(struct rng *rng); /* an independent stream */
 
@@ -43,9 +43,10 @@ struct sim_event {
 
 /* What is counted over all seeds. */
 #define SIM_COUNTER_MAP(X)                                                                         \
-    X(events) X(frames) X(ops) X(steps) X(rounds) X(cuts) X(half_open) X(clogs) X(pauses)          \
-    X(lost_connects) X(worker_kills) X(server_kills) X(master_kills) X(replacements)               \
-    X(fenced) X(torn_frames) X(unknown_ops) X(dropped_pushes) X(jobs_finished) X(jobs_failed)
+    X(events)                                                                                      \
+    X(frames) X(ops) X(steps) X(rounds) X(cuts) X(half_open) X(clogs) X(pauses) X(lost_connects)   \
+        X(worker_kills) X(server_kills) X(master_kills) X(replacements) X(fenced) X(torn_frames)   \
+            X(unknown_ops) X(dropped_pushes) X(jobs_finished) X(jobs_failed)
 
 struct sim_counters {
 #define SIM_COUNTER_FIELD(name) uint64_t name;

@@ -31,7 +31,16 @@ enum {
 
 enum phase { JOIN, OPEN, INIT, FETCH, PULL, THINK, STEP, EXTRA, LEAVE, OVER };
 
-enum what { WHAT_OPEN, WHAT_INIT, WHAT_FETCH, WHAT_PUSH, WHAT_PULL, WHAT_BOTH, WHAT_OTHER, WHAT_ADD };
+enum what {
+    WHAT_OPEN,
+    WHAT_INIT,
+    WHAT_FETCH,
+    WHAT_PUSH,
+    WHAT_PULL,
+    WHAT_BOTH,
+    WHAT_OTHER,
+    WHAT_ADD
+};
 
 /* An operation under way. */
 struct record {
@@ -53,6 +62,7 @@ struct held {
     uint64_t step;           /* the next push */
     uint64_t read_step;      /* of the last pull */
     uint64_t number;         /* KIND_LEDGER: of the last push; of a fetch: its bytes */
+    uint64_t own;            /* KIND_SLOTS, KIND_LEDGER: this rank's pushes up to our last one */
     size_t fetched;          /* bytes of the weights a replacement has taken */
     size_t bytes;
     uint8_t *values;
@@ -68,7 +78,7 @@ struct worker {
     bool start_due;
     bool done;
     bool lost;
-    bool left; /* killed when it had only to say goodbye */
+    bool left;              /* killed when it had only to say goodbye */
     struct psd_error error; /* why the last process ended */
 
     struct node *node; /* NULL: no process */
@@ -290,8 +300,8 @@ remember(struct worker *worker, struct psd_op *op, enum what what, unsigned tabl
         .table = table,
         .step = step,
         .number = worker->held[table].number,
-        .deadline_ns = op->deadline_ns == UINT64_MAX ? UINT64_MAX
-                                                     : op->deadline_ns - worker->node->skew_ns,
+        .deadline_ns =
+            op->deadline_ns == UINT64_MAX ? UINT64_MAX : op->deadline_ns - worker->node->skew_ns,
     };
     worker->pending++;
     worker->job->sim->counters.ops++;
@@ -367,8 +377,8 @@ open_table(struct worker *worker, unsigned index)
 
     plan_spec(plan_of(worker), index, &spec);
     if (accepted(worker,
-                 psi_client_table_open(worker->client, &spec, plan_of(worker)->table[index].priority,
-                                       &op, &err),
+                 psi_client_table_open(worker->client, &spec,
+                                       plan_of(worker)->table[index].priority, &op, &err),
                  &err, "psi_client_table_open")) {
         remember(worker, op, WHAT_OPEN, index, 0);
     }
@@ -389,6 +399,8 @@ opened(struct worker *worker, unsigned index, struct psd_table *table)
     memset(held->values, POISON, held->bytes);
     memset(held->gradient, POISON, held->bytes);
     held->step = table->next_step[0];
+    held->own =
+        plan->kind == KIND_LEDGER ? worker->job->push_number[worker->rank] : table->next_step[0];
     sim_trace(worker->job->sim, worker->node->name, "opened %s at step %llu", plan->name,
               (unsigned long long)held->step);
 }
@@ -533,14 +545,15 @@ check_rounds(struct worker *worker, unsigned index)
         const void *want = model_version(worker->job->model, index, chunk, version);
 
         while (want != NULL && memcmp(have, want, bytes) != 0) {
-            want = plan->backup > 0
-                       ? model_version(worker->job->model, index, chunk, ++version)
-                       : NULL;
+            want = plan->backup > 0 ? model_version(worker->job->model, index, chunk, ++version)
+                                    : NULL;
         }
         if (want == NULL) {
-            sim_fail(worker->job->sim, "%s pulled table %s at step %llu: chunk %llu is not what "
-                     "the model says", worker->node->name, plan->name,
-                     (unsigned long long)held->read_step, (unsigned long long)chunk);
+            sim_fail(worker->job->sim,
+                     "%s pulled table %s at step %llu: chunk %llu is not what "
+                     "the model says",
+                     worker->node->name, plan->name, (unsigned long long)held->read_step,
+                     (unsigned long long)chunk);
             return;
         }
     }
@@ -558,7 +571,7 @@ check_pulled(struct worker *worker, unsigned index)
     if (plan->kind == KIND_ROUNDS) {
         check_rounds(worker, index);
     } else {
-        model_check_slots(worker->job->model, index, worker->rank, held->read_step,
+        model_check_slots(worker->job->model, index, worker->rank, held->own, held->read_step,
                           (const float *)(const void *)held->values);
     }
     held->ready = true;
@@ -617,10 +630,9 @@ takes_part(const struct worker *worker, unsigned index)
     const struct plan *plan = plan_of(worker);
     const struct held *held = &worker->held[index];
 
-    return held->table != NULL &&
-           (plan->table[index].kind == KIND_LEDGER
-                ? worker->job->push_number[worker->rank] < plan->pushes_max
-                : held->step < plan->steps);
+    return held->table != NULL && (plan->table[index].kind == KIND_LEDGER
+                                       ? worker->job->push_number[worker->rank] < plan->pushes_max
+                                       : held->step < plan->steps);
 }
 
 /* A pull that failed has let go of the memory: nothing arrives there any more. */
@@ -631,7 +643,8 @@ check_seal(struct worker *worker, unsigned index)
 
     for (size_t i = 0; held->sealed && i < held->bytes; i++) {
         if (held->values[i] != SEAL) {
-            sim_fail(worker->job->sim, "%s: table %s: a pull wrote to its memory after it had ended",
+            sim_fail(worker->job->sim,
+                     "%s: table %s: a pull wrote to its memory after it had ended",
                      worker->node->name, plan_of(worker)->table[index].name);
             return;
         }
@@ -646,7 +659,9 @@ push_table(struct worker *worker, unsigned index)
     struct held *held = &worker->held[index];
 
     check_seal(worker, index);
-    held->number = plan->kind == KIND_LEDGER ? worker->job->push_number[worker->rank]++ : held->step;
+    held->number =
+        plan->kind == KIND_LEDGER ? worker->job->push_number[worker->rank]++ : held->step;
+    held->own = held->number + 1;
     fill_gradient(worker, index);
     if (plan->kind != KIND_ROUNDS) {
         model_ledger(worker->job->model, index, worker->rank, held->number, LEDGER_UNKNOWN);
@@ -842,7 +857,8 @@ pull_tables(struct worker *worker)
     for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
         struct held *held = &worker->held[i];
 
-        if (held->table != NULL && !held->ready && plan_of(worker)->table[i].use == PSD_USE_UPDATE) {
+        if (held->table != NULL && !held->ready &&
+            plan_of(worker)->table[i].use == PSD_USE_UPDATE) {
             check_seal(worker, i);
             held->valid = true;
             held->read_step = held->step;
@@ -982,8 +998,8 @@ process_over(struct worker *worker)
     struct sim *sim = worker->job->sim;
 
     worker->error = *psi_client_error(worker->client);
-    sim_trace(sim, worker->node->name, "%s%s", worker->done ? "done" : "over: ",
-              worker->done ? "" : worker->error.text);
+    sim_trace(sim, worker->node->name, "%s%s",
+              worker->done ? "done" : "over: ", worker->done ? "" : worker->error.text);
     if (!worker->done) {
         rank_lost(worker);
         sim->counters.fenced += worker->error.status == PSD_ERR_FENCED;
