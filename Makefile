@@ -30,9 +30,11 @@ setup-test:
 
 build:
 	@test -f $(BUILD)/build.ninja || (echo "configuring $(BUILD)/"; meson setup $(BUILD) >/dev/null)
+	@echo "building into $(BUILD)/ (a minute or two the first time)"
 	@ninja -C $(BUILD) --quiet
 	@mkdir -p $(BIN)
 	@for program in $(BIN_PROGRAMS); do ln -sf $(CURDIR)/$(BUILD)/$$program $(BIN)/; done
+	@echo "programs are in $(BIN)/"
 
 demo: setup build
 	bin/psd_run --workers 2 --servers 2 bin/mnist
@@ -50,8 +52,13 @@ sim: setup build
 	bin/psd_sim --seeds $(SEEDS)
 
 install: setup build
-	meson configure $(BUILD) --prefix $(PREFIX) >/dev/null
-	meson install -C $(BUILD) --quiet
+	@meson configure $(BUILD) --prefix $(PREFIX) >/dev/null
+	@meson install -C $(BUILD) --quiet >/dev/null
+	@libdir=$$(meson introspect $(BUILD) --buildoptions | \
+	    python3 -c 'import json, sys; print([o["value"] for o in json.load(sys.stdin) if o["name"] == "libdir"][0])'); \
+	echo "installed into $(DESTDIR)$(PREFIX); outside the system's own paths use"; \
+	echo "    export PKG_CONFIG_PATH=$(DESTDIR)$(PREFIX)/$$libdir/pkgconfig"; \
+	echo "    export LD_LIBRARY_PATH=$(DESTDIR)$(PREFIX)/$$libdir"
 
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')

@@ -21,6 +21,6 @@ if [ "$kind" = thread ]; then
         tests/cluster/test_training.py tests/cluster/test_show.py
 else
     # A program outside the tree cannot link a library that wants a sanitizer's run-time.
-    SEEDS=${SEEDS:-300} PYTEST_ARGS="--ignore=tests/cluster/test_install.py" \
+    PYTEST_ARGS="--ignore=tests/cluster/test_install.py" \
         tools/test.sh "$build" "$build/bin"
 fi

@@ -51,16 +51,19 @@ main(void)
                                   .rule = {.rule = PSD_RULE_MOMENTUM, .learning_rate = 0.2}};
     float line[2] = {0, 0};
     float gradient[2];
+    struct psd_transfer transfer = {
+        .struct_size = sizeof(transfer), .gradient = gradient, .values = line};
     psd_context *context;
     psd_table *table;
     psd_op *op;
 
     check(psd_open(NULL, &context));
     check(psd_table_open(context, &args, &table));
-    for (uint64_t step = psd_table_step(table); step < STEPS; step++) {
-        const struct psd_transfer transfer = {
-            .struct_size = sizeof(transfer), .step = step, .gradient = gradient, .values = line};
-
+    transfer.step = psd_table_step(table);
+    check(psd_pull(table, &transfer, &op)); /* what is there: a replacement does not begin at 0 */
+    check(psd_wait(op, PSD_FOREVER));
+    psd_op_release(op);
+    for (; transfer.step < STEPS; transfer.step++) {
         compute_gradient(psd_rank(context), psd_size(context), line, gradient);
         check(psd_push_pull(table, &transfer, &op));
         check(psd_wait(op, PSD_FOREVER));

@@ -10,8 +10,11 @@
  */
 #include "train.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "network.h"
@@ -69,6 +72,10 @@ begin(struct trainer *trainer, uint64_t *step_p, struct failure *failure)
     const uint32_t rank = psd_rank(trainer->context);
     uint64_t step;
 
+    /* Better now than after the training. */
+    if (options->save != NULL && rank == 0 && mkdir(options->save, 0777) != 0 && errno != EEXIST) {
+        return failed(failure, "--save %s: %s", options->save, strerror(errno));
+    }
     if (!tables_open(&trainer->tables, trainer->context, &trainer->network, options, failure)) {
         return false;
     }

@@ -8,10 +8,16 @@
  *     psd_context *context;
  *     psd_table *weights;
  *     psd_op *op;
+ *     uint64_t step;
  *
  *     psd_open(NULL, &context);                          join, as the environment says
  *     psd_table_open(context, &table_args, &weights);    the same on every worker
- *     for (uint64_t step = psd_table_step(weights); step < steps; step++) {
+ *     step = psd_table_step(weights);                    0, unless loaded or a replacement
+ *     psd_pull(weights, &(struct psd_transfer){.struct_size = sizeof(struct psd_transfer),
+ *              .step = step, .values = values}, &op);    the values to begin with
+ *     psd_wait(op, PSD_FOREVER);
+ *     psd_op_release(op);
+ *     for (; step < steps; step++) {
  *         compute(values, gradient);
  *         psd_push_pull(weights, &(struct psd_transfer){.struct_size = sizeof(struct psd_transfer),
  *                       .step = step, .gradient = gradient, .values = values}, &op);
@@ -159,18 +165,19 @@ struct psd_rule_args {
     double weight_decay;  /* [0] g += weight_decay * w; adamw: w -= lr * weight_decay * w */
     double clip_value;    /* [0: off] each element of g is limited to +-clip_value */
     psd_schedule schedule;
-    uint64_t warmup;      /* [0] updates over which the rate rises linearly from 0 */
-    uint64_t period;      /* step, cosine */
-    double decay;         /* [0.1] step */
-    double floor;         /* [0] cosine: the last rate as a fraction of the first */
+    uint64_t warmup; /* [0] updates over which the rate rises linearly from 0 */
+    uint64_t period; /* step, cosine */
+    double decay;    /* [0.1] step */
+    double floor;    /* [0] cosine: the last rate as a fraction of the first */
 };
 
 typedef enum psd_init {
     PSD_INIT_ZERO = 0,
     PSD_INIT_RANK0 = 1,    /* rank 0 gives `values`; everybody pulls them at step 0 */
     PSD_INIT_CONSTANT = 2, /* init_value everywhere */
-    PSD_INIT_UNIFORM = 3,  /* in [-init_value, init_value), from `seed`: equal on any number of servers */
-    PSD_INIT_NORMAL = 4,   /* mean 0, standard deviation init_value, from `seed` */
+    PSD_INIT_UNIFORM =
+        3, /* in [-init_value, init_value), from `seed`: equal on any number of servers */
+    PSD_INIT_NORMAL = 4, /* mean 0, standard deviation init_value, from `seed` */
 } psd_init;
 
 typedef enum psd_nan_policy {
@@ -179,8 +186,8 @@ typedef enum psd_nan_policy {
     PSD_NAN_ALLOW = 2,  /* no look at the numbers; NaN and infinity are added like any other */
 } psd_nan_policy;
 
-#define PSD_DIMS_MAX 8
-#define PSD_NAME_MAX 255
+#define PSD_DIMS_MAX            8
+#define PSD_NAME_MAX            255
 #define PSD_STALENESS_UNBOUNDED UINT32_MAX
 
 /* Operations cover whole chunks: a range starts at a multiple of this many elements. */
@@ -212,7 +219,7 @@ struct psd_table_args {
     double init_value;
     uint64_t seed;
     const void *values; /* PSD_INIT_RANK0, rank 0 only: borrowed until the call returns */
-    int32_t priority;   /* 0..255; a table with a higher one overtakes: give the first layers more */
+    int32_t priority; /* 0..255; a table with a higher one overtakes: give the first layers more */
 };
 
 /*
@@ -271,8 +278,8 @@ struct psd_transfer {
  * Steps. A worker pushes each chunk of a table once per step, steps in order: psd_table_step(), the
  * next, and so on (asynchronous tables take any step). The push ends when its round closed: when
  * every worker's gradient of that step is in. A pull at step c is answered when every worker's
- * gradients of all steps below c - staleness are in. A push_pull at step c is a push at c and a pull
- * at c + 1 in one message each way. A worker always sees its own pushes.
+ * gradients of all steps below c - staleness are in. A push_pull at step c is a push at c and a
+ * pull at c + 1 in one message each way. A worker always sees its own pushes.
  *
  * Operations on the same table take effect in the order they were started. Submitting never blocks:
  * what does not fit the window waits inside the operation.
@@ -289,7 +296,8 @@ PSD_API psd_status psd_pull(psd_table *table, const struct psd_transfer *transfe
 PSD_API psd_status psd_push_pull(psd_table *table, const struct psd_transfer *transfer,
                                  psd_op **op_p);
 
-/* How an operation ended. What is applied is one contribution to one chunk; an operation is a set. */
+/* How an operation ended. What is applied is one contribution to one chunk; an operation is a set.
+ */
 typedef enum psd_outcome {
     PSD_OUTCOME_PENDING = 0,
     PSD_OUTCOME_DONE = 1,        /* all of it was applied / delivered */
@@ -381,9 +389,9 @@ PSD_API psd_status psd_nodes_at(const char *master_address, uint32_t timeout_ms,
  * makes the two one commit. The last two generations are kept. The bytes depend on the tables and
  * the step alone, not on the number of servers. Training of other workers is not stopped.
  *
- * PSD_ERR_STEP when the tables are not at `step`; PSD_ERR_IO names the file and the system's reason;
- * PSD_ERR_BUSY when another save writes there; PSD_ERR_STATE when there is nothing to save. The
- * previous generation is intact then.
+ * PSD_ERR_STEP when the tables are not at `step`; PSD_ERR_IO names the file and the system's
+ * reason; PSD_ERR_BUSY when another save writes there; PSD_ERR_STATE when there is nothing to save.
+ * The previous generation is intact then.
  */
 PSD_API psd_status psd_save(psd_context *context, const char *directory, uint64_t step);
 
@@ -393,8 +401,8 @@ PSD_API psd_status psd_save(psd_context *context, const char *directory, uint64_
  * return the step to go on from. Tables must match the files by name, type and shape.
  *
  * PSD_ERR_CORRUPT when no generation is intact, PSD_ERR_MISMATCH naming the table, PSD_ERR_IO when
- * there is none. Only rank 0 sees such an error: the others return the step that the servers are at,
- * so rank 0 should end the job (psd_abandon) rather than go on.
+ * there is none. Only rank 0 sees such an error: the others return the step that the servers are
+ * at, so rank 0 should end the job (psd_abandon) rather than go on.
  */
 PSD_API psd_status psd_load(psd_context *context, const char *directory, uint64_t *step_p);
 
@@ -409,9 +417,9 @@ struct psd_state {
 
 /*
  * psd_state_publish - offer this worker's memory, as it is at the start of step `step`, to a
- * replacement that has to start there. Borrowed, and must not change, until it is withdrawn: call it
- * again with count 0 before changing the memory (before the optimizer's step). Costs nothing until
- * somebody asks. Never blocks.
+ * replacement that has to start there. Borrowed, and must not change, until it is withdrawn: call
+ * it again with count 0 before changing the memory (before the optimizer's step). Costs nothing
+ * until somebody asks. Never blocks.
  */
 PSD_API psd_status psd_state_publish(psd_context *context, uint64_t step,
                                      const struct psd_state *states, size_t count);

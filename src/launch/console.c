@@ -83,10 +83,12 @@ console_line(struct console *console, enum launch_role role, const char *name, c
     int used;
 
     if (console->colour) {
-        const unsigned colour =
-            role == LAUNCH_WORKER ? 1 + (unsigned)name[strlen(name) - 1] % COLOURS : 1;
+        /* Workers in turn; red is for the daemons, who only speak up when something is wrong. */
+        static const char palette[] = "623546";
+        const char colour =
+            role == LAUNCH_WORKER ? palette[(unsigned)name[strlen(name) - 1] % COLOURS] : '1';
 
-        used = snprintf(line, sizeof(line), "\033[3%um[%s]\033[0m ", colour, name);
+        used = snprintf(line, sizeof(line), "\033[3%cm[%s]\033[0m ", colour, name);
     } else {
         used = snprintf(line, sizeof(line), "[%s] ", name);
     }

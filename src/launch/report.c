@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exit_code.h"
+
 enum { TAIL_LINES = 20 };
 
 void
@@ -60,6 +62,38 @@ report_exit(struct run *run, const struct watch_event *event)
     }
 }
 
+/* A daemon that ended with one of these only passes the verdict on the job on. */
+static bool
+is_verdict(int code)
+{
+    return (code >= PSI_EXIT_WORKER_LOST && code <= PSI_EXIT_FENCED) ||
+           code == PSI_EXIT_START_TIMEOUT;
+}
+
+/* The verdict itself: what stands behind JOB-END in the last lines of a daemon. */
+static bool
+find_verdict(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    static const char mark[] = " JOB-END ";
+    const struct process *process = &run->processes[slot];
+    const struct watch_slot *state = &run->watch.slots[slot];
+    char text[OUTPUT_TAIL_BYTES + 1];
+    const char *found;
+
+    if (role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER || state->signal != 0 ||
+        !is_verdict(state->code) || process->output == NULL ||
+        output_tail(process->output, TAIL_LINES, text, sizeof(text)) == 0) {
+        return false;
+    }
+    found = strstr(text, mark);
+    if (found == NULL) {
+        return false;
+    }
+    found += sizeof(mark) - 1;
+    snprintf(text_p, size, "%.*s", (int)strcspn(found, "\n"), found);
+    return true;
+}
+
 /* The cause in words. */
 static void
 describe_cause(const struct run *run, char *text_p, size_t size)
@@ -75,7 +109,9 @@ describe_cause(const struct run *run, char *text_p, size_t size)
         text_p[0] = '\0';
         break;
     case WATCH_CAUSE_PROCESS:
-        snprintf(text_p, size, "%s", text);
+        if (!find_verdict(run, watch->cause_slot, text_p, size)) {
+            snprintf(text_p, size, "%s", text);
+        }
         break;
     case WATCH_CAUSE_SERVICE_LEFT:
         snprintf(text_p, size, "%s before the workers were done", text);
@@ -149,14 +185,16 @@ report_end(struct run *run, uint64_t elapsed_ms)
 {
     const double seconds = (double)elapsed_ms / 1000.0;
     const enum watch_cause cause = run->watch.cause;
-    char text[320];
+    char text[512];
 
     if (cause == WATCH_CAUSE_NONE) {
         report_success(run, seconds);
         return;
     }
     describe_cause(run, text, sizeof(text));
-    if (cause != WATCH_CAUSE_INTERRUPT && cause != WATCH_CAUSE_AGENT) {
+    if (cause != WATCH_CAUSE_INTERRUPT && cause != WATCH_CAUSE_AGENT &&
+        !(cause == WATCH_CAUSE_PROCESS &&
+          find_verdict(run, run->watch.cause_slot, text, sizeof(text)))) {
         console_say(&run->console, "%s", text);
         show_tail(run, run->watch.cause_slot);
     }

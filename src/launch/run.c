@@ -300,6 +300,9 @@ handle_ready(struct run *run)
     }
     *newline = '\0';
     runlog_line(&run->runlog, "READY", "master at %s", run->master);
+    console_say(&run->console, "job begins: %u worker%s, %u server%s, master at %s",
+                run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
+                run->plan->servers == 1 ? "" : "s", run->master);
     if (run->console.terminal) {
         status_start(&run->status, run->master);
     }

@@ -18,19 +18,39 @@ note(struct job *job)
     job->last_fault_ns = job->sim->now_ns;
 }
 
+static struct node *
+some_node(struct job *job)
+{
+    const uint64_t pick = rng_below(&job->sim->rng, 1 + job->lanes + job->plan.workers);
+
+    if (pick == 0) {
+        return job->master.master != NULL ? job->master.node : NULL;
+    }
+    if (pick <= job->lanes) {
+        return job->lane[pick - 1].lane != NULL ? job->lane[pick - 1].node : NULL;
+    }
+    return worker_node(job->worker[pick - 1 - job->lanes]);
+}
+
+/* One connection, or all of a node at once. */
 static void
 cut_link(void *object, uint64_t argument)
 {
     struct job *job = object;
     struct rng *rng = &job->sim->rng;
     const bool half_open = rng_chance(rng, 30);
-    const uint64_t silence_ns = half_open ? (job->plan.faults.harsh ? 1500 : 400) * SIM_MS : SIM_MS;
+    const uint64_t half_open_ns = (job->plan.faults.harsh ? 1500 : 400) * SIM_MS;
+    const uint64_t silence_ns = half_open ? half_open_ns : SIM_MS;
+    struct node *node = rng_chance(rng, 10) ? some_node(job) : NULL;
 
     (void)argument;
     note(job);
-    if (net_cut_some(&job->net, silence_ns)) {
-        job->sim->counters.cuts++;
-        job->sim->counters.half_open += half_open;
+    job->sim->counters.cuts++;
+    job->sim->counters.half_open += half_open;
+    if (node != NULL) {
+        net_cut_node(node, silence_ns);
+    } else {
+        (void)net_cut_some(&job->net, silence_ns);
     }
 }
 
@@ -44,20 +64,6 @@ clog_link(void *object, uint64_t argument)
     if (net_clog_some(&job->net, job->sim->now_ns + rng_between(&job->sim->rng, 5, 300) * SIM_MS)) {
         job->sim->counters.clogs++;
     }
-}
-
-static struct node *
-some_node(struct job *job)
-{
-    const uint64_t pick = rng_below(&job->sim->rng, 1 + job->lanes + job->plan.workers);
-
-    if (pick == 0) {
-        return job->master.master != NULL ? job->master.node : NULL;
-    }
-    if (pick <= job->lanes) {
-        return job->lane[pick - 1].lane != NULL ? job->lane[pick - 1].node : NULL;
-    }
-    return worker_node(job->worker[pick - 1 - job->lanes]);
 }
 
 static void

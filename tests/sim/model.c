@@ -411,13 +411,6 @@ model_version(const struct model *model, unsigned table, uint64_t chunk, uint64_
                                                : NULL;
 }
 
-bool
-model_was_in(const struct model *model, unsigned table, uint64_t chunk, uint64_t round,
-             uint32_t rank)
-{
-    return (model->table[table].chunk[chunk].in[round] >> rank & 1) != 0;
-}
-
 /* ---- slots and ledgers --------------------------------------------------------------------- */
 
 void

@@ -38,10 +38,6 @@ void model_note_partial(struct model *model, uint32_t rank, const char *table, u
 const void *model_version(const struct model *model, unsigned table, uint64_t chunk,
                           uint64_t version);
 
-/* KIND_ROUNDS with backup workers: was the rank in the round? */
-bool model_was_in(const struct model *model, unsigned table, uint64_t chunk, uint64_t round,
-                  uint32_t rank);
-
 /* KIND_LEDGER: how push `number` of the rank ended. */
 enum ledger_entry { LEDGER_NEVER, LEDGER_UNKNOWN, LEDGER_DONE, LEDGER_NOT_APPLIED };
 void model_ledger(struct model *model, unsigned table, uint32_t rank, uint64_t number,
