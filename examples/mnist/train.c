@@ -176,7 +176,7 @@ conclude(struct trainer *trainer, uint64_t step, double *accuracy_p, struct fail
 static bool
 run(struct trainer *trainer, double *accuracy_p, struct failure *failure)
 {
-    uint64_t step;
+    uint64_t step = 0;
     double loss;
 
     if (!begin(trainer, &step, failure)) {

@@ -709,6 +709,30 @@ test_bye_of_all_ends_the_job(void **state)
     world_destroy(world);
 }
 
+/* If this fails, a lane that is cut off while the job ends well takes it for a lost master. */
+static void
+test_lane_cut_at_the_end_hears_of_it(void **state)
+{
+    struct world *world = start_job(1, 1, PSI_DEATH_FAIL);
+    struct peer *back;
+
+    (void)state;
+    hang_up(world->lane[0], "reset");
+    bye(world, 0);
+    master_tick(world->master);
+    assert_false(is_over(world));
+    back = join(world, PSI_ROLE_SERVER, 0, world->lane[0]->life);
+    assert_non_null(hear(back, PSI_FRAME_WELCOME));
+    assert_int_equal(hear_verdict(back, PSI_FRAME_END).exit_code, PSI_EXIT_OK);
+    master_tick(world->master);
+    assert_false(is_over(world));
+    say(world, back, (struct psi_frame){.type = PSI_FRAME_BYE}, NULL);
+    hang_up(back, "closed");
+    master_tick(world->master);
+    assert_true(is_over(world));
+    world_destroy(world);
+}
+
 /* If this fails, a job goes on without one of its servers. */
 static void
 test_lane_lost_ends_the_job(void **state)
@@ -884,6 +908,7 @@ main(void)
         cmocka_unit_test(test_silent_worker_is_told_when_it_wakes),
         cmocka_unit_test(test_late_master_blames_nobody),
         cmocka_unit_test(test_bye_of_all_ends_the_job),
+        cmocka_unit_test(test_lane_cut_at_the_end_hears_of_it),
         cmocka_unit_test(test_lane_lost_ends_the_job),
         cmocka_unit_test(test_silent_lane_ends_the_job),
         cmocka_unit_test(test_lane_verdict_becomes_the_jobs),
