@@ -5,15 +5,18 @@
  * synchronous table at c, so what it reads range by range belongs together. Tables with staleness
  * move on meanwhile; of those each chunk is whole, but not all are of one moment.
  *
- * The files are checkpoint.c's.
+ * The files are checkpoint/'s.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "client/checkpoint.h"
+#include "checkpoint/read.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/write.h"
 #include "client/context.h"
 #include "wire/frame.h"
 
@@ -143,7 +146,7 @@ struct save {
     psd_context *context;
     uint64_t step;
     struct tables tables;
-    struct psi_checkpoint_table *records; /* one per table */
+    struct psi_manifest_table *records; /* one per table */
     struct source *sources;
     size_t source_count;
     struct psi_tensors tensors[PSI_CHECKPOINT_DATA_FILES];
@@ -174,7 +177,7 @@ static void
 add_table(struct save *save, size_t index)
 {
     const struct psi_spec *spec = psi_table_spec(save->tables.list[index]);
-    struct psi_checkpoint_table *record = &save->records[index];
+    struct psi_manifest_table *record = &save->records[index];
     struct part parts[PARTS_MAX];
     const unsigned count = list_parts(spec, parts);
 
@@ -217,7 +220,7 @@ save_part(struct save *save, const struct source *source, struct psd_error *err)
 {
     psd_table *table = save->tables.list[source->table];
     const struct psi_spec *spec = psi_table_spec(table);
-    struct psi_checkpoint_table *record = &save->records[source->table];
+    struct psi_manifest_table *record = &save->records[source->table];
     const size_t element_bytes = psi_dtype_bytes(source->part.dtype);
     psd_status status = PSD_OK;
 
@@ -335,8 +338,9 @@ static psd_status
 check_part(const struct psi_checkpoint *checkpoint, const struct psi_spec *spec,
            const struct part *part, struct psd_error *err)
 {
-    const struct psi_checkpoint_file *file = &checkpoint->files[part->kind];
-    const struct psi_tensor *tensor = psi_tensors_find(&file->tensors, part->name);
+    const struct psi_manifest_file *file = &checkpoint->manifest.files[part->kind];
+    const struct psi_tensor *tensor =
+        psi_tensors_find(&checkpoint->tensors[part->kind], part->name);
     char here[SHAPE_TEXT_BYTES];
     char there[SHAPE_TEXT_BYTES];
 
@@ -363,9 +367,9 @@ check_tables(const struct psi_checkpoint *checkpoint, const struct tables *table
         struct part parts[PARTS_MAX];
         const unsigned count = list_parts(spec, parts);
 
-        if (psi_checkpoint_table(checkpoint, spec->name) == NULL) {
+        if (psi_manifest_table(&checkpoint->manifest, spec->name) == NULL) {
             return psi_fail(err, PSD_ERR_MISMATCH, "load table %s: not in generation %llu of %s",
-                            spec->name, (unsigned long long)checkpoint->generation,
+                            spec->name, (unsigned long long)checkpoint->manifest.generation,
                             checkpoint->path);
         }
         for (unsigned part = count; part-- > 0;) { /* the value first: it is what people know */
@@ -393,7 +397,7 @@ load_range(struct load *load, psd_table *table, const struct part *part,
 {
     const size_t element_bytes = psi_dtype_bytes(part->dtype);
     const struct psi_tensor *tensor =
-        psi_tensors_find(&load->checkpoint->files[part->kind].tensors, part->name);
+        psi_tensors_find(&load->checkpoint->tensors[part->kind], part->name);
     const psd_status status =
         psi_checkpoint_read(load->checkpoint, part->kind, tensor, transfer->first * element_bytes,
                             transfer->count * element_bytes, load->tables.buffer, err);
@@ -410,7 +414,8 @@ static psd_status
 load_table(struct load *load, psd_table *table, struct psd_error *err)
 {
     const struct psi_spec *spec = psi_table_spec(table);
-    const struct psi_checkpoint_table *record = psi_checkpoint_table(load->checkpoint, spec->name);
+    const struct psi_manifest_table *record =
+        psi_manifest_table(&load->checkpoint->manifest, spec->name);
     struct part parts[PARTS_MAX];
     const unsigned count = list_parts(spec, parts);
 

@@ -127,7 +127,7 @@ psi_unpack_init(struct psi_unpack *unpack, const char *message, const uint8_t *b
 void
 psi_unpack_refuse(struct psi_unpack *unpack, const char *field, const char *format, ...)
 {
-    char reason[256];
+    char reason[sizeof(unpack->err->text)]; /* quotes names, and says what is wrong behind them */
     va_list args;
 
     if (unpack->status != PSD_OK) {

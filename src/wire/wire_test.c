@@ -1164,6 +1164,8 @@ test_table_info_shape_overflow(void **state)
     struct psd_error err;
 
     fill_table_info(&random, &bench->in);
+    memset(spec->name, 'n', PSD_NAME_MAX); /* the longest: the reason behind it must still fit */
+    spec->name[PSD_NAME_MAX] = '\0';
     spec->dims = 2;
     spec->shape[0] = UINT64_C(1) << 32;
     spec->shape[1] = UINT64_C(1) << 32; /* their product is 0 in 64 bits */

@@ -121,6 +121,18 @@ in_parts(const struct plan *plan)
     return plan->table[0].kind == KIND_ROUNDS && plan->table[0].count > PSD_CHUNK_ELEMENTS;
 }
 
+/* Replacements take the state of the job from live workers. */
+static bool
+hands_over(const struct plan *plan)
+{
+    bool sums = false;
+
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        sums = sums || plan->table[i].use == PSD_USE_SUM;
+    }
+    return sums && plan->policy == PSI_DEATH_WAIT && plan->workers > 2;
+}
+
 static void
 draw_faults(struct plan *plan, struct rng *rng)
 {
@@ -135,9 +147,12 @@ draw_faults(struct plan *plan, struct rng *rng)
         faults->pauses = (unsigned)rng_below(rng, force * 3);
         plan->weather.lost_connect_percent = (unsigned)rng_below(rng, force * 10);
     }
-    if (rng_chance(rng, in_parts(plan) ? 85 : 45)) {
+    if (force > 0 && plan->table[0].backup > 0) {
+        faults->cuts += 10; /* a third party decides: more messages that may be lost */
+    }
+    if (rng_chance(rng, in_parts(plan) || hands_over(plan) ? 85 : 45)) {
         faults->worker_kills = (unsigned)rng_between(rng, 1, 4);
-        faults->together = rng_chance(rng, 40);
+        faults->together = rng_chance(rng, hands_over(plan) ? 75 : 40);
     }
     if (rng_chance(rng, 6)) {
         faults->kill_server = true;

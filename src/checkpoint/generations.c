@@ -1,0 +1,198 @@
+/*
+ * generations.c - which generations of a checkpoint a directory holds, by the names of its files.
+ *
+ * Removal goes newest generation first and in each the manifest first, so no manifest is left
+ * without the files it names.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "checkpoint/generations.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+
+enum {
+    DIGITS_MAX = 18, /* so that the next one fits, too */
+    GENERATIONS_KEPT = 2,
+};
+
+static const struct {
+    const char *prefix;
+    const char *suffix;
+    const char *temporary;
+} kinds[PSI_CHECKPOINT_KINDS] = {
+    [PSI_CHECKPOINT_PARAMS] = {"params-", ".safetensors", ".params.tmp"},
+    [PSI_CHECKPOINT_STATE] = {"state-", ".safetensors", ".state.tmp"},
+    [PSI_CHECKPOINT_MANIFEST] = {"manifest-", ".json", ".manifest.tmp"},
+};
+
+void
+psi_checkpoint_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_checkpoint_kind kind,
+                    uint64_t generation)
+{
+    snprintf(name, PSI_CHECKPOINT_NAME_BYTES, "%s%llu%s", kinds[kind].prefix,
+             (unsigned long long)generation, kinds[kind].suffix);
+}
+
+const char *
+psi_checkpoint_temporary_name(enum psi_checkpoint_kind kind)
+{
+    return kinds[kind].temporary;
+}
+
+static bool
+parse_name(const char *name, struct psi_generation *generation_p)
+{
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {
+        const size_t prefix = strlen(kinds[kind].prefix);
+        const char *digits = name + prefix;
+        size_t count;
+
+        if (strncmp(name, kinds[kind].prefix, prefix) != 0) {
+            continue;
+        }
+        count = strspn(digits, "0123456789");
+        if (count < 1 || count > DIGITS_MAX || digits[0] == '0' ||
+            strcmp(digits + count, kinds[kind].suffix) != 0) {
+            return false;
+        }
+        generation_p->number = strtoull(digits, NULL, 10);
+        generation_p->kind = (enum psi_checkpoint_kind)kind;
+        return true;
+    }
+    return false;
+}
+
+static int
+newest_first(const void *a, const void *b)
+{
+    const struct psi_generation *left = a;
+    const struct psi_generation *right = b;
+
+    if (left->number != right->number) {
+        return left->number > right->number ? -1 : 1;
+    }
+    return (int)right->kind - (int)left->kind;
+}
+
+static bool
+add(struct psi_generations *generations, struct psi_generation generation)
+{
+    if (generations->count == generations->capacity) {
+        const size_t capacity = generations->capacity * 2 + 16;
+        struct psi_generation *list = reallocarray(generations->list, capacity, sizeof(*list));
+
+        if (list == NULL) {
+            return false;
+        }
+        generations->list = list;
+        generations->capacity = capacity;
+    }
+    generations->list[generations->count++] = generation;
+    return true;
+}
+
+/* Reads the directory to its end. errno says why not. */
+static int
+read_names(DIR *stream, struct psi_generations *generations)
+{
+    const struct dirent *entry;
+    struct psi_generation generation;
+
+    while (errno = 0, (entry = readdir(stream)) != NULL) {
+        if (parse_name(entry->d_name, &generation) && !add(generations, generation)) {
+            errno = ENOMEM;
+            break;
+        }
+    }
+    return errno == 0 ? 0 : -1;
+}
+
+psd_status
+psi_generations_init(struct psi_generations *generations, const struct psi_directory *directory,
+                     struct psd_error *err)
+{
+    const int fd = openat(directory->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    psd_status status = PSD_OK;
+
+    memset(generations, 0, sizeof(*generations));
+    if (stream == NULL || read_names(stream, generations) != 0) {
+        status = psi_fail_errno(err, errno == ENOMEM ? PSD_ERR_NO_MEMORY : PSD_ERR_IO,
+                                "read directory %s", directory->path);
+    }
+    if (stream != NULL) {
+        closedir(stream);
+    } else if (fd >= 0) {
+        close(fd);
+    }
+    if (status != PSD_OK) {
+        psi_generations_fini(generations);
+        return status;
+    }
+    if (generations->count > 1) {
+        qsort(generations->list, generations->count, sizeof(generations->list[0]), newest_first);
+    }
+    return PSD_OK;
+}
+
+void
+psi_generations_fini(struct psi_generations *generations)
+{
+    free(generations->list);
+    memset(generations, 0, sizeof(*generations));
+}
+
+uint64_t
+psi_generations_next(const struct psi_generations *generations)
+{
+    return generations->count == 0 ? 1 : generations->list[0].number + 1;
+}
+
+static void
+remove_file(const struct psi_generation *file, const struct psi_directory *directory)
+{
+    char name[PSI_CHECKPOINT_NAME_BYTES];
+
+    psi_checkpoint_name(name, file->kind, file->number);
+    (void)psi_directory_remove(directory, name, NULL);
+}
+
+void
+psi_generations_remove_unfinished(const struct psi_generations *generations,
+                                  const struct psi_directory *directory)
+{
+    uint64_t committed = 0;
+
+    for (size_t i = 0; i < generations->count; i++) {
+        const struct psi_generation *file = &generations->list[i];
+
+        if (file->kind == PSI_CHECKPOINT_MANIFEST) {
+            committed = file->number;
+        } else if (file->number != committed) {
+            remove_file(file, directory);
+        }
+    }
+}
+
+void
+psi_generations_remove_old(const struct psi_generations *generations,
+                           const struct psi_directory *directory)
+{
+    unsigned seen = 0;
+
+    for (size_t i = 0; i < generations->count; i++) {
+        seen += generations->list[i].kind == PSI_CHECKPOINT_MANIFEST;
+        if (seen > GENERATIONS_KEPT) {
+            remove_file(&generations->list[i], directory);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+/*
+ * manifest.h - what a generation consists of: its tables, and the sizes and checksums of its files.
+ * Pure.
+ *
+ * In the file it is one JSON object, with exactly these fields in exactly this order; the last one
+ * is the checksum of all bytes before it.
+ */
+#ifndef PSI_CHECKPOINT_MANIFEST_H
+#define PSI_CHECKPOINT_MANIFEST_H
+
+#include <psd/psd.h>
+
+#include "checkpoint/generations.h"
+
+enum {
+    PSI_MANIFEST_BLOCK_BYTES = 1 << 20, /* of a data file: one checksum each */
+    PSI_MANIFEST_BYTES_MAX = 1 << 28,
+    PSI_MANIFEST_SPEC_MAX = 1024,
+};
+
+/* A table, beside its tensors. */
+struct psi_manifest_table {
+    char name[PSD_NAME_MAX + 1];
+    char spec[PSI_MANIFEST_SPEC_MAX]; /* psi_spec_text(); for people */
+    uint64_t updates;
+    uint64_t step;
+};
+
+/* A data file. */
+struct psi_manifest_file {
+    char name[PSI_CHECKPOINT_NAME_BYTES];
+    uint64_t bytes;
+    uint32_t checksum;
+    uint32_t *blocks; /* checksum of every PSI_MANIFEST_BLOCK_BYTES */
+    size_t block_count;
+};
+
+/* Thread: owned by its caller. */
+struct psi_manifest {
+    uint64_t generation;
+    uint64_t step;
+    struct psi_manifest_table *tables;
+    size_t table_count;
+    struct psi_manifest_file files[PSI_CHECKPOINT_DATA_FILES];
+};
+
+/* Empty, but for the names of the files. */
+void psi_manifest_init(struct psi_manifest *manifest, uint64_t generation);
+void psi_manifest_fini(struct psi_manifest *manifest);
+
+/* How many checksums a file of so many bytes has. */
+uint64_t psi_manifest_blocks(uint64_t bytes);
+
+/* NULL: not in the manifest. */
+const struct psi_manifest_table *psi_manifest_table(const struct psi_manifest *manifest,
+                                                    const char *name);
+
+/*
+ * Reads the text of a manifest into an empty one of that generation. What is wrong is
+ * PSD_ERR_CORRUPT, naming the file.
+ */
+psd_status psi_manifest_parse(struct psi_manifest *manifest, const char *file, const char *text,
+                              size_t bytes, struct psd_error *err);
+
+/* The whole text, which the caller frees. `file` is named in errors. */
+psd_status psi_manifest_format(const struct psi_manifest *manifest, const char *file, char **text_p,
+                               size_t *bytes_p, struct psd_error *err);
+
+#endif

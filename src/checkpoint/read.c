@@ -1,0 +1,337 @@
+/*
+ * read.c - reading a generation of saved tables: only when intact.
+ *
+ * A generation is opened whole: manifest, every block of both data files, their heads. Blocks are
+ * checked again when they are read, since files may rot in between.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "checkpoint/read.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/crc32c.h"
+#include "base/fail.h"
+#include "checkpoint/safetensors.h"
+
+enum { LABEL_BYTES = PATH_MAX + PSI_CHECKPOINT_NAME_BYTES };
+
+/* A file that is gone or unreadable is damaged; other failures say nothing about it. */
+static psd_status
+read_failed(struct psd_error *err, const char *what, const char *path, const char *name)
+{
+    const bool damaged = errno == ENOENT || errno == EIO;
+
+    return psi_fail_errno(err, damaged ? PSD_ERR_CORRUPT : PSD_ERR_IO, "%s %s/%s", what, path,
+                          name);
+}
+
+static psd_status
+open_input(const struct psi_directory *directory, const char *name, int *fd_p, uint64_t *bytes_p,
+           struct psd_error *err)
+{
+    /* O_NONBLOCK: a pipe of that name must not stop us. */
+    int fd = psi_disk_open(directory->disk, directory->fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat stat;
+    psd_status status = PSD_OK;
+
+    if (fd < 0 || fstat(fd, &stat) != 0) {
+        status = read_failed(err, "open", directory->path, name);
+    } else if (!S_ISREG(stat.st_mode)) {
+        status =
+            psi_fail(err, PSD_ERR_CORRUPT, "open %s/%s: not a regular file", directory->path, name);
+    }
+    if (status != PSD_OK) {
+        psi_disk_close(&fd);
+        return status;
+    }
+    *fd_p = fd;
+    *bytes_p = (uint64_t)stat.st_size;
+    return PSD_OK;
+}
+
+/* ------------------------------------------------------------------------------- data files --- */
+
+/* One block of a file into checkpoint->block, as its checksum says it was. */
+static psd_status
+read_block(const struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind, uint64_t index,
+           size_t *bytes_p, struct psd_error *err)
+{
+    const struct psi_manifest_file *file = &checkpoint->manifest.files[kind];
+    const uint64_t begin = index * PSI_MANIFEST_BLOCK_BYTES;
+    const uint64_t rest = file->bytes - begin;
+    const size_t bytes = rest < PSI_MANIFEST_BLOCK_BYTES ? (size_t)rest : PSI_MANIFEST_BLOCK_BYTES;
+
+    if (psi_disk_read(checkpoint->disk, checkpoint->fds[kind], checkpoint->block, bytes, begin) !=
+        0) {
+        return read_failed(err, "read", checkpoint->path, file->name);
+    }
+    if (psi_crc32c(0, checkpoint->block, bytes) != file->blocks[index]) {
+        return psi_fail(err, PSD_ERR_CORRUPT,
+                        "%s/%s: damaged between bytes %llu and %llu: checksum does not match",
+                        checkpoint->path, file->name, (unsigned long long)begin,
+                        (unsigned long long)(begin + bytes));
+    }
+    *bytes_p = bytes;
+    return PSD_OK;
+}
+
+static psd_status
+verify_file(const struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind,
+            struct psd_error *err)
+{
+    const struct psi_manifest_file *file = &checkpoint->manifest.files[kind];
+    uint32_t checksum = 0;
+
+    for (uint64_t index = 0; index < file->block_count; index++) {
+        size_t bytes = 0;
+        const psd_status status = read_block(checkpoint, kind, index, &bytes, err);
+
+        if (status != PSD_OK) {
+            return status;
+        }
+        checksum = psi_crc32c(checksum, checkpoint->block, bytes);
+    }
+    if (checksum != file->checksum) {
+        return psi_fail(err, PSD_ERR_CORRUPT, "%s/%s: damaged: checksum does not match",
+                        checkpoint->path, file->name);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+read_bytes(const struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind, uint64_t at,
+           size_t bytes, uint8_t *to, struct psd_error *err)
+{
+    while (bytes > 0) {
+        const size_t skip = (size_t)(at % PSI_MANIFEST_BLOCK_BYTES);
+        size_t count = 0;
+        const psd_status status =
+            read_block(checkpoint, kind, at / PSI_MANIFEST_BLOCK_BYTES, &count, err);
+
+        if (status != PSD_OK) {
+            return status;
+        }
+        psi_assert(count > skip);
+        count = count - skip < bytes ? count - skip : bytes;
+        memcpy(to, checkpoint->block + skip, count);
+        at += count;
+        to += count;
+        bytes -= count;
+    }
+    return PSD_OK;
+}
+
+static psd_status
+read_head(struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind, struct psd_error *err)
+{
+    const struct psi_manifest_file *file = &checkpoint->manifest.files[kind];
+    uint8_t length[PSI_SAFETENSORS_LENGTH_BYTES] = {0};
+    const size_t length_bytes = file->bytes < sizeof(length) ? 0 : sizeof(length);
+    char label[LABEL_BYTES];
+    uint8_t *head = NULL;
+    size_t bytes = 0;
+    psd_status status;
+
+    snprintf(label, sizeof(label), "%s/%s", checkpoint->path, file->name);
+    status = read_bytes(checkpoint, kind, 0, length_bytes, length, err);
+    if (status == PSD_OK) {
+        status = psi_safetensors_head_bytes(label, length, file->bytes, &bytes, err);
+    }
+    if (status == PSD_OK) {
+        head = malloc(bytes);
+        status = head == NULL ? psi_fail(err, PSD_ERR_NO_MEMORY, "%s: no %zu bytes for its header",
+                                         label, bytes)
+                              : read_bytes(checkpoint, kind, 0, bytes, head, err);
+    }
+    if (status == PSD_OK) {
+        status =
+            psi_safetensors_parse(label, head, bytes, file->bytes, &checkpoint->tensors[kind], err);
+    }
+    free(head);
+    return status;
+}
+
+static psd_status
+open_file(struct psi_checkpoint *checkpoint, const struct psi_directory *directory,
+          enum psi_checkpoint_kind kind, struct psd_error *err)
+{
+    const struct psi_manifest_file *file = &checkpoint->manifest.files[kind];
+    uint64_t bytes;
+    psd_status status = open_input(directory, file->name, &checkpoint->fds[kind], &bytes, err);
+
+    if (status == PSD_OK && bytes != file->bytes) {
+        status = psi_fail(err, PSD_ERR_CORRUPT, "%s/%s: %llu bytes, the manifest says %llu",
+                          checkpoint->path, file->name, (unsigned long long)bytes,
+                          (unsigned long long)file->bytes);
+    }
+    if (status == PSD_OK) {
+        status = verify_file(checkpoint, kind, err);
+    }
+    return status == PSD_OK ? read_head(checkpoint, kind, err) : status;
+}
+
+psd_status
+psi_checkpoint_read(struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind,
+                    const struct psi_tensor *tensor, uint64_t first, size_t bytes, void *to,
+                    struct psd_error *err)
+{
+    const uint64_t data_begin = checkpoint->tensors[kind].data_begin;
+
+    psi_assert(first <= tensor->end - tensor->begin);
+    psi_assert(bytes <= tensor->end - tensor->begin - first);
+    return read_bytes(checkpoint, kind, data_begin + tensor->begin + first, bytes, to, err);
+}
+
+/* ------------------------------------------------------------------------------ generations --- */
+
+static psd_status
+open_manifest(struct psi_manifest *manifest, const struct psi_directory *directory,
+              struct psd_error *err)
+{
+    char label[LABEL_BYTES];
+    char name[PSI_CHECKPOINT_NAME_BYTES];
+    uint64_t bytes;
+    char *text;
+    int fd;
+    psd_status status;
+
+    psi_checkpoint_name(name, PSI_CHECKPOINT_MANIFEST, manifest->generation);
+    snprintf(label, sizeof(label), "%s/%s", directory->path, name);
+    status = open_input(directory, name, &fd, &bytes, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    text = bytes > PSI_MANIFEST_BYTES_MAX ? NULL : malloc(bytes + 1);
+    if (text == NULL) {
+        status = psi_fail(err, bytes > PSI_MANIFEST_BYTES_MAX ? PSD_ERR_CORRUPT : PSD_ERR_NO_MEMORY,
+                          "%s: %llu bytes are too many", label, (unsigned long long)bytes);
+    } else if (psi_disk_read(directory->disk, fd, text, bytes, 0) != 0) {
+        status = read_failed(err, "read", directory->path, name);
+    } else {
+        status = psi_manifest_parse(manifest, label, text, bytes, err);
+    }
+    free(text);
+    psi_disk_close(&fd);
+    return status;
+}
+
+static struct psi_checkpoint *
+checkpoint_create(const struct psi_directory *directory, uint64_t generation)
+{
+    struct psi_checkpoint *checkpoint = calloc(1, sizeof(*checkpoint));
+
+    if (checkpoint == NULL) {
+        return NULL;
+    }
+    checkpoint->disk = directory->disk;
+    checkpoint->path = directory->path;
+    psi_manifest_init(&checkpoint->manifest, generation);
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        checkpoint->fds[kind] = -1;
+    }
+    checkpoint->block = malloc(PSI_MANIFEST_BLOCK_BYTES);
+    if (checkpoint->block == NULL) {
+        psi_checkpoint_destroy(checkpoint);
+        return NULL;
+    }
+    return checkpoint;
+}
+
+void
+psi_checkpoint_destroy(struct psi_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL) {
+        return;
+    }
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        psi_disk_close(&checkpoint->fds[kind]);
+        psi_tensors_fini(&checkpoint->tensors[kind]);
+    }
+    psi_manifest_fini(&checkpoint->manifest);
+    free(checkpoint->block);
+    free(checkpoint);
+}
+
+static psd_status
+open_generation(const struct psi_directory *directory, uint64_t generation,
+                struct psi_checkpoint **checkpoint_p, struct psd_error *err)
+{
+    struct psi_checkpoint *checkpoint = checkpoint_create(directory, generation);
+    psd_status status;
+
+    if (checkpoint == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "load %s: no memory", directory->path);
+    }
+    status = open_manifest(&checkpoint->manifest, directory, err);
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
+        status = open_file(checkpoint, directory, (enum psi_checkpoint_kind)kind, err);
+    }
+    if (status != PSD_OK) {
+        psi_checkpoint_destroy(checkpoint);
+        return status;
+    }
+    *checkpoint_p = checkpoint;
+    return PSD_OK;
+}
+
+/* Newest first; err keeps what was wrong with the first one passed over. */
+static psd_status
+open_newest(const struct psi_directory *directory, const struct psi_generations *generations,
+            struct psi_checkpoint **checkpoint_p, struct psd_error *err)
+{
+    struct psd_error newest = {0};
+
+    for (size_t i = 0; i < generations->count; i++) {
+        struct psd_error reason = {0};
+        psd_status status;
+
+        if (generations->list[i].kind != PSI_CHECKPOINT_MANIFEST) {
+            continue;
+        }
+        status = open_generation(directory, generations->list[i].number, checkpoint_p, &reason);
+        if (status != PSD_OK && status != PSD_ERR_CORRUPT) {
+            *err = reason;
+            return status;
+        }
+        if (newest.status == PSD_OK) {
+            newest = reason;
+        }
+        if (status == PSD_OK) {
+            *err = newest;
+            return PSD_OK;
+        }
+    }
+    if (newest.status == PSD_OK) {
+        return psi_fail(err, PSD_ERR_IO, "load %s: no checkpoint there", directory->path);
+    }
+    *err = newest;
+    return newest.status;
+}
+
+psd_status
+psi_checkpoint_open(const struct psi_disk *disk, const char *path,
+                    struct psi_checkpoint **checkpoint_p, struct psd_error *err)
+{
+    struct psi_directory directory;
+    struct psi_generations generations;
+    psd_status status = psi_directory_open(&directory, disk, path, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    status = psi_generations_init(&generations, &directory, err);
+    if (status == PSD_OK) {
+        status = open_newest(&directory, &generations, checkpoint_p, err);
+        psi_generations_fini(&generations);
+    }
+    psi_directory_close(&directory);
+    return status;
+}

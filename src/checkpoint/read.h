@@ -1,0 +1,39 @@
+/*
+ * read.h - reading a generation of saved tables: only when intact.
+ *
+ * Knows files and checksums; moving tables out of them is client/save.c.
+ */
+#ifndef PSI_CHECKPOINT_READ_H
+#define PSI_CHECKPOINT_READ_H
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/tensors.h"
+
+/* An intact generation. Thread: owned by its caller. */
+struct psi_checkpoint {
+    const struct psi_disk *disk;
+    const char *path;
+    struct psi_manifest manifest;
+    struct psi_tensors tensors[PSI_CHECKPOINT_DATA_FILES];
+    int fds[PSI_CHECKPOINT_DATA_FILES];
+    uint8_t *block; /* PSI_MANIFEST_BLOCK_BYTES to read into */
+};
+
+/*
+ * Opens the newest generation whose every byte is as it was written. On PSD_OK err->text is empty,
+ * or says what is wrong with the newest generation that was passed over. `path` and `disk` are
+ * borrowed.
+ *
+ *   PSD_ERR_CORRUPT  there are generations, none intact: what is wrong with the newest;
+ *   PSD_ERR_IO       no generation at all, or a failure that says nothing about the files.
+ */
+psd_status psi_checkpoint_open(const struct psi_disk *disk, const char *path,
+                               struct psi_checkpoint **checkpoint_p, struct psd_error *err);
+void psi_checkpoint_destroy(struct psi_checkpoint *checkpoint); /* NULL is allowed */
+
+/* Part of a tensor's bytes, checked once more on the way. */
+psd_status psi_checkpoint_read(struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind,
+                               const struct psi_tensor *tensor, uint64_t first, size_t bytes,
+                               void *to, struct psd_error *err);
+
+#endif

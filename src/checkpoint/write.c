@@ -1,0 +1,341 @@
+/*
+ * write.c - writing a generation of saved tables: whole or not at all.
+ *
+ * Invariants
+ *   - a name that psi_checkpoint_open() looks for appears only by rename, after the file's bytes
+ *     are on the disk; the manifest's only after the data files' names are, too;
+ *   - nothing of the two newest committed generations is touched before a newer one is committed;
+ *   - a manifest goes before the files it names, so none is left without them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "checkpoint/write.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/fail.h"
+#include "checkpoint/lock.h"
+
+enum { LABEL_BYTES = PATH_MAX + PSI_CHECKPOINT_NAME_BYTES };
+
+/* What there is of a file that would have to go if the save failed now. */
+enum output_state { OUTPUT_ABSENT, OUTPUT_TEMPORARY, OUTPUT_NAMED };
+
+struct output {
+    char name[PSI_CHECKPOINT_NAME_BYTES];
+    int fd;
+    enum output_state state;
+    uint64_t written;
+};
+
+struct psi_checkpoint_writer {
+    struct psi_directory directory;
+    struct psi_manifest manifest;
+    struct output outputs[PSI_CHECKPOINT_KINDS];
+};
+
+/* -------------------------------------------------------------------------------- beginning --- */
+
+/* What dead saves left. Temporary files are in the way, the others only take space. */
+static psd_status
+remove_leftovers(const struct psi_directory *directory, const struct psi_generations *generations,
+                 struct psd_error *err)
+{
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        const psd_status status = psi_directory_remove(
+            directory, psi_checkpoint_temporary_name((enum psi_checkpoint_kind)kind), err);
+
+        if (status != PSD_OK) {
+            return status;
+        }
+    }
+    psi_generations_remove_unfinished(generations, directory);
+    return PSD_OK;
+}
+
+static psd_status
+begin_generation(struct psi_checkpoint_writer *writer, struct psd_error *err)
+{
+    struct psi_generations generations;
+    psd_status status = psi_generations_init(&generations, &writer->directory, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    psi_manifest_init(&writer->manifest, psi_generations_next(&generations));
+    status = remove_leftovers(&writer->directory, &generations, err);
+    psi_generations_fini(&generations);
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {
+        psi_checkpoint_name(writer->outputs[kind].name, (enum psi_checkpoint_kind)kind,
+                            writer->manifest.generation);
+    }
+    return status;
+}
+
+static psd_status
+reserve(const struct psi_checkpoint_writer *writer, const struct output *output, uint64_t bytes,
+        struct psd_error *err)
+{
+    if (psi_disk_reserve(writer->directory.disk, output->fd, bytes) != 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "reserve %llu bytes for %s/%s",
+                              (unsigned long long)bytes, writer->directory.path, output->name);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+begin_file(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, uint64_t bytes,
+           struct psd_error *err)
+{
+    const struct psi_directory *directory = &writer->directory;
+    const char *temporary = psi_checkpoint_temporary_name(kind);
+    struct psi_manifest_file *file = &writer->manifest.files[kind];
+    struct output *output = &writer->outputs[kind];
+
+    psi_assert(bytes > 0);
+    file->bytes = bytes;
+    file->block_count = psi_manifest_blocks(bytes);
+    file->blocks = calloc(file->block_count, sizeof(file->blocks[0]));
+    if (file->blocks == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "save %s/%s: no memory for checksums",
+                        directory->path, file->name);
+    }
+    output->fd = psi_disk_open(directory->disk, directory->fd, temporary, PSI_DISK_NEW);
+    if (output->fd < 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "create %s/%s", directory->path, temporary);
+    }
+    output->state = OUTPUT_TEMPORARY;
+    return reserve(writer, output, bytes, err);
+}
+
+static psd_status
+begin(struct psi_checkpoint_writer *writer, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
+      struct psd_error *err)
+{
+    struct output *manifest = &writer->outputs[PSI_CHECKPOINT_MANIFEST];
+    psd_status status = psi_checkpoint_lock(&writer->directory, &manifest->fd, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    manifest->state = OUTPUT_TEMPORARY;
+    status = begin_generation(writer, err);
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
+        status = begin_file(writer, (enum psi_checkpoint_kind)kind, bytes[kind], err);
+    }
+    return status;
+}
+
+psd_status
+psi_checkpoint_writer_create(const struct psi_disk *disk, const char *path,
+                             const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
+                             struct psi_checkpoint_writer **writer_p, struct psd_error *err)
+{
+    struct psi_checkpoint_writer *writer = calloc(1, sizeof(*writer));
+    psd_status status;
+
+    if (writer == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "save into %s: no memory", path);
+    }
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {
+        writer->outputs[kind].fd = -1;
+    }
+    status = psi_directory_make(&writer->directory, disk, path, err);
+    if (status == PSD_OK) {
+        status = begin(writer, bytes, err);
+    }
+    if (status != PSD_OK) {
+        psi_checkpoint_writer_destroy(writer);
+        return status;
+    }
+    *writer_p = writer;
+    return PSD_OK;
+}
+
+/* On the way out: what cannot be removed now is left for the next save. */
+static void
+discard(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
+        enum output_state state)
+{
+    struct output *output = &writer->outputs[kind];
+
+    if (output->state == state) {
+        const char *name =
+            state == OUTPUT_NAMED ? output->name : psi_checkpoint_temporary_name(kind);
+
+        (void)psi_directory_remove(&writer->directory, name, NULL);
+        output->state = OUTPUT_ABSENT;
+    }
+}
+
+void
+psi_checkpoint_writer_destroy(struct psi_checkpoint_writer *writer)
+{
+    if (writer == NULL) {
+        return;
+    }
+    discard(writer, PSI_CHECKPOINT_MANIFEST, OUTPUT_NAMED);
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        discard(writer, (enum psi_checkpoint_kind)kind, OUTPUT_NAMED);
+        discard(writer, (enum psi_checkpoint_kind)kind, OUTPUT_TEMPORARY);
+    }
+    discard(writer, PSI_CHECKPOINT_MANIFEST, OUTPUT_TEMPORARY); /* the lock: last */
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {
+        psi_disk_close(&writer->outputs[kind].fd);
+    }
+    psi_manifest_fini(&writer->manifest);
+    psi_directory_close(&writer->directory);
+    free(writer);
+}
+
+/* ---------------------------------------------------------------------------------- writing --- */
+
+/* The bytes at `at` join the file's checksum and those of their blocks. */
+static void
+add_to_checksums(struct psi_manifest_file *file, uint64_t at, const uint8_t *data, size_t bytes)
+{
+    file->checksum = psi_crc32c(file->checksum, data, bytes);
+    while (bytes > 0) {
+        uint32_t *block = &file->blocks[at / PSI_MANIFEST_BLOCK_BYTES];
+        const size_t room = PSI_MANIFEST_BLOCK_BYTES - (size_t)(at % PSI_MANIFEST_BLOCK_BYTES);
+        const size_t count = bytes < room ? bytes : room;
+
+        *block = psi_crc32c(*block, data, count);
+        at += count;
+        data += count;
+        bytes -= count;
+    }
+}
+
+static psd_status
+append(struct psi_checkpoint_writer *writer, struct output *output, const void *data, size_t bytes,
+       struct psd_error *err)
+{
+    if (psi_disk_write(writer->directory.disk, output->fd, data, bytes) != 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "write %s/%s", writer->directory.path, output->name);
+    }
+    output->written += bytes;
+    return PSD_OK;
+}
+
+psd_status
+psi_checkpoint_write(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
+                     const void *data, size_t bytes, struct psd_error *err)
+{
+    struct output *output = &writer->outputs[kind];
+    const uint64_t at = output->written;
+    struct psi_manifest_file *file;
+    psd_status status;
+
+    psi_assert(kind != PSI_CHECKPOINT_MANIFEST);
+    file = &writer->manifest.files[kind];
+    psi_assert(bytes <= file->bytes - at);
+    status = append(writer, output, data, bytes, err);
+    if (status == PSD_OK) {
+        add_to_checksums(file, at, data, bytes);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------- committing --- */
+
+/* Bytes to the disk, then the name. A file that could not be synced is given up: the system may
+ * have dropped what it could not write and say so only once. */
+static psd_status
+publish(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, struct psd_error *err)
+{
+    const struct psi_directory *directory = &writer->directory;
+    const struct psi_disk *disk = directory->disk;
+    const char *temporary = psi_checkpoint_temporary_name(kind);
+    struct output *output = &writer->outputs[kind];
+
+    if (psi_disk_sync(disk, output->fd) != 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "sync %s/%s", directory->path, output->name);
+    }
+    if (disk->rename(disk->self, directory->fd, temporary, output->name) != 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "rename %s/%s to %s", directory->path, temporary,
+                              output->name);
+    }
+    output->state = OUTPUT_NAMED;
+    if (psi_disk_sync_directory(disk, directory->fd) != 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "sync directory %s for %s", directory->path,
+                              output->name);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+set_tables(struct psi_manifest *manifest, const struct psi_manifest_table *tables, size_t count,
+           struct psd_error *err)
+{
+    manifest->tables = calloc(count + 1, sizeof(tables[0]));
+    if (manifest->tables == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "save: no memory for a manifest of %zu tables",
+                        count);
+    }
+    memcpy(manifest->tables, tables, count * sizeof(tables[0]));
+    manifest->table_count = count;
+    return PSD_OK;
+}
+
+static psd_status
+write_manifest(struct psi_checkpoint_writer *writer, struct psd_error *err)
+{
+    struct output *output = &writer->outputs[PSI_CHECKPOINT_MANIFEST];
+    char label[LABEL_BYTES];
+    char *text = NULL;
+    size_t bytes = 0;
+    psd_status status;
+
+    snprintf(label, sizeof(label), "%s/%s", writer->directory.path, output->name);
+    status = psi_manifest_format(&writer->manifest, label, &text, &bytes, err);
+    if (status == PSD_OK) {
+        status = reserve(writer, output, bytes, err);
+    }
+    if (status == PSD_OK) {
+        status = append(writer, output, text, bytes, err);
+    }
+    free(text);
+    return status == PSD_OK ? publish(writer, PSI_CHECKPOINT_MANIFEST, err) : status;
+}
+
+/* The save has succeeded, whatever becomes of the old ones. */
+static void
+remove_old(const struct psi_directory *directory)
+{
+    struct psi_generations generations;
+
+    if (psi_generations_init(&generations, directory, NULL) == PSD_OK) {
+        psi_generations_remove_old(&generations, directory);
+        psi_generations_fini(&generations);
+    }
+}
+
+psd_status
+psi_checkpoint_commit(struct psi_checkpoint_writer *writer, uint64_t step,
+                      const struct psi_manifest_table *tables, size_t count, struct psd_error *err)
+{
+    struct psi_manifest *manifest = &writer->manifest;
+    psd_status status = set_tables(manifest, tables, count, err);
+
+    manifest->step = step;
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
+        psi_assert(writer->outputs[kind].written == manifest->files[kind].bytes);
+        status = publish(writer, (enum psi_checkpoint_kind)kind, err);
+    }
+    if (status == PSD_OK) {
+        status = write_manifest(writer, err);
+    }
+    if (status != PSD_OK) {
+        return status;
+    }
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {
+        writer->outputs[kind].state = OUTPUT_ABSENT; /* no longer ours to discard */
+    }
+    remove_old(&writer->directory);
+    return PSD_OK;
+}

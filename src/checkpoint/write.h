@@ -1,0 +1,40 @@
+/*
+ * write.h - writing a generation of saved tables: whole or not at all.
+ *
+ * Knows files and checksums; moving tables into them is client/save.c.
+ */
+#ifndef PSI_CHECKPOINT_WRITE_H
+#define PSI_CHECKPOINT_WRITE_H
+
+#include "checkpoint/manifest.h"
+
+/* Thread: owned by its caller. */
+struct psi_checkpoint_writer;
+
+/*
+ * Begins the next generation in a directory (made if only its last name is missing): cleans up
+ * after saves that died, creates both data files and reserves their bytes. PSD_ERR_BUSY while
+ * another save into the directory is under way, PSD_ERR_IO naming the file and the reason. `path`
+ * is borrowed, `disk` too.
+ */
+psd_status psi_checkpoint_writer_create(const struct psi_disk *disk, const char *path,
+                                        const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
+                                        struct psi_checkpoint_writer **writer_p,
+                                        struct psd_error *err);
+
+/* Without a commit before, leaves no trace of the generation. NULL is allowed. */
+void psi_checkpoint_writer_destroy(struct psi_checkpoint_writer *writer);
+
+/* Appends to one of the data files. */
+psd_status psi_checkpoint_write(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
+                                const void *data, size_t bytes, struct psd_error *err);
+
+/*
+ * Makes the generation the newest one, then removes all but it and the one before. Both files must
+ * have all their bytes. After an error only psi_checkpoint_writer_destroy() is left to call.
+ */
+psd_status psi_checkpoint_commit(struct psi_checkpoint_writer *writer, uint64_t step,
+                                 const struct psi_manifest_table *tables, size_t count,
+                                 struct psd_error *err);
+
+#endif
