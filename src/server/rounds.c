@@ -164,32 +164,6 @@ closing_of(const struct table *table, uint64_t step)
     return closing->known && closing->step == step ? &closing->ranks : NULL;
 }
 
-static bool
-takes_part(const struct table *table, uint32_t rank, uint64_t step)
-{
-    return table->members.left_at[rank] > step;
-}
-
-/* If all that were let into a round have left since, those that are still here make it up. */
-void
-rounds_rescue(struct lane *lane, struct table *table)
-{
-    for (uint32_t i = 0; i < CLOSINGS_KEPT; i++) {
-        struct closing *closing = &table->closings[i];
-        bool somebody = !closing->known;
-
-        for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
-            somebody = somebody || (psi_ranks_has(&closing->ranks, rank) &&
-                                    takes_part(table, rank, closing->step));
-        }
-        for (uint32_t rank = 0; !somebody && rank < lane->job.workers; rank++) {
-            if (takes_part(table, rank, closing->step)) {
-                psi_ranks_add(&closing->ranks, rank);
-            }
-        }
-    }
-}
-
 /* Ends the round of every slot: those in the round become leaves, the others are told. */
 static uint32_t
 collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,

@@ -211,7 +211,6 @@ void round_try_close(struct lane *lane, struct chunk *chunk);
 void rounds_try_close_all(struct lane *lane);
 bool round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank);
 uint32_t gradient_cost(size_t bytes);
-void rounds_rescue(struct lane *lane, struct table *table);
 void rounds_decide(struct lane *lane, uint32_t table, const struct closing *closing);
 
 /* want.c */

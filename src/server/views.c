@@ -108,7 +108,6 @@ rank_leaves(struct lane *lane, const struct psi_view *view)
         if (table->members.left_at[view->rank] == PSI_STEP_NEVER) {
             table->members.left_at[view->rank] = 0; /* it never gave anything of this one */
         }
-        rounds_rescue(lane, table);
     }
 }
 

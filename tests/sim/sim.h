@@ -45,9 +45,24 @@ struct sim_event {
 #define SIM_COUNTER_MAP(X)                                                                         \
     X(events)                                                                                      \
     X(frames)                                                                                      \
-    X(ops) X(steps) X(rounds) X(cuts) X(half_open) X(clogs) X(pauses) X(lost_connects)             \
-        X(worker_kills) X(server_kills) X(master_kills) X(replacements) X(fenced) X(torn_frames)   \
-            X(unknown_ops) X(dropped_pushes) X(jobs_finished) X(jobs_failed)
+    X(ops)                                                                                         \
+    X(steps)                                                                                       \
+    X(rounds)                                                                                      \
+    X(cuts)                                                                                        \
+    X(half_open)                                                                                   \
+    X(clogs)                                                                                       \
+    X(pauses)                                                                                      \
+    X(lost_connects)                                                                               \
+    X(worker_kills)                                                                                \
+    X(server_kills)                                                                                \
+    X(master_kills)                                                                                \
+    X(replacements)                                                                                \
+    X(fenced)                                                                                      \
+    X(torn_frames)                                                                                 \
+    X(unknown_ops)                                                                                 \
+    X(dropped_pushes)                                                                              \
+    X(jobs_finished)                                                                               \
+    X(jobs_failed)
 
 struct sim_counters {
 #define SIM_COUNTER_FIELD(name) uint64_t name;
