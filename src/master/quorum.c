@@ -114,10 +114,10 @@ master_quorum_left(struct master *master, struct table *table, uint32_t rank, ui
 }
 
 /*
- * Where a replacement goes on: at the first round that was decided with its rank and that some chunk
- * may still wait for. Else at the last step its rank has given: that is answered at once, whatever
- * other rounds wait for (perhaps for another replacement, which waits for this one), and it learns
- * there how far the others are.
+ * Where a replacement goes on: at the first round that was decided with its rank and that some
+ * chunk may still wait for. Else at the last step its rank has given: that is answered at once,
+ * whatever other rounds wait for (perhaps for another replacement, which waits for this one), and
+ * it learns there how far the others are.
  */
 uint64_t
 master_quorum_resume(const struct table *table, uint32_t rank)

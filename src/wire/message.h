@@ -45,11 +45,11 @@ struct psi_hello {
     uint8_t role;
     uint32_t rank; /* worker: rank or PSI_RANK_AUTO; server: index */
     uint32_t lane;
-    uint32_t lanes;        /* server: lanes of that server */
-    uint32_t incarnation;  /* 0: a new process; else the one the master gave */
-    uint64_t life;         /* drawn at random by the process: tells a reconnect from an impostor */
+    uint32_t lanes;       /* server: lanes of that server */
+    uint32_t incarnation; /* 0: a new process; else the one the master gave */
+    uint64_t life;        /* drawn at random by the process: tells a reconnect from an impostor */
     uint32_t kernel_revision;
-    uint64_t job; /* 0: not known yet; else the master's number of the job */
+    uint64_t job;                  /* 0: not known yet; else the master's number of the job */
     char address[PSI_ADDRESS_MAX]; /* server: where workers reach this lane */
     char build[64];
 };
@@ -127,7 +127,7 @@ struct psi_propose {
 /* VIEW_ACK: what the rank has given of one table on this lane. */
 struct psi_given {
     uint32_t table;
-    uint64_t chunks; /* of the table on this lane */
+    uint64_t chunks;   /* of the table on this lane */
     uint64_t next_min; /* smallest and ... */
     uint64_t next_max; /* ... largest clock of the rank over them */
     uint64_t ahead;    /* chunks whose clock is above next_min */

@@ -69,9 +69,9 @@ describe_stuck(const struct job *job, char *text, size_t size)
 }
 
 /*
- * Servers of a sum table hold no weights: when every worker has died or been given up at least once,
- * nobody may be left who has them, and replacements ask each other in vain. psd_state_fetch() then
- * ends with its deadline, and the user goes on from a file.
+ * Servers of a sum table hold no weights: when every worker has died or been given up at least
+ * once, nobody may be left who has them, and replacements ask each other in vain. psd_state_fetch()
+ * then ends with its deadline, and the user goes on from a file.
  */
 static bool
 weights_may_be_lost(const struct job *job)
