@@ -609,7 +609,8 @@ check_left(struct model *model, const struct table_model *table, uint32_t rank)
         const struct partial *partial = &model->partial[i];
 
         if (partial->rank == rank && partial->step == lowest &&
-            strcmp(partial->table, table->plan->name) == 0 && partial->ahead == in_lowest) {
+            strcmp(partial->table, table->plan->name) == 0 && partial->ahead >= in_lowest &&
+            partial->ahead <= table->chunk_count - out_lowest) {
             return;
         }
     }
