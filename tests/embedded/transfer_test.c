@@ -316,13 +316,16 @@ note_urgent(psd_op *op, psd_status status, void *user)
     order->urgent = status == PSD_OK ? ++order->next : -1;
 }
 
+/* A thread that loses its core between two calls gives the first one a head start: so a few tries.
+ */
 static void
 overtake(struct worker *worker)
 {
     const uint64_t count = (BED_SANITIZED ? 50 : 200) * (uint64_t)CHUNK;
     float *gradient = calloc(count, sizeof(float));
     const float small[1] = {1};
-    struct finish_order order = {0};
+    struct finish_order orders[10] = {0};
+    bool overtaken = false;
     psd_table *bulk;
     psd_table *urgent;
     psd_op *ops[2];
@@ -330,18 +333,25 @@ overtake(struct worker *worker)
     CHECK_OK(worker, psd_table_open(worker->context, TABLE("bulk", PSD_F32, count), &bulk));
     CHECK_OK(worker, psd_table_open(worker->context, TABLE("urgent", PSD_F32, 1, .priority = 200),
                                     &urgent));
-    CHECK_OK(worker, psd_push(bulk,
-                              TRANSFER(0, .gradient = gradient, .flags = PSD_TRANSFER_CHECKED,
-                                       .priority = 1, .done = note_bulk, .user = &order),
-                              &ops[0]));
-    CHECK_OK(worker,
-             psd_push(urgent, TRANSFER(0, .gradient = small, .done = note_urgent, .user = &order),
-                      &ops[1]));
-    CHECK_OK(worker, psd_wait(ops[0], PSD_FOREVER));
-    CHECK_OK(worker, psd_wait(ops[1], PSD_FOREVER));
+    for (uint64_t step = 0; step < 10; step++) {
+        CHECK_OK(worker,
+                 psd_push(bulk,
+                          TRANSFER(step, .gradient = gradient, .flags = PSD_TRANSFER_CHECKED,
+                                   .priority = 1, .done = note_bulk, .user = &orders[step]),
+                          &ops[0]));
+        CHECK_OK(worker, psd_push(urgent,
+                                  TRANSFER(step, .gradient = small, .done = note_urgent,
+                                           .user = &orders[step]),
+                                  &ops[1]));
+        CHECK_OK(worker, psd_wait(ops[0], PSD_FOREVER));
+        CHECK_OK(worker, psd_wait(ops[1], PSD_FOREVER));
+    }
     CHECK_OK(worker, psd_close(worker->context)); /* after it no callback runs */
     worker->context = NULL;
-    CHECK(worker, order.urgent == 1 && order.bulk == 2);
+    for (unsigned i = 0; i < 10; i++) {
+        overtaken = overtaken || (orders[i].urgent == 1 && orders[i].bulk == 2);
+    }
+    CHECK(worker, overtaken);
     free(gradient);
 }
 
