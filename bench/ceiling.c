@@ -327,9 +327,8 @@ tune(int fd)
     }
 }
 
-/* Two ends of one tcp connection over loopback. */
-static bool
-connect_pair(int pair[2])
+bool
+ceiling_connect(int pair_p[2])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct sockaddr *any = (struct sockaddr *)&address;
@@ -337,22 +336,22 @@ connect_pair(int pair[2])
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool good;
 
-    pair[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    pair[1] = -1;
-    good = listener >= 0 && pair[0] >= 0 && bind(listener, any, bytes) == 0 &&
+    pair_p[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    pair_p[1] = -1;
+    good = listener >= 0 && pair_p[0] >= 0 && bind(listener, any, bytes) == 0 &&
            listen(listener, 1) == 0 && getsockname(listener, any, &bytes) == 0 &&
-           connect(pair[0], any, bytes) == 0;
+           connect(pair_p[0], any, bytes) == 0;
     if (good) {
-        pair[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        pair_p[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     }
     if (listener >= 0) {
         close(listener);
     }
-    if (pair[1] < 0) {
+    if (pair_p[1] < 0) {
         return false;
     }
-    tune(pair[0]);
-    tune(pair[1]);
+    tune(pair_p[0]);
+    tune(pair_p[1]);
     return true;
 }
 
@@ -420,7 +419,7 @@ start_all(const struct plan *plan, struct ceiling *ceiling)
 {
     for (uint32_t i = 0; i < plan->workers; i++) {
         for (uint32_t j = 0; j < plan->servers; j++) {
-            if (!connect_pair(plan->fds[i][j])) {
+            if (!ceiling_connect(plan->fds[i][j])) {
                 return false;
             }
         }

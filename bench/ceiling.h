@@ -26,4 +26,7 @@ psd_status ceiling_start(uint32_t workers, uint32_t servers, uint64_t bytes,
                          struct ceiling *ceiling_p, struct psd_error *err);
 void ceiling_stop(struct ceiling *ceiling);
 
+/* Two ends of one tcp connection over loopback, tuned as Poseidon's are; errno says why not. */
+bool ceiling_connect(int pair_p[2]);
+
 #endif

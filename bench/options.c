@@ -22,7 +22,8 @@ static const char about[] =
     "\n"
     "examples\n"
     "    psd_bench\n"
-    "    psd_bench --workers 1 --servers 1 --sizes 4M,32M --seconds 1 --repeat 7";
+    "    psd_bench --workers 1 --servers 1 --sizes 4M,32M --seconds 1 --repeat 7\n"
+    "    psd_bench --sealed --sizes 4M,32M";
 
 static const char sizes_default[] = "64,4k,64k,1M,4M,32M,64M";
 static const char sizes_quick[] = "64,256k,1M";
@@ -51,6 +52,9 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
          &options->repeat},
         {"json", 0, PSI_OPTION_TEXT,
          "file for the results [bench/results/latest.jsonl, in a checkout]", &options->json},
+        {"sealed", 0, PSI_OPTION_FLAG,
+         "with TLS, as between hosts, beside two processes that do nothing but TLS",
+         &options->sealed},
         {"quick", 0, PSI_OPTION_FLAG, "a few seconds: does it run, are the bits right?",
          &raw->quick},
         {"control", 0, PSI_OPTION_TEXT, "for the program's own use", &options->control},
@@ -144,6 +148,14 @@ parse_seconds(const char *text, double *seconds_p, struct psd_error *err)
 static psd_status
 choose_shapes(const struct raw_options *raw, struct bench_options *options, struct psd_error *err)
 {
+    if (options->sealed && (raw->workers > 1 || raw->servers > 1)) {
+        return psi_fail(err, PSD_ERR_INVALID, "--sealed: one worker and one server, as the pair");
+    }
+    if (options->sealed) {
+        options->shapes[0] = (struct bench_shape){1, 1};
+        options->shape_count = 1;
+        return PSD_OK;
+    }
     if (raw->workers == 0 && raw->servers == 0) {
         memcpy(options->shapes, shapes_default, sizeof(shapes_default));
         options->shape_count = sizeof(shapes_default) / sizeof(shapes_default[0]);

@@ -25,6 +25,7 @@ struct bench_options {
     size_t shape_count;
     uint64_t sizes[BENCH_SIZES_MAX]; /* bytes */
     size_t size_count;
+    bool sealed;         /* TLS as between hosts, beside bare TLS */
     double seconds;      /* of one timed run */
     uint32_t repeat;     /* timed runs of each */
     const char *json;    /* file for the results; NULL: none */

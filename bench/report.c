@@ -74,17 +74,18 @@ ratio(const struct report_row *row, enum report_way way)
 }
 
 void
-report_heading(FILE *file, uint32_t repeat)
+report_heading(FILE *file, uint32_t repeat, bool sealed)
 {
     fprintf(file,
-            "push_pull of one tensor over tcp, all bits checked; medians of %u\n"
-            "GB/s: bytes of the tensor per worker; raw: the same work by bare sockets, in turn\n"
+            "push_pull of one tensor over tcp%s, all bits checked; medians of %u\n"
+            "GB/s: bytes of the tensor per worker; raw: %s, in turn\n"
             "\n"
             "| workers | servers |    tensor |      us |  GB/s |  raw us | raw GB/s | ratio "
             "| no NaN scan GB/s | ratio |\n"
             "|--------:|--------:|----------:|--------:|------:|--------:|---------:|------:"
             "|-----------------:|------:|\n",
-            repeat);
+            sealed ? " with TLS" : "", repeat,
+            sealed ? "there and back by bare TLS" : "the same work by bare sockets");
 }
 
 void
@@ -107,22 +108,22 @@ struct line {
 };
 
 static void
-print_line(FILE *json, const struct report_row *row, const struct line *line)
+print_line(FILE *json, const struct report_row *row, const struct line *line, bool sealed)
 {
     const bool time = strcmp(line->unit, "us") == 0;
     const double value = time ? row->round_ns[line->way] / 1e3 : speed(row, line->way);
     const double reference = time ? row->round_ns[REPORT_RAW] / 1e3 : speed(row, REPORT_RAW);
 
     fprintf(json,
-            "{\"name\": \"%s\", \"transport\": \"tcp\", \"workers\": %u, \"servers\": %u, "
+            "{\"name\": \"%s\", \"transport\": \"%s\", \"workers\": %u, \"servers\": %u, "
             "\"bytes\": %llu, \"value\": %.6g, \"unit\": \"%s\", \"reference\": %.6g, "
             "\"ratio\": %.4f}\n",
-            line->name, row->workers, row->servers, (unsigned long long)row->bytes, value,
-            line->unit, reference, ratio(row, line->way));
+            line->name, sealed ? "tls" : "tcp", row->workers, row->servers,
+            (unsigned long long)row->bytes, value, line->unit, reference, ratio(row, line->way));
 }
 
 void
-report_json(FILE *json, const struct report_row *row)
+report_json(FILE *json, const struct report_row *row, bool sealed)
 {
     static const struct line lines[] = {
         {"push_pull", REPORT_DEFAULT, "GB/s"},
@@ -132,7 +133,7 @@ report_json(FILE *json, const struct report_row *row)
     };
 
     for (size_t i = 0; json != NULL && i < sizeof(lines) / sizeof(lines[0]); i++) {
-        print_line(json, row, &lines[i]);
+        print_line(json, row, &lines[i], sealed);
     }
 }
 
@@ -156,7 +157,8 @@ report_idle(FILE *file, const struct report_row *rows, size_t count)
 }
 
 void
-report_summary(FILE *file, const struct report_row *rows, size_t count, double foreign_cores)
+report_summary(FILE *file, const struct report_row *rows, size_t count, bool sealed,
+               double foreign_cores)
 {
     const char *before = "\n";
 
@@ -170,10 +172,10 @@ report_summary(FILE *file, const struct report_row *rows, size_t count, double f
         }
         report_size(row->bytes, size, sizeof(size));
         fprintf(file,
-                "%s==> 1 worker, 1 server, %s: %.2f GB/s, %.2f of raw sockets "
+                "%s==> 1 worker, 1 server, %s: %.2f GB/s, %.2f of %s "
                 "(%.2f without the NaN scan)\n",
                 before, size, speed(row, REPORT_DEFAULT), ratio(row, REPORT_DEFAULT),
-                ratio(row, REPORT_UNCHECKED));
+                sealed ? "bare TLS" : "raw sockets", ratio(row, REPORT_UNCHECKED));
         before = "";
     }
     report_idle(file, rows, count);

@@ -4,6 +4,7 @@
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,13 +32,15 @@ struct report_row {
 psd_status report_open(const char *path, FILE **json_p, struct psd_error *err);
 psd_status report_close(FILE *json, const char *path, struct psd_error *err);
 
-void report_heading(FILE *file, uint32_t repeat);
+/* sealed: both contestants used TLS. */
+void report_heading(FILE *file, uint32_t repeat, bool sealed);
 void report_print(FILE *file, const struct report_row *row);
-void report_json(FILE *json, const struct report_row *row);
+void report_json(FILE *json, const struct report_row *row, bool sealed);
 
 /* The rows that the project is held to: one worker, one server, 4 and 32 MiB; and how many cores
  * other programs used meanwhile. */
-void report_summary(FILE *file, const struct report_row *rows, size_t count, double foreign_cores);
+void report_summary(FILE *file, const struct report_row *rows, size_t count, bool sealed,
+                    double foreign_cores);
 
 /* "64 B", "256 KiB", "32 MiB". */
 void report_size(uint64_t bytes, char *text, size_t size);

@@ -9,6 +9,7 @@
 #include "runner.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -16,6 +17,7 @@
 #include "job.h"
 #include "report.h"
 #include "timer.h"
+#include "tls_pair.h"
 
 /* A contestant: a crew and the order it gets. */
 struct contestant {
@@ -105,7 +107,8 @@ measure_size(const struct job *job, const struct bench_options *options, struct 
     psd_status status;
 
     show_progress(row);
-    status = ceiling_start(row->workers, row->servers, row->bytes, &ceiling, err);
+    status = options->sealed ? tls_pair_start(row->bytes, &ceiling, err)
+                             : ceiling_start(row->workers, row->servers, row->bytes, &ceiling, err);
     if (status != PSD_OK) {
         return status;
     }
@@ -135,7 +138,7 @@ measure_shape(const struct bench_options *options, const struct bench_shape *sha
         status = measure_size(&job, options, &rows[i], err);
         if (status == PSD_OK) {
             report_print(stdout, &rows[i]);
-            report_json(json, &rows[i]);
+            report_json(json, &rows[i], options->sealed);
         }
     }
     if (status != PSD_OK) {
@@ -159,13 +162,16 @@ runner_run(const struct bench_options *options, struct psd_error *err)
     if (status != PSD_OK) {
         return status;
     }
+    if (options->sealed && setenv("PSD_FORCE_TLS", "1", 1) != 0) {
+        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "set PSD_FORCE_TLS");
+    }
     timer_load_begin(&load);
-    report_heading(stdout, options->repeat);
+    report_heading(stdout, options->repeat, options->sealed);
     for (size_t i = 0; i < options->shape_count && status == PSD_OK; i++) {
         status = measure_shape(options, &options->shapes[i], rows + count, json, err);
         count += status == PSD_OK ? options->size_count : 0;
     }
-    report_summary(stdout, rows, count, timer_load_foreign(&load));
+    report_summary(stdout, rows, count, options->sealed, timer_load_foreign(&load));
     closed = report_close(json, options->json, status == PSD_OK ? err : NULL);
     if (status == PSD_OK && closed == PSD_OK && options->json != NULL) {
         printf("\nresults: %s\n", options->json);

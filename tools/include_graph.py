@@ -15,13 +15,14 @@ ALLOWED = {
     "clock": set(),
     "wire": {"table", "shard", "clock"},
     "transport": set(),
+    "secure": {"transport"},
     "rpc": {"wire", "transport"},
     "checkpoint": {"table"},
-    "client": {"checkpoint", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
+    "client": {"secure", "checkpoint", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
     "store": {"table", "shard"},
-    "server": {"store", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
-    "master": {"rpc", "wire", "transport", "table", "shard", "clock", "config"},
-    "launch": {"rpc", "transport", "config"},
+    "server": {"secure", "store", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
+    "master": {"secure", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
+    "launch": {"secure", "rpc", "transport", "config"},
 }
 
 root = pathlib.Path(__file__).resolve().parent.parent / "src"

@@ -5,7 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-want=(gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libopenblas-dev zlib1g-dev)
+want=(gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libssl-dev libseccomp-dev
+      libopenblas-dev zlib1g-dev)
 if [ "${1:-build}" = test ]; then
     want+=(libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ procps
            python3 python3-venv python3-pytest python3-numpy)

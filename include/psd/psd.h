@@ -75,6 +75,8 @@ struct psd_open_args {
     const char *rank;           /* "0".."W-1"; "auto": the master chooses the lowest free rank */
     uint32_t open_timeout_ms;   /* for the whole job to gather; default 60,000 */
     uint32_t op_timeout_ms;     /* default deadline of every operation; default 60,000 */
+    const char
+        *secret_file; /* the job's secret; default PSD_SECRET_FILE, or psd_run's descriptor */
 };
 
 /*

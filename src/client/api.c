@@ -80,9 +80,18 @@ check_address(const char *text, struct psd_error *err)
     return status;
 }
 
+static struct psi_secret_source
+secret_source(const char *file)
+{
+    return (struct psi_secret_source){
+        .fd = psi_environment("PSD_SECRET_FD"),
+        .file = file != NULL ? file : psi_environment("PSD_SECRET_FILE"),
+    };
+}
+
 static psd_status
 open_config(const struct psd_open_args *given, struct psi_client_config *config,
-            struct psd_error *err)
+            struct psi_secret_source *source, struct psd_error *err)
 {
     struct psd_open_args args;
     struct psi_settings settings;
@@ -119,6 +128,8 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
     config->op_timeout_ms = args.op_timeout_ms != 0 ? args.op_timeout_ms : settings.op_timeout_ms;
     config->window_bytes = settings.window_kib << 10;
     config->checksum = settings.payload_checksum != 0;
+    config->insecure = psi_environment("PSD_INSECURE") != NULL;
+    *source = secret_source(args.secret_file);
     return PSD_OK;
 }
 
@@ -126,15 +137,16 @@ psd_status
 psd_open(const struct psd_open_args *args, psd_context **context_p)
 {
     struct psi_client_config config = {0};
+    struct psi_secret_source source = {0};
     struct psd_error *err = psi_error();
     psd_status status;
 
     if (context_p == NULL) {
         return psi_fail(err, PSD_ERR_INVALID, "psd_open: context_p is NULL");
     }
-    status = open_config(args, &config, err);
+    status = open_config(args, &config, &source, err);
     if (status == PSD_OK) {
-        status = psi_context_create(&config, context_p, err);
+        status = psi_context_create(&config, &source, context_p, err);
     }
     return status;
 }
@@ -682,7 +694,8 @@ psd_status
 psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *nodes,
              size_t capacity, size_t *count_p)
 {
-    const struct psi_client_config config = {
+    const struct psi_secret_source source = secret_source(NULL);
+    struct psi_client_config config = {
         .master_address = master_address,
         .rank = PSI_RANK_AUTO,
         .op_timeout_ms = timeout_ms == 0 ? 1 : timeout_ms,
@@ -697,7 +710,8 @@ psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *n
     }
     status = check_address(master_address, err);
     if (status == PSD_OK) {
-        status = psi_context_create(&config, &context, err);
+        config.insecure = psi_environment("PSD_INSECURE") != NULL;
+        status = psi_context_create(&config, &source, &context, err);
     }
     if (status != PSD_OK) {
         return status;

@@ -23,6 +23,8 @@
 
 #include "base/fail.h"
 #include "client/state.h"
+#include "config/settings.h"
+#include "transport/address.h"
 
 #define MS_NS UINT64_C(1000000)
 
@@ -404,7 +406,8 @@ start_thread(psd_context *context, struct psd_error *err)
 /* Adds who is missing to the error of a job that did not gather. The master answered before, so a
  * second question is a matter of milliseconds. */
 static void
-name_missing(const char *master_address, struct psd_error *err)
+name_missing(const char *master_address, const struct psi_secret_source *source, bool insecure,
+             struct psd_error *err)
 {
     static const char *const roles[] = {
         [PSD_ROLE_MASTER] = "master", [PSD_ROLE_SERVER] = "server", [PSD_ROLE_WORKER] = "worker"};
@@ -413,12 +416,13 @@ name_missing(const char *master_address, struct psd_error *err)
         .rank = PSI_RANK_AUTO,
         .op_timeout_ms = ASK_MISSING_MS,
         .observer = true,
+        .insecure = insecure,
     };
     struct psd_error ignored;
     psd_context *context;
     psd_op *op;
 
-    if (psi_context_create(&config, &context, &ignored) != PSD_OK) {
+    if (psi_context_create(&config, source, &context, &ignored) != PSD_OK) {
         return;
     }
     pthread_mutex_lock(&context->lock);
@@ -443,7 +447,7 @@ name_missing(const char *master_address, struct psd_error *err)
 }
 
 static psd_status
-join_job(psd_context *context, struct psd_error *err)
+join_job(psd_context *context, const struct psi_secret_source *source, struct psd_error *err)
 {
     bool known;
 
@@ -456,16 +460,48 @@ join_job(psd_context *context, struct psd_error *err)
     known = psi_client_job(context->client)->workers != 0;
     pthread_mutex_unlock(&context->lock);
     if (err->status == PSD_ERR_TIMEOUT && known) {
-        name_missing(context->client->master_address, err);
+        name_missing(context->client->master_address, source, context->secret == NULL, err);
     }
     return err->status;
 }
 
-psd_status
-psi_context_create(const struct psi_client_config *config, psd_context **context_p,
-                   struct psd_error *err)
+/* Every connection proves the job's secret; only loopback may do without, and only when told to. */
+static psd_status
+init_security(psd_context *context, const struct psi_client_config *config,
+              const struct psi_secret_source *source, struct psd_error *err)
 {
-    const struct psi_loop_config loop_config = {0};
+    struct psi_address address;
+    psd_status status = psi_secret_find(source, &context->secret, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    if (context->secret != NULL) {
+        status = psi_tls_create(context->secret, NULL, &context->tls, err);
+        if (status == PSD_OK && psi_environment("PSD_FORCE_TLS") != NULL) {
+            psi_tls_seal_always(context->tls);
+        }
+        return status;
+    }
+    if (!config->insecure) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "no secret for the job: run under psd_run, or set PSD_SECRET_FILE to its "
+                        "secret file (PSD_INSECURE=1 does without, on loopback only)");
+    }
+    status = psi_address_parse(config->master_address, &address, err);
+    if (status == PSD_OK && !psi_address_is_loopback(&address)) {
+        status = psi_fail(err, PSD_ERR_INVALID,
+                          "PSD_INSECURE: %s is not a loopback address; set PSD_SECRET_FILE",
+                          config->master_address);
+    }
+    return status;
+}
+
+psd_status
+psi_context_create(const struct psi_client_config *config, const struct psi_secret_source *source,
+                   psd_context **context_p, struct psd_error *err)
+{
+    struct psi_loop_config loop_config = {0};
     psd_context *context = calloc(1, sizeof(*context));
     psd_status status;
 
@@ -479,13 +515,20 @@ psi_context_create(const struct psi_client_config *config, psd_context **context
         free(context);
         return status;
     }
-    status = psi_loop_create(&loop_config, &context->loop, err);
+    status = init_security(context, config, source, err);
+    if (status == PSD_OK && context->tls != NULL) {
+        loop_config.auth = &psi_tls_auth;
+        loop_config.credentials = context->tls;
+    }
+    if (status == PSD_OK) {
+        status = psi_loop_create(&loop_config, &context->loop, err);
+    }
     if (status == PSD_OK) {
         status = psi_client_create(psi_loop_env(context->loop), config, &context->client, err);
     }
     if (status == PSD_OK) {
         context->client->context = context;
-        status = config->observer ? PSD_OK : join_job(context, err);
+        status = config->observer ? PSD_OK : join_job(context, source, err);
     }
     if (status == PSD_OK && !config->observer) {
         status = start_thread(context, err);
@@ -519,7 +562,11 @@ psi_context_destroy(psd_context *context)
         psi_client_destroy(context->client);
         pthread_mutex_unlock(&context->lock);
     }
-    psi_loop_destroy(context->loop);
+    if (context->loop != NULL) {
+        psi_loop_destroy(context->loop);
+    }
+    psi_tls_destroy(context->tls);
+    psi_secret_destroy(context->secret);
     if (context->fd >= 0) {
         close(context->fd);
     }

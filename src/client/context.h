@@ -13,10 +13,13 @@
 #include <sys/types.h>
 
 #include "client/core.h"
+#include "secure/source.h"
 #include "transport/loop.h"
 
 struct psd_context {
-    pid_t pid; /* immutable: whose context this is */
+    pid_t pid;                 /* immutable: whose context this is */
+    struct psi_secret *secret; /* owned, as is tls; NULL: insecure */
+    struct psi_tls *tls;
     struct psi_loop *loop;
     struct psi_client *client; /* guarded by lock */
 
@@ -46,7 +49,8 @@ struct psd_error *psi_error(void);
 psd_status psi_context_check(const psd_context *context, struct psd_error *err);
 
 /* A context that has joined (or, as an observer, reached) its job. */
-psd_status psi_context_create(const struct psi_client_config *config, psd_context **context_p,
+psd_status psi_context_create(const struct psi_client_config *config,
+                              const struct psi_secret_source *source, psd_context **context_p,
                               struct psd_error *err);
 /* Stops the thread, ends what is pending, frees everything. */
 void psi_context_destroy(psd_context *context);

@@ -75,6 +75,8 @@ static const struct psi_knob knobs[] = {
          "how much the daemons tell"),
     NUMBER(window_kib, 2048, 512, 1048576, "KiB", SERVER | WORKER,
            "bytes of pulled values in flight, per lane"),
+    WORD(harden, switch_words, 1, MASTER | SERVER,
+         "daemons give up the files, privileges and system calls they do not need"),
 };
 /* clang-format on */
 

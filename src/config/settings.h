@@ -31,7 +31,7 @@ enum psi_source { PSI_SOURCE_DEFAULT, PSI_SOURCE_FILE, PSI_SOURCE_ENVIRONMENT, P
 
 enum psi_kernel { PSI_KERNEL_AUTO, PSI_KERNEL_SCALAR, PSI_KERNEL_AVX2, PSI_KERNEL_AVX512 };
 
-enum { PSI_KNOBS = 15 };
+enum { PSI_KNOBS = 16 };
 
 /*
  * The values. Enums and booleans are numbers too, so that one table can describe them all.
@@ -54,6 +54,7 @@ struct psi_settings {
     uint32_t payload_checksum; /* 0, 1 */
     uint32_t log_level;        /* enum psi_log_level */
     uint32_t window_kib;
+    uint32_t harden;           /* 0, 1 */
     uint8_t source[PSI_KNOBS]; /* enum psi_source, in the order of the table */
 };
 

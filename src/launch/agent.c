@@ -49,6 +49,7 @@ struct host {
     size_t child_count;
     bool ending;
     uint64_t kill_ms; /* when ending: from then on, KILL */
+    int secret_fd;    /* every child keeps it under this number */
 };
 
 static uint64_t
@@ -96,7 +97,9 @@ static int
 start_child(struct host *host, const struct link_request *request, const int *fds, pid_t *pid_p)
 {
     struct child *child = take_slot(host, request->slot);
-    struct spawn_args args = {.output_fd = fds[LINK_FD_OUTPUT], .extra_fd = fds[LINK_FD_EXTRA]};
+    struct spawn_args args = {.output_fd = fds[LINK_FD_OUTPUT],
+                              .extra_fd = fds[LINK_FD_EXTRA],
+                              .secret_fd = host->secret_fd};
     char **strings;
     int code;
 
@@ -292,9 +295,9 @@ become_agent(struct host *host)
 }
 
 psd_status
-agent_fork(struct agent *agent_p, struct psd_error *err)
+agent_fork(struct agent *agent_p, int secret_fd, struct psd_error *err)
 {
-    struct host host = {0};
+    struct host host = {.secret_fd = secret_fd};
     int line[2];
     pid_t pid;
 

@@ -17,7 +17,7 @@ struct agent {
 };
 
 /* Starts the agent of this machine. Call it before any thread and before opening anything. */
-psd_status agent_fork(struct agent *agent_p, struct psd_error *err);
+psd_status agent_fork(struct agent *agent_p, int secret_fd, struct psd_error *err);
 
 /*
  * After the agent died too early: kills what it was parent of, which became ours to adopt

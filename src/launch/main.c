@@ -7,12 +7,15 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "launch/options.h"
 #include "launch/plan.h"
 #include "launch/prepare.h"
 #include "launch/run.h"
+#include "launch/secret.h"
 #include "launch/show.h"
 #include "launch/watch.h"
 
@@ -36,6 +39,9 @@ main(int argc, char **argv)
     struct plan plan;
     int code;
 
+    if (argc == 3 && strcmp(argv[1], "secret") == 0) {
+        return launch_secret_make(argv[2], &err) == PSD_OK ? 0 : complain(&err);
+    }
     if (options_parse(argc, argv, &options, &err) != PSD_OK) {
         return complain(&err);
     }
@@ -44,8 +50,16 @@ main(int argc, char **argv)
         return 0;
     }
     if (options.show) {
+        if (options.secret_file != NULL) {
+            setenv("PSD_SECRET_FILE", options.secret_file, 1);
+        }
         return show_job(options.master, options.json);
     }
+    run.secret_fd = launch_secret_offer(options.secret_file, &err);
+    if (run.secret_fd < 0) {
+        return complain(&err);
+    }
+    run.environment = environ;
     if (prepare_job(&options, environ, &plan, &run.watch, &err) != PSD_OK) {
         return complain(&err);
     }

@@ -16,6 +16,9 @@ static const char about_run[] =
     "variables use sh -c '...'). Leading NAME=value words set the environment. \"A, B\" gives the\n"
     "first worker command A and the second B.\n"
     "\n"
+    "Every job has a secret of its own, drawn afresh: no process without it gets in. Jobs that\n"
+    "are started by hand share one by file: psd_run secret FILE makes it, --secret_file names it.\n"
+    "\n"
     "A worker finds its place in PSD_MASTER_ADDRESS, PSD_RANK and PSD_WORLD. A script that knows\n"
     "the word master_address also gets --distributed --master_address tcp://IP:PORT\n"
     "--client_id K. {rank} {world} {role} {master} {port} in the command are filled in instead.\n"
@@ -51,6 +54,9 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"out", 'o', PSI_OPTION_TEXT, "directory for the logs [./logs]", &options->out},
         {"workers", 0, PSI_OPTION_NUMBER, "workers, without a cluster file [1]", &options->workers},
         {"servers", 0, PSI_OPTION_NUMBER, "servers, without a cluster file [1]", &options->servers},
+        {"secret_file", 0, PSI_OPTION_TEXT,
+         "use this secret instead of a fresh one (psd_run secret FILE makes it)",
+         &options->secret_file},
         {"pass", 0, PSI_OPTION_TEXT,
          "how workers learn their place: auto, flags, env, both, none [auto]", &options->pass},
         {"max_restarts", 0, PSI_OPTION_NUMBER, "of each worker, with on_worker_death=wait [3]",
@@ -62,7 +68,8 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         .name = "psd_run",
         .synopsis = "[-c FILE] [-o DIR] [options] \"command\"\n"
                     "       psd_run [options] -- program arguments...\n"
-                    "       psd_run show --master ADDRESS [--json]",
+                    "       psd_run show --master ADDRESS [--secret_file FILE] [--json]\n"
+                    "       psd_run secret FILE",
         .about = about_run,
         .program = PSI_PROGRAM_RUN,
         .options = table,
@@ -100,11 +107,13 @@ parse_show(int argc, char *const *argv, struct launch_options *options, bool hel
     const struct psi_option table[] = {
         {"master", 0, PSI_OPTION_TEXT, "address of the job's master, tcp://IP:PORT",
          &options->master},
+        {"secret_file", 0, PSI_OPTION_TEXT, "the job's secret (PSD_SECRET_FILE)",
+         &options->secret_file},
         {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json},
     };
     const struct psi_command command = {
         .name = "psd_run show",
-        .synopsis = "--master ADDRESS [--json]",
+        .synopsis = "--master ADDRESS [--secret_file FILE] [--json]",
         .about = about_show,
         .options = table,
         .option_count = sizeof(table) / sizeof(table[0]),

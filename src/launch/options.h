@@ -18,6 +18,7 @@ struct launch_options {
     bool help;
     bool show; /* `psd_run show`: master and json; nothing else */
     bool json;
+    const char *secret_file; /* NULL: a fresh secret */
     const char *master;
 
     const char *cluster_config; /* NULL: this machine */

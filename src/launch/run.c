@@ -450,7 +450,7 @@ run_init(struct run *run, const struct run_args *args, struct psd_error *err)
         plan_name(args->plan, slot, run->processes[slot].name);
     }
     run->signals = take_signals();
-    status = agent_fork(&run->agent, err);
+    status = agent_fork(&run->agent, args->secret_fd, err);
     if (status != PSD_OK) {
         return status;
     }

@@ -13,6 +13,7 @@ struct run_args {
     const char *out;          /* directory for the logs */
     const char *runlog;       /* psd_run's own log */
     char *const *environment; /* psd_run's own */
+    int secret_fd;            /* the job's secret, for every process */
 };
 
 /* Runs the job to its end and returns the exit code of psd_run. Call it before any thread. */

@@ -46,6 +46,17 @@ lay_descriptors(const struct spawn_args *args)
 }
 
 static void
+close_all_but(unsigned first, int kept)
+{
+    if (kept < 0) {
+        close_range(first, ~0u, CLOSE_RANGE_CLOEXEC);
+        return;
+    }
+    close_range(first, (unsigned)kept - 1, CLOSE_RANGE_CLOEXEC);
+    close_range((unsigned)kept + 1, ~0u, CLOSE_RANGE_CLOEXEC);
+}
+
+static void
 run_child(const struct spawn_args *args, pid_t parent, int error_fd)
 {
     const unsigned first_unused = args->extra_fd >= 0 ? SPAWN_EXTRA_FD + 1 : SPAWN_EXTRA_FD;
@@ -59,7 +70,7 @@ run_child(const struct spawn_args *args, pid_t parent, int error_fd)
     }
     reset_signals();
     if (lay_descriptors(args) == 0) {
-        close_range(first_unused, ~0u, CLOSE_RANGE_CLOEXEC);
+        close_all_but(first_unused, args->secret_fd);
         execvpe(args->argv[0], args->argv, args->environment);
     }
     code = errno;

@@ -14,6 +14,7 @@ struct spawn_args {
     char *const *environment;
     int output_fd; /* becomes stdout and stderr */
     int extra_fd;  /* becomes SPAWN_EXTRA_FD; -1: none */
+    int secret_fd; /* kept under its number, which lies above SPAWN_EXTRA_FD; -1: none */
 };
 
 /*

@@ -11,7 +11,11 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/signals.h"
+#include "config/settings.h"
 #include "master/master.h"
+#include "rpc/identity.h"
+#include "secure/harden.h"
+#include "secure/tls.h"
 #include "transport/loop.h"
 
 /* A deadline further away than this is looked at again. */
@@ -21,6 +25,7 @@ enum { WAIT_MS_MAX = 60000 };
 struct process {
     const struct psi_log *log;
     struct psi_loop *loop;
+    struct psi_tls *tls; /* NULL: insecure */
     struct master *master;
     int signals;
 };
@@ -57,7 +62,7 @@ tell_ready(const char *address, int fd, struct psd_error *err)
 static psd_status
 start(struct process *process, const struct master_options *options, struct psd_error *err)
 {
-    const struct psi_loop_config loop_config = {0};
+    struct psi_loop_config loop_config = {0};
     const struct master_config config = {
         .workers = options->workers,
         .servers = options->servers,
@@ -69,8 +74,17 @@ start(struct process *process, const struct master_options *options, struct psd_
         .policy = (enum psi_death_policy)options->policy,
         .listen_address = options->listen_address,
     };
+    const struct psi_harden_args harden = {.on = options->harden, .role = PSI_HARDEN_MASTER};
     psd_status status = psi_signals_open(&process->signals, err);
 
+    if (status == PSD_OK && options->secret != NULL) {
+        status = psi_tls_create(options->secret, PSI_IDENTITY_MASTER, &process->tls, err);
+        if (status == PSD_OK && psi_environment("PSD_FORCE_TLS") != NULL) {
+            psi_tls_seal_always(process->tls);
+        }
+        loop_config.auth = &psi_tls_auth;
+        loop_config.credentials = process->tls;
+    }
     if (status == PSD_OK) {
         status = psi_loop_create(&loop_config, &process->loop, err);
     }
@@ -82,6 +96,7 @@ start(struct process *process, const struct master_options *options, struct psd_
         status = psi_loop_watch(process->loop, process->signals, on_signal, process, err);
     }
     if (status == PSD_OK) {
+        psi_harden(&harden, process->log);
         psi_log(process->log, PSI_LOG_INFO, "LISTENING", "%s: waiting for %u workers, %u servers",
                 master_address(process->master), options->workers, options->servers);
         status = tell_ready(master_address(process->master), options->ready_fd, err);
@@ -96,6 +111,7 @@ finish(struct process *process)
     if (process->loop != NULL) {
         psi_loop_destroy(process->loop);
     }
+    psi_tls_destroy(process->tls);
     if (process->signals >= 0) {
         close(process->signals);
     }

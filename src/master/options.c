@@ -11,6 +11,7 @@
 #include "config/cluster.h"
 #include "config/options.h"
 #include "config/settings.h"
+#include "secure/daemon.h"
 #include "transport/address.h"
 
 enum { DEFAULT_PORT = 5555, PORT_MAX = 65535, READY_FD_MAX = 1 << 20 };
@@ -21,6 +22,7 @@ static const char about[] =
     "The master of a job: knows who is in it, numbers every change of membership, and ends the\n"
     "job when all workers are done. psd_run starts it; by hand:\n"
     "\n"
+    "    psd_run secret job.secret && export PSD_SECRET_FILE=job.secret\n"
     "    ps_master --workers 2 --servers 1 &\n"
     "    ps_server --index 0 --master_address tcp://127.0.0.1:5555 &\n"
     "    PSD_MASTER_ADDRESS=tcp://127.0.0.1:5555 PSD_RANK=0 ./worker &\n"
@@ -36,6 +38,8 @@ struct given {
     uint32_t port;
     uint32_t ready_fd;
     const char *bind;
+    const char *secret_file;
+    bool insecure;
     const char *cluster_config;
 };
 
@@ -49,6 +53,10 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
         {"cluster_config", 'c', PSI_OPTION_TEXT, "cluster.json: both numbers, and settings",
          &given->cluster_config},
         {"bind", 0, PSI_OPTION_TEXT, "address to listen on (127.0.0.1)", &given->bind},
+        {"secret_file", 0, PSI_OPTION_TEXT,
+         "file with the job\'s secret, mode 0600 (PSD_SECRET_FILE)", &given->secret_file},
+        {"insecure", 0, PSI_OPTION_FLAG,
+         "no secret: anybody on this machine may join; loopback only", &given->insecure},
         {"port", 0, PSI_OPTION_NUMBER, "port to listen on (5555); 0: any free one", &given->port},
         {"ready_fd", 0, PSI_OPTION_NUMBER, "write \"tcp://HOST:PORT\" there once listening",
          &given->ready_fd},
@@ -105,22 +113,26 @@ read_cluster(struct given *given, struct psi_settings *settings, struct psd_erro
 }
 
 static psd_status
-make_address(const struct given *given, char address_p[PSI_ADDRESS_BYTES], struct psd_error *err)
+make_address(const struct given *given, struct master_options *options_p, struct psd_error *err)
 {
+    const struct psi_secret_source source = {
+        .fd = psi_environment("PSD_SECRET_FD"),
+        .file =
+            given->secret_file != NULL ? given->secret_file : psi_environment("PSD_SECRET_FILE"),
+    };
     const uint32_t port = given->port == not_given ? DEFAULT_PORT : given->port;
     struct psi_address address = {.scheme = PSI_SCHEME_TCP, .port = (uint16_t)port};
+    psd_status status;
 
     if (port > PORT_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "--port %u: at most %d", port, PORT_MAX);
     }
     snprintf(address.host, sizeof(address.host), "%s", given->bind);
-    if (!psi_address_is_loopback(&address)) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "refusing to listen on %s: whoever reaches that address could join the "
-                        "job, there is no authentication yet; use a loopback address",
-                        given->bind);
+    status = psi_secure_listen(&source, given->insecure, &address, &options_p->secret, err);
+    if (status != PSD_OK) {
+        return status;
     }
-    return psi_address_format(&address, address_p, err);
+    return psi_address_format(&address, options_p->listen_address, err);
 }
 
 psd_status
@@ -146,7 +158,7 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
         status = read_cluster(&given, &settings, err);
     }
     if (status == PSD_OK) {
-        status = make_address(&given, options_p->listen_address, err);
+        status = make_address(&given, options_p, err);
     }
     if (status != PSD_OK) {
         return status;
@@ -169,6 +181,7 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
     options_p->start_timeout_ms = settings.start_timeout_ms;
     options_p->replacement_timeout_ms = settings.replacement_timeout_ms;
     options_p->policy = settings.on_worker_death;
+    options_p->harden = settings.harden != 0;
     psi_log_to_stderr(log, "master", (enum psi_log_level)settings.log_level);
     psi_settings_log(&settings, PSI_PROGRAM_MASTER, log);
     return PSD_OK;

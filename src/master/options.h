@@ -10,6 +10,7 @@
 #include <psd/status.h>
 
 #include "base/log.h"
+#include "secure/secret.h"
 #include "transport/transport.h"
 
 struct master_options {
@@ -24,6 +25,8 @@ struct master_options {
     uint32_t policy; /* a value of enum psi_death_policy */
     int ready_fd;    /* -1: nobody waits to hear the address */
     char listen_address[PSI_ADDRESS_BYTES];
+    bool harden;
+    struct psi_secret *secret; /* owned by the caller; NULL: insecure */
 };
 
 /* Reads them, makes `log` write to stderr as the settings say, and logs the settings.

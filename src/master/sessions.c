@@ -13,6 +13,7 @@
 
 #include "base/fail.h"
 #include "master/state.h"
+#include "rpc/identity.h"
 #include "table/spec.h"
 
 enum { FROM_WORKER = 1, FROM_LANE = 2, FROM_OBSERVER = 4 };
@@ -86,6 +87,9 @@ meet(struct session *session, const void *body, size_t bytes, struct psd_error *
     status = psi_hello_decode(body, bytes, hello, err);
     if (status != PSD_OK) {
         master_refuse(session, status, "%s", err->text);
+    } else if (!psi_identity_allows(session->conn->identity, hello)) {
+        master_refuse(session, PSD_ERR_REFUSED, "HELLO of role %u rank %u from %s", hello->role,
+                      hello->rank, session->conn->identity);
     } else if (hello->job != 0 && hello->job != master->job) {
         master_refuse(session, PSD_ERR_REFUSED, "wants job %016" PRIx64 ", this is job %016" PRIx64,
                       hello->job, master->job);
@@ -280,7 +284,15 @@ on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events **eve
     return PSD_OK;
 }
 
-const struct psi_listener_events master_listener_events = {.on_accept = on_accept};
+/* Somebody who did not get as far as a session. */
+static void
+on_refused(void *owner, const char *peer, const struct psd_error *reason)
+{
+    master_warn(owner, "MEMBER-REFUSED", "%s: %s", peer, reason->text);
+}
+
+const struct psi_listener_events master_listener_events = {.on_accept = on_accept,
+                                                           .on_refused = on_refused};
 
 /* ---------------------------------------------------------------------------------- time --- */
 

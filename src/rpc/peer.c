@@ -17,6 +17,12 @@ static const uint64_t backoff_min_ns = 10 * MS_NS;
 static const uint64_t backoff_max_ns = 500 * MS_NS;
 static const uint64_t attempt_max_ns = 5000 * MS_NS;
 
+/* So often, or for so long, a failed authentication may still be somebody else's passing trouble:
+ * another job that is just leaving the port, say. */
+enum { REFUSALS_MAX = 3 };
+static const uint64_t refused_max_ns = 1000 * MS_NS;
+static const uint64_t refused_backoff_ns = 250 * MS_NS;
+
 /* Half the back-off and a random part of the other half: peers cut together do not return together.
  */
 static void
@@ -44,6 +50,38 @@ peer_down(struct psi_peer *peer, const struct psd_error *reason)
     if (was_up) {
         peer->events->on_down(peer->owner, peer, reason);
     }
+}
+
+/* Counts failed authentications. A listener that has had enough of us closes without a word, so
+ * what follows the first refusal counts by its time. Returns whether the matter is settled. */
+static bool
+is_unproved(struct psi_peer *peer, const struct psd_error *reason)
+{
+    const uint64_t now_ns = psi_now_ns(peer->env);
+
+    if (reason->status == PSD_ERR_REFUSED) {
+        if (peer->refusals++ == 0) {
+            peer->refused_ns = now_ns;
+        }
+        peer->refusal = *reason;
+        if (peer->backoff_ns < refused_backoff_ns) {
+            peer->backoff_ns = refused_backoff_ns;
+        }
+    }
+    return peer->refusals >= REFUSALS_MAX ||
+           (peer->refusals > 0 && now_ns - peer->refused_ns >= refused_max_ns);
+}
+
+static void
+give_up_unproved(struct psi_peer *peer)
+{
+    struct psi_verdict verdict = {.status = PSD_ERR_REFUSED};
+
+    peer->unproved = true;
+    peer->state = PSI_PEER_OFF;
+    peer->conn = NULL;
+    snprintf(verdict.text, sizeof(verdict.text), "%.*s", PSI_TEXT_MAX - 1, peer->refusal.text);
+    peer->events->on_refused(peer->owner, peer, &verdict);
 }
 
 static void
@@ -122,6 +160,7 @@ meet(struct psi_peer *peer, const void *payload, size_t bytes, struct psd_error 
             peer->state = PSI_PEER_UP;
             peer->backoff_ns = backoff_min_ns;
             peer->failures = 0;
+            peer->refusals = 0;
             peer->events->on_up(peer->owner, peer, &welcome);
         }
         return status;
@@ -153,8 +192,15 @@ on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_by
 static void
 on_close(void *owner, struct psi_conn *conn, const struct psd_error *reason)
 {
+    struct psi_peer *peer = owner;
+
     (void)conn;
-    peer_down(owner, reason);
+    if (peer->state == PSI_PEER_CONNECTING && is_unproved(peer, reason)) {
+        peer->reason = *reason;
+        give_up_unproved(peer);
+    } else {
+        peer_down(peer, reason);
+    }
 }
 
 static const struct psi_conn_events peer_conn_events = {
@@ -217,8 +263,8 @@ attempt(struct psi_peer *peer, uint64_t now_ns)
 
     peer->state = PSI_PEER_CONNECTING;
     peer->due_ns = now_ns + attempt_max_ns;
-    if (peer->env->ops->connect(peer->env, peer->address, &peer_conn_events, peer, &peer->conn,
-                                &err) != PSD_OK) {
+    if (peer->env->ops->connect(peer->env, peer->address, peer->identity, &peer_conn_events, peer,
+                                &peer->conn, &err) != PSD_OK) {
         peer_down(peer, &err);
     }
 }

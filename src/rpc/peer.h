@@ -3,7 +3,8 @@
  *
  * The owner sees frames, not connections. Between on_down and the next on_up nothing can be sent;
  * what was unanswered the owner sends again in on_up. Attempts back off (10 ms doubling to 500 ms,
- * with jitter) and go on until psi_peer_close(): deadlines are the owner's business.
+ * with jitter) and go on until psi_peer_close(): deadlines are the owner's business. Two things are
+ * final: REFUSE, and an authentication that failed again and again (a wrong secret stays wrong).
  */
 #ifndef PSI_RPC_PEER_H
 #define PSI_RPC_PEER_H
@@ -23,7 +24,8 @@ struct psi_peer_events {
     /* The connection is gone; the next attempt is on its way. */
     void (*on_down)(void *owner, struct psi_peer *peer, const struct psd_error *reason);
 
-    /* REFUSE: final, the peer does not try again. */
+    /* REFUSE, or authentication failed (then peer->unproved): final, the peer does not try again.
+     */
     void (*on_refused)(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict);
 
     /* (optional) Where the payload of inbox.frame goes. Absent: control bodies only. */
@@ -44,13 +46,18 @@ struct psi_peer {
     void *owner;
     uint32_t index; /* the owner's: which of its peers */
     char address[PSI_ADDRESS_BYTES];
+    char identity[2 * PSI_IDENTITY_BYTES]; /* what the next attempt proves; the owner's to set */
     enum psi_peer_state state;
     struct psi_conn *conn; /* CONNECTING, UP */
     struct psi_inbox inbox;
     uint64_t due_ns; /* WAITING: next attempt; CONNECTING: give this one up */
     uint64_t backoff_ns;
-    uint64_t failures;       /* attempts since it was last up */
-    struct psd_error reason; /* why the last attempt or connection ended */
+    uint64_t failures;        /* attempts since it was last up */
+    struct psd_error reason;  /* why the last attempt or connection ended */
+    uint32_t refusals;        /* failed authentications since it was last up */
+    uint64_t refused_ns;      /* when the first of them was */
+    struct psd_error refusal; /* what the last of them said */
+    bool unproved;            /* and it was the last */
 };
 
 /* Starts the first attempt at the next psi_peer_tick(). address is copied. */

@@ -20,8 +20,13 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/signals.h"
+#include "config/settings.h"
+#include "rpc/identity.h"
+#include "secure/harden.h"
+#include "secure/tls.h"
 #include "server/lane.h"
 #include "shard/shard.h"
+#include "transport/address.h"
 #include "transport/loop.h"
 
 #define MS_NS UINT64_C(1000000)
@@ -38,6 +43,7 @@ struct lane_thread {
     struct process *process;
     pthread_t thread;
     bool started;
+    struct psi_tls *tls; /* NULL: insecure */
     struct psi_loop *loop;
     struct lane *lane;
     int exit_code;  /* read by the main thread after the join, as are the next two */
@@ -120,11 +126,12 @@ run_lane(void *argument)
     return NULL;
 }
 
+/* A lane that listens but does not run yet. */
 static psd_status
-start_lane(struct process *process, const struct server_options *options, uint32_t index,
-           struct psd_error *err)
+make_lane(struct process *process, const struct server_options *options, uint32_t index,
+          struct psd_error *err)
 {
-    const struct psi_loop_config loop_config = {0};
+    struct psi_loop_config loop_config = {0};
     const struct lane_config config = {
         .server = options->index,
         .lane = index,
@@ -138,23 +145,73 @@ start_lane(struct process *process, const struct server_options *options, uint32
         .checksum = options->checksum,
     };
     struct lane_thread *self = &process->lane[index];
-    psd_status status = psi_loop_create(&loop_config, &self->loop, err);
-    int code;
+    char name[PSI_IDENTITY_BYTES];
+    psd_status status = PSD_OK;
 
     self->process = process;
+    if (options->secret != NULL) {
+        psi_identity_server(name, options->index, index);
+        status = psi_tls_create(options->secret, name, &self->tls, err);
+        if (status == PSD_OK && psi_environment("PSD_FORCE_TLS") != NULL) {
+            psi_tls_seal_always(self->tls);
+        }
+        loop_config.auth = &psi_tls_auth;
+        loop_config.credentials = self->tls;
+    }
+    if (status == PSD_OK) {
+        status = psi_loop_create(&loop_config, &self->loop, err);
+    }
     if (status == PSD_OK) {
         status = lane_create(psi_loop_env(self->loop), &config, process->log, &self->lane, err);
     }
-    if (status != PSD_OK) {
-        return status;
-    }
-    code = pthread_create(&self->thread, NULL, run_lane, self);
-    if (code != 0) {
-        errno = code;
+    return status;
+}
+
+static psd_status
+start_lane(struct lane_thread *self, uint32_t index, struct psd_error *err)
+{
+    errno = pthread_create(&self->thread, NULL, run_lane, self);
+    if (errno != 0) {
         return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start the thread of lane %u", index);
     }
     self->started = true;
     return PSD_OK;
+}
+
+static psd_status
+harden(const struct server_options *options, const struct psi_log *log, struct psd_error *err)
+{
+    struct psi_address master;
+    const psd_status status = psi_address_parse(options->master_address, &master, err);
+
+    if (status == PSD_OK) {
+        psi_harden(&(struct psi_harden_args){.on = options->harden,
+                                             .role = PSI_HARDEN_SERVER,
+                                             .connect_host = master.host,
+                                             .connect_port = master.port},
+                   log);
+    }
+    return status;
+}
+
+/* Every lane listens before the first one runs: between the two the process is hardened, and its
+ * threads inherit that. */
+static psd_status
+start_lanes(struct process *process, const struct server_options *options, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    while (status == PSD_OK && process->lanes < options->lanes) {
+        process->lanes++;
+        status = make_lane(process, options, process->lanes - 1, err);
+    }
+    if (status == PSD_OK) {
+        status = harden(options, process->log, err);
+    }
+    for (uint32_t i = 0; status == PSD_OK && i < process->lanes; i++) {
+        status = start_lane(&process->lane[i], i, err);
+    }
+    return status;
 }
 
 static void
@@ -214,6 +271,7 @@ destroy_lanes(struct process *process)
         if (process->lane[i].loop != NULL) {
             psi_loop_destroy(process->lane[i].loop);
         }
+        psi_tls_destroy(process->lane[i].tls);
     }
     free(process->lane);
 }
@@ -247,9 +305,8 @@ server_daemon_run(const struct server_options *options, const struct psi_log *lo
     if (status == PSD_OK && (process.lane == NULL || process.ended < 0)) {
         status = psi_fail_errno(&err, PSD_ERR_NO_MEMORY, "start %u lanes", options->lanes);
     }
-    while (status == PSD_OK && process.lanes < options->lanes) {
-        process.lanes++;
-        status = start_lane(&process, options, process.lanes - 1, &err);
+    if (status == PSD_OK) {
+        status = start_lanes(&process, options, &err);
     }
     if (status != PSD_OK) {
         stop_lanes(&process, PSI_EXIT_CANNOT_START, err.text);

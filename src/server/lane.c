@@ -12,6 +12,7 @@
 
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "rpc/identity.h"
 #include "rpc/post.h"
 #include "server/state.h"
 
@@ -143,9 +144,8 @@ on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict
 {
     struct lane *lane = owner;
 
-    (void)peer;
-    lane_finish(lane, PSI_EXIT_REFUSED, "refused by the master at %s: %s", lane->master_address,
-                verdict->text);
+    lane_finish(lane, peer->unproved ? PSI_EXIT_AUTH : PSI_EXIT_REFUSED,
+                "refused by the master at %s: %s", lane->master_address, verdict->text);
 }
 
 static psd_status
@@ -283,6 +283,7 @@ psd_status
 lane_create(struct psi_env *env, const struct lane_config *config, const struct psi_log *log,
             struct lane **lane_p, struct psd_error *err)
 {
+    char name[PSI_IDENTITY_BYTES];
     struct lane *lane = calloc(1, sizeof(*lane));
     psd_status status;
 
@@ -307,6 +308,8 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
         goto err_free_scratch;
     }
     psi_peer_start(&lane->master, env, lane->master_address, &master_events, lane, 0);
+    psi_identity_server(name, config->server, config->lane);
+    psi_identity_pair(lane->master.identity, name, PSI_IDENTITY_MASTER);
     *lane_p = lane;
     return PSD_OK;
 

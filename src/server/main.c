@@ -17,10 +17,13 @@ main(int argc, char **argv)
     struct server_options options;
     struct psd_error err = {0};
     struct psi_log log = {0};
+    int exit_code;
 
     if (server_options_read(argc, argv, &options, &log, &err) != PSD_OK) {
         fprintf(stderr, "ps_server: %s\nps_server -h explains\n", err.text);
         return PSI_EXIT_USAGE;
     }
-    return options.help ? PSI_EXIT_OK : server_daemon_run(&options, &log);
+    exit_code = options.help ? PSI_EXIT_OK : server_daemon_run(&options, &log);
+    psi_secret_destroy(options.secret);
+    return exit_code;
 }

@@ -13,6 +13,7 @@
 #include "config/cluster.h"
 #include "config/options.h"
 #include "config/settings.h"
+#include "secure/daemon.h"
 #include "shard/shard.h"
 #include "transport/address.h"
 
@@ -24,13 +25,15 @@ static const char about[] =
     "A server of a job: holds part of the parameters, adds up the workers' gradients and applies\n"
     "the update rule. psd_run starts it; by hand, in any order with the others:\n"
     "\n"
+    "    psd_run secret job.secret && export PSD_SECRET_FILE=job.secret\n"
     "    ps_master --workers 1 --servers 1 &\n"
     "    ps_server --index 0 --master_address tcp://127.0.0.1:5555 &\n"
     "    PSD_MASTER_ADDRESS=tcp://127.0.0.1:5555 ./worker\n"
     "\n"
     "Exit codes: 0 all workers done; 2 wrong options; 3 cannot start; 70 a worker was lost;\n"
     "71 another server was lost; 72 the master was lost; 73 refused by the master; 74 a sum of\n"
-    "finite gradients is not finite; 124 nobody answered in time; 130, 143 stopped by a signal.";
+    "finite gradients is not finite; 77 the secret is not that of the master's job; 124 nobody\n"
+    "answered in time; 130, 143 stopped by a signal.";
 
 /* What the command line says beside settings. */
 struct given {
@@ -38,6 +41,8 @@ struct given {
     uint32_t servers;
     const char *master_address;
     const char *bind;
+    const char *secret_file;
+    bool insecure;
     const char *cluster_config;
 };
 
@@ -53,6 +58,10 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
          &given->cluster_config},
         {"servers", 0, PSI_OPTION_NUMBER, "servers that share this machine (1)", &given->servers},
         {"bind", 0, PSI_OPTION_TEXT, "address to listen on (127.0.0.1)", &given->bind},
+        {"secret_file", 0, PSI_OPTION_TEXT,
+         "file with the job\'s secret, mode 0600 (PSD_SECRET_FILE)", &given->secret_file},
+        {"insecure", 0, PSI_OPTION_FLAG,
+         "no secret: anybody on this machine may join; loopback only", &given->insecure},
     };
     const struct psi_command command = {
         .name = "ps_server",
@@ -115,6 +124,11 @@ read_cluster(struct given *given, struct psi_settings *settings, char *master, s
 static psd_status
 make_addresses(const struct given *given, struct server_options *options, struct psd_error *err)
 {
+    const struct psi_secret_source source = {
+        .fd = psi_environment("PSD_SECRET_FD"),
+        .file =
+            given->secret_file != NULL ? given->secret_file : psi_environment("PSD_SECRET_FILE"),
+    };
     struct psi_address address = {.scheme = PSI_SCHEME_TCP};
     psd_status status;
 
@@ -130,12 +144,9 @@ make_addresses(const struct given *given, struct server_options *options, struct
     snprintf(options->master_address, sizeof(options->master_address), "%s", given->master_address);
     address = (struct psi_address){.scheme = PSI_SCHEME_TCP};
     snprintf(address.host, sizeof(address.host), "%s", given->bind);
-    if (!psi_address_is_loopback(&address)) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "refusing to listen on %s: whoever reaches that address could read and "
-                        "change the parameters, there is no authentication yet; use a loopback "
-                        "address",
-                        given->bind);
+    status = psi_secure_listen(&source, given->insecure, &address, &options->secret, err);
+    if (status != PSD_OK) {
+        return status;
     }
     return psi_address_format(&address, options->listen_address, err);
 }
@@ -198,6 +209,7 @@ size_process(const struct given *given, const struct psi_settings *settings,
     options->pool_bytes = (uint64_t)settings->slot_pool_mib << 20;
     options->start_timeout_ms = settings->start_timeout_ms;
     options->checksum = settings->payload_checksum != 0;
+    options->harden = settings->harden != 0;
 }
 
 psd_status

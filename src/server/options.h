@@ -10,6 +10,7 @@
 #include <psd/status.h>
 
 #include "base/log.h"
+#include "secure/secret.h"
 #include "store/apply.h"
 #include "transport/transport.h"
 
@@ -25,6 +26,8 @@ struct server_options {
     char name[24]; /* "server0": for the log */
     char master_address[PSI_ADDRESS_BYTES];
     char listen_address[PSI_ADDRESS_BYTES];
+    bool harden;
+    struct psi_secret *secret; /* owned by the caller; NULL: insecure */
 };
 
 /* Reads them, makes `log` write to stderr as the settings say, and logs the settings. */

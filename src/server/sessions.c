@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "rpc/identity.h"
 #include "rpc/post.h"
 #include "server/state.h"
 
@@ -198,6 +199,12 @@ meet(struct session *session, const void *payload, size_t bytes, struct psd_erro
     if (status != PSD_OK) {
         return status;
     }
+    if (!psi_identity_allows(session->conn->identity, &hello)) {
+        snprintf(text, sizeof(text), "server %u: HELLO of role %u rank %u from %s",
+                 lane->config.server, hello.role, hello.rank, session->conn->identity);
+        refuse(session, PSD_ERR_REFUSED, text);
+        return PSD_OK;
+    }
     if (lane->view == 0) {
         return psi_fail(err, PSD_ERR_BUSY, "HELLO before the job began");
     }
@@ -317,4 +324,12 @@ on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events **eve
     return PSD_OK;
 }
 
-const struct psi_listener_events lane_listener_events = {.on_accept = on_accept};
+/* Somebody who did not get as far as a session. */
+static void
+on_refused(void *owner, const char *peer, const struct psd_error *reason)
+{
+    warn_refused(owner, peer, reason->text);
+}
+
+const struct psi_listener_events lane_listener_events = {.on_accept = on_accept,
+                                                         .on_refused = on_refused};

@@ -307,23 +307,50 @@ bed_on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events *
 
 static const struct psi_listener_events bed_events = {.on_accept = bed_on_accept};
 
+static void
+create_tls(struct bed *bed)
+{
+    assert_int_equal(psi_secret_create(&bed->secret, NULL), PSD_OK);
+    assert_int_equal(psi_tls_create(bed->secret, NULL, &bed->client_tls, NULL), PSD_OK);
+    assert_int_equal(psi_tls_create(bed->secret, "server:0.0", &bed->server_tls, NULL), PSD_OK);
+    if (bed->transport->sealed) {
+        psi_tls_seal_always(bed->client_tls);
+        psi_tls_seal_always(bed->server_tls);
+    }
+}
+
+static struct psi_loop *
+create_loop(const struct psi_loop_config *given, struct psi_tls *tls)
+{
+    struct psi_loop_config config = {0};
+    struct psi_loop *loop = NULL;
+
+    if (given != NULL) {
+        config = *given;
+    }
+    if (config.auth == NULL && tls != NULL) {
+        config.auth = &psi_tls_auth;
+        config.credentials = tls;
+    }
+    assert_int_equal(psi_loop_create(&config, &loop, NULL), PSD_OK);
+    return loop;
+}
+
 struct bed *
 bed_create(const struct bed_transport *transport, const struct psi_loop_config *client_config,
            const struct psi_loop_config *server_config)
 {
-    static const struct psi_loop_config plain;
     struct bed *bed = calloc(1, sizeof(*bed));
     struct psd_error err = {0};
     struct psi_env *env;
 
     assert_non_null(bed);
     bed->transport = transport;
-    assert_int_equal(
-        psi_loop_create(client_config != NULL ? client_config : &plain, &bed->client, &err),
-        PSD_OK);
-    assert_int_equal(
-        psi_loop_create(server_config != NULL ? server_config : &plain, &bed->server, &err),
-        PSD_OK);
+    if (transport->tls) {
+        create_tls(bed);
+    }
+    bed->client = create_loop(client_config, bed->client_tls);
+    bed->server = create_loop(server_config, bed->server_tls);
     env = psi_loop_env(bed->server);
     assert_int_equal(env->ops->listen(env, transport->listen_at, &bed_events, bed, &bed->listener,
                                       bed->address, &err),
@@ -337,6 +364,9 @@ bed_destroy(struct bed *bed)
     bed_stop_thread(bed);
     psi_loop_destroy(bed->client);
     psi_loop_destroy(bed->server);
+    psi_tls_destroy(bed->client_tls);
+    psi_tls_destroy(bed->server_tls);
+    psi_secret_destroy(bed->secret);
     for (unsigned i = 0; i < bed->accepted_count; i++) {
         drop_landing(&bed->accepted[i]);
     }
@@ -396,7 +426,8 @@ bed_connect(struct bed *bed, struct end *end)
     struct psd_error err = {0};
 
     end->bed = bed;
-    assert_int_equal(env->ops->connect(env, bed->address, &end_events, end, &end->conn, &err),
+    assert_int_equal(env->ops->connect(env, bed->address, "worker:0 server:0.0", &end_events, end,
+                                       &end->conn, &err),
                      PSD_OK);
 }
 

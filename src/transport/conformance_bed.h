@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "secure/tls.h"
 #include "transport/loop.h"
 
 enum { BED_ENDS_MAX = 1200, BED_CANARY_BYTES = 64 };
@@ -20,6 +21,8 @@ struct bed_transport {
     const char *name;
     const char *listen_at;
     bool accept_takes_descriptor; /* so that it can fail when none is left */
+    bool tls;                     /* both ends prove the job's secret, unless a test says how */
+    bool sealed;                  /* ... and what follows goes through TLS */
 };
 
 enum bed_moment { NEVER, AT_ACCEPT, AT_OPEN, AT_PREFIX, AT_HEAD, AT_FRAME, AT_CLOSE };
@@ -57,6 +60,9 @@ struct end {
  */
 struct bed {
     const struct bed_transport *transport;
+    struct psi_secret *secret; /* NULL, as are the next two: no tls */
+    struct psi_tls *client_tls;
+    struct psi_tls *server_tls;
     struct psi_loop *client;
     struct psi_loop *server;
     struct psi_listener *listener;

@@ -10,7 +10,8 @@
 #include "base/fail.h"
 
 struct psi_handshake *
-psi_handshake_create(const struct psi_auth_ops *ops, void *credentials, bool connecting)
+psi_handshake_create(const struct psi_auth_ops *ops, void *credentials,
+                     const struct psi_auth_args *args)
 {
     struct psi_handshake *handshake = malloc(sizeof(*handshake));
 
@@ -21,7 +22,7 @@ psi_handshake_create(const struct psi_auth_ops *ops, void *credentials, bool con
     handshake->heard_bytes = 0;
     handshake->made_bytes = 0;
     handshake->sent_bytes = 0;
-    handshake->session = ops->create(credentials, connecting);
+    handshake->session = ops->create(credentials, args);
     if (handshake->session == NULL) {
         free(handshake);
         return NULL;
@@ -33,9 +34,20 @@ void
 psi_handshake_destroy(struct psi_handshake *handshake)
 {
     if (handshake != NULL) {
-        handshake->ops->destroy(handshake->session);
+        if (handshake->session != NULL) {
+            handshake->ops->destroy(handshake->session);
+        }
         free(handshake);
     }
+}
+
+void *
+psi_handshake_take(struct psi_handshake *handshake)
+{
+    void *session = handshake->session;
+
+    handshake->session = NULL;
+    return session;
 }
 
 psd_status

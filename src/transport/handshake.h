@@ -23,8 +23,11 @@ struct psi_handshake {
 
 /* NULL: no memory. */
 struct psi_handshake *psi_handshake_create(const struct psi_auth_ops *ops, void *credentials,
-                                           bool connecting);
+                                           const struct psi_auth_args *args);
 void psi_handshake_destroy(struct psi_handshake *handshake);
+
+/* Takes the session out of an exchange that ended well: its bytes are sealed from now on. */
+void *psi_handshake_take(struct psi_handshake *handshake);
 
 /* Goes on with what waits in `in`. PSD_OK: satisfied. PSD_PENDING: wants more. Anything else:
  * refused. In every case out[sent_bytes, made_bytes) is to be sent. */

@@ -159,6 +159,13 @@ inproc_accept(int listen_fd, char peer_p[PSI_ADDRESS_BYTES])
     return fd;
 }
 
+static bool
+inproc_loopback(int fd)
+{
+    (void)fd;
+    return true;
+}
+
 static void
 inproc_unlisten(int listen_fd)
 {
@@ -190,4 +197,5 @@ const struct psi_scheme psi_scheme_inproc = {
     .listen = inproc_listen,
     .accept = inproc_accept,
     .unlisten = inproc_unlisten,
+    .loopback = inproc_loopback,
 };

@@ -15,7 +15,8 @@
 #include "transport/stream.h"
 
 enum {
-    ACCEPTS_MAX = 32, /* per dispatch: a flood does not starve connections */
+    ACCEPTS_MAX = 32,    /* per dispatch: a crowd does not starve connections ... */
+    ACCEPTS_CROWDED = 1, /* ... and a flood, which has taken every place, costs them little */
     PAUSE_NS = 100 * 1000 * 1000,
 };
 
@@ -74,9 +75,12 @@ static void
 listener_ready(void *object, uint32_t events)
 {
     struct psi_listener *listener = object;
+    const struct psi_loop *loop = listener->loop;
+    const bool crowded = loop->stranger_count >= loop->config.strangers_max;
+    const int most = crowded ? ACCEPTS_CROWDED : ACCEPTS_MAX;
 
     (void)events;
-    for (int i = 0; i < ACCEPTS_MAX && !listener->closed; i++) {
+    for (int i = 0; i < most && !listener->closed; i++) {
         char peer[PSI_ADDRESS_BYTES];
         const int fd = listener->scheme->accept(listener->source.fd, peer);
 

@@ -29,6 +29,7 @@
 enum {
     CONNS_DEFAULT = 4096,
     STRANGERS_DEFAULT = 256,
+    STRANGERS_FROM_ONE_DEFAULT = 16,
     STRANGER_MS_DEFAULT = 5000,
     OTHER_SLOTS = 64, /* listeners and watched descriptors */
 };
@@ -71,8 +72,9 @@ env_random(struct psi_env *env)
 }
 
 static psd_status
-env_connect(struct psi_env *env, const char *address, const struct psi_conn_events *events,
-            void *owner, struct psi_conn **conn_p, struct psd_error *err)
+env_connect(struct psi_env *env, const char *address, const char *identity,
+            const struct psi_conn_events *events, void *owner, struct psi_conn **conn_p,
+            struct psd_error *err)
 {
     struct psi_loop *loop = (struct psi_loop *)env;
     struct psi_address parts;
@@ -82,7 +84,7 @@ env_connect(struct psi_env *env, const char *address, const struct psi_conn_even
         return status;
     }
     return psi_stream_connect(loop, schemes[parts.scheme], &parts,
-                              &(struct psi_stream_owner){events, owner}, conn_p, err);
+                              &(struct psi_stream_owner){events, owner, identity}, conn_p, err);
 }
 
 static psd_status
@@ -371,6 +373,8 @@ set_config(struct psi_loop *loop, const struct psi_loop_config *config)
     loop->config = *config;
     loop->config.conns_max = or_default(config->conns_max, CONNS_DEFAULT);
     loop->config.strangers_max = or_default(config->strangers_max, STRANGERS_DEFAULT);
+    loop->config.strangers_from_one =
+        or_default(config->strangers_from_one, STRANGERS_FROM_ONE_DEFAULT);
     loop->config.stranger_ms = or_default(config->stranger_ms, STRANGER_MS_DEFAULT);
     loop->config.auth_ms = or_default(config->auth_ms, PSI_AUTH_TIMEOUT_MS);
 }

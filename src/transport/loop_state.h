@@ -6,6 +6,7 @@
 
 #include <sys/queue.h>
 
+#include "transport/door.h"
 #include "transport/loop.h"
 
 struct psi_stream;
@@ -71,6 +72,7 @@ struct psi_loop {
     uint32_t conn_count;
     uint32_t stranger_count;
     struct psi_stream_list strangers; /* oldest first */
+    struct psi_door door;             /* by address: how many of them, who failed before */
 };
 
 uint64_t psi_loop_now_ns(void);

@@ -25,6 +25,9 @@ struct psi_scheme {
     int (*accept)(int listen_fd, char peer_p[PSI_ADDRESS_BYTES]);
 
     void (*unlisten)(int listen_fd);
+
+    /* Are both ends on this machine, out of reach of any other? */
+    bool (*loopback)(int fd);
 };
 
 extern const struct psi_scheme psi_scheme_tcp;

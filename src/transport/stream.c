@@ -9,7 +9,8 @@
  *   - a CLOSED stream has no descriptor, timer or borrowed memory; the object itself stays until
  * the dispatch ends, because an event further up may still be looking at it.
  *
- * receive_some() and send_some() are the only places that touch the bytes of the socket.
+ * receive_some() and send_some() are the only places that touch the bytes of the socket, but for
+ * listen_first(), which looks whether there are any.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -46,9 +47,14 @@ struct psi_stream {
     struct psi_listener *listener; /* accepted, and on_accept is still to be called; or NULL */
     enum stream_state state;
     bool stranger; /* in loop->strangers */
+    bool known;    /* accepted, and no stranger any more */
     TAILQ_ENTRY(psi_stream) strangers_link;
-    struct psd_error reason;         /* status not PSD_OK: broken, on_close is due */
-    struct psi_handshake *handshake; /* NULL: over, and all of it sent */
+    struct psi_door_place *place;        /* accepted: of its address; NULL: not counted */
+    struct psd_error reason;             /* status not PSD_OK: broken, on_close is due */
+    struct psi_handshake *handshake;     /* NULL: over, and all of it sent; or not begun yet */
+    void *sealed;                        /* bytes go through this session; NULL: plain */
+    bool again;                          /* the timer goes on receiving: the session has more */
+    char wanted[2 * PSI_IDENTITY_BYTES]; /* connecting: what to prove */
     struct psi_stream_in in;
     struct psi_stream_out out;
     uint8_t buffer[]; /* PSI_STREAM_IN_BYTES, for in */
@@ -75,7 +81,17 @@ leave_strangers(struct psi_stream *stream)
         TAILQ_REMOVE(&stream->loop->strangers, stream, strangers_link);
         stream->loop->stranger_count--;
         stream->stranger = false;
+        psi_door_leave(stream->place);
     }
+}
+
+/* Has the first frame been heard, it is a member for the rest of its life. */
+static void
+become_known(struct psi_stream *stream)
+{
+    leave_strangers(stream);
+    stream->known = true;
+    psi_door_welcome(stream->place);
 }
 
 /* Ends the stream without an event. Outside of dispatch it is gone when this returns. */
@@ -90,9 +106,16 @@ detach(struct psi_stream *stream)
     stream->in.stopped = true;
     psi_timer_disarm(loop, &stream->timer);
     leave_strangers(stream);
+    if (stream->known) {
+        psi_door_farewell(stream->place);
+    }
     psi_stream_out_clear(&stream->out);
     psi_handshake_destroy(stream->handshake);
     stream->handshake = NULL;
+    if (stream->sealed != NULL) {
+        loop->config.auth->destroy(stream->sealed);
+        stream->sealed = NULL;
+    }
     loop->conn_count--;
     psi_loop_retire(loop, &stream->source);
     if (fd >= 0) {
@@ -100,16 +123,20 @@ detach(struct psi_stream *stream)
     }
 }
 
-/* Ends the stream with on_close, if it has an owner who waits for events. */
+/* Ends the stream with on_close, if it has an owner who waits for events; the listener hears of one
+ * that never had an owner. */
 static void
 end(struct psi_stream *stream, const struct psd_error *reason)
 {
+    const struct psi_listener *listener = stream->listener;
     const bool tell = stream->conn.events != NULL && stream->state != LINGERING;
 
     psi_assert(stream->loop->dispatching);
     detach(stream);
     if (tell) {
         stream->conn.events->on_close(stream->conn.owner, &stream->conn, reason);
+    } else if (listener != NULL && listener->events->on_refused != NULL) {
+        listener->events->on_refused(listener->owner, stream->conn.peer, reason);
     }
 }
 
@@ -131,15 +158,17 @@ receive_some(const struct psi_stream *stream, struct iovec *iov, int count)
     struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
     ssize_t got;
 
+    if (stream->sealed != NULL) {
+        return stream->loop->config.auth->receive(stream->sealed, stream->source.fd, iov, count);
+    }
     do {
         got = recvmsg(stream->source.fd, &message, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
     return got;
 }
 
-/* How many bytes the kernel took, perhaps none; -1: the stream is broken. */
 static ssize_t
-send_some(struct psi_stream *stream, struct iovec *iov, int count)
+send_plain(const struct psi_stream *stream, struct iovec *iov, int count)
 {
     struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
     ssize_t sent;
@@ -147,6 +176,13 @@ send_some(struct psi_stream *stream, struct iovec *iov, int count)
     do {
         sent = sendmsg(stream->source.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     } while (sent < 0 && errno == EINTR);
+    return sent;
+}
+
+/* What became of a send: how many bytes were taken, perhaps none; -1: the stream is broken. */
+static ssize_t
+sent_or_broken(struct psi_stream *stream, ssize_t sent)
+{
     if (sent < 0 && errno == EAGAIN) {
         return 0;
     }
@@ -155,6 +191,16 @@ send_some(struct psi_stream *stream, struct iovec *iov, int count)
         end_later(stream);
     }
     return sent;
+}
+
+static ssize_t
+send_some(struct psi_stream *stream, struct iovec *iov, int count)
+{
+    if (stream->sealed != NULL) {
+        return sent_or_broken(
+            stream, stream->loop->config.auth->send(stream->sealed, stream->source.fd, iov, count));
+    }
+    return sent_or_broken(stream, send_plain(stream, iov, count));
 }
 
 /* ---- Sending ---- */
@@ -184,7 +230,7 @@ flush_handshake(struct psi_stream *stream)
     while (has_unsent(stream)) {
         struct iovec iov = {.iov_base = handshake->out + handshake->sent_bytes,
                             .iov_len = handshake->made_bytes - handshake->sent_bytes};
-        const ssize_t sent = send_some(stream, &iov, 1);
+        const ssize_t sent = sent_or_broken(stream, send_plain(stream, &iov, 1));
 
         if (sent <= 0) {
             return;
@@ -349,18 +395,39 @@ opened(struct psi_stream *stream)
     }
 }
 
+/* The exchange ended well: who is there, and whether its bytes stay sealed. */
+static void
+satisfied(struct psi_stream *stream)
+{
+    const struct psi_auth_ops *auth = stream->loop->config.auth;
+    struct psi_handshake *handshake = stream->handshake;
+
+    if (auth->peer != NULL && stream->listener != NULL) {
+        strncpy(stream->conn.identity, auth->peer(handshake->session),
+                sizeof(stream->conn.identity) - 1);
+    }
+    if (auth->seals != NULL && auth->seals(handshake->session)) {
+        stream->sealed = psi_handshake_take(handshake);
+    }
+}
+
 /* One step of authentication; the last one opens the stream. */
 static psd_status
 authenticate(struct psi_stream *stream, struct psd_error *err)
 {
     const psd_status status = psi_handshake_step(stream->handshake, &stream->in, err);
 
+    if (status == PSD_OK) {
+        satisfied(stream);
+    }
     flush(stream); /* also when refused: the peer may be told why */
     if (status == PSD_PENDING || is_broken(stream)) {
         return PSD_OK;
     }
     if (status == PSD_OK) {
         opened(stream);
+    } else if (status == PSD_ERR_REFUSED) {
+        psi_door_failed(stream->place, psi_loop_now_ns());
     }
     return status;
 }
@@ -378,29 +445,42 @@ conclude(struct psi_stream *stream, psd_status status, struct psd_error *err)
     end(stream, err);
 }
 
-/* The bytes can flow: authenticates, or does without. */
+/* The first step of authentication. */
 static void
-begin(struct psi_stream *stream)
+begin_handshake(struct psi_stream *stream)
 {
     const struct psi_loop_config *config = &stream->loop->config;
+    const struct psi_auth_args args = {.connecting = stream->listener == NULL,
+                                       .loopback = stream->scheme->loopback(stream->source.fd),
+                                       .identity = stream->wanted};
     struct psd_error err;
     psd_status status;
 
-    psi_loop_change(stream->loop, &stream->source, EPOLLIN);
-    if (config->auth == NULL) {
-        opened(stream);
-        return;
-    }
     err.status = PSD_OK;
-    stream->state = AUTHENTICATING;
-    stream->handshake =
-        psi_handshake_create(config->auth, config->credentials, stream->listener == NULL);
+    stream->handshake = psi_handshake_create(config->auth, config->credentials, &args);
     if (stream->handshake == NULL) {
         status = psi_fail(&err, PSD_ERR_NO_MEMORY, "authenticate %s: no memory", stream->conn.peer);
     } else {
         status = authenticate(stream, &err);
     }
     conclude(stream, status, &err);
+}
+
+/* The bytes can flow: authenticates, or does without. */
+static void
+begin(struct psi_stream *stream)
+{
+    const struct psi_auth_ops *auth = stream->loop->config.auth;
+
+    psi_loop_change(stream->loop, &stream->source, EPOLLIN);
+    if (auth == NULL) {
+        opened(stream);
+        return;
+    }
+    stream->state = AUTHENTICATING;
+    if (stream->listener == NULL || !auth->listens_first) {
+        begin_handshake(stream);
+    }
 }
 
 static void
@@ -433,7 +513,7 @@ hear(struct psi_stream *stream)
     }
     if (status == PSD_OK && stream->state == OPEN && stream->stranger &&
         stream->in.frame_count > 0) {
-        leave_strangers(stream);
+        become_known(stream);
         if (!is_broken(stream)) {
             psi_timer_disarm(stream->loop, &stream->timer);
         }
@@ -459,20 +539,52 @@ lost(struct psi_stream *stream, bool by_error)
     end(stream, &err);
 }
 
+/* How much may be taken from the wire now: what authentication wants, else the budget. */
+static size_t
+appetite(const struct psi_stream *stream, size_t budget)
+{
+    const struct psi_auth_ops *auth = stream->loop->config.auth;
+
+    if (stream->state != AUTHENTICATING || auth->wants == NULL) {
+        return budget;
+    }
+    return auth->wants(stream->handshake->session);
+}
+
+/* A stranger's first byte begins the exchange; until then there is nothing to keep for it. Returns
+ * whether the exchange goes on. */
+static bool
+listen_first(struct psi_stream *stream)
+{
+    uint8_t byte;
+    const ssize_t got = recv(stream->source.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    if (got > 0) {
+        begin_handshake(stream);
+    } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+        lost(stream, got < 0);
+    }
+    return got > 0 && stream->state == AUTHENTICATING;
+}
+
 /* Receives and hears a bounded amount. Returns whether more may wait. */
 static bool
 receive(struct psi_stream *stream)
 {
     size_t budget = WORK_BYTES_MAX;
 
+    if (stream->state == AUTHENTICATING && stream->handshake == NULL && !listen_first(stream)) {
+        return false;
+    }
     while (budget > 0) {
+        const size_t most = appetite(stream, budget);
         struct iovec iov[PSI_STREAM_IN_IOVECS];
         int count = psi_stream_in_room(&stream->in, iov);
         size_t room = 0;
         ssize_t got;
 
-        if (iov[0].iov_len > budget) {
-            iov[0].iov_len = budget;
+        if (iov[0].iov_len > most) {
+            iov[0].iov_len = most;
             count = 1;
         }
         for (int i = 0; i < count; i++) {
@@ -488,10 +600,16 @@ receive(struct psi_stream *stream)
         }
         psi_stream_in_took(&stream->in, (size_t)got);
         hear(stream);
-        if (stream->state == LINGERING || stream->state == CLOSED || (size_t)got < room) {
+        if (stream->state == LINGERING || stream->state == CLOSED ||
+            ((size_t)got < room && stream->sealed == NULL)) {
             return false;
         }
         budget -= (size_t)got < budget ? (size_t)got : budget;
+    }
+    /* A session may hold bytes that the descriptor does not show any more. */
+    if (stream->sealed != NULL && !stream->stranger && !is_broken(stream)) {
+        stream->again = true;
+        psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns());
     }
     return true;
 }
@@ -599,6 +717,11 @@ stream_due(void *object)
         end_broken(stream);
         return;
     }
+    if (stream->again && stream->state == OPEN) {
+        stream->again = false;
+        (void)receive(stream);
+        return;
+    }
     if (stream->state == CONNECTING) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "connect %s: no answer in %u ms", peer, config->auth_ms);
     } else if (stream->state == AUTHENTICATING) {
@@ -681,6 +804,9 @@ psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *scheme,
     }
     stream->conn.events = owner->events;
     stream->conn.owner = owner->owner;
+    if (owner->identity != NULL) {
+        strncpy(stream->wanted, owner->identity, sizeof(stream->wanted) - 1);
+    }
     status = scheme->connect(address, &fd, &stream->reason);
     if (status != PSD_OK && status != PSD_ERR_PEER_LOST) {
         goto err_reason;
@@ -705,29 +831,77 @@ err_reason:
     return status;
 }
 
-/* Room for one more stranger; the oldest gives way. */
-static bool
-make_room(struct psi_loop *loop)
+/*
+ * What a stranger has shown: 0, nothing; 1, our first answer was worth sending, so it has the
+ * secret or repeats somebody who had; 2, all that is asked before the first frame.
+ */
+static int
+proof(const struct psi_stream *stream)
 {
-    struct psi_stream *oldest = TAILQ_FIRST(&loop->strangers);
+    if (stream->state == AUTHENTICATING) {
+        return stream->handshake != NULL && stream->handshake->made_bytes > 0 ? 1 : 0;
+    }
+    return 2;
+}
+
+/* The oldest of those who have shown least, but no more than `most`; of one address or of all. */
+static struct psi_stream *
+find_weakest(struct psi_loop *loop, const struct psi_door_place *place, int most)
+{
+    struct psi_stream *weakest = NULL;
+    struct psi_stream *stream;
+
+    TAILQ_FOREACH(stream, &loop->strangers, strangers_link)
+    {
+        if ((place == NULL || stream->place == place) && proof(stream) <= most) {
+            weakest = stream;
+            most = proof(stream) - 1;
+        }
+    }
+    return weakest;
+}
+
+static bool
+give_way(struct psi_stream *stream)
+{
     struct psd_error reason;
 
-    if (oldest != NULL && (loop->stranger_count >= loop->config.strangers_max ||
-                           loop->conn_count >= loop->config.conns_max)) {
-        psi_fail(&reason, PSD_ERR_BUSY, "receive from %s: silent, gave way to a newer connection",
-                 oldest->conn.peer);
-        end(oldest, &reason);
+    if (stream == NULL) {
+        return false;
     }
-    return loop->conn_count < loop->config.conns_max;
+    psi_fail(&reason, PSD_ERR_BUSY, "receive from %s: silent, gave way to a newer connection",
+             stream->conn.peer);
+    end(stream, &reason);
+    return true;
+}
+
+/* Room for one more stranger from that address. When its share is used up, only somebody from there
+ * who has shown nothing gives way: the others are members, who come one after the other. */
+static bool
+make_room(struct psi_loop *loop, const struct psi_door_place *place)
+{
+    const struct psi_loop_config *config = &loop->config;
+
+    if (place != NULL && place->strangers >= config->strangers_from_one &&
+        !give_way(find_weakest(loop, place, 0))) {
+        return false;
+    }
+    if (loop->stranger_count >= config->strangers_max || loop->conn_count >= config->conns_max) {
+        (void)give_way(find_weakest(loop, NULL, 2));
+    }
+    return loop->conn_count < config->conns_max;
 }
 
 void
 psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
 {
     struct psi_loop *loop = listener->loop;
+    const uint64_t now_ns = psi_loop_now_ns();
+    struct psi_door_place *place =
+        listener->scheme->loopback(fd) ? NULL : psi_door_find(&loop->door, peer, now_ns);
     struct psi_stream *stream = NULL;
 
-    if (make_room(loop) && !listener->closed) {
+    if (!psi_door_is_shut(place, now_ns) && make_room(loop, place) && !listener->closed) {
         stream = create(loop, listener->scheme, peer);
     }
     if (stream == NULL || enter(stream, fd, EPOLLIN, NULL) != PSD_OK) {
@@ -738,8 +912,14 @@ psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
     TAILQ_INSERT_TAIL(&loop->strangers, stream, strangers_link);
     loop->stranger_count++;
     stream->stranger = true;
+    stream->place = place;
+    psi_door_enter(place);
     stream->listener = listener;
     begin(stream);
+    /* A member speaks first and at once: hearing it now tells it from those who only wait. */
+    if (stream->state == AUTHENTICATING) {
+        (void)receive(stream);
+    }
 }
 
 void

@@ -11,6 +11,7 @@
 struct psi_stream_owner {
     const struct psi_conn_events *events;
     void *owner;
+    const char *identity; /* what to prove; NULL: nothing */
 };
 
 /* Starts connecting; see psi_env_ops.connect. */

@@ -191,6 +191,19 @@ met_itself(int fd)
            memcmp(&here, &there, here_bytes) == 0;
 }
 
+static bool
+tcp_loopback(int fd)
+{
+    union socket_address here = {0};
+    union socket_address there = {0};
+    socklen_t here_bytes = sizeof(here);
+    socklen_t there_bytes = sizeof(there);
+
+    return getsockname(fd, &here.any, &here_bytes) == 0 &&
+           getpeername(fd, &there.any, &there_bytes) == 0 && is_loopback(&here) &&
+           is_loopback(&there);
+}
+
 static psd_status
 tcp_connected(int fd, const char *peer, struct psd_error *err)
 {
@@ -228,6 +241,7 @@ tcp_listen(const struct psi_address *address, int *fd_p, char bound_p[PSI_ADDRES
         return status;
     }
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    tune(fd, is_loopback(&at)); /* what it accepts inherits it: a stranger costs no call more */
     if (bind(fd, &at.any, address_bytes(&at)) != 0 || listen(fd, BACKLOG) != 0 ||
         getsockname(fd, &at.any, &at_bytes) != 0) {
         status = psi_fail_errno(err, errno == EADDRINUSE ? PSD_ERR_BUSY : PSD_ERR_INVALID,
@@ -248,7 +262,6 @@ tcp_accept(int listen_fd, char peer_p[PSI_ADDRESS_BYTES])
     const int fd = accept4(listen_fd, &from.any, &from_bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
     if (fd >= 0) {
-        tune(fd, is_loopback(&from));
         format(&from, peer_p);
     }
     return fd;
@@ -266,4 +279,5 @@ const struct psi_scheme psi_scheme_tcp = {
     .listen = tcp_listen,
     .accept = tcp_accept,
     .unlisten = tcp_unlisten,
+    .loopback = tcp_loopback,
 };

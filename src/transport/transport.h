@@ -18,6 +18,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
 
 #include <psd/status.h>
 
@@ -95,10 +97,15 @@ struct psi_conn_events {
     void (*on_close)(void *owner, struct psi_conn *conn, const struct psd_error *reason);
 };
 
-/* A new connection was accepted: set *events_p and *owner_p, or return an error to refuse it. */
 struct psi_listener_events {
+    /* A new connection, authenticated if there is authentication: set *events_p and *owner_p, or
+     * return an error to refuse it. */
     psd_status (*on_accept)(void *owner, struct psi_conn *conn,
                             const struct psi_conn_events **events_p, void **owner_p);
+
+    /* (optional) Somebody came and went without getting as far as that: refused, too slow, or gone
+     * by itself. For the log: strangers choose how often this happens. Must not unlisten. */
+    void (*on_refused)(void *owner, const char *peer, const struct psd_error *reason);
 };
 
 /*
@@ -141,25 +148,49 @@ struct psi_conn {
     const struct psi_conn_events *events;
     void *owner;
     char peer[PSI_ADDRESS_BYTES]; /* for messages: "tcp://127.0.0.1:4711" */
+    char identity[40]; /* accepted: whom the peer has proved to be; "": nobody asked for proof */
 };
 
 /*
  * (optional) Proves who is at the other end before the first frame: bytes go back and forth until
  * both sides are satisfied. on_open and on_accept wait for it. Absent: loopback peers are believed.
- *
- * step() is called with what the peer sent (0 bytes at first) and writes what to send back. PSD_OK:
- * satisfied, the bytes it did not consume begin the first frame. PSD_PENDING: send what it wrote
- * and call again when more came. An error: refused. At most PSI_AUTH_BYTES_MAX each way, within
- * PSI_AUTH_TIMEOUT_MS.
  */
-enum { PSI_AUTH_BYTES_MAX = 65536, PSI_AUTH_TIMEOUT_MS = 5000 };
+enum { PSI_AUTH_BYTES_MAX = 16384, PSI_AUTH_TIMEOUT_MS = 5000, PSI_IDENTITY_BYTES = 40 };
+
+struct psi_auth_args {
+    bool connecting;
+    bool loopback;        /* both ends are on this machine's loopback */
+    const char *identity; /* connecting: "who we are" and "whom we want", one blank between */
+};
 
 struct psi_auth_ops {
+    /* The accepting side says nothing before it has heard something: a session is made only then,
+     * and those who never speak cost next to nothing. */
+    bool listens_first;
+
     /* NULL: no memory. */
-    void *(*create)(void *credentials, bool connecting);
+    void *(*create)(void *credentials, const struct psi_auth_args *args);
+
+    /* (optional) How many bytes of the peer step() may use now; no more are taken from the wire. */
+    size_t (*wants)(const void *session);
+
+    /* Called with what the peer sent (0 bytes at first) and writes what to send back. PSD_OK:
+     * satisfied, the bytes it did not consume begin the first frame. PSD_PENDING: send what it
+     * wrote and call again when more came. An error: refused. At most PSI_AUTH_BYTES_MAX each way,
+     * within PSI_AUTH_TIMEOUT_MS. */
     psd_status (*step)(void *session, const uint8_t *in, size_t in_bytes, size_t *consumed_p,
                        uint8_t *out, size_t out_capacity, size_t *out_bytes_p,
                        struct psd_error *err);
+
+    /* (optional) Whom the accepting side has proved the peer to be: "worker:3". */
+    const char *(*peer)(const void *session);
+
+    /* (optional) Do the bytes behind the exchange go through the session too? Absent, false: plain
+     * bytes follow. Then receive and send move them, as recvmsg() and sendmsg() would. */
+    bool (*seals)(const void *session);
+    ssize_t (*receive)(void *session, int fd, struct iovec *iov, int count);
+    ssize_t (*send)(void *session, int fd, struct iovec *iov, int count);
+
     void (*destroy)(void *session);
 };
 
@@ -169,8 +200,9 @@ struct psi_env_ops {
     uint64_t (*random)(struct psi_env *env);
 
     /* Starts connecting to "scheme://..."; on_open or on_close follows. An error (malformed
-     * address, no descriptor left): no event follows. */
-    psd_status (*connect)(struct psi_env *env, const char *address,
+     * address, no descriptor left): no event follows. identity: what to prove, see psi_auth_args.
+     */
+    psd_status (*connect)(struct psi_env *env, const char *address, const char *identity,
                           const struct psi_conn_events *events, void *owner,
                           struct psi_conn **conn_p, struct psd_error *err);
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the tests with real processes."""
 
+import os
 import subprocess
 
 import pytest
 
-from helpers import Hand, Job, bin_directory
+from helpers import Hand, Job, bin_directory, make_secret
 
 
 def pytest_collection_modifyitems(items):
@@ -13,6 +14,19 @@ def pytest_collection_modifyitems(items):
     if not (bin_directory() / "psd_run").exists():
         for item in items:
             item.add_marker(pytest.mark.skip(reason="psd_run is not built"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def secret_file(tmp_path_factory):
+    """A secret that every process of every test finds in its environment, as on a machine where
+    somebody starts jobs by hand. Tests that want another one, or none, say so."""
+    if not (bin_directory() / "psd_run").exists():
+        yield None
+        return
+    path = make_secret(tmp_path_factory.mktemp("secret") / "secret")
+    os.environ["PSD_SECRET_FILE"] = str(path)
+    yield path
+    del os.environ["PSD_SECRET_FILE"]
 
 
 @pytest.fixture

@@ -66,6 +66,17 @@ def worker_environment():
             "PYTHONDONTWRITEBYTECODE": "1"}
 
 
+# For processes that shall find no secret at all.
+NO_SECRET = {"PSD_SECRET_FILE": "", "PSD_SECRET_FD": ""}
+INSECURE = {**NO_SECRET, "PSD_INSECURE": "1"}
+
+
+def make_secret(path):
+    """A secret of its own, as a person makes one."""
+    subprocess.run([program("psd_run"), "secret", str(path)], check=True)
+    return path
+
+
 def free_port():
     """A port that nobody listens on now."""
     with socket.socket() as probe:
@@ -232,10 +243,11 @@ class Job:
         raise AssertionError("no agent")
 
 
-def nodes_at(address):
+def nodes_at(address, environment=None):
     """The table of a job as `psd_run show --json` prints it; [] when the master is gone."""
     result = subprocess.run([program("psd_run"), "show", "--master", address, "--json"],
-                            capture_output=True, text=True, timeout=20, check=False)
+                            capture_output=True, text=True, timeout=20, check=False,
+                            env={**os.environ, **(environment or {})})
     return json.loads(result.stdout) if result.returncode == 0 else []
 
 
@@ -281,12 +293,14 @@ class Hand:
         self.mark = uuid.uuid4().hex
         self.processes = []
         self.port = free_port()
+        self.environment = {}  # of every process, under what start() is given
 
     address = property(lambda self: f"tcp://127.0.0.1:{self.port}")
 
     def start(self, name, *command, environment=None):
         path = self.directory / f"{name}.out"
-        self.processes.append(Process(name, path, self.mark, command, environment or {}))
+        self.processes.append(Process(name, path, self.mark, command,
+                                      {**self.environment, **(environment or {})}))
         return self.processes[-1]
 
     def master(self, workers=1, servers=1, *arguments, name="master"):

@@ -25,7 +25,8 @@ STATES = {0: "missing", 1: "joined", 2: "running", 3: "done", 4: "lost"}
 
 class OpenArgs(Structure):
     _fields_ = [("struct_size", c_size_t), ("master_address", c_char_p), ("rank", c_char_p),
-                ("open_timeout_ms", c_uint32), ("op_timeout_ms", c_uint32)]
+                ("open_timeout_ms", c_uint32), ("op_timeout_ms", c_uint32),
+                ("secret_file", c_char_p)]
 
 
 class RuleArgs(Structure):
@@ -174,7 +175,7 @@ class Context:
         args = OpenArgs(ctypes.sizeof(OpenArgs),
                         None if master_address is None else master_address.encode(),
                         None if rank is None else str(rank).encode(),
-                        open_timeout_ms, op_timeout_ms)
+                        open_timeout_ms, op_timeout_ms, None)
         self.handle = c_void_p()
         check(LIB.psd_open(byref(args), byref(self.handle)))
 

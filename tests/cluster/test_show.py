@@ -99,10 +99,10 @@ SETTINGS = ("heartbeat_ms", "log_level", "start_timeout_ms")
     (["psd_run", "show"], ("master", "json", "help")),
     (["ps_master"], ("workers", "servers", "cluster_config", "bind", "port", "ready_fd",
                      "on_worker_death", "replacement_timeout_ms", "dead_heartbeats",
-                     "lost_grace_ms", *SETTINGS)),
+                     "lost_grace_ms", "harden", *SETTINGS)),
     (["ps_server"], ("index", "master_address", "cluster_config", "servers", "bind", "lanes",
                      "slot_pool_mib", "memory_max_mib", "kernel", "payload_checksum",
-                     "window_kib", *SETTINGS)),
+                     "window_kib", "harden", *SETTINGS)),
     (["mnist"], ("data", "model", "epochs", "steps", "batch", "rate", "momentum", "seed", "mode",
                  "staleness", "save", "load", "master_address", "client_id")),
 ], ids="-".join)

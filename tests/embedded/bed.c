@@ -15,6 +15,8 @@
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "master/master.h"
+#include "rpc/identity.h"
+#include "secure/tls.h"
 #include "server/lane.h"
 #include "store/half.h"
 #include "transport/loop.h"
@@ -39,6 +41,7 @@ enum order { ORDER_RUN, ORDER_TERMINATE, ORDER_KILL };
  */
 struct node {
     struct bed *bed;
+    struct psi_tls *tls;   /* NULL: insecure */
     struct psi_loop *loop; /* NULL under bed->lock: it has ended */
     struct master *master; /* either ... */
     struct lane *lane;     /* ... or */
@@ -57,8 +60,10 @@ struct worker_thread {
 };
 
 struct bed {
-    struct bed_config config; /* immutable, defaults filled in */
-    struct psi_log log;       /* immutable */
+    struct bed_config config;  /* immutable, defaults filled in */
+    struct psi_log log;        /* immutable */
+    struct psi_secret *secret; /* immutable; NULL: insecure */
+    char secret_fd[16];        /* PSD_SECRET_FD while there is no bed */
     char address[PSI_ADDRESS_BYTES];
     struct node master;
     struct node lanes[BED_SERVERS_MAX][BED_LANES_MAX];
@@ -83,9 +88,17 @@ bed_now_ms(void)
 }
 
 void
-bed_watchdog(void)
+bed_begin(void)
 {
+    struct psi_secret *secret = NULL;
+    char number[16];
+
     alarm(WATCHDOG_S);
+    if (psi_secret_create(&secret, NULL) == PSD_OK) {
+        snprintf(number, sizeof(number), "%d", psi_secret_to_fd(secret, NULL));
+        setenv("PSD_SECRET_FD", number, 1);
+    }
+    psi_secret_destroy(secret);
 }
 
 /* ---- daemons ------------------------------------------------------------------------------ */
@@ -155,7 +168,9 @@ node_die(struct node *node, int exit_code, const char *text)
     master_destroy(node->master);
     lane_destroy(node->lane);
     psi_loop_destroy(node->loop);
+    psi_tls_destroy(node->tls);
     node->loop = NULL;
+    node->tls = NULL;
     pthread_cond_broadcast(&node->bed->changed);
     pthread_mutex_unlock(&node->bed->lock);
 }
@@ -258,11 +273,56 @@ fill_in(struct bed_config *config)
     assert_true(config->lanes <= BED_LANES_MAX);
 }
 
+/* What psd_open() of this process and the daemons prove. No worker runs yet. */
+static void
+begin_security(struct bed *bed)
+{
+    const char *fd = getenv("PSD_SECRET_FD");
+
+    assert_non_null(fd);
+    snprintf(bed->secret_fd, sizeof(bed->secret_fd), "%s", fd);
+    if (bed->config.security == BED_INSECURE) {
+        setenv("PSD_INSECURE", "1", 1);
+        unsetenv("PSD_SECRET_FD");
+        return;
+    }
+    assert_int_equal(psi_secret_from_fd(atoi(fd), &bed->secret, NULL), PSD_OK);
+    if (bed->config.security == BED_SEALED) {
+        setenv("PSD_FORCE_TLS", "1", 1);
+    }
+}
+
+static void
+end_security(struct bed *bed)
+{
+    psi_secret_destroy(bed->secret);
+    setenv("PSD_SECRET_FD", bed->secret_fd, 1);
+    unsetenv("PSD_INSECURE");
+    unsetenv("PSD_FORCE_TLS");
+}
+
+static void
+create_loop(struct node *node, const char *name)
+{
+    struct bed *bed = node->bed;
+    struct psi_loop_config config = {0};
+    struct psd_error err;
+
+    if (bed->secret != NULL) {
+        assert_int_equal(psi_tls_create(bed->secret, name, &node->tls, &err), PSD_OK);
+        if (bed->config.security == BED_SEALED) {
+            psi_tls_seal_always(node->tls);
+        }
+        config.auth = &psi_tls_auth;
+        config.credentials = node->tls;
+    }
+    assert_int_equal(psi_loop_create(&config, &node->loop, &err), PSD_OK);
+}
+
 static void
 create_master(struct bed *bed)
 {
     const struct bed_config *config = &bed->config;
-    const struct psi_loop_config loop_config = {0};
     const struct master_config master_config = {
         .workers = config->workers,
         .servers = config->servers,
@@ -277,7 +337,7 @@ create_master(struct bed *bed)
     struct psd_error err;
 
     bed->master.bed = bed;
-    assert_int_equal(psi_loop_create(&loop_config, &bed->master.loop, &err), PSD_OK);
+    create_loop(&bed->master, PSI_IDENTITY_MASTER);
     assert_int_equal(master_create(psi_loop_env(bed->master.loop), &master_config, &bed->log,
                                    &bed->master.master, &err),
                      PSD_OK);
@@ -288,7 +348,6 @@ static void
 create_lane(struct bed *bed, uint32_t server, uint32_t index)
 {
     const struct bed_config *config = &bed->config;
-    const struct psi_loop_config loop_config = {0};
     const struct lane_config lane_config = {
         .server = server,
         .lane = index,
@@ -301,10 +360,12 @@ create_lane(struct bed *bed, uint32_t server, uint32_t index)
         .kernel = config->scalar ? KERNEL_SCALAR : kernel_level_best(),
     };
     struct node *node = &bed->lanes[server][index];
+    char name[PSI_IDENTITY_BYTES];
     struct psd_error err;
 
     node->bed = bed;
-    assert_int_equal(psi_loop_create(&loop_config, &node->loop, &err), PSD_OK);
+    psi_identity_server(name, server, index);
+    create_loop(node, name);
     assert_int_equal(
         lane_create(psi_loop_env(node->loop), &lane_config, &bed->log, &node->lane, &err), PSD_OK);
 }
@@ -322,6 +383,7 @@ bed_start(const struct bed_config *config)
     }
     pthread_mutex_init(&bed->lock, NULL);
     pthread_cond_init(&bed->changed, NULL);
+    begin_security(bed);
     create_master(bed);
     node_start(&bed->master);
     for (uint32_t i = 0; i < bed->config.servers - bed->config.servers_absent; i++) {
@@ -348,6 +410,7 @@ void
 bed_stop(struct bed *bed)
 {
     each_node(bed, ORDER_KILL);
+    end_security(bed);
     pthread_cond_destroy(&bed->changed);
     pthread_mutex_destroy(&bed->lock);
     free(bed);

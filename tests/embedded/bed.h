@@ -46,12 +46,20 @@
 
 enum { BED_WORKERS_MAX = 16, BED_SERVERS_MAX = 4, BED_LANES_MAX = 8 };
 
+/* How the members of a bed prove who they are. */
+enum bed_security {
+    BED_SECRET,  /* by the job's secret; plain bytes follow, this is loopback */
+    BED_SEALED,  /* the same, and TLS records follow */
+    BED_INSECURE /* not at all */
+};
+
 /* What is left 0 has a default that suits a test. */
 struct bed_config {
-    uint32_t workers;        /* 1 */
-    uint32_t servers;        /* 1 */
-    uint32_t lanes;          /* 1, of every server */
-    uint32_t servers_absent; /* so many of the servers never come */
+    enum bed_security security; /* BED_SECRET */
+    uint32_t workers;           /* 1 */
+    uint32_t servers;           /* 1 */
+    uint32_t lanes;             /* 1, of every server */
+    uint32_t servers_absent;    /* so many of the servers never come */
     enum psi_death_policy policy;
     uint32_t heartbeat_ms;           /* 100 */
     uint32_t dead_heartbeats;        /* 150: nobody is declared dead on a busy machine */
@@ -209,7 +217,8 @@ uint64_t mix(uint64_t a, uint64_t b, uint64_t c);
 void awkward(psd_dtype dtype, uint32_t rank, uint64_t step, uint64_t first, uint64_t count,
              void *to);
 
-/* Ends the process if the tests of this executable hang. */
-void bed_watchdog(void);
+/* First of all in main(): gives the process, and those it forks, a secret that psd_open() finds,
+ * and ends it if its tests hang. */
+void bed_begin(void);
 
 #endif

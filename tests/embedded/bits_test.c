@@ -1,6 +1,6 @@
 /*
  * bits_test.c - results are the same bits, whatever the servers, lanes, kernels, order of arrival,
- * buffers or death policy.
+ * buffers, death policy or security.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -214,6 +214,8 @@ test_bits_do_not_depend_on_the_job(void **state)
         {.config = {.servers = 2, .lanes = 2, .scalar = true}},
         {.config = {.servers = 1, .pool_bytes = 1 << 20}, .arrival = FALLING},
         {.config = {.servers = 2, .policy = PSI_DEATH_WAIT}, .arrival = MIXED},
+        {.config = {.servers = 2, .lanes = 2, .security = BED_SEALED}, .arrival = FALLING},
+        {.config = {.servers = 1, .security = BED_INSECURE}, .arrival = MIXED},
     };
 
     (void)state;
@@ -243,6 +245,6 @@ main(void)
         cmocka_unit_test(test_bits_do_not_depend_on_the_job),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests_of_bits, NULL, NULL);
 }

@@ -289,6 +289,6 @@ main(void)
         cmocka_unit_test(test_backup_workers_agree_on_all_chunks),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

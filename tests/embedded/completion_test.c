@@ -663,6 +663,6 @@ main(void)
         cmocka_unit_test(test_many_threads_one_operation),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,6 +132,6 @@ main(void)
         cmocka_unit_test(test_fork),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -208,7 +208,7 @@ send_impostor(const char *address)
 /* ---- the tests ---------------------------------------------------------------------------- */
 
 static void
-besiege(void (*attack)(const char *address), struct bed_config config)
+besiege_one(void (*attack)(const char *address), struct bed_config config)
 {
     struct siege siege = {.over = false};
     struct psd_node nodes[DOORS_MAX + WORKERS];
@@ -233,6 +233,16 @@ besiege(void (*attack)(const char *address), struct bed_config config)
     atomic_store(&siege.over, true);
     bed_join_workers(bed);
     bed_finish(bed);
+}
+
+/* Without a secret strangers reach the frames' decoder, with one they should not. */
+static void
+besiege(void (*attack)(const char *address), struct bed_config config)
+{
+    config.security = BED_INSECURE;
+    besiege_one(attack, config);
+    config.security = BED_SECRET;
+    besiege_one(attack, config);
 }
 
 /* If this fails, bytes that are no frame hurt more than their own connection. */
@@ -326,6 +336,6 @@ main(void)
         cmocka_unit_test(test_port_scan),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

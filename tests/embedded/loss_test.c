@@ -178,6 +178,6 @@ main(void)
         cmocka_unit_test(test_steps_go_on_while_the_master_is_away),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -351,6 +351,6 @@ main(void)
         cmocka_unit_test(test_null_handles),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

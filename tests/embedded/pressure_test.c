@@ -178,6 +178,6 @@ main(void)
         cmocka_unit_test(test_small_pool_with_replacements),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -615,6 +615,6 @@ main(void)
         cmocka_unit_test(test_wait_for_nobody),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -412,6 +412,6 @@ main(void)
         cmocka_unit_test(test_load_and_save_errors),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -438,6 +438,6 @@ main(void)
         cmocka_unit_test(test_initial_values_do_not_depend_on_servers),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

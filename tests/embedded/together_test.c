@@ -288,6 +288,6 @@ main(void)
         cmocka_unit_test(test_nodes_at_nobody),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -659,6 +659,6 @@ main(void)
         cmocka_unit_test(test_overflowing_sum_fails_the_job),
     };
 
-    bed_watchdog();
+    bed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

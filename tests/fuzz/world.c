@@ -280,9 +280,11 @@ world_random(struct psi_env *env)
 }
 
 static psd_status
-world_connect(struct psi_env *env, const char *address, const struct psi_conn_events *events,
-              void *owner, struct psi_conn **conn_p, struct psd_error *err)
+world_connect(struct psi_env *env, const char *address, const char *identity,
+              const struct psi_conn_events *events, void *owner, struct psi_conn **conn_p,
+              struct psd_error *err)
 {
+    (void)identity;
     struct world_conn *conn = conn_create((struct world *)env, CONNECTING);
 
     if (conn == NULL) {

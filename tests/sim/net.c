@@ -853,9 +853,11 @@ knock(void *object, uint64_t side)
 }
 
 static psd_status
-node_connect(struct psi_env *env, const char *address, const struct psi_conn_events *events,
-             void *owner, struct psi_conn **conn_p, struct psd_error *err)
+node_connect(struct psi_env *env, const char *address, const char *identity,
+             const struct psi_conn_events *events, void *owner, struct psi_conn **conn_p,
+             struct psd_error *err)
 {
+    (void)identity;
     struct node *node = (struct node *)env;
     struct net *net = node->net;
     struct net_link *link;

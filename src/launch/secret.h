@@ -1,0 +1,19 @@
+/*
+ * secret.h - the job's secret, on its way to the job's processes.
+ */
+#ifndef LAUNCH_SECRET_H
+#define LAUNCH_SECRET_H
+
+#include <psd/status.h>
+
+/*
+ * Draws a secret, or reads it from `file` (NULL: PSD_SECRET_FILE, and a fresh one without that). It
+ * then waits in a sealed descriptor that children inherit; PSD_SECRET_FD in our environment, and so
+ * in theirs, tells its number. Returns that number, -1 on failure.
+ */
+int launch_secret_offer(const char *file, struct psd_error *err);
+
+/* psd_run secret FILE: a new secret file, for jobs that are started by hand. */
+psd_status launch_secret_make(const char *file, struct psd_error *err);
+
+#endif

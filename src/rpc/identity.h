@@ -1,0 +1,24 @@
+/*
+ * identity.h - the names that members prove to each other before the first frame.
+ *
+ * "master", "server:0.1" (lane 1 of server 0), "worker:3", "worker:*" (a worker that asks for any
+ * rank), "observer". What a HELLO claims must agree with what was proved.
+ */
+#ifndef PSI_RPC_IDENTITY_H
+#define PSI_RPC_IDENTITY_H
+
+#include "transport/transport.h"
+#include "wire/message.h"
+
+#define PSI_IDENTITY_MASTER "master"
+
+void psi_identity_server(char name_p[PSI_IDENTITY_BYTES], uint32_t server, uint32_t lane);
+void psi_identity_worker(char name_p[PSI_IDENTITY_BYTES], uint32_t rank); /* or PSI_RANK_AUTO */
+
+/* The two names of a connection: what psi_env_ops.connect takes. */
+void psi_identity_pair(char pair_p[2 * PSI_IDENTITY_BYTES], const char *from, const char *to);
+
+/* May a peer that proved `identity` say this HELLO? "" (no authentication) may say anything. */
+bool psi_identity_allows(const char *identity, const struct psi_hello *hello);
+
+#endif

@@ -1,0 +1,443 @@
+/*
+ * harden.c - a daemon gives up what it does not need, so that a bug in it is worth less.
+ *
+ * Each step stands alone: a kernel that lacks one still gets the others. The order matters only in
+ * that no_new_privs comes first, because landlock and seccomp ask for it, and seccomp last, because
+ * it forbids the calls that the other steps make.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "secure/harden.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <netdb.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifdef PSI_HAVE_SECCOMP
+#include <seccomp.h>
+#endif
+
+/* Sanitizers want ptrace and /proc, coverage writes files at the end: neither survives a filter. */
+#ifdef PSI_INSTRUMENTED
+static const bool instrumented = true;
+#else
+static const bool instrumented = false;
+#endif
+
+/* The line that says what was done. Thread: owned by the caller of psi_harden(). */
+struct report {
+    char text[320];
+    size_t used;
+    bool complete;
+};
+
+static void __attribute__((format(printf, 3, 4)))
+say(struct report *report, bool done, const char *format, ...)
+{
+    const size_t size = sizeof(report->text);
+    va_list args;
+
+    report->complete = report->complete && done;
+    if (report->used > 0 && report->used + 3 < size) {
+        memcpy(report->text + report->used, ", ", 3);
+        report->used += 2;
+    }
+    va_start(args, format);
+    report->used +=
+        (size_t)vsnprintf(report->text + report->used, size - report->used, format, args);
+    va_end(args);
+    report->used = report->used < size ? report->used : size - 1;
+}
+
+/* ---- privileges -------------------------------------------------------------------------- */
+
+static void
+drop_privileges(struct report *report)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    bool done = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+
+    say(report, done, done ? "no_new_privs" : "no_new_privs: this kernel lacks it");
+    done = prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0;
+    say(report, done, done ? "no core files" : "core files: %s", strerror(errno));
+
+    /* Only the privileged may lower the bounding set, and only for them is there a reason to. */
+    for (unsigned long i = 0; prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++) {
+        (void)prctl(PR_CAPBSET_DROP, i, 0, 0, 0);
+    }
+    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    done = syscall(SYS_capset, &head, none) == 0;
+    say(report, done, done ? "no capabilities" : "capabilities: %s", strerror(errno));
+}
+
+/* ---- landlock: files and ports ----------------------------------------------------------- */
+
+/* The kernel's interface, of which the headers of older systems know only the beginning. */
+enum {
+    FILES_READ = 1 << 2,
+    FILES_OF_ABI_1 = (1 << 13) - 1, /* execute, read, write, list, remove, make */
+    FILES_REFER = 1 << 13,          /* from ABI 2 */
+    FILES_TRUNCATE = 1 << 14,       /* from ABI 3 */
+    FILES_IOCTL_DEVICE = 1 << 15,   /* from ABI 5 */
+    PORTS_CONNECT = 1 << 1,
+    PORTS_ALL = 3,  /* bind and connect, from ABI 4 */
+    SCOPES_ALL = 3, /* abstract unix sockets and signals, from ABI 6 */
+    GET_VERSION = 1,
+    RULE_PATH = 1,
+    RULE_PORT = 2,
+    DNS_PORT = 53, /* long answers come by tcp */
+};
+
+struct ruleset {
+    uint64_t files;
+    uint64_t ports;
+    uint64_t scopes;
+};
+
+struct path_rule {
+    uint64_t access;
+    int32_t fd;
+} __attribute__((packed));
+
+struct port_rule {
+    uint64_t access;
+    uint64_t port;
+};
+
+/* The loop keeps a spare descriptor. */
+static const char *const master_files[] = {"/dev/null", NULL};
+
+/* Looking up the master's name. Single files, not /etc: root may read more there than we want to
+ * give away. Under /run they are replaced rather than rewritten, so the folder is named. */
+static const char *const server_files[] = {
+    "/dev/null",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/run/systemd/resolve",
+    "/run/NetworkManager",
+    NULL,
+};
+
+static void
+allow_files(int ruleset, const char *const *path)
+{
+    for (; *path != NULL; path++) {
+        struct path_rule rule = {.access = FILES_READ, .fd = open(*path, O_PATH | O_CLOEXEC)};
+
+        if (rule.fd >= 0) { /* not every system has all of them */
+            (void)syscall(SYS_landlock_add_rule, ruleset, RULE_PATH, &rule, 0);
+            close(rule.fd);
+        }
+    }
+}
+
+static void
+allow_port(int ruleset, uint16_t port)
+{
+    const struct port_rule rule = {.access = PORTS_CONNECT, .port = port};
+
+    (void)syscall(SYS_landlock_add_rule, ruleset, RULE_PORT, &rule, 0);
+}
+
+static int
+make_ruleset(long abi)
+{
+    struct ruleset rules = {.files = FILES_OF_ABI_1};
+    size_t bytes = sizeof(rules.files);
+
+    rules.files |= abi >= 2 ? FILES_REFER : 0;
+    rules.files |= abi >= 3 ? FILES_TRUNCATE : 0;
+    rules.files |= abi >= 5 ? FILES_IOCTL_DEVICE : 0;
+    if (abi >= 4) {
+        rules.ports = PORTS_ALL;
+        bytes += sizeof(rules.ports);
+    }
+    if (abi >= 6) {
+        rules.scopes = SCOPES_ALL;
+        bytes += sizeof(rules.scopes);
+    }
+    return (int)syscall(SYS_landlock_create_ruleset, &rules, bytes, 0);
+}
+
+static void
+lock_files(const struct psi_harden_args *args, struct report *report)
+{
+    const bool server = args->role == PSI_HARDEN_SERVER;
+    const long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, GET_VERSION);
+    int ruleset;
+
+    if (abi < 1) {
+        say(report, false, "landlock: this kernel lacks it");
+        return;
+    }
+    ruleset = make_ruleset(abi);
+    if (ruleset >= 0) {
+        allow_files(ruleset, server ? server_files : master_files);
+        if (server && abi >= 4) {
+            allow_port(ruleset, args->connect_port);
+            allow_port(ruleset, DNS_PORT);
+        }
+    }
+    if (ruleset < 0 || syscall(SYS_landlock_restrict_self, ruleset, 0) != 0) {
+        say(report, false, "landlock: %s", strerror(errno));
+    } else if (abi < 4) {
+        say(report, true, "landlock ABI %ld (files; ports need ABI 4)", abi);
+    } else {
+        say(report, true, "landlock ABI %ld", abi);
+    }
+    if (ruleset >= 0) {
+        close(ruleset);
+    }
+}
+
+/* ---- seccomp: system calls --------------------------------------------------------------- */
+
+#ifdef PSI_HAVE_SECCOMP
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Nobody but an intruder makes these. */
+static const int deadly_calls[] = {
+    SCMP_SYS(execve),           SCMP_SYS(execveat),          SCMP_SYS(ptrace),
+    SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(bpf),
+    SCMP_SYS(init_module),      SCMP_SYS(finit_module),      SCMP_SYS(kexec_load),
+};
+
+static const int plain_calls[] = {
+    /* connections, and the log */
+    SCMP_SYS(accept4),
+    SCMP_SYS(close),
+    SCMP_SYS(epoll_ctl),
+    SCMP_SYS(epoll_pwait),
+    SCMP_SYS(epoll_wait),
+    SCMP_SYS(getpeername),
+    SCMP_SYS(getsockname),
+    SCMP_SYS(getsockopt),
+    SCMP_SYS(poll),
+    SCMP_SYS(ppoll),
+    SCMP_SYS(read),
+    SCMP_SYS(readv),
+    SCMP_SYS(recvfrom),
+    SCMP_SYS(recvmsg),
+    SCMP_SYS(sendmsg),
+    SCMP_SYS(sendto),
+    SCMP_SYS(setsockopt),
+    SCMP_SYS(shutdown),
+    SCMP_SYS(write),
+    SCMP_SYS(writev),
+    /* memory */
+    SCMP_SYS(brk),
+    SCMP_SYS(madvise),
+    SCMP_SYS(mremap),
+    SCMP_SYS(munlock),
+    SCMP_SYS(munmap),
+    /* time, chance, and who we are */
+    SCMP_SYS(clock_gettime),
+    SCMP_SYS(clock_nanosleep),
+    SCMP_SYS(getpid),
+    SCMP_SYS(getrandom),
+    SCMP_SYS(gettid),
+    SCMP_SYS(gettimeofday),
+    /* what libc does on its own: threads, signals, stdio, sizes of the machine */
+    SCMP_SYS(exit),
+    SCMP_SYS(exit_group),
+    SCMP_SYS(fcntl),
+    SCMP_SYS(fstat),
+    SCMP_SYS(futex),
+    SCMP_SYS(lseek),
+    SCMP_SYS(newfstatat),
+    SCMP_SYS(restart_syscall),
+    SCMP_SYS(rseq),
+    SCMP_SYS(rt_sigaction),
+    SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(sched_getaffinity),
+    SCMP_SYS(sched_yield),
+    SCMP_SYS(set_robust_list),
+    SCMP_SYS(sigaltstack),
+    SCMP_SYS(sysinfo),
+};
+
+/* To the master, and for looking up its name. */
+static const int connecting_calls[] = {SCMP_SYS(connect), SCMP_SYS(sendmmsg), SCMP_SYS(uname)};
+
+/* Allowed with some arguments only. */
+struct conditional {
+    int call;
+    struct scmp_arg_cmp when;
+};
+
+/* No memory that can be executed, no file that can be written. */
+static const struct conditional plain_conditions[] = {
+    {SCMP_SYS(mmap), {2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}},
+    {SCMP_SYS(mprotect), {2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}},
+    {SCMP_SYS(openat), {2, SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC, O_RDONLY}},
+};
+
+/* Threads but no processes; the internet but no other kind of socket. */
+static const struct conditional connecting_conditions[] = {
+    {SCMP_SYS(clone), {0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD}},
+    {SCMP_SYS(ioctl), {1, SCMP_CMP_MASKED_EQ, UINT32_MAX, FIONREAD}},
+    {SCMP_SYS(socket), {0, SCMP_CMP_MASKED_EQ, UINT32_MAX, AF_INET}},
+    {SCMP_SYS(socket), {0, SCMP_CMP_MASKED_EQ, UINT32_MAX, AF_INET6}},
+};
+
+static int
+add_calls(scmp_filter_ctx filter, uint32_t action, const int *calls, size_t count)
+{
+    int code = 0;
+
+    for (size_t i = 0; i < count && code == 0; i++) {
+        code = seccomp_rule_add(filter, action, calls[i], 0);
+    }
+    return code;
+}
+
+static int
+add_conditions(scmp_filter_ctx filter, const struct conditional *rules, size_t count)
+{
+    int code = 0;
+
+    for (size_t i = 0; i < count && code == 0; i++) {
+        code = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, rules[i].call, 1, &rules[i].when);
+    }
+    return code;
+}
+
+static int
+add_rules(scmp_filter_ctx filter, enum psi_harden_role role)
+{
+    const struct conditional abort_self = {
+        SCMP_SYS(tgkill), {0, SCMP_CMP_MASKED_EQ, UINT32_MAX, (scmp_datum_t)getpid()}};
+    int code = add_calls(filter, SCMP_ACT_KILL_PROCESS, deadly_calls, COUNT(deadly_calls));
+
+    if (code == 0) {
+        code = add_calls(filter, SCMP_ACT_ALLOW, plain_calls, COUNT(plain_calls));
+    }
+    if (code == 0) {
+        code = add_conditions(filter, plain_conditions, COUNT(plain_conditions));
+    }
+    if (code == 0) {
+        code = add_conditions(filter, &abort_self, 1);
+    }
+    /* A filter cannot see the flags of clone3: libc is told to go back to clone. */
+    if (code == 0) {
+        code = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+    }
+    if (code == 0 && role == PSI_HARDEN_SERVER) {
+        code = add_calls(filter, SCMP_ACT_ALLOW, connecting_calls, COUNT(connecting_calls));
+    }
+    if (code == 0 && role == PSI_HARDEN_SERVER) {
+        code = add_conditions(filter, connecting_conditions, COUNT(connecting_conditions));
+    }
+    return code;
+}
+
+static size_t
+count_calls(enum psi_harden_role role)
+{
+    const size_t plain = COUNT(plain_calls) + COUNT(plain_conditions) + 1; /* tgkill */
+
+    /* socket has two rules */
+    return role == PSI_HARDEN_MASTER
+               ? plain
+               : plain + COUNT(connecting_calls) + COUNT(connecting_conditions) - 1;
+}
+
+static void
+lock_calls(enum psi_harden_role role, struct report *report)
+{
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+    int code = filter != NULL ? 0 : -ENOMEM;
+
+    if (code == 0) {
+        code = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+    }
+    if (code == 0) {
+        /* What was denied is in the kernel's audit log; kernels before 4.14 do without. */
+        (void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_LOG, 1);
+        code = add_rules(filter, role);
+    }
+    if (code == 0) {
+        code = seccomp_load(filter);
+    }
+    if (code == 0) {
+        say(report, true, "seccomp (%zu calls)", count_calls(role));
+    } else {
+        say(report, false, "seccomp: %s", strerror(-code));
+    }
+    seccomp_release(filter);
+}
+
+#else
+
+static void
+lock_calls(enum psi_harden_role role, struct report *report)
+{
+    (void)role;
+    say(report, false, "seccomp: built without libseccomp");
+}
+
+#endif
+
+/* ---- all together ------------------------------------------------------------------------ */
+
+/* Name services are libraries that libc loads when it first needs them, which the filter forbids.
+ * So they are asked once before. The answer does not matter: connecting asks again. */
+static void
+load_name_services(const char *host)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+    struct addrinfo *list = NULL;
+
+    if (getaddrinfo(host, NULL, &hints, &list) == EAI_NONAME) {
+        hints.ai_flags = 0;
+        if (getaddrinfo(host, NULL, &hints, &list) != 0) {
+            return;
+        }
+    }
+    if (list != NULL) {
+        freeaddrinfo(list);
+    }
+}
+
+void
+psi_harden(const struct psi_harden_args *args, const struct psi_log *log)
+{
+    struct report report = {.complete = true};
+
+    if (geteuid() == 0) {
+        psi_log(log, PSI_LOG_WARN, "AS-ROOT",
+                "running as root: no part of a job needs that, an ordinary account is safer");
+    }
+    if (instrumented) {
+        psi_log(log, PSI_LOG_INFO, "NOT-HARDENED", "built with a sanitizer or for coverage");
+        return;
+    }
+    if (!args->on) {
+        psi_log(log, PSI_LOG_WARN, "NOT-HARDENED", "harden=off");
+        return;
+    }
+    if (args->connect_host != NULL) {
+        load_name_services(args->connect_host);
+    }
+    drop_privileges(&report);
+    lock_files(args, &report);
+    lock_calls(args->role, &report);
+    psi_log(log, report.complete ? PSI_LOG_INFO : PSI_LOG_WARN, "HARDENED", "%s", report.text);
+}

@@ -1,0 +1,32 @@
+/*
+ * harden.h - a daemon gives up what it does not need, so that a bug in it is worth less.
+ */
+#ifndef PSI_SECURE_HARDEN_H
+#define PSI_SECURE_HARDEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/log.h"
+
+/* The master only accepts; a server also connects, to the master. */
+enum psi_harden_role { PSI_HARDEN_MASTER, PSI_HARDEN_SERVER };
+
+struct psi_harden_args {
+    bool on; /* false: only say so */
+    enum psi_harden_role role;
+    const char *connect_host; /* server: whom it will look up and connect to, again after a cut */
+    uint16_t connect_port;
+};
+
+/*
+ * For good: no new privileges, no core files, no capabilities, no file but a few to read
+ * (landlock), no system call but those of the role (seccomp). A call that only an intruder makes,
+ * execve above all, kills the process; any other that is not listed fails with EPERM.
+ *
+ * Call it when the listeners exist and before the first thread is started: threads inherit it.
+ * What this kernel or this build lacks is done without; one line says what was done and what not.
+ */
+void psi_harden(const struct psi_harden_args *args, const struct psi_log *log);
+
+#endif

@@ -1,0 +1,525 @@
+/*
+ * harden_test.c - what a hardened process can no longer do, and what it still can.
+ *
+ * There is no way back, so every attempt is made by a child of its own.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "secure/harden.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { WORKED = 0, DENIED = 1, OTHERWISE = 2 };
+
+/* What was there before. Thread: owned by one test, then by its child. */
+struct world {
+    int listener;
+    struct sockaddr_in address;
+    char line[512]; /* what psi_harden() logged last */
+};
+
+typedef int attempt(struct world *world);
+
+static void
+keep_line(void *sink, enum psi_log_level level, const char *id, const char *text)
+{
+    struct world *world = sink;
+
+    snprintf(world->line, sizeof(world->line), "%d %s %s", (int)level, id, text);
+}
+
+/* How a call that returns -1 on failure ended. */
+static int
+outcome(long result)
+{
+    if (result >= 0) {
+        return WORKED;
+    }
+    return errno == EPERM || errno == EACCES ? DENIED : OTHERWISE;
+}
+
+static void
+open_world(struct world *world)
+{
+    socklen_t bytes = sizeof(world->address);
+
+    memset(world, 0, sizeof(*world));
+    world->address.sin_family = AF_INET;
+    world->address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    world->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(world->listener >= 0);
+    assert_int_equal(bind(world->listener, (struct sockaddr *)&world->address, bytes), 0);
+    assert_int_equal(listen(world->listener, 4), 0);
+    assert_int_equal(getsockname(world->listener, (struct sockaddr *)&world->address, &bytes), 0);
+}
+
+static void
+harden(struct world *world, enum psi_harden_role role, bool on)
+{
+    const struct psi_log log = {.write = keep_line, .sink = world, .level = PSI_LOG_INFO};
+    const struct psi_harden_args args = {
+        .on = on,
+        .role = role,
+        .connect_host = "127.0.0.1",
+        .connect_port = ntohs(world->address.sin_port),
+    };
+
+    psi_harden(&args, &log);
+}
+
+/* The child's wait status: its exit code is the attempt's outcome. */
+static int
+try_in_child(enum psi_harden_role role, attempt *act)
+{
+    struct world world;
+    int status = 0;
+    pid_t child;
+
+    open_world(&world);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        harden(&world, role, true);
+        _exit(act(&world));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    close(world.listener);
+    return status;
+}
+
+static void
+expect(enum psi_harden_role role, attempt *act, int wanted)
+{
+    const int status = try_in_child(role, act);
+
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), wanted);
+}
+
+static void
+expect_killed(enum psi_harden_role role, attempt *act)
+{
+    const int status = try_in_child(role, act);
+
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGSYS);
+}
+
+/* Instrumented builds are not hardened; seccomp also needs its library. */
+static void
+need_hardening(bool seccomp)
+{
+#ifdef PSI_INSTRUMENTED
+    print_message("instrumented build: not hardened\n");
+    skip();
+#endif
+#ifndef PSI_HAVE_SECCOMP
+    if (seccomp) {
+        print_message("built without libseccomp\n");
+        skip();
+    }
+#endif
+    (void)seccomp;
+}
+
+/* What files and ports need: 0 where the kernel lacks it. */
+static long
+landlock_abi(void)
+{
+    const long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1);
+
+    return abi > 0 ? abi : 0;
+}
+
+/* ---- what kills -------------------------------------------------------------------------- */
+
+static int
+try_execve(struct world *world)
+{
+    char *const argv[] = {(char *)(uintptr_t) "/bin/true", NULL};
+    char *const environment[] = {NULL};
+
+    (void)world;
+    return outcome(execve("/bin/true", argv, environment));
+}
+
+static int
+try_execveat(struct world *world)
+{
+    (void)world;
+    return outcome(syscall(SYS_execveat, AT_FDCWD, "/bin/true", NULL, NULL, 0));
+}
+
+static int
+try_ptrace(struct world *world)
+{
+    (void)world;
+    return outcome(ptrace(PTRACE_ATTACH, getppid(), NULL, NULL));
+}
+
+static int
+try_read_parent(struct world *world)
+{
+    struct iovec here = {.iov_base = world->line, .iov_len = 8};
+    struct iovec there = {.iov_base = world->line, .iov_len = 8};
+
+    return outcome(process_vm_readv(getppid(), &here, 1, &there, 1, 0));
+}
+
+/* If this fails, an intruder in a daemon can start programs or reach into other processes. */
+static void
+test_hostile_calls_kill(void **state)
+{
+    (void)state;
+    need_hardening(true);
+    for (int role = PSI_HARDEN_MASTER; role <= PSI_HARDEN_SERVER; role++) {
+        expect_killed((enum psi_harden_role)role, try_execve);
+        expect_killed((enum psi_harden_role)role, try_execveat);
+        expect_killed((enum psi_harden_role)role, try_ptrace);
+        expect_killed((enum psi_harden_role)role, try_read_parent);
+    }
+}
+
+/* ---- what is denied ---------------------------------------------------------------------- */
+
+static int
+try_write_file(struct world *world)
+{
+    (void)world;
+    return outcome(open("/dev/null", O_WRONLY | O_CLOEXEC));
+}
+
+static int
+try_create_file(struct world *world)
+{
+    char path[64];
+    int fd;
+
+    (void)world;
+    snprintf(path, sizeof(path), "/tmp/psd_harden_test.%d", (int)getppid());
+    fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        unlink(path);
+    }
+    return outcome(fd);
+}
+
+static int
+try_read_passwords(struct world *world)
+{
+    (void)world;
+    return outcome(open("/etc/passwd", O_RDONLY | O_CLOEXEC));
+}
+
+static int
+try_remove_file(struct world *world)
+{
+    (void)world;
+    return outcome(unlink("/tmp/psd_harden_test_that_is_not_there"));
+}
+
+static int
+try_fork(struct world *world)
+{
+    (void)world;
+    return outcome(syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL));
+}
+
+static int
+try_executable_memory(struct world *world)
+{
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    (void)world;
+    if (page == MAP_FAILED) {
+        return OTHERWISE;
+    }
+    return outcome(mprotect(page, 4096, PROT_READ | PROT_EXEC));
+}
+
+static int
+try_executable_mapping(struct world *world)
+{
+    const void *page = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    (void)world;
+    return outcome(page == MAP_FAILED ? -1 : 0);
+}
+
+static int
+try_signal_parent(struct world *world)
+{
+    (void)world;
+    return outcome(kill(getppid(), 0));
+}
+
+static int
+try_tgkill_parent(struct world *world)
+{
+    (void)world;
+    return outcome(syscall(SYS_tgkill, getppid(), getppid(), 0));
+}
+
+static int
+try_unix_socket(struct world *world)
+{
+    (void)world;
+    return outcome(socket(AF_UNIX, SOCK_STREAM, 0));
+}
+
+static int
+try_raw_socket(struct world *world)
+{
+    (void)world;
+    return outcome(socket(AF_INET, SOCK_RAW, IPPROTO_TCP));
+}
+
+static int
+try_second_listener(struct world *world)
+{
+    return outcome(listen(world->listener, 1));
+}
+
+static int
+try_io_uring(struct world *world)
+{
+    (void)world;
+    return outcome(syscall(SYS_io_uring_setup, 1, NULL));
+}
+
+/* If this fails, an intruder in a daemon can change files, run code of its own or reach further. */
+static void
+test_needless_calls_are_denied(void **state)
+{
+    attempt *const denied[] = {
+        try_write_file,    try_create_file,       try_remove_file,        try_fork,
+        try_signal_parent, try_executable_memory, try_executable_mapping, try_tgkill_parent,
+        try_unix_socket,   try_raw_socket,        try_io_uring,           try_second_listener,
+    };
+
+    (void)state;
+    need_hardening(true);
+    for (size_t i = 0; i < sizeof(denied) / sizeof(denied[0]); i++) {
+        expect(PSI_HARDEN_MASTER, denied[i], DENIED);
+        expect(PSI_HARDEN_SERVER, denied[i], DENIED);
+    }
+    if (landlock_abi() >= 1) {
+        expect(PSI_HARDEN_MASTER, try_read_passwords, DENIED);
+        expect(PSI_HARDEN_SERVER, try_read_passwords, DENIED);
+    }
+}
+
+static int
+connect_to(const struct world *world, uint16_t port)
+{
+    struct sockaddr_in address = world->address;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0) {
+        return outcome(fd);
+    }
+    address.sin_port = htons(port);
+    return outcome(connect(fd, (struct sockaddr *)&address, sizeof(address)));
+}
+
+static int
+try_connect_master(struct world *world)
+{
+    return connect_to(world, ntohs(world->address.sin_port));
+}
+
+static int
+try_connect_elsewhere(struct world *world)
+{
+    return connect_to(world, (uint16_t)(ntohs(world->address.sin_port) ^ 1));
+}
+
+/* If this fails, the roles are mixed up: a server cannot reach its master, or a master reaches out.
+ */
+static void
+test_only_a_server_connects_and_only_to_its_master(void **state)
+{
+    (void)state;
+    need_hardening(true);
+    expect(PSI_HARDEN_MASTER, try_connect_master, DENIED);
+    expect(PSI_HARDEN_SERVER, try_connect_master, WORKED);
+    if (landlock_abi() >= 4) {
+        expect(PSI_HARDEN_SERVER, try_connect_elsewhere, DENIED);
+    }
+}
+
+/* ---- what still works -------------------------------------------------------------------- */
+
+static void *
+add_one(void *argument)
+{
+    void *memory = malloc(1 << 20);
+
+    *(int *)argument += memory != NULL;
+    free(memory);
+    return NULL;
+}
+
+static int
+use_thread(struct world *world)
+{
+    pthread_t thread;
+    int count = 0;
+
+    (void)world;
+    if (pthread_create(&thread, NULL, add_one, &count) != 0 || pthread_join(thread, NULL) != 0) {
+        return OTHERWISE;
+    }
+    return count == 1 ? WORKED : OTHERWISE;
+}
+
+static int
+use_memory(struct world *world)
+{
+    const size_t bytes = 64 << 20;
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    (void)world;
+    if (memory == MAP_FAILED) {
+        return outcome(-1);
+    }
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    memory[bytes - 1] = 1;
+    return outcome(munmap(memory, bytes));
+}
+
+/* A spare descriptor is opened again and again by the listener. */
+static int
+use_spare(struct world *world)
+{
+    (void)world;
+    return outcome(open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+/* One byte through a connection that was made and is accepted after hardening. */
+static int
+use_connection(struct world *world)
+{
+    const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char byte = 'p';
+    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+    int server;
+
+    if (connect(client, (struct sockaddr *)&world->address, sizeof(world->address)) != 0) {
+        return outcome(-1);
+    }
+    server = accept4(world->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (server < 0 || sendmsg(client, &message, MSG_NOSIGNAL) != 1) {
+        return outcome(-1);
+    }
+    byte = 0;
+    return recvmsg(server, &message, 0) == 1 && byte == 'p' ? WORKED : OTHERWISE;
+}
+
+/* If this fails, a hardened server cannot serve. */
+static void
+test_serving_still_works(void **state)
+{
+    (void)state;
+    need_hardening(false);
+    expect(PSI_HARDEN_SERVER, use_thread, WORKED);
+    expect(PSI_HARDEN_SERVER, use_connection, WORKED);
+    for (int role = PSI_HARDEN_MASTER; role <= PSI_HARDEN_SERVER; role++) {
+        expect((enum psi_harden_role)role, use_memory, WORKED);
+        expect((enum psi_harden_role)role, use_spare, WORKED);
+    }
+}
+
+static int
+use_abort(struct world *world)
+{
+    (void)world;
+    abort();
+}
+
+/* If this fails, a broken assumption ends in some other way than by SIGABRT, or not at all. */
+static void
+test_abort_still_aborts(void **state)
+{
+    int status;
+
+    (void)state;
+    need_hardening(true);
+    status = try_in_child(PSI_HARDEN_SERVER, use_abort);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGABRT);
+    assert_false(WCOREDUMP(status));
+}
+
+/* ---- what is said ------------------------------------------------------------------------ */
+
+static int
+is_reported(struct world *world)
+{
+    return strstr(world->line, "HARDENED no_new_privs, no core files, no capabilities, ") != NULL &&
+                   strstr(world->line, "landlock") != NULL && strstr(world->line, "seccomp") != NULL
+               ? WORKED
+               : OTHERWISE;
+}
+
+/* If this fails, nobody can tell from the log what a daemon has given up. */
+static void
+test_one_line_says_what_was_done(void **state)
+{
+    (void)state;
+    need_hardening(false);
+    expect(PSI_HARDEN_MASTER, is_reported, WORKED);
+    expect(PSI_HARDEN_SERVER, is_reported, WORKED);
+}
+
+/* If this fails, harden=off does not switch it off, or does so in silence. */
+static void
+test_off_means_off_and_says_so(void **state)
+{
+    struct world world;
+
+    (void)state;
+    need_hardening(false);
+    open_world(&world);
+    harden(&world, PSI_HARDEN_SERVER, false);
+    close(world.listener);
+    assert_string_equal(world.line, "1 NOT-HARDENED harden=off");
+    assert_int_equal(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hostile_calls_kill),
+        cmocka_unit_test(test_needless_calls_are_denied),
+        cmocka_unit_test(test_only_a_server_connects_and_only_to_its_master),
+        cmocka_unit_test(test_serving_still_works),
+        cmocka_unit_test(test_abort_still_aborts),
+        cmocka_unit_test(test_one_line_says_what_was_done),
+        cmocka_unit_test(test_off_means_off_and_says_so),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,720 @@
+/*
+ * tls_test.c - the proof of the job's secret, over memory: two ends, and everything that can be
+ * done to the bytes between them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "secure/tls.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include <openssl/evp.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+enum { TAPE_BYTES = 1 << 16, ROUNDS_MAX = 64 };
+
+static const struct psi_auth_ops *const ops = &psi_tls_auth;
+
+/* Bytes on their way to one end; all that was ever written stays. */
+struct tape {
+    uint8_t bytes[TAPE_BYTES];
+    size_t written;
+    size_t read;
+};
+
+/* One end: ours, or (raw) OpenSSL in the hands of somebody else. */
+struct end {
+    void *session;
+    psd_status status;
+    struct psd_error err;
+    struct tape in;
+};
+
+/* A job, and the names of two of its members. */
+struct job {
+    struct psi_secret *secret;
+    struct psi_tls *worker;
+    struct psi_tls *server;
+};
+
+static int
+make_job(void **state)
+{
+    struct job *job = calloc(1, sizeof(*job));
+
+    if (job == NULL || psi_secret_create(&job->secret, NULL) != PSD_OK ||
+        psi_tls_create(job->secret, NULL, &job->worker, NULL) != PSD_OK ||
+        psi_tls_create(job->secret, "server:0.1", &job->server, NULL) != PSD_OK) {
+        return -1;
+    }
+    *state = job;
+    return 0;
+}
+
+static int
+end_job(void **state)
+{
+    struct job *job = *state;
+
+    psi_tls_destroy(job->worker);
+    psi_tls_destroy(job->server);
+    psi_secret_destroy(job->secret);
+    free(job);
+    return 0;
+}
+
+static struct end *
+begin(struct psi_tls *tls, bool connecting, bool loopback, const char *identity)
+{
+    const struct psi_auth_args args = {
+        .connecting = connecting, .loopback = loopback, .identity = identity};
+    struct end *end = calloc(1, sizeof(*end));
+
+    assert_non_null(end);
+    end->session = ops->create(tls, &args);
+    assert_non_null(end->session);
+    end->status = PSD_PENDING;
+    return end;
+}
+
+static struct end *
+dial(const struct job *job, bool loopback)
+{
+    return begin(job->worker, true, loopback, "worker:3 server:0.1");
+}
+
+static struct end *
+answer(const struct job *job, bool loopback)
+{
+    return begin(job->server, false, loopback, NULL);
+}
+
+static void
+hang_up(struct end *end)
+{
+    ops->destroy(end->session);
+    free(end);
+}
+
+static void
+put(struct tape *tape, const void *bytes, size_t count)
+{
+    assert_true(count <= sizeof(tape->bytes) - tape->written);
+    memcpy(tape->bytes + tape->written, bytes, count);
+    tape->written += count;
+}
+
+/* One step with at most `most` of what came; what it says goes to `to`. Returns whether it moved.
+ */
+static bool
+step(struct end *end, size_t most, struct tape *to)
+{
+    uint8_t out[PSI_AUTH_BYTES_MAX];
+    size_t here = end->in.written - end->in.read;
+    size_t consumed = 0;
+    size_t made = 0;
+
+    if (end->status != PSD_PENDING) {
+        return false;
+    }
+    here = here < most ? here : most;
+    here = here < ops->wants(end->session) ? here : ops->wants(end->session);
+    end->status = ops->step(end->session, end->in.bytes + end->in.read, here, &consumed, out,
+                            sizeof(out), &made, &end->err);
+    assert_true(consumed <= here);
+    end->in.read += consumed;
+    put(to, out, made);
+    return consumed > 0 || made > 0 || end->status != PSD_PENDING;
+}
+
+/* Lets both talk, so many bytes at a time, until neither has anything more to say. */
+static void
+converse_in_pieces(struct end *one, struct end *other, size_t most)
+{
+    bool moved = true;
+
+    while (moved) {
+        moved = step(one, most, &other->in);
+        moved = step(other, most, &one->in) || moved;
+    }
+}
+
+static void
+converse(struct end *one, struct end *other)
+{
+    converse_in_pieces(one, other, SIZE_MAX);
+}
+
+static void
+expect_refused(const struct end *end, const char *why)
+{
+    assert_int_equal(end->status, PSD_ERR_REFUSED);
+    assert_int_equal(end->err.status, PSD_ERR_REFUSED);
+    if (strstr(end->err.text, why) == NULL) {
+        fail_msg("\"%s\" is not in \"%s\"", why, end->err.text);
+    }
+}
+
+/* ---- members ---- */
+
+/* If this fails, members cannot get in, or are taken for somebody else. */
+static void
+test_members_meet(void **state)
+{
+    const struct job *job = *state;
+
+    for (unsigned loopback = 0; loopback < 2; loopback++) {
+        for (size_t most = 1; most < 5000; most = most * 7 + 1) {
+            struct end *worker = dial(job, loopback);
+            struct end *server = answer(job, loopback);
+
+            converse_in_pieces(worker, server, most);
+            assert_int_equal(worker->status, PSD_OK);
+            assert_int_equal(server->status, PSD_OK);
+            assert_string_equal(ops->peer(server->session), "worker:3");
+            assert_int_equal(ops->seals(worker->session), !loopback);
+            assert_int_equal(ops->seals(server->session), !loopback);
+            hang_up(worker);
+            hang_up(server);
+        }
+    }
+}
+
+/* If this fails, the first frame behind the handshake is eaten by it. */
+static void
+test_bytes_behind_the_handshake_stay(void **state)
+{
+    static const char frame[] = "PSD1, and the rest of a frame";
+    const struct job *job = *state;
+    struct end *worker = dial(job, true);
+    struct end *server = answer(job, true);
+
+    while (worker->status == PSD_PENDING) {
+        step(worker, SIZE_MAX, &server->in);
+        if (worker->status == PSD_PENDING) {
+            step(server, SIZE_MAX, &worker->in);
+        }
+    }
+    assert_int_equal(server->status, PSD_PENDING);
+    put(&server->in, frame, sizeof(frame));
+    while (step(server, SIZE_MAX, &worker->in)) {
+    }
+    assert_int_equal(server->status, PSD_OK);
+    assert_int_equal(server->in.written - server->in.read, sizeof(frame));
+    assert_memory_equal(server->in.bytes + server->in.read, frame, sizeof(frame));
+    assert_int_equal(worker->in.read, worker->in.written); /* nothing more was said either */
+    hang_up(worker);
+    hang_up(server);
+}
+
+/* If this fails, a measurement or a careful user gets plain bytes instead of TLS on loopback. */
+static void
+test_always_sealed(void **state)
+{
+    const struct job *job = *state;
+    struct end *worker;
+    struct end *server;
+
+    psi_tls_seal_always(job->server);
+    worker = dial(job, true);
+    server = answer(job, true);
+    converse(worker, server);
+    expect_refused(server, "not allowed here: mode plain");
+    hang_up(worker);
+    hang_up(server);
+
+    psi_tls_seal_always(job->worker);
+    worker = dial(job, true);
+    server = answer(job, true);
+    converse(worker, server);
+    assert_int_equal(worker->status, PSD_OK);
+    assert_true(ops->seals(worker->session));
+    assert_true(ops->seals(server->session));
+    hang_up(worker);
+    hang_up(server);
+}
+
+/* ---- others ---- */
+
+/* If this fails, somebody with another job's secret gets in, or is not told why not. */
+static void
+test_other_secret(void **state)
+{
+    const struct job *job = *state;
+    void *other_state;
+    struct end *stranger;
+    struct end *server = answer(job, true);
+
+    assert_int_equal(make_job(&other_state), 0);
+    stranger = dial(other_state, true);
+    converse(stranger, server);
+    expect_refused(server, "do both have the secret of the same job?");
+    expect_refused(stranger, "do both have the secret of the same job?");
+    assert_string_equal(ops->peer(server->session), "worker:3"); /* a claim, never handed on */
+    hang_up(stranger);
+    hang_up(server);
+    end_job(&other_state);
+}
+
+/* If this fails, a member is admitted under another name, at another's door or in a weaker mode. */
+static void
+test_names_and_modes(void **state)
+{
+    static const struct {
+        const char *identity;
+        bool from_loopback;
+        bool to_loopback;
+        const char *why;
+    } cases[] = {
+        {"worker:3 server:0.0", true, true, "this is not server:0.0"},
+        {"worker:3 master", true, true, "this is not master"},
+        {"server:0.1 worker:3", true, true, "this is not worker:3"},
+        {"server:0.1 server:0.1", true, true, "it claims to be this very process"},
+        {"worker:3 server:0.1", true, false, "not allowed here: mode plain"},
+        {"worker:3 server:0.1 more", true, true, "an identity that is not ours"},
+        {"worker:3", true, true, "an identity that is not ours"},
+        {"", true, true, "an identity that is not ours"},
+        {NULL, true, true, "an identity that is not ours"},
+    };
+    const struct job *job = *state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct end *worker = begin(job->worker, true, cases[i].from_loopback, cases[i].identity);
+        struct end *server = answer(job, cases[i].to_loopback);
+
+        converse(worker, server);
+        expect_refused(server, cases[i].why);
+        assert_int_equal(worker->status, PSD_ERR_REFUSED);
+        hang_up(worker);
+        hang_up(server);
+    }
+}
+
+/* If this fails, what a member said to one process is good for another, or for itself. */
+static void
+test_reflection(void **state)
+{
+    const struct job *job = *state;
+    struct end *author = begin(job->server, true, true, "server:0.1 master");
+    struct end *listener = answer(job, true);
+
+    converse(author, listener); /* somebody connects the author to its own listener */
+    expect_refused(listener, "this is not master");
+    hang_up(author);
+    hang_up(listener);
+
+    author = dial(job, true); /* ... or hands it back its own words */
+    while (step(author, SIZE_MAX, &author->in)) {
+    }
+    expect_refused(author, "authentication failed");
+    hang_up(author);
+}
+
+/* If this fails, whoever recorded a member's connection can repeat it. */
+static void
+test_replay(void **state)
+{
+    const struct job *job = *state;
+    struct end *worker = dial(job, false);
+    struct end *server = answer(job, false);
+    struct end *again = answer(job, false);
+    struct end *client = dial(job, false);
+    struct tape lost = {0};
+
+    converse(worker, server);
+    assert_int_equal(server->status, PSD_OK);
+    put(&again->in, server->in.bytes, server->in.written);
+    while (step(again, SIZE_MAX, &lost)) {
+    }
+    expect_refused(again, "authentication failed");
+
+    put(&client->in, worker->in.bytes, worker->in.written); /* the server's part, to a client */
+    while (step(client, SIZE_MAX, &lost)) {
+    }
+    expect_refused(client, "authentication failed");
+    hang_up(worker);
+    hang_up(server);
+    hang_up(again);
+    hang_up(client);
+}
+
+/* If this fails, half a handshake is taken for a whole one. */
+static void
+test_truncated(void **state)
+{
+    const struct job *job = *state;
+    struct end *worker = dial(job, false);
+    struct end *server = answer(job, false);
+
+    converse(worker, server);
+    for (size_t cut = 0; cut < server->in.written; cut += cut < 300 ? 7 : 1) {
+        struct end *again = answer(job, false);
+        struct tape lost = {0};
+
+        put(&again->in, server->in.bytes, cut);
+        while (step(again, SIZE_MAX, &lost)) {
+        }
+        assert_int_not_equal(again->status, PSD_OK);
+        hang_up(again);
+    }
+    hang_up(worker);
+    hang_up(server);
+}
+
+/* Lets them talk, and changes one bit of what the listener (or the caller) hears. */
+static bool
+meet_with_a_flip(const struct job *job, bool at_server, size_t position, unsigned bit)
+{
+    struct end *worker = dial(job, false);
+    struct end *server = answer(job, false);
+    struct end *victim = at_server ? server : worker;
+    bool flipped = false;
+    bool both;
+
+    for (unsigned i = 0; i < ROUNDS_MAX; i++) {
+        step(worker, SIZE_MAX, &server->in);
+        if (!flipped && victim->in.written > position) {
+            victim->in.bytes[position] ^= (uint8_t)(1u << bit);
+            flipped = true;
+        }
+        step(server, SIZE_MAX, &worker->in);
+        if (!flipped && victim->in.written > position) {
+            victim->in.bytes[position] ^= (uint8_t)(1u << bit);
+            flipped = true;
+        }
+    }
+    both = worker->status == PSD_OK && server->status == PSD_OK;
+    hang_up(worker);
+    hang_up(server);
+    return both && flipped;
+}
+
+/* Where the records' versions lie: the one field that TLS ignores by rule. */
+static bool
+is_version(const struct tape *tape, size_t position)
+{
+    size_t at = 0;
+
+    while (at + 5 <= tape->written) {
+        if (position == at + 1 || position == at + 2) {
+            return true;
+        }
+        at += 5 + ((size_t)tape->bytes[at + 3] << 8 | tape->bytes[at + 4]);
+    }
+    return false;
+}
+
+/* If this fails, somebody on the way can change a handshake, and so names, mode or keys. */
+static void
+test_every_byte_counts(void **state)
+{
+    const struct job *job = *state;
+    struct end *worker = dial(job, false);
+    struct end *server = answer(job, false);
+
+    converse(worker, server);
+    for (unsigned at_server = 0; at_server < 2; at_server++) {
+        const struct tape *tape = at_server != 0 ? &server->in : &worker->in;
+
+        for (size_t i = 0; i < tape->written; i++) {
+            if (!is_version(tape, i) && meet_with_a_flip(job, at_server != 0, i, i % 8)) {
+                fail_msg("byte %zu to the %s changed unnoticed", i,
+                         at_server != 0 ? "server" : "worker");
+            }
+        }
+    }
+    hang_up(worker);
+    hang_up(server);
+}
+
+/* If this fails, noise crashes a daemon, is let in, or is waited for although it cannot be TLS. */
+static void
+test_garbage(void **state)
+{
+    const unsigned seed = (unsigned)time(NULL);
+    const struct job *job = *state;
+
+    print_message("seed %u\n", seed);
+    srand(seed);
+    for (unsigned round = 0; round < 300; round++) {
+        struct end *server = answer(job, round % 2 == 0);
+        struct tape lost = {0};
+        uint8_t noise[600];
+
+        for (size_t i = 0; i < sizeof(noise); i++) {
+            noise[i] = (uint8_t)rand();
+        }
+        if (round % 3 == 0) { /* a record's head, and noise in it */
+            memcpy(noise, (uint8_t[]){22, 3, 1, 2, 0}, 5);
+        }
+        put(&server->in, noise, sizeof(noise));
+        while (step(server, SIZE_MAX, &lost)) {
+        }
+        assert_int_equal(server->status, PSD_ERR_REFUSED);
+        hang_up(server);
+    }
+}
+
+/* If this fails, silence is an answer. */
+static void
+test_silence(void **state)
+{
+    const struct job *job = *state;
+    struct end *server = answer(job, false);
+    struct end *worker = dial(job, false);
+    struct tape lost = {0};
+
+    for (unsigned i = 0; i < 3; i++) {
+        step(server, SIZE_MAX, &lost);
+        step(worker, SIZE_MAX, &lost);
+    }
+    assert_int_equal(server->status, PSD_PENDING);
+    assert_int_equal(worker->status, PSD_PENDING);
+    assert_int_equal(ops->wants(server->session), 5);
+    hang_up(server);
+    hang_up(worker);
+}
+
+/* ---- OpenSSL in other hands ---- */
+
+/* What a raw caller claims. */
+struct claim {
+    const struct psi_secret *secret; /* NULL: it offers no key at all */
+    const char *label;               /* what its key is derived from */
+    const uint8_t *identity;
+    size_t identity_bytes;
+    int version_max;
+};
+
+static int
+claim_session(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *id_bytes,
+              SSL_SESSION **made_p)
+{
+    static const unsigned char cipher_id[] = {0x13, 0x01};
+    const struct claim *claim = SSL_get_app_data(ssl);
+    uint8_t key[PSI_KEY_BYTES];
+
+    (void)md;
+    *made_p = NULL;
+    if (claim->secret == NULL) {
+        return 1;
+    }
+    *made_p = SSL_SESSION_new();
+    *id = claim->identity;
+    *id_bytes = claim->identity_bytes;
+    return psi_secret_derive(claim->secret, claim->label, key, NULL) == PSD_OK &&
+           SSL_SESSION_set1_master_key(*made_p, key, sizeof(key)) == 1 &&
+           SSL_SESSION_set_cipher(*made_p, SSL_CIPHER_find(ssl, cipher_id)) == 1 &&
+           SSL_SESSION_set_protocol_version(*made_p, TLS1_3_VERSION) == 1;
+}
+
+/* Lets OpenSSL talk to one of our ends. Returns whether OpenSSL is satisfied. */
+static bool
+converse_raw(SSL *ssl, struct end *end)
+{
+    BIO *in = BIO_new(BIO_s_mem());
+    BIO *out = BIO_new(BIO_s_mem());
+    struct tape to_raw = {0};
+
+    SSL_set_bio(ssl, in, out);
+    for (unsigned i = 0; i < ROUNDS_MAX; i++) {
+        uint8_t bytes[PSI_AUTH_BYTES_MAX];
+        int made;
+
+        (void)SSL_do_handshake(ssl);
+        made = BIO_read(out, bytes, sizeof(bytes));
+        put(&end->in, bytes, made > 0 ? (size_t)made : 0);
+        step(end, SIZE_MAX, &to_raw);
+        BIO_write(in, to_raw.bytes + to_raw.read, (int)(to_raw.written - to_raw.read));
+        to_raw.read = to_raw.written;
+    }
+    return SSL_is_init_finished(ssl) == 1;
+}
+
+/* Claims something to a server of the job, which must answer so. */
+static void
+expect_claim(const struct job *job, struct claim claim, psd_status expected, const char *why)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    struct end *server = answer(job, true);
+    SSL *ssl;
+
+    SSL_CTX_set_psk_use_session_callback(context, claim_session);
+    SSL_CTX_set_max_proto_version(context, claim.version_max);
+    ssl = SSL_new(context);
+    SSL_set_app_data(ssl, &claim);
+    SSL_set_connect_state(ssl);
+    (void)converse_raw(ssl, server);
+    assert_int_equal(server->status, expected);
+    if (expected != PSD_OK) {
+        expect_refused(server, why);
+    }
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+    hang_up(server);
+}
+
+static void
+expect_identity(const struct job *job, const char *identity, size_t bytes, psd_status expected,
+                const char *why)
+{
+    const struct claim claim = {.secret = job->secret,
+                                .label = identity,
+                                .identity = (const uint8_t *)identity,
+                                .identity_bytes = bytes};
+
+    expect_claim(job, claim, expected, why);
+}
+
+/* If this fails, what a peer calls itself breaks the parser, or is believed beyond its key. */
+static void
+test_identities(void **state)
+{
+    static const char *const foreign[] = {
+        "psd0 plain worker:3 server:0.1",
+        "psd2 plain worker:3 server:0.1",
+        "plain worker:3 server:0.1",
+        "psd1 plain worker:3",
+        "psd1 plain worker:3 server:0.1 ",
+        "psd1 plain worker:3 server:0.1 x",
+        "psd1 plainplain worker:3 server:0.1",
+        "psd1plain worker:3 server:0.1",
+        "psd1 plain  worker:3 server:0.1",
+        "psd1\tplain worker:3 server:0.1",
+        "psd1 plain worker:3 server:0.12345678901234567890123456789012345",
+        "psd1 plain worker:345678901234567890123456789012345678 server:0.1",
+        "x",
+    };
+    const struct job *job = *state;
+    const char good[] = "psd1 plain worker:3 server:0.1";
+    char lengthy[400];
+
+    expect_identity(job, good, strlen(good), PSD_OK, "");
+    for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
+        expect_identity(job, foreign[i], strlen(foreign[i]), PSD_ERR_REFUSED,
+                        "an identity that is not ours");
+    }
+    expect_identity(job, "psd1 mac worker:3 server:0.1", 28, PSD_ERR_REFUSED,
+                    "not allowed here: mode mac");
+    expect_identity(job, good, sizeof(good), PSD_ERR_REFUSED, "impossible length"); /* with a NUL */
+    memset(lengthy, 'x', sizeof(lengthy));
+    lengthy[399] = '\0';
+    expect_identity(job, lengthy, 127, PSD_ERR_REFUSED, "an identity that is not ours");
+    expect_identity(job, lengthy, 128, PSD_ERR_REFUSED, "impossible length");
+    expect_identity(job, lengthy, 399, PSD_ERR_REFUSED, "impossible length");
+}
+
+/* If this fails, a member's key is good for another name, direction or mode. */
+static void
+test_keys_are_bound_to_names(void **state)
+{
+    static const char *const labels[] = {
+        "psd1 plain worker:4 server:0.1", "psd1 plain worker:3 server:0.0",
+        "psd1 plain server:0.1 worker:3", "psd1 tls worker:3 server:0.1",
+        "psd1 plain master server:0.1",
+    };
+    static const char claimed[] = "psd1 plain worker:3 server:0.1";
+    const struct job *job = *state;
+
+    for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
+        const struct claim claim = {.secret = job->secret,
+                                    .label = labels[i],
+                                    .identity = (const uint8_t *)claimed,
+                                    .identity_bytes = strlen(claimed)};
+
+        expect_claim(job, claim, PSD_ERR_REFUSED, "authentication failed");
+    }
+}
+
+/* If this fails, a peer without a key, or with an old TLS, gets in. */
+static void
+test_no_key_and_old_versions(void **state)
+{
+    const char good[] = "psd1 plain worker:3 server:0.1";
+    const struct job *job = *state;
+    struct claim claim = {.secret = NULL};
+
+    expect_claim(job, claim, PSD_ERR_REFUSED, "authentication failed");
+    claim.version_max = TLS1_2_VERSION;
+    expect_claim(job, claim, PSD_ERR_REFUSED, "authentication failed");
+    claim = (struct claim){.secret = job->secret,
+                           .label = good,
+                           .identity = (const uint8_t *)good,
+                           .identity_bytes = strlen(good),
+                           .version_max = TLS1_2_VERSION};
+    expect_claim(job, claim, PSD_ERR_REFUSED, "authentication failed");
+}
+
+static void
+give_certificate(SSL_CTX *context)
+{
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    X509 *certificate = X509_new();
+
+    assert_non_null(key);
+    assert_non_null(certificate);
+    X509_gmtime_adj(X509_getm_notBefore(certificate), 0);
+    X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+    X509_set_pubkey(certificate, key);
+    assert_true(X509_sign(certificate, key, EVP_sha256()) > 0);
+    assert_int_equal(SSL_CTX_use_certificate(context, certificate), 1);
+    assert_int_equal(SSL_CTX_use_PrivateKey(context, key), 1);
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+}
+
+/* If this fails, whoever takes over a master's port gets the gradients, with any certificate. */
+static void
+test_impostor_with_a_certificate(void **state)
+{
+    const struct job *job = *state;
+
+    for (unsigned loopback = 0; loopback < 2; loopback++) {
+        SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+        struct end *worker = dial(job, loopback);
+        SSL *ssl;
+
+        give_certificate(context);
+        ssl = SSL_new(context);
+        SSL_set_accept_state(ssl);
+        (void)converse_raw(ssl, worker);
+        expect_refused(worker, "the peer did not use the job's secret");
+        SSL_free(ssl);
+        SSL_CTX_free(context);
+        hang_up(worker);
+    }
+}
+
+int
+main(void)
+{
+#define TLS_TEST(function) cmocka_unit_test_setup_teardown(function, make_job, end_job)
+    const struct CMUnitTest tests[] = {
+        TLS_TEST(test_members_meet),
+        TLS_TEST(test_bytes_behind_the_handshake_stay),
+        TLS_TEST(test_always_sealed),
+        TLS_TEST(test_other_secret),
+        TLS_TEST(test_names_and_modes),
+        TLS_TEST(test_reflection),
+        TLS_TEST(test_replay),
+        TLS_TEST(test_truncated),
+        TLS_TEST(test_every_byte_counts),
+        TLS_TEST(test_garbage),
+        TLS_TEST(test_silence),
+        TLS_TEST(test_identities),
+        TLS_TEST(test_keys_are_bound_to_names),
+        TLS_TEST(test_no_key_and_old_versions),
+        TLS_TEST(test_impostor_with_a_certificate),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

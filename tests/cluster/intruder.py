@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Somebody who wants into a job. Its TLS is OpenSSL through ctypes and its keys come from hmac: it
+shares no line with the code under test, and so checks that the scheme is the documented one."""
+
+import contextlib
+import ctypes
+import hashlib
+import hmac
+import socket
+import threading
+from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_long, c_size_t, c_ubyte, c_void_p
+
+SSL = ctypes.CDLL("libssl.so.3")
+TLS1_2, TLS1_3 = 0x0303, 0x0304
+SET_MAX_PROTO_VERSION = 124
+USE_SESSION = CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_void_p), POINTER(c_size_t),
+                        POINTER(c_void_p))
+
+for _name, _result, _arguments in (
+    ("TLS_client_method", c_void_p, ()),
+    ("SSL_CTX_new", c_void_p, (c_void_p,)),
+    ("SSL_CTX_free", None, (c_void_p,)),
+    ("SSL_CTX_ctrl", c_long, (c_void_p, c_int, c_long, c_void_p)),
+    ("SSL_CTX_set_psk_use_session_callback", None, (c_void_p, USE_SESSION)),
+    ("SSL_new", c_void_p, (c_void_p,)),
+    ("SSL_free", None, (c_void_p,)),
+    ("SSL_set_fd", c_int, (c_void_p, c_int)),
+    ("SSL_connect", c_int, (c_void_p,)),
+    ("SSL_session_reused", c_int, (c_void_p,)),
+    ("SSL_CIPHER_find", c_void_p, (c_void_p, c_char_p)),
+    ("SSL_SESSION_new", c_void_p, ()),
+    ("SSL_SESSION_set1_master_key", c_int, (c_void_p, c_char_p, c_size_t)),
+    ("SSL_SESSION_set_cipher", c_int, (c_void_p, c_void_p)),
+    ("SSL_SESSION_set_protocol_version", c_int, (c_void_p, c_int)),
+):
+    _function = getattr(SSL, _name)
+    _function.restype, _function.argtypes = _result, _arguments
+
+
+def derive(secret, label):
+    """HKDF-SHA256 (RFC 5869), one block."""
+    start = hmac.new(b"poseidon-1", secret, hashlib.sha256).digest()
+    return hmac.new(start, label + b"\1", hashlib.sha256).digest()
+
+
+def connect(port, host="127.0.0.1"):
+    return socket.create_connection((host, port), timeout=10)
+
+
+def handshake(peer, secret, identity, key_label=None, version=TLS1_3):
+    """Tries to prove `identity` with a key for key_label (by default the same); secret None: offers
+    no key at all. Returns whether the other side was satisfied."""
+    keep = ctypes.create_string_buffer(identity, max(len(identity), 1))
+
+    def use_session(ssl, _md, id_p, id_bytes_p, session_p):
+        session_p[0] = None
+        if secret is None:
+            return 1
+        session = SSL.SSL_SESSION_new()
+        SSL.SSL_SESSION_set1_master_key(session, derive(secret, key_label or identity), 32)
+        SSL.SSL_SESSION_set_cipher(session, SSL.SSL_CIPHER_find(ssl, b"\x13\x01"))
+        SSL.SSL_SESSION_set_protocol_version(session, TLS1_3)
+        session_p[0] = session
+        id_p[0] = ctypes.addressof(keep)
+        id_bytes_p[0] = len(identity)
+        return 1
+
+    callback = USE_SESSION(use_session)
+    context = SSL.SSL_CTX_new(SSL.TLS_client_method())
+    SSL.SSL_CTX_ctrl(context, SET_MAX_PROTO_VERSION, version, None)
+    SSL.SSL_CTX_set_psk_use_session_callback(context, callback)
+    ssl = SSL.SSL_new(context)
+    peer.setblocking(True)
+    SSL.SSL_set_fd(ssl, peer.fileno())
+    satisfied = SSL.SSL_connect(ssl) == 1 and SSL.SSL_session_reused(ssl) == 1
+    SSL.SSL_free(ssl)
+    SSL.SSL_CTX_free(context)
+    peer.settimeout(10)
+    return satisfied
+
+
+def answer(peer):
+    """All that the daemon says until it closes the connection."""
+    said = b""
+    while True:
+        try:
+            piece = peer.recv(65536)
+        except ConnectionResetError:
+            return said
+        if not piece:
+            return said
+        said += piece
+
+
+class Wiretap:
+    """Stands between a member and a listener, passes everything on and remembers what the member
+    said, one recording per connection. `change` may alter what goes to the listener: it is called
+    with the number of the connection, the offset and the bytes."""
+
+    def __init__(self, port, host="127.0.0.1"):
+        self.target = (host, port)
+        self.recordings = []
+        self.change = lambda connection, offset, data: data
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.sockets = []
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                member, _ = self.listener.accept()
+                number = len(self.recordings)
+                self.recordings.append(bytearray())
+                try:
+                    other = socket.create_connection(self.target)
+                except OSError:
+                    member.close()
+                    continue
+                self.sockets += [member, other]
+                for source, sink, tap in ((member, other, number), (other, member, None)):
+                    threading.Thread(target=self.pump, args=(source, sink, tap),
+                                     daemon=True).start()
+
+    def pump(self, source, sink, number):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if number is not None:
+                    offset = len(self.recordings[number])
+                    self.recordings[number] += data
+                    data = self.change(number, offset, data)
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.listener.close()
+        for end in self.sockets:
+            end.close()

@@ -1,0 +1,504 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nobody without the job's secret gets in, nobody with it gets further than its name allows, and
+the secret is nowhere to be found."""
+
+import os
+import pathlib
+import re
+import secrets
+import signal
+import struct
+import subprocess
+
+import pytest
+
+from helpers import (BRISK, NO_SECRET, Job, free_port, make_secret, marked_processes, program,
+                     python_worker, saved_digests, wait_for, worker_environment)
+from intruder import TLS1_2, Wiretap, answer, connect, handshake
+from test_strangers import header
+
+USAGE = 2
+LISTENERS = ("master", "server:0.0", "server:0.1", "server:1.0", "server:1.1")
+
+
+def read_secret(path):
+    return bytes.fromhex(pathlib.Path(path).read_text())
+
+
+# ------------------------------------------------------------------------- a job under attack ---
+
+
+class Fortress:
+    """A job of two workers and two servers with two lanes each. It waits at step 20 until the gate
+    opens; rank 0 saves what was learned."""
+
+    def __init__(self, start, directory, name="job", environment=None):
+        self.directory = directory / name
+        self.gate = directory / f"{name}.gate"
+        self.job = start(*BRISK, "--workers", 2, "--servers", 2, "--lanes=2", "--",
+                         *python_worker("--steps", 40, "--hold", f"20:{self.gate}",
+                                        "--save", self.directory / "saved"),
+                         name=name, environment=environment)
+
+    def wait_until_held(self):
+        self.job.wait_for_output("holding")
+        self.before = self.nodes()
+        self.ports = {"master": int(self.job.master_address().rpartition(":")[2])}
+        for server in range(2):
+            log = self.job.log(f"server{server}").decode()
+            for lane, port in re.findall(r"lane (\d) of \d .*?tcp://127\.0\.0\.1:(\d+)", log):
+                self.ports[f"server:{server}.{lane}"] = int(port)
+        assert set(self.ports) == set(LISTENERS), self.ports
+
+    def nodes(self):
+        """Who is in the job, without what moves by itself."""
+        return [(node["role"], node["rank"], node["state"], node["incarnation"])
+                for node in self.job.nodes()]
+
+    def warnings(self, listener):
+        name = "master" if listener == "master" else f"server{listener[7]}"
+        return re.findall(r" warn (?!AS-ROOT).*", self.job.log(name).decode())
+
+    def refusals(self):
+        """How many were refused, those included that a busy log only counts."""
+        lines = [line for name in ("master", "server:0", "server:1")
+                 for line in self.warnings(name)]
+        hidden = [int(number) for line in lines
+                  for number in re.findall(r"\((\d+) warnings before it", line)]
+        return len(lines) + sum(hidden)
+
+    def finish(self):
+        """The digests of what the job has learned."""
+        self.gate.touch()
+        assert self.job.wait(60) == 0, self.job.stderr()
+        assert self.job.stdout().count("closed") == 2
+        return saved_digests(self.directory / "saved")
+
+
+@pytest.fixture
+def fortress(start, tmp_path, undisturbed):
+    """At the end it must have learned what a job learns that nobody troubled."""
+    castle = Fortress(start, tmp_path)
+    castle.wait_until_held()
+    yield castle
+    assert castle.nodes() == castle.before
+    assert castle.finish() == undisturbed
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("undisturbed")
+    castle = Fortress(lambda *arguments, name, environment: Job(
+        directory / name, *arguments, environment=environment), directory)
+    return castle.finish()
+
+
+def say(listener, secret, identity, **options):
+    """An attack that is a handshake."""
+    def attack(fortress):
+        with connect(fortress.ports[listener]) as peer:
+            assert not handshake(peer, secret, identity.encode(), **options)
+            answer(peer)
+    return attack
+
+
+def replay(listener, recording):
+    def attack(fortress):
+        with connect(fortress.ports[listener]) as peer:
+            peer.sendall(recording)
+            answer(peer)
+    return attack
+
+
+def record_worker(port):
+    """What a worker says to a master, whose secret it has; it is refused as one too many."""
+    tap = Wiretap(port)
+    subprocess.run(python_worker("--open_timeout_ms", 3000), check=False, capture_output=True,
+                   timeout=20, env={**os.environ, **worker_environment(),
+                                    "PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{tap.port}",
+                                    "PSD_RANK": "0"})
+    wait_for(lambda: tap.recordings and len(tap.recordings[0]) > 300, 5, "a recording")
+    recording = bytes(tap.recordings[0])
+    tap.close()
+    return recording
+
+
+def attacks(listener, secret, recording, splice):
+    """Every way in that one secret (None: none) is tried for at one listener."""
+    other = "server:0.0" if listener == "master" else "master"
+    label = f"psd1 plain worker:0 {listener}"
+    head = struct.unpack(">H", recording[3:5])[0] + 5
+    return {
+        "join": say(listener, secret, label),
+        "replay": replay(listener, recording),
+        "splice": replay(listener, recording[:head] + splice),
+        "reflection": say(listener, secret, f"psd1 plain {listener} {listener}"),
+        "swapped role": say(listener, secret, f"psd1 plain {other} {listener}"),
+        "other door": say(listener, secret, f"psd1 plain worker:0 {other}x"),
+        "old scheme": say(listener, secret, label.replace("psd1", "psd0")),
+        "old TLS": say(listener, secret, label, version=TLS1_2),
+        "weaker mode": say(listener, secret, label.replace("plain", "none")),
+    }
+
+
+SECRETS = {
+    "no": lambda true, other: None,
+    "wrong": lambda true, other: secrets.token_bytes(32),
+    "truncated": lambda true, other: true[:31],
+    "other job's": lambda true, other: other,
+}
+
+
+def test_matrix(fortress, secret_file, tmp_path):
+    """If this fails, somebody without this job's secret gets in, or leaves a trace in the job."""
+    true = read_secret(secret_file)
+    other_file = make_secret(tmp_path / "other")
+    recording = record_worker(fortress.ports["master"])
+    head = struct.unpack(">H", recording[3:5])[0] + 5
+    tried = 0
+    for listener in LISTENERS:
+        for name, choose in SECRETS.items():
+            stolen = attacks(listener, choose(true, read_secret(other_file)), recording,
+                             recording[head:head + 64] + bytes(64))
+            for attack in stolen.values():
+                attack(fortress)
+                tried += 1
+    assert tried == len(LISTENERS) * len(SECRETS) * 9
+
+    def all_told():
+        for listener in ("master", "server:0.0", "server:0.1", "server:1.0", "server:1.1"):
+            say(listener, None, "x")(fortress)  # a later line tells how many were hidden
+        return fortress.refusals() >= tried
+
+    wait_for(all_told, 10, "a line, or a count, for every attempt")
+    for line in fortress.warnings("master"):
+        assert re.search(r"authenticat\w+ (refused|failed): |authenticate |rank 0 is taken", line)
+
+
+def test_job_without_intruders_lets_members_in(fortress, secret_file):
+    """If this fails, the intruder of these tests is refused for its clumsiness, not its secret."""
+    secret = read_secret(secret_file)
+    for listener in LISTENERS:
+        for identity in (f"psd1 plain worker:0 {listener}", f"psd1 tls worker:0 {listener}"):
+            with connect(fortress.ports[listener]) as peer:
+                assert handshake(peer, secret, identity.encode())
+
+
+def test_names_bind_members_too(fortress, secret_file):
+    """If this fails, a key that proves one name, door or mode is good for another."""
+    secret = read_secret(secret_file)
+    for listener in LISTENERS:
+        label = f"psd1 plain worker:0 {listener}"
+        for key in ("psd1 plain worker:1 {}", "psd1 tls worker:0 {}", "psd1 plain observer {}",
+                    "psd1 plain worker:0 {}x"):
+            say(listener, secret, label, key_label=key.format(listener).encode())(fortress)
+        for identity in (f"psd1 plain {listener} {listener}", "psd1 plain worker:0 server:9.9",
+                         f"psd1 mac worker:0 {listener}", f"psd0 plain worker:0 {listener}"):
+            say(listener, secret, identity)(fortress)
+
+
+def hello_frame(role, rank):
+    """A HELLO of somebody new."""
+    body = struct.pack("<BIIIIQIQ", role, rank, 0, 1, 0, 77, 0, 0) + struct.pack("<HH", 0, 0)
+    return header(payload_bytes=len(body)) + body
+
+
+@pytest.mark.parametrize("identity,role,rank", [
+    ("observer", 3, 0), ("worker:1", 3, 0), ("worker:*", 3, 0), ("worker:1", 2, 0),
+    ("observer", 2, 0)])
+def test_hello_must_agree_with_the_proof(fortress, secret_file, identity, role, rank):
+    """If this fails, a member proves one name and then speaks under another."""
+    with connect(fortress.ports["master"]) as peer:
+        assert handshake(peer, read_secret(secret_file), f"psd1 plain {identity} master".encode())
+        peer.sendall(hello_frame(role, rank))
+        said = answer(peer)
+    assert b"HELLO of role" in said
+    wait_for(lambda: any(f"from {identity}" in line for line in fortress.warnings("master")), 5,
+             "a line in the log")
+
+
+def test_recorded_connections_of_every_listener(fortress):
+    """If this fails, what a member said to one listener can be said again to it or to another."""
+    recording = record_worker(fortress.ports["master"])
+    for listener in LISTENERS:
+        replay(listener, recording)(fortress)
+        for cut in (3, 5, 100, 250, len(recording) - 1):
+            with connect(fortress.ports[listener]) as peer:
+                peer.sendall(recording[:cut])
+    wait_for(lambda: any("authentication" in line for line in fortress.warnings("server:1")), 5,
+             "a line in the log")
+
+
+def test_server_connected_to_itself(hand):
+    """If this fails, a server that is led back to its own door takes itself for the master."""
+    tap = Wiretap(free_port())
+    hand.port = tap.port
+    server = hand.server(0, "--start_timeout_ms=2500")
+    (port,) = wait_for(lambda: listening_ports(server.pid), 10, "the lane listens")
+    tap.target = ("127.0.0.1", port)
+    server.wait_for_output("this is not master")
+    assert server.wait() != 0
+    tap.close()
+
+
+def listening_ports(pid):
+    """The ports on which a process listens, from /proc."""
+    inodes = set()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            inodes.add(os.readlink(entry).removeprefix("socket:[").removesuffix("]"))
+        except OSError:
+            continue
+    rows = (line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return [int(row[1].partition(":")[2], 16) for row in rows
+            if row[3] == "0A" and row[9] in inodes]
+
+
+@pytest.mark.parametrize("kind", ["damage", "repeat", "drop"])
+def test_sealed_bytes_changed_on_the_way(hand, undisturbed, tmp_path, kind):
+    """If this fails, somebody on the way can change, repeat or leave out what a member says."""
+    hand.environment = {"PSD_FORCE_TLS": "1"}
+    gate = tmp_path / "gate"
+    master = hand.master(2, 2, *BRISK, "--on_worker_death=fail")
+    servers = [hand.server(index, "--lanes=2") for index in range(2)]
+    tap = Wiretap(hand.port)
+    done = []
+
+    def change(connection, offset, data):
+        if done or offset < 4000 or connection > 0:
+            return data
+        done.append(kind)
+        if kind == "damage":
+            return data[:-1] + bytes([data[-1] ^ 1])
+        return data + data if kind == "repeat" else b""
+
+    tap.change = change
+    saved = tmp_path / "saved"
+    workers = [hand.worker(rank, "--steps", 40, "--hold", f"20:{gate}", "--save", saved,
+                           environment={"PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{tap.port}"}
+                           if rank == 0 else {}) for rank in range(2)]
+    wait_for(lambda: done, 20, "enough traffic to change")
+    gate.touch()
+    assert [worker.wait(30) for worker in workers] == [0, 0], workers[0].output()
+    assert [process.wait() for process in (master, *servers)] == [0, 0, 0]
+    assert len(tap.recordings) > 1, "the changed connection went on"
+    assert saved_digests(saved) == undisturbed
+    tap.close()
+
+
+# ------------------------------------------------------------------------------- wrong secrets ---
+
+
+def test_worker_with_another_jobs_secret(hand, tmp_path):
+    """If this fails, a worker of another job joins this one, or is not told what is wrong."""
+    other = make_secret(tmp_path / "other")
+    master, server = hand.master(1), hand.server()
+    worker = hand.worker(0, "--open_timeout_ms", 1500, environment={"PSD_SECRET_FILE": str(other)})
+    assert worker.wait() == 1
+    assert "do both have the secret of the same job?" in worker.output()
+    assert re.search("MEMBER-REFUSED .*authentication failed", master.output())
+    assert hand.worker(0, name="right").wait() == 0
+    assert [process.wait() for process in (master, server)] == [0, 0]
+
+
+def test_server_with_another_jobs_secret(hand, tmp_path):
+    """If this fails, a server of another job gets this one's gradients."""
+    other = make_secret(tmp_path / "other")
+    master = hand.master(1)
+    server = hand.start("stranger", program("ps_server"), "--index", 0, "--master_address",
+                        hand.address, "--secret_file", other, "--start_timeout_ms=1500")
+    assert server.wait() != 0
+    assert "do both have the secret of the same job?" in server.output()
+    processes = [hand.server(), hand.worker(0), master]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+
+
+def test_show_needs_the_secret(start, tmp_path):
+    """If this fails, the table of nodes is a side door."""
+    fortress = Fortress(start, tmp_path)
+    fortress.wait_until_held()
+    address = fortress.job.master_address()
+    other = make_secret(tmp_path / "other")
+    for environment, arguments in ((NO_SECRET, ()), ({**NO_SECRET, "PSD_INSECURE": "1"}, ()),
+                                   ({}, ("--secret_file", other))):
+        result = subprocess.run([program("psd_run"), "show", "--master", address, *arguments],
+                                capture_output=True, text=True, timeout=20, check=False,
+                                env={**os.environ, **environment})
+        assert result.returncode != 0
+        assert "worker" not in result.stdout
+    fortress.finish()
+
+
+# ---------------------------------------------------------------------- refusals that help ---
+
+
+def expect_refusal(hand, *command, environment=None, texts=()):
+    process = hand.start("program", *command, environment=environment)
+    assert process.wait(5) == USAGE, process.output()
+    for text in texts:
+        assert text in process.output(), process.output()
+
+
+DAEMONS = {
+    "ps_master": ("--workers", 1, "--servers", 1, "--port", 0),
+    "ps_server": ("--index", 0, "--master_address", "tcp://127.0.0.1:1"),
+}
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
+def test_secret_file_that_others_may_read(hand, tmp_path, daemon, mode):
+    """If this fails, a daemon uses a secret that is none."""
+    path = make_secret(tmp_path / "secret")
+    path.chmod(mode)
+    for arguments, environment in ((("--secret_file", path), {}),
+                                   ((), {"PSD_SECRET_FILE": str(path)})):
+        expect_refusal(hand, program(daemon), *DAEMONS[daemon], *arguments, environment=environment,
+                       texts=("others may read it", f"chmod 600 {path}"))
+    expect_refusal(hand, program("psd_run"), "--secret_file", path, "true",
+                   texts=("others may read it", f"chmod 600 {path}"))
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+@pytest.mark.parametrize("address", ["10.1.2.3", "192.0.2.1", "2001:db8::1"])
+def test_routable_address_without_a_secret(hand, daemon, address):
+    """If this fails, whoever reaches the machine can join, read and poison."""
+    for switch, more in ((), ()), (("--insecure",), ("--insecure is for loopback only",)):
+        expect_refusal(hand, program(daemon), *DAEMONS[daemon], "--bind", address, *switch,
+                       environment=NO_SECRET,
+                       texts=(f"refusing to listen on {address} without a secret",
+                              "psd_run secret FILE makes one", *more))
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "0"])
+def test_every_address_at_once(hand, daemon, address):
+    """If this fails, members are told to connect to an address that is none."""
+    expect_refusal(hand, program(daemon), *DAEMONS[daemon], "--bind", address,
+                   texts=(f"refusing to listen on {address}", "one address of this machine"))
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_no_secret_at_all(hand, daemon):
+    """If this fails, other users of the machine can join, or nobody is told how to begin."""
+    expect_refusal(hand, program(daemon), *DAEMONS[daemon], environment=NO_SECRET,
+                   texts=("no secret", "psd_run secret FILE makes one", "or --insecure"))
+
+
+def test_worker_without_a_secret(hand):
+    """If this fails, a worker falls back to no authentication by itself."""
+    worker = hand.worker(0, environment=NO_SECRET)
+    assert worker.wait(5) == 1
+    assert "no secret for the job" in worker.output() and "PSD_SECRET_FILE" in worker.output()
+
+
+def test_insecure_worker_and_a_routable_master(hand):
+    """If this fails, PSD_INSECURE sends gradients to whoever answers on a network."""
+    worker = hand.worker(0, environment={**NO_SECRET, "PSD_INSECURE": "1",
+                                         "PSD_MASTER_ADDRESS": "tcp://192.0.2.1:5555"})
+    assert worker.wait(5) == 1
+    assert "not a loopback address; set PSD_SECRET_FILE" in worker.output()
+
+
+def test_secret_files_are_made_safely(tmp_path):
+    """If this fails, `psd_run secret` overwrites a secret, or makes one that others can read."""
+    path = make_secret(tmp_path / "secret")
+    assert path.stat().st_mode & 0o7777 == 0o600
+    before = path.read_text()
+    again = subprocess.run([program("psd_run"), "secret", str(path)], capture_output=True,
+                           text=True, check=False)
+    assert again.returncode != 0 and "File exists" in again.stderr
+    assert path.read_text() == before
+    assert before != make_secret(tmp_path / "another").read_text()
+
+
+# ------------------------------------------------------------------- where the secret is not ---
+
+
+def needles(secret):
+    return [secret, secret.hex().encode(), secret.hex().upper().encode()]
+
+
+def expect_absent(secret, data, where):
+    for needle in needles(secret):
+        assert needle not in data, f"the secret is in {where}"
+
+
+def dumped_memory(pid):
+    """What a core file of a process would hold: all that is not marked as left out."""
+    maps = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", pathlib.Path(f"/proc/{pid}/smaps").read_text(),
+                    flags=re.MULTILINE)[1:]
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for text in maps:
+            first, last, rights = re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+)", text).groups()
+            if "r" not in rights or re.search(r"^VmFlags:.* dd\b", text, re.MULTILINE):
+                continue
+            try:
+                memory.seek(int(first, 16))
+                yield text.splitlines()[0], memory.read(int(last, 16) - int(first, 16))
+            except (OSError, ValueError, OverflowError):
+                continue  # a page of the kernel's own
+
+
+def descriptor_secret(pid):
+    """The secret as a process of the job finds it: through PSD_SECRET_FD."""
+    environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    (number,) = [int(word.partition(b"=")[2]) for word in environment
+                 if word.startswith(b"PSD_SECRET_FD=")]
+    with open(f"/proc/{pid}/fd/{number}", "rb") as file:
+        return file.read()
+
+
+@pytest.mark.parametrize("drawn", [True, False], ids=["drawn by psd_run", "from a file"])
+def test_secret_is_nowhere_to_be_found(start, tmp_path, secret_file, drawn):
+    """If this fails, `ps`, a log, a result or a core file gives the job away."""
+    fortress = Fortress(start, tmp_path, environment=NO_SECRET if drawn else {})
+    fortress.job.wait_for_output("holding")
+    processes = marked_processes(fortress.job.mark)
+    assert len(processes) >= 7
+    secret = descriptor_secret(fortress.job.pid_of("server0"))
+    assert len(secret) == 32
+    assert drawn or secret == read_secret(secret_file)
+    for pid in processes:
+        for name in ("cmdline", "environ"):
+            expect_absent(secret, pathlib.Path(f"/proc/{pid}/{name}").read_bytes(), f"{pid} {name}")
+        if os.geteuid() == 0:
+            for where, memory in dumped_memory(pid):
+                expect_absent(secret, memory, f"memory of {processes[pid]} at {where}")
+    fortress.finish()
+    files = [path for path in fortress.job.directory.rglob("*") if path.is_file()]
+    assert {"poseidon_run.log", "stdout", "stderr", "server0.log"} <= {path.name for path in files}
+    for path in files:
+        expect_absent(secret, path.read_bytes(), path)
+
+
+def test_core_file_without_the_secret(hand, secret_file):
+    """If this fails, a crash leaves the secret on the disk."""
+    if not pathlib.Path("/proc/sys/kernel/core_pattern").read_text().startswith("core"):
+        pytest.skip("this system sends core files elsewhere")
+    secret = read_secret(secret_file)
+    command = 'ulimit -c unlimited; exec "$0" "$@"'
+    master = hand.start("master", "sh", "-c", command, program("ps_master"), "--workers", 1,
+                        "--servers", 1, "--port", hand.port)
+    server = hand.server()
+    server.wait_for_output("JOINED")
+    master.signal(signal.SIGABRT)
+    assert master.wait() == 134
+    cores = list(hand.directory.glob("core*"))
+    for path in cores:
+        expect_absent(secret, path.read_bytes(), path)
+    print(f"{len(cores)} core files, {sum(path.stat().st_size for path in cores)} bytes")
+    server.signal(signal.SIGTERM)
+    assert server.wait() != 0
+
+
+def test_environment_holds_numbers_only(start):
+    """If this fails, PSD_SECRET_FD is more than the number of a descriptor."""
+    job = start("--workers", 1, "--servers", 1, "--", "sh", "-c",
+                'env; cat /proc/$$/cmdline; exec "$0" "$@"', *python_worker("--steps", 1),
+                environment=NO_SECRET)
+    assert job.wait() == 0
+    said = job.stdout()
+    assert re.search(r"PSD_SECRET_FD=\d+$", said, re.MULTILINE)
+    assert "PSD_SECRET_FILE=/" not in said
+    assert not re.search(r"\b[0-9a-f]{64}\b", said)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job between two hosts (network namespaces, so root only), and somebody who taps the wire."""
+
+import array
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from helpers import BRISK, HERE, free_port, program, python_worker, saved_digests, wait_for
+
+STEPS = 12
+ELEMENTS = 3000
+
+
+def ip(*words, check=True):
+    return subprocess.run(["ip", *words], capture_output=True, text=True, check=check)
+
+
+class Hosts:
+    """Two namespaces and a cable between them."""
+
+    def __init__(self):
+        mark = f"{os.getpid() % 10000}"
+        self.names = [f"psd{mark}a", f"psd{mark}b"]
+        self.interfaces = [f"v{mark}a", f"v{mark}b"]
+        self.addresses = ["10.213.7.1", "10.213.7.2"]
+        ip("netns", "add", self.names[0])
+        ip("netns", "add", self.names[1])
+        ip("link", "add", self.interfaces[0], "netns", self.names[0], "type", "veth", "peer",
+           "name", self.interfaces[1], "netns", self.names[1])
+        for name, interface, address in zip(self.names, self.interfaces, self.addresses):
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", interface)
+            ip("-n", name, "link", "set", interface, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+
+    def inside(self, host, *command):
+        return ("ip", "netns", "exec", self.names[host], *map(str, command))
+
+    def remove(self):
+        for name in self.names:
+            ip("netns", "del", name, check=False)
+
+
+@pytest.fixture
+def hosts():
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    probe = ip("netns", "add", f"psd{os.getpid() % 10000}probe", check=False)
+    if probe.returncode != 0:
+        pytest.skip(f"no network namespaces here: {probe.stderr.strip()}")
+    ip("netns", "del", f"psd{os.getpid() % 10000}probe")
+    made = Hosts()
+    yield made
+    made.remove()
+
+
+class Tap:
+    """Listens on a wire from its making to end()."""
+
+    def __init__(self, hosts, host, interface, path):
+        self.path = path
+        self.process = subprocess.Popen(
+            hosts.inside(host, sys.executable, HERE / "capture.py", interface, path),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "ready\n"
+
+    def end(self):
+        self.process.communicate(timeout=20)
+        return pathlib.Path(self.path).read_bytes()
+
+
+def gradient_needles():
+    """What worker.py pushes, as the 32 bytes that repeat in it."""
+    return [array.array("f", [((rank + 1) * (step + 3) + i) % 11 / 16 for i in range(8)]).tobytes()
+            for rank in range(2) for step in range(STEPS)]
+
+
+def worker_words(saved):
+    return python_worker("--steps", STEPS, "--elements", ELEMENTS, "--save", saved)
+
+
+def run_job(hand, hosts, places, address, saved, port):
+    """The processes of a job, each on its host; places: of the master, two servers, two workers."""
+    daemons = [hand.start("master", *hosts.inside(
+        places[0], program("ps_master"), "--workers", 2, "--servers", 2,
+        "--bind", address(places[0]), "--port", port, *BRISK))]
+    master = f"tcp://{address(places[0])}:{port}"
+    for index in range(2):
+        daemons.append(hand.start(f"server{index}", *hosts.inside(
+            places[1 + index], program("ps_server"), "--index", index, "--master_address", master,
+            "--bind", address(places[1 + index]), "--lanes=2")))
+    workers = [hand.start(f"worker{rank}", *hosts.inside(places[3 + rank], *worker_words(saved)),
+                          environment={"PSD_MASTER_ADDRESS": master, "PSD_RANK": str(rank)})
+               for rank in range(2)]
+    for process in (*workers, *daemons):
+        assert process.wait(40) == 0, process.output()
+
+
+def test_nothing_can_be_read_on_the_wire(hand, hosts, tmp_path):
+    """If this fails, whoever sees the packets reads names and gradients, or the job goes wrong."""
+    tap = Tap(hosts, 0, "lo", tmp_path / "lo.raw")
+    run_job(hand, hosts, [0] * 5, lambda host: "127.0.0.1", tmp_path / "here", free_port())
+    clear = tap.end()
+    assert b"table0" in clear, "the tap is deaf"
+    assert any(needle in clear for needle in gradient_needles()), "the tap is deaf"
+
+    tap = Tap(hosts, 0, hosts.interfaces[0], tmp_path / "wire.raw")
+    run_job(hand, hosts, [0, 0, 1, 1, 0], lambda host: hosts.addresses[host], tmp_path / "there",
+            free_port())
+    wire = tap.end()
+    assert len(wire) > STEPS * ELEMENTS * 4
+    for needle in (b"table0", b"table1", b"momentum", b"PSD1", *gradient_needles()):
+        assert needle not in wire
+    assert b"psd1 tls worker:0 master" in wire, "identities are names, and no secret"
+    assert saved_digests(tmp_path / "there") == saved_digests(tmp_path / "here")
+    print(f"\n{len(wire)} bytes on the wire, nothing readable; {len(clear)} on loopback, in clear")
+
+
+def test_plain_mode_from_another_host(hand, hosts, secret_file):
+    """If this fails, a member on the network may ask for bytes without encryption."""
+    port = free_port()
+    master = hand.start("master", *hosts.inside(
+        0, program("ps_master"), "--workers", 1, "--servers", 1, "--bind", hosts.addresses[0],
+        "--port", port))
+    master.wait_for_output("LISTENING")
+    script = ("import sys; from intruder import *\n"
+              "secret = bytes.fromhex(open(sys.argv[1]).read())\n"
+              "for mode in ('plain', 'tls'):\n"
+              "    identity = f'psd1 {mode} observer master'.encode()\n"
+              f"    with connect({port}, '{hosts.addresses[0]}') as peer:\n"
+              "        print(mode, handshake(peer, secret, identity))")
+    asked = subprocess.run(hosts.inside(1, sys.executable, "-c", script, secret_file),
+                           capture_output=True, text=True, timeout=20, check=True,
+                           env={**os.environ, "PYTHONPATH": str(HERE),
+                                "PYTHONDONTWRITEBYTECODE": "1"})
+    assert asked.stdout.split() == ["plain", "False", "tls", "True"], asked.stdout + asked.stderr
+    wait_for(lambda: re.search("MEMBER-REFUSED .*not allowed here: mode plain", master.output()), 5,
+             "a line in the log")
+    master.process.terminate()
+    assert master.wait() == 143
+
+
+def test_failures_from_another_host_shut_the_door(hand, hosts):
+    """If this fails, a host can go on guessing as fast as it likes."""
+    port = free_port()
+    master = hand.start("master", *hosts.inside(
+        0, program("ps_master"), "--workers", 1, "--servers", 1, "--bind", hosts.addresses[0],
+        "--port", port))
+    master.wait_for_output("LISTENING")
+    script = ("from intruder import *\n"
+              "for _ in range(20):\n"
+              f"    with connect({port}, '{hosts.addresses[0]}') as peer:\n"
+              "        peer.sendall(b'GET / HTTP/1.1\\r\\n\\r\\n'); answer(peer)\n")
+    subprocess.run(hosts.inside(1, sys.executable, "-c", script), timeout=20, check=True,
+                   env={**os.environ, "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"})
+    assert 3 <= master.output().count("not a TLS record") <= 8
+    master.process.terminate()
+    assert master.wait() == 143
