@@ -55,7 +55,9 @@ class Worker:
         at, _, path = self.args.hold.partition(":")
         if self.rank == 0 and at == str(step):
             say("holding")
+            deadline = time.monotonic() + 120
             while not pathlib.Path(path).exists():
+                assert time.monotonic() < deadline, f"{path}: nobody opened the gate"
                 time.sleep(0.005)
 
     def gradient(self, table, step):
