@@ -568,7 +568,7 @@ tls_send(void *object, int fd, struct iovec *iov, int count)
 }
 
 const struct psi_auth_ops psi_tls_auth = {
-    .listens_first = true,
+    .listens_first = RECORD_HEAD,
     .create = tls_create,
     .wants = tls_wants,
     .step = tls_step,

@@ -15,9 +15,13 @@
 #include "transport/stream.h"
 
 enum {
-    ACCEPTS_MAX = 32,    /* per dispatch: a crowd does not starve connections ... */
-    ACCEPTS_CROWDED = 1, /* ... and a flood, which has taken every place, costs them little */
+    ACCEPTS_MAX = 32, /* at a time: a crowd does not starve connections */
     PAUSE_NS = 100 * 1000 * 1000,
+
+    /* Once strangers have taken every place, the next ones wait in the kernel's queue, where they
+     * cost nothing: 3,200 a second get in, so a member behind a full queue of them is let in after
+     * little more than a second, and turning them all away takes a few hundredths of a core. */
+    CROWDED_PAUSE_NS = 10 * 1000 * 1000,
 };
 
 /* Out of descriptors: gives up the spare one to accept the peer and send it away, so that it does
@@ -53,6 +57,13 @@ resume(void *object)
     psi_loop_change(loop, &listener->source, EPOLLIN);
 }
 
+static void
+stop_for(struct psi_listener *listener, uint64_t pause_ns)
+{
+    psi_loop_change(listener->loop, &listener->source, 0);
+    psi_timer_arm(listener->loop, &listener->pause, psi_loop_now_ns() + pause_ns);
+}
+
 /* Whether to go on accepting after a failure. */
 static bool
 survive(struct psi_listener *listener, int code)
@@ -66,8 +77,7 @@ survive(struct psi_listener *listener, int code)
     if ((code == EMFILE || code == ENFILE) && turn_away(listener)) {
         return true;
     }
-    psi_loop_change(listener->loop, &listener->source, 0);
-    psi_timer_arm(listener->loop, &listener->pause, psi_loop_now_ns() + PAUSE_NS);
+    stop_for(listener, PAUSE_NS);
     return false;
 }
 
@@ -76,19 +86,20 @@ listener_ready(void *object, uint32_t events)
 {
     struct psi_listener *listener = object;
     const struct psi_loop *loop = listener->loop;
-    const bool crowded = loop->stranger_count >= loop->config.strangers_max;
-    const int most = crowded ? ACCEPTS_CROWDED : ACCEPTS_MAX;
 
     (void)events;
-    for (int i = 0; i < most && !listener->closed; i++) {
+    for (int i = 0; i < ACCEPTS_MAX && !listener->closed; i++) {
         char peer[PSI_ADDRESS_BYTES];
         const int fd = listener->scheme->accept(listener->source.fd, peer);
 
         if (fd >= 0) {
             psi_stream_accept(listener, fd, peer);
         } else if (!survive(listener, errno)) {
-            break;
+            return;
         }
+    }
+    if (!listener->closed && loop->stranger_count >= loop->config.strangers_max) {
+        stop_for(listener, CROWDED_PAUSE_NS);
     }
 }
 
@@ -103,6 +114,7 @@ psi_listener_create(struct psi_loop *loop, const struct psi_scheme *scheme,
                     const struct psi_address *address, struct psi_listener **listener_p,
                     char bound_p[PSI_ADDRESS_BYTES], struct psd_error *err)
 {
+    const struct psi_auth_ops *auth = loop->config.auth;
     struct psi_listener *listener = malloc(sizeof(*listener));
     psd_status status;
     int fd;
@@ -120,6 +132,9 @@ psi_listener_create(struct psi_loop *loop, const struct psi_scheme *scheme,
         .loop = loop,
         .scheme = scheme,
     };
+    if (auth != NULL && auth->listens_first > 0 && scheme->wake_at != NULL) {
+        scheme->wake_at(fd, auth->listens_first);
+    }
     status = psi_loop_add(loop, &listener->source, EPOLLIN, err);
     if (status != PSD_OK) {
         goto err_unlisten;

@@ -26,6 +26,10 @@ struct psi_scheme {
 
     void (*unlisten)(int listen_fd);
 
+    /* (optional) The descriptor becomes readable only when so many bytes wait there, or when it
+     * ends; what a listening one accepts inherits it. */
+    void (*wake_at)(int fd, size_t bytes);
+
     /* Are both ends on this machine, out of reach of any other? */
     bool (*loopback)(int fd);
 };

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -356,6 +357,15 @@ stream_queued_bytes(const struct psi_conn *conn)
 
 /* ---- Opening ---- */
 
+/* A stranger that says little costs little: it is heard again when it has said so much. */
+static void
+wake_at(struct psi_stream *stream, size_t bytes)
+{
+    if (stream->scheme->wake_at != NULL) {
+        stream->scheme->wake_at(stream->source.fd, bytes);
+    }
+}
+
 /* Asks the listener's owner who will own this one. */
 static void
 admit(struct psi_stream *stream)
@@ -366,6 +376,7 @@ admit(struct psi_stream *stream)
     psd_status status;
 
     stream->listener = NULL;
+    wake_at(stream, 1);
     psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns() + stranger_ns);
     status = listener->events->on_accept(listener->owner, conn, &conn->events, &conn->owner);
     if (status != PSD_OK) {
@@ -551,7 +562,7 @@ appetite(const struct psi_stream *stream, size_t budget)
     return auth->wants(stream->handshake->session);
 }
 
-/* A stranger's first byte begins the exchange; until then there is nothing to keep for it. Returns
+/* A stranger's first bytes begin the exchange; until then there is nothing to keep for it. Returns
  * whether the exchange goes on. */
 static bool
 listen_first(struct psi_stream *stream)
@@ -567,9 +578,8 @@ listen_first(struct psi_stream *stream)
     return got > 0 && stream->state == AUTHENTICATING;
 }
 
-/* Receives and hears a bounded amount. Returns whether more may wait. */
 static bool
-receive(struct psi_stream *stream)
+receive_and_hear(struct psi_stream *stream)
 {
     size_t budget = WORK_BYTES_MAX;
 
@@ -612,6 +622,18 @@ receive(struct psi_stream *stream)
         psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns());
     }
     return true;
+}
+
+/* Receives and hears a bounded amount. Returns whether more may wait. */
+static bool
+receive(struct psi_stream *stream)
+{
+    const bool more = receive_and_hear(stream);
+
+    if (stream->state == AUTHENTICATING && stream->listener != NULL && stream->handshake != NULL) {
+        wake_at(stream, appetite(stream, 1));
+    }
+    return more;
 }
 
 /* ---- Lingering: send the rest, then wait for the peer to close, so that nothing is lost ---- */
@@ -856,6 +878,9 @@ find_weakest(struct psi_loop *loop, const struct psi_door_place *place, int most
         if ((place == NULL || stream->place == place) && proof(stream) <= most) {
             weakest = stream;
             most = proof(stream) - 1;
+            if (most < 0) {
+                break;
+            }
         }
     }
     return weakest;
@@ -892,6 +917,16 @@ make_room(struct psi_loop *loop, const struct psi_door_place *place)
     return loop->conn_count < config->conns_max;
 }
 
+static bool
+has_spoken(const struct psi_stream *stream)
+{
+    const size_t wanted = stream->loop->config.auth->listens_first;
+    int waiting = 0;
+
+    return wanted == 0 ||
+           (ioctl(stream->source.fd, FIONREAD, &waiting) == 0 && (size_t)waiting >= wanted);
+}
+
 void
 psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
 {
@@ -917,7 +952,7 @@ psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
     stream->listener = listener;
     begin(stream);
     /* A member speaks first and at once: hearing it now tells it from those who only wait. */
-    if (stream->state == AUTHENTICATING) {
+    if (stream->state == AUTHENTICATING && has_spoken(stream)) {
         (void)receive(stream);
     }
 }

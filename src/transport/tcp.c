@@ -268,6 +268,14 @@ tcp_accept(int listen_fd, char peer_p[PSI_ADDRESS_BYTES])
 }
 
 static void
+tcp_wake_at(int fd, size_t bytes)
+{
+    const int value = (int)bytes;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &value, sizeof(value));
+}
+
+static void
 tcp_unlisten(int listen_fd)
 {
     close(listen_fd);
@@ -279,5 +287,6 @@ const struct psi_scheme psi_scheme_tcp = {
     .listen = tcp_listen,
     .accept = tcp_accept,
     .unlisten = tcp_unlisten,
+    .wake_at = tcp_wake_at,
     .loopback = tcp_loopback,
 };

@@ -164,9 +164,9 @@ struct psi_auth_args {
 };
 
 struct psi_auth_ops {
-    /* The accepting side says nothing before it has heard something: a session is made only then,
-     * and those who never speak cost next to nothing. */
-    bool listens_first;
+    /* The accepting side says nothing before it has heard so many bytes: a session is made only
+     * then, and those who never speak cost next to nothing. 0: it begins. */
+    size_t listens_first;
 
     /* NULL: no memory. */
     void *(*create)(void *credentials, const struct psi_auth_args *args);
