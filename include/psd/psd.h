@@ -260,6 +260,9 @@ typedef void (*psd_done_fn)(psd_op *op, psd_status status, void *user);
 /* The caller has checked that the gradient is finite: skip the scan of PSD_NAN_REJECT/SKIP. */
 #define PSD_TRANSFER_CHECKED 1u
 
+/* The values go into the table's view (psd_view); `values` is NULL. */
+#define PSD_TRANSFER_VIEW 2u
+
 struct psd_transfer {
     size_t struct_size;
     uint64_t step;        /* the worker's clock; see psd_push */
@@ -297,6 +300,35 @@ PSD_API psd_status psd_push(psd_table *table, const struct psd_transfer *transfe
 PSD_API psd_status psd_pull(psd_table *table, const struct psd_transfer *transfer, psd_op **op_p);
 PSD_API psd_status psd_push_pull(psd_table *table, const struct psd_transfer *transfer,
                                  psd_op **op_p);
+
+/* ---------------------------------------------------------------------- memory without copies ---
+ */
+
+/*
+ * psd_alloc - memory for gradients. A server on the same host reads them where they are, instead of
+ * getting a copy; elsewhere it is memory like any other. Zeroed, aligned to a page, touched. One
+ * region may hold the gradients of many tables. Ranges of it may be pushed from any offset.
+ *
+ * What a push borrows must not change before it has ended. If it ended without an answer (outcome
+ * PSD_OUTCOME_UNKNOWN), a server may read it still, until the context is closed.
+ *
+ * Returns PSD_OK or PSD_ERR_INVALID (no bytes), PSD_ERR_NO_MEMORY, PSD_ERR_FORKED.
+ */
+PSD_API psd_status psd_alloc(psd_context *context, size_t bytes, void **memory_p);
+
+/* Gives it back; psd_close() does so with what is left. PSD_ERR_INVALID: not from psd_alloc;
+ * PSD_ERR_STATE: an operation that borrows it has not ended. */
+PSD_API psd_status psd_free(psd_context *context, void *memory);
+
+/*
+ * psd_view - where the values of a table appear after a pull or push_pull with PSD_TRANSFER_VIEW:
+ * one contiguous tensor, zero before the first. When the server is on the same host and updates all
+ * workers together (staleness 0, no backup workers), these are its own values, read in place;
+ * otherwise they are copied here. Read only, valid until psd_close().
+ *
+ * Values in the view may change as soon as this worker pushes the next step of the table.
+ */
+PSD_API psd_status psd_view(psd_table *table, const void **values_p);
 
 /* How an operation ended. What is applied is one contribution to one chunk; an operation is a set.
  */

@@ -13,6 +13,7 @@
 #include "client/context.h"
 #include "client/finite.h"
 #include "client/state.h"
+#include "client/table_view.h"
 #include "config/settings.h"
 #include "transport/address.h"
 
@@ -346,10 +347,12 @@ check_pointers(const struct psd_table *table, const struct psd_transfer *transfe
     if (type != PSI_FRAME_PULL && transfer->gradient == NULL) {
         return psi_fail(err, PSD_ERR_INVALID, "push table %s: gradient is NULL", table->spec.name);
     }
-    if (type != PSI_FRAME_PUSH && transfer->values == NULL) {
-        return psi_fail(err, PSD_ERR_INVALID, "pull table %s: values is NULL", table->spec.name);
+    if (type != PSI_FRAME_PUSH &&
+        (transfer->values == NULL) != ((transfer->flags & PSD_TRANSFER_VIEW) != 0)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "pull table %s: give either values or PSD_TRANSFER_VIEW", table->spec.name);
     }
-    if ((transfer->flags & ~PSD_TRANSFER_CHECKED) != 0) {
+    if ((transfer->flags & ~(PSD_TRANSFER_CHECKED | PSD_TRANSFER_VIEW)) != 0) {
         return psi_fail(err, PSD_ERR_INVALID, "table %s: unknown flags 0x%x", table->spec.name,
                         transfer->flags);
     }
@@ -391,6 +394,19 @@ adopt_locked(psd_context *context, psd_op *op)
         context->all->all_prev = op;
     }
     context->all = op;
+}
+
+static psd_status
+aim_at_view_locked(psd_table *table, struct psi_transfer *transfer, struct psd_error *err)
+{
+    const struct table_view *view = psi_table_view(table);
+
+    if (view == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for its view",
+                        table->spec.name);
+    }
+    transfer->to = view->base + transfer->first * table->element_bytes;
+    return PSD_OK;
 }
 
 static psd_status
@@ -437,7 +453,12 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
         return status;
     }
     pthread_mutex_lock(&context->lock);
-    status = psi_client_transfer(context->client, table, &transfer, &op, err);
+    if (type != PSI_FRAME_PUSH && (args.flags & PSD_TRANSFER_VIEW) != 0) {
+        status = aim_at_view_locked(table, &transfer, err);
+    }
+    if (status == PSD_OK) {
+        status = psi_client_transfer(context->client, table, &transfer, &op, err);
+    }
     if (status == PSD_OK) {
         adopt_locked(context, op);
         *op_p = op;
@@ -463,6 +484,33 @@ psd_status
 psd_push_pull(psd_table *table, const struct psd_transfer *transfer, psd_op **op_p)
 {
     return submit(table, transfer, PSI_FRAME_PUSH_PULL, op_p);
+}
+
+psd_status
+psd_view(psd_table *table, const void **values_p)
+{
+    struct psd_error *err = psi_error();
+    const struct table_view *view;
+    psd_context *context;
+    psd_status status;
+
+    if (table == NULL || values_p == NULL) {
+        return psi_fail(err, PSD_ERR_INVALID, "table or values_p is NULL");
+    }
+    context = context_of(table->client);
+    status = psi_context_check(context, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&context->lock);
+    view = psi_table_view(table);
+    pthread_mutex_unlock(&context->lock);
+    if (view == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for its view",
+                        table->spec.name);
+    }
+    *values_p = view->base;
+    return PSD_OK;
 }
 
 psd_status

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "client/memory.h"
 #include "client/state.h"
 #include "config/settings.h"
 #include "transport/address.h"
@@ -565,6 +566,7 @@ psi_context_destroy(psd_context *context)
     if (context->loop != NULL) {
         psi_loop_destroy(context->loop);
     }
+    psi_regions_destroy(context);
     psi_tls_destroy(context->tls);
     psi_secret_destroy(context->secret);
     if (context->fd >= 0) {

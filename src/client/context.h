@@ -35,6 +35,8 @@ struct psd_context {
     unsigned callbacks;       /* guarded by lock: running now, without it */
     uint64_t thread_until_ns; /* guarded by lock: when the thread looks at the deadlines again */
 
+    struct psi_region *regions; /* guarded by lock: of psd_alloc */
+
     struct psd_op *all; /* guarded by lock: operations the caller has */
     struct psd_op *any; /* guarded by lock: ended ones for psd_wait_any, oldest first */
     struct psd_op *any_last;

@@ -79,6 +79,9 @@ psd_status psi_client_transfer(struct psi_client *client, struct psd_table *tabl
                                const struct psi_transfer *transfer, struct psd_op **op_p,
                                struct psd_error *err);
 
+/* Does an operation that has not ended push from, or pull into, that memory? */
+bool psi_client_borrows(const struct psi_client *client, const void *base, size_t bytes);
+
 /* Control requests. The result is in the operation when it has ended. */
 psd_status psi_client_table_open(struct psi_client *client, const struct psi_spec *spec,
                                  uint8_t priority, struct psd_op **op_p, struct psd_error *err);

@@ -15,6 +15,7 @@ enum {
 };
 
 struct lane_link;
+struct table_view;
 
 /* One request of one chunk, under way on one lane. Free ones have op == NULL. */
 struct request {
@@ -108,10 +109,11 @@ struct psd_table {
     uint16_t *places;       /* chunk -> lane */
     uint32_t **lane_chunks; /* lane -> its chunks, rising */
     uint32_t *lane_counts;
-    uint64_t *next_step;   /* chunk -> step to push next */
-    uint64_t resume_step;  /* a replacement repeats from here */
-    bool resuming;         /* opened by a replacement */
-    uint64_t blocked_turn; /* the pump's turn in which a transfer of it was blocked */
+    uint64_t *next_step;     /* chunk -> step to push next */
+    uint64_t resume_step;    /* a replacement repeats from here */
+    bool resuming;           /* opened by a replacement */
+    struct table_view *view; /* NULL: nobody asked for one */
+    uint64_t blocked_turn;   /* the pump's turn in which a transfer of it was blocked */
 };
 
 /* The connection to one lane of one server. */

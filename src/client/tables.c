@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "client/state.h"
+#include "client/table_view.h"
 
 void
 psi_table_destroy(struct psd_table *table)
@@ -19,6 +20,7 @@ psi_table_destroy(struct psd_table *table)
     free(table->lane_counts);
     free(table->places);
     free(table->next_step);
+    psi_table_view_destroy(table->view);
     free(table);
 }
 

@@ -320,3 +320,29 @@ psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason)
                (unsigned long long)unanswered, (unsigned long long)op->chunk_count,
                op->because[0] != '\0' ? "; " : "", op->because);
 }
+
+static bool
+overlaps(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+{
+    const uint8_t *first = a;
+    const uint8_t *second = b;
+
+    return a != NULL && first < second + b_bytes && second < first + a_bytes;
+}
+
+bool
+psi_client_borrows(const struct psi_client *client, const void *base, size_t bytes)
+{
+    for (const struct psd_op *op = client->pending; op != NULL; op = op->next) {
+        if (op->kind == OP_TRANSFER) {
+            const uint64_t used =
+                op->transfer.count * (uint64_t)part_element_bytes(op->table, &op->transfer);
+
+            if (overlaps(op->transfer.from, used, base, bytes) ||
+                overlaps(op->transfer.to, used, base, bytes)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}

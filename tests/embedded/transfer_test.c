@@ -175,7 +175,7 @@ bad_arguments(struct worker *worker)
     CHECK_STATUS(worker, psd_push_pull(table, TRANSFER(0, .gradient = gradient), &op),
                  PSD_ERR_INVALID);
     CHECK_STATUS(worker, psd_push_pull(table, TRANSFER(0, .values = values), &op), PSD_ERR_INVALID);
-    CHECK_STATUS(worker, psd_push(table, TRANSFER(0, .gradient = gradient, .flags = 2), &op),
+    CHECK_STATUS(worker, psd_push(table, TRANSFER(0, .gradient = gradient, .flags = 4), &op),
                  PSD_ERR_INVALID);
     CHECK_STATUS(worker, psd_push(table, TRANSFER(0, .gradient = gradient, .priority = 256), &op),
                  PSD_ERR_INVALID);
