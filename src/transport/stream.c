@@ -428,14 +428,12 @@ authenticate(struct psi_stream *stream, struct psd_error *err)
 {
     const psd_status status = psi_handshake_step(stream->handshake, &stream->in, err);
 
-    if (status == PSD_OK) {
-        satisfied(stream);
-    }
     flush(stream); /* also when refused: the peer may be told why */
     if (status == PSD_PENDING || is_broken(stream)) {
         return PSD_OK;
     }
     if (status == PSD_OK) {
+        satisfied(stream);
         opened(stream);
     } else if (status == PSD_ERR_REFUSED) {
         psi_door_failed(stream->place, psi_loop_now_ns());
