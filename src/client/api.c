@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "client/context.h"
 #include "client/finite.h"
+#include "client/memory.h"
 #include "client/state.h"
 #include "client/table_view.h"
 #include "config/settings.h"
@@ -129,6 +130,8 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
     config->op_timeout_ms = args.op_timeout_ms != 0 ? args.op_timeout_ms : settings.op_timeout_ms;
     config->window_bytes = settings.window_kib << 10;
     config->checksum = settings.payload_checksum != 0;
+    config->lends = settings.transport == PSI_TRANSPORT_AUTO;
+    config->spin_us = settings.spin_us;
     config->insecure = psi_environment("PSD_INSECURE") != NULL;
     *source = secret_source(args.secret_file);
     return PSD_OK;
@@ -406,6 +409,7 @@ aim_at_view_locked(psd_table *table, struct psi_transfer *transfer, struct psd_e
                         table->spec.name);
     }
     transfer->to = view->base + transfer->first * table->element_bytes;
+    transfer->to_view = true;
     return PSD_OK;
 }
 
@@ -456,6 +460,8 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
     if (type != PSI_FRAME_PUSH && (args.flags & PSD_TRANSFER_VIEW) != 0) {
         status = aim_at_view_locked(table, &transfer, err);
     }
+    transfer.lent = psi_region_has_locked(context, transfer.from,
+                                          transfer.count * (uint64_t)table->element_bytes);
     if (status == PSD_OK) {
         status = psi_client_transfer(context->client, table, &transfer, &op, err);
     }

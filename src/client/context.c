@@ -502,7 +502,7 @@ psd_status
 psi_context_create(const struct psi_client_config *config, const struct psi_secret_source *source,
                    psd_context **context_p, struct psd_error *err)
 {
-    struct psi_loop_config loop_config = {0};
+    struct psi_loop_config loop_config = {.lends = config->lends, .spin_us = config->spin_us};
     psd_context *context = calloc(1, sizeof(*context));
     psd_status status;
 

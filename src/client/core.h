@@ -31,6 +31,8 @@ struct psi_client_config {
     bool checksum;         /* payload checksums on gradients */
     bool observer;         /* only asks for the table of nodes */
     bool insecure;         /* no secret, no proof: loopback only */
+    bool lends;            /* shares memory with servers on this host */
+    uint32_t spin_us;      /* looks so long before it sleeps */
 };
 
 psd_status psi_client_create(struct psi_env *env, const struct psi_client_config *config,
@@ -67,7 +69,9 @@ struct psi_transfer {
     uint64_t first;
     uint64_t count; /* 0: to the end */
     const void *from;
+    bool lent; /* from is memory that servers on this host can read */
     void *to;
+    bool to_view; /* to is in the table's view */
     uint8_t priority;
     uint32_t timeout_ms; /* 0: the client's default */
     psd_done_fn done;

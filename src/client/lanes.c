@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "client/state.h"
+#include "client/table_view.h"
 #include "rpc/identity.h"
 #include "rpc/post.h"
 
@@ -139,6 +140,15 @@ request_find(struct lane_link *lane, uint32_t id)
     return request->op != NULL && request->id == id ? request : NULL;
 }
 
+/* What a gradient takes of the lane's window: nothing to speak of when it is read where it is. */
+static uint64_t
+push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t bytes)
+{
+    const bool stays = op->transfer.lent && lane->peer.conn->lends;
+
+    return op->transfer.empty || stays || bytes < COST_MIN ? COST_MIN : bytes;
+}
+
 static struct request *
 request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
 {
@@ -154,10 +164,8 @@ request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
     request->chunk = chunk;
     request->id = lane->next_id;
     if (pushes(op->transfer.type)) {
-        const uint64_t gradient = op->transfer.empty ? 0 : bytes;
-
         request->seq = ++op->client->seq;
-        request->push_cost = gradient < COST_MIN ? COST_MIN : (uint32_t)gradient;
+        request->push_cost = (uint32_t)push_cost(lane, op, bytes);
     }
     if (!pushes(op->transfer.type) && !op->transfer.empty) {
         request->pull_cost = (uint32_t)bytes;
@@ -233,6 +241,7 @@ request_send(struct lane_link *lane, const struct request *request)
         payload.base =
             (const uint8_t *)transfer->from + chunks_before * PSD_CHUNK_ELEMENTS * element_bytes;
         payload.bytes = bytes;
+        payload.stable = transfer->lent;
     }
     if (op->exact) {
         frame.flags |= PSI_FLAG_EXACT;
@@ -271,8 +280,7 @@ has_room(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
     const uint64_t bytes = psi_transfer_bytes(op, chunk);
 
     if (pushes(op->transfer.type)) {
-        const uint64_t gradient = op->transfer.empty ? 0 : bytes;
-        const uint64_t cost = gradient < COST_MIN ? COST_MIN : gradient;
+        const uint64_t cost = push_cost(lane, op, bytes);
 
         /* The value that answers a push_pull needs no room of its own: the lane knows our gradients
          * and asks for what it lacks (WANT), but it could not know that we wait for room to read.
@@ -476,6 +484,10 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
                         (unsigned long long)psi_transfer_bytes(op, request->chunk));
     }
     lane->receiving = request;
+    if (op->transfer.to_view &&
+        psi_table_view_shows(op->table->view, lane, request->chunk, sink_p, frame->payload_bytes)) {
+        return PSD_OK;
+    }
     sink_p->into =
         (uint8_t *)op->transfer.to +
         (request->chunk - op->first_chunk) * (uint64_t)PSD_CHUNK_ELEMENTS *
@@ -578,8 +590,11 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 {
     struct lane_link *lane = owner;
 
-    (void)peer;
+    lane->ups++;
     lane->window_bytes = welcome->window_bytes;
+    if (peer->conn->lends && lane->window_bytes > COPY_BYTES_MAX) {
+        lane->window_bytes = COPY_BYTES_MAX;
+    }
     lane->resend = lane->first;
     if (lane->index == 0) {
         psi_control_resend(lane->client);

@@ -10,6 +10,8 @@
 
 enum {
     REQUESTS_MAX = 4096,          /* unanswered, per lane */
+    COPY_BYTES_MAX = 2 << 20,     /* to a lane on this host: copies it has not answered; they stay
+                                     in the cache until it has read them */
     SEND_QUEUE_BYTES = 512 << 10, /* handed to the transport; more would spoil the priorities */
     COST_MIN = 4096,              /* even a tiny gradient occupies a slot of the server */
 };
@@ -133,6 +135,7 @@ struct lane_link {
     uint64_t reads;            /* unanswered value bytes */
     struct request *resend;    /* after a cut: the next of these to be sent again */
     struct request *receiving; /* whose value is coming in */
+    uint32_t ups;              /* how often it has come up: what was mapped before is old */
 };
 
 struct published {

@@ -26,6 +26,7 @@ enum {
 static const char *const death_words[] = {"fail", "continue", "wait", NULL};
 static const char *const kernel_words[] = {"auto", "scalar", "avx2", "avx512", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL};
+static const char *const transport_words[] = {"auto", "tcp", NULL};
 static const char *const switch_words[] = {"off", "on", NULL};
 static const char *const source_words[] = {"default", "file", "environment", "command line"};
 
@@ -77,6 +78,10 @@ static const struct psi_knob knobs[] = {
            "bytes of pulled values in flight, per lane"),
     WORD(harden, switch_words, 1, MASTER | SERVER,
          "daemons give up the files, privileges and system calls they do not need"),
+    WORD(transport, transport_words, PSI_TRANSPORT_AUTO, SERVER | WORKER,
+         "auto: shared memory between processes on one host, tcp otherwise; tcp: always tcp"),
+    NUMBER(spin_us, 50, 0, 1000, "us", SERVER | WORKER,
+           "how long to look for the next message before sleeping; 0: sleep at once"),
 };
 /* clang-format on */
 

@@ -44,6 +44,7 @@ psi_post_payload(struct psi_conn *conn, const struct psi_frame *frame, const str
         outgoing.buffers[0].base = payload->base;
         outgoing.buffers[0].bytes = payload->bytes;
         outgoing.buffer_count = 1;
+        outgoing.stable = payload->stable;
     }
     outgoing.release = payload->release;
     outgoing.release_owner = payload->owner;

@@ -21,6 +21,7 @@ struct psi_payload {
     const void *base;
     size_t bytes;
     bool checksum;
+    bool stable; /* see struct psi_outgoing */
     void (*release)(void *owner, uint64_t cookie);
     void *owner;
     uint64_t cookie;

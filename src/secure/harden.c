@@ -274,7 +274,9 @@ static const int plain_calls[] = {
 };
 
 /* To the master, and for looking up its name. */
-static const int connecting_calls[] = {SCMP_SYS(connect), SCMP_SYS(sendmmsg), SCMP_SYS(uname)};
+static const int connecting_calls[] = {SCMP_SYS(connect), SCMP_SYS(sendmmsg), SCMP_SYS(uname),
+                                       /* memory that workers on this host may read */
+                                       SCMP_SYS(ftruncate), SCMP_SYS(memfd_create)};
 
 /* Allowed with some arguments only. */
 struct conditional {

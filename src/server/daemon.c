@@ -131,7 +131,7 @@ static psd_status
 make_lane(struct process *process, const struct server_options *options, uint32_t index,
           struct psd_error *err)
 {
-    struct psi_loop_config loop_config = {0};
+    struct psi_loop_config loop_config = {.lends = options->lends, .spin_us = options->spin_us};
     const struct lane_config config = {
         .server = options->index,
         .lane = index,
@@ -143,6 +143,7 @@ make_lane(struct process *process, const struct server_options *options, uint32_
         .start_timeout_ms = options->start_timeout_ms,
         .kernel = options->kernel,
         .checksum = options->checksum,
+        .lends = options->lends,
     };
     struct lane_thread *self = &process->lane[index];
     char name[PSI_IDENTITY_BYTES];

@@ -209,6 +209,8 @@ size_process(const struct given *given, const struct psi_settings *settings,
     options->pool_bytes = (uint64_t)settings->slot_pool_mib << 20;
     options->start_timeout_ms = settings->start_timeout_ms;
     options->checksum = settings->payload_checksum != 0;
+    options->lends = settings->transport == PSI_TRANSPORT_AUTO;
+    options->spin_us = settings->spin_us;
     options->harden = settings->harden != 0;
 }
 

@@ -23,7 +23,9 @@ struct server_options {
     uint32_t start_timeout_ms;
     enum kernel_level kernel;
     bool checksum;
-    char name[24]; /* "server0": for the log */
+    bool lends;       /* shares memory with workers on this host */
+    uint32_t spin_us; /* looks so long before it sleeps */
+    char name[24];    /* "server0": for the log */
     char master_address[PSI_ADDRESS_BYTES];
     char listen_address[PSI_ADDRESS_BYTES];
     bool harden;

@@ -51,6 +51,19 @@ unpin(void *owner, uint64_t buffer)
     chunk->pins[buffer]--;
 }
 
+/*
+ * May a worker on this host read the value where it is? It has read the answer to its push_pull
+ * before it pushes the next step, and without that push this value does not change. One that lost
+ * its place in the job may see it change: it is told so at its next call.
+ */
+static bool
+stays_until_read(const struct session *session, const struct chunk *chunk,
+                 const struct parked *parked)
+{
+    return session->conn->lends && parked->type == PSI_FRAME_PUSH_PULL &&
+           psi_spec_synchronous(&chunk->table->spec) && chunk->table->rule.backup == 0;
+}
+
 /* Sends one part of the chunk; the value itself is borrowed, not copied. */
 static void
 answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked, uint32_t buffer)
@@ -81,6 +94,13 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
                                : chunk->memory.state[parked->part - PART_STATE];
 
         if (psi_post_body(session->conn, &frame, part, payload.bytes) != PSD_OK) {
+            session->doomed = true;
+        }
+        return;
+    }
+    if (stays_until_read(session, chunk, parked)) {
+        payload.stable = true;
+        if (psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
             session->doomed = true;
         }
         return;

@@ -67,6 +67,14 @@ admit(const struct session *session, const struct chunk *chunk)
                            frame->step);
 }
 
+/* A gradient on loan is added where it is, if the numbers in it are where numbers may be. */
+static bool
+may_keep(const struct chunk *chunk, const struct psi_sink *sink)
+{
+    return sink->lent != NULL &&
+           (uintptr_t)sink->lent % psi_dtype_bytes(chunk->table->spec.dtype) == 0;
+}
+
 /* Where the gradient goes: a slot if it may count, nowhere if it is a repetition. */
 psd_status
 push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
@@ -81,6 +89,16 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     }
     sink_p->into = NULL;
     if (admit(session, chunk) != PSI_ADMIT_COUNT) {
+        return PSD_OK;
+    }
+    if (may_keep(chunk, sink_p)) {
+        session->receiving = slot_take(&lane->pool, 0);
+        if (session->receiving == NULL) {
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no slot", session->rank);
+        }
+        session->receiving->gradient = sink_p->lent;
+        session->receiving->loan = sink_p->loan;
+        sink_p->keep = true;
         return PSD_OK;
     }
     want_make_room(session, chunk, gradient_cost(bytes));
@@ -178,7 +196,7 @@ collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,
         }
         if (!slot->empty) {
             leaves[count].rank = slot->rank;
-            leaves[count].data = slot->data;
+            leaves[count].data = slot->gradient;
             count++;
         }
     }
@@ -304,7 +322,7 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot, struct psd
 
     slot->rank = session->rank;
     slot->empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
-    slot->cost = gradient_cost(frame->payload_bytes);
+    slot->cost = slot->loan != NULL ? COST_MIN : gradient_cost(frame->payload_bytes);
     slot->next = chunk->slots;
     chunk->slots = slot;
     lane->used[session->rank] += slot->cost;
@@ -326,7 +344,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot, str
 {
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
-    struct leaf leaf = {.rank = session->rank, .data = slot->data};
+    struct leaf leaf = {.rank = session->rank, .data = slot->gradient};
     const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
     psd_status status;
     bool applied;

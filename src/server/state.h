@@ -16,10 +16,13 @@ struct chunk;
 struct session;
 struct table;
 
-/* A gradient in memory: received, not yet added. `data` has room for a power of two of bytes. */
+/* A gradient in memory: received, not yet added. `data` has room for a power of two of bytes; a
+ * gradient on loan, or none at all, needs none. */
 struct slot {
     struct slot *next;
     uint8_t *data;
+    const uint8_t *gradient; /* data, or where its worker has it */
+    struct psi_loan *loan;   /* then; or NULL */
     uint32_t size_class;
     uint32_t rank;
     uint32_t cost; /* bytes as the sender's window counts them */
@@ -27,6 +30,7 @@ struct slot {
 };
 
 enum {
+    SLOT_CLASS_NONE = 0, /* without data */
     SLOT_CLASS_MIN = 12, /* 4 KiB */
     SLOT_CLASS_MAX = 24, /* 16 MiB, the largest payload */
 };

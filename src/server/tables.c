@@ -14,7 +14,10 @@
 #include "server/state.h"
 #include "shard/shard.h"
 
-enum { PREPARE_BYTES = 16 << 20 }; /* per turn of the loop */
+enum {
+    PREPARE_BYTES = 16 << 20, /* per turn of the loop */
+    SHARED_MIN = 64 << 10,    /* smaller tables are not worth a segment: their values are copied */
+};
 
 struct table *
 table_find(const struct lane *lane, uint32_t id)
@@ -50,7 +53,10 @@ table_destroy(struct lane *lane, struct table *table)
         value_about_to_change(lane, chunk, 0);
         value_about_to_change(lane, chunk, 1);
     }
-    lane->memory_used -= table->memory.bytes;
+    lane->memory_used -= table->memory.bytes_in_all;
+    if (table->memory.values.base != NULL) {
+        lane->env->ops->take_back(lane->env, &table->memory.values);
+    }
     table_memory_fini(&table->memory);
     free(table->local);
     free(table->chunks);
@@ -90,8 +96,10 @@ table_place(struct lane *lane, struct table *table, struct psi_loads *loads, uin
 static psd_status
 table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct psd_error *err)
 {
-    const uint64_t bytes =
-        table_memory_bytes(&table->spec, elements, table->chunk_count, table->retain);
+    const struct table_extent extent = {
+        .elements = elements, .chunks = table->chunk_count, .retain = table->retain};
+    const uint64_t bytes = table_memory_bytes(&table->spec, &extent);
+    const bool shared = lane->config.lends && lane->env->ops->lend != NULL && bytes >= SHARED_MIN;
     const uint64_t cells = table->chunk_count * lane->job.workers;
     psd_status status;
 
@@ -114,11 +122,15 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %llu chunks",
                         table->spec.name, (unsigned long long)table->chunk_count);
     }
-    status = table_memory_init(&table->memory, bytes, err);
-    if (status == PSD_OK) {
-        lane->memory_used += table->memory.bytes;
+    status = table_memory_init(&table->memory, &table->spec, &extent, shared, err);
+    if (status != PSD_OK) {
+        return status;
     }
-    return status;
+    lane->memory_used += table->memory.bytes_in_all;
+    if (shared) {
+        lane->env->ops->lend(lane->env, &table->memory.values);
+    }
+    return PSD_OK;
 }
 
 static void
@@ -126,7 +138,6 @@ chunks_init(struct lane *lane, struct table *table)
 {
     const uint64_t chunks = psi_chunk_count(table->spec.count);
     const uint32_t workers = lane->job.workers;
-    uint64_t used = 0;
 
     for (uint64_t i = 0; i < chunks; i++) {
         struct chunk *chunk;
@@ -143,7 +154,7 @@ chunks_init(struct lane *lane, struct table *table)
         if (table->marks != NULL) {
             chunk->marks = table->marks + (uint64_t)table->local[i] * workers;
         }
-        table_memory_carve(&table->memory, &table->spec, chunk->elements, table->retain, &used,
+        table_memory_carve(&table->memory, &table->spec, chunk->elements, table->retain,
                            &chunk->memory);
     }
 }

@@ -92,12 +92,20 @@ next_wanted(const struct lane *lane)
     return next != NULL ? next : first;
 }
 
+/* A worker on this host bounds what it copies for us as it likes: we cannot know when it stops. */
+static bool
+lends(const struct lane *lane, uint32_t rank)
+{
+    return lane->sessions[rank] != NULL && lane->sessions[rank]->conn->lends;
+}
+
 /* A worker stops at its window, or at a number of unanswered requests. */
 static bool
 a_worker_may_be_stuck(const struct lane *lane)
 {
     for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
         if (lane->slot_counts[rank] >= SLOTS_MANY ||
+            (lane->slot_counts[rank] > 0 && lends(lane, rank)) ||
             (lane->used[rank] > 0 && lane->used[rank] + CHUNK_BYTES_MAX > lane->window_bytes)) {
             return true;
         }

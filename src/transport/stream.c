@@ -25,40 +25,11 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "transport/handshake.h"
-#include "transport/stream_in.h"
-#include "transport/stream_out.h"
+#include "transport/stream_state.h"
 
 enum {
     WORK_BYTES_MAX = 512 * 1024, /* per connection and dispatch: the others get their turn */
     SEND_IOVECS = 16,
-};
-
-enum stream_state { CONNECTING, AUTHENTICATING, OPEN, LINGERING, CLOSED };
-
-/*
- * Thread: owned by the loop.
- */
-struct psi_stream {
-    struct psi_conn conn; /* first */
-    struct psi_source source;
-    struct psi_timer timer;
-    struct psi_loop *loop;
-    const struct psi_scheme *scheme;
-    struct psi_listener *listener; /* accepted, and on_accept is still to be called; or NULL */
-    enum stream_state state;
-    bool stranger; /* in loop->strangers */
-    bool known;    /* accepted, and no stranger any more */
-    TAILQ_ENTRY(psi_stream) strangers_link;
-    struct psi_door_place *place;        /* accepted: of its address; NULL: not counted */
-    struct psd_error reason;             /* status not PSD_OK: broken, on_close is due */
-    struct psi_handshake *handshake;     /* NULL: over, and all of it sent; or not begun yet */
-    void *sealed;                        /* bytes go through this session; NULL: plain */
-    bool again;                          /* the timer goes on receiving: the session has more */
-    char wanted[2 * PSI_IDENTITY_BYTES]; /* connecting: what to prove */
-    struct psi_stream_in in;
-    struct psi_stream_out out;
-    uint8_t buffer[]; /* PSI_STREAM_IN_BYTES, for in */
 };
 
 static struct psi_stream *
@@ -95,6 +66,15 @@ become_known(struct psi_stream *stream)
     psi_door_welcome(stream->place);
 }
 
+static void
+unseal(struct psi_stream *stream)
+{
+    if (stream->sealed != NULL) {
+        stream->loop->config.auth->destroy(stream->sealed);
+        stream->sealed = NULL;
+    }
+}
+
 /* Ends the stream without an event. Outside of dispatch it is gone when this returns. */
 static void
 detach(struct psi_stream *stream)
@@ -110,13 +90,15 @@ detach(struct psi_stream *stream)
     if (stream->known) {
         psi_door_farewell(stream->place);
     }
+    psi_upgrade_end(stream);
+    if (stream->shm != NULL) {
+        psi_shm_close(stream->shm);
+        stream->shm = NULL;
+    }
     psi_stream_out_clear(&stream->out);
     psi_handshake_destroy(stream->handshake);
     stream->handshake = NULL;
-    if (stream->sealed != NULL) {
-        loop->config.auth->destroy(stream->sealed);
-        stream->sealed = NULL;
-    }
+    unseal(stream);
     loop->conn_count--;
     psi_loop_retire(loop, &stream->source);
     if (fd >= 0) {
@@ -126,8 +108,8 @@ detach(struct psi_stream *stream)
 
 /* Ends the stream with on_close, if it has an owner who waits for events; the listener hears of one
  * that never had an owner. */
-static void
-end(struct psi_stream *stream, const struct psd_error *reason)
+void
+psi_stream_end(struct psi_stream *stream, const struct psd_error *reason)
 {
     const struct psi_listener *listener = stream->listener;
     const bool tell = stream->conn.events != NULL && stream->state != LINGERING;
@@ -292,6 +274,19 @@ send_at_once(struct psi_stream *stream, const struct psi_outgoing *frame)
 }
 
 static psd_status
+send_near(struct psi_stream *stream, const struct psi_outgoing *frame)
+{
+    struct psd_error err;
+    const psd_status status = psi_shm_send(stream->shm, frame, &err);
+
+    if (status != PSD_OK && status != PSD_ERR_BUSY) {
+        stream->reason = err;
+        end_later(stream);
+    }
+    return status;
+}
+
+static psd_status
 stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
 {
     struct psi_stream *stream = stream_of(conn);
@@ -306,6 +301,9 @@ stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
     }
     if (is_broken(stream)) {
         return stream->reason.status;
+    }
+    if (stream->shm != NULL) {
+        return send_near(stream, frame);
     }
     if (bytes > PSI_CONN_QUEUE_BYTES_MAX - stream->out.bytes) {
         return PSD_ERR_BUSY;
@@ -352,7 +350,9 @@ stream_unshare(struct psi_conn *conn, const void *base, size_t bytes)
 static size_t
 stream_queued_bytes(const struct psi_conn *conn)
 {
-    return ((const struct psi_stream *)conn)->out.bytes;
+    const struct psi_stream *stream = (const struct psi_stream *)conn;
+
+    return stream->shm != NULL ? psi_shm_queued_bytes(stream->shm) : stream->out.bytes;
 }
 
 /* ---- Opening ---- */
@@ -384,22 +384,31 @@ admit(struct psi_stream *stream)
         if (stream->state == OPEN) {
             detach(stream);
         }
+    } else if (stream->state == OPEN) {
+        psi_upgrade_await(stream);
+    }
+}
+
+void
+psi_stream_tell_open(struct psi_stream *stream)
+{
+    struct psi_conn *conn = &stream->conn;
+
+    psi_upgrade_end(stream);
+    psi_timer_disarm(stream->loop, &stream->timer);
+    if (conn->events->on_open != NULL) {
+        conn->events->on_open(conn->owner, conn);
     }
 }
 
 static void
 opened(struct psi_stream *stream)
 {
-    struct psi_conn *conn = &stream->conn;
-
     stream->state = OPEN;
     if (stream->listener != NULL) {
         admit(stream);
-    } else {
-        psi_timer_disarm(stream->loop, &stream->timer);
-        if (conn->events->on_open != NULL) {
-            conn->events->on_open(conn->owner, conn);
-        }
+    } else if (!psi_upgrade_ask(stream)) {
+        psi_stream_tell_open(stream);
     }
     if (stream->state == OPEN) {
         flush(stream);
@@ -451,7 +460,7 @@ conclude(struct psi_stream *stream, psd_status status, struct psd_error *err)
     if (err->status != status) {
         psi_fail(err, status, "%s: %s", stream->conn.peer, psd_status_text(status));
     }
-    end(stream, err);
+    psi_stream_end(stream, err);
 }
 
 /* The first step of authentication. */
@@ -498,13 +507,25 @@ finish_connecting(struct psi_stream *stream)
     struct psd_error err;
 
     if (stream->scheme->connected(stream->source.fd, stream->conn.peer, &err) != PSD_OK) {
-        end(stream, &err);
+        psi_stream_end(stream, &err);
         return;
     }
     begin(stream);
 }
 
 /* ---- Receiving ---- */
+
+/* A stranger that has said something sensible is none any more. */
+static void
+heard_a_frame(struct psi_stream *stream)
+{
+    if (stream->state == OPEN && stream->stranger) {
+        become_known(stream);
+        if (!is_broken(stream)) {
+            psi_timer_disarm(stream->loop, &stream->timer);
+        }
+    }
+}
 
 /* Lets everything that has come be heard. */
 static void
@@ -520,12 +541,8 @@ hear(struct psi_stream *stream)
     if (status == PSD_OK && stream->state == OPEN) {
         status = psi_stream_in_run(&stream->in, &stream->conn, &err);
     }
-    if (status == PSD_OK && stream->state == OPEN && stream->stranger &&
-        stream->in.frame_count > 0) {
-        become_known(stream);
-        if (!is_broken(stream)) {
-            psi_timer_disarm(stream->loop, &stream->timer);
-        }
+    if (status == PSD_OK && stream->in.frame_count > 0) {
+        heard_a_frame(stream);
     }
     conclude(stream, status, &err);
 }
@@ -545,7 +562,7 @@ lost(struct psi_stream *stream, bool by_error)
     } else {
         psi_fail(&err, PSD_ERR_PEER_LOST, "receive from %s: closed by the peer", peer);
     }
-    end(stream, &err);
+    psi_stream_end(stream, &err);
 }
 
 /* How much may be taken from the wire now: what authentication wants, else the budget. */
@@ -574,6 +591,13 @@ listen_first(struct psi_stream *stream)
         lost(stream, got < 0);
     }
     return got > 0 && stream->state == AUTHENTICATING;
+}
+
+/* Its descriptor is another one now: nothing more comes out of the old one. */
+static bool
+has_moved(const struct psi_stream *stream)
+{
+    return stream->shm != NULL || psi_upgrade_is_introduced(stream);
 }
 
 static bool
@@ -608,7 +632,7 @@ receive_and_hear(struct psi_stream *stream)
         }
         psi_stream_in_took(&stream->in, (size_t)got);
         hear(stream);
-        if (stream->state == LINGERING || stream->state == CLOSED ||
+        if (stream->state == LINGERING || stream->state == CLOSED || has_moved(stream) ||
             ((size_t)got < room && stream->sealed == NULL)) {
             return false;
         }
@@ -632,6 +656,80 @@ receive(struct psi_stream *stream)
         wake_at(stream, appetite(stream, 1));
     }
     return more;
+}
+
+/* ---- A peer on this host ---- */
+
+void
+psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_fd)
+{
+    unseal(stream);
+    close(old_fd);
+    stream->shm = shm;
+    stream->conn.lends = true;
+}
+
+/* Hears frames out of the ring. Returns whether there are more. */
+static bool
+receive_near(struct psi_stream *stream)
+{
+    struct psd_error err;
+    unsigned frames;
+    bool more;
+    psd_status status;
+
+    err.status = PSD_OK;
+    status = psi_shm_receive(stream->shm, &frames, &more, &err);
+    if (status == PSD_OK && stream->shm != NULL) {
+        status = psi_shm_flush(stream->shm, &err);
+    }
+    if (status == PSD_OK && frames > 0) {
+        heard_a_frame(stream);
+    }
+    conclude(stream, status, &err);
+    return more && stream->state == OPEN;
+}
+
+void
+psi_stream_ring_ready(void *object)
+{
+    struct psi_stream *stream = object;
+
+    if (stream->state == OPEN && !is_broken(stream)) {
+        (void)receive_near(stream);
+    }
+}
+
+/* The socket says that there is something in the ring, or that the peer is gone: then everything it
+ * has written still counts. */
+static void
+near_ready(struct psi_stream *stream)
+{
+    struct psd_error err;
+    bool ended;
+    const psd_status status = psi_shm_read_socket(stream->shm, &ended, &err);
+
+    if (status != PSD_OK) {
+        psi_stream_end(stream, &err);
+        return;
+    }
+    while (receive_near(stream) && ended) {
+    }
+    if (ended && stream->state == OPEN) {
+        lost(stream, false);
+    }
+}
+
+static void
+linger_near(struct psi_stream *stream)
+{
+    struct psd_error err;
+    bool ended;
+
+    if (psi_shm_read_socket(stream->shm, &ended, &err) != PSD_OK || ended ||
+        psi_shm_flush(stream->shm, &err) != PSD_OK || psi_shm_queued_bytes(stream->shm) == 0) {
+        detach(stream);
+    }
 }
 
 /* ---- Lingering: send the rest, then wait for the peer to close, so that nothing is lost ---- */
@@ -675,10 +773,14 @@ stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
         detach(stream);
         return;
     }
+    if (stream->shm != NULL && psi_shm_queued_bytes(stream->shm) == 0) {
+        detach(stream); /* what is in the ring can be read when we are gone */
+        return;
+    }
     stream->state = LINGERING;
     stream->in.stopped = true;
     psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns() + linger_ns);
-    if (!has_unsent(stream)) {
+    if (stream->shm == NULL && !has_unsent(stream)) {
         (void)shutdown(stream->source.fd, SHUT_WR);
     }
 }
@@ -703,7 +805,18 @@ stream_ready(void *object, uint32_t events)
         return;
     }
     if (stream->state == LINGERING) {
-        linger(stream);
+        if (stream->shm != NULL) {
+            linger_near(stream);
+        } else {
+            linger(stream);
+        }
+        return;
+    }
+    if (stream->shm != NULL) {
+        near_ready(stream);
+        return;
+    }
+    if (psi_upgrade_ready(stream)) {
         return;
     }
     if ((events & ~(uint32_t)EPOLLOUT) != 0) {
@@ -718,10 +831,10 @@ stream_ready(void *object, uint32_t events)
 static void
 end_broken(struct psi_stream *stream)
 {
-    if (stream->state == OPEN && receive(stream)) {
+    if (stream->state == OPEN && (stream->shm != NULL ? receive_near(stream) : receive(stream))) {
         end_later(stream);
     } else if (stream->state != CLOSED) {
-        end(stream, &stream->reason);
+        psi_stream_end(stream, &stream->reason);
     }
 }
 
@@ -744,14 +857,14 @@ stream_due(void *object)
     }
     if (stream->state == CONNECTING) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "connect %s: no answer in %u ms", peer, config->auth_ms);
-    } else if (stream->state == AUTHENTICATING) {
+    } else if (stream->state == AUTHENTICATING || stream->upgrade != NULL) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "authenticate %s: not done in %u ms", peer,
                  config->auth_ms);
     } else {
         psi_fail(&err, PSD_ERR_TIMEOUT, "receive from %s: no frame in %u ms", peer,
                  config->stranger_ms);
     }
-    end(stream, &err);
+    psi_stream_end(stream, &err);
 }
 
 static void
@@ -894,7 +1007,7 @@ give_way(struct psi_stream *stream)
     }
     psi_fail(&reason, PSD_ERR_BUSY, "receive from %s: silent, gave way to a newer connection",
              stream->conn.peer);
-    end(stream, &reason);
+    psi_stream_end(stream, &reason);
     return true;
 }
 

@@ -1,0 +1,144 @@
+/*
+ * ring.c - records from process to process through shared memory.
+ *
+ * A record is a head (how many bytes, and whether they are a gap at the end of the ring) and its
+ * bytes, padded to eight. Records do not wrap: what does not fit before the end begins anew.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "transport/ring.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+
+struct record_head {
+    uint32_t bytes; /* without this head and the padding */
+    uint32_t gap;   /* 1: nothing here, go on at the beginning */
+};
+
+enum { ALIGN = 8, HEAD_BYTES = sizeof(struct record_head) };
+
+static uint64_t
+padded(uint64_t bytes)
+{
+    return (bytes + ALIGN - 1) & ~(uint64_t)(ALIGN - 1);
+}
+
+void
+psi_ring_init(struct psi_ring *ring, struct psi_ring_side *mine, const struct psi_ring_side *theirs)
+{
+    memset(ring, 0, sizeof(*ring));
+    ring->mine = mine;
+    ring->theirs = theirs;
+}
+
+static void
+write_head(struct psi_ring *ring, uint64_t at, uint32_t bytes, uint32_t gap)
+{
+    const struct record_head head = {.bytes = bytes, .gap = gap};
+
+    memcpy(ring->mine->data + at % PSI_RING_BYTES, &head, sizeof(head));
+}
+
+/* Bytes that can be written now. */
+static uint64_t
+room(struct psi_ring *ring, uint64_t wanted, psd_status *status_p)
+{
+    uint64_t used = ring->tail - ring->read_to;
+
+    if (PSI_RING_BYTES - used < wanted) {
+        ring->read_to = atomic_load_explicit(&ring->theirs->head, memory_order_acquire);
+        used = ring->tail - ring->read_to;
+        if (used > PSI_RING_BYTES) {
+            ring->read_to = ring->tail - PSI_RING_BYTES;
+            *status_p = PSD_ERR_PROTOCOL;
+            return 0;
+        }
+    }
+    return PSI_RING_BYTES - used;
+}
+
+void *
+psi_ring_reserve(struct psi_ring *ring, size_t bytes, psd_status *status_p)
+{
+    const uint64_t need = HEAD_BYTES + padded(bytes);
+    const uint64_t to_end = PSI_RING_BYTES - ring->tail % PSI_RING_BYTES;
+    const uint64_t gap = need > to_end ? to_end : 0;
+
+    psi_assert(bytes <= PSI_RING_RECORD_MAX);
+    *status_p = PSD_OK;
+    if (room(ring, gap + need, status_p) < gap + need) {
+        return NULL;
+    }
+    if (gap > 0) {
+        write_head(ring, ring->tail, (uint32_t)gap - HEAD_BYTES, 1);
+        ring->tail += gap;
+    }
+    write_head(ring, ring->tail, (uint32_t)bytes, 0);
+    ring->reserved = ring->tail + need;
+    return ring->mine->data + ring->tail % PSI_RING_BYTES + HEAD_BYTES;
+}
+
+void
+psi_ring_commit(struct psi_ring *ring)
+{
+    ring->tail = ring->reserved;
+    atomic_store_explicit(&ring->mine->tail, ring->tail, memory_order_release);
+}
+
+bool
+psi_ring_is_ready(const struct psi_ring *ring)
+{
+    return atomic_load_explicit(&ring->theirs->tail, memory_order_acquire) !=
+           atomic_load_explicit(&ring->head, memory_order_relaxed);
+}
+
+static void
+advance(struct psi_ring *ring, uint64_t to)
+{
+    atomic_store_explicit(&ring->head, to, memory_order_relaxed);
+    atomic_store_explicit(&ring->mine->head, to, memory_order_release);
+}
+
+psd_status
+psi_ring_peek(struct psi_ring *ring, const uint8_t **record_p, size_t *bytes_p)
+{
+    const uint64_t tail = atomic_load_explicit(&ring->theirs->tail, memory_order_acquire);
+    uint64_t at = atomic_load_explicit(&ring->head, memory_order_relaxed);
+
+    for (;;) {
+        const uint64_t here = tail - at;
+        const uint64_t to_end = PSI_RING_BYTES - at % PSI_RING_BYTES;
+        struct record_head head;
+        uint64_t need;
+
+        if (here == 0) {
+            return PSD_PENDING;
+        }
+        if (here > PSI_RING_BYTES || here < HEAD_BYTES || here % ALIGN != 0) {
+            return PSD_ERR_PROTOCOL;
+        }
+        memcpy(&head, ring->theirs->data + at % PSI_RING_BYTES, sizeof(head));
+        need = HEAD_BYTES + padded(head.bytes);
+        if (need > here || need > to_end || (head.gap != 0 && need != to_end)) {
+            return PSD_ERR_PROTOCOL;
+        }
+        if (head.gap == 0) {
+            *record_p = ring->theirs->data + at % PSI_RING_BYTES + HEAD_BYTES;
+            *bytes_p = head.bytes;
+            ring->current = (uint32_t)need;
+            return PSD_OK;
+        }
+        at += need;
+        advance(ring, at);
+    }
+}
+
+void
+psi_ring_consume(struct psi_ring *ring)
+{
+    psi_assert(ring->current > 0);
+    advance(ring, atomic_load_explicit(&ring->head, memory_order_relaxed) + ring->current);
+    ring->current = 0;
+}

@@ -1,0 +1,63 @@
+/*
+ * ring.h - records from process to process through shared memory: one writer, one reader each way.
+ *
+ * Each side owns one segment, which only it can write: the ring it fills, its place in the ring it
+ * empties, and whether it waits. What the other side shows is believed only as far as it makes
+ * sense: a place outside the ring costs the connection, never more.
+ */
+#ifndef PSI_TRANSPORT_RING_H
+#define PSI_TRANSPORT_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psd/status.h>
+
+enum {
+    PSI_RING_BYTES = 512 << 10,
+    PSI_RING_RECORD_MAX = 32 << 10, /* of one record */
+};
+
+/* What each side shows the other. Counters only grow; a byte's place is its number modulo
+ * PSI_RING_BYTES. */
+struct psi_ring_side {
+    _Alignas(64) _Atomic uint64_t tail; /* of the ring it writes: bytes written */
+    _Alignas(64) _Atomic uint64_t head; /* of the ring it reads: bytes used up */
+    _Atomic uint32_t starved;           /* wants to be told when the other has read something */
+    _Alignas(64) uint8_t data[PSI_RING_BYTES];
+};
+
+/* Thread: owned by the connection's loop; `head` and `theirs` may be looked at by any thread. */
+struct psi_ring {
+    struct psi_ring_side *mine;
+    const struct psi_ring_side *theirs;
+    uint64_t tail;     /* of what we write; published when committed */
+    uint64_t reserved; /* end of the record being written */
+    uint64_t read_to;  /* of what the other has read of it, as last seen */
+    _Atomic uint64_t head;
+    uint32_t current; /* bytes of the record being read, its head included; 0: none */
+};
+
+void psi_ring_init(struct psi_ring *ring, struct psi_ring_side *mine,
+                   const struct psi_ring_side *theirs);
+
+/* Room for a record of `bytes`, contiguous; NULL: the ring is full. PSD_ERR_PROTOCOL in *status_p:
+ * the other side's place makes no sense. */
+void *psi_ring_reserve(struct psi_ring *ring, size_t bytes, psd_status *status_p);
+
+/* Shows the reserved record to the reader. */
+void psi_ring_commit(struct psi_ring *ring);
+
+/* The next record, contiguous, in the writer's memory: it may change at any time, so what matters
+ * is copied before it is looked at. PSD_PENDING: none. PSD_ERR_PROTOCOL: it makes no sense. */
+psd_status psi_ring_peek(struct psi_ring *ring, const uint8_t **record_p, size_t *bytes_p);
+
+/* Uses it up. */
+void psi_ring_consume(struct psi_ring *ring);
+
+/* Is there something to read? Any thread. */
+bool psi_ring_is_ready(const struct psi_ring *ring);
+
+#endif

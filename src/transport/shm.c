@@ -1,0 +1,816 @@
+/*
+ * shm.c - a connection whose peer is on this host.
+ *
+ * Invariants
+ *   - everything the peer shows is copied before it is judged, and used only as copied;
+ *   - a payload is lent only within a segment that the peer has the descriptor of: it is sent
+ * before the record that speaks of it;
+ *   - a block is written again only after the peer has given it back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "transport/shm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "transport/descriptors.h"
+
+enum {
+    INLINE_MAX = 8192,       /* payloads up to here travel in the ring */
+    BLOCK_BYTES = 512 << 10, /* the largest chunk ... */
+    LARGE_BYTES = 16 << 20,  /* ... and the largest payload; few are so large */
+    BLOCKS_MAX = 256,        /* of one connection */
+    SEGMENTS_MAX = 1024,     /* that one side has told the other of */
+    RECORDS_AT_ONCE = 128,   /* the other connections get their turn */
+    NOT_TOLD = UINT16_MAX,
+};
+
+enum record_kind { RECORD_FRAME, RECORD_LENT, RECORD_RETURNED, RECORD_FORGET };
+
+struct record {
+    uint32_t kind;
+    uint32_t head_bytes;
+    uint32_t block;   /* LENT: to be given back; RETURNED: which; 0: none, numbers begin at 1 */
+    uint32_t segment; /* LENT, FORGET */
+    uint64_t offset;  /* LENT: where in the segment */
+    uint64_t payload_bytes;
+};
+
+/* Over the socket, with the descriptor. */
+struct announcement {
+    uint32_t segment;
+    uint32_t reserved;
+    uint64_t bytes;
+};
+
+enum { HEAD_MAX = PSI_PREFIX_BYTES + PSI_META_BYTES_MAX };
+
+/* A segment of the peer. Alive while known, or while something of it is on loan. */
+struct foreign {
+    struct psi_segment segment;
+    uint32_t uses;
+};
+
+struct loan {
+    struct psi_loan loan; /* first */
+    struct psi_shm *shm;  /* NULL: the connection is gone */
+    struct foreign *from;
+    uint32_t block;
+    struct loan *next; /* shm->loans or shm->spare_loans */
+    struct loan *prev;
+};
+
+/* A copy of a payload, for the peer to read. */
+struct block {
+    struct psi_segment segment;
+    uint16_t told; /* the number that the peer knows its segment by */
+    bool lent;
+};
+
+/* A record that found no room in the ring. */
+struct queued {
+    struct queued *next;
+    size_t bytes;
+    uint8_t data[];
+};
+
+/* Thread: owned by the loop. */
+struct psi_shm {
+    struct psi_loop *loop;
+    struct psi_conn *conn;
+    int fd;
+    bool closed;
+    bool keep_descriptors;
+    struct psi_segment mine;
+    struct psi_segment theirs;
+    struct psi_segment bell;
+    struct psi_ring ring;
+    struct psi_loop_ring watch;
+
+    struct queued *queue;
+    struct queued **queue_end;
+    size_t queued_bytes;
+    bool rung; /* and the peer has read nothing since: it knows */
+    uint64_t rung_at;
+
+    struct block blocks[BLOCKS_MAX];
+    uint32_t block_count;
+    uint16_t *told; /* lent id -> number that the peer knows it by; NOT_TOLD */
+    uint32_t told_capacity;
+    uint32_t told_count;
+
+    struct foreign *foreign[SEGMENTS_MAX];
+    struct loan *loans;
+    struct loan *spare_loans;
+};
+
+/* ---- Waking the peer ---- */
+
+static const struct psi_bell *
+bell_of(const struct psi_shm *shm)
+{
+    return (const struct psi_bell *)(const void *)shm->bell.base;
+}
+
+/* The peer sees what was written before, or sleeps and is woken: never neither. One that has read
+ * nothing since it was last woken is still awake because of that. */
+static void
+ring_bell(struct psi_shm *shm)
+{
+    uint64_t read_to;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&bell_of(shm)->sleepers, memory_order_relaxed) == 0) {
+        return;
+    }
+    read_to = atomic_load_explicit(&shm->ring.theirs->head, memory_order_relaxed);
+    if (!shm->rung || shm->rung_at != read_to) {
+        shm->rung = true;
+        shm->rung_at = read_to;
+        (void)send(shm->fd, "!", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* full: enough to wake it */
+    }
+}
+
+/* ---- Telling the peer of a segment ---- */
+
+static psd_status
+announce(struct psi_shm *shm, const struct psi_segment *segment, uint16_t *told_p,
+         struct psd_error *err)
+{
+    struct announcement text = {.segment = shm->told_count, .bytes = segment->bytes};
+    const struct psi_unix_message message = {
+        .bytes = &text, .size = sizeof(text), .fds = {segment->fd}, .fd_count = 1};
+
+    if (psi_unix_send(shm->fd, &message, NULL, 0) != 0) {
+        return psi_fail_errno(err, PSD_ERR_PEER_LOST, "send to %s: hand over memory",
+                              shm->conn->peer);
+    }
+    *told_p = (uint16_t)shm->told_count++;
+    return PSD_OK;
+}
+
+static bool
+told_grow(struct psi_shm *shm, uint32_t id)
+{
+    const uint32_t capacity = id + 16;
+    uint16_t *grown;
+
+    if (id < shm->told_capacity) {
+        return true;
+    }
+    grown = realloc(shm->told, capacity * sizeof(*grown));
+    if (grown == NULL) {
+        return false;
+    }
+    for (uint32_t i = shm->told_capacity; i < capacity; i++) {
+        grown[i] = NOT_TOLD;
+    }
+    shm->told = grown;
+    shm->told_capacity = capacity;
+    return true;
+}
+
+/* Speaks of a payload where it is. PSD_PENDING: it has to be copied. */
+static psd_status
+lend(struct psi_shm *shm, const struct psi_outgoing *frame, struct record *record,
+     struct psd_error *err)
+{
+    const struct psi_buffer *buffer = &frame->buffers[0];
+    const struct psi_lent *lent;
+    psd_status status = PSD_OK;
+
+    if (!frame->stable || frame->buffer_count != 1) {
+        return PSD_PENDING;
+    }
+    lent = psi_lending_find(&shm->loop->lending, buffer->base, buffer->bytes);
+    if (lent == NULL || !told_grow(shm, lent->id)) {
+        return PSD_PENDING;
+    }
+    if (shm->told[lent->id] == NOT_TOLD) {
+        if (shm->told_count >= SEGMENTS_MAX - BLOCKS_MAX) {
+            return PSD_PENDING; /* the rest is for blocks */
+        }
+        status = announce(shm, lent->segment, &shm->told[lent->id], err);
+    }
+    record->segment = shm->told[lent->id];
+    record->offset = (uint64_t)((const uint8_t *)buffer->base - lent->segment->base);
+    return status;
+}
+
+/* ---- Blocks: copies of payloads ---- */
+
+static size_t
+block_size(size_t bytes)
+{
+    return bytes <= BLOCK_BYTES ? BLOCK_BYTES : LARGE_BYTES;
+}
+
+static psd_status
+block_create(struct psi_shm *shm, struct block *block, size_t bytes, struct psd_error *err)
+{
+    psd_status status;
+
+    if (bytes > LARGE_BYTES) {
+        return psi_fail(err, PSD_ERR_TOO_BIG, "send to %s: %zu bytes in one frame, at most %d",
+                        shm->conn->peer, bytes, LARGE_BYTES);
+    }
+    status = psi_segment_create(&block->segment, block_size(bytes), err);
+    return status == PSD_OK ? announce(shm, &block->segment, &block->told, err) : status;
+}
+
+static psd_status
+block_take(struct psi_shm *shm, size_t bytes, struct block **block_p, struct psd_error *err)
+{
+    psd_status status;
+
+    for (uint32_t i = 0; i < shm->block_count; i++) {
+        struct block *block = &shm->blocks[i];
+
+        if (!block->lent && block->segment.bytes == block_size(bytes)) {
+            *block_p = block;
+            return PSD_OK;
+        }
+    }
+    if (shm->block_count == BLOCKS_MAX) {
+        return psi_fail(err, PSD_ERR_BUSY, "send to %s: %d payloads are on loan, the maximum",
+                        shm->conn->peer, BLOCKS_MAX);
+    }
+    status = block_create(shm, &shm->blocks[shm->block_count], bytes, err);
+    if (status == PSD_OK) {
+        *block_p = &shm->blocks[shm->block_count++];
+    }
+    return status;
+}
+
+static void
+gather(uint8_t *to, const struct psi_outgoing *frame)
+{
+    for (unsigned i = 0; i < frame->buffer_count; i++) {
+        memcpy(to, frame->buffers[i].base, frame->buffers[i].bytes);
+        to += frame->buffers[i].bytes;
+    }
+}
+
+static psd_status
+copy_to_block(struct psi_shm *shm, const struct psi_outgoing *frame, struct record *record,
+              struct psd_error *err)
+{
+    struct block *block = NULL;
+    const psd_status status = block_take(shm, record->payload_bytes, &block, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    gather(block->segment.base, frame);
+    block->lent = true;
+    record->segment = block->told;
+    record->offset = 0;
+    record->block = (uint32_t)(block - shm->blocks) + 1;
+    return PSD_OK;
+}
+
+/* ---- Sending ---- */
+
+static void
+write_record(uint8_t *to, const struct record *record, const struct psi_outgoing *frame)
+{
+    memcpy(to, record, sizeof(*record));
+    if (record->head_bytes > 0) {
+        memcpy(to + sizeof(*record), frame->head, record->head_bytes);
+    }
+    if (record->kind == RECORD_FRAME) {
+        gather(to + sizeof(*record) + record->head_bytes, frame);
+    }
+}
+
+static psd_status
+enqueue(struct psi_shm *shm, const struct record *record, const struct psi_outgoing *frame,
+        size_t bytes, struct psd_error *err)
+{
+    struct queued *queued;
+
+    if (bytes > PSI_CONN_QUEUE_BYTES_MAX - shm->queued_bytes) {
+        return PSD_ERR_BUSY;
+    }
+    queued = malloc(sizeof(*queued) + bytes);
+    if (queued == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "send to %s: no memory", shm->conn->peer);
+    }
+    queued->next = NULL;
+    queued->bytes = bytes;
+    write_record(queued->data, record, frame);
+    *shm->queue_end = queued;
+    shm->queue_end = &queued->next;
+    shm->queued_bytes += bytes;
+    return psi_shm_flush(shm, err); /* the peer is to say when there is room */
+}
+
+static psd_status
+fail_ring(const struct psi_shm *shm, struct psd_error *err)
+{
+    return psi_fail(err, PSD_ERR_PROTOCOL, "%s: its ring makes no sense", shm->conn->peer);
+}
+
+/* Into the ring, or into the queue if that is full or not empty. */
+static psd_status
+post(struct psi_shm *shm, const struct record *record, const struct psi_outgoing *frame,
+     struct psd_error *err)
+{
+    const size_t bytes = sizeof(*record) + record->head_bytes +
+                         (record->kind == RECORD_FRAME ? record->payload_bytes : 0);
+    psd_status status = PSD_OK;
+    uint8_t *room = NULL;
+
+    if (shm->queue == NULL) {
+        room = psi_ring_reserve(&shm->ring, bytes, &status);
+    }
+    if (status != PSD_OK) {
+        return fail_ring(shm, err);
+    }
+    if (room == NULL) {
+        return enqueue(shm, record, frame, bytes, err);
+    }
+    write_record(room, record, frame);
+    psi_ring_commit(&shm->ring);
+    ring_bell(shm);
+    return PSD_OK;
+}
+
+psd_status
+psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_error *err)
+{
+    struct record record = {.kind = RECORD_FRAME, .head_bytes = (uint32_t)frame->head_bytes};
+    psd_status status = PSD_OK;
+
+    for (unsigned i = 0; i < frame->buffer_count; i++) {
+        record.payload_bytes += frame->buffers[i].bytes;
+    }
+    if (record.payload_bytes > INLINE_MAX) {
+        record.kind = RECORD_LENT;
+        status = lend(shm, frame, &record, err);
+        if (status == PSD_PENDING) {
+            status = copy_to_block(shm, frame, &record, err);
+        }
+    }
+    if (status == PSD_OK) {
+        status = post(shm, &record, frame, err);
+    }
+    if (status == PSD_OK && frame->release != NULL) {
+        frame->release(frame->release_owner, frame->release_cookie);
+    }
+    return status;
+}
+
+static void
+set_starved(struct psi_shm *shm, uint32_t starved)
+{
+    atomic_store_explicit(&shm->ring.mine->starved, starved, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* before looking for room once more */
+}
+
+static psd_status
+write_queued(struct psi_shm *shm, struct psd_error *err)
+{
+    while (shm->queue != NULL) {
+        struct queued *queued = shm->queue;
+        psd_status status;
+        uint8_t *room = psi_ring_reserve(&shm->ring, queued->bytes, &status);
+
+        if (status != PSD_OK) {
+            return fail_ring(shm, err);
+        }
+        if (room == NULL) {
+            return PSD_PENDING;
+        }
+        memcpy(room, queued->data, queued->bytes);
+        psi_ring_commit(&shm->ring);
+        shm->queued_bytes -= queued->bytes;
+        shm->queue = queued->next;
+        free(queued);
+    }
+    shm->queue_end = &shm->queue;
+    return PSD_OK;
+}
+
+psd_status
+psi_shm_flush(struct psi_shm *shm, struct psd_error *err)
+{
+    psd_status status;
+
+    if (shm->queue == NULL) {
+        return PSD_OK;
+    }
+    set_starved(shm, 1);
+    status = write_queued(shm, err);
+    if (status == PSD_OK) {
+        set_starved(shm, 0);
+    }
+    ring_bell(shm);
+    return status == PSD_PENDING ? PSD_OK : status;
+}
+
+size_t
+psi_shm_queued_bytes(const struct psi_shm *shm)
+{
+    return shm->queued_bytes;
+}
+
+void
+psi_shm_take_back(struct psi_shm *shm, uint32_t lent_id)
+{
+    struct record record = {.kind = RECORD_FORGET};
+
+    if (lent_id < shm->told_capacity && shm->told[lent_id] != NOT_TOLD) {
+        record.segment = shm->told[lent_id];
+        shm->told[lent_id] = NOT_TOLD;
+        (void)post(shm, &record, NULL, NULL); /* not heard: the peer keeps a mapping too long */
+    }
+}
+
+/* ---- Loans ---- */
+
+static void
+foreign_let_go(struct foreign *foreign)
+{
+    if (foreign != NULL && --foreign->uses == 0) {
+        psi_segment_destroy(&foreign->segment);
+        free(foreign);
+    }
+}
+
+static void
+loan_unlink(struct loan **list, struct loan *loan)
+{
+    if (loan->prev != NULL) {
+        loan->prev->next = loan->next;
+    } else {
+        *list = loan->next;
+    }
+    if (loan->next != NULL) {
+        loan->next->prev = loan->prev;
+    }
+}
+
+static void
+give_back(struct psi_loan *public)
+{
+    struct loan *loan = (struct loan *)public;
+    struct psi_shm *shm = loan->shm;
+    const struct record record = {.kind = RECORD_RETURNED, .block = loan->block};
+
+    foreign_let_go(loan->from);
+    if (shm == NULL) {
+        free(loan);
+        return;
+    }
+    loan_unlink(&shm->loans, loan);
+    loan->next = shm->spare_loans;
+    shm->spare_loans = loan;
+    if (loan->block != 0) {
+        (void)post(shm, &record, NULL, NULL); /* lost: the connection is about to end */
+    }
+}
+
+static struct loan *
+loan_create(struct psi_shm *shm, struct foreign *from, const struct record *record)
+{
+    struct loan *loan = shm->spare_loans;
+
+    if (loan != NULL) {
+        shm->spare_loans = loan->next;
+    } else {
+        loan = malloc(sizeof(*loan));
+    }
+    if (loan == NULL) {
+        return NULL;
+    }
+    *loan = (struct loan){
+        .loan = {.give_back = give_back, .fd = from->segment.fd, .offset = record->offset},
+        .shm = shm,
+        .from = from,
+        .block = record->block,
+        .next = shm->loans,
+    };
+    from->uses++;
+    if (shm->loans != NULL) {
+        shm->loans->prev = loan;
+    }
+    shm->loans = loan;
+    return loan;
+}
+
+/* ---- Receiving ---- */
+
+/* The segment that a record speaks of; its descriptor may still wait in the socket. */
+static struct foreign *
+find_foreign(struct psi_shm *shm, uint32_t number, struct psd_error *err)
+{
+    bool ended;
+
+    if (number >= SEGMENTS_MAX) {
+        return NULL;
+    }
+    if (shm->foreign[number] == NULL && psi_shm_read_socket(shm, &ended, err) != PSD_OK) {
+        return NULL;
+    }
+    return shm->foreign[number];
+}
+
+static psd_status
+fail_record(const struct psi_shm *shm, struct psd_error *err)
+{
+    return psi_fail(err, PSD_ERR_PROTOCOL, "%s: a record that makes no sense", shm->conn->peer);
+}
+
+/* Asks the owner where the payload goes, and brings it there unless it is kept on loan. */
+static psd_status
+deliver(struct psi_shm *shm, const uint8_t *head, const struct record *record,
+        const uint8_t *payload, struct loan *loan, struct psd_error *err)
+{
+    struct psi_conn *conn = shm->conn;
+    struct psi_sink sink = {0};
+    void *heard = NULL;
+    psd_status status = PSD_OK;
+
+    if (record->payload_bytes > 0) {
+        if (loan != NULL) {
+            sink.lent = payload;
+            sink.loan = &loan->loan;
+            sink.stays = record->block == 0;
+        }
+        status = conn->events->on_head(conn->owner, conn, head, record->head_bytes, &sink, err);
+        if (loan != NULL && (status != PSD_OK || !sink.keep)) {
+            if (status == PSD_OK && sink.into != NULL && !shm->closed) {
+                memcpy(sink.into, payload, record->payload_bytes);
+            }
+            give_back(&loan->loan);
+        } else if (loan == NULL && status == PSD_OK && sink.into != NULL && !shm->closed) {
+            memcpy(sink.into, payload, record->payload_bytes);
+        }
+        heard = sink.keep ? (void *)(uintptr_t)payload : sink.into;
+    }
+    if (status == PSD_OK && !shm->closed) {
+        status = conn->events->on_frame(conn->owner, conn, head, record->head_bytes, heard,
+                                        record->payload_bytes, err);
+    }
+    return status;
+}
+
+static psd_status
+hear_frame(struct psi_shm *shm, const struct record *record, const uint8_t *bytes,
+           struct psd_error *err)
+{
+    struct psi_conn *conn = shm->conn;
+    struct psi_frame_size size;
+    struct foreign *from = NULL;
+    struct loan *loan = NULL;
+    uint8_t head[HEAD_MAX];
+    const uint8_t *payload = bytes + record->head_bytes;
+    psd_status status;
+
+    memcpy(head, bytes, record->head_bytes);
+    status = conn->events->on_prefix(conn->owner, conn, head, &size, err);
+    if (status != PSD_OK || shm->closed) {
+        return status;
+    }
+    if (size.meta_bytes + PSI_PREFIX_BYTES != record->head_bytes ||
+        size.payload_bytes != record->payload_bytes) {
+        return fail_record(shm, err);
+    }
+    if (record->kind == RECORD_LENT) {
+        from = find_foreign(shm, record->segment, err);
+        if (from == NULL || record->payload_bytes == 0 ||
+            record->payload_bytes > from->segment.bytes ||
+            record->offset > from->segment.bytes - record->payload_bytes) {
+            return fail_record(shm, err);
+        }
+        payload = from->segment.base + record->offset;
+        loan = loan_create(shm, from, record);
+        if (loan == NULL) {
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "receive from %s: no memory", conn->peer);
+        }
+    }
+    return deliver(shm, head, record, payload, loan, err);
+}
+
+static psd_status
+hear_returned(struct psi_shm *shm, const struct record *record, struct psd_error *err)
+{
+    if (record->block == 0 || record->block > shm->block_count ||
+        !shm->blocks[record->block - 1].lent) {
+        return fail_record(shm, err);
+    }
+    shm->blocks[record->block - 1].lent = false;
+    return PSD_OK;
+}
+
+static psd_status
+hear_forget(struct psi_shm *shm, const struct record *record, struct psd_error *err)
+{
+    if (find_foreign(shm, record->segment, err) == NULL) {
+        return fail_record(shm, err);
+    }
+    foreign_let_go(shm->foreign[record->segment]);
+    shm->foreign[record->segment] = NULL;
+    return PSD_OK;
+}
+
+static psd_status
+hear(struct psi_shm *shm, const uint8_t *bytes, size_t count, struct psd_error *err)
+{
+    struct record record;
+    size_t expected;
+
+    if (count < sizeof(record)) {
+        return fail_record(shm, err);
+    }
+    memcpy(&record, bytes, sizeof(record));
+    if (record.kind == RECORD_RETURNED) {
+        return hear_returned(shm, &record, err);
+    }
+    if (record.kind == RECORD_FORGET) {
+        return hear_forget(shm, &record, err);
+    }
+    if (record.kind > RECORD_LENT || record.head_bytes < PSI_PREFIX_BYTES ||
+        record.head_bytes > HEAD_MAX ||
+        (record.kind == RECORD_FRAME && record.payload_bytes > INLINE_MAX)) {
+        return fail_record(shm, err);
+    }
+    expected = sizeof(record) + record.head_bytes +
+               (record.kind == RECORD_FRAME ? record.payload_bytes : 0);
+    if (count != expected) {
+        return fail_record(shm, err);
+    }
+    return hear_frame(shm, &record, bytes + sizeof(record), err);
+}
+
+psd_status
+psi_shm_receive(struct psi_shm *shm, unsigned *frames_p, bool *more_p, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+    unsigned records = 0;
+
+    *more_p = false;
+    *frames_p = 0;
+    while (status == PSD_OK && !shm->closed) {
+        const uint8_t *bytes;
+        size_t count;
+
+        status = psi_ring_peek(&shm->ring, &bytes, &count);
+        if (status == PSD_PENDING) {
+            status = PSD_OK;
+            break;
+        }
+        if (status != PSD_OK) {
+            return fail_ring(shm, err);
+        }
+        if (records == RECORDS_AT_ONCE) {
+            *more_p = true;
+            break;
+        }
+        records++;
+        status = hear(shm, bytes, count, err);
+        if (!shm->closed) {
+            psi_ring_consume(&shm->ring);
+        }
+    }
+    *frames_p = records;
+    if (!shm->closed && records > 0 &&
+        atomic_load_explicit(&shm->ring.theirs->starved, memory_order_relaxed) != 0) {
+        ring_bell(shm);
+    }
+    return status;
+}
+
+static psd_status
+meet_segment(struct psi_shm *shm, const struct announcement *text, int fd, struct psd_error *err)
+{
+    struct foreign *foreign;
+    psd_status status;
+
+    if (text->segment >= SEGMENTS_MAX || shm->foreign[text->segment] != NULL) {
+        close(fd);
+        return fail_record(shm, err);
+    }
+    foreign = calloc(1, sizeof(*foreign));
+    if (foreign == NULL) {
+        close(fd);
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "receive from %s: no memory", shm->conn->peer);
+    }
+    status = psi_segment_attach(&foreign->segment, fd, text->bytes, err);
+    if (status != PSD_OK) {
+        free(foreign);
+        return status;
+    }
+    if (!shm->keep_descriptors) {
+        close(foreign->segment.fd);
+        foreign->segment.fd = -1;
+    }
+    foreign->uses = 1;
+    shm->foreign[text->segment] = foreign;
+    return PSD_OK;
+}
+
+psd_status
+psi_shm_read_socket(struct psi_shm *shm, bool *ended_p, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    *ended_p = false;
+    while (status == PSD_OK) {
+        struct announcement text;
+        struct psi_unix_message message = {.bytes = &text, .size = sizeof(text)};
+        const int got = psi_unix_receive(shm->fd, &message);
+
+        if (got < 0 && errno == EAGAIN) {
+            break;
+        }
+        if (got <= 0) {
+            *ended_p = true;
+            break;
+        }
+        if (message.fd_count == 1 && message.size == sizeof(text)) {
+            status = meet_segment(shm, &text, message.fds[0], err);
+        } else if (message.fd_count > 0) {
+            psi_unix_close(&message);
+            status = fail_record(shm, err);
+        }
+    }
+    return status;
+}
+
+/* ---- Life ---- */
+
+struct psi_shm *
+psi_shm_create(const struct psi_shm_args *args)
+{
+    struct psi_shm *shm = calloc(1, sizeof(*shm));
+
+    if (shm == NULL) {
+        return NULL;
+    }
+    shm->loop = args->loop;
+    shm->conn = args->conn;
+    shm->fd = args->fd;
+    shm->keep_descriptors = args->keep_descriptors;
+    shm->mine = args->mine;
+    shm->theirs = args->theirs;
+    shm->bell = args->bell;
+    shm->queue_end = &shm->queue;
+    psi_ring_init(&shm->ring, (struct psi_ring_side *)(void *)shm->mine.base,
+                  (const struct psi_ring_side *)(const void *)shm->theirs.base);
+    shm->watch = (struct psi_loop_ring){
+        .ring = &shm->ring, .ready = args->ready, .object = args->object, .shm = shm};
+    psi_loop_watch_ring(shm->loop, &shm->watch);
+    return shm;
+}
+
+static void
+destroy(void *object)
+{
+    struct psi_shm *shm = object;
+
+    for (uint32_t i = 0; i < SEGMENTS_MAX; i++) {
+        foreign_let_go(shm->foreign[i]);
+    }
+    for (uint32_t i = 0; i < shm->block_count; i++) {
+        psi_segment_destroy(&shm->blocks[i].segment);
+    }
+    while (shm->queue != NULL) {
+        struct queued *queued = shm->queue;
+
+        shm->queue = queued->next;
+        free(queued);
+    }
+    while (shm->spare_loans != NULL) {
+        struct loan *loan = shm->spare_loans;
+
+        shm->spare_loans = loan->next;
+        free(loan);
+    }
+    psi_segment_destroy(&shm->mine);
+    psi_segment_destroy(&shm->theirs);
+    psi_segment_destroy(&shm->bell);
+    free(shm->told);
+    free(shm);
+}
+
+void
+psi_shm_close(struct psi_shm *shm)
+{
+    psi_assert(!shm->closed);
+    shm->closed = true;
+    while (shm->loans != NULL) {
+        struct loan *loan = shm->loans;
+
+        loan_unlink(&shm->loans, loan);
+        loan->shm = NULL; /* its owner still has it */
+    }
+    psi_loop_unwatch_ring(shm->loop, &shm->watch);
+    psi_loop_bury(shm->loop, destroy, shm); /* a waiting thread may be looking at the ring */
+}

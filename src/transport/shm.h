@@ -1,0 +1,59 @@
+/*
+ * shm.h - a connection whose peer is on this host: frames through rings, payloads where they are.
+ *
+ * What upgrade.c makes out of a stream. Small payloads travel in the ring. Large ones stay where
+ * they are if they are stable and lie in lent memory; else they are copied once, into a block that
+ * the peer gives back. The socket carries descriptors of segments and wakes a peer that sleeps; its
+ * end is the end of the connection, after everything in the ring has been heard.
+ */
+#ifndef PSI_TRANSPORT_SHM_H
+#define PSI_TRANSPORT_SHM_H
+
+#include "base/segment.h"
+#include "transport/loop_state.h"
+#include "transport/ring.h"
+
+struct psi_shm;
+
+/* What a peer shows of its loop: does it sleep, so that it must be woken? */
+struct psi_bell {
+    _Alignas(64) _Atomic uint32_t sleepers;
+};
+
+struct psi_shm_args {
+    struct psi_loop *loop;
+    struct psi_conn *conn;
+    int fd;                      /* the socket; the caller's */
+    struct psi_segment mine;     /* a psi_ring_side; taken */
+    struct psi_segment theirs;   /* taken */
+    struct psi_segment bell;     /* the peer's psi_bell; taken */
+    bool keep_descriptors;       /* of the segments that the peer lends: to map them once more */
+    void (*ready)(void *object); /* there is something in the ring */
+    void *object;
+};
+
+/* NULL: no memory; nothing was taken. */
+struct psi_shm *psi_shm_create(const struct psi_shm_args *args);
+
+/* Ends it; what the peer has lent stays until it is given back. */
+void psi_shm_close(struct psi_shm *shm);
+
+/* As psi_conn_ops.send. */
+psd_status psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame,
+                        struct psd_error *err);
+
+/* Hears a bounded number of frames. *frames_p: how many; *more_p: whether there are more. */
+psd_status psi_shm_receive(struct psi_shm *shm, unsigned *frames_p, bool *more_p,
+                           struct psd_error *err);
+
+/* Takes what came over the socket. *ended_p: it was closed by the peer. */
+psd_status psi_shm_read_socket(struct psi_shm *shm, bool *ended_p, struct psd_error *err);
+
+/* Bytes that wait for room in the ring, and another try to write them. */
+size_t psi_shm_queued_bytes(const struct psi_shm *shm);
+psd_status psi_shm_flush(struct psi_shm *shm, struct psd_error *err);
+
+/* The loop no longer lends that segment. */
+void psi_shm_take_back(struct psi_shm *shm, uint32_t lent_id);
+
+#endif
