@@ -180,6 +180,7 @@ request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
         lane->first = request;
     }
     lane->last = request;
+    op->parts[lane->index].unanswered++;
     op->chunks[chunk - op->first_chunk] = CHUNK_SENT;
     return request;
 }
@@ -200,6 +201,7 @@ request_free(struct lane_link *lane, struct request *request)
     } else {
         lane->last = request->prev;
     }
+    request->op->parts[lane->index].unanswered--;
     if (lane->receiving == request) {
         lane->receiving = NULL;
     }
@@ -368,6 +370,32 @@ pump(struct lane_link *lane)
             table->blocked_turn = turn;
         }
     }
+}
+
+/*
+ * How many answers are worth waking up for. While an operation has the lane to itself, nobody
+ * learns anything before its last one; but values that have to be copied are copied while they are
+ * in the cache, and what waits for room in the window leaves in time.
+ */
+static void
+set_patience(const struct lane_link *lane)
+{
+    struct psi_conn *conn = lane->peer.conn;
+    uint32_t answers = 1;
+
+    if (lane->peer.state != PSI_PEER_UP || conn->ops->set_patience == NULL) {
+        return;
+    }
+    if (lane->first != NULL &&
+        lane->first->op->parts[lane->index].unanswered == lane->request_count) {
+        answers = lane->request_count;
+        if (lane->queue != NULL) {
+            answers = answers / 2;
+        } else if (!lane->first->op->transfer.to_view && answers > COPY_AT_ONCE) {
+            answers = COPY_AT_ONCE;
+        }
+    }
+    conn->ops->set_patience(conn, answers > 0 ? answers : 1);
 }
 
 /* ---- answers ----------------------------------------------------------------------------- */
@@ -725,6 +753,7 @@ psi_lanes_tick(struct psi_client *client, uint64_t now_ns)
     for (uint32_t i = 0; i < client->lane_count; i++) {
         psi_peer_tick(&client->lanes[i].peer, now_ns);
         pump(&client->lanes[i]);
+        set_patience(&client->lanes[i]);
     }
 }
 

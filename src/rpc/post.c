@@ -25,7 +25,7 @@ psd_status
 psi_post_payload(struct psi_conn *conn, const struct psi_frame *frame, const struct psi_meta *meta,
                  const struct psi_payload *payload)
 {
-    uint8_t head[PSI_FRAME_BYTES + PSI_FRAME_META_MAX];
+    PSI_UNINITIALIZED uint8_t head[PSI_FRAME_BYTES + PSI_FRAME_META_MAX];
     struct psi_frame full = *frame;
     struct psi_outgoing outgoing = {.head = head};
 
@@ -46,6 +46,7 @@ psi_post_payload(struct psi_conn *conn, const struct psi_frame *frame, const str
         outgoing.buffer_count = 1;
         outgoing.stable = payload->stable;
     }
+    outgoing.patient = payload->patient;
     outgoing.release = payload->release;
     outgoing.release_owner = payload->owner;
     outgoing.release_cookie = payload->cookie;
@@ -86,7 +87,7 @@ static psd_status
 post_message(struct psi_conn *conn, const struct psi_frame *frame,
              void (*encode)(struct psi_pack *pack, const void *message), const void *message)
 {
-    uint8_t small[4096];
+    PSI_UNINITIALIZED uint8_t small[4096];
     struct psi_pack pack;
     psd_status status;
     uint8_t *large;

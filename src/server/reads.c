@@ -31,13 +31,14 @@ answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct c
         .status = (int16_t)status,
     };
 
+    const struct psi_payload yes = {.patient = true};
     struct session *session = lane->sessions[rank];
     psd_status sent;
 
     if (session == NULL) {
         return; /* it will ask again when it is back */
     }
-    sent = status == PSD_OK ? psi_post(session->conn, &frame)
+    sent = status == PSD_OK ? psi_post_payload(session->conn, &frame, NULL, &yes)
                             : psi_post_error(session->conn, &frame, status, 0, text);
     session->doomed = session->doomed || sent != PSD_OK;
 }
@@ -83,6 +84,7 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
         .base = chunk->memory.value[buffer],
         .bytes = table_part_bytes(&chunk->table->spec, parked->part, chunk->elements),
         .checksum = lane->config.checksum,
+        .patient = true,
     };
 
     if (session == NULL) {

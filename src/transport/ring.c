@@ -81,17 +81,46 @@ psi_ring_reserve(struct psi_ring *ring, size_t bytes, psd_status *status_p)
 }
 
 void
-psi_ring_commit(struct psi_ring *ring)
+psi_ring_commit(struct psi_ring *ring, bool urgent)
 {
     ring->tail = ring->reserved;
+    ring->records++;
+    atomic_store_explicit(&ring->mine->records, ring->records, memory_order_relaxed);
+    if (urgent) {
+        ring->urgent++;
+        atomic_store_explicit(&ring->mine->urgent, ring->urgent, memory_order_relaxed);
+    }
     atomic_store_explicit(&ring->mine->tail, ring->tail, memory_order_release);
+}
+
+bool
+psi_ring_is_awaited(const struct psi_ring *ring)
+{
+    return ring->records >= atomic_load_explicit(&ring->theirs->wake_at, memory_order_relaxed);
 }
 
 bool
 psi_ring_is_ready(const struct psi_ring *ring)
 {
-    return atomic_load_explicit(&ring->theirs->tail, memory_order_acquire) !=
-           atomic_load_explicit(&ring->head, memory_order_relaxed);
+    const struct psi_ring_side *theirs = ring->theirs;
+
+    return atomic_load_explicit(&theirs->tail, memory_order_acquire) !=
+               atomic_load_explicit(&ring->head, memory_order_relaxed) &&
+           (atomic_load_explicit(&theirs->urgent, memory_order_relaxed) !=
+                atomic_load_explicit(&ring->urgent_read, memory_order_relaxed) ||
+            atomic_load_explicit(&theirs->records, memory_order_relaxed) >=
+                atomic_load_explicit(&ring->wake_at, memory_order_relaxed));
+}
+
+void
+psi_ring_set_patience(struct psi_ring *ring, uint64_t records)
+{
+    const uint64_t wake_at = ring->records_read + records;
+
+    if (wake_at != atomic_load_explicit(&ring->wake_at, memory_order_relaxed)) {
+        atomic_store_explicit(&ring->wake_at, wake_at, memory_order_relaxed);
+        atomic_store_explicit(&ring->mine->wake_at, wake_at, memory_order_relaxed);
+    }
 }
 
 static void
@@ -104,6 +133,8 @@ advance(struct psi_ring *ring, uint64_t to)
 psd_status
 psi_ring_peek(struct psi_ring *ring, const uint8_t **record_p, size_t *bytes_p)
 {
+    /* Before the tail: an urgent record that is counted here is seen below. */
+    const uint64_t urgent = atomic_load_explicit(&ring->theirs->urgent, memory_order_acquire);
     const uint64_t tail = atomic_load_explicit(&ring->theirs->tail, memory_order_acquire);
     uint64_t at = atomic_load_explicit(&ring->head, memory_order_relaxed);
 
@@ -114,6 +145,7 @@ psi_ring_peek(struct psi_ring *ring, const uint8_t **record_p, size_t *bytes_p)
         uint64_t need;
 
         if (here == 0) {
+            atomic_store_explicit(&ring->urgent_read, urgent, memory_order_relaxed);
             return PSD_PENDING;
         }
         if (here > PSI_RING_BYTES || here < HEAD_BYTES || here % ALIGN != 0) {
@@ -140,5 +172,6 @@ psi_ring_consume(struct psi_ring *ring)
 {
     psi_assert(ring->current > 0);
     advance(ring, atomic_load_explicit(&ring->head, memory_order_relaxed) + ring->current);
+    ring->records_read++;
     ring->current = 0;
 }

@@ -23,8 +23,11 @@ enum {
 /* What each side shows the other. Counters only grow; a byte's place is its number modulo
  * PSI_RING_BYTES. */
 struct psi_ring_side {
-    _Alignas(64) _Atomic uint64_t tail; /* of the ring it writes: bytes written */
+    _Alignas(64) _Atomic uint64_t tail; /* of the ring it writes: bytes, ... */
+    _Atomic uint64_t records;           /* ... records, ... */
+    _Atomic uint64_t urgent;            /* ... and those among them that should be read at once */
     _Alignas(64) _Atomic uint64_t head; /* of the ring it reads: bytes used up */
+    _Atomic uint64_t wake_at;           /* without an urgent one: records it waits for */
     _Atomic uint32_t starved;           /* wants to be told when the other has read something */
     _Alignas(64) uint8_t data[PSI_RING_BYTES];
 };
@@ -36,7 +39,12 @@ struct psi_ring {
     uint64_t tail;     /* of what we write; published when committed */
     uint64_t reserved; /* end of the record being written */
     uint64_t read_to;  /* of what the other has read of it, as last seen */
+    uint64_t records;  /* written */
+    uint64_t urgent;
     _Atomic uint64_t head;
+    uint64_t records_read;
+    _Atomic uint64_t urgent_read; /* at least so many urgent ones have been read */
+    _Atomic uint64_t wake_at;
     uint32_t current; /* bytes of the record being read, its head included; 0: none */
 };
 
@@ -47,8 +55,11 @@ void psi_ring_init(struct psi_ring *ring, struct psi_ring_side *mine,
  * the other side's place makes no sense. */
 void *psi_ring_reserve(struct psi_ring *ring, size_t bytes, psd_status *status_p);
 
-/* Shows the reserved record to the reader. */
-void psi_ring_commit(struct psi_ring *ring);
+/* Shows the reserved record to the reader. Not urgent: it may wait for others. */
+void psi_ring_commit(struct psi_ring *ring, bool urgent);
+
+/* Does the reader want to hear of what was committed last? */
+bool psi_ring_is_awaited(const struct psi_ring *ring);
 
 /* The next record, contiguous, in the writer's memory: it may change at any time, so what matters
  * is copied before it is looked at. PSD_PENDING: none. PSD_ERR_PROTOCOL: it makes no sense. */
@@ -57,7 +68,11 @@ psd_status psi_ring_peek(struct psi_ring *ring, const uint8_t **record_p, size_t
 /* Uses it up. */
 void psi_ring_consume(struct psi_ring *ring);
 
-/* Is there something to read? Any thread. */
+/* Is there something to read, and something urgent or as many records as we have patience for? Any
+ * thread. */
 bool psi_ring_is_ready(const struct psi_ring *ring);
+
+/* It is not worth looking before so many records more have come; at least 1. */
+void psi_ring_set_patience(struct psi_ring *ring, uint64_t records);
 
 #endif

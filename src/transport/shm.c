@@ -120,12 +120,13 @@ bell_of(const struct psi_shm *shm)
 /* The peer sees what was written before, or sleeps and is woken: never neither. One that has read
  * nothing since it was last woken is still awake because of that. */
 static void
-ring_bell(struct psi_shm *shm)
+ring_bell(struct psi_shm *shm, bool urgent)
 {
     uint64_t read_to;
 
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&bell_of(shm)->sleepers, memory_order_relaxed) == 0) {
+    if (atomic_load_explicit(&bell_of(shm)->sleepers, memory_order_relaxed) == 0 ||
+        (!urgent && !psi_ring_is_awaited(&shm->ring))) {
         return;
     }
     read_to = atomic_load_explicit(&shm->ring.theirs->head, memory_order_relaxed);
@@ -325,6 +326,7 @@ post(struct psi_shm *shm, const struct record *record, const struct psi_outgoing
                          (record->kind == RECORD_FRAME ? record->payload_bytes : 0);
     psd_status status = PSD_OK;
     uint8_t *room = NULL;
+    bool urgent;
 
     if (shm->queue == NULL) {
         room = psi_ring_reserve(&shm->ring, bytes, &status);
@@ -336,8 +338,9 @@ post(struct psi_shm *shm, const struct record *record, const struct psi_outgoing
         return enqueue(shm, record, frame, bytes, err);
     }
     write_record(room, record, frame);
-    psi_ring_commit(&shm->ring);
-    ring_bell(shm);
+    urgent = frame != NULL && !frame->patient;
+    psi_ring_commit(&shm->ring, urgent);
+    ring_bell(shm, urgent);
     return PSD_OK;
 }
 
@@ -388,7 +391,7 @@ write_queued(struct psi_shm *shm, struct psd_error *err)
             return PSD_PENDING;
         }
         memcpy(room, queued->data, queued->bytes);
-        psi_ring_commit(&shm->ring);
+        psi_ring_commit(&shm->ring, true);
         shm->queued_bytes -= queued->bytes;
         shm->queue = queued->next;
         free(queued);
@@ -410,8 +413,14 @@ psi_shm_flush(struct psi_shm *shm, struct psd_error *err)
     if (status == PSD_OK) {
         set_starved(shm, 0);
     }
-    ring_bell(shm);
+    ring_bell(shm, true);
     return status == PSD_PENDING ? PSD_OK : status;
+}
+
+void
+psi_shm_set_patience(struct psi_shm *shm, uint32_t frames)
+{
+    psi_ring_set_patience(&shm->ring, frames);
 }
 
 size_t
@@ -569,7 +578,7 @@ hear_frame(struct psi_shm *shm, const struct record *record, const uint8_t *byte
     struct psi_frame_size size;
     struct foreign *from = NULL;
     struct loan *loan = NULL;
-    uint8_t head[HEAD_MAX];
+    PSI_UNINITIALIZED uint8_t head[HEAD_MAX];
     const uint8_t *payload = bytes + record->head_bytes;
     psd_status status;
 
@@ -682,7 +691,7 @@ psi_shm_receive(struct psi_shm *shm, unsigned *frames_p, bool *more_p, struct ps
     *frames_p = records;
     if (!shm->closed && records > 0 &&
         atomic_load_explicit(&shm->ring.theirs->starved, memory_order_relaxed) != 0) {
-        ring_bell(shm);
+        ring_bell(shm, true);
     }
     return status;
 }

@@ -53,6 +53,9 @@ psd_status psi_shm_read_socket(struct psi_shm *shm, bool *ended_p, struct psd_er
 size_t psi_shm_queued_bytes(const struct psi_shm *shm);
 psd_status psi_shm_flush(struct psi_shm *shm, struct psd_error *err);
 
+/* As psi_conn_ops.set_patience. */
+void psi_shm_set_patience(struct psi_shm *shm, uint32_t frames);
+
 /* The loop no longer lends that segment. */
 void psi_shm_take_back(struct psi_shm *shm, uint32_t lent_id);
 

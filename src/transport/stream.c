@@ -785,12 +785,23 @@ stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
     }
 }
 
+static void
+stream_set_patience(struct psi_conn *conn, uint32_t frames)
+{
+    struct psi_stream *stream = stream_of(conn);
+
+    if (stream->shm != NULL) {
+        psi_shm_set_patience(stream->shm, frames);
+    }
+}
+
 static const struct psi_conn_ops stream_ops = {
     .send = stream_send,
     .unshare = stream_unshare,
     .close = stream_close,
     .close_after_send = stream_close_after_send,
     .queued_bytes = stream_queued_bytes,
+    .set_patience = stream_set_patience,
 };
 
 /* ---- What the loop reports ---- */

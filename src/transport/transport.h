@@ -54,6 +54,9 @@ struct psi_outgoing {
      * `release` does not wait for that. */
     bool stable;
 
+    /* The peer need not hear of it before others of its kind have come, if it says so. */
+    bool patient;
+
     /* (optional) Called exactly once per accepted frame: when its bytes are in the kernel, were
      * copied (unshare) or will never be sent (connection closed). May be called inside send(). Must
      * not send or close. */
@@ -153,6 +156,10 @@ struct psi_conn_ops {
     void (*close_after_send)(struct psi_conn *conn, uint32_t linger_ms);
 
     size_t (*queued_bytes)(const struct psi_conn *conn);
+
+    /* (optional) So many frames more have to come before they are worth hearing, except those that
+     * their sender does not call patient. A hint that spares wake-ups. */
+    void (*set_patience)(struct psi_conn *conn, uint32_t frames);
 };
 
 /*
