@@ -15,6 +15,7 @@
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/pool.h"
 
 /* If this fails, two hosts would not agree about any header. */
 static void
@@ -97,13 +98,45 @@ test_log_respects_level(void **state)
     assert_string_equal(kept.text, "shown 7");
 }
 
+/* If this fails, the steady state of a job allocates, or two users get one object. */
+static void
+test_pool_uses_objects_again(void **state)
+{
+    struct psi_pool pool;
+    uint8_t *first;
+    uint8_t *second;
+
+    (void)state;
+    psi_pool_init(&pool, 1); /* less than the pool itself needs to remember it */
+    first = psi_pool_take(&pool);
+    second = psi_pool_take(&pool);
+    assert_non_null(first);
+    assert_non_null(second);
+    assert_ptr_not_equal(first, second);
+    *first = 1;
+    *second = 2;
+    psi_pool_give(&pool, first);
+    psi_pool_give(&pool, second);
+#ifndef PSI_INSTRUMENTED /* those builds allocate every time */
+    assert_ptr_equal(psi_pool_take(&pool), second);
+    assert_ptr_equal(psi_pool_take(&pool), first);
+    psi_pool_give(&pool, first);
+    psi_pool_give(&pool, second);
+#endif
+    psi_pool_fini(&pool);
+    assert_null(pool.spare);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc32c_known_value),        cmocka_unit_test(test_crc32c_paths_agree),
-        cmocka_unit_test(test_fail_errno_appends_reason), cmocka_unit_test(test_status_texts),
+        cmocka_unit_test(test_crc32c_known_value),
+        cmocka_unit_test(test_crc32c_paths_agree),
+        cmocka_unit_test(test_fail_errno_appends_reason),
+        cmocka_unit_test(test_status_texts),
         cmocka_unit_test(test_log_respects_level),
+        cmocka_unit_test(test_pool_uses_objects_again),
     };
 
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
