@@ -19,7 +19,7 @@ struct psi_pool {
 
 void psi_pool_init(struct psi_pool *pool, size_t bytes);
 
-/* Frees what was given back; all must have been. */
+/* Frees what was given back. */
 void psi_pool_fini(struct psi_pool *pool);
 
 /* An object whose bytes are anything; NULL: no memory. */

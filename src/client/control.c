@@ -86,7 +86,7 @@ control_create(struct psi_client *client, enum op_kind kind, uint8_t type, uint3
         *err = client->error;
         return err->status;
     }
-    op = psi_op_create(client, kind, timeout_ms);
+    op = psi_op_create(client, &client->requests, kind, timeout_ms);
     if (op == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a request");
     }
@@ -104,7 +104,7 @@ set_body(struct psd_op *op, const struct psi_pack *pack, struct psd_error *err)
 {
     op->body = pack->overflow ? NULL : malloc(pack->used);
     if (op->body == NULL) {
-        free(op);
+        psi_op_discard(op);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a request");
     }
     memcpy(op->body, pack->bytes, pack->used);

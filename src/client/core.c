@@ -209,6 +209,7 @@ psi_client_create(struct psi_env *env, const struct psi_client_config *config,
     client->life = env->ops->random(env) | 1;
     client->started_ns = psi_now_ns(env);
     client->next_deadline_ns = UINT64_MAX;
+    psi_pool_init(&client->requests, sizeof(struct psd_op));
     snprintf(client->master_address, sizeof(client->master_address), "%s", config->master_address);
     psi_peer_start(&client->master, env, client->master_address, &master_events, client, 0);
     name_master_link(client, config->rank);
@@ -236,6 +237,7 @@ psi_client_destroy(struct psi_client *client)
     psi_lanes_stop(client); /* after the tables, which count the lanes */
     free(client->tables);
     free(client->workers);
+    psi_pool_fini(&client->requests);
     free(client);
 }
 

@@ -113,18 +113,19 @@ psi_lane_enqueue(struct psd_op *op)
 {
     struct psi_client *client = op->client;
 
-    for (uint32_t i = 0; i < client->lane_count; i++) {
+    for (uint32_t i = 0; i < op->table->lanes_used; i++) {
+        const uint16_t lane = op->table->lanes[i];
         struct part *part = &op->parts[i];
 
         if (part->op == NULL) {
             part->op = op;
-            part->cursor = lower_bound(op->table, i, op->first_chunk);
-            part->end = lower_bound(op->table, i, op->first_chunk + op->chunk_count);
+            part->cursor = lower_bound(op->table, lane, op->first_chunk);
+            part->end = lower_bound(op->table, lane, op->first_chunk + op->chunk_count);
             if (part->cursor < part->end) {
-                part_enqueue(&client->lanes[i], part);
+                part_enqueue(&client->lanes[lane], part);
             }
         } else if (part->queued) {
-            part_enqueue(&client->lanes[i], part);
+            part_enqueue(&client->lanes[lane], part);
         }
     }
 }
@@ -382,8 +383,9 @@ transfer_finish(struct psd_op *op)
 {
     char what[PSD_NAME_MAX + 64];
 
-    for (uint32_t i = 0; i < op->client->lane_count; i++) {
-        stop_borrowing(&op->client->lanes[i], op); /* answered before it had left, or sent twice */
+    for (uint32_t i = 0; i < op->table->lanes_used; i++) {
+        /* Answered before it had left, or sent twice. */
+        stop_borrowing(&op->client->lanes[op->table->lanes[i]], op);
     }
     if (op->error.status == PSD_OK) {
         psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
@@ -536,7 +538,7 @@ resend_arrived(struct lane_link *lane)
 
         if (op->table->id == frame->table && request->chunk == frame->chunk &&
             pushes(op->transfer.type) && op->transfer.step == frame->step) {
-            struct part *part = &op->parts[lane->index];
+            struct part *part = &op->parts[op->table->lane_parts[lane->index]];
 
             op->chunks[request->chunk - op->first_chunk] = CHUNK_UNSENT;
             part->cursor = lower_bound(op->table, lane->index, op->first_chunk);
@@ -745,8 +747,8 @@ psi_lane_forget(struct psd_op *op)
 {
     struct psi_client *client = op->client;
 
-    for (uint32_t i = 0; i < client->lane_count; i++) {
-        struct lane_link *lane = &client->lanes[i];
+    for (uint32_t i = 0; i < op->table->lanes_used; i++) {
+        struct lane_link *lane = &client->lanes[op->table->lanes[i]];
         bool receiving = false;
         uint32_t unanswered = 0;
         struct request *next;

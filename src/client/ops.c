@@ -4,8 +4,10 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "client/state.h"
@@ -13,15 +15,21 @@
 #define MS_NS UINT64_C(1000000)
 
 struct psd_op *
-psi_op_create(struct psi_client *client, enum op_kind kind, uint32_t timeout_ms)
+psi_op_create(struct psi_client *client, struct psi_pool *pool, enum op_kind kind,
+              uint32_t timeout_ms)
 {
-    struct psd_op *op = calloc(1, sizeof(*op));
+    struct psd_op *op = psi_pool_take(pool);
     const uint64_t limit_ms = timeout_ms == 0 ? client->config.op_timeout_ms : timeout_ms;
 
     if (op == NULL) {
         return NULL;
     }
+    memset(op, 0, offsetof(struct psd_op, error));
+    op->error.status = PSD_OK;
+    op->error.text[0] = '\0';
+    op->because[0] = '\0';
     op->client = client;
+    op->pool = pool;
     op->kind = kind;
     op->number = ++client->op_number;
     op->started_ns = psi_now_ns(client->env);
@@ -173,17 +181,21 @@ psi_client_next_done(struct psi_client *client)
 }
 
 void
+psi_op_discard(struct psd_op *op)
+{
+    free(op->body);
+    free(op->nodes.node);
+    psi_pool_give(op->pool, op);
+}
+
+void
 psi_op_free(struct psd_op *op)
 {
     psi_assert(op->ended);
     if (!op->taken) {
         list_remove(&op->client->done, &op->client->done_last, op);
     }
-    free(op->chunks);
-    free(op->parts);
-    free(op->body);
-    free(op->nodes.node);
-    free(op);
+    psi_op_discard(op);
 }
 
 bool

@@ -6,6 +6,7 @@
 #ifndef PSI_CLIENT_STATE_H
 #define PSI_CLIENT_STATE_H
 
+#include "base/pool.h"
 #include "client/core.h"
 
 enum {
@@ -45,7 +46,8 @@ enum chunk_state { CHUNK_UNSENT, CHUNK_SENT, CHUNK_DONE };
 
 struct psd_op {
     struct psi_client *client;
-    struct psd_op *next; /* client->pending, client->done */
+    struct psi_pool *pool; /* where its memory comes from and goes */
+    struct psd_op *next;   /* client->pending, client->done */
     struct psd_op *prev;
     enum op_kind kind;
     uint64_t number; /* in order of submission */
@@ -55,8 +57,6 @@ struct psd_op {
     bool ended;
     bool taken;
     psd_outcome outcome;
-    struct psd_error error;
-    char because[PSI_TEXT_MAX];
     psd_done_fn done;
     void *user;
 
@@ -83,8 +83,8 @@ struct psd_op {
     uint64_t updates;   /* STATE_PULL: largest count seen */
     bool held;          /* waits for earlier operations */
     bool exact;         /* a read of the very version of its step */
-    uint8_t *chunks;    /* enum chunk_state each */
-    struct part *parts; /* one per lane */
+    uint8_t *chunks;    /* enum chunk_state each; lies behind the operation, as do its parts */
+    struct part *parts; /* one per lane of table->lanes */
 
     /* the others */
     uint32_t request;
@@ -97,6 +97,10 @@ struct psd_op {
     uint8_t priority_wanted; /* OP_TABLE_OPEN */
     void *to;                /* OP_SHARE */
     uint32_t to_bytes;
+
+    /* Long, and nearly always empty: of these a new operation has only the first bytes cleared. */
+    struct psd_error error;
+    char because[PSI_TEXT_MAX];
 };
 
 struct psd_table {
@@ -109,6 +113,10 @@ struct psd_table {
     uint16_t *places;       /* chunk -> lane */
     uint32_t **lane_chunks; /* lane -> its chunks, rising */
     uint32_t *lane_counts;
+    uint32_t lanes_used;
+    uint16_t *lanes;         /* those that have chunks of it, rising: lanes_used of them */
+    uint16_t *lane_parts;    /* lane -> its index in lanes */
+    struct psi_pool ops;     /* transfers of it, each with its parts and chunks */
     uint64_t *next_step;     /* chunk -> step to push next */
     uint64_t resume_step;    /* a replacement repeats from here */
     bool resuming;           /* opened by a replacement */
@@ -175,6 +183,7 @@ struct psi_client {
     size_t pending_count;
     struct psd_op *done; /* ended, not handed out; oldest first */
     struct psd_op *done_last;
+    struct psi_pool requests; /* operations that are not transfers */
     uint64_t op_number;
     uint64_t seq;
     uint32_t control_id;
@@ -190,7 +199,9 @@ void psi_client_over(struct psi_client *client, psd_status status, const char *f
     __attribute__((format(printf, 3, 4)));
 
 /* ops.c */
-struct psd_op *psi_op_create(struct psi_client *client, enum op_kind kind, uint32_t timeout_ms);
+struct psd_op *psi_op_create(struct psi_client *client, struct psi_pool *pool, enum op_kind kind,
+                             uint32_t timeout_ms);
+void psi_op_discard(struct psd_op *op); /* one that was not submitted */
 void psi_op_submit(struct psd_op *op);
 void psi_op_end(struct psd_op *op, psd_status status, psd_outcome outcome, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -204,6 +215,7 @@ void psi_transfer_describe(const struct psd_op *op, char *text, size_t size);
 void psi_transfer_let_go(struct psi_client *client);
 void psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason);
 uint64_t psi_transfer_bytes(const struct psd_op *op, uint64_t chunk);
+void psi_transfers_init(struct psd_table *table);
 bool psi_transfer_completes_step(const struct psd_op *op);
 
 /* lanes.c */

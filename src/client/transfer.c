@@ -10,7 +10,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -120,16 +119,23 @@ set_next_step(const struct psd_op *op, uint64_t step)
     }
 }
 
-static psd_status
-allocate(struct psd_op *op, struct psd_error *err)
+/* Every transfer of a table gets room for all of it: so one pool serves them all. */
+void
+psi_transfers_init(struct psd_table *table)
 {
-    op->chunks = calloc(op->chunk_count, 1);
-    op->parts = calloc(op->client->lane_count, sizeof(*op->parts));
-    if (op->chunks == NULL || op->parts == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for an operation",
-                        op->table->spec.name);
-    }
-    return PSD_OK;
+    psi_pool_init(&table->ops, sizeof(struct psd_op) + table->lanes_used * sizeof(struct part) +
+                                   table->chunk_count);
+}
+
+static void
+clear_parts(struct psd_op *op)
+{
+    const size_t parts_bytes = op->table->lanes_used * sizeof(*op->parts);
+
+    op->parts = (struct part *)(op + 1);
+    op->chunks = (uint8_t *)op->parts + parts_bytes;
+    memset(op->parts, 0, parts_bytes);
+    memset(op->chunks, CHUNK_UNSENT, op->chunk_count);
 }
 
 /*
@@ -239,7 +245,7 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         *err = client->error;
         return err->status;
     }
-    op = psi_op_create(client, OP_TRANSFER, transfer->timeout_ms);
+    op = psi_op_create(client, &table->ops, OP_TRANSFER, transfer->timeout_ms);
     if (op == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for an operation",
                         table->spec.name);
@@ -256,15 +262,11 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         op->remaining = op->chunk_count;
         status = check_step(op, err);
     }
-    if (status == PSD_OK) {
-        status = allocate(op, err);
-    }
     if (status != PSD_OK) {
-        free(op->chunks);
-        free(op->parts);
-        free(op);
+        psi_op_discard(op);
         return status;
     }
+    clear_parts(op);
     op->exact = wants_exact(op);
     set_next_step(op, op->transfer.step + 1);
     psi_op_submit(op);
