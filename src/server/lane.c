@@ -296,6 +296,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     lane->frozen_rank = -1;
     lane->life = env->ops->random(env) | 1;
     lane->started_ns = psi_now_ns(env);
+    psi_pool_init(&lane->parked, sizeof(struct parked));
     snprintf(lane->master_address, sizeof(lane->master_address), "%s", config->master_address);
     lane->scratch = aligned_alloc(64, PSD_CHUNK_ELEMENTS * sizeof(double));
     if (lane->scratch == NULL) {
@@ -338,6 +339,7 @@ lane_destroy(struct lane *lane)
     lane->env->ops->unlisten(lane->env, lane->listener);
     tables_destroy(lane);
     slot_pool_fini(&lane->pool);
+    psi_pool_fini(&lane->parked);
     free(lane->incarnations);
     free(lane->members);
     free(lane->sessions);

@@ -312,7 +312,7 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot, struct psd
     chunk->clock.next[session->rank] = frame->step + 1;
     chunk->table->priority = frame->priority;
     open_add(lane, chunk);
-    const psd_status status = park(chunk, session, frame->step, err);
+    const psd_status status = park(chunk, session, err);
 
     if (status == PSD_OK) {
         round_try_close(lane, chunk);
@@ -342,7 +342,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot, str
     } else {
         chunk->clock.next[session->rank] = frame->step + 1;
     }
-    status = park(chunk, session, frame->step, err);
+    status = park(chunk, session, err);
     if (status == PSD_OK) {
         replicate_round(lane, chunk);
     }
@@ -401,11 +401,9 @@ push_arrived(struct session *session, struct psd_error *err)
     slot_give(&lane->pool, slot);
     switch (admission) {
     case PSI_ADMIT_AGAIN:
-        return park(chunk, session, frame->step, err);
+        return park(chunk, session, err);
     case PSI_ADMIT_DONE:
-        status = park(chunk, session, frame->step, err);
-        parked_answer(lane, chunk);
-        return status;
+        return answer_or_park(chunk, session, err);
     case PSI_ADMIT_DROPPED:
         answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_DROPPED,
                       "the round closed with the gradients of other workers");
@@ -413,7 +411,7 @@ push_arrived(struct session *session, struct psd_error *err)
     default:
         if (chunk->table->rule.backup > 0) {
             /* Another chunk has told it of a round that closed there: it will close here, too. */
-            return park(chunk, session, frame->step, err);
+            return park(chunk, session, err);
         }
         snprintf(text, sizeof(text),
                  "table %s chunk %u: gradient of step %llu, but step %llu is open",

@@ -6,6 +6,7 @@
 #ifndef SERVER_STATE_H
 #define SERVER_STATE_H
 
+#include "base/pool.h"
 #include "clock/clock.h"
 #include "rpc/inbox.h"
 #include "rpc/peer.h"
@@ -59,15 +60,17 @@ struct chunk {
     uint32_t index;    /* in the table */
     uint32_t elements; /* 1..PSD_CHUNK_ELEMENTS */
     struct chunk_memory memory;
-    uint32_t current;        /* memory.value[current] is the value of `clock.version` */
-    uint32_t pins[2];        /* replies that still borrow memory.value[i] */
-    struct psi_clock clock;  /* next[] belongs to the table */
-    struct psi_mark *marks;  /* asynchronous tables: one per rank */
-    uint64_t updates;        /* applied so far */
-    bool ready;              /* has its initial value */
-    bool pushed;             /* has had a gradient: too late to load */
-    struct slot *slots;      /* the open round: at most one per rank */
-    struct parked *parked;   /* in order of arrival */
+    uint32_t current;       /* memory.value[current] is the value of `clock.version` */
+    uint32_t pins[2];       /* replies that still borrow memory.value[i] */
+    struct psi_clock clock; /* next[] belongs to the table */
+    struct psi_mark *marks; /* asynchronous tables: one per rank */
+    uint64_t updates;       /* applied so far */
+    bool ready;             /* has its initial value */
+    bool pushed;            /* has had a gradient: too late to load */
+    struct slot *slots;     /* the open round: at most one per rank */
+    struct parked *parked;  /* in order of arrival */
+    struct parked **parked_end;
+    uint32_t parked_count;
     struct chunk *open_next; /* lane->open: chunks with slots */
     struct chunk *open_prev;
     bool open;
@@ -164,6 +167,7 @@ struct lane {
     uint64_t memory_used;
     struct slot_pool pool;
     uint32_t window_bytes;
+    struct psi_pool parked;    /* memory for requests that wait */
     uint64_t *used;            /* per rank: cost of its slots, against its window */
     uint32_t *slot_counts;     /* per rank */
     struct session **sessions; /* per rank; NULL: not connected */
@@ -226,11 +230,12 @@ psd_status pull_arrived(struct session *session, struct psd_error *err);
 psd_status load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
 psd_status load_arrived(struct session *session, const void *payload, struct psd_error *err);
 psd_status why_arrived(struct session *session, struct psd_error *err);
-psd_status park(struct chunk *chunk, const struct session *session, uint64_t step,
-                struct psd_error *err);
+psd_status park(struct chunk *chunk, const struct session *session, struct psd_error *err);
+psd_status answer_or_park(struct chunk *chunk, const struct session *session,
+                          struct psd_error *err);
 void parked_answer(struct lane *lane, struct chunk *chunk);
-void parked_forget(struct chunk *chunk, uint32_t rank, bool pushes_only);
-void parked_free(struct chunk *chunk);
+void parked_forget(struct lane *lane, struct chunk *chunk, uint32_t rank, bool pushes_only);
+void parked_free(struct lane *lane, struct chunk *chunk);
 bool parked_push(const struct chunk *chunk, uint32_t rank);
 void answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
                    psd_status status, const char *text);

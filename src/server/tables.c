@@ -46,7 +46,7 @@ table_destroy(struct lane *lane, struct table *table)
         while (chunk->slots != NULL) {
             round_take_back(lane, chunk, chunk->slots->rank);
         }
-        parked_free(chunk);
+        parked_free(lane, chunk);
         value_about_to_change(lane, chunk, 0);
         value_about_to_change(lane, chunk, 1);
     }
@@ -139,6 +139,7 @@ chunks_init(struct lane *lane, struct table *table)
         chunk->index = (uint32_t)i;
         chunk->elements = psi_chunk_elements(table->spec.count, i);
         chunk->clock.next = table->clocks + (uint64_t)table->local[i] * workers;
+        chunk->parked_end = &chunk->parked;
         chunk->ready = table->spec.init != PSD_INIT_RANK0;
         if (table->marks != NULL) {
             chunk->marks = table->marks + (uint64_t)table->local[i] * workers;

@@ -173,7 +173,7 @@ let_one_go(struct session *session, const struct chunk *arriving)
     if (last == NULL) {
         return false;
     }
-    parked_forget(last, session->rank, true);
+    parked_forget(lane, last, session->rank, true);
     if (!round_take_back(lane, last, session->rank)) {
         return false;
     }
