@@ -84,9 +84,12 @@ allocate_for(struct lane *lane, uint32_t workers)
     lane->sessions = calloc(workers, sizeof(struct session *));
     lane->used = calloc(workers, sizeof(*lane->used));
     lane->slot_counts = calloc(workers, sizeof(*lane->slot_counts));
+    lane->leaves = calloc(workers, sizeof(*lane->leaves));
+    lane->given = calloc(workers, sizeof(const uint8_t *));
     lane->global.adders = calloc(workers, sizeof(*lane->global.adders));
     if (lane->incarnations == NULL || lane->members == NULL || lane->sessions == NULL ||
-        lane->used == NULL || lane->slot_counts == NULL || lane->global.adders == NULL) {
+        lane->used == NULL || lane->slot_counts == NULL || lane->leaves == NULL ||
+        lane->given == NULL || lane->global.adders == NULL) {
         return PSD_ERR_NO_MEMORY;
     }
     return PSD_OK;
@@ -298,7 +301,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     lane->started_ns = psi_now_ns(env);
     psi_pool_init(&lane->parked, sizeof(struct parked));
     snprintf(lane->master_address, sizeof(lane->master_address), "%s", config->master_address);
-    lane->scratch = aligned_alloc(64, PSD_CHUNK_ELEMENTS * sizeof(double));
+    lane->scratch = aligned_alloc(64, APPLY_SCRATCH_BYTES);
     if (lane->scratch == NULL) {
         status = psi_fail(err, PSD_ERR_NO_MEMORY, "lane: no memory");
         goto err_free_lane;
@@ -345,6 +348,8 @@ lane_destroy(struct lane *lane)
     free(lane->sessions);
     free(lane->used);
     free(lane->slot_counts);
+    free(lane->leaves);
+    free(lane->given);
     free(lane->global.adders);
     free(lane->scratch);
     free(lane);

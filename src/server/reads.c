@@ -146,7 +146,6 @@ static bool
 read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parked, uint64_t step)
 {
     const int buffer = readable_buffer(chunk, parked, step);
-    char text[PSI_TEXT_MAX];
 
     if (buffer == -1) {
         return false;
@@ -156,6 +155,8 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
         return true;
     }
     if (buffer == -2) {
+        char text[PSI_TEXT_MAX];
+
         snprintf(text, sizeof(text), "table %s: version %llu is gone, the current one is %llu",
                  chunk->table->spec.name, (unsigned long long)step,
                  (unsigned long long)chunk->clock.version);

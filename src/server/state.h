@@ -11,6 +11,7 @@
 #include "rpc/inbox.h"
 #include "rpc/peer.h"
 #include "server/lane.h"
+#include "store/apply.h"
 #include "store/table_memory.h"
 
 struct chunk;
@@ -180,10 +181,13 @@ struct lane {
     struct chunk *open;   /* chunks with slots, newest first */
     struct chunk *wanted; /* the last one asked for because somebody's window is full */
     uint64_t progress_ns; /* when a round last closed or a chunk was asked for */
+    bool progressed;      /* since the last tick, which knows the time */
     bool want_now;        /* the last one asked for came: ask for the next */
     struct global_step global;
     uint32_t relay_next;
-    void *scratch; /* PSD_CHUNK_ELEMENTS doubles */
+    void *scratch;         /* APPLY_SCRATCH_BYTES */
+    struct leaf *leaves;   /* one per rank: of the round that is being closed */
+    const uint8_t **given; /* rank -> its gradient, while leaves are collected; else all NULL */
 
     bool finished;
     int exit_code;

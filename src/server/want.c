@@ -32,7 +32,7 @@ open_add(struct lane *lane, struct chunk *chunk)
         if (lane->open != NULL) {
             lane->open->open_prev = chunk;
         } else {
-            lane->progress_ns = psi_now_ns(lane->env);
+            lane->progressed = true;
         }
         lane->open = chunk;
     }
@@ -126,6 +126,10 @@ want_look(struct lane *lane, uint64_t now_ns)
 {
     int32_t rank;
 
+    if (lane->progressed) {
+        lane->progressed = false;
+        lane->progress_ns = now_ns;
+    }
     if (now_ns < want_next_ns(lane)) {
         return;
     }
