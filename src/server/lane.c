@@ -171,6 +171,7 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
     table = table_find(lane, info->id);
     if (table != NULL) {
         table->announced = false; /* asked again after a cut: answered again */
+        lane->tables_unready = true;
     } else {
         status = table_open(lane, info, err);
         if (status != PSD_OK) {
@@ -341,6 +342,7 @@ lane_destroy(struct lane *lane)
     }
     lane->env->ops->unlisten(lane->env, lane->listener);
     tables_destroy(lane);
+    free(lane->table_of);
     slot_pool_fini(&lane->pool);
     psi_pool_fini(&lane->parked);
     free(lane->incarnations);
@@ -422,13 +424,7 @@ lane_next_ns(const struct lane *lane)
     if (lane->master.state == PSI_PEER_UP && lane->heartbeat_due_ns < next_ns) {
         next_ns = lane->heartbeat_due_ns;
     }
-    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
-        if (table->prepared < table->chunk_count ||
-            (!table->announced && lane->master.state == PSI_PEER_UP)) {
-            return 0;
-        }
-    }
-    return next_ns;
+    return tables_want_a_turn(lane) ? 0 : next_ns;
 }
 
 bool

@@ -38,7 +38,9 @@ answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct c
     }
     sent = status == PSD_OK ? psi_post(session->conn, &frame)
                             : psi_post_error(session->conn, &frame, status, 0, text);
-    session->doomed = session->doomed || sent != PSD_OK;
+    if (sent != PSD_OK) {
+        session_doom(session);
+    }
 }
 
 static void
@@ -80,7 +82,7 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
                                : chunk->memory.state[parked->part - PART_STATE];
 
         if (psi_post_body(session->conn, &frame, part, payload.bytes) != PSD_OK) {
-            session->doomed = true;
+            session_doom(session);
         }
         return;
     }
@@ -90,7 +92,7 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
     chunk->pins[buffer]++;
     if (psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
         chunk->pins[buffer]--;
-        session->doomed = true;
+        session_doom(session);
     }
 }
 

@@ -116,7 +116,7 @@ struct session {
     uint32_t rank;
     struct slot *receiving; /* a gradient on its way in */
     struct relay *relays;   /* SHARE_PULLs passed on to this worker */
-    bool doomed;            /* an answer could not be queued: cut it, so that it asks again */
+    bool is_doomed;         /* an answer could not be queued: cut it, so that it asks again */
 };
 
 /* A SHARE_PULL on its way through the lane. */
@@ -164,7 +164,10 @@ struct lane {
     bool *members;
     int64_t frozen_rank; /* a proposal is open: rounds do not close; -1: none */
 
-    struct table *tables;
+    struct table *tables;    /* newest first */
+    struct table **table_of; /* by number, NULL where there is none; table_capacity of them */
+    uint32_t table_capacity;
+    bool tables_unready; /* one has to be prepared, or its master be told that it is */
     uint64_t memory_used;
     struct slot_pool pool;
     uint32_t window_bytes;
@@ -172,6 +175,7 @@ struct lane {
     uint64_t *used;            /* per rank: cost of its slots, against its window */
     uint32_t *slot_counts;     /* per rank */
     struct session **sessions; /* per rank; NULL: not connected */
+    bool some_doomed;          /* of the sessions */
     struct session *strangers;
     struct {
         uint64_t second; /* that `lines` counts */
@@ -210,7 +214,8 @@ struct chunk *table_chunk(const struct table *table, uint32_t index);
 psd_status table_open(struct lane *lane, const struct psi_table_info *info, struct psd_error *err);
 void table_drop(struct lane *lane, uint32_t id);
 void tables_destroy(struct lane *lane);
-bool tables_prepare(struct lane *lane); /* does some of the work; true while there is more */
+void tables_prepare(struct lane *lane);           /* does some of the work, if there is any */
+bool tables_want_a_turn(const struct lane *lane); /* there is more that can be done now */
 
 /* rounds.c */
 psd_status push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
@@ -250,6 +255,7 @@ void value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buff
 extern const struct psi_listener_events lane_listener_events;
 void session_destroy(struct session *session);
 void session_end(struct session *session);
+void session_doom(struct session *session);
 void sessions_end_doomed(struct lane *lane);
 
 /* views.c */

@@ -19,12 +19,7 @@ enum { PREPARE_BYTES = 16 << 20 }; /* per turn of the loop */
 struct table *
 table_find(const struct lane *lane, uint32_t id)
 {
-    struct table *table = lane->tables;
-
-    while (table != NULL && table->id != id) {
-        table = table->next;
-    }
-    return table;
+    return id < lane->table_capacity ? lane->table_of[id] : NULL;
 }
 
 struct chunk *
@@ -149,6 +144,30 @@ chunks_init(struct lane *lane, struct table *table)
     }
 }
 
+/* Room for the number of a table: numbers are given from 0 on. */
+static psd_status
+table_number(struct lane *lane, uint32_t id, struct psd_error *err)
+{
+    const uint32_t capacity = id < 64 ? 64 : 2 * id;
+    struct table **grown;
+
+    if (id >= PSI_TABLES_MAX) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "table number %u, expected less than %d", id,
+                        PSI_TABLES_MAX);
+    }
+    if (id < lane->table_capacity) {
+        return PSD_OK;
+    }
+    grown = realloc(lane->table_of, capacity * sizeof(*grown));
+    if (grown == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u tables", capacity);
+    }
+    memset(grown + lane->table_capacity, 0, (capacity - lane->table_capacity) * sizeof(*grown));
+    lane->table_of = grown;
+    lane->table_capacity = capacity;
+    return PSD_OK;
+}
+
 psd_status
 table_open(struct lane *lane, const struct psi_table_info *info, struct psd_error *err)
 {
@@ -157,6 +176,9 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     uint64_t elements = 0;
     psd_status status = psi_spec_check(&info->spec, lane->job.workers, err);
 
+    if (status == PSD_OK) {
+        status = table_number(lane, info->id, err);
+    }
     if (status != PSD_OK) {
         return status;
     }
@@ -194,8 +216,10 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
         return status;
     }
     chunks_init(lane, table);
+    lane->table_of[table->id] = table;
     table->next = lane->tables;
     lane->tables = table;
+    lane->tables_unready = true;
     return PSD_OK;
 }
 
@@ -211,6 +235,7 @@ table_drop(struct lane *lane, uint32_t id)
         struct table *table = *link;
 
         *link = table->next;
+        lane->table_of[id] = NULL;
         table_destroy(lane, table);
     }
 }
@@ -233,9 +258,13 @@ announce(struct lane *lane, struct table *table)
     }
 }
 
-bool
+void
 tables_prepare(struct lane *lane)
 {
+    if (!lane->tables_unready) {
+        return;
+    }
+    lane->tables_unready = false;
     for (struct table *table = lane->tables; table != NULL; table = table->next) {
         size_t done = 0;
 
@@ -247,11 +276,24 @@ tables_prepare(struct lane *lane)
             done += (size_t)chunk->elements * 16;
         }
         if (table->prepared < table->chunk_count) {
-            return true;
+            lane->tables_unready = true;
+            return;
         }
         if (!table->announced) {
             announce(lane, table);
         }
+        lane->tables_unready = lane->tables_unready || !table->announced;
     }
-    return false;
+}
+
+bool
+tables_want_a_turn(const struct lane *lane)
+{
+    const struct table *table = lane->tables_unready ? lane->tables : NULL;
+
+    while (table != NULL && table->prepared == table->chunk_count &&
+           (table->announced || lane->master.state != PSI_PEER_UP)) {
+        table = table->next;
+    }
+    return table != NULL;
 }

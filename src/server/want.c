@@ -185,7 +185,7 @@ let_one_go(struct session *session, const struct chunk *arriving)
     frame.chunk = last->index;
     frame.step = last->clock.version;
     if (psi_post(session->conn, &frame) != PSD_OK) {
-        session->doomed = true; /* it sends everything again when it is back */
+        session_doom(session); /* it sends everything again when it is back */
     }
     return true;
 }
