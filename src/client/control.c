@@ -298,7 +298,7 @@ nodes_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_e
     }
     status = psi_nodes_decode(payload, bytes, &op->nodes, err);
     if (status == PSD_OK) {
-        psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
+        psi_op_succeed(op);
     }
     return status;
 }
@@ -314,7 +314,7 @@ answered(struct psd_op *op, const struct psi_frame *frame, const void *payload, 
 
     if (frame->status == PSD_OK && !wants_more) {
         op->value = frame->step;
-        psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
+        psi_op_succeed(op);
         return PSD_OK;
     }
     status = psi_verdict_decode(payload, bytes, &verdict, err);
@@ -335,7 +335,7 @@ piece_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_e
                         op->to_bytes);
     }
     memcpy(op->to, payload, bytes);
-    psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
+    psi_op_succeed(op);
     return PSD_OK;
 }
 

@@ -381,17 +381,16 @@ stop_borrowing(const struct lane_link *lane, const struct psd_op *op)
 static void
 transfer_finish(struct psd_op *op)
 {
-    char what[PSD_NAME_MAX + 64];
-
     for (uint32_t i = 0; i < op->table->lanes_used; i++) {
         /* Answered before it had left, or sent twice. */
         stop_borrowing(&op->client->lanes[op->table->lanes[i]], op);
     }
     if (op->error.status == PSD_OK) {
-        psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
+        psi_op_succeed(op);
         return;
     }
     const struct psd_error first = op->error;
+    char what[PSD_NAME_MAX + 64];
 
     psi_transfer_describe(op, what, sizeof(what));
     psi_op_end(op, first.status, op->applied == 0 ? PSD_OUTCOME_NOT_APPLIED : PSD_OUTCOME_UNKNOWN,

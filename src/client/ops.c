@@ -86,23 +86,39 @@ psi_op_submit(struct psd_op *op)
     }
 }
 
-void
-psi_op_end(struct psd_op *op, psd_status status, psd_outcome outcome, const char *format, ...)
+static void
+end(struct psd_op *op, psd_status status, psd_outcome outcome)
 {
     struct psi_client *client = op->client;
-    va_list args;
 
     psi_assert(!op->ended);
     op->ended = true;
     op->outcome = outcome;
     op->error.status = status;
-    va_start(args, format);
-    vsnprintf(op->error.text, sizeof(op->error.text), format, args);
-    va_end(args);
     list_remove(&client->pending, &client->pending_last, op);
     client->pending_count--;
     list_append(&client->done, &client->done_last, op);
-    client->hold_changed = true;
+    if (op->kind == OP_TRANSFER) {
+        psi_transfer_ended(op);
+    }
+}
+
+void
+psi_op_end(struct psd_op *op, psd_status status, psd_outcome outcome, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(op->error.text, sizeof(op->error.text), format, args);
+    va_end(args);
+    end(op, status, outcome);
+}
+
+void
+psi_op_succeed(struct psd_op *op)
+{
+    op->error.text[0] = '\0';
+    end(op, PSD_OK, PSD_OUTCOME_DONE);
 }
 
 /* Ends an operation that the job, its deadline or the end of the context cut short. */

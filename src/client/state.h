@@ -81,7 +81,11 @@ struct psd_op {
     uint64_t applied;   /* chunks that ended well */
     uint64_t touched;   /* chunks that were ever sent */
     uint64_t updates;   /* STATE_PULL: largest count seen */
-    bool held;          /* waits for earlier operations */
+    bool held;          /* waits for earlier operations: in client->held */
+    struct psd_op *held_next;
+    struct psd_op *held_prev;
+    struct psd_op *table_next; /* of the table's transfers that have not ended */
+    struct psd_op *table_prev;
     bool exact;         /* a read of the very version of its step */
     uint8_t *chunks;    /* enum chunk_state each; lies behind the operation, as do its parts */
     struct part *parts; /* one per lane of table->lanes */
@@ -117,6 +121,7 @@ struct psd_table {
     uint16_t *lanes;         /* those that have chunks of it, rising: lanes_used of them */
     uint16_t *lane_parts;    /* lane -> its index in lanes */
     struct psi_pool ops;     /* transfers of it, each with its parts and chunks */
+    struct psd_op *last_op;  /* the newest of those that have not ended */
     uint64_t *next_step;     /* chunk -> step to push next */
     uint64_t resume_step;    /* a replacement repeats from here */
     bool resuming;           /* opened by a replacement */
@@ -189,7 +194,13 @@ struct psi_client {
     uint32_t control_id;
     uint64_t barrier;
     uint64_t next_deadline_ns;
-    bool hold_changed; /* an operation ended: others may be let go */
+    struct psd_op *held; /* transfers that wait for earlier ones; oldest first */
+    struct psd_op *held_last;
+    bool hold_changed; /* a transfer ended: some of these may be let go */
+    struct {
+        uint64_t step;
+        size_t count;
+    } lowest; /* PSI_DEATH_WAIT: the earliest step of the pending pushes, and how many are of it */
     uint64_t pump_turn;
     struct published published;
 };
@@ -205,6 +216,7 @@ void psi_op_discard(struct psd_op *op); /* one that was not submitted */
 void psi_op_submit(struct psd_op *op);
 void psi_op_end(struct psd_op *op, psd_status status, psd_outcome outcome, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+void psi_op_succeed(struct psd_op *op);
 void psi_ops_check_deadlines(struct psi_client *client, uint64_t now_ns);
 void psi_ops_end_all(struct psi_client *client, const struct psd_error *reason);
 
@@ -213,6 +225,7 @@ psd_status psi_transfer_check_range(const struct psd_table *table, struct psi_tr
                                     struct psd_error *err);
 void psi_transfer_describe(const struct psd_op *op, char *text, size_t size);
 void psi_transfer_let_go(struct psi_client *client);
+void psi_transfer_ended(struct psd_op *op);
 void psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason);
 uint64_t psi_transfer_bytes(const struct psd_op *op, uint64_t chunk);
 void psi_transfers_init(struct psd_table *table);
