@@ -327,8 +327,17 @@ psi_client_tick(struct psi_client *client)
         client->state = PSI_CLIENT_RUNNING;
     }
     psi_ops_check_deadlines(client, now_ns);
-    psi_transfer_let_go(client);
     psi_lanes_tick(client, now_ns);
+    psi_client_send(client);
+}
+
+void
+psi_client_send(struct psi_client *client)
+{
+    if (client->state != PSI_CLIENT_OVER) {
+        psi_transfer_let_go(client);
+        psi_lanes_send(client);
+    }
 }
 
 static uint64_t
@@ -350,9 +359,7 @@ psi_client_next_ns(const struct psi_client *client)
     if (client->master.state == PSI_PEER_UP && !client->config.observer) {
         next_ns = earlier(next_ns, client->heartbeat_due_ns);
     }
-    for (uint32_t i = 0; i < client->lane_count; i++) {
-        next_ns = earlier(next_ns, psi_peer_next_ns(&client->lanes[i].peer));
-    }
+    next_ns = earlier(next_ns, psi_lanes_next_ns(client));
     return client->hold_changed ? 0 : next_ns;
 }
 

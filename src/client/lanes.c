@@ -53,6 +53,8 @@ part_dequeue(struct lane_link *lane, struct part *part)
     }
     if (part->next != NULL) {
         part->next->prev = part->prev;
+    } else {
+        lane->queue_last = part->prev;
     }
 }
 
@@ -62,18 +64,49 @@ goes_before(const struct psd_op *a, const struct psd_op *b)
     return a->priority != b->priority ? a->priority > b->priority : a->number < b->number;
 }
 
+/* The lane has something to send: the next turn looks at it. */
+static void
+mark_busy(struct lane_link *lane)
+{
+    struct psi_client *client = lane->client;
+
+    if (lane->busy) {
+        return;
+    }
+    lane->busy = true;
+    lane->busy_next = NULL;
+    if (client->busy != NULL) {
+        client->busy_last->busy_next = lane;
+    } else {
+        client->busy = lane;
+    }
+    client->busy_last = lane;
+}
+
+/* A new one is the most urgent or the least: both ends are looked at before the middle. */
+static struct part *
+find_before(const struct lane_link *lane, const struct part *part)
+{
+    struct part *before = lane->queue_last;
+
+    if (lane->queue == NULL || goes_before(part->op, lane->queue->op)) {
+        return NULL;
+    }
+    while (!goes_before(before->op, part->op)) {
+        before = before->prev;
+    }
+    return before;
+}
+
 static void
 part_enqueue(struct lane_link *lane, struct part *part)
 {
-    struct part *before = NULL;
-    struct part *after = lane->queue;
+    struct part *before;
+    struct part *after;
 
     part_dequeue(lane, part);
-    after = lane->queue;
-    while (after != NULL && goes_before(after->op, part->op)) {
-        before = after;
-        after = after->next;
-    }
+    before = find_before(lane, part);
+    after = before != NULL ? before->next : lane->queue;
     part->queued = true;
     part->prev = before;
     part->next = after;
@@ -84,7 +117,10 @@ part_enqueue(struct lane_link *lane, struct part *part)
     }
     if (after != NULL) {
         after->prev = part;
+    } else {
+        lane->queue_last = part;
     }
+    mark_busy(lane);
 }
 
 /* Index of the first of the lane's chunks that is not below `chunk`. */
@@ -580,8 +616,10 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
     struct lane_link *lane = owner;
 
     (void)peer;
+    lane->client->lanes_up++;
     lane->window_bytes = welcome->window_bytes;
     lane->resend = lane->first;
+    mark_busy(lane);
     if (lane->index == 0) {
         psi_control_resend(lane->client);
     }
@@ -594,6 +632,7 @@ on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
 
     (void)peer;
     (void)reason;
+    lane->client->lanes_up--;
     lane->receiving = NULL;
     psi_share_lane_down(lane);
 }
@@ -703,26 +742,54 @@ psi_lanes_stop(struct psi_client *client)
     free(client->lanes);
     client->lanes = NULL;
     client->lane_count = 0;
+    client->busy = NULL;
 }
 
+/* Connections that are up need no turn of their own. */
 void
 psi_lanes_tick(struct psi_client *client, uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < client->lane_count; i++) {
+    for (uint32_t i = 0; !psi_lanes_up(client) && i < client->lane_count; i++) {
         psi_peer_tick(&client->lanes[i].peer, now_ns);
-        pump(&client->lanes[i]);
+    }
+}
+
+uint64_t
+psi_lanes_next_ns(const struct psi_client *client)
+{
+    uint64_t next_ns = UINT64_MAX;
+
+    for (uint32_t i = 0; !psi_lanes_up(client) && i < client->lane_count; i++) {
+        const uint64_t peer_ns = psi_peer_next_ns(&client->lanes[i].peer);
+
+        next_ns = peer_ns < next_ns ? peer_ns : next_ns;
+    }
+    return next_ns;
+}
+
+/* Lanes with anything left to send stay busy until the next turn. */
+void
+psi_lanes_send(struct psi_client *client)
+{
+    struct lane_link *lane = client->busy;
+
+    client->busy = NULL;
+    while (lane != NULL) {
+        struct lane_link *next = lane->busy_next;
+
+        lane->busy = false;
+        pump(lane);
+        if (lane->queue != NULL || lane->resend != NULL) {
+            mark_busy(lane);
+        }
+        lane = next;
     }
 }
 
 bool
 psi_lanes_up(const struct psi_client *client)
 {
-    for (uint32_t i = 0; i < client->lane_count; i++) {
-        if (client->lanes[i].peer.state != PSI_PEER_UP) {
-            return false;
-        }
-    }
-    return client->lane_count > 0;
+    return client->lane_count > 0 && client->lanes_up == client->lane_count;
 }
 
 /* Names the servers that have not answered, unless a better reason is known. */

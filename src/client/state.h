@@ -141,6 +141,9 @@ struct lane_link {
     struct request *first; /* under way, in order of sending */
     struct request *last;
     struct part *queue; /* by priority, then age */
+    struct part *queue_last;
+    struct lane_link *busy_next; /* client->busy */
+    bool busy;
     uint64_t window_bytes;
     uint64_t used;             /* unanswered gradient bytes */
     uint64_t reads;            /* unanswered value bytes */
@@ -177,7 +180,10 @@ struct psi_client {
     uint32_t view;
     struct psi_view_worker *workers; /* job.workers of them, once a view came */
     uint32_t lane_count;
+    uint32_t lanes_up;
     struct lane_link *lanes;
+    struct lane_link *busy; /* lanes that may have something to send, in order */
+    struct lane_link *busy_last;
 
     struct psd_table **tables;
     size_t table_count;
@@ -236,6 +242,8 @@ psd_status psi_lanes_start(struct psi_client *client, const struct psi_view *vie
                            struct psd_error *err);
 void psi_lanes_stop(struct psi_client *client);
 void psi_lanes_tick(struct psi_client *client, uint64_t now_ns);
+uint64_t psi_lanes_next_ns(const struct psi_client *client);
+void psi_lanes_send(struct psi_client *client);
 bool psi_lanes_up(const struct psi_client *client);
 void psi_lane_enqueue(struct psd_op *op);
 void psi_lane_forget(struct psd_op *op);
