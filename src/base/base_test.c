@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -16,6 +18,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "base/process.h"
 
 /* If this fails, two hosts would not agree about any header. */
 static void
@@ -127,6 +130,33 @@ test_pool_uses_objects_again(void **state)
     assert_null(pool.spare);
 }
 
+/* If this fails, a forked child uses its parent's connections, or the parent may not. */
+static void
+test_process_knows_its_children(void **state)
+{
+    struct psi_process process;
+    int ways[2]; /* as seen by a child: with the page, and by process id alone */
+
+    (void)state;
+    psi_process_init(&process);
+    for (int i = 0; i < 2; i++) {
+        const struct psi_process asked = {.pid = process.pid, .here = i == 0 ? process.here : NULL};
+        pid_t child;
+
+        assert_true(psi_process_is_this(&asked));
+        child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            _exit(psi_process_is_this(&asked) ? 1 : 0);
+        }
+        assert_int_equal(waitpid(child, &ways[i], 0), child);
+        assert_true(psi_process_is_this(&asked));
+    }
+    assert_int_equal(ways[0], 0);
+    assert_int_equal(ways[1], 0);
+    psi_process_fini(&process);
+}
+
 int
 main(void)
 {
@@ -137,6 +167,7 @@ main(void)
         cmocka_unit_test(test_status_texts),
         cmocka_unit_test(test_log_respects_level),
         cmocka_unit_test(test_pool_uses_objects_again),
+        cmocka_unit_test(test_process_knows_its_children),
     };
 
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
