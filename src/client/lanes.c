@@ -245,8 +245,7 @@ request_send(struct lane_link *lane, const struct request *request)
     const struct psi_transfer *transfer = &op->transfer;
     const uint64_t bytes = psi_transfer_bytes(op, request->chunk);
     const uint64_t chunks_before = request->chunk - op->first_chunk;
-    const uint64_t element_bytes =
-        bytes / psi_chunk_elements(op->table->spec.count, request->chunk);
+    const uint64_t element_bytes = psi_transfer_element_bytes(op);
     const struct psi_meta meta = {.has_part = transfer->part != 0, .part = transfer->part};
     struct psi_frame frame = {
         .type = transfer->type,
@@ -405,8 +404,7 @@ pump(struct lane_link *lane)
 static void
 stop_borrowing(const struct lane_link *lane, const struct psd_op *op)
 {
-    const uint64_t element_bytes = psi_transfer_bytes(op, op->first_chunk) /
-                                   psi_chunk_elements(op->table->spec.count, op->first_chunk);
+    const uint64_t element_bytes = psi_transfer_element_bytes(op);
     struct psi_conn *conn = lane->peer.conn;
 
     if (conn != NULL && op->transfer.from != NULL) {
@@ -704,6 +702,19 @@ static const struct psi_peer_events lane_events = {
 
 /* ---- all lanes --------------------------------------------------------------------------- */
 
+/* Numbers go round and round, so all of it is used soon: touched now, no request waits for a page.
+ */
+static struct request *
+create_requests(void)
+{
+    struct request *requests = aligned_alloc(64, REQUESTS_MAX * sizeof(*requests));
+
+    if (requests != NULL) {
+        memset(requests, 0, REQUESTS_MAX * sizeof(*requests));
+    }
+    return requests;
+}
+
 psd_status
 psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct psd_error *err)
 {
@@ -719,7 +730,7 @@ psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct p
         lane->client = client;
         lane->index = i;
         lane->server = view->place[i].server;
-        lane->requests = calloc(REQUESTS_MAX, sizeof(*lane->requests));
+        lane->requests = create_requests();
         psi_peer_start(&lane->peer, client->env, view->place[i].address, &lane_events, lane, i);
         psi_identity_worker(self, client->job.rank);
         psi_identity_server(server, view->place[i].server, view->place[i].lane);

@@ -234,6 +234,7 @@ void psi_transfer_let_go(struct psi_client *client);
 void psi_transfer_ended(struct psd_op *op);
 void psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason);
 uint64_t psi_transfer_bytes(const struct psd_op *op, uint64_t chunk);
+uint64_t psi_transfer_element_bytes(const struct psd_op *op);
 void psi_transfers_init(struct psd_table *table);
 bool psi_transfer_completes_step(const struct psd_op *op);
 

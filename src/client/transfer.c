@@ -29,20 +29,19 @@ reads(const struct psd_op *op)
            op->transfer.type == PSI_FRAME_STATE_PULL;
 }
 
-static size_t
-part_element_bytes(const struct psd_table *table, const struct psi_transfer *transfer)
+uint64_t
+psi_transfer_element_bytes(const struct psd_op *op)
 {
-    if (transfer->part == 0) {
-        return table->element_bytes;
+    if (op->transfer.part == 0) {
+        return op->table->element_bytes;
     }
-    return transfer->part == 1 ? sizeof(float) : psi_dtype_state_bytes(table->spec.dtype);
+    return op->transfer.part == 1 ? sizeof(float) : psi_dtype_state_bytes(op->table->spec.dtype);
 }
 
 uint64_t
 psi_transfer_bytes(const struct psd_op *op, uint64_t chunk)
 {
-    return psi_chunk_elements(op->table->spec.count, chunk) *
-           (uint64_t)part_element_bytes(op->table, &op->transfer);
+    return psi_chunk_elements(op->table->spec.count, chunk) * psi_transfer_element_bytes(op);
 }
 
 void
@@ -462,8 +461,7 @@ psi_client_borrows(const struct psi_client *client, const void *base, size_t byt
 {
     for (const struct psd_op *op = client->pending; op != NULL; op = op->next) {
         if (op->kind == OP_TRANSFER) {
-            const uint64_t used =
-                op->transfer.count * (uint64_t)part_element_bytes(op->table, &op->transfer);
+            const uint64_t used = op->transfer.count * psi_transfer_element_bytes(op);
 
             if (overlaps(op->transfer.from, used, base, bytes) ||
                 overlaps(op->transfer.to, used, base, bytes)) {
