@@ -196,7 +196,7 @@ psd_close(psd_context *context)
 void
 psd_abandon(psd_context *context)
 {
-    if (context != NULL && context->pid == getpid()) {
+    if (context != NULL && psi_process_is_this(&context->process)) {
         psi_context_destroy(context);
     }
 }
@@ -327,7 +327,7 @@ psd_table_step(const psd_table *table)
     psd_context *context = context_of(table->client);
     uint64_t step = 0;
 
-    if (context->pid != getpid()) {
+    if (!psi_process_is_this(&context->process)) {
         return 0; /* the lock may be held by a thread that this process does not have */
     }
     pthread_mutex_lock(&context->lock);
@@ -468,7 +468,7 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
     if (status == PSD_OK) {
         adopt_locked(context, op);
         *op_p = op;
-        psi_context_settle_locked(context);
+        psi_context_send_locked(context);
     }
     pthread_mutex_unlock(&context->lock);
     return status;
@@ -541,6 +541,8 @@ psd_wait(psd_op *op, uint32_t timeout_ms)
     if (op->ended) {
         op->waited = true;
         psi_context_any_remove_locked(context, op);
+    }
+    if (op->ended && status != PSD_OK) {
         *err = op->error;
     }
     pthread_mutex_unlock(&context->lock);
@@ -584,7 +586,7 @@ psd_op_outcome(const psd_op *op)
     psd_context *context = context_of(op->client);
     psd_outcome outcome;
 
-    if (context->pid != getpid()) {
+    if (!psi_process_is_this(&context->process)) {
         return PSD_OUTCOME_UNKNOWN;
     }
     pthread_mutex_lock(&context->lock);
@@ -614,7 +616,7 @@ psd_op_release(psd_op *op)
         return;
     }
     context = context_of(op->client);
-    if (context->pid != getpid()) {
+    if (!psi_process_is_this(&context->process)) {
         return;
     }
     pthread_mutex_lock(&context->lock);

@@ -58,10 +58,10 @@ psi_context_check(const psd_context *context, struct psd_error *err)
     if (context == NULL) {
         return psi_fail(err, PSD_ERR_INVALID, "context is NULL");
     }
-    if (context->pid != getpid()) {
+    if (!psi_process_is_this(&context->process)) {
         return psi_fail(err, PSD_ERR_FORKED,
                         "context of process %d used in its child %d: open one of its own there",
-                        (int)context->pid, (int)getpid());
+                        (int)context->process.pid, (int)getpid());
     }
     return PSD_OK;
 }
@@ -186,31 +186,44 @@ collect_locked(psd_context *context)
     return some;
 }
 
-void
-psi_context_settle_locked(psd_context *context)
+static void
+tell_locked(psd_context *context)
 {
-    psi_client_tick(context->client);
     if (collect_locked(context) && context->waiters > 0) {
         pthread_cond_broadcast(&context->waiters_turn);
-        if (context->waiter_drives) {
+        if (context->waiter.taken) {
             psi_loop_wake(context->loop);
         }
     }
     /* A deadline nearer than the thread's next look would be noticed late. */
-    if (context->thread_drives && psi_client_next_ns(context->client) < context->thread_until_ns) {
+    if (context->driver.taken && psi_client_next_ns(context->client) < context->thread_until_ns) {
         context->thread_until_ns = 0; /* once is enough */
         psi_loop_wake(context->loop);
     }
+}
+
+void
+psi_context_settle_locked(psd_context *context)
+{
+    psi_client_tick(context->client);
+    tell_locked(context);
+}
+
+void
+psi_context_send_locked(psd_context *context)
+{
+    psi_client_send(context->client);
+    tell_locked(context);
 }
 
 /* ---- driving ----------------------------------------------------------------------------- */
 
 /* When the core, the loop or the caller wants to look again; at the latest after WAIT_MS_MAX. */
 static uint64_t
-look_again_ns(psd_context *context, uint64_t deadline_ns)
+look_again_ns(psd_context *context, uint64_t now_ns, uint64_t deadline_ns)
 {
     const uint64_t loop_ns = psi_loop_next_ns(context->loop);
-    uint64_t until_ns = psi_now_ns(psi_loop_env(context->loop)) + WAIT_MS_MAX * MS_NS;
+    uint64_t until_ns = now_ns + WAIT_MS_MAX * MS_NS;
     const uint64_t client_ns = psi_client_next_ns(context->client);
 
     until_ns = client_ns < until_ns ? client_ns : until_ns;
@@ -218,30 +231,29 @@ look_again_ns(psd_context *context, uint64_t deadline_ns)
     return deadline_ns < until_ns ? deadline_ns : until_ns;
 }
 
-/* One turn on the loop. The lock is held before and after, not while waiting; *on_loop_p says so.
- */
+/* One turn on the loop. The lock is held before and after, not while waiting, which is while the
+ * seat is taken. */
 static void
-drive_locked(psd_context *context, uint64_t deadline_ns, bool *on_loop_p)
+drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_seat *seat)
 {
     const uint64_t now_ns = psi_now_ns(psi_loop_env(context->loop));
-    const uint64_t until_ns = look_again_ns(context, deadline_ns);
+    const uint64_t until_ns = look_again_ns(context, now_ns, deadline_ns);
     const uint64_t wait_ns = until_ns > now_ns ? until_ns - now_ns : 0;
-    struct psi_loop_ready ready = {0};
-    struct psd_error err;
     psd_status status;
 
-    *on_loop_p = true;
-    if (on_loop_p == &context->thread_drives) {
+    seat->taken = true;
+    if (seat == &context->driver) {
         context->thread_until_ns = until_ns;
     }
     pthread_mutex_unlock(&context->lock);
-    status = psi_loop_wait(context->loop, (int)((wait_ns + MS_NS - 1) / MS_NS), &ready, &err);
+    status = psi_loop_wait(context->loop, (int)((wait_ns + MS_NS - 1) / MS_NS), &seat->ready,
+                           &seat->err);
     pthread_mutex_lock(&context->lock);
-    *on_loop_p = false;
+    seat->taken = false;
     if (status != PSD_OK) {
-        psi_client_over(context->client, PSD_ERR_INTERNAL, "%s", err.text);
+        psi_client_over(context->client, PSD_ERR_INTERNAL, "%s", seat->err.text);
     }
-    psi_loop_dispatch(context->loop, &ready);
+    psi_loop_dispatch(context->loop, &seat->ready);
     psi_context_settle_locked(context);
 }
 
@@ -264,14 +276,20 @@ timed_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns)
 static void
 wait_turn_locked(psd_context *context, uint64_t deadline_ns)
 {
-    if (context->waiter_drives) {
+    if (context->waiter.taken) {
         timed_wait(&context->waiters_turn, &context->lock, deadline_ns);
         return;
     }
-    drive_locked(context, deadline_ns, &context->waiter_drives);
+    drive_locked(context, deadline_ns, &context->waiter);
     if (context->waiters > 1) {
         pthread_cond_broadcast(&context->waiters_turn);
     }
+}
+
+static bool
+has_passed(psd_context *context, uint64_t deadline_ns)
+{
+    return deadline_ns != UINT64_MAX && psi_now_ns(psi_loop_env(context->loop)) >= deadline_ns;
 }
 
 static void
@@ -287,7 +305,7 @@ psd_status
 psi_context_wait_locked(psd_context *context, const psd_op *op, uint64_t deadline_ns)
 {
     context->waiters++;
-    while (!psi_op_ended(op) && psi_now_ns(psi_loop_env(context->loop)) < deadline_ns) {
+    while (!psi_op_ended(op) && !has_passed(context, deadline_ns)) {
         wait_turn_locked(context, deadline_ns);
     }
     leave_locked(context);
@@ -299,7 +317,7 @@ psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns)
 {
     context->waiters++;
     while (context->any == NULL && psi_client_state(context->client) == PSI_CLIENT_RUNNING &&
-           psi_now_ns(psi_loop_env(context->loop)) < deadline_ns) {
+           !has_passed(context, deadline_ns)) {
         wait_turn_locked(context, deadline_ns);
     }
     leave_locked(context);
@@ -358,8 +376,8 @@ run_thread(void *argument)
             psi_context_settle_locked(context); /* heartbeats, whatever the waiting threads do */
             continue;
         }
-        drive_locked(context, UINT64_MAX, &context->thread_drives);
-        if (context->waiter_drives) {
+        drive_locked(context, UINT64_MAX, &context->driver);
+        if (context->waiter.taken) {
             psi_loop_wake(context->loop); /* we may have swallowed the one that was meant for it */
         }
     }
@@ -455,7 +473,7 @@ join_job(psd_context *context, const struct psi_secret_source *source, struct ps
     pthread_mutex_lock(&context->lock);
     psi_client_tick(context->client);
     while (psi_client_state(context->client) == PSI_CLIENT_JOINING) {
-        drive_locked(context, UINT64_MAX, &context->waiter_drives);
+        drive_locked(context, UINT64_MAX, &context->waiter);
     }
     *err = *psi_client_error(context->client);
     known = psi_client_job(context->client)->workers != 0;
@@ -509,10 +527,11 @@ psi_context_create(const struct psi_client_config *config, const struct psi_secr
     if (context == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a context");
     }
-    context->pid = getpid();
+    psi_process_init(&context->process);
     context->fd = -1;
     status = init_locks(context, err);
     if (status != PSD_OK) {
+        psi_process_fini(&context->process);
         free(context);
         return status;
     }
@@ -575,6 +594,7 @@ psi_context_destroy(psd_context *context)
     pthread_cond_destroy(&context->waiters_turn);
     pthread_cond_destroy(&context->thread_turn);
     pthread_mutex_destroy(&context->lock);
+    psi_process_fini(&context->process);
     free(context);
 }
 

@@ -209,6 +209,7 @@ psi_client_create(struct psi_env *env, const struct psi_client_config *config,
     client->life = env->ops->random(env) | 1;
     client->started_ns = psi_now_ns(env);
     client->next_deadline_ns = UINT64_MAX;
+    psi_pool_init(&client->requests, sizeof(struct psd_op));
     snprintf(client->master_address, sizeof(client->master_address), "%s", config->master_address);
     psi_peer_start(&client->master, env, client->master_address, &master_events, client, 0);
     name_master_link(client, config->rank);
@@ -236,6 +237,7 @@ psi_client_destroy(struct psi_client *client)
     psi_lanes_stop(client); /* after the tables, which count the lanes */
     free(client->tables);
     free(client->workers);
+    psi_pool_fini(&client->requests);
     free(client);
 }
 
@@ -325,8 +327,17 @@ psi_client_tick(struct psi_client *client)
         client->state = PSI_CLIENT_RUNNING;
     }
     psi_ops_check_deadlines(client, now_ns);
-    psi_transfer_let_go(client);
     psi_lanes_tick(client, now_ns);
+    psi_client_send(client);
+}
+
+void
+psi_client_send(struct psi_client *client)
+{
+    if (client->state != PSI_CLIENT_OVER) {
+        psi_transfer_let_go(client);
+        psi_lanes_send(client);
+    }
 }
 
 static uint64_t
@@ -348,9 +359,7 @@ psi_client_next_ns(const struct psi_client *client)
     if (client->master.state == PSI_PEER_UP && !client->config.observer) {
         next_ns = earlier(next_ns, client->heartbeat_due_ns);
     }
-    for (uint32_t i = 0; i < client->lane_count; i++) {
-        next_ns = earlier(next_ns, psi_peer_next_ns(&client->lanes[i].peer));
-    }
+    next_ns = earlier(next_ns, psi_lanes_next_ns(client));
     return client->hold_changed ? 0 : next_ns;
 }
 

@@ -43,6 +43,9 @@ void psi_client_destroy(struct psi_client *client);
 
 /* Timers, deadlines, and sending what became sendable. Call it after every batch of events. */
 void psi_client_tick(struct psi_client *client);
+
+/* Only the sending: enough after a transfer was queued. */
+void psi_client_send(struct psi_client *client);
 uint64_t psi_client_next_ns(const struct psi_client *client);
 
 enum psi_client_state { PSI_CLIENT_JOINING, PSI_CLIENT_RUNNING, PSI_CLIENT_OVER };

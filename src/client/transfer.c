@@ -10,7 +10,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -30,20 +29,19 @@ reads(const struct psd_op *op)
            op->transfer.type == PSI_FRAME_STATE_PULL;
 }
 
-static size_t
-part_element_bytes(const struct psd_table *table, const struct psi_transfer *transfer)
+uint64_t
+psi_transfer_element_bytes(const struct psd_op *op)
 {
-    if (transfer->part == 0) {
-        return table->element_bytes;
+    if (op->transfer.part == 0) {
+        return op->table->element_bytes;
     }
-    return transfer->part == 1 ? sizeof(float) : psi_dtype_state_bytes(table->spec.dtype);
+    return op->transfer.part == 1 ? sizeof(float) : psi_dtype_state_bytes(op->table->spec.dtype);
 }
 
 uint64_t
 psi_transfer_bytes(const struct psd_op *op, uint64_t chunk)
 {
-    return psi_chunk_elements(op->table->spec.count, chunk) *
-           (uint64_t)part_element_bytes(op->table, &op->transfer);
+    return psi_chunk_elements(op->table->spec.count, chunk) * psi_transfer_element_bytes(op);
 }
 
 void
@@ -120,16 +118,23 @@ set_next_step(const struct psd_op *op, uint64_t step)
     }
 }
 
-static psd_status
-allocate(struct psd_op *op, struct psd_error *err)
+/* Every transfer of a table gets room for all of it: so one pool serves them all. */
+void
+psi_transfers_init(struct psd_table *table)
 {
-    op->chunks = calloc(op->chunk_count, 1);
-    op->parts = calloc(op->client->lane_count, sizeof(*op->parts));
-    if (op->chunks == NULL || op->parts == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for an operation",
-                        op->table->spec.name);
-    }
-    return PSD_OK;
+    psi_pool_init(&table->ops, sizeof(struct psd_op) + table->lanes_used * sizeof(struct part) +
+                                   table->chunk_count);
+}
+
+static void
+clear_parts(struct psd_op *op)
+{
+    const size_t parts_bytes = op->table->lanes_used * sizeof(*op->parts);
+
+    op->parts = (struct part *)(op + 1);
+    op->chunks = (uint8_t *)op->parts + parts_bytes;
+    memset(op->parts, 0, parts_bytes);
+    memset(op->chunks, CHUNK_UNSENT, op->chunk_count);
 }
 
 /*
@@ -171,25 +176,74 @@ must_wait_for(const struct psd_op *b, const struct psd_op *a)
                           a->table->spec.backup_workers == 0 && b->table->spec.backup_workers == 0);
 }
 
+/* The pushes whose steps have an order across tables. */
+static bool
+in_common_order(const struct psd_op *op)
+{
+    return is_push(op) && op->client->job.policy == PSI_DEATH_WAIT &&
+           psi_spec_synchronous(&op->table->spec) && op->table->spec.backup_workers == 0;
+}
+
+static void
+common_order_enter(struct psi_client *client, const struct psd_op *op)
+{
+    const uint64_t step = op->transfer.step;
+
+    if (client->lowest.count == 0 || step < client->lowest.step) {
+        client->lowest.step = step;
+        client->lowest.count = 0;
+    }
+    client->lowest.count += step == client->lowest.step;
+}
+
+static void
+common_order_leave(struct psi_client *client, const struct psd_op *op)
+{
+    if (op->transfer.step != client->lowest.step || --client->lowest.count > 0) {
+        return;
+    }
+    for (const struct psd_op *other = client->pending; other != NULL; other = other->next) {
+        if (in_common_order(other)) {
+            common_order_enter(client, other);
+        }
+    }
+}
+
+/* Only when an earlier step is under way at all are the others looked at, and then the oldest,
+ * which is looked at first, is nearly always of that step. */
+static bool
+must_wait_for_other_tables(const struct psd_op *op)
+{
+    const struct psi_client *client = op->client;
+    const struct psd_op *earlier = client->pending;
+
+    if (!in_common_order(op) || client->lowest.count == 0 ||
+        client->lowest.step >= op->transfer.step) {
+        return false;
+    }
+    while (earlier != op && (earlier->kind != OP_TRANSFER || !must_wait_for(op, earlier))) {
+        earlier = earlier->next;
+    }
+    return earlier != op;
+}
+
 static bool
 must_hold(const struct psd_op *op)
 {
-    for (const struct psd_op *earlier = op->client->pending; earlier != op;
-         earlier = earlier->next) {
-        if (earlier->kind == OP_TRANSFER && must_wait_for(op, earlier)) {
-            return true;
-        }
+    const struct psd_op *earlier = op->table_prev;
+
+    while (earlier != NULL && !must_wait_for(op, earlier)) {
+        earlier = earlier->table_prev;
     }
-    return false;
+    return earlier != NULL || must_wait_for_other_tables(op);
 }
 
 /* An operation cannot overtake an older one on its table: the older one becomes as urgent. */
 static void
 raise_older(const struct psd_op *op)
 {
-    for (struct psd_op *older = op->client->pending; older != op; older = older->next) {
-        if (older->kind == OP_TRANSFER && older->table == op->table && !older->held &&
-            older->priority < op->priority) {
+    for (struct psd_op *older = op->table_prev; older != NULL; older = older->table_prev) {
+        if (!older->held && older->priority < op->priority) {
             older->priority = op->priority;
             psi_lane_enqueue(older);
         }
@@ -214,9 +268,79 @@ psi_transfer_completes_step(const struct psd_op *op)
 }
 
 static void
+hold(struct psd_op *op)
+{
+    struct psi_client *client = op->client;
+
+    op->held = true;
+    op->held_prev = client->held_last;
+    if (client->held_last != NULL) {
+        client->held_last->held_next = op;
+    } else {
+        client->held = op;
+    }
+    client->held_last = op;
+}
+
+static void
+unhold(struct psd_op *op)
+{
+    struct psi_client *client = op->client;
+
+    op->held = false;
+    if (op->held_prev != NULL) {
+        op->held_prev->held_next = op->held_next;
+    } else {
+        client->held = op->held_next;
+    }
+    if (op->held_next != NULL) {
+        op->held_next->held_prev = op->held_prev;
+    } else {
+        client->held_last = op->held_prev;
+    }
+}
+
+/* Enters an operation among those it may have to wait for, and those that may wait for it. */
+static void
+started(struct psd_op *op)
+{
+    struct psd_table *table = op->table;
+
+    op->table_prev = table->last_op;
+    if (table->last_op != NULL) {
+        table->last_op->table_next = op;
+    }
+    table->last_op = op;
+    if (in_common_order(op)) {
+        common_order_enter(op->client, op);
+    }
+}
+
+void
+psi_transfer_ended(struct psd_op *op)
+{
+    struct psi_client *client = op->client;
+
+    if (op->held) {
+        unhold(op);
+    }
+    if (op->table_prev != NULL) {
+        op->table_prev->table_next = op->table_next;
+    }
+    if (op->table_next != NULL) {
+        op->table_next->table_prev = op->table_prev;
+    } else {
+        op->table->last_op = op->table_prev;
+    }
+    if (in_common_order(op)) {
+        common_order_leave(client, op);
+    }
+    client->hold_changed = client->held != NULL;
+}
+
+static void
 let_go(struct psd_op *op)
 {
-    op->held = false;
     raise_older(op);
     psi_lane_enqueue(op);
     if (psi_transfer_completes_step(op)) {
@@ -239,7 +363,7 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         *err = client->error;
         return err->status;
     }
-    op = psi_op_create(client, OP_TRANSFER, transfer->timeout_ms);
+    op = psi_op_create(client, &table->ops, OP_TRANSFER, transfer->timeout_ms);
     if (op == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for an operation",
                         table->spec.name);
@@ -256,20 +380,18 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         op->remaining = op->chunk_count;
         status = check_step(op, err);
     }
-    if (status == PSD_OK) {
-        status = allocate(op, err);
-    }
     if (status != PSD_OK) {
-        free(op->chunks);
-        free(op->parts);
-        free(op);
+        psi_op_discard(op);
         return status;
     }
+    clear_parts(op);
     op->exact = wants_exact(op);
     set_next_step(op, op->transfer.step + 1);
     psi_op_submit(op);
-    op->held = must_hold(op);
-    if (!op->held) {
+    started(op);
+    if (must_hold(op)) {
+        hold(op);
+    } else {
         let_go(op);
     }
     *op_p = op;
@@ -279,12 +401,16 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
 void
 psi_transfer_let_go(struct psi_client *client)
 {
+    struct psd_op *next;
+
     if (!client->hold_changed) {
         return;
     }
     client->hold_changed = false;
-    for (struct psd_op *op = client->pending; op != NULL; op = op->next) {
-        if (op->kind == OP_TRANSFER && op->held && !must_hold(op)) {
+    for (struct psd_op *op = client->held; op != NULL; op = next) {
+        next = op->held_next;
+        if (!must_hold(op)) {
+            unhold(op);
             let_go(op);
         }
     }
@@ -335,8 +461,7 @@ psi_client_borrows(const struct psi_client *client, const void *base, size_t byt
 {
     for (const struct psd_op *op = client->pending; op != NULL; op = op->next) {
         if (op->kind == OP_TRANSFER) {
-            const uint64_t used =
-                op->transfer.count * (uint64_t)part_element_bytes(op->table, &op->transfer);
+            const uint64_t used = op->transfer.count * psi_transfer_element_bytes(op);
 
             if (overlaps(op->transfer.from, used, base, bytes) ||
                 overlaps(op->transfer.to, used, base, bytes)) {

@@ -25,7 +25,7 @@ psd_status
 psi_post_payload(struct psi_conn *conn, const struct psi_frame *frame, const struct psi_meta *meta,
                  const struct psi_payload *payload)
 {
-    PSI_UNINITIALIZED uint8_t head[PSI_FRAME_BYTES + PSI_FRAME_META_MAX];
+    uint8_t head[PSI_FRAME_BYTES + PSI_META_ENCODED_MAX];
     struct psi_frame full = *frame;
     struct psi_outgoing outgoing = {.head = head};
 

@@ -84,9 +84,12 @@ allocate_for(struct lane *lane, uint32_t workers)
     lane->sessions = calloc(workers, sizeof(struct session *));
     lane->used = calloc(workers, sizeof(*lane->used));
     lane->slot_counts = calloc(workers, sizeof(*lane->slot_counts));
+    lane->leaves = calloc(workers, sizeof(*lane->leaves));
+    lane->given = calloc(workers, sizeof(const uint8_t *));
     lane->global.adders = calloc(workers, sizeof(*lane->global.adders));
     if (lane->incarnations == NULL || lane->members == NULL || lane->sessions == NULL ||
-        lane->used == NULL || lane->slot_counts == NULL || lane->global.adders == NULL) {
+        lane->used == NULL || lane->slot_counts == NULL || lane->leaves == NULL ||
+        lane->given == NULL || lane->global.adders == NULL) {
         return PSD_ERR_NO_MEMORY;
     }
     return PSD_OK;
@@ -168,6 +171,7 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
     table = table_find(lane, info->id);
     if (table != NULL) {
         table->announced = false; /* asked again after a cut: answered again */
+        lane->tables_unready = true;
     } else {
         status = table_open(lane, info, err);
         if (status != PSD_OK) {
@@ -296,8 +300,9 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     lane->frozen_rank = -1;
     lane->life = env->ops->random(env) | 1;
     lane->started_ns = psi_now_ns(env);
+    psi_pool_init(&lane->parked, sizeof(struct parked));
     snprintf(lane->master_address, sizeof(lane->master_address), "%s", config->master_address);
-    lane->scratch = aligned_alloc(64, PSD_CHUNK_ELEMENTS * sizeof(double));
+    lane->scratch = aligned_alloc(64, APPLY_SCRATCH_BYTES);
     if (lane->scratch == NULL) {
         status = psi_fail(err, PSD_ERR_NO_MEMORY, "lane: no memory");
         goto err_free_lane;
@@ -337,12 +342,16 @@ lane_destroy(struct lane *lane)
     }
     lane->env->ops->unlisten(lane->env, lane->listener);
     tables_destroy(lane);
+    free(lane->table_of);
     slot_pool_fini(&lane->pool);
+    psi_pool_fini(&lane->parked);
     free(lane->incarnations);
     free(lane->members);
     free(lane->sessions);
     free(lane->used);
     free(lane->slot_counts);
+    free(lane->leaves);
+    free(lane->given);
     free(lane->global.adders);
     free(lane->scratch);
     free(lane);
@@ -415,13 +424,7 @@ lane_next_ns(const struct lane *lane)
     if (lane->master.state == PSI_PEER_UP && lane->heartbeat_due_ns < next_ns) {
         next_ns = lane->heartbeat_due_ns;
     }
-    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
-        if (table->prepared < table->chunk_count ||
-            (!table->announced && lane->master.state == PSI_PEER_UP)) {
-            return 0;
-        }
-    }
-    return next_ns;
+    return tables_want_a_turn(lane) ? 0 : next_ns;
 }
 
 bool

@@ -9,7 +9,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/exit_code.h"
 #include "base/fail.h"
@@ -112,18 +111,10 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     return PSD_OK;
 }
 
-static int
-by_rank(const void *a, const void *b)
-{
-    const struct leaf *left = a;
-    const struct leaf *right = b;
-
-    return left->rank < right->rank ? -1 : left->rank > right->rank;
-}
-
-/* Adds the leaves, applies the rule, makes the result the chunk's value. False: the job failed. */
+/* Adds the leaves (by rising rank), applies the rule, makes the result the chunk's value. False:
+ * the job failed. */
 static bool
-chunk_update(struct lane *lane, struct chunk *chunk, struct leaf *leaves, uint32_t count)
+chunk_update(struct lane *lane, struct chunk *chunk, const struct leaf *leaves, uint32_t count)
 {
     const struct psi_spec *spec = &chunk->table->spec;
     const uint32_t to = chunk->table->retain ? 1 - chunk->current : chunk->current;
@@ -145,7 +136,6 @@ chunk_update(struct lane *lane, struct chunk *chunk, struct leaf *leaves, uint32
     };
     int64_t bad;
 
-    qsort(leaves, count, sizeof(*leaves), by_rank);
     value_about_to_change(lane, chunk, to);
     bad = store_apply(&apply, lane->scratch);
     if (bad != APPLY_OK) {
@@ -182,10 +172,10 @@ closing_of(const struct table *table, uint64_t step)
     return closing->known && closing->step == step ? &closing->ranks : NULL;
 }
 
-/* Ends the round of every slot: those in the round become leaves, the others are told. */
+/* Ends the round of every slot: those in the round become leaves, by rising rank whatever the order
+ * they came in; the others are told. */
 static uint32_t
-collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,
-        struct leaf *leaves)
+collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing)
 {
     uint32_t count = 0;
 
@@ -195,12 +185,15 @@ collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,
             continue;
         }
         if (!slot->empty) {
-            leaves[count].rank = slot->rank;
-            leaves[count].data = slot->gradient;
-            count++;
+            lane->given[slot->rank] = slot->gradient;
         }
     }
-    (void)lane;
+    for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
+        if (lane->given[rank] != NULL) {
+            lane->leaves[count++] = (struct leaf){.rank = rank, .data = lane->given[rank]};
+            lane->given[rank] = NULL;
+        }
+    }
     return count;
 }
 
@@ -233,7 +226,6 @@ nobody_is_left(const struct table *table, const struct chunk *chunk,
 void
 round_try_close(struct lane *lane, struct chunk *chunk)
 {
-    struct leaf leaves[PSI_RANKS_MAX];
     const struct table *table = chunk->table;
     const struct psi_ranks *closing;
     uint32_t count;
@@ -246,12 +238,12 @@ round_try_close(struct lane *lane, struct chunk *chunk)
         !nobody_is_left(table, chunk, closing)) {
         return;
     }
-    count = collect(lane, chunk, closing, leaves);
-    if (!chunk_update(lane, chunk, leaves, count)) {
+    count = collect(lane, chunk, closing);
+    if (!chunk_update(lane, chunk, lane->leaves, count)) {
         return;
     }
     release_slots(lane, chunk);
-    lane->progress_ns = psi_now_ns(lane->env);
+    lane->progressed = true;
     replicate_round(lane, chunk);
 }
 
@@ -330,7 +322,7 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot, struct psd
     chunk->clock.next[session->rank] = frame->step + 1;
     chunk->table->priority = frame->priority;
     open_add(lane, chunk);
-    const psd_status status = park(chunk, session, frame->step, err);
+    const psd_status status = park(chunk, session, err);
 
     if (status == PSD_OK) {
         round_try_close(lane, chunk);
@@ -344,7 +336,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot, str
 {
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
-    struct leaf leaf = {.rank = session->rank, .data = slot->gradient};
+    const struct leaf leaf = {.rank = session->rank, .data = slot->gradient};
     const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
     psd_status status;
     bool applied;
@@ -360,7 +352,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot, str
     } else {
         chunk->clock.next[session->rank] = frame->step + 1;
     }
-    status = park(chunk, session, frame->step, err);
+    status = park(chunk, session, err);
     if (status == PSD_OK) {
         replicate_round(lane, chunk);
     }
@@ -397,15 +389,44 @@ count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct
     return apply_alone(session, chunk, slot, err);
 }
 
-psd_status
-push_arrived(struct session *session, struct psd_error *err)
+/* A gradient that does not count now: repeated, late, or early. */
+static psd_status
+decline(const struct session *session, struct chunk *chunk, enum psi_admission admission,
+        struct psd_error *err)
 {
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
+    char text[PSI_TEXT_MAX];
+
+    switch (admission) {
+    case PSI_ADMIT_AGAIN:
+        return park(chunk, session, err);
+    case PSI_ADMIT_DONE:
+        return answer_or_park(chunk, session, err);
+    case PSI_ADMIT_DROPPED:
+        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_DROPPED,
+                      "the round closed with the gradients of other workers");
+        return PSD_OK;
+    default:
+        if (chunk->table->rule.backup > 0) {
+            /* Another chunk has told it of a round that closed there: it will close here, too. */
+            return park(chunk, session, err);
+        }
+        snprintf(text, sizeof(text),
+                 "table %s chunk %u: gradient of step %llu, but step %llu is open",
+                 chunk->table->spec.name, chunk->index, (unsigned long long)frame->step,
+                 (unsigned long long)chunk->clock.version);
+        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_STEP, text);
+        return PSD_OK;
+    }
+}
+
+psd_status
+push_arrived(struct session *session, struct psd_error *err)
+{
     struct slot *slot = session->receiving;
     struct chunk *chunk = NULL;
     enum psi_admission admission;
-    char text[PSI_TEXT_MAX];
     psd_status status = push_target(session, &chunk, err);
 
     if (status != PSD_OK) {
@@ -416,28 +437,6 @@ push_arrived(struct session *session, struct psd_error *err)
     if (admission == PSI_ADMIT_COUNT) {
         return count_it(session, chunk, slot, err);
     }
-    slot_give(&lane->pool, slot);
-    switch (admission) {
-    case PSI_ADMIT_AGAIN:
-        return park(chunk, session, frame->step, err);
-    case PSI_ADMIT_DONE:
-        status = park(chunk, session, frame->step, err);
-        parked_answer(lane, chunk);
-        return status;
-    case PSI_ADMIT_DROPPED:
-        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_DROPPED,
-                      "the round closed with the gradients of other workers");
-        return PSD_OK;
-    default:
-        if (chunk->table->rule.backup > 0) {
-            /* Another chunk has told it of a round that closed there: it will close here, too. */
-            return park(chunk, session, frame->step, err);
-        }
-        snprintf(text, sizeof(text),
-                 "table %s chunk %u: gradient of step %llu, but step %llu is open",
-                 chunk->table->spec.name, chunk->index, (unsigned long long)frame->step,
-                 (unsigned long long)chunk->clock.version);
-        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_STEP, text);
-        return PSD_OK;
-    }
+    slot_give(&session->lane->pool, slot);
+    return decline(session, chunk, admission, err);
 }

@@ -44,7 +44,7 @@ forget_requests(struct session *session)
     for (struct table *table = lane->tables; table != NULL; table = table->next) {
         for (uint64_t i = 0; i < table->chunk_count; i++) {
             if (table->chunks[i].parked != NULL) {
-                parked_forget(&table->chunks[i], session->rank, false);
+                parked_forget(lane, &table->chunks[i], session->rank, false);
             }
         }
     }
@@ -71,12 +71,24 @@ session_end(struct session *session)
     session_destroy(session);
 }
 
+/* An answer could not be queued: cut, the worker will ask again. */
+void
+session_doom(struct session *session)
+{
+    session->is_doomed = true;
+    session->lane->some_doomed = true;
+}
+
 /* Not inside an event: a session is never cut while its own frame is being handled. */
 void
 sessions_end_doomed(struct lane *lane)
 {
+    if (!lane->some_doomed) {
+        return;
+    }
+    lane->some_doomed = false;
     for (uint32_t rank = 0; lane->sessions != NULL && rank < lane->job.workers; rank++) {
-        if (lane->sessions[rank] != NULL && lane->sessions[rank]->doomed) {
+        if (lane->sessions[rank] != NULL && lane->sessions[rank]->is_doomed) {
             session_end(lane->sessions[rank]);
         }
     }
