@@ -110,7 +110,7 @@ test_out_of_range_is_refused(void **state)
     assert_refused(join(world, PSI_ROLE_WORKER, 5, 1), PSD_ERR_REFUSED,
                    "worker rank 5: the job has 2 workers, ranks 0..1");
     assert_refused(join(world, PSI_ROLE_SERVER, 3, 1), PSD_ERR_REFUSED,
-                   "server 3: the job has 1 servers, 0..0");
+                   "server 3: the job has 1 server, 0..0");
     (void)join(world, PSI_ROLE_WORKER, PSI_RANK_AUTO, 2);
     (void)join(world, PSI_ROLE_WORKER, PSI_RANK_AUTO, 3);
     assert_refused(join(world, PSI_ROLE_WORKER, PSI_RANK_AUTO, 4), PSD_ERR_REFUSED,

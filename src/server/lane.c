@@ -125,9 +125,9 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
     lane->joined = true;
     size_windows(lane, welcome->workers);
     psi_log(&lane->log, PSI_LOG_INFO, "JOINED",
-            "lane %u of %u listens on %s, master %s, %u workers, window %u KiB each",
+            "lane %u of %u listens on %s, master %s, %u worker%s, window %u KiB each",
             lane->config.lane, lane->config.lanes, lane->address, lane->master_address,
-            welcome->workers, lane->window_bytes >> 10);
+            welcome->workers, psi_plural(welcome->workers), lane->window_bytes >> 10);
 }
 
 static void
