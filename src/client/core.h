@@ -30,7 +30,6 @@ struct psi_client_config {
     uint32_t window_bytes; /* unanswered pull bytes per lane */
     bool checksum;         /* payload checksums on gradients */
     bool observer;         /* only asks for the table of nodes */
-    bool insecure;         /* no secret, no proof: loopback only */
 };
 
 psd_status psi_client_create(struct psi_env *env, const struct psi_client_config *config,

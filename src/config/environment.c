@@ -132,5 +132,7 @@ psi_environment_hint(const char *name, struct psd_error *err)
 {
     struct hint hint = {.name = name, .err = err};
 
-    psi_environment_slips(add_hint, &hint);
+    if (psi_environment(name) == NULL) {
+        psi_environment_slips(add_hint, &hint);
+    }
 }

@@ -123,6 +123,11 @@ test_hint_follows_the_error_it_explains(void **state)
         psi_environment_hint("PSD_MASTER_ADDRESS", &err);
     }
     assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
+    setenv("PSD_MASTER_ADDRESS", "tcp://127.0.0.1:2", 1);
+    strcpy(err.text, "not there");
+    psi_environment_hint("PSD_MASTER_ADDRESS", &err); /* it is not what is lacking */
+    assert_string_equal(err.text, "not there");
+    unsetenv("PSD_MASTER_ADDRESS");
     unsetenv("PSD_MASTER_ADRESS");
 }
 

@@ -181,7 +181,7 @@ def test_server_index_outside_the_job(hand):
     master, server = hand.master(1, 1), hand.server(1)
     assert server.wait() == 73
     assert "server 1" in server.output().splitlines()[-1]
-    assert "1 servers" in server.output().splitlines()[-1]
+    assert "the job has 1 server, 0..0" in server.output().splitlines()[-1]
     processes = [hand.server(0), hand.worker(0), master]
     assert [p.wait() for p in processes] == [0, 0, 0]
 
@@ -191,7 +191,7 @@ def test_server_index_outside_the_file(hand):
     config = write_cluster(hand)
     server = hand.start("server", program("ps_server"), "-c", config, "--index", 1)
     assert server.wait() == 2
-    assert "--index 1" in server.output() and "lists 1 servers" in server.output()
+    assert "--index 1" in server.output() and "lists 1 server" in server.output()
 
 
 def test_worker_after_the_end(hand):

@@ -400,6 +400,77 @@ def test_insecure_worker_and_a_routable_master(hand):
     assert "not a loopback address; set PSD_SECRET_FILE" in worker.output()
 
 
+def test_insecure_server_and_a_routable_master(hand):
+    """If this fails, --insecure sends parameters to whoever answers on a network."""
+    expect_refusal(hand, program("ps_server"), "--index", 0, "--master_address",
+                   "tcp://192.0.2.2:5577", "--insecure", environment=NO_SECRET,
+                   texts=("--insecure: tcp://192.0.2.2:5577 is not a loopback address",
+                          "set PSD_SECRET_FILE"))
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_insecure_and_a_secret(hand, daemon, secret_file):
+    """If this fails, one of two contradicting wishes is granted, and nobody knows which."""
+    for arguments, environment, text in (
+            ((), {}, "PSD_SECRET_FILE"),
+            (("--secret_file", secret_file), NO_SECRET, "--secret_file"),
+            ((), {"PSD_SECRET_FILE": "", "PSD_SECRET_FD": "7"}, "PSD_SECRET_FD")):
+        expect_refusal(hand, program(daemon), *DAEMONS[daemon], "--insecure", *arguments,
+                       environment=environment,
+                       texts=(f"--insecure and {text} contradict each other",))
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_insecure_is_told(hand, daemon):
+    """If this fails, nobody sees in a log that the job was open to everybody."""
+    process = hand.start("daemon", program(daemon), *DAEMONS[daemon], "--insecure",
+                         environment=NO_SECRET)
+    process.wait_for_output("HARDENED")
+    assert len(re.findall(r" warn INSECURE .*every user of this machine", process.output())) == 1
+    process.signal(signal.SIGTERM)
+    assert process.wait(5) == 143
+
+
+@pytest.mark.parametrize("value,text", [
+    ("0", "no secret for the job"), ("", "no secret for the job"),
+    ("yes", "PSD_INSECURE=yes: must be 1 (on) or 0 (off)"),
+    ("off", "PSD_INSECURE=off: must be 1 (on) or 0 (off)")])
+def test_insecure_is_on_with_1_alone(hand, value, text):
+    """If this fails, PSD_INSECURE=0 turns authentication off."""
+    worker = hand.worker(0, environment={**NO_SECRET, "PSD_INSECURE": value})
+    assert worker.wait(5) == 1
+    assert f"error PSD_ERR_INVALID: {text}" in worker.output()
+
+
+def test_insecure_worker_with_a_secret(hand):
+    """If this fails, a worker chooses by itself which of two contradicting variables counts."""
+    worker = hand.worker(0, environment={"PSD_INSECURE": "1"})
+    assert worker.wait(5) == 1
+    assert "PSD_INSECURE=1 and PSD_SECRET_FILE contradict each other" in worker.output()
+
+
+@pytest.mark.parametrize("name", ["ps_master", "ps_server", "worker"])
+def test_force_tls_is_on_with_1_alone(hand, name):
+    """If this fails, PSD_FORCE_TLS=0 seals, or a word that means "on" to somebody does not."""
+    environment = {"PSD_FORCE_TLS": "on"}
+    text = "PSD_FORCE_TLS=on: must be 1 (on) or 0 (off)"
+    if name in DAEMONS:
+        expect_refusal(hand, program(name), *DAEMONS[name], environment=environment, texts=(text,))
+        return
+    worker = hand.worker(0, environment=environment)
+    assert worker.wait(5) == 1
+    assert f"error PSD_ERR_INVALID: {text}" in worker.output()
+
+
+@pytest.mark.parametrize("variable,meant", [
+    ("PSD_SECRETFILE", "PSD_SECRET_FILE"), ("PSD_INSECRUE", "PSD_INSECURE")])
+def test_misspelt_secret_of_a_worker(hand, variable, meant):
+    """If this fails, a worker says "no secret" to somebody who has set one, by another name."""
+    worker = hand.worker(0, environment={**NO_SECRET, variable: "1"})
+    assert worker.wait(5) == 1
+    assert f"{variable} is set: did you mean {meant}?" in worker.output()
+
+
 def test_secret_files_are_made_safely(tmp_path):
     """If this fails, `psd_run secret` overwrites a secret, or makes one that others can read."""
     path = make_secret(tmp_path / "secret")
