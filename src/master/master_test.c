@@ -178,7 +178,10 @@ test_warnings_about_strangers_are_limited(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 20; i++) {
-        hang_up(dial(world), "gone");
+        char reason[16];
+
+        snprintf(reason, sizeof(reason), "gone %u", i);
+        hang_up(dial(world), reason);
         master_tick(world->master);
     }
     for (const char *at = world->log_text; (at = strstr(at, "STRANGER")) != NULL; at++) {

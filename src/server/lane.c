@@ -292,6 +292,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     }
     lane->env = env;
     lane->log = *log;
+    lane->warnings.log = &lane->log;
     lane->config = *config;
     lane->frozen_rank = -1;
     lane->life = env->ops->random(env) | 1;

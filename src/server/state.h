@@ -6,6 +6,7 @@
 #ifndef SERVER_STATE_H
 #define SERVER_STATE_H
 
+#include "base/limiter.h"
 #include "clock/clock.h"
 #include "rpc/inbox.h"
 #include "rpc/peer.h"
@@ -168,15 +169,11 @@ struct lane {
     uint32_t *slot_counts;     /* per rank */
     struct session **sessions; /* per rank; NULL: not connected */
     struct session *strangers;
-    struct {
-        uint64_t second; /* that `lines` counts */
-        uint32_t lines;
-        uint64_t hidden;  /* since the last line shown */
-    } warnings;           /* about strangers: whoever reaches the port could fill the disk */
-    struct chunk *open;   /* chunks with slots, newest first */
-    struct chunk *wanted; /* the last one asked for because somebody's window is full */
-    uint64_t progress_ns; /* when a round last closed or a chunk was asked for */
-    bool want_now;        /* the last one asked for came: ask for the next */
+    struct psi_limiter warnings; /* about strangers */
+    struct chunk *open;          /* chunks with slots, newest first */
+    struct chunk *wanted;        /* the last one asked for because somebody's window is full */
+    uint64_t progress_ns;        /* when a round last closed or a chunk was asked for */
+    bool want_now;               /* the last one asked for came: ask for the next */
     struct global_step global;
     uint32_t relay_next;
     void *scratch; /* PSD_CHUNK_ELEMENTS doubles */
