@@ -15,7 +15,7 @@ ALLOWED = {
     "clock": set(),
     "wire": {"table", "shard", "clock"},
     "transport": set(),
-    "secure": {"transport"},
+    "secure": {"wire", "transport"},
     "rpc": {"wire", "transport"},
     "checkpoint": {"table"},
     "client": {"secure", "checkpoint", "rpc", "wire", "transport", "table", "shard", "clock", "config"},

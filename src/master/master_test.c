@@ -210,6 +210,20 @@ test_other_version_is_refused_by_name(void **state)
     world_destroy(world);
 }
 
+/* If this fails, a member that has a secret hears nothing at the door of a job without. */
+static void
+test_member_with_a_secret_is_refused_by_name(void **state)
+{
+    struct world *world = world_create(1, 1, PSI_DEATH_FAIL);
+    struct peer *peer = dial(world);
+    const uint8_t client_hello[PSI_FRAME_BYTES] = {22, 3, 1, 1, 200, 1, 0, 1, 196, 3, 3};
+
+    (void)state;
+    deliver(world, peer, client_hello, NULL);
+    assert_refused(peer, PSD_ERR_REFUSED, "this job runs --insecure");
+    world_destroy(world);
+}
+
 /* If this fails, servers with other arithmetic, or of another job, join. */
 static void
 test_other_kernels_or_job_are_refused(void **state)
@@ -893,6 +907,7 @@ main(void)
         cmocka_unit_test(test_garbage_before_hello_costs_the_connection),
         cmocka_unit_test(test_warnings_about_strangers_are_limited),
         cmocka_unit_test(test_other_version_is_refused_by_name),
+        cmocka_unit_test(test_member_with_a_secret_is_refused_by_name),
         cmocka_unit_test(test_other_kernels_or_job_are_refused),
         cmocka_unit_test(test_table_open_waits_for_every_lane),
         cmocka_unit_test(test_table_mismatch_names_both),

@@ -173,7 +173,7 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
     session->heard_ns = psi_now_ns(session->master->env);
     status = psi_inbox_prefix(&session->inbox, prefix,
                               stranger ? PSI_FRAME_HELLO_MAX : PSI_FRAME_CONTROL_MAX, size_p, err);
-    if (status == PSD_ERR_VERSION && stranger) {
+    if ((status == PSD_ERR_VERSION || status == PSD_ERR_REFUSED) && stranger) {
         master_refuse(session, status, "%s", err->text);
         *size_p = (struct psi_frame_size){0};
         return PSD_OK; /* closing already, once the reason is out */

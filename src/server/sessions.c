@@ -105,7 +105,8 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
     const psd_status status = psi_inbox_prefix(&session->inbox, prefix, limit, size_p, err);
 
     (void)conn;
-    if (status == PSD_ERR_VERSION && session->rank == RANK_STRANGER) {
+    if ((status == PSD_ERR_VERSION || status == PSD_ERR_REFUSED) &&
+        session->rank == RANK_STRANGER) {
         refuse(session, status, err->text);
         return PSD_OK;
     }

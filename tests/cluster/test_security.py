@@ -2,6 +2,7 @@
 """Nobody without the job's secret gets in, nobody with it gets further than its name allows, and
 the secret is nowhere to be found."""
 
+import collections
 import os
 import pathlib
 import re
@@ -9,10 +10,11 @@ import secrets
 import signal
 import struct
 import subprocess
+import time
 
 import pytest
 
-from helpers import (BRISK, NO_SECRET, Job, free_port, make_secret, marked_processes, program,
+from helpers import (BRISK, INSECURE, NO_SECRET, Job, free_port, make_secret, marked_processes, program,
                      python_worker, saved_digests, wait_for, worker_environment)
 from intruder import TLS1_2, Wiretap, answer, connect, handshake
 from test_strangers import header
@@ -296,6 +298,7 @@ def test_worker_with_another_jobs_secret(hand, tmp_path):
     worker = hand.worker(0, "--open_timeout_ms", 1500, environment={"PSD_SECRET_FILE": str(other)})
     assert worker.wait() == 1
     assert "do both have the secret of the same job?" in worker.output()
+    assert "alert" not in worker.output()  # OpenSSL's word for it
     assert re.search("MEMBER-REFUSED .*authentication failed", master.output())
     assert hand.worker(0, name="right").wait() == 0
     assert [process.wait() for process in (master, server)] == [0, 0]
@@ -327,6 +330,76 @@ def test_show_needs_the_secret(start, tmp_path):
         assert result.returncode != 0
         assert "worker" not in result.stdout
     fortress.finish()
+
+
+# ------------------------------------------------------------- with and without a secret ---
+
+# Three refusals, a quarter of a second apart, and the time that a busy machine takes to start them.
+MISMATCH_S = 5
+
+
+class Half:
+    """The processes of a job, with a secret or without."""
+
+    def __init__(self, hand, insecure):
+        self.hand = hand
+        self.switch = ("--insecure",) if insecure else ()
+        self.environment = INSECURE if insecure else {}
+
+    def run(self, start, *arguments, **options):
+        self.hand.environment = self.environment
+        return start(*arguments, **options)
+
+    def master(self):
+        return self.run(self.hand.master, 1, 1, *self.switch)
+
+    def server(self, name):
+        return self.run(self.hand.server, 0, *self.switch, "--lanes=2", name=name)
+
+    def worker(self, name):
+        return self.run(self.hand.worker, 0, name=name)
+
+
+@pytest.mark.parametrize("insecure,text,told", [
+    (True, "that job needs a secret: set PSD_SECRET_FILE", "it does without a secret"),
+    (False, "that job runs --insecure, and this process has a secret", "it has a secret, and this"),
+], ids=["without meets with", "with meets without"])
+def test_mismatch_is_told_at_once(hand, insecure, text, told):
+    """If this fails, half a job with a secret and half a job without wait a minute for each
+    other."""
+    members, strangers = Half(hand, not insecure), Half(hand, insecure)
+    master = members.master()
+    master.wait_for_output("LISTENING")
+    begin = time.monotonic()
+    server, worker = strangers.server("odd-server"), strangers.worker("odd-worker")
+    assert server.wait(MISMATCH_S) == 77
+    assert worker.wait(MISMATCH_S) == 1
+    seconds = time.monotonic() - begin
+    assert f"refused by the master at {hand.address}: " in server.output().splitlines()[-1]
+    assert text in server.output().splitlines()[-1]
+    assert "error PSD_ERR_REFUSED" in worker.output() and text in worker.output()
+    lines = [line for line in master.output().splitlines() if told in line]
+    assert lines and all(" warn MEMBER-REFUSED tcp://127.0.0.1:" in line for line in lines)
+    by_second = collections.Counter(line.split()[0].partition(".")[0] for line in lines)
+    assert len(by_second) <= seconds + 2
+    assert max(by_second.values()) <= 2, lines  # the limiter's seconds are not the wall's
+    processes = [members.server("server"), members.worker("worker"), master]
+    assert [process.wait() for process in processes] == [0, 0, 0], master.output()
+
+
+@pytest.mark.parametrize("insecure", [True, False])
+def test_mismatch_of_show(hand, insecure):
+    """If this fails, `psd_run show` waits for an answer that cannot come."""
+    members, stranger = Half(hand, not insecure), Half(hand, insecure)
+    master = members.master()
+    master.wait_for_output("LISTENING")
+    result = subprocess.run([program("psd_run"), "show", "--master", hand.address],
+                            capture_output=True, text=True, timeout=MISMATCH_S, check=False,
+                            env={**os.environ, **stranger.environment})
+    assert result.returncode != 0
+    assert "that job needs a secret" in result.stderr or "runs --insecure" in result.stderr
+    master.signal(signal.SIGTERM)
+    assert master.wait() == 143
 
 
 # ---------------------------------------------------------------------- refusals that help ---
@@ -398,6 +471,15 @@ def test_insecure_worker_and_a_routable_master(hand):
                                          "PSD_MASTER_ADDRESS": "tcp://192.0.2.1:5555"})
     assert worker.wait(5) == 1
     assert "not a loopback address; set PSD_SECRET_FILE" in worker.output()
+
+
+def test_secret_file_that_is_a_link(hand, tmp_path, secret_file):
+    """If this fails, "too many levels of symbolic links" is all that people hear."""
+    link = tmp_path / "link"
+    link.symlink_to(secret_file)
+    for daemon, arguments in DAEMONS.items():
+        expect_refusal(hand, program(daemon), *arguments, "--secret_file", link,
+                       texts=(f"secret file {link}: is a symbolic link: refused",))
 
 
 def test_insecure_server_and_a_routable_master(hand):
