@@ -151,6 +151,7 @@ struct lane {
     struct psi_peer master;
     uint64_t life;
     uint64_t started_ns;
+    uint64_t waiting_line_ns; /* when to say again that the master is missing */
     uint64_t heartbeat_due_ns;
     uint64_t master_heard_ns;
     struct psi_welcome job; /* what the master said; workers == 0: not yet */

@@ -125,7 +125,8 @@ def test_worker_without_a_master(hand):
     """If this fails, a wrong address makes a worker wait without a word."""
     worker = hand.worker(0, "--open_timeout_ms", 300)
     assert worker.wait() == 1
-    assert f"error PSD_ERR_TIMEOUT: join the job at {hand.address}: no answer" in worker.output()
+    assert (f"error PSD_ERR_TIMEOUT: join the job at {hand.address}: no answer from the master "
+            "in 300 ms: ") in worker.output()
     assert "Connection refused" in worker.output()
 
 
@@ -136,6 +137,16 @@ def test_server_without_a_master(hand):
     last = server.output().splitlines()[-1]
     assert hand.address in last and "did not answer in 300 ms" in last
     assert "Connection refused" in last
+
+
+def test_server_says_that_it_waits(hand):
+    """If this fails, a server started before its master looks like one that hangs."""
+    server = hand.server(0, "--lanes=2")
+    server.wait_for_output(f"MASTER-WAITING waiting for the master at {hand.address} "
+                           f"(last attempt: connect {hand.address}: Connection refused)")
+    processes = [hand.master(), hand.worker(0), server]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert server.output().count("MASTER-WAITING") == 1
 
 
 def test_duplicate_rank(hand, tmp_path):
