@@ -18,12 +18,6 @@
 #include "config/settings.h"
 #include "transport/address.h"
 
-const char *
-psd_version(void)
-{
-    return PSD_VERSION;
-}
-
 /* A struct the caller filled, as this version of the library knows it. */
 static psd_status
 copy_args(void *to, size_t to_bytes, const void *from, const char *name, struct psd_error *err)
