@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from helpers import BRISK, program, python_worker
+from helpers import BRISK, HERE, NO_SECRET, bin_directory, program, python_worker
 
 SOON = 1.0  # seconds: everybody leaves so soon after the last worker
 
@@ -78,6 +78,22 @@ def test_ranks_that_the_master_chooses(hand):
     assert [p.wait() for p in (*workers, master, server)] == [0] * 5
     ranks = sorted(re.search(r"joined (\d) 1", p.output()).group(1) for p in workers)
     assert ranks == ["0", "1", "2"]
+
+
+def test_as_the_readme_says(hand, tmp_path):
+    """If this fails, the first thing that a newcomer types does not work."""
+    text = (HERE.parents[1] / "README.md").read_text()
+    section = text[text.index("\n## By hand\n"):].split("\n## ")[1]
+    lines = re.findall(r"^    (.*)$", section, re.MULTILINE)
+    assert len(lines) >= 6, section
+    script = "\n".join(lines).replace("5555", str(hand.port))
+    (tmp_path / "bin").symlink_to(bin_directory().absolute())
+    shell = hand.start("shell", "sh", "-ec", script, environment=NO_SECRET)
+    assert shell.wait(30) == 0, shell.output()
+    assert len(re.findall(r"^hello from worker [01]: 20$", shell.output(), re.MULTILINE)) == 2
+    assert re.search(r"^server +0 ", shell.output(), re.MULTILINE), shell.output()
+    assert shell.output().count("JOB-END") == 2
+    assert not (tmp_path / "job.secret").exists()
 
 
 def test_a_second_job_on_the_same_port(hand):
