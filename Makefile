@@ -57,6 +57,7 @@ install: setup build
 	@libdir=$$(meson introspect $(BUILD) --buildoptions | \
 	    python3 -c 'import json, sys; print([o["value"] for o in json.load(sys.stdin) if o["name"] == "libdir"][0])'); \
 	echo "installed into $(DESTDIR)$(PREFIX); outside the system's own paths use"; \
+	$(if $(DESTDIR),echo "    export PKG_CONFIG_SYSROOT_DIR=$(DESTDIR)";) \
 	echo "    export PKG_CONFIG_PATH=$(DESTDIR)$(PREFIX)/$$libdir/pkgconfig"; \
 	echo "    export LD_LIBRARY_PATH=$(DESTDIR)$(PREFIX)/$$libdir"
 

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/process.h"
+#include "base/limiter.h"
 
 /* If this fails, two hosts would not agree about any header. */
 static void
@@ -72,7 +73,7 @@ test_status_texts(void **state)
 
 struct kept {
     int lines;
-    char text[64];
+    char text[96];
 };
 
 static void
@@ -157,6 +158,53 @@ test_process_knows_its_children(void **state)
     psi_process_fini(&process);
 }
 
+static void
+warn_at(struct psi_limiter *limiter, unsigned ms, const char *peer, const char *text)
+{
+    psi_limiter_warn(limiter, ms * UINT64_C(1000000), "X", peer, text);
+}
+
+/* If this fails, somebody who knocks again and again writes a line each time. */
+static void
+test_limiter_tells_a_thing_once_a_second(void **state)
+{
+    struct kept kept = {0};
+    const struct psi_log log = {.write = keep, .sink = &kept, .level = PSI_LOG_WARN};
+    struct psi_limiter limiter = {.log = &log};
+
+    (void)state;
+    for (unsigned ms = 0; ms < 1000; ms += 100) {
+        warn_at(&limiter, ms, ms % 200 == 0 ? "tcp://10.0.0.1:4711" : "tcp://10.0.0.1:4712", "no");
+    }
+    assert_int_equal(kept.lines, 1);
+    assert_string_equal(kept.text, "tcp://10.0.0.1:4711: no");
+    warn_at(&limiter, 999, "tcp://10.0.0.2:4711", "no"); /* another host */
+    assert_int_equal(kept.lines, 2);
+    assert_string_equal(kept.text, "tcp://10.0.0.2:4711: no (9 warnings before it not shown)");
+    warn_at(&limiter, 999, "tcp://10.0.0.1:4711", "no way"); /* another thing */
+    assert_int_equal(kept.lines, 3);
+    warn_at(&limiter, 1000, "tcp://10.0.0.1:4713", "no"); /* the next second */
+    assert_int_equal(kept.lines, 4);
+    assert_string_equal(kept.text, "tcp://10.0.0.1:4713: no");
+}
+
+/* If this fails, whoever has many reasons to be refused fills the log. */
+static void
+test_limiter_tells_few_things_a_second(void **state)
+{
+    struct kept kept = {0};
+    const struct psi_log log = {.write = keep, .sink = &kept, .level = PSI_LOG_WARN};
+    struct psi_limiter limiter = {.log = &log};
+
+    (void)state;
+    for (char reason[2] = "a"; reason[0] <= 'z'; reason[0]++) {
+        warn_at(&limiter, 10, "tcp://10.0.0.1:4711", reason);
+    }
+    assert_int_equal(kept.lines, PSI_LIMITER_LINES);
+    warn_at(&limiter, 1010, "tcp://10.0.0.1:4711", "z");
+    assert_string_equal(kept.text, "tcp://10.0.0.1:4711: z (21 warnings before it not shown)");
+}
+
 int
 main(void)
 {
@@ -168,6 +216,8 @@ main(void)
         cmocka_unit_test(test_log_respects_level),
         cmocka_unit_test(test_pool_uses_objects_again),
         cmocka_unit_test(test_process_knows_its_children),
+        cmocka_unit_test(test_limiter_tells_a_thing_once_a_second),
+        cmocka_unit_test(test_limiter_tells_few_things_a_second),
     };
 
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

@@ -15,14 +15,9 @@
 #include "client/memory.h"
 #include "client/state.h"
 #include "client/table_view.h"
+#include "config/environment.h"
 #include "config/settings.h"
 #include "transport/address.h"
-
-const char *
-psd_version(void)
-{
-    return PSD_VERSION;
-}
 
 /* A struct the caller filled, as this version of the library knows it. */
 static psd_status
@@ -82,13 +77,19 @@ check_address(const char *text, struct psd_error *err)
     return status;
 }
 
-static struct psi_secret_source
-secret_source(const char *file)
+static psd_status
+secret_source(const char *file, struct psi_secret_source *source_p, struct psd_error *err)
 {
-    return (struct psi_secret_source){
+    bool insecure = false;
+    const psd_status status = psi_environment_switch("PSD_INSECURE", &insecure, err);
+
+    *source_p = (struct psi_secret_source){
         .fd = psi_environment("PSD_SECRET_FD"),
         .file = file != NULL ? file : psi_environment("PSD_SECRET_FILE"),
+        .file_key = file != NULL ? "secret_file" : "PSD_SECRET_FILE",
+        .insecure = insecure ? "PSD_INSECURE=1" : NULL,
     };
+    return status;
 }
 
 static psd_status
@@ -117,9 +118,11 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
     config->master_address =
         args.master_address != NULL ? args.master_address : psi_environment("PSD_MASTER_ADDRESS");
     if (config->master_address == NULL) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "no master address: run under psd_run, set PSD_MASTER_ADDRESS to "
-                        "tcp://HOST:PORT, or pass it to psd_open");
+        psi_fail(err, PSD_ERR_INVALID,
+                 "no master address: run under psd_run, set PSD_MASTER_ADDRESS to "
+                 "tcp://HOST:PORT, or pass it to psd_open");
+        psi_environment_hint("PSD_MASTER_ADDRESS", err);
+        return PSD_ERR_INVALID;
     }
     status = check_address(config->master_address, err);
     if (status != PSD_OK) {
@@ -132,9 +135,7 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
     config->checksum = settings.payload_checksum != 0;
     config->lends = settings.transport == PSI_TRANSPORT_AUTO;
     config->spin_us = settings.spin_us;
-    config->insecure = psi_environment("PSD_INSECURE") != NULL;
-    *source = secret_source(args.secret_file);
-    return PSD_OK;
+    return secret_source(args.secret_file, source, err);
 }
 
 psd_status
@@ -151,6 +152,9 @@ psd_open(const struct psd_open_args *args, psd_context **context_p)
     status = open_config(args, &config, &source, err);
     if (status == PSD_OK) {
         status = psi_context_create(&config, &source, context_p, err);
+    }
+    if (status == PSD_ERR_TIMEOUT) {
+        psi_environment_hint("PSD_OPEN_TIMEOUT_MS", err);
     }
     return status;
 }
@@ -750,7 +754,7 @@ psd_status
 psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *nodes,
              size_t capacity, size_t *count_p)
 {
-    const struct psi_secret_source source = secret_source(NULL);
+    struct psi_secret_source source;
     struct psi_client_config config = {
         .master_address = master_address,
         .rank = PSI_RANK_AUTO,
@@ -766,7 +770,9 @@ psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *n
     }
     status = check_address(master_address, err);
     if (status == PSD_OK) {
-        config.insecure = psi_environment("PSD_INSECURE") != NULL;
+        status = secret_source(NULL, &source, err);
+    }
+    if (status == PSD_OK) {
         status = psi_context_create(&config, &source, &context, err);
     }
     if (status != PSD_OK) {

@@ -24,8 +24,7 @@
 #include "base/fail.h"
 #include "client/memory.h"
 #include "client/state.h"
-#include "config/settings.h"
-#include "transport/address.h"
+#include "config/environment.h"
 
 #define MS_NS UINT64_C(1000000)
 
@@ -425,7 +424,7 @@ start_thread(psd_context *context, struct psd_error *err)
 /* Adds who is missing to the error of a job that did not gather. The master answered before, so a
  * second question is a matter of milliseconds. */
 static void
-name_missing(const char *master_address, const struct psi_secret_source *source, bool insecure,
+name_missing(const char *master_address, const struct psi_secret_source *source,
              struct psd_error *err)
 {
     static const char *const roles[] = {
@@ -435,7 +434,6 @@ name_missing(const char *master_address, const struct psi_secret_source *source,
         .rank = PSI_RANK_AUTO,
         .op_timeout_ms = ASK_MISSING_MS,
         .observer = true,
-        .insecure = insecure,
     };
     struct psd_error ignored;
     psd_context *context;
@@ -479,7 +477,7 @@ join_job(psd_context *context, const struct psi_secret_source *source, struct ps
     known = psi_client_job(context->client)->workers != 0;
     pthread_mutex_unlock(&context->lock);
     if (err->status == PSD_ERR_TIMEOUT && known) {
-        name_missing(context->client->master_address, source, context->secret == NULL, err);
+        name_missing(context->client->master_address, source, err);
     }
     return err->status;
 }
@@ -489,31 +487,32 @@ static psd_status
 init_security(psd_context *context, const struct psi_client_config *config,
               const struct psi_secret_source *source, struct psd_error *err)
 {
-    struct psi_address address;
-    psd_status status = psi_secret_find(source, &context->secret, err);
+    bool sealed_always = false;
+    psd_status status = psi_environment_switch("PSD_FORCE_TLS", &sealed_always, err);
 
+    if (status == PSD_OK) {
+        status = psi_secret_find(source, &context->secret, err);
+    }
     if (status != PSD_OK) {
         return status;
     }
     if (context->secret != NULL) {
         status = psi_tls_create(context->secret, NULL, &context->tls, err);
-        if (status == PSD_OK && psi_environment("PSD_FORCE_TLS") != NULL) {
+        if (status == PSD_OK && sealed_always) {
             psi_tls_seal_always(context->tls);
         }
         return status;
     }
-    if (!config->insecure) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "no secret for the job: run under psd_run, or set PSD_SECRET_FILE to its "
-                        "secret file (PSD_INSECURE=1 does without, on loopback only)");
+    if (source->insecure != NULL) {
+        return psi_insecure_connect(source->insecure, config->master_address, err);
     }
-    status = psi_address_parse(config->master_address, &address, err);
-    if (status == PSD_OK && !psi_address_is_loopback(&address)) {
-        status = psi_fail(err, PSD_ERR_INVALID,
-                          "PSD_INSECURE: %s is not a loopback address; set PSD_SECRET_FILE",
-                          config->master_address);
-    }
-    return status;
+    psi_fail(err, PSD_ERR_INVALID,
+             "no secret for the job: run under psd_run, or set PSD_SECRET_FILE to its secret file "
+             "(PSD_INSECURE=1 does without, on loopback only)");
+    psi_environment_hint("PSD_SECRET_FILE", err);
+    psi_environment_hint("PSD_SECRET_FD", err);
+    psi_environment_hint("PSD_INSECURE", err);
+    return PSD_ERR_INVALID;
 }
 
 psd_status

@@ -304,7 +304,7 @@ lose_patience(struct psi_client *client)
     }
     psi_client_over(client, PSD_ERR_TIMEOUT, "join the job at %s: %s in %u ms%s%s",
                     client->master_address,
-                    client->job.workers != 0 ? "it did not gather" : "no answer",
+                    client->job.workers != 0 ? "it did not gather" : "no answer from the master",
                     client->config.open_timeout_ms, client->job.workers != 0 ? "" : ": ",
                     client->job.workers != 0 ? "" : client->master.reason.text);
 }

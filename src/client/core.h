@@ -30,7 +30,6 @@ struct psi_client_config {
     uint32_t window_bytes; /* unanswered pull bytes per lane */
     bool checksum;         /* payload checksums on gradients */
     bool observer;         /* only asks for the table of nodes */
-    bool insecure;         /* no secret, no proof: loopback only */
     bool lends;            /* shares memory with servers on this host */
     uint32_t spin_us;      /* looks so long before it sleeps */
 };

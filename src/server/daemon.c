@@ -20,10 +20,8 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/signals.h"
-#include "config/settings.h"
 #include "rpc/identity.h"
 #include "secure/harden.h"
-#include "secure/tls.h"
 #include "server/lane.h"
 #include "shard/shard.h"
 #include "transport/address.h"
@@ -137,7 +135,7 @@ make_lane(struct process *process, const struct server_options *options, uint32_
         .lane = index,
         .lanes = options->lanes,
         .master_address = options->master_address,
-        .listen_address = options->listen_address,
+        .listen_address = options->security.listen_address,
         .memory_max = options->memory_max / options->lanes,
         .pool_bytes = options->pool_bytes / options->lanes,
         .start_timeout_ms = options->start_timeout_ms,
@@ -147,18 +145,11 @@ make_lane(struct process *process, const struct server_options *options, uint32_
     };
     struct lane_thread *self = &process->lane[index];
     char name[PSI_IDENTITY_BYTES];
-    psd_status status = PSD_OK;
+    psd_status status;
 
     self->process = process;
-    if (options->secret != NULL) {
-        psi_identity_server(name, options->index, index);
-        status = psi_tls_create(options->secret, name, &self->tls, err);
-        if (status == PSD_OK && psi_environment("PSD_FORCE_TLS") != NULL) {
-            psi_tls_seal_always(self->tls);
-        }
-        loop_config.auth = &psi_tls_auth;
-        loop_config.credentials = self->tls;
-    }
+    psi_identity_server(name, options->index, index);
+    status = daemon_security_apply(&options->security, name, &loop_config, &self->tls, err);
     if (status == PSD_OK) {
         status = psi_loop_create(&loop_config, &self->loop, err);
     }
@@ -314,8 +305,8 @@ server_daemon_run(const struct server_options *options, const struct psi_log *lo
     }
     wait_for_end(&process, signals);
     if (status != PSD_OK) {
-        psi_log(log, PSI_LOG_ERROR, "JOB-END", "%s", err.text);
         exit_code = PSI_EXIT_CANNOT_START;
+        psi_log(log, PSI_LOG_ERROR, "JOB-END", "%s (exit code %d)", err.text, exit_code);
     } else {
         exit_code = verdict(&process);
     }

@@ -20,7 +20,9 @@
 
 enum {
     CHUNK_BYTES_MAX = PSD_CHUNK_ELEMENTS * 8,
-    FAREWELL_MS = 500, /* for the last frame to the master */
+    FAREWELL_MS = 500,       /* for the last frame to the master */
+    WAITING_FIRST_MS = 2000, /* without a master, before a line about it */
+    WAITING_MS = 10000,      /* and between two of them */
 };
 
 void
@@ -128,9 +130,9 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
     lane->joined = true;
     size_windows(lane, welcome->workers);
     psi_log(&lane->log, PSI_LOG_INFO, "JOINED",
-            "lane %u of %u listens on %s, master %s, %u workers, window %u KiB each",
+            "lane %u of %u listens on %s, master %s, %u worker%s, window %u KiB each",
             lane->config.lane, lane->config.lanes, lane->address, lane->master_address,
-            welcome->workers, lane->window_bytes >> 10);
+            welcome->workers, psi_plural(welcome->workers), lane->window_bytes >> 10);
 }
 
 static void
@@ -296,11 +298,13 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     }
     lane->env = env;
     lane->log = *log;
+    lane->warnings.log = &lane->log;
     lane->config = *config;
     lane->frozen_rank = -1;
     lane->life = env->ops->random(env) | 1;
     lane->started_ns = psi_now_ns(env);
     psi_pool_init(&lane->parked, sizeof(struct parked));
+    lane->waiting_line_ns = lane->started_ns + WAITING_FIRST_MS * MS_NS;
     snprintf(lane->master_address, sizeof(lane->master_address), "%s", config->master_address);
     lane->scratch = aligned_alloc(64, APPLY_SCRATCH_BYTES);
     if (lane->scratch == NULL) {
@@ -381,6 +385,27 @@ master_lost_ns(const struct lane *lane)
                         : lane->started_ns + lane->config.start_timeout_ms * MS_NS;
 }
 
+/* Somebody who looks at the log sees whom the server waits for, and why in vain. One lane speaks
+ * for all of them. */
+static uint64_t
+waiting_line_ns(const struct lane *lane)
+{
+    return lane->joined || lane->config.lane != 0 ? UINT64_MAX : lane->waiting_line_ns;
+}
+
+static void
+tell_waiting(struct lane *lane, uint64_t now_ns)
+{
+    const char *reason = lane->master.reason.text;
+
+    if (now_ns >= waiting_line_ns(lane)) {
+        psi_log(&lane->log, PSI_LOG_INFO, "MASTER-WAITING",
+                "waiting for the master at %s (last attempt: %s)", lane->master_address,
+                reason[0] != '\0' ? reason : "no answer yet");
+        lane->waiting_line_ns = now_ns + WAITING_MS * MS_NS;
+    }
+}
+
 void
 lane_tick(struct lane *lane)
 {
@@ -391,6 +416,7 @@ lane_tick(struct lane *lane)
     }
     psi_peer_tick(&lane->master, now_ns);
     heartbeat(lane, now_ns);
+    tell_waiting(lane, now_ns);
     if (now_ns >= master_lost_ns(lane)) {
         if (lane->joined) {
             lane_finish(lane, PSI_EXIT_MASTER_LOST, "master %s lost: silent for %u ms%s%s",
@@ -414,6 +440,7 @@ lane_next_ns(const struct lane *lane)
 {
     const uint64_t peer_ns = psi_peer_next_ns(&lane->master);
     const uint64_t want_ns = want_next_ns(lane);
+    const uint64_t line_ns = waiting_line_ns(lane);
     uint64_t next_ns = master_lost_ns(lane);
 
     if (lane->finished) {
@@ -421,6 +448,7 @@ lane_next_ns(const struct lane *lane)
     }
     next_ns = peer_ns < next_ns ? peer_ns : next_ns;
     next_ns = want_ns < next_ns ? want_ns : next_ns;
+    next_ns = line_ns < next_ns ? line_ns : next_ns;
     if (lane->master.state == PSI_PEER_UP && lane->heartbeat_due_ns < next_ns) {
         next_ns = lane->heartbeat_due_ns;
     }

@@ -16,8 +16,6 @@
 
 #define RANK_STRANGER UINT32_MAX
 
-enum { WARNINGS_PER_SECOND = 5 };
-
 static void
 unlink_session(struct session *session)
 {
@@ -97,25 +95,7 @@ sessions_end_doomed(struct lane *lane)
 static void
 warn_refused(struct lane *lane, const char *peer, const char *text)
 {
-    const uint64_t second = psi_now_ns(lane->env) / UINT64_C(1000000000);
-
-    if (second != lane->warnings.second) {
-        lane->warnings.second = second;
-        lane->warnings.lines = 0;
-    }
-    if (lane->warnings.lines == WARNINGS_PER_SECOND) {
-        lane->warnings.hidden++;
-        return;
-    }
-    lane->warnings.lines++;
-    if (lane->warnings.hidden > 0) {
-        psi_log(&lane->log, PSI_LOG_WARN, "PEER-REFUSED",
-                "%s: %s (%llu warnings before it not shown)", peer, text,
-                (unsigned long long)lane->warnings.hidden);
-        lane->warnings.hidden = 0;
-    } else {
-        psi_log(&lane->log, PSI_LOG_WARN, "PEER-REFUSED", "%s: %s", peer, text);
-    }
+    psi_limiter_warn(&lane->warnings, psi_now_ns(lane->env), "PEER-REFUSED", peer, text);
 }
 
 static void
@@ -137,7 +117,8 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
     const psd_status status = psi_inbox_prefix(&session->inbox, prefix, limit, size_p, err);
 
     (void)conn;
-    if (status == PSD_ERR_VERSION && session->rank == RANK_STRANGER) {
+    if ((status == PSD_ERR_VERSION || status == PSD_ERR_REFUSED) &&
+        session->rank == RANK_STRANGER) {
         refuse(session, status, err->text);
         return PSD_OK;
     }

@@ -6,6 +6,7 @@
 #ifndef SERVER_STATE_H
 #define SERVER_STATE_H
 
+#include "base/limiter.h"
 #include "base/pool.h"
 #include "clock/clock.h"
 #include "rpc/inbox.h"
@@ -158,6 +159,7 @@ struct lane {
     struct psi_peer master;
     uint64_t life;
     uint64_t started_ns;
+    uint64_t waiting_line_ns; /* when to say again that the master is missing */
     uint64_t heartbeat_due_ns;
     uint64_t master_heard_ns;
     struct psi_welcome job; /* what the master said; workers == 0: not yet */
@@ -181,16 +183,12 @@ struct lane {
     struct session **sessions; /* per rank; NULL: not connected */
     bool some_doomed;          /* of the sessions */
     struct session *strangers;
-    struct {
-        uint64_t second; /* that `lines` counts */
-        uint32_t lines;
-        uint64_t hidden;  /* since the last line shown */
-    } warnings;           /* about strangers: whoever reaches the port could fill the disk */
-    struct chunk *open;   /* chunks with slots, newest first */
-    struct chunk *wanted; /* the last one asked for because somebody's window is full */
-    uint64_t progress_ns; /* when a round last closed or a chunk was asked for */
-    bool progressed;      /* since the last tick, which knows the time */
-    bool want_now;        /* the last one asked for came: ask for the next */
+    struct psi_limiter warnings; /* about strangers */
+    struct chunk *open;          /* chunks with slots, newest first */
+    struct chunk *wanted;        /* the last one asked for because somebody's window is full */
+    uint64_t progress_ns;        /* when a round last closed or a chunk was asked for */
+    bool progressed;             /* since the last tick, which knows the time */
+    bool want_now;               /* the last one asked for came: ask for the next */
     struct global_step global;
     uint32_t relay_next;
     void *scratch;         /* APPLY_SCRATCH_BYTES */
