@@ -335,7 +335,7 @@ void
 psi_client_send(struct psi_client *client)
 {
     if (client->state != PSI_CLIENT_OVER) {
-        psi_transfer_let_go(client);
+        psi_order_let_go(client);
         psi_lanes_send(client);
     }
 }

@@ -99,7 +99,7 @@ end(struct psd_op *op, psd_status status, psd_outcome outcome)
     client->pending_count--;
     list_append(&client->done, &client->done_last, op);
     if (op->kind == OP_TRANSFER) {
-        psi_transfer_ended(op);
+        psi_order_leave(op);
     }
 }
 

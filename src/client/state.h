@@ -111,6 +111,13 @@ struct psd_op {
     char because[PSI_TEXT_MAX];
 };
 
+static inline bool
+psi_op_is_push(const struct psd_op *op)
+{
+    return op->kind == OP_TRANSFER &&
+           (op->transfer.type == PSI_FRAME_PUSH || op->transfer.type == PSI_FRAME_PUSH_PULL);
+}
+
 struct psd_table {
     struct psi_client *client;
     uint32_t id;
@@ -235,13 +242,16 @@ void psi_ops_end_all(struct psi_client *client, const struct psd_error *reason);
 psd_status psi_transfer_check_range(const struct psd_table *table, struct psi_transfer *transfer,
                                     struct psd_error *err);
 void psi_transfer_describe(const struct psd_op *op, char *text, size_t size);
-void psi_transfer_let_go(struct psi_client *client);
-void psi_transfer_ended(struct psd_op *op);
 void psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason);
 uint64_t psi_transfer_bytes(const struct psd_op *op, uint64_t chunk);
 uint64_t psi_transfer_element_bytes(const struct psd_op *op);
 void psi_transfers_init(struct psd_table *table);
 bool psi_transfer_completes_step(const struct psd_op *op);
+
+/* order.c */
+void psi_order_enter(struct psd_op *op);          /* submitted: leaves now, or is held */
+void psi_order_leave(struct psd_op *op);          /* ended */
+void psi_order_let_go(struct psi_client *client); /* those that no longer have to wait */
 
 /* lanes.c */
 psd_status psi_lanes_start(struct psi_client *client, const struct psi_view *view,

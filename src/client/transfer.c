@@ -1,11 +1,7 @@
 /*
- * transfer.c - pushes and pulls: checked, cut into chunks, held until their turn, ended.
+ * transfer.c - pushes and pulls: checked, cut into chunks, ended.
  *
- * Two rules keep the servers' promises simple:
- *   - a push of step c + 1 leaves only when this worker's pushes of step c are done, so that a
- * chunk meets at most one gradient per rank at a time. If the job waits for replacements, the rule
- * spans all tables: then two versions of a value are enough to repeat a step (docs/consistency.md);
- *   - operations on one table leave in the order they were submitted.
+ * When they leave is in order.c, how in lanes.c.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,13 +10,6 @@
 
 #include "base/fail.h"
 #include "client/state.h"
-
-static bool
-is_push(const struct psd_op *op)
-{
-    return op->kind == OP_TRANSFER &&
-           (op->transfer.type == PSI_FRAME_PUSH || op->transfer.type == PSI_FRAME_PUSH_PULL);
-}
 
 static bool
 reads(const struct psd_op *op)
@@ -92,7 +81,7 @@ check_step(const struct psd_op *op, struct psd_error *err)
 {
     const struct psd_table *table = op->table;
 
-    if (!is_push(op) || table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
+    if (!psi_op_is_push(op) || table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
         return PSD_OK;
     }
     for (uint64_t i = 0; i < op->chunk_count; i++) {
@@ -111,7 +100,7 @@ check_step(const struct psd_op *op, struct psd_error *err)
 static void
 set_next_step(const struct psd_op *op, uint64_t step)
 {
-    if (is_push(op) && op->table->spec.staleness != PSD_STALENESS_UNBOUNDED) {
+    if (psi_op_is_push(op) && op->table->spec.staleness != PSD_STALENESS_UNBOUNDED) {
         for (uint64_t i = 0; i < op->chunk_count; i++) {
             op->table->next_step[op->first_chunk + i] = step;
         }
@@ -158,105 +147,13 @@ wants_exact(const struct psd_op *op)
            table->spec.backup_workers == 0; /* those went on without us: it may be gone */
 }
 
-/* Does b have to wait for a? a was submitted before b. */
-static bool
-must_wait_for(const struct psd_op *b, const struct psd_op *a)
-{
-    const bool same_table = a->table == b->table;
-
-    if (same_table && a->held) {
-        return true;
-    }
-    if (!is_push(a) || !is_push(b) || a->transfer.step >= b->transfer.step ||
-        !psi_spec_synchronous(&a->table->spec) || !psi_spec_synchronous(&b->table->spec)) {
-        return false;
-    }
-    /* With backup workers every table has steps of its own, and no step is ever repeated. */
-    return same_table || (b->client->job.policy == PSI_DEATH_WAIT &&
-                          a->table->spec.backup_workers == 0 && b->table->spec.backup_workers == 0);
-}
-
-/* The pushes whose steps have an order across tables. */
-static bool
-in_common_order(const struct psd_op *op)
-{
-    return is_push(op) && op->client->job.policy == PSI_DEATH_WAIT &&
-           psi_spec_synchronous(&op->table->spec) && op->table->spec.backup_workers == 0;
-}
-
-static void
-common_order_enter(struct psi_client *client, const struct psd_op *op)
-{
-    const uint64_t step = op->transfer.step;
-
-    if (client->lowest.count == 0 || step < client->lowest.step) {
-        client->lowest.step = step;
-        client->lowest.count = 0;
-    }
-    client->lowest.count += step == client->lowest.step;
-}
-
-static void
-common_order_leave(struct psi_client *client, const struct psd_op *op)
-{
-    if (op->transfer.step != client->lowest.step || --client->lowest.count > 0) {
-        return;
-    }
-    for (const struct psd_op *other = client->pending; other != NULL; other = other->next) {
-        if (in_common_order(other)) {
-            common_order_enter(client, other);
-        }
-    }
-}
-
-/* Only when an earlier step is under way at all are the others looked at, and then the oldest,
- * which is looked at first, is nearly always of that step. */
-static bool
-must_wait_for_other_tables(const struct psd_op *op)
-{
-    const struct psi_client *client = op->client;
-    const struct psd_op *earlier = client->pending;
-
-    if (!in_common_order(op) || client->lowest.count == 0 ||
-        client->lowest.step >= op->transfer.step) {
-        return false;
-    }
-    while (earlier != op && (earlier->kind != OP_TRANSFER || !must_wait_for(op, earlier))) {
-        earlier = earlier->next;
-    }
-    return earlier != op;
-}
-
-static bool
-must_hold(const struct psd_op *op)
-{
-    const struct psd_op *earlier = op->table_prev;
-
-    while (earlier != NULL && !must_wait_for(op, earlier)) {
-        earlier = earlier->table_prev;
-    }
-    return earlier != NULL || must_wait_for_other_tables(op);
-}
-
-/* An operation cannot overtake an older one on its table: the older one becomes as urgent. */
-static void
-raise_older(const struct psd_op *op)
-{
-    for (struct psd_op *older = op->table_prev; older != NULL; older = older->table_prev) {
-        if (!older->held && older->priority < op->priority) {
-            older->priority = op->priority;
-            psi_lane_enqueue(older);
-        }
-    }
-}
-
 /* A push to a table with backup workers, after which every chunk of its step is on its way. */
 bool
 psi_transfer_completes_step(const struct psd_op *op)
 {
     const struct psd_table *table = op->table;
 
-    if (!is_push(op) || op->held || table->spec.backup_workers == 0) {
+    if (!psi_op_is_push(op) || op->held || table->spec.backup_workers == 0) {
         return false;
     }
     for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
@@ -265,87 +162,6 @@ psi_transfer_completes_step(const struct psd_op *op)
         }
     }
     return true;
-}
-
-static void
-hold(struct psd_op *op)
-{
-    struct psi_client *client = op->client;
-
-    op->held = true;
-    op->held_prev = client->held_last;
-    if (client->held_last != NULL) {
-        client->held_last->held_next = op;
-    } else {
-        client->held = op;
-    }
-    client->held_last = op;
-}
-
-static void
-unhold(struct psd_op *op)
-{
-    struct psi_client *client = op->client;
-
-    op->held = false;
-    if (op->held_prev != NULL) {
-        op->held_prev->held_next = op->held_next;
-    } else {
-        client->held = op->held_next;
-    }
-    if (op->held_next != NULL) {
-        op->held_next->held_prev = op->held_prev;
-    } else {
-        client->held_last = op->held_prev;
-    }
-}
-
-/* Enters an operation among those it may have to wait for, and those that may wait for it. */
-static void
-started(struct psd_op *op)
-{
-    struct psd_table *table = op->table;
-
-    op->table_prev = table->last_op;
-    if (table->last_op != NULL) {
-        table->last_op->table_next = op;
-    }
-    table->last_op = op;
-    if (in_common_order(op)) {
-        common_order_enter(op->client, op);
-    }
-}
-
-void
-psi_transfer_ended(struct psd_op *op)
-{
-    struct psi_client *client = op->client;
-
-    if (op->held) {
-        unhold(op);
-    }
-    if (op->table_prev != NULL) {
-        op->table_prev->table_next = op->table_next;
-    }
-    if (op->table_next != NULL) {
-        op->table_next->table_prev = op->table_prev;
-    } else {
-        op->table->last_op = op->table_prev;
-    }
-    if (in_common_order(op)) {
-        common_order_leave(client, op);
-    }
-    client->hold_changed = client->held != NULL;
-}
-
-static void
-let_go(struct psd_op *op)
-{
-    raise_older(op);
-    psi_lane_enqueue(op);
-    if (psi_transfer_completes_step(op)) {
-        psi_control_have(op);
-    }
 }
 
 psd_status
@@ -388,39 +204,16 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
     op->exact = wants_exact(op);
     set_next_step(op, op->transfer.step + 1);
     psi_op_submit(op);
-    started(op);
-    if (must_hold(op)) {
-        hold(op);
-    } else {
-        let_go(op);
-    }
+    psi_order_enter(op);
     *op_p = op;
     return PSD_OK;
-}
-
-void
-psi_transfer_let_go(struct psi_client *client)
-{
-    struct psd_op *next;
-
-    if (!client->hold_changed) {
-        return;
-    }
-    client->hold_changed = false;
-    for (struct psd_op *op = client->held; op != NULL; op = next) {
-        next = op->held_next;
-        if (!must_hold(op)) {
-            unhold(op);
-            let_go(op);
-        }
-    }
 }
 
 /* The step may be pushed again: servers answer what they have as done. */
 static void
 repeat_step(const struct psd_op *op)
 {
-    for (uint64_t i = 0; is_push(op) && i < op->chunk_count; i++) {
+    for (uint64_t i = 0; psi_op_is_push(op) && i < op->chunk_count; i++) {
         uint64_t *next = &op->table->next_step[op->first_chunk + i];
 
         if (*next > op->transfer.step && op->table->spec.staleness != PSD_STALENESS_UNBOUNDED) {
@@ -435,7 +228,7 @@ void
 psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason)
 {
     const uint64_t unanswered = op->remaining;
-    const bool nothing = op->touched == 0 || (reads(op) && !is_push(op));
+    const bool nothing = op->touched == 0 || (reads(op) && !psi_op_is_push(op));
     char what[PSD_NAME_MAX + 64];
 
     psi_transfer_describe(op, what, sizeof(what));
