@@ -31,7 +31,8 @@ struct message {
 
 _Static_assert(sizeof(struct message) == PSI_PREFIX_BYTES, "read by the parser of frames");
 
-static const uint8_t magic[8] = {'P', 'S', 'D', 'n', 'e', 'a', 'r', 1};
+/* Begins like a frame, with a version that no frame has: whoever knows frames knows us by it. */
+static const uint8_t magic[8] = {'P', 'S', 'D', '1', 'n', 'e', 'a', 'r'};
 
 /* Between the OFFER and its end on either side. */
 struct psi_upgrade {
@@ -350,11 +351,18 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
         *size_p = (struct psi_frame_size){0};
         return PSD_OK;
     }
-    if (!stream->upgrade->accepted || stream->upgrade->offered) {
+    if (stream->upgrade->offered) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: a frame while memory is being shared",
                         conn->peer);
     }
-    psi_upgrade_end(stream); /* a peer that does not ask */
+    if (stream->upgrade->accepted) {
+        psi_upgrade_end(stream); /* a peer that does not ask */
+    } else {
+        psi_stream_tell_open(stream); /* one that does not answer, but has something to say */
+    }
+    if (stream->state != OPEN) {
+        return PSD_OK;
+    }
     return conn->events->on_prefix(conn->owner, conn, prefix, size_p, err);
 }
 
