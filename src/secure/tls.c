@@ -22,7 +22,7 @@
 #include "base/fail.h"
 
 enum {
-    IDENTITY_BYTES = 128,
+    LABEL_BYTES = 192,
     RECORD_HEAD = 5,
     RECORD_MAX = 16384 + 256,
     RECORD_PLAIN = 16384,
@@ -54,25 +54,49 @@ struct session {
     size_t head_here; /* of the record being received */
     uint8_t head[RECORD_HEAD];
     size_t body_left;
-    char label[IDENTITY_BYTES]; /* the identity that the key was derived from */
+    char ends[PSI_ENDS_BYTES];
+    char label[LABEL_BYTES]; /* the identity that the key was derived from */
     char peer[PSI_IDENTITY_BYTES];
-    char refusal[128]; /* why this side said no */
+    char refusal[2 * LABEL_BYTES]; /* why this side said no */
 };
 
 /* ---- identities -------------------------------------------------------------------------- */
 
-/* Splits "psd1 MODE FROM TO", written in just this way: sscanf() is generous with blanks. */
+/* pair: "FROM TO". Returns whether it fits. */
 static bool
-parse_label(const char *label, char mode_p[8], char from_p[PSI_IDENTITY_BYTES],
-            char to_p[PSI_IDENTITY_BYTES])
+make_label(const struct session *session, const char *pair, char label_p[LABEL_BYTES])
 {
-    char exact[IDENTITY_BYTES];
+    const bool bound = !session->sealed && session->ends[0] != '\0';
+    const int bytes =
+        snprintf(label_p, LABEL_BYTES, "psd1 %s %s%s%s", session->sealed ? "tls" : "plain", pair,
+                 bound ? " " : "", bound ? session->ends : "");
 
-    if (sscanf(label, "psd1 %7s %39s %39s", mode_p, from_p, to_p) != 3) {
+    return bytes < LABEL_BYTES;
+}
+
+/* What a label says, up to the ends of the connection. */
+struct claim {
+    char mode[8];
+    char from[PSI_IDENTITY_BYTES];
+    char to[PSI_IDENTITY_BYTES];
+    const char *ends; /* all that follows; "": nothing */
+};
+
+/* Whether it is written in just this way: sscanf() is generous with blanks. */
+static bool
+parse_label(const char *label, struct claim *claim_p)
+{
+    char exact[LABEL_BYTES];
+    int used = 0;
+
+    if (sscanf(label, "psd1 %7s %39s %39s%n", claim_p->mode, claim_p->from, claim_p->to, &used) !=
+        3) {
         return false;
     }
-    snprintf(exact, sizeof(exact), "psd1 %s %s %s", mode_p, from_p, to_p);
-    return strcmp(label, exact) == 0;
+    claim_p->ends = label + used;
+    snprintf(exact, sizeof(exact), "psd1 %s %s %s", claim_p->mode, claim_p->from, claim_p->to);
+    return (int)strlen(exact) == used && strncmp(label, exact, (size_t)used) == 0 &&
+           (label[used] == '\0' || label[used] == ' ');
 }
 
 static SSL_SESSION *
@@ -123,14 +147,36 @@ refuse(struct session *session, const char *why, const char *what)
     return 0;
 }
 
+/* The same ends as the peer's? Otherwise somebody passes its bytes on, and would own those behind
+ * the handshake. */
+static int
+check_ends(struct session *session, const struct claim *claim)
+{
+    char pair[2 * PSI_IDENTITY_BYTES];
+    char expected[LABEL_BYTES];
+
+    snprintf(pair, sizeof(pair), "%s %s", claim->from, claim->to);
+    if (!make_label(session, pair, expected)) {
+        return refuse(session, "an identity of impossible length", "");
+    }
+    if (strcmp(session->label, expected) == 0) {
+        return 1;
+    }
+    if (session->sealed || session->ends[0] == '\0' || claim->ends[0] == '\0') {
+        return refuse(session, "an identity that is not ours", "");
+    }
+    return refuse(session,
+                  "somebody relays this connection; through a forwarder set PSD_FORCE_TLS=1 at "
+                  "every process of the job. The peer connected",
+                  claim->ends);
+}
+
 /* Everything a stranger can choose: looked at before any key is derived. */
 static int
 find_session(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **made_p)
 {
     struct session *session = SSL_get_app_data(ssl);
-    char mode[8];
-    char from[PSI_IDENTITY_BYTES];
-    char to[PSI_IDENTITY_BYTES];
+    struct claim claim;
 
     *made_p = NULL;
     if (id_bytes == 0 || id_bytes >= sizeof(session->label) || memchr(id, 0, id_bytes) != NULL) {
@@ -138,20 +184,23 @@ find_session(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **m
     }
     memcpy(session->label, id, id_bytes);
     session->label[id_bytes] = '\0';
-    if (!parse_label(session->label, mode, from, to)) {
+    if (!parse_label(session->label, &claim)) {
         return refuse(session, "an identity that is not ours", "");
     }
-    if (strcmp(to, session->tls->self) != 0) {
-        return refuse(session, "this is not ", to);
+    if (strcmp(claim.to, session->tls->self) != 0) {
+        return refuse(session, "this is not ", claim.to);
     }
-    if (strcmp(from, to) == 0) {
-        return refuse(session, "it claims to be this very process, ", from);
+    if (strcmp(claim.from, claim.to) == 0) {
+        return refuse(session, "it claims to be this very process, ", claim.from);
     }
-    if (strcmp(mode, "tls") != 0 && (strcmp(mode, "plain") != 0 || must_seal(session))) {
-        return refuse(session, "not allowed here: mode ", mode);
+    session->sealed = strcmp(claim.mode, "tls") == 0;
+    if (!session->sealed && (strcmp(claim.mode, "plain") != 0 || must_seal(session))) {
+        return refuse(session, "not allowed here: mode ", claim.mode);
     }
-    session->sealed = strcmp(mode, "tls") == 0;
-    snprintf(session->peer, sizeof(session->peer), "%s", from);
+    if (check_ends(session, &claim) == 0) {
+        return 0;
+    }
+    snprintf(session->peer, sizeof(session->peer), "%s", claim.from);
     *made_p = session_for(session->tls, ssl, session->label);
     return *made_p != NULL;
 }
@@ -289,6 +338,7 @@ tls_create(void *credentials, const struct psi_auth_args *args)
 {
     const struct psi_tls *tls = credentials;
     struct session *session = calloc(1, sizeof(*session));
+    bool fits;
 
     if (session == NULL) {
         return NULL;
@@ -296,6 +346,7 @@ tls_create(void *credentials, const struct psi_auth_args *args)
     session->tls = tls;
     session->connecting = args->connecting;
     session->loopback = args->loopback;
+    snprintf(session->ends, sizeof(session->ends), "%s", args->ends != NULL ? args->ends : "");
     session->fd = -1;
     session->ssl = SSL_new(args->connecting ? tls->connect : tls->accept);
     session->in = BIO_new(BIO_s_mem());
@@ -310,8 +361,8 @@ tls_create(void *credentials, const struct psi_auth_args *args)
     SSL_set_app_data(session->ssl, session);
     if (args->connecting) {
         session->sealed = must_seal(session);
-        snprintf(session->label, sizeof(session->label), "psd1 %s %s",
-                 session->sealed ? "tls" : "plain", args->identity != NULL ? args->identity : "");
+        fits = make_label(session, args->identity != NULL ? args->identity : "", session->label);
+        psi_assert(fits);
         SSL_set_connect_state(session->ssl);
     } else {
         SSL_set_accept_state(session->ssl);

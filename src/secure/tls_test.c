@@ -73,10 +73,11 @@ end_job(void **state)
 }
 
 static struct end *
-begin(struct psi_tls *tls, bool connecting, bool loopback, const char *identity)
+begin_between(struct psi_tls *tls, bool connecting, bool loopback, const char *identity,
+              const char *ends)
 {
     const struct psi_auth_args args = {
-        .connecting = connecting, .loopback = loopback, .identity = identity};
+        .connecting = connecting, .loopback = loopback, .identity = identity, .ends = ends};
     struct end *end = calloc(1, sizeof(*end));
 
     assert_non_null(end);
@@ -84,6 +85,12 @@ begin(struct psi_tls *tls, bool connecting, bool loopback, const char *identity)
     assert_non_null(end->session);
     end->status = PSD_PENDING;
     return end;
+}
+
+static struct end *
+begin(struct psi_tls *tls, bool connecting, bool loopback, const char *identity)
+{
+    return begin_between(tls, connecting, loopback, identity, NULL);
 }
 
 static struct end *
@@ -299,6 +306,60 @@ test_names_and_modes(void **state)
     }
 }
 
+static const char here[] = "tcp://127.0.0.1:40312 tcp://127.0.0.1:5555";
+
+/* If this fails, whoever passes a handshake on owns the plain bytes that follow it. */
+static void
+test_relay(void **state)
+{
+    static const char *const others[] = {
+        "tcp://127.0.0.1:40313 tcp://127.0.0.1:5555", /* the relay's own connection */
+        "tcp://127.0.0.1:40312 tcp://127.0.0.1:5556",
+        "tcp://127.0.0.2:40312 tcp://127.0.0.1:5555",
+        "tcp://127.0.0.1:5555 tcp://127.0.0.1:40312",
+        "tcp://127.0.0.1:40312",
+        "",
+    };
+    const char *const pair = "worker:3 server:0.1";
+    const struct job *job = *state;
+    struct end *worker = begin_between(job->worker, true, true, pair, here);
+    struct end *server = begin_between(job->server, false, true, NULL, here);
+
+    converse(worker, server);
+    assert_int_equal(worker->status, PSD_OK);
+    assert_int_equal(server->status, PSD_OK);
+    hang_up(worker);
+    hang_up(server);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        worker = begin_between(job->worker, true, true, pair, others[i]);
+        server = begin_between(job->server, false, true, NULL, here);
+        converse(worker, server);
+        expect_refused(server, others[i][0] == '\0' ? "an identity that is not ours"
+                                                    : "somebody relays this connection");
+        assert_int_equal(worker->status, PSD_ERR_REFUSED);
+        hang_up(worker);
+        hang_up(server);
+    }
+}
+
+/* If this fails, hosts with an address translator between them cannot meet. */
+static void
+test_translated_addresses_between_hosts(void **state)
+{
+    const struct job *job = *state;
+    struct end *worker = begin_between(job->worker, true, false, "worker:3 server:0.1",
+                                       "tcp://10.0.0.7:40312 tcp://192.0.2.1:5555");
+    struct end *server =
+        begin_between(job->server, false, false, NULL, "tcp://192.0.2.9:1024 tcp://10.9.9.9:5555");
+
+    converse(worker, server);
+    assert_int_equal(worker->status, PSD_OK);
+    assert_int_equal(server->status, PSD_OK);
+    assert_true(ops->seals(server->session));
+    hang_up(worker);
+    hang_up(server);
+}
+
 /* If this fails, what a member said to one process is good for another, or for itself. */
 static void
 test_reflection(void **state)
@@ -493,6 +554,7 @@ struct claim {
     const uint8_t *identity;
     size_t identity_bytes;
     int version_max;
+    const char *ends; /* of the server's side */
 };
 
 static int
@@ -545,7 +607,7 @@ static void
 expect_claim(const struct job *job, struct claim claim, psd_status expected, const char *why)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-    struct end *server = answer(job, true);
+    struct end *server = begin_between(job->server, false, true, NULL, claim.ends);
     SSL *ssl;
 
     SSL_CTX_set_psk_use_session_callback(context, claim_session);
@@ -608,8 +670,8 @@ test_identities(void **state)
     expect_identity(job, good, sizeof(good), PSD_ERR_REFUSED, "impossible length"); /* with a NUL */
     memset(lengthy, 'x', sizeof(lengthy));
     lengthy[399] = '\0';
-    expect_identity(job, lengthy, 127, PSD_ERR_REFUSED, "an identity that is not ours");
-    expect_identity(job, lengthy, 128, PSD_ERR_REFUSED, "impossible length");
+    expect_identity(job, lengthy, 191, PSD_ERR_REFUSED, "an identity that is not ours");
+    expect_identity(job, lengthy, 192, PSD_ERR_REFUSED, "impossible length");
     expect_identity(job, lengthy, 399, PSD_ERR_REFUSED, "impossible length");
 }
 
@@ -633,6 +695,27 @@ test_keys_are_bound_to_names(void **state)
 
         expect_claim(job, claim, PSD_ERR_REFUSED, "authentication failed");
     }
+}
+
+/* If this fails, a relay corrects the addresses in a handshake that it passes on. */
+static void
+test_keys_are_bound_to_the_connection(void **state)
+{
+    const struct job *job = *state;
+    char right[192];
+    struct claim claim;
+
+    snprintf(right, sizeof(right), "psd1 plain worker:3 server:0.1 %s", here);
+    claim = (struct claim){.secret = job->secret,
+                           .label = right,
+                           .identity = (const uint8_t *)right,
+                           .identity_bytes = strlen(right),
+                           .ends = here};
+    expect_claim(job, claim, PSD_OK, "");
+    claim.label = "psd1 plain worker:3 server:0.1 tcp://127.0.0.1:40313 tcp://127.0.0.1:5555";
+    expect_claim(job, claim, PSD_ERR_REFUSED, "authentication failed");
+    claim.label = "psd1 plain worker:3 server:0.1";
+    expect_claim(job, claim, PSD_ERR_REFUSED, "authentication failed");
 }
 
 /* If this fails, a peer without a key, or with an old TLS, gets in. */
@@ -704,6 +787,8 @@ main(void)
         TLS_TEST(test_always_sealed),
         TLS_TEST(test_other_secret),
         TLS_TEST(test_names_and_modes),
+        TLS_TEST(test_relay),
+        TLS_TEST(test_translated_addresses_between_hosts),
         TLS_TEST(test_reflection),
         TLS_TEST(test_replay),
         TLS_TEST(test_truncated),
@@ -712,6 +797,7 @@ main(void)
         TLS_TEST(test_silence),
         TLS_TEST(test_identities),
         TLS_TEST(test_keys_are_bound_to_names),
+        TLS_TEST(test_keys_are_bound_to_the_connection),
         TLS_TEST(test_no_key_and_old_versions),
         TLS_TEST(test_impostor_with_a_certificate),
     };

@@ -459,13 +459,16 @@ static void
 begin_handshake(struct psi_stream *stream)
 {
     const struct psi_loop_config *config = &stream->loop->config;
+    char ends[PSI_ENDS_BYTES];
     const struct psi_auth_args args = {.connecting = stream->listener == NULL,
                                        .loopback = stream->scheme->loopback(stream->source.fd),
-                                       .identity = stream->wanted};
+                                       .identity = stream->wanted,
+                                       .ends = ends};
     struct psd_error err;
     psd_status status;
 
     err.status = PSD_OK;
+    stream->scheme->ends(stream->source.fd, args.connecting, ends);
     stream->handshake = psi_handshake_create(config->auth, config->credentials, &args);
     if (stream->handshake == NULL) {
         status = psi_fail(&err, PSD_ERR_NO_MEMORY, "authenticate %s: no memory", stream->conn.peer);

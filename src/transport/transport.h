@@ -28,10 +28,11 @@ struct psi_env;
 struct psi_listener;
 
 enum {
-    PSI_PREFIX_BYTES = 64,               /* every frame begins with that many */
-    PSI_META_BYTES_MAX = 4096,           /* then at most these */
-    PSI_BUFFERS_MAX = 4,                 /* pieces of one payload */
-    PSI_ADDRESS_BYTES = 72,              /* "tcp://[v6]:port" with its NUL */
+    PSI_PREFIX_BYTES = 64,                  /* every frame begins with that many */
+    PSI_META_BYTES_MAX = 4096,              /* then at most these */
+    PSI_BUFFERS_MAX = 4,                    /* pieces of one payload */
+    PSI_ADDRESS_BYTES = 72,                 /* "tcp://[v6]:port" with its NUL */
+    PSI_ENDS_BYTES = 2 * PSI_ADDRESS_BYTES, /* two of them, one blank between */
     PSI_CONN_QUEUE_BYTES_MAX = 64 << 20, /* unsent bytes of one connection; beyond: PSD_ERR_BUSY */
 };
 
@@ -161,6 +162,10 @@ struct psi_auth_args {
     bool connecting;
     bool loopback;        /* both ends are on this machine's loopback */
     const char *identity; /* connecting: "who we are" and "whom we want", one blank between */
+
+    /* The addresses of both ends, the connecting one first, so that both sides name the same text
+     * unless somebody between them passes the bytes on. "": nobody can. */
+    const char *ends;
 };
 
 struct psi_auth_ops {

@@ -47,9 +47,20 @@ def connect(port, host="127.0.0.1"):
     return socket.create_connection((host, port), timeout=10)
 
 
+def bound(peer, label):
+    """A label as a member writes it: before plain bytes it ends with both ends of the connection,
+    the connecting one first."""
+    if b" plain " not in label or b" tcp://" in label:
+        return label
+    return b" ".join([label, *(f"tcp://{host}:{port}".encode()
+                               for host, port in (peer.getsockname(), peer.getpeername()))])
+
+
 def handshake(peer, secret, identity, key_label=None, version=TLS1_3):
     """Tries to prove `identity` with a key for key_label (by default the same); secret None: offers
     no key at all. Returns whether the other side was satisfied."""
+    identity = bound(peer, identity)
+    key_label = bound(peer, key_label or identity)
     keep = ctypes.create_string_buffer(identity, max(len(identity), 1))
 
     def use_session(ssl, _md, id_p, id_bytes_p, session_p):
@@ -57,7 +68,7 @@ def handshake(peer, secret, identity, key_label=None, version=TLS1_3):
         if secret is None:
             return 1
         session = SSL.SSL_SESSION_new()
-        SSL.SSL_SESSION_set1_master_key(session, derive(secret, key_label or identity), 32)
+        SSL.SSL_SESSION_set1_master_key(session, derive(secret, key_label), 32)
         SSL.SSL_SESSION_set_cipher(session, SSL.SSL_CIPHER_find(ssl, b"\x13\x01"))
         SSL.SSL_SESSION_set_protocol_version(session, TLS1_3)
         session_p[0] = session

@@ -9,12 +9,13 @@ import secrets
 import signal
 import struct
 import subprocess
+import sys
 
 import pytest
 
-from helpers import (BRISK, NO_SECRET, Job, free_port, make_secret, marked_processes, program,
+from helpers import (BRISK, HERE, NO_SECRET, Job, free_port, make_secret, marked_processes, program,
                      python_worker, saved_digests, wait_for, worker_environment)
-from intruder import TLS1_2, Wiretap, answer, connect, handshake
+from intruder import TLS1_2, Wiretap, answer, bound, connect, handshake
 from test_strangers import header
 
 USAGE = 2
@@ -111,12 +112,13 @@ def replay(listener, recording):
 
 
 def record_worker(port):
-    """What a worker says to a master, whose secret it has; it is refused as one too many."""
+    """What a worker says to a master, whose secret it has; it is refused as one too many. Sealed,
+    because whoever stands between members that send plain bytes hears no more than a greeting."""
     tap = Wiretap(port)
     subprocess.run(python_worker("--open_timeout_ms", 3000), check=False, capture_output=True,
                    timeout=20, env={**os.environ, **worker_environment(),
                                     "PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{tap.port}",
-                                    "PSD_RANK": "0"})
+                                    "PSD_RANK": "0", "PSD_FORCE_TLS": "1"})
     wait_for(lambda: tap.recordings and len(tap.recordings[0]) > 300, 5, "a recording")
     recording = bytes(tap.recordings[0])
     tap.close()
@@ -227,6 +229,102 @@ def test_recorded_connections_of_every_listener(fortress):
                 peer.sendall(recording[:cut])
     wait_for(lambda: any("authentication" in line for line in fortress.warnings("server:1")), 5,
              "a line in the log")
+
+
+class Relay:
+    """relay.py, from its first line to end()."""
+
+    def __init__(self, kind, port):
+        self.process = subprocess.Popen([sys.executable, str(HERE / "relay.py"), kind, str(port)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline())
+
+    def end(self):
+        """The bytes of each connection, to the listener and back."""
+        said, _ = self.process.communicate(timeout=20)
+        return [tuple(map(int, line.split()[1:])) for line in said.splitlines()]
+
+
+@pytest.fixture
+def relay():
+    relays = []
+
+    def begin(kind, port):
+        relays.append(Relay(kind, port))
+        return relays[-1]
+
+    yield begin
+    for one in relays:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.communicate()
+
+
+RELAYED = "somebody relays this connection; through a forwarder set PSD_FORCE_TLS=1"
+
+
+def test_relayed_members_are_refused_by_every_listener(fortress, secret_file, relay):
+    """If this fails, another user of the machine who gets between a member and a listener owns all
+    that they say after the handshake."""
+    secret = read_secret(secret_file)
+    for listener in LISTENERS:
+        between = relay("pass", fortress.ports[listener])
+        before = len(fortress.warnings(listener))
+        with connect(between.port) as peer:
+            ends = bound(peer, b" plain ").split()[1:]
+            assert not handshake(peer, secret, f"psd1 plain worker:0 {listener}".encode())
+        wait_for(lambda: any(RELAYED in line and all(end.decode() in line for end in ends)
+                             for line in fortress.warnings(listener)[before:]), 5, "a line")
+        with connect(between.port) as peer:  # whoever needs a forwarder has this
+            assert handshake(peer, secret, f"psd1 tls worker:0 {listener}".encode())
+        between.end()
+
+
+def test_worker_led_to_a_relay(hand, relay):
+    """If this fails, a worker that dials the wrong local port hands its gradients to whoever
+    listens there."""
+    master, server = hand.master(1), hand.server()
+    between = relay("pass", hand.port)
+    led = {"PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{between.port}"}
+    worker = hand.worker(0, "--open_timeout_ms", 3000, environment=led)
+    assert worker.wait() == 1
+    assert "authentication failed" in worker.output()
+    assert RELAYED in master.output()
+    assert hand.worker(0, name="right", environment={}).wait() == 0
+    assert [process.wait() for process in (master, server)] == [0, 0]
+
+
+def test_port_taken_before_the_master(hand, relay, undisturbed, tmp_path):
+    """If this fails, somebody who squats on a port until its master comes reads and changes the
+    whole training; now the handshake that it relays fails, and the worker knocks again."""
+    squatter = relay("squat", hand.port)
+    saved = tmp_path / "saved"
+    workers = [hand.worker(0, "--steps", 40, "--save", saved)]
+    wait_for(lambda: connections_to(hand.port), 10, "the worker has knocked")
+    wait_for(lambda: not is_listening(hand.port), 10, "the port is free")
+    master = hand.master(2, 2, *BRISK)
+    servers = [hand.server(index, "--lanes=2") for index in range(2)]
+    workers.append(hand.worker(1, "--steps", 40))
+    assert [process.wait(60) for process in (*workers, master, *servers)] == [0] * 5
+    assert RELAYED in master.output()
+    ((up, down),) = squatter.end()
+    assert up > 200 and down < 100, "the worker's greeting, and an alert"
+    assert saved_digests(saved) == undisturbed
+
+
+def tcp_table():
+    """Rows of /proc/net/tcp: local port, remote port, state."""
+    rows = (line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return [(int(row[1].partition(":")[2], 16), int(row[2].partition(":")[2], 16), row[3])
+            for row in rows]
+
+
+def connections_to(port):
+    return [row for row in tcp_table() if row[1] == port and row[2] == "01"]
+
+
+def is_listening(port):
+    return any(row[0] == port and row[2] == "0A" for row in tcp_table())
 
 
 def test_server_connected_to_itself(hand):
