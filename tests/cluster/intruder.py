@@ -121,17 +121,20 @@ class Wiretap:
         with contextlib.suppress(OSError):
             while True:
                 member, _ = self.listener.accept()
-                number = len(self.recordings)
-                self.recordings.append(bytearray())
                 try:
                     other = socket.create_connection(self.target)
                 except OSError:
                     member.close()
                     continue
-                self.sockets += [member, other]
-                for source, sink, tap in ((member, other, number), (other, member, None)):
-                    threading.Thread(target=self.pump, args=(source, sink, tap),
-                                     daemon=True).start()
+                self.join(member, other)
+
+    def join(self, member, other):
+        """Passes on what either says, from now on."""
+        number = len(self.recordings)
+        self.recordings.append(bytearray())
+        self.sockets += [member, other]
+        for source, sink, tap in ((member, other, number), (other, member, None)):
+            threading.Thread(target=self.pump, args=(source, sink, tap), daemon=True).start()
 
     def pump(self, source, sink, number):
         with contextlib.suppress(OSError):

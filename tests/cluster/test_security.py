@@ -2,14 +2,17 @@
 """Nobody without the job's secret gets in, nobody with it gets further than its name allows, and
 the secret is nowhere to be found."""
 
+import contextlib
 import os
 import pathlib
 import re
 import secrets
 import signal
+import socket
 import struct
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -382,6 +385,52 @@ def test_sealed_bytes_changed_on_the_way(hand, undisturbed, tmp_path, kind):
     assert len(tap.recordings) > 1, "the changed connection went on"
     assert saved_digests(saved) == undisturbed
     tap.close()
+
+
+class Cutter:
+    """Stands between a worker and a sealed listener. Of the first connections it passes on no more
+    than the greeting and the listener's answer, and then resets the worker's end, so that the last
+    words of its handshake meet a dead connection; the others are passed on whole."""
+
+    def __init__(self, port, cuts):
+        self.tap = Wiretap(port)
+        self.target = ("127.0.0.1", port)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.cut = 0
+        threading.Thread(target=self.accept, args=(cuts,), daemon=True).start()
+
+    def accept(self, cuts):
+        with contextlib.suppress(OSError):
+            while True:
+                member, _ = self.listener.accept()
+                other = socket.create_connection(self.target)
+                if self.cut == cuts:
+                    self.tap.join(member, other)
+                    continue
+                other.sendall(member.recv(65536))
+                flight = other.recv(65536)
+                member.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                member.send(flight)
+                member.close()
+                other.close()
+                self.cut += 1
+
+    def close(self):
+        self.listener.close()
+        self.tap.close()
+
+
+def test_connection_reset_within_the_last_flight(hand):
+    """If this fails, whoever resets a connection at the right moment ends a worker's process."""
+    hand.environment = {"PSD_FORCE_TLS": "1"}
+    master, server = hand.master(1), hand.server()
+    cutter = Cutter(hand.port, 5)
+    led = {"PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{cutter.port}"}
+    worker = hand.worker(0, environment=led)
+    assert [process.wait(30) for process in (worker, master, server)] == [0] * 3, worker.output()
+    assert cutter.cut == 5
+    cutter.close()
 
 
 # ------------------------------------------------------------------------------- wrong secrets ---
