@@ -36,17 +36,24 @@ union socket_address {
 };
 
 static void
+take_apart(const union socket_address *address, struct psi_address *parts_p)
+{
+    parts_p->scheme = PSI_SCHEME_TCP;
+    if (address->any.sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &address->v6.sin6_addr, parts_p->host, sizeof(parts_p->host));
+        parts_p->port = ntohs(address->v6.sin6_port);
+    } else {
+        inet_ntop(AF_INET, &address->v4.sin_addr, parts_p->host, sizeof(parts_p->host));
+        parts_p->port = ntohs(address->v4.sin_port);
+    }
+}
+
+static void
 format(const union socket_address *address, char text_p[PSI_ADDRESS_BYTES])
 {
-    struct psi_address parts = {.scheme = PSI_SCHEME_TCP};
+    struct psi_address parts;
 
-    if (address->any.sa_family == AF_INET6) {
-        inet_ntop(AF_INET6, &address->v6.sin6_addr, parts.host, sizeof(parts.host));
-        parts.port = ntohs(address->v6.sin6_port);
-    } else {
-        inet_ntop(AF_INET, &address->v4.sin_addr, parts.host, sizeof(parts.host));
-        parts.port = ntohs(address->v4.sin_port);
-    }
+    take_apart(address, &parts);
     (void)psi_address_format(&parts, text_p, NULL); /* numeric ones always fit */
 }
 
@@ -107,6 +114,19 @@ resolve(const struct psi_address *address, union socket_address *found_p, psd_st
     memcpy(found_p, info->ai_addr, info->ai_addrlen);
     freeaddrinfo(list);
     return PSD_OK;
+}
+
+psd_status
+psi_address_resolve(const struct psi_address *address, struct psi_address *numeric_p,
+                    struct psd_error *err)
+{
+    union socket_address found;
+    const psd_status status = resolve(address, &found, PSD_ERR_PEER_LOST, err);
+
+    if (status == PSD_OK) {
+        take_apart(&found, numeric_p);
+    }
+    return status;
 }
 
 static void
