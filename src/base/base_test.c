@@ -1,5 +1,5 @@
 /*
- * base_test.c - the leaf tools: checksum, errors, status texts, log lines.
+ * base_test.c - the leaf tools: checksum, errors, status texts, log lines, descriptors.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,10 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/crc32c.h"
+#include "base/descriptors.h"
 #include "base/fail.h"
 #include "base/log.h"
 
@@ -97,13 +101,56 @@ test_log_respects_level(void **state)
     assert_string_equal(kept.text, "shown 7");
 }
 
+/* If this fails, a daemon makes do with the few descriptors that a shell gives it. */
+static void
+test_descriptors_are_raised(void **state)
+{
+    int status = 0;
+    pid_t child;
+
+    (void)state;
+    child = fork(); /* the limits of this process stay as they are */
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct rlimit limit = {0};
+        rlim_t most;
+
+        getrlimit(RLIMIT_NOFILE, &limit);
+        most = limit.rlim_max;
+        limit.rlim_cur = 64;
+        _exit(setrlimit(RLIMIT_NOFILE, &limit) == 0 && psi_descriptors_raise() == most &&
+                      getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == most
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+/* If this fails, strangers can hold the descriptors that members need. */
+static void
+test_descriptors_for_strangers(void **state)
+{
+    (void)state;
+    assert_int_equal(psi_descriptors_for_strangers(1 << 20, 8), 256);
+    assert_int_equal(psi_descriptors_for_strangers(1024, 1), 256);
+    assert_int_equal(psi_descriptors_for_strangers(1024, 8), 32);
+    assert_int_equal(psi_descriptors_for_strangers(256, 64), 1);
+    assert_int_equal(psi_descriptors_for_strangers(64, 64), 1);
+    assert_int_equal(psi_descriptors_for_strangers(UINT32_MAX, 1), 256);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc32c_known_value),        cmocka_unit_test(test_crc32c_paths_agree),
-        cmocka_unit_test(test_fail_errno_appends_reason), cmocka_unit_test(test_status_texts),
+        cmocka_unit_test(test_crc32c_known_value),
+        cmocka_unit_test(test_crc32c_paths_agree),
+        cmocka_unit_test(test_fail_errno_appends_reason),
+        cmocka_unit_test(test_status_texts),
         cmocka_unit_test(test_log_respects_level),
+        cmocka_unit_test(test_descriptors_are_raised),
+        cmocka_unit_test(test_descriptors_for_strangers),
     };
 
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/signals.h"
@@ -59,7 +60,8 @@ struct process {
     _Atomic int stop_code; /* != 0: lanes, stop; a signal's exit code */
     const char *_Atomic stop_text;
     struct psi_address master;
-    bool master_found; /* false: a name that nobody knows yet */
+    bool master_found;      /* false: a name that nobody knows yet */
+    uint32_t strangers_max; /* of each lane */
     uint32_t lanes;
     struct lane_thread *lane;
 };
@@ -133,7 +135,7 @@ static psd_status
 make_lane(struct process *process, const struct server_options *options, uint32_t index,
           struct psd_error *err)
 {
-    struct psi_loop_config loop_config = {0};
+    struct psi_loop_config loop_config = {.strangers_max = process->strangers_max};
     char master_address[PSI_ADDRESS_BYTES];
     const struct lane_config config = {
         .server = options->index,
@@ -220,6 +222,7 @@ start_lanes(struct process *process, const struct server_options *options, struc
 {
     psd_status status = find_master(process, options, err);
 
+    process->strangers_max = psi_descriptors_for_strangers(psi_descriptors_raise(), options->lanes);
     while (status == PSD_OK && process->lanes < options->lanes) {
         process->lanes++;
         status = make_lane(process, options, process->lanes - 1, err);

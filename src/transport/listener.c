@@ -1,5 +1,6 @@
 /*
- * listener.c - accepting connections, also when there is no descriptor left to do so.
+ * listener.c - accepting connections, also when there is no descriptor left to do so: then somebody
+ * who has shown nothing gives way, and only where nobody can does the newcomer go.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -7,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -24,8 +26,8 @@ enum {
     CROWDED_PAUSE_NS = 10 * 1000 * 1000,
 };
 
-/* Out of descriptors: gives up the spare one to accept the peer and send it away, so that it does
- * not wait in vain, and the listener does not stay readable for ever. */
+/* Nobody can give way: gives up the spare descriptor to accept the peer and send it away, so that
+ * it does not wait in vain, and the listener does not stay readable for ever. */
 static bool
 turn_away(struct psi_listener *listener)
 {
@@ -64,17 +66,28 @@ stop_for(struct psi_listener *listener, uint64_t pause_ns)
     psi_timer_arm(listener->loop, &listener->pause, psi_loop_now_ns() + pause_ns);
 }
 
+/* The kernel looks for a descriptor first, and only then for somebody to give it to. */
+static bool
+is_waited_for(const struct psi_listener *listener)
+{
+    struct pollfd polled = {.fd = listener->source.fd, .events = POLLIN};
+
+    return poll(&polled, 1, 0) > 0;
+}
+
 /* Whether to go on accepting after a failure. */
 static bool
 survive(struct psi_listener *listener, int code)
 {
-    if (code == EAGAIN) {
+    const bool exhausted = code == EMFILE || code == ENFILE;
+
+    if (code == EAGAIN || (exhausted && !is_waited_for(listener))) {
         return false;
     }
     if (code == EINTR || code == ECONNABORTED) {
         return true;
     }
-    if ((code == EMFILE || code == ENFILE) && turn_away(listener)) {
+    if (exhausted && (psi_stream_make_way(listener->loop) || turn_away(listener))) {
         return true;
     }
     stop_for(listener, PAUSE_NS);

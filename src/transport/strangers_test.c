@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -323,6 +324,47 @@ test_flood_of_silence(void **state)
     close_house(house);
 }
 
+/* The lowest number that is free. */
+static int
+next_descriptor(void)
+{
+    const int fd = dup(0);
+
+    assert_true(fd >= 0);
+    close(fd);
+    return fd;
+}
+
+/* If this fails, silent strangers hold every descriptor of a daemon, and members find none. */
+static void
+test_no_descriptor_left(void **state)
+{
+    enum { CROWD = 40, LEFT = 4 };
+    struct house *house = open_house((struct psi_loop_config){0}, false);
+    struct rlimit before;
+    struct rlimit few;
+    int fds[CROWD];
+
+    (void)state;
+    for (unsigned i = 0; i < CROWD; i++) {
+        fds[i] = knock(house, 1, i + 1);
+    }
+    call(house, &house->members[0], house->worker_tls); /* behind all of them */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few =
+        (struct rlimit){.rlim_cur = (rlim_t)next_descriptor() + LEFT, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    go_on(house, &house->members[0], 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(house->loop->stranger_count, LEFT - 1);
+    assert_int_equal(house->refusals, CROWD - (LEFT - 1));
+    assert_int_equal(house->reason.status, PSD_ERR_BUSY);
+    for (unsigned i = 0; i < CROWD; i++) {
+        close(fds[i]);
+    }
+    close_house(house);
+}
+
 /* If this fails, a flood throws out members who are half-way through their proof. */
 static void
 test_member_in_the_middle_of_a_flood(void **state)
@@ -544,6 +586,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flood_of_silence),
+        cmocka_unit_test(test_no_descriptor_left),
         cmocka_unit_test(test_member_in_the_middle_of_a_flood),
         cmocka_unit_test(test_share_of_one_address),
         cmocka_unit_test(test_members_of_one_address_queue),

@@ -901,6 +901,12 @@ give_way(struct psi_stream *stream)
     return true;
 }
 
+bool
+psi_stream_make_way(struct psi_loop *loop)
+{
+    return give_way(find_weakest(loop, NULL, 0));
+}
+
 /* Room for one more stranger from that address. When its share is used up, only somebody from there
  * who has shown nothing gives way: the others are members, who come one after the other. */
 static bool
