@@ -20,9 +20,9 @@
 #include <openssl/ssl.h>
 
 #include "base/fail.h"
+#include "secure/pass.h"
 
 enum {
-    LABEL_BYTES = 192,
     RECORD_HEAD = 5,
     RECORD_MAX = 16384 + 256,
     RECORD_PLAIN = 16384,
@@ -31,9 +31,11 @@ enum {
 
 static const char cipher_name[] = "TLS_AES_128_GCM_SHA256";
 static const unsigned char cipher_id[] = {0x13, 0x01};
+static const char group_names[] = "X25519:P-256";
 
 struct psi_tls {
     const struct psi_secret *secret;
+    struct psi_passes *passes;
     SSL_CTX *accept;
     SSL_CTX *connect;
     BIO_METHOD *socket; /* how OpenSSL reaches a descriptor */
@@ -55,48 +57,57 @@ struct session {
     uint8_t head[RECORD_HEAD];
     size_t body_left;
     char ends[PSI_ENDS_BYTES];
-    char label[LABEL_BYTES]; /* the identity that the key was derived from */
+    char label[PSI_LABEL_BYTES]; /* the identity that the key was derived from */
     char peer[PSI_IDENTITY_BYTES];
-    char refusal[2 * LABEL_BYTES]; /* why this side said no */
+    bool recognised; /* accepting: the label has a pass that was not used before */
+    char refusal[2 * PSI_LABEL_BYTES]; /* why this side said no */
 };
 
 /* ---- identities -------------------------------------------------------------------------- */
 
-/* pair: "FROM TO". Returns whether it fits. */
+/* All of a label but its pass; pair: "FROM TO". Returns whether it fits. */
 static bool
-make_label(const struct session *session, const char *pair, char label_p[LABEL_BYTES])
+make_label(const struct session *session, const char *pair, char label_p[PSI_LABEL_BYTES])
 {
     const bool bound = !session->sealed && session->ends[0] != '\0';
     const int bytes =
-        snprintf(label_p, LABEL_BYTES, "psd1 %s %s%s%s", session->sealed ? "tls" : "plain", pair,
-                 bound ? " " : "", bound ? session->ends : "");
+        snprintf(label_p, PSI_LABEL_BYTES, "psd1 %s %s%s%s", session->sealed ? "tls" : "plain",
+                 pair, bound ? " " : "", bound ? session->ends : "");
 
-    return bytes < LABEL_BYTES;
+    return bytes < PSI_LABEL_BYTES;
 }
 
-/* What a label says, up to the ends of the connection. */
+/* What a label says. */
 struct claim {
     char mode[8];
     char from[PSI_IDENTITY_BYTES];
     char to[PSI_IDENTITY_BYTES];
-    const char *ends; /* all that follows; "": nothing */
+    char ends[PSI_LABEL_BYTES]; /* all between the names and the pass: "", or " FROM TO" */
 };
 
 /* Whether it is written in just this way: sscanf() is generous with blanks. */
 static bool
 parse_label(const char *label, struct claim *claim_p)
 {
-    char exact[LABEL_BYTES];
+    const size_t bytes = strlen(label);
+    char exact[PSI_LABEL_BYTES];
+    const char *pass;
+    const char *rest;
     int used = 0;
 
-    if (sscanf(label, "psd1 %7s %39s %39s%n", claim_p->mode, claim_p->from, claim_p->to, &used) !=
-        3) {
+    if (bytes <= PSI_PASS_DIGITS || sscanf(label, "psd1 %7s %39s %39s%n", claim_p->mode,
+                                           claim_p->from, claim_p->to, &used) != 3) {
         return false;
     }
-    claim_p->ends = label + used;
+    pass = label + bytes - PSI_PASS_DIGITS - 1;
+    rest = label + used;
     snprintf(exact, sizeof(exact), "psd1 %s %s %s", claim_p->mode, claim_p->from, claim_p->to);
-    return (int)strlen(exact) == used && strncmp(label, exact, (size_t)used) == 0 &&
-           (label[used] == '\0' || label[used] == ' ');
+    if (strlen(exact) != (size_t)used || strncmp(label, exact, (size_t)used) != 0 || rest > pass ||
+        *rest != ' ' || *pass != ' ') {
+        return false;
+    }
+    snprintf(claim_p->ends, sizeof(claim_p->ends), "%.*s", (int)(pass - rest), rest);
+    return true;
 }
 
 static SSL_SESSION *
@@ -147,22 +158,40 @@ refuse(struct session *session, const char *why, const char *what)
     return 0;
 }
 
+/* A pass tells who has the secret from who has not, and a recording from what is said now. When the
+ * peer is asked for another key share, the same label comes twice. */
+static int
+check_pass(struct session *session)
+{
+    uint64_t number;
+
+    if (session->recognised) {
+        return 1;
+    }
+    if (!psi_pass_check(session->tls->passes, session->label, &number)) {
+        return 0;
+    }
+    if (!psi_pass_use(session->tls->passes, number)) {
+        return refuse(session, "a recorded greeting, said again", "");
+    }
+    session->recognised = true;
+    return 1;
+}
+
 /* The same ends as the peer's? Otherwise somebody passes its bytes on, and would own those behind
  * the handshake. */
 static int
 check_ends(struct session *session, const struct claim *claim)
 {
-    char pair[2 * PSI_IDENTITY_BYTES];
-    char expected[LABEL_BYTES];
+    char expected[PSI_ENDS_BYTES + 1] = "";
 
-    snprintf(pair, sizeof(pair), "%s %s", claim->from, claim->to);
-    if (!make_label(session, pair, expected)) {
-        return refuse(session, "an identity of impossible length", "");
+    if (!session->sealed && session->ends[0] != '\0') {
+        snprintf(expected, sizeof(expected), " %s", session->ends);
     }
-    if (strcmp(session->label, expected) == 0) {
+    if (strcmp(claim->ends, expected) == 0) {
         return 1;
     }
-    if (session->sealed || session->ends[0] == '\0' || claim->ends[0] == '\0') {
+    if (claim->ends[0] == '\0' || expected[0] == '\0') {
         return refuse(session, "an identity that is not ours", "");
     }
     return refuse(session,
@@ -186,6 +215,9 @@ find_session(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **m
     session->label[id_bytes] = '\0';
     if (!parse_label(session->label, &claim)) {
         return refuse(session, "an identity that is not ours", "");
+    }
+    if (check_pass(session) == 0) {
+        return 0;
     }
     if (strcmp(claim.to, session->tls->self) != 0) {
         return refuse(session, "this is not ", claim.to);
@@ -269,6 +301,7 @@ make_context(const SSL_METHOD *method)
     }
     if (SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(context, cipher_name) != 1 ||
+        SSL_CTX_set1_groups_list(context, group_names) != 1 ||
         SSL_CTX_set_num_tickets(context, 0) != 1) {
         SSL_CTX_free(context);
         return NULL;
@@ -287,8 +320,15 @@ psi_tls_create(const struct psi_secret *secret, const char *self, struct psi_tls
 {
     struct psi_tls *tls = calloc(1, sizeof(*tls));
 
+    psd_status status;
+
     if (tls == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for TLS");
+    }
+    status = psi_passes_create(secret, &tls->passes, err);
+    if (status != PSD_OK) {
+        psi_tls_destroy(tls);
+        return status;
     }
     tls->secret = secret;
     snprintf(tls->self, sizeof(tls->self), "%s", self != NULL ? self : "");
@@ -318,6 +358,7 @@ psi_tls_destroy(struct psi_tls *tls)
         SSL_CTX_free(tls->accept);
         SSL_CTX_free(tls->connect);
         BIO_meth_free(tls->socket);
+        psi_passes_destroy(tls->passes);
         free(tls);
     }
 }
@@ -338,7 +379,7 @@ tls_create(void *credentials, const struct psi_auth_args *args)
 {
     const struct psi_tls *tls = credentials;
     struct session *session = calloc(1, sizeof(*session));
-    bool fits;
+    bool made = true;
 
     if (session == NULL) {
         return NULL;
@@ -351,7 +392,12 @@ tls_create(void *credentials, const struct psi_auth_args *args)
     session->ssl = SSL_new(args->connecting ? tls->connect : tls->accept);
     session->in = BIO_new(BIO_s_mem());
     session->out = BIO_new(BIO_s_mem());
-    if (session->ssl == NULL || session->in == NULL || session->out == NULL) {
+    if (args->connecting) {
+        session->sealed = must_seal(session);
+        made = make_label(session, args->identity != NULL ? args->identity : "", session->label) &&
+               psi_pass_write(tls->passes, session->label);
+    }
+    if (!made || session->ssl == NULL || session->in == NULL || session->out == NULL) {
         BIO_free(session->in);
         BIO_free(session->out);
         tls_destroy(session);
@@ -360,9 +406,6 @@ tls_create(void *credentials, const struct psi_auth_args *args)
     SSL_set_bio(session->ssl, session->in, session->out);
     SSL_set_app_data(session->ssl, session);
     if (args->connecting) {
-        session->sealed = must_seal(session);
-        fits = make_label(session, args->identity != NULL ? args->identity : "", session->label);
-        psi_assert(fits);
         SSL_set_connect_state(session->ssl);
     } else {
         SSL_set_accept_state(session->ssl);
@@ -457,6 +500,18 @@ tls_step(void *object, const uint8_t *in, size_t in_bytes, size_t *consumed_p, u
         return PSD_PENDING;
     }
     return refused(session, err);
+}
+
+static bool
+tls_recognises(void *credentials, const uint8_t *first, size_t bytes)
+{
+    return psi_pass_find(((const struct psi_tls *)credentials)->passes, first, bytes);
+}
+
+static bool
+tls_recognised(const void *object)
+{
+    return ((const struct session *)object)->recognised;
 }
 
 static const char *
@@ -620,7 +675,9 @@ tls_send(void *object, int fd, struct iovec *iov, int count)
 
 const struct psi_auth_ops psi_tls_auth = {
     .listens_first = RECORD_HEAD,
+    .recognises = tls_recognises,
     .create = tls_create,
+    .recognised = tls_recognised,
     .wants = tls_wants,
     .step = tls_step,
     .peer = tls_peer,

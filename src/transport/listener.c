@@ -20,9 +20,6 @@ enum {
     ACCEPTS_MAX = 32, /* at a time: a crowd does not starve connections */
     PAUSE_NS = 100 * 1000 * 1000,
 
-    /* Once strangers have taken every place, the next ones wait in the kernel's queue, where they
-     * cost nothing: 3,200 a second get in, so a member behind a full queue of them is let in after
-     * little more than a second, and turning them all away takes a few hundredths of a core. */
     CROWDED_PAUSE_NS = 10 * 1000 * 1000,
 };
 
@@ -94,25 +91,38 @@ survive(struct psi_listener *listener, int code)
     return false;
 }
 
+/* A crowd waits in the kernel's queue, where it costs nothing, and gets in at the pace of the door.
+ * So do members while others have taken every place with a handshake: none of these gives way. */
+static bool
+is_crowded(struct psi_loop *loop)
+{
+    return !psi_stream_has_room(loop) || !psi_door_accepts(&loop->door, psi_loop_now_ns());
+}
+
 static void
 listener_ready(void *object, uint32_t events)
 {
     struct psi_listener *listener = object;
-    const struct psi_loop *loop = listener->loop;
+    struct psi_loop *loop = listener->loop;
 
     (void)events;
     for (int i = 0; i < ACCEPTS_MAX && !listener->closed; i++) {
         char peer[PSI_ADDRESS_BYTES];
-        const int fd = listener->scheme->accept(listener->source.fd, peer);
+        int fd;
 
-        if (fd >= 0) {
-            psi_stream_accept(listener, fd, peer);
-        } else if (!survive(listener, errno)) {
+        if (is_crowded(loop)) {
+            stop_for(listener, CROWDED_PAUSE_NS);
             return;
         }
-    }
-    if (!listener->closed && loop->stranger_count >= loop->config.strangers_max) {
-        stop_for(listener, CROWDED_PAUSE_NS);
+        fd = listener->scheme->accept(listener->source.fd, peer);
+        if (fd >= 0) {
+            psi_stream_accept(listener, fd, peer);
+            continue;
+        }
+        psi_door_return(&loop->door);
+        if (!survive(listener, errno)) {
+            return;
+        }
     }
 }
 

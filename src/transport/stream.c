@@ -32,6 +32,7 @@
 enum {
     WORK_BYTES_MAX = 512 * 1024, /* per connection and dispatch: the others get their turn */
     SEND_IOVECS = 16,
+    FIRST_BYTES = 2048, /* of a stranger, enough to recognise it by */
 };
 
 enum stream_state { CONNECTING, AUTHENTICATING, OPEN, LINGERING, CLOSED };
@@ -48,7 +49,6 @@ struct psi_stream {
     struct psi_listener *listener; /* accepted, and on_accept is still to be called; or NULL */
     enum stream_state state;
     bool stranger; /* in loop->strangers */
-    bool known;    /* accepted, and no stranger any more */
     TAILQ_ENTRY(psi_stream) strangers_link;
     struct psi_door_place *place;        /* accepted: of its address; NULL: not counted */
     struct psd_error reason;             /* status not PSD_OK: broken, on_close is due */
@@ -86,15 +86,6 @@ leave_strangers(struct psi_stream *stream)
     }
 }
 
-/* Has the first frame been heard, it is a member for the rest of its life. */
-static void
-become_known(struct psi_stream *stream)
-{
-    leave_strangers(stream);
-    stream->known = true;
-    psi_door_welcome(stream->place);
-}
-
 /* Ends the stream without an event. Outside of dispatch it is gone when this returns. */
 static void
 detach(struct psi_stream *stream)
@@ -107,9 +98,6 @@ detach(struct psi_stream *stream)
     stream->in.stopped = true;
     psi_timer_disarm(loop, &stream->timer);
     leave_strangers(stream);
-    if (stream->known) {
-        psi_door_farewell(stream->place);
-    }
     psi_stream_out_clear(&stream->out);
     psi_handshake_destroy(stream->handshake);
     stream->handshake = NULL;
@@ -435,8 +423,6 @@ authenticate(struct psi_stream *stream, struct psd_error *err)
     if (status == PSD_OK) {
         satisfied(stream);
         opened(stream);
-    } else if (status == PSD_ERR_REFUSED) {
-        psi_door_failed(stream->place, psi_loop_now_ns());
     }
     return status;
 }
@@ -525,7 +511,7 @@ hear(struct psi_stream *stream)
     }
     if (status == PSD_OK && stream->state == OPEN && stream->stranger &&
         stream->in.frame_count > 0) {
-        become_known(stream);
+        leave_strangers(stream); /* a member for the rest of its life */
         if (!is_broken(stream)) {
             psi_timer_disarm(stream->loop, &stream->timer);
         }
@@ -563,18 +549,42 @@ appetite(const struct psi_stream *stream, size_t budget)
     return auth->wants(stream->handshake->session);
 }
 
+/* When too many have come to nothing, only those are tried whose first bytes show the secret: the
+ * failures of others slow nobody down who has it. */
+static bool
+may_begin(const struct psi_stream *stream, const uint8_t *first, size_t bytes)
+{
+    struct psi_loop *loop = stream->loop;
+    const struct psi_auth_ops *auth = loop->config.auth;
+
+    return psi_door_tries(&loop->door, stream->place, psi_loop_now_ns()) ||
+           (auth->recognises != NULL && auth->recognises(loop->config.credentials, first, bytes));
+}
+
+static void
+turn_away(struct psi_stream *stream)
+{
+    struct psd_error reason;
+
+    psi_fail(&reason, PSD_ERR_BUSY, "authenticate %s: too many attempts, and no sign of the secret",
+             stream->conn.peer);
+    end(stream, &reason);
+}
+
 /* A stranger's first bytes begin the exchange; until then there is nothing to keep for it. Returns
  * whether the exchange goes on. */
 static bool
 listen_first(struct psi_stream *stream)
 {
-    uint8_t byte;
-    const ssize_t got = recv(stream->source.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    uint8_t first[FIRST_BYTES];
+    const ssize_t got = recv(stream->source.fd, first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
 
-    if (got > 0) {
-        begin_handshake(stream);
-    } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
         lost(stream, got < 0);
+    } else if (got > 0 && may_begin(stream, first, (size_t)got)) {
+        begin_handshake(stream);
+    } else if (got > 0) {
+        turn_away(stream);
     }
     return got > 0 && stream->state == AUTHENTICATING;
 }
@@ -855,14 +865,22 @@ err_reason:
 }
 
 /*
- * What a stranger has shown: 0, nothing; 1, our first answer was worth sending, so it has the
- * secret or repeats somebody who had; 2, all that is asked before the first frame.
+ * What a stranger has shown: 0, nothing, or nobody asked; 1, that it has the secret; 2, all that is
+ * asked before the first frame.
  */
 static int
 proof(const struct psi_stream *stream)
 {
+    const struct psi_auth_ops *auth = stream->loop->config.auth;
+
+    if (auth == NULL) {
+        return 0;
+    }
     if (stream->state == AUTHENTICATING) {
-        return stream->handshake != NULL && stream->handshake->made_bytes > 0 ? 1 : 0;
+        return stream->handshake != NULL && auth->recognised != NULL &&
+                       auth->recognised(stream->handshake->session)
+                   ? 1
+                   : 0;
     }
     return 2;
 }
@@ -907,6 +925,12 @@ psi_stream_make_way(struct psi_loop *loop)
     return give_way(find_weakest(loop, NULL, 0));
 }
 
+bool
+psi_stream_has_room(struct psi_loop *loop)
+{
+    return loop->stranger_count < loop->config.strangers_max || find_weakest(loop, NULL, 0) != NULL;
+}
+
 /* Room for one more stranger from that address. When its share is used up, only somebody from there
  * who has shown nothing gives way: the others are members, who come one after the other. */
 static bool
@@ -919,7 +943,7 @@ make_room(struct psi_loop *loop, const struct psi_door_place *place)
         return false;
     }
     if (loop->stranger_count >= config->strangers_max || loop->conn_count >= config->conns_max) {
-        (void)give_way(find_weakest(loop, NULL, 2));
+        (void)psi_stream_make_way(loop);
     }
     return loop->conn_count < config->conns_max;
 }
@@ -938,12 +962,11 @@ void
 psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
 {
     struct psi_loop *loop = listener->loop;
-    const uint64_t now_ns = psi_loop_now_ns();
     struct psi_door_place *place =
-        listener->scheme->loopback(fd) ? NULL : psi_door_find(&loop->door, peer, now_ns);
+        listener->scheme->loopback(fd) ? NULL : psi_door_find(&loop->door, peer);
     struct psi_stream *stream = NULL;
 
-    if (!psi_door_is_shut(place, now_ns) && make_room(loop, place) && !listener->closed) {
+    if (make_room(loop, place) && !listener->closed) {
         stream = create(loop, listener->scheme, peer);
     }
     if (stream == NULL || enter(stream, fd, EPOLLIN, NULL) != PSD_OK) {

@@ -27,6 +27,9 @@ void psi_stream_accept(struct psi_listener *listener, int fd, const char *peer);
  * shown nothing yet. false: there is none. */
 bool psi_stream_make_way(struct psi_loop *loop);
 
+/* Whether a stranger more can be inside: there is a place, or somebody who would give way. */
+bool psi_stream_has_room(struct psi_loop *loop);
+
 /* The listener goes: closes those which it accepted and which have not authenticated yet. */
 void psi_stream_forget(const struct psi_listener *listener);
 

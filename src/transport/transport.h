@@ -173,8 +173,17 @@ struct psi_auth_ops {
      * then, and those who never speak cost next to nothing. 0: it begins. */
     size_t listens_first;
 
+    /* (optional) Do the first bytes of a peer show that it has the secret? Cheap: asked before a
+     * session is made, when so many have come to nothing that others are turned away. Absent: no.
+     */
+    bool (*recognises)(void *credentials, const uint8_t *first, size_t bytes);
+
     /* NULL: no memory. */
     void *(*create)(void *credentials, const struct psi_auth_args *args);
+
+    /* (optional) Accepting: has the peer shown that it has the secret, though perhaps not yet who
+     * it is? Absent: no. */
+    bool (*recognised)(const void *session);
 
     /* (optional) How many bytes of the peer step() may use now; no more are taken from the wire. */
     size_t (*wants)(const void *session);
