@@ -589,6 +589,7 @@ tls_receive(void *object, int fd, struct iovec *iov, int count)
             size_t got = 0;
             int code;
 
+            ERR_clear_error(); /* what others left there would be taken for our failure */
             errno = 0;
             code = SSL_read_ex(session->ssl, (uint8_t *)iov[i].iov_base + filled,
                                iov[i].iov_len - filled, &got);
@@ -660,6 +661,7 @@ tls_send(void *object, int fd, struct iovec *iov, int count)
             return total;
         }
         bytes = next_record(iov, count, taken, scratch, &from);
+        ERR_clear_error(); /* as in tls_receive() */
         errno = 0;
         code = SSL_write_ex(session->ssl, from, bytes, &sent);
         if (code != 1) {
