@@ -1,5 +1,5 @@
 /*
- * base_test.c - the leaf tools: checksum, errors, status texts, log lines.
+ * base_test.c - the leaf tools: checksum, errors, status texts, log lines, descriptors.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,17 +9,19 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/crc32c.h"
+#include "base/descriptors.h"
 #include "base/fail.h"
+#include "base/limiter.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/process.h"
-#include "base/limiter.h"
 
 /* If this fails, two hosts would not agree about any header. */
 static void
@@ -205,6 +207,45 @@ test_limiter_tells_few_things_a_second(void **state)
     assert_string_equal(kept.text, "tcp://10.0.0.1:4711: z (21 warnings before it not shown)");
 }
 
+/* If this fails, a daemon makes do with the few descriptors that a shell gives it. */
+static void
+test_descriptors_are_raised(void **state)
+{
+    int status = 0;
+    pid_t child;
+
+    (void)state;
+    child = fork(); /* the limits of this process stay as they are */
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct rlimit limit = {0};
+        rlim_t most;
+
+        getrlimit(RLIMIT_NOFILE, &limit);
+        most = limit.rlim_max;
+        limit.rlim_cur = 64;
+        _exit(setrlimit(RLIMIT_NOFILE, &limit) == 0 && psi_descriptors_raise() == most &&
+                      getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == most
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+/* If this fails, strangers can hold the descriptors that members need. */
+static void
+test_descriptors_for_strangers(void **state)
+{
+    (void)state;
+    assert_int_equal(psi_descriptors_for_strangers(1 << 20, 8), 256);
+    assert_int_equal(psi_descriptors_for_strangers(1024, 1), 256);
+    assert_int_equal(psi_descriptors_for_strangers(1024, 8), 32);
+    assert_int_equal(psi_descriptors_for_strangers(256, 64), 1);
+    assert_int_equal(psi_descriptors_for_strangers(64, 64), 1);
+    assert_int_equal(psi_descriptors_for_strangers(UINT32_MAX, 1), 256);
+}
+
 int
 main(void)
 {
@@ -218,6 +259,8 @@ main(void)
         cmocka_unit_test(test_process_knows_its_children),
         cmocka_unit_test(test_limiter_tells_a_thing_once_a_second),
         cmocka_unit_test(test_limiter_tells_few_things_a_second),
+        cmocka_unit_test(test_descriptors_are_raised),
+        cmocka_unit_test(test_descriptors_for_strangers),
     };
 
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/signals.h"
@@ -60,7 +61,8 @@ tell_ready(const char *address, int fd, struct psd_error *err)
 static psd_status
 start(struct process *process, const struct master_options *options, struct psd_error *err)
 {
-    struct psi_loop_config loop_config = {0};
+    struct psi_loop_config loop_config = {
+        .strangers_max = psi_descriptors_for_strangers(psi_descriptors_raise(), 1)};
     const struct master_config config = {
         .workers = options->workers,
         .servers = options->servers,

@@ -20,8 +20,9 @@ struct psi_loop_config {
     const struct psi_auth_ops *auth; /* (optional) */
     void *credentials;
     uint32_t conns_max;     /* connections of this loop, accepted ones included; 0: 4096 */
-    uint32_t strangers_max; /* accepted connections without a whole frame yet; 0: 256. Of those who
-                               have proved least the oldest gives way to a new one. */
+    uint32_t strangers_max; /* accepted connections without a whole frame yet; 0: 256. The oldest of
+                               those who have shown nothing gives way to a new one; are there none,
+                               it waits. */
     uint32_t strangers_from_one; /* ... of one address, loopback excepted; 0: 16 */
     uint32_t stranger_ms;        /* ... and how long one may stay silent; 0: 5000 */
     bool lends;                  /* shares memory with peers on this host: asks for it, offers it */

@@ -98,7 +98,7 @@ struct psi_loop {
     uint32_t conn_count;
     uint32_t stranger_count;
     struct psi_stream_list strangers; /* oldest first */
-    struct psi_door door;             /* by address: how many of them, who failed before */
+    struct psi_door door;             /* how many of them, from where, how fast */
 
     struct psi_lending lending;
     struct psi_hatch hatch;   /* where peers on this host introduce themselves */

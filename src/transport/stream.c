@@ -30,6 +30,7 @@
 enum {
     WORK_BYTES_MAX = 512 * 1024, /* per connection and dispatch: the others get their turn */
     SEND_IOVECS = 16,
+    FIRST_BYTES = 2048, /* of a stranger, enough to recognise it by */
 };
 
 static struct psi_stream *
@@ -57,15 +58,6 @@ leave_strangers(struct psi_stream *stream)
     }
 }
 
-/* Has the first frame been heard, it is a member for the rest of its life. */
-static void
-become_known(struct psi_stream *stream)
-{
-    leave_strangers(stream);
-    stream->known = true;
-    psi_door_welcome(stream->place);
-}
-
 static void
 unseal(struct psi_stream *stream)
 {
@@ -87,9 +79,6 @@ detach(struct psi_stream *stream)
     stream->in.stopped = true;
     psi_timer_disarm(loop, &stream->timer);
     leave_strangers(stream);
-    if (stream->known) {
-        psi_door_farewell(stream->place);
-    }
     psi_upgrade_end(stream);
     if (stream->shm != NULL) {
         psi_shm_close(stream->shm);
@@ -444,8 +433,6 @@ authenticate(struct psi_stream *stream, struct psd_error *err)
     if (status == PSD_OK) {
         satisfied(stream);
         opened(stream);
-    } else if (status == PSD_ERR_REFUSED) {
-        psi_door_failed(stream->place, psi_loop_now_ns());
     }
     return status;
 }
@@ -468,13 +455,16 @@ static void
 begin_handshake(struct psi_stream *stream)
 {
     const struct psi_loop_config *config = &stream->loop->config;
+    char ends[PSI_ENDS_BYTES];
     const struct psi_auth_args args = {.connecting = stream->listener == NULL,
                                        .loopback = stream->scheme->loopback(stream->source.fd),
-                                       .identity = stream->wanted};
+                                       .identity = stream->wanted,
+                                       .ends = ends};
     struct psd_error err;
     psd_status status;
 
     err.status = PSD_OK;
+    stream->scheme->ends(stream->source.fd, args.connecting, ends);
     stream->handshake = psi_handshake_create(config->auth, config->credentials, &args);
     if (stream->handshake == NULL) {
         status = psi_fail(&err, PSD_ERR_NO_MEMORY, "authenticate %s: no memory", stream->conn.peer);
@@ -520,7 +510,7 @@ static void
 heard_a_frame(struct psi_stream *stream)
 {
     if (stream->state == OPEN && stream->stranger) {
-        become_known(stream);
+        leave_strangers(stream); /* a member for the rest of its life */
         if (!is_broken(stream)) {
             psi_timer_disarm(stream->loop, &stream->timer);
         }
@@ -577,18 +567,42 @@ appetite(const struct psi_stream *stream, size_t budget)
     return auth->wants(stream->handshake->session);
 }
 
+/* When too many have come to nothing, only those are tried whose first bytes show the secret: the
+ * failures of others slow nobody down who has it. */
+static bool
+may_begin(const struct psi_stream *stream, const uint8_t *first, size_t bytes)
+{
+    struct psi_loop *loop = stream->loop;
+    const struct psi_auth_ops *auth = loop->config.auth;
+
+    return psi_door_tries(&loop->door, stream->place, psi_loop_now_ns()) ||
+           (auth->recognises != NULL && auth->recognises(loop->config.credentials, first, bytes));
+}
+
+static void
+turn_away(struct psi_stream *stream)
+{
+    struct psd_error reason;
+
+    psi_fail(&reason, PSD_ERR_BUSY, "authenticate %s: too many attempts, and no sign of the secret",
+             stream->conn.peer);
+    psi_stream_end(stream, &reason);
+}
+
 /* A stranger's first bytes begin the exchange; until then there is nothing to keep for it. Returns
  * whether the exchange goes on. */
 static bool
 listen_first(struct psi_stream *stream)
 {
-    uint8_t byte;
-    const ssize_t got = recv(stream->source.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    uint8_t first[FIRST_BYTES];
+    const ssize_t got = recv(stream->source.fd, first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
 
-    if (got > 0) {
-        begin_handshake(stream);
-    } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
         lost(stream, got < 0);
+    } else if (got > 0 && may_begin(stream, first, (size_t)got)) {
+        begin_handshake(stream);
+    } else if (got > 0) {
+        turn_away(stream);
     }
     return got > 0 && stream->state == AUTHENTICATING;
 }
@@ -976,14 +990,22 @@ err_reason:
 }
 
 /*
- * What a stranger has shown: 0, nothing; 1, our first answer was worth sending, so it has the
- * secret or repeats somebody who had; 2, all that is asked before the first frame.
+ * What a stranger has shown: 0, nothing, or nobody asked; 1, that it has the secret; 2, all that is
+ * asked before the first frame.
  */
 static int
 proof(const struct psi_stream *stream)
 {
+    const struct psi_auth_ops *auth = stream->loop->config.auth;
+
+    if (auth == NULL) {
+        return 0;
+    }
     if (stream->state == AUTHENTICATING) {
-        return stream->handshake != NULL && stream->handshake->made_bytes > 0 ? 1 : 0;
+        return stream->handshake != NULL && auth->recognised != NULL &&
+                       auth->recognised(stream->handshake->session)
+                   ? 1
+                   : 0;
     }
     return 2;
 }
@@ -1022,6 +1044,18 @@ give_way(struct psi_stream *stream)
     return true;
 }
 
+bool
+psi_stream_make_way(struct psi_loop *loop)
+{
+    return give_way(find_weakest(loop, NULL, 0));
+}
+
+bool
+psi_stream_has_room(struct psi_loop *loop)
+{
+    return loop->stranger_count < loop->config.strangers_max || find_weakest(loop, NULL, 0) != NULL;
+}
+
 /* Room for one more stranger from that address. When its share is used up, only somebody from there
  * who has shown nothing gives way: the others are members, who come one after the other. */
 static bool
@@ -1034,7 +1068,7 @@ make_room(struct psi_loop *loop, const struct psi_door_place *place)
         return false;
     }
     if (loop->stranger_count >= config->strangers_max || loop->conn_count >= config->conns_max) {
-        (void)give_way(find_weakest(loop, NULL, 2));
+        (void)psi_stream_make_way(loop);
     }
     return loop->conn_count < config->conns_max;
 }
@@ -1053,12 +1087,11 @@ void
 psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
 {
     struct psi_loop *loop = listener->loop;
-    const uint64_t now_ns = psi_loop_now_ns();
     struct psi_door_place *place =
-        listener->scheme->loopback(fd) ? NULL : psi_door_find(&loop->door, peer, now_ns);
+        listener->scheme->loopback(fd) ? NULL : psi_door_find(&loop->door, peer);
     struct psi_stream *stream = NULL;
 
-    if (!psi_door_is_shut(place, now_ns) && make_room(loop, place) && !listener->closed) {
+    if (make_room(loop, place) && !listener->closed) {
         stream = create(loop, listener->scheme, peer);
     }
     if (stream == NULL || enter(stream, fd, EPOLLIN, NULL) != PSD_OK) {

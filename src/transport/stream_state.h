@@ -25,7 +25,6 @@ struct psi_stream {
     struct psi_listener *listener; /* accepted, and on_accept is still to be called; or NULL */
     enum psi_stream_state state;
     bool stranger; /* in loop->strangers */
-    bool known;    /* accepted, and no stranger any more */
     TAILQ_ENTRY(psi_stream) strangers_link;
     struct psi_door_place *place;        /* accepted: of its address; NULL: not counted */
     struct psd_error reason;             /* status not PSD_OK: broken, on_close is due */

@@ -29,10 +29,11 @@ struct psi_listener;
 struct psi_segment;
 
 enum {
-    PSI_PREFIX_BYTES = 64,               /* every frame begins with that many */
-    PSI_META_BYTES_MAX = 4096,           /* then at most these */
-    PSI_BUFFERS_MAX = 4,                 /* pieces of one payload */
-    PSI_ADDRESS_BYTES = 72,              /* "tcp://[v6]:port" with its NUL */
+    PSI_PREFIX_BYTES = 64,                  /* every frame begins with that many */
+    PSI_META_BYTES_MAX = 4096,              /* then at most these */
+    PSI_BUFFERS_MAX = 4,                    /* pieces of one payload */
+    PSI_ADDRESS_BYTES = 72,                 /* "tcp://[v6]:port" with its NUL */
+    PSI_ENDS_BYTES = 2 * PSI_ADDRESS_BYTES, /* two of them, one blank between */
     PSI_CONN_QUEUE_BYTES_MAX = 64 << 20, /* unsent bytes of one connection; beyond: PSD_ERR_BUSY */
 };
 
@@ -186,6 +187,10 @@ struct psi_auth_args {
     bool connecting;
     bool loopback;        /* both ends are on this machine's loopback */
     const char *identity; /* connecting: "who we are" and "whom we want", one blank between */
+
+    /* The addresses of both ends, the connecting one first, so that both sides name the same text
+     * unless somebody between them passes the bytes on. "": nobody can. */
+    const char *ends;
 };
 
 struct psi_auth_ops {
@@ -193,8 +198,17 @@ struct psi_auth_ops {
      * then, and those who never speak cost next to nothing. 0: it begins. */
     size_t listens_first;
 
+    /* (optional) Do the first bytes of a peer show that it has the secret? Cheap: asked before a
+     * session is made, when so many have come to nothing that others are turned away. Absent: no.
+     */
+    bool (*recognises)(void *credentials, const uint8_t *first, size_t bytes);
+
     /* NULL: no memory. */
     void *(*create)(void *credentials, const struct psi_auth_args *args);
+
+    /* (optional) Accepting: has the peer shown that it has the secret, though perhaps not yet who
+     * it is? Absent: no. */
+    bool (*recognised)(const void *session);
 
     /* (optional) How many bytes of the peer step() may use now; no more are taken from the wire. */
     size_t (*wants)(const void *session);

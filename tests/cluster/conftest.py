@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from helpers import Hand, Job, bin_directory, make_secret
+from helpers import Flood, Hand, Job, bin_directory, make_secret
 
 
 def pytest_collection_modifyitems(items):
@@ -54,6 +54,20 @@ def hand(tmp_path):
     processes.kill_all()
     processes.expect_nothing_left()
     assert not failed, f"still running at the end of the test: {failed}"
+
+
+@pytest.fixture
+def crowd():
+    """Sends crowds of strangers, and calls off what a failed test leaves of them."""
+    floods = []
+
+    def begin(count, ports):
+        floods.append(Flood(count, ports))
+        return floods[-1]
+
+    yield begin
+    for flood in floods:
+        flood.kill()
 
 
 @pytest.fixture

@@ -252,6 +252,26 @@ def nodes_at(address, environment=None):
     return json.loads(result.stdout) if result.returncode == 0 else []
 
 
+class Flood:
+    """So many strangers at each of the ports, renewed as they are closed, until end()."""
+
+    def __init__(self, count, ports):
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "flooder.py"), str(count), *map(str, ports)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "ready\n"
+
+    def end(self):
+        """How often they knocked."""
+        said, _ = self.process.communicate(timeout=30)
+        return int(said.split()[0])
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
 class Process:
     """One program started by hand. Output, both streams, goes to a file."""
 

@@ -3,20 +3,24 @@
 the secret is nowhere to be found."""
 
 import collections
+import contextlib
 import os
 import pathlib
 import re
 import secrets
 import signal
+import socket
 import struct
 import subprocess
+import sys
+import threading
 import time
 
 import pytest
 
-from helpers import (BRISK, INSECURE, NO_SECRET, Job, free_port, make_secret, marked_processes, program,
+from helpers import (BRISK, HERE, INSECURE, NO_SECRET, Job, free_port, make_secret, marked_processes, program,
                      python_worker, saved_digests, wait_for, worker_environment)
-from intruder import TLS1_2, Wiretap, answer, connect, handshake
+from intruder import TLS1_2, Wiretap, answer, connect, ends, handshake
 from test_strangers import header
 
 USAGE = 2
@@ -113,12 +117,13 @@ def replay(listener, recording):
 
 
 def record_worker(port):
-    """What a worker says to a master, whose secret it has; it is refused as one too many."""
+    """What a worker says to a master, whose secret it has; it is refused as one too many. Sealed,
+    because whoever stands between members that send plain bytes hears no more than a greeting."""
     tap = Wiretap(port)
     subprocess.run(python_worker("--open_timeout_ms", 3000), check=False, capture_output=True,
                    timeout=20, env={**os.environ, **worker_environment(),
                                     "PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{tap.port}",
-                                    "PSD_RANK": "0"})
+                                    "PSD_RANK": "0", "PSD_FORCE_TLS": "1"})
     wait_for(lambda: tap.recordings and len(tap.recordings[0]) > 300, 5, "a recording")
     recording = bytes(tap.recordings[0])
     tap.close()
@@ -193,7 +198,7 @@ def test_names_bind_members_too(fortress, secret_file):
         label = f"psd1 plain worker:0 {listener}"
         for key in ("psd1 plain worker:1 {}", "psd1 tls worker:0 {}", "psd1 plain observer {}",
                     "psd1 plain worker:0 {}x"):
-            say(listener, secret, label, key_label=key.format(listener).encode())(fortress)
+            say(listener, secret, label, key_names=key.format(listener).encode())(fortress)
         for identity in (f"psd1 plain {listener} {listener}", "psd1 plain worker:0 server:9.9",
                          f"psd1 mac worker:0 {listener}", f"psd0 plain worker:0 {listener}"):
             say(listener, secret, identity)(fortress)
@@ -229,6 +234,102 @@ def test_recorded_connections_of_every_listener(fortress):
                 peer.sendall(recording[:cut])
     wait_for(lambda: any("authentication" in line for line in fortress.warnings("server:1")), 5,
              "a line in the log")
+
+
+class Relay:
+    """relay.py, from its first line to end()."""
+
+    def __init__(self, kind, port):
+        self.process = subprocess.Popen([sys.executable, str(HERE / "relay.py"), kind, str(port)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline())
+
+    def end(self):
+        """The bytes of each connection, to the listener and back."""
+        said, _ = self.process.communicate(timeout=20)
+        return [tuple(map(int, line.split()[1:])) for line in said.splitlines()]
+
+
+@pytest.fixture
+def relay():
+    relays = []
+
+    def begin(kind, port):
+        relays.append(Relay(kind, port))
+        return relays[-1]
+
+    yield begin
+    for one in relays:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.communicate()
+
+
+RELAYED = "somebody relays this connection; through a forwarder set PSD_FORCE_TLS=1"
+
+
+def test_relayed_members_are_refused_by_every_listener(fortress, secret_file, relay):
+    """If this fails, another user of the machine who gets between a member and a listener owns all
+    that they say after the handshake."""
+    secret = read_secret(secret_file)
+    for listener in LISTENERS:
+        between = relay("pass", fortress.ports[listener])
+        before = len(fortress.warnings(listener))
+        with connect(between.port) as peer:
+            claimed = ends(peer).decode()
+            assert not handshake(peer, secret, f"psd1 plain worker:0 {listener}".encode())
+        wait_for(lambda: any(RELAYED in line and claimed in line
+                             for line in fortress.warnings(listener)[before:]), 5, "a line")
+        with connect(between.port) as peer:  # whoever needs a forwarder has this
+            assert handshake(peer, secret, f"psd1 tls worker:0 {listener}".encode())
+        between.end()
+
+
+def test_worker_led_to_a_relay(hand, relay):
+    """If this fails, a worker that dials the wrong local port hands its gradients to whoever
+    listens there."""
+    master, server = hand.master(1), hand.server()
+    between = relay("pass", hand.port)
+    led = {"PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{between.port}"}
+    worker = hand.worker(0, "--open_timeout_ms", 3000, environment=led)
+    assert worker.wait() == 1
+    assert "authentication failed" in worker.output()
+    assert RELAYED in master.output()
+    assert hand.worker(0, name="right", environment={}).wait() == 0
+    assert [process.wait() for process in (master, server)] == [0, 0]
+
+
+def test_port_taken_before_the_master(hand, relay, undisturbed, tmp_path):
+    """If this fails, somebody who squats on a port until its master comes reads and changes the
+    whole training; now the handshake that it relays fails, and the worker knocks again."""
+    squatter = relay("squat", hand.port)
+    saved = tmp_path / "saved"
+    workers = [hand.worker(0, "--steps", 40, "--save", saved)]
+    wait_for(lambda: connections_to(hand.port), 10, "the worker has knocked")
+    wait_for(lambda: not is_listening(hand.port), 10, "the port is free")
+    master = hand.master(2, 2, *BRISK)
+    servers = [hand.server(index, "--lanes=2") for index in range(2)]
+    workers.append(hand.worker(1, "--steps", 40))
+    assert [process.wait(60) for process in (*workers, master, *servers)] == [0] * 5
+    assert RELAYED in master.output()
+    ((up, down),) = squatter.end()
+    assert up > 200 and down < 100, "the worker's greeting, and an alert"
+    assert saved_digests(saved) == undisturbed
+
+
+def tcp_table():
+    """Rows of /proc/net/tcp: local port, remote port, state."""
+    rows = (line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return [(int(row[1].partition(":")[2], 16), int(row[2].partition(":")[2], 16), row[3])
+            for row in rows]
+
+
+def connections_to(port):
+    return [row for row in tcp_table() if row[1] == port and row[2] == "01"]
+
+
+def is_listening(port):
+    return any(row[0] == port and row[2] == "0A" for row in tcp_table())
 
 
 def test_server_connected_to_itself(hand):
@@ -286,6 +387,52 @@ def test_sealed_bytes_changed_on_the_way(hand, undisturbed, tmp_path, kind):
     assert len(tap.recordings) > 1, "the changed connection went on"
     assert saved_digests(saved) == undisturbed
     tap.close()
+
+
+class Cutter:
+    """Stands between a worker and a sealed listener. Of the first connections it passes on no more
+    than the greeting and the listener's answer, and then resets the worker's end, so that the last
+    words of its handshake meet a dead connection; the others are passed on whole."""
+
+    def __init__(self, port, cuts):
+        self.tap = Wiretap(port)
+        self.target = ("127.0.0.1", port)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.cut = 0
+        threading.Thread(target=self.accept, args=(cuts,), daemon=True).start()
+
+    def accept(self, cuts):
+        with contextlib.suppress(OSError):
+            while True:
+                member, _ = self.listener.accept()
+                other = socket.create_connection(self.target)
+                if self.cut == cuts:
+                    self.tap.join(member, other)
+                    continue
+                other.sendall(member.recv(65536))
+                flight = other.recv(65536)
+                member.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                member.send(flight)
+                member.close()
+                other.close()
+                self.cut += 1
+
+    def close(self):
+        self.listener.close()
+        self.tap.close()
+
+
+def test_connection_reset_within_the_last_flight(hand):
+    """If this fails, whoever resets a connection at the right moment ends a worker's process."""
+    hand.environment = {"PSD_FORCE_TLS": "1"}
+    master, server = hand.master(1), hand.server()
+    cutter = Cutter(hand.port, 5)
+    led = {"PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{cutter.port}"}
+    worker = hand.worker(0, environment=led)
+    assert [process.wait(30) for process in (worker, master, server)] == [0] * 3, worker.output()
+    assert cutter.cut == 5
+    cutter.close()
 
 
 # ------------------------------------------------------------------------------- wrong secrets ---
