@@ -20,8 +20,8 @@
 #include <openssl/ssl.h>
 
 #include "base/fail.h"
-#include "secure/plain.h"
 #include "secure/pass.h"
+#include "secure/plain.h"
 
 enum {
     RECORD_HEAD = 5,
