@@ -25,8 +25,9 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Without these a peer's pages could vanish under our eyes. */
-#define SEALS_NEEDED (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+/* Without these a peer's pages could vanish under our eyes: cut off, or, where they are huge and
+ * few, punched out. */
+#define SEALS_NEEDED (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_FUTURE_WRITE)
 
 static int
 create_memfd(void)
@@ -54,7 +55,7 @@ psi_segment_create(struct psi_segment *segment_p, size_t bytes, struct psd_error
     if (base == MAP_FAILED) {
         goto err_close;
     }
-    if (fcntl(fd, F_ADD_SEALS, SEALS_NEEDED | F_SEAL_FUTURE_WRITE) != 0) {
+    if (fcntl(fd, F_ADD_SEALS, SEALS_NEEDED) != 0) {
         goto err_unmap;
     }
     (void)madvise(base, bytes, MADV_HUGEPAGE); /* a hint: fewer faults where the kernel agrees */
