@@ -70,12 +70,18 @@ err_close:
     return status;
 }
 
-void
-psi_segment_populate(const struct psi_segment *segment)
+psd_status
+psi_segment_populate(const struct psi_segment *segment, struct psd_error *err)
 {
-    if (madvise(segment->base, segment->bytes, MADV_POPULATE_WRITE) != 0) {
-        memset(segment->base, 0, segment->bytes); /* before Linux 5.14 */
+    if (madvise(segment->base, segment->bytes, MADV_POPULATE_WRITE) == 0) {
+        return PSD_OK;
     }
+    if (errno != EINVAL) {
+        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "touch a segment of %zu bytes",
+                              segment->bytes);
+    }
+    memset(segment->base, 0, segment->bytes); /* before Linux 5.14 */
+    return PSD_OK;
 }
 
 psd_status
