@@ -277,7 +277,7 @@ static psd_status
 hear_question(struct psi_stream *stream)
 {
     struct psi_upgrade *upgrade = stream->upgrade;
-    const struct psi_loop *loop = stream->loop;
+    struct psi_loop *loop = stream->loop;
     struct message offer = {0};
 
     if (!loop->config.lends ||
@@ -285,6 +285,7 @@ hear_question(struct psi_stream *stream)
         psi_upgrade_end(stream);
         return say(stream, &offer, MESSAGE_NONE);
     }
+    psi_hatch_listen(&loop->hatch); /* makes room for the one to come */
     upgrade->offered = true;
     memcpy(offer.name, loop->hatch.name, sizeof(offer.name));
     memcpy(offer.token, upgrade->token, sizeof(offer.token));
