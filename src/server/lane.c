@@ -84,9 +84,11 @@ allocate_for(struct lane *lane, uint32_t workers)
     lane->sessions = calloc(workers, sizeof(struct session *));
     lane->used = calloc(workers, sizeof(*lane->used));
     lane->slot_counts = calloc(workers, sizeof(*lane->slot_counts));
+    lane->copies = calloc(workers, sizeof(*lane->copies));
     lane->global.adders = calloc(workers, sizeof(*lane->global.adders));
     if (lane->incarnations == NULL || lane->members == NULL || lane->sessions == NULL ||
-        lane->used == NULL || lane->slot_counts == NULL || lane->global.adders == NULL) {
+        lane->used == NULL || lane->slot_counts == NULL || lane->copies == NULL ||
+        lane->global.adders == NULL) {
         return PSD_ERR_NO_MEMORY;
     }
     return PSD_OK;
@@ -343,6 +345,7 @@ lane_destroy(struct lane *lane)
     free(lane->sessions);
     free(lane->used);
     free(lane->slot_counts);
+    free(lane->copies);
     free(lane->global.adders);
     free(lane->scratch);
     free(lane);

@@ -188,13 +188,25 @@ send_some(struct psi_stream *stream, struct iovec *iov, int count)
 
 /* ---- Sending ---- */
 
+/* Frames wait: it is not open yet, or may still go over to shared memory. */
+static bool
+holds_frames(const struct psi_stream *stream)
+{
+    return stream->state == CONNECTING || stream->state == AUTHENTICATING ||
+           stream->handshake != NULL || stream->word_unsent > 0 || psi_upgrade_holds(stream);
+}
+
+/* Something waits for the socket to take it. */
 static bool
 has_unsent(const struct psi_stream *stream)
 {
+    if (stream->shm != NULL) {
+        return psi_shm_awaits_socket(stream->shm);
+    }
     if (stream->handshake != NULL) {
         return stream->handshake->sent_bytes < stream->handshake->made_bytes;
     }
-    return stream->out.bytes > 0;
+    return stream->word_unsent > 0 || (stream->out.bytes > 0 && !holds_frames(stream));
 }
 
 static void
@@ -227,6 +239,43 @@ flush_handshake(struct psi_stream *stream)
 }
 
 static void
+flush_word(struct psi_stream *stream)
+{
+    struct iovec iov = {.iov_base = stream->word + PSI_PREFIX_BYTES - stream->word_unsent,
+                        .iov_len = stream->word_unsent};
+    const ssize_t sent = stream->word_unsent > 0 ? send_some(stream, &iov, 1) : 0;
+
+    if (sent > 0) {
+        stream->word_unsent -= (size_t)sent;
+    }
+}
+
+static void
+fail_near(struct psi_stream *stream, const struct psd_error *err)
+{
+    stream->reason = *err;
+    end_later(stream);
+}
+
+static void
+flush_near(struct psi_stream *stream)
+{
+    struct psi_outgoing frame;
+    struct psd_error err;
+    psd_status status = PSD_OK;
+
+    while (status == PSD_OK && psi_stream_out_first(&stream->out, &frame)) {
+        status = psi_shm_send(stream->shm, &frame, &err);
+        if (status == PSD_OK) {
+            psi_stream_out_sent(&stream->out, psi_stream_out_size(&frame));
+        }
+    }
+    if (status != PSD_OK && status != PSD_PENDING) {
+        fail_near(stream, &err);
+    }
+}
+
+static void
 flush_frames(struct psi_stream *stream)
 {
     size_t budget = WORK_BYTES_MAX;
@@ -252,9 +301,23 @@ flush(struct psi_stream *stream)
         flush_handshake(stream);
     }
     if (!is_broken(stream) && stream->handshake == NULL) {
+        flush_word(stream);
+    }
+    if (!is_broken(stream) && stream->shm != NULL) {
+        flush_near(stream);
+    } else if (!is_broken(stream) && !holds_frames(stream)) {
         flush_frames(stream);
     }
     watch(stream);
+}
+
+void
+psi_stream_say(struct psi_stream *stream, const void *word)
+{
+    psi_assert(stream->word_unsent == 0);
+    memcpy(stream->word, word, sizeof(stream->word));
+    stream->word_unsent = sizeof(stream->word);
+    flush(stream);
 }
 
 /* Sends a frame which nothing precedes: no copy of it is made if the kernel takes it all. */
@@ -273,17 +336,21 @@ send_at_once(struct psi_stream *stream, const struct psi_outgoing *frame)
     return send_some(stream, iov, count);
 }
 
-static psd_status
+/* The same through shared memory: all of it, or nothing. */
+static ssize_t
 send_near(struct psi_stream *stream, const struct psi_outgoing *frame)
 {
     struct psd_error err;
     const psd_status status = psi_shm_send(stream->shm, frame, &err);
 
-    if (status != PSD_OK && status != PSD_ERR_BUSY) {
-        stream->reason = err;
-        end_later(stream);
+    if (status == PSD_OK) {
+        return (ssize_t)psi_stream_out_size(frame);
     }
-    return status;
+    if (status != PSD_PENDING) {
+        fail_near(stream, &err);
+        return -1;
+    }
+    return 0;
 }
 
 static psd_status
@@ -302,14 +369,11 @@ stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
     if (is_broken(stream)) {
         return stream->reason.status;
     }
-    if (stream->shm != NULL) {
-        return send_near(stream, frame);
-    }
     if (bytes > PSI_CONN_QUEUE_BYTES_MAX - stream->out.bytes) {
         return PSD_ERR_BUSY;
     }
-    if (stream->state == OPEN && stream->handshake == NULL && stream->out.bytes == 0) {
-        sent = send_at_once(stream, frame);
+    if (!holds_frames(stream) && stream->out.bytes == 0) {
+        sent = stream->shm != NULL ? send_near(stream, frame) : send_at_once(stream, frame);
         if (sent < 0) {
             return stream->reason.status;
         }
@@ -350,9 +414,7 @@ stream_unshare(struct psi_conn *conn, const void *base, size_t bytes)
 static size_t
 stream_queued_bytes(const struct psi_conn *conn)
 {
-    const struct psi_stream *stream = (const struct psi_stream *)conn;
-
-    return stream->shm != NULL ? psi_shm_queued_bytes(stream->shm) : stream->out.bytes;
+    return ((const struct psi_stream *)conn)->out.bytes;
 }
 
 /* ---- Opening ---- */
@@ -395,9 +457,14 @@ psi_stream_tell_open(struct psi_stream *stream)
     struct psi_conn *conn = &stream->conn;
 
     psi_upgrade_end(stream);
-    psi_timer_disarm(stream->loop, &stream->timer);
+    if (!is_broken(stream)) {
+        psi_timer_disarm(stream->loop, &stream->timer);
+    }
     if (conn->events->on_open != NULL) {
         conn->events->on_open(conn->owner, conn);
+    }
+    if (stream->state == OPEN) {
+        flush(stream);
     }
 }
 
@@ -650,7 +717,7 @@ receive_and_hear(struct psi_stream *stream)
 static bool
 receive(struct psi_stream *stream)
 {
-    const bool more = receive_and_hear(stream);
+    const bool more = !has_moved(stream) && receive_and_hear(stream);
 
     if (stream->state == AUTHENTICATING && stream->listener != NULL && stream->handshake != NULL) {
         wake_at(stream, appetite(stream, 1));
@@ -669,7 +736,8 @@ psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_fd)
     stream->conn.lends = true;
 }
 
-/* Hears frames out of the ring. Returns whether there are more. */
+/* Hears frames out of the ring, and sends what there is room for now. Returns whether there is
+ * more to hear. */
 static bool
 receive_near(struct psi_stream *stream)
 {
@@ -680,14 +748,34 @@ receive_near(struct psi_stream *stream)
 
     err.status = PSD_OK;
     status = psi_shm_receive(stream->shm, &frames, &more, &err);
-    if (status == PSD_OK && stream->shm != NULL) {
-        status = psi_shm_flush(stream->shm, &err);
-    }
     if (status == PSD_OK && frames > 0) {
         heard_a_frame(stream);
     }
     conclude(stream, status, &err);
+    if (stream->state == OPEN) {
+        flush(stream);
+    }
     return more && stream->state == OPEN;
+}
+
+/* The rest is sent; what the peer says is read over. */
+static void
+linger_near(struct psi_stream *stream)
+{
+    struct psd_error err;
+    unsigned frames;
+    bool more;
+    bool ended;
+
+    if (psi_shm_read_socket(stream->shm, &ended, &err) == PSD_OK && !ended &&
+        psi_shm_receive(stream->shm, &frames, &more, &err) == PSD_OK) {
+        flush(stream);
+    } else {
+        ended = true;
+    }
+    if (ended || is_broken(stream) || stream->out.bytes == 0) {
+        detach(stream);
+    }
 }
 
 void
@@ -695,40 +783,31 @@ psi_stream_ring_ready(void *object)
 {
     struct psi_stream *stream = object;
 
-    if (stream->state == OPEN && !is_broken(stream)) {
+    if (stream->state == LINGERING) {
+        linger_near(stream);
+    } else if (stream->state == OPEN && !is_broken(stream)) {
         (void)receive_near(stream);
     }
 }
 
 /* The socket says that there is something in the ring, or that the peer is gone: then everything it
- * has written still counts. */
+ * has written still counts, and that is no more than the ring can hold. */
 static void
 near_ready(struct psi_stream *stream)
 {
     struct psd_error err;
     bool ended;
+    unsigned turns = 0;
     const psd_status status = psi_shm_read_socket(stream->shm, &ended, &err);
 
     if (status != PSD_OK) {
         psi_stream_end(stream, &err);
         return;
     }
-    while (receive_near(stream) && ended) {
+    while (receive_near(stream) && ended && ++turns < PSI_SHM_TURNS_MAX) {
     }
     if (ended && stream->state == OPEN) {
         lost(stream, false);
-    }
-}
-
-static void
-linger_near(struct psi_stream *stream)
-{
-    struct psd_error err;
-    bool ended;
-
-    if (psi_shm_read_socket(stream->shm, &ended, &err) != PSD_OK || ended ||
-        psi_shm_flush(stream->shm, &err) != PSD_OK || psi_shm_queued_bytes(stream->shm) == 0) {
-        detach(stream);
     }
 }
 
@@ -769,16 +848,19 @@ stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
     if (stream->state == LINGERING || stream->state == CLOSED) {
         return;
     }
-    if (stream->state != OPEN || is_broken(stream) || linger_ms == 0) {
+    if (stream->state != OPEN || psi_upgrade_holds(stream) || is_broken(stream) || linger_ms == 0) {
         detach(stream);
         return;
     }
-    if (stream->shm != NULL && psi_shm_queued_bytes(stream->shm) == 0) {
+    if (stream->shm != NULL && stream->out.bytes == 0) {
         detach(stream); /* what is in the ring can be read when we are gone */
         return;
     }
     stream->state = LINGERING;
     stream->in.stopped = true;
+    if (stream->shm != NULL) {
+        psi_shm_deafen(stream->shm);
+    }
     psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns() + linger_ns);
     if (stream->shm == NULL && !has_unsent(stream)) {
         (void)shutdown(stream->source.fd, SHUT_WR);
@@ -857,7 +939,7 @@ stream_due(void *object)
     }
     if (stream->state == CONNECTING) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "connect %s: no answer in %u ms", peer, config->auth_ms);
-    } else if (stream->state == AUTHENTICATING || stream->upgrade != NULL) {
+    } else if (stream->state == AUTHENTICATING || psi_upgrade_holds(stream)) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "authenticate %s: not done in %u ms", peer,
                  config->auth_ms);
     } else {

@@ -35,6 +35,8 @@ struct psi_stream {
     char wanted[2 * PSI_IDENTITY_BYTES]; /* connecting: what to prove */
     struct psi_upgrade *upgrade;         /* whether the peer is on this host is being found out */
     struct psi_shm *shm;                 /* it is: frames go through this; NULL: through bytes */
+    uint8_t word[PSI_PREFIX_BYTES];      /* of the upgrade: sent before any frame, ... */
+    size_t word_unsent;                  /* ... as far as it is not sent yet */
     struct psi_stream_in in;
     struct psi_stream_out out;
     uint8_t buffer[]; /* PSI_STREAM_IN_BYTES, for in */
@@ -46,10 +48,13 @@ void psi_stream_end(struct psi_stream *stream, const struct psd_error *reason);
 /* From now on frames go through shm; old_fd, and what sealed its bytes, are closed. Takes both. */
 void psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_fd);
 
+/* Sends a word of the upgrade. */
+void psi_stream_say(struct psi_stream *stream, const void *word);
+
 /* Connecting: it is open, through whatever. */
 void psi_stream_tell_open(struct psi_stream *stream);
 
-/* There is something in its ring. */
+/* There is something in its ring, or room. */
 void psi_stream_ring_ready(void *object);
 
 #endif

@@ -83,22 +83,20 @@ psi_upgrade_end(struct psi_stream *stream)
     free(upgrade);
 }
 
-static psd_status
+static void
 say(struct psi_stream *stream, struct message *message, enum message_kind kind)
 {
-    const struct psi_outgoing frame = {.head = message, .head_bytes = sizeof(*message)};
-
     memcpy(message->magic, magic, sizeof(magic));
     message->kind = (uint8_t)kind;
-    return stream->conn.ops->send(&stream->conn, &frame);
+    psi_stream_say(stream, message);
 }
 
-static psd_status
+static void
 say_only(struct psi_stream *stream, enum message_kind kind)
 {
     struct message message = {0};
 
-    return say(stream, &message, kind);
+    say(stream, &message, kind);
 }
 
 /* ---- Connected ---- */
@@ -109,8 +107,14 @@ psi_upgrade_ask(struct psi_stream *stream)
     if (!stream->loop->config.lends || !install(stream, false)) {
         return false;
     }
-    (void)say_only(stream, MESSAGE_ASK); /* an error: on_close follows */
+    say_only(stream, MESSAGE_ASK);
     return true;
+}
+
+bool
+psi_upgrade_holds(const struct psi_stream *stream)
+{
+    return stream->upgrade != NULL && !stream->upgrade->accepted;
 }
 
 static psd_status
@@ -150,13 +154,19 @@ hear_offer(struct psi_stream *stream, const struct message *offer, struct psd_er
     int fd = -1;
     psd_status status;
 
-    if (introduce(stream, offer, &fd, NULL) != PSD_OK) {
-        status = say_only(stream, MESSAGE_DECLINED);
-        psi_stream_tell_open(stream);
-        return status;
+    if (stream->word_unsent > 0) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: an answer before the question",
+                        stream->conn.peer);
     }
-    status = say_only(stream, MESSAGE_TAKEN);
-    if (status == PSD_OK) {
+    if (introduce(stream, offer, &fd, NULL) != PSD_OK) {
+        say_only(stream, MESSAGE_DECLINED);
+        psi_stream_tell_open(stream);
+        return PSD_OK;
+    }
+    say_only(stream, MESSAGE_TAKEN);
+    if (stream->word_unsent > 0) { /* although nothing else is on its way */
+        status = psi_fail(err, PSD_ERR_PEER_LOST, "send to %s: share memory", stream->conn.peer);
+    } else {
         status = psi_loop_swap(stream->loop, &stream->source, fd, EPOLLIN, err);
     }
     if (status != PSD_OK) {
@@ -283,13 +293,15 @@ hear_question(struct psi_stream *stream)
     if (!loop->config.lends ||
         getrandom(upgrade->token, sizeof(upgrade->token), 0) != (ssize_t)sizeof(upgrade->token)) {
         psi_upgrade_end(stream);
-        return say(stream, &offer, MESSAGE_NONE);
+        say(stream, &offer, MESSAGE_NONE);
+        return PSD_OK;
     }
     psi_hatch_listen(&loop->hatch); /* makes room for the one to come */
     upgrade->offered = true;
     memcpy(offer.name, loop->hatch.name, sizeof(offer.name));
     memcpy(offer.token, upgrade->token, sizeof(offer.token));
-    return say(stream, &offer, MESSAGE_OFFER);
+    say(stream, &offer, MESSAGE_OFFER);
+    return PSD_OK;
 }
 
 /* Shares our side, and goes over to the new socket. */

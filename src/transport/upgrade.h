@@ -12,6 +12,9 @@
  *     a datagram to the hatch: token, socket, ring, bell
  *     TAKEN        ->                             (or DECLINED: stay as you are)
  *                  <-      over the new socket: ring, bell
+ *
+ * Whoever connected keeps its frames back until then. The other must have heard a frame before it
+ * sends one; every protocol here begins like that.
  */
 #ifndef PSI_TRANSPORT_UPGRADE_H
 #define PSI_TRANSPORT_UPGRADE_H
@@ -26,6 +29,9 @@ bool psi_upgrade_ask(struct psi_stream *stream);
 
 /* Accepted: the first thing to be heard may be the question. */
 void psi_upgrade_await(struct psi_stream *stream);
+
+/* Connected: frames have to wait for the end of it. */
+bool psi_upgrade_holds(const struct psi_stream *stream);
 
 /* Connected: the descriptor is the new socket's now. */
 bool psi_upgrade_is_introduced(const struct psi_stream *stream);
