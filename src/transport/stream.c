@@ -660,13 +660,6 @@ listen_first(struct psi_stream *stream)
     return got > 0 && stream->state == AUTHENTICATING;
 }
 
-/* Its descriptor is another one now: nothing more comes out of the old one. */
-static bool
-has_moved(const struct psi_stream *stream)
-{
-    return stream->shm != NULL || psi_upgrade_is_introduced(stream);
-}
-
 static bool
 receive_and_hear(struct psi_stream *stream)
 {
@@ -699,7 +692,7 @@ receive_and_hear(struct psi_stream *stream)
         }
         psi_stream_in_took(&stream->in, (size_t)got);
         hear(stream);
-        if (stream->state == LINGERING || stream->state == CLOSED || has_moved(stream) ||
+        if (stream->state == LINGERING || stream->state == CLOSED || stream->shm != NULL ||
             ((size_t)got < room && stream->sealed == NULL)) {
             return false;
         }
@@ -717,7 +710,7 @@ receive_and_hear(struct psi_stream *stream)
 static bool
 receive(struct psi_stream *stream)
 {
-    const bool more = !has_moved(stream) && receive_and_hear(stream);
+    const bool more = receive_and_hear(stream);
 
     if (stream->state == AUTHENTICATING && stream->listener != NULL && stream->handshake != NULL) {
         wake_at(stream, appetite(stream, 1));
@@ -896,9 +889,6 @@ stream_ready(void *object, uint32_t events)
     }
     if (stream->shm != NULL) {
         near_ready(stream);
-        return;
-    }
-    if (psi_upgrade_ready(stream)) {
         return;
     }
     if ((events & ~(uint32_t)EPOLLOUT) != 0) {

@@ -11,7 +11,8 @@
  *                  <-      OFFER name, token      (or NONE: stay as you are)
  *     a datagram to the hatch: token, socket, ring, bell
  *     TAKEN        ->                             (or DECLINED: stay as you are)
- *                  <-      over the new socket: ring, bell
+ *                          over the new socket: ring, bell
+ *                  <-      READY                  (or NONE: stay as you are)
  *
  * Whoever connected keeps its frames back until then. The other must have heard a frame before it
  * sends one; every protocol here begins like that.
@@ -32,12 +33,6 @@ void psi_upgrade_await(struct psi_stream *stream);
 
 /* Connected: frames have to wait for the end of it. */
 bool psi_upgrade_holds(const struct psi_stream *stream);
-
-/* Connected: the descriptor is the new socket's now. */
-bool psi_upgrade_is_introduced(const struct psi_stream *stream);
-
-/* The descriptor is ready, and it is the new socket's. True: it was for us. */
-bool psi_upgrade_ready(struct psi_stream *stream);
 
 /* Ends it, whatever it has come to: the owner hears its own events again. */
 void psi_upgrade_end(struct psi_stream *stream);
