@@ -115,13 +115,20 @@ err_close:
 }
 
 void
+psi_segment_close_fd(struct psi_segment *segment)
+{
+    if (segment->fd >= 0) {
+        close(segment->fd);
+        segment->fd = -1;
+    }
+}
+
+void
 psi_segment_destroy(struct psi_segment *segment)
 {
     if (segment->base != NULL) {
         munmap(segment->base, segment->bytes);
-        if (segment->fd >= 0) {
-            close(segment->fd);
-        }
+        psi_segment_close_fd(segment);
     }
     *segment = (struct psi_segment){.fd = -1};
 }

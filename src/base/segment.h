@@ -31,6 +31,9 @@ psd_status psi_segment_populate(const struct psi_segment *segment, struct psd_er
 psd_status psi_segment_attach(struct psi_segment *segment_p, int fd, size_t bytes,
                               struct psd_error *err);
 
+/* Nobody else is to be given it any more; the mapping stays. */
+void psi_segment_close_fd(struct psi_segment *segment);
+
 void psi_segment_destroy(struct psi_segment *segment);
 
 #endif

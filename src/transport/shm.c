@@ -87,7 +87,6 @@ struct psi_shm {
     struct psi_conn *conn;
     int fd;
     bool closed;
-    bool keep_descriptors;
     struct psi_segment mine;
     struct psi_segment theirs;
     struct psi_segment bell;
@@ -286,6 +285,7 @@ block_create(struct psi_shm *shm, size_t bytes, struct block **block_p, struct p
         psi_segment_destroy(&block->segment);
         return status;
     }
+    psi_segment_close_fd(&block->segment);
     block->lent_bytes = 0;
     shm->block_count++;
     shm->large_count += is_large(bytes);
@@ -526,7 +526,7 @@ loan_create(struct psi_shm *shm, struct foreign *from, const struct record *reco
         return NULL;
     }
     *loan = (struct loan){
-        .loan = {.give_back = give_back, .fd = from->segment.fd, .offset = record->offset},
+        .loan = {.give_back = give_back},
         .shm = shm,
         .from = from,
         .block = record->block,
@@ -760,10 +760,7 @@ meet_segment(struct psi_shm *shm, const struct announcement *text, int fd, struc
         free(foreign);
         return status;
     }
-    if (!shm->keep_descriptors) {
-        close(foreign->segment.fd);
-        foreign->segment.fd = -1;
-    }
+    psi_segment_close_fd(&foreign->segment);
     foreign->uses = 1;
     shm->foreign[text->segment] = foreign;
     return PSD_OK;
@@ -812,10 +809,12 @@ psi_shm_create(const struct psi_shm_args *args)
     shm->loop = args->loop;
     shm->conn = args->conn;
     shm->fd = args->fd;
-    shm->keep_descriptors = args->keep_descriptors;
     shm->mine = args->mine;
     shm->theirs = args->theirs;
     shm->bell = args->bell;
+    psi_segment_close_fd(&shm->mine); /* mapped, and the peer has its own descriptor */
+    psi_segment_close_fd(&shm->theirs);
+    psi_segment_close_fd(&shm->bell);
     psi_ring_init(&shm->ring, (struct psi_ring_side *)(void *)shm->mine.base,
                   (const struct psi_ring_side *)(const void *)shm->theirs.base);
     shm->watch = (struct psi_loop_ring){

@@ -33,7 +33,6 @@ struct psi_shm_args {
     struct psi_segment mine;     /* a psi_ring_side; taken */
     struct psi_segment theirs;   /* taken */
     struct psi_segment bell;     /* the peer's psi_bell; taken */
-    bool keep_descriptors;       /* of the segments that the peer lends: to map them once more */
     void (*ready)(void *object); /* there is something in the ring, or room */
     void *object;
 };

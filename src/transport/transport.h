@@ -78,8 +78,6 @@ enum { PSI_COPIES_KEPT_MAX = 128, PSI_COPIES_KEPT_BYTES_MAX = 4 << 20 };
 
 struct psi_loan {
     void (*give_back)(struct psi_loan *loan);
-    int fd;          /* of its segment, to map it once more; -1: not here */
-    uint64_t offset; /* where it begins there */
 };
 
 /*
