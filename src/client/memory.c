@@ -61,11 +61,13 @@ psd_alloc(psd_context *context, size_t bytes, void **memory_p)
         return psi_fail(err, PSD_ERR_NO_MEMORY, "psd_alloc: no memory");
     }
     status = psi_segment_create(&region->segment, bytes, err);
+    if (status == PSD_OK) {
+        status = psi_segment_populate(&region->segment, err);
+    }
     if (status != PSD_OK) {
-        free(region);
+        region_destroy(region);
         return status;
     }
-    psi_segment_populate(&region->segment);
     pthread_mutex_lock(&context->lock);
     region->next = context->regions;
     context->regions = region;

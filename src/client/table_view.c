@@ -52,16 +52,22 @@ take_over(struct table_view *view, uint32_t chunk, size_t bytes)
     psi_assert(mapped == at);
 }
 
+/* Shows the lent pages in the view too: an old size of 0 makes a second mapping of them. */
 static bool
-map_in_place(struct table_view *view, uint32_t chunk, const struct psi_loan *loan, size_t bytes)
+map_in_place(struct table_view *view, uint32_t chunk, const void *lent, size_t bytes)
 {
     uint8_t *at = view->base + chunk * view->chunk_bytes;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *pages = (void *)(uintptr_t)lent;
 
-    if (loan->fd < 0 || loan->offset % page != 0 || (uintptr_t)at % page != 0) {
+    if ((uintptr_t)lent % page != 0 || (uintptr_t)at % page != 0) {
         return false;
     }
-    return mmap(at, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, loan->fd, (off_t)loan->offset) == at;
+    if (mremap(pages, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at) {
+        return true;
+    }
+    take_over(view, chunk, bytes); /* it may have made a hole first */
+    return false;
 }
 
 bool
@@ -69,21 +75,18 @@ psi_table_view_shows(struct table_view *view, const struct lane_link *lane, uint
                      const struct psi_sink *sink, size_t bytes)
 {
     struct chunk_view *shown = &view->chunks[chunk];
-    const struct psi_loan *loan = sink->loan;
     const bool was_in_place = shown->shown == SHOWN_IN_PLACE;
 
-    if (was_in_place && loan != NULL && shown->ups == lane->ups && shown->fd == loan->fd &&
-        shown->offset == loan->offset) {
+    if (was_in_place && sink->stays && shown->ups == lane->ups && shown->from == sink->lent) {
         return true;
     }
-    if (was_in_place && shown->ups == lane->ups && loan != NULL) {
+    if (was_in_place && sink->stays && shown->ups == lane->ups) {
         shown->shown = SHOWN_COPY_FOR_EVER; /* a server that keeps two versions: it moves */
     } else if (was_in_place) {
         shown->shown = SHOWN_COPY;
     }
-    if (shown->shown == SHOWN_COPY && loan != NULL && sink->stays &&
-        map_in_place(view, chunk, loan, bytes)) {
-        *shown = (struct chunk_view){SHOWN_IN_PLACE, lane->ups, loan->fd, loan->offset};
+    if (shown->shown == SHOWN_COPY && sink->stays && map_in_place(view, chunk, sink->lent, bytes)) {
+        *shown = (struct chunk_view){SHOWN_IN_PLACE, lane->ups, sink->lent};
         return true;
     }
     if (was_in_place) {

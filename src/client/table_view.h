@@ -14,9 +14,8 @@ enum shown { SHOWN_COPY, SHOWN_IN_PLACE, SHOWN_COPY_FOR_EVER };
 
 struct chunk_view {
     enum shown shown;
-    uint32_t ups; /* in place: since when the lane's connection is up, ... */
-    int fd;       /* ... and where in which of its segments */
-    uint64_t offset;
+    uint32_t ups;     /* in place: since when the lane's connection is up, ... */
+    const void *from; /* ... and where it lends the value */
 };
 
 /* Guarded by the context's lock. */

@@ -88,10 +88,11 @@ allocate_for(struct lane *lane, uint32_t workers)
     lane->slot_counts = calloc(workers, sizeof(*lane->slot_counts));
     lane->leaves = calloc(workers, sizeof(*lane->leaves));
     lane->given = calloc(workers, sizeof(const uint8_t *));
+    lane->copies = calloc(workers, sizeof(*lane->copies));
     lane->global.adders = calloc(workers, sizeof(*lane->global.adders));
     if (lane->incarnations == NULL || lane->members == NULL || lane->sessions == NULL ||
         lane->used == NULL || lane->slot_counts == NULL || lane->leaves == NULL ||
-        lane->given == NULL || lane->global.adders == NULL) {
+        lane->given == NULL || lane->copies == NULL || lane->global.adders == NULL) {
         return PSD_ERR_NO_MEMORY;
     }
     return PSD_OK;
@@ -356,6 +357,7 @@ lane_destroy(struct lane *lane)
     free(lane->slot_counts);
     free(lane->leaves);
     free(lane->given);
+    free(lane->copies);
     free(lane->global.adders);
     free(lane->scratch);
     free(lane);

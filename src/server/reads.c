@@ -101,13 +101,7 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
         }
         return;
     }
-    if (stays_until_read(session, chunk, parked)) {
-        payload.stable = true;
-        if (psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
-            session_doom(session);
-        }
-        return;
-    }
+    payload.stable = stays_until_read(session, chunk, parked);
     payload.release = unpin;
     payload.owner = chunk;
     payload.cookie = buffer;

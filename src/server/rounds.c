@@ -66,12 +66,18 @@ admit(const struct session *session, const struct chunk *chunk)
                            frame->step);
 }
 
-/* A gradient on loan is added where it is, if the numbers in it are where numbers may be. */
+/* A gradient on loan is added where it is, if the numbers in it are where numbers may be, and if
+ * its worker can do without a copy it has made for us until the round closes. */
 static bool
-may_keep(const struct chunk *chunk, const struct psi_sink *sink)
+may_keep(const struct session *session, const struct chunk *chunk, const struct psi_sink *sink)
 {
+    const struct copies *copies = &session->lane->copies[session->rank];
+    const uint32_t bytes = session->inbox.frame.payload_bytes;
+
     return sink->lent != NULL &&
-           (uintptr_t)sink->lent % psi_dtype_bytes(chunk->table->spec.dtype) == 0;
+           (uintptr_t)sink->lent % psi_dtype_bytes(chunk->table->spec.dtype) == 0 &&
+           (sink->stays || (copies->count < PSI_COPIES_KEPT_MAX &&
+                            copies->bytes + bytes <= PSI_COPIES_KEPT_BYTES_MAX));
 }
 
 /* Where the gradient goes: a slot if it may count, nowhere if it is a repetition. */
@@ -90,13 +96,14 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     if (admit(session, chunk) != PSI_ADMIT_COUNT) {
         return PSD_OK;
     }
-    if (may_keep(chunk, sink_p)) {
+    if (may_keep(session, chunk, sink_p)) {
         session->receiving = slot_take(&lane->pool, 0);
         if (session->receiving == NULL) {
             return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no slot", session->rank);
         }
         session->receiving->gradient = sink_p->lent;
         session->receiving->loan = sink_p->loan;
+        session->receiving->copy_bytes = sink_p->stays ? 0 : bytes;
         sink_p->keep = true;
         return PSD_OK;
     }
@@ -161,6 +168,8 @@ slot_return(struct lane *lane, struct slot *slot)
     psi_assert(lane->used[slot->rank] >= slot->cost);
     lane->used[slot->rank] -= slot->cost;
     lane->slot_counts[slot->rank]--;
+    lane->copies[slot->rank].count -= slot->copy_bytes > 0;
+    lane->copies[slot->rank].bytes -= slot->copy_bytes;
     slot_give(&lane->pool, slot);
 }
 
@@ -319,6 +328,8 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot, struct psd
     chunk->slots = slot;
     lane->used[session->rank] += slot->cost;
     lane->slot_counts[session->rank]++;
+    lane->copies[session->rank].count += slot->copy_bytes > 0;
+    lane->copies[session->rank].bytes += slot->copy_bytes;
     chunk->clock.next[session->rank] = frame->step + 1;
     chunk->table->priority = frame->priority;
     open_add(lane, chunk);

@@ -91,6 +91,7 @@ slot_give(struct slot_pool *pool, struct slot *slot)
         if (slot->loan != NULL) {
             slot->loan->give_back(slot->loan);
             slot->loan = NULL;
+            slot->copy_bytes = 0;
         }
         slot->next = pool->free[slot->size_class];
         pool->free[slot->size_class] = slot;

@@ -28,8 +28,15 @@ struct slot {
     struct psi_loan *loan;   /* then; or NULL */
     uint32_t size_class;
     uint32_t rank;
-    uint32_t cost; /* bytes as the sender's window counts them */
-    bool empty;    /* present, adding nothing */
+    uint32_t cost;       /* bytes as the sender's window counts them */
+    uint32_t copy_bytes; /* on loan, and a copy that its worker made for us */
+    bool empty;          /* present, adding nothing */
+};
+
+/* What a rank has lent us of copies: not for ever, see struct psi_loan. */
+struct copies {
+    uint32_t count;
+    uint64_t bytes;
 };
 
 enum {
@@ -180,6 +187,7 @@ struct lane {
     struct psi_pool parked;    /* memory for requests that wait */
     uint64_t *used;            /* per rank: cost of its slots, against its window */
     uint32_t *slot_counts;     /* per rank */
+    struct copies *copies;     /* per rank */
     struct session **sessions; /* per rank; NULL: not connected */
     bool some_doomed;          /* of the sessions */
     struct session *strangers;

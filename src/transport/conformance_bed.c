@@ -320,7 +320,8 @@ create_tls(struct bed *bed)
 }
 
 static struct psi_loop *
-create_loop(const struct psi_loop_config *given, struct psi_tls *tls)
+create_loop(const struct bed_transport *transport, const struct psi_loop_config *given,
+            struct psi_tls *tls)
 {
     struct psi_loop_config config = {0};
     struct psi_loop *loop = NULL;
@@ -328,6 +329,7 @@ create_loop(const struct psi_loop_config *given, struct psi_tls *tls)
     if (given != NULL) {
         config = *given;
     }
+    config.lends = config.lends || transport->lends;
     if (config.auth == NULL && tls != NULL) {
         config.auth = &psi_tls_auth;
         config.credentials = tls;
@@ -349,8 +351,8 @@ bed_create(const struct bed_transport *transport, const struct psi_loop_config *
     if (transport->tls) {
         create_tls(bed);
     }
-    bed->client = create_loop(client_config, bed->client_tls);
-    bed->server = create_loop(server_config, bed->server_tls);
+    bed->client = create_loop(transport, client_config, bed->client_tls);
+    bed->server = create_loop(transport, server_config, bed->server_tls);
     env = psi_loop_env(bed->server);
     assert_int_equal(env->ops->listen(env, transport->listen_at, &bed_events, bed, &bed->listener,
                                       bed->address, &err),

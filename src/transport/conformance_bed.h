@@ -23,6 +23,7 @@ struct bed_transport {
     bool accept_takes_descriptor; /* so that it can fail when none is left */
     bool tls;                     /* both ends prove the job's secret, unless a test says how */
     bool sealed;                  /* ... and what follows goes through TLS */
+    bool lends;                   /* both ends share memory */
 };
 
 enum bed_moment { NEVER, AT_ACCEPT, AT_OPEN, AT_PREFIX, AT_HEAD, AT_FRAME, AT_CLOSE };

@@ -88,35 +88,35 @@ take(struct psi_unix_message *message, struct msghdr *header)
 int
 psi_unix_receive(int fd, struct psi_unix_message *message)
 {
-    const size_t room = message->size;
+    struct iovec iov = {.iov_base = message->bytes, .iov_len = message->size};
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE((PSI_DESCRIPTORS_MAX + 1) * sizeof(int)) +
+                   CMSG_SPACE(sizeof(struct ucred))];
+    } control;
+    struct msghdr header = {.msg_iov = &iov,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof(control.bytes)};
+    ssize_t got;
 
-    for (;;) {
-        struct iovec iov = {.iov_base = message->bytes, .iov_len = room};
-        union {
-            struct cmsghdr align;
-            char bytes[CMSG_SPACE((PSI_DESCRIPTORS_MAX + 1) * sizeof(int)) +
-                       CMSG_SPACE(sizeof(struct ucred))];
-        } control;
-        struct msghdr header = {.msg_iov = &iov,
-                                .msg_iovlen = 1,
-                                .msg_control = control.bytes,
-                                .msg_controllen = sizeof(control.bytes)};
-        const ssize_t got = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return (int)got;
-        }
-        message->size = (size_t)got;
-        message->fd_count = 0;
-        message->uid = (uid_t)-1;
-        if (take(message, &header)) {
-            return 1;
-        }
-        psi_unix_close(message);
+    do {
+        got = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) {
+        return -1;
     }
+    message->size = (size_t)got;
+    message->fd_count = 0;
+    message->uid = (uid_t)-1;
+    if (got == 0 && header.msg_controllen == 0) {
+        return 0;
+    }
+    if (!take(message, &header)) {
+        psi_unix_close(message);
+        message->size = 0;
+    }
+    return 1;
 }
 
 void

@@ -24,7 +24,7 @@ int psi_unix_send(int fd, const struct psi_unix_message *message, const struct s
                   socklen_t to_bytes);
 
 /* The next one: 1; 0 when the peer has closed; -1 and errno (EAGAIN: none yet). The descriptors are
- * the caller's; a message with too many, or cut off, is dropped and read over. */
+ * the caller's; of a message with too many, or cut off, nothing is left: it arrives empty. */
 int psi_unix_receive(int fd, struct psi_unix_message *message);
 
 void psi_unix_close(struct psi_unix_message *message); /* its descriptors */

@@ -103,8 +103,8 @@ keep(struct psi_hatch *hatch, const struct psi_introduction *introduction)
     hatch->waiting[hatch->waiting_count++] = *introduction;
 }
 
-static void
-read_all(struct psi_hatch *hatch)
+void
+psi_hatch_listen(struct psi_hatch *hatch)
 {
     /* Not for ever: whoever is on this host could go on sending. */
     for (unsigned i = 0; i < 2 * PSI_HATCH_WAITING_MAX; i++) {
@@ -143,7 +143,7 @@ bool
 psi_hatch_take(struct psi_hatch *hatch, const uint8_t token[PSI_HATCH_TOKEN_BYTES],
                struct psi_introduction *introduction_p)
 {
-    read_all(hatch);
+    psi_hatch_listen(hatch);
     for (uint32_t i = 0; i < hatch->waiting_count; i++) {
         if (is_same(hatch->waiting[i].token, token)) {
             *introduction_p = hatch->waiting[i];

@@ -4,6 +4,9 @@
  * A record is a head (how many bytes, and whether they are a gap at the end of the ring) and its
  * bytes, padded to eight. Records do not wrap: what does not fit before the end begins anew.
  *
+ * A writer without room says so and then looks once more; a reader reads and then looks whether
+ * somebody said so: one of the two notices.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "transport/ring.h"
@@ -41,22 +44,63 @@ write_head(struct psi_ring *ring, uint64_t at, uint32_t bytes, uint32_t gap)
     memcpy(ring->mine->data + at % PSI_RING_BYTES, &head, sizeof(head));
 }
 
-/* Bytes that can be written now. */
 static uint64_t
-room(struct psi_ring *ring, uint64_t wanted, psd_status *status_p)
+room_up_to(const struct psi_ring *ring, uint64_t read_to)
 {
-    uint64_t used = ring->tail - ring->read_to;
+    const uint64_t used = ring->tail - read_to;
 
-    if (PSI_RING_BYTES - used < wanted) {
-        ring->read_to = atomic_load_explicit(&ring->theirs->head, memory_order_acquire);
-        used = ring->tail - ring->read_to;
-        if (used > PSI_RING_BYTES) {
-            ring->read_to = ring->tail - PSI_RING_BYTES;
-            *status_p = PSD_ERR_PROTOCOL;
-            return 0;
-        }
+    return used > PSI_RING_BYTES ? 0 : PSI_RING_BYTES - used;
+}
+
+/* Looks up to where the other has read. */
+static psd_status
+look_for_room(struct psi_ring *ring)
+{
+    const uint64_t read_to = atomic_load_explicit(&ring->theirs->head, memory_order_acquire);
+
+    if (ring->tail - read_to > PSI_RING_BYTES) {
+        return PSD_ERR_PROTOCOL;
     }
-    return PSI_RING_BYTES - used;
+    atomic_store_explicit(&ring->read_to, read_to, memory_order_relaxed);
+    return PSD_OK;
+}
+
+static bool
+is_starved(const struct psi_ring *ring)
+{
+    return atomic_load_explicit(&ring->mine->starved, memory_order_relaxed) != 0;
+}
+
+static void
+set_starved(struct psi_ring *ring, bool starved)
+{
+    if (is_starved(ring) != starved) {
+        atomic_store_explicit(&ring->mine->starved, starved, memory_order_relaxed);
+    }
+}
+
+/* Is there room for so many bytes? If not, the other is asked to say when it has read. */
+static bool
+has_room(struct psi_ring *ring, uint64_t bytes, psd_status *status_p)
+{
+    const uint64_t seen = atomic_load_explicit(&ring->read_to, memory_order_relaxed);
+    bool enough = room_up_to(ring, seen) >= bytes;
+
+    *status_p = PSD_OK;
+    for (unsigned look = 0; look < 2 && !enough && *status_p == PSD_OK; look++) {
+        if (look > 0) {
+            set_starved(ring, true);
+            atomic_thread_fence(memory_order_seq_cst);
+        }
+        *status_p = look_for_room(ring);
+        enough =
+            *status_p == PSD_OK &&
+            room_up_to(ring, atomic_load_explicit(&ring->read_to, memory_order_relaxed)) >= bytes;
+    }
+    if (enough) {
+        set_starved(ring, false);
+    }
+    return enough;
 }
 
 void *
@@ -67,8 +111,7 @@ psi_ring_reserve(struct psi_ring *ring, size_t bytes, psd_status *status_p)
     const uint64_t gap = need > to_end ? to_end : 0;
 
     psi_assert(bytes <= PSI_RING_RECORD_MAX);
-    *status_p = PSD_OK;
-    if (room(ring, gap + need, status_p) < gap + need) {
+    if (!has_room(ring, gap + need, status_p)) {
         return NULL;
     }
     if (gap > 0) {
@@ -99,19 +142,6 @@ psi_ring_is_awaited(const struct psi_ring *ring)
     return ring->records >= atomic_load_explicit(&ring->theirs->wake_at, memory_order_relaxed);
 }
 
-bool
-psi_ring_is_ready(const struct psi_ring *ring)
-{
-    const struct psi_ring_side *theirs = ring->theirs;
-
-    return atomic_load_explicit(&theirs->tail, memory_order_acquire) !=
-               atomic_load_explicit(&ring->head, memory_order_relaxed) &&
-           (atomic_load_explicit(&theirs->urgent, memory_order_relaxed) !=
-                atomic_load_explicit(&ring->urgent_read, memory_order_relaxed) ||
-            atomic_load_explicit(&theirs->records, memory_order_relaxed) >=
-                atomic_load_explicit(&ring->wake_at, memory_order_relaxed));
-}
-
 void
 psi_ring_set_patience(struct psi_ring *ring, uint64_t records)
 {
@@ -121,6 +151,30 @@ psi_ring_set_patience(struct psi_ring *ring, uint64_t records)
         atomic_store_explicit(&ring->wake_at, wake_at, memory_order_relaxed);
         atomic_store_explicit(&ring->mine->wake_at, wake_at, memory_order_relaxed);
     }
+}
+
+/* Something urgent, or enough for our patience. */
+static bool
+is_worth_reading(const struct psi_ring *ring)
+{
+    const struct psi_ring_side *theirs = ring->theirs;
+
+    return atomic_load_explicit(&theirs->urgent, memory_order_relaxed) !=
+               atomic_load_explicit(&ring->urgent_read, memory_order_relaxed) ||
+           atomic_load_explicit(&theirs->records, memory_order_relaxed) >=
+               atomic_load_explicit(&ring->wake_at, memory_order_relaxed);
+}
+
+bool
+psi_ring_is_ready(const struct psi_ring *ring)
+{
+    if (atomic_load_explicit(&ring->theirs->tail, memory_order_acquire) !=
+            atomic_load_explicit(&ring->head, memory_order_relaxed) &&
+        is_worth_reading(ring)) {
+        return true;
+    }
+    return is_starved(ring) && atomic_load_explicit(&ring->theirs->head, memory_order_relaxed) !=
+                                   atomic_load_explicit(&ring->read_to, memory_order_relaxed);
 }
 
 static void

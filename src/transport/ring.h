@@ -32,14 +32,14 @@ struct psi_ring_side {
     _Alignas(64) uint8_t data[PSI_RING_BYTES];
 };
 
-/* Thread: owned by the connection's loop; `head` and `theirs` may be looked at by any thread. */
+/* Thread: owned by the connection's loop; psi_ring_is_ready() is for any thread. */
 struct psi_ring {
     struct psi_ring_side *mine;
     const struct psi_ring_side *theirs;
-    uint64_t tail;     /* of what we write; published when committed */
-    uint64_t reserved; /* end of the record being written */
-    uint64_t read_to;  /* of what the other has read of it, as last seen */
-    uint64_t records;  /* written */
+    uint64_t tail;            /* of what we write; published when committed */
+    uint64_t reserved;        /* end of the record being written */
+    _Atomic uint64_t read_to; /* of what the other has read of it, as last seen */
+    uint64_t records;         /* written */
     uint64_t urgent;
     _Atomic uint64_t head;
     uint64_t records_read;
@@ -51,8 +51,8 @@ struct psi_ring {
 void psi_ring_init(struct psi_ring *ring, struct psi_ring_side *mine,
                    const struct psi_ring_side *theirs);
 
-/* Room for a record of `bytes`, contiguous; NULL: the ring is full. PSD_ERR_PROTOCOL in *status_p:
- * the other side's place makes no sense. */
+/* Room for a record of `bytes`, contiguous. NULL: the ring is full, and the reader was asked to say
+ * when it has read something; or, with PSD_ERR_PROTOCOL in *status_p, its place makes no sense. */
 void *psi_ring_reserve(struct psi_ring *ring, size_t bytes, psd_status *status_p);
 
 /* Shows the reserved record to the reader. Not urgent: it may wait for others. */
@@ -68,8 +68,8 @@ psd_status psi_ring_peek(struct psi_ring *ring, const uint8_t **record_p, size_t
 /* Uses it up. */
 void psi_ring_consume(struct psi_ring *ring);
 
-/* Is there something to read, and something urgent or as many records as we have patience for? Any
- * thread. */
+/* Is there something to read, and something urgent or as many records as we have patience for? Or
+ * room that was missing? Any thread. */
 bool psi_ring_is_ready(const struct psi_ring *ring);
 
 /* It is not worth looking before so many records more have come; at least 1. */

@@ -21,12 +21,15 @@
 #include "transport/descriptors.h"
 
 enum {
-    INLINE_MAX = 8192,       /* payloads up to here travel in the ring */
-    BLOCK_BYTES = 512 << 10, /* the largest chunk ... */
-    LARGE_BYTES = 16 << 20,  /* ... and the largest payload; few are so large */
-    BLOCKS_MAX = 256,        /* of one connection */
-    SEGMENTS_MAX = 1024,     /* that one side has told the other of */
-    RECORDS_AT_ONCE = 128,   /* the other connections get their turn */
+    INLINE_MAX = 8192,          /* payloads up to here travel in the ring */
+    BLOCK_BYTES = 512 << 10,    /* the largest chunk ... */
+    LARGE_BYTES = 16 << 20,     /* ... and the largest payload; few are so large */
+    BLOCKS_MAX = 256,           /* of the first kind, for one connection ... */
+    LARGE_MAX = 4,              /* ... and of the other */
+    COPIES_BYTES_MAX = 8 << 20, /* on loan at once; they stay in the cache until they are read */
+    SEGMENTS_MAX = 1024,        /* that one side has told the other of */
+    RECORDS_AT_ONCE = 128,      /* the other connections get their turn */
+    MESSAGES_AT_ONCE = 1024,    /* over the socket; it holds fewer */
     NOT_TOLD = UINT16_MAX,
 };
 
@@ -50,6 +53,12 @@ struct announcement {
 
 enum { HEAD_MAX = PSI_PREFIX_BYTES + PSI_META_BYTES_MAX };
 
+_Static_assert(2 * PSI_COPIES_KEPT_MAX <= BLOCKS_MAX &&
+                   2 * PSI_COPIES_KEPT_BYTES_MAX <= COPIES_BYTES_MAX,
+               "there is room for more than a peer keeps");
+_Static_assert(PSI_SHM_TURNS_MAX *RECORDS_AT_ONCE * sizeof(struct record) >= PSI_RING_BYTES,
+               "so many turns hear a full ring");
+
 /* A segment of the peer. Alive while known, or while something of it is on loan. */
 struct foreign {
     struct psi_segment segment;
@@ -61,22 +70,15 @@ struct loan {
     struct psi_shm *shm;  /* NULL: the connection is gone */
     struct foreign *from;
     uint32_t block;
-    struct loan *next; /* shm->loans or shm->spare_loans */
+    struct loan *next; /* shm->loans, shm->returning or shm->spare_loans */
     struct loan *prev;
 };
 
 /* A copy of a payload, for the peer to read. */
 struct block {
     struct psi_segment segment;
-    uint16_t told; /* the number that the peer knows its segment by */
-    bool lent;
-};
-
-/* A record that found no room in the ring. */
-struct queued {
-    struct queued *next;
-    size_t bytes;
-    uint8_t data[];
+    uint16_t told;     /* the number that the peer knows its segment by */
+    size_t lent_bytes; /* 0: it is free */
 };
 
 /* Thread: owned by the loop. */
@@ -85,28 +87,33 @@ struct psi_shm {
     struct psi_conn *conn;
     int fd;
     bool closed;
-    bool keep_descriptors;
     struct psi_segment mine;
     struct psi_segment theirs;
     struct psi_segment bell;
     struct psi_ring ring;
     struct psi_loop_ring watch;
 
-    struct queued *queue;
-    struct queued **queue_end;
-    size_t queued_bytes;
     bool rung; /* and the peer has read nothing since: it knows */
     uint64_t rung_at;
+    bool socket_full;
 
-    struct block blocks[BLOCKS_MAX];
+    struct block blocks[BLOCKS_MAX + LARGE_MAX];
     uint32_t block_count;
-    uint16_t *told; /* lent id -> number that the peer knows it by; NOT_TOLD */
+    uint32_t large_count; /* of them */
+    size_t copied_bytes;  /* in blocks that are on loan */
+    uint16_t *told;       /* lent id -> number that the peer knows it by; NOT_TOLD */
     uint32_t told_capacity;
     uint32_t told_count;
 
     struct foreign *foreign[SEGMENTS_MAX];
     struct loan *loans;
     struct loan *spare_loans;
+    bool deaf; /* frames are read over */
+
+    /* What the peer is to be told as soon as there is room in the ring. */
+    struct loan *returning;
+    uint16_t forgotten[SEGMENTS_MAX];
+    uint32_t forgotten_count;
 };
 
 /* ---- Waking the peer ---- */
@@ -117,28 +124,51 @@ bell_of(const struct psi_shm *shm)
     return (const struct psi_bell *)(const void *)shm->bell.base;
 }
 
-/* The peer sees what was written before, or sleeps and is woken: never neither. One that has read
- * nothing since it was last woken is still awake because of that. */
+/* The peer sees what we did before, or is seen to sleep: never neither. */
+static bool
+peer_sleeps(const struct psi_shm *shm)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load_explicit(&bell_of(shm)->sleepers, memory_order_relaxed) > 0;
+}
+
+static void
+wake(const struct psi_shm *shm)
+{
+    (void)send(shm->fd, "!", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* full: enough to wake it */
+}
+
+/* Something was written. A peer that has read nothing since it was woken, although there was
+ * something to read, is still awake because of that. */
 static void
 ring_bell(struct psi_shm *shm, bool urgent)
 {
     uint64_t read_to;
 
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&bell_of(shm)->sleepers, memory_order_relaxed) == 0 ||
-        (!urgent && !psi_ring_is_awaited(&shm->ring))) {
+    if (!peer_sleeps(shm) || (!urgent && !psi_ring_is_awaited(&shm->ring))) {
         return;
     }
     read_to = atomic_load_explicit(&shm->ring.theirs->head, memory_order_relaxed);
-    if (!shm->rung || shm->rung_at != read_to) {
+    if (read_to != shm->ring.tail && (!shm->rung || shm->rung_at != read_to)) {
         shm->rung = true;
         shm->rung_at = read_to;
-        (void)send(shm->fd, "!", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* full: enough to wake it */
+        wake(shm);
+    }
+}
+
+/* Something was read: the peer may have waited for that. */
+static void
+tell_of_room(const struct psi_shm *shm)
+{
+    if (peer_sleeps(shm) &&
+        atomic_load_explicit(&shm->ring.theirs->starved, memory_order_relaxed) != 0) {
+        wake(shm);
     }
 }
 
 /* ---- Telling the peer of a segment ---- */
 
+/* PSD_PENDING: the socket is full. */
 static psd_status
 announce(struct psi_shm *shm, const struct psi_segment *segment, uint16_t *told_p,
          struct psd_error *err)
@@ -146,13 +176,24 @@ announce(struct psi_shm *shm, const struct psi_segment *segment, uint16_t *told_
     struct announcement text = {.segment = shm->told_count, .bytes = segment->bytes};
     const struct psi_unix_message message = {
         .bytes = &text, .size = sizeof(text), .fds = {segment->fd}, .fd_count = 1};
+    const bool sent = psi_unix_send(shm->fd, &message, NULL, 0) == 0;
 
-    if (psi_unix_send(shm->fd, &message, NULL, 0) != 0) {
+    shm->socket_full = !sent && errno == EAGAIN;
+    if (shm->socket_full) {
+        return PSD_PENDING;
+    }
+    if (!sent) {
         return psi_fail_errno(err, PSD_ERR_PEER_LOST, "send to %s: hand over memory",
                               shm->conn->peer);
     }
     *told_p = (uint16_t)shm->told_count++;
     return PSD_OK;
+}
+
+bool
+psi_shm_awaits_socket(const struct psi_shm *shm)
+{
+    return shm->socket_full;
 }
 
 static bool
@@ -176,84 +217,107 @@ told_grow(struct psi_shm *shm, uint32_t id)
     return true;
 }
 
-/* Speaks of a payload where it is. PSD_PENDING: it has to be copied. */
-static psd_status
-lend(struct psi_shm *shm, const struct psi_outgoing *frame, struct record *record,
-     struct psd_error *err)
+/* The segment that a payload can be read in by the peer; NULL: it has to be copied. */
+static const struct psi_lent *
+find_lent(struct psi_shm *shm, const struct psi_outgoing *frame)
 {
     const struct psi_buffer *buffer = &frame->buffers[0];
     const struct psi_lent *lent;
-    psd_status status = PSD_OK;
 
     if (!frame->stable || frame->buffer_count != 1) {
-        return PSD_PENDING;
+        return NULL;
     }
     lent = psi_lending_find(&shm->loop->lending, buffer->base, buffer->bytes);
     if (lent == NULL || !told_grow(shm, lent->id)) {
-        return PSD_PENDING;
+        return NULL;
     }
+    if (shm->told[lent->id] == NOT_TOLD &&
+        shm->told_count >= SEGMENTS_MAX - BLOCKS_MAX - LARGE_MAX) {
+        return NULL; /* the rest is for blocks */
+    }
+    return lent;
+}
+
+/* Speaks of a payload where it is. */
+static psd_status
+lend(struct psi_shm *shm, const struct psi_lent *lent, const struct psi_outgoing *frame,
+     struct record *record, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
     if (shm->told[lent->id] == NOT_TOLD) {
-        if (shm->told_count >= SEGMENTS_MAX - BLOCKS_MAX) {
-            return PSD_PENDING; /* the rest is for blocks */
-        }
         status = announce(shm, lent->segment, &shm->told[lent->id], err);
     }
     record->segment = shm->told[lent->id];
-    record->offset = (uint64_t)((const uint8_t *)buffer->base - lent->segment->base);
+    record->offset = (uint64_t)((const uint8_t *)frame->buffers[0].base - lent->segment->base);
     return status;
 }
 
 /* ---- Blocks: copies of payloads ---- */
 
-static size_t
-block_size(size_t bytes)
+static bool
+is_large(size_t bytes)
 {
-    return bytes <= BLOCK_BYTES ? BLOCK_BYTES : LARGE_BYTES;
+    return bytes > BLOCK_BYTES;
 }
 
+/* PSD_PENDING: others have to come back first. */
 static psd_status
-block_create(struct psi_shm *shm, struct block *block, size_t bytes, struct psd_error *err)
+block_create(struct psi_shm *shm, size_t bytes, struct block **block_p, struct psd_error *err)
 {
+    struct block *block = &shm->blocks[shm->block_count];
+    const uint32_t alike = is_large(bytes) ? shm->large_count : shm->block_count - shm->large_count;
     psd_status status;
 
     if (bytes > LARGE_BYTES) {
         return psi_fail(err, PSD_ERR_TOO_BIG, "send to %s: %zu bytes in one frame, at most %d",
                         shm->conn->peer, bytes, LARGE_BYTES);
     }
-    status = psi_segment_create(&block->segment, block_size(bytes), err);
-    return status == PSD_OK ? announce(shm, &block->segment, &block->told, err) : status;
+    if (alike == (is_large(bytes) ? LARGE_MAX : BLOCKS_MAX)) {
+        return PSD_PENDING;
+    }
+    status = psi_segment_create(&block->segment, is_large(bytes) ? LARGE_BYTES : BLOCK_BYTES, err);
+    if (status != PSD_OK) {
+        return alike > 0 ? PSD_PENDING : status;
+    }
+    status = announce(shm, &block->segment, &block->told, err);
+    if (status != PSD_OK) {
+        psi_segment_destroy(&block->segment);
+        return status;
+    }
+    psi_segment_close_fd(&block->segment);
+    block->lent_bytes = 0;
+    shm->block_count++;
+    shm->large_count += is_large(bytes);
+    *block_p = block;
+    return PSD_OK;
 }
 
 static psd_status
 block_take(struct psi_shm *shm, size_t bytes, struct block **block_p, struct psd_error *err)
 {
-    psd_status status;
-
+    if (shm->copied_bytes > 0 && shm->copied_bytes + bytes > COPIES_BYTES_MAX) {
+        return PSD_PENDING;
+    }
     for (uint32_t i = 0; i < shm->block_count; i++) {
         struct block *block = &shm->blocks[i];
 
-        if (!block->lent && block->segment.bytes == block_size(bytes)) {
+        if (block->lent_bytes == 0 && is_large(block->segment.bytes) == is_large(bytes)) {
             *block_p = block;
             return PSD_OK;
         }
     }
-    if (shm->block_count == BLOCKS_MAX) {
-        return psi_fail(err, PSD_ERR_BUSY, "send to %s: %d payloads are on loan, the maximum",
-                        shm->conn->peer, BLOCKS_MAX);
-    }
-    status = block_create(shm, &shm->blocks[shm->block_count], bytes, err);
-    if (status == PSD_OK) {
-        *block_p = &shm->blocks[shm->block_count++];
-    }
-    return status;
+    return block_create(shm, bytes, block_p, err);
 }
 
 static void
 gather(uint8_t *to, const struct psi_outgoing *frame)
 {
     for (unsigned i = 0; i < frame->buffer_count; i++) {
-        memcpy(to, frame->buffers[i].base, frame->buffers[i].bytes);
-        to += frame->buffers[i].bytes;
+        if (frame->buffers[i].bytes > 0) {
+            memcpy(to, frame->buffers[i].base, frame->buffers[i].bytes);
+            to += frame->buffers[i].bytes;
+        }
     }
 }
 
@@ -268,7 +332,8 @@ copy_to_block(struct psi_shm *shm, const struct psi_outgoing *frame, struct reco
         return status;
     }
     gather(block->segment.base, frame);
-    block->lent = true;
+    block->lent_bytes = record->payload_bytes;
+    shm->copied_bytes += record->payload_bytes;
     record->segment = block->told;
     record->offset = 0;
     record->block = (uint32_t)(block - shm->blocks) + 1;
@@ -277,143 +342,120 @@ copy_to_block(struct psi_shm *shm, const struct psi_outgoing *frame, struct reco
 
 /* ---- Sending ---- */
 
+/* Room for a record in the ring; NULL: PSD_PENDING, there is none yet, or an error. */
+static uint8_t *
+reserve(struct psi_shm *shm, size_t bytes, psd_status *status_p, struct psd_error *err)
+{
+    uint8_t *room = psi_ring_reserve(&shm->ring, bytes, status_p);
+
+    if (*status_p != PSD_OK) {
+        psi_fail(err, *status_p, "%s: its ring makes no sense", shm->conn->peer);
+    } else if (room == NULL) {
+        *status_p = PSD_PENDING;
+    }
+    return room;
+}
+
 static void
-write_record(uint8_t *to, const struct record *record, const struct psi_outgoing *frame)
+commit(struct psi_shm *shm, bool urgent)
+{
+    psi_ring_commit(&shm->ring, urgent);
+    ring_bell(shm, urgent);
+}
+
+static void
+write_frame(uint8_t *to, const struct record *record, const struct psi_outgoing *frame)
 {
     memcpy(to, record, sizeof(*record));
-    if (record->head_bytes > 0) {
-        memcpy(to + sizeof(*record), frame->head, record->head_bytes);
-    }
+    memcpy(to + sizeof(*record), frame->head, record->head_bytes);
     if (record->kind == RECORD_FRAME) {
         gather(to + sizeof(*record) + record->head_bytes, frame);
     }
 }
 
-static psd_status
-enqueue(struct psi_shm *shm, const struct record *record, const struct psi_outgoing *frame,
-        size_t bytes, struct psd_error *err)
+static size_t
+payload_bytes(const struct psi_outgoing *frame)
 {
-    struct queued *queued;
+    size_t bytes = 0;
 
-    if (bytes > PSI_CONN_QUEUE_BYTES_MAX - shm->queued_bytes) {
-        return PSD_ERR_BUSY;
+    for (unsigned i = 0; i < frame->buffer_count; i++) {
+        bytes += frame->buffers[i].bytes;
     }
-    queued = malloc(sizeof(*queued) + bytes);
-    if (queued == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "send to %s: no memory", shm->conn->peer);
-    }
-    queued->next = NULL;
-    queued->bytes = bytes;
-    write_record(queued->data, record, frame);
-    *shm->queue_end = queued;
-    shm->queue_end = &queued->next;
-    shm->queued_bytes += bytes;
-    return psi_shm_flush(shm, err); /* the peer is to say when there is room */
-}
-
-static psd_status
-fail_ring(const struct psi_shm *shm, struct psd_error *err)
-{
-    return psi_fail(err, PSD_ERR_PROTOCOL, "%s: its ring makes no sense", shm->conn->peer);
-}
-
-/* Into the ring, or into the queue if that is full or not empty. */
-static psd_status
-post(struct psi_shm *shm, const struct record *record, const struct psi_outgoing *frame,
-     struct psd_error *err)
-{
-    const size_t bytes = sizeof(*record) + record->head_bytes +
-                         (record->kind == RECORD_FRAME ? record->payload_bytes : 0);
-    psd_status status = PSD_OK;
-    uint8_t *room = NULL;
-    bool urgent;
-
-    if (shm->queue == NULL) {
-        room = psi_ring_reserve(&shm->ring, bytes, &status);
-    }
-    if (status != PSD_OK) {
-        return fail_ring(shm, err);
-    }
-    if (room == NULL) {
-        return enqueue(shm, record, frame, bytes, err);
-    }
-    write_record(room, record, frame);
-    urgent = frame != NULL && !frame->patient;
-    psi_ring_commit(&shm->ring, urgent);
-    ring_bell(shm, urgent);
-    return PSD_OK;
+    return bytes;
 }
 
 psd_status
 psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_error *err)
 {
-    struct record record = {.kind = RECORD_FRAME, .head_bytes = (uint32_t)frame->head_bytes};
-    psd_status status = PSD_OK;
+    struct record record = {.kind = RECORD_FRAME,
+                            .head_bytes = (uint32_t)frame->head_bytes,
+                            .payload_bytes = payload_bytes(frame)};
+    const struct psi_lent *lent = NULL;
+    size_t bytes = sizeof(record) + frame->head_bytes + record.payload_bytes;
+    psd_status status;
+    uint8_t *room;
 
-    for (unsigned i = 0; i < frame->buffer_count; i++) {
-        record.payload_bytes += frame->buffers[i].bytes;
-    }
     if (record.payload_bytes > INLINE_MAX) {
         record.kind = RECORD_LENT;
-        status = lend(shm, frame, &record, err);
-        if (status == PSD_PENDING) {
-            status = copy_to_block(shm, frame, &record, err);
-        }
+        bytes -= record.payload_bytes;
+        lent = find_lent(shm, frame);
+    }
+    room = reserve(shm, bytes, &status, err); /* first: it costs nothing to let it go again */
+    if (room == NULL) {
+        return status;
+    }
+    if (lent != NULL) {
+        status = lend(shm, lent, frame, &record, err);
+    } else if (record.kind == RECORD_LENT) {
+        status = copy_to_block(shm, frame, &record, err);
     }
     if (status == PSD_OK) {
-        status = post(shm, &record, frame, err);
-    }
-    if (status == PSD_OK && frame->release != NULL) {
-        frame->release(frame->release_owner, frame->release_cookie);
+        write_frame(room, &record, frame);
+        commit(shm, !frame->patient);
     }
     return status;
 }
 
-static void
-set_starved(struct psi_shm *shm, uint32_t starved)
-{
-    atomic_store_explicit(&shm->ring.mine->starved, starved, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst); /* before looking for room once more */
-}
-
+/* A record of which nothing but its kind and one number counts. */
 static psd_status
-write_queued(struct psi_shm *shm, struct psd_error *err)
-{
-    while (shm->queue != NULL) {
-        struct queued *queued = shm->queue;
-        psd_status status;
-        uint8_t *room = psi_ring_reserve(&shm->ring, queued->bytes, &status);
-
-        if (status != PSD_OK) {
-            return fail_ring(shm, err);
-        }
-        if (room == NULL) {
-            return PSD_PENDING;
-        }
-        memcpy(room, queued->data, queued->bytes);
-        psi_ring_commit(&shm->ring, true);
-        shm->queued_bytes -= queued->bytes;
-        shm->queue = queued->next;
-        free(queued);
-    }
-    shm->queue_end = &shm->queue;
-    return PSD_OK;
-}
-
-psd_status
-psi_shm_flush(struct psi_shm *shm, struct psd_error *err)
+send_note(struct psi_shm *shm, const struct record *record, struct psd_error *err)
 {
     psd_status status;
+    uint8_t *room = reserve(shm, sizeof(*record), &status, err);
 
-    if (shm->queue == NULL) {
-        return PSD_OK;
+    if (room != NULL) {
+        memcpy(room, record, sizeof(*record));
+        commit(shm, false);
     }
-    set_starved(shm, 1);
-    status = write_queued(shm, err);
-    if (status == PSD_OK) {
-        set_starved(shm, 0);
+    return status;
+}
+
+/* Tells the peer what it has not been told yet, as far as there is room. */
+static psd_status
+send_notes(struct psi_shm *shm, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    while (shm->returning != NULL && status == PSD_OK) {
+        struct loan *loan = shm->returning;
+        const struct record record = {.kind = RECORD_RETURNED, .block = loan->block};
+
+        status = send_note(shm, &record, err);
+        if (status == PSD_OK) {
+            shm->returning = loan->next;
+            loan->next = shm->spare_loans;
+            shm->spare_loans = loan;
+        }
     }
-    ring_bell(shm, true);
+    while (shm->forgotten_count > 0 && status == PSD_OK) {
+        const struct record record = {.kind = RECORD_FORGET,
+                                      .segment = shm->forgotten[shm->forgotten_count - 1]};
+
+        status = send_note(shm, &record, err);
+        if (status == PSD_OK) {
+            shm->forgotten_count--;
+        }
+    }
     return status == PSD_PENDING ? PSD_OK : status;
 }
 
@@ -423,21 +465,13 @@ psi_shm_set_patience(struct psi_shm *shm, uint32_t frames)
     psi_ring_set_patience(&shm->ring, frames);
 }
 
-size_t
-psi_shm_queued_bytes(const struct psi_shm *shm)
-{
-    return shm->queued_bytes;
-}
-
 void
 psi_shm_take_back(struct psi_shm *shm, uint32_t lent_id)
 {
-    struct record record = {.kind = RECORD_FORGET};
-
     if (lent_id < shm->told_capacity && shm->told[lent_id] != NOT_TOLD) {
-        record.segment = shm->told[lent_id];
+        shm->forgotten[shm->forgotten_count++] = shm->told[lent_id];
         shm->told[lent_id] = NOT_TOLD;
-        (void)post(shm, &record, NULL, NULL); /* not heard: the peer keeps a mapping too long */
+        (void)send_notes(shm, NULL); /* an error: the next frame meets it too */
     }
 }
 
@@ -470,7 +504,7 @@ give_back(struct psi_loan *public)
 {
     struct loan *loan = (struct loan *)public;
     struct psi_shm *shm = loan->shm;
-    const struct record record = {.kind = RECORD_RETURNED, .block = loan->block};
+    struct loan **list;
 
     foreign_let_go(loan->from);
     if (shm == NULL) {
@@ -478,11 +512,10 @@ give_back(struct psi_loan *public)
         return;
     }
     loan_unlink(&shm->loans, loan);
-    loan->next = shm->spare_loans;
-    shm->spare_loans = loan;
-    if (loan->block != 0) {
-        (void)post(shm, &record, NULL, NULL); /* lost: the connection is about to end */
-    }
+    list = loan->block != 0 ? &shm->returning : &shm->spare_loans;
+    loan->next = *list;
+    *list = loan;
+    (void)send_notes(shm, NULL); /* an error: the next frame meets it too */
 }
 
 static struct loan *
@@ -499,7 +532,7 @@ loan_create(struct psi_shm *shm, struct foreign *from, const struct record *reco
         return NULL;
     }
     *loan = (struct loan){
-        .loan = {.give_back = give_back, .fd = from->segment.fd, .offset = record->offset},
+        .loan = {.give_back = give_back},
         .shm = shm,
         .from = from,
         .block = record->block,
@@ -610,11 +643,17 @@ hear_frame(struct psi_shm *shm, const struct record *record, const uint8_t *byte
 static psd_status
 hear_returned(struct psi_shm *shm, const struct record *record, struct psd_error *err)
 {
-    if (record->block == 0 || record->block > shm->block_count ||
-        !shm->blocks[record->block - 1].lent) {
+    struct block *block;
+
+    if (record->block == 0 || record->block > shm->block_count) {
         return fail_record(shm, err);
     }
-    shm->blocks[record->block - 1].lent = false;
+    block = &shm->blocks[record->block - 1];
+    if (block->lent_bytes == 0) {
+        return fail_record(shm, err);
+    }
+    shm->copied_bytes -= block->lent_bytes;
+    block->lent_bytes = 0;
     return PSD_OK;
 }
 
@@ -644,6 +683,9 @@ hear(struct psi_shm *shm, const uint8_t *bytes, size_t count, struct psd_error *
     }
     if (record.kind == RECORD_FORGET) {
         return hear_forget(shm, &record, err);
+    }
+    if (shm->deaf) {
+        return PSD_OK;
     }
     if (record.kind > RECORD_LENT || record.head_bytes < PSI_PREFIX_BYTES ||
         record.head_bytes > HEAD_MAX ||
@@ -676,7 +718,7 @@ psi_shm_receive(struct psi_shm *shm, unsigned *frames_p, bool *more_p, struct ps
             break;
         }
         if (status != PSD_OK) {
-            return fail_ring(shm, err);
+            return psi_fail(err, status, "%s: its ring makes no sense", shm->conn->peer);
         }
         if (records == RECORDS_AT_ONCE) {
             *more_p = true;
@@ -689,11 +731,19 @@ psi_shm_receive(struct psi_shm *shm, unsigned *frames_p, bool *more_p, struct ps
         }
     }
     *frames_p = records;
-    if (!shm->closed && records > 0 &&
-        atomic_load_explicit(&shm->ring.theirs->starved, memory_order_relaxed) != 0) {
-        ring_bell(shm, true);
+    if (!shm->closed && status == PSD_OK) {
+        if (records > 0) {
+            tell_of_room(shm);
+        }
+        status = send_notes(shm, err);
     }
     return status;
+}
+
+void
+psi_shm_deafen(struct psi_shm *shm)
+{
+    shm->deaf = true;
 }
 
 static psd_status
@@ -716,10 +766,7 @@ meet_segment(struct psi_shm *shm, const struct announcement *text, int fd, struc
         free(foreign);
         return status;
     }
-    if (!shm->keep_descriptors) {
-        close(foreign->segment.fd);
-        foreign->segment.fd = -1;
-    }
+    psi_segment_close_fd(&foreign->segment);
     foreign->uses = 1;
     shm->foreign[text->segment] = foreign;
     return PSD_OK;
@@ -731,7 +778,7 @@ psi_shm_read_socket(struct psi_shm *shm, bool *ended_p, struct psd_error *err)
     psd_status status = PSD_OK;
 
     *ended_p = false;
-    while (status == PSD_OK) {
+    for (unsigned i = 0; i < MESSAGES_AT_ONCE && status == PSD_OK; i++) {
         struct announcement text;
         struct psi_unix_message message = {.bytes = &text, .size = sizeof(text)};
         const int got = psi_unix_receive(shm->fd, &message);
@@ -745,9 +792,11 @@ psi_shm_read_socket(struct psi_shm *shm, bool *ended_p, struct psd_error *err)
         }
         if (message.fd_count == 1 && message.size == sizeof(text)) {
             status = meet_segment(shm, &text, message.fds[0], err);
-        } else if (message.fd_count > 0) {
+        } else if (message.fd_count > 0 || message.size == 0) {
             psi_unix_close(&message);
-            status = fail_record(shm, err);
+            status = psi_fail(err, PSD_ERR_PROTOCOL,
+                              "%s: memory that could not be taken in; are too many files open?",
+                              shm->conn->peer);
         }
     }
     return status;
@@ -766,17 +815,29 @@ psi_shm_create(const struct psi_shm_args *args)
     shm->loop = args->loop;
     shm->conn = args->conn;
     shm->fd = args->fd;
-    shm->keep_descriptors = args->keep_descriptors;
     shm->mine = args->mine;
     shm->theirs = args->theirs;
     shm->bell = args->bell;
-    shm->queue_end = &shm->queue;
+    psi_segment_close_fd(&shm->mine); /* mapped, and the peer has its own descriptor */
+    psi_segment_close_fd(&shm->theirs);
+    psi_segment_close_fd(&shm->bell);
     psi_ring_init(&shm->ring, (struct psi_ring_side *)(void *)shm->mine.base,
                   (const struct psi_ring_side *)(const void *)shm->theirs.base);
     shm->watch = (struct psi_loop_ring){
         .ring = &shm->ring, .ready = args->ready, .object = args->object, .shm = shm};
     psi_loop_watch_ring(shm->loop, &shm->watch);
     return shm;
+}
+
+static void
+free_loans(struct loan *loan)
+{
+    while (loan != NULL) {
+        struct loan *next = loan->next;
+
+        free(loan);
+        loan = next;
+    }
 }
 
 static void
@@ -790,18 +851,8 @@ destroy(void *object)
     for (uint32_t i = 0; i < shm->block_count; i++) {
         psi_segment_destroy(&shm->blocks[i].segment);
     }
-    while (shm->queue != NULL) {
-        struct queued *queued = shm->queue;
-
-        shm->queue = queued->next;
-        free(queued);
-    }
-    while (shm->spare_loans != NULL) {
-        struct loan *loan = shm->spare_loans;
-
-        shm->spare_loans = loan->next;
-        free(loan);
-    }
+    free_loans(shm->returning);
+    free_loans(shm->spare_loans);
     psi_segment_destroy(&shm->mine);
     psi_segment_destroy(&shm->theirs);
     psi_segment_destroy(&shm->bell);

@@ -5,6 +5,9 @@
  * they are if they are stable and lie in lent memory; else they are copied once, into a block that
  * the peer gives back. The socket carries descriptors of segments and wakes a peer that sleeps; its
  * end is the end of the connection, after everything in the ring has been heard.
+ *
+ * What finds no room, in the ring or in a block, waits in the stream's queue as it would for a
+ * socket.
  */
 #ifndef PSI_TRANSPORT_SHM_H
 #define PSI_TRANSPORT_SHM_H
@@ -14,6 +17,9 @@
 #include "transport/ring.h"
 
 struct psi_shm;
+
+/* So often psi_shm_receive() has to be called, at most, to hear all that a full ring holds. */
+enum { PSI_SHM_TURNS_MAX = 128 };
 
 /* What a peer shows of its loop: does it sleep, so that it must be woken? */
 struct psi_bell {
@@ -27,8 +33,7 @@ struct psi_shm_args {
     struct psi_segment mine;     /* a psi_ring_side; taken */
     struct psi_segment theirs;   /* taken */
     struct psi_segment bell;     /* the peer's psi_bell; taken */
-    bool keep_descriptors;       /* of the segments that the peer lends: to map them once more */
-    void (*ready)(void *object); /* there is something in the ring */
+    void (*ready)(void *object); /* there is something in the ring, or room */
     void *object;
 };
 
@@ -38,20 +43,24 @@ struct psi_shm *psi_shm_create(const struct psi_shm_args *args);
 /* Ends it; what the peer has lent stays until it is given back. */
 void psi_shm_close(struct psi_shm *shm);
 
-/* As psi_conn_ops.send. */
+/* Sends a frame: when this returns, the peer has what it needs, and nothing is borrowed any more;
+ * the release is the caller's. PSD_PENDING: nothing was taken, because there is no room yet; try
+ * again when `ready` is called or the socket is. */
 psd_status psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame,
                         struct psd_error *err);
+
+/* The socket must become writable before anything else can be sent. */
+bool psi_shm_awaits_socket(const struct psi_shm *shm);
 
 /* Hears a bounded number of frames. *frames_p: how many; *more_p: whether there are more. */
 psd_status psi_shm_receive(struct psi_shm *shm, unsigned *frames_p, bool *more_p,
                            struct psd_error *err);
 
+/* From now on frames are read over, without events. */
+void psi_shm_deafen(struct psi_shm *shm);
+
 /* Takes what came over the socket. *ended_p: it was closed by the peer. */
 psd_status psi_shm_read_socket(struct psi_shm *shm, bool *ended_p, struct psd_error *err);
-
-/* Bytes that wait for room in the ring, and another try to write them. */
-size_t psi_shm_queued_bytes(const struct psi_shm *shm);
-psd_status psi_shm_flush(struct psi_shm *shm, struct psd_error *err);
 
 /* As psi_conn_ops.set_patience. */
 void psi_shm_set_patience(struct psi_shm *shm, uint32_t frames);

@@ -195,13 +195,6 @@ listen_first(struct psi_stream *stream)
     return got > 0 && stream->state == AUTHENTICATING;
 }
 
-/* Its descriptor is another one now: nothing more comes out of the old one. */
-static bool
-has_moved(const struct psi_stream *stream)
-{
-    return stream->shm != NULL || psi_upgrade_is_introduced(stream);
-}
-
 static bool
 receive_and_hear(struct psi_stream *stream)
 {
@@ -234,7 +227,7 @@ receive_and_hear(struct psi_stream *stream)
         }
         psi_stream_in_took(&stream->in, (size_t)got);
         hear(stream);
-        if (stream->state == LINGERING || stream->state == CLOSED || has_moved(stream) ||
+        if (stream->state == LINGERING || stream->state == CLOSED || stream->shm != NULL ||
             ((size_t)got < room && stream->sealed == NULL)) {
             return false;
         }
@@ -269,7 +262,8 @@ psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_fd)
     stream->conn.lends = true;
 }
 
-/* Hears frames out of the ring. Returns whether there are more. */
+/* Hears frames out of the ring, and sends what there is room for now. Returns whether there is
+ * more to hear. */
 static bool
 receive_near(struct psi_stream *stream)
 {
@@ -280,14 +274,34 @@ receive_near(struct psi_stream *stream)
 
     err.status = PSD_OK;
     status = psi_shm_receive(stream->shm, &frames, &more, &err);
-    if (status == PSD_OK && stream->shm != NULL) {
-        status = psi_shm_flush(stream->shm, &err);
-    }
     if (status == PSD_OK && frames > 0) {
         heard_a_frame(stream);
     }
     psi_stream_conclude(stream, status, &err);
+    if (stream->state == OPEN) {
+        psi_stream_flush(stream);
+    }
     return more && stream->state == OPEN;
+}
+
+/* The rest is sent; what the peer says is read over. */
+static void
+linger_near(struct psi_stream *stream)
+{
+    struct psd_error err;
+    unsigned frames;
+    bool more;
+    bool ended;
+
+    if (psi_shm_read_socket(stream->shm, &ended, &err) == PSD_OK && !ended &&
+        psi_shm_receive(stream->shm, &frames, &more, &err) == PSD_OK) {
+        psi_stream_flush(stream);
+    } else {
+        ended = true;
+    }
+    if (ended || psi_stream_is_broken(stream) || stream->out.bytes == 0) {
+        psi_stream_detach(stream);
+    }
 }
 
 void
@@ -295,40 +309,31 @@ psi_stream_ring_ready(void *object)
 {
     struct psi_stream *stream = object;
 
-    if (stream->state == OPEN && !psi_stream_is_broken(stream)) {
+    if (stream->state == LINGERING) {
+        linger_near(stream);
+    } else if (stream->state == OPEN && !psi_stream_is_broken(stream)) {
         (void)receive_near(stream);
     }
 }
 
 /* The socket says that there is something in the ring, or that the peer is gone: then everything it
- * has written still counts. */
+ * has written still counts, and that is no more than the ring can hold. */
 static void
 near_ready(struct psi_stream *stream)
 {
     struct psd_error err;
     bool ended;
+    unsigned turns = 0;
     const psd_status status = psi_shm_read_socket(stream->shm, &ended, &err);
 
     if (status != PSD_OK) {
         psi_stream_end(stream, &err);
         return;
     }
-    while (receive_near(stream) && ended) {
+    while (receive_near(stream) && ended && ++turns < PSI_SHM_TURNS_MAX) {
     }
     if (ended && stream->state == OPEN) {
         lost(stream, false);
-    }
-}
-
-static void
-linger_near(struct psi_stream *stream)
-{
-    struct psd_error err;
-    bool ended;
-
-    if (psi_shm_read_socket(stream->shm, &ended, &err) != PSD_OK || ended ||
-        psi_shm_flush(stream->shm, &err) != PSD_OK || psi_shm_queued_bytes(stream->shm) == 0) {
-        psi_stream_detach(stream);
     }
 }
 
@@ -367,16 +372,20 @@ stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
     if (stream->state == LINGERING || stream->state == CLOSED) {
         return;
     }
-    if (stream->state != OPEN || psi_stream_is_broken(stream) || linger_ms == 0) {
+    if (stream->state != OPEN || psi_upgrade_holds(stream) || psi_stream_is_broken(stream) ||
+        linger_ms == 0) {
         psi_stream_detach(stream);
         return;
     }
-    if (stream->shm != NULL && psi_shm_queued_bytes(stream->shm) == 0) {
+    if (stream->shm != NULL && stream->out.bytes == 0) {
         psi_stream_detach(stream); /* what is in the ring can be read when we are gone */
         return;
     }
     stream->state = LINGERING;
     stream->in.stopped = true;
+    if (stream->shm != NULL) {
+        psi_shm_deafen(stream->shm);
+    }
     psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns() + linger_ns);
     if (stream->shm == NULL && !psi_stream_has_unsent(stream)) {
         (void)shutdown(stream->source.fd, SHUT_WR);
@@ -389,7 +398,8 @@ stream_set_patience(struct psi_conn *conn, uint32_t frames)
     struct psi_stream *stream = psi_stream_of(conn);
 
     if (stream->shm != NULL) {
-        psi_shm_set_patience(stream->shm, frames);
+        /* What waits for room may need the least of what the peer gives back. */
+        psi_shm_set_patience(stream->shm, stream->out.bytes > 0 ? 1 : frames);
     }
 }
 
@@ -421,9 +431,6 @@ stream_ready(void *object, uint32_t events)
     }
     if (stream->shm != NULL) {
         near_ready(stream);
-        return;
-    }
-    if (psi_upgrade_ready(stream)) {
         return;
     }
     if ((events & ~(uint32_t)EPOLLOUT) != 0) {
@@ -465,7 +472,7 @@ stream_due(void *object)
     }
     if (stream->state == CONNECTING) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "connect %s: no answer in %u ms", peer, config->auth_ms);
-    } else if (stream->state == AUTHENTICATING || stream->upgrade != NULL) {
+    } else if (stream->state == AUTHENTICATING || psi_upgrade_holds(stream)) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "authenticate %s: not done in %u ms", peer,
                  config->auth_ms);
     } else {

@@ -47,9 +47,14 @@ psi_stream_tell_open(struct psi_stream *stream)
     struct psi_conn *conn = &stream->conn;
 
     psi_upgrade_end(stream);
-    psi_timer_disarm(stream->loop, &stream->timer);
+    if (!psi_stream_is_broken(stream)) {
+        psi_timer_disarm(stream->loop, &stream->timer);
+    }
     if (conn->events->on_open != NULL) {
         conn->events->on_open(conn->owner, conn);
+    }
+    if (stream->state == OPEN) {
+        psi_stream_flush(stream);
     }
 }
 

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -63,13 +64,25 @@ send_some(struct psi_stream *stream, struct iovec *iov, int count)
     return sent_or_broken(stream, send_plain(stream, iov, count));
 }
 
+/* Frames wait: it is not open yet, or may still go over to shared memory. */
+static bool
+holds_frames(const struct psi_stream *stream)
+{
+    return stream->state == CONNECTING || stream->state == AUTHENTICATING ||
+           stream->handshake != NULL || stream->word_unsent > 0 || psi_upgrade_holds(stream);
+}
+
+/* Something waits for the socket to take it. */
 bool
 psi_stream_has_unsent(const struct psi_stream *stream)
 {
+    if (stream->shm != NULL) {
+        return psi_shm_awaits_socket(stream->shm);
+    }
     if (stream->handshake != NULL) {
         return stream->handshake->sent_bytes < stream->handshake->made_bytes;
     }
-    return stream->out.bytes > 0;
+    return stream->word_unsent > 0 || (stream->out.bytes > 0 && !holds_frames(stream));
 }
 
 static void
@@ -102,6 +115,43 @@ flush_handshake(struct psi_stream *stream)
 }
 
 static void
+flush_word(struct psi_stream *stream)
+{
+    struct iovec iov = {.iov_base = stream->word + PSI_PREFIX_BYTES - stream->word_unsent,
+                        .iov_len = stream->word_unsent};
+    const ssize_t sent = stream->word_unsent > 0 ? send_some(stream, &iov, 1) : 0;
+
+    if (sent > 0) {
+        stream->word_unsent -= (size_t)sent;
+    }
+}
+
+static void
+fail_near(struct psi_stream *stream, const struct psd_error *err)
+{
+    stream->reason = *err;
+    psi_stream_end_later(stream);
+}
+
+static void
+flush_near(struct psi_stream *stream)
+{
+    struct psi_outgoing frame;
+    struct psd_error err;
+    psd_status status = PSD_OK;
+
+    while (status == PSD_OK && psi_stream_out_first(&stream->out, &frame)) {
+        status = psi_shm_send(stream->shm, &frame, &err);
+        if (status == PSD_OK) {
+            psi_stream_out_sent(&stream->out, psi_stream_out_size(&frame));
+        }
+    }
+    if (status != PSD_OK && status != PSD_PENDING) {
+        fail_near(stream, &err);
+    }
+}
+
+static void
 flush_frames(struct psi_stream *stream)
 {
     size_t budget = PSI_STREAM_WORK_BYTES;
@@ -127,9 +177,23 @@ psi_stream_flush(struct psi_stream *stream)
         flush_handshake(stream);
     }
     if (!psi_stream_is_broken(stream) && stream->handshake == NULL) {
+        flush_word(stream);
+    }
+    if (!psi_stream_is_broken(stream) && stream->shm != NULL) {
+        flush_near(stream);
+    } else if (!psi_stream_is_broken(stream) && !holds_frames(stream)) {
         flush_frames(stream);
     }
     watch(stream);
+}
+
+void
+psi_stream_say(struct psi_stream *stream, const void *word)
+{
+    psi_assert(stream->word_unsent == 0);
+    memcpy(stream->word, word, sizeof(stream->word));
+    stream->word_unsent = sizeof(stream->word);
+    psi_stream_flush(stream);
 }
 
 /* Sends a frame which nothing precedes: no copy of it is made if the kernel takes it all. */
@@ -148,17 +212,21 @@ send_at_once(struct psi_stream *stream, const struct psi_outgoing *frame)
     return send_some(stream, iov, count);
 }
 
-static psd_status
+/* The same through shared memory: all of it, or nothing. */
+static ssize_t
 send_near(struct psi_stream *stream, const struct psi_outgoing *frame)
 {
     struct psd_error err;
     const psd_status status = psi_shm_send(stream->shm, frame, &err);
 
-    if (status != PSD_OK && status != PSD_ERR_BUSY) {
-        stream->reason = err;
-        psi_stream_end_later(stream);
+    if (status == PSD_OK) {
+        return (ssize_t)psi_stream_out_size(frame);
     }
-    return status;
+    if (status != PSD_PENDING) {
+        fail_near(stream, &err);
+        return -1;
+    }
+    return 0;
 }
 
 psd_status
@@ -177,14 +245,11 @@ psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
     if (psi_stream_is_broken(stream)) {
         return stream->reason.status;
     }
-    if (stream->shm != NULL) {
-        return send_near(stream, frame);
-    }
     if (bytes > PSI_CONN_QUEUE_BYTES_MAX - stream->out.bytes) {
         return PSD_ERR_BUSY;
     }
-    if (stream->state == OPEN && stream->handshake == NULL && stream->out.bytes == 0) {
-        sent = send_at_once(stream, frame);
+    if (!holds_frames(stream) && stream->out.bytes == 0) {
+        sent = stream->shm != NULL ? send_near(stream, frame) : send_at_once(stream, frame);
         if (sent < 0) {
             return stream->reason.status;
         }
@@ -225,7 +290,5 @@ psi_stream_unshare(struct psi_conn *conn, const void *base, size_t bytes)
 size_t
 psi_stream_queued_bytes(const struct psi_conn *conn)
 {
-    const struct psi_stream *stream = (const struct psi_stream *)conn;
-
-    return stream->shm != NULL ? psi_shm_queued_bytes(stream->shm) : stream->out.bytes;
+    return ((const struct psi_stream *)conn)->out.bytes;
 }

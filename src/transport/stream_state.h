@@ -34,6 +34,8 @@ struct psi_stream {
     char wanted[2 * PSI_IDENTITY_BYTES]; /* connecting: what to prove */
     struct psi_upgrade *upgrade;         /* whether the peer is on this host is being found out */
     struct psi_shm *shm;                 /* it is: frames go through this; NULL: through bytes */
+    uint8_t word[PSI_PREFIX_BYTES];      /* of the upgrade: sent before any frame, ... */
+    size_t word_unsent;                  /* ... as far as it is not sent yet */
     struct psi_stream_in in;
     struct psi_stream_out out;
     uint8_t buffer[]; /* PSI_STREAM_IN_BYTES, for in */
@@ -77,7 +79,7 @@ void psi_stream_end_later(struct psi_stream *stream);
 /* From now on frames go through shm; old_fd, and what sealed its bytes, are closed. Takes both. */
 void psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_fd);
 
-/* There is something in its ring. */
+/* There is something in its ring, or room. */
 void psi_stream_ring_ready(void *object);
 
 /* ---- stream_send.c ---- */
@@ -88,6 +90,9 @@ ssize_t psi_stream_receive_some(const struct psi_stream *stream, struct iovec *i
 /* Sends what the kernel takes, and waits for it to take the rest. */
 void psi_stream_flush(struct psi_stream *stream);
 bool psi_stream_has_unsent(const struct psi_stream *stream);
+
+/* Sends a word of the upgrade. */
+void psi_stream_say(struct psi_stream *stream, const void *word);
 
 /* As in struct psi_conn_ops. */
 psd_status psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame);

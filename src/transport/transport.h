@@ -73,11 +73,15 @@ struct psi_frame_size {
 };
 
 /* A payload that a peer on this host has lent. It stays where it is, also when the connection or
- * the peer is gone, until it is given back: once, on the connection's loop thread. */
+ * the peer is gone, until it is given back: once, on the connection's loop thread.
+ *
+ * A copy that the peer made for us (sink.stays is false) is to be given back soon: it has room for
+ * few. Who keeps more of them than these, waiting for what the same peer will send, waits for ever.
+ */
+enum { PSI_COPIES_KEPT_MAX = 128, PSI_COPIES_KEPT_BYTES_MAX = 4 << 20 };
+
 struct psi_loan {
     void (*give_back)(struct psi_loan *loan);
-    int fd;          /* of its segment, to map it once more; -1: not here */
-    uint64_t offset; /* where it begins there */
 };
 
 /*

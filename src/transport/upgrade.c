@@ -5,7 +5,6 @@
  */
 #include "transport/upgrade.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -17,7 +16,14 @@
 #include "transport/descriptors.h"
 #include "transport/stream_state.h"
 
-enum message_kind { MESSAGE_ASK = 1, MESSAGE_OFFER, MESSAGE_NONE, MESSAGE_TAKEN, MESSAGE_DECLINED };
+enum message_kind {
+    MESSAGE_ASK = 1,
+    MESSAGE_OFFER,
+    MESSAGE_NONE,
+    MESSAGE_TAKEN,
+    MESSAGE_DECLINED,
+    MESSAGE_READY,
+};
 
 /* As long as the prefix of a frame, so that the same parser reads it. */
 struct message {
@@ -42,8 +48,7 @@ struct psi_upgrade {
     uint8_t token[PSI_HATCH_TOKEN_BYTES]; /* accepted: what was offered */
     bool offered;
     struct psi_segment ring; /* connected: ours, until it is used */
-    int socket_fd;           /* connected: introduced; the stream's old descriptor until then */
-    bool introduced;
+    int socket_fd;           /* connected: our end of the new one; -1: not introduced */
 };
 
 static const struct psi_conn_events upgrade_events;
@@ -84,22 +89,20 @@ psi_upgrade_end(struct psi_stream *stream)
     free(upgrade);
 }
 
-static psd_status
+static void
 say(struct psi_stream *stream, struct message *message, enum message_kind kind)
 {
-    const struct psi_outgoing frame = {.head = message, .head_bytes = sizeof(*message)};
-
     memcpy(message->magic, magic, sizeof(magic));
     message->kind = (uint8_t)kind;
-    return stream->conn.ops->send(&stream->conn, &frame);
+    psi_stream_say(stream, message);
 }
 
-static psd_status
+static void
 say_only(struct psi_stream *stream, enum message_kind kind)
 {
     struct message message = {0};
 
-    return say(stream, &message, kind);
+    say(stream, &message, kind);
 }
 
 /* ---- Connected ---- */
@@ -110,81 +113,70 @@ psi_upgrade_ask(struct psi_stream *stream)
     if (!stream->loop->config.lends || !install(stream, false)) {
         return false;
     }
-    (void)say_only(stream, MESSAGE_ASK); /* an error: on_close follows */
+    say_only(stream, MESSAGE_ASK);
     return true;
 }
 
-static psd_status
-introduce(struct psi_stream *stream, const struct message *offer, int *socket_p,
-          struct psd_error *err)
+bool
+psi_upgrade_holds(const struct psi_stream *stream)
 {
-    struct psi_upgrade *upgrade = stream->upgrade;
-    struct psi_introduction introduction = {.bell_fd = stream->loop->bell.fd};
+    return stream->upgrade != NULL && !stream->upgrade->accepted;
+}
+
+static psd_status
+introduce(struct psi_upgrade *upgrade, int bell_fd, const struct message *offer)
+{
+    struct psi_introduction introduction = {.bell_fd = bell_fd};
     int pair[2];
-    psd_status status = psi_segment_create(&upgrade->ring, sizeof(struct psi_ring_side), err);
+    psd_status status = psi_segment_create(&upgrade->ring, sizeof(struct psi_ring_side), NULL);
 
     if (status != PSD_OK) {
         return status;
     }
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
-        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "open a pair of sockets");
+        return PSD_ERR_NO_MEMORY;
     }
     memcpy(introduction.token, offer->token, sizeof(introduction.token));
     introduction.socket_fd = pair[1];
     introduction.ring_fd = upgrade->ring.fd;
-    status = psi_hatch_introduce(offer->name, &introduction, err);
+    status = psi_hatch_introduce(offer->name, &introduction, NULL);
     close(pair[1]);
     if (status != PSD_OK) {
         close(pair[0]);
         return status;
     }
-    *socket_p = pair[0];
+    upgrade->socket_fd = pair[0];
     return PSD_OK;
 }
 
-/* The old descriptor stays open until the answer has come: what we said must arrive. */
-static psd_status
-hear_offer(struct psi_stream *stream, const struct message *offer, struct psd_error *err)
+static void
+hear_offer(struct psi_stream *stream, const struct message *offer)
 {
-    struct psi_upgrade *upgrade = stream->upgrade;
-    const int old_fd = stream->source.fd;
-    int fd = -1;
-    psd_status status;
-
-    if (introduce(stream, offer, &fd, NULL) != PSD_OK) {
-        status = say_only(stream, MESSAGE_DECLINED);
+    if (introduce(stream->upgrade, stream->loop->bell.fd, offer) == PSD_OK) {
+        say_only(stream, MESSAGE_TAKEN);
+    } else {
+        say_only(stream, MESSAGE_DECLINED);
         psi_stream_tell_open(stream);
-        return status;
     }
-    status = say_only(stream, MESSAGE_TAKEN);
-    if (status == PSD_OK) {
-        status = psi_loop_swap(stream->loop, &stream->source, fd, EPOLLIN, err);
-    }
-    if (status != PSD_OK) {
-        close(fd);
-        return status;
-    }
-    upgrade->socket_fd = old_fd;
-    upgrade->introduced = true;
-    return PSD_OK;
 }
 
 /* ---- Both: the ring and the bell of the other are here ---- */
 
-/* Takes mine and the descriptors. fd is the new socket, not taken on an error. */
+/* Goes over to the new socket. Takes mine and the two descriptors; fd only if all went well. */
 static psd_status
-make_shm(struct psi_stream *stream, struct psi_segment *mine, int ring_fd, int bell_fd, int fd,
-         struct psi_shm **shm_p, struct psd_error *err)
+go_over(struct psi_stream *stream, struct psi_segment *mine, int ring_fd, int bell_fd, int fd,
+        struct psd_error *err)
 {
     struct psi_shm_args args = {
         .loop = stream->loop,
         .conn = &stream->conn,
         .fd = fd,
         .mine = *mine,
-        .keep_descriptors = !stream->upgrade->accepted,
         .ready = psi_stream_ring_ready,
         .object = stream,
     };
+    const int old_fd = stream->source.fd;
+    struct psi_shm *shm = NULL;
     psd_status status =
         psi_segment_attach(&args.theirs, ring_fd, sizeof(struct psi_ring_side), err);
 
@@ -195,75 +187,44 @@ make_shm(struct psi_stream *stream, struct psi_segment *mine, int ring_fd, int b
         status = psi_segment_attach(&args.bell, bell_fd, sizeof(struct psi_bell), err);
     }
     if (status == PSD_OK) {
-        *shm_p = psi_shm_create(&args);
-        if (*shm_p == NULL) {
+        status = psi_loop_swap(stream->loop, &stream->source, fd, EPOLLIN, err);
+    }
+    if (status == PSD_OK) {
+        shm = psi_shm_create(&args);
+        if (shm == NULL) {
             status = psi_fail(err, PSD_ERR_NO_MEMORY, "%s: no memory", stream->conn.peer);
+            (void)psi_loop_swap(stream->loop, &stream->source, old_fd, EPOLLIN, NULL);
         }
     }
     if (status != PSD_OK) {
         psi_segment_destroy(&args.mine);
         psi_segment_destroy(&args.theirs);
         psi_segment_destroy(&args.bell);
+        return status;
     }
-    return status;
+    psi_stream_switch(stream, shm, old_fd);
+    return PSD_OK;
 }
 
-/* ---- Connected, introduced: the answer over the new socket ---- */
-
+/* Connected, and the other has gone over: what it shares is in the new socket. */
 static psd_status
-hear_answer(struct psi_stream *stream, struct psd_error *err)
+hear_ready(struct psi_stream *stream, struct psd_error *err)
 {
     struct psi_upgrade *upgrade = stream->upgrade;
     uint8_t byte;
     struct psi_unix_message answer = {.bytes = &byte, .size = sizeof(byte)};
-    const int fd = stream->source.fd;
-    const int got = psi_unix_receive(fd, &answer);
-    struct psi_shm *shm = NULL;
     psd_status status;
 
-    if (got < 0 && errno == EAGAIN) {
-        return PSD_PENDING;
-    }
-    if (got <= 0) {
-        return psi_fail(err, PSD_ERR_PEER_LOST, "%s: closed before it shared its memory",
-                        stream->conn.peer);
-    }
-    if (answer.fd_count != 2) {
+    if (psi_unix_receive(upgrade->socket_fd, &answer) != 1 || answer.fd_count != 2) {
         psi_unix_close(&answer);
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: shared no memory", stream->conn.peer);
     }
-    status = make_shm(stream, &upgrade->ring, answer.fds[0], answer.fds[1], fd, &shm, err);
+    status = go_over(stream, &upgrade->ring, answer.fds[0], answer.fds[1], upgrade->socket_fd, err);
     if (status == PSD_OK) {
-        const int old_fd = upgrade->socket_fd;
-
-        upgrade->socket_fd = -1;
-        psi_stream_switch(stream, shm, old_fd);
+        upgrade->socket_fd = -1; /* the stream's */
+        psi_stream_tell_open(stream);
     }
     return status;
-}
-
-bool
-psi_upgrade_is_introduced(const struct psi_stream *stream)
-{
-    return stream->upgrade != NULL && stream->upgrade->introduced;
-}
-
-bool
-psi_upgrade_ready(struct psi_stream *stream)
-{
-    struct psd_error err;
-    psd_status status;
-
-    if (!psi_upgrade_is_introduced(stream)) {
-        return false;
-    }
-    status = hear_answer(stream, &err);
-    if (status == PSD_OK) {
-        psi_stream_tell_open(stream);
-    } else if (status != PSD_PENDING) {
-        psi_stream_end(stream, &err);
-    }
-    return true;
 }
 
 /* ---- Accepted ---- */
@@ -274,69 +235,83 @@ psi_upgrade_await(struct psi_stream *stream)
     (void)install(stream, true); /* without memory for it the question is a bad frame */
 }
 
-static psd_status
+/* The stream goes on as it is. */
+static void
+say_none(struct psi_stream *stream)
+{
+    psi_upgrade_end(stream);
+    say_only(stream, MESSAGE_NONE);
+}
+
+static void
 hear_question(struct psi_stream *stream)
 {
     struct psi_upgrade *upgrade = stream->upgrade;
-    const struct psi_loop *loop = stream->loop;
+    struct psi_loop *loop = stream->loop;
     struct message offer = {0};
 
     if (!loop->config.lends ||
         getrandom(upgrade->token, sizeof(upgrade->token), 0) != (ssize_t)sizeof(upgrade->token)) {
-        psi_upgrade_end(stream);
-        return say(stream, &offer, MESSAGE_NONE);
+        say_none(stream);
+        return;
     }
+    psi_hatch_listen(&loop->hatch); /* makes room for the one to come */
     upgrade->offered = true;
     memcpy(offer.name, loop->hatch.name, sizeof(offer.name));
     memcpy(offer.token, upgrade->token, sizeof(offer.token));
-    return say(stream, &offer, MESSAGE_OFFER);
+    say(stream, &offer, MESSAGE_OFFER);
 }
 
-/* Shares our side, and goes over to the new socket. */
+/* Shows our side over the new socket. */
+static psd_status
+show(int socket_fd, int bell_fd, struct psi_segment *mine_p)
+{
+    uint8_t byte = 0;
+    struct psi_unix_message answer = {.bytes = &byte, .size = sizeof(byte), .fd_count = 2};
+    const psd_status status = psi_segment_create(mine_p, sizeof(struct psi_ring_side), NULL);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    answer.fds[0] = mine_p->fd;
+    answer.fds[1] = bell_fd;
+    if (psi_unix_send(socket_fd, &answer, NULL, 0) != 0) {
+        psi_segment_destroy(mine_p);
+        return PSD_ERR_PEER_LOST;
+    }
+    return PSD_OK;
+}
+
 static psd_status
 hear_taken(struct psi_stream *stream, struct psd_error *err)
 {
     struct psi_loop *loop = stream->loop;
-    struct psi_introduction introduction;
+    struct psi_introduction peer;
     struct psi_segment mine;
-    struct psi_shm *shm = NULL;
-    const int old_fd = stream->source.fd;
-    uint8_t byte = 0;
-    struct psi_unix_message answer = {.bytes = &byte, .size = sizeof(byte), .fd_count = 2};
     psd_status status;
 
-    if (!psi_hatch_take(&loop->hatch, stream->upgrade->token, &introduction)) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: did not introduce itself on this host",
-                        stream->conn.peer);
+    if (!psi_hatch_take(&loop->hatch, stream->upgrade->token, &peer)) {
+        say_none(stream);
+        return PSD_OK;
     }
-    status = psi_segment_create(&mine, sizeof(struct psi_ring_side), err);
-    if (status != PSD_OK) {
-        psi_introduction_close(&introduction);
-        return status;
+    if (show(peer.socket_fd, loop->bell.fd, &mine) != PSD_OK) {
+        psi_introduction_close(&peer);
+        say_none(stream);
+        return PSD_OK;
     }
-    answer.fds[0] = mine.fd;
-    answer.fds[1] = loop->bell.fd;
-    if (psi_unix_send(introduction.socket_fd, &answer, NULL, 0) != 0) {
-        status = psi_fail_errno(err, PSD_ERR_PEER_LOST, "%s: share memory", stream->conn.peer);
+    say_only(stream, MESSAGE_READY);
+    if (stream->word_unsent > 0) { /* although nothing else is on its way */
         psi_segment_destroy(&mine);
-        psi_introduction_close(&introduction);
-        return status;
+        psi_introduction_close(&peer);
+        return psi_fail(err, PSD_ERR_PEER_LOST, "send to %s: share memory", stream->conn.peer);
     }
-    status = make_shm(stream, &mine, introduction.ring_fd, introduction.bell_fd,
-                      introduction.socket_fd, &shm, err);
+    status = go_over(stream, &mine, peer.ring_fd, peer.bell_fd, peer.socket_fd, err);
     if (status == PSD_OK) {
-        status = psi_loop_swap(loop, &stream->source, introduction.socket_fd, EPOLLIN, err);
-        if (status != PSD_OK) {
-            psi_shm_close(shm);
-        }
+        psi_upgrade_end(stream);
+    } else {
+        close(peer.socket_fd);
     }
-    if (status != PSD_OK) {
-        close(introduction.socket_fd);
-        return status;
-    }
-    psi_stream_switch(stream, shm, old_fd);
-    psi_upgrade_end(stream);
-    return PSD_OK;
+    return status;
 }
 
 /* ---- What is heard meanwhile ---- */
@@ -367,37 +342,65 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
 }
 
 static psd_status
+hear_as_accepted(struct psi_stream *stream, const struct message *message, struct psd_error *err)
+{
+    if (!stream->upgrade->offered && message->kind == MESSAGE_ASK) {
+        hear_question(stream);
+        return PSD_OK;
+    }
+    if (stream->upgrade->offered && message->kind == MESSAGE_TAKEN) {
+        return hear_taken(stream, err);
+    }
+    if (stream->upgrade->offered && message->kind == MESSAGE_DECLINED) {
+        psi_upgrade_end(stream);
+        return PSD_OK;
+    }
+    return PSD_PENDING;
+}
+
+static psd_status
+hear_as_connected(struct psi_stream *stream, const struct message *message, struct psd_error *err)
+{
+    const bool introduced = stream->upgrade->socket_fd >= 0;
+
+    if (!introduced && message->kind == MESSAGE_OFFER) {
+        hear_offer(stream, message);
+        return PSD_OK;
+    }
+    if (introduced && message->kind == MESSAGE_READY) {
+        return hear_ready(stream, err);
+    }
+    if (message->kind == MESSAGE_NONE) {
+        psi_stream_tell_open(stream);
+        return PSD_OK;
+    }
+    return PSD_PENDING;
+}
+
+static psd_status
 on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_bytes, void *payload,
          size_t payload_bytes, struct psd_error *err)
 {
     struct psi_stream *stream = owner;
-    const struct psi_upgrade *upgrade = stream->upgrade;
     struct message message;
+    psd_status status;
 
     (void)head_bytes;
     (void)payload;
     (void)payload_bytes;
     stream->in.frame_count--; /* no frame of the owner's: a stranger stays one */
     memcpy(&message, head, sizeof(message));
-    if (upgrade->accepted && !upgrade->offered && message.kind == MESSAGE_ASK) {
-        return hear_question(stream);
+    if (stream->word_unsent > 0) {
+        status = PSD_PENDING; /* an answer to what was not said yet */
+    } else {
+        status = stream->upgrade->accepted ? hear_as_accepted(stream, &message, err)
+                                           : hear_as_connected(stream, &message, err);
     }
-    if (upgrade->offered && message.kind == MESSAGE_TAKEN) {
-        return hear_taken(stream, err);
+    if (status == PSD_PENDING) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: message %u while memory is being shared",
+                        conn->peer, message.kind);
     }
-    if (upgrade->offered && message.kind == MESSAGE_DECLINED) {
-        psi_upgrade_end(stream);
-        return PSD_OK;
-    }
-    if (!upgrade->accepted && message.kind == MESSAGE_OFFER) {
-        return hear_offer(stream, &message, err);
-    }
-    if (!upgrade->accepted && message.kind == MESSAGE_NONE) {
-        psi_stream_tell_open(stream);
-        return PSD_OK;
-    }
-    return psi_fail(err, PSD_ERR_PROTOCOL, "%s: message %u while memory is being shared",
-                    conn->peer, message.kind);
+    return status;
 }
 
 static const struct psi_conn_events upgrade_events = {

@@ -11,7 +11,11 @@
  *                  <-      OFFER name, token      (or NONE: stay as you are)
  *     a datagram to the hatch: token, socket, ring, bell
  *     TAKEN        ->                             (or DECLINED: stay as you are)
- *                  <-      over the new socket: ring, bell
+ *                          over the new socket: ring, bell
+ *                  <-      READY                  (or NONE: stay as you are)
+ *
+ * Whoever connected keeps its frames back until then. The other must have heard a frame before it
+ * sends one; every protocol here begins like that.
  */
 #ifndef PSI_TRANSPORT_UPGRADE_H
 #define PSI_TRANSPORT_UPGRADE_H
@@ -27,11 +31,8 @@ bool psi_upgrade_ask(struct psi_stream *stream);
 /* Accepted: the first thing to be heard may be the question. */
 void psi_upgrade_await(struct psi_stream *stream);
 
-/* Connected: the descriptor is the new socket's now. */
-bool psi_upgrade_is_introduced(const struct psi_stream *stream);
-
-/* The descriptor is ready, and it is the new socket's. True: it was for us. */
-bool psi_upgrade_ready(struct psi_stream *stream);
+/* Connected: frames have to wait for the end of it. */
+bool psi_upgrade_holds(const struct psi_stream *stream);
 
 /* Ends it, whatever it has come to: the owner hears its own events again. */
 void psi_upgrade_end(struct psi_stream *stream);
