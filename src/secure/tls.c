@@ -200,6 +200,15 @@ check_ends(struct session *session, const struct claim *claim)
                   claim->ends);
 }
 
+/* A name may say more behind an @: which life of the member it is. */
+static bool
+is_same_member(const char *from, const char *to)
+{
+    const size_t bytes = strlen(to);
+
+    return strncmp(from, to, bytes) == 0 && (from[bytes] == '\0' || from[bytes] == '@');
+}
+
 /* Everything a stranger can choose: looked at before any key is derived. */
 static int
 find_session(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **made_p)
@@ -222,7 +231,7 @@ find_session(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **m
     if (strcmp(claim.to, session->tls->self) != 0) {
         return refuse(session, "this is not ", claim.to);
     }
-    if (strcmp(claim.from, claim.to) == 0) {
+    if (is_same_member(claim.from, claim.to)) {
         return refuse(session, "it claims to be this very process, ", claim.from);
     }
     session->sealed = strcmp(claim.mode, "tls") == 0;

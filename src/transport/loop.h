@@ -24,9 +24,9 @@ struct psi_loop_config {
                                those who have shown nothing gives way to a new one; are there none,
                                it waits. */
     uint32_t strangers_from_one; /* ... of one address, loopback excepted; 0: 16 */
-    uint32_t stranger_ms;        /* ... and how long one may stay silent; 0: 5000 */
-    uint32_t auth_ms;            /* connecting and authentication; 0: PSI_AUTH_TIMEOUT_MS */
-    bool checksum_payload;       /* unused by the transport; kept with the connection's settings */
+    uint32_t stranger_ms;        /* ... and how long it may take in all until then; 0: 5000 */
+    uint32_t auth_ms;      /* connecting: until it is open, authentication included; 0: 5000 */
+    bool checksum_payload; /* unused by the transport; kept with the connection's settings */
 };
 
 /* Events that psi_loop_wait() found and psi_loop_dispatch() will handle. */

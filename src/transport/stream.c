@@ -360,12 +360,10 @@ admit(struct psi_stream *stream)
 {
     const struct psi_listener *listener = stream->listener;
     struct psi_conn *conn = &stream->conn;
-    const uint64_t stranger_ns = stream->loop->config.stranger_ms * UINT64_C(1000000);
     psd_status status;
 
     stream->listener = NULL;
     wake_at(stream, 1);
-    psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns() + stranger_ns);
     status = listener->events->on_accept(listener->owner, conn, &conn->events, &conn->owner);
     if (status != PSD_OK) {
         conn->events = NULL;
@@ -759,7 +757,7 @@ stream_due(void *object)
         psi_fail(&err, PSD_ERR_TIMEOUT, "connect %s: no answer in %u ms", peer, config->auth_ms);
     } else if (stream->state == AUTHENTICATING) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "authenticate %s: not done in %u ms", peer,
-                 config->auth_ms);
+                 stream->stranger ? config->stranger_ms : config->auth_ms);
     } else {
         psi_fail(&err, PSD_ERR_TIMEOUT, "receive from %s: no frame in %u ms", peer,
                  config->stranger_ms);
@@ -795,9 +793,10 @@ create(struct psi_loop *loop, const struct psi_scheme *scheme, const char *peer)
     return stream;
 }
 
-/* Gives the stream its descriptor, and the loop the stream. */
+/* Gives the stream its descriptor, and the loop the stream. In so many milliseconds it must be
+ * open; one that was accepted must also have said its first frame. */
 static psd_status
-enter(struct psi_stream *stream, int fd, uint32_t events, struct psd_error *err)
+enter(struct psi_stream *stream, int fd, uint32_t events, uint32_t within_ms, struct psd_error *err)
 {
     struct psi_loop *loop = stream->loop;
     psd_status status;
@@ -808,8 +807,7 @@ enter(struct psi_stream *stream, int fd, uint32_t events, struct psd_error *err)
         return status;
     }
     loop->conn_count++;
-    psi_timer_arm(loop, &stream->timer,
-                  psi_loop_now_ns() + loop->config.auth_ms * UINT64_C(1000000));
+    psi_timer_arm(loop, &stream->timer, psi_loop_now_ns() + within_ms * UINT64_C(1000000));
     return PSD_OK;
 }
 
@@ -844,7 +842,7 @@ psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *scheme,
     if (status != PSD_OK && status != PSD_ERR_PEER_LOST) {
         goto err_reason;
     }
-    status = enter(stream, fd, EPOLLOUT, &stream->reason);
+    status = enter(stream, fd, EPOLLOUT, loop->config.auth_ms, &stream->reason);
     if (status != PSD_OK) {
         goto err_close;
     }
@@ -969,7 +967,7 @@ psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
     if (make_room(loop, place) && !listener->closed) {
         stream = create(loop, listener->scheme, peer);
     }
-    if (stream == NULL || enter(stream, fd, EPOLLIN, NULL) != PSD_OK) {
+    if (stream == NULL || enter(stream, fd, EPOLLIN, loop->config.stranger_ms, NULL) != PSD_OK) {
         close(fd);
         free(stream);
         return;
