@@ -48,18 +48,6 @@ hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
     hello_p->job = client->job.job;
 }
 
-/* Who we prove to be to the master: our rank once it is known. */
-static void
-name_master_link(struct psi_client *client, uint32_t rank)
-{
-    char name[PSI_IDENTITY_BYTES] = "observer";
-
-    if (!client->config.observer) {
-        psi_identity_worker(name, rank);
-    }
-    psi_identity_pair(client->master.identity, name, PSI_IDENTITY_MASTER);
-}
-
 static void
 on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 {
@@ -70,7 +58,6 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
     client->heartbeat_due_ns = client->master_heard_ns;
     if (client->job.workers == 0) {
         client->job = *welcome;
-        name_master_link(client, welcome->rank);
     }
     if (client->config.observer && client->state == PSI_CLIENT_JOINING) {
         client->state = PSI_CLIENT_RUNNING;
@@ -212,7 +199,7 @@ psi_client_create(struct psi_env *env, const struct psi_client_config *config,
     psi_pool_init(&client->requests, sizeof(struct psd_op));
     snprintf(client->master_address, sizeof(client->master_address), "%s", config->master_address);
     psi_peer_start(&client->master, env, client->master_address, &master_events, client, 0);
-    name_master_link(client, config->rank);
+    snprintf(client->master.name, sizeof(client->master.name), "%s", PSI_IDENTITY_MASTER);
     *client_p = client;
     return PSD_OK;
 }

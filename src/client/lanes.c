@@ -773,8 +773,6 @@ psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct p
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u lanes", view->places);
     }
     for (uint32_t i = 0; i < view->places; i++) {
-        char self[PSI_IDENTITY_BYTES];
-        char server[PSI_IDENTITY_BYTES];
         struct lane_link *lane = &client->lanes[i];
 
         lane->client = client;
@@ -782,9 +780,7 @@ psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct p
         lane->server = view->place[i].server;
         lane->requests = create_requests();
         psi_peer_start(&lane->peer, client->env, view->place[i].address, &lane_events, lane, i);
-        psi_identity_worker(self, client->job.rank);
-        psi_identity_server(server, view->place[i].server, view->place[i].lane);
-        psi_identity_pair(lane->peer.identity, self, server);
+        psi_identity_server(lane->peer.name, view->place[i].server, view->place[i].lane);
         client->lane_count = i + 1;
         if (lane->requests == NULL) {
             return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u lanes", view->places);

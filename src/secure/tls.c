@@ -10,6 +10,7 @@
 #include "secure/tls.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,11 @@ enum {
     RECORD_PLAIN = 16384,
     READ_AHEAD = 128 * 1024, /* sealed: what one recv() takes, several records */
 };
+
+/* After so many records of a sender its key is replaced. AES-GCM is good for 2^24.5 of them. */
+#ifndef PSI_TLS_RECORDS_MAX
+#define PSI_TLS_RECORDS_MAX (UINT64_C(1) << 23)
+#endif
 
 static const char cipher_name[] = "TLS_AES_128_GCM_SHA256";
 static const unsigned char cipher_id[] = {0x13, 0x01};
@@ -54,6 +60,7 @@ struct session {
     bool loopback;
     bool sealed;      /* TLS records follow the handshake */
     int fd;           /* ... through this descriptor; -1: still over memory */
+    uint64_t records; /* ... so many sent with the present key */
     size_t head_here; /* of the record being received */
     uint8_t head[RECORD_HEAD];
     size_t body_left;
@@ -203,6 +210,15 @@ check_ends(struct session *session, const struct claim *claim)
                   claim->ends);
 }
 
+/* A name may say more behind an @: which life of the member it is. */
+static bool
+is_same_member(const char *from, const char *to)
+{
+    const size_t bytes = strlen(to);
+
+    return strncmp(from, to, bytes) == 0 && (from[bytes] == '\0' || from[bytes] == '@');
+}
+
 /* Everything a stranger can choose: looked at before any key is derived. */
 static int
 find_session(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **made_p)
@@ -225,7 +241,7 @@ find_session(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **m
     if (strcmp(claim.to, session->tls->self) != 0) {
         return refuse(session, "this is not ", claim.to);
     }
-    if (strcmp(claim.from, claim.to) == 0) {
+    if (is_same_member(claim.from, claim.to)) {
         return refuse(session, "it claims to be this very process, ", claim.from);
     }
     session->sealed = strcmp(claim.mode, "tls") == 0;
@@ -675,6 +691,34 @@ next_record(const struct iovec *iov, int count, size_t taken, uint8_t *scratch,
     return bytes;
 }
 
+static bool
+is_writable(int fd)
+{
+    struct pollfd polled = {.fd = fd, .events = POLLOUT};
+
+    return poll(&polled, 1, 0) == 1 && (polled.revents & POLLOUT) != 0;
+}
+
+/*
+ * Counts what was sent, and sends the news of a new key when it is due. A message of OpenSSL's own
+ * that the socket does not take whole would stop receiving, too, until somebody sends again; so it
+ * waits for a moment when the socket has room, for as many records again at most. Returns whether
+ * the connection can go on.
+ */
+static bool
+renew_key(struct session *session, size_t sent)
+{
+    session->records += (sent + RECORD_PLAIN - 1) / RECORD_PLAIN;
+    if (session->records < PSI_TLS_RECORDS_MAX ||
+        (session->records < 2 * PSI_TLS_RECORDS_MAX && !is_writable(session->fd))) {
+        return true;
+    }
+    session->records = 0;
+    ERR_clear_error();
+    return SSL_key_update(session->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 &&
+           SSL_do_handshake(session->ssl) == 1;
+}
+
 static ssize_t
 tls_send(void *object, int fd, struct iovec *iov, int count)
 {
@@ -710,6 +754,10 @@ tls_send(void *object, int fd, struct iovec *iov, int count)
 
             errno = why == 0 ? EPIPE : errno;
             return total > 0 ? total : -1;
+        }
+        if (!renew_key(session, sent)) {
+            errno = EPROTO;
+            return -1;
         }
         total += (ssize_t)sent;
         taken += sent;

@@ -7,7 +7,7 @@
  *     "psd1 tls worker:3 server:0.1 48digits"
  *      |    |   |        |          the pass: see pass.h
  *      |    |   |        who accepts: the master, or lane 1 of server 0
- *      |    |   who connects: worker 3 ("worker:*" asks for any rank), "server:0.1", "observer"
+ *      |    |   who connects, and in which life of which job if it knows: rpc/identity.h
  *      |    what follows the handshake: TLS records, or plain bytes ("plain", loopback only)
  *      version of this scheme
  *

@@ -255,6 +255,25 @@ test_always_sealed(void **state)
     hang_up(server);
 }
 
+/* If this fails, the name under which the rest of the program knows a member is cut short. */
+static void
+test_longest_names(void **state)
+{
+    static const char name[] = "server:255.1023@65535.0123456789abcdef";
+    const struct job *job = *state;
+    char pair[2 * PSI_IDENTITY_BYTES];
+    struct end *member;
+    struct end *server = answer(job, true);
+
+    snprintf(pair, sizeof(pair), "%s server:0.1", name);
+    member = begin(job->worker, true, true, pair);
+    converse(member, server);
+    assert_int_equal(server->status, PSD_OK);
+    assert_string_equal(ops->peer(server->session), name);
+    hang_up(member);
+    hang_up(server);
+}
+
 /* ---- others ---- */
 
 /* If this fails, somebody with another job's secret gets in, or is not told why not. */
@@ -392,6 +411,7 @@ test_names_and_modes(void **state)
         {"worker:3 master", true, true, "this is not master"},
         {"server:0.1 worker:3", true, true, "this is not worker:3"},
         {"server:0.1 server:0.1", true, true, "it claims to be this very process"},
+        {"server:0.1@1.00000000000000ff server:0.1", true, true, "it claims to be this very"},
         {"worker:3 server:0.1", true, false, "not allowed here: mode plain"},
         {"worker:3 server:0.1 more", true, true, "an identity that is not ours"},
         {"worker:3", true, true, "an identity that is not ours"},
@@ -1025,6 +1045,7 @@ main(void)
         TLS_TEST(test_members_meet),
         TLS_TEST(test_bytes_behind_the_handshake_stay),
         TLS_TEST(test_always_sealed),
+        TLS_TEST(test_longest_names),
         TLS_TEST(test_other_secret),
         TLS_TEST(test_plain_caller_is_told),
         TLS_TEST(test_plain_caller_from_elsewhere_is_told_nothing),

@@ -290,7 +290,6 @@ psd_status
 lane_create(struct psi_env *env, const struct lane_config *config, const struct psi_log *log,
             struct lane **lane_p, struct psd_error *err)
 {
-    char name[PSI_IDENTITY_BYTES];
     struct lane *lane = calloc(1, sizeof(*lane));
     psd_status status;
 
@@ -318,8 +317,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
         goto err_free_scratch;
     }
     psi_peer_start(&lane->master, env, lane->master_address, &master_events, lane, 0);
-    psi_identity_server(name, config->server, config->lane);
-    psi_identity_pair(lane->master.identity, name, PSI_IDENTITY_MASTER);
+    snprintf(lane->master.name, sizeof(lane->master.name), "%s", PSI_IDENTITY_MASTER);
     *lane_p = lane;
     return PSD_OK;
 

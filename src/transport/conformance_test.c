@@ -684,7 +684,7 @@ test_oversize_meta_is_refused(void **state)
 static void
 test_silent_stranger_times_out(void **state)
 {
-    const struct psi_loop_config config = {.stranger_ms = 40};
+    const struct psi_loop_config config = {.stranger_ms = 500};
     struct bed *bed = bed_create(*state, NULL, &config);
     struct end known = {0};
     struct end silent = {0};
@@ -695,7 +695,7 @@ test_silent_stranger_times_out(void **state)
     BED_WAIT(bed, bed->accepted_count == 1 && bed->accepted[0].frames == 1);
     bed_connect(bed, &silent);
     BED_WAIT(bed, silent.closes == 1);
-    assert_true(bed_now_ms() >= start_ms + 39);
+    assert_true(bed_now_ms() >= start_ms + 499);
     assert_int_equal(bed->accepted[1].closes, 1);
     assert_int_equal(bed->accepted[1].reason.status, PSD_ERR_TIMEOUT);
     assert_int_equal(known.closes, 0);
@@ -709,7 +709,7 @@ static void
 test_oldest_stranger_gives_way(void **state)
 {
     const struct bed_transport *transport = *state;
-    const struct psi_loop_config config = {.strangers_max = 2, .stranger_ms = 200};
+    const struct psi_loop_config config = {.strangers_max = 2, .stranger_ms = 500};
     struct bed *bed = bed_create(*state, NULL, &config);
     struct end ends[4] = {{0}, {0}, {0}, {0}};
 
@@ -1144,7 +1144,7 @@ test_auth_silence(void **state)
     struct credentials credentials = {.token = 42};
     const struct psi_loop_config plain = {0};
     const struct psi_loop_config config = {
-        .auth = &auth_ops, .credentials = &credentials, .auth_ms = 40};
+        .auth = &auth_ops, .credentials = &credentials, .stranger_ms = 40, .auth_ms = 40};
 
     for (unsigned i = 0; i < 2; i++) {
         struct bed *bed = bed_create(*state, i == 0 ? &plain : &config, i == 0 ? &config : &plain);

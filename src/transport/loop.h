@@ -24,10 +24,10 @@ struct psi_loop_config {
                                those who have shown nothing gives way to a new one; are there none,
                                it waits. */
     uint32_t strangers_from_one; /* ... of one address, loopback excepted; 0: 16 */
-    uint32_t stranger_ms;        /* ... and how long one may stay silent; 0: 5000 */
+    uint32_t stranger_ms;        /* ... and how long it may take in all until then; 0: 5000 */
     bool lends;                  /* shares memory with peers on this host: asks for it, offers it */
     uint32_t spin_us;            /* how long to look before sleeping; 0: not at all */
-    uint32_t auth_ms;            /* connecting and authentication; 0: PSI_AUTH_TIMEOUT_MS */
+    uint32_t auth_ms; /* connecting: until it is open, authentication included; 0: 5000 */
 };
 
 /* Events that psi_loop_wait() found and psi_loop_dispatch() will handle. */

@@ -127,7 +127,8 @@ psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
     if (make_room(loop, place) && !listener->closed) {
         stream = psi_stream_create(loop, listener->scheme, peer);
     }
-    if (stream == NULL || psi_stream_enter(stream, fd, EPOLLIN, NULL) != PSD_OK) {
+    if (stream == NULL ||
+        psi_stream_enter(stream, fd, EPOLLIN, loop->config.stranger_ms, NULL) != PSD_OK) {
         close(fd);
         free(stream);
         return;

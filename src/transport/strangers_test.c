@@ -215,19 +215,30 @@ static const struct psi_conn_events member_events = {.on_open = member_on_open,
                                                      .on_frame = on_frame,
                                                      .on_close = member_on_close};
 
+/* Proves who it is, and says no more. */
+static const struct psi_conn_events silent_events = {
+    .on_prefix = on_prefix, .on_frame = on_frame, .on_close = member_on_close};
+
 static void
-call(struct house *house, struct member *member, struct psi_tls *tls)
+call_with(struct house *house, struct member *member, struct psi_tls *tls,
+          const struct psi_conn_events *events)
 {
     const struct psi_loop_config config = {.auth = &psi_tls_auth, .credentials = tls};
 
     psi_loop_destroy(member->loop);
     *member = (struct member){0};
     assert_int_equal(psi_loop_create(&config, &member->loop, NULL), PSD_OK);
-    assert_int_equal(psi_stream_connect(
-                         member->loop, &house->scheme, &house->address,
-                         &(struct psi_stream_owner){&member_events, member, "worker:0 server:0.0"},
-                         &member->conn, NULL),
-                     PSD_OK);
+    assert_int_equal(
+        psi_stream_connect(member->loop, &house->scheme, &house->address,
+                           &(struct psi_stream_owner){events, member, "worker:0 server:0.0"},
+                           &member->conn, NULL),
+        PSD_OK);
+}
+
+static void
+call(struct house *house, struct member *member, struct psi_tls *tls)
+{
+    call_with(house, member, tls, &member_events);
 }
 
 /* Its first words are on the way, the house has answered, and it does not go on. */
@@ -578,7 +589,7 @@ test_loopback_is_exempt(void **state)
 static void
 test_slow_handshake_ends(void **state)
 {
-    struct house *house = open_house((struct psi_loop_config){.auth_ms = 60}, false);
+    struct house *house = open_house((struct psi_loop_config){.stranger_ms = 60}, false);
     const int fd = knock(house, 0, 2);
     const uint64_t begin_ms = now_ms();
     const uint8_t head[] = {22, 3, 1, 1, 0};
@@ -600,6 +611,31 @@ test_slow_handshake_ends(void **state)
     assert_int_equal(house->reason.status, PSD_ERR_TIMEOUT);
     assert_int_equal(house->loop->stranger_count, 0);
     close(fd);
+    close_house(house);
+}
+
+/* If this fails, a peer that is slow with its proof gets as much time again for its first frame. */
+static void
+test_one_deadline_until_the_first_frame(void **state)
+{
+    struct house *house = open_house((struct psi_loop_config){0}, false);
+    struct member *member = &house->members[0];
+    const uint64_t begin_ms = now_ms();
+    uint64_t deadline_ns;
+
+    (void)state;
+    call_with(house, member, house->worker_tls, &silent_events);
+    run(member->loop);
+    HOUSE_WAIT(house, house->loop->stranger_count == 1);
+    deadline_ns = psi_loop_next_ns(house->loop);
+    assert_true(deadline_ns != UINT64_MAX);
+    while (house->accepts == 0) {
+        assert_true(now_ms() < begin_ms + WAIT_MS);
+        run(member->loop);
+        run(house->loop);
+    }
+    assert_int_equal(house->loop->stranger_count, 1);
+    assert_int_equal(psi_loop_next_ns(house->loop), deadline_ns);
     close_house(house);
 }
 
@@ -666,6 +702,7 @@ main(void)
         cmocka_unit_test(test_members_wait_for_places),
         cmocka_unit_test(test_loopback_is_exempt),
         cmocka_unit_test(test_slow_handshake_ends),
+        cmocka_unit_test(test_one_deadline_until_the_first_frame),
         cmocka_unit_test(test_endless_handshake_ends),
         cmocka_unit_test(test_wrong_secret_over_a_socket),
     };

@@ -474,7 +474,7 @@ stream_due(void *object)
         psi_fail(&err, PSD_ERR_TIMEOUT, "connect %s: no answer in %u ms", peer, config->auth_ms);
     } else if (stream->state == AUTHENTICATING || psi_upgrade_holds(stream)) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "authenticate %s: not done in %u ms", peer,
-                 config->auth_ms);
+                 stream->stranger ? config->stranger_ms : config->auth_ms);
     } else {
         psi_fail(&err, PSD_ERR_TIMEOUT, "receive from %s: no frame in %u ms", peer,
                  config->stranger_ms);
@@ -508,9 +508,11 @@ psi_stream_create(struct psi_loop *loop, const struct psi_scheme *scheme, const 
     return stream;
 }
 
-/* Gives the stream its descriptor, and the loop the stream. */
+/* Gives the stream its descriptor, and the loop the stream. In so many milliseconds it must be
+ * open; one that was accepted must also have said its first frame. */
 psd_status
-psi_stream_enter(struct psi_stream *stream, int fd, uint32_t events, struct psd_error *err)
+psi_stream_enter(struct psi_stream *stream, int fd, uint32_t events, uint32_t within_ms,
+                 struct psd_error *err)
 {
     struct psi_loop *loop = stream->loop;
     psd_status status;
@@ -521,8 +523,7 @@ psi_stream_enter(struct psi_stream *stream, int fd, uint32_t events, struct psd_
         return status;
     }
     loop->conn_count++;
-    psi_timer_arm(loop, &stream->timer,
-                  psi_loop_now_ns() + loop->config.auth_ms * UINT64_C(1000000));
+    psi_timer_arm(loop, &stream->timer, psi_loop_now_ns() + within_ms * UINT64_C(1000000));
     return PSD_OK;
 }
 
@@ -557,7 +558,7 @@ psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *scheme,
     if (status != PSD_OK && status != PSD_ERR_PEER_LOST) {
         goto err_reason;
     }
-    status = psi_stream_enter(stream, fd, EPOLLOUT, &stream->reason);
+    status = psi_stream_enter(stream, fd, EPOLLOUT, loop->config.auth_ms, &stream->reason);
     if (status != PSD_OK) {
         goto err_close;
     }

@@ -24,12 +24,10 @@ admit(struct psi_stream *stream)
 {
     const struct psi_listener *listener = stream->listener;
     struct psi_conn *conn = &stream->conn;
-    const uint64_t stranger_ns = stream->loop->config.stranger_ms * UINT64_C(1000000);
     psd_status status;
 
     stream->listener = NULL;
     psi_stream_wake_at(stream, 1);
-    psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns() + stranger_ns);
     status = listener->events->on_accept(listener->owner, conn, &conn->events, &conn->owner);
     if (status != PSD_OK) {
         conn->events = NULL;

@@ -60,7 +60,7 @@ psi_stream_is_broken(const struct psi_stream *stream)
 /* An object without a descriptor, and then one, in the loop. */
 struct psi_stream *psi_stream_create(struct psi_loop *loop, const struct psi_scheme *scheme,
                                      const char *peer);
-psd_status psi_stream_enter(struct psi_stream *stream, int fd, uint32_t events,
+psd_status psi_stream_enter(struct psi_stream *stream, int fd, uint32_t events, uint32_t within_ms,
                             struct psd_error *err);
 
 /* Receives and hears a bounded amount. Returns whether more may wait. */

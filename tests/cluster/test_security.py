@@ -204,20 +204,23 @@ def test_names_bind_members_too(fortress, secret_file):
             say(listener, secret, identity)(fortress)
 
 
-def hello_frame(role, rank):
-    """A HELLO of somebody new."""
-    body = struct.pack("<BIIIIQIQ", role, rank, 0, 1, 0, 77, 0, 0) + struct.pack("<HH", 0, 0)
+def hello_frame(role, rank, incarnation=0, job=0):
+    """A HELLO, by default of somebody new."""
+    body = struct.pack("<BIIIIQIQ", role, rank, 0, 1, incarnation, 77, 0, job)
+    body += struct.pack("<HH", 0, 0)
     return header(payload_bytes=len(body)) + body
 
 
-@pytest.mark.parametrize("identity,role,rank", [
-    ("observer", 3, 0), ("worker:1", 3, 0), ("worker:*", 3, 0), ("worker:1", 2, 0),
-    ("observer", 2, 0)])
-def test_hello_must_agree_with_the_proof(fortress, secret_file, identity, role, rank):
-    """If this fails, a member proves one name and then speaks under another."""
+@pytest.mark.parametrize("identity,hello", [
+    ("observer", (3, 0)), ("worker:1", (3, 0)), ("worker:*", (3, 0)), ("worker:1", (2, 0)),
+    ("observer", (2, 0)), ("worker:1", (3, 1, 1, 255)), ("worker:1@1.00000000000000ff", (3, 1)),
+    ("worker:1@1.00000000000000ff", (3, 1, 2, 255)),
+    ("worker:1@1.00000000000000ff", (3, 1, 1, 254))])
+def test_hello_must_agree_with_the_proof(fortress, secret_file, identity, hello):
+    """If this fails, a member proves one name, life or job and then speaks under another."""
     with connect(fortress.ports["master"]) as peer:
         assert handshake(peer, read_secret(secret_file), f"psd1 plain {identity} master".encode())
-        peer.sendall(hello_frame(role, rank))
+        peer.sendall(hello_frame(*hello))
         said = answer(peer)
     assert b"HELLO of role" in said
     wait_for(lambda: any(f"from {identity}" in line for line in fortress.warnings("master")), 5,

@@ -116,7 +116,9 @@ def test_nothing_can_be_read_on_the_wire(hand, hosts, tmp_path):
     assert len(wire) > STEPS * ELEMENTS * 4
     for needle in (b"table0", b"table1", b"momentum", b"PSD1", *gradient_needles()):
         assert needle not in wire
-    assert b"psd1 tls worker:0 master" in wire, "identities are names, and no secret"
+    assert b"psd1 tls worker:0 master " in wire, "identities are names, and no secret"
+    assert re.search(rb"psd1 tls worker:0@1\.[0-9a-f]{16} server:0\.1 [0-9a-f]{48}", wire)
+    assert re.search(rb"psd1 tls server:1\.0 master [0-9a-f]{48}", wire)
     assert saved_digests(tmp_path / "there") == saved_digests(tmp_path / "here")
     print(f"\n{len(wire)} bytes on the wire, nothing readable; {len(clear)} on loopback, in clear")
 
