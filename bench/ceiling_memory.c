@@ -142,7 +142,7 @@ blocked_round(struct team *team, uint32_t index, uint32_t phase)
         for (uint32_t rank = 0; rank < team->workers; rank++) {
             tensor_write(team->gradients[rank] + first, first, here, rank, phase);
         }
-        kernel_apply(team->values, team->gradients, team->workers, first, here);
+        kernel_apply(team->values, team->gradients, team->workers, (float)TENSOR_RATE, first, here);
         for (uint32_t rank = 0; rank < team->workers; rank++) {
             read += tensor_read(team->values + first, here);
         }
@@ -161,7 +161,7 @@ phased_round(struct team *team, uint32_t index, uint32_t phase)
         give(team, index, phase);
         wait_for_all(team);
     }
-    kernel_apply(team->values, team->gradients, team->workers, first,
+    kernel_apply(team->values, team->gradients, team->workers, (float)TENSOR_RATE, first,
                  share_begin(team, index + 1) - first);
     wait_for_all(team);
     if (team->kind != CEILING_FUSED) {

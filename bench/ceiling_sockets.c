@@ -133,7 +133,7 @@ serve_chunk(const struct plan *plan, uint32_t server, float *values, float *cons
             return false;
         }
     }
-    kernel_apply(values, gradients, plan->workers, 0, bytes / sizeof(float));
+    kernel_apply(values, gradients, plan->workers, (float)TENSOR_RATE, 0, bytes / sizeof(float));
     for (uint32_t rank = 0; rank < plan->workers; rank++) {
         if (!send_all(plan, plan->fds[rank][server][1], values, bytes)) {
             return false;

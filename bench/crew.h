@@ -53,7 +53,7 @@ struct crew_times {
     uint64_t cpu_ns;      /* that workers and helpers used during the rounds */
     uint64_t idle_ns;     /* before the order: others were measured ... */
     uint64_t idle_cpu_ns; /* ... and this was taken from them, which should be next to nothing */
-    uint64_t shared;      /* workers that read the values in memory that a server shares */
+    uint64_t shared;      /* workers that have the values in memory that a server shares */
 };
 
 struct crew_answer {

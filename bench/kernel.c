@@ -1,35 +1,61 @@
 /*
- * kernel.c - what a server does with gradients, as fast as memory and caches allow.
+ * kernel.c - passes over memory, as fast as memory and caches allow.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "kernel.h"
 
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
-#include "tensor.h"
-#include "vector.h"
+#include "kernel_lines.h"
 
-VECTOR_CLONES void
-kernel_apply(float *values, float *const *gradients, uint32_t workers, size_t first, size_t count)
+static uint32_t
+bits_of(float value)
 {
-    const float rate = (float)TENSOR_RATE;
-    const size_t end = first + count;
-    size_t at = first;
+    uint32_t bits;
 
-    for (; end - at >= VECTOR_COUNT; at += VECTOR_COUNT) {
-        vector_f32 *value = (vector_f32 *)(values + at);
-        vector_f32 sum = *(const vector_f32 *)(gradients[0] + at);
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
 
-        for (uint32_t rank = 1; rank < workers; rank++) {
-            sum += *(const vector_f32 *)(gradients[rank] + at);
-        }
-        *value = *value - sum * rate;
+void
+kernel_write_lines(float *to, size_t lines, float first, float step)
+{
+    const struct kernel_lines *fast = kernel_lines();
+
+    if (fast != NULL) {
+        fast->write(to, lines, first, step);
+        return;
     }
-    for (; at < end; at++) {
+    for (size_t line = 0; line < lines; line++) {
+        for (size_t i = 0; i < KERNEL_LINE; i++) {
+            to[line * KERNEL_LINE + i] = first + step * (float)line;
+        }
+    }
+}
+
+uint32_t
+kernel_read(const float *from, size_t count)
+{
+    const struct kernel_lines *fast = kernel_lines();
+    uint32_t sum = 0;
+    size_t at = fast != NULL ? fast->read(from, count, &sum) : 0;
+
+    for (; at < count; at++) {
+        sum += bits_of(from[at]);
+    }
+    return sum;
+}
+
+void
+kernel_apply(float *values, float *const *gradients, uint32_t workers, float rate, size_t first,
+             size_t count)
+{
+    const struct kernel_lines *fast = kernel_lines();
+    const size_t done =
+        fast != NULL ? fast->apply(values, gradients, workers, rate, first, count) : 0;
+
+    for (size_t at = first + done; at < first + count; at++) {
         float sum = gradients[0][at];
 
         for (uint32_t rank = 1; rank < workers; rank++) {
@@ -39,33 +65,11 @@ kernel_apply(float *values, float *const *gradients, uint32_t workers, size_t fi
     }
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx"))) static size_t
-copy_lines(float *to, const float *from, size_t count)
-{
-    size_t at = 0;
-
-    for (; count - at >= VECTOR_COUNT; at += VECTOR_COUNT) {
-        const __m256 low = _mm256_loadu_ps(from + at);
-        const __m256 high = _mm256_loadu_ps(from + at + VECTOR_COUNT / 2);
-
-        _mm256_stream_ps(to + at, low);
-        _mm256_stream_ps(to + at + VECTOR_COUNT / 2, high);
-    }
-    _mm_sfence();
-    return at;
-}
-#endif
-
 void
 kernel_copy_past_cache(float *to, const float *from, size_t count)
 {
-    size_t done = 0;
+    const struct kernel_lines *fast = kernel_lines();
+    const size_t done = fast != NULL ? fast->copy_past_cache(to, from, count) : 0;
 
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx")) {
-        done = copy_lines(to, from, count);
-    }
-#endif
     memcpy(to + done, from + done, (count - done) * sizeof(*to));
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define IDLE_CORES_MAX 0.05
+#define IDLE_NS_MIN    0.2e9 /* less says nothing */
 
 /* ---- Words ---- */
 
@@ -152,20 +153,43 @@ report_workers(FILE *file, const struct results *results)
     }
 }
 
+/* Whether two results come from the same processes. */
+static bool
+share_crew(const struct result *a, const struct result *b)
+{
+    const bool blocking = a->entrant == ENTRANT_BLOCKING || b->entrant == ENTRANT_BLOCKING;
+    const bool jobs = entrant_about(a->entrant)->kind == KIND_POSEIDON &&
+                      entrant_about(b->entrant)->kind == KIND_POSEIDON;
+
+    return (a->entrant == b->entrant || (jobs && !blocking)) &&
+           a->situation.transport == b->situation.transport &&
+           a->situation.workers == b->situation.workers &&
+           a->situation.servers == b->situation.servers;
+}
+
 /* Contestants that do not sleep take CPU time from the others: the comparison is void. */
 static void
 report_idle(FILE *file, const struct results *results)
 {
     for (size_t i = 0; i < results->count; i++) {
-        const struct result *result = results->list[i];
-        const double cores = result->idle_cpu_ns / (result->idle_ns + 1);
+        const struct result *one = results->list[i];
+        double idle_ns = 0;
+        double cpu_ns = 0;
+        bool first = true; /* of its processes */
 
-        if (cores > IDLE_CORES_MAX) {
+        for (size_t j = 0; j < results->count; j++) {
+            if (share_crew(one, results->list[j])) {
+                first = first && j >= i;
+                idle_ns += results->list[j]->idle_ns;
+                cpu_ns += results->list[j]->idle_cpu_ns;
+            }
+        }
+        if (first && idle_ns > IDLE_NS_MIN && cpu_ns / idle_ns > IDLE_CORES_MAX) {
             fprintf(file,
-                    "\nVOID: %s (%s, %u workers) used %.2f cores while others were measured, so "
-                    "their figures are too low\n",
-                    entrant_about(result->entrant)->title,
-                    transport_name(result->situation.transport), result->situation.workers, cores);
+                    "\nVOID: %s (%s, %u workers, %u servers) used %.2f cores while others were "
+                    "measured, so\ntheir figures are too low\n",
+                    entrant_about(one->entrant)->title, transport_name(one->situation.transport),
+                    one->situation.workers, one->situation.servers, cpu_ns / idle_ns);
         }
     }
 }

@@ -112,7 +112,7 @@ result_missed_shm(const struct result *result)
     const struct entrant_about *about = entrant_about(result->entrant);
 
     return result->situation.transport == TRANSPORT_SHM && about->kind == KIND_POSEIDON &&
-           (about->flags & CREW_IN_PLACE) != 0 && !result->shared;
+           !result->shared;
 }
 
 /* Of the tensor as it is sent. */

@@ -28,7 +28,7 @@ struct result {
     struct situation situation;
     enum entrant entrant;
     enum entrant_timing timing;
-    bool shared;                        /* values were read where the server wrote them */
+    bool shared;                        /* workers have the values in a server's memory */
     uint32_t repeat;                    /* timed runs so far */
     double round_ns[RESULT_REPEAT_MAX]; /* one round, in each run */
     double median_ns[RESULT_REPEAT_MAX];

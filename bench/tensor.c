@@ -10,11 +10,10 @@
 #include <sys/mman.h>
 
 #include "base/fail.h"
+#include "kernel.h"
 #include "store/half.h"
-#include "vector.h"
 
-static_assert((int)TENSOR_LINE == (int)VECTOR_COUNT, "a line is written at once");
-static_assert(TENSOR_LINES % 4 == 0, "four lines are written at a time");
+static_assert((int)TENSOR_LINE == (int)KERNEL_LINE, "a line is written at once");
 
 #define UNIT (1.0f / 64.0f)
 
@@ -50,35 +49,6 @@ element(size_t line, uint32_t rank, uint32_t phase)
     return (float)(line % TENSOR_LINES + 1 + rank + phase) * UNIT;
 }
 
-/* Whole lines up to the end of a period; four sums at a time, because one waits for the last. */
-VECTOR_CLONES static void
-write_lines(float *gradient, size_t lines, float first)
-{
-    const vector_f32 zero = {0};
-    const vector_f32 step = zero + 4 * UNIT;
-    vector_f32 *at = (vector_f32 *)gradient;
-    vector_f32 *const end = at + lines;
-    vector_f32 a = zero + first;
-    vector_f32 b = a + UNIT;
-    vector_f32 c = b + UNIT;
-    vector_f32 d = c + UNIT;
-
-    for (; end - at >= 4; at += 4) {
-        at[0] = a;
-        at[1] = b;
-        at[2] = c;
-        at[3] = d;
-        a += step;
-        b += step;
-        c += step;
-        d += step;
-    }
-    for (; at < end; at++) {
-        *at = a;
-        a += UNIT;
-    }
-}
-
 void
 tensor_write(float *gradient, size_t first, size_t count, uint32_t rank, uint32_t phase)
 {
@@ -91,7 +61,7 @@ tensor_write(float *gradient, size_t first, size_t count, uint32_t rank, uint32_
         const size_t whole = TENSOR_LINES - line % TENSOR_LINES;
         const size_t here = lines < whole ? lines : whole;
 
-        write_lines(at, here, element(line, rank, phase));
+        kernel_write_lines(at, here, element(line, rank, phase), UNIT);
         at += here * TENSOR_LINE;
         line += here;
         lines -= here;
@@ -109,29 +79,10 @@ tensor_write_half(uint16_t *gradient, size_t count, uint32_t rank, uint32_t phas
     }
 }
 
-VECTOR_CLONES uint32_t
+uint32_t
 tensor_read(const float *values, size_t count)
 {
-    const vector_u32 *at = (const vector_u32 *)values;
-    const vector_u32 *const end = at + count / VECTOR_COUNT;
-    vector_u32 sums[2] = {{0}, {0}};
-    uint32_t sum = 0;
-
-    for (; end - at >= 2; at += 2) {
-        sums[0] += at[0];
-        sums[1] += at[1];
-    }
-    if (at < end) {
-        sums[0] += *at;
-    }
-    sums[0] += sums[1];
-    for (size_t i = 0; i < VECTOR_COUNT; i++) {
-        sum += sums[0][i];
-    }
-    for (size_t i = count / VECTOR_COUNT * VECTOR_COUNT; i < count; i++) {
-        sum += float_bits(values[i]);
-    }
-    return sum;
+    return kernel_read(values, count);
 }
 
 /* ---- Values ---- */

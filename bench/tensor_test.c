@@ -211,8 +211,8 @@ test_kernels(void **state)
         assert_non_null(gradients[rank]);
         tensor_write(gradients[rank], 0, ODD, rank, 0);
     }
-    kernel_apply(values, gradients, WORKERS_MAX, 0, 160);
-    kernel_apply(values, gradients, WORKERS_MAX, 160, ODD - 160);
+    kernel_apply(values, gradients, WORKERS_MAX, (float)TENSOR_RATE, 0, 160);
+    kernel_apply(values, gradients, WORKERS_MAX, (float)TENSOR_RATE, 160, ODD - 160);
     follow(&model, TENSOR_DESCENT, WORKERS_MAX, ODD, 1);
     assert_int_equal(tensor_check(&model, values, &err), PSD_OK);
     kernel_copy_past_cache(copy, values, ODD);

@@ -45,8 +45,8 @@ if [ "${1:-build}" = test ] && ! .venv/bin/python -c 'import safetensors' 2>/dev
     .venv/bin/pip install --quiet --disable-pip-version-check 'safetensors==0.4.5'
 fi
 
-if [ "${1:-build}" = peers ] && ! .venv-peers/bin/python -c 'import torch' 2>/dev/null; then
+if [ "${1:-build}" = peers ] && ! .venv-peers/bin/python -c 'import torch, numpy' 2>/dev/null; then
     echo "setup: a Python environment with PyTorch in .venv-peers (a large download)"
     /usr/bin/python3 -m venv .venv-peers
-    .venv-peers/bin/pip install --quiet --disable-pip-version-check 'torch==2.13.0'
+    .venv-peers/bin/pip install --quiet --disable-pip-version-check 'torch==2.13.0' 'numpy==2.4.6'
 fi
