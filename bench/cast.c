@@ -35,24 +35,8 @@ is_ceiling(enum entrant entrant)
 
 /* ---- Jobs ---- */
 
-/* Workers that somebody else starts. */
 static psd_status
-await_job(const struct plan_row *row, const char *control, struct troupe *troupe,
-          struct psd_error *err)
-{
-    psd_status status = troupe_init(troupe, "the job", control, err);
-
-    if (status == PSD_OK) {
-        status = troupe_gather(troupe, row->workers, err);
-        if (status != PSD_OK) {
-            troupe_abandon(troupe);
-        }
-    }
-    return status;
-}
-
-static psd_status
-start_job(struct cast *cast, const char *attach, bool blocking, struct troupe **troupe_p,
+start_job(struct cast *cast, const char *launch, bool blocking, struct troupe **troupe_p,
           struct psd_error *err)
 {
     const struct plan_row *row = cast->row;
@@ -60,14 +44,15 @@ start_job(struct cast *cast, const char *attach, bool blocking, struct troupe **
                                   .servers = row->servers,
                                   .tcp = row->transport != TRANSPORT_SHM,
                                   .blocking = blocking,
-                                  .sealed = row->transport == TRANSPORT_TLS};
+                                  .sealed = row->transport == TRANSPORT_TLS,
+                                  .launch = launch};
     struct troupe *troupe = calloc(1, sizeof(*troupe));
     psd_status status;
 
     if (troupe == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "start a job: no memory");
     }
-    status = attach != NULL ? await_job(row, attach, troupe, err) : job_start(&args, troupe, err);
+    status = job_start(&args, troupe, err);
     if (status != PSD_OK) {
         free(troupe);
         return status;
@@ -78,7 +63,7 @@ start_job(struct cast *cast, const char *attach, bool blocking, struct troupe **
 
 /* One job for all uses of Poseidon, and another one that never spins. */
 static psd_status
-start_jobs(struct cast *cast, const char *attach, struct psd_error *err)
+start_jobs(struct cast *cast, const char *launch, struct psd_error *err)
 {
     struct troupe *usual = NULL;
     psd_status status = PSD_OK;
@@ -92,7 +77,7 @@ start_jobs(struct cast *cast, const char *attach, struct psd_error *err)
             continue;
         }
         if (usual == NULL) {
-            status = start_job(cast, attach, false, &usual, err);
+            status = start_job(cast, launch, false, &usual, err);
         }
         cast->troupes[entrant] = usual;
     }
@@ -130,13 +115,13 @@ start_peer(struct cast *cast, enum entrant entrant, struct psd_error *err)
 }
 
 psd_status
-cast_start(const struct plan_row *row, const char *attach, struct cast *cast_p,
+cast_start(const struct plan_row *row, const char *launch, struct cast *cast_p,
            struct psd_error *err)
 {
     psd_status status;
 
     *cast_p = (struct cast){.row = row};
-    status = start_jobs(cast_p, attach, err);
+    status = start_jobs(cast_p, launch, err);
     for (enum entrant entrant = 1; entrant < ENTRANTS && status == PSD_OK; entrant++) {
         if (is_cast(row, entrant) && is_peer(entrant)) {
             status = start_peer(cast_p, entrant, err);

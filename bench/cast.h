@@ -16,8 +16,8 @@ struct cast {
 };
 
 /* Starts jobs and peers. Peers that are not installed are skipped with a line that says so.
- * attach: see options.h. */
-psd_status cast_start(const struct plan_row *row, const char *attach, struct cast *cast_p,
+ * launch: see options.h. */
+psd_status cast_start(const struct plan_row *row, const char *launch, struct cast *cast_p,
                       struct psd_error *err);
 
 /* Starts the ceilings for one size. */

@@ -1,5 +1,5 @@
 /*
- * job.c - a Poseidon job whose workers are this program, started by psd_run.
+ * job.c - a Poseidon job whose workers are this program, started by psd_run or as the user says.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -67,15 +67,27 @@ start_launcher(const struct job_args *args, struct troupe *troupe, struct psd_er
     return troupe_start(troupe, words, environment, err);
 }
 
+static psd_status
+start_command(const char *command, struct troupe *troupe, struct psd_error *err)
+{
+    char control[128];
+    const char *const words[] = {"/bin/sh", "-c", command, NULL};
+    const char *const environment[] = {control, NULL};
+
+    snprintf(control, sizeof(control), "PSD_BENCH_CONTROL=%s", troupe->control);
+    return troupe_start(troupe, words, environment, err);
+}
+
 psd_status
 job_start(const struct job_args *args, struct troupe *troupe_p, struct psd_error *err)
 {
-    psd_status status = troupe_init(troupe_p, "psd_run", NULL, err);
+    const bool own = args->launch == NULL;
+    psd_status status = troupe_init(troupe_p, own ? "psd_run" : "the launched job", err);
 
     if (status != PSD_OK) {
         return status;
     }
-    status = start_launcher(args, troupe_p, err);
+    status = own ? start_launcher(args, troupe_p, err) : start_command(args->launch, troupe_p, err);
     if (status == PSD_OK) {
         status = troupe_gather(troupe_p, args->workers, err);
     }

@@ -1,5 +1,5 @@
 /*
- * job.h - a Poseidon job whose workers are this program, started by psd_run.
+ * job.h - a Poseidon job whose workers are this program.
  */
 #ifndef BENCH_JOB_H
 #define BENCH_JOB_H
@@ -10,9 +10,11 @@
 struct job_args {
     uint32_t workers;
     uint32_t servers;
-    bool tcp;      /* also where shared memory would do */
-    bool blocking; /* nobody spins before he sleeps */
-    bool sealed;   /* TLS, as between hosts */
+    bool tcp;           /* also where shared memory would do */
+    bool blocking;      /* nobody spins before he sleeps */
+    bool sealed;        /* TLS, as between hosts */
+    const char *launch; /* (optional) shell command that brings the workers of a job; the rest of
+                           the arguments is its business then */
 };
 
 /* End it with troupe_end() or, after a failure, troupe_abandon(). */

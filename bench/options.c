@@ -62,10 +62,11 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
          &options->sealed},
         {"json", 0, PSI_OPTION_TEXT,
          "file for the results [bench/results/latest.jsonl, in a checkout]", &options->json},
-        {"attach", 0, PSI_OPTION_TEXT,
-         "socket at which workers call that somebody else starts (psd_bench --control SOCKET)",
-         &options->attach},
-        {"control", 0, PSI_OPTION_TEXT, "be a worker that calls there", &options->control},
+        {"launch", 0, PSI_OPTION_TEXT,
+         "shell command that brings the workers of a job (psd_bench --control $PSD_BENCH_CONTROL)",
+         &options->launch},
+        {"control", 0, PSI_OPTION_TEXT, "be a worker, and call there for orders",
+         &options->control},
     };
     const struct psi_command command = {
         .name = "psd_bench",
@@ -177,7 +178,7 @@ static psd_status
 choose_what(const struct raw_options *raw, struct bench_options *options, struct psd_error *err)
 {
     const bool chosen = raw->transport != NULL || raw->sizes != NULL || options->workers != 0 ||
-                        options->servers != 0 || options->sealed || options->attach != NULL;
+                        options->servers != 0 || options->sealed || options->launch != NULL;
 
     if (raw->what == NULL) {
         options->what = chosen ? BENCH_CHOSEN : BENCH_ALL;

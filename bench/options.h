@@ -43,7 +43,7 @@ struct bench_options {
     double seconds;      /* of one timed run */
     uint32_t repeat;     /* timed runs of each */
     const char *json;    /* file for the results; NULL: none */
-    const char *attach;  /* where workers call that somebody else starts; NULL: we start them */
+    const char *launch;  /* command that brings the workers; NULL: psd_run does */
     const char *control; /* where the runner listens: this process is a worker */
 };
 

@@ -134,7 +134,7 @@ peer_start(enum entrant peer, uint32_t workers, struct troupe *troupe_p, struct 
     char library[PATH_MAX];
     char preload[PATH_MAX + 16];
     const char *const environment[] = {about->tuned ? preload : NULL, NULL};
-    psd_status status = troupe_init(troupe_p, about->title, NULL, err);
+    psd_status status = troupe_init(troupe_p, about->title, err);
 
     if (status != PSD_OK) {
         return status;

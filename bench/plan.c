@@ -129,7 +129,7 @@ add_chosen(struct plan *plan, const struct bench_options *options)
                 ORDINARY | BIT(ENTRANT_SCANNED) | BIT(ENTRANT_TLS));
         return;
     }
-    if (options->attach != NULL) {
+    if (options->launch != NULL) {
         add_row(plan, TCP, workers, servers, &options->sizes, ORDINARY);
         return;
     }

@@ -110,7 +110,7 @@ measure_row(struct runner *runner, const struct plan_row *row, struct psd_error 
     snprintf(line, sizeof(line), "%s, %u workers, %u servers", transport_name(row->transport),
              row->workers, row->servers);
     progress_say(line);
-    status = cast_start(row, runner->options->attach, &cast, err);
+    status = cast_start(row, runner->options->launch, &cast, err);
     if (status != PSD_OK) {
         return status;
     }

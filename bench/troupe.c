@@ -76,7 +76,7 @@ troupe_call(const char *control, int *fd_p, struct psd_error *err)
 /* ---- Starting ---- */
 
 psd_status
-troupe_init(struct troupe *troupe, const char *name, const char *control, struct psd_error *err)
+troupe_init(struct troupe *troupe, const char *name, struct psd_error *err)
 {
     psd_status status;
 
@@ -85,11 +85,7 @@ troupe_init(struct troupe *troupe, const char *name, const char *control, struct
     if (mkdtemp(troupe->directory) == NULL) {
         return psi_fail_errno(err, PSD_ERR_IO, "make a directory in /tmp");
     }
-    if (control != NULL) {
-        snprintf(troupe->control, sizeof(troupe->control), "%s", control);
-    } else {
-        snprintf(troupe->control, sizeof(troupe->control), "%s/control", troupe->directory);
-    }
+    snprintf(troupe->control, sizeof(troupe->control), "%s/control", troupe->directory);
     status = listen_at(troupe->control, &troupe->listener, err);
     if (status != PSD_OK) {
         (void)rmdir(troupe->directory);

@@ -22,9 +22,7 @@ struct troupe {
     char control[96];   /* the socket's path, for the workers' command lines */
 };
 
-/* control: where to listen; NULL: in the troupe's directory. */
-psd_status troupe_init(struct troupe *troupe, const char *name, const char *control,
-                       struct psd_error *err);
+psd_status troupe_init(struct troupe *troupe, const char *name, struct psd_error *err);
 
 /* Starts a program; what it prints goes into the log. words and environment as in process.h. */
 psd_status troupe_start(struct troupe *troupe, const char *const *words,
