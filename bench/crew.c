@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -79,6 +80,20 @@ helpers_cpu_ns(const struct crew *crew)
     return used_ns;
 }
 
+static void
+signal_restless(const struct crew *crew, int number)
+{
+    for (uint32_t i = 0; i < crew->restless_count; i++) {
+        (void)kill(crew->restless[i], number);
+    }
+}
+
+void
+crew_rest(const struct crew *crew)
+{
+    signal_restless(crew, SIGSTOP);
+}
+
 psd_status
 crew_command(struct crew *crew, const struct crew_order *order, struct crew_times *times_p,
              struct psd_error *err)
@@ -92,6 +107,7 @@ crew_command(struct crew *crew, const struct crew_order *order, struct crew_time
         times.idle_cpu_ns = before_ns - crew->helpers_cpu_ns;
     }
 
+    signal_restless(crew, SIGCONT);
     for (uint32_t i = 0; i < crew->count && status == PSD_OK; i++) {
         status = send_message(crew->fds[i], order, sizeof(*order), err);
     }
@@ -103,6 +119,7 @@ crew_command(struct crew *crew, const struct crew_order *order, struct crew_time
             add_times(&times, &answer.times);
         }
     }
+    crew_rest(crew);
     crew->idle_since_ns = timer_now_ns();
     crew->helpers_cpu_ns = helpers_cpu_ns(crew);
     if (status == PSD_OK) {
@@ -115,6 +132,8 @@ crew_command(struct crew *crew, const struct crew_order *order, struct crew_time
 void
 crew_dismiss(struct crew *crew)
 {
+    signal_restless(crew, SIGCONT);
+    crew->restless_count = 0;
     for (uint32_t i = 0; i < crew->count; i++) {
         close(crew->fds[i]);
     }

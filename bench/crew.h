@@ -70,13 +70,18 @@ struct crew {
     int fds[CREW_MAX]; /* SOCK_SEQPACKET */
     uint32_t helper_count;
     pid_t helpers[CREW_HELPERS_MAX]; /* servers and others whose CPU time counts, too */
-    uint64_t idle_since_ns;          /* when the last order was done ... */
-    uint64_t helpers_cpu_ns;         /* ... and what the helpers had used by then */
+    uint32_t restless_count;
+    pid_t restless[CREW_MAX + 1]; /* processes that must be stopped, or they would not sleep */
+    uint64_t idle_since_ns;       /* when the last order was done ... */
+    uint64_t helpers_cpu_ns;      /* ... and what the helpers had used by then */
 };
 
 /* Gives the order to all and waits for all. */
 psd_status crew_command(struct crew *crew, const struct crew_order *order,
                         struct crew_times *times_p, struct psd_error *err);
+
+/* Stops the restless until the next order. crew_command() does so when it is done. */
+void crew_rest(const struct crew *crew);
 
 /* Closes the sockets: the workers end. */
 void crew_dismiss(struct crew *crew);

@@ -91,8 +91,10 @@ static const struct entrant_about abouts[ENTRANTS] = {
         KIND_GLOO, TIMING_BOTH, POSEIDON, .tuned = true},
     [ENTRANT_RPC] = {"torch_rpc", "torch.distributed.rpc",
         KIND_RPC, TIMING_BOTH, POSEIDON},
-    [ENTRANT_RPC_TUNED] = {"torch_rpc_tuned", "torch.distributed.rpc, tcp tuned",
-        KIND_RPC, TIMING_BOTH, POSEIDON, .tuned = true},
+    [ENTRANT_RPC_TCP] = {"torch_rpc_tcp", "torch.distributed.rpc, tcp",
+        KIND_RPC, TIMING_BOTH, POSEIDON, .tcp = true},
+    [ENTRANT_RPC_TCP_TUNED] = {"torch_rpc_tcp_tuned", "torch.distributed.rpc, tcp tuned",
+        KIND_RPC, TIMING_BOTH, POSEIDON, .tcp = true, .tuned = true},
 };
 /* clang-format on */
 

@@ -44,7 +44,8 @@ enum entrant {
     ENTRANT_GLOO,
     ENTRANT_GLOO_TUNED,
     ENTRANT_RPC,
-    ENTRANT_RPC_TUNED,
+    ENTRANT_RPC_TCP,
+    ENTRANT_RPC_TCP_TUNED,
     ENTRANTS,
 };
 
@@ -79,7 +80,7 @@ struct entrant_about {
     bool urgent;                                 /* CREW_URGENT instead of CREW_RUN */
     int variant;            /* of a ceiling: enum ceiling_memory or ceiling_ping */
     enum ceiling_wait wait; /* of sockets and pings */
-    bool tcp;               /* MPI: over tcp, though on one host */
+    bool tcp;               /* a peer: over tcp, though on one host */
     bool tuned;             /* a peer over tcp: with congestion control like ours */
     uint64_t bytes_min;     /* sizes it takes part in */
     uint64_t bytes_max;     /* 0: any */

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process of a PyTorch peer that follows psd_bench's orders.
 
-    peer_torch.py gloo|rpc RANK WORKERS CONTROL STORE LIBRARY
+    peer_torch.py gloo|rpc|rpc_tcp RANK WORKERS CONTROL STORE LIBRARY
 
 gloo: dist.all_reduce of the gradients among WORKERS ranks. It adds in place, so without touching
 between calls the sum of sums grows; the gradient is written anew every few rounds, and the check
@@ -10,7 +10,7 @@ knows. What ranks would do with the sum, apply it, is not part of the time.
 
 rpc: rank 0 is a parameter server in the way of PyTorch's own tutorial: workers call it with their
 gradients, it adds them, applies the sum when the last has come, and answers all with the values.
-Ranks 1..WORKERS are the workers.
+Ranks 1..WORKERS are the workers. On one host it moves tensors through shared memory; rpc_tcp: not.
 
 Orders and answers are those of crew.h; LIBRARY is peer_tensor.c, so that gradients are written, read
 and checked by the same code on all sides.
@@ -152,17 +152,19 @@ def push_pull(gradient):
     return servers[gradient.numel()].update(gradient)
 
 
-def start_rpc(name, rank, workers, store):
-    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{store}", rpc_timeout=120)
+def start_rpc(name, rank, workers, store, tcp):
+    only_tcp = {"_transports": ["uv"], "_channels": ["basic"]} if tcp else {}
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{store}", rpc_timeout=120,
+                                              **only_tcp)
     rpc.init_rpc(name, rank=rank, world_size=workers + 1, rpc_backend_options=options)
 
 
 class Rpc:
     rule = 0  # gradient descent
 
-    def __init__(self, rank, workers, store):
+    def __init__(self, rank, workers, store, tcp):
         self.rank, self.workers = rank, workers
-        start_rpc(f"worker{rank}", rank + 1, workers, store)
+        start_rpc(f"worker{rank}", rank + 1, workers, store, tcp)
 
     def prepare(self, count):
         rpc.rpc_sync("server", create_table, args=(self.workers, count))
@@ -251,11 +253,12 @@ def main():
     kind, rank, workers, control, store, library = sys.argv[1:]
     rank, workers = int(rank), int(workers)
     torch.set_num_threads(1)  # as torchrun does for several processes on a host
-    if kind == "rpc" and rank == 0:
-        start_rpc("server", 0, workers, store)
+    tcp = kind == "rpc_tcp"
+    if kind != "gloo" and rank == 0:
+        start_rpc("server", 0, workers, store, tcp)
         rpc.shutdown()  # serves until all workers want to end
         return
-    peer = Gloo(rank, workers, store) if kind == "gloo" else Rpc(rank - 1, workers, store)
+    peer = Gloo(rank, workers, store) if kind == "gloo" else Rpc(rank - 1, workers, store, tcp)
     Follower(peer, Library(library), control).follow()
     peer.close()
 

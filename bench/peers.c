@@ -107,6 +107,7 @@ start_torch(const struct entrant_about *about, uint32_t workers, struct troupe *
             const char *const *environment, struct psd_error *err)
 {
     const bool rpc = about->kind == KIND_RPC;
+    const char *kind = !rpc ? "gloo" : about->tcp ? "rpc_tcp" : "rpc";
     char library[PATH_MAX];
     char store[96];
     char count[16];
@@ -117,9 +118,8 @@ start_torch(const struct entrant_about *about, uint32_t workers, struct troupe *
     snprintf(count, sizeof(count), "%u", workers);
     for (uint32_t rank = 0; rank < workers + rpc && status == PSD_OK; rank++) {
         char text[16];
-        const char *const words[] = {python, "-W",  "ignore",        script, rpc ? "rpc" : "gloo",
-                                     text,   count, troupe->control, store,  library,
-                                     NULL};
+        const char *const words[] = {python,          "-W",  "ignore", script, kind, text, count,
+                                     troupe->control, store, library,  NULL};
 
         snprintf(text, sizeof(text), "%u", rank);
         status = troupe_start(troupe, words, environment, err);
@@ -139,6 +139,7 @@ peer_start(enum entrant peer, uint32_t workers, struct troupe *troupe_p, struct 
     if (status != PSD_OK) {
         return status;
     }
+    troupe_p->restless = about->kind == KIND_RPC;
     beside("libcongestion.so", library);
     snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", library);
     status = about->kind == KIND_MPI ? start_mpi(about, workers, troupe_p, environment, err)

@@ -21,16 +21,18 @@
 #define FULL        BIT(ENTRANT_FULL)
 #define COPYIN      (BIT(ENTRANT_COPY_NT) | BIT(ENTRANT_COPY_LIBC))
 #define MEMORY      (FULL | COPYIN | BIT(ENTRANT_BLOCKED) | BIT(ENTRANT_FUSED))
-#define SOCKETS     (BIT(ENTRANT_SOCKETS) | BIT(ENTRANT_SOCKETS_SPIN))
+#define BLOCKERS    BIT(ENTRANT_SOCKETS)
+#define SOCKETS     (BLOCKERS | BIT(ENTRANT_SOCKETS_SPIN))
 #define ONE_SERVER  (BIT(ENTRANT_SOCKETS) | BIT(ENTRANT_SOCKETS_ONE_SERVER))
 #define PING_MEMORY (BIT(ENTRANT_PING_MEMORY) | BIT(ENTRANT_PING_MEMORY_SPIN))
 #define PING_TCP    (BIT(ENTRANT_PING_TCP) | BIT(ENTRANT_PING_TCP_SPIN))
 #define PING_UNIX   (BIT(ENTRANT_PING_UNIX) | BIT(ENTRANT_PING_UNIX_SPIN))
 #define MPI         BIT(ENTRANT_MPI)
 #define PEERS       (MPI | BIT(ENTRANT_GLOO) | BIT(ENTRANT_RPC))
-#define PEERS_TCP   (BIT(ENTRANT_MPI_TCP) | BIT(ENTRANT_GLOO) | BIT(ENTRANT_RPC))
-#define PEERS_TUNED (BIT(ENTRANT_MPI_TCP_TUNED) | BIT(ENTRANT_GLOO_TUNED) | BIT(ENTRANT_RPC_TUNED))
-#define ALL_PEERS   (PEERS | PEERS_TCP | PEERS_TUNED)
+#define PEERS_TCP   (BIT(ENTRANT_MPI_TCP) | BIT(ENTRANT_GLOO) | BIT(ENTRANT_RPC_TCP))
+#define PEERS_TUNED                                                                                \
+    (BIT(ENTRANT_MPI_TCP_TUNED) | BIT(ENTRANT_GLOO_TUNED) | BIT(ENTRANT_RPC_TCP_TUNED))
+#define ALL_PEERS (PEERS | PEERS_TCP | PEERS_TUNED)
 
 enum { IN_ALL = 1, IN_SUITE = 2, IN_QUICK = 4, IN_CEILINGS = 8 };
 
@@ -62,10 +64,10 @@ static const struct entry entries[] = {
 
     /* between processes over tcp */
     {IN_ALL | IN_SUITE, TCP, 1, 1, "64,4k",                 IN_PLACE | BLOCKING | SOCKETS},
-    {IN_ALL | IN_SUITE, TCP, 1, 1, "4M,32M",                ORDINARY | TCP_FORMATS | SOCKETS},
+    {IN_ALL | IN_SUITE, TCP, 1, 1, "4M,32M",                BOTH | TCP_FORMATS | SOCKETS},
     {IN_ALL | IN_SUITE, TCP, 2, 2, "4M,32M",                ORDINARY | ONE_SERVER},
     {IN_ALL,            TCP, 1, 1, "64k,1M,256M",           ORDINARY | SOCKETS},
-    {IN_ALL,            TCP, 2, 1, "4k,64k,1M,4M,32M",      TCP_USES | SOCKETS | PEERS_TCP | PEERS_TUNED},
+    {IN_ALL,            TCP, 2, 1, "4k,64k,1M,4M,32M",      TCP_USES | BLOCKERS | PEERS_TCP | PEERS_TUNED},
     {IN_ALL,            TCP, 3, 1, "4k,4M",                 IN_PLACE},
     {IN_ALL,            TCP, 4, 1, "4k,4M",                 IN_PLACE},
     {IN_ALL,            TCP, 4, 4, "4M,32M",                IN_PLACE},
@@ -80,7 +82,7 @@ static const struct entry entries[] = {
     {IN_CEILINGS,       SHM, 2, 1, "1M,4M,32M,64M",         MEMORY},
     {IN_CEILINGS,       TCP, 1, 1, "64,4k",                 SOCKETS | PING_MEMORY | PING_TCP | PING_UNIX},
     {IN_CEILINGS,       TCP, 1, 1, "64k,1M,4M,32M",         SOCKETS},
-    {IN_CEILINGS,       TCP, 2, 1, "4M,32M",                SOCKETS},
+    {IN_CEILINGS,       TCP, 2, 1, "4M,32M",                BLOCKERS},
 };
 /* clang-format on */
 
@@ -122,7 +124,7 @@ add_chosen(struct plan *plan, const struct bench_options *options)
     /* the check of a Gloo sum that grows needs powers of two */
     const uint64_t peers = (workers & (workers - 1)) == 0 && workers > 1 ? ALL_PEERS : 0;
     uint64_t shm = SHM_USES | MEMORY | (peers & PEERS);
-    uint64_t tcp = TCP_USES | TCP_FORMATS | SOCKETS | (peers & (PEERS_TCP | PEERS_TUNED));
+    uint64_t tcp = TCP_USES | TCP_FORMATS | BLOCKERS | (peers & (PEERS_TCP | PEERS_TUNED));
 
     if (options->sealed) {
         add_row(plan, TRANSPORT_TLS, 1, 1, &options->sizes,
@@ -135,7 +137,7 @@ add_chosen(struct plan *plan, const struct bench_options *options)
     }
     if (workers == 1) {
         shm |= BLOCKING | PING_MEMORY;
-        tcp |= BLOCKING | PING_TCP | PING_UNIX;
+        tcp |= BLOCKING | SOCKETS | PING_TCP | PING_UNIX; /* more than cores must not spin */
     }
     if (options->shm) {
         add_row(plan, SHM, workers, servers, &options->sizes,

@@ -73,9 +73,10 @@ become(const struct process_command *command)
 }
 
 psd_status
-process_start(const struct process_command *command, pid_t *pid_p, struct psd_error *err)
+process_start(const struct process_command *command, int death_signal, pid_t *pid_p,
+              struct psd_error *err)
 {
-    const pid_t pid = fork_with(SIGTERM);
+    const pid_t pid = fork_with(death_signal);
 
     if (pid < 0) {
         return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start %s", command->words[0]);

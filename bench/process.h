@@ -20,8 +20,8 @@ struct process_command {
     const char *log;                /* file for what it prints */
 };
 
-/* Starts it; it gets SIGTERM when this process ends. */
-psd_status process_start(const struct process_command *command, pid_t *pid_p,
+/* Starts it; it gets death_signal when this process ends. */
+psd_status process_start(const struct process_command *command, int death_signal, pid_t *pid_p,
                          struct psd_error *err);
 
 /* Waits for its end: its exit code, or 128 + signal. */

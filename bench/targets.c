@@ -167,8 +167,10 @@ reference_title(const struct target *target, const struct result *reference)
     return entrant_about(reference != NULL ? reference->entrant : target->references[0])->title;
 }
 
+/* heading: printed before the first row, then not again. */
 static void
-print_target(FILE *file, const struct results *results, const struct target *target, bool all)
+print_target(FILE *file, const struct results *results, const struct target *target, bool all,
+             const char **heading)
 {
     struct bench_sizes sizes;
     char bound[32];
@@ -188,22 +190,25 @@ print_target(FILE *file, const struct results *results, const struct target *tar
             continue;
         }
         report_size(sizes.bytes[i], size, sizeof(size));
-        fprintf(file, "| %s | %s %uw %us | %s | %s | %s | %s | %s |", target->number,
+        fprintf(file, "%s| %s | %s %uw %us | %s | %s | %s | %s | %s |", *heading, target->number,
                 transport_name(target->transport), target->workers, target->servers, size,
                 entrant_about(target->entrant)->title,
                 target->timing == TIMING_TOUCH ? "write, call, read" : "call",
                 reference_title(target, reference), bound);
         print_verdict(file, target, result, reference);
+        *heading = "";
     }
 }
 
 void
 targets_print(FILE *file, const struct results *results, bool all)
 {
-    fprintf(file, "\n### Targets\n\n"
-                  "| no. | job | tensor | what | timed | beside | target | measured | min-max | |\n"
-                  "|:---|:---|---:|:---|:---|:---|---:|---:|---:|:---|\n");
+    const char *heading =
+        "\n### Targets\n\n"
+        "| no. | job | tensor | what | timed | beside | target | measured | min-max | |\n"
+        "|:---|:---|---:|:---|:---|:---|---:|---:|---:|:---|\n";
+
     for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); i++) {
-        print_target(file, results, &targets[i], all);
+        print_target(file, results, &targets[i], all, &heading);
     }
 }

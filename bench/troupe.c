@@ -102,7 +102,9 @@ troupe_start(struct troupe *troupe, const char *const *words, const char *const 
 
     psi_assert(troupe->pid_count < CREW_MAX + 1);
     snprintf(log, sizeof(log), "%s/output", troupe->directory);
-    if (process_start(&command, &troupe->pids[troupe->pid_count], err) != PSD_OK) {
+    /* whoever is stopped hears no SIGTERM */
+    if (process_start(&command, troupe->restless ? SIGKILL : SIGTERM,
+                      &troupe->pids[troupe->pid_count], err) != PSD_OK) {
         return err->status;
     }
     troupe->pid_count++;
@@ -184,6 +186,11 @@ troupe_gather(struct troupe *troupe, uint32_t workers, struct psd_error *err)
     }
     if (status == PSD_OK) {
         find_helpers(troupe, pids);
+    }
+    if (status == PSD_OK && troupe->restless) {
+        memcpy(troupe->crew.restless, troupe->pids, troupe->pid_count * sizeof(pid_t));
+        troupe->crew.restless_count = troupe->pid_count;
+        crew_rest(&troupe->crew);
     }
     return status;
 }

@@ -14,6 +14,7 @@
 /* Thread: owned by the runner. */
 struct troupe {
     char name[32]; /* for messages */
+    bool restless; /* its programs do not sleep when they have nothing to do: they are stopped */
     struct crew crew;
     pid_t pids[CREW_MAX + 1]; /* of what was started here */
     uint32_t pid_count;
