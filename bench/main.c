@@ -1,5 +1,5 @@
 /*
- * main.c - psd_bench: how fast push_pull is, beside the raw-socket ceiling.
+ * main.c - psd_bench: how fast Poseidon is, beside what the machine allows and beside its peers.
  *
  * Without a job around it the program is the runner, which starts itself under psd_run, as the
  * workers of the jobs it measures.

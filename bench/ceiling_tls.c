@@ -1,24 +1,24 @@
 /*
- * tls_pair.c - what bare TLS reaches: two processes, SSL_write and SSL_read, nothing else.
+ * ceiling_tls.c - what bare TLS reaches: two processes, SSL_write and SSL_read, nothing else.
+ *
+ * One connection over loopback tcp, TLS 1.3 with the cipher that Poseidon uses between hosts. The
+ * worker writes the tensor in pieces of 256 KiB and meanwhile reads it back; the server reads a
+ * piece and writes it back. Nothing is added up or applied.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "tls_pair.h"
-
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <openssl/ssl.h>
 
 #include "base/fail.h"
+#include "ceiling.h"
+#include "rounds.h"
 #include "tensor.h"
-#include "timer.h"
 
 enum { PIECE_BYTES = 256 * 1024, WINDOW_BYTES = 8 * PIECE_BYTES };
 
@@ -130,6 +130,7 @@ struct worker {
     uint64_t bytes;
     uint8_t *gradient;
     uint8_t *values;
+    struct tensor_model model;
 };
 
 /* Writes or reads what goes at once; false: nothing did. */
@@ -157,12 +158,14 @@ move_some(const struct worker *worker, uint64_t *at, uint64_t end, bool in)
     return moved > 0;
 }
 
-static void
-send_and_receive(const struct worker *worker)
+static psd_status
+exchange(void *owner, struct psd_error *err)
 {
+    const struct worker *worker = owner;
     uint64_t sent = 0;
     uint64_t here = 0;
 
+    (void)err;
     while (here < worker->bytes) {
         const uint64_t window =
             here + WINDOW_BYTES < worker->bytes ? here + WINDOW_BYTES : worker->bytes;
@@ -176,24 +179,23 @@ send_and_receive(const struct worker *worker)
             (void)poll(&poll_fd, 1, -1);
         }
     }
+    return PSD_OK;
 }
 
 static psd_status
-follow(void *owner, const struct crew_order *order, uint64_t *elapsed_ns_p, struct psd_error *err)
+follow(void *owner, const struct crew_order *order, struct crew_times *times, struct psd_error *err)
 {
-    const struct worker *worker = owner;
-    uint64_t start_ns;
+    struct worker *worker = owner;
+    const struct rounds rounds = {
+        .gradient = (float *)(void *)worker->gradient,
+        .values = (const float *)(const void *)worker->values,
+        .model = &worker->model,
+        .exchange = exchange,
+        .owner = worker,
+    };
 
-    memset(worker->values, 0, worker->bytes);
-    start_ns = timer_now_ns();
-    for (uint64_t round = 0; round < order->rounds; round++) {
-        send_and_receive(worker);
-    }
-    *elapsed_ns_p = timer_now_ns() - start_ns;
-    if (memcmp(worker->gradient, worker->values, worker->bytes) != 0) {
-        return psi_fail(err, PSD_ERR_CORRUPT, "TLS pair: what came back is not what was sent");
-    }
-    return PSD_OK;
+    tensor_spoil(worker->values, worker->bytes);
+    return rounds_run(&rounds, order, times, err);
 }
 
 static int
@@ -202,71 +204,56 @@ run_worker(int fd, uint64_t bytes, int control)
     struct worker worker = {.ssl = open_tls(fd, false),
                             .fd = fd,
                             .bytes = bytes,
-                            .gradient = (uint8_t *)tensor_alloc(bytes),
-                            .values = (uint8_t *)tensor_alloc(bytes)};
+                            .gradient = tensor_alloc(bytes),
+                            .values = tensor_alloc(bytes)};
     struct psd_error err = {0};
 
     if (worker.ssl == NULL || worker.gradient == NULL || worker.values == NULL) {
         return 1;
     }
-    tensor_gradient(0, (float *)(void *)worker.gradient, bytes / sizeof(float));
+    tensor_model_init(&worker.model, TENSOR_SUM, 1, bytes / sizeof(float)); /* an echo */
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     return crew_follow(control, follow, &worker, &err) == PSD_OK ? 0 : 1;
 }
 
-/* ---- Processes ---- */
+/* ---- Start ---- */
 
-/* The runner's ends stay with the runner alone. */
-static pid_t
-start_process(struct crew *crew, const int pair[2], uint64_t bytes, int control)
+static bool
+start_both(const int pair[2], uint64_t bytes, struct ceiling *ceiling)
 {
-    const bool server = control < 0;
-    const pid_t parent = getpid();
-    pid_t pid;
+    int control;
+    pid_t pid = ceiling_fork_server(ceiling);
 
-    fflush(NULL);
-    pid = fork();
-    if (pid != 0) {
-        return pid;
+    if (pid == 0) {
+        close(pair[0]);
+        _exit(run_server(pair[1], bytes));
     }
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) {
-        _exit(1);
+    if (pid < 0) {
+        return false;
     }
-    (void)signal(SIGPIPE, SIG_IGN);
-    crew_dismiss(crew);
-    close(pair[server ? 0 : 1]);
-    _exit(server ? run_server(pair[1], bytes) : run_worker(pair[0], bytes, control));
+    pid = ceiling_fork_worker(ceiling, &control);
+    if (pid == 0) {
+        close(pair[1]);
+        _exit(run_worker(pair[0], bytes, control));
+    }
+    return pid > 0;
 }
 
 psd_status
-tls_pair_start(uint64_t bytes, struct ceiling *pair_p, struct psd_error *err)
+ceiling_tls_start(uint64_t bytes, struct ceiling *ceiling_p, struct psd_error *err)
 {
+    psd_status status = PSD_OK;
     int pair[2];
-    int control[2];
-    pid_t pids[2] = {-1, -1};
 
-    memset(pair_p, 0, sizeof(*pair_p));
+    memset(ceiling_p, 0, sizeof(*ceiling_p));
     if (!ceiling_connect(pair)) {
         return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start a TLS pair");
     }
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) == 0) {
-        pair_p->crew.fds[pair_p->crew.count++] = control[0];
-        pids[0] = start_process(&pair_p->crew, pair, bytes, -1);
-        pids[1] = start_process(&pair_p->crew, pair, bytes, control[1]);
-        close(control[1]);
+    if (!start_both(pair, bytes, ceiling_p)) {
+        status = psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start a TLS pair");
+        ceiling_stop(ceiling_p);
     }
     close(pair[0]);
     close(pair[1]);
-    for (size_t i = 0; i < 2; i++) {
-        if (pids[i] > 0) {
-            pair_p->pids[pair_p->pid_count++] = pids[i];
-        }
-    }
-    if (pair_p->pid_count < 2) {
-        psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start a TLS pair");
-        ceiling_stop(pair_p);
-        return err->status;
-    }
-    return PSD_OK;
+    return status;
 }
