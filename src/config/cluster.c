@@ -411,6 +411,43 @@ read_username(struct parser *parser, const struct psi_json_item *item, void *int
 }
 
 static psd_status
+read_workdir(struct parser *parser, const struct psi_json_item *item, void *into)
+{
+    return read_text(parser, item, &((struct psi_cluster *)into)->workdir);
+}
+
+static psd_status
+read_image(struct parser *parser, const struct psi_json_item *item, void *into)
+{
+    return read_text(parser, item, &((struct psi_cluster *)into)->image);
+}
+
+static psd_status
+read_ssh_options(struct parser *parser, const struct psi_json_item *array, void *into)
+{
+    struct psi_cluster *cluster = into;
+    struct psi_json_walk walk = {.parent = *array};
+    struct psi_json_item item;
+
+    cluster->ssh_options =
+        calloc(json_array_size(array->value) + 1, sizeof(cluster->ssh_options[0]));
+    if (cluster->ssh_options == NULL) {
+        return psi_fail(parser->file.err, PSD_ERR_NO_MEMORY, "%s: no memory", parser->file.name);
+    }
+    while (psi_json_next(&parser->file, &walk, &item)) {
+        psd_status status = psi_json_want(&parser->file, &item, "an option of ssh", JSON_STRING);
+
+        if (status == PSD_OK) {
+            status = read_text(parser, &item, &cluster->ssh_options[cluster->ssh_option_count++]);
+        }
+        if (status != PSD_OK) {
+            return status;
+        }
+    }
+    return PSD_OK;
+}
+
+static psd_status
 read_settings(struct parser *parser, const struct psi_json_item *object, void *into)
 {
     struct psi_cluster *cluster = into;
@@ -496,17 +533,13 @@ read_env(struct parser *parser, const struct psi_json_item *item, void *into)
 }
 
 static const struct field cluster_fields[] = {
-    {"worker_nodes", JSON_ARRAY, read_workers},
-    {"server_nodes", JSON_ARRAY, read_servers},
-    {"master_node", JSON_STRING, read_master},
-    {"master_port", JSON_INTEGER, read_master_port},
-    {"pem_file", JSON_STRING, read_pem_file},
-    {"virtualenv", JSON_STRING, read_virtualenv},
-    {"username", JSON_STRING, read_username},
-    {"settings", JSON_OBJECT, read_settings},
-    {"pass", JSON_STRING, read_pass},
-    {"worker_commands", JSON_ARRAY, read_commands},
-    {"env", JSON_OBJECT, read_env},
+    {"worker_nodes", JSON_ARRAY, read_workers},     {"server_nodes", JSON_ARRAY, read_servers},
+    {"master_node", JSON_STRING, read_master},      {"master_port", JSON_INTEGER, read_master_port},
+    {"pem_file", JSON_STRING, read_pem_file},       {"virtualenv", JSON_STRING, read_virtualenv},
+    {"username", JSON_STRING, read_username},       {"ssh_options", JSON_ARRAY, read_ssh_options},
+    {"workdir", JSON_STRING, read_workdir},         {"image", JSON_STRING, read_image},
+    {"settings", JSON_OBJECT, read_settings},       {"pass", JSON_STRING, read_pass},
+    {"worker_commands", JSON_ARRAY, read_commands}, {"env", JSON_OBJECT, read_env},
 };
 
 /* Members of all "env" objects. Takes any document: types are checked later. */
@@ -673,6 +706,7 @@ psi_cluster_free(struct psi_cluster *cluster)
     free(cluster->servers);
     free(cluster->variables);
     free(cluster->worker_commands);
+    free(cluster->ssh_options);
     free(cluster->pem_file);
     json_decref(cluster->document);
     memset(cluster, 0, sizeof(*cluster));

@@ -14,11 +14,12 @@
 
 #include <sys/ioctl.h>
 
-#include "launch/plan.h"
+#include "launch/variables.h"
 
 enum {
     PIECE_BYTES = 4096, /* what a pipe that polls writable takes at once (PIPE_BUF) */
     COLOURS = 6,
+    STUCK_MS = 500,
 };
 
 /*
@@ -33,8 +34,11 @@ put(const struct console *console, int fd, const char *text, size_t bytes)
                                   {.fd = console->wake_fd, .events = POLLIN}};
         ssize_t written;
 
-        if (poll(polls, 2, -1) < 0 && errno != EINTR) {
+        if (poll(polls, 2, STUCK_MS) < 0 && errno != EINTR) {
             return;
+        }
+        if (polls[0].revents == 0 && console->meanwhile != NULL) {
+            console->meanwhile(console->context);
         }
         if (polls[0].revents == 0) {
             if (polls[1].revents != 0) {
@@ -52,11 +56,15 @@ put(const struct console *console, int fd, const char *text, size_t bytes)
 }
 
 void
-console_init(struct console *console, int wake_fd, char *const *environment)
+console_init(struct console *console, int wake_fd, void (*meanwhile)(void *context), void *context,
+             char *const *environment)
 {
-    const char *no_colour = plan_variable(environment, "NO_COLOR");
+    const char *no_colour = variables_get(environment, "NO_COLOR");
 
-    *console = (struct console){.wake_fd = wake_fd, .terminal = isatty(STDERR_FILENO) != 0};
+    *console = (struct console){.wake_fd = wake_fd,
+                                .meanwhile = meanwhile,
+                                .context = context,
+                                .terminal = isatty(STDERR_FILENO) != 0};
     console->colour = isatty(STDOUT_FILENO) != 0 && (no_colour == NULL || no_colour[0] == '\0');
 }
 

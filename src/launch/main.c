@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launch/agent.h"
 #include "launch/options.h"
-#include "launch/plan.h"
 #include "launch/prepare.h"
 #include "launch/run.h"
 #include "launch/secret.h"
@@ -30,15 +30,40 @@ complain(const struct psd_error *err)
     return WATCH_CODE_USAGE;
 }
 
+static int
+run(const struct launch_options *options)
+{
+    struct psd_error err = {0};
+    struct prepared prepared;
+    struct run_args args = {.runlog = "./poseidon_run.log", .out = options->out, .job = "job"};
+    int code;
+
+    args.secret_fd = launch_secret_offer(options->secret_file, &err);
+    if (args.secret_fd < 0 || prepare_job(options, environ, &prepared, &err) != PSD_OK) {
+        return complain(&err);
+    }
+    args.environment = environ;
+    args.plan = &prepared.plan;
+    args.layout = &prepared.layout;
+    args.watch = prepared.watch;
+    args.program = prepared.program;
+    args.pem_file = prepared.pem_file;
+    args.username = prepared.username;
+    args.ssh_options = &prepared.ssh_options;
+    code = run_job(&args);
+    prepare_fini(&prepared);
+    return code;
+}
+
 int
 main(int argc, char **argv)
 {
     struct psd_error err = {0};
     struct launch_options options;
-    struct run_args run = {.runlog = "./poseidon_run.log", .environment = environ};
-    struct plan plan;
-    int code;
 
+    if (argc == 2 && strcmp(argv[1], "--agent") == 0) {
+        return agent_serve(environ);
+    }
     if (argc == 3 && strcmp(argv[1], "secret") == 0) {
         return launch_secret_make(argv[2], &err) == PSD_OK ? 0 : complain(&err);
     }
@@ -55,17 +80,5 @@ main(int argc, char **argv)
         }
         return show_job(options.master, options.json);
     }
-    run.secret_fd = launch_secret_offer(options.secret_file, &err);
-    if (run.secret_fd < 0) {
-        return complain(&err);
-    }
-    run.environment = environ;
-    if (prepare_job(&options, environ, &plan, &run.watch, &err) != PSD_OK) {
-        return complain(&err);
-    }
-    run.plan = &plan;
-    run.out = options.out;
-    code = run_job(&run);
-    plan_fini(&plan);
-    return code;
+    return run(&options);
 }

@@ -14,16 +14,14 @@
 #include "base/fail.h"
 
 enum {
-    READ_BYTES = 65536,
     PROGRESS_MS = 1000, /* a line that overwrites itself is shown this often */
 };
 
 psd_status
-output_init(struct output *output, int fd, enum launch_role role, const char *name,
-            const char *log_path, struct psd_error *err)
+output_init(struct output *output, enum launch_role role, const char *name, const char *log_path,
+            struct psd_error *err)
 {
     memset(output, 0, sizeof(*output));
-    output->fd = fd;
     output->role = role;
     snprintf(output->name, sizeof(output->name), "%s", name);
     output->log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -37,7 +35,8 @@ output_init(struct output *output, int fd, enum launch_role role, const char *na
 static void
 show(struct output *output, struct console *console)
 {
-    if (output->role == LAUNCH_WORKER || output_is_loud(output->line, output->line_bytes)) {
+    if (output->role == LAUNCH_WORKER ||
+        (!console->daemons_quiet && output_is_loud(output->line, output->line_bytes))) {
         console_line(console, output->role, output->name, output->line, output->line_bytes);
     }
     output->line_bytes = 0;
@@ -55,13 +54,9 @@ void
 output_fini(struct output *output, struct console *console)
 {
     output_flush(output, console);
-    if (output->fd >= 0) {
-        close(output->fd);
-    }
     if (output->log_fd >= 0) {
         close(output->log_fd);
     }
-    output->fd = -1;
     output->log_fd = -1;
 }
 
@@ -139,22 +134,13 @@ output_feed(struct output *output, struct console *console, const char *bytes, s
     }
 }
 
-int64_t
-output_read(struct output *output, struct console *console, uint64_t now_ms)
+void
+output_take(struct output *output, struct console *console, const char *bytes, size_t count,
+            uint64_t now_ms)
 {
-    char bytes[READ_BYTES];
-    const ssize_t count = read(output->fd, bytes, sizeof(bytes));
-
-    if (count < 0) {
-        return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    }
-    if (count == 0) {
-        return -1;
-    }
-    write_log(output, console, bytes, (size_t)count);
-    keep_tail(output, bytes, (size_t)count);
-    output_feed(output, console, bytes, (size_t)count, now_ms);
-    return count;
+    write_log(output, console, bytes, count);
+    keep_tail(output, bytes, count);
+    output_feed(output, console, bytes, count, now_ms);
 }
 
 size_t

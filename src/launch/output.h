@@ -20,7 +20,6 @@ enum {
 
 /* Thread: owned by the main thread of psd_run. */
 struct output {
-    int fd;     /* read end of the process's pipe, -1 when closed */
     int log_fd; /* -1: the log could not be written */
     enum launch_role role;
     char name[24];
@@ -33,8 +32,8 @@ struct output {
     char tail[OUTPUT_TAIL_BYTES];
 };
 
-/* Takes fd. Creates the log; when that fails, err says why and the output goes on without. */
-psd_status output_init(struct output *output, int fd, enum launch_role role, const char *name,
+/* Creates the log; when that fails, err says why and the output goes on without. */
+psd_status output_init(struct output *output, enum launch_role role, const char *name,
                        const char *log_path, struct psd_error *err);
 
 /* Shows what is left of an unfinished line. */
@@ -43,13 +42,14 @@ void output_flush(struct output *output, struct console *console);
 /* The same, and closes everything. */
 void output_fini(struct output *output, struct console *console);
 
-/* Reads once. Returns the bytes read, 0 when there are none now, -1 when the process closed. */
-int64_t output_read(struct output *output, struct console *console, uint64_t now_ms);
+/* Takes bytes that the process printed. */
+void output_take(struct output *output, struct console *console, const char *bytes, size_t count,
+                 uint64_t now_ms);
 
 /* The last `lines` lines, at most OUTPUT_TAIL_BYTES: copied and NUL-terminated. */
 size_t output_tail(const struct output *output, unsigned lines, char *text_p, size_t size);
 
-/* For output_read and its test: bytes that a process printed. */
+/* For output_take and its test: the console's part of it. */
 void output_feed(struct output *output, struct console *console, const char *bytes, size_t count,
                  uint64_t now_ms);
 

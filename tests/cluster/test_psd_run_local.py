@@ -48,6 +48,15 @@ def test_success_prefixes_logs_and_summary(start):
         job.log(name)
 
 
+def test_plain_program(start):
+    """If this fails, a command that is no worker takes ten seconds and two red lines to say so."""
+    job = start("--workers", 2, "true")
+    assert job.wait() == 0, job.stderr()
+    assert job.seconds < 5
+    assert "no worker joined the job: the command ran as a plain program" in job.stderr()
+    assert "SIGTERM" not in job.stderr()
+
+
 def test_exit_code_of_the_first_failure(start):
     """If this fails, a failed training looks like a success, or the others run on."""
     job = start(
@@ -246,13 +255,16 @@ def test_mistakes_are_explained(start, arguments, code, text):
     assert "PROCESS" not in job.run_log()
 
 
-def test_other_machines_are_refused(start, tmp_path):
-    """If this fails, a job meant for two machines runs on one."""
+def test_machine_without_an_address(start, tmp_path):
+    """If this fails, a name that nobody knows starts half a job, or is not named."""
     config = tmp_path / "cluster.json"
-    config.write_text('{"worker_nodes": ["localhost", "203.0.113.7"], "server_nodes": ["::1"]}')
+    config.write_text(json.dumps({"worker_nodes": ["localhost", "no-such-host.invalid"],
+                                  "server_nodes": ["::1"], "username": "ann"}))
     job = start("-c", config, "true")
     assert job.wait() == 3
-    assert "worker_nodes[1] 203.0.113.7 is not this machine" in job.stderr()
+    assert "no-such-host.invalid (ssh ann@no-such-host.invalid): " in job.stderr()
+    assert "run: ssh ann@no-such-host.invalid true" in job.stderr()
+    assert "PROCESS" not in job.run_log()
 
 
 def test_missing_daemons_are_named(start, tmp_path):
