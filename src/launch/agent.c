@@ -50,6 +50,7 @@ struct host {
     struct children children;
     bool ending;
     uint64_t kill_ms;  /* when ending: from then on, KILL */
+    uint32_t lease_ms; /* silence of psd_run after which the job is over; 0: any */
     uint64_t heard_ms; /* of psd_run */
     uint64_t pulse_ms; /* when to say the next time that we are here */
 };
@@ -223,8 +224,8 @@ wait_ms(const struct host *host, uint64_t now_ms)
     if (host->ending) {
         earlier(&until_ms, now_ms < host->kill_ms ? host->kill_ms : now_ms + KILL_AGAIN_MS);
     }
-    if (host->place.lease_ms > 0 && host->link.in >= 0) {
-        earlier(&until_ms, host->heard_ms + host->place.lease_ms);
+    if (host->lease_ms > 0 && host->link.in >= 0) {
+        earlier(&until_ms, host->heard_ms + host->lease_ms);
         earlier(&until_ms, host->pulse_ms);
     }
     return until_ms <= now_ms ? 0 : (int)(until_ms - now_ms);
@@ -233,10 +234,10 @@ wait_ms(const struct host *host, uint64_t now_ms)
 static void
 keep_lease(struct host *host, uint64_t now_ms)
 {
-    if (host->place.lease_ms == 0 || host->link.in < 0) {
+    if (host->lease_ms == 0 || host->link.in < 0) {
         return;
     }
-    if (now_ms >= host->heard_ms + host->place.lease_ms) {
+    if (now_ms >= host->heard_ms + host->lease_ms) {
         lose_launcher(host);
     } else if (now_ms >= host->pulse_ms) {
         host->pulse_ms = now_ms + AGENT_PULSE_MS;
@@ -400,7 +401,7 @@ keep(pid_t agent)
 int
 agent_serve(char *const *environment)
 {
-    struct host host = {.ending = false};
+    struct host host = {.lease_ms = AGENT_LEASE_MS};
     const pid_t keeper = getpid();
     const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10);
     const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 10);

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "launch/agent.h"
 #include "launch/secret.h"
 
 enum {
@@ -177,9 +176,6 @@ add_place(const struct gather *gather, const struct host *host, struct words *or
     const struct plan *plan = gather->plan;
     psd_status status = PSD_OK;
 
-    if (!host->machine->here) {
-        status = words_add_format(orders, err, "lease_ms=%d", AGENT_LEASE_MS);
-    }
     if (status == PSD_OK && plan->workdir != NULL) {
         status = words_add_format(orders, err, "workdir=%s", plan->workdir);
     } else if (status == PSD_OK && !host->machine->here) {

@@ -114,8 +114,11 @@ layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t worke
         layout_fini(&layout);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u processes", layout.slots);
     }
-    /* The master last: its entry has no port of ssh, those of the nodes may. */
-    for (uint32_t slot = 1; slot < layout.slots; slot++) {
+    /* Workers first: they count the machines. The master last: its entry has no port of ssh. */
+    for (uint32_t slot = 1 + servers; slot < layout.slots; slot++) {
+        place_slot(&layout, slot, servers, node_of_slot(cluster, slot, servers));
+    }
+    for (uint32_t slot = 1; slot <= servers; slot++) {
         place_slot(&layout, slot, servers, node_of_slot(cluster, slot, servers));
     }
     place_slot(&layout, 0, servers, node_of_slot(cluster, 0, servers));

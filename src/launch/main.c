@@ -50,6 +50,7 @@ run(const struct launch_options *options)
     args.pem_file = prepared.pem_file;
     args.username = prepared.username;
     args.ssh_options = &prepared.ssh_options;
+    args.interface = options->interface;
     code = run_job(&args);
     prepare_fini(&prepared);
     return code;

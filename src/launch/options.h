@@ -9,6 +9,7 @@
 
 #include <psd/status.h>
 
+#include "config/options.h"
 #include "config/settings.h"
 
 #define LAUNCH_NOT_GIVEN UINT32_MAX
@@ -28,6 +29,10 @@ struct launch_options {
     const char *pass; /* NULL: not given */
     uint32_t max_restarts;
     uint32_t grace_ms;
+    uint32_t timeout_s;    /* 0: any */
+    const char *workdir;   /* NULL: not given */
+    const char *interface; /* NULL: not given */
+    struct psi_option_list forward;
     struct psi_settings settings; /* command line and environment */
 
     const char *command; /* one string; or */

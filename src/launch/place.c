@@ -95,13 +95,6 @@ problem(struct work *work, struct psd_error *err, const char *what, const char *
 /* ------------------------------------------------------------------------ one order each --- */
 
 static psd_status
-take_lease(struct work *work, const char *value, struct psd_error *err)
-{
-    work->place->lease_ms = (uint32_t)strtoul(value, NULL, 10);
-    return PSD_OK;
-}
-
-static psd_status
 take_workdir(struct work *work, const char *value, struct psd_error *err)
 {
     return chdir(value) == 0 ? PSD_OK : problem(work, err, "workdir ", value, strerror(errno));
@@ -282,7 +275,6 @@ static const struct {
     const char *key;
     psd_status (*take)(struct work *work, const char *value, struct psd_error *err);
 } table[] = {
-    {"lease_ms", take_lease},
     {"workdir", take_workdir},
     {"cwd", take_cwd},
     {"env", take_env},

@@ -18,7 +18,6 @@ struct place {
     struct words worker_environment;
     int secret_fd;       /* -1: none; every child keeps it under this number */
     int listener;        /* -1, or what other machines try to reach */
-    uint32_t lease_ms;   /* silence of psd_run after which the job is over; 0: any */
     char *log_directory; /* of this machine's own copies of the logs; NULL: none */
 };
 
@@ -30,7 +29,6 @@ psd_status place_set_secret(struct place *place, int secret_fd, struct psd_error
 
 /*
  * Follows the strings of LINK_SETUP:
- *   lease_ms=N
  *   workdir=DIR          to be in; must be there
  *   cwd=DIR              to be in, if it is there
  *   virtualenv=DIR       of the workers

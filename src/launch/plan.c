@@ -36,7 +36,7 @@ static bool
 is_forwarded(const char *variable, const struct words *forward)
 {
     static const char *const always[] = {"LD_LIBRARY_PATH", "PYTHONPATH", "OMP_*", "CUDA_*",
-                                         "NCCL_*",          "PSD_LIB",    "TZ",    "LANG"};
+                                         "NCCL_*"};
     const size_t count = sizeof(always) / sizeof(always[0]);
     const size_t more = forward != NULL ? forward->count : 0;
 

@@ -28,6 +28,7 @@ struct material {
     struct psi_cluster cluster; /* zero: no file was given */
     struct words worker_commands;
     struct words set;         /* environment of the workers */
+    struct words forward;     /* more of it, for those on other machines */
     struct words *worker_set; /* ... and of each */
     uint32_t worker_set_count;
 };
@@ -38,6 +39,7 @@ material_fini(struct material *material)
     words_fini(&material->master_settings);
     words_fini(&material->server_settings);
     words_fini(&material->set);
+    words_fini(&material->forward);
     words_fini(&material->worker_commands);
     for (uint32_t i = 0; i < material->worker_set_count; i++) {
         words_fini(&material->worker_set[i]);
@@ -182,6 +184,8 @@ read_cluster(const struct launch_options *options, struct material *material,
     input->servers = cluster->server_count;
     input->master_port = cluster->master_port;
     input->virtualenv = cluster->virtualenv;
+    input->workdir = cluster->workdir;
+    input->image = cluster->image;
     input->pass = cluster->pass;
     input->worker_set = material->worker_set;
     return status;
@@ -221,6 +225,11 @@ complete(const struct launch_options *options, struct material *material, struct
     if (status == PSD_OK) {
         status = hand_on_settings(material, err);
     }
+    for (size_t i = 0; i < options->forward.count && status == PSD_OK; i++) {
+        status = words_add(&material->forward, options->forward.values[i], err);
+    }
+    input->workdir = options->workdir != NULL ? options->workdir : input->workdir;
+    input->forward = &material->forward;
     input->set = &material->set;
     input->master_settings = &material->master_settings;
     input->server_settings = &material->server_settings;
@@ -264,6 +273,7 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                               .max_restarts = options->max_restarts,
                               .machine_of = prepared->layout.machine_of,
                               .start_timeout_ms = settings->start_timeout_ms,
+                              .timeout_ms = options->timeout_s * 1000,
                               .sees_joins = settings->log_level >= PSI_LOG_INFO,
                               .leave_ms = options->grace_ms};
 }

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+import bed
 from helpers import Hand, Job, bin_directory, make_secret
 
 
@@ -74,3 +75,40 @@ def small_disk(tmp_path):
     yield mount
     for path in mounted:
         subprocess.run(["umount", path], check=True)
+
+
+@pytest.fixture(scope="session")
+def four_hosts():
+    """A launcher and four hosts with sshd, for all tests that want them."""
+    why = bed.hosts.missing()
+    if why is not None:
+        pytest.skip(f"no hosts: {why}")
+    made = bed.hosts.Testbed(4)
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def launch(four_hosts):
+    """Starts jobs on the hosts. Afterwards all hosts are up, joined and empty."""
+    jobs = []
+
+    def begin(config, *arguments, **options):
+        jobs.append(bed.SshJob(four_hosts, config, *arguments, **options))
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        if job.process.poll() is None:
+            job.kill()
+    for host in four_hosts.hosts:
+        if host.holder is None:
+            host.boot()
+            host.wait_until_up()
+        else:
+            host.heal()
+        for pid in host.processes():
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass
