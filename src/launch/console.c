@@ -6,6 +6,7 @@
 #include "launch/console.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 #include <sys/ioctl.h>
 
+#include "base/fail.h"
 #include "launch/variables.h"
 
 enum {
@@ -66,6 +68,20 @@ console_init(struct console *console, int wake_fd, void (*meanwhile)(void *conte
                                 .context = context,
                                 .terminal = isatty(STDERR_FILENO) != 0};
     console->colour = isatty(STDOUT_FILENO) != 0 && (no_colour == NULL || no_colour[0] == '\0');
+}
+
+psd_status
+console_redirect(struct console *console, const char *path, struct psd_error *err)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+    if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "open %s", path);
+    }
+    close(fd);
+    console->terminal = false;
+    console->colour = false;
+    return PSD_OK;
 }
 
 static void

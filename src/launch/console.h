@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <psd/status.h>
+
 #include "launch/role.h"
 
 /*
@@ -27,6 +29,9 @@ struct console {
 /* environment: for NO_COLOR. */
 void console_init(struct console *console, int wake_fd, void (*meanwhile)(void *context),
                   void *context, char *const *environment);
+
+/* From now on everything goes to a file. */
+psd_status console_redirect(struct console *console, const char *path, struct psd_error *err);
 
 /* "[worker0] text": to stdout for workers, to stderr for the daemons. */
 void console_line(struct console *console, enum launch_role role, const char *name,

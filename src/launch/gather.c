@@ -79,6 +79,9 @@ gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct 
     ssh_explain(&host->target, &host->defaults,
                 host->complaint[0] != '\0' ? host->complaint : noise, host->status, why,
                 sizeof(why));
+    if (gather->check) {
+        return words_add(&host->problems, why, err);
+    }
     return psi_fail(err, PSD_ERR_IO, "%s", why);
 }
 
@@ -266,7 +269,8 @@ send_reach(struct gather *gather, uint32_t machine, struct psd_error *err)
     psd_status status = PSD_OK;
 
     for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
-        if (i != machine && gather->hosts[i].probe_port != 0) {
+        if (i != machine && gather->hosts[i].probe_port != 0 &&
+            gather->hosts[i].state != HOST_GONE) {
             status = words_add_format(&targets, err, "%s %u", gather->hosts[i].address,
                                       gather->hosts[i].probe_port);
         }
@@ -312,10 +316,11 @@ gather_message(struct gather *gather, struct host *host, const struct link_messa
     return status;
 }
 
+/* All that are still with us; with --check some may not be. */
 static bool
 all_are(const struct gather *gather, enum host_state state)
 {
-    return count_state(gather, state) == gather->host_count;
+    return count_state(gather, state) + count_state(gather, HOST_GONE) == gather->host_count;
 }
 
 /* A machine that ssh reached, or NULL: how it sees us tells our address. */
@@ -337,6 +342,9 @@ set_all_up(struct gather *gather, uint32_t *host_p, struct psd_error *err)
 
     for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
         *host_p = i;
+        if (gather->hosts[i].state == HOST_GONE) {
+            continue;
+        }
         status = host_choose_address(&gather->hosts[i], gather->interface, any_remote(gather), err);
         if (status == PSD_OK) {
             status = send_setup(gather, i, err);
@@ -379,8 +387,11 @@ gather_step(struct gather *gather, uint64_t now_ms,
         status = set_all_up(gather, host_p, err);
     }
     if (status == PSD_OK && all_are(gather, HOST_SET_UP)) {
-        status = check_problems(gather, host_p, err);
+        status = gather->check ? PSD_OK : check_problems(gather, host_p, err);
         for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+            if (gather->hosts[i].state == HOST_GONE) {
+                continue;
+            }
             if (gather->host_count > 1) {
                 status = send_reach(gather, i, err);
             } else {
@@ -389,7 +400,7 @@ gather_step(struct gather *gather, uint64_t now_ms,
         }
     }
     if (status == PSD_OK && all_are(gather, HOST_READY)) {
-        status = check_problems(gather, host_p, err);
+        status = gather->check ? PSD_OK : check_problems(gather, host_p, err);
         if (status == PSD_OK) {
             return GATHER_READY;
         }

@@ -20,7 +20,7 @@ struct gather {
     int secret_fd;         /* the job's */
     const char *logs;      /* (optional) directory for the machines' own copies of the logs */
     const char *logs_token;
-    bool began_reaching;
+    bool check; /* look at all machines, although some are not ready */
 };
 
 enum gather_result {

@@ -9,11 +9,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 
 enum {
+    TIMES_MS = 100,     /* between two notes of the time */
     PROGRESS_MS = 1000, /* a line that overwrites itself is shown this often */
 };
 
@@ -23,6 +25,7 @@ output_init(struct output *output, enum launch_role role, const char *name, cons
 {
     memset(output, 0, sizeof(*output));
     output->role = role;
+    output->times_fd = -1;
     snprintf(output->name, sizeof(output->name), "%s", name);
     output->log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (output->log_fd < 0) {
@@ -32,9 +35,46 @@ output_init(struct output *output, enum launch_role role, const char *name, cons
     return PSD_OK;
 }
 
+void
+output_keep_times(struct output *output, const char *path)
+{
+    output->times_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+}
+
+static void
+note_time(struct output *output)
+{
+    struct timespec now;
+    uint64_t now_ms;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    if (output->times_fd >= 0 && now_ms >= output->times_ms + TIMES_MS) {
+        output->times_ms = now_ms;
+        dprintf(output->times_fd, "%llu %llu\n", (unsigned long long)now_ms,
+                (unsigned long long)output->log_bytes);
+    }
+}
+
+static void
+look_for_result(struct output *output)
+{
+    char line[sizeof(output->result)];
+
+    snprintf(line, sizeof(line), "%.*s", (int)output->line_bytes, output->line);
+    if (output->wanted != NULL && regexec(output->wanted, line, 0, NULL, 0) == 0) {
+        memcpy(output->result, line, sizeof(output->result));
+    }
+}
+
 static void
 show(struct output *output, struct console *console)
 {
+    look_for_result(output);
+    if (output->hidden) {
+        output->line_bytes = 0;
+        return;
+    }
     if (output->role == LAUNCH_WORKER ||
         (!console->daemons_quiet && output_is_loud(output->line, output->line_bytes))) {
         console_line(console, output->role, output->name, output->line, output->line_bytes);
@@ -57,7 +97,11 @@ output_fini(struct output *output, struct console *console)
     if (output->log_fd >= 0) {
         close(output->log_fd);
     }
+    if (output->times_fd >= 0) {
+        close(output->times_fd);
+    }
     output->log_fd = -1;
+    output->times_fd = -1;
 }
 
 /* A full disk costs the log, not the job. */
@@ -138,7 +182,9 @@ void
 output_take(struct output *output, struct console *console, const char *bytes, size_t count,
             uint64_t now_ms)
 {
+    note_time(output);
     write_log(output, console, bytes, count);
+    output->log_bytes += count;
     keep_tail(output, bytes, count);
     output_feed(output, console, bytes, count, now_ms);
 }

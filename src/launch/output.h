@@ -5,6 +5,7 @@
 #ifndef LAUNCH_OUTPUT_H
 #define LAUNCH_OUTPUT_H
 
+#include <regex.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +24,13 @@ struct output {
     int log_fd; /* -1: the log could not be written */
     enum launch_role role;
     char name[24];
-    bool log_failed;      /* said so once */
+    bool log_failed;       /* said so once */
+    bool hidden;           /* its lines are not shown */
+    const regex_t *wanted; /* (optional) lines that tell a result */
+    char result[200];      /* the last of them; "" if none */
+    int times_fd;          /* when which byte was printed, -1: not kept */
+    uint64_t times_ms;
+    uint64_t log_bytes;
     bool returned;        /* the last character was a carriage return */
     uint64_t progress_ms; /* when a line that overwrites itself was last shown */
     size_t line_bytes;
@@ -41,6 +48,12 @@ void output_flush(struct output *output, struct console *console);
 
 /* The same, and closes everything. */
 void output_fini(struct output *output, struct console *console);
+
+/*
+ * Keeps beside the log when it grew, for `psd_run logs --since`: lines of milliseconds of the wall
+ * clock and the length of the log by then.
+ */
+void output_keep_times(struct output *output, const char *path);
 
 /* Takes bytes that the process printed. */
 void output_take(struct output *output, struct console *console, const char *bytes, size_t count,

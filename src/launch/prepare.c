@@ -212,6 +212,39 @@ choose_command(const struct launch_options *options, struct material *material,
     return PSD_OK;
 }
 
+/* --restart of single workers needs a job that waits for them, and says so to the daemons. */
+static psd_status
+apply_restart(const struct launch_options *options, struct material *material,
+              struct psd_error *err)
+{
+    struct psi_settings *settings = &material->settings;
+    const bool process =
+        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
+
+    if (options->restart == NULL || !process) {
+        if (options->restart == NULL && !process) {
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "--restart_scope=group says what is restarted, not when: give "
+                            "--restart=on-failure or exit-code, too");
+        }
+        return PSD_OK;
+    }
+    if (strcmp(options->restart, "never") == 0) {
+        if (settings->on_worker_death == PSI_DEATH_WAIT) {
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "--restart=never and on_worker_death=wait contradict each other");
+        }
+        return PSD_OK;
+    }
+    if (settings->on_worker_death == PSI_DEATH_CONTINUE) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--restart=%s and on_worker_death=continue contradict each other",
+                        options->restart);
+    }
+    return psi_settings_set(settings, PSI_SOURCE_COMMAND, "command line", "on_worker_death", "wait",
+                            err);
+}
+
 /* Fills what is left of the input. */
 static psd_status
 complete(const struct launch_options *options, struct material *material, struct plan_input *input,
@@ -221,6 +254,9 @@ complete(const struct launch_options *options, struct material *material, struct
 
     if (status == PSD_OK && options->pass != NULL) {
         status = parse_pass(options->pass, &input->pass, err);
+    }
+    if (status == PSD_OK) {
+        status = apply_restart(options, material, err);
     }
     if (status == PSD_OK) {
         status = hand_on_settings(material, err);
@@ -266,11 +302,17 @@ static void
 set_rules(const struct launch_options *options, const struct psi_settings *settings,
           struct prepared *prepared)
 {
+    const bool process =
+        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
+    const bool restarts = settings->on_worker_death == PSI_DEATH_WAIT;
+
     prepared->watch =
         (struct watch_config){.servers = prepared->plan.servers,
                               .workers = prepared->plan.workers,
                               .on_worker_death = (enum watch_policy)settings->on_worker_death,
-                              .max_restarts = options->max_restarts,
+                              .max_restarts = restarts && process ? options->max_restarts : 0,
+                              .restart_signals_only = options->restart != NULL &&
+                                                      strcmp(options->restart, "exit-code") == 0,
                               .machine_of = prepared->layout.machine_of,
                               .start_timeout_ms = settings->start_timeout_ms,
                               .timeout_ms = options->timeout_s * 1000,

@@ -6,6 +6,7 @@
 #include "launch/report.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <sys/wait.h>
@@ -13,7 +14,7 @@
 #include "base/exit_code.h"
 #include "launch/agent.h"
 
-enum { TAIL_LINES = 20 };
+enum { TAIL_LINES = 20, CLOCK_MS_MAX = 2000 };
 
 void
 report_begin(const struct run *run)
@@ -187,9 +188,8 @@ find_verdict(const struct run *run, uint32_t slot, char *text_p, size_t size)
     return true;
 }
 
-/* The cause in words. */
-static void
-describe_cause(const struct run *run, char *text_p, size_t size)
+void
+report_cause(const struct run *run, char *text_p, size_t size)
 {
     const struct watch *watch = &run->watch;
     const struct process *process = &run->processes[watch->cause_slot]; /* or a machine's number */
@@ -244,6 +244,42 @@ describe_cause(const struct run *run, char *text_p, size_t size)
     }
 }
 
+bool
+report_is_cause(const struct run *run, uint32_t slot)
+{
+    const enum watch_cause cause = run->watch.cause;
+
+    return run->watch.cause_slot == slot &&
+           (cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
+            cause == WATCH_CAUSE_NOT_STARTED || cause == WATCH_CAUSE_NEVER_JOINED);
+}
+
+void
+report_check(const struct run *run)
+{
+    printf("%-20s %-24s %-16s %5s %9s  %s\n", "MACHINE", "ADDRESS", "PROCESSES", "CORES", "CLOCK",
+           "STATUS");
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        const struct host *host = &run->hosts[i];
+        const struct layout_machine *machine = host->machine;
+        char processes[64];
+        char clock[24];
+
+        snprintf(processes, sizeof(processes), "%s%uw %us",
+                 run->layout->machine_of[0] == i ? "m " : "", machine->workers, machine->servers);
+        snprintf(clock, sizeof(clock), "%+.3f s", (double)host->clock_ahead_ms / 1000);
+        printf("%-20s %-24s %-16s %5u %9s  %s\n", machine->name, host->address, processes,
+               host->cores, clock, host->problems.count == 0 ? "ready" : "NOT READY");
+        for (size_t k = 0; k < host->problems.count; k++) {
+            printf("    %s\n", host->problems.list[k]);
+        }
+        if (llabs(host->clock_ahead_ms) > CLOCK_MS_MAX) {
+            printf("    its clock differs by %.1f s: times in logs will not agree\n",
+                   (double)host->clock_ahead_ms / 1000);
+        }
+    }
+}
+
 static void
 show_tail(struct run *run, uint32_t slot)
 {
@@ -275,6 +311,9 @@ report_success(struct run *run, double seconds)
     const struct plan *plan = run->plan;
     char lost[64] = "";
 
+    if (run->result[0] != '\0') {
+        console_say(&run->console, "result: %s", run->result);
+    }
     if (watch->workers_failed > 0) {
         snprintf(lost, sizeof(lost), " (%u of them died on the way)", watch->workers_failed);
     }
@@ -289,23 +328,42 @@ report_success(struct run *run, double seconds)
     runlog_line(&run->runlog, "END", "well in %.1f s%s", seconds, lost);
 }
 
+/* A verdict of the daemons names an address; which machine does not answer is known here. */
+static void
+add_silent(const struct run *run, char *text_p, size_t size)
+{
+    size_t used = strlen(text_p);
+
+    for (uint32_t i = 0; i < run->layout->machine_count && used < size; i++) {
+        const struct host *host = &run->hosts[i];
+        char where[192];
+
+        if (host->lost && run->watch.cause == WATCH_CAUSE_PROCESS) {
+            host_describe(host, where, sizeof(where));
+            used += (size_t)snprintf(text_p + used, size - used, "; %s does not answer", where);
+        }
+    }
+}
+
 void
 report_end(struct run *run, uint64_t elapsed_ms)
 {
     const double seconds = (double)elapsed_ms / 1000.0;
     const enum watch_cause cause = run->watch.cause;
-    char text[640];
+    char text[760];
+    char verdict[640];
 
     if (cause == WATCH_CAUSE_NONE) {
         report_success(run, seconds);
         return;
     }
-    describe_cause(run, text, sizeof(text));
+    report_cause(run, text, sizeof(text));
+    add_silent(run, text, sizeof(text));
     if ((cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
          cause == WATCH_CAUSE_NEVER_JOINED ||
          (cause == WATCH_CAUSE_NOT_STARTED && run->processes[run->watch.cause_slot].pid != 0)) &&
         !(cause == WATCH_CAUSE_PROCESS &&
-          find_verdict(run, run->watch.cause_slot, text, sizeof(text)))) {
+          find_verdict(run, run->watch.cause_slot, verdict, sizeof(verdict)))) {
         console_say(&run->console, "%s", text);
         show_tail(run, run->watch.cause_slot);
     }

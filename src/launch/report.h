@@ -24,6 +24,13 @@ void report_given_up(struct run *run, const struct host *host);
  * the job goes on without. */
 void report_exit(struct run *run, const struct watch_event *event);
 
+/* Why the job ended, in words; "" while it is well. */
+void report_cause(const struct run *run, char *text_p, size_t size);
+bool report_is_cause(const struct run *run, uint32_t slot);
+
+/* --check: the machines and what is wrong with them, to stdout. */
+void report_check(const struct run *run);
+
 /* The closing summary; with the last lines of the process that failed. */
 void report_end(struct run *run, uint64_t elapsed_ms);
 

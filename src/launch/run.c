@@ -20,21 +20,27 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/fail.h"
 #include "launch/agent.h"
 #include "launch/report.h"
 #include "launch/run_state.h"
+#include "launch/story.h"
 
 enum {
     EVENTS_MAX = 64,
     REDRAW_MS = 250,
+    VISITOR_MS = 300,
+    SHOWN_MS = 500,   /* how often the master is asked, for a terminal ... */
+    ASKED_MS = 1000,  /* ... and for those who may ask us */
     ANSWER_MS = 2000, /* for an agent to end after the last of its processes should have */
 };
 
 /* What an event of the loop is about: kind in the upper half, machine in the lower. */
-enum source { SOURCE_SIGNAL, SOURCE_LINE, SOURCE_UNSENT, SOURCE_COMPLAINT };
+enum source { SOURCE_SIGNAL, SOURCE_LINE, SOURCE_UNSENT, SOURCE_COMPLAINT, SOURCE_VISITOR };
 
 static uint64_t
 clock_ms(void)
@@ -71,15 +77,34 @@ host_of(struct run *run, uint32_t slot)
 /* ------------------------------------------------------------------------ orders of watch.c --- */
 
 static void
-log_path(const struct run *run, const struct process *process, char *path_p, size_t size)
+log_path(const char *directory, const struct process *process, char *path_p, size_t size)
 {
     char life[16] = "";
 
     if (process->restart > 0) {
         snprintf(life, sizeof(life), ".%u", process->restart);
     }
-    snprintf(path_p, size, "%s%s%s%s.log", run != NULL ? run->directory : "",
-             run != NULL ? "/" : "", process->name, life);
+    snprintf(path_p, size, "%s/%s%s.log", directory, process->name, life);
+}
+
+/* Whether a rank is in a list like "0,2-5". */
+static bool
+is_listed(const char *list, uint32_t rank)
+{
+    while (*list != '\0') {
+        char *end;
+        const unsigned long first = strtoul(list, &end, 10);
+        const unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
+
+        if (end == list) {
+            return false;
+        }
+        if (rank >= first && rank <= last) {
+            return true;
+        }
+        list = *end == ',' ? end + 1 : end;
+    }
+    return false;
 }
 
 /* Where what a process prints goes. */
@@ -98,11 +123,19 @@ open_output(struct run *run, uint32_t slot)
     if (process->output == NULL) {
         return;
     }
-    log_path(run, process, path, sizeof(path));
+    log_path(run->directory, process, path, sizeof(path));
     if (output_init(process->output, role_of_slot(slot, run->plan->servers), process->name, path,
                     &err) != PSD_OK) {
         console_say(&run->console, "%s; the job goes on", err.text);
     }
+    if (role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER) {
+        process->output->wanted = run->wanted;
+        process->output->hidden = run->args->show != NULL && strcmp(run->args->show, "all") != 0 &&
+                                  !is_listed(run->args->show, role_index(slot, run->plan->servers));
+    }
+    snprintf(path, sizeof(path), "%s/.times/%s.%u", run->directory, process->name,
+             process->restart);
+    output_keep_times(process->output, path);
 }
 
 static void
@@ -148,7 +181,9 @@ send_start(struct run *run, uint32_t slot, struct psd_error *err)
     runlog_mask(&argv, text, sizeof(text));
     runlog_line(&run->runlog, "START", "%s: %s", process->name, text);
     open_output(run, slot);
-    log_path(NULL, process, text, sizeof(text));
+    free(process->command);
+    process->command = strdup(text);
+    log_path(".", process, text, sizeof(text));
     status = words_add(&strings, role_name(role_of_slot(slot, run->plan->servers)), err);
     status = status == PSD_OK ? words_add(&strings, text, err) : status;
     status = status == PSD_OK ? words_add_all(&strings, &argv, err) : status;
@@ -169,7 +204,7 @@ order_start(void *context, uint32_t slot, uint32_t restart)
     struct run *run = context;
     struct psd_error err = {0};
 
-    run->processes[slot].restart = restart;
+    run->processes[slot].restart = run->args->attempt + restart;
     if (send_start(run, slot, &err) != PSD_OK) {
         console_say(&run->console, "%s", err.text);
         link_send(&host_of(run, slot)->link, LINK_START, slot, 0, NULL, 0); /* which is refused */
@@ -248,13 +283,18 @@ go_on_gathering(struct run *run)
     struct psd_error err = {0};
     uint32_t machine = 0;
 
-    if (run->watch.phase != WATCH_GATHERING) {
+    if (run->watch.phase != WATCH_GATHERING || run->checked) {
         return;
     }
     switch (gather_step(&run->gather, clock_ms(), on_new_call, run, &machine, &err)) {
     case GATHER_WAIT:
         break;
     case GATHER_READY:
+        if (run->args->check) {
+            run->checked = true;
+            order_end(run, 0);
+            break;
+        }
         report_gathered(run);
         tell(run, WATCH_GATHERED, 0, 0);
         break;
@@ -357,6 +397,16 @@ handle_exited(struct run *run, uint32_t slot, int status)
     report_exit(run, &event);
 }
 
+/* Who started us in the background is told how the start went, once. */
+static void
+tell_detached(struct run *run, const char *how)
+{
+    if (run->args->detach_fd >= 0 && !run->told_detached) {
+        dprintf(run->args->detach_fd, "%s %s\n", how, run->directory != NULL ? run->directory : "");
+        run->told_detached = true;
+    }
+}
+
 /* "tcp://127.0.0.1:PORT\n" */
 static void
 handle_ready(struct run *run, const struct link_message *message)
@@ -375,9 +425,8 @@ handle_ready(struct run *run, const struct link_message *message)
     console_say(&run->console, "job begins: %u worker%s, %u server%s, master at %s",
                 run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
                 run->plan->servers == 1 ? "" : "s", run->master);
-    if (run->console.terminal) {
-        status_start(&run->status, run->master);
-    }
+    status_start(&run->status, run->master, run->console.terminal ? SHOWN_MS : ASKED_MS);
+    tell_detached(run, "started");
     tell(run, WATCH_READY, 0, 0);
 }
 
@@ -483,6 +532,65 @@ handle_line(struct run *run, struct host *host)
     }
 }
 
+/* -------------------------------------------------------------------------------- visitors --- */
+
+static void
+stop_for_visitor(struct run *run, bool at_once)
+{
+    runlog_line(&run->runlog, "INTERRUPT", "psd_run stop");
+    console_say(&run->console, "stopping the job: psd_run stop");
+    tell(run, WATCH_INTERRUPTED, 0, SIGTERM);
+    if (at_once) {
+        tell(run, WATCH_INTERRUPTED, 0, SIGTERM);
+    }
+}
+
+/* One question, one answer: "show", "stop", "stop now". Only our own user gets this far. */
+static void
+answer_visitor(struct run *run, int fd)
+{
+    const struct timeval limit = {.tv_usec = VISITOR_MS * 1000};
+    char line[64] = "";
+    char *answer = NULL;
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    if (read(fd, line, sizeof(line) - 1) <= 0) {
+        return; /* somebody who only wanted to know whether we are here */
+    }
+    if (strcmp(line, "show\n") == 0) {
+        answer = story_tell(run);
+    } else if (strcmp(line, "stop\n") == 0 || strcmp(line, "stop now\n") == 0) {
+        stop_for_visitor(run, strcmp(line, "stop now\n") == 0);
+        answer = strdup("stopping\n");
+    }
+    for (size_t at = 0, bytes = answer != NULL ? strlen(answer) : 0; at < bytes;) {
+        const ssize_t written = send(fd, answer + at, bytes - at, MSG_NOSIGNAL);
+
+        if (written <= 0) {
+            break;
+        }
+        at += (size_t)written;
+    }
+    free(answer);
+}
+
+static void
+handle_visitor(struct run *run)
+{
+    const int fd = accept4(run->args->listener, NULL, NULL, SOCK_CLOEXEC);
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+
+    if (fd < 0) {
+        return;
+    }
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid()) {
+        answer_visitor(run, fd);
+    }
+    close(fd);
+}
+
 /* --------------------------------------------------------------------------------- signals --- */
 
 static void
@@ -531,6 +639,9 @@ handle_event(struct run *run, uint64_t data)
         break;
     case SOURCE_COMPLAINT:
         host_read_complaint(host);
+        break;
+    case SOURCE_VISITOR:
+        handle_visitor(run);
         break;
     case SOURCE_UNSENT:
         break; /* pulse() sends */
@@ -761,7 +872,8 @@ begin_hosts(struct run *run, struct psd_error *err)
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the machines");
     }
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
-        run->hosts[i] = (struct host){.machine = &run->layout->machines[i],
+        run->hosts[i] = (struct host){.status = -1,
+                                      .machine = &run->layout->machines[i],
                                       .complaint_fd = -1,
                                       .link = {.in = -1, .out = -1, .failed = true}};
     }
@@ -789,6 +901,50 @@ begin_hosts(struct run *run, struct psd_error *err)
     return status;
 }
 
+/* The directory of the logs: made by the first attempt, shared by all. */
+static psd_status
+open_directory(struct run *run, struct psd_error *err)
+{
+    char path[4096];
+    psd_status status = PSD_OK;
+
+    if (run->args->check) {
+        return PSD_OK;
+    }
+    if (*run->args->directory_p == NULL) {
+        status = runlog_make_directory(run->args->out, run->args->directory_p, err);
+    }
+    run->directory = *run->args->directory_p;
+    if (status == PSD_OK) {
+        snprintf(path, sizeof(path), "%s/.times", run->directory);
+        mkdir(path, 0755);
+    }
+    if (status == PSD_OK && run->args->detach_fd >= 0) {
+        snprintf(path, sizeof(path), "%s/console.log", run->directory);
+        status = console_redirect(&run->console, path, err);
+    }
+    return status;
+}
+
+static psd_status
+compile_wanted(struct run *run, struct psd_error *err)
+{
+    char why[128];
+    int code;
+
+    if (run->args->result_regex == NULL) {
+        return PSD_OK;
+    }
+    code = regcomp(&run->result_regex, run->args->result_regex, REG_EXTENDED | REG_NOSUB);
+    if (code != 0) {
+        regerror(code, &run->result_regex, why, sizeof(why));
+        return psi_fail(err, PSD_ERR_INVALID, "result_regex '%.100s': %s", run->args->result_regex,
+                        why);
+    }
+    run->wanted = &run->result_regex;
+    return PSD_OK;
+}
+
 static psd_status
 run_init(struct run *run, const struct run_args *args, struct psd_error *err)
 {
@@ -799,7 +955,8 @@ run_init(struct run *run, const struct run_args *args, struct psd_error *err)
                         .layout = args->layout,
                         .epoll = -1,
                         .runlog = {.fd = -1},
-                        .begin_ms = clock_ms()};
+                        .begin_ms = clock_ms(),
+                        .began_wall_ms = wall_ms()};
     run->slots = 1 + args->plan->servers + args->plan->workers;
     run->processes = calloc(run->slots, sizeof(*run->processes));
     if (run->processes == NULL || !watch_init(&run->watch, &args->watch, &watch_ops, run)) {
@@ -807,6 +964,10 @@ run_init(struct run *run, const struct run_args *args, struct psd_error *err)
     }
     for (uint32_t slot = 0; slot < run->slots; slot++) {
         plan_name(args->plan, slot, run->processes[slot].name);
+    }
+    status = compile_wanted(run, err);
+    if (status != PSD_OK) {
+        return status;
     }
     run->signals = take_signals();
     status = begin_hosts(run, err);
@@ -820,12 +981,15 @@ run_init(struct run *run, const struct run_args *args, struct psd_error *err)
         console_say(&run->console, "%s; the job goes on without it", err->text);
     }
     listen_to(run, run->signals, EPOLLIN, SOURCE_SIGNAL, 0);
+    if (args->listener >= 0) {
+        listen_to(run, args->listener, EPOLLIN, SOURCE_VISITOR, 0);
+    }
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         if (run->hosts[i].machine->here) {
             watch_line(run, &run->hosts[i]);
         }
     }
-    return runlog_make_directory(args->out, &run->directory, err);
+    return open_directory(run, err);
 }
 
 static void
@@ -836,7 +1000,12 @@ run_fini(struct run *run)
             output_fini(run->processes[slot].output, &run->console);
             free(run->processes[slot].output);
         }
+        free(run->processes[slot].command);
     }
+    if (run->wanted != NULL) {
+        regfree(&run->result_regex);
+    }
+    free(run->status.nodes);
     for (uint32_t i = 0; run->hosts != NULL && i < run->layout->machine_count; i++) {
         host_fini(&run->hosts[i]); /* an agent that is still there ends with its line */
     }
@@ -845,7 +1014,6 @@ run_fini(struct run *run)
     }
     free(run->hosts);
     free(run->processes);
-    free(run->directory);
     watch_fini(&run->watch);
     runlog_close(&run->runlog);
 }
@@ -858,8 +1026,64 @@ gather_init(struct run *run, char *directory, size_t size)
                                   .hosts = run->hosts,
                                   .host_count = run->layout->machine_count,
                                   .interface = run->args->interface,
+                                  .check = run->args->check,
                                   .directory = getcwd(directory, size) != NULL ? directory : "/",
                                   .secret_fd = run->args->secret_fd};
+}
+
+/* The result line of the lowest rank that printed one. */
+static void
+find_result(struct run *run)
+{
+    for (uint32_t slot = 1 + run->plan->servers; slot < run->slots && run->result[0] == '\0';
+         slot++) {
+        const struct process *process = &run->processes[slot];
+
+        if (process->output != NULL && process->output->result[0] != '\0') {
+            snprintf(run->result, sizeof(run->result), "%s: %s", process->name,
+                     process->output->result);
+        }
+    }
+}
+
+static void
+finish(struct run *run)
+{
+    struct psd_error err = {0};
+
+    for (uint32_t slot = 0; slot < run->slots; slot++) {
+        if (run->processes[slot].output != NULL) {
+            output_flush(run->processes[slot].output, &run->console);
+        }
+    }
+    run->ended_wall_ms = wall_ms();
+    find_result(run);
+    status_stop(&run->status);
+    console_status(&run->console, "");
+    report_end(run, clock_ms() - run->begin_ms);
+    if (story_write(run, &err) != PSD_OK) {
+        console_say(&run->console, "%s", err.text);
+    }
+    tell_detached(run, "ended");
+}
+
+static int
+finish_check(struct run *run)
+{
+    char text[640];
+    int code = watch_exit_code(&run->watch);
+
+    report_check(run);
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        code = run->hosts[i].problems.count > 0 ? WATCH_CODE_CANNOT_START : code;
+    }
+    if (run->watch.cause == WATCH_CAUSE_START_TIMEOUT ||
+        run->watch.cause == WATCH_CAUSE_INTERRUPT) {
+        report_cause(run, text, sizeof(text));
+        fprintf(stderr, "psd_run: %s\n", text);
+    }
+    printf("%s\n", code == 0 ? "everything is ready" : "not everything is ready");
+    return code;
 }
 
 int
@@ -868,26 +1092,25 @@ run_job(const struct run_args *args)
     struct psd_error err = {0};
     struct run run;
     char directory[4096];
-    int code = WATCH_CODE_CANNOT_START;
+    int code;
 
     if (run_init(&run, args, &err) != PSD_OK) {
         fprintf(stderr, "psd_run: %s\n", err.text);
         run_fini(&run);
-        return code;
+        return err.status == PSD_ERR_INVALID ? WATCH_CODE_USAGE : WATCH_CODE_CANNOT_START;
     }
     gather_init(&run, directory, sizeof(directory));
-    report_begin(&run);
+    if (!args->check) {
+        report_begin(&run);
+    }
     watch_begin(&run.watch, clock_ms());
     loop(&run);
-    for (uint32_t slot = 0; slot < run.slots; slot++) {
-        if (run.processes[slot].output != NULL) {
-            output_flush(run.processes[slot].output, &run.console);
-        }
+    if (args->check) {
+        code = finish_check(&run);
+    } else {
+        finish(&run);
+        code = watch_exit_code(&run.watch);
     }
-    status_stop(&run.status);
-    console_status(&run.console, "");
-    report_end(&run, clock_ms() - run.begin_ms);
-    code = watch_exit_code(&run.watch);
     run_fini(&run);
     return code;
 }

@@ -5,6 +5,7 @@
 #ifndef LAUNCH_RUN_STATE_H
 #define LAUNCH_RUN_STATE_H
 
+#include <regex.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -25,6 +26,7 @@ struct process {
     bool start_pending;    /* ordered, not answered */
     uint64_t start_ms;     /* of the last life, on the clock of the wall; 0: never started */
     uint64_t end_ms;       /* 0: it lives */
+    char *command;         /* owned: what it runs, masked; NULL before the first start */
     struct output *output; /* owned; NULL before the first start */
 };
 
@@ -39,7 +41,7 @@ struct run {
     struct console console;
     struct runlog runlog;
     struct status status;
-    char *directory; /* of the logs, owned */
+    char *directory; /* of the logs; NULL with --check */
     uint32_t slots;
     struct process *processes; /* owned, by slot */
 
@@ -49,11 +51,18 @@ struct run {
     char obstacle[512];    /* why the job could not start, or how a machine was lost */
     char master_line[256]; /* of the master's log, not complete */
     size_t master_line_bytes;
-    bool ending;     /* end() was ordered */
-    uint64_t end_ms; /* when machines that have not ended by then are given up */
+    bool told_detached;
+    bool checked; /* --check: every machine has answered */
+    regex_t result_regex;
+    const regex_t *wanted; /* NULL: no --result_regex */
+    bool ending;           /* end() was ordered */
+    uint64_t end_ms;       /* when machines that have not ended by then are given up */
     uint64_t begin_ms;
     uint64_t redraw_ms;
     uint64_t pulse_ms;
+    uint64_t began_wall_ms;
+    uint64_t ended_wall_ms;
+    char result[256]; /* the last line that --result_regex found, with its worker; "" if none */
 };
 
 #endif

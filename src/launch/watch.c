@@ -252,7 +252,8 @@ worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now
         return;
     }
     if (watch->config.on_worker_death == WATCH_WAIT && !watch->master_left &&
-        slot->restarts < watch->config.max_restarts) {
+        slot->restarts < watch->config.max_restarts &&
+        (!watch->config.restart_signals_only || code >= 128)) {
         slot->restarts++;
         start(watch, event->slot);
         return;

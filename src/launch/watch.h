@@ -27,6 +27,7 @@ struct watch_config {
     uint32_t workers;
     enum watch_policy on_worker_death;
     uint32_t max_restarts;
+    bool restart_signals_only;  /* codes below 128 are final */
     const uint32_t *machine_of; /* (optional) by slot: NULL is one machine for all */
     uint32_t start_timeout_ms;  /* for the machines to answer; for the master to say where it
                                    listens */

@@ -30,6 +30,16 @@ def secret_file(tmp_path_factory):
     del os.environ["PSD_SECRET_FILE"]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_jobs(tmp_path_factory):
+    """Jobs of other people on this machine have the same user: tests list only their own."""
+    path = tmp_path_factory.mktemp("rt")
+    path.chmod(0o700)
+    os.environ["XDG_RUNTIME_DIR"] = str(path)
+    yield
+    del os.environ["XDG_RUNTIME_DIR"]
+
+
 @pytest.fixture
 def start(tmp_path):
     """Starts jobs with psd_run, and kills what a failed test leaves of them."""
