@@ -33,6 +33,7 @@
 #include "launch/place.h"
 #include "launch/reach.h"
 #include "launch/secret.h"
+#include "launch/sync.h"
 #include "launch/tree.h"
 
 enum {
@@ -48,6 +49,7 @@ struct host {
     int signals; /* signalfd: a child died, the keeper died */
     struct place place;
     struct children children;
+    struct unpack unpack;
     bool ending;
     uint64_t kill_ms;  /* when ending: from then on, KILL */
     uint32_t lease_ms; /* silence of psd_run after which the job is over; 0: any */
@@ -117,6 +119,44 @@ handle_setup(struct host *host, const struct link_message *message)
     words_fini(&answers);
 }
 
+/* Answers what psd_run is to do: 1 send the files, 0 they are here. */
+static void
+answer_sync(struct host *host, int32_t wanted, const struct psd_error *err)
+{
+    struct words problems = {0};
+
+    if (err->status != PSD_OK) {
+        words_add(&problems, err->text, NULL);
+    }
+    link_send_words(&host->link, LINK_SYNCED, 0, wanted, &problems);
+    words_fini(&problems);
+}
+
+static void
+handle_sync(struct host *host, const struct link_message *message)
+{
+    struct psd_error err = {0};
+    struct words words = {0};
+    bool wanted = false;
+
+    if (link_words(message, &words, &err) == PSD_OK) {
+        unpack_begin(&host->unpack, &words, &wanted, &err);
+    }
+    answer_sync(host, wanted, &err);
+    words_fini(&words);
+}
+
+static void
+handle_files(struct host *host, const struct link_message *message)
+{
+    struct psd_error err = {0};
+    bool done = false;
+
+    if (unpack_take(&host->unpack, message, &done, &err) != PSD_OK || done) {
+        answer_sync(host, 0, &err);
+    }
+}
+
 static void
 handle_reach(struct host *host, const struct link_message *message)
 {
@@ -139,16 +179,19 @@ handle_reach(struct host *host, const struct link_message *message)
 static void
 handle_start(struct host *host, const struct link_message *message)
 {
+    char *path = NULL;
     pid_t pid = 0;
-    const int code =
-        host->ending ? ECANCELED : children_start(&host->children, &host->place, message, &pid);
+    const int code = host->ending
+                         ? ECANCELED
+                         : children_start(&host->children, &host->place, message, &pid, &path);
 
     if (host->place.listener >= 0) { /* whoever wanted to reach it has done so */
         close(host->place.listener);
         host->place.listener = -1;
     }
     link_send(&host->link, code == 0 ? LINK_STARTED : LINK_START_FAILED, message->slot,
-              code == 0 ? (int32_t)pid : code, NULL, 0);
+              code == 0 ? (int32_t)pid : code, path, path != NULL ? strlen(path) : 0);
+    free(path);
 }
 
 static void
@@ -160,6 +203,12 @@ handle_message(struct host *host, const struct link_message *message)
         break;
     case LINK_SETUP:
         handle_setup(host, message);
+        break;
+    case LINK_SYNC:
+        handle_sync(host, message);
+        break;
+    case LINK_FILES:
+        handle_files(host, message);
         break;
     case LINK_REACH:
         handle_reach(host, message);

@@ -185,7 +185,7 @@ start_child(struct child *child, const struct place *place, const struct order *
 
 int
 children_start(struct children *children, const struct place *place,
-               const struct link_message *message, pid_t *pid_p)
+               const struct link_message *message, pid_t *pid_p, char **path_p)
 {
     struct order order = {.role = ""};
     struct child *child = take_slot(children, message->slot);
@@ -195,6 +195,8 @@ children_start(struct children *children, const struct place *place,
         code = start_child(child, place, &order);
     }
     *pid_p = code == 0 ? child->pid : 0;
+    *path_p = order.path;
+    order.path = NULL;
     order_fini(&order);
     return code;
 }

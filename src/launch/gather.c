@@ -258,6 +258,41 @@ take_setup(struct gather *gather, struct host *host, const struct words *answers
     return status;
 }
 
+/* ------------------------------------------------------------------------------------ sync --- */
+
+/* Offers the files to those that have said hello, and sends them to those that want them. */
+static psd_status
+fill_machines(struct gather *gather, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+        struct host *host = &gather->hosts[i];
+
+        if (host->state == HOST_MET && (gather->sync == NULL || host->machine->here)) {
+            host->state = HOST_FILLED;
+        } else if (host->state == HOST_MET) {
+            struct words words = {0};
+
+            status = words_add(&words, gather->sync->directory, err);
+            status = status == PSD_OK ? words_add(&words, gather->sync->digest, err) : status;
+            link_send_words(&host->link, LINK_SYNC, 0, 0, &words);
+            words_fini(&words);
+            host->state = HOST_ASKED;
+        } else if (host->state == HOST_FILLING) {
+            sync_send(gather->sync, &host->link, &host->sent);
+        }
+    }
+    return status;
+}
+
+static psd_status
+take_synced(struct host *host, bool wanted, const struct words *problems, struct psd_error *err)
+{
+    host->state = wanted ? HOST_FILLING : HOST_FILLED;
+    return words_add_all(&host->problems, problems, err);
+}
+
 /* ----------------------------------------------------------------------------------- reach --- */
 
 /* Every machine tries those that have a master or a server. */
@@ -307,6 +342,8 @@ gather_message(struct gather *gather, struct host *host, const struct link_messa
 
     if (status == PSD_OK && message->kind == LINK_HELLO) {
         status = host_meet(host, &words, err);
+    } else if (status == PSD_OK && message->kind == LINK_SYNCED) {
+        status = take_synced(host, message->number == 1, &words, err);
     } else if (status == PSD_OK && message->kind == LINK_SET_UP) {
         status = take_setup(gather, host, &words, err);
     } else if (status == PSD_OK && message->kind == LINK_REACHED) {
@@ -383,7 +420,10 @@ gather_step(struct gather *gather, uint64_t now_ms,
 {
     psd_status status = call_machines(gather, now_ms, new_call, context, host_p, err);
 
-    if (status == PSD_OK && all_are(gather, HOST_MET)) {
+    if (status == PSD_OK) {
+        status = fill_machines(gather, err);
+    }
+    if (status == PSD_OK && all_are(gather, HOST_FILLED)) {
         status = set_all_up(gather, host_p, err);
     }
     if (status == PSD_OK && all_are(gather, HOST_SET_UP)) {
@@ -429,6 +469,9 @@ gather_missing(const struct gather *gather, char *text_p, size_t size)
     static const char *const states[] = {[HOST_AWAY] = "no login yet",
                                          [HOST_CALLING] = "no answer to ssh",
                                          [HOST_MET] = "",
+                                         [HOST_ASKED] = "does not say which files it has",
+                                         [HOST_FILLING] = "gets files",
+                                         [HOST_FILLED] = "",
                                          [HOST_SETTING_UP] = "does not say what it has",
                                          [HOST_SET_UP] = "",
                                          [HOST_REACHING] = "tries to reach the others",

@@ -9,16 +9,18 @@
 
 #include "launch/host.h"
 #include "launch/plan.h"
+#include "launch/sync.h"
 
 struct gather {
     const struct plan *plan;
     const struct layout *layout;
     struct host *hosts; /* one for each machine */
     uint32_t host_count;
-    const char *interface; /* (optional) interface, network: for the addresses */
-    const char *directory; /* psd_run's own: machines work there if they have it */
-    int secret_fd;         /* the job's */
-    const char *logs;      /* (optional) directory for the machines' own copies of the logs */
+    const char *interface;   /* (optional) interface, network: for the addresses */
+    const char *directory;   /* psd_run's own: machines work there if they have it */
+    const struct sync *sync; /* (optional) files for other machines */
+    int secret_fd;           /* the job's */
+    const char *logs;        /* (optional) directory for the machines' own copies of the logs */
     const char *logs_token;
     bool check; /* look at all machines, although some are not ready */
 };

@@ -22,6 +22,9 @@ enum host_state {
     HOST_AWAY,       /* no login yet, or the last one failed and is repeated */
     HOST_CALLING,    /* ssh runs, the agent has not answered */
     HOST_MET,        /* the agent said hello */
+    HOST_ASKED,      /* LINK_SYNC is out */
+    HOST_FILLING,    /* files are on their way */
+    HOST_FILLED,     /* it has the files, or needs none */
     HOST_SETTING_UP, /* LINK_SETUP is out */
     HOST_SET_UP,
     HOST_REACHING, /* LINK_REACH is out */
@@ -55,6 +58,7 @@ struct host {
     uint32_t cores;
     char address[HOST_ADDRESS_BYTES]; /* under which the others reach it */
     uint16_t probe_port;              /* of its listener; 0: none */
+    size_t sent;                      /* HOST_FILLING: bytes of the archive */
     struct words problems;            /* what is missing there */
     bool *knows_flags;                /* owned, by command */
 };

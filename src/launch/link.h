@@ -25,15 +25,17 @@ enum link_kind {
     LINK_SECRET = 1, /* the bytes of the job's secret */
     LINK_SETUP,      /* strings, KEY=value: place.h */
     LINK_REACH,      /* strings: HOST PORT to connect to, one each */
-    LINK_FILES,      /* bytes: part of an archive for the directory of LINK_SETUP; none: the end */
+    LINK_SYNC,       /* strings: a directory and the digest it should have */
+    LINK_FILES,      /* bytes: part of an archive for that directory; none: the end */
     LINK_START,      /* slot; number: arguments among the strings, the rest is environment */
     LINK_SIGNAL,     /* slot; number: the signal */
     LINK_END,        /* number: grace in ms */
     /* from the agent */
     LINK_HELLO,        /* strings, KEY=value: host.h */
+    LINK_SYNCED,       /* number: 1 the files are wanted, 0 they are there; strings: problems */
     LINK_SET_UP,       /* strings, KEY=value */
     LINK_REACHED,      /* strings: what could not be reached, and why */
-    LINK_STARTED,      /* slot; number: pid */
+    LINK_STARTED,      /* slot; number: pid; bytes: path of the program */
     LINK_START_FAILED, /* slot; number: errno */
     LINK_OUTPUT,       /* slot; bytes that the process printed */
     LINK_READY,        /* slot; bytes that it wrote to its ready descriptor */

@@ -468,10 +468,9 @@ handle_process_message(struct run *run, const struct link_message *message)
         process->pid = message->number;
         process->start_ms = wall_ms();
         process->end_ms = 0;
-        runlog_line(&run->runlog, "PROCESS", "%s pid %d%s%s", process->name, message->number,
-                    run->layout->machine_count > 1 ? " on " : "",
-                    run->layout->machine_count > 1 ? host_of(run, message->slot)->machine->name
-                                                   : "");
+        runlog_line(&run->runlog, "PROCESS", "%s pid %d on %s: %.*s", process->name,
+                    message->number, host_of(run, message->slot)->machine->name,
+                    (int)message->bytes, message->data);
         tell(run, WATCH_STARTED, message->slot, 0);
         break;
     case LINK_START_FAILED:
@@ -504,8 +503,8 @@ handle_message(struct run *run, struct host *host, const struct link_message *me
 {
     struct psd_error err = {0};
 
-    if (message->kind == LINK_HELLO || message->kind == LINK_SET_UP ||
-        message->kind == LINK_REACHED) {
+    if (message->kind == LINK_HELLO || message->kind == LINK_SYNCED ||
+        message->kind == LINK_SET_UP || message->kind == LINK_REACHED) {
         if (gather_message(&run->gather, host, message, &err) != PSD_OK) {
             snprintf(run->obstacle, sizeof(run->obstacle), "%s", err.text);
             tell(run, WATCH_CANNOT_START, (uint32_t)(host - run->hosts), 0);
@@ -989,7 +988,11 @@ run_init(struct run *run, const struct run_args *args, struct psd_error *err)
             watch_line(run, &run->hosts[i]);
         }
     }
-    return open_directory(run, err);
+    status = open_directory(run, err);
+    if (status == PSD_OK && args->sync != NULL && layout_is_remote(args->layout)) {
+        status = sync_pack(args->sync, &run->sync, err);
+    }
+    return status;
 }
 
 static void
@@ -1005,6 +1008,7 @@ run_fini(struct run *run)
     if (run->wanted != NULL) {
         regfree(&run->result_regex);
     }
+    sync_fini(&run->sync);
     free(run->status.nodes);
     for (uint32_t i = 0; run->hosts != NULL && i < run->layout->machine_count; i++) {
         host_fini(&run->hosts[i]); /* an agent that is still there ends with its line */
@@ -1028,7 +1032,13 @@ gather_init(struct run *run, char *directory, size_t size)
                                   .interface = run->args->interface,
                                   .check = run->args->check,
                                   .directory = getcwd(directory, size) != NULL ? directory : "/",
+                                  .sync = run->sync.bytes != NULL ? &run->sync : NULL,
                                   .secret_fd = run->args->secret_fd};
+    if (run->args->logs_on_nodes && run->directory != NULL &&
+        realpath(run->directory, run->logs) != NULL) {
+        run->gather.logs = run->logs;
+        run->gather.logs_token = ".times"; /* machines that see ours leave the writing to us */
+    }
 }
 
 /* The result line of the lowest rank that printed one. */

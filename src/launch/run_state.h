@@ -52,7 +52,9 @@ struct run {
     char master_line[256]; /* of the master's log, not complete */
     size_t master_line_bytes;
     bool told_detached;
-    bool checked; /* --check: every machine has answered */
+    struct sync sync; /* files for other machines */
+    char logs[4096];  /* directory, absolute: of the copies on the nodes */
+    bool checked;     /* --check: every machine has answered */
     regex_t result_regex;
     const regex_t *wanted; /* NULL: no --result_regex */
     bool ending;           /* end() was ordered */

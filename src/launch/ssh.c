@@ -75,13 +75,11 @@ ask(const struct ssh_target *target, char *text_p, size_t size)
     pid = fork();
     if (pid == 0) {
         const int nothing = open("/dev/null", O_RDWR);
-        char path[32];
 
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", config);
-        dup2(nothing, STDIN_FILENO);
+        dup2(config, STDIN_FILENO); /* ssh closes all others at once */
         dup2(pipes[1], STDOUT_FILENO);
         dup2(nothing, STDERR_FILENO);
-        execlp("ssh", "ssh", "-G", "-F", path, "--", target->host, (char *)NULL);
+        execlp("ssh", "ssh", "-G", "-F", "/proc/self/fd/0", "--", target->host, (char *)NULL);
         _exit(127);
     }
     close(pipes[1]);

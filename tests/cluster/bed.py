@@ -44,6 +44,7 @@ class SshJob:
         words = []
         if config is not None:
             config = {"username": hosts.USER, **config}
+            config = {key: value for key, value in config.items() if value is not None}
             config["env"] = {"PYTHONPATH": str(seen_inside(HERE)),
                              "PSD_LIB": str(seen_inside(library_path())),
                              "PYTHONDONTWRITEBYTECODE": "1", MARK: self.mark,

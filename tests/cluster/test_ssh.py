@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """psd_run over ssh: four hosts with a real sshd each, and a launcher that is none of them."""
 
+import json
 import os
 import re
 import signal
+import subprocess
 
 import pytest
 
-from bed import CHECKOUT, PYTHON, hosts, worker
+from bed import PYTHON, hosts, worker
 from helpers import BRISK, wait_for
-
-LEASE_S = 5
 
 # Five workers and three servers on four hosts, the master on the third.
 WIDE = {"worker_nodes": ["host1", "host2", "host3", "host4", "host1"],
@@ -35,7 +35,7 @@ def test_five_workers_three_servers_four_hosts(launch, four_hosts):
         assert job.log(f"worker{rank}").decode().splitlines()[-1] == "closed"
         assert f"[worker{rank}] step 19\n" in job.stdout()
     assert re.search(r"READY master at tcp://10\.213\.0\.3:\d+\n", job.run_log())
-    places = dict(re.findall(r"PROCESS (\w+) pid \d+ on (\w+)\n", job.run_log()))
+    places = dict(re.findall(r"PROCESS (\w+) pid \d+ on (\w+): ", job.run_log()))
     assert places == {"master": "host3", "server0": "host2", "server1": "host4",
                       "server2": "host4", "worker0": "host1", "worker1": "host2",
                       "worker2": "host3", "worker3": "host4", "worker4": "host1"}
@@ -58,7 +58,6 @@ def test_login_is_repeated_when_sshd_has_too_many(launch, four_hosts):
     crowd = ("import socket, sys, time\n"
              "held = [socket.create_connection(('host1', 22)) for _ in range(100)]\n"
              "print('full', flush=True)\nsys.stdin.read()\n")
-    import subprocess
     jam = subprocess.Popen(four_hosts.hosts[2].inside(PYTHON, "-c", crowd),
                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert jam.stdout.readline() == "full\n"
@@ -115,6 +114,129 @@ def test_secret_is_on_no_command_line(launch, four_hosts):
     os.kill(job.pid(), signal.SIGINT)
     assert job.wait() == 130
     job.expect_nothing_left(3)
+
+
+def test_list_of_hosts_and_a_command_for_each(launch):
+    """If this fails, every host must be written by itself, or all must run the same."""
+    job = launch({"worker_nodes": ["host[1-3]"], "server_nodes": ["host4"], "master_node": "host4"},
+                 "echo a {rank}, echo b {rank}, echo c {rank}/{world}")
+    assert job.wait() == 0, job.stderr()
+    assert [job.log(f"worker{i}") for i in range(3)] == [b"a 0\n", b"b 1\n", b"c 2/3\n"]
+
+
+def test_image_is_put_before_the_command(launch):
+    """If this fails, workers cannot run in a container."""
+    job = launch({**SMALL, "image": "env INSIDE=yes"}, "sh -c 'echo $INSIDE $PSD_RANK'")
+    assert job.wait() == 0, job.stderr()
+    assert (job.log("worker0"), job.log("worker1")) == (b"yes 0\n", b"yes 1\n")
+
+
+@pytest.mark.parametrize("wanted,code", [("eth0", 0), ("10.213.0.0/16", 0), ("ib0", 3)])
+def test_interface(launch, wanted, code):
+    """If this fails, a job talks over the wrong network, or not at all."""
+    job = launch(SMALL, "--interface", wanted, "true")
+    assert job.wait() == code, job.stderr()
+    assert code == 0 or "has no address of interface or network ib0" in job.stderr()
+
+
+def test_sync(launch, four_hosts):
+    """If this fails, code must be copied to every machine by hand, or is copied again and again."""
+    project = four_hosts.launcher.directory / "home" / "project"
+    (project / "data").mkdir(parents=True)
+    (project / "train.sh").write_text("cat data/values\n")
+    (project / "data" / "values").write_bytes(os.urandom(3 << 20) + b"\nthe end\n")
+    hosts.run("chown", "-R", f"{hosts.USER_ID}:{hosts.USER_ID}", project)
+    options = ("--sync", "/home/psd/project", "--workdir", "/home/psd/project")
+    job = launch(SMALL, *options, "sh train.sh")
+    assert job.wait() == 0, job.stderr()
+    for rank in (0, 1):
+        assert job.log(f"worker{rank}") == (project / "data" / "values").read_bytes()
+    copies = [host.directory / "home" / "project" for host in four_hosts.hosts[1:4]]
+    before = [(copy / "data" / "values").stat().st_mtime_ns for copy in copies]
+    (copies[0] / "data" / "values").write_text("changed on the node\n")
+    job = launch(SMALL, *options, "sh train.sh")
+    assert job.wait() == 0, job.stderr()
+    assert job.log("worker0") == b"changed on the node\n", "it was shipped once"
+    (project / "train.sh").write_text("echo second\n")
+    job = launch(SMALL, *options, "sh train.sh")
+    assert job.wait() == 0, job.stderr()
+    assert job.log("worker0") == b"second\n"
+    assert before[1] == (copies[1] / "data" / "values").stat().st_mtime_ns
+
+
+def test_logs_on_nodes(launch, four_hosts):
+    """If this fails, the copies on the nodes differ from what the launcher has."""
+    job = launch(SMALL, "--log_mode=both", "sh -c 'seq 1 1000; echo rank $PSD_RANK'")
+    assert job.wait() == 0, job.stderr()
+    (there,) = (four_hosts.hosts[2].directory / "home" / job.name / "logs").iterdir()
+    assert sorted(path.name for path in there.glob("*.log")) == ["server0.log", "worker1.log"]
+    assert (there / "worker1.log").read_bytes() == job.log("worker1")
+
+
+def test_check(launch, four_hosts):
+    """If this fails, a cluster is only known to be ready when a job fails on it."""
+    job = launch(WIDE, "--check", worker())
+    assert job.wait() == 0, job.stdout() + job.stderr()
+    assert "everything is ready" in job.stdout()
+    assert len(re.findall(r"^host\d .* ready$", job.stdout(), re.MULTILINE)) == 4
+    job.expect_nothing_left(3)
+    venv = four_hosts.hosts[1].directory / "home" / "venv" / "bin"
+    venv.mkdir(parents=True)
+    (venv / "python").symlink_to(PYTHON)
+    four_hosts.hosts[3].power_off()
+    job = launch({**WIDE, "virtualenv": "/home/psd/venv"}, "--check", worker())
+    assert job.wait(30) == 3
+    text = job.stdout()
+    assert re.search(r"host1 .* ready\nhost2 .* NOT READY\n    virtualenv /home/psd/venv: no "
+                     r"bin/python there\nhost3 .* NOT READY\n    host3 \(ssh psd@host3\): ", text), text
+    job.expect_nothing_left(3)
+
+
+def test_dry_run_shows_ssh(launch):
+    """If this fails, nobody can see what psd_run would do to a cluster."""
+    job = launch({**SMALL, "ssh_options": ["-oConnectionAttempts=2"]}, "--dry_run",
+                 "sh -c 'echo $SECRET'", "-x", environment={"SECRET": "hunter2"})
+    assert job.wait() == 2, "options come before the command"
+    job = launch({**SMALL, "ssh_options": ["-oConnectionAttempts=2"]}, "--dry_run", "-x",
+                 "API_KEY", "true", environment={"API_KEY": "hunter2"})
+    assert job.wait() == 0, job.stderr()
+    assert re.search(r"ssh -T -o BatchMode=yes -o ConnectTimeout=10 .*"
+                     r"-oStrictHostKeyChecking=accept-new -lpsd -oConnectionAttempts=2 -- host1 ",
+                     job.stdout())
+    assert "API_KEY=***" in job.stdout() and "hunter2" not in job.stdout()
+    job.expect_nothing_left(1)
+
+
+def test_show_and_stop_over_ssh(launch):
+    """If this fails, nobody sees what runs where."""
+    job = launch(WIDE, "--name", "wide", "sh -c 'echo up; exec sleep 100'")
+    job.wait_for_output("up", 5)
+    show = launch(None, "show", "--json")
+    assert show.wait() == 0, show.stderr()
+    story = json.loads(show.stdout())
+    assert {m["name"]: (m["state"], m["address"]) for m in story["machines"]} == {
+        f"host{i}": ("connected", f"10.213.0.{i}") for i in range(1, 5)}
+    assert [p["machine"] for p in story["processes"] if p["role"] == "worker"] == (
+        WIDE["worker_nodes"])
+    stop = launch(None, "stop", "wide")
+    assert stop.wait() == 0, stop.stderr()
+    assert job.wait() == 143
+    job.expect_nothing_left(3)
+
+
+def test_user_of_ssh_config(launch, four_hosts):
+    """If this fails, ~/.ssh/config has to be repeated in the cluster file."""
+    config = four_hosts.launcher.directory / "home" / ".ssh" / "config"
+    config.write_text("Host front\n    HostName host1\n    User psd\n")
+    os.chown(config, hosts.USER_ID, hosts.USER_ID)
+    nodes = {"worker_nodes": ["front"], "server_nodes": ["front"], "master_node": "front"}
+    job = launch({**nodes, "username": None}, "sh -c 'id -un; hostname'")
+    assert job.wait() == 0, job.stderr()
+    assert job.log("worker0") == b"psd\nhost1\n"
+    config.unlink()
+    job = launch({"worker_nodes": ["host1"], "server_nodes": ["host1"], "username": None}, "true")
+    assert job.wait() == 3
+    assert "(ssh ubuntu@host1)" in job.stderr()
 
 
 # -------------------------------------------------------------------------------- what is missing ---
