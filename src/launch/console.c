@@ -26,28 +26,31 @@ enum {
 
 /*
  * Writes all of it, or as much as fits before somebody wants attention: a reader that stopped
- * reading slows the job down, but Ctrl-C still works. Files have everything in any case.
+ * reading slows the job down, but Ctrl-C still works; from then on nobody waits for that reader.
+ * Files have everything in any case.
  */
 static void
-put(const struct console *console, int fd, const char *text, size_t bytes)
+put(struct console *console, int fd, const char *text, size_t bytes)
 {
     while (bytes > 0) {
         struct pollfd polls[2] = {{.fd = fd, .events = POLLOUT},
                                   {.fd = console->wake_fd, .events = POLLIN}};
         ssize_t written;
 
-        if (poll(polls, 2, STUCK_MS) < 0 && errno != EINTR) {
+        if (poll(polls, 2, console->stuck ? 0 : STUCK_MS) < 0 && errno != EINTR) {
             return;
         }
-        if (polls[0].revents == 0 && console->meanwhile != NULL) {
-            console->meanwhile(console->context);
-        }
         if (polls[0].revents == 0) {
-            if (polls[1].revents != 0) {
+            console->stuck = console->stuck || polls[1].revents != 0;
+            if (console->stuck) {
                 return;
+            }
+            if (console->meanwhile != NULL) {
+                console->meanwhile(console->context);
             }
             continue;
         }
+        console->stuck = false;
         written = write(fd, text, bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
         if (written < 0 && errno != EAGAIN && errno != EINTR) {
             return; /* a closed console is no reason to end a job */

@@ -22,6 +22,7 @@ struct console {
     void *context;
     bool terminal; /* stderr is one: there is a status line */
     bool colour;
+    bool stuck;         /* somebody wanted attention while the reader did not read */
     bool daemons_quiet; /* they are being ended: what they say about it is no news */
     char status[256];   /* shown now, "" if none */
 };

@@ -789,10 +789,19 @@ watch_unsent(struct run *run)
 static void
 redraw(struct run *run, uint64_t now_ms)
 {
+    char missing[200];
     char text[256];
 
-    if (run->console.terminal && now_ms >= run->redraw_ms) {
-        run->redraw_ms = now_ms + REDRAW_MS;
+    if (!run->console.terminal || now_ms < run->redraw_ms) {
+        return;
+    }
+    run->redraw_ms = now_ms + REDRAW_MS;
+    if (run->watch.phase == WATCH_GATHERING) {
+        gather_missing(&run->gather, missing, sizeof(missing));
+        snprintf(text, sizeof(text), "%llu s  waiting for %s",
+                 (unsigned long long)(now_ms - run->begin_ms) / 1000, missing);
+        console_status(&run->console, missing[0] != '\0' ? text : "");
+    } else {
         status_text(&run->status, now_ms - run->begin_ms, run->plan->workers, text, sizeof(text));
         console_status(&run->console, text);
     }
@@ -1083,6 +1092,7 @@ finish_check(struct run *run)
     char text[640];
     int code = watch_exit_code(&run->watch);
 
+    console_status(&run->console, "");
     report_check(run);
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         code = run->hosts[i].problems.count > 0 ? WATCH_CODE_CANNOT_START : code;

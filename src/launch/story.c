@@ -69,7 +69,7 @@ machine_state(const struct host *host)
 }
 
 static json_t *
-tell_machine(const struct host *host)
+tell_machine(const struct run *run, const struct host *host)
 {
     const struct layout_machine *machine = host->machine;
     json_t *value = json_object();
@@ -80,6 +80,8 @@ tell_machine(const struct host *host)
     json_object_set_new(value, "state", json_string(machine_state(host)));
     json_object_set_new(value, "here", json_boolean(machine->here));
     json_object_set_new(value, "cores", json_integer(host->cores));
+    json_object_set_new(value, "master",
+                        json_boolean(&run->hosts[run->layout->machine_of[0]] == host));
     json_object_set_new(value, "servers", json_integer(machine->servers));
     json_object_set_new(value, "workers", json_integer(machine->workers));
     json_object_set_new(value, "clock_ahead_ms", json_integer((json_int_t)host->clock_ahead_ms));
@@ -195,7 +197,7 @@ build(struct run *run)
     char cause[640] = "";
 
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
-        json_array_append_new(machines, tell_machine(&run->hosts[i]));
+        json_array_append_new(machines, tell_machine(run, &run->hosts[i]));
     }
     for (uint32_t slot = 0; slot < run->slots; slot++) {
         json_array_append_new(processes, tell_process(run, slot, nodes, count));

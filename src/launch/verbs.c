@@ -86,8 +86,9 @@ add_machines(struct table *table, const json_t *job)
     {
         char role[64];
 
-        snprintf(role, sizeof(role), "%lld workers, %lld servers", number_of(machine, "workers"),
-                 number_of(machine, "servers"));
+        snprintf(role, sizeof(role), "%s%lld workers, %lld servers",
+                 json_is_true(json_object_get(machine, "master")) ? "master, " : "",
+                 number_of(machine, "workers"), number_of(machine, "servers"));
         table_cell(table, "%s", text_of(machine, "name"));
         table_cell(table, "%s", role);
         table_cell(table, "%lld", number_of(machine, "cores"));
@@ -152,12 +153,14 @@ print_job(const json_t *job, bool whole)
 {
     static const char *const heads[] = {"PROCESS", "MACHINE", "COMMAND", "HOSTNAME", "STATUS",
                                         "CREATED", "STEP",    "STEPS/S", "VALUE",    "ADDRESS"};
+    const char *logs = text_of(job, "logs");
     struct table table = {0};
     const json_t *process;
     size_t i;
 
-    printf("job %s, %s; logs in %s/%s\n\n", text_of(job, "name"), text_of(job, "state"),
-           text_of(job, "logs")[0] == '/' ? "" : text_of(job, "directory"), text_of(job, "logs"));
+    logs += strncmp(logs, "./", 2) == 0 ? 2 : 0;
+    printf("job %s, %s; logs in %s%s%s\n\n", text_of(job, "name"), text_of(job, "state"),
+           logs[0] == '/' ? "" : text_of(job, "directory"), logs[0] == '/' ? "" : "/", logs);
     add_machines(&table, job);
     table_print(&table, stdout);
     printf("\n");
