@@ -55,18 +55,24 @@ def test_forty_workers_on_one_host(launch):
 
 def test_login_is_repeated_when_sshd_has_too_many(launch, four_hosts):
     """If this fails, logins of other people make a job fail that a second later would start."""
-    crowd = ("import socket, sys, time\n"
-             "held = [socket.create_connection(('host1', 22)) for _ in range(100)]\n"
-             "print('full', flush=True)\nsys.stdin.read()\n")
+    host = four_hosts.hosts[1]
+    config = host.directory / "narrow_config"
+    config.write_text(hosts.SSHD_CONFIG.format(directory=host.directory).replace(
+        "/run/sshd.pid", "/run/narrow.pid") + "Port 2222\nMaxStartups 2:100:2\n")
+    hosts.run(*host.inside("/usr/sbin/sshd", "-f", config, user="root"))
+    crowd = ("import socket, sys\n"
+             "held = [socket.create_connection(('host1', 2222)) for _ in range(2)]\n"
+             "print([peer.recv(4) for peer in held], flush=True)\nsys.stdin.read()\n")
     jam = subprocess.Popen(four_hosts.hosts[2].inside(PYTHON, "-c", crowd),
                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert jam.stdout.readline() == "full\n"
-    job = launch({"worker_nodes": ["host1"], "server_nodes": ["host1"], "master_node": "host1"},
-                 "echo hello")
+    assert jam.stdout.readline() == "[b'SSH-', b'SSH-']\n"
+    job = launch({"worker_nodes": ["host1:2222"], "server_nodes": ["host1"],
+                  "master_node": "host1"}, "echo hello")
     wait_for(lambda: "SSH host1, try 2" in job.run_log(), 20, "a second try")
     jam.communicate(timeout=20)
     assert job.wait(40) == 0, job.stderr()
     assert "[worker0] hello\n" in job.stdout()
+    hosts.run(*host.inside("sh", "-c", "kill $(cat /run/narrow.pid)", user="root"))
 
 
 def test_environment_and_directory_of_a_worker(launch, four_hosts):
