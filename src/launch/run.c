@@ -1024,6 +1024,7 @@ run_fini(struct run *run)
     }
     if (run->epoll >= 0) {
         close(run->epoll);
+        close(run->signals);
     }
     free(run->hosts);
     free(run->processes);

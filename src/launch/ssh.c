@@ -237,21 +237,27 @@ ssh_may_try_again(const char *complaint)
     return false;
 }
 
-/* The last line that is not empty, without its end. */
-static void
-last_line(const char *text, char *line_p, size_t size)
+/* What ssh says about every login. */
+static bool
+is_warning(const char *line)
 {
-    size_t end = strlen(text);
-    size_t begin;
+    return strncmp(line, "Warning: Permanently added", 26) == 0 || strncmp(line, "**", 2) == 0 ||
+           strncmp(line, "Connection to ", 14) == 0;
+}
 
-    while (end > 0 && (text[end - 1] == '\n' || text[end - 1] == '\r' || text[end - 1] == ' ')) {
-        end--;
+void
+ssh_last_words(const char *complaint, char *text_p, size_t size)
+{
+    text_p[0] = '\0';
+    for (const char *line = complaint; *line != '\0';) {
+        const size_t bytes = strcspn(line, "\r\n");
+
+        if (bytes > 0 && !is_warning(line)) {
+            snprintf(text_p, size, "%.*s", (int)bytes, line);
+        }
+        line += bytes;
+        line += strspn(line, "\r\n");
     }
-    begin = end;
-    while (begin > 0 && text[begin - 1] != '\n') {
-        begin--;
-    }
-    snprintf(line_p, size, "%.*s", (int)(end - begin), text + begin);
 }
 
 /* What a person can do about it. */
@@ -297,7 +303,7 @@ ssh_explain(const struct ssh_target *target, const struct ssh_defaults *defaults
     char advice[512];
 
     snprintf(login, sizeof(login), "%s@%s", user, target->host);
-    last_line(complaint, said, sizeof(said));
+    ssh_last_words(complaint, said, sizeof(said));
     if (said[0] == '\0' && status != -1 && WIFSIGNALED(status)) {
         snprintf(said, sizeof(said), "ssh was killed by signal %d", WTERMSIG(status));
     } else if (said[0] == '\0') {

@@ -41,6 +41,9 @@ psd_status ssh_check_key(const char *pem_file, struct psd_error *err);
 /* Whether the same login may succeed a moment later: sshd takes only so many at a time. */
 bool ssh_may_try_again(const char *complaint);
 
+/* The last line of what ssh said that is no mere warning; "" if there is none. */
+void ssh_last_words(const char *complaint, char *text_p, size_t size);
+
 /*
  * Why there is no agent: what was tried, what ssh said (its standard error, or what a login script
  * printed), what to do. status: as waitpid() told it, -1: unknown.
