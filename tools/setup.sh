@@ -10,7 +10,7 @@ want=(gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libssl-dev 
 if [ "${1:-build}" = test ]; then
     want+=(libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ procps
            python3 python3-venv python3-pytest python3-numpy
-           openssh-server openssh-client iproute2 util-linux)
+           openssh-server openssh-client iproute2 util-linux strace)
 fi
 
 missing=()

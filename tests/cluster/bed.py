@@ -17,6 +17,8 @@ import hosts  # noqa: E402
 
 CHECKOUT = pathlib.Path("/opt/poseidon")
 PYTHON = "/usr/bin/python3"
+SANITIZER = {name: os.environ[name] for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS")
+             if name in os.environ}
 
 
 def seen_inside(path):
@@ -52,7 +54,7 @@ class SshJob:
             (self.directory / "cluster.json").write_text(json.dumps(config, indent=4))
             words = ["-c", "cluster.json"]
         variables = {"HOME": f"/home/{hosts.USER}", "USER": hosts.USER, "PATH": "/usr/bin:/bin",
-                     "LANG": "C.UTF-8", **(environment or {})}
+                     "LANG": "C.UTF-8", **SANITIZER, **(environment or {})}
         path = seen_inside(bin_directory() / program)
         self.begin = time.monotonic()
         with open(self.directory / "stdout", "wb") as out, open(self.directory / "stderr",
