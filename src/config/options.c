@@ -128,6 +128,18 @@ store_number(const struct reader *reader, const struct psi_option *option, const
 }
 
 static psd_status
+store_in_list(const struct reader *reader, const char *text, struct psi_option_list *list,
+              struct psd_error *err)
+{
+    if (list->count == PSI_OPTION_LIST_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "option %s: given more than %d times", reader->shown,
+                        PSI_OPTION_LIST_MAX);
+    }
+    list->values[list->count++] = text;
+    return PSD_OK;
+}
+
+static psd_status
 read_option(struct reader *reader, const struct psi_option *option, const char *attached,
             struct psd_error *err)
 {
@@ -149,6 +161,9 @@ read_option(struct reader *reader, const struct psi_option *option, const char *
     }
     if (option->kind == PSI_OPTION_NUMBER) {
         return store_number(reader, option, value, err);
+    }
+    if (option->kind == PSI_OPTION_LIST) {
+        return store_in_list(reader, value, option->pointer, err);
     }
     *(const char **)option->pointer = value;
     return PSD_OK;
@@ -278,8 +293,10 @@ print_knob(FILE *file, const struct psi_knob *knob)
 static void
 print_option(FILE *file, const struct psi_option *option)
 {
-    static const char *const values[] = {
-        [PSI_OPTION_FLAG] = "", [PSI_OPTION_TEXT] = "=VALUE", [PSI_OPTION_NUMBER] = "=N"};
+    static const char *const values[] = {[PSI_OPTION_FLAG] = "",
+                                         [PSI_OPTION_TEXT] = "=VALUE",
+                                         [PSI_OPTION_NUMBER] = "=N",
+                                         [PSI_OPTION_LIST] = "=VALUE"};
     char help[256];
 
     if (option->max == 0) {

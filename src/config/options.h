@@ -21,6 +21,15 @@ enum psi_option_kind {
     PSI_OPTION_FLAG,   /* bool *: true when given; takes no value */
     PSI_OPTION_TEXT,   /* const char **: borrowed from argv */
     PSI_OPTION_NUMBER, /* uint32_t *: digits alone */
+    PSI_OPTION_LIST,   /* struct psi_option_list *: may be given several times */
+};
+
+enum { PSI_OPTION_LIST_MAX = 64 };
+
+/* The values of an option that was given several times, borrowed from argv. */
+struct psi_option_list {
+    const char *values[PSI_OPTION_LIST_MAX];
+    size_t count;
 };
 
 /* An option of one program, beside the settings. Thread: owned by the thread that parses. */
@@ -29,7 +38,7 @@ struct psi_option {
     char short_name; /* 0: none */
     enum psi_option_kind kind;
     const char *help;
-    void *pointer; /* written when the option is given; the last one counts */
+    void *pointer; /* written when the option is given; the last one counts, save in lists */
     uint32_t min;  /* PSI_OPTION_NUMBER */
     uint32_t max;  /* likewise; 0: UINT32_MAX */
 };

@@ -6,6 +6,7 @@
 #include "launch/console.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,34 +15,42 @@
 
 #include <sys/ioctl.h>
 
-#include "launch/plan.h"
+#include "base/fail.h"
+#include "launch/variables.h"
 
 enum {
     PIECE_BYTES = 4096, /* what a pipe that polls writable takes at once (PIPE_BUF) */
     COLOURS = 6,
+    STUCK_MS = 500,
 };
 
 /*
  * Writes all of it, or as much as fits before somebody wants attention: a reader that stopped
- * reading slows the job down, but Ctrl-C still works. Files have everything in any case.
+ * reading slows the job down, but Ctrl-C still works; from then on nobody waits for that reader.
+ * Files have everything in any case.
  */
 static void
-put(const struct console *console, int fd, const char *text, size_t bytes)
+put(struct console *console, int fd, const char *text, size_t bytes)
 {
     while (bytes > 0) {
         struct pollfd polls[2] = {{.fd = fd, .events = POLLOUT},
                                   {.fd = console->wake_fd, .events = POLLIN}};
         ssize_t written;
 
-        if (poll(polls, 2, -1) < 0 && errno != EINTR) {
+        if (poll(polls, 2, console->stuck ? 0 : STUCK_MS) < 0 && errno != EINTR) {
             return;
         }
         if (polls[0].revents == 0) {
-            if (polls[1].revents != 0) {
+            console->stuck = console->stuck || polls[1].revents != 0;
+            if (console->stuck) {
                 return;
+            }
+            if (console->meanwhile != NULL) {
+                console->meanwhile(console->context);
             }
             continue;
         }
+        console->stuck = false;
         written = write(fd, text, bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
         if (written < 0 && errno != EAGAIN && errno != EINTR) {
             return; /* a closed console is no reason to end a job */
@@ -52,12 +61,30 @@ put(const struct console *console, int fd, const char *text, size_t bytes)
 }
 
 void
-console_init(struct console *console, int wake_fd, char *const *environment)
+console_init(struct console *console, int wake_fd, void (*meanwhile)(void *context), void *context,
+             char *const *environment)
 {
-    const char *no_colour = plan_variable(environment, "NO_COLOR");
+    const char *no_colour = variables_get(environment, "NO_COLOR");
 
-    *console = (struct console){.wake_fd = wake_fd, .terminal = isatty(STDERR_FILENO) != 0};
+    *console = (struct console){.wake_fd = wake_fd,
+                                .meanwhile = meanwhile,
+                                .context = context,
+                                .terminal = isatty(STDERR_FILENO) != 0};
     console->colour = isatty(STDOUT_FILENO) != 0 && (no_colour == NULL || no_colour[0] == '\0');
+}
+
+psd_status
+console_redirect(struct console *console, const char *path, struct psd_error *err)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+    if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "open %s", path);
+    }
+    close(fd);
+    console->terminal = false;
+    console->colour = false;
+    return PSD_OK;
 }
 
 static void

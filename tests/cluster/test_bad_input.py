@@ -230,7 +230,7 @@ def test_full_disk_for_logs(start, small_disk):
     assert job.wait(20) == 0, job.stderr()
     lines = job.stdout().splitlines()
     assert len(lines) == 300001 and lines[-1] == "[worker0] the end"
-    assert job.stderr().count("No space left on device") == 1
+    assert job.stderr().count("log of worker0: No space left on device") == 1
     assert "the job goes on" in job.stderr()
 
 
