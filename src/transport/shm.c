@@ -25,7 +25,7 @@ enum {
     BLOCK_BYTES = 512 << 10,    /* the largest chunk ... */
     LARGE_BYTES = 16 << 20,     /* ... and the largest payload; few are so large */
     BLOCKS_MAX = 256,           /* of the first kind, for one connection ... */
-    LARGE_MAX = 4,              /* ... and of the other */
+    LARGE_MAX = 16,             /* ... and of the other */
     COPIES_BYTES_MAX = 8 << 20, /* on loan at once; they stay in the cache until they are read */
     RECORDS_AT_ONCE = 128,      /* the other connections get their turn */
     MESSAGES_AT_ONCE = 1024,    /* over the socket; it holds fewer */
@@ -35,7 +35,8 @@ enum {
 enum { HEAD_MAX = PSI_PREFIX_BYTES + PSI_META_BYTES_MAX };
 
 _Static_assert(2 * PSI_COPIES_KEPT_MAX <= BLOCKS_MAX &&
-                   2 * PSI_COPIES_KEPT_BYTES_MAX <= COPIES_BYTES_MAX,
+                   2 * PSI_COPIES_KEPT_BYTES_MAX <= COPIES_BYTES_MAX &&
+                   2 * PSI_COPIES_KEPT_BYTES_MAX <= LARGE_MAX * BLOCK_BYTES,
                "there is room for more than a peer keeps");
 _Static_assert(PSI_SHM_TURNS_MAX *RECORDS_AT_ONCE * sizeof(struct psi_shm_record) >= PSI_RING_BYTES,
                "so many turns hear a full ring");
