@@ -584,7 +584,7 @@ hear_frame(struct psi_shm *shm, const struct psi_shm_record *record, const uint8
            struct psd_error *err)
 {
     struct psi_conn *conn = shm->conn;
-    struct psi_frame_size size;
+    struct psi_frame_size size = {0};
     struct foreign *from = NULL;
     struct loan *loan = NULL;
     uint8_t head[HEAD_MAX];
