@@ -19,44 +19,26 @@
 
 #include "base/fail.h"
 #include "transport/descriptors.h"
+#include "transport/shm_format.h"
 
 enum {
-    INLINE_MAX = 8192,          /* payloads up to here travel in the ring */
     BLOCK_BYTES = 512 << 10,    /* the largest chunk ... */
     LARGE_BYTES = 16 << 20,     /* ... and the largest payload; few are so large */
     BLOCKS_MAX = 256,           /* of the first kind, for one connection ... */
-    LARGE_MAX = 4,              /* ... and of the other */
+    LARGE_MAX = 16,             /* ... and of the other */
     COPIES_BYTES_MAX = 8 << 20, /* on loan at once; they stay in the cache until they are read */
-    SEGMENTS_MAX = 1024,        /* that one side has told the other of */
     RECORDS_AT_ONCE = 128,      /* the other connections get their turn */
     MESSAGES_AT_ONCE = 1024,    /* over the socket; it holds fewer */
     NOT_TOLD = UINT16_MAX,
 };
 
-enum record_kind { RECORD_FRAME, RECORD_LENT, RECORD_RETURNED, RECORD_FORGET };
-
-struct record {
-    uint32_t kind;
-    uint32_t head_bytes;
-    uint32_t block;   /* LENT: to be given back; RETURNED: which; 0: none, numbers begin at 1 */
-    uint32_t segment; /* LENT, FORGET */
-    uint64_t offset;  /* LENT: where in the segment */
-    uint64_t payload_bytes;
-};
-
-/* Over the socket, with the descriptor. */
-struct announcement {
-    uint32_t segment;
-    uint32_t reserved;
-    uint64_t bytes;
-};
-
 enum { HEAD_MAX = PSI_PREFIX_BYTES + PSI_META_BYTES_MAX };
 
 _Static_assert(2 * PSI_COPIES_KEPT_MAX <= BLOCKS_MAX &&
-                   2 * PSI_COPIES_KEPT_BYTES_MAX <= COPIES_BYTES_MAX,
+                   2 * PSI_COPIES_KEPT_BYTES_MAX <= COPIES_BYTES_MAX &&
+                   2 * PSI_COPIES_KEPT_BYTES_MAX <= LARGE_MAX * BLOCK_BYTES,
                "there is room for more than a peer keeps");
-_Static_assert(PSI_SHM_TURNS_MAX *RECORDS_AT_ONCE * sizeof(struct record) >= PSI_RING_BYTES,
+_Static_assert(PSI_SHM_TURNS_MAX *RECORDS_AT_ONCE * sizeof(struct psi_shm_record) >= PSI_RING_BYTES,
                "so many turns hear a full ring");
 
 /* A segment of the peer. Alive while known, or while something of it is on loan. */
@@ -105,14 +87,14 @@ struct psi_shm {
     uint32_t told_capacity;
     uint32_t told_count;
 
-    struct foreign *foreign[SEGMENTS_MAX];
+    struct foreign *foreign[PSI_SHM_SEGMENTS_MAX];
     struct loan *loans;
     struct loan *spare_loans;
     bool deaf; /* frames are read over */
 
     /* What the peer is to be told as soon as there is room in the ring. */
     struct loan *returning;
-    uint16_t forgotten[SEGMENTS_MAX];
+    uint16_t forgotten[PSI_SHM_SEGMENTS_MAX];
     uint32_t forgotten_count;
 };
 
@@ -173,7 +155,7 @@ static psd_status
 announce(struct psi_shm *shm, const struct psi_segment *segment, uint16_t *told_p,
          struct psd_error *err)
 {
-    struct announcement text = {.segment = shm->told_count, .bytes = segment->bytes};
+    struct psi_shm_announcement text = {.segment = shm->told_count, .bytes = segment->bytes};
     const struct psi_unix_message message = {
         .bytes = &text, .size = sizeof(text), .fds = {segment->fd}, .fd_count = 1};
     const bool sent = psi_unix_send(shm->fd, &message, NULL, 0) == 0;
@@ -232,7 +214,7 @@ find_lent(struct psi_shm *shm, const struct psi_outgoing *frame)
         return NULL;
     }
     if (shm->told[lent->id] == NOT_TOLD &&
-        shm->told_count >= SEGMENTS_MAX - BLOCKS_MAX - LARGE_MAX) {
+        shm->told_count >= PSI_SHM_SEGMENTS_MAX - BLOCKS_MAX - LARGE_MAX) {
         return NULL; /* the rest is for blocks */
     }
     return lent;
@@ -241,7 +223,7 @@ find_lent(struct psi_shm *shm, const struct psi_outgoing *frame)
 /* Speaks of a payload where it is. */
 static psd_status
 lend(struct psi_shm *shm, const struct psi_lent *lent, const struct psi_outgoing *frame,
-     struct record *record, struct psd_error *err)
+     struct psi_shm_record *record, struct psd_error *err)
 {
     psd_status status = PSD_OK;
 
@@ -322,7 +304,7 @@ gather(uint8_t *to, const struct psi_outgoing *frame)
 }
 
 static psd_status
-copy_to_block(struct psi_shm *shm, const struct psi_outgoing *frame, struct record *record,
+copy_to_block(struct psi_shm *shm, const struct psi_outgoing *frame, struct psi_shm_record *record,
               struct psd_error *err)
 {
     struct block *block = NULL;
@@ -364,11 +346,11 @@ commit(struct psi_shm *shm, bool urgent)
 }
 
 static void
-write_frame(uint8_t *to, const struct record *record, const struct psi_outgoing *frame)
+write_frame(uint8_t *to, const struct psi_shm_record *record, const struct psi_outgoing *frame)
 {
     memcpy(to, record, sizeof(*record));
     memcpy(to + sizeof(*record), frame->head, record->head_bytes);
-    if (record->kind == RECORD_FRAME) {
+    if (record->kind == PSI_SHM_FRAME) {
         gather(to + sizeof(*record) + record->head_bytes, frame);
     }
 }
@@ -387,16 +369,16 @@ payload_bytes(const struct psi_outgoing *frame)
 psd_status
 psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_error *err)
 {
-    struct record record = {.kind = RECORD_FRAME,
-                            .head_bytes = (uint32_t)frame->head_bytes,
-                            .payload_bytes = payload_bytes(frame)};
+    struct psi_shm_record record = {.kind = PSI_SHM_FRAME,
+                                    .head_bytes = (uint32_t)frame->head_bytes,
+                                    .payload_bytes = payload_bytes(frame)};
     const struct psi_lent *lent = NULL;
     size_t bytes = sizeof(record) + frame->head_bytes + record.payload_bytes;
     psd_status status;
     uint8_t *room;
 
-    if (record.payload_bytes > INLINE_MAX) {
-        record.kind = RECORD_LENT;
+    if (record.payload_bytes > PSI_SHM_INLINE_MAX) {
+        record.kind = PSI_SHM_LENT;
         bytes -= record.payload_bytes;
         lent = find_lent(shm, frame);
     }
@@ -406,7 +388,7 @@ psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_e
     }
     if (lent != NULL) {
         status = lend(shm, lent, frame, &record, err);
-    } else if (record.kind == RECORD_LENT) {
+    } else if (record.kind == PSI_SHM_LENT) {
         status = copy_to_block(shm, frame, &record, err);
     }
     if (status == PSD_OK) {
@@ -418,7 +400,7 @@ psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_e
 
 /* A record of which nothing but its kind and one number counts. */
 static psd_status
-send_note(struct psi_shm *shm, const struct record *record, struct psd_error *err)
+send_note(struct psi_shm *shm, const struct psi_shm_record *record, struct psd_error *err)
 {
     psd_status status;
     uint8_t *room = reserve(shm, sizeof(*record), &status, err);
@@ -438,7 +420,7 @@ send_notes(struct psi_shm *shm, struct psd_error *err)
 
     while (shm->returning != NULL && status == PSD_OK) {
         struct loan *loan = shm->returning;
-        const struct record record = {.kind = RECORD_RETURNED, .block = loan->block};
+        const struct psi_shm_record record = {.kind = PSI_SHM_RETURNED, .block = loan->block};
 
         status = send_note(shm, &record, err);
         if (status == PSD_OK) {
@@ -448,8 +430,8 @@ send_notes(struct psi_shm *shm, struct psd_error *err)
         }
     }
     while (shm->forgotten_count > 0 && status == PSD_OK) {
-        const struct record record = {.kind = RECORD_FORGET,
-                                      .segment = shm->forgotten[shm->forgotten_count - 1]};
+        const struct psi_shm_record record = {.kind = PSI_SHM_FORGET,
+                                              .segment = shm->forgotten[shm->forgotten_count - 1]};
 
         status = send_note(shm, &record, err);
         if (status == PSD_OK) {
@@ -519,7 +501,7 @@ give_back(struct psi_loan *public)
 }
 
 static struct loan *
-loan_create(struct psi_shm *shm, struct foreign *from, const struct record *record)
+loan_create(struct psi_shm *shm, struct foreign *from, const struct psi_shm_record *record)
 {
     struct loan *loan = shm->spare_loans;
 
@@ -554,7 +536,7 @@ find_foreign(struct psi_shm *shm, uint32_t number, struct psd_error *err)
 {
     bool ended;
 
-    if (number >= SEGMENTS_MAX) {
+    if (number >= PSI_SHM_SEGMENTS_MAX) {
         return NULL;
     }
     if (shm->foreign[number] == NULL && psi_shm_read_socket(shm, &ended, err) != PSD_OK) {
@@ -571,7 +553,7 @@ fail_record(const struct psi_shm *shm, struct psd_error *err)
 
 /* Asks the owner where the payload goes, and brings it there unless it is kept on loan. */
 static psd_status
-deliver(struct psi_shm *shm, const uint8_t *head, const struct record *record,
+deliver(struct psi_shm *shm, const uint8_t *head, const struct psi_shm_record *record,
         const uint8_t *payload, struct loan *loan, struct psd_error *err)
 {
     struct psi_conn *conn = shm->conn;
@@ -604,11 +586,11 @@ deliver(struct psi_shm *shm, const uint8_t *head, const struct record *record,
 }
 
 static psd_status
-hear_frame(struct psi_shm *shm, const struct record *record, const uint8_t *bytes,
+hear_frame(struct psi_shm *shm, const struct psi_shm_record *record, const uint8_t *bytes,
            struct psd_error *err)
 {
     struct psi_conn *conn = shm->conn;
-    struct psi_frame_size size;
+    struct psi_frame_size size = {0};
     struct foreign *from = NULL;
     struct loan *loan = NULL;
     PSI_UNINITIALIZED uint8_t head[HEAD_MAX];
@@ -624,7 +606,7 @@ hear_frame(struct psi_shm *shm, const struct record *record, const uint8_t *byte
         size.payload_bytes != record->payload_bytes) {
         return fail_record(shm, err);
     }
-    if (record->kind == RECORD_LENT) {
+    if (record->kind == PSI_SHM_LENT) {
         from = find_foreign(shm, record->segment, err);
         if (from == NULL || record->payload_bytes == 0 ||
             record->payload_bytes > from->segment.bytes ||
@@ -641,7 +623,7 @@ hear_frame(struct psi_shm *shm, const struct record *record, const uint8_t *byte
 }
 
 static psd_status
-hear_returned(struct psi_shm *shm, const struct record *record, struct psd_error *err)
+hear_returned(struct psi_shm *shm, const struct psi_shm_record *record, struct psd_error *err)
 {
     struct block *block;
 
@@ -658,7 +640,7 @@ hear_returned(struct psi_shm *shm, const struct record *record, struct psd_error
 }
 
 static psd_status
-hear_forget(struct psi_shm *shm, const struct record *record, struct psd_error *err)
+hear_forget(struct psi_shm *shm, const struct psi_shm_record *record, struct psd_error *err)
 {
     if (find_foreign(shm, record->segment, err) == NULL) {
         return fail_record(shm, err);
@@ -671,29 +653,29 @@ hear_forget(struct psi_shm *shm, const struct record *record, struct psd_error *
 static psd_status
 hear(struct psi_shm *shm, const uint8_t *bytes, size_t count, struct psd_error *err)
 {
-    struct record record;
+    struct psi_shm_record record;
     size_t expected;
 
     if (count < sizeof(record)) {
         return fail_record(shm, err);
     }
     memcpy(&record, bytes, sizeof(record));
-    if (record.kind == RECORD_RETURNED) {
+    if (record.kind == PSI_SHM_RETURNED) {
         return hear_returned(shm, &record, err);
     }
-    if (record.kind == RECORD_FORGET) {
+    if (record.kind == PSI_SHM_FORGET) {
         return hear_forget(shm, &record, err);
     }
     if (shm->deaf) {
         return PSD_OK;
     }
-    if (record.kind > RECORD_LENT || record.head_bytes < PSI_PREFIX_BYTES ||
+    if (record.kind > PSI_SHM_LENT || record.head_bytes < PSI_PREFIX_BYTES ||
         record.head_bytes > HEAD_MAX ||
-        (record.kind == RECORD_FRAME && record.payload_bytes > INLINE_MAX)) {
+        (record.kind == PSI_SHM_FRAME && record.payload_bytes > PSI_SHM_INLINE_MAX)) {
         return fail_record(shm, err);
     }
     expected = sizeof(record) + record.head_bytes +
-               (record.kind == RECORD_FRAME ? record.payload_bytes : 0);
+               (record.kind == PSI_SHM_FRAME ? record.payload_bytes : 0);
     if (count != expected) {
         return fail_record(shm, err);
     }
@@ -747,12 +729,13 @@ psi_shm_deafen(struct psi_shm *shm)
 }
 
 static psd_status
-meet_segment(struct psi_shm *shm, const struct announcement *text, int fd, struct psd_error *err)
+meet_segment(struct psi_shm *shm, const struct psi_shm_announcement *text, int fd,
+             struct psd_error *err)
 {
     struct foreign *foreign;
     psd_status status;
 
-    if (text->segment >= SEGMENTS_MAX || shm->foreign[text->segment] != NULL) {
+    if (text->segment >= PSI_SHM_SEGMENTS_MAX || shm->foreign[text->segment] != NULL) {
         close(fd);
         return fail_record(shm, err);
     }
@@ -779,7 +762,7 @@ psi_shm_read_socket(struct psi_shm *shm, bool *ended_p, struct psd_error *err)
 
     *ended_p = false;
     for (unsigned i = 0; i < MESSAGES_AT_ONCE && status == PSD_OK; i++) {
-        struct announcement text;
+        struct psi_shm_announcement text;
         struct psi_unix_message message = {.bytes = &text, .size = sizeof(text)};
         const int got = psi_unix_receive(shm->fd, &message);
 
@@ -845,7 +828,7 @@ destroy(void *object)
 {
     struct psi_shm *shm = object;
 
-    for (uint32_t i = 0; i < SEGMENTS_MAX; i++) {
+    for (uint32_t i = 0; i < PSI_SHM_SEGMENTS_MAX; i++) {
         foreign_let_go(shm->foreign[i]);
     }
     for (uint32_t i = 0; i < shm->block_count; i++) {

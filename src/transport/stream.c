@@ -258,6 +258,7 @@ psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_fd)
 {
     unseal(stream);
     close(old_fd);
+    stream->again = false;
     stream->shm = shm;
     stream->conn.lends = true;
 }

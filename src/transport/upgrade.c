@@ -14,31 +14,8 @@
 
 #include "base/fail.h"
 #include "transport/descriptors.h"
+#include "transport/shm_format.h"
 #include "transport/stream_state.h"
-
-enum message_kind {
-    MESSAGE_ASK = 1,
-    MESSAGE_OFFER,
-    MESSAGE_NONE,
-    MESSAGE_TAKEN,
-    MESSAGE_DECLINED,
-    MESSAGE_READY,
-};
-
-/* As long as the prefix of a frame, so that the same parser reads it. */
-struct message {
-    uint8_t magic[8];
-    uint8_t kind;
-    uint8_t reserved[7];
-    uint8_t name[PSI_HATCH_NAME_BYTES];
-    uint8_t token[PSI_HATCH_TOKEN_BYTES];
-    uint8_t unused[16];
-};
-
-_Static_assert(sizeof(struct message) == PSI_PREFIX_BYTES, "read by the parser of frames");
-
-/* Begins like a frame, with a version that no frame has: whoever knows frames knows us by it. */
-static const uint8_t magic[8] = {'P', 'S', 'D', '1', 'n', 'e', 'a', 'r'};
 
 /* Between the OFFER and its end on either side. */
 struct psi_upgrade {
@@ -90,19 +67,19 @@ psi_upgrade_end(struct psi_stream *stream)
 }
 
 static void
-say(struct psi_stream *stream, struct message *message, enum message_kind kind)
+say(struct psi_stream *stream, struct psi_shm_word *word, enum psi_shm_word_kind kind)
 {
-    memcpy(message->magic, magic, sizeof(magic));
-    message->kind = (uint8_t)kind;
-    psi_stream_say(stream, message);
+    memcpy(word->magic, PSI_SHM_WORD_MAGIC, sizeof(word->magic));
+    word->kind = (uint8_t)kind;
+    psi_stream_say(stream, word);
 }
 
 static void
-say_only(struct psi_stream *stream, enum message_kind kind)
+say_only(struct psi_stream *stream, enum psi_shm_word_kind kind)
 {
-    struct message message = {0};
+    struct psi_shm_word word = {0};
 
-    say(stream, &message, kind);
+    say(stream, &word, kind);
 }
 
 /* ---- Connected ---- */
@@ -113,7 +90,7 @@ psi_upgrade_ask(struct psi_stream *stream)
     if (!stream->loop->config.lends || !install(stream, false)) {
         return false;
     }
-    say_only(stream, MESSAGE_ASK);
+    say_only(stream, PSI_SHM_ASK);
     return true;
 }
 
@@ -124,7 +101,7 @@ psi_upgrade_holds(const struct psi_stream *stream)
 }
 
 static psd_status
-introduce(struct psi_upgrade *upgrade, int bell_fd, const struct message *offer)
+introduce(struct psi_upgrade *upgrade, int bell_fd, const struct psi_shm_word *offer)
 {
     struct psi_introduction introduction = {.bell_fd = bell_fd};
     int pair[2];
@@ -150,12 +127,12 @@ introduce(struct psi_upgrade *upgrade, int bell_fd, const struct message *offer)
 }
 
 static void
-hear_offer(struct psi_stream *stream, const struct message *offer)
+hear_offer(struct psi_stream *stream, const struct psi_shm_word *offer)
 {
     if (introduce(stream->upgrade, stream->loop->bell.fd, offer) == PSD_OK) {
-        say_only(stream, MESSAGE_TAKEN);
+        say_only(stream, PSI_SHM_TAKEN);
     } else {
-        say_only(stream, MESSAGE_DECLINED);
+        say_only(stream, PSI_SHM_DECLINED);
         psi_stream_tell_open(stream);
     }
 }
@@ -240,7 +217,7 @@ static void
 say_none(struct psi_stream *stream)
 {
     psi_upgrade_end(stream);
-    say_only(stream, MESSAGE_NONE);
+    say_only(stream, PSI_SHM_NONE);
 }
 
 static void
@@ -248,7 +225,7 @@ hear_question(struct psi_stream *stream)
 {
     struct psi_upgrade *upgrade = stream->upgrade;
     struct psi_loop *loop = stream->loop;
-    struct message offer = {0};
+    struct psi_shm_word offer = {0};
 
     if (!loop->config.lends ||
         getrandom(upgrade->token, sizeof(upgrade->token), 0) != (ssize_t)sizeof(upgrade->token)) {
@@ -259,7 +236,7 @@ hear_question(struct psi_stream *stream)
     upgrade->offered = true;
     memcpy(offer.name, loop->hatch.name, sizeof(offer.name));
     memcpy(offer.token, upgrade->token, sizeof(offer.token));
-    say(stream, &offer, MESSAGE_OFFER);
+    say(stream, &offer, PSI_SHM_OFFER);
 }
 
 /* Shows our side over the new socket. */
@@ -299,7 +276,7 @@ hear_taken(struct psi_stream *stream, struct psd_error *err)
         say_none(stream);
         return PSD_OK;
     }
-    say_only(stream, MESSAGE_READY);
+    say_only(stream, PSI_SHM_READY);
     if (stream->word_unsent > 0) { /* although nothing else is on its way */
         psi_segment_destroy(&mine);
         psi_introduction_close(&peer);
@@ -321,8 +298,10 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
           struct psd_error *err)
 {
     struct psi_stream *stream = owner;
+    struct psi_shm_word word;
 
-    if (memcmp(prefix, magic, sizeof(magic)) == 0) {
+    memcpy(&word, prefix, sizeof(word));
+    if (memcmp(word.magic, PSI_SHM_WORD_MAGIC, sizeof(word.magic)) == 0) {
         *size_p = (struct psi_frame_size){0};
         return PSD_OK;
     }
@@ -342,16 +321,16 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
 }
 
 static psd_status
-hear_as_accepted(struct psi_stream *stream, const struct message *message, struct psd_error *err)
+hear_as_accepted(struct psi_stream *stream, const struct psi_shm_word *word, struct psd_error *err)
 {
-    if (!stream->upgrade->offered && message->kind == MESSAGE_ASK) {
+    if (!stream->upgrade->offered && word->kind == PSI_SHM_ASK) {
         hear_question(stream);
         return PSD_OK;
     }
-    if (stream->upgrade->offered && message->kind == MESSAGE_TAKEN) {
+    if (stream->upgrade->offered && word->kind == PSI_SHM_TAKEN) {
         return hear_taken(stream, err);
     }
-    if (stream->upgrade->offered && message->kind == MESSAGE_DECLINED) {
+    if (stream->upgrade->offered && word->kind == PSI_SHM_DECLINED) {
         psi_upgrade_end(stream);
         return PSD_OK;
     }
@@ -359,18 +338,18 @@ hear_as_accepted(struct psi_stream *stream, const struct message *message, struc
 }
 
 static psd_status
-hear_as_connected(struct psi_stream *stream, const struct message *message, struct psd_error *err)
+hear_as_connected(struct psi_stream *stream, const struct psi_shm_word *word, struct psd_error *err)
 {
     const bool introduced = stream->upgrade->socket_fd >= 0;
 
-    if (!introduced && message->kind == MESSAGE_OFFER) {
-        hear_offer(stream, message);
+    if (!introduced && word->kind == PSI_SHM_OFFER) {
+        hear_offer(stream, word);
         return PSD_OK;
     }
-    if (introduced && message->kind == MESSAGE_READY) {
+    if (introduced && word->kind == PSI_SHM_READY) {
         return hear_ready(stream, err);
     }
-    if (message->kind == MESSAGE_NONE) {
+    if (word->kind == PSI_SHM_NONE) {
         psi_stream_tell_open(stream);
         return PSD_OK;
     }
@@ -382,23 +361,23 @@ on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_by
          size_t payload_bytes, struct psd_error *err)
 {
     struct psi_stream *stream = owner;
-    struct message message;
+    struct psi_shm_word word;
     psd_status status;
 
     (void)head_bytes;
     (void)payload;
     (void)payload_bytes;
     stream->in.frame_count--; /* no frame of the owner's: a stranger stays one */
-    memcpy(&message, head, sizeof(message));
+    memcpy(&word, head, sizeof(word));
     if (stream->word_unsent > 0) {
         status = PSD_PENDING; /* an answer to what was not said yet */
     } else {
-        status = stream->upgrade->accepted ? hear_as_accepted(stream, &message, err)
-                                           : hear_as_connected(stream, &message, err);
+        status = stream->upgrade->accepted ? hear_as_accepted(stream, &word, err)
+                                           : hear_as_connected(stream, &word, err);
     }
     if (status == PSD_PENDING) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: message %u while memory is being shared",
-                        conn->peer, message.kind);
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: word %u while memory is being shared",
+                        conn->peer, word.kind);
     }
     return status;
 }
