@@ -278,6 +278,9 @@ def test_two_jobs_at_once_many_times(start):
     (("--detach", "--check", "true"), 2, "--detach and --check contradict each other"),
     (("--result_regex=(", "true"), 2, "result_regex '('"),
     (("--name", "a/b", "true"), 2, "--name a/b"),
+    (("--show=first", "true"), 2, "--show=first: must be all, none or ranks like 0,2-5"),
+    (("--log_mode=nowhere", "true"), 2, "must be one of launcher, both"),
+    (("--sync", "/nowhere", "-c", "two.json", "true"), 2, "two.json"),
 ])
 def test_mistakes_are_explained(start, arguments, code, text):
     """If this fails, a mistake on the command line starts something or explains nothing."""
