@@ -215,6 +215,12 @@ check_words(const struct launch_options *options, struct psd_error *err)
     if (status == PSD_OK) {
         status = check_word("log_mode", options->log_mode, modes, err);
     }
+    if (status == PSD_OK && options->show != NULL && strcmp(options->show, "all") != 0 &&
+        strcmp(options->show, "none") != 0 &&
+        strspn(options->show, "0123456789,-") != strlen(options->show)) {
+        return psi_fail(err, PSD_ERR_INVALID, "--show=%.64s: must be all, none or ranks like 0,2-5",
+                        options->show);
+    }
     if (status == PSD_OK && options->detach && (options->check || options->dry_run)) {
         return psi_fail(err, PSD_ERR_INVALID, "--detach and --%s contradict each other",
                         options->check ? "check" : "dry_run");

@@ -60,6 +60,21 @@ put(struct console *console, int fd, const char *text, size_t bytes)
     }
 }
 
+/*
+ * A terminal opened once more, so that writing to it never waits and nobody who shares the old
+ * descriptor notices: between a look and a write, Ctrl-S may come.
+ */
+static int
+open_terminal(int fd)
+{
+    char path[32];
+    int own;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    own = isatty(fd) ? open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+    return own >= 0 ? own : fd;
+}
+
 void
 console_init(struct console *console, int wake_fd, void (*meanwhile)(void *context), void *context,
              char *const *environment)
@@ -67,10 +82,25 @@ console_init(struct console *console, int wake_fd, void (*meanwhile)(void *conte
     const char *no_colour = variables_get(environment, "NO_COLOR");
 
     *console = (struct console){.wake_fd = wake_fd,
+                                .out = open_terminal(STDOUT_FILENO),
+                                .err = open_terminal(STDERR_FILENO),
                                 .meanwhile = meanwhile,
                                 .context = context,
                                 .terminal = isatty(STDERR_FILENO) != 0};
     console->colour = isatty(STDOUT_FILENO) != 0 && (no_colour == NULL || no_colour[0] == '\0');
+}
+
+void
+console_fini(struct console *console)
+{
+    if (console->out > STDERR_FILENO) {
+        close(console->out);
+    }
+    if (console->err > STDERR_FILENO) {
+        close(console->err);
+    }
+    console->out = STDOUT_FILENO;
+    console->err = STDERR_FILENO;
 }
 
 psd_status
@@ -82,6 +112,7 @@ console_redirect(struct console *console, const char *path, struct psd_error *er
         return psi_fail_errno(err, PSD_ERR_IO, "open %s", path);
     }
     close(fd);
+    console_fini(console);
     console->terminal = false;
     console->colour = false;
     return PSD_OK;
@@ -91,21 +122,21 @@ static void
 erase_status(struct console *console)
 {
     if (console->status[0] != '\0') {
-        put(console, STDERR_FILENO, "\r\033[K", 4);
+        put(console, console->err, "\r\033[K", 4);
     }
 }
 
 static void
 draw_status(struct console *console)
 {
-    put(console, STDERR_FILENO, console->status, strlen(console->status));
+    put(console, console->err, console->status, strlen(console->status));
 }
 
 void
 console_line(struct console *console, enum launch_role role, const char *name, const char *text,
              size_t bytes)
 {
-    const int fd = role == LAUNCH_WORKER ? STDOUT_FILENO : STDERR_FILENO;
+    const int fd = role == LAUNCH_WORKER ? console->out : console->err;
     char line[PIECE_BYTES * 4];
     int used;
 
@@ -141,7 +172,7 @@ console_say(struct console *console, const char *format, ...)
     va_end(args);
     strcat(line, "\n");
     erase_status(console);
-    put(console, STDERR_FILENO, line, strlen(line));
+    put(console, console->err, line, strlen(line));
     draw_status(console);
 }
 

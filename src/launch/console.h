@@ -18,6 +18,8 @@
 struct console {
     int wake_fd; /* readable: somebody wants psd_run's attention; a stuck terminal must not keep it
                   */
+    int out;     /* where workers' lines go */
+    int err;     /* ... and everything else */
     void (*meanwhile)(void *context); /* called now and then while a terminal is stuck */
     void *context;
     bool terminal; /* stderr is one: there is a status line */
@@ -30,6 +32,8 @@ struct console {
 /* environment: for NO_COLOR. */
 void console_init(struct console *console, int wake_fd, void (*meanwhile)(void *context),
                   void *context, char *const *environment);
+
+void console_fini(struct console *console);
 
 /* From now on everything goes to a file. */
 psd_status console_redirect(struct console *console, const char *path, struct psd_error *err);

@@ -30,7 +30,7 @@ show(const char *const *pieces, uint64_t step_ms, char *shown, size_t size)
     const int file = mkstemp(path);
     const int saved = dup(STDOUT_FILENO);
     struct output *output = calloc(1, sizeof(*output));
-    struct console console = {.wake_fd = -1};
+    struct console console = {.wake_fd = -1, .out = STDOUT_FILENO, .err = STDERR_FILENO};
     uint64_t now_ms = 5000;
     ssize_t bytes;
 
@@ -105,7 +105,7 @@ test_log_and_tail(void **state)
     char path[] = "/tmp/output_test.XXXXXX";
     const int file = mkstemp(path);
     struct output *output = calloc(1, sizeof(*output));
-    struct console console = {.wake_fd = -1};
+    struct console console = {.wake_fd = -1, .out = STDOUT_FILENO, .err = STDERR_FILENO};
     char wrote[20000];
     char read_back[20001];
     char tail[OUTPUT_TAIL_BYTES + 1];

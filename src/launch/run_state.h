@@ -1,6 +1,6 @@
 /*
- * run_state.h - what psd_run knows while a job runs. For run.c, which changes it, and report.c,
- * which tells it.
+ * run_state.h - what psd_run knows while a job runs. run.c changes it, with orders.c and
+ * visitors.c; report.c and story.c tell it.
  */
 #ifndef LAUNCH_RUN_STATE_H
 #define LAUNCH_RUN_STATE_H
@@ -53,6 +53,7 @@ struct run {
     size_t master_line_bytes;
     bool told_detached;
     struct sync sync; /* files for other machines */
+    char here[4096];  /* directory in which psd_run was started */
     char logs[4096];  /* directory, absolute: of the copies on the nodes */
     bool checked;     /* --check: every machine has answered */
     regex_t result_regex;
@@ -66,5 +67,23 @@ struct run {
     uint64_t ended_wall_ms;
     char result[256]; /* the last line that --result_regex found, with its worker; "" if none */
 };
+
+/* What an event of the loop is about: kind in the upper half of its data, machine in the lower. */
+enum run_source { RUN_SIGNAL, RUN_LINE, RUN_UNSENT, RUN_COMPLAINT, RUN_VISITOR };
+
+psd_status run_init(struct run *run, const struct run_args *args, struct psd_error *err);
+void run_fini(struct run *run);
+
+/* Says to every agent that we are here, and sends what could not be sent before. context: the run.
+ */
+void run_pulse(void *context);
+
+void run_listen(struct run *run, int fd, uint32_t events, enum run_source source, uint32_t machine);
+void run_watch_line(struct run *run, struct host *host);
+void run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number);
+struct host *run_host_of(struct run *run, uint32_t slot);
+
+uint64_t run_clock_ms(void); /* never jumps */
+uint64_t run_wall_ms(void);  /* for people */
 
 #endif

@@ -242,7 +242,7 @@ verb_end_job(const char *name, bool now)
     struct psd_error err = {0};
     char *answer = NULL;
 
-    if (jobs_ask(name, now ? "stop now\n" : "stop\n", &answer, &err) != PSD_OK) {
+    if (jobs_ask(name, now ? "stop now\n" : "stop\n", &answer, &err) == PSD_ERR_REFUSED) {
         return true; /* it is gone */
     }
     free(answer);

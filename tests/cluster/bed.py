@@ -54,7 +54,7 @@ class SshJob:
             (self.directory / "cluster.json").write_text(json.dumps(config, indent=4))
             words = ["-c", "cluster.json"]
         variables = {"HOME": f"/home/{hosts.USER}", "USER": hosts.USER, "PATH": "/usr/bin:/bin",
-                     "LANG": "C.UTF-8", **SANITIZER, **(environment or {})}
+                     "LANG": "C.UTF-8", "XDG_RUNTIME_DIR": f"/home/{hosts.USER}", **SANITIZER, **(environment or {})}
         path = seen_inside(bin_directory() / program)
         self.begin = time.monotonic()
         with open(self.directory / "stdout", "wb") as out, open(self.directory / "stderr",

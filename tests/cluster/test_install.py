@@ -209,3 +209,31 @@ def test_psdlib_matches_the_header(prefix, tmp_path):
                        + "\n".join(lines) + "\nreturn 0; }\n")
     run("cc", "-I", prefix.root / "include", program, "-o", tmp_path / "sizes")
     assert run(tmp_path / "sizes") == said
+
+
+def test_manual_of_the_cluster_file(prefix):
+    """If this fails, a key of the cluster file can only be found in the source."""
+    manual = (prefix.root / "share" / "man" / "man5" / "psd-cluster.json.5").read_text()
+    source = (TREE / "src" / "config" / "cluster.c").read_text()
+    keys = set(re.findall(r'\{"(\w+)", JSON_', source))
+    assert len(keys) > 15
+    missing = {key for key in keys if not re.search(rf"\b{key}\b", manual)}
+    assert not missing
+
+
+def complete(prefix, *words):
+    """What bash offers for the last of the words."""
+    script = (f"source {prefix.root}/share/bash-completion/completions/psd_run; "
+              f"COMP_WORDS=(psd_run \"$@\"); COMP_CWORD=$#; _psd_run; "
+              "printf '%s\\n' \"${COMPREPLY[@]}\"")
+    return run("bash", "-c", script, "bash", *words, env={
+        **prefix.environment, "PATH": f"{prefix.bin}:{os.environ['PATH']}"}).split()
+
+
+def test_completion(prefix):
+    """If this fails, Tab offers nothing, or what psd_run does not know."""
+    assert complete(prefix, "s") == ["show", "stop", "secret"]
+    assert complete(prefix, "--clus") == ["--cluster_config"]
+    assert complete(prefix, "--on_worker_death", "c") == ["continue"]
+    assert complete(prefix, "logs", "--si") == ["--since"]
+    assert "--heartbeat_ms" in complete(prefix, "--h")

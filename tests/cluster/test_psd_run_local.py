@@ -240,6 +240,15 @@ def test_two_jobs_at_once(start, tmp_path):
     assert len(list((tmp_path / "shared").iterdir())) == 3
 
 
+@pytest.mark.slow
+def test_two_jobs_at_once_many_times(start):
+    """If this fails, two jobs now and then choose the same port, name or directory."""
+    for i in range(50):
+        jobs = [start("sh -c 'echo $PSD_MASTER_ADDRESS'", name=f"{i}-{k}") for k in range(2)]
+        assert [job.wait() for job in jobs] == [0, 0], jobs[0].stderr() + jobs[1].stderr()
+        assert jobs[0].stdout() != jobs[1].stdout()
+
+
 @pytest.mark.parametrize("arguments,code,text", [
     ((), 2, "nothing to run"),
     (("--hartbeat_ms=3", "true"), 2, "did you mean --heartbeat_ms?"),
@@ -269,6 +278,9 @@ def test_two_jobs_at_once(start, tmp_path):
     (("--detach", "--check", "true"), 2, "--detach and --check contradict each other"),
     (("--result_regex=(", "true"), 2, "result_regex '('"),
     (("--name", "a/b", "true"), 2, "--name a/b"),
+    (("--show=first", "true"), 2, "--show=first: must be all, none or ranks like 0,2-5"),
+    (("--log_mode=nowhere", "true"), 2, "must be one of launcher, both"),
+    (("--sync", "/nowhere", "-c", "two.json", "true"), 2, "two.json"),
 ])
 def test_mistakes_are_explained(start, arguments, code, text):
     """If this fails, a mistake on the command line starts something or explains nothing."""

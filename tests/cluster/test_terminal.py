@@ -80,7 +80,7 @@ def test_status_line(terminal, tmp_path):
     run = terminal(program("psd_run"), *BRISK, "--workers", 2, "--", *python_worker(
         "--steps", 10000, "--hold", f"9900:{gate}"))
     wait_for(lambda: re.search(r"\d+ s  workers 2/2  step \d+  [\d.]+ steps/s  loss [\d.e-]+",
-                               run.text()), 30, "a status line")
+                               run.text()), 60, "a status line")
     gate.touch()
     assert run.wait() == 0
     lines = run.screen()
