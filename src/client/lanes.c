@@ -184,13 +184,15 @@ request_find(struct lane_link *lane, uint32_t id)
     return request->op != NULL && request->id == id ? request : NULL;
 }
 
-/* What a gradient takes of the lane's window: nothing to speak of when it is read where it is. */
+/* What a gradient takes of the lane's window: half when it is read where it is, for it uses no
+ * memory; but what has been asked for cannot be overtaken by something urgent. */
 static uint64_t
 push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t bytes)
 {
     const bool stays = op->transfer.lent && lane->peer.conn->lends;
+    const uint64_t cost = stays ? bytes / 2 : bytes;
 
-    return op->transfer.empty || stays || bytes < COST_MIN ? COST_MIN : bytes;
+    return op->transfer.empty || cost < COST_MIN ? COST_MIN : cost;
 }
 
 static struct request *
@@ -660,12 +662,12 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 {
     struct lane_link *lane = owner;
 
+    (void)peer;
     lane->ups++;
     lane->client->lanes_up++;
-    lane->window_bytes = welcome->window_bytes;
-    if (peer->conn->lends && lane->window_bytes > COPY_BYTES_MAX) {
-        lane->window_bytes = COPY_BYTES_MAX;
-    }
+    lane->window_bytes = welcome->window_bytes < lane->client->config.window_bytes
+                             ? welcome->window_bytes
+                             : lane->client->config.window_bytes;
     lane->resend = lane->first;
     mark_busy(lane);
     if (lane->index == 0) {

@@ -11,8 +11,6 @@
 
 enum {
     REQUESTS_MAX = 4096,          /* unanswered, per lane */
-    COPY_BYTES_MAX = 2 << 20,     /* to a lane on this host: copies it has not answered; they stay
-                                     in the cache until it has read them */
     COPY_AT_ONCE = 4,             /* values that may wait to be copied */
     SEND_QUEUE_BYTES = 512 << 10, /* handed to the transport; more would spoil the priorities */
     COST_MIN = 4096,              /* even a tiny gradient occupies a slot of the server */

@@ -75,7 +75,7 @@ static const struct psi_knob knobs[] = {
     WORD(log_level, level_words, PSI_LOG_INFO, MASTER | SERVER,
          "how much the daemons tell"),
     NUMBER(window_kib, 2048, 512, 1048576, "KiB", SERVER | WORKER,
-           "bytes of pulled values in flight, per lane"),
+           "bytes of gradients, and of values, on their way to or from one lane"),
     WORD(harden, switch_words, 1, MASTER | SERVER,
          "daemons give up the files, privileges and system calls they do not need"),
     WORD(transport, transport_words, PSI_TRANSPORT_AUTO, SERVER | WORKER,
