@@ -326,7 +326,8 @@ PSD_API psd_status psd_free(psd_context *context, void *memory);
  * psd_view - where the values of a table appear after a pull or push_pull with PSD_TRANSFER_VIEW:
  * one contiguous tensor, zero before the first. When the server is on the same host and updates all
  * workers together (staleness 0, no backup workers), these are its own values, read in place;
- * otherwise they are copied here. Read only, valid until psd_close().
+ * otherwise, and where a table is so small that it does not matter, they are copied here. Read
+ * only, valid until psd_close().
  *
  * Values in the view may change as soon as this worker pushes the next step of the table.
  */

@@ -184,13 +184,13 @@ request_find(struct lane_link *lane, uint32_t id)
     return request->op != NULL && request->id == id ? request : NULL;
 }
 
-/* What a gradient takes of the lane's window: half when it is read where it is, for it uses no
+/* What a gradient takes of the lane's window: a third when it is read where it is, for it uses no
  * memory; but what has been asked for cannot be overtaken by something urgent. */
 static uint64_t
 push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t bytes)
 {
     const bool stays = op->transfer.lent && lane->peer.conn->lends;
-    const uint64_t cost = stays ? bytes / 2 : bytes;
+    const uint64_t cost = stays ? bytes / 3 : bytes;
 
     return op->transfer.empty || cost < COST_MIN ? COST_MIN : cost;
 }
@@ -434,7 +434,7 @@ set_patience(const struct lane_link *lane)
     if (lane->first != NULL && part_of(lane, lane->first->op)->unanswered == lane->request_count) {
         answers = lane->request_count;
         if (lane->queue != NULL) {
-            answers = answers / 2;
+            answers -= answers / 4; /* the lane works on the rest until more has come */
         } else if (!lane->first->op->transfer.to_view && answers > COPY_AT_ONCE) {
             answers = COPY_AT_ONCE;
         }
