@@ -12,6 +12,7 @@ decoders=(src/wire/frame.c src/wire/meta.c src/wire/pack.c src/wire/message_job.
           src/config/nearest.c src/config/options.c src/config/settings.c
           src/launch/words.c src/checkpoint/manifest.c src/checkpoint/scan.c
           src/checkpoint/safetensors.c src/checkpoint/tensors.c
+          src/secure/pass.c src/secure/tls.c
           src/transport/address.c src/transport/stream_in.c examples/mnist/idx.c)
 cover_min=95
 

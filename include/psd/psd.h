@@ -35,7 +35,8 @@
  *   - A failed call leaves its message in psd_last_error(); an operation keeps its own, see
  *     psd_op_error().
  *   - After fork() the child must not use the parent's context: every call returns PSD_ERR_FORKED
- *     and touches nothing. Data loaders that fork are fine.
+ *     and touches nothing. Data loaders that fork are fine; but memory of psd_alloc() is one and the
+ *     same in parent and child.
  *   - Structs that a caller fills begin with struct_size = sizeof(the struct); fields are only
  *     ever appended, and a field left 0 means its default.
  *
@@ -329,7 +330,9 @@ PSD_API psd_status psd_free(psd_context *context, void *memory);
  * otherwise, and where a table is so small that it does not matter, they are copied here. Read
  * only, valid until psd_close().
  *
- * Values in the view may change as soon as this worker pushes the next step of the table.
+ * Values in the view may change as soon as this worker pushes the next step of the table. A worker
+ * that the job has gone on without may see them change at any time: its next call says
+ * PSD_ERR_FENCED, and nothing that it computed counts.
  */
 PSD_API psd_status psd_view(psd_table *table, const void **values_p);
 

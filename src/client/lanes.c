@@ -189,7 +189,8 @@ request_find(struct lane_link *lane, uint32_t id)
 static uint64_t
 push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t bytes)
 {
-    const bool stays = op->transfer.lent && lane->peer.conn->lends;
+    const bool stays = op->transfer.lent && lane->peer.conn->lends &&
+                       (uintptr_t)op->transfer.from % op->table->element_bytes == 0;
     const uint64_t cost = stays ? bytes / 3 : bytes;
 
     return op->transfer.empty || cost < COST_MIN ? COST_MIN : cost;
@@ -556,9 +557,17 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
                         (unsigned long long)psi_transfer_bytes(op, request->chunk));
     }
     lane->receiving = request;
-    if (op->transfer.to_view &&
-        psi_table_view_shows(op->table->view, lane, request->chunk, sink_p, frame->payload_bytes)) {
-        return PSD_OK;
+    if (op->transfer.to_view) {
+        const psd_status shown = psi_table_view_show(op->table->view, lane, request->chunk, sink_p,
+                                                     frame->payload_bytes);
+
+        if (shown == PSD_ERR_NO_MEMORY) {
+            psi_client_over(lane->client, shown, "table %s: no memory left to map for its view",
+                            op->table->spec.name);
+        }
+        if (shown != PSD_PENDING) {
+            return PSD_OK;
+        }
     }
     sink_p->into =
         (uint8_t *)op->transfer.to +

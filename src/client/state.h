@@ -219,6 +219,7 @@ struct psi_client {
     } lowest; /* PSI_DEATH_WAIT: the earliest step of the pending pushes, and how many are of it */
     uint64_t pump_turn;
     struct published published;
+    uint32_t chunks_in_place; /* of the views of all tables */
 };
 
 /* core.c */

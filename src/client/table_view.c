@@ -11,6 +11,10 @@
 
 #include "base/fail.h"
 
+/* Chunks in place, of all tables: each may be a mapping of its own, and the kernel allows a process
+ * 65,530 of them, which are not all ours. */
+enum { IN_PLACE_MAX = 16384 };
+
 struct table_view *
 psi_table_view(struct psd_table *table)
 {
@@ -25,6 +29,7 @@ psi_table_view(struct psd_table *table)
         return NULL;
     }
     view->bytes = table->spec.count * table->element_bytes;
+    view->mapped_p = &table->client->chunks_in_place;
     view->chunk_bytes = PSD_CHUNK_ELEMENTS * table->element_bytes;
     view->chunks = calloc(table->chunk_count, sizeof(*view->chunks));
     base = mmap(NULL, view->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -42,57 +47,59 @@ psi_table_view(struct psd_table *table)
 }
 
 /* Makes the chunk memory of our own again; without it the view would be a hole. */
-static void
+static psd_status
 take_over(struct table_view *view, uint32_t chunk, size_t bytes)
 {
     uint8_t *at = view->base + chunk * view->chunk_bytes;
     const void *mapped =
         mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 
-    psi_assert(mapped == at);
+    return mapped == at ? PSD_PENDING : PSD_ERR_NO_MEMORY;
 }
 
 /* Shows the lent pages in the view too: an old size of 0 makes a second mapping of them. */
-static bool
+static psd_status
 map_in_place(struct table_view *view, uint32_t chunk, const void *lent, size_t bytes)
 {
     uint8_t *at = view->base + chunk * view->chunk_bytes;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     void *pages = (void *)(uintptr_t)lent;
 
-    if ((uintptr_t)lent % page != 0 || (uintptr_t)at % page != 0) {
-        return false;
+    if ((uintptr_t)lent % page != 0 || (uintptr_t)at % page != 0 ||
+        *view->mapped_p >= IN_PLACE_MAX) {
+        return PSD_PENDING;
     }
     if (mremap(pages, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at) {
-        return true;
+        ++*view->mapped_p;
+        return PSD_OK;
     }
-    take_over(view, chunk, bytes); /* it may have made a hole first */
-    return false;
+    return take_over(view, chunk, bytes); /* it may have made a hole first */
 }
 
-bool
-psi_table_view_shows(struct table_view *view, const struct lane_link *lane, uint32_t chunk,
-                     const struct psi_sink *sink, size_t bytes)
+psd_status
+psi_table_view_show(struct table_view *view, const struct lane_link *lane, uint32_t chunk,
+                    const struct psi_sink *sink, size_t bytes)
 {
     struct chunk_view *shown = &view->chunks[chunk];
     const bool was_in_place = shown->shown == SHOWN_IN_PLACE;
+    psd_status status = PSD_PENDING;
 
     if (was_in_place && sink->stays && shown->ups == lane->ups && shown->from == sink->lent) {
-        return true;
-    }
-    if (was_in_place && sink->stays && shown->ups == lane->ups) {
-        shown->shown = SHOWN_COPY_FOR_EVER; /* a server that keeps two versions: it moves */
-    } else if (was_in_place) {
-        shown->shown = SHOWN_COPY;
-    }
-    if (shown->shown == SHOWN_COPY && sink->stays && map_in_place(view, chunk, sink->lent, bytes)) {
-        *shown = (struct chunk_view){SHOWN_IN_PLACE, lane->ups, sink->lent};
-        return true;
+        return PSD_OK;
     }
     if (was_in_place) {
-        take_over(view, chunk, bytes);
+        /* A server that keeps two versions moves: not worth following. */
+        shown->shown = sink->stays && shown->ups == lane->ups ? SHOWN_COPY_FOR_EVER : SHOWN_COPY;
+        --*view->mapped_p;
+        status = take_over(view, chunk, bytes);
     }
-    return false;
+    if (status == PSD_PENDING && shown->shown == SHOWN_COPY && sink->stays) {
+        status = map_in_place(view, chunk, sink->lent, bytes);
+        if (status == PSD_OK) {
+            *shown = (struct chunk_view){SHOWN_IN_PLACE, lane->ups, sink->lent};
+        }
+    }
+    return status;
 }
 
 void

@@ -24,18 +24,19 @@ struct table_view {
     size_t bytes;
     size_t chunk_bytes; /* of a full one */
     struct chunk_view *chunks;
+    uint32_t *mapped_p; /* chunks in place, of all the client's tables */
 };
 
 /* The table's view, made on the first call. NULL: no memory for it. */
 struct table_view *psi_table_view(struct psd_table *table);
 
 /*
- * A value is coming for the view. True: the view shows it already, because it is on loan and lies
- * where the chunk is mapped, or was mapped now. False: it has to be copied, and there is room for
- * it.
+ * A value is coming for the view. PSD_OK: the view shows it already, because it is on loan and lies
+ * where the chunk is mapped, or was mapped now. PSD_PENDING: it has to be copied, and there is room
+ * for it. PSD_ERR_NO_MEMORY: there is none, for the process has too many mappings.
  */
-bool psi_table_view_shows(struct table_view *view, const struct lane_link *lane, uint32_t chunk,
-                          const struct psi_sink *sink, size_t bytes);
+psd_status psi_table_view_show(struct table_view *view, const struct lane_link *lane,
+                               uint32_t chunk, const struct psi_sink *sink, size_t bytes);
 
 void psi_table_view_destroy(struct table_view *view);
 

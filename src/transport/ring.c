@@ -136,6 +136,14 @@ psi_ring_commit(struct psi_ring *ring, bool urgent)
     atomic_store_explicit(&ring->mine->tail, ring->tail, memory_order_release);
 }
 
+void
+psi_ring_set_waiting(struct psi_ring *ring, bool waiting)
+{
+    if ((atomic_load_explicit(&ring->mine->waiting, memory_order_relaxed) != 0) != waiting) {
+        atomic_store_explicit(&ring->mine->waiting, waiting, memory_order_relaxed);
+    }
+}
+
 bool
 psi_ring_is_awaited(const struct psi_ring *ring)
 {
@@ -159,7 +167,8 @@ is_worth_reading(const struct psi_ring *ring)
 {
     const struct psi_ring_side *theirs = ring->theirs;
 
-    return atomic_load_explicit(&theirs->urgent, memory_order_relaxed) !=
+    return atomic_load_explicit(&theirs->waiting, memory_order_relaxed) != 0 ||
+           atomic_load_explicit(&theirs->urgent, memory_order_relaxed) !=
                atomic_load_explicit(&ring->urgent_read, memory_order_relaxed) ||
            atomic_load_explicit(&theirs->records, memory_order_relaxed) >=
                atomic_load_explicit(&ring->wake_at, memory_order_relaxed);

@@ -29,6 +29,7 @@ struct psi_ring_side {
     _Alignas(64) _Atomic uint64_t head; /* of the ring it reads: bytes used up */
     _Atomic uint64_t wake_at;           /* without an urgent one: records it waits for */
     _Atomic uint32_t starved;           /* wants to be told when the other has read something */
+    _Atomic uint32_t waiting;           /* cannot write before the other has read: no patience! */
     _Alignas(64) uint8_t data[PSI_RING_BYTES];
 };
 
@@ -57,6 +58,9 @@ void *psi_ring_reserve(struct psi_ring *ring, size_t bytes, psd_status *status_p
 
 /* Shows the reserved record to the reader. Not urgent: it may wait for others. */
 void psi_ring_commit(struct psi_ring *ring, bool urgent);
+
+/* Something waits for what the reader will do: whatever its patience, it is to read. */
+void psi_ring_set_waiting(struct psi_ring *ring, bool waiting);
 
 /* Does the reader want to hear of what was committed last? */
 bool psi_ring_is_awaited(const struct psi_ring *ring);

@@ -34,6 +34,9 @@ enum {
 
 enum { HEAD_MAX = PSI_PREFIX_BYTES + PSI_META_BYTES_MAX };
 
+/* That one peer may have us map: addresses are not for one alone. */
+#define FOREIGN_BYTES_MAX (UINT64_C(1) << 40)
+
 _Static_assert(2 * PSI_COPIES_KEPT_MAX <= BLOCKS_MAX &&
                    2 * PSI_COPIES_KEPT_BYTES_MAX <= COPIES_BYTES_MAX &&
                    2 * PSI_COPIES_KEPT_BYTES_MAX <= LARGE_MAX * BLOCK_BYTES,
@@ -88,6 +91,7 @@ struct psi_shm {
     uint32_t told_count;
 
     struct foreign *foreign[PSI_SHM_SEGMENTS_MAX];
+    uint64_t foreign_bytes;
     struct loan *loans;
     struct loan *spare_loans;
     bool deaf; /* frames are read over */
@@ -366,8 +370,8 @@ payload_bytes(const struct psi_outgoing *frame)
     return bytes;
 }
 
-psd_status
-psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_error *err)
+static psd_status
+try_to_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_error *err)
 {
     struct psi_shm_record record = {.kind = PSI_SHM_FRAME,
                                     .head_bytes = (uint32_t)frame->head_bytes,
@@ -394,6 +398,19 @@ psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_e
     if (status == PSD_OK) {
         write_frame(room, &record, frame);
         commit(shm, !frame->patient);
+    }
+    return status;
+}
+
+/* What finds no room, or no block, needs the peer to read: at once, even if it has patience. */
+psd_status
+psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_error *err)
+{
+    const psd_status status = try_to_send(shm, frame, err);
+
+    psi_ring_set_waiting(&shm->ring, status == PSD_PENDING);
+    if (status == PSD_PENDING && peer_sleeps(shm)) {
+        wake(shm);
     }
     return status;
 }
@@ -645,6 +662,7 @@ hear_forget(struct psi_shm *shm, const struct psi_shm_record *record, struct psd
     if (find_foreign(shm, record->segment, err) == NULL) {
         return fail_record(shm, err);
     }
+    shm->foreign_bytes -= shm->foreign[record->segment]->segment.bytes;
     foreign_let_go(shm->foreign[record->segment]);
     shm->foreign[record->segment] = NULL;
     return PSD_OK;
@@ -744,11 +762,18 @@ meet_segment(struct psi_shm *shm, const struct psi_shm_announcement *text, int f
         close(fd);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "receive from %s: no memory", shm->conn->peer);
     }
+    if (text->bytes > FOREIGN_BYTES_MAX - shm->foreign_bytes) {
+        free(foreign);
+        close(fd);
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: lends more than %llu bytes", shm->conn->peer,
+                        (unsigned long long)FOREIGN_BYTES_MAX);
+    }
     status = psi_segment_attach(&foreign->segment, fd, text->bytes, err);
     if (status != PSD_OK) {
         free(foreign);
         return status;
     }
+    shm->foreign_bytes += text->bytes;
     psi_segment_close_fd(&foreign->segment);
     foreign->uses = 1;
     shm->foreign[text->segment] = foreign;

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -95,6 +96,11 @@ def saved_digests(directory):
     newest = max(int(path.stem.split("-")[1]) for path in manifests)
     return [sha256(pathlib.Path(directory) / f"{part}-{newest}.safetensors")
             for part in ("params", "state")]
+
+
+def descriptors(pid):
+    """How many a process has open."""
+    return len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def resident_bytes(pid):
@@ -262,9 +268,10 @@ class Flood:
         assert self.process.stdout.readline() == "ready\n"
 
     def end(self):
-        """How often they knocked."""
+        """How often they knocked, and how often they said a whole greeting."""
         said, _ = self.process.communicate(timeout=30)
-        return int(said.split()[0])
+        knocks, greetings = re.findall(r"\d+", said)
+        return int(knocks), int(greetings)
 
     def kill(self):
         if self.process.poll() is None:

@@ -16,17 +16,23 @@ TLS1_2, TLS1_3 = 0x0303, 0x0304
 SET_MAX_PROTO_VERSION = 124
 USE_SESSION = CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_void_p), POINTER(c_size_t),
                         POINTER(c_void_p))
+FIND_SESSION = CFUNCTYPE(c_int, c_void_p, POINTER(c_ubyte), c_size_t, POINTER(c_void_p))
 
 for _name, _result, _arguments in (
     ("TLS_client_method", c_void_p, ()),
+    ("TLS_server_method", c_void_p, ()),
     ("SSL_CTX_new", c_void_p, (c_void_p,)),
     ("SSL_CTX_free", None, (c_void_p,)),
     ("SSL_CTX_ctrl", c_long, (c_void_p, c_int, c_long, c_void_p)),
     ("SSL_CTX_set_psk_use_session_callback", None, (c_void_p, USE_SESSION)),
+    ("SSL_CTX_set_psk_find_session_callback", None, (c_void_p, FIND_SESSION)),
+    ("SSL_CTX_set_ciphersuites", c_int, (c_void_p, c_char_p)),
     ("SSL_new", c_void_p, (c_void_p,)),
     ("SSL_free", None, (c_void_p,)),
     ("SSL_set_fd", c_int, (c_void_p, c_int)),
     ("SSL_connect", c_int, (c_void_p,)),
+    ("SSL_accept", c_int, (c_void_p,)),
+    ("SSL_write", c_int, (c_void_p, c_char_p, c_int)),
     ("SSL_session_reused", c_int, (c_void_p,)),
     ("SSL_CIPHER_find", c_void_p, (c_void_p, c_char_p)),
     ("SSL_SESSION_new", c_void_p, ()),
@@ -56,7 +62,9 @@ def ends(peer):
 
 def bound(peer, names):
     """Where plain bytes follow, a label names the connection, too."""
-    return names + b" " + ends(peer) if b" plain " in names else names
+    if b" plain " not in names or b" tcp://" in names:
+        return names
+    return names + b" " + ends(peer)
 
 
 def make_pass(secret, label):
@@ -66,24 +74,25 @@ def make_pass(secret, label):
     return number + code.hexdigest()[:32].encode()
 
 
-def handshake(peer, secret, names, key_names=None, version=TLS1_3, pass_secret=None):
+def make_session(ssl, secret, label):
+    session = SSL.SSL_SESSION_new()
+    SSL.SSL_SESSION_set1_master_key(session, derive(secret, label), 32)
+    SSL.SSL_SESSION_set_cipher(session, SSL.SSL_CIPHER_find(ssl, b"\x13\x01"))
+    SSL.SSL_SESSION_set_protocol_version(session, TLS1_3)
+    return session
+
+
+def handshake(peer, secret, names, key_names=None, version=TLS1_3, then=b""):
     """Tries to prove `names` ("psd1 MODE FROM TO") with a key for key_names (by default the same);
-    secret None: offers no key at all. The pass is made with pass_secret, by default the secret.
-    Returns whether the other side was satisfied."""
+    secret None: offers no key at all. Says `then` when the other side was satisfied, and returns
+    whether it was."""
     identity, key_label = bound(peer, names), bound(peer, key_names or names)
-    ticket = b" " + make_pass(pass_secret or secret or bytes(32), identity)
+    ticket = b" " + make_pass(secret or bytes(32), identity)
     identity, key_label = identity + ticket, key_label + ticket
-    keep = ctypes.create_string_buffer(identity, max(len(identity), 1))
+    keep = ctypes.create_string_buffer(identity, len(identity))
 
     def use_session(ssl, _md, id_p, id_bytes_p, session_p):
-        session_p[0] = None
-        if secret is None:
-            return 1
-        session = SSL.SSL_SESSION_new()
-        SSL.SSL_SESSION_set1_master_key(session, derive(secret, key_label), 32)
-        SSL.SSL_SESSION_set_cipher(session, SSL.SSL_CIPHER_find(ssl, b"\x13\x01"))
-        SSL.SSL_SESSION_set_protocol_version(session, TLS1_3)
-        session_p[0] = session
+        session_p[0] = None if secret is None else make_session(ssl, secret, key_label)
         id_p[0] = ctypes.addressof(keep)
         id_bytes_p[0] = len(identity)
         return 1
@@ -96,10 +105,76 @@ def handshake(peer, secret, names, key_names=None, version=TLS1_3, pass_secret=N
     peer.setblocking(True)
     SSL.SSL_set_fd(ssl, peer.fileno())
     satisfied = SSL.SSL_connect(ssl) == 1 and SSL.SSL_session_reused(ssl) == 1
+    if satisfied and then and b" plain " not in names:
+        SSL.SSL_write(ssl, then, len(then))
     SSL.SSL_free(ssl)
     SSL.SSL_CTX_free(context)
     peer.settimeout(10)
+    if satisfied and then and b" plain " in names:
+        peer.sendall(then)
     return satisfied
+
+
+def accept(peer, secret):
+    """The other side of a handshake: satisfied with whoever has the secret, under any name."""
+    def find_session(ssl, identity, bytes_, session_p):
+        session_p[0] = make_session(ssl, secret, bytes(identity[:bytes_]))
+        return 1
+
+    callback = FIND_SESSION(find_session)
+    context = SSL.SSL_CTX_new(SSL.TLS_server_method())
+    SSL.SSL_CTX_set_ciphersuites(context, b"TLS_AES_128_GCM_SHA256")
+    SSL.SSL_CTX_set_psk_find_session_callback(context, callback)
+    ssl = SSL.SSL_new(context)
+    SSL.SSL_set_fd(ssl, peer.fileno())
+    satisfied = SSL.SSL_accept(ssl) == 1
+    SSL.SSL_free(ssl)
+    SSL.SSL_CTX_free(context)
+    return satisfied
+
+
+def record(secret, names, then):
+    """All that a member says in a connection that went well, as somebody on the way has it: its
+    greeting, and the rest."""
+    member, near = socket.socketpair()
+    far, listener = socket.socketpair()
+    said = bytearray()
+
+    def pass_on(source, sink, keep):
+        while data := source.recv(65536):
+            keep += data
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+
+    threads = [threading.Thread(target=target, args=arguments, daemon=True) for target, arguments in
+               ((pass_on, (near, far, said)), (pass_on, (far, near, bytearray())),
+                (accept, (listener, secret)))]
+    for thread in threads:
+        thread.start()
+    assert handshake(member, secret, names, then=then)
+    member.shutdown(socket.SHUT_WR)
+    threads[0].join()
+    listener.shutdown(socket.SHUT_WR)
+    for thread in threads:
+        thread.join()
+    for end in (member, near, far, listener):
+        end.close()
+    return split_greeting(bytes(said))
+
+
+def records(said):
+    """The whole TLS records of a recording."""
+    found = []
+    while len(said) >= 5 and len(said) >= (size := 5 + int.from_bytes(said[3:5], "big")):
+        found.append(said[:size])
+        said = said[size:]
+    return found
+
+
+def split_greeting(said):
+    """The first record of a recording, and what follows it."""
+    first = records(said)[0]
+    return first, said[len(first):]
 
 
 def greeting(secret, names):

@@ -18,9 +18,11 @@ import time
 
 import pytest
 
-from helpers import (BRISK, HERE, INSECURE, NO_SECRET, Job, free_port, make_secret, marked_processes, program,
-                     python_worker, saved_digests, wait_for, worker_environment)
-from intruder import TLS1_2, Wiretap, answer, connect, ends, handshake
+from helpers import (BRISK, HERE, INSECURE, NO_SECRET, SANITIZED, Job, free_port, make_secret,
+                     marked_processes, program, python_worker, saved_digests, wait_for,
+                     worker_environment)
+from intruder import (TLS1_2, Wiretap, answer, connect, ends, greeting, handshake, record,
+                      records)
 from test_strangers import header
 
 USAGE = 2
@@ -99,21 +101,30 @@ def undisturbed(tmp_path_factory):
     return castle.finish()
 
 
-def say(listener, secret, identity, **options):
+def say(listener, secret, names, **options):
     """An attack that is a handshake."""
     def attack(fortress):
         with connect(fortress.ports[listener]) as peer:
-            assert not handshake(peer, secret, identity.encode(), **options)
-            answer(peer)
+            assert not handshake(peer, secret, names.encode(), **options)
+            expect_nothing_said(peer)
     return attack
 
 
-def replay(listener, recording):
+def replay(listener, recording, source=None):
+    """An attack that is a recording, sent from a socket that may have been chosen before."""
     def attack(fortress):
-        with connect(fortress.ports[listener]) as peer:
+        with source or socket.socket() as peer:
+            peer.settimeout(10)
+            peer.connect(("127.0.0.1", fortress.ports[listener]))
             peer.sendall(recording)
-            answer(peer)
+            expect_nothing_said(peer)
     return attack
+
+
+def expect_nothing_said(peer):
+    """The listener ends the connection, and has said nothing that only members may hear."""
+    said = answer(peer)
+    assert b"PSD1" not in said, said
 
 
 def record_worker(port):
@@ -130,18 +141,34 @@ def record_worker(port):
     return recording
 
 
-def attacks(listener, secret, recording, splice):
-    """Every way in that one secret (None: none) is tried for at one listener."""
+def recordings(listener, port, secret):
+    """Of somebody with that secret who was let in where it is the right one: two sealed connections
+    to the listener of that name, and one in plain bytes from a socket that is still to be used."""
+    hello = hello_frame(3, 0)
+    source = socket.socket()
+    source.bind(("127.0.0.1", 0))
+    here = f"tcp://127.0.0.1:{source.getsockname()[1]} tcp://127.0.0.1:{port}"
+    if secret is None:
+        bare = greeting(None, b"psd1 tls worker:0 " + listener.encode())
+        return (bare, hello), (bare, hello), (bare, hello), source
+    return (*(record(secret, f"psd1 tls worker:0 {listener}".encode(), hello) for _ in range(2)),
+            record(secret, f"psd1 plain worker:0 {listener} {here}".encode(), hello), source)
+
+
+def attacks(listener, port, secret):
+    """Every way in that is tried at one listener with one secret (None: none). All but the first
+    must fail with the right one, too."""
     other = "server:0.0" if listener == "master" else "master"
     label = f"psd1 plain worker:0 {listener}"
-    head = struct.unpack(">H", recording[3:5])[0] + 5
+    one, two, plain, source = recordings(listener, port, secret)
     return {
         "join": say(listener, secret, label),
-        "replay": replay(listener, recording),
-        "splice": replay(listener, recording[:head] + splice),
+        "replay": replay(listener, b"".join(one)),
+        "replay in plain bytes": replay(listener, b"".join(plain), source),
+        "splice": replay(listener, two[0] + one[1]),
         "reflection": say(listener, secret, f"psd1 plain {listener} {listener}"),
-        "swapped role": say(listener, secret, f"psd1 plain {other} {listener}"),
-        "other door": say(listener, secret, f"psd1 plain worker:0 {other}x"),
+        "swapped role": say(listener, secret, f"psd1 plain {listener} worker:0"),
+        "other door": say(listener, secret, f"psd1 plain worker:0 {other}"),
         "old scheme": say(listener, secret, label.replace("psd1", "psd0")),
         "old TLS": say(listener, secret, label, version=TLS1_2),
         "weaker mode": say(listener, secret, label.replace("plain", "none")),
@@ -151,35 +178,52 @@ def attacks(listener, secret, recording, splice):
 SECRETS = {
     "no": lambda true, other: None,
     "wrong": lambda true, other: secrets.token_bytes(32),
-    "truncated": lambda true, other: true[:31],
+    "truncated": lambda true, other: true[:31] + b"\0",
     "other job's": lambda true, other: other,
+    "right": lambda true, other: true,
 }
 
 
-def test_matrix(fortress, secret_file, tmp_path):
-    """If this fails, somebody without this job's secret gets in, or leaves a trace in the job."""
-    true = read_secret(secret_file)
+@pytest.mark.parametrize("kind", SECRETS)
+def test_matrix(fortress, secret_file, tmp_path, kind):
+    """If this fails, somebody without this job's secret gets in, or somebody with it who says what
+    no member would say, or such attempts leave a trace in the job."""
     other_file = make_secret(tmp_path / "other")
-    recording = record_worker(fortress.ports["master"])
-    head = struct.unpack(">H", recording[3:5])[0] + 5
-    tried = 0
+    secret = SECRETS[kind](read_secret(secret_file), read_secret(other_file))
+    attempts, before = 0, fortress.refusals()
     for listener in LISTENERS:
-        for name, choose in SECRETS.items():
-            stolen = attacks(listener, choose(true, read_secret(other_file)), recording,
-                             recording[head:head + 64] + bytes(64))
-            for attack in stolen.values():
+        for name, attack in attacks(listener, fortress.ports[listener], secret).items():
+            if (kind, name) != ("right", "join"):
                 attack(fortress)
-                tried += 1
-    assert tried == len(LISTENERS) * len(SECRETS) * 9
+                attempts += 1
 
     def all_told():
-        for listener in ("master", "server:0.0", "server:0.1", "server:1.0", "server:1.1"):
+        nonlocal attempts
+        for listener in LISTENERS:
             say(listener, None, "x")(fortress)  # a later line tells how many were hidden
-        return fortress.refusals() >= tried
+            attempts += 1
+        return fortress.refusals() - before == attempts
 
-    wait_for(all_told, 10, "a line, or a count, for every attempt")
-    for line in fortress.warnings("master"):
-        assert re.search(r"authenticat\w+ (refused|failed): |authenticate |rank 0 is taken", line)
+    wait_for(all_told, 10, "a line, or a count, for every attempt and for nothing else")
+    for listener in LISTENERS:
+        for line in fortress.warnings(listener):
+            assert re.search(r"authentication (refused|failed): |too many attempts", line), line
+
+
+def test_replays_are_told_from_members(fortress, secret_file):
+    """If this fails, a recording is refused for some other reason than that it is one."""
+    secret = read_secret(secret_file)
+    for listener in LISTENERS:
+        before = len(fortress.warnings(listener))
+        one, _, plain, source = recordings(listener, fortress.ports[listener], secret)
+        for recording, socket_ in ((one, None), (plain, source), (one, None)):
+            replay(listener, b"".join(recording), socket_)(fortress)
+        wait_for(lambda: "a recorded greeting, said again" in
+                 "".join(fortress.warnings(listener)[before:]), 5, "the last is recognised")
+        *first, last = fortress.warnings(listener)[before:]
+        # Their last words do not fit our new answers; the same within a second is only counted.
+        assert first and all("authentication failed" in line for line in first)
+        assert len(first) == 2 or "(1 warnings before it not shown)" in last
 
 
 def test_job_without_intruders_lets_members_in(fortress, secret_file):
@@ -360,9 +404,10 @@ def listening_ports(pid):
             if row[3] == "0A" and row[9] in inodes]
 
 
-@pytest.mark.parametrize("kind", ["damage", "repeat", "drop"])
+@pytest.mark.parametrize("kind", ["damage", "repeat", "drop", "splice"])
 def test_sealed_bytes_changed_on_the_way(hand, undisturbed, tmp_path, kind):
-    """If this fails, somebody on the way can change, repeat or leave out what a member says."""
+    """If this fails, somebody on the way can change, repeat or leave out what a member says, or put
+    in what another member said in its own, authenticated connection."""
     hand.environment = {"PSD_FORCE_TLS": "1"}
     gate = tmp_path / "gate"
     master = hand.master(2, 2, *BRISK, "--on_worker_death=fail")
@@ -371,23 +416,25 @@ def test_sealed_bytes_changed_on_the_way(hand, undisturbed, tmp_path, kind):
     done = []
 
     def change(connection, offset, data):
-        if done or offset < 4000 or connection > 0:
+        if done or offset < 4000 or connection > 0 or len(tap.recordings[1]) < 2000:
             return data
         done.append(kind)
         if kind == "damage":
             return data[:-1] + bytes([data[-1] ^ 1])
+        if kind == "splice":
+            return records(bytes(tap.recordings[1]))[-1] + data
         return data + data if kind == "repeat" else b""
 
     tap.change = change
     saved = tmp_path / "saved"
     workers = [hand.worker(rank, "--steps", 40, "--hold", f"20:{gate}", "--save", saved,
-                           environment={"PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{tap.port}"}
-                           if rank == 0 else {}) for rank in range(2)]
+                           environment={"PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{tap.port}"})
+               for rank in range(2)]
     wait_for(lambda: done, 20, "enough traffic to change")
     gate.touch()
     assert [worker.wait(30) for worker in workers] == [0, 0], workers[0].output()
     assert [process.wait() for process in (master, *servers)] == [0, 0, 0]
-    assert len(tap.recordings) > 1, "the changed connection went on"
+    assert len(tap.recordings) > len(workers), "the changed connection went on"
     assert saved_digests(saved) == undisturbed
     tap.close()
 
@@ -775,24 +822,63 @@ def test_secret_is_nowhere_to_be_found(start, tmp_path, secret_file, drawn):
         expect_absent(secret, path.read_bytes(), path)
 
 
-def test_core_file_without_the_secret(hand, secret_file):
+def core_files(directory):
+    """The core files of a process that ran there; skips where the kernel writes none to a file."""
+    pattern = pathlib.Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    if SANITIZED:
+        pytest.skip("sanitizers switch core files off")
+    if pattern.startswith("|") or "/" in pattern:
+        pytest.skip(f"this system sends core files elsewhere: {pattern}")
+    return list(directory.glob(pattern.partition("%")[0] + "*"))
+
+
+def crashing(directory, *command):
+    """A command that runs in a directory of its own, where it may leave a core file."""
+    directory.mkdir()
+    return ("sh", "-c", f'ulimit -c unlimited && cd {directory} && exec "$0" "$@"', *command)
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
+def test_core_file_without_the_secret(hand, secret_file, tmp_path, sealed):
     """If this fails, a crash leaves the secret on the disk."""
-    if not pathlib.Path("/proc/sys/kernel/core_pattern").read_text().startswith("core"):
-        pytest.skip("this system sends core files elsewhere")
+    core_files(tmp_path)
     secret = read_secret(secret_file)
-    command = 'ulimit -c unlimited; exec "$0" "$@"'
-    master = hand.start("master", "sh", "-c", command, program("ps_master"), "--workers", 1,
-                        "--servers", 1, "--port", hand.port)
-    server = hand.server()
-    server.wait_for_output("JOINED")
+    hand.environment = {"PSD_FORCE_TLS": "1"} if sealed else {}
+    places = {name: tmp_path / name for name in ("master", "server", "worker")}
+    master = hand.start("master", *crashing(
+        places["master"], program("ps_master"), "--workers", 1, "--servers", 1, "--port", hand.port,
+        "--harden=off"))
+    server = hand.start("server", *crashing(
+        places["server"], program("ps_server"), "--index", 0, "--master_address", hand.address,
+        "--lanes=1", "--harden=off"))
+    worker = hand.start("worker", *crashing(
+        places["worker"], *python_worker("--steps", 9, "--hold", f"5:{tmp_path / 'gate'}")),
+        environment={"PSD_MASTER_ADDRESS": hand.address, "PSD_RANK": "0"})
+    worker.wait_for_output("holding")
+    for process in (master, server, worker):  # before any of them learns of the others' death
+        process.signal(signal.SIGSTOP)
+    for process in (master, server, worker):
+        process.signal(signal.SIGABRT)
+        process.signal(signal.SIGCONT)
+    assert [process.wait() for process in (master, server, worker)] == [134] * 3
+    for name, directory in places.items():
+        (core,) = core_files(directory)
+        memory = core.read_bytes()
+        assert b"table0" in memory, "not all of the memory"
+        expect_absent(secret, memory, f"the core of the {name}")
+        print(f"{name}: a core of {len(memory) >> 10} KiB")
+
+
+def test_hardened_daemon_leaves_no_core(hand, tmp_path):
+    """If this fails, hardening does not keep a daemon's memory off the disk."""
+    core_files(tmp_path)
+    place = tmp_path / "place"
+    master = hand.start("master", *crashing(place, program("ps_master"), "--workers", 1,
+                                            "--servers", 1, "--port", hand.port))
+    master.wait_for_output("LISTENING")
     master.signal(signal.SIGABRT)
     assert master.wait() == 134
-    cores = list(hand.directory.glob("core*"))
-    for path in cores:
-        expect_absent(secret, path.read_bytes(), path)
-    print(f"{len(cores)} core files, {sum(path.stat().st_size for path in cores)} bytes")
-    server.signal(signal.SIGTERM)
-    assert server.wait() != 0
+    assert core_files(place) == []
 
 
 def test_environment_holds_numbers_only(start):
