@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -846,10 +848,10 @@ write_without_end(void *context)
     return NULL;
 }
 
-/* If this fails, a peer that has closed its socket and goes on writing keeps the server for itself.
- */
+/* If this fails, a peer that writes as fast as it can, also when it has closed its socket, keeps
+ * the server for itself. */
 static void
-test_writes_after_its_end(void **state)
+test_writes_without_end(void **state)
 {
     struct scene *scene = *state;
     struct flood flood = {0};
@@ -857,7 +859,10 @@ test_writes_after_its_end(void **state)
 
     hand_share(&flood.hand, scene->bed->address);
     assert_int_equal(pthread_create(&thread, NULL, write_without_end, &flood), 0);
-    wait_for_turns(&flood, 1000);
+    for (unsigned i = 0; i < 20; i++) {
+        wait_for_turns(&flood, 100);
+        serve_good(scene);
+    }
     close(flood.hand.socket_fd);
     flood.hand.socket_fd = -1;
     for (unsigned i = 0; i < 20; i++) {
@@ -867,6 +872,46 @@ test_writes_after_its_end(void **state)
     pthread_join(thread, NULL);
     hand_close(&flood.hand);
     expect_peace(scene);
+}
+
+/* For every frame that is heard another one is there. */
+static void
+feed(struct end *end, void *context)
+{
+    struct hand *hand = context;
+    uint8_t head[PSI_PREFIX_BYTES];
+    const struct psi_shm_record record = good_record(head, 0);
+
+    if (end->frames < 1000000) {
+        hand_put(hand, &record, head, sizeof(head));
+    }
+}
+
+/* If this fails, a peer whose words never end is heard for ever once it has closed its socket. */
+static void
+test_words_after_its_end(void **state)
+{
+    struct bed *bed = bed_create(&near, NULL, NULL);
+    struct end *accepted = &bed->accepted[0];
+    uint8_t head[PSI_PREFIX_BYTES];
+    const struct psi_shm_record record = good_record(head, 0);
+    struct hand hand;
+
+    (void)state;
+    bed->model.heard = feed;
+    bed->model.heard_context = &hand;
+    bed_start_thread(bed);
+    hand_share(&hand, bed->address);
+    bed_stop_thread(bed);
+    for (unsigned i = 0; i < 1000; i++) {
+        hand_put(&hand, &record, head, sizeof(head));
+    }
+    assert_int_equal(shutdown(hand.socket_fd, SHUT_RDWR), 0);
+    bed_pump_loop(bed->server);
+    assert_int_equal(accepted->closes, 1);
+    assert_in_range(accepted->frames, 1000, PSI_RING_BYTES / sizeof(record));
+    hand_close(&hand);
+    bed_destroy(bed);
 }
 
 static void *
@@ -899,6 +944,43 @@ test_knocks_without_end(void **state)
     pthread_join(thread, NULL);
     hand_close(&flood.hand);
     expect_peace(scene);
+}
+
+/* If this fails, a socket full of messages is read to its end before anybody else is served. */
+static void
+test_many_messages_take_many_turns(void **state)
+{
+    enum { MESSAGES = 5000, ROOM = 64 << 20 };
+    const int room = ROOM;
+    struct bed *bed;
+    struct hand hand;
+    int before = 0;
+    int after = 0;
+
+    (void)state;
+    if (geteuid() != 0) {
+        skip(); /* only root can make a socket so large */
+    }
+    bed = bed_create(&near, NULL, NULL);
+    bed_start_thread(bed);
+    hand_share(&hand, bed->address);
+    bed_stop_thread(bed);
+    assert_int_equal(setsockopt(hand.socket_fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)),
+                     0);
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        hand_message(&hand, "!", 1, -1, 0);
+    }
+    assert_int_equal(ioctl(hand.socket_fd, SIOCOUTQ, &before), 0);
+    bed_pump_loop(bed->server);
+    assert_int_equal(ioctl(hand.socket_fd, SIOCOUTQ, &after), 0);
+    assert_in_range(after, before / 2, before - 1); /* some, not all */
+    while (after > 0) {
+        bed_pump_loop(bed->server);
+        assert_int_equal(ioctl(hand.socket_fd, SIOCOUTQ, &after), 0);
+    }
+    assert_int_equal(bed->accepted[0].closes, 0);
+    hand_close(&hand);
+    bed_destroy(bed);
 }
 
 static void *
@@ -1036,9 +1118,11 @@ main(void)
         TEST(test_words_at_the_wrong_time),
         TEST(test_staying_with_the_stream),
         TEST(test_answers_that_make_no_sense),
-        TEST(test_writes_after_its_end),
+        TEST(test_writes_without_end),
         TEST(test_knocks_without_end),
         TEST(test_scribbles),
+        cmocka_unit_test(test_words_after_its_end),
+        cmocka_unit_test(test_many_messages_take_many_turns),
         cmocka_unit_test(test_woken_for_what_is_unread),
         cmocka_unit_test(test_told_of_room_every_time),
     };
