@@ -859,13 +859,13 @@ test_writes_without_end(void **state)
 
     hand_share(&flood.hand, scene->bed->address);
     assert_int_equal(pthread_create(&thread, NULL, write_without_end, &flood), 0);
-    for (unsigned i = 0; i < 20; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         wait_for_turns(&flood, 100);
         serve_good(scene);
     }
     close(flood.hand.socket_fd);
     flood.hand.socket_fd = -1;
-    for (unsigned i = 0; i < 20; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         serve_good(scene);
     }
     atomic_store(&flood.stop, true);
