@@ -1008,7 +1008,7 @@ scribble_without_end(void *context)
 static void
 test_scribbles(void **state)
 {
-    enum { ROUNDS = 150 };
+    enum { ROUNDS = 60 };
     struct scene *scene = *state;
 
     for (unsigned round = 0; round < ROUNDS; round++) {
@@ -1022,8 +1022,8 @@ test_scribbles(void **state)
             hand_put(&flood.hand, &record, frame, sizeof(frame)); /* begins well */
         }
         assert_int_equal(pthread_create(&thread, NULL, scribble_without_end, &flood), 0);
-        for (unsigned i = 0; i < 10; i++) {
-            wait_for_turns(&flood, 50);
+        for (unsigned i = 0; i < 3; i++) {
+            wait_for_turns(&flood, 100);
             (void)send(flood.hand.socket_fd, "!", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         }
         serve_good(scene);
