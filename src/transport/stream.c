@@ -294,8 +294,8 @@ flush_frames(struct psi_stream *stream)
 }
 
 /* Sends what the kernel takes, and waits for it to take the rest. */
-static void
-flush(struct psi_stream *stream)
+void
+psi_stream_flush(struct psi_stream *stream)
 {
     if (!is_broken(stream) && stream->handshake != NULL) {
         flush_handshake(stream);
@@ -317,7 +317,7 @@ psi_stream_say(struct psi_stream *stream, const void *word)
     psi_assert(stream->word_unsent == 0);
     memcpy(stream->word, word, sizeof(stream->word));
     stream->word_unsent = sizeof(stream->word);
-    flush(stream);
+    psi_stream_flush(stream);
 }
 
 /* Sends a frame which nothing precedes: no copy of it is made if the kernel takes it all. */
@@ -464,7 +464,7 @@ psi_stream_tell_open(struct psi_stream *stream)
         conn->events->on_open(conn->owner, conn);
     }
     if (stream->state == OPEN) {
-        flush(stream);
+        psi_stream_flush(stream);
     }
 }
 
@@ -478,7 +478,7 @@ opened(struct psi_stream *stream)
         psi_stream_tell_open(stream);
     }
     if (stream->state == OPEN) {
-        flush(stream);
+        psi_stream_flush(stream);
     }
 }
 
@@ -504,7 +504,7 @@ authenticate(struct psi_stream *stream, struct psd_error *err)
 {
     const psd_status status = psi_handshake_step(stream->handshake, &stream->in, err);
 
-    flush(stream); /* also when refused: the peer may be told why */
+    psi_stream_flush(stream); /* also when refused: the peer may be told why */
     if (status == PSD_PENDING || is_broken(stream)) {
         return PSD_OK;
     }
@@ -747,7 +747,7 @@ receive_near(struct psi_stream *stream)
     }
     conclude(stream, status, &err);
     if (stream->state == OPEN) {
-        flush(stream);
+        psi_stream_flush(stream);
     }
     return more && stream->state == OPEN;
 }
@@ -763,7 +763,7 @@ linger_near(struct psi_stream *stream)
 
     if (psi_shm_read_socket(stream->shm, &ended, &err) == PSD_OK && !ended &&
         psi_shm_receive(stream->shm, &frames, &more, &err) == PSD_OK) {
-        flush(stream);
+        psi_stream_flush(stream);
     } else {
         ended = true;
     }
@@ -814,7 +814,7 @@ linger(struct psi_stream *stream)
     ssize_t got;
 
     if (has_unsent(stream)) {
-        flush(stream);
+        psi_stream_flush(stream);
     }
     if (!has_unsent(stream)) {
         (void)shutdown(stream->source.fd, SHUT_WR);
@@ -842,11 +842,14 @@ stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
     if (stream->state == LINGERING || stream->state == CLOSED) {
         return;
     }
-    if (stream->state != OPEN || psi_upgrade_holds(stream) || is_broken(stream) || linger_ms == 0) {
+    if (stream->state != OPEN || psi_upgrade_is_asking(stream) || is_broken(stream) ||
+        linger_ms == 0) {
         detach(stream);
         return;
     }
-    if (stream->shm != NULL && stream->out.bytes == 0) {
+    psi_upgrade_end(stream);
+    psi_stream_flush(stream); /* what was held back for the sake of it */
+    if (is_broken(stream) || (stream->shm != NULL && stream->out.bytes == 0)) {
         detach(stream); /* what is in the ring can be read when we are gone */
         return;
     }
@@ -896,7 +899,7 @@ stream_ready(void *object, uint32_t events)
         (void)receive(stream);
     }
     if ((events & EPOLLOUT) != 0 && (stream->state == OPEN || stream->state == AUTHENTICATING)) {
-        flush(stream);
+        psi_stream_flush(stream);
     }
 }
 
@@ -930,7 +933,7 @@ stream_due(void *object)
     }
     if (stream->state == CONNECTING) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "connect %s: no answer in %u ms", peer, config->auth_ms);
-    } else if (stream->state == AUTHENTICATING || psi_upgrade_holds(stream)) {
+    } else if (stream->state == AUTHENTICATING || psi_upgrade_is_asking(stream)) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "authenticate %s: not done in %u ms", peer,
                  config->auth_ms);
     } else {

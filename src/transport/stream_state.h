@@ -48,6 +48,9 @@ void psi_stream_end(struct psi_stream *stream, const struct psd_error *reason);
 /* From now on frames go through shm; old_fd, and what sealed its bytes, are closed. Takes both. */
 void psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_fd);
 
+/* Sends what was held back, as far as that is possible now. */
+void psi_stream_flush(struct psi_stream *stream);
+
 /* Sends a word of the upgrade. */
 void psi_stream_say(struct psi_stream *stream, const void *word);
 

@@ -11,6 +11,9 @@
 void write_seed(const char *directory, const char *target, const char *name, const uint8_t *bytes,
                 size_t size);
 
+/* seeds_shm.c */
+void write_shm_seeds(const char *directory);
+
 /* seeds_world.c */
 void write_lane_seeds(const char *directory);
 void write_master_seeds(const char *directory);
