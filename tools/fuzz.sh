@@ -13,14 +13,16 @@ decoders=(src/wire/frame.c src/wire/meta.c src/wire/pack.c src/wire/message_job.
           src/launch/words.c src/checkpoint/manifest.c src/checkpoint/scan.c
           src/checkpoint/safetensors.c src/checkpoint/tensors.c
           src/secure/pass.c src/secure/tls.c
-          src/transport/address.c src/transport/stream_in.c examples/mnist/idx.c)
+          src/transport/address.c src/transport/stream_in.c src/transport/ring.c
+          src/transport/shm.c src/transport/upgrade.c src/transport/descriptors.c
+          examples/mnist/idx.c)
 cover_min=95
 
 # Not decoders, so without a limit: what runs behind them in the stateful targets.
 cores=(src/server/{lane,reads,rounds,sessions,share,slots,tables,views,want}.c
        src/master/{barrier,master,members,nodes,quorum,sessions,tables,views}.c
        src/client/{control,core,lanes,ops,share,tables,transfer}.c
-       src/rpc/{inbox,peer,post}.c)
+       src/rpc/{inbox,peer,post}.c src/transport/{hatch,lending,stream,stream_out}.c)
 
 build=build-fuzz
 kept=tests/fuzz/corpus

@@ -269,6 +269,9 @@ end_on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t hea
         send_back(end, head, head_bytes, payload, payload_bytes);
     }
     drop_landing(end);
+    if (end->heard != NULL) {
+        end->heard(end, end->heard_context);
+    }
     if (end->victim != NULL) {
         bed_hang_up(end->victim);
     }

@@ -37,13 +37,15 @@ struct end {
     struct psi_conn *conn; /* NULL: none, or closed */
     struct bed *bed;
 
-    enum bed_moment close_at; /* close itself in that event */
-    enum bed_moment fail_at;  /* return PSD_ERR_VERSION from that event */
-    struct end *victim;       /* close that one too, in on_frame */
-    bool discard;             /* no sink */
-    bool echo;                /* send every frame back */
-    bool goodbye;             /* close_after_send in on_frame */
-    bool keep;                /* payloads on loan */
+    enum bed_moment close_at;                      /* close itself in that event */
+    enum bed_moment fail_at;                       /* return PSD_ERR_VERSION from that event */
+    struct end *victim;                            /* close that one too, in on_frame */
+    bool discard;                                  /* no sink */
+    bool echo;                                     /* send every frame back */
+    bool goodbye;                                  /* close_after_send in on_frame */
+    bool keep;                                     /* payloads on loan */
+    void (*heard)(struct end *end, void *context); /* after every frame; NULL: nothing */
+    void *heard_context;
 
     unsigned opens;
     unsigned prefixes;

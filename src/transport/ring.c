@@ -45,20 +45,20 @@ write_head(struct psi_ring *ring, uint64_t at, uint32_t bytes, uint32_t gap)
 }
 
 static uint64_t
-room_up_to(const struct psi_ring *ring, uint64_t read_to)
+room_left(const struct psi_ring *ring)
 {
-    const uint64_t used = ring->tail - read_to;
-
-    return used > PSI_RING_BYTES ? 0 : PSI_RING_BYTES - used;
+    return PSI_RING_BYTES -
+           (ring->tail - atomic_load_explicit(&ring->read_to, memory_order_relaxed));
 }
 
-/* Looks up to where the other has read. */
+/* Looks up to where the other has read: from where it was last seen to where we have written. */
 static psd_status
 look_for_room(struct psi_ring *ring)
 {
+    const uint64_t seen = atomic_load_explicit(&ring->read_to, memory_order_relaxed);
     const uint64_t read_to = atomic_load_explicit(&ring->theirs->head, memory_order_acquire);
 
-    if (ring->tail - read_to > PSI_RING_BYTES) {
+    if (ring->tail - read_to > ring->tail - seen) {
         return PSD_ERR_PROTOCOL;
     }
     atomic_store_explicit(&ring->read_to, read_to, memory_order_relaxed);
@@ -83,8 +83,7 @@ set_starved(struct psi_ring *ring, bool starved)
 static bool
 has_room(struct psi_ring *ring, uint64_t bytes, psd_status *status_p)
 {
-    const uint64_t seen = atomic_load_explicit(&ring->read_to, memory_order_relaxed);
-    bool enough = room_up_to(ring, seen) >= bytes;
+    bool enough = room_left(ring) >= bytes;
 
     *status_p = PSD_OK;
     for (unsigned look = 0; look < 2 && !enough && *status_p == PSD_OK; look++) {
@@ -93,9 +92,7 @@ has_room(struct psi_ring *ring, uint64_t bytes, psd_status *status_p)
             atomic_thread_fence(memory_order_seq_cst);
         }
         *status_p = look_for_room(ring);
-        enough =
-            *status_p == PSD_OK &&
-            room_up_to(ring, atomic_load_explicit(&ring->read_to, memory_order_relaxed)) >= bytes;
+        enough = *status_p == PSD_OK && room_left(ring) >= bytes;
     }
     if (enough) {
         set_starved(ring, false);

@@ -373,12 +373,14 @@ stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
     if (stream->state == LINGERING || stream->state == CLOSED) {
         return;
     }
-    if (stream->state != OPEN || psi_upgrade_holds(stream) || psi_stream_is_broken(stream) ||
+    if (stream->state != OPEN || psi_upgrade_is_asking(stream) || psi_stream_is_broken(stream) ||
         linger_ms == 0) {
         psi_stream_detach(stream);
         return;
     }
-    if (stream->shm != NULL && stream->out.bytes == 0) {
+    psi_upgrade_end(stream);
+    psi_stream_flush(stream); /* what was held back for the sake of it */
+    if (psi_stream_is_broken(stream) || (stream->shm != NULL && stream->out.bytes == 0)) {
         psi_stream_detach(stream); /* what is in the ring can be read when we are gone */
         return;
     }
@@ -473,7 +475,7 @@ stream_due(void *object)
     }
     if (stream->state == CONNECTING) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "connect %s: no answer in %u ms", peer, config->auth_ms);
-    } else if (stream->state == AUTHENTICATING || psi_upgrade_holds(stream)) {
+    } else if (stream->state == AUTHENTICATING || psi_upgrade_is_asking(stream)) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "authenticate %s: not done in %u ms", peer,
                  stream->stranger ? config->stranger_ms : config->auth_ms);
     } else {

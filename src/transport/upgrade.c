@@ -97,6 +97,12 @@ psi_upgrade_ask(struct psi_stream *stream)
 bool
 psi_upgrade_holds(const struct psi_stream *stream)
 {
+    return stream->upgrade != NULL && (!stream->upgrade->accepted || stream->upgrade->offered);
+}
+
+bool
+psi_upgrade_is_asking(const struct psi_stream *stream)
+{
     return stream->upgrade != NULL && !stream->upgrade->accepted;
 }
 
@@ -227,7 +233,7 @@ hear_question(struct psi_stream *stream)
     struct psi_loop *loop = stream->loop;
     struct psi_shm_word offer = {0};
 
-    if (!loop->config.lends ||
+    if (!loop->config.lends || stream->out.bytes > 0 ||
         getrandom(upgrade->token, sizeof(upgrade->token), 0) != (ssize_t)sizeof(upgrade->token)) {
         say_none(stream);
         return;
@@ -283,12 +289,13 @@ hear_taken(struct psi_stream *stream, struct psd_error *err)
         return psi_fail(err, PSD_ERR_PEER_LOST, "send to %s: share memory", stream->conn.peer);
     }
     status = go_over(stream, &mine, peer.ring_fd, peer.bell_fd, peer.socket_fd, err);
-    if (status == PSD_OK) {
-        psi_upgrade_end(stream);
-    } else {
+    if (status != PSD_OK) {
         close(peer.socket_fd);
+        return status;
     }
-    return status;
+    psi_upgrade_end(stream);
+    psi_stream_flush(stream);
+    return PSD_OK;
 }
 
 /* ---- What is heard meanwhile ---- */
@@ -332,6 +339,7 @@ hear_as_accepted(struct psi_stream *stream, const struct psi_shm_word *word, str
     }
     if (stream->upgrade->offered && word->kind == PSI_SHM_DECLINED) {
         psi_upgrade_end(stream);
+        psi_stream_flush(stream);
         return PSD_OK;
     }
     return PSD_PENDING;

@@ -31,8 +31,11 @@ bool psi_upgrade_ask(struct psi_stream *stream);
 /* Accepted: the first thing to be heard may be the question. */
 void psi_upgrade_await(struct psi_stream *stream);
 
-/* Connected: frames have to wait for the end of it. */
+/* Frames have to wait for the end of it. */
 bool psi_upgrade_holds(const struct psi_stream *stream);
+
+/* Connected: the owner has not been told that it is open. */
+bool psi_upgrade_is_asking(const struct psi_stream *stream);
 
 /* Ends it, whatever it has come to: the owner hears its own events again. */
 void psi_upgrade_end(struct psi_stream *stream);

@@ -1,7 +1,7 @@
 /*
  * seeds.c - writes the first inputs of targets that read our own encodings: seeds DIRECTORY
  *
- * DIRECTORY/frame, message, handshake, lane, master and client must exist. The seeds of other
+ * DIRECTORY/frame, message, handshake, shm, lane, master and client must exist. The seeds of other
  * targets are files that people wrote.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -191,6 +191,7 @@ main(int argc, char **argv)
     write_views(argv[1]);
     write_table_and_nodes(argv[1]);
     write_handshake_seeds(argv[1]);
+    write_shm_seeds(argv[1]);
     write_lane_seeds(argv[1]);
     write_master_seeds(argv[1]);
     write_client_seeds(argv[1]);

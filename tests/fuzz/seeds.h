@@ -14,6 +14,9 @@ void write_seed(const char *directory, const char *target, const char *name, con
 /* seeds_handshake.c */
 void write_handshake_seeds(const char *directory);
 
+/* seeds_shm.c */
+void write_shm_seeds(const char *directory);
+
 /* seeds_world.c */
 void write_lane_seeds(const char *directory);
 void write_master_seeds(const char *directory);
