@@ -11,8 +11,8 @@ import pathlib
 import sys
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT = 760, 440
-LEFT, RIGHT, TOP, BOTTOM = 64, 250, 42, 48
+WIDTH, HEIGHT = 840, 440
+LEFT, RIGHT, TOP, BOTTOM = 64, 310, 42, 48
 COLOURS = ["#0b5fa5", "#d1495b", "#2e8b57", "#8e6bbf", "#e08e2b", "#3aa6a6", "#7a7a7a", "#b5651d",
            "#c2185b", "#5c6bc0"]
 
@@ -99,6 +99,17 @@ def decades(low, high):
     return [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
 
 
+class Places:
+    """Sizes side by side, each as far from the next."""
+
+    def __init__(self, sizes, begin, end):
+        step = (end - begin) / max(len(sizes) - 1, 1)
+        self.places = {size: begin + step * index for index, size in enumerate(sizes)}
+
+    def at(self, size):
+        return self.places[size]
+
+
 class Chart:
     """Lines over sizes; y logarithmic unless ticks are given."""
 
@@ -110,13 +121,13 @@ class Chart:
         if points:
             self.series.append((label, points, dashed, dict(whiskers)))
 
-    def extent(self):
-        xs = [x for _, points, _, _ in self.series for x, _ in points]
-        ys = [y for _, points, _, more in self.series for y in [y for _, y in points] + [*more.values()]]
+    def y_range(self):
+        values = [y for _, points, _, more in self.series
+                  for y in [y for _, y in points] + [*more.values()]]
         if self.ticks:
-            return (min(xs), max(xs)), (self.ticks[0], max(self.ticks[-1], max(ys) * 1.05))
-        marks = decades(min(ys), max(ys))
-        return (min(xs), max(xs)), (marks[0], marks[-1])
+            return self.ticks[0], max(self.ticks[-1], max(values) * 1.05)
+        marks = decades(min(values), max(values))
+        return marks[0], marks[-1]
 
     def frame(self, x, y, y_range, sizes):
         yield (f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
@@ -152,10 +163,10 @@ class Chart:
                f'stroke-width="2"{dash}/><text x="{left + 28}" y="{at + 4}">{escape(label)}</text>')
 
     def svg(self):
-        x_range, y_range = self.extent()
-        x = Scale(*x_range, LEFT, WIDTH - RIGHT, True)
-        y = Scale(*y_range, HEIGHT - BOTTOM, TOP, not self.ticks)
         sizes = sorted({size for _, points, _, _ in self.series for size, _ in points})
+        y_range = self.y_range()
+        x = Places(sizes, LEFT + 16, WIDTH - RIGHT - 16)
+        y = Scale(*y_range, HEIGHT - BOTTOM, TOP, not self.ticks)
         yield (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
                f'font-family="sans-serif" font-size="11">')
         yield from self.frame(x, y, y_range, sizes)
