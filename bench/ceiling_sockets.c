@@ -23,7 +23,7 @@
 #include "kernel.h"
 #include "process.h"
 #include "rounds.h"
-#include "spin.h"
+#include "stream.h"
 #include "tensor.h"
 
 enum {
@@ -70,72 +70,19 @@ tensor_offset(const struct plan *plan, uint32_t server, uint64_t at, uint64_t *r
 
 /* ---- A server ---- */
 
-/* After a call that would have blocked: spins a while, then sleeps until the socket is ready. */
-static void
-wait_for(int fd, short events, struct spin *spin)
-{
-    struct pollfd ready = {.fd = fd, .events = events};
-
-    if (!spin_more(spin)) {
-        (void)poll(&ready, 1, -1);
-    }
-}
-
-static bool
-receive_all(const struct plan *plan, int fd, void *into, size_t bytes)
-{
-    const int flags = plan->wait == CEILING_SPIN ? MSG_DONTWAIT : MSG_WAITALL;
-    struct spin spin = {0};
-    size_t here = 0;
-
-    while (here < bytes) {
-        const ssize_t got = recv(fd, (char *)into + here, bytes - here, flags);
-
-        if (got > 0) {
-            here += (size_t)got;
-        } else if (got < 0 && errno == EAGAIN) {
-            wait_for(fd, POLLIN, &spin);
-        } else {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool
-send_all(const struct plan *plan, int fd, const void *from, size_t bytes)
-{
-    const int flags = MSG_NOSIGNAL | (plan->wait == CEILING_SPIN ? MSG_DONTWAIT : 0);
-    struct spin spin = {0};
-    size_t gone = 0;
-
-    while (gone < bytes) {
-        const ssize_t sent = send(fd, (const char *)from + gone, bytes - gone, flags);
-
-        if (sent > 0) {
-            gone += (size_t)sent;
-        } else if (sent < 0 && errno == EAGAIN) {
-            wait_for(fd, POLLOUT, &spin);
-        } else {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* One chunk: from every worker, into the values, to every worker. False: the workers have gone. */
 static bool
 serve_chunk(const struct plan *plan, uint32_t server, float *values, float *const *gradients,
             size_t bytes)
 {
     for (uint32_t rank = 0; rank < plan->workers; rank++) {
-        if (!receive_all(plan, plan->fds[rank][server][1], gradients[rank], bytes)) {
+        if (!stream_receive(plan->fds[rank][server][1], gradients[rank], bytes, plan->wait)) {
             return false;
         }
     }
     kernel_apply(values, gradients, plan->workers, (float)TENSOR_RATE, 0, bytes / sizeof(float));
     for (uint32_t rank = 0; rank < plan->workers; rank++) {
-        if (!send_all(plan, plan->fds[rank][server][1], values, bytes)) {
+        if (!stream_send(plan->fds[rank][server][1], values, bytes, plan->wait)) {
             return false;
         }
     }
