@@ -135,7 +135,8 @@ struct worker {
     float *gradient;
     float *values;
     struct tensor_model model;
-    uint64_t sent[CEILING_SERVERS_MAX]; /* of this round */
+    uint64_t whole[CEILING_SERVERS_MAX]; /* bytes of a round for each server ... */
+    uint64_t sent[CEILING_SERVERS_MAX];  /* ... and how far this one is */
     uint64_t here[CEILING_SERVERS_MAX];
 };
 
@@ -143,7 +144,7 @@ struct worker {
 static bool
 may_send(const struct worker *worker, uint32_t server)
 {
-    return worker->sent[server] < stream_bytes(worker->plan, server) &&
+    return worker->sent[server] < worker->whole[server] &&
            worker->sent[server] - worker->here[server] < WINDOW_BYTES;
 }
 
@@ -200,16 +201,16 @@ exchange(void *owner, struct psd_error *err)
     bool whole;
 
     (void)err;
-    memset(worker->sent, 0, sizeof(worker->sent));
-    memset(worker->here, 0, sizeof(worker->here));
+    memset(worker->sent, 0, plan->servers * sizeof(worker->sent[0]));
+    memset(worker->here, 0, plan->servers * sizeof(worker->here[0]));
     do {
         bool moved = false;
 
         whole = true;
         for (uint32_t server = 0; server < plan->servers; server++) {
-            if (worker->here[server] < stream_bytes(plan, server)) {
+            if (worker->here[server] < worker->whole[server]) {
                 moved = move_some(worker, server) || moved;
-                whole = whole && worker->here[server] == stream_bytes(plan, server);
+                whole = whole && worker->here[server] == worker->whole[server];
             }
         }
         if (!whole && !moved && plan->wait == CEILING_BLOCK) {
@@ -257,6 +258,7 @@ run_worker(const struct plan *plan, uint32_t rank, int control)
     }
     tensor_model_init(&worker->model, TENSOR_DESCENT, plan->workers, plan->bytes / sizeof(float));
     for (uint32_t server = 0; server < plan->servers; server++) {
+        worker->whole[server] = stream_bytes(plan, server);
         (void)fcntl(plan->fds[rank][server][0], F_SETFL, O_NONBLOCK);
     }
     return crew_follow(control, follow, worker, &err) == PSD_OK ? 0 : 1;
