@@ -25,8 +25,7 @@ main(int argc, char **argv)
         fprintf(stderr, "psd_bench: %s; -h shows the options\n", err.text);
         return PSI_EXIT_USAGE;
     }
-    if (options.help) {
-        bench_options_help();
+    if (options.answered) {
         return PSI_EXIT_OK;
     }
     if (options.control != NULL && psi_environment("PSD_MASTER_ADDRESS") != NULL) {

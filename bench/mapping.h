@@ -1,12 +1,13 @@
 /*
- * mapping.h - what kind of memory a pointer points to.
+ * mapping.h - what kind of memory this process has.
  */
 #ifndef BENCH_MAPPING_H
 #define BENCH_MAPPING_H
 
 #include <stdbool.h>
 
-/* Whether other processes may have the same memory, as the kernel knows it. */
-bool mapping_is_shared(const void *memory);
+/* Whether it reads memory of another process of the job, as the kernel knows it: a segment of ours
+ * that is mapped for reading only is a neighbour's. */
+bool mapping_of_a_neighbour(void);
 
 #endif

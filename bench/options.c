@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <psd/psd.h>
+
 #include "base/fail.h"
 #include "config/options.h"
 
@@ -72,6 +74,7 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
         .name = "psd_bench",
         .synopsis = "[options] [suite | ceilings]",
         .about = about,
+        .version = psd_version(),
         .options = table,
         .option_count = sizeof(table) / sizeof(table[0]),
     };
@@ -79,14 +82,10 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
     struct psi_arguments arguments;
     psd_status status;
 
-    if (argc == 0) {
-        psi_options_help(stdout, &command);
-        return PSD_OK;
-    }
     psi_settings_init(&settings);
     status = psi_options_parse(&command, argc, argv, &settings, &arguments, err);
-    options->help = status == PSD_OK && arguments.help;
-    if (status == PSD_OK && !options->help && arguments.first < argc) {
+    options->answered = status == PSD_OK && psi_options_answer(stdout, &command, &arguments);
+    if (status == PSD_OK && !options->answered && arguments.first < argc) {
         raw->what = argv[arguments.first];
         if (arguments.first + 1 < argc) {
             return psi_fail(err, PSD_ERR_INVALID, "%.64s: options come first, and one word at most",
@@ -236,7 +235,7 @@ bench_options_parse(int argc, char *const *argv, struct bench_options *options_p
 
     *options = (struct bench_options){0};
     status = parse_all(argc, argv, options, &raw, err);
-    if (status != PSD_OK || options->help) {
+    if (status != PSD_OK || options->answered) {
         return status;
     }
     status = parse_transport(raw.transport, options, err);
@@ -244,13 +243,4 @@ bench_options_parse(int argc, char *const *argv, struct bench_options *options_p
         status = choose_what(&raw, options, err);
     }
     return status == PSD_OK ? set_rest(&raw, options, err) : status;
-}
-
-void
-bench_options_help(void)
-{
-    struct bench_options unused = {0};
-    struct raw_options raw = {0};
-
-    (void)parse_all(0, NULL, &unused, &raw, NULL);
 }

@@ -29,7 +29,7 @@ struct bench_sizes {
 
 /* Thread: immutable once parsed. */
 struct bench_options {
-    bool help;
+    bool answered; /* -h or --version was given and answered: leave */
     enum bench_what what;
     bool quick;
     bool alone; /* without peers */
@@ -49,7 +49,6 @@ struct bench_options {
 
 psd_status bench_options_parse(int argc, char *const *argv, struct bench_options *options_p,
                                struct psd_error *err);
-void bench_options_help(void);
 
 /* "64,4k,1M" into bytes; k and M are 1,024 and 1,048,576. */
 psd_status bench_sizes_parse(const char *text, struct bench_sizes *sizes_p, struct psd_error *err);

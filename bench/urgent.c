@@ -92,6 +92,6 @@ urgent_run(struct worker *worker, const struct crew_order *order, struct crew_ti
         status = overtake(worker, urgent, order, times, err);
     }
     times->median_ns = times->p90_ns = times->p99_ns = times->worst_ns = times->elapsed_ns;
-    times->shared = mapping_is_shared(worker->subject->view);
+    times->shared = mapping_of_a_neighbour();
     return status == PSD_OK ? check_urgent(worker, urgent, order, err) : status;
 }

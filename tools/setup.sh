@@ -10,7 +10,8 @@ want=(gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libssl-dev 
       libopenblas-dev zlib1g-dev)
 if [ "${1:-build}" = test ]; then
     want+=(libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ procps
-           python3 python3-venv python3-pytest python3-numpy)
+           python3 python3-venv python3-pytest python3-numpy
+           openssh-server openssh-client iproute2 util-linux strace)
 elif [ "${1:-build}" = peers ]; then
     want+=(libopenmpi-dev openmpi-bin python3 python3-venv iproute2)
 fi
@@ -35,8 +36,15 @@ if [ ${#missing[@]} -gt 0 ]; then
     if ! apt-cache show "${missing[@]}" >/dev/null 2>&1; then
         "${as_root[@]}" apt-get update -qq
     fi
+    # Tests start an sshd of their own: installing one is no reason to open this machine's door.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+        "${as_root[@]}" chmod 755 "$policy"
+        trap '"${as_root[@]}" rm -f "$policy"' EXIT
+    fi
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+        apt-get install -o DPkg::Lock::Timeout=300 -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
 if [ "${1:-build}" = test ] && ! .venv/bin/python -c 'import safetensors' 2>/dev/null; then

@@ -86,9 +86,11 @@ struct psd_open_args {
  *   context_p  out: end it with psd_close() or psd_abandon().
  *
  * Returns PSD_OK, or
- *   PSD_ERR_INVALID    no master address anywhere, or an option that makes no sense;
+ *   PSD_ERR_INVALID    no master address or no secret anywhere (PSD_INSECURE=1 does without, on
+ *                      loopback only), or an option that makes no sense;
  *   PSD_ERR_TIMEOUT    the job did not gather in time: the message names who is missing;
- *   PSD_ERR_REFUSED    the rank is taken, is not of this job, or the job is over;
+ *   PSD_ERR_REFUSED    the rank is taken, is not of this job, or the job is over; or the secret is
+ *                      not that of the job;
  *   PSD_ERR_VERSION    library and master speak different protocols: the message names both;
  *   PSD_ERR_NO_MEMORY.
  *
@@ -324,7 +326,8 @@ PSD_API psd_status psd_free(psd_context *context, void *memory);
  * psd_view - where the values of a table appear after a pull or push_pull with PSD_TRANSFER_VIEW:
  * one contiguous tensor, zero before the first. When the server is on the same host and updates all
  * workers together (staleness 0, no backup workers), these are its own values, read in place;
- * otherwise they are copied here. Read only, valid until psd_close().
+ * otherwise, and where a table is so small that it does not matter, they are copied here. Read
+ * only, valid until psd_close().
  *
  * Values in the view may change as soon as this worker pushes the next step of the table.
  */

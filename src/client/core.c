@@ -48,18 +48,6 @@ hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
     hello_p->job = client->job.job;
 }
 
-/* Who we prove to be to the master: our rank once it is known. */
-static void
-name_master_link(struct psi_client *client, uint32_t rank)
-{
-    char name[PSI_IDENTITY_BYTES] = "observer";
-
-    if (!client->config.observer) {
-        psi_identity_worker(name, rank);
-    }
-    psi_identity_pair(client->master.identity, name, PSI_IDENTITY_MASTER);
-}
-
 static void
 on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 {
@@ -70,7 +58,6 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
     client->heartbeat_due_ns = client->master_heard_ns;
     if (client->job.workers == 0) {
         client->job = *welcome;
-        name_master_link(client, welcome->rank);
     }
     if (client->config.observer && client->state == PSI_CLIENT_JOINING) {
         client->state = PSI_CLIENT_RUNNING;
@@ -209,9 +196,10 @@ psi_client_create(struct psi_env *env, const struct psi_client_config *config,
     client->life = env->ops->random(env) | 1;
     client->started_ns = psi_now_ns(env);
     client->next_deadline_ns = UINT64_MAX;
+    psi_pool_init(&client->requests, sizeof(struct psd_op));
     snprintf(client->master_address, sizeof(client->master_address), "%s", config->master_address);
     psi_peer_start(&client->master, env, client->master_address, &master_events, client, 0);
-    name_master_link(client, config->rank);
+    snprintf(client->master.name, sizeof(client->master.name), "%s", PSI_IDENTITY_MASTER);
     *client_p = client;
     return PSD_OK;
 }
@@ -236,6 +224,7 @@ psi_client_destroy(struct psi_client *client)
     psi_lanes_stop(client); /* after the tables, which count the lanes */
     free(client->tables);
     free(client->workers);
+    psi_pool_fini(&client->requests);
     free(client);
 }
 
@@ -302,7 +291,7 @@ lose_patience(struct psi_client *client)
     }
     psi_client_over(client, PSD_ERR_TIMEOUT, "join the job at %s: %s in %u ms%s%s",
                     client->master_address,
-                    client->job.workers != 0 ? "it did not gather" : "no answer",
+                    client->job.workers != 0 ? "it did not gather" : "no answer from the master",
                     client->config.open_timeout_ms, client->job.workers != 0 ? "" : ": ",
                     client->job.workers != 0 ? "" : client->master.reason.text);
 }
@@ -325,8 +314,17 @@ psi_client_tick(struct psi_client *client)
         client->state = PSI_CLIENT_RUNNING;
     }
     psi_ops_check_deadlines(client, now_ns);
-    psi_transfer_let_go(client);
     psi_lanes_tick(client, now_ns);
+    psi_client_send(client);
+}
+
+void
+psi_client_send(struct psi_client *client)
+{
+    if (client->state != PSI_CLIENT_OVER) {
+        psi_order_let_go(client);
+        psi_lanes_send(client);
+    }
 }
 
 static uint64_t
@@ -348,9 +346,7 @@ psi_client_next_ns(const struct psi_client *client)
     if (client->master.state == PSI_PEER_UP && !client->config.observer) {
         next_ns = earlier(next_ns, client->heartbeat_due_ns);
     }
-    for (uint32_t i = 0; i < client->lane_count; i++) {
-        next_ns = earlier(next_ns, psi_peer_next_ns(&client->lanes[i].peer));
-    }
+    next_ns = earlier(next_ns, psi_lanes_next_ns(client));
     return client->hold_changed ? 0 : next_ns;
 }
 

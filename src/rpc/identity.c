@@ -5,6 +5,7 @@
  */
 #include "rpc/identity.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,13 +15,34 @@ psi_identity_server(char name_p[PSI_IDENTITY_BYTES], uint32_t server, uint32_t l
     snprintf(name_p, PSI_IDENTITY_BYTES, "server:%u.%u", server, lane);
 }
 
-void
-psi_identity_worker(char name_p[PSI_IDENTITY_BYTES], uint32_t rank)
+static void
+name_worker(char name_p[PSI_IDENTITY_BYTES], uint32_t rank)
 {
     if (rank == PSI_RANK_AUTO) {
         snprintf(name_p, PSI_IDENTITY_BYTES, "worker:*");
     } else {
         snprintf(name_p, PSI_IDENTITY_BYTES, "worker:%u", rank);
+    }
+}
+
+void
+psi_identity_of(const struct psi_hello *hello, char name_p[PSI_IDENTITY_BYTES])
+{
+    size_t bytes;
+
+    if (hello->role == PSI_ROLE_OBSERVER) { /* of no job in particular */
+        snprintf(name_p, PSI_IDENTITY_BYTES, "observer");
+        return;
+    }
+    if (hello->role == PSI_ROLE_SERVER) {
+        psi_identity_server(name_p, hello->rank, hello->lane);
+    } else {
+        name_worker(name_p, hello->rank);
+    }
+    bytes = strlen(name_p);
+    if (hello->job != 0) {
+        snprintf(name_p + bytes, PSI_IDENTITY_BYTES - bytes, "@%u.%016" PRIx64, hello->incarnation,
+                 hello->job);
     }
 }
 
@@ -33,15 +55,11 @@ psi_identity_pair(char pair_p[2 * PSI_IDENTITY_BYTES], const char *from, const c
 bool
 psi_identity_allows(const char *identity, const struct psi_hello *hello)
 {
-    char name[PSI_IDENTITY_BYTES] = "observer";
+    char name[PSI_IDENTITY_BYTES];
 
     if (identity[0] == '\0') {
         return true;
     }
-    if (hello->role == PSI_ROLE_SERVER) {
-        psi_identity_server(name, hello->rank, hello->lane);
-    } else if (hello->role == PSI_ROLE_WORKER) {
-        psi_identity_worker(name, hello->rank);
-    }
+    psi_identity_of(hello, name);
     return strcmp(identity, name) == 0;
 }

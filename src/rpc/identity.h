@@ -1,8 +1,10 @@
 /*
  * identity.h - the names that members prove to each other before the first frame.
  *
- * "master", "server:0.1" (lane 1 of server 0), "worker:3", "worker:*" (a worker that asks for any
- * rank), "observer". What a HELLO claims must agree with what was proved.
+ * Who accepts is "master" or "server:0.1" (lane 1 of server 0). Who connects is "worker:3",
+ * "worker:*" (asks for any rank), "server:0.1" or "observer"; and once the master has told a member
+ * the number of the job and which life of its rank it is, "worker:3@2.0123456789abcdef" or
+ * "server:0.1@1.0123456789abcdef". What a HELLO claims must agree with what was proved.
  */
 #ifndef PSI_RPC_IDENTITY_H
 #define PSI_RPC_IDENTITY_H
@@ -13,7 +15,9 @@
 #define PSI_IDENTITY_MASTER "master"
 
 void psi_identity_server(char name_p[PSI_IDENTITY_BYTES], uint32_t server, uint32_t lane);
-void psi_identity_worker(char name_p[PSI_IDENTITY_BYTES], uint32_t rank); /* or PSI_RANK_AUTO */
+
+/* Who says this HELLO. */
+void psi_identity_of(const struct psi_hello *hello, char name_p[PSI_IDENTITY_BYTES]);
 
 /* The two names of a connection: what psi_env_ops.connect takes. */
 void psi_identity_pair(char pair_p[2 * PSI_IDENTITY_BYTES], const char *from, const char *to);

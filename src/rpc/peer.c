@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/fail.h"
+#include "rpc/identity.h"
 #include "rpc/post.h"
 
 #define MS_NS UINT64_C(1000000)
@@ -145,6 +147,7 @@ meet(struct psi_peer *peer, const void *payload, size_t bytes, struct psd_error 
 
         status = psi_verdict_decode(payload, bytes, &verdict, err);
         if (status == PSD_OK) {
+            peer->unproved = verdict.exit_code == PSI_EXIT_AUTH;
             peer->state = PSI_PEER_OFF;
             peer->conn = NULL;
             conn->ops->close(conn);
@@ -259,11 +262,17 @@ psi_peer_reset(struct psi_peer *peer, const struct psd_error *reason)
 static void
 attempt(struct psi_peer *peer, uint64_t now_ns)
 {
+    struct psi_hello hello = {0};
+    char self[PSI_IDENTITY_BYTES];
+    char pair[2 * PSI_IDENTITY_BYTES];
     struct psd_error err;
 
+    peer->events->hello(peer->owner, peer, &hello);
+    psi_identity_of(&hello, self);
+    psi_identity_pair(pair, self, peer->name);
     peer->state = PSI_PEER_CONNECTING;
     peer->due_ns = now_ns + attempt_max_ns;
-    if (peer->env->ops->connect(peer->env, peer->address, peer->identity, &peer_conn_events, peer,
+    if (peer->env->ops->connect(peer->env, peer->address, pair, &peer_conn_events, peer,
                                 &peer->conn, &err) != PSD_OK) {
         peer_down(peer, &err);
     }

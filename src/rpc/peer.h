@@ -16,7 +16,7 @@ struct psi_peer;
 
 /* All but on_head are required. They run where the connection's events run. */
 struct psi_peer_events {
-    /* Fills in the HELLO of this attempt. */
+    /* Fills in the HELLO of this attempt, which is also what the attempt proves. */
     void (*hello)(void *owner, struct psi_peer *peer, struct psi_hello *hello_p);
 
     void (*on_up)(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome);
@@ -46,7 +46,8 @@ struct psi_peer {
     void *owner;
     uint32_t index; /* the owner's: which of its peers */
     char address[PSI_ADDRESS_BYTES];
-    char identity[2 * PSI_IDENTITY_BYTES]; /* what the next attempt proves; the owner's to set */
+    char
+        name[PSI_IDENTITY_BYTES]; /* who must be there; the owner's to set, before the first tick */
     enum psi_peer_state state;
     struct psi_conn *conn; /* CONNECTING, UP */
     struct psi_inbox inbox;

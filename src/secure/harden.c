@@ -117,11 +117,11 @@ struct port_rule {
 };
 
 /* The loop keeps a spare descriptor. */
-static const char *const master_files[] = {"/dev/null", NULL};
+static const char *const plain_files[] = {"/dev/null", NULL};
 
-/* Looking up the master's name. Single files, not /etc: root may read more there than we want to
+/* Looking up a name. Single files, not /etc: root may read more there than we want to
  * give away. Under /run they are replaced rather than rewritten, so the folder is named. */
-static const char *const server_files[] = {
+static const char *const naming_files[] = {
     "/dev/null",
     "/etc/hosts",
     "/etc/resolv.conf",
@@ -177,7 +177,7 @@ make_ruleset(long abi)
 static void
 lock_files(const struct psi_harden_args *args, struct report *report)
 {
-    const bool server = args->role == PSI_HARDEN_SERVER;
+    const bool lookup = args->lookup != NULL;
     const long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, GET_VERSION);
     int ruleset;
 
@@ -187,9 +187,11 @@ lock_files(const struct psi_harden_args *args, struct report *report)
     }
     ruleset = make_ruleset(abi);
     if (ruleset >= 0) {
-        allow_files(ruleset, server ? server_files : master_files);
-        if (server && abi >= 4) {
+        allow_files(ruleset, lookup ? naming_files : plain_files);
+        if (args->role == PSI_HARDEN_SERVER && abi >= 4) {
             allow_port(ruleset, args->connect_port);
+        }
+        if (lookup && abi >= 4) {
             allow_port(ruleset, DNS_PORT);
         }
     }
@@ -234,8 +236,6 @@ static const int plain_calls[] = {
     SCMP_SYS(readv),
     SCMP_SYS(recvfrom),
     SCMP_SYS(recvmsg),
-    SCMP_SYS(sendmsg),
-    SCMP_SYS(sendto),
     SCMP_SYS(setsockopt),
     SCMP_SYS(shutdown),
     SCMP_SYS(write),
@@ -249,14 +249,17 @@ static const int plain_calls[] = {
     /* time, chance, and who we are */
     SCMP_SYS(clock_gettime),
     SCMP_SYS(clock_nanosleep),
+    SCMP_SYS(getegid),
+    SCMP_SYS(geteuid),
+    SCMP_SYS(getgid),
     SCMP_SYS(getpid),
     SCMP_SYS(getrandom),
     SCMP_SYS(gettid),
     SCMP_SYS(gettimeofday),
+    SCMP_SYS(getuid),
     /* what libc does on its own: threads, signals, stdio, sizes of the machine */
     SCMP_SYS(exit),
     SCMP_SYS(exit_group),
-    SCMP_SYS(fcntl),
     SCMP_SYS(fstat),
     SCMP_SYS(futex),
     SCMP_SYS(lseek),
@@ -273,28 +276,68 @@ static const int plain_calls[] = {
     SCMP_SYS(sysinfo),
 };
 
-/* To the master, and for looking up its name. */
-static const int connecting_calls[] = {SCMP_SYS(connect), SCMP_SYS(sendmmsg), SCMP_SYS(uname)};
+/* A server connects to the master, and shares memory with workers of its host. */
+static const int server_calls[] = {SCMP_SYS(connect), SCMP_SYS(ftruncate), SCMP_SYS(memfd_create)};
+
+/* libc asks for the host's own name before it looks up others. */
+static const int naming_calls[] = {SCMP_SYS(uname)};
 
 /* Allowed with some arguments only. */
 struct conditional {
     int call;
-    struct scmp_arg_cmp when;
+    unsigned count; /* of the conditions: all must hold */
+    struct scmp_arg_cmp when[3];
 };
 
-/* No memory that can be executed, no file that can be written. */
+#define WHEN_EQUAL(argument, value)                                                                \
+    {                                                                                              \
+        argument, SCMP_CMP_MASKED_EQ, UINT32_MAX, (scmp_datum_t)(value)                            \
+    }
+#define WHEN_NONE_OF(argument, bits)                                                               \
+    {                                                                                              \
+        argument, SCMP_CMP_MASKED_EQ, (bits), 0                                                    \
+    }
+
+/* No memory that can be executed, no file that can be written, no signals by descriptor, and no
+ * connection that begins with data: landlock looks at connect() only. */
 static const struct conditional plain_conditions[] = {
-    {SCMP_SYS(mmap), {2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}},
-    {SCMP_SYS(mprotect), {2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0}},
-    {SCMP_SYS(openat), {2, SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC, O_RDONLY}},
+    {SCMP_SYS(ioctl), 1, {WHEN_EQUAL(1, FIONREAD)}},
+    {SCMP_SYS(mmap), 1, {WHEN_NONE_OF(2, PROT_EXEC)}},
+    {SCMP_SYS(mprotect), 1, {WHEN_NONE_OF(2, PROT_EXEC)}},
+    {SCMP_SYS(openat), 1, {WHEN_NONE_OF(2, O_ACCMODE | O_CREAT | O_TRUNC)}},
+    {SCMP_SYS(sendmsg), 1, {WHEN_NONE_OF(2, MSG_FASTOPEN)}},
+    {SCMP_SYS(sendto), 1, {WHEN_NONE_OF(3, MSG_FASTOPEN)}},
+    {SCMP_SYS(fcntl), 1, {WHEN_EQUAL(1, F_GETFD)}},
+    {SCMP_SYS(fcntl), 1, {WHEN_EQUAL(1, F_SETFD)}},
+    {SCMP_SYS(fcntl), 1, {WHEN_EQUAL(1, F_GETFL)}},
+    {SCMP_SYS(fcntl), 1, {WHEN_EQUAL(1, F_SETFL)}},
 };
 
-/* Threads but no processes; the internet but no other kind of socket. */
-static const struct conditional connecting_conditions[] = {
-    {SCMP_SYS(clone), {0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD}},
-    {SCMP_SYS(ioctl), {1, SCMP_CMP_MASKED_EQ, UINT32_MAX, FIONREAD}},
-    {SCMP_SYS(socket), {0, SCMP_CMP_MASKED_EQ, UINT32_MAX, AF_INET}},
-    {SCMP_SYS(socket), {0, SCMP_CMP_MASKED_EQ, UINT32_MAX, AF_INET6}},
+/* SOCK_STREAM and the like, with or without SOCK_CLOEXEC and SOCK_NONBLOCK. Protocol 0 is the usual
+ * one: landlock knows no ports of the others. */
+#define WHEN_SOCKET(family, type)                                                                  \
+    {                                                                                              \
+        WHEN_EQUAL(0, family),                                                                     \
+            {1, SCMP_CMP_MASKED_EQ, UINT32_MAX & ~(scmp_datum_t)(SOCK_CLOEXEC | SOCK_NONBLOCK),    \
+             type},                                                                                \
+            WHEN_EQUAL(2, 0),                                                                      \
+    }
+
+/* Threads but no processes; TCP but no other kind of socket; seals for the memory that is shared.
+ */
+static const struct conditional server_conditions[] = {
+    {SCMP_SYS(clone), 1, {{0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD}}},
+    {SCMP_SYS(fcntl), 1, {WHEN_EQUAL(1, F_ADD_SEALS)}},
+    {SCMP_SYS(fcntl), 1, {WHEN_EQUAL(1, F_GET_SEALS)}},
+    {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET, SOCK_STREAM)},
+    {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET6, SOCK_STREAM)},
+};
+
+/* Names are asked for by UDP. */
+static const struct conditional naming_conditions[] = {
+    {SCMP_SYS(sendmmsg), 1, {WHEN_NONE_OF(3, MSG_FASTOPEN)}},
+    {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET, SOCK_DGRAM)},
+    {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET6, SOCK_DGRAM)},
 };
 
 static int
@@ -314,16 +357,32 @@ add_conditions(scmp_filter_ctx filter, const struct conditional *rules, size_t c
     int code = 0;
 
     for (size_t i = 0; i < count && code == 0; i++) {
-        code = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, rules[i].call, 1, &rules[i].when);
+        code = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, rules[i].call, rules[i].count,
+                                      rules[i].when);
     }
     return code;
 }
 
 static int
-add_rules(scmp_filter_ctx filter, enum psi_harden_role role)
+add_server_rules(scmp_filter_ctx filter)
 {
-    const struct conditional abort_self = {
-        SCMP_SYS(tgkill), {0, SCMP_CMP_MASKED_EQ, UINT32_MAX, (scmp_datum_t)getpid()}};
+    const int code = add_calls(filter, SCMP_ACT_ALLOW, server_calls, COUNT(server_calls));
+
+    return code != 0 ? code : add_conditions(filter, server_conditions, COUNT(server_conditions));
+}
+
+static int
+add_naming_rules(scmp_filter_ctx filter)
+{
+    const int code = add_calls(filter, SCMP_ACT_ALLOW, naming_calls, COUNT(naming_calls));
+
+    return code != 0 ? code : add_conditions(filter, naming_conditions, COUNT(naming_conditions));
+}
+
+static int
+add_rules(scmp_filter_ctx filter, const struct psi_harden_args *args)
+{
+    const struct conditional abort_self = {SCMP_SYS(tgkill), 1, {WHEN_EQUAL(0, getpid())}};
     int code = add_calls(filter, SCMP_ACT_KILL_PROCESS, deadly_calls, COUNT(deadly_calls));
 
     if (code == 0) {
@@ -339,28 +398,46 @@ add_rules(scmp_filter_ctx filter, enum psi_harden_role role)
     if (code == 0) {
         code = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
     }
-    if (code == 0 && role == PSI_HARDEN_SERVER) {
-        code = add_calls(filter, SCMP_ACT_ALLOW, connecting_calls, COUNT(connecting_calls));
+    if (code == 0 && args->role == PSI_HARDEN_SERVER) {
+        code = add_server_rules(filter);
     }
-    if (code == 0 && role == PSI_HARDEN_SERVER) {
-        code = add_conditions(filter, connecting_conditions, COUNT(connecting_conditions));
+    if (code == 0 && args->lookup != NULL) {
+        code = add_naming_rules(filter);
     }
     return code;
 }
 
+/* Different calls: those with several conditions stand next to each other. */
 static size_t
-count_calls(enum psi_harden_role role)
+count_conditions(const struct conditional *rules, size_t count)
 {
-    const size_t plain = COUNT(plain_calls) + COUNT(plain_conditions) + 1; /* tgkill */
+    size_t calls = 0;
 
-    /* socket has two rules */
-    return role == PSI_HARDEN_MASTER
-               ? plain
-               : plain + COUNT(connecting_calls) + COUNT(connecting_conditions) - 1;
+    for (size_t i = 0; i < count; i++) {
+        calls += i == 0 || rules[i].call != rules[i - 1].call;
+    }
+    return calls;
+}
+
+static size_t
+count_calls(const struct psi_harden_args *args)
+{
+    size_t calls = COUNT(plain_calls) + 1 /* tgkill */ +
+                   count_conditions(plain_conditions, COUNT(plain_conditions));
+
+    if (args->role == PSI_HARDEN_SERVER) { /* fcntl has been counted */
+        calls +=
+            COUNT(server_calls) - 1 + count_conditions(server_conditions, COUNT(server_conditions));
+    }
+    if (args->lookup != NULL) { /* socket has been counted */
+        calls +=
+            COUNT(naming_calls) - 1 + count_conditions(naming_conditions, COUNT(naming_conditions));
+    }
+    return calls;
 }
 
 static void
-lock_calls(enum psi_harden_role role, struct report *report)
+lock_calls(const struct psi_harden_args *args, struct report *report)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     int code = filter != NULL ? 0 : -ENOMEM;
@@ -371,13 +448,13 @@ lock_calls(enum psi_harden_role role, struct report *report)
     if (code == 0) {
         /* What was denied is in the kernel's audit log; kernels before 4.14 do without. */
         (void)seccomp_attr_set(filter, SCMP_FLTATR_CTL_LOG, 1);
-        code = add_rules(filter, role);
+        code = add_rules(filter, args);
     }
     if (code == 0) {
         code = seccomp_load(filter);
     }
     if (code == 0) {
-        say(report, true, "seccomp (%zu calls)", count_calls(role));
+        say(report, true, "seccomp (%zu calls)", count_calls(args));
     } else {
         say(report, false, "seccomp: %s", strerror(-code));
     }
@@ -387,9 +464,9 @@ lock_calls(enum psi_harden_role role, struct report *report)
 #else
 
 static void
-lock_calls(enum psi_harden_role role, struct report *report)
+lock_calls(const struct psi_harden_args *args, struct report *report)
 {
-    (void)role;
+    (void)args;
     say(report, false, "seccomp: built without libseccomp");
 }
 
@@ -398,20 +475,14 @@ lock_calls(enum psi_harden_role role, struct report *report)
 /* ---- all together ------------------------------------------------------------------------ */
 
 /* Name services are libraries that libc loads when it first needs them, which the filter forbids.
- * So they are asked once before. The answer does not matter: connecting asks again. */
+ * So they are asked once before. */
 static void
 load_name_services(const char *host)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
 
-    if (getaddrinfo(host, NULL, &hints, &list) == EAI_NONAME) {
-        hints.ai_flags = 0;
-        if (getaddrinfo(host, NULL, &hints, &list) != 0) {
-            return;
-        }
-    }
-    if (list != NULL) {
+    if (getaddrinfo(host, NULL, &hints, &list) == 0) {
         freeaddrinfo(list);
     }
 }
@@ -433,11 +504,11 @@ psi_harden(const struct psi_harden_args *args, const struct psi_log *log)
         psi_log(log, PSI_LOG_WARN, "NOT-HARDENED", "harden=off");
         return;
     }
-    if (args->connect_host != NULL) {
-        load_name_services(args->connect_host);
+    if (args->lookup != NULL) {
+        load_name_services(args->lookup);
     }
     drop_privileges(&report);
     lock_files(args, &report);
-    lock_calls(args->role, &report);
+    lock_calls(args, &report);
     psi_log(log, report.complete ? PSI_LOG_INFO : PSI_LOG_WARN, "HARDENED", "%s", report.text);
 }

@@ -15,8 +15,8 @@ enum psi_harden_role { PSI_HARDEN_MASTER, PSI_HARDEN_SERVER };
 struct psi_harden_args {
     bool on; /* false: only say so */
     enum psi_harden_role role;
-    const char *connect_host; /* server: whom it will look up and connect to, again after a cut */
-    uint16_t connect_port;
+    uint16_t connect_port; /* server: of the master, to which it connects again after a cut */
+    const char *lookup;    /* server: a host name that it still has to look up; NULL: none */
 };
 
 /*

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -22,6 +23,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -34,8 +36,11 @@ enum { WORKED = 0, DENIED = 1, OTHERWISE = 2 };
 /* What was there before. Thread: owned by one test, then by its child. */
 struct world {
     int listener;
+    int socket;     /* TCP, unused */
+    int channel[2]; /* two ends of a unix socket that carries descriptors */
     struct sockaddr_in address;
-    char line[512]; /* what psi_harden() logged last */
+    const char *lookup; /* a name that is still to be looked up, or NULL */
+    char line[512];     /* what psi_harden() logged last */
 };
 
 typedef int attempt(struct world *world);
@@ -71,6 +76,18 @@ open_world(struct world *world)
     assert_int_equal(bind(world->listener, (struct sockaddr *)&world->address, bytes), 0);
     assert_int_equal(listen(world->listener, 4), 0);
     assert_int_equal(getsockname(world->listener, (struct sockaddr *)&world->address, &bytes), 0);
+    world->socket = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(world->socket >= 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, world->channel), 0);
+}
+
+static void
+close_world(struct world *world)
+{
+    close(world->listener);
+    close(world->socket);
+    close(world->channel[0]);
+    close(world->channel[1]);
 }
 
 static void
@@ -80,8 +97,8 @@ harden(struct world *world, enum psi_harden_role role, bool on)
     const struct psi_harden_args args = {
         .on = on,
         .role = role,
-        .connect_host = "127.0.0.1",
         .connect_port = ntohs(world->address.sin_port),
+        .lookup = world->lookup,
     };
 
     psi_harden(&args, &log);
@@ -89,13 +106,14 @@ harden(struct world *world, enum psi_harden_role role, bool on)
 
 /* The child's wait status: its exit code is the attempt's outcome. */
 static int
-try_in_child(enum psi_harden_role role, attempt *act)
+try_with_lookup(enum psi_harden_role role, const char *lookup, attempt *act)
 {
     struct world world;
     int status = 0;
     pid_t child;
 
     open_world(&world);
+    world.lookup = lookup;
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -103,8 +121,14 @@ try_in_child(enum psi_harden_role role, attempt *act)
         _exit(act(&world));
     }
     assert_int_equal(waitpid(child, &status, 0), child);
-    close(world.listener);
+    close_world(&world);
     return status;
+}
+
+static int
+try_in_child(enum psi_harden_role role, attempt *act)
+{
+    return try_with_lookup(role, NULL, act);
 }
 
 static void
@@ -288,10 +312,99 @@ try_unix_socket(struct world *world)
 }
 
 static int
+try_unix_datagrams(struct world *world)
+{
+    (void)world;
+    return outcome(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+}
+
+static int
+try_unix_pair(struct world *world)
+{
+    int ends[2];
+
+    (void)world;
+    return outcome(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
+}
+
+static int
 try_raw_socket(struct world *world)
 {
     (void)world;
     return outcome(socket(AF_INET, SOCK_RAW, IPPROTO_TCP));
+}
+
+static int
+try_mptcp(struct world *world)
+{
+    (void)world;
+    return outcome(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 262));
+}
+
+static int
+try_sctp(struct world *world)
+{
+    (void)world;
+    return outcome(socket(AF_INET6, SOCK_STREAM, IPPROTO_SCTP));
+}
+
+static int
+try_udp(struct world *world)
+{
+    (void)world;
+    return outcome(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+}
+
+static int
+try_udp_v6(struct world *world)
+{
+    (void)world;
+    return outcome(socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK, 0));
+}
+
+static int
+try_udp_lite(struct world *world)
+{
+    (void)world;
+    return outcome(socket(AF_INET, SOCK_DGRAM, IPPROTO_UDPLITE));
+}
+
+/* To the port that is allowed: it is the way that is forbidden, whatever the port. */
+static int
+try_fast_open(struct world *world)
+{
+    return outcome(sendto(world->socket, "x", 1, MSG_FASTOPEN | MSG_NOSIGNAL,
+                          (struct sockaddr *)&world->address, sizeof(world->address)));
+}
+
+static int
+try_fast_open_message(struct world *world)
+{
+    struct iovec iov = {.iov_base = world->line, .iov_len = 1};
+    const struct msghdr message = {.msg_name = &world->address,
+                                   .msg_namelen = sizeof(world->address),
+                                   .msg_iov = &iov,
+                                   .msg_iovlen = 1};
+
+    return outcome(sendmsg(world->socket, &message, MSG_FASTOPEN | MSG_NOSIGNAL));
+}
+
+static int
+try_fast_open_messages(struct world *world)
+{
+    struct iovec iov = {.iov_base = world->line, .iov_len = 1};
+    struct mmsghdr message = {.msg_hdr = {.msg_name = &world->address,
+                                          .msg_namelen = sizeof(world->address),
+                                          .msg_iov = &iov,
+                                          .msg_iovlen = 1}};
+
+    return outcome(sendmmsg(world->socket, &message, 1, MSG_FASTOPEN | MSG_NOSIGNAL));
+}
+
+static int
+try_signal_by_descriptor(struct world *world)
+{
+    return outcome(fcntl(world->socket, F_SETOWN, getppid()));
 }
 
 static int
@@ -312,9 +425,29 @@ static void
 test_needless_calls_are_denied(void **state)
 {
     attempt *const denied[] = {
-        try_write_file,    try_create_file,       try_remove_file,        try_fork,
-        try_signal_parent, try_executable_memory, try_executable_mapping, try_tgkill_parent,
-        try_unix_socket,   try_raw_socket,        try_io_uring,           try_second_listener,
+        try_write_file,
+        try_create_file,
+        try_remove_file,
+        try_fork,
+        try_signal_parent,
+        try_signal_by_descriptor,
+        try_executable_memory,
+        try_executable_mapping,
+        try_tgkill_parent,
+        try_unix_socket,
+        try_unix_datagrams,
+        try_unix_pair,
+        try_raw_socket,
+        try_mptcp,
+        try_sctp,
+        try_udp,
+        try_udp_v6,
+        try_udp_lite,
+        try_fast_open,
+        try_fast_open_message,
+        try_fast_open_messages,
+        try_io_uring,
+        try_second_listener,
     };
 
     (void)state;
@@ -365,6 +498,45 @@ test_only_a_server_connects_and_only_to_its_master(void **state)
     expect(PSI_HARDEN_SERVER, try_connect_master, WORKED);
     if (landlock_abi() >= 4) {
         expect(PSI_HARDEN_SERVER, try_connect_elsewhere, DENIED);
+    }
+}
+
+static int
+try_read_hosts(struct world *world)
+{
+    (void)world;
+    return outcome(open("/etc/hosts", O_RDONLY | O_CLOEXEC));
+}
+
+static void
+expect_with_lookup(attempt *act, int wanted)
+{
+    const int status = try_with_lookup(PSI_HARDEN_SERVER, "localhost", act);
+
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), wanted);
+}
+
+/* If this fails, a server whose master has an address keeps ways out that only names need, or one
+ * whose master has a name cannot look it up. */
+static void
+test_only_a_lookup_needs_name_services(void **state)
+{
+    attempt *const denied[] = {try_mptcp,     try_sctp,
+                               try_udp_lite,  try_raw_socket,
+                               try_fast_open, try_fast_open_message,
+                               try_unix_pair, try_fast_open_messages};
+
+    (void)state;
+    need_hardening(true);
+    expect_with_lookup(try_udp, WORKED);
+    expect_with_lookup(try_udp_v6, WORKED);
+    expect_with_lookup(try_read_hosts, WORKED);
+    for (size_t i = 0; i < sizeof(denied) / sizeof(denied[0]); i++) {
+        expect_with_lookup(denied[i], DENIED);
+    }
+    if (landlock_abi() >= 1) {
+        expect(PSI_HARDEN_SERVER, try_read_hosts, DENIED);
     }
 }
 
@@ -437,6 +609,103 @@ use_connection(struct world *world)
     return recvmsg(server, &message, 0) == 1 && byte == 'p' ? WORKED : OTHERWISE;
 }
 
+enum { SHARED_BYTES = 1 << 20 };
+
+/* Sends `fd`, and who we are, through the channel. */
+static bool
+send_descriptor(int channel, int fd)
+{
+    struct ucred who = {.pid = getpid(), .uid = getuid(), .gid = getgid()};
+    char byte = 's';
+    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(fd)) + CMSG_SPACE(sizeof(who))];
+    } control = {0};
+    struct msghdr message = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof(fd));
+    memcpy(CMSG_DATA(part), &fd, sizeof(fd));
+    part = CMSG_NXTHDR(&message, part);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_CREDENTIALS;
+    part->cmsg_len = CMSG_LEN(sizeof(who));
+    memcpy(CMSG_DATA(part), &who, sizeof(who));
+    return sendmsg(channel, &message, MSG_NOSIGNAL) == 1;
+}
+
+static int
+receive_descriptor(int channel)
+{
+    char byte;
+    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    union {
+        struct cmsghdr align;
+        char bytes[128];
+    } control;
+    struct msghdr message = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    int fd = -1;
+
+    if (recvmsg(channel, &message, MSG_CMSG_CLOEXEC) != 1) {
+        return -1;
+    }
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(&message); part != NULL;
+         part = CMSG_NXTHDR(&message, part)) {
+        if (part->cmsg_type == SCM_RIGHTS) {
+            memcpy(&fd, CMSG_DATA(part), sizeof(fd));
+        }
+    }
+    return fd;
+}
+
+/* Memory made, sealed, sent and mapped at both ends. */
+static int
+use_shared_memory(struct world *world)
+{
+    const int on = 1;
+    const int made = memfd_create("shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const int prot = PROT_READ | PROT_WRITE;
+    struct stat info;
+    char *here;
+    char *there;
+    int got;
+
+    if (made < 0 || ftruncate(made, SHARED_BYTES) != 0 ||
+        fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
+        setsockopt(world->channel[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0 ||
+        !send_descriptor(world->channel[0], made)) {
+        return outcome(-1);
+    }
+    got = receive_descriptor(world->channel[1]);
+    if (got < 0 || (fcntl(got, F_GET_SEALS) & F_SEAL_SHRINK) == 0 || fstat(got, &info) != 0) {
+        return outcome(-1);
+    }
+    here = mmap(NULL, SHARED_BYTES, prot, MAP_SHARED, made, 0);
+    there = mmap(NULL, SHARED_BYTES / 2, prot, MAP_SHARED, got, 0);
+    if (here == MAP_FAILED || there == MAP_FAILED) {
+        return outcome(-1);
+    }
+    there = mremap(there, SHARED_BYTES / 2, SHARED_BYTES, MREMAP_MAYMOVE);
+    if (there == MAP_FAILED || madvise(here, SHARED_BYTES, MADV_DONTDUMP) != 0 ||
+        sched_yield() != 0) {
+        return outcome(-1);
+    }
+    here[SHARED_BYTES - 1] = 's';
+    return info.st_size == SHARED_BYTES && there[SHARED_BYTES - 1] == 's' &&
+                   munmap(there, SHARED_BYTES) == 0
+               ? WORKED
+               : OTHERWISE;
+}
+
 /* If this fails, a hardened server cannot serve. */
 static void
 test_serving_still_works(void **state)
@@ -444,6 +713,7 @@ test_serving_still_works(void **state)
     (void)state;
     need_hardening(false);
     expect(PSI_HARDEN_SERVER, use_thread, WORKED);
+    expect(PSI_HARDEN_SERVER, use_shared_memory, WORKED);
     expect(PSI_HARDEN_SERVER, use_connection, WORKED);
     for (int role = PSI_HARDEN_MASTER; role <= PSI_HARDEN_SERVER; role++) {
         expect((enum psi_harden_role)role, use_memory, WORKED);
@@ -503,7 +773,7 @@ test_off_means_off_and_says_so(void **state)
     need_hardening(false);
     open_world(&world);
     harden(&world, PSI_HARDEN_SERVER, false);
-    close(world.listener);
+    close_world(&world);
     assert_string_equal(world.line, "1 NOT-HARDENED harden=off");
     assert_int_equal(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 0);
 }
@@ -515,6 +785,7 @@ main(void)
         cmocka_unit_test(test_hostile_calls_kill),
         cmocka_unit_test(test_needless_calls_are_denied),
         cmocka_unit_test(test_only_a_server_connects_and_only_to_its_master),
+        cmocka_unit_test(test_only_a_lookup_needs_name_services),
         cmocka_unit_test(test_serving_still_works),
         cmocka_unit_test(test_abort_still_aborts),
         cmocka_unit_test(test_one_line_says_what_was_done),

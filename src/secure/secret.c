@@ -22,7 +22,11 @@
 
 #include "base/fail.h"
 
-enum { PAGE_BYTES = 4096, FILE_DIGITS = 2 * PSI_SECRET_BYTES };
+enum {
+    PAGE_BYTES = 4096,
+    FILE_DIGITS = 2 * PSI_SECRET_BYTES,
+    SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL,
+};
 
 struct psi_secret {
     uint8_t bytes[PSI_SECRET_BYTES];
@@ -71,26 +75,47 @@ psi_secret_create(struct psi_secret **secret_p, struct psd_error *err)
     return PSD_OK;
 }
 
+/* Only what psi_secret_to_fd() makes: some other descriptor that happens to have the number, an
+ * open file for instance, must not become a secret that others know. */
+static psd_status
+check_descriptor(int fd, struct psd_error *err)
+{
+    const int seals = fcntl(fd, F_GET_SEALS);
+    struct stat info;
+
+    if (seals < 0 || fstat(fd, &info) != 0) {
+        return psi_fail_errno(err, PSD_ERR_INVALID,
+                              "descriptor %d (PSD_SECRET_FD) is not a memory file with the job's "
+                              "secret",
+                              fd);
+    }
+    if ((seals & SEALS) != SEALS) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "descriptor %d (PSD_SECRET_FD): not sealed, so it is not the job's secret",
+                        fd);
+    }
+    if (info.st_size != PSI_SECRET_BYTES) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "descriptor %d (PSD_SECRET_FD): %lld bytes, expected %d", fd,
+                        (long long)info.st_size, PSI_SECRET_BYTES);
+    }
+    return PSD_OK;
+}
+
 psd_status
 psi_secret_from_fd(int fd, struct psi_secret **secret_p, struct psd_error *err)
 {
-    struct psi_secret *secret;
-    psd_status status = allocate(&secret, err);
-    ssize_t got;
+    struct psi_secret *secret = NULL;
+    psd_status status = check_descriptor(fd, err);
 
-    if (status != PSD_OK) {
-        return status;
+    if (status == PSD_OK) {
+        status = allocate(&secret, err);
     }
-    got = pread(fd, secret->bytes, sizeof(secret->bytes), 0);
-    if (got != (ssize_t)sizeof(secret->bytes)) {
-        status = got < 0 ? psi_fail_errno(err, PSD_ERR_INVALID,
-                                          "read the job's secret from "
-                                          "descriptor %d (PSD_SECRET_FD)",
-                                          fd)
-                         : psi_fail(err, PSD_ERR_INVALID,
-                                    "read the job's secret from descriptor %d (PSD_SECRET_FD): %zd "
-                                    "bytes, expected %d",
-                                    fd, got, PSI_SECRET_BYTES);
+    if (status == PSD_OK &&
+        pread(fd, secret->bytes, sizeof(secret->bytes), 0) != (ssize_t)sizeof(secret->bytes)) {
+        status = psi_fail_errno(err, PSD_ERR_INVALID, "read descriptor %d (PSD_SECRET_FD)", fd);
+    }
+    if (status != PSD_OK) {
         psi_secret_destroy(secret);
         return status;
     }
@@ -168,6 +193,10 @@ psi_secret_from_file(const char *path, struct psi_secret **secret_p, struct psd_
     psd_status status;
     ssize_t got;
 
+    if (fd < 0 && errno == ELOOP) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "secret file %s: is a symbolic link: refused; name the file itself", path);
+    }
     if (fd < 0) {
         return psi_fail_errno(err, PSD_ERR_INVALID, "secret file %s", path);
     }
@@ -223,7 +252,7 @@ psi_secret_to_fd(const struct psi_secret *secret, struct psd_error *err)
         return -1;
     }
     if (write(fd, secret->bytes, sizeof(secret->bytes)) != (ssize_t)sizeof(secret->bytes) ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
+        fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
         psi_fail_errno(err, PSD_ERR_NO_MEMORY, "a descriptor for the job's secret");
         close(fd);
         return -1;

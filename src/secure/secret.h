@@ -21,7 +21,8 @@ struct psi_secret;
 psd_status psi_secret_create(struct psi_secret **secret_p, struct psd_error *err);
 void psi_secret_destroy(struct psi_secret *secret);
 
-/* From an inherited descriptor, which stays open: a second context may want it, or a child. */
+/* From an inherited descriptor, which stays open: a second context may want it, or a child.
+ * Anything but a sealed memory file of 32 bytes is refused. */
 psd_status psi_secret_from_fd(int fd, struct psi_secret **secret_p, struct psd_error *err);
 
 /* From a file of 64 hexadecimal digits. Refused when group or others may read it, when it is not

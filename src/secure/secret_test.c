@@ -244,7 +244,7 @@ test_file_of_the_wrong_kind(void **state)
 
     write_file(real, digits, 0600);
     assert_int_equal(symlink(real, place->file), 0);
-    expect_refusal(place->file, "symbolic links");
+    expect_refusal(place->file, "is a symbolic link: refused");
     unlink(place->file);
     unlink(real);
 
@@ -329,27 +329,60 @@ test_descriptor_there_and_back(void **state)
     psi_secret_destroy(made);
 }
 
-/* If this fails, a wrong descriptor gives a secret of zeros or of another program's bytes. */
+static int
+make_memory(const char *bytes, size_t count, int seals)
+{
+    const int fd = memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, count), count);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+}
+
 static void
-test_descriptor_that_is_none(void **state)
+expect_no_secret(int fd, const char *why)
 {
     struct psi_secret *secret = NULL;
     struct psd_error err = {0};
-    const int fd = memfd_create("short", 0);
+
+    assert_int_equal(psi_secret_from_fd(fd, &secret, &err), PSD_ERR_INVALID);
+    assert_null(secret);
+    assert_non_null(strstr(err.text, "(PSD_SECRET_FD)"));
+    if (strstr(err.text, why) == NULL) {
+        fail_msg("\"%s\" is not in \"%s\"", why, err.text);
+    }
+    close(fd);
+}
+
+/* If this fails, a descriptor that is none, or something else, gives a secret of zeros or of bytes
+ * that others know. */
+static void
+test_descriptor_that_is_none(void **state)
+{
+    enum { WRITE = F_SEAL_WRITE, SIZE = F_SEAL_SHRINK | F_SEAL_GROW, SEAL = F_SEAL_SEAL };
+    char path[] = "/tmp/psd_secret_test.XXXXXX";
     int pipe_fds[2];
+    int file;
 
     (void)state;
-    assert_int_equal(psi_secret_from_fd(987654, &secret, &err), PSD_ERR_INVALID);
-    assert_non_null(strstr(err.text, "PSD_SECRET_FD"));
-    assert_int_equal(write(fd, digits, 31), 31);
-    assert_int_equal(psi_secret_from_fd(fd, &secret, &err), PSD_ERR_INVALID);
-    assert_non_null(strstr(err.text, "31 bytes, expected 32"));
+    expect_no_secret(987654, "Bad file descriptor");
+    expect_no_secret(make_memory(digits, 31, SIZE | WRITE | SEAL), "31 bytes, expected 32");
+    expect_no_secret(make_memory(digits, 33, SIZE | WRITE | SEAL), "33 bytes, expected 32");
+    expect_no_secret(make_memory(digits, 0, SIZE | WRITE | SEAL), "0 bytes, expected 32");
+    expect_no_secret(make_memory(digits, 32, 0), "not sealed");
+    expect_no_secret(make_memory(digits, 32, SIZE | WRITE), "not sealed");
+    expect_no_secret(make_memory(digits, 32, SIZE | SEAL), "not sealed");
+    expect_no_secret(make_memory(digits, 32, WRITE | SEAL), "not sealed");
     assert_int_equal(pipe(pipe_fds), 0);
-    assert_int_equal(psi_secret_from_fd(pipe_fds[0], &secret, &err), PSD_ERR_INVALID);
-    assert_null(secret);
-    close(fd);
-    close(pipe_fds[0]);
+    expect_no_secret(pipe_fds[0], "not a memory file");
     close(pipe_fds[1]);
+    file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, digits, 32), 32);
+    unlink(path);
+    expect_no_secret(file, "not a memory file");
+    expect_no_secret(open("/dev/zero", O_RDONLY | O_CLOEXEC), "not a memory file");
 }
 
 /* If this fails, a typing error in the environment is taken for "no secret". */

@@ -10,6 +10,7 @@
 #include "secure/tls.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,20 +21,28 @@
 #include <openssl/ssl.h>
 
 #include "base/fail.h"
+#include "secure/pass.h"
+#include "secure/plain.h"
 
 enum {
-    IDENTITY_BYTES = 128,
     RECORD_HEAD = 5,
     RECORD_MAX = 16384 + 256,
     RECORD_PLAIN = 16384,
     READ_AHEAD = 128 * 1024, /* sealed: what one recv() takes, several records */
 };
 
+/* After so many records of a sender its key is replaced. AES-GCM is good for 2^24.5 of them. */
+#ifndef PSI_TLS_RECORDS_MAX
+#define PSI_TLS_RECORDS_MAX (UINT64_C(1) << 23)
+#endif
+
 static const char cipher_name[] = "TLS_AES_128_GCM_SHA256";
 static const unsigned char cipher_id[] = {0x13, 0x01};
+static const char group_names[] = "X25519:P-256";
 
 struct psi_tls {
     const struct psi_secret *secret;
+    struct psi_passes *passes;
     SSL_CTX *accept;
     SSL_CTX *connect;
     BIO_METHOD *socket; /* how OpenSSL reaches a descriptor */
@@ -51,28 +60,63 @@ struct session {
     bool loopback;
     bool sealed;      /* TLS records follow the handshake */
     int fd;           /* ... through this descriptor; -1: still over memory */
+    uint64_t records; /* ... so many sent with the present key */
     size_t head_here; /* of the record being received */
     uint8_t head[RECORD_HEAD];
     size_t body_left;
-    char label[IDENTITY_BYTES]; /* the identity that the key was derived from */
+    char ends[PSI_ENDS_BYTES];
+    char label[PSI_LABEL_BYTES]; /* the identity that the key was derived from */
     char peer[PSI_IDENTITY_BYTES];
-    char refusal[128]; /* why this side said no */
+    bool unproved;   /* accepting: the label's pass is of another secret */
+    bool recognised; /* accepting: the label has a pass that was not used before */
+    char refusal[2 * PSI_LABEL_BYTES]; /* why this side said no */
 };
 
 /* ---- identities -------------------------------------------------------------------------- */
 
-/* Splits "psd1 MODE FROM TO", written in just this way: sscanf() is generous with blanks. */
+/* All of a label but its pass; pair: "FROM TO". Returns whether it fits. */
 static bool
-parse_label(const char *label, char mode_p[8], char from_p[PSI_IDENTITY_BYTES],
-            char to_p[PSI_IDENTITY_BYTES])
+make_label(const struct session *session, const char *pair, char label_p[PSI_LABEL_BYTES])
 {
-    char exact[IDENTITY_BYTES];
+    const bool bound = !session->sealed && session->ends[0] != '\0';
+    const int bytes =
+        snprintf(label_p, PSI_LABEL_BYTES, "psd1 %s %s%s%s", session->sealed ? "tls" : "plain",
+                 pair, bound ? " " : "", bound ? session->ends : "");
 
-    if (sscanf(label, "psd1 %7s %39s %39s", mode_p, from_p, to_p) != 3) {
+    return bytes < PSI_LABEL_BYTES;
+}
+
+/* What a label says. */
+struct claim {
+    char mode[8];
+    char from[PSI_IDENTITY_BYTES];
+    char to[PSI_IDENTITY_BYTES];
+    char ends[PSI_LABEL_BYTES]; /* all between the names and the pass: "", or " FROM TO" */
+};
+
+/* Whether it is written in just this way: sscanf() is generous with blanks. */
+static bool
+parse_label(const char *label, struct claim *claim_p)
+{
+    const size_t bytes = strlen(label);
+    char exact[PSI_LABEL_BYTES];
+    const char *pass;
+    const char *rest;
+    int used = 0;
+
+    if (bytes <= PSI_PASS_DIGITS || sscanf(label, "psd1 %7s %39s %39s%n", claim_p->mode,
+                                           claim_p->from, claim_p->to, &used) != 3) {
         return false;
     }
-    snprintf(exact, sizeof(exact), "psd1 %s %s %s", mode_p, from_p, to_p);
-    return strcmp(label, exact) == 0;
+    pass = label + bytes - PSI_PASS_DIGITS - 1;
+    rest = label + used;
+    snprintf(exact, sizeof(exact), "psd1 %s %s %s", claim_p->mode, claim_p->from, claim_p->to);
+    if (strlen(exact) != (size_t)used || strncmp(label, exact, (size_t)used) != 0 || rest > pass ||
+        *rest != ' ' || *pass != ' ') {
+        return false;
+    }
+    snprintf(claim_p->ends, sizeof(claim_p->ends), "%.*s", (int)(pass - rest), rest);
+    return true;
 }
 
 static SSL_SESSION *
@@ -123,14 +167,64 @@ refuse(struct session *session, const char *why, const char *what)
     return 0;
 }
 
+/* A pass tells who has the secret from who has not, and a recording from what is said now. When the
+ * peer is asked for another key share, the same label comes twice. */
+static int
+check_pass(struct session *session)
+{
+    uint64_t number;
+
+    if (session->recognised) {
+        return 1;
+    }
+    if (!psi_pass_check(session->tls->passes, session->label, &number)) {
+        session->unproved = true;
+        return 0;
+    }
+    if (!psi_pass_use(session->tls->passes, number)) {
+        return refuse(session, "a recorded greeting, said again", "");
+    }
+    session->recognised = true;
+    return 1;
+}
+
+/* The same ends as the peer's? Otherwise somebody passes its bytes on, and would own those behind
+ * the handshake. */
+static int
+check_ends(struct session *session, const struct claim *claim)
+{
+    char expected[PSI_ENDS_BYTES + 1] = "";
+
+    if (!session->sealed && session->ends[0] != '\0') {
+        snprintf(expected, sizeof(expected), " %s", session->ends);
+    }
+    if (strcmp(claim->ends, expected) == 0) {
+        return 1;
+    }
+    if (claim->ends[0] == '\0' || expected[0] == '\0') {
+        return refuse(session, "an identity that is not ours", "");
+    }
+    return refuse(session,
+                  "somebody relays this connection; through a forwarder set PSD_FORCE_TLS=1 at "
+                  "every process of the job. The peer connected",
+                  claim->ends);
+}
+
+/* A name may say more behind an @: which life of the member it is. */
+static bool
+is_same_member(const char *from, const char *to)
+{
+    const size_t bytes = strlen(to);
+
+    return strncmp(from, to, bytes) == 0 && (from[bytes] == '\0' || from[bytes] == '@');
+}
+
 /* Everything a stranger can choose: looked at before any key is derived. */
 static int
 find_session(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **made_p)
 {
     struct session *session = SSL_get_app_data(ssl);
-    char mode[8];
-    char from[PSI_IDENTITY_BYTES];
-    char to[PSI_IDENTITY_BYTES];
+    struct claim claim;
 
     *made_p = NULL;
     if (id_bytes == 0 || id_bytes >= sizeof(session->label) || memchr(id, 0, id_bytes) != NULL) {
@@ -138,20 +232,26 @@ find_session(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **m
     }
     memcpy(session->label, id, id_bytes);
     session->label[id_bytes] = '\0';
-    if (!parse_label(session->label, mode, from, to)) {
+    if (!parse_label(session->label, &claim)) {
         return refuse(session, "an identity that is not ours", "");
     }
-    if (strcmp(to, session->tls->self) != 0) {
-        return refuse(session, "this is not ", to);
+    if (check_pass(session) == 0) {
+        return 0;
     }
-    if (strcmp(from, to) == 0) {
-        return refuse(session, "it claims to be this very process, ", from);
+    if (strcmp(claim.to, session->tls->self) != 0) {
+        return refuse(session, "this is not ", claim.to);
     }
-    if (strcmp(mode, "tls") != 0 && (strcmp(mode, "plain") != 0 || must_seal(session))) {
-        return refuse(session, "not allowed here: mode ", mode);
+    if (is_same_member(claim.from, claim.to)) {
+        return refuse(session, "it claims to be this very process, ", claim.from);
     }
-    session->sealed = strcmp(mode, "tls") == 0;
-    snprintf(session->peer, sizeof(session->peer), "%s", from);
+    session->sealed = strcmp(claim.mode, "tls") == 0;
+    if (!session->sealed && (strcmp(claim.mode, "plain") != 0 || must_seal(session))) {
+        return refuse(session, "not allowed here: mode ", claim.mode);
+    }
+    if (check_ends(session, &claim) == 0) {
+        return 0;
+    }
+    snprintf(session->peer, sizeof(session->peer), "%s", claim.from);
     *made_p = session_for(session->tls, ssl, session->label);
     return *made_p != NULL;
 }
@@ -220,6 +320,7 @@ make_context(const SSL_METHOD *method)
     }
     if (SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(context, cipher_name) != 1 ||
+        SSL_CTX_set1_groups_list(context, group_names) != 1 ||
         SSL_CTX_set_num_tickets(context, 0) != 1) {
         SSL_CTX_free(context);
         return NULL;
@@ -238,8 +339,15 @@ psi_tls_create(const struct psi_secret *secret, const char *self, struct psi_tls
 {
     struct psi_tls *tls = calloc(1, sizeof(*tls));
 
+    psd_status status;
+
     if (tls == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for TLS");
+    }
+    status = psi_passes_create(secret, &tls->passes, err);
+    if (status != PSD_OK) {
+        psi_tls_destroy(tls);
+        return status;
     }
     tls->secret = secret;
     snprintf(tls->self, sizeof(tls->self), "%s", self != NULL ? self : "");
@@ -269,6 +377,7 @@ psi_tls_destroy(struct psi_tls *tls)
         SSL_CTX_free(tls->accept);
         SSL_CTX_free(tls->connect);
         BIO_meth_free(tls->socket);
+        psi_passes_destroy(tls->passes);
         free(tls);
     }
 }
@@ -289,6 +398,7 @@ tls_create(void *credentials, const struct psi_auth_args *args)
 {
     const struct psi_tls *tls = credentials;
     struct session *session = calloc(1, sizeof(*session));
+    bool made = true;
 
     if (session == NULL) {
         return NULL;
@@ -296,11 +406,17 @@ tls_create(void *credentials, const struct psi_auth_args *args)
     session->tls = tls;
     session->connecting = args->connecting;
     session->loopback = args->loopback;
+    snprintf(session->ends, sizeof(session->ends), "%s", args->ends != NULL ? args->ends : "");
     session->fd = -1;
     session->ssl = SSL_new(args->connecting ? tls->connect : tls->accept);
     session->in = BIO_new(BIO_s_mem());
     session->out = BIO_new(BIO_s_mem());
-    if (session->ssl == NULL || session->in == NULL || session->out == NULL) {
+    if (args->connecting) {
+        session->sealed = must_seal(session);
+        made = make_label(session, args->identity != NULL ? args->identity : "", session->label) &&
+               psi_pass_write(tls->passes, session->label);
+    }
+    if (!made || session->ssl == NULL || session->in == NULL || session->out == NULL) {
         BIO_free(session->in);
         BIO_free(session->out);
         tls_destroy(session);
@@ -309,9 +425,6 @@ tls_create(void *credentials, const struct psi_auth_args *args)
     SSL_set_bio(session->ssl, session->in, session->out);
     SSL_set_app_data(session->ssl, session);
     if (args->connecting) {
-        session->sealed = must_seal(session);
-        snprintf(session->label, sizeof(session->label), "psd1 %s %s",
-                 session->sealed ? "tls" : "plain", args->identity != NULL ? args->identity : "");
         SSL_set_connect_state(session->ssl);
     } else {
         SSL_set_accept_state(session->ssl);
@@ -365,18 +478,55 @@ take_record_bytes(struct session *session, const uint8_t *in, size_t bytes, size
     return PSD_OK;
 }
 
+/* Both ends of a wrong secret: our proof was refused (an alert), theirs does not fit our key. */
+static bool
+is_wrong_secret(int reason)
+{
+    return reason > SSL_AD_REASON_OFFSET || reason == SSL_R_BINDER_DOES_NOT_VERIFY;
+}
+
 static psd_status
 refused(const struct session *session, struct psd_error *err)
 {
     const unsigned long code = ERR_get_error();
+    const char *words = code != 0 ? ERR_reason_error_string(code) : NULL;
 
     ERR_clear_error();
     if (session->refusal[0] != '\0') {
         return psi_fail(err, PSD_ERR_REFUSED, "authentication refused: %s", session->refusal);
     }
+    if (session->unproved || is_wrong_secret(ERR_GET_REASON(code))) {
+        return psi_fail(err, PSD_ERR_REFUSED,
+                        "authentication failed: %s; do both have the secret of the same job?",
+                        session->connecting ? "the proof was refused" : "the proof is wrong");
+    }
     return psi_fail(err, PSD_ERR_REFUSED,
-                    "authentication failed: do both have the secret of the same job? (%s)",
-                    code != 0 ? ERR_reason_error_string(code) : "no reason given");
+                    "authentication failed: not the handshake of a member (%s)",
+                    words != NULL ? words : "no reason given");
+}
+
+/* The peer's first bytes are a frame's: it does without a secret. Only on loopback can it be a
+ * member of ours that is told so; elsewhere nobody learns what listens here. */
+static bool
+meets_plain(const struct session *session)
+{
+    return session->loopback && session->head_here == RECORD_HEAD &&
+           BIO_number_written(session->in) < RECORD_HEAD && psi_plain_is_frame(session->head);
+}
+
+static psd_status
+refuse_plain(const struct session *session, uint8_t *out, size_t out_capacity, size_t *out_bytes_p,
+             struct psd_error *err)
+{
+    if (session->connecting) {
+        return psi_fail(err, PSD_ERR_REFUSED,
+                        "authentication refused: that job runs --insecure, and this process has a "
+                        "secret: start all of them with the same one");
+    }
+    *out_bytes_p = psi_plain_refusal(out, out_capacity);
+    return psi_fail(err, PSD_ERR_REFUSED,
+                    "authentication refused: it does without a secret (--insecure, PSD_INSECURE), "
+                    "and this job has one");
 }
 
 static psd_status
@@ -389,7 +539,8 @@ tls_step(void *object, const uint8_t *in, size_t in_bytes, size_t *consumed_p, u
     int made;
 
     if (status != PSD_OK) {
-        return status;
+        return meets_plain(session) ? refuse_plain(session, out, out_capacity, out_bytes_p, err)
+                                    : status;
     }
     ERR_clear_error();
     code = SSL_do_handshake(session->ssl);
@@ -406,6 +557,18 @@ tls_step(void *object, const uint8_t *in, size_t in_bytes, size_t *consumed_p, u
         return PSD_PENDING;
     }
     return refused(session, err);
+}
+
+static bool
+tls_recognises(void *credentials, const uint8_t *first, size_t bytes)
+{
+    return psi_pass_find(((const struct psi_tls *)credentials)->passes, first, bytes);
+}
+
+static bool
+tls_recognised(const void *object)
+{
+    return ((const struct session *)object)->recognised;
 }
 
 static const char *
@@ -483,6 +646,7 @@ tls_receive(void *object, int fd, struct iovec *iov, int count)
             size_t got = 0;
             int code;
 
+            ERR_clear_error(); /* what others left there would be taken for our failure */
             errno = 0;
             code = SSL_read_ex(session->ssl, (uint8_t *)iov[i].iov_base + filled,
                                iov[i].iov_len - filled, &got);
@@ -527,6 +691,34 @@ next_record(const struct iovec *iov, int count, size_t taken, uint8_t *scratch,
     return bytes;
 }
 
+static bool
+is_writable(int fd)
+{
+    struct pollfd polled = {.fd = fd, .events = POLLOUT};
+
+    return poll(&polled, 1, 0) == 1 && (polled.revents & POLLOUT) != 0;
+}
+
+/*
+ * Counts what was sent, and sends the news of a new key when it is due. A message of OpenSSL's own
+ * that the socket does not take whole would stop receiving, too, until somebody sends again; so it
+ * waits for a moment when the socket has room, for as many records again at most. Returns whether
+ * the connection can go on.
+ */
+static bool
+renew_key(struct session *session, size_t sent)
+{
+    session->records += (sent + RECORD_PLAIN - 1) / RECORD_PLAIN;
+    if (session->records < PSI_TLS_RECORDS_MAX ||
+        (session->records < 2 * PSI_TLS_RECORDS_MAX && !is_writable(session->fd))) {
+        return true;
+    }
+    session->records = 0;
+    ERR_clear_error();
+    return SSL_key_update(session->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 &&
+           SSL_do_handshake(session->ssl) == 1;
+}
+
 static ssize_t
 tls_send(void *object, int fd, struct iovec *iov, int count)
 {
@@ -554,6 +746,7 @@ tls_send(void *object, int fd, struct iovec *iov, int count)
             return total;
         }
         bytes = next_record(iov, count, taken, scratch, &from);
+        ERR_clear_error(); /* as in tls_receive() */
         errno = 0;
         code = SSL_write_ex(session->ssl, from, bytes, &sent);
         if (code != 1) {
@@ -562,6 +755,10 @@ tls_send(void *object, int fd, struct iovec *iov, int count)
             errno = why == 0 ? EPIPE : errno;
             return total > 0 ? total : -1;
         }
+        if (!renew_key(session, sent)) {
+            errno = EPROTO;
+            return -1;
+        }
         total += (ssize_t)sent;
         taken += sent;
     }
@@ -569,7 +766,9 @@ tls_send(void *object, int fd, struct iovec *iov, int count)
 
 const struct psi_auth_ops psi_tls_auth = {
     .listens_first = RECORD_HEAD,
+    .recognises = tls_recognises,
     .create = tls_create,
+    .recognised = tls_recognised,
     .wants = tls_wants,
     .step = tls_step,
     .peer = tls_peer,

@@ -1,17 +1,26 @@
 /*
  * tls.h - who is at the other end, proved by TLS 1.3 with a pre-shared key.
  *
- * Every pair of members has a key of its own, derived from the job's secret and an *identity*:
+ * Every connection has a key of its own, derived from the job's secret and a *label* that names
+ * both members:
  *
- *     "psd1 plain worker:3 server:0.1"
- *      |    |     |        who accepts: the master, or lane 1 of server 0
- *      |    |     who connects: worker 3 ("worker:*" asks for any rank), "server:0.1", "observer"
- *      |    what follows the handshake: plain bytes (loopback only) or TLS records ("tls")
+ *     "psd1 tls worker:3 server:0.1 48digits"
+ *      |    |   |        |          the pass: see pass.h
+ *      |    |   |        who accepts: the master, or lane 1 of server 0
+ *      |    |   who connects, and in which life of which job if it knows: rpc/identity.h
+ *      |    what follows the handshake: TLS records, or plain bytes ("plain", loopback only)
  *      version of this scheme
  *
+ *     "psd1 plain worker:3 server:0.1 tcp://127.0.0.1:40312 tcp://127.0.0.1:5555 48digits"
+ *                                     the two ends of the connection, as both of them see it
+ *
  * So a key proves both names, the direction and the mode: a member cannot be mistaken for another,
- * a connection cannot be reflected to its author, and nobody on the way can downgrade the mode. The
- * handshake has forward secrecy (psk_dhe_ke); there are no certificates, tickets, resumption or
+ * a connection cannot be reflected to its author, and nobody on the way can downgrade the mode.
+ * Where plain bytes follow, it proves the connection, too: whoever relays the handshake would own
+ * the bytes behind it, but has two connections, and their ends differ. Records need no such proof,
+ * and addresses may be translated between hosts.
+ *
+ * The handshake has forward secrecy (psk_dhe_ke); there are no certificates, tickets, resumption or
  * early data.
  */
 #ifndef PSI_SECURE_TLS_H
@@ -20,7 +29,7 @@
 #include "secure/secret.h"
 #include "transport/transport.h"
 
-/* What one loop of one process needs. Thread: immutable, but for OpenSSL's own counters. */
+/* What one loop of one process needs. Thread: owned by the loop. */
 struct psi_tls;
 
 /* self: the name this process accepts connections as ("master", "server:0.1"); NULL: it accepts

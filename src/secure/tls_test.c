@@ -20,6 +20,11 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include "base/exit_code.h"
+#include "wire/frame.h"
+#include "wire/message.h"
+#include "secure/pass.h"
+
 enum { TAPE_BYTES = 1 << 16, ROUNDS_MAX = 64 };
 
 static const struct psi_auth_ops *const ops = &psi_tls_auth;
@@ -73,10 +78,11 @@ end_job(void **state)
 }
 
 static struct end *
-begin(struct psi_tls *tls, bool connecting, bool loopback, const char *identity)
+begin_between(struct psi_tls *tls, bool connecting, bool loopback, const char *identity,
+              const char *ends)
 {
     const struct psi_auth_args args = {
-        .connecting = connecting, .loopback = loopback, .identity = identity};
+        .connecting = connecting, .loopback = loopback, .identity = identity, .ends = ends};
     struct end *end = calloc(1, sizeof(*end));
 
     assert_non_null(end);
@@ -84,6 +90,12 @@ begin(struct psi_tls *tls, bool connecting, bool loopback, const char *identity)
     assert_non_null(end->session);
     end->status = PSD_PENDING;
     return end;
+}
+
+static struct end *
+begin(struct psi_tls *tls, bool connecting, bool loopback, const char *identity)
+{
+    return begin_between(tls, connecting, loopback, identity, NULL);
 }
 
 static struct end *
@@ -243,6 +255,25 @@ test_always_sealed(void **state)
     hang_up(server);
 }
 
+/* If this fails, the name under which the rest of the program knows a member is cut short. */
+static void
+test_longest_names(void **state)
+{
+    static const char name[] = "server:255.1023@65535.0123456789abcdef";
+    const struct job *job = *state;
+    char pair[2 * PSI_IDENTITY_BYTES];
+    struct end *member;
+    struct end *server = answer(job, true);
+
+    snprintf(pair, sizeof(pair), "%s server:0.1", name);
+    member = begin(job->worker, true, true, pair);
+    converse(member, server);
+    assert_int_equal(server->status, PSD_OK);
+    assert_string_equal(ops->peer(server->session), name);
+    hang_up(member);
+    hang_up(server);
+}
+
 /* ---- others ---- */
 
 /* If this fails, somebody with another job's secret gets in, or is not told why not. */
@@ -259,10 +290,111 @@ test_other_secret(void **state)
     converse(stranger, server);
     expect_refused(server, "do both have the secret of the same job?");
     expect_refused(stranger, "do both have the secret of the same job?");
-    assert_string_equal(ops->peer(server->session), "worker:3"); /* a claim, never handed on */
+    assert_null(strchr(stranger->err.text, '(')); /* no word of OpenSSL's: they lead nowhere */
+    assert_string_equal(ops->peer(server->session), "");
     hang_up(stranger);
     hang_up(server);
     end_job(&other_state);
+}
+
+/* A HELLO of somebody who does without a secret. */
+static void
+put_hello(struct tape *tape)
+{
+    const struct psi_frame frame = {.type = PSI_FRAME_HELLO, .payload_bytes = 40};
+    uint8_t bytes[PSI_FRAME_BYTES + 40] = {0};
+
+    psi_frame_encode(&frame, bytes);
+    put(tape, bytes, sizeof(bytes));
+}
+
+/* If this fails, a worker that runs insecure waits a minute at the door of a job with a secret. */
+static void
+test_plain_caller_is_told(void **state)
+{
+    const struct job *job = *state;
+    struct psi_verdict verdict;
+    struct psi_frame frame;
+
+    for (size_t most = 1; most < 100; most += 33) {
+        struct end *server = answer(job, true);
+        struct tape said = {0};
+
+        put_hello(&server->in);
+        while (step(server, most, &said)) {
+        }
+        expect_refused(server, "it does without a secret");
+        assert_true(said.written > PSI_FRAME_BYTES);
+        assert_int_equal(psi_frame_decode(said.bytes, &frame, NULL), PSD_OK);
+        assert_int_equal(frame.type, PSI_FRAME_REFUSE);
+        assert_int_equal(frame.payload_bytes, said.written - PSI_FRAME_BYTES);
+        assert_int_equal(
+            psi_verdict_decode(said.bytes + PSI_FRAME_BYTES, frame.payload_bytes, &verdict, NULL),
+            PSD_OK);
+        assert_int_equal(verdict.status, PSD_ERR_REFUSED);
+        assert_int_equal(verdict.exit_code, PSI_EXIT_AUTH);
+        assert_non_null(strstr(verdict.text, "that job needs a secret"));
+        hang_up(server);
+    }
+}
+
+/* If this fails, strangers on the network learn more of a port than that it does not want them. */
+static void
+test_plain_caller_from_elsewhere_is_told_nothing(void **state)
+{
+    const struct job *job = *state;
+    struct end *server = answer(job, false);
+    struct tape said = {0};
+
+    put_hello(&server->in);
+    while (step(server, SIZE_MAX, &said)) {
+    }
+    expect_refused(server, "not a TLS record");
+    assert_int_equal(said.written, 0);
+    hang_up(server);
+}
+
+/* If this fails, a worker with a secret is told riddles by a job that runs insecure. */
+static void
+test_plain_listener_is_recognised(void **state)
+{
+    const struct job *job = *state;
+
+    for (size_t most = 1; most < 100; most += 33) {
+        struct end *worker = dial(job, true);
+        struct tape said = {0};
+        size_t before;
+
+        step(worker, SIZE_MAX, &said);
+        before = said.written;
+        put_hello(&worker->in); /* any frame will do: what it says is not read */
+        while (step(worker, most, &said)) {
+        }
+        expect_refused(worker, "that job runs --insecure, and this process has a secret");
+        assert_int_equal(said.written, before);
+        hang_up(worker);
+    }
+}
+
+/* If this fails, a frame in the middle of a handshake is taken for a caller without a secret. */
+static void
+test_plain_frame_within_a_handshake(void **state)
+{
+    const struct job *job = *state;
+    struct end *worker = dial(job, true);
+    struct end *server = answer(job, true);
+    struct tape said = {0};
+
+    step(worker, SIZE_MAX, &server->in);
+    while (step(server, SIZE_MAX, &worker->in)) {
+    }
+    put_hello(&server->in);
+    while (step(server, SIZE_MAX, &said)) {
+    }
+    expect_refused(server, "not a TLS record");
+    assert_int_equal(said.written, 0);
+    hang_up(worker);
+    hang_up(server);
 }
 
 /* If this fails, a member is admitted under another name, at another's door or in a weaker mode. */
@@ -279,6 +411,7 @@ test_names_and_modes(void **state)
         {"worker:3 master", true, true, "this is not master"},
         {"server:0.1 worker:3", true, true, "this is not worker:3"},
         {"server:0.1 server:0.1", true, true, "it claims to be this very process"},
+        {"server:0.1@1.00000000000000ff server:0.1", true, true, "it claims to be this very"},
         {"worker:3 server:0.1", true, false, "not allowed here: mode plain"},
         {"worker:3 server:0.1 more", true, true, "an identity that is not ours"},
         {"worker:3", true, true, "an identity that is not ours"},
@@ -297,6 +430,60 @@ test_names_and_modes(void **state)
         hang_up(worker);
         hang_up(server);
     }
+}
+
+static const char here[] = "tcp://127.0.0.1:40312 tcp://127.0.0.1:5555";
+
+/* If this fails, whoever passes a handshake on owns the plain bytes that follow it. */
+static void
+test_relay(void **state)
+{
+    static const char *const others[] = {
+        "tcp://127.0.0.1:40313 tcp://127.0.0.1:5555", /* the relay's own connection */
+        "tcp://127.0.0.1:40312 tcp://127.0.0.1:5556",
+        "tcp://127.0.0.2:40312 tcp://127.0.0.1:5555",
+        "tcp://127.0.0.1:5555 tcp://127.0.0.1:40312",
+        "tcp://127.0.0.1:40312",
+        "",
+    };
+    const char *const pair = "worker:3 server:0.1";
+    const struct job *job = *state;
+    struct end *worker = begin_between(job->worker, true, true, pair, here);
+    struct end *server = begin_between(job->server, false, true, NULL, here);
+
+    converse(worker, server);
+    assert_int_equal(worker->status, PSD_OK);
+    assert_int_equal(server->status, PSD_OK);
+    hang_up(worker);
+    hang_up(server);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        worker = begin_between(job->worker, true, true, pair, others[i]);
+        server = begin_between(job->server, false, true, NULL, here);
+        converse(worker, server);
+        expect_refused(server, others[i][0] == '\0' ? "an identity that is not ours"
+                                                    : "somebody relays this connection");
+        assert_int_equal(worker->status, PSD_ERR_REFUSED);
+        hang_up(worker);
+        hang_up(server);
+    }
+}
+
+/* If this fails, hosts with an address translator between them cannot meet. */
+static void
+test_translated_addresses_between_hosts(void **state)
+{
+    const struct job *job = *state;
+    struct end *worker = begin_between(job->worker, true, false, "worker:3 server:0.1",
+                                       "tcp://10.0.0.7:40312 tcp://192.0.2.1:5555");
+    struct end *server =
+        begin_between(job->server, false, false, NULL, "tcp://192.0.2.9:1024 tcp://10.9.9.9:5555");
+
+    converse(worker, server);
+    assert_int_equal(worker->status, PSD_OK);
+    assert_int_equal(server->status, PSD_OK);
+    assert_true(ops->seals(server->session));
+    hang_up(worker);
+    hang_up(server);
 }
 
 /* If this fails, what a member said to one process is good for another, or for itself. */
@@ -327,15 +514,27 @@ test_replay(void **state)
     struct end *worker = dial(job, false);
     struct end *server = answer(job, false);
     struct end *again = answer(job, false);
+    struct end *reborn;
     struct end *client = dial(job, false);
     struct tape lost = {0};
+    struct psi_tls *restarted; /* the same listener after a restart: it remembers nothing */
 
     converse(worker, server);
     assert_int_equal(server->status, PSD_OK);
     put(&again->in, server->in.bytes, server->in.written);
     while (step(again, SIZE_MAX, &lost)) {
     }
-    expect_refused(again, "authentication failed");
+    expect_refused(again, "a recorded greeting, said again");
+    assert_int_equal(lost.written, 7); /* an alert, and no answer that costs anything */
+
+    assert_int_equal(psi_tls_create(job->secret, "server:0.1", &restarted, NULL), PSD_OK);
+    reborn = begin(restarted, false, false, NULL);
+    put(&reborn->in, server->in.bytes, server->in.written);
+    while (step(reborn, SIZE_MAX, &lost)) {
+    }
+    expect_refused(reborn, "authentication failed");
+    hang_up(reborn);
+    psi_tls_destroy(restarted);
 
     put(&client->in, worker->in.bytes, worker->in.written); /* the server's part, to a client */
     while (step(client, SIZE_MAX, &lost)) {
@@ -345,6 +544,35 @@ test_replay(void **state)
     hang_up(server);
     hang_up(again);
     hang_up(client);
+}
+
+/* If this fails, strangers at a busy listener cannot be told from members, or only by a handshake.
+ */
+static void
+test_first_bytes_are_recognised(void **state)
+{
+    const struct job *job = *state;
+    struct end *worker = dial(job, false);
+    struct end *server = answer(job, false);
+    void *other_state;
+    struct end *stranger;
+
+    assert_int_equal(make_job(&other_state), 0);
+    stranger = dial(other_state, false);
+    step(worker, SIZE_MAX, &server->in);
+    assert_true(ops->recognises(job->server, server->in.bytes, server->in.written));
+    assert_false(ops->recognises(job->server, server->in.bytes, server->in.written / 2));
+    assert_false(ops->recognised(server->session));
+    step(server, SIZE_MAX, &worker->in);
+    step(server, SIZE_MAX, &worker->in);
+    assert_true(ops->recognised(server->session));
+    assert_false(ops->recognises(job->server, server->in.bytes, server->in.written)); /* used */
+    step(stranger, SIZE_MAX, &worker->in);
+    assert_false(ops->recognises(job->server, worker->in.bytes, worker->in.written));
+    hang_up(worker);
+    hang_up(server);
+    hang_up(stranger);
+    end_job(&other_state);
 }
 
 /* If this fails, half a handshake is taken for a whole one. */
@@ -493,7 +721,21 @@ struct claim {
     const uint8_t *identity;
     size_t identity_bytes;
     int version_max;
+    const char *groups;
+    const char *ends; /* of the server's side */
 };
+
+/* Ends both labels with the same right pass. */
+static void
+write_pass(const struct job *job, char identity[PSI_LABEL_BYTES], char label[PSI_LABEL_BYTES])
+{
+    struct psi_passes *passes;
+
+    assert_int_equal(psi_passes_create(job->secret, &passes, NULL), PSD_OK);
+    assert_true(psi_pass_write(passes, identity));
+    strcat(label, strrchr(identity, ' '));
+    psi_passes_destroy(passes);
+}
 
 static int
 claim_session(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *id_bytes,
@@ -545,11 +787,14 @@ static void
 expect_claim(const struct job *job, struct claim claim, psd_status expected, const char *why)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-    struct end *server = answer(job, true);
+    struct end *server = begin_between(job->server, false, true, NULL, claim.ends);
     SSL *ssl;
 
     SSL_CTX_set_psk_use_session_callback(context, claim_session);
     SSL_CTX_set_max_proto_version(context, claim.version_max);
+    if (claim.groups != NULL) {
+        assert_int_equal(SSL_CTX_set1_groups_list(context, claim.groups), 1);
+    }
     ssl = SSL_new(context);
     SSL_set_app_data(ssl, &claim);
     SSL_set_connect_state(ssl);
@@ -563,9 +808,10 @@ expect_claim(const struct job *job, struct claim claim, psd_status expected, con
     hang_up(server);
 }
 
+/* As bytes that need not be text, with the key that belongs to them. */
 static void
-expect_identity(const struct job *job, const char *identity, size_t bytes, psd_status expected,
-                const char *why)
+expect_bytes(const struct job *job, const char *identity, size_t bytes, psd_status expected,
+             const char *why)
 {
     const struct claim claim = {.secret = job->secret,
                                 .label = identity,
@@ -574,6 +820,28 @@ expect_identity(const struct job *job, const char *identity, size_t bytes, psd_s
 
     expect_claim(job, claim, expected, why);
 }
+
+/* A label with its pass; the key is derived from another one with the same pass. */
+static void
+expect_labels(const struct job *job, const char *claimed, const char *derived, const char *ends,
+              psd_status expected, const char *why)
+{
+    char identity[PSI_LABEL_BYTES];
+    char label[PSI_LABEL_BYTES];
+    struct claim claim;
+
+    snprintf(identity, sizeof(identity), "%s", claimed);
+    snprintf(label, sizeof(label), "%s", derived);
+    write_pass(job, identity, label);
+    claim = (struct claim){.secret = job->secret,
+                           .label = label,
+                           .identity = (const uint8_t *)identity,
+                           .identity_bytes = strlen(identity),
+                           .ends = ends};
+    expect_claim(job, claim, expected, why);
+}
+
+static const char good_label[] = "psd1 plain worker:3 server:0.1";
 
 /* If this fails, what a peer calls itself breaks the parser, or is believed beyond its key. */
 static void
@@ -586,6 +854,7 @@ test_identities(void **state)
         "psd1 plain worker:3",
         "psd1 plain worker:3 server:0.1 ",
         "psd1 plain worker:3 server:0.1 x",
+        "psd1 tls worker:3 server:0.1 tcp://127.0.0.1:1 tcp://127.0.0.1:2",
         "psd1 plainplain worker:3 server:0.1",
         "psd1plain worker:3 server:0.1",
         "psd1 plain  worker:3 server:0.1",
@@ -595,22 +864,38 @@ test_identities(void **state)
         "x",
     };
     const struct job *job = *state;
-    const char good[] = "psd1 plain worker:3 server:0.1";
     char lengthy[400];
 
-    expect_identity(job, good, strlen(good), PSD_OK, "");
+    expect_labels(job, good_label, good_label, NULL, PSD_OK, "");
     for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
-        expect_identity(job, foreign[i], strlen(foreign[i]), PSD_ERR_REFUSED,
-                        "an identity that is not ours");
+        expect_labels(job, foreign[i], foreign[i], NULL, PSD_ERR_REFUSED,
+                      "an identity that is not ours");
     }
-    expect_identity(job, "psd1 mac worker:3 server:0.1", 28, PSD_ERR_REFUSED,
-                    "not allowed here: mode mac");
-    expect_identity(job, good, sizeof(good), PSD_ERR_REFUSED, "impossible length"); /* with a NUL */
+    expect_labels(job, "psd1 mac worker:3 server:0.1", "psd1 mac worker:3 server:0.1", NULL,
+                  PSD_ERR_REFUSED, "not allowed here: mode mac");
     memset(lengthy, 'x', sizeof(lengthy));
     lengthy[399] = '\0';
-    expect_identity(job, lengthy, 127, PSD_ERR_REFUSED, "an identity that is not ours");
-    expect_identity(job, lengthy, 128, PSD_ERR_REFUSED, "impossible length");
-    expect_identity(job, lengthy, 399, PSD_ERR_REFUSED, "impossible length");
+    expect_bytes(job, lengthy, PSI_LABEL_BYTES - 1, PSD_ERR_REFUSED, "identity that is not ours");
+    expect_bytes(job, lengthy, PSI_LABEL_BYTES, PSD_ERR_REFUSED, "impossible length");
+    expect_bytes(job, lengthy, 399, PSD_ERR_REFUSED, "impossible length");
+    expect_bytes(job, "a\0b", 4, PSD_ERR_REFUSED, "impossible length");
+}
+
+/* If this fails, a label without a pass, or with one that was made for another label, is enough. */
+static void
+test_pass_is_needed(void **state)
+{
+    const struct job *job = *state;
+    char identity[PSI_LABEL_BYTES] = "psd1 plain worker:3 server:0.1";
+    char label[PSI_LABEL_BYTES] = "";
+
+    expect_bytes(job, good_label, strlen(good_label), PSD_ERR_REFUSED, "that is not ours");
+    write_pass(job, identity, label);
+    identity[18] = '4'; /* worker:4 */
+    expect_bytes(job, identity, strlen(identity), PSD_ERR_REFUSED, "authentication failed");
+    identity[18] = '3';
+    expect_bytes(job, identity, strlen(identity), PSD_OK, "");
+    expect_bytes(job, identity, strlen(identity), PSD_ERR_REFUSED, "a recorded greeting");
 }
 
 /* If this fails, a member's key is good for another name, direction or mode. */
@@ -622,24 +907,82 @@ test_keys_are_bound_to_names(void **state)
         "psd1 plain server:0.1 worker:3", "psd1 tls worker:3 server:0.1",
         "psd1 plain master server:0.1",
     };
-    static const char claimed[] = "psd1 plain worker:3 server:0.1";
     const struct job *job = *state;
 
     for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
-        const struct claim claim = {.secret = job->secret,
-                                    .label = labels[i],
-                                    .identity = (const uint8_t *)claimed,
-                                    .identity_bytes = strlen(claimed)};
-
-        expect_claim(job, claim, PSD_ERR_REFUSED, "authentication failed");
+        expect_labels(job, good_label, labels[i], NULL, PSD_ERR_REFUSED, "authentication failed");
     }
+}
+
+/* If this fails, a relay corrects the addresses in a handshake that it passes on. */
+static void
+test_keys_are_bound_to_the_connection(void **state)
+{
+    const struct job *job = *state;
+    char right[PSI_LABEL_BYTES];
+
+    snprintf(right, sizeof(right), "%s %s", good_label, here);
+    expect_labels(job, right, right, here, PSD_OK, "");
+    expect_labels(job, right,
+                  "psd1 plain worker:3 server:0.1 tcp://127.0.0.1:40313 tcp://127.0.0.1:5555", here,
+                  PSD_ERR_REFUSED, "authentication failed");
+    expect_labels(job, right, good_label, here, PSD_ERR_REFUSED, "authentication failed");
+}
+
+/* If this fails, a member whose library begins with another curve is taken for a recording of
+ * itself when it says its label for the second time. */
+static void
+test_member_is_asked_for_another_curve(void **state)
+{
+    const struct job *job = *state;
+    char identity[PSI_LABEL_BYTES] = "psd1 plain worker:3 server:0.1";
+    char label[PSI_LABEL_BYTES] = "";
+
+    write_pass(job, identity, label);
+    expect_claim(job,
+                 (struct claim){.secret = job->secret,
+                                .label = identity,
+                                .identity = (const uint8_t *)identity,
+                                .identity_bytes = strlen(identity),
+                                .groups = "P-384:X25519"},
+                 PSD_OK, "");
+}
+
+/* If this fails, somebody without a key gets an answer, and with it the place of a member. */
+static void
+test_stranger_who_would_be_asked_for_another_curve(void **state)
+{
+    static const uint8_t start[] = {22, 3, 1, 0, 0, 1, 0, 0, 0, 3, 3}; /* then 32 bytes */
+    static const uint8_t rest[] = {
+        0, 0,  2, 0x13, 1, 1, 0,     /* no session, one cipher, no compression */
+        0, 0,                        /* extensions: */
+        0, 43, 0, 3,    2, 3, 4,     /* TLS 1.3 */
+        0, 10, 0, 4,    0, 2, 0, 29, /* X25519, */
+        0, 51, 0, 2,    0, 0,        /* and no share of it */
+        0, 13, 0, 4,    0, 2, 4, 3,  /* a signature */
+    };
+    const struct job *job = *state;
+    struct end *server = answer(job, true);
+    uint8_t bytes[sizeof(start) + 32 + sizeof(rest)] = {0};
+    struct tape said = {0};
+
+    memcpy(bytes, start, sizeof(start));
+    memcpy(bytes + sizeof(start) + 32, rest, sizeof(rest));
+    bytes[4] = (uint8_t)(sizeof(bytes) - 5);
+    bytes[8] = (uint8_t)(sizeof(bytes) - 9);
+    bytes[sizeof(start) + 32 + 8] = (uint8_t)(sizeof(rest) - 9);
+    put(&server->in, bytes, sizeof(bytes));
+    while (step(server, SIZE_MAX, &said)) {
+    }
+    expect_refused(server, "authentication failed");
+    assert_int_equal(said.written, 7); /* an alert */
+    hang_up(server);
 }
 
 /* If this fails, a peer without a key, or with an old TLS, gets in. */
 static void
 test_no_key_and_old_versions(void **state)
 {
-    const char good[] = "psd1 plain worker:3 server:0.1";
     const struct job *job = *state;
     struct claim claim = {.secret = NULL};
 
@@ -647,9 +990,9 @@ test_no_key_and_old_versions(void **state)
     claim.version_max = TLS1_2_VERSION;
     expect_claim(job, claim, PSD_ERR_REFUSED, "authentication failed");
     claim = (struct claim){.secret = job->secret,
-                           .label = good,
-                           .identity = (const uint8_t *)good,
-                           .identity_bytes = strlen(good),
+                           .label = good_label,
+                           .identity = (const uint8_t *)good_label,
+                           .identity_bytes = strlen(good_label),
                            .version_max = TLS1_2_VERSION};
     expect_claim(job, claim, PSD_ERR_REFUSED, "authentication failed");
 }
@@ -702,16 +1045,28 @@ main(void)
         TLS_TEST(test_members_meet),
         TLS_TEST(test_bytes_behind_the_handshake_stay),
         TLS_TEST(test_always_sealed),
+        TLS_TEST(test_longest_names),
         TLS_TEST(test_other_secret),
+        TLS_TEST(test_plain_caller_is_told),
+        TLS_TEST(test_plain_caller_from_elsewhere_is_told_nothing),
+        TLS_TEST(test_plain_listener_is_recognised),
+        TLS_TEST(test_plain_frame_within_a_handshake),
         TLS_TEST(test_names_and_modes),
+        TLS_TEST(test_relay),
+        TLS_TEST(test_translated_addresses_between_hosts),
         TLS_TEST(test_reflection),
         TLS_TEST(test_replay),
+        TLS_TEST(test_first_bytes_are_recognised),
         TLS_TEST(test_truncated),
         TLS_TEST(test_every_byte_counts),
         TLS_TEST(test_garbage),
         TLS_TEST(test_silence),
         TLS_TEST(test_identities),
+        TLS_TEST(test_pass_is_needed),
+        TLS_TEST(test_member_is_asked_for_another_curve),
+        TLS_TEST(test_stranger_who_would_be_asked_for_another_curve),
         TLS_TEST(test_keys_are_bound_to_names),
+        TLS_TEST(test_keys_are_bound_to_the_connection),
         TLS_TEST(test_no_key_and_old_versions),
         TLS_TEST(test_impostor_with_a_certificate),
     };

@@ -17,13 +17,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/signals.h"
-#include "config/settings.h"
 #include "rpc/identity.h"
 #include "secure/harden.h"
-#include "secure/tls.h"
 #include "server/lane.h"
 #include "shard/shard.h"
 #include "transport/address.h"
@@ -58,6 +57,9 @@ struct process {
     _Atomic int bad_code;  /* of the first lane that ended badly */
     _Atomic int stop_code; /* != 0: lanes, stop; a signal's exit code */
     const char *_Atomic stop_text;
+    struct psi_address master;
+    bool master_found;      /* false: a name that nobody knows yet */
+    uint32_t strangers_max; /* of each lane */
     uint32_t lanes;
     struct lane_thread *lane;
 };
@@ -131,32 +133,31 @@ static psd_status
 make_lane(struct process *process, const struct server_options *options, uint32_t index,
           struct psd_error *err)
 {
-    struct psi_loop_config loop_config = {0};
+    struct psi_loop_config loop_config = {.strangers_max = process->strangers_max,
+                                          .lends = options->lends,
+                                          .spin_us = options->spin_us};
+    char master_address[PSI_ADDRESS_BYTES];
     const struct lane_config config = {
         .server = options->index,
         .lane = index,
         .lanes = options->lanes,
-        .master_address = options->master_address,
-        .listen_address = options->listen_address,
+        .master_address = master_address,
+        .listen_address = options->security.listen_address,
         .memory_max = options->memory_max / options->lanes,
         .pool_bytes = options->pool_bytes / options->lanes,
         .start_timeout_ms = options->start_timeout_ms,
         .kernel = options->kernel,
         .checksum = options->checksum,
+        .lends = options->lends,
     };
     struct lane_thread *self = &process->lane[index];
     char name[PSI_IDENTITY_BYTES];
-    psd_status status = PSD_OK;
+    psd_status status = psi_address_format(&process->master, master_address, err);
 
     self->process = process;
-    if (options->secret != NULL) {
-        psi_identity_server(name, options->index, index);
-        status = psi_tls_create(options->secret, name, &self->tls, err);
-        if (status == PSD_OK && psi_environment("PSD_FORCE_TLS") != NULL) {
-            psi_tls_seal_always(self->tls);
-        }
-        loop_config.auth = &psi_tls_auth;
-        loop_config.credentials = self->tls;
+    psi_identity_server(name, options->index, index);
+    if (status == PSD_OK) {
+        status = daemon_security_apply(&options->security, name, &loop_config, &self->tls, err);
     }
     if (status == PSD_OK) {
         status = psi_loop_create(&loop_config, &self->loop, err);
@@ -178,20 +179,36 @@ start_lane(struct lane_thread *self, uint32_t index, struct psd_error *err)
     return PSD_OK;
 }
 
+/* The master's name is looked up here and, where that succeeds, never again: a master does not
+ * move, and a hardened process that needs no name services has fewer ways out. */
 static psd_status
-harden(const struct server_options *options, const struct psi_log *log, struct psd_error *err)
+find_master(struct process *process, const struct server_options *options, struct psd_error *err)
 {
-    struct psi_address master;
-    const psd_status status = psi_address_parse(options->master_address, &master, err);
+    struct psi_address named;
+    psd_status status = psi_address_parse(options->master_address, &named, err);
 
-    if (status == PSD_OK) {
-        psi_harden(&(struct psi_harden_args){.on = options->harden,
-                                             .role = PSI_HARDEN_SERVER,
-                                             .connect_host = master.host,
-                                             .connect_port = master.port},
-                   log);
+    if (status != PSD_OK) {
+        return status;
     }
-    return status;
+    process->master = named;
+    process->master_found = named.scheme != PSI_SCHEME_TCP ||
+                            psi_address_resolve(&named, &process->master, err) == PSD_OK;
+    if (!process->master_found) {
+        psi_log(process->log, PSI_LOG_WARN, "MASTER-UNKNOWN", "%s; it will be looked up again",
+                err->text);
+    }
+    return PSD_OK;
+}
+
+static void
+harden(const struct process *process, const struct server_options *options)
+{
+    psi_harden(
+        &(struct psi_harden_args){.on = options->harden,
+                                  .role = PSI_HARDEN_SERVER,
+                                  .connect_port = process->master.port,
+                                  .lookup = process->master_found ? NULL : process->master.host},
+        process->log);
 }
 
 /* Every lane listens before the first one runs: between the two the process is hardened, and its
@@ -199,14 +216,15 @@ harden(const struct server_options *options, const struct psi_log *log, struct p
 static psd_status
 start_lanes(struct process *process, const struct server_options *options, struct psd_error *err)
 {
-    psd_status status = PSD_OK;
+    psd_status status = find_master(process, options, err);
 
+    process->strangers_max = psi_descriptors_for_strangers(psi_descriptors_raise(), options->lanes);
     while (status == PSD_OK && process->lanes < options->lanes) {
         process->lanes++;
         status = make_lane(process, options, process->lanes - 1, err);
     }
     if (status == PSD_OK) {
-        status = harden(options, process->log, err);
+        harden(process, options);
     }
     for (uint32_t i = 0; status == PSD_OK && i < process->lanes; i++) {
         status = start_lane(&process->lane[i], i, err);
@@ -313,8 +331,8 @@ server_daemon_run(const struct server_options *options, const struct psi_log *lo
     }
     wait_for_end(&process, signals);
     if (status != PSD_OK) {
-        psi_log(log, PSI_LOG_ERROR, "JOB-END", "%s", err.text);
         exit_code = PSI_EXIT_CANNOT_START;
+        psi_log(log, PSI_LOG_ERROR, "JOB-END", "%s (exit code %d)", err.text, exit_code);
     } else {
         exit_code = verdict(&process);
     }

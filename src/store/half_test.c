@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "store/half.h"
+#include "store/level.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -155,11 +156,57 @@ test_encode_extremes(void **state)
     assert_int_equal(bf16_from_float(-0.0f), 0x8000);
 }
 
+/* If this fails, servers with other processors publish other values of the same training. */
+static void
+test_levels_agree(void **state)
+{
+    enum { COUNT = 0x10000 };
+    static uint16_t halves[COUNT];
+    static uint16_t encoded[COUNT];
+    static float floats[COUNT];
+    uint32_t bits = SEED;
+
+    (void)state;
+    for (unsigned i = 0; i < COUNT; i++) {
+        halves[i] = (uint16_t)i;
+    }
+    for (unsigned level = 0; level < KERNEL_LEVELS; level++) {
+        const struct kernels *kernels;
+
+        if (!kernel_level_supported((enum kernel_level)level)) {
+            continue;
+        }
+        kernels = kernel_level_kernels((enum kernel_level)level);
+        kernels->f32_from_f16(floats, halves, COUNT - 3); /* and some that are no whole group */
+        for (unsigned i = 0; i < COUNT - 3; i++) {
+            const uint32_t quiet = isnan(floats[i]) ? 0x400000u : 0; /* as any addition makes it */
+
+            assert_int_equal(float_bits(floats[i]) | quiet,
+                             float_bits(float_from_f16(halves[i])) | quiet);
+        }
+        for (unsigned round = 0; round < 64; round++) {
+            for (unsigned i = 0; i < COUNT; i++) {
+                bits = bits * 1664525u + 1013904223u;
+                /* Every second one near the border between two halves. */
+                floats[i] = i % 2 == 0 ? float_from_bits(bits)
+                                       : float_from_bits((float_bits(float_from_f16((uint16_t)i)) +
+                                                          0x1000u + (bits >> 30)) -
+                                                         2u);
+            }
+            kernels->f16_from_f32(encoded, floats, COUNT - 3);
+            for (unsigned i = 0; i < COUNT - 3; i++) {
+                assert_int_equal(encoded[i], f16_from_float(floats[i]));
+            }
+        }
+    }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode_all),
+        cmocka_unit_test(test_levels_agree),
         cmocka_unit_test(test_encode_rounds_to_nearest_even),
         cmocka_unit_test(test_encode_extremes),
     };

@@ -29,6 +29,11 @@ psd_status psi_address_parse(const char *text, struct psi_address *address_p,
 psd_status psi_address_format(const struct psi_address *address, char text_p[PSI_ADDRESS_BYTES],
                               struct psd_error *err);
 
+/* The same with the number of the host instead of its name. Looks it up, which may block. Only for
+ * tcp. PSD_ERR_PEER_LOST: nobody knows the name. */
+psd_status psi_address_resolve(const struct psi_address *address, struct psi_address *numeric_p,
+                               struct psd_error *err);
+
 /* Whether only this host can reach it: inproc, 127.0.0.0/8, ::1 and "localhost". */
 bool psi_address_is_loopback(const struct psi_address *address);
 

@@ -1,5 +1,5 @@
 /*
- * door.c - who comes from where: strangers and members by address, and who failed before.
+ * door.c - how many strangers come, from where, and how fast.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -40,19 +40,32 @@ read_address(const char *peer, uint8_t address_p[16])
 }
 
 static bool
-is_occupied(const struct psi_door_place *place)
+take(struct psi_bucket *bucket, uint64_t burst, uint64_t per_s, uint64_t now_ns)
 {
-    return place->strangers > 0 || place->members > 0;
+    const uint64_t each_ns = SECOND_NS / per_s;
+    const uint64_t from_ns = bucket->full_ns > now_ns ? bucket->full_ns : now_ns;
+
+    if (from_ns + each_ns > now_ns + burst * each_ns) {
+        return false;
+    }
+    bucket->full_ns = from_ns + each_ns;
+    return true;
 }
 
-static bool
-is_forgotten(const struct psi_door_place *place, uint64_t now_ns)
+bool
+psi_door_accepts(struct psi_door *door, uint64_t now_ns)
 {
-    return now_ns >= place->shut_until_ns + PSI_DOOR_MEMORY_S * SECOND_NS;
+    return take(&door->accepts, PSI_DOOR_ACCEPTS_BURST, PSI_DOOR_ACCEPTS_PER_S, now_ns);
+}
+
+void
+psi_door_return(struct psi_door *door)
+{
+    door->accepts.full_ns -= SECOND_NS / PSI_DOOR_ACCEPTS_PER_S;
 }
 
 struct psi_door_place *
-psi_door_find(struct psi_door *door, const char *peer, uint64_t now_ns)
+psi_door_find(struct psi_door *door, const char *peer)
 {
     struct psi_door_place *spare = NULL;
     uint8_t address[16];
@@ -64,12 +77,10 @@ psi_door_find(struct psi_door *door, const char *peer, uint64_t now_ns)
         struct psi_door_place *place = &door->places[i];
 
         if (place->used && memcmp(place->address, address, sizeof(address)) == 0) {
-            if (is_forgotten(place, now_ns)) {
-                place->failures = 0;
-            }
             return place;
         }
-        if (!is_occupied(place) && (spare == NULL || place->shut_until_ns < spare->shut_until_ns)) {
+        if (place->strangers == 0 &&
+            (spare == NULL || place->tries.full_ns < spare->tries.full_ns)) {
             spare = place;
         }
     }
@@ -78,12 +89,6 @@ psi_door_find(struct psi_door *door, const char *peer, uint64_t now_ns)
         memcpy(spare->address, address, sizeof(address));
     }
     return spare;
-}
-
-bool
-psi_door_is_shut(const struct psi_door_place *place, uint64_t now_ns)
-{
-    return place != NULL && place->members == 0 && now_ns < place->shut_until_ns;
 }
 
 void
@@ -102,40 +107,12 @@ psi_door_leave(struct psi_door_place *place)
     }
 }
 
-void
-psi_door_welcome(struct psi_door_place *place)
+bool
+psi_door_tries(struct psi_door *door, struct psi_door_place *place, uint64_t now_ns)
 {
-    if (place != NULL) {
-        place->members++;
-        place->failures = 0;
+    if (place != NULL && !take(&place->tries, PSI_DOOR_TRIES_FROM_ONE_BURST,
+                               PSI_DOOR_TRIES_FROM_ONE_PER_S, now_ns)) {
+        return false;
     }
-}
-
-void
-psi_door_farewell(struct psi_door_place *place)
-{
-    if (place != NULL) {
-        place->members--;
-    }
-}
-
-void
-psi_door_failed(struct psi_door_place *place, uint64_t now_ns)
-{
-    uint32_t doublings;
-    uint64_t shut_s = PSI_DOOR_SHUT_MAX_S;
-
-    if (place == NULL) {
-        return;
-    }
-    place->failures++;
-    if (place->failures <= PSI_DOOR_FAILURES_FREE) {
-        place->shut_until_ns = now_ns; /* open, but remembered */
-        return;
-    }
-    doublings = place->failures - PSI_DOOR_FAILURES_FREE - 1;
-    if (doublings < 5) {
-        shut_s = UINT64_C(1) << doublings;
-    }
-    place->shut_until_ns = now_ns + shut_s * SECOND_NS;
+    return take(&door->tries, PSI_DOOR_TRIES_BURST, PSI_DOOR_TRIES_PER_S, now_ns);
 }

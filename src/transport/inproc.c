@@ -167,6 +167,14 @@ inproc_loopback(int fd)
 }
 
 static void
+inproc_ends(int fd, bool connecting, char ends_p[PSI_ENDS_BYTES])
+{
+    (void)fd;
+    (void)connecting;
+    ends_p[0] = '\0';
+}
+
+static void
 inproc_unlisten(int listen_fd)
 {
     struct name *name;
@@ -198,4 +206,5 @@ const struct psi_scheme psi_scheme_inproc = {
     .accept = inproc_accept,
     .unlisten = inproc_unlisten,
     .loopback = inproc_loopback,
+    .ends = inproc_ends,
 };

@@ -1,5 +1,6 @@
 /*
- * listener.c - accepting connections, also when there is no descriptor left to do so.
+ * listener.c - accepting connections, also when there is no descriptor left to do so: then somebody
+ * who has shown nothing gives way, and only where nobody can does the newcomer go.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -7,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -18,14 +20,11 @@ enum {
     ACCEPTS_MAX = 32, /* at a time: a crowd does not starve connections */
     PAUSE_NS = 100 * 1000 * 1000,
 
-    /* Once strangers have taken every place, the next ones wait in the kernel's queue, where they
-     * cost nothing: 3,200 a second get in, so a member behind a full queue of them is let in after
-     * little more than a second, and turning them all away takes a few hundredths of a core. */
     CROWDED_PAUSE_NS = 10 * 1000 * 1000,
 };
 
-/* Out of descriptors: gives up the spare one to accept the peer and send it away, so that it does
- * not wait in vain, and the listener does not stay readable for ever. */
+/* Nobody can give way: gives up the spare descriptor to accept the peer and send it away, so that
+ * it does not wait in vain, and the listener does not stay readable for ever. */
 static bool
 turn_away(struct psi_listener *listener)
 {
@@ -64,42 +63,66 @@ stop_for(struct psi_listener *listener, uint64_t pause_ns)
     psi_timer_arm(listener->loop, &listener->pause, psi_loop_now_ns() + pause_ns);
 }
 
+/* The kernel looks for a descriptor first, and only then for somebody to give it to. */
+static bool
+is_waited_for(const struct psi_listener *listener)
+{
+    struct pollfd polled = {.fd = listener->source.fd, .events = POLLIN};
+
+    return poll(&polled, 1, 0) > 0;
+}
+
 /* Whether to go on accepting after a failure. */
 static bool
 survive(struct psi_listener *listener, int code)
 {
-    if (code == EAGAIN) {
+    const bool exhausted = code == EMFILE || code == ENFILE;
+
+    if (code == EAGAIN || (exhausted && !is_waited_for(listener))) {
         return false;
     }
     if (code == EINTR || code == ECONNABORTED) {
         return true;
     }
-    if ((code == EMFILE || code == ENFILE) && turn_away(listener)) {
+    if (exhausted && (psi_stream_make_way(listener->loop) || turn_away(listener))) {
         return true;
     }
     stop_for(listener, PAUSE_NS);
     return false;
 }
 
+/* A crowd waits in the kernel's queue, where it costs nothing, and gets in at the pace of the door.
+ * So do members while others have taken every place with a handshake: none of these gives way. */
+static bool
+is_crowded(struct psi_loop *loop)
+{
+    return !psi_stream_has_room(loop) || !psi_door_accepts(&loop->door, psi_loop_now_ns());
+}
+
 static void
 listener_ready(void *object, uint32_t events)
 {
     struct psi_listener *listener = object;
-    const struct psi_loop *loop = listener->loop;
+    struct psi_loop *loop = listener->loop;
 
     (void)events;
     for (int i = 0; i < ACCEPTS_MAX && !listener->closed; i++) {
         char peer[PSI_ADDRESS_BYTES];
-        const int fd = listener->scheme->accept(listener->source.fd, peer);
+        int fd;
 
-        if (fd >= 0) {
-            psi_stream_accept(listener, fd, peer);
-        } else if (!survive(listener, errno)) {
+        if (is_crowded(loop)) {
+            stop_for(listener, CROWDED_PAUSE_NS);
             return;
         }
-    }
-    if (!listener->closed && loop->stranger_count >= loop->config.strangers_max) {
-        stop_for(listener, CROWDED_PAUSE_NS);
+        fd = listener->scheme->accept(listener->source.fd, peer);
+        if (fd >= 0) {
+            psi_stream_accept(listener, fd, peer);
+            continue;
+        }
+        psi_door_return(&loop->door);
+        if (!survive(listener, errno)) {
+            return;
+        }
     }
 }
 

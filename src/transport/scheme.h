@@ -32,6 +32,9 @@ struct psi_scheme {
 
     /* Are both ends on this machine, out of reach of any other? */
     bool (*loopback)(int fd);
+
+    /* See psi_auth_args. */
+    void (*ends)(int fd, bool connecting, char ends_p[PSI_ENDS_BYTES]);
 };
 
 extern const struct psi_scheme psi_scheme_tcp;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -214,19 +215,30 @@ static const struct psi_conn_events member_events = {.on_open = member_on_open,
                                                      .on_frame = on_frame,
                                                      .on_close = member_on_close};
 
+/* Proves who it is, and says no more. */
+static const struct psi_conn_events silent_events = {
+    .on_prefix = on_prefix, .on_frame = on_frame, .on_close = member_on_close};
+
 static void
-call(struct house *house, struct member *member, struct psi_tls *tls)
+call_with(struct house *house, struct member *member, struct psi_tls *tls,
+          const struct psi_conn_events *events)
 {
     const struct psi_loop_config config = {.auth = &psi_tls_auth, .credentials = tls};
 
     psi_loop_destroy(member->loop);
     *member = (struct member){0};
     assert_int_equal(psi_loop_create(&config, &member->loop, NULL), PSD_OK);
-    assert_int_equal(psi_stream_connect(
-                         member->loop, &house->scheme, &house->address,
-                         &(struct psi_stream_owner){&member_events, member, "worker:0 server:0.0"},
-                         &member->conn, NULL),
-                     PSD_OK);
+    assert_int_equal(
+        psi_stream_connect(member->loop, &house->scheme, &house->address,
+                           &(struct psi_stream_owner){events, member, "worker:0 server:0.0"},
+                           &member->conn, NULL),
+        PSD_OK);
+}
+
+static void
+call(struct house *house, struct member *member, struct psi_tls *tls)
+{
+    call_with(house, member, tls, &member_events);
 }
 
 /* Its first words are on the way, the house has answered, and it does not go on. */
@@ -323,6 +335,47 @@ test_flood_of_silence(void **state)
     close_house(house);
 }
 
+/* The lowest number that is free. */
+static int
+next_descriptor(void)
+{
+    const int fd = dup(0);
+
+    assert_true(fd >= 0);
+    close(fd);
+    return fd;
+}
+
+/* If this fails, silent strangers hold every descriptor of a daemon, and members find none. */
+static void
+test_no_descriptor_left(void **state)
+{
+    enum { CROWD = 40, LEFT = 4 };
+    struct house *house = open_house((struct psi_loop_config){0}, false);
+    struct rlimit before;
+    struct rlimit few;
+    int fds[CROWD];
+
+    (void)state;
+    for (unsigned i = 0; i < CROWD; i++) {
+        fds[i] = knock(house, 1, i + 1);
+    }
+    call(house, &house->members[0], house->worker_tls); /* behind all of them */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few =
+        (struct rlimit){.rlim_cur = (rlim_t)next_descriptor() + LEFT, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    go_on(house, &house->members[0], 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(house->loop->stranger_count, LEFT - 1);
+    assert_int_equal(house->refusals, CROWD - (LEFT - 1));
+    assert_int_equal(house->reason.status, PSD_ERR_BUSY);
+    for (unsigned i = 0; i < CROWD; i++) {
+        close(fds[i]);
+    }
+    close_house(house);
+}
+
 /* If this fails, a flood throws out members who are half-way through their proof. */
 static void
 test_member_in_the_middle_of_a_flood(void **state)
@@ -397,45 +450,115 @@ test_members_of_one_address_queue(void **state)
     close_house(house);
 }
 
+static void
+exhaust_tries(struct house *house, unsigned low)
+{
+    for (unsigned i = 0; i < PSI_DOOR_TRIES_FROM_ONE_BURST; i++) {
+        say_garbage(house, low);
+    }
+    /* Some came back while we tried; a slow machine must not make this endless. */
+    for (unsigned i = 0; house->reason.status != PSD_ERR_BUSY; i++) {
+        assert_true(i < 1000);
+        say_garbage(house, low);
+    }
+}
+
 /* If this fails, the secret can be guessed at full speed, or the wrong ones pay for it. */
 static void
-test_failures_shut_the_door(void **state)
+test_failures_slow_an_address_down(void **state)
 {
     struct house *house = open_house((struct psi_loop_config){0}, false);
-    int fd;
+    const uint64_t begin_ms = now_ms();
 
     (void)state;
-    for (unsigned i = 0; i < PSI_DOOR_FAILURES_FREE + 1; i++) {
-        say_garbage(house, 2);
-        assert_int_equal(house->refusals, i + 1);
-        assert_int_equal(house->reason.status, PSD_ERR_REFUSED);
+    exhaust_tries(house, 2);
+    assert_true(house->refusals >= PSI_DOOR_TRIES_FROM_ONE_BURST);
+    assert_true(house->refusals <=
+                PSI_DOOR_TRIES_FROM_ONE_BURST + 1 +
+                    (now_ms() - begin_ms + 1) * PSI_DOOR_TRIES_FROM_ONE_PER_S / 1000);
+    assert_non_null(strstr(house->reason.text, "too many attempts, and no sign of the secret"));
+    say_garbage(house, 3); /* another address is heard as before */
+    assert_int_equal(house->reason.status, PSD_ERR_REFUSED);
+    close_house(house);
+}
+
+/* If this fails, somebody on a member's machine, or in its network, keeps that member out by
+ * failing: here it gets in at its first attempt, whatever others do. */
+static void
+test_member_beside_failures_of_its_own_address(void **state)
+{
+    struct house *house = open_house((struct psi_loop_config){0}, false);
+
+    (void)state;
+    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
+        exhaust_tries(house, 1); /* 127.0.0.1, as the members */
+        house->reason.status = PSD_OK;
+        call(house, &house->members[i], house->worker_tls);
+        go_on(house, &house->members[i], i + 1);
     }
-    fd = knock(house, 0, 2);
-    HOUSE_WAIT(house, is_closed(fd)); /* at once, and without a word in the log */
-    assert_int_equal(house->refusals, PSI_DOOR_FAILURES_FREE + 1);
-    close(fd);
-    say_garbage(house, 3); /* another address is heard, and so is a member */
-    assert_int_equal(house->refusals, PSI_DOOR_FAILURES_FREE + 2);
+    assert_int_equal(house->accepts, MEMBERS_MAX);
+    close_house(house);
+}
+
+/* If this fails, whoever recorded a member's first words gets an answer to them, which costs a
+ * listener much more than the recording costs its owner; or gets in by them. */
+static void
+test_recorded_greeting(void **state)
+{
+    enum { TIMES = 300 };
+    struct house *house = open_house((struct psi_loop_config){0}, false);
+    struct psi_tls *tls = house->worker_tls;
+    const struct psi_auth_args args = {.connecting = true, .identity = "worker:0 server:0.0"};
+    void *session = psi_tls_auth.create(tls, &args);
+    uint8_t greeting[PSI_AUTH_BYTES_MAX];
+    size_t bytes = 0;
+    size_t used = 0;
+    unsigned answers = 0;
+
+    (void)state;
+    assert_int_equal(
+        psi_tls_auth.step(session, NULL, 0, &used, greeting, sizeof(greeting), &bytes, NULL),
+        PSD_PENDING);
+    psi_tls_auth.destroy(session);
+    for (unsigned i = 0; i < TIMES; i++) {
+        const int fd = knock(house, 0, 2);
+        uint8_t answer[4096];
+        ssize_t got;
+
+        assert_int_equal(send(fd, greeting, bytes, MSG_NOSIGNAL), bytes);
+        HOUSE_WAIT(house, house->refusals > i || house->loop->stranger_count > 0);
+        got = recv(fd, answer, sizeof(answer), MSG_DONTWAIT);
+        answers += got > 7; /* more than an alert */
+        close(fd);
+        HOUSE_WAIT(house, house->refusals > i);
+    }
+    assert_int_equal(answers, 1);
+    assert_int_equal(house->accepts, 0);
     call(house, &house->members[0], house->worker_tls);
     go_on(house, &house->members[0], 1);
     close_house(house);
 }
 
-/* If this fails, somebody on a member's machine can lock out that machine. */
+/* If this fails, a member that is half-way through its proof loses its place to the next one. */
 static void
-test_failures_beside_a_member(void **state)
+test_members_wait_for_places(void **state)
 {
-    struct house *house = open_house((struct psi_loop_config){0}, false);
+    enum { PLACES = 3 };
+    struct house *house = open_house((struct psi_loop_config){.strangers_max = PLACES}, false);
+    struct member *late = &house->members[PLACES];
 
     (void)state;
-    call(house, &house->members[0], house->worker_tls); /* from 127.0.0.1 */
-    go_on(house, &house->members[0], 1);
-    for (unsigned i = 0; i < 10; i++) {
-        say_garbage(house, 1);
+    for (unsigned i = 0; i < PLACES; i++) {
+        call_and_stall(house, &house->members[i]);
     }
-    assert_int_equal(house->refusals, 10);
-    call(house, &house->members[1], house->worker_tls);
-    go_on(house, &house->members[1], 2);
+    call(house, late, house->worker_tls);
+    for (unsigned i = 0; i < PLACES; i++) { /* it waits, and so does its first frame */
+        run(late->loop);
+        go_on(house, &house->members[i], i + 1);
+        assert_int_equal(late->closes, 0);
+    }
+    go_on(house, late, PLACES + 1);
+    assert_int_equal(house->refusals, 0);
     close_house(house);
 }
 
@@ -466,7 +589,7 @@ test_loopback_is_exempt(void **state)
 static void
 test_slow_handshake_ends(void **state)
 {
-    struct house *house = open_house((struct psi_loop_config){.auth_ms = 60}, false);
+    struct house *house = open_house((struct psi_loop_config){.stranger_ms = 60}, false);
     const int fd = knock(house, 0, 2);
     const uint64_t begin_ms = now_ms();
     const uint8_t head[] = {22, 3, 1, 1, 0};
@@ -488,6 +611,31 @@ test_slow_handshake_ends(void **state)
     assert_int_equal(house->reason.status, PSD_ERR_TIMEOUT);
     assert_int_equal(house->loop->stranger_count, 0);
     close(fd);
+    close_house(house);
+}
+
+/* If this fails, a peer that is slow with its proof gets as much time again for its first frame. */
+static void
+test_one_deadline_until_the_first_frame(void **state)
+{
+    struct house *house = open_house((struct psi_loop_config){0}, false);
+    struct member *member = &house->members[0];
+    const uint64_t begin_ms = now_ms();
+    uint64_t deadline_ns;
+
+    (void)state;
+    call_with(house, member, house->worker_tls, &silent_events);
+    run(member->loop);
+    HOUSE_WAIT(house, house->loop->stranger_count == 1);
+    deadline_ns = psi_loop_next_ns(house->loop);
+    assert_true(deadline_ns != UINT64_MAX);
+    while (house->accepts == 0) {
+        assert_true(now_ms() < begin_ms + WAIT_MS);
+        run(member->loop);
+        run(house->loop);
+    }
+    assert_int_equal(house->loop->stranger_count, 1);
+    assert_int_equal(psi_loop_next_ns(house->loop), deadline_ns);
     close_house(house);
 }
 
@@ -544,13 +692,17 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flood_of_silence),
+        cmocka_unit_test(test_no_descriptor_left),
         cmocka_unit_test(test_member_in_the_middle_of_a_flood),
         cmocka_unit_test(test_share_of_one_address),
         cmocka_unit_test(test_members_of_one_address_queue),
-        cmocka_unit_test(test_failures_shut_the_door),
-        cmocka_unit_test(test_failures_beside_a_member),
+        cmocka_unit_test(test_failures_slow_an_address_down),
+        cmocka_unit_test(test_member_beside_failures_of_its_own_address),
+        cmocka_unit_test(test_recorded_greeting),
+        cmocka_unit_test(test_members_wait_for_places),
         cmocka_unit_test(test_loopback_is_exempt),
         cmocka_unit_test(test_slow_handshake_ends),
+        cmocka_unit_test(test_one_deadline_until_the_first_frame),
         cmocka_unit_test(test_endless_handshake_ends),
         cmocka_unit_test(test_wrong_secret_over_a_socket),
     };

@@ -23,6 +23,13 @@ psd_status psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *sc
 /* Makes a stranger out of a descriptor that the listener accepted; takes fd. */
 void psi_stream_accept(struct psi_listener *listener, int fd, const char *peer);
 
+/* Somebody is to be let in for whom there is no descriptor: closes the oldest stranger that has
+ * shown nothing yet. false: there is none. */
+bool psi_stream_make_way(struct psi_loop *loop);
+
+/* Whether a stranger more can be inside: there is a place, or somebody who would give way. */
+bool psi_stream_has_room(struct psi_loop *loop);
+
 /* The listener goes: closes those which it accepted and which have not authenticated yet. */
 void psi_stream_forget(const struct psi_listener *listener);
 

@@ -36,17 +36,24 @@ union socket_address {
 };
 
 static void
+take_apart(const union socket_address *address, struct psi_address *parts_p)
+{
+    parts_p->scheme = PSI_SCHEME_TCP;
+    if (address->any.sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &address->v6.sin6_addr, parts_p->host, sizeof(parts_p->host));
+        parts_p->port = ntohs(address->v6.sin6_port);
+    } else {
+        inet_ntop(AF_INET, &address->v4.sin_addr, parts_p->host, sizeof(parts_p->host));
+        parts_p->port = ntohs(address->v4.sin_port);
+    }
+}
+
+static void
 format(const union socket_address *address, char text_p[PSI_ADDRESS_BYTES])
 {
-    struct psi_address parts = {.scheme = PSI_SCHEME_TCP};
+    struct psi_address parts;
 
-    if (address->any.sa_family == AF_INET6) {
-        inet_ntop(AF_INET6, &address->v6.sin6_addr, parts.host, sizeof(parts.host));
-        parts.port = ntohs(address->v6.sin6_port);
-    } else {
-        inet_ntop(AF_INET, &address->v4.sin_addr, parts.host, sizeof(parts.host));
-        parts.port = ntohs(address->v4.sin_port);
-    }
+    take_apart(address, &parts);
     (void)psi_address_format(&parts, text_p, NULL); /* numeric ones always fit */
 }
 
@@ -107,6 +114,19 @@ resolve(const struct psi_address *address, union socket_address *found_p, psd_st
     memcpy(found_p, info->ai_addr, info->ai_addrlen);
     freeaddrinfo(list);
     return PSD_OK;
+}
+
+psd_status
+psi_address_resolve(const struct psi_address *address, struct psi_address *numeric_p,
+                    struct psd_error *err)
+{
+    union socket_address found;
+    const psd_status status = resolve(address, &found, PSD_ERR_PEER_LOST, err);
+
+    if (status == PSD_OK) {
+        take_apart(&found, numeric_p);
+    }
+    return status;
 }
 
 static void
@@ -177,31 +197,66 @@ tcp_connect(const struct psi_address *address, int *fd_p, struct psd_error *err)
     return PSD_OK;
 }
 
+/* false: not connected any more. */
+static bool
+find_ends(int fd, union socket_address *here_p, union socket_address *there_p)
+{
+    socklen_t here_bytes = sizeof(*here_p);
+    socklen_t there_bytes = sizeof(*there_p);
+
+    memset(here_p, 0, sizeof(*here_p));
+    memset(there_p, 0, sizeof(*there_p));
+    return getsockname(fd, &here_p->any, &here_bytes) == 0 &&
+           getpeername(fd, &there_p->any, &there_bytes) == 0;
+}
+
 /* A socket dialling a free local port can by chance get that very port and meet itself. */
 static bool
 met_itself(int fd)
 {
-    union socket_address here = {0};
-    union socket_address there = {0};
-    socklen_t here_bytes = sizeof(here);
-    socklen_t there_bytes = sizeof(there);
+    union socket_address here;
+    union socket_address there;
 
-    return getsockname(fd, &here.any, &here_bytes) == 0 &&
-           getpeername(fd, &there.any, &there_bytes) == 0 && here_bytes == there_bytes &&
-           memcmp(&here, &there, here_bytes) == 0;
+    return find_ends(fd, &here, &there) && memcmp(&here, &there, sizeof(here)) == 0;
 }
 
 static bool
 tcp_loopback(int fd)
 {
-    union socket_address here = {0};
-    union socket_address there = {0};
-    socklen_t here_bytes = sizeof(here);
-    socklen_t there_bytes = sizeof(there);
+    union socket_address here;
+    union socket_address there;
 
-    return getsockname(fd, &here.any, &here_bytes) == 0 &&
-           getpeername(fd, &there.any, &there_bytes) == 0 && is_loopback(&here) &&
-           is_loopback(&there);
+    return find_ends(fd, &here, &there) && is_loopback(&here) && is_loopback(&there);
+}
+
+/* ::ffff:127.0.0.1 at one end is 127.0.0.1 at the other. */
+static void
+unmap(union socket_address *address)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = address->v6.sin6_port};
+
+    if (address->any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&address->v6.sin6_addr)) {
+        memcpy(&v4.sin_addr, address->v6.sin6_addr.s6_addr + 12, sizeof(v4.sin_addr));
+        address->v4 = v4;
+    }
+}
+
+static void
+tcp_ends(int fd, bool connecting, char ends_p[PSI_ENDS_BYTES])
+{
+    union socket_address here;
+    union socket_address there;
+    char from[PSI_ADDRESS_BYTES];
+    char to[PSI_ADDRESS_BYTES];
+
+    ends_p[0] = '\0';
+    if (find_ends(fd, &here, &there)) {
+        unmap(&here);
+        unmap(&there);
+        format(connecting ? &here : &there, from);
+        format(connecting ? &there : &here, to);
+        snprintf(ends_p, PSI_ENDS_BYTES, "%s %s", from, to);
+    }
 }
 
 static psd_status
@@ -289,4 +344,5 @@ const struct psi_scheme psi_scheme_tcp = {
     .unlisten = tcp_unlisten,
     .wake_at = tcp_wake_at,
     .loopback = tcp_loopback,
+    .ends = tcp_ends,
 };

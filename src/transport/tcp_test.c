@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -100,28 +101,83 @@ test_host_name(void **state)
     close_pair(&pair);
 }
 
+static bool
+has_v6(void)
+{
+    const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const struct sockaddr_in6 here = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const bool has = fd >= 0 && bind(fd, (const struct sockaddr *)&here, sizeof(here)) == 0;
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    return has;
+}
+
 /* If this fails, IPv6 addresses are written so that they cannot be read back. */
 static void
 test_v6(void **state)
 {
-    const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const struct sockaddr_in6 here = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     struct psi_address peer;
     struct pair pair;
-    bool possible;
 
     (void)state;
-    possible = fd >= 0 && bind(fd, (const struct sockaddr *)&here, sizeof(here)) == 0;
-    if (fd >= 0) {
-        close(fd);
-    }
-    if (!possible) {
+    if (!has_v6()) {
         skip();
     }
     open_pair(&pair, "tcp://[::1]:0");
     assert_int_equal(psi_address_parse(pair.peer, &peer, NULL), PSD_OK);
     assert_string_equal(peer.host, "::1");
     close_pair(&pair);
+}
+
+static void
+expect_the_same_ends(const char *listen_at, const char *host)
+{
+    char near_text[PSI_ENDS_BYTES];
+    char far_text[PSI_ENDS_BYTES];
+    char other_text[PSI_ENDS_BYTES];
+    char expected[PSI_ENDS_BYTES];
+    struct psi_address address;
+    struct pair pair;
+    struct pair other;
+
+    open_pair(&pair, listen_at);
+    open_pair(&other, listen_at);
+    psi_scheme_tcp.ends(pair.near_fd, true, near_text);
+    psi_scheme_tcp.ends(pair.far_fd, false, far_text);
+    psi_scheme_tcp.ends(other.near_fd, true, other_text);
+    assert_string_equal(near_text, far_text);
+    assert_string_not_equal(near_text, other_text);
+    assert_int_equal(psi_address_parse(pair.bound, &address, NULL), PSD_OK);
+    snprintf(expected, sizeof(expected), " tcp://%s:%u", host, address.port);
+    assert_string_equal(strrchr(near_text, ' '), expected);
+    psi_scheme_tcp.ends(pair.far_fd, true, far_text); /* the other way round is not the same */
+    assert_string_not_equal(near_text, far_text);
+    psi_scheme_tcp.ends(pair.listen_fd, true, far_text);
+    assert_string_equal(far_text, "");
+    close_pair(&pair);
+    close_pair(&other);
+}
+
+/* If this fails, the two ends of a connection do not agree on what it is, or two connections are
+ * taken for the same one. */
+static void
+test_ends(void **state)
+{
+    (void)state;
+    expect_the_same_ends("tcp://127.0.0.1:0", "127.0.0.1");
+}
+
+static void
+test_ends_v6(void **state)
+{
+    (void)state;
+    if (!has_v6()) {
+        skip();
+    }
+    expect_the_same_ends("tcp://[::1]:0", "[::1]");
+    expect_the_same_ends("tcp://[::ffff:127.0.0.1]:0", "127.0.0.1");
 }
 
 /* If this fails, a socket that meets itself on a free port is taken for a server. */
@@ -147,10 +203,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tuning),
-        cmocka_unit_test(test_host_name),
-        cmocka_unit_test(test_v6),
-        cmocka_unit_test(test_socket_that_meets_itself),
+        cmocka_unit_test(test_tuning),  cmocka_unit_test(test_host_name),
+        cmocka_unit_test(test_v6),      cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_ends_v6), cmocka_unit_test(test_socket_that_meets_itself),
     };
 
     return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);

@@ -26,12 +26,14 @@
 struct psi_conn;
 struct psi_env;
 struct psi_listener;
+struct psi_segment;
 
 enum {
-    PSI_PREFIX_BYTES = 64,               /* every frame begins with that many */
-    PSI_META_BYTES_MAX = 4096,           /* then at most these */
-    PSI_BUFFERS_MAX = 4,                 /* pieces of one payload */
-    PSI_ADDRESS_BYTES = 72,              /* "tcp://[v6]:port" with its NUL */
+    PSI_PREFIX_BYTES = 64,                  /* every frame begins with that many */
+    PSI_META_BYTES_MAX = 4096,              /* then at most these */
+    PSI_BUFFERS_MAX = 4,                    /* pieces of one payload */
+    PSI_ADDRESS_BYTES = 72,                 /* "tcp://[v6]:port" with its NUL */
+    PSI_ENDS_BYTES = 2 * PSI_ADDRESS_BYTES, /* two of them, one blank between */
     PSI_CONN_QUEUE_BYTES_MAX = 64 << 20, /* unsent bytes of one connection; beyond: PSD_ERR_BUSY */
 };
 
@@ -48,6 +50,14 @@ struct psi_outgoing {
     struct psi_buffer buffers[PSI_BUFFERS_MAX]; /* payload: borrowed until release */
     unsigned buffer_count;
 
+    /* Nobody changes the payload before the peer has done with it, because the protocol forbids it:
+     * a peer on this host may read it where it is, if it lies in memory that was lent (env.lend).
+     * `release` does not wait for that. */
+    bool stable;
+
+    /* The peer need not hear of it before others of its kind have come, if it says so. */
+    bool patient;
+
     /* (optional) Called exactly once per accepted frame: when its bytes are in the kernel, were
      * copied (unshare) or will never be sent (connection closed). May be called inside send(). Must
      * not send or close. */
@@ -62,12 +72,31 @@ struct psi_frame_size {
     size_t payload_bytes; /* any; the owner has checked it against its own limit */
 };
 
+/* A payload that a peer on this host has lent. It stays where it is, also when the connection or
+ * the peer is gone, until it is given back: once, on the connection's loop thread.
+ *
+ * A copy that the peer made for us (sink.stays is false) is to be given back soon: it has room for
+ * few. Who keeps more of them than these, waiting for what the same peer will send, waits for ever.
+ */
+enum { PSI_COPIES_KEPT_MAX = 128, PSI_COPIES_KEPT_BYTES_MAX = 4 << 20 };
+
+struct psi_loan {
+    void (*give_back)(struct psi_loan *loan);
+};
+
 /*
  * Where an incoming payload goes: `into` has room for all of it and stays valid until on_frame or
  * on_close. NULL discards it (on_frame is still called, with payload NULL).
+ *
+ * A lent payload is here already. The owner may keep it: it sets `keep`, on_frame gets `lent`, and
+ * from then on the owner has the loan.
  */
 struct psi_sink {
     void *into;
+    const void *lent; /* NULL: it has to come first */
+    struct psi_loan *loan;
+    bool stays; /* lent as stable: it is the sender's own memory, not a copy for this frame */
+    bool keep;
 };
 
 /*
@@ -133,9 +162,9 @@ struct psi_conn_ops {
 
     size_t (*queued_bytes)(const struct psi_conn *conn);
 
-    /* (optional) Makes memory cheap to send from and receive into (registration, shared mapping).
-     * Absent: any memory does. */
-    psd_status (*pin)(struct psi_conn *conn, void *base, size_t bytes, struct psd_error *err);
+    /* (optional) So many frames more have to come before they are worth hearing, except those that
+     * their sender does not call patient. A hint that spares wake-ups. */
+    void (*set_patience)(struct psi_conn *conn, uint32_t frames);
 };
 
 /*
@@ -147,6 +176,7 @@ struct psi_conn {
     const struct psi_conn_ops *ops;
     const struct psi_conn_events *events;
     void *owner;
+    bool lends; /* the peer is on this host: large payloads come and go as loans */
     char peer[PSI_ADDRESS_BYTES]; /* for messages: "tcp://127.0.0.1:4711" */
     char identity[40]; /* accepted: whom the peer has proved to be; "": nobody asked for proof */
 };
@@ -161,6 +191,10 @@ struct psi_auth_args {
     bool connecting;
     bool loopback;        /* both ends are on this machine's loopback */
     const char *identity; /* connecting: "who we are" and "whom we want", one blank between */
+
+    /* The addresses of both ends, the connecting one first, so that both sides name the same text
+     * unless somebody between them passes the bytes on. "": nobody can. */
+    const char *ends;
 };
 
 struct psi_auth_ops {
@@ -168,8 +202,17 @@ struct psi_auth_ops {
      * then, and those who never speak cost next to nothing. 0: it begins. */
     size_t listens_first;
 
+    /* (optional) Do the first bytes of a peer show that it has the secret? Cheap: asked before a
+     * session is made, when so many have come to nothing that others are turned away. Absent: no.
+     */
+    bool (*recognises)(void *credentials, const uint8_t *first, size_t bytes);
+
     /* NULL: no memory. */
     void *(*create)(void *credentials, const struct psi_auth_args *args);
+
+    /* (optional) Accepting: has the peer shown that it has the secret, though perhaps not yet who
+     * it is? Absent: no. */
+    bool (*recognised)(const void *session);
 
     /* (optional) How many bytes of the peer step() may use now; no more are taken from the wire. */
     size_t (*wants)(const void *session);
@@ -212,6 +255,11 @@ struct psi_env_ops {
                          struct psi_listener **listener_p, char bound_p[PSI_ADDRESS_BYTES],
                          struct psd_error *err);
     void (*unlisten)(struct psi_env *env, struct psi_listener *listener);
+
+    /* (optional) Stable payloads in this segment are lent to peers on this host instead of being
+     * copied, until it is taken back. The segment is the caller's, and outlives that. */
+    void (*lend)(struct psi_env *env, const struct psi_segment *segment);
+    void (*take_back)(struct psi_env *env, const struct psi_segment *segment);
 };
 
 struct psi_env {

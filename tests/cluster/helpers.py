@@ -17,7 +17,8 @@ import pytest
 
 MARK = "PSD_TEST_MARK"
 HERE = pathlib.Path(__file__).resolve().parent
-MNIST_DATA = HERE.parents[2] / "shared" / "data" / "mnist"
+MNIST_DEFAULT = HERE.parents[1] / "data" / "mnist"
+MNIST_DATA = pathlib.Path(os.environ.get("MNIST_DATA", MNIST_DEFAULT))
 
 # Programs built with a sanitizer are slower and larger; their bounds are wider.
 SANITIZED = bool(os.environ.get("PSD_SANITIZED"))
@@ -249,6 +250,26 @@ def nodes_at(address, environment=None):
                             capture_output=True, text=True, timeout=20, check=False,
                             env={**os.environ, **(environment or {})})
     return json.loads(result.stdout) if result.returncode == 0 else []
+
+
+class Flood:
+    """So many strangers at each of the ports, renewed as they are closed, until end()."""
+
+    def __init__(self, count, ports):
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "flooder.py"), str(count), *map(str, ports)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "ready\n"
+
+    def end(self):
+        """How often they knocked."""
+        said, _ = self.process.communicate(timeout=30)
+        return int(said.split()[0])
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
 
 
 class Process:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import hashlib
 import hmac
+import random
 import socket
 import threading
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_long, c_size_t, c_ubyte, c_void_p
@@ -47,9 +48,31 @@ def connect(port, host="127.0.0.1"):
     return socket.create_connection((host, port), timeout=10)
 
 
-def handshake(peer, secret, identity, key_label=None, version=TLS1_3):
-    """Tries to prove `identity` with a key for key_label (by default the same); secret None: offers
-    no key at all. Returns whether the other side was satisfied."""
+def ends(peer):
+    """Both ends of a connection, the connecting one first."""
+    return " ".join(f"tcp://{host}:{port}"
+                    for host, port in (peer.getsockname(), peer.getpeername())).encode()
+
+
+def bound(peer, names):
+    """Where plain bytes follow, a label names the connection, too."""
+    return names + b" " + ends(peer) if b" plain " in names else names
+
+
+def make_pass(secret, label):
+    """What ends a label: a number that is used once, and a code over all before it."""
+    number = b"%016x" % random.SystemRandom().randrange(1, 1 << 64)
+    code = hmac.new(derive(secret, b"psd1 pass"), label + b" " + number, hashlib.sha256)
+    return number + code.hexdigest()[:32].encode()
+
+
+def handshake(peer, secret, names, key_names=None, version=TLS1_3, pass_secret=None):
+    """Tries to prove `names` ("psd1 MODE FROM TO") with a key for key_names (by default the same);
+    secret None: offers no key at all. The pass is made with pass_secret, by default the secret.
+    Returns whether the other side was satisfied."""
+    identity, key_label = bound(peer, names), bound(peer, key_names or names)
+    ticket = b" " + make_pass(pass_secret or secret or bytes(32), identity)
+    identity, key_label = identity + ticket, key_label + ticket
     keep = ctypes.create_string_buffer(identity, max(len(identity), 1))
 
     def use_session(ssl, _md, id_p, id_bytes_p, session_p):
@@ -57,7 +80,7 @@ def handshake(peer, secret, identity, key_label=None, version=TLS1_3):
         if secret is None:
             return 1
         session = SSL.SSL_SESSION_new()
-        SSL.SSL_SESSION_set1_master_key(session, derive(secret, key_label or identity), 32)
+        SSL.SSL_SESSION_set1_master_key(session, derive(secret, key_label), 32)
         SSL.SSL_SESSION_set_cipher(session, SSL.SSL_CIPHER_find(ssl, b"\x13\x01"))
         SSL.SSL_SESSION_set_protocol_version(session, TLS1_3)
         session_p[0] = session
@@ -77,6 +100,23 @@ def handshake(peer, secret, identity, key_label=None, version=TLS1_3):
     SSL.SSL_CTX_free(context)
     peer.settimeout(10)
     return satisfied
+
+
+def greeting(secret, names):
+    """The first words of a handshake, as somebody who recorded them has them."""
+    member, recorder = socket.socketpair()
+    talk = threading.Thread(target=handshake, args=(member, secret, names))
+    talk.start()
+    said = recorder.recv(65536)
+    recorder.close()
+    talk.join()
+    member.close()
+    return said
+
+
+def wrong_greeting():
+    """... of somebody with another secret."""
+    return greeting(bytes(32), b"psd1 tls worker:0 master")
 
 
 def answer(peer):
@@ -110,17 +150,20 @@ class Wiretap:
         with contextlib.suppress(OSError):
             while True:
                 member, _ = self.listener.accept()
-                number = len(self.recordings)
-                self.recordings.append(bytearray())
                 try:
                     other = socket.create_connection(self.target)
                 except OSError:
                     member.close()
                     continue
-                self.sockets += [member, other]
-                for source, sink, tap in ((member, other, number), (other, member, None)):
-                    threading.Thread(target=self.pump, args=(source, sink, tap),
-                                     daemon=True).start()
+                self.join(member, other)
+
+    def join(self, member, other):
+        """Passes on what either says, from now on."""
+        number = len(self.recordings)
+        self.recordings.append(bytearray())
+        self.sockets += [member, other]
+        for source, sink, tap in ((member, other, number), (other, member, None)):
+            threading.Thread(target=self.pump, args=(source, sink, tap), daemon=True).start()
 
     def pump(self, source, sink, number):
         with contextlib.suppress(OSError):

@@ -3,15 +3,10 @@
 doors of another job: what they cost beyond the processor time that they take anyway."""
 
 import os
-import re
 import statistics
-import subprocess
-import sys
 import time
 
-import pytest
-
-from helpers import HERE, SANITIZED, free_port, nodes_at, resident_bytes, wait_for
+from helpers import SANITIZED, free_port, nodes_at, resident_bytes, wait_for
 
 SOCKETS = int(os.environ.get("PSD_TEST_FLOOD", "1000"))  # at each of three doors
 STEPS = int(os.environ.get("PSD_TEST_FLOOD_STEPS", "800"))  # to measure a rate with
@@ -19,18 +14,6 @@ ROUNDS = 3
 
 # 256 strangers: a receive buffer, an exchange with its answer, OpenSSL's memory for one handshake.
 MEMORY_MAX = (16 if SANITIZED else 1) * 256 * (64 + 16 + 64) * 1024
-
-
-class Flood:
-    def __init__(self, ports):
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "flooder.py"), str(SOCKETS), *map(str, ports)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout.readline() == "ready\n"
-
-    def end(self):
-        said, _ = self.process.communicate(timeout=30)
-        return int(re.search(r"(\d+) connections", said).group(1))
 
 
 def steps(worker):
@@ -46,21 +29,6 @@ def rate(worker):
 def doors(hand):
     return [int(node["address"].rpartition(":")[2]) for node in nodes_at(hand.address)
             if node["role"] in ("master", "server")]
-
-
-@pytest.fixture
-def crowd():
-    floods = []
-
-    def begin(ports):
-        floods.append(Flood(ports))
-        return floods[-1]
-
-    yield begin
-    for flood in floods:
-        if flood.process.poll() is None:
-            flood.process.kill()
-            flood.process.communicate()
 
 
 def start_job(hand, gate, prefix, steps_total):
@@ -87,10 +55,10 @@ def test_flood_and_slow_strangers(hand, tmp_path, crowd):
     before = [resident_bytes(daemon.pid) for daemon in daemons]
     beside, under, knocks = [], [], 0
     for _ in range(ROUNDS):  # in turn: a machine's speed moves
-        flood = crowd(other_doors)
+        flood = crowd(SOCKETS, other_doors)
         beside.append(rate(worker))
         flood.end()
-        flood = crowd(own_doors)
+        flood = crowd(SOCKETS, own_doors)
         under.append(rate(worker))
         growth = max(resident_bytes(daemon.pid) - size for daemon, size in zip(daemons, before))
         asked = time.monotonic()

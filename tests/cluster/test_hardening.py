@@ -101,6 +101,27 @@ def test_a_master_with_a_name_is_found(hand):
     stop(server, master)
 
 
+def test_a_master_whose_name_is_not_known_yet(hand, tmp_path):
+    """If this fails, a server that is started before its master's name is known never finds it, or
+    one that knows it keeps name services that it does not need."""
+    if os.geteuid() != 0:
+        pytest.skip("a file of host names of its own needs root")
+    hosts, resolver = tmp_path / "hosts", tmp_path / "resolv.conf"
+    hosts.write_text("127.0.0.1 localhost\n")
+    resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
+    master = hand.master()
+    server = hand.start("server0", "unshare", "--mount", "sh", "-c",
+                        f'mount --bind {hosts} /etc/hosts && mount --bind {resolver}'
+                        ' /etc/resolv.conf && exec "$0" "$@"',
+                        program("ps_server"), "--index", 0, "--master_address",
+                        f"tcp://the-master.invalid:{hand.port}", "--lanes=1")
+    server.wait_for_output("MASTER-UNKNOWN look up host the-master.invalid: ")
+    with hosts.open("a") as file:
+        file.write("127.0.0.1 the-master.invalid\n")
+    server.wait_for_output("JOINED")
+    stop(server, master)
+
+
 def test_the_wrong_secret_is_final(hand):
     """If this fails, a process with another job's secret waits a minute and blames the network."""
     right = with_secret(make_secret(hand.directory))

@@ -2,19 +2,25 @@
 """Nobody without the job's secret gets in, nobody with it gets further than its name allows, and
 the secret is nowhere to be found."""
 
+import collections
+import contextlib
 import os
 import pathlib
 import re
 import secrets
 import signal
+import socket
 import struct
 import subprocess
+import sys
+import threading
+import time
 
 import pytest
 
-from helpers import (BRISK, NO_SECRET, Job, free_port, make_secret, marked_processes, program,
+from helpers import (BRISK, HERE, INSECURE, NO_SECRET, Job, free_port, make_secret, marked_processes, program,
                      python_worker, saved_digests, wait_for, worker_environment)
-from intruder import TLS1_2, Wiretap, answer, connect, handshake
+from intruder import TLS1_2, Wiretap, answer, connect, ends, handshake
 from test_strangers import header
 
 USAGE = 2
@@ -111,12 +117,13 @@ def replay(listener, recording):
 
 
 def record_worker(port):
-    """What a worker says to a master, whose secret it has; it is refused as one too many."""
+    """What a worker says to a master, whose secret it has; it is refused as one too many. Sealed,
+    because whoever stands between members that send plain bytes hears no more than a greeting."""
     tap = Wiretap(port)
     subprocess.run(python_worker("--open_timeout_ms", 3000), check=False, capture_output=True,
                    timeout=20, env={**os.environ, **worker_environment(),
                                     "PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{tap.port}",
-                                    "PSD_RANK": "0"})
+                                    "PSD_RANK": "0", "PSD_FORCE_TLS": "1"})
     wait_for(lambda: tap.recordings and len(tap.recordings[0]) > 300, 5, "a recording")
     recording = bytes(tap.recordings[0])
     tap.close()
@@ -191,26 +198,29 @@ def test_names_bind_members_too(fortress, secret_file):
         label = f"psd1 plain worker:0 {listener}"
         for key in ("psd1 plain worker:1 {}", "psd1 tls worker:0 {}", "psd1 plain observer {}",
                     "psd1 plain worker:0 {}x"):
-            say(listener, secret, label, key_label=key.format(listener).encode())(fortress)
+            say(listener, secret, label, key_names=key.format(listener).encode())(fortress)
         for identity in (f"psd1 plain {listener} {listener}", "psd1 plain worker:0 server:9.9",
                          f"psd1 mac worker:0 {listener}", f"psd0 plain worker:0 {listener}"):
             say(listener, secret, identity)(fortress)
 
 
-def hello_frame(role, rank):
-    """A HELLO of somebody new."""
-    body = struct.pack("<BIIIIQIQ", role, rank, 0, 1, 0, 77, 0, 0) + struct.pack("<HH", 0, 0)
+def hello_frame(role, rank, incarnation=0, job=0):
+    """A HELLO, by default of somebody new."""
+    body = struct.pack("<BIIIIQIQ", role, rank, 0, 1, incarnation, 77, 0, job)
+    body += struct.pack("<HH", 0, 0)
     return header(payload_bytes=len(body)) + body
 
 
-@pytest.mark.parametrize("identity,role,rank", [
-    ("observer", 3, 0), ("worker:1", 3, 0), ("worker:*", 3, 0), ("worker:1", 2, 0),
-    ("observer", 2, 0)])
-def test_hello_must_agree_with_the_proof(fortress, secret_file, identity, role, rank):
-    """If this fails, a member proves one name and then speaks under another."""
+@pytest.mark.parametrize("identity,hello", [
+    ("observer", (3, 0)), ("worker:1", (3, 0)), ("worker:*", (3, 0)), ("worker:1", (2, 0)),
+    ("observer", (2, 0)), ("worker:1", (3, 1, 1, 255)), ("worker:1@1.00000000000000ff", (3, 1)),
+    ("worker:1@1.00000000000000ff", (3, 1, 2, 255)),
+    ("worker:1@1.00000000000000ff", (3, 1, 1, 254))])
+def test_hello_must_agree_with_the_proof(fortress, secret_file, identity, hello):
+    """If this fails, a member proves one name, life or job and then speaks under another."""
     with connect(fortress.ports["master"]) as peer:
         assert handshake(peer, read_secret(secret_file), f"psd1 plain {identity} master".encode())
-        peer.sendall(hello_frame(role, rank))
+        peer.sendall(hello_frame(*hello))
         said = answer(peer)
     assert b"HELLO of role" in said
     wait_for(lambda: any(f"from {identity}" in line for line in fortress.warnings("master")), 5,
@@ -227,6 +237,102 @@ def test_recorded_connections_of_every_listener(fortress):
                 peer.sendall(recording[:cut])
     wait_for(lambda: any("authentication" in line for line in fortress.warnings("server:1")), 5,
              "a line in the log")
+
+
+class Relay:
+    """relay.py, from its first line to end()."""
+
+    def __init__(self, kind, port):
+        self.process = subprocess.Popen([sys.executable, str(HERE / "relay.py"), kind, str(port)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline())
+
+    def end(self):
+        """The bytes of each connection, to the listener and back."""
+        said, _ = self.process.communicate(timeout=20)
+        return [tuple(map(int, line.split()[1:])) for line in said.splitlines()]
+
+
+@pytest.fixture
+def relay():
+    relays = []
+
+    def begin(kind, port):
+        relays.append(Relay(kind, port))
+        return relays[-1]
+
+    yield begin
+    for one in relays:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.communicate()
+
+
+RELAYED = "somebody relays this connection; through a forwarder set PSD_FORCE_TLS=1"
+
+
+def test_relayed_members_are_refused_by_every_listener(fortress, secret_file, relay):
+    """If this fails, another user of the machine who gets between a member and a listener owns all
+    that they say after the handshake."""
+    secret = read_secret(secret_file)
+    for listener in LISTENERS:
+        between = relay("pass", fortress.ports[listener])
+        before = len(fortress.warnings(listener))
+        with connect(between.port) as peer:
+            claimed = ends(peer).decode()
+            assert not handshake(peer, secret, f"psd1 plain worker:0 {listener}".encode())
+        wait_for(lambda: any(RELAYED in line and claimed in line
+                             for line in fortress.warnings(listener)[before:]), 5, "a line")
+        with connect(between.port) as peer:  # whoever needs a forwarder has this
+            assert handshake(peer, secret, f"psd1 tls worker:0 {listener}".encode())
+        between.end()
+
+
+def test_worker_led_to_a_relay(hand, relay):
+    """If this fails, a worker that dials the wrong local port hands its gradients to whoever
+    listens there."""
+    master, server = hand.master(1), hand.server()
+    between = relay("pass", hand.port)
+    led = {"PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{between.port}"}
+    worker = hand.worker(0, "--open_timeout_ms", 3000, environment=led)
+    assert worker.wait() == 1
+    assert "authentication failed" in worker.output()
+    assert RELAYED in master.output()
+    assert hand.worker(0, name="right", environment={}).wait() == 0
+    assert [process.wait() for process in (master, server)] == [0, 0]
+
+
+def test_port_taken_before_the_master(hand, relay, undisturbed, tmp_path):
+    """If this fails, somebody who squats on a port until its master comes reads and changes the
+    whole training; now the handshake that it relays fails, and the worker knocks again."""
+    squatter = relay("squat", hand.port)
+    saved = tmp_path / "saved"
+    workers = [hand.worker(0, "--steps", 40, "--save", saved)]
+    wait_for(lambda: connections_to(hand.port), 10, "the worker has knocked")
+    wait_for(lambda: not is_listening(hand.port), 10, "the port is free")
+    master = hand.master(2, 2, *BRISK)
+    servers = [hand.server(index, "--lanes=2") for index in range(2)]
+    workers.append(hand.worker(1, "--steps", 40))
+    assert [process.wait(60) for process in (*workers, master, *servers)] == [0] * 5
+    assert RELAYED in master.output()
+    ((up, down),) = squatter.end()
+    assert up > 200 and down < 100, "the worker's greeting, and an alert"
+    assert saved_digests(saved) == undisturbed
+
+
+def tcp_table():
+    """Rows of /proc/net/tcp: local port, remote port, state."""
+    rows = (line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return [(int(row[1].partition(":")[2], 16), int(row[2].partition(":")[2], 16), row[3])
+            for row in rows]
+
+
+def connections_to(port):
+    return [row for row in tcp_table() if row[1] == port and row[2] == "01"]
+
+
+def is_listening(port):
+    return any(row[0] == port and row[2] == "0A" for row in tcp_table())
 
 
 def test_server_connected_to_itself(hand):
@@ -286,6 +392,52 @@ def test_sealed_bytes_changed_on_the_way(hand, undisturbed, tmp_path, kind):
     tap.close()
 
 
+class Cutter:
+    """Stands between a worker and a sealed listener. Of the first connections it passes on no more
+    than the greeting and the listener's answer, and then resets the worker's end, so that the last
+    words of its handshake meet a dead connection; the others are passed on whole."""
+
+    def __init__(self, port, cuts):
+        self.tap = Wiretap(port)
+        self.target = ("127.0.0.1", port)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.cut = 0
+        threading.Thread(target=self.accept, args=(cuts,), daemon=True).start()
+
+    def accept(self, cuts):
+        with contextlib.suppress(OSError):
+            while True:
+                member, _ = self.listener.accept()
+                other = socket.create_connection(self.target)
+                if self.cut == cuts:
+                    self.tap.join(member, other)
+                    continue
+                other.sendall(member.recv(65536))
+                flight = other.recv(65536)
+                member.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                member.send(flight)
+                member.close()
+                other.close()
+                self.cut += 1
+
+    def close(self):
+        self.listener.close()
+        self.tap.close()
+
+
+def test_connection_reset_within_the_last_flight(hand):
+    """If this fails, whoever resets a connection at the right moment ends a worker's process."""
+    hand.environment = {"PSD_FORCE_TLS": "1"}
+    master, server = hand.master(1), hand.server()
+    cutter = Cutter(hand.port, 5)
+    led = {"PSD_MASTER_ADDRESS": f"tcp://127.0.0.1:{cutter.port}"}
+    worker = hand.worker(0, environment=led)
+    assert [process.wait(30) for process in (worker, master, server)] == [0] * 3, worker.output()
+    assert cutter.cut == 5
+    cutter.close()
+
+
 # ------------------------------------------------------------------------------- wrong secrets ---
 
 
@@ -296,6 +448,7 @@ def test_worker_with_another_jobs_secret(hand, tmp_path):
     worker = hand.worker(0, "--open_timeout_ms", 1500, environment={"PSD_SECRET_FILE": str(other)})
     assert worker.wait() == 1
     assert "do both have the secret of the same job?" in worker.output()
+    assert "alert" not in worker.output()  # OpenSSL's word for it
     assert re.search("MEMBER-REFUSED .*authentication failed", master.output())
     assert hand.worker(0, name="right").wait() == 0
     assert [process.wait() for process in (master, server)] == [0, 0]
@@ -327,6 +480,76 @@ def test_show_needs_the_secret(start, tmp_path):
         assert result.returncode != 0
         assert "worker" not in result.stdout
     fortress.finish()
+
+
+# ------------------------------------------------------------- with and without a secret ---
+
+# Three refusals, a quarter of a second apart, and the time that a busy machine takes to start them.
+MISMATCH_S = 5
+
+
+class Half:
+    """The processes of a job, with a secret or without."""
+
+    def __init__(self, hand, insecure):
+        self.hand = hand
+        self.switch = ("--insecure",) if insecure else ()
+        self.environment = INSECURE if insecure else {}
+
+    def run(self, start, *arguments, **options):
+        self.hand.environment = self.environment
+        return start(*arguments, **options)
+
+    def master(self):
+        return self.run(self.hand.master, 1, 1, *self.switch)
+
+    def server(self, name):
+        return self.run(self.hand.server, 0, *self.switch, "--lanes=2", name=name)
+
+    def worker(self, name):
+        return self.run(self.hand.worker, 0, name=name)
+
+
+@pytest.mark.parametrize("insecure,text,told", [
+    (True, "that job needs a secret: set PSD_SECRET_FILE", "it does without a secret"),
+    (False, "that job runs --insecure, and this process has a secret", "it has a secret, and this"),
+], ids=["without meets with", "with meets without"])
+def test_mismatch_is_told_at_once(hand, insecure, text, told):
+    """If this fails, half a job with a secret and half a job without wait a minute for each
+    other."""
+    members, strangers = Half(hand, not insecure), Half(hand, insecure)
+    master = members.master()
+    master.wait_for_output("LISTENING")
+    begin = time.monotonic()
+    server, worker = strangers.server("odd-server"), strangers.worker("odd-worker")
+    assert server.wait(MISMATCH_S) == 77
+    assert worker.wait(MISMATCH_S) == 1
+    seconds = time.monotonic() - begin
+    assert f"refused by the master at {hand.address}: " in server.output().splitlines()[-1]
+    assert text in server.output().splitlines()[-1]
+    assert "error PSD_ERR_REFUSED" in worker.output() and text in worker.output()
+    lines = [line for line in master.output().splitlines() if told in line]
+    assert lines and all(" warn MEMBER-REFUSED tcp://127.0.0.1:" in line for line in lines)
+    by_second = collections.Counter(line.split()[0].partition(".")[0] for line in lines)
+    assert len(by_second) <= seconds + 2
+    assert max(by_second.values()) <= 2, lines  # the limiter's seconds are not the wall's
+    processes = [members.server("server"), members.worker("worker"), master]
+    assert [process.wait() for process in processes] == [0, 0, 0], master.output()
+
+
+@pytest.mark.parametrize("insecure", [True, False])
+def test_mismatch_of_show(hand, insecure):
+    """If this fails, `psd_run show` waits for an answer that cannot come."""
+    members, stranger = Half(hand, not insecure), Half(hand, insecure)
+    master = members.master()
+    master.wait_for_output("LISTENING")
+    result = subprocess.run([program("psd_run"), "show", "--master", hand.address],
+                            capture_output=True, text=True, timeout=MISMATCH_S, check=False,
+                            env={**os.environ, **stranger.environment})
+    assert result.returncode != 0
+    assert "that job needs a secret" in result.stderr or "runs --insecure" in result.stderr
+    master.signal(signal.SIGTERM)
+    assert master.wait() == 143
 
 
 # ---------------------------------------------------------------------- refusals that help ---
@@ -398,6 +621,86 @@ def test_insecure_worker_and_a_routable_master(hand):
                                          "PSD_MASTER_ADDRESS": "tcp://192.0.2.1:5555"})
     assert worker.wait(5) == 1
     assert "not a loopback address; set PSD_SECRET_FILE" in worker.output()
+
+
+def test_secret_file_that_is_a_link(hand, tmp_path, secret_file):
+    """If this fails, "too many levels of symbolic links" is all that people hear."""
+    link = tmp_path / "link"
+    link.symlink_to(secret_file)
+    for daemon, arguments in DAEMONS.items():
+        expect_refusal(hand, program(daemon), *arguments, "--secret_file", link,
+                       texts=(f"secret file {link}: is a symbolic link: refused",))
+
+
+def test_insecure_server_and_a_routable_master(hand):
+    """If this fails, --insecure sends parameters to whoever answers on a network."""
+    expect_refusal(hand, program("ps_server"), "--index", 0, "--master_address",
+                   "tcp://192.0.2.2:5577", "--insecure", environment=NO_SECRET,
+                   texts=("--insecure: tcp://192.0.2.2:5577 is not a loopback address",
+                          "set PSD_SECRET_FILE"))
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_insecure_and_a_secret(hand, daemon, secret_file):
+    """If this fails, one of two contradicting wishes is granted, and nobody knows which."""
+    for arguments, environment, text in (
+            ((), {}, "PSD_SECRET_FILE"),
+            (("--secret_file", secret_file), NO_SECRET, "--secret_file"),
+            ((), {"PSD_SECRET_FILE": "", "PSD_SECRET_FD": "7"}, "PSD_SECRET_FD")):
+        expect_refusal(hand, program(daemon), *DAEMONS[daemon], "--insecure", *arguments,
+                       environment=environment,
+                       texts=(f"--insecure and {text} contradict each other",))
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_insecure_is_told(hand, daemon):
+    """If this fails, nobody sees in a log that the job was open to everybody."""
+    process = hand.start("daemon", program(daemon), *DAEMONS[daemon], "--insecure",
+                         environment=NO_SECRET)
+    process.wait_for_output("HARDENED")
+    assert len(re.findall(r" warn INSECURE .*every user of this machine", process.output())) == 1
+    process.signal(signal.SIGTERM)
+    assert process.wait(5) == 143
+
+
+@pytest.mark.parametrize("value,text", [
+    ("0", "no secret for the job"), ("", "no secret for the job"),
+    ("yes", "PSD_INSECURE=yes: must be 1 (on) or 0 (off)"),
+    ("off", "PSD_INSECURE=off: must be 1 (on) or 0 (off)")])
+def test_insecure_is_on_with_1_alone(hand, value, text):
+    """If this fails, PSD_INSECURE=0 turns authentication off."""
+    worker = hand.worker(0, environment={**NO_SECRET, "PSD_INSECURE": value})
+    assert worker.wait(5) == 1
+    assert f"error PSD_ERR_INVALID: {text}" in worker.output()
+
+
+def test_insecure_worker_with_a_secret(hand):
+    """If this fails, a worker chooses by itself which of two contradicting variables counts."""
+    worker = hand.worker(0, environment={"PSD_INSECURE": "1"})
+    assert worker.wait(5) == 1
+    assert "PSD_INSECURE=1 and PSD_SECRET_FILE contradict each other" in worker.output()
+
+
+@pytest.mark.parametrize("name", ["ps_master", "ps_server", "worker"])
+def test_force_tls_is_on_with_1_alone(hand, name):
+    """If this fails, PSD_FORCE_TLS=0 seals, or a word that means "on" to somebody does not."""
+    environment = {"PSD_FORCE_TLS": "on"}
+    text = "PSD_FORCE_TLS=on: must be 1 (on) or 0 (off)"
+    if name in DAEMONS:
+        expect_refusal(hand, program(name), *DAEMONS[name], environment=environment, texts=(text,))
+        return
+    worker = hand.worker(0, environment=environment)
+    assert worker.wait(5) == 1
+    assert f"error PSD_ERR_INVALID: {text}" in worker.output()
+
+
+@pytest.mark.parametrize("variable,meant", [
+    ("PSD_SECRETFILE", "PSD_SECRET_FILE"), ("PSD_INSECRUE", "PSD_INSECURE")])
+def test_misspelt_secret_of_a_worker(hand, variable, meant):
+    """If this fails, a worker says "no secret" to somebody who has set one, by another name."""
+    worker = hand.worker(0, environment={**NO_SECRET, variable: "1"})
+    assert worker.wait(5) == 1
+    assert f"{variable} is set: did you mean {meant}?" in worker.output()
 
 
 def test_secret_files_are_made_safely(tmp_path):

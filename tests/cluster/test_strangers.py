@@ -3,13 +3,14 @@
 says so in a few lines, and no daemon grows. What they say in frames is only heard by a job without
 a secret; test_security.py has those who try to get past one."""
 
+import pathlib
 import random
 import re
 import struct
 
 import pytest
 
-from helpers import BRISK, INSECURE, SANITIZED, nodes_at, resident_bytes, wait_for
+from helpers import BRISK, INSECURE, SANITIZED, nodes_at, program, resident_bytes, wait_for
 from intruder import answer, connect
 
 MAGIC = b"PSD1"
@@ -57,7 +58,7 @@ class Target:
         return nodes_at(self.hand.address, self.hand.environment)
 
     def warnings(self):
-        return re.findall(r" warn (?!AS-ROOT).*", self.daemon.output())
+        return re.findall(r" warn (?!AS-ROOT|INSECURE).*", self.daemon.output())
 
     def expect_unharmed(self):
         growth = resident_bytes(self.daemon.pid) - self.before
@@ -176,3 +177,43 @@ def test_silence_and_idle_connections(target):
     assert target.warnings()
     assert len(target.warnings()) < 60
     target.expect_unharmed()
+
+
+def limited(soft, hard, *command):
+    """A command that may open so many descriptors, and may raise that to `hard`."""
+    return ("sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$0" "$@"', *command)
+
+
+def descriptor_limit(pid):
+    text = pathlib.Path(f"/proc/{pid}/limits").read_text()
+    return int(re.search(r"^Max open files +(\d+)", text, re.MULTILINE).group(1))
+
+
+def test_descriptors_are_raised(hand):
+    """If this fails, daemons that a shell started with few descriptors run out of them."""
+    master = hand.start("master", *limited(200, 3000, program("ps_master")), "--workers", 1,
+                        "--servers", 1, "--port", hand.port)
+    server = hand.start("server0", *limited(200, 3000, program("ps_server")), "--index", 0,
+                        "--master_address", hand.address, "--lanes=2")
+    server.wait_for_output("JOINED")
+    assert [descriptor_limit(process.pid) for process in (master, server)] == [3000, 3000]
+    assert hand.worker(0).wait() == 0
+    assert [process.wait() for process in (master, server)] == [0, 0]
+
+
+def test_members_beside_strangers_when_descriptors_are_few(hand, crowd):
+    """If this fails, silent strangers at many lanes take the descriptors of a daemon, and members
+    that come later are turned away."""
+    lanes, limit = 8, 300
+    master = hand.master(1)
+    server = hand.start("server0", *limited(limit, limit, program("ps_server")), "--index", 0,
+                        "--master_address", hand.address, f"--lanes={lanes}")
+    wait_for(lambda: server.output().count("JOINED") == lanes, 20, "all lanes have joined")
+    ports = [int(port) for port in re.findall(r"listens on tcp://127\.0\.0\.1:(\d+)",
+                                              server.output())]
+    assert len(ports) == lanes
+    strangers = crowd(limit // 2, ports)
+    worker = hand.worker(0, "--elements", 300_000, "--open_timeout_ms", 20_000)
+    assert worker.wait(30) == 0, worker.output()
+    assert [process.wait() for process in (master, server)] == [0, 0]
+    assert strangers.end() > limit

@@ -13,6 +13,7 @@
  */
 #include "../../src/secure/tls.c"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -29,13 +30,15 @@ static struct {
 static void
 make_job(void)
 {
-    const int fd = memfd_create("secret", 0);
+    const int fd = memfd_create("secret", MFD_ALLOW_SEALING);
     uint8_t bytes[PSI_SECRET_BYTES];
 
     for (size_t i = 0; i < sizeof(bytes); i++) {
         bytes[i] = (uint8_t)i;
     }
     psi_assert(write(fd, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes));
+    psi_assert(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) ==
+               0);
     psi_assert(psi_secret_from_fd(fd, &job.secret, NULL) == PSD_OK);
     close(fd);
     for (size_t i = 0; i < 2; i++) {
