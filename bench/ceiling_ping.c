@@ -5,7 +5,6 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include <errno.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 #include "process.h"
 #include "rounds.h"
 #include "spin.h"
+#include "stream.h"
 #include "tensor.h"
 
 /* One direction of shared memory. Thread: one process writes, the other reads. */
@@ -74,43 +74,6 @@ fetch(const struct link *link, struct mailbox *mailbox, unsigned wanted, void *d
     memcpy(data, mailbox->data, link->bytes);
 }
 
-/* ---- Sockets ---- */
-
-static bool
-receive_all(const struct link *link, int fd, char *into)
-{
-    const int flags = link->wait == CEILING_SPIN ? MSG_DONTWAIT : MSG_WAITALL;
-    struct spin spin = {0};
-    size_t here = 0;
-
-    while (here < link->bytes) {
-        const bool more = link->wait == CEILING_SPIN && spin_more(&spin);
-        const ssize_t got = recv(fd, into + here, link->bytes - here, more ? flags : 0);
-
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-            return false;
-        }
-        here += got > 0 ? (size_t)got : 0;
-    }
-    return true;
-}
-
-static bool
-send_all(const struct link *link, int fd, const char *from)
-{
-    size_t gone = 0;
-
-    while (gone < link->bytes) {
-        const ssize_t sent = send(fd, from + gone, link->bytes - gone, MSG_NOSIGNAL);
-
-        if (sent <= 0) {
-            return false;
-        }
-        gone += (size_t)sent;
-    }
-    return true;
-}
-
 /* ---- The two processes ---- */
 
 static int
@@ -125,7 +88,8 @@ run_echo(const struct link *link)
             fetch(link, &link->mailboxes[0], letter, data);
             post(link, &link->mailboxes[1], data, false);
         } else {
-            alive = receive_all(link, link->pair[1], data) && send_all(link, link->pair[1], data);
+            alive = stream_receive(link->pair[1], data, link->bytes, link->wait) &&
+                    stream_send(link->pair[1], data, link->bytes, link->wait);
         }
     }
     return 0;
@@ -153,8 +117,8 @@ exchange(void *owner, struct psd_error *err)
         worker->letters++;
         fetch(link, &link->mailboxes[1], worker->letters, worker->values);
     } else {
-        good = send_all(link, link->pair[0], (const char *)worker->gradient) &&
-               receive_all(link, link->pair[0], (char *)worker->values);
+        good = stream_send(link->pair[0], worker->gradient, link->bytes, link->wait) &&
+               stream_receive(link->pair[0], worker->values, link->bytes, link->wait);
     }
     return good ? PSD_OK : psi_fail(err, PSD_ERR_PEER_LOST, "ping: the echo has gone");
 }

@@ -23,7 +23,7 @@
 #include "kernel.h"
 #include "process.h"
 #include "rounds.h"
-#include "spin.h"
+#include "stream.h"
 #include "tensor.h"
 
 enum {
@@ -70,72 +70,19 @@ tensor_offset(const struct plan *plan, uint32_t server, uint64_t at, uint64_t *r
 
 /* ---- A server ---- */
 
-/* After a call that would have blocked: spins a while, then sleeps until the socket is ready. */
-static void
-wait_for(int fd, short events, struct spin *spin)
-{
-    struct pollfd ready = {.fd = fd, .events = events};
-
-    if (!spin_more(spin)) {
-        (void)poll(&ready, 1, -1);
-    }
-}
-
-static bool
-receive_all(const struct plan *plan, int fd, void *into, size_t bytes)
-{
-    const int flags = plan->wait == CEILING_SPIN ? MSG_DONTWAIT : MSG_WAITALL;
-    struct spin spin = {0};
-    size_t here = 0;
-
-    while (here < bytes) {
-        const ssize_t got = recv(fd, (char *)into + here, bytes - here, flags);
-
-        if (got > 0) {
-            here += (size_t)got;
-        } else if (got < 0 && errno == EAGAIN) {
-            wait_for(fd, POLLIN, &spin);
-        } else {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool
-send_all(const struct plan *plan, int fd, const void *from, size_t bytes)
-{
-    const int flags = MSG_NOSIGNAL | (plan->wait == CEILING_SPIN ? MSG_DONTWAIT : 0);
-    struct spin spin = {0};
-    size_t gone = 0;
-
-    while (gone < bytes) {
-        const ssize_t sent = send(fd, (const char *)from + gone, bytes - gone, flags);
-
-        if (sent > 0) {
-            gone += (size_t)sent;
-        } else if (sent < 0 && errno == EAGAIN) {
-            wait_for(fd, POLLOUT, &spin);
-        } else {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* One chunk: from every worker, into the values, to every worker. False: the workers have gone. */
 static bool
 serve_chunk(const struct plan *plan, uint32_t server, float *values, float *const *gradients,
             size_t bytes)
 {
     for (uint32_t rank = 0; rank < plan->workers; rank++) {
-        if (!receive_all(plan, plan->fds[rank][server][1], gradients[rank], bytes)) {
+        if (!stream_receive(plan->fds[rank][server][1], gradients[rank], bytes, plan->wait)) {
             return false;
         }
     }
     kernel_apply(values, gradients, plan->workers, (float)TENSOR_RATE, 0, bytes / sizeof(float));
     for (uint32_t rank = 0; rank < plan->workers; rank++) {
-        if (!send_all(plan, plan->fds[rank][server][1], values, bytes)) {
+        if (!stream_send(plan->fds[rank][server][1], values, bytes, plan->wait)) {
             return false;
         }
     }
@@ -188,7 +135,8 @@ struct worker {
     float *gradient;
     float *values;
     struct tensor_model model;
-    uint64_t sent[CEILING_SERVERS_MAX]; /* of this round */
+    uint64_t whole[CEILING_SERVERS_MAX]; /* bytes of a round for each server ... */
+    uint64_t sent[CEILING_SERVERS_MAX];  /* ... and how far this one is */
     uint64_t here[CEILING_SERVERS_MAX];
 };
 
@@ -196,7 +144,7 @@ struct worker {
 static bool
 may_send(const struct worker *worker, uint32_t server)
 {
-    return worker->sent[server] < stream_bytes(worker->plan, server) &&
+    return worker->sent[server] < worker->whole[server] &&
            worker->sent[server] - worker->here[server] < WINDOW_BYTES;
 }
 
@@ -253,16 +201,16 @@ exchange(void *owner, struct psd_error *err)
     bool whole;
 
     (void)err;
-    memset(worker->sent, 0, sizeof(worker->sent));
-    memset(worker->here, 0, sizeof(worker->here));
+    memset(worker->sent, 0, plan->servers * sizeof(worker->sent[0]));
+    memset(worker->here, 0, plan->servers * sizeof(worker->here[0]));
     do {
         bool moved = false;
 
         whole = true;
         for (uint32_t server = 0; server < plan->servers; server++) {
-            if (worker->here[server] < stream_bytes(plan, server)) {
+            if (worker->here[server] < worker->whole[server]) {
                 moved = move_some(worker, server) || moved;
-                whole = whole && worker->here[server] == stream_bytes(plan, server);
+                whole = whole && worker->here[server] == worker->whole[server];
             }
         }
         if (!whole && !moved && plan->wait == CEILING_BLOCK) {
@@ -310,6 +258,7 @@ run_worker(const struct plan *plan, uint32_t rank, int control)
     }
     tensor_model_init(&worker->model, TENSOR_DESCENT, plan->workers, plan->bytes / sizeof(float));
     for (uint32_t server = 0; server < plan->servers; server++) {
+        worker->whole[server] = stream_bytes(plan, server);
         (void)fcntl(plan->fds[rank][server][0], F_SETFL, O_NONBLOCK);
     }
     return crew_follow(control, follow, worker, &err) == PSD_OK ? 0 : 1;

@@ -41,25 +41,28 @@ report_legend(FILE *file, uint32_t repeat)
 {
     fprintf(
         file,
-        "Medians of %u runs, taken in turn; all bits checked. us: one round; p50, p90, p99: of\n"
-        "single rounds. GB/s: bytes of the tensor per worker, each moved up and down, with the\n"
-        "slowest and the fastest run. CPU: seconds of all processes for a GB of one worker's\n"
-        "tensor. ratio: to the reference, run by run; more is better; up to 16 KiB by p50.\n"
-        "Tuned peers have the congestion control that Poseidon chooses on loopback.\n",
+        "Medians of %u runs, taken in turn; all bits checked. us: one round; op/s: rounds of a\n"
+        "second; p50, p90, p99: of single rounds, in us. GB/s: bytes of the tensor per worker, "
+        "each\n"
+        "moved up and down, with the slowest and the fastest run. CPU: seconds of all processes "
+        "for\n"
+        "a GB of one worker's tensor. ratio: to the reference, run by run; more is better; up to\n"
+        "16 KiB by p50. Tuned peers have the congestion control that Poseidon chooses on "
+        "loopback.\n",
         repeat);
 }
 
 void
 report_heading(FILE *file, const struct situation *situation)
 {
-    fprintf(file,
-            "\n### %s, %u worker%s, %u server%s\n\n"
-            "| tensor | contestant | timed | us | p50 | p90 | p99 | GB/s | min-max | CPU s/GB | "
-            "ratio | to |\n"
-            "|---:|:---|:---|---:|---:|---:|---:|---:|---:|---:|---:|:---|\n",
-            transport_name(situation->transport), situation->workers,
-            situation->workers == 1 ? "" : "s", situation->servers,
-            situation->servers == 1 ? "" : "s");
+    fprintf(
+        file,
+        "\n### %s, %u worker%s, %u server%s\n\n"
+        "| tensor | contestant | timed | us | op/s | p50 | p90 | p99 | GB/s | min-max | CPU s/GB | "
+        "ratio | to |\n"
+        "|---:|:---|:---|---:|---:|---:|---:|---:|---:|---:|---:|---:|:---|\n",
+        transport_name(situation->transport), situation->workers,
+        situation->workers == 1 ? "" : "s", situation->servers, situation->servers == 1 ? "" : "s");
     fflush(file);
 }
 
@@ -81,12 +84,13 @@ print_row(FILE *file, const struct results *results, const struct result *result
 {
     const struct result *reference = results_reference(results, result);
     const uint32_t repeat = result->repeat;
+    const double round_ns = result_spread(result->round_ns, repeat).middle;
     char size[32];
 
     report_size(result->situation.bytes, size, sizeof(size));
-    fprintf(file, "| %s | %s%s | %s | %.1f | %.1f | %.1f | %.1f |", size,
+    fprintf(file, "| %s | %s%s | %s | %.1f | %.0f | %.1f | %.1f | %.1f |", size,
             entrant_about(result->entrant)->title, result_missed_shm(result) ? " (OVER TCP)" : "",
-            timing_text(result), result_spread(result->round_ns, repeat).middle / 1e3,
+            timing_text(result), round_ns / 1e3, 1e9 / round_ns,
             result_spread(result->median_ns, repeat).middle / 1e3,
             result_spread(result->p90_ns, repeat).middle / 1e3,
             result_spread(result->p99_ns, repeat).middle / 1e3);
