@@ -750,10 +750,11 @@ test_answers_that_make_no_sense(void **state)
             static const uint8_t kinds[] = {PSI_SHM_ASK, PSI_SHM_TAKEN, PSI_SHM_READY, 77};
 
             hand_say(&hand, kinds[lie]);
-        } else if (lie == 4) { /* a frame */
+        } else if (lie == 4) { /* a frame, such as a refusal: its owner hears it */
             uint8_t head[PSI_PREFIX_BYTES];
 
             hand_send(&hand, head, bed_head(head, 0, 0, 0));
+            stays = true;
         } else if (lie == 5) { /* a hatch that is not there */
             memset(offer.name, 7, sizeof(offer.name));
             hand_say_word(&hand, PSI_SHM_OFFER, &offer);
