@@ -184,14 +184,17 @@ start_child(struct child *child, const struct place *place, const struct order *
 }
 
 int
-children_start(struct children *children, const struct place *place,
-               const struct link_message *message, pid_t *pid_p, char **path_p)
+children_start(struct children *children, struct place *place, const struct link_message *message,
+               pid_t *pid_p, char **path_p)
 {
     struct order order = {.role = ""};
     struct child *child = take_slot(children, message->slot);
     int code = child == NULL ? ENOMEM : order_read(&order, place, message);
 
     if (code == 0) {
+        const char *port = variables_get(order.environment.list, "PSD_PORT");
+
+        ports_release(&place->ports, (uint16_t)(port != NULL ? strtoul(port, NULL, 10) : 0));
         code = start_child(child, place, &order);
     }
     *pid_p = code == 0 ? child->pid : 0;

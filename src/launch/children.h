@@ -38,7 +38,7 @@ void children_fini(struct children *children);
 
 /* Starts what LINK_START tells: the strings are ROLE, LOG, arguments, environment. Returns 0 or an
  * errno. *path_p: of the program, owned by the caller; NULL: not found. */
-int children_start(struct children *children, const struct place *place,
+int children_start(struct children *children, struct place *place,
                    const struct link_message *message, pid_t *pid_p, char **path_p);
 
 /* A signal to a process and everything of it. */

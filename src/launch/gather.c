@@ -196,6 +196,22 @@ add_place(const struct gather *gather, const struct host *host, struct words *or
     return status == PSD_OK ? add_variables(&plan->worker_environment, orders, err) : status;
 }
 
+/* What the workers of a machine share: its cores, its ports. */
+static psd_status
+add_shares(const struct host *host, struct words *orders, struct psd_error *err)
+{
+    const uint32_t workers = host->machine->workers;
+    const uint32_t threads = workers > 0 ? host->cores / workers : 0;
+    psd_status status = PSD_OK;
+
+    if (workers > 1) {
+        status = words_add_format(orders, err, "threads=%u", threads > 0 ? threads : 1);
+    }
+    return status == PSD_OK && workers > 0
+               ? words_add_format(orders, err, "ports=%u %s", workers, host->address)
+               : status;
+}
+
 static psd_status
 send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
 {
@@ -206,6 +222,9 @@ send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
 
     if (status == PSD_OK) {
         status = add_place(gather, host, &orders, err);
+    }
+    if (status == PSD_OK) {
+        status = add_shares(host, &orders, err);
     }
     if (status == PSD_OK && gather->plan->virtualenv != NULL && layout->workers > 0) {
         status = words_add_format(&orders, err, "virtualenv=%s", gather->plan->virtualenv);
@@ -235,9 +254,11 @@ take_setup(struct gather *gather, struct host *host, const struct words *answers
            struct psd_error *err)
 {
     psd_status status = PSD_OK;
+    uint32_t ports = 0;
 
     host->knows_flags = calloc(gather->plan->command_count, sizeof(*host->knows_flags));
-    if (host->knows_flags == NULL) {
+    host->worker_ports = calloc(host->machine->workers + 1, sizeof(*host->worker_ports));
+    if (host->knows_flags == NULL || host->worker_ports == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %s", host->machine->name);
     }
     for (size_t i = 0; i < answers->count && status == PSD_OK; i++) {
@@ -247,6 +268,10 @@ take_setup(struct gather *gather, struct host *host, const struct words *answers
 
         if (strncmp(word, "problem=", 8) == 0) {
             status = words_add(&host->problems, word + 8, err);
+        } else if (strncmp(word, "note=", 5) == 0) {
+            status = words_add(&host->notes, word + 5, err);
+        } else if (strncmp(word, "worker_port=", 12) == 0 && ports < host->machine->workers) {
+            host->worker_ports[ports++] = (uint16_t)strtoul(word + 12, NULL, 10);
         } else if (strncmp(word, "port=", 5) == 0) {
             host->probe_port = (uint16_t)strtoul(word + 5, NULL, 10);
         } else if (sscanf(word, "flags=%u %u", &command, &knows) == 2 &&

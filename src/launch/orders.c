@@ -76,8 +76,33 @@ open_output(struct run *run, uint32_t slot)
     output_keep_times(process->output, path);
 }
 
+static uint16_t
+worker_port(struct run *run, uint32_t slot)
+{
+    return run_host_of(run, slot)->worker_ports[run->layout->local_rank[slot]];
+}
+
+/* "tcp://10.0.0.1:20017,tcp://...": where the workers may listen, by rank. */
 static void
-take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p)
+describe_peers(struct run *run)
+{
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&run->peers, &bytes);
+
+    for (uint32_t slot = 1 + run->plan->servers; stream != NULL && slot < run->slots; slot++) {
+        const char *address = run_host_of(run, slot)->address;
+        const bool v6 = strchr(address, ':') != NULL;
+
+        fprintf(stream, "%stcp://%s%s%s:%u", slot > 1 + run->plan->servers ? "," : "",
+                v6 ? "[" : "", address, v6 ? "]" : "", worker_port(run, slot));
+    }
+    if (stream != NULL) {
+        fclose(stream);
+    }
+}
+
+static void
+take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p, char port[8])
 {
     const struct host *host = run_host_of(run, slot);
     const enum launch_role role = role_of_slot(slot, run->plan->servers);
@@ -94,7 +119,16 @@ take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p)
                                  .machines = run->layout->machine_count,
                                  .cores = host->cores,
                                  .gpus = run->layout->gpus[slot]};
+    if (host->machine->here || run->gather.logs != NULL) {
+        seat_p->logs = run->logs;
+    }
     if (role == LAUNCH_WORKER) {
+        if (run->peers == NULL) {
+            describe_peers(run);
+        }
+        snprintf(port, 8, "%u", worker_port(run, slot));
+        seat_p->port = port;
+        seat_p->peers = run->peers;
         seat_p->knows_flags = host->knows_flags[plan_command(run->plan, rank)];
     }
 }
@@ -109,9 +143,10 @@ send_start(struct run *run, uint32_t slot, struct psd_error *err)
     struct words argv = {0};
     struct plan_seat seat;
     char text[1024];
+    char port[8];
     psd_status status;
 
-    take_seat(run, slot, &seat);
+    take_seat(run, slot, &seat, port);
     status = plan_process(run->plan, slot, &seat, &argv, &environment, err);
     if (status != PSD_OK) {
         return status;

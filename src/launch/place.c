@@ -34,6 +34,7 @@ place_init(struct place *place, char *const *environment)
     *place = (struct place){.secret_fd = -1, .listener = -1};
     variables_set_all(&place->service_environment, environment, NULL);
     variables_set_all(&place->worker_environment, environment, NULL);
+    variables_unset(&place->worker_environment, "PSD_LOG_DIR"); /* of a job around this one */
 }
 
 void
@@ -42,6 +43,7 @@ place_fini(struct place *place)
     words_fini(&place->service_environment);
     words_fini(&place->worker_environment);
     free(place->log_directory);
+    ports_fini(&place->ports);
     if (place->listener >= 0) {
         close(place->listener);
     }
@@ -188,6 +190,43 @@ take_listen(struct work *work, const char *value, struct psd_error *err)
     return words_add_format(work->answers, err, "port=%u", port);
 }
 
+/* Several workers that each use all cores are slower than one: they get their share. */
+static psd_status
+take_threads(struct work *work, const char *value, struct psd_error *err)
+{
+    struct words *variables = &work->place->worker_environment;
+    psd_status status;
+
+    if (variables_get(variables->list, "OMP_NUM_THREADS") != NULL) {
+        return PSD_OK;
+    }
+    status = variables_set_pair(variables, "OMP_NUM_THREADS", value, err);
+    return status == PSD_OK
+               ? words_add_format(work->answers, err,
+                                  "note=OMP_NUM_THREADS=%s for each worker: nobody has set it",
+                                  value)
+               : status;
+}
+
+static psd_status
+take_ports(struct work *work, const char *value, struct psd_error *err)
+{
+    struct ports *ports = &work->place->ports;
+    struct psd_error why = {0};
+    char address[64] = "";
+    unsigned count = 0;
+    psd_status status = PSD_OK;
+
+    if (sscanf(value, "%u %63s", &count, address) != 2 ||
+        ports_reserve(ports, address, count, &why) != PSD_OK) {
+        return words_add_format(work->answers, err, "problem=%s", why.text);
+    }
+    for (size_t i = 0; i < ports->count && status == PSD_OK; i++) {
+        status = words_add_format(work->answers, err, "worker_port=%u", ports->list[i].number);
+    }
+    return status;
+}
+
 static psd_status
 take_daemon(struct work *work, const char *value, struct psd_error *err)
 {
@@ -275,16 +314,10 @@ static const struct {
     const char *key;
     psd_status (*take)(struct work *work, const char *value, struct psd_error *err);
 } table[] = {
-    {"workdir", take_workdir},
-    {"cwd", take_cwd},
-    {"env", take_env},
-    {"virtualenv", take_virtualenv},
-    {"listen", take_listen},
-    {"daemon", take_daemon},
-    {"test", take_test},
-    {"command", take_command},
-    {"word", take_word},
-    {"logs", take_logs},
+    {"workdir", take_workdir},       {"cwd", take_cwd},         {"env", take_env},
+    {"virtualenv", take_virtualenv}, {"threads", take_threads}, {"ports", take_ports},
+    {"listen", take_listen},         {"daemon", take_daemon},   {"test", take_test},
+    {"command", take_command},       {"word", take_word},       {"logs", take_logs},
     {"logs_token", take_logs_token},
 };
 

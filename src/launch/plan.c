@@ -312,11 +312,16 @@ set_place(const struct plan *plan, const struct command_values *values,
     const char *const texts[][2] = {{"PSD_MASTER_ADDRESS", values->master},
                                     {"PSD_ROLE", values->role},
                                     {"PSD_ADDR", seat->address},
+                                    {"PSD_PORT", seat->port},
+                                    {"PSD_PEERS", seat->peers},
+                                    {"PSD_LOG_DIR", seat->logs},
                                     {"PSD_JOB_ID", seat->job}};
     psd_status status = PSD_OK;
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && status == PSD_OK; i++) {
-        status = variables_set_pair(environment, texts[i][0], texts[i][1], err);
+        if (texts[i][1] != NULL) {
+            status = variables_set_pair(environment, texts[i][0], texts[i][1], err);
+        }
     }
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == PSD_OK; i++) {
         char text[16];

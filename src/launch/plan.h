@@ -61,6 +61,9 @@ struct plan_seat {
     const char *master;  /* where it listens; unused for the master itself */
     const char *address; /* of the machine */
     const char *job;     /* the job's name */
+    const char *port;    /* of a worker, for its own use */
+    const char *peers;   /* "tcp://IP:PORT,...": where the workers are, by rank */
+    const char *logs;    /* directory of the job's logs on the machine; NULL: it has none */
     uint32_t restart;
     uint32_t local_rank;
     uint32_t local_size;

@@ -162,6 +162,8 @@ make(const char *command, enum psi_pass pass, uint32_t slot, struct made *made)
     struct plan_seat seat = {.master = "tcp://127.0.0.1:7001",
                              .address = "127.0.0.1",
                              .job = "test",
+                             .port = "20001",
+                             .peers = "tcp://127.0.0.1:20000,tcp://127.0.0.1:20001",
                              .restart = 1,
                              .local_size = 2,
                              .machines = 1,
@@ -247,6 +249,10 @@ test_worker_environment(void **state)
     assert_string_equal(variables_get(made.environment.list, "A"), "2");
     assert_string_equal(variables_get(made.environment.list, "PSD_LOCAL_SIZE"), "2");
     assert_string_equal(variables_get(made.environment.list, "PSD_JOB_ID"), "test");
+    assert_string_equal(variables_get(made.environment.list, "PSD_PORT"), "20001");
+    assert_string_equal(variables_get(made.environment.list, "PSD_PEERS"),
+                        "tcp://127.0.0.1:20000,tcp://127.0.0.1:20001");
+    assert_null(variables_get(made.environment.list, "PSD_LOG_DIR"));
     assert_null(variables_get(made.environment.list, "HOME"));
     words_fini(&made.environment);
 }

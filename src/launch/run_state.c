@@ -206,8 +206,10 @@ init_gather(struct run *run)
                                   .directory = run->here,
                                   .sync = run->sync.bytes != NULL ? &run->sync : NULL,
                                   .secret_fd = run->args->secret_fd};
-    if (run->args->logs_on_nodes && run->directory != NULL &&
-        realpath(run->directory, run->logs) != NULL) {
+    if (run->directory == NULL || realpath(run->directory, run->logs) == NULL) {
+        run->logs[0] = '\0';
+    }
+    if (run->args->logs_on_nodes && run->logs[0] != '\0') {
         run->gather.logs = run->logs;
         run->gather.logs_token = ".times"; /* machines that see ours leave the writing to us */
     }
@@ -290,6 +292,7 @@ run_fini(struct run *run)
     }
     free(run->hosts);
     free(run->processes);
+    free(run->peers);
     watch_fini(&run->watch);
     runlog_close(&run->runlog);
 }

@@ -54,7 +54,8 @@ struct run {
     bool told_detached;
     struct sync sync; /* files for other machines */
     char here[4096];  /* directory in which psd_run was started */
-    char logs[4096];  /* directory, absolute: of the copies on the nodes */
+    char logs[4096];  /* directory of the logs, absolute; "" with --check */
+    char *peers;      /* owned: addresses of the workers; NULL before the first is started */
     bool checked;     /* --check: every machine has answered */
     regex_t result_regex;
     const regex_t *wanted; /* NULL: no --result_regex */

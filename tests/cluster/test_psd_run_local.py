@@ -12,6 +12,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -51,6 +52,53 @@ def test_success_prefixes_logs_and_summary(start):
     for name in ("master", "server0", "server1", "worker0", "worker1"):
         assert f"PROCESS {name} pid" in job.run_log()
         job.log(name)
+
+
+# Listens on its own port and greets all the others, as a library that talks from worker to worker.
+MEET = """import os, socket
+peers = os.environ["PSD_PEERS"].split(",")
+own = peers[int(os.environ["PSD_RANK"])]
+assert own == f"tcp://{os.environ['PSD_ADDR']}:{os.environ['PSD_PORT']}", own
+listener = socket.create_server((os.environ["PSD_ADDR"], int(os.environ["PSD_PORT"])))
+listener.settimeout(20)
+for peer in peers:
+    host, port = peer.removeprefix("tcp://").rsplit(":", 1)
+    while True:
+        try:
+            sent = socket.create_connection((host, int(port)), 20)
+            break
+        except ConnectionRefusedError:
+            pass  # it has not come so far
+    sent.sendall(b"x")
+for _ in peers:
+    assert listener.accept()[0].recv(1) == b"x"
+print("met", len(peers), "in", os.environ["PSD_LOG_DIR"], os.environ.get("OMP_NUM_THREADS"))
+"""
+
+
+def test_workers_find_each_other(start, tmp_path):
+    """If this fails, workers that talk to each other need their addresses written by hand."""
+    path = script(tmp_path, MEET, "meet.py")
+    jobs = [start(*QUICK, "--workers", 3, f"{sys.executable} {path}", name=name)
+            for name in ("one", "two")]
+    for job in jobs:
+        assert job.wait() == 0, job.stdout() + job.stderr()
+        (logs,) = (job.directory / "logs").iterdir()
+        share = max(1, len(os.sched_getaffinity(0)) // 3)
+        for rank in range(3):
+            assert job.log(f"worker{rank}").decode() == f"met 3 in {logs} {share}\n"
+        assert f"OMP_NUM_THREADS={share} for each worker" in job.run_log()
+
+
+def test_threads_that_somebody_chose(start):
+    """If this fails, psd_run undoes what its user said about threads, or slows a lone worker."""
+    job = start(*QUICK, "--workers", 2, "sh -c 'echo $OMP_NUM_THREADS'", environment={
+        "OMP_NUM_THREADS": "5"})
+    assert job.wait() == 0
+    assert job.log("worker0") == b"5\n" and "OMP_NUM_THREADS=" not in job.run_log()
+    job = start(*QUICK, "sh -c 'echo $OMP_NUM_THREADS'", name="alone")
+    assert job.wait() == 0
+    assert job.log("worker0") == b"\n"
 
 
 def test_plain_program(start):

@@ -91,6 +91,23 @@ def test_environment_and_directory_of_a_worker(launch, four_hosts):
                                            "/home/psd /home/psd\n")
 
 
+def test_addresses_of_the_workers(launch):
+    """If this fails, workers on several hosts cannot talk to each other without a list by hand."""
+    job = launch({**SMALL, "worker_nodes": ["host1", "host2", "host1", "localhost"]},
+                 "sh -c 'echo $PSD_PEERS; echo $PSD_ADDR $PSD_PORT $PSD_LOG_DIR'")
+    assert job.wait() == 0, job.stderr()
+    lines = [job.log(f"worker{i}").decode().splitlines() for i in range(4)]
+    peers = lines[0][0].split(",")
+    assert [peer.rsplit(":", 1)[0] for peer in peers] == [
+        f"tcp://10.213.0.{host}" for host in (1, 2, 1, 100)]
+    assert len({peers[0], peers[2]}) == 2
+    for rank, (all_of_them, own) in enumerate(lines):
+        assert all_of_them.split(",") == peers
+        address, port, *logs = own.split(" ")
+        assert f"tcp://{address}:{port}" == peers[rank]
+        assert logs == ([f"/home/psd/{job.name}/logs/{job.logs().name}"] if rank == 3 else [])
+
+
 def test_master_on_the_launcher_is_reachable(launch):
     """If this fails, workers are told to connect to their own loopback."""
     job = launch({"worker_nodes": ["host1", "localhost"], "server_nodes": ["host2"]}, *BRISK,
