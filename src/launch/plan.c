@@ -260,7 +260,10 @@ master_arguments(const struct plan *plan, const struct plan_seat *seat, struct w
     if (status == PSD_OK) {
         status = add_number(argv, "--port", plan->master_port, err);
     }
-    return status == PSD_OK ? add_number(argv, "--ready_fd", SPAWN_EXTRA_FD, err) : status;
+    if (status == PSD_OK) {
+        status = add_number(argv, "--ready_fd", SPAWN_EXTRA_FD, err);
+    }
+    return status == PSD_OK ? words_add(argv, "--tell_joins", err) : status;
 }
 
 /* Cores of the machine, shared by its servers. */

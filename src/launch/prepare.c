@@ -316,7 +316,6 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                               .machine_of = prepared->layout.machine_of,
                               .start_timeout_ms = settings->start_timeout_ms,
                               .timeout_ms = options->timeout_s * 1000,
-                              .sees_joins = settings->log_level >= PSI_LOG_INFO,
                               .leave_ms = options->grace_ms};
 }
 

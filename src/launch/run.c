@@ -177,20 +177,10 @@ tell_detached(struct run *run, const char *how)
     }
 }
 
-/* "tcp://127.0.0.1:PORT\n" */
 static void
-handle_ready(struct run *run, const struct link_message *message)
+handle_ready(struct run *run, const char *address)
 {
-    const size_t used = strlen(run->master);
-    char *newline;
-
-    snprintf(run->master + used, sizeof(run->master) - used, "%.*s", (int)message->bytes,
-             message->data);
-    newline = strchr(run->master, '\n');
-    if (newline == NULL) {
-        return; /* if nothing more comes, its exit or the start timeout tells the rest */
-    }
-    *newline = '\0';
+    snprintf(run->master, sizeof(run->master), "%s", address);
     runlog_line(&run->runlog, "READY", "master at %s", run->master);
     console_say(&run->console, "job begins: %u worker%s, %u server%s, master at %s",
                 run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
@@ -200,27 +190,30 @@ handle_ready(struct run *run, const struct link_message *message)
     run_tell(run, WATCH_READY, 0, 0);
 }
 
-/* Who has joined stands in the master's log. */
+/* First "tcp://127.0.0.1:PORT", then "joined worker 3" and the like. */
 static void
-read_master_line(struct run *run)
+handle_master_line(struct run *run, const char *line)
 {
-    const char *mark = strstr(run->master_line, " MEMBER-JOINED worker ");
     unsigned rank;
 
-    if (mark != NULL && sscanf(mark, " MEMBER-JOINED worker %u joined", &rank) == 1 &&
-        rank < run->plan->workers) {
+    if (run->master[0] == '\0') {
+        handle_ready(run, line);
+    } else if (sscanf(line, "joined worker %u", &rank) == 1 && rank < run->plan->workers) {
         run_tell(run, WATCH_JOINED, 1 + run->plan->servers + rank, 0);
+    } else if (sscanf(line, "joined server %u", &rank) == 1 && rank < run->plan->servers) {
+        run_tell(run, WATCH_JOINED, 1 + rank, 0);
     }
 }
 
+/* Of a line that never ends, the master's exit or the start timeout tells the rest. */
 static void
 follow_master(struct run *run, const struct link_message *message)
 {
     for (uint32_t i = 0; i < message->bytes; i++) {
         if (message->data[i] == '\n') {
             run->master_line[run->master_line_bytes] = '\0';
-            read_master_line(run);
             run->master_line_bytes = 0;
+            handle_master_line(run, run->master_line);
         } else if (run->master_line_bytes < sizeof(run->master_line) - 1) {
             run->master_line[run->master_line_bytes++] = message->data[i];
         }
@@ -254,12 +247,9 @@ handle_process_message(struct run *run, const struct link_message *message)
             output_take(process->output, &run->console, message->data, message->bytes,
                         run_clock_ms());
         }
-        if (message->slot == 0) {
-            follow_master(run, message);
-        }
         break;
     case LINK_READY:
-        handle_ready(run, message);
+        follow_master(run, message);
         break;
     case LINK_EXITED:
         handle_exited(run, message->slot, message->number);

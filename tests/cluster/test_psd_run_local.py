@@ -101,6 +101,26 @@ def test_threads_that_somebody_chose(start):
     assert job.log("worker0") == b"\n"
 
 
+def test_workers_start_when_the_servers_are_there(start, tmp_path):
+    """If this fails, workers run while a server that never comes is still waited for."""
+    begun = tmp_path / "begun"
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    slow = tmp_path / "bin"
+    slow.mkdir()
+    for name in ("psd_run", "ps_master"):
+        shutil.copy(bin_directory() / name, slow / name)
+    script(slow, f'#!/bin/sh\nread line < {gate}\nexec {program("ps_server")} "$@"\n', "ps_server")
+    (slow / "ps_server").chmod(0o755)
+    job = start(*QUICK, f"touch {begun}", bin_path=slow)
+    job.master_address()
+    with open(gate, "w", encoding="ascii") as file:  # opens when the server reads it
+        assert "START worker0" not in job.run_log() and not begun.exists()
+        file.write("go\n")
+    assert job.wait() == 0, job.stderr()
+    assert begun.exists()
+
+
 def test_plain_program(start):
     """If this fails, a command that is no worker takes ten seconds and two red lines to say so."""
     job = start("--workers", 2, "true")
