@@ -99,6 +99,20 @@ warn_of_near_misses(void)
     }
 }
 
+static void
+warn_of_overwritten(const struct plan *plan)
+{
+    char names[512];
+
+    plan_overwritten(plan, names, sizeof(names));
+    if (names[0] != '\0') {
+        fprintf(stderr,
+                "psd_run: you have set %s; workers get the job's own (--keep_env: they get "
+                "yours)\n",
+                names);
+    }
+}
+
 /* ------------------------------------------------------------------------------------- name --- */
 
 /* The command for people, and to see whether a job that runs is the same. */
@@ -207,7 +221,7 @@ check_words(const struct launch_options *options, struct psd_error *err)
 {
     static const char *const restarts[] = {"never", "on-failure", "exit-code", NULL};
     static const char *const scopes[] = {"process", "group", NULL};
-    static const char *const modes[] = {"launcher", "both", NULL};
+    static const char *const modes[] = {"launcher", "nodes", "both", NULL};
     psd_status status = check_word("restart", options->restart, restarts, err);
 
     if (status == PSD_OK) {
@@ -349,7 +363,8 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
     args->check = options->check;
     args->result_regex = options->result_regex;
     args->show = options->show;
-    args->logs_on_nodes = options->log_mode != NULL && strcmp(options->log_mode, "both") == 0;
+    args->logs_on_nodes = options->log_mode != NULL && strcmp(options->log_mode, "launcher") != 0;
+    args->logs_here = options->log_mode == NULL || strcmp(options->log_mode, "nodes") != 0;
     args->sync = options->sync;
 }
 
@@ -389,6 +404,7 @@ begin_job(const struct launch_options *options, int argc, char *const *argv)
         prepare_job(options, environ, &prepared, &err) != PSD_OK) {
         return complain(&err);
     }
+    warn_of_overwritten(&prepared.plan);
     fill_args(options, &prepared, &args);
     describe_command(options, argc, argv, command);
     args.command = command;

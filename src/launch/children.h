@@ -23,7 +23,8 @@ struct child {
     int drains;      /* of its pipe after its death */
     int output;      /* read end of its pipe, -1 when closed */
     int ready;       /* read end of its ready pipe, -1: none */
-    int log;         /* this machine's copy of its log, -1: none */
+    int log;         /* this machine's own log of it, -1: none */
+    int log_error;   /* why it could not be opened, until that is told */
 };
 
 /* Thread: owned by the agent. */

@@ -10,6 +10,8 @@
 #include "base/fail.h"
 #include "config/options.h"
 
+enum { GPUS_MAX = 64 };
+
 static const char about_run[] =
     "Starts ps_master, the ps_servers and the workers of one job, watches them, and leaves\n"
     "nothing behind, on this machine or on many. \"command\" is what every worker runs; no shell\n"
@@ -73,6 +75,12 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          &options->secret_file},
         {"forward", 'x', PSI_OPTION_LIST,
          "NAME, NAME=value or PREFIX*: variables for workers on other machines", &options->forward},
+        {"keep_env", 0, PSI_OPTION_FLAG,
+         "where you have set PSD_RANK and the like, workers get your values, not the job's",
+         &options->keep_env},
+        {"gpus_per_worker", 0, PSI_OPTION_NUMBER,
+         "deal the GPUs of a machine out to its workers (CUDA_VISIBLE_DEVICES)",
+         &options->gpus_per_worker, 0, GPUS_MAX},
         {"workdir", 0, PSI_OPTION_TEXT, "directory for the workers, on every machine [this one]",
          &options->workdir},
         {"interface", 0, PSI_OPTION_TEXT,
@@ -91,7 +99,7 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"result_regex", 0, PSI_OPTION_TEXT,
          "the last line that matches stands in the closing summary", &options->result_regex},
         {"log_mode", 0, PSI_OPTION_TEXT,
-         "where logs are kept: launcher, or both, on the nodes as well [launcher]",
+         "where logs are kept: launcher, nodes (each those of its processes), both [launcher]",
          &options->log_mode},
         {"restart", 0, PSI_OPTION_TEXT,
          "of what failed: never, on-failure, exit-code (128 and above) [never]", &options->restart},

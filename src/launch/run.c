@@ -251,6 +251,10 @@ handle_process_message(struct run *run, const struct link_message *message)
     case LINK_READY:
         follow_master(run, message);
         break;
+    case LINK_LOG_FAILED:
+        console_say(&run->console, "%s: its log on %s: %s; the job goes on", process->name,
+                    run_host_of(run, message->slot)->machine->name, strerror(message->number));
+        break;
     case LINK_EXITED:
         handle_exited(run, message->slot, message->number);
         break;
@@ -302,16 +306,15 @@ handle_signals(struct run *run)
     while (read(run->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         const int number = (int)info.ssi_signo;
 
-        if (number == SIGUSR1 || number == SIGUSR2) {
+        if (number == SIGUSR1 || number == SIGUSR2 || number == SIGTSTP || number == SIGCONT) {
             for (uint32_t slot = 1 + run->plan->servers; slot < run->slots; slot++) {
                 orders_signal(run, slot, number);
             }
-            continue;
-        }
-        if (number == SIGTSTP) {
-            console_say(&run->console,
-                        "a job cannot be suspended; Ctrl-C stops it, psd_run --detach leaves it "
-                        "alone");
+            if (number == SIGTSTP) { /* what sleeps is lost to the others, so the job goes on */
+                console_say(&run->console,
+                            "a job cannot be suspended: the workers were told, and go on unless "
+                            "they know better; Ctrl-C stops it, psd_run --detach leaves it alone");
+            }
             continue;
         }
         runlog_line(&run->runlog, "INTERRUPT", "signal %d", number);

@@ -24,7 +24,8 @@ struct run_args {
     bool check;               /* only look whether all machines are ready */
     const char *result_regex; /* (optional) extended regular expression */
     const char *show;         /* (optional) ranks whose lines are shown: "0,2-3", "none" */
-    bool logs_on_nodes;       /* nodes keep copies of the logs */
+    bool logs_on_nodes;       /* other machines write logs of their processes ... */
+    bool logs_here;           /* ... and psd_run does, too */
     const char *sync;         /* (optional) directory that other machines get */
     const char *out;          /* directory for the logs */
     char **directory_p; /* of this job's logs, from the first attempt on; owned by the caller */
