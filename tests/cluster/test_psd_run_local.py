@@ -228,6 +228,25 @@ def test_signals_for_the_workers(start, tmp_path, number):
     assert job.stdout().count("told") == 2
 
 
+def test_server_that_never_leaves(start, tmp_path):
+    """If this fails, a finished training hangs because a service does not notice its end."""
+    own = tmp_path / "bin"
+    own.mkdir()
+    for name in ("psd_run", "ps_master"):
+        shutil.copy(bin_directory() / name, own / name)
+    script(own, f"""#!/bin/sh
+trap '' TERM
+{program("ps_server")} "$@"
+echo stays
+while :; do sleep 1; done
+""", "ps_server").chmod(0o755)
+    job = start(*BRISK, "--grace_ms", 300, "--workers", 2, "--", *python_worker("--steps", 5),
+                bin_path=own)
+    assert job.wait() == 0, job.stderr()
+    assert b"stays" in job.log("server0") and "job ended well" in job.stderr()
+    assert job.seconds < 15
+
+
 def test_plain_program(start):
     """If this fails, a command that is no worker takes ten seconds and two red lines to say so."""
     job = start("--workers", 2, "true")
