@@ -119,17 +119,17 @@ find_script(const struct command *command)
 }
 
 static psd_status
-add_command(const struct command *command, uint32_t index, struct words *orders,
+add_command(const struct command *command, uint32_t index, bool contained, struct words *orders,
             struct psd_error *err)
 {
-    const char *script = find_script(command);
+    const char *script = contained ? NULL : find_script(command);
     psd_status status = PSD_OK;
 
     if (script != NULL) {
         status = words_add_format(orders, err, "test=%s", script);
     }
     if (status == PSD_OK) {
-        status = words_add_format(orders, err, "command=%u", index);
+        status = words_add_format(orders, err, "%s=%u", contained ? "contained" : "command", index);
     }
     for (size_t i = 0; i < command->environment.count && status == PSD_OK; i++) {
         status = words_add_format(orders, err, "word=%s", command->environment.list[i]);
@@ -163,7 +163,8 @@ add_commands(const struct gather *gather, uint32_t machine, struct words *orders
         const uint32_t command = plan_command(plan, rank);
 
         if (gather->layout->machine_of[1 + plan->servers + rank] == machine) {
-            status = add_command(&plan->commands[command], command, orders, err);
+            status =
+                add_command(&plan->commands[command], command, plan->image.count > 0, orders, err);
             if (plan->command_count == 1) {
                 break;
             }
@@ -185,15 +186,31 @@ add_place(const struct gather *gather, const struct host *host, struct words *or
         status = words_add_format(orders, err, "cwd=%s", gather->directory);
     }
     if (status == PSD_OK && gather->logs != NULL && !host->machine->here) {
-        status = words_add_format(orders, err, "logs=%s", gather->logs);
-        status = status == PSD_OK
+        status = gather->logs_token != NULL
                      ? words_add_format(orders, err, "logs_token=%s", gather->logs_token)
-                     : status;
+                     : PSD_OK;
+        status = status == PSD_OK ? words_add_format(orders, err, "logs=%s", gather->logs) : status;
     }
     if (status == PSD_OK && !host->machine->here) {
         status = add_variables(&plan->forwarded, orders, err);
     }
     return status == PSD_OK ? add_variables(&plan->worker_environment, orders, err) : status;
+}
+
+/* What the workers of a machine share: its cores, its ports. */
+static psd_status
+add_shares(const struct host *host, struct words *orders, struct psd_error *err)
+{
+    const uint32_t workers = host->machine->workers;
+    const uint32_t threads = workers > 0 ? host->cores / workers : 0;
+    psd_status status = PSD_OK;
+
+    if (workers > 1) {
+        status = words_add_format(orders, err, "threads=%u", threads > 0 ? threads : 1);
+    }
+    return status == PSD_OK && workers > 0
+               ? words_add_format(orders, err, "ports=%u %s", workers, host->address)
+               : status;
 }
 
 static psd_status
@@ -207,6 +224,9 @@ send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
     if (status == PSD_OK) {
         status = add_place(gather, host, &orders, err);
     }
+    if (status == PSD_OK) {
+        status = add_shares(host, &orders, err);
+    }
     if (status == PSD_OK && gather->plan->virtualenv != NULL && layout->workers > 0) {
         status = words_add_format(&orders, err, "virtualenv=%s", gather->plan->virtualenv);
     }
@@ -215,6 +235,9 @@ send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
     }
     if (status == PSD_OK && layout->servers > 0) {
         status = words_add(&orders, "daemon=ps_server", err);
+    }
+    if (status == PSD_OK && gather->plan->image.count > 0 && layout->workers > 0) {
+        status = words_add_format(&orders, err, "program=%s", gather->plan->image.list[0]);
     }
     if (status == PSD_OK) {
         status = add_commands(gather, machine, &orders, err);
@@ -235,9 +258,11 @@ take_setup(struct gather *gather, struct host *host, const struct words *answers
            struct psd_error *err)
 {
     psd_status status = PSD_OK;
+    uint32_t ports = 0;
 
     host->knows_flags = calloc(gather->plan->command_count, sizeof(*host->knows_flags));
-    if (host->knows_flags == NULL) {
+    host->worker_ports = calloc(host->machine->workers + 1, sizeof(*host->worker_ports));
+    if (host->knows_flags == NULL || host->worker_ports == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %s", host->machine->name);
     }
     for (size_t i = 0; i < answers->count && status == PSD_OK; i++) {
@@ -247,6 +272,10 @@ take_setup(struct gather *gather, struct host *host, const struct words *answers
 
         if (strncmp(word, "problem=", 8) == 0) {
             status = words_add(&host->problems, word + 8, err);
+        } else if (strncmp(word, "note=", 5) == 0) {
+            status = words_add(&host->notes, word + 5, err);
+        } else if (strncmp(word, "worker_port=", 12) == 0 && ports < host->machine->workers) {
+            host->worker_ports[ports++] = (uint16_t)strtoul(word + 12, NULL, 10);
         } else if (strncmp(word, "port=", 5) == 0) {
             host->probe_port = (uint16_t)strtoul(word + 5, NULL, 10);
         } else if (sscanf(word, "flags=%u %u", &command, &knows) == 2 &&

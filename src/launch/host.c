@@ -119,8 +119,11 @@ host_fini(struct host *host)
     link_fini(&host->link);
     words_fini(&host->addresses);
     words_fini(&host->problems);
+    words_fini(&host->notes);
     free(host->knows_flags);
+    free(host->worker_ports);
     host->knows_flags = NULL;
+    host->worker_ports = NULL;
 }
 
 /* The end of what was said matters more than its beginning. */

@@ -60,6 +60,8 @@ struct host {
     uint16_t probe_port;              /* of its listener; 0: none */
     size_t sent;                      /* HOST_FILLING: bytes of the archive */
     struct words problems;            /* what is missing there */
+    struct words notes;               /* what is different there, for the log */
+    uint16_t *worker_ports;           /* owned, by local rank; 0: none */
     bool *knows_flags;                /* owned, by command */
 };
 

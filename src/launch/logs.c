@@ -137,7 +137,10 @@ find_log(struct place *place, const char *wanted)
         return 0;
     }
     if (matching == 0) {
-        fprintf(stderr, "psd_run: %s has no log of %.64s\n", place->directory, wanted);
+        fprintf(stderr,
+                "psd_run: %s has no log of %.64s (with --log_mode=nodes it is on the machine of "
+                "the process)\n",
+                place->directory, wanted);
     } else {
         fprintf(stderr, "psd_run: which one?%s\n", list);
     }

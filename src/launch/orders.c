@@ -49,6 +49,7 @@ is_listed(const char *list, uint32_t rank)
 static void
 open_output(struct run *run, uint32_t slot)
 {
+    const bool kept_here = run->args->logs_here || run_host_of(run, slot)->machine->here;
     struct process *process = &run->processes[slot];
     struct psd_error err;
     char path[4096];
@@ -62,8 +63,8 @@ open_output(struct run *run, uint32_t slot)
         return;
     }
     log_path(run->directory, process, path, sizeof(path));
-    if (output_init(process->output, role_of_slot(slot, run->plan->servers), process->name, path,
-                    &err) != PSD_OK) {
+    if (output_init(process->output, role_of_slot(slot, run->plan->servers), process->name,
+                    kept_here ? path : NULL, &err) != PSD_OK) {
         console_say(&run->console, "%s; the job goes on", err.text);
     }
     if (role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER) {
@@ -71,13 +72,40 @@ open_output(struct run *run, uint32_t slot)
         process->output->hidden = run->args->show != NULL && strcmp(run->args->show, "all") != 0 &&
                                   !is_listed(run->args->show, role_index(slot, run->plan->servers));
     }
-    snprintf(path, sizeof(path), "%s/.times/%s.%u", run->directory, process->name,
-             process->restart);
-    output_keep_times(process->output, path);
+    if (kept_here) {
+        snprintf(path, sizeof(path), "%s/.times/%s.%u", run->directory, process->name,
+                 process->restart);
+        output_keep_times(process->output, path);
+    }
+}
+
+static uint16_t
+worker_port(struct run *run, uint32_t slot)
+{
+    return run_host_of(run, slot)->worker_ports[run->layout->local_rank[slot]];
+}
+
+/* "tcp://10.0.0.1:20017,tcp://...": where the workers may listen, by rank. */
+static void
+describe_peers(struct run *run)
+{
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&run->peers, &bytes);
+
+    for (uint32_t slot = 1 + run->plan->servers; stream != NULL && slot < run->slots; slot++) {
+        const char *address = run_host_of(run, slot)->address;
+        const bool v6 = strchr(address, ':') != NULL;
+
+        fprintf(stream, "%stcp://%s%s%s:%u", slot > 1 + run->plan->servers ? "," : "",
+                v6 ? "[" : "", address, v6 ? "]" : "", worker_port(run, slot));
+    }
+    if (stream != NULL) {
+        fclose(stream);
+    }
 }
 
 static void
-take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p)
+take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p, char port[8])
 {
     const struct host *host = run_host_of(run, slot);
     const enum launch_role role = role_of_slot(slot, run->plan->servers);
@@ -94,7 +122,16 @@ take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p)
                                  .machines = run->layout->machine_count,
                                  .cores = host->cores,
                                  .gpus = run->layout->gpus[slot]};
+    if (host->machine->here || run->gather.logs != NULL) {
+        seat_p->logs = run->logs;
+    }
     if (role == LAUNCH_WORKER) {
+        if (run->peers == NULL) {
+            describe_peers(run);
+        }
+        snprintf(port, 8, "%u", worker_port(run, slot));
+        seat_p->port = port;
+        seat_p->peers = run->peers;
         seat_p->knows_flags = host->knows_flags[plan_command(run->plan, rank)];
     }
 }
@@ -109,9 +146,10 @@ send_start(struct run *run, uint32_t slot, struct psd_error *err)
     struct words argv = {0};
     struct plan_seat seat;
     char text[1024];
+    char port[8];
     psd_status status;
 
-    take_seat(run, slot, &seat);
+    take_seat(run, slot, &seat, port);
     status = plan_process(run->plan, slot, &seat, &argv, &environment, err);
     if (status != PSD_OK) {
         return status;

@@ -26,6 +26,8 @@ struct work {
     struct words *answers;
     struct command command; /* being collected */
     long command_index;     /* -1: none */
+    bool contained;         /* its program need not be here */
+    const char *logs_token; /* NULL: none */
 };
 
 void
@@ -34,6 +36,7 @@ place_init(struct place *place, char *const *environment)
     *place = (struct place){.secret_fd = -1, .listener = -1};
     variables_set_all(&place->service_environment, environment, NULL);
     variables_set_all(&place->worker_environment, environment, NULL);
+    variables_unset(&place->worker_environment, "PSD_LOG_DIR"); /* of a job around this one */
 }
 
 void
@@ -42,6 +45,7 @@ place_fini(struct place *place)
     words_fini(&place->service_environment);
     words_fini(&place->worker_environment);
     free(place->log_directory);
+    ports_fini(&place->ports);
     if (place->listener >= 0) {
         close(place->listener);
     }
@@ -143,36 +147,43 @@ take_env(struct work *work, const char *value, struct psd_error *err)
 }
 
 static psd_status
-take_logs(struct work *work, const char *value, struct psd_error *err)
-{
-    work->place->log_directory = strdup(value);
-    return work->place->log_directory != NULL ? PSD_OK
-                                              : psi_fail(err, PSD_ERR_NO_MEMORY, "no memory");
-}
-
-/* Whoever sees the launcher's own directory leaves the writing to it. */
-static psd_status
 take_logs_token(struct work *work, const char *value, struct psd_error *err)
 {
-    struct place *place = work->place;
-    char path[PATH_BYTES];
+    (void)err;
+    work->logs_token = value;
+    return PSD_OK;
+}
 
-    snprintf(path, sizeof(path), "%s/%s", place->log_directory, value);
-    if (access(path, F_OK) == 0) {
-        free(place->log_directory);
-        place->log_directory = NULL;
-        return PSD_OK;
-    }
-    snprintf(path, sizeof(path), "%s", place->log_directory);
+static bool
+make_directories(char *path)
+{
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         mkdir(path, 0755);
         *slash = '/';
     }
-    if (mkdir(path, 0755) != 0 && errno != EEXIST) {
+    return mkdir(path, 0755) == 0 || errno == EEXIST;
+}
+
+/* Whoever sees the launcher's own directory leaves the writing to it, if the launcher writes. */
+static psd_status
+take_logs(struct work *work, const char *value, struct psd_error *err)
+{
+    char path[PATH_BYTES];
+
+    if (work->logs_token != NULL) {
+        snprintf(path, sizeof(path), "%s/%s", value, work->logs_token);
+        if (access(path, F_OK) == 0) {
+            return PSD_OK;
+        }
+    }
+    snprintf(path, sizeof(path), "%s", value);
+    if (!make_directories(path)) {
         return problem(work, err, "log directory ", path, strerror(errno));
     }
-    return PSD_OK;
+    work->place->log_directory = strdup(path);
+    return work->place->log_directory != NULL ? PSD_OK
+                                              : psi_fail(err, PSD_ERR_NO_MEMORY, "no memory");
 }
 
 static psd_status
@@ -186,6 +197,43 @@ take_listen(struct work *work, const char *value, struct psd_error *err)
         return words_add_format(work->answers, err, "problem=%s", why.text);
     }
     return words_add_format(work->answers, err, "port=%u", port);
+}
+
+/* Several workers that each use all cores are slower than one: they get their share. */
+static psd_status
+take_threads(struct work *work, const char *value, struct psd_error *err)
+{
+    struct words *variables = &work->place->worker_environment;
+    psd_status status;
+
+    if (variables_get(variables->list, "OMP_NUM_THREADS") != NULL) {
+        return PSD_OK;
+    }
+    status = variables_set_pair(variables, "OMP_NUM_THREADS", value, err);
+    return status == PSD_OK
+               ? words_add_format(work->answers, err,
+                                  "note=OMP_NUM_THREADS=%s for each worker: nobody has set it",
+                                  value)
+               : status;
+}
+
+static psd_status
+take_ports(struct work *work, const char *value, struct psd_error *err)
+{
+    struct ports *ports = &work->place->ports;
+    struct psd_error why = {0};
+    char address[64] = "";
+    unsigned count = 0;
+    psd_status status = PSD_OK;
+
+    if (sscanf(value, "%u %63s", &count, address) != 2 ||
+        ports_reserve(ports, address, count, &why) != PSD_OK) {
+        return words_add_format(work->answers, err, "problem=%s", why.text);
+    }
+    for (size_t i = 0; i < ports->count && status == PSD_OK; i++) {
+        status = words_add_format(work->answers, err, "worker_port=%u", ports->list[i].number);
+    }
+    return status;
 }
 
 static psd_status
@@ -241,7 +289,7 @@ finish_command(struct work *work, struct psd_error *err)
         return PSD_OK;
     }
     path = command_find(command->argv.list[0], search);
-    if (path == NULL && strchr(command->argv.list[0], '{') == NULL) {
+    if (path == NULL && !work->contained && strchr(command->argv.list[0], '{') == NULL) {
         status =
             problem(work, err, "", command->argv.list[0], why_not_found(command->argv.list[0]));
     } else {
@@ -266,6 +314,23 @@ take_command(struct work *work, const char *value, struct psd_error *err)
 }
 
 static psd_status
+take_contained(struct work *work, const char *value, struct psd_error *err)
+{
+    work->contained = true;
+    return take_command(work, value, err);
+}
+
+static psd_status
+take_program(struct work *work, const char *value, struct psd_error *err)
+{
+    char *path = command_find(value, variables_get(work->place->worker_environment.list, "PATH"));
+    const bool found = path != NULL;
+
+    free(path);
+    return found ? PSD_OK : problem(work, err, "image: ", value, why_not_found(value));
+}
+
+static psd_status
 take_word(struct work *work, const char *value, struct psd_error *err)
 {
     return command_take(&work->command, value, err);
@@ -275,17 +340,14 @@ static const struct {
     const char *key;
     psd_status (*take)(struct work *work, const char *value, struct psd_error *err);
 } table[] = {
-    {"workdir", take_workdir},
-    {"cwd", take_cwd},
-    {"env", take_env},
-    {"virtualenv", take_virtualenv},
-    {"listen", take_listen},
-    {"daemon", take_daemon},
-    {"test", take_test},
-    {"command", take_command},
-    {"word", take_word},
+    {"workdir", take_workdir}, {"cwd", take_cwd},
+    {"env", take_env},         {"virtualenv", take_virtualenv},
+    {"threads", take_threads}, {"ports", take_ports},
+    {"listen", take_listen},   {"daemon", take_daemon},
+    {"test", take_test},       {"program", take_program},
+    {"command", take_command}, {"contained", take_contained},
+    {"word", take_word},       {"logs_token", take_logs_token},
     {"logs", take_logs},
-    {"logs_token", take_logs_token},
 };
 
 psd_status

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launch/ports.h"
 #include "launch/words.h"
 
 /* Thread: owned by the agent. */
@@ -18,6 +19,7 @@ struct place {
     struct words worker_environment;
     int secret_fd;       /* -1: none; every child keeps it under this number */
     int listener;        /* -1, or what other machines try to reach */
+    struct ports ports;  /* for the workers here */
     char *log_directory; /* of this machine's own copies of the logs; NULL: none */
 };
 
@@ -33,15 +35,20 @@ psd_status place_set_secret(struct place *place, int secret_fd, struct psd_error
  *   cwd=DIR              to be in, if it is there
  *   virtualenv=DIR       of the workers
  *   env=NAME=value       of the workers
- *   logs=DIR             where this machine keeps copies of the logs
- *   logs_token=NAME      a file in it that only the launcher's own directory has
+ *   logs_token=NAME      a file that only the launcher's own directory of logs has
+ *   logs=DIR             where this machine keeps logs, unless that is the launcher's own directory
+ *   threads=N            OMP_NUM_THREADS of the workers, if nobody has set it
+ *   ports=COUNT ADDRESS  for the workers
  *   listen=ADDRESS       so that others can try to reach it
  *   daemon=NAME          must be here
+ *   program=NAME         must be here: what runs containers
  *   command=INDEX        the words of a worker's command follow as word=WORD
+ *   contained=INDEX      the same, but its program is in a container
  *   test=FILE            must be here: a file that the command names
  *
- * Answers: problem=TEXT, note=TEXT, port=N (of the listener), and for each command
- * flags=INDEX KNOWS FILE: whether that file knows Poseidon's flags.
+ * Answers: problem=TEXT, note=TEXT, port=N (of the listener), worker_port=N (one for each worker,
+ * in their order), and for each command INDEX KNOWS FILE: whether that file knows
+ * Poseidon's flags.
  */
 psd_status place_set_up(struct place *place, const struct words *orders, struct words *answers,
                         struct psd_error *err);

@@ -162,6 +162,8 @@ make(const char *command, enum psi_pass pass, uint32_t slot, struct made *made)
     struct plan_seat seat = {.master = "tcp://127.0.0.1:7001",
                              .address = "127.0.0.1",
                              .job = "test",
+                             .port = "20001",
+                             .peers = "tcp://127.0.0.1:20000,tcp://127.0.0.1:20001",
                              .restart = 1,
                              .local_size = 2,
                              .machines = 1,
@@ -247,6 +249,10 @@ test_worker_environment(void **state)
     assert_string_equal(variables_get(made.environment.list, "A"), "2");
     assert_string_equal(variables_get(made.environment.list, "PSD_LOCAL_SIZE"), "2");
     assert_string_equal(variables_get(made.environment.list, "PSD_JOB_ID"), "test");
+    assert_string_equal(variables_get(made.environment.list, "PSD_PORT"), "20001");
+    assert_string_equal(variables_get(made.environment.list, "PSD_PEERS"),
+                        "tcp://127.0.0.1:20000,tcp://127.0.0.1:20001");
+    assert_null(variables_get(made.environment.list, "PSD_LOG_DIR"));
     assert_null(variables_get(made.environment.list, "HOME"));
     words_fini(&made.environment);
 }
@@ -260,7 +266,7 @@ test_daemon_arguments(void **state)
     (void)state;
     make("sh", PSI_PASS_AUTO, 0, &made);
     assert_string_equal(made.argv, "<ps_master><--workers><2><--servers><2><--bind><127.0.0.1>"
-                                   "<--port><0><--ready_fd><3><--heartbeat_ms=100>");
+                                   "<--port><0><--ready_fd><3><--tell_joins><--heartbeat_ms=100>");
     words_fini(&made.environment);
     make("sh", PSI_PASS_AUTO, 2, &made);
     assert_string_equal(made.argv, "<ps_server><--index><1><--master_address>"

@@ -38,6 +38,10 @@ report_gathered(const struct run *run)
         runlog_line(&run->runlog, "MACHINE", "%s is %s, address %s, %u cores, clock %+lld ms",
                     host->machine->name, host->hostname, host->address, host->cores,
                     (long long)host->clock_ahead_ms);
+        for (size_t k = 0; k < host->notes.count; k++) {
+            runlog_line(&run->runlog, "MACHINE", "%s: %s", host->machine->name,
+                        host->notes.list[k]);
+        }
     }
     flags = plan_adds_flags(run->plan, 0,
                             run->hosts[run->layout->machine_of[workers]].knows_flags[0], &reason);

@@ -79,7 +79,7 @@ run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number)
 static int
 take_signals(void)
 {
-    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
+    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
     struct sigaction action;
     sigset_t set;
 
@@ -206,10 +206,13 @@ init_gather(struct run *run)
                                   .directory = run->here,
                                   .sync = run->sync.bytes != NULL ? &run->sync : NULL,
                                   .secret_fd = run->args->secret_fd};
-    if (run->args->logs_on_nodes && run->directory != NULL &&
-        realpath(run->directory, run->logs) != NULL) {
+    if (run->directory == NULL || realpath(run->directory, run->logs) == NULL) {
+        run->logs[0] = '\0';
+    }
+    if (run->args->logs_on_nodes && run->logs[0] != '\0') {
         run->gather.logs = run->logs;
-        run->gather.logs_token = ".times"; /* machines that see ours leave the writing to us */
+        /* Machines that see ours leave the writing to us, if we write. */
+        run->gather.logs_token = run->args->logs_here ? ".times" : NULL;
     }
 }
 
@@ -290,6 +293,7 @@ run_fini(struct run *run)
     }
     free(run->hosts);
     free(run->processes);
+    free(run->peers);
     watch_fini(&run->watch);
     runlog_close(&run->runlog);
 }

@@ -91,6 +91,23 @@ def test_environment_and_directory_of_a_worker(launch, four_hosts):
                                            "/home/psd /home/psd\n")
 
 
+def test_addresses_of_the_workers(launch):
+    """If this fails, workers on several hosts cannot talk to each other without a list by hand."""
+    job = launch({**SMALL, "worker_nodes": ["host1", "host2", "host1", "localhost"]},
+                 "sh -c 'echo $PSD_PEERS; echo $PSD_ADDR $PSD_PORT $PSD_LOG_DIR'")
+    assert job.wait() == 0, job.stderr()
+    lines = [job.log(f"worker{i}").decode().splitlines() for i in range(4)]
+    peers = lines[0][0].split(",")
+    assert [peer.rsplit(":", 1)[0] for peer in peers] == [
+        f"tcp://10.213.0.{host}" for host in (1, 2, 1, 100)]
+    assert len({peers[0], peers[2]}) == 2
+    for rank, (all_of_them, own) in enumerate(lines):
+        assert all_of_them.split(",") == peers
+        address, port, *logs = own.split(" ")
+        assert f"tcp://{address}:{port}" == peers[rank]
+        assert logs == ([f"/home/psd/{job.name}/logs/{job.logs().name}"] if rank == 3 else [])
+
+
 def test_master_on_the_launcher_is_reachable(launch):
     """If this fails, workers are told to connect to their own loopback."""
     job = launch({"worker_nodes": ["host1", "localhost"], "server_nodes": ["host2"]}, *BRISK,
@@ -177,6 +194,22 @@ def test_logs_on_nodes(launch, four_hosts):
     (there,) = (four_hosts.hosts[2].directory / "home" / job.name / "logs").iterdir()
     assert sorted(path.name for path in there.glob("*.log")) == ["server0.log", "worker1.log"]
     assert (there / "worker1.log").read_bytes() == job.log("worker1")
+
+
+def test_logs_on_nodes_alone(launch, four_hosts):
+    """If this fails, logs that nobody wanted to travel do so, or are nowhere."""
+    job = launch({**SMALL, "worker_nodes": ["host1", "host2", "localhost"]}, "--log_mode=nodes",
+                 "sh -c 'seq 1 1000; echo rank $PSD_RANK in $PSD_LOG_DIR'")
+    assert job.wait() == 0, job.stderr()
+    assert [path.name for path in job.logs().glob("*.log")] == ["worker2.log"]
+    (there,) = (four_hosts.hosts[2].directory / "home" / job.name / "logs").iterdir()
+    assert sorted(path.name for path in there.glob("*.log")) == ["server0.log", "worker1.log"]
+    numbers = "".join(f"{i}\n" for i in range(1, 1001))
+    assert (there / "worker1.log").read_text() == (
+        f"{numbers}rank 1 in /home/psd/{job.name}/logs/{there.name}\n")
+    assert "[worker1] rank 1 in" in job.stdout()
+    job = launch(None, "logs", "worker1", name="asks")
+    assert job.wait() == 3
 
 
 def test_check(launch, four_hosts):
