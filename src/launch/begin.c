@@ -29,7 +29,8 @@
 enum {
     COMMAND_BYTES = 4096,
     SIGNALLED = 128,
-    NEAR = 2, /* letters that make a name another one */
+    PORT_TRIES_MAX = 3, /* of a job whose workers find their ports taken */
+    NEAR = 2,           /* letters that make a name another one */
 };
 
 static int
@@ -268,10 +269,20 @@ wants_restart(const struct launch_options *options, int code, uint32_t attempt)
 static int
 run_attempts(const struct launch_options *options, struct run_args *args)
 {
+    unsigned port_tries = 1;
+    bool port_taken = false;
     int code;
 
+    args->port_taken_p = &port_taken;
     for (;;) {
         code = run_job(args);
+        if (port_taken && port_tries < PORT_TRIES_MAX) {
+            port_tries++;
+            args->attempt++;
+            fprintf(stderr, "psd_run: somebody took the port of a worker: the job is begun anew "
+                            "with others\n");
+            continue;
+        }
         if (!wants_restart(options, code, args->attempt)) {
             return code;
         }

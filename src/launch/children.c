@@ -208,7 +208,8 @@ children_start(struct children *children, struct place *place, const struct link
     if (code == 0) {
         const char *port = variables_get(order.environment.list, "PSD_PORT");
 
-        ports_release(&place->ports, (uint16_t)(port != NULL ? strtoul(port, NULL, 10) : 0));
+        child->port = (uint16_t)(port != NULL ? strtoul(port, NULL, 10) : 0);
+        ports_release(&place->ports, child->port);
         code = start_child(child, place, &order);
     }
     *pid_p = code == 0 ? child->pid : 0;
@@ -376,13 +377,16 @@ drain(struct child *child, struct link *link)
 }
 
 void
-children_report(struct children *children, struct link *link)
+children_report(struct children *children, const struct place *place, struct link *link)
 {
     struct child *child;
 
     while ((child = next_dead(children)) != NULL && drain(child, link)) {
         pass_on(child, &child->ready, LINK_READY, link);
         child->unreported = false;
+        if (child->status != 0 && ports_is_taken(&place->ports, child->port)) {
+            link_send(link, LINK_PORT_TAKEN, child->slot, child->port, NULL, 0);
+        }
         link_send(link, LINK_EXITED, child->slot, child->status, NULL, 0);
     }
 }

@@ -31,8 +31,10 @@
 enum {
     EVENTS_MAX = 64,
     REDRAW_MS = 250,
-    SHOWN_MS = 500,  /* how often the master is asked, for a terminal ... */
-    ASKED_MS = 1000, /* ... and for those who may ask us */
+    SHOWN_MS = 500,        /* how often the master is asked, for a terminal ... */
+    ASKED_MS = 1000,       /* ... and for those who may ask us */
+    PORT_QUICK_MS = 10000, /* a worker that lives longer did not fail for want of its port */
+    PORT_LINES = 20,
 };
 
 /* ------------------------------------------------------------------------ lines of machines --- */
@@ -228,6 +230,7 @@ handle_process_message(struct run *run, const struct link_message *message)
     switch ((enum link_kind)message->kind) {
     case LINK_STARTED:
         process->start_pending = false;
+        process->port_taken = false;
         process->pid = message->number;
         process->start_ms = run_wall_ms();
         process->end_ms = 0;
@@ -250,6 +253,11 @@ handle_process_message(struct run *run, const struct link_message *message)
         break;
     case LINK_READY:
         follow_master(run, message);
+        break;
+    case LINK_PORT_TAKEN:
+        process->port_taken = true;
+        runlog_line(&run->runlog, "PORT", "%s: somebody else has port %d", process->name,
+                    message->number);
         break;
     case LINK_LOG_FAILED:
         console_say(&run->console, "%s: its log on %s: %s; the job goes on", process->name,
@@ -577,6 +585,21 @@ finish(struct run *run)
     tell_detached(run, "ended");
 }
 
+/* A worker failed at once, says why, and its port is taken: other ports are worth a try. */
+static bool
+lacked_a_port(const struct run *run)
+{
+    const struct process *process = &run->processes[run->watch.cause_slot];
+    char tail[OUTPUT_TAIL_BYTES];
+
+    if (run->watch.cause != WATCH_CAUSE_PROCESS || !process->port_taken ||
+        process->output == NULL || process->end_ms - process->start_ms > PORT_QUICK_MS) {
+        return false;
+    }
+    output_tail(process->output, PORT_LINES, tail, sizeof(tail));
+    return strcasestr(tail, "address already in use") != NULL;
+}
+
 static int
 finish_check(struct run *run)
 {
@@ -619,6 +642,7 @@ run_job(const struct run_args *args)
     } else {
         finish(&run);
         code = watch_exit_code(&run.watch);
+        *args->port_taken_p = lacked_a_port(&run);
     }
     run_fini(&run);
     return code;

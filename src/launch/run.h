@@ -19,6 +19,7 @@ struct run_args {
     const char *job;          /* its name */
     const char *command;      /* as it was given, for people; masked */
     uint32_t attempt;         /* restarts of the whole job before this one */
+    bool *port_taken_p;       /* set when the job failed because a worker's port was taken */
     int listener;             /* for show, logs and stop; -1: none */
     int detach_fd;            /* told how the start went; -1: not detached */
     bool check;               /* only look whether all machines are ready */

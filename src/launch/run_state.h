@@ -24,6 +24,7 @@ struct process {
     int error; /* errno of a start that failed */
     uint32_t restart;
     bool start_pending;    /* ordered, not answered */
+    bool port_taken;       /* when its last life failed, somebody else had its port */
     uint64_t start_ms;     /* of the last life, on the clock of the wall; 0: never started */
     uint64_t end_ms;       /* 0: it lives */
     char *command;         /* owned: what it runs, masked; NULL before the first start */

@@ -91,6 +91,34 @@ def test_workers_find_each_other(start, tmp_path):
         assert f"OMP_NUM_THREADS={share} for each worker" in job.run_log()
 
 
+# In its first life rank 0 takes the port of rank 1, which waits for that and then wants it.
+SNATCH = """import os, signal, socket, sys
+rank, first = os.environ["PSD_RANK"], os.environ["PSD_RESTART_COUNT"] == "0"
+victim = (os.environ["PSD_ADDR"], int(os.environ["PSD_PEERS"].rsplit(":", 1)[1]))
+if rank == "0" and first:
+    thief = socket.create_server(victim)
+    signal.pause()
+while rank == "1" and first:
+    try:
+        socket.create_connection(victim, 20)
+        break
+    except ConnectionRefusedError:
+        pass  # not taken yet
+socket.create_server((os.environ["PSD_ADDR"], int(os.environ["PSD_PORT"])))
+print("listens")
+"""
+
+
+def test_port_that_somebody_took(start, tmp_path):
+    """If this fails, a program that has nothing to do with the job can make it fail."""
+    job = start(*QUICK, "--workers", 2,
+                f"{sys.executable} {script(tmp_path, SNATCH, 'snatch.py')}")
+    assert job.wait() == 0, job.stdout() + job.stderr()
+    assert "worker1: somebody else has port" in job.run_log()
+    assert job.stderr().count("the job is begun anew with others") == 1
+    assert job.log("worker1.1") == b"listens\n" and b"Address already in use" in job.log("worker1")
+
+
 def test_threads_that_somebody_chose(start):
     """If this fails, psd_run undoes what its user said about threads, or slows a lone worker."""
     job = start(*QUICK, "--workers", 2, "sh -c 'echo $OMP_NUM_THREADS'", environment={
@@ -226,6 +254,25 @@ def test_signals_for_the_workers(start, tmp_path, number):
     job.process.send_signal(number)
     assert job.wait() == 0, job.stderr()
     assert job.stdout().count("told") == 2
+
+
+def test_server_that_never_leaves(start, tmp_path):
+    """If this fails, a finished training hangs because a service does not notice its end."""
+    own = tmp_path / "bin"
+    own.mkdir()
+    for name in ("psd_run", "ps_master"):
+        shutil.copy(bin_directory() / name, own / name)
+    script(own, f"""#!/bin/sh
+trap '' TERM
+{program("ps_server")} "$@"
+echo stays
+while :; do sleep 1; done
+""", "ps_server").chmod(0o755)
+    job = start(*BRISK, "--grace_ms", 300, "--workers", 2, "--", *python_worker("--steps", 5),
+                bin_path=own)
+    assert job.wait() == 0, job.stderr()
+    assert b"stays" in job.log("server0") and "job ended well" in job.stderr()
+    assert job.seconds < 15
 
 
 def test_plain_program(start):
