@@ -8,11 +8,14 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -24,6 +27,7 @@
 enum {
     SAME_NAME_MAX = 1000,
     ANSWER_MS = 5000,
+    AGAIN_MS = 10,
     ANSWER_BYTES_MAX = 64 << 20,
     BACKLOG = 16,
     RUNTIME_BYTES_MAX = 60
@@ -80,91 +84,135 @@ fill_address(const char *directory, const char *name, struct sockaddr_un *addres
                     ending) < (int)sizeof(address_p->sun_path);
 }
 
-/* Connects to a job. Returns the socket, or -1 with errno. */
+/* Connects to a job. Returns the socket, or -1 with errno; EAGAIN: too many wait there already. */
 static int
-connect_to(const struct sockaddr_un *address)
+connect_to(const struct sockaddr_un *address, int flags)
 {
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
     const struct timeval limit = {.tv_sec = ANSWER_MS / 1000};
 
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) != 0) {
+    if (fd < 0) {
+        return -1;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* connect() heeds it too */
+    if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) != 0) {
         const int code = errno;
 
         close(fd);
         errno = code;
         return -1;
     }
+    return fd;
+}
+
+static bool
+is_alive(const struct sockaddr_un *address)
+{
+    const int fd = connect_to(address, SOCK_NONBLOCK);
+
     if (fd >= 0) {
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+        close(fd);
+    }
+    return fd >= 0 || errno == EAGAIN;
+}
+
+/*
+ * Takes away the socket of a job that was killed. The caller holds the lock: between the question
+ * and the removal nobody else puts a socket there.
+ */
+static void
+clear_dead(const struct sockaddr_un *address)
+{
+    if (!is_alive(address) && errno == ECONNREFUSED) {
+        unlink(address->sun_path);
+    }
+}
+
+/*
+ * Sockets get and lose their names under this lock alone; it ends with its holder. Returns a
+ * descriptor to close, or -1 with errno: EWOULDBLOCK when somebody holds it and does not let go.
+ */
+static int
+lock(const char *directory)
+{
+    const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int code;
+
+    for (int waited_ms = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; waited_ms += AGAIN_MS) {
+        if ((errno != EWOULDBLOCK && errno != EINTR) || waited_ms >= ANSWER_MS) {
+            code = errno;
+            close(fd);
+            errno = code;
+            return -1;
+        }
+        poll(NULL, 0, AGAIN_MS);
     }
     return fd;
 }
 
-/* Whether somebody listens there. A socket that nobody listens on any more is removed. */
-static bool
-is_alive(const struct sockaddr_un *address)
-{
-    const int fd = connect_to(address);
-
-    if (fd >= 0) {
-        close(fd);
-        return true;
-    }
-    if (errno == ECONNREFUSED) {
-        unlink(address->sun_path);
-    }
-    return false;
-}
-
-/* Returns a listening socket, or -1 with errno: EADDRINUSE when the name is taken. */
+/*
+ * Returns a listening socket, or -1 with errno: EEXIST when the name is taken. Whoever finds a
+ * socket under its name finds somebody who listens: it gets the name last.
+ */
 static int
-listen_at(const struct sockaddr_un *address)
+listen_at(const char *directory, const struct sockaddr_un *address)
 {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un newborn = {.sun_family = AF_UNIX};
+    bool named;
     int code;
 
-    if (fd >= 0 && bind(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 &&
-        listen(fd, BACKLOG) == 0) {
-        return fd;
-    }
+    snprintf(newborn.sun_path, sizeof(newborn.sun_path), "%.100s/new", directory);
+    unlink(newborn.sun_path); /* of one that was killed here; we hold the lock */
+    named = fd >= 0 && bind(fd, (const struct sockaddr *)&newborn, sizeof(newborn)) == 0 &&
+            listen(fd, BACKLOG) == 0 && link(newborn.sun_path, address->sun_path) == 0;
     code = errno;
-    if (fd >= 0) {
+    unlink(newborn.sun_path);
+    if (!named && fd >= 0) {
         close(fd);
     }
     errno = code;
-    return -1;
+    return named ? fd : -1;
 }
 
-psd_status
-jobs_enter(const char *wanted, bool exact, struct jobs_entry *entry_p, struct psd_error *err)
+/* The i-th choice of a name; false when it is too long. */
+static bool
+choose_name(const char *directory, const char *wanted, unsigned i, char name_p[JOBS_NAME_BYTES],
+            struct sockaddr_un *address_p)
+{
+    if (i == 1) {
+        snprintf(name_p, JOBS_NAME_BYTES, "%s", wanted);
+    } else {
+        snprintf(name_p, JOBS_NAME_BYTES, "%.50s-%u", wanted, i);
+    }
+    return fill_address(directory, name_p, address_p);
+}
+
+/* The caller holds the lock. */
+static psd_status
+enter_locked(const char *directory, const char *wanted, bool exact, struct jobs_entry *entry_p,
+             struct psd_error *err)
 {
     struct sockaddr_un address;
-    char directory[JOBS_PATH_BYTES];
-    psd_status status = find_directory(directory, err);
+    char name[JOBS_NAME_BYTES];
+    struct stat info;
 
-    *entry_p = (struct jobs_entry){.listener = -1};
-    if (status != PSD_OK) {
-        return status;
-    }
     for (unsigned i = 1; i < SAME_NAME_MAX; i++) {
-        char name[JOBS_NAME_BYTES];
-
-        if (i == 1) {
-            snprintf(name, sizeof(name), "%s", wanted);
-        } else {
-            snprintf(name, sizeof(name), "%.50s-%u", wanted, i);
-        }
-        if (!fill_address(directory, name, &address)) {
+        if (!choose_name(directory, wanted, i, name, &address)) {
             return psi_fail(err, PSD_ERR_INVALID, "%s: a name too long for a job", wanted);
         }
-        if (!is_alive(&address)) {
-            entry_p->listener = listen_at(&address);
-        }
-        if (entry_p->listener >= 0) {
+        clear_dead(&address);
+        entry_p->listener = listen_at(directory, &address);
+        if (entry_p->listener >= 0 && lstat(address.sun_path, &info) == 0) {
             snprintf(entry_p->name, sizeof(entry_p->name), "%s", name);
             snprintf(entry_p->path, sizeof(entry_p->path), "%s", address.sun_path);
+            entry_p->device = info.st_dev;
+            entry_p->inode = info.st_ino;
             return PSD_OK;
+        }
+        if (errno != EEXIST) {
+            return psi_fail_errno(err, PSD_ERR_IO, "listen at %s", address.sun_path);
         }
         if (exact) {
             break;
@@ -175,41 +223,100 @@ jobs_enter(const char *wanted, bool exact, struct jobs_entry *entry_p, struct ps
                     wanted, wanted);
 }
 
+psd_status
+jobs_enter(const char *wanted, bool exact, struct jobs_entry *entry_p, struct psd_error *err)
+{
+    char directory[JOBS_PATH_BYTES];
+    psd_status status = find_directory(directory, err);
+    int locked;
+
+    *entry_p = (struct jobs_entry){.listener = -1};
+    if (status != PSD_OK) {
+        return status;
+    }
+    locked = lock(directory);
+    if (locked < 0) {
+        return psi_fail_errno(err, PSD_ERR_IO,
+                              "lock %s, which another psd_run may hold (one that is stopped?)",
+                              directory);
+    }
+    status = enter_locked(directory, wanted, exact, entry_p, err);
+    close(locked);
+    return status;
+}
+
 void
 jobs_leave(struct jobs_entry *entry)
 {
-    if (entry->listener >= 0) {
-        unlink(entry->path);
-        close(entry->listener);
-        entry->listener = -1;
+    char directory[JOBS_PATH_BYTES];
+    struct stat info;
+    int locked;
+
+    if (entry->listener < 0) {
+        return;
     }
+    snprintf(directory, sizeof(directory), "%.*s", (int)(strrchr(entry->path, '/') - entry->path),
+             entry->path);
+    locked = lock(directory);
+    /* If somebody took ours away, the name may be another job's by now. */
+    if (locked >= 0 && lstat(entry->path, &info) == 0 && info.st_dev == entry->device &&
+        info.st_ino == entry->inode) {
+        unlink(entry->path);
+    }
+    if (locked >= 0) {
+        close(locked);
+    }
+    close(entry->listener);
+    entry->listener = -1;
+}
+
+/* The names of all that answer; without the lock, the dead stay where they are. */
+static psd_status
+list_directory(DIR *stream, const char *directory, bool locked, struct words *names_p,
+               struct psd_error *err)
+{
+    struct sockaddr_un address;
+    struct dirent *item;
+    psd_status status = PSD_OK;
+
+    while (status == PSD_OK && (item = readdir(stream)) != NULL) {
+        char *dot = strrchr(item->d_name, '.');
+
+        if (dot == NULL || strcmp(dot, ending) != 0) {
+            continue;
+        }
+        *dot = '\0';
+        if (!fill_address(directory, item->d_name, &address)) {
+            continue;
+        }
+        if (is_alive(&address)) {
+            status = words_add(names_p, item->d_name, err);
+        } else if (locked) {
+            clear_dead(&address);
+        }
+    }
+    return status;
 }
 
 psd_status
 jobs_list(struct words *names_p, struct psd_error *err)
 {
-    struct sockaddr_un address;
     char directory[JOBS_PATH_BYTES];
-    struct dirent *item;
     DIR *stream;
     psd_status status = find_directory(directory, err);
+    int locked;
 
     if (status != PSD_OK) {
         return status;
     }
+    locked = lock(directory);
     stream = opendir(directory);
-    while (stream != NULL && status == PSD_OK && (item = readdir(stream)) != NULL) {
-        char *dot = strrchr(item->d_name, '.');
-
-        if (dot != NULL && strcmp(dot, ending) == 0) {
-            *dot = '\0';
-            if (fill_address(directory, item->d_name, &address) && is_alive(&address)) {
-                status = words_add(names_p, item->d_name, err);
-            }
-        }
-    }
     if (stream != NULL) {
+        status = list_directory(stream, directory, locked >= 0, names_p, err);
         closedir(stream);
+    }
+    if (locked >= 0) {
+        close(locked);
     }
     return status;
 }
@@ -258,7 +365,7 @@ jobs_ask(const char *name, const char *line, char **answer_p, struct psd_error *
     if (status != PSD_OK) {
         return status;
     }
-    fd = fill_address(directory, name, &address) ? connect_to(&address) : -1;
+    fd = fill_address(directory, name, &address) ? connect_to(&address, 0) : -1;
     if (fd < 0) {
         return psi_fail(err, PSD_ERR_REFUSED, "no job of yours named %s runs on this machine",
                         name);

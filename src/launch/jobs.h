@@ -3,13 +3,15 @@
  *
  * XDG_RUNTIME_DIR/poseidon, or /tmp/poseidon-UID: mode 0700 and ours, or it is not used. Nothing
  * secret lies in it. A socket is there as long as its psd_run; one that was killed leaves it, and
- * whoever finds that nobody answers takes it away.
+ * whoever finds that nobody answers takes it away, under a lock of the directory.
  */
 #ifndef LAUNCH_JOBS_H
 #define LAUNCH_JOBS_H
 
 #include <stdbool.h>
 #include <stddef.h>
+
+#include <sys/types.h>
 
 #include "launch/words.h"
 
@@ -19,7 +21,9 @@ enum { JOBS_NAME_BYTES = 64, JOBS_PATH_BYTES = 108 };
 struct jobs_entry {
     char name[JOBS_NAME_BYTES];
     char path[JOBS_PATH_BYTES]; /* of the socket */
-    int listener;               /* -1: none */
+    dev_t device;               /* what tells our socket from a later one of that name */
+    ino_t inode;
+    int listener; /* -1: none */
 };
 
 /*

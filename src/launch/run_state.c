@@ -106,6 +106,27 @@ raise_descriptor_limit(void)
     }
 }
 
+static psd_status
+ask_ssh(struct run *run, struct psd_error *err)
+{
+    struct ssh_question *questions = calloc(run->layout->machine_count, sizeof(*questions));
+    size_t count = 0;
+
+    if (questions == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the machines");
+    }
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        struct host *host = &run->hosts[i];
+
+        if (!host->machine->here) {
+            questions[count++] = (struct ssh_question){&host->target, &host->defaults};
+        }
+    }
+    ssh_ask_defaults(questions, count);
+    free(questions);
+    return PSD_OK;
+}
+
 /* The agent here is forked before anything is opened; the others are called later. */
 static psd_status
 begin_hosts(struct run *run, struct psd_error *err)
@@ -142,9 +163,8 @@ begin_hosts(struct run *run, struct psd_error *err)
                                 .pem_file = run->args->pem_file,
                                 .options = run->args->ssh_options,
                                 .program = run->args->program};
-        ssh_ask_defaults(&host->target, &host->defaults);
     }
-    return status;
+    return status == PSD_OK ? ask_ssh(run, err) : status;
 }
 
 /* The directory of the logs: made by the first attempt, shared by all. */

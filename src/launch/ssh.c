@@ -5,157 +5,79 @@
  */
 #include "launch/ssh.h"
 
-#include <fcntl.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/fail.h"
 
-enum { ANSWER_BYTES = 64 << 10 };
-
 static const char default_user[] = "ubuntu";
-static const char nobody[] = "psd-not-said";
-
-/* ------------------------------------------------------------------------------ ssh_config --- */
-
-/* The file that the options put in the place of ~/.ssh/config, or NULL. */
-static const char *
-other_config(const struct words *options)
-{
-    for (size_t i = 0; options != NULL && i < options->count; i++) {
-        if (strncmp(options->list[i], "-F", 2) == 0) {
-            return options->list[i][2] != '\0' ? options->list[i] + 2 : options->list[i + 1];
-        }
-    }
-    return NULL;
-}
-
-/*
- * The user's configuration and the system's, with a user of our own behind them: if `ssh -G` names
- * that one, nobody else was configured. Returns a descriptor, or -1.
- */
-static int
-write_probe_config(const struct ssh_target *target)
-{
-    const char *other = other_config(target->options);
-    const int fd = memfd_create("ssh_config", 0);
-
-    if (fd < 0) {
-        return -1;
-    }
-    if (other != NULL) {
-        dprintf(fd, "Include %s\n", other);
-    } else {
-        dprintf(fd, "Include ~/.ssh/config\nInclude /etc/ssh/ssh_config\n");
-    }
-    dprintf(fd, "Host *\n    User %s\n", nobody);
-    return fd;
-}
-
-/* Runs `ssh -G` and reads what it prints. Returns false when there is no answer. */
-static bool
-ask(const struct ssh_target *target, char *text_p, size_t size)
-{
-    const int config = write_probe_config(target);
-    size_t used = 0;
-    int pipes[2];
-    int status = -1;
-    pid_t pid;
-
-    if (config < 0 || pipe2(pipes, O_CLOEXEC) != 0) {
-        return false;
-    }
-    pid = fork();
-    if (pid == 0) {
-        const int nothing = open("/dev/null", O_RDWR);
-
-        dup2(config, STDIN_FILENO); /* ssh closes all others at once */
-        dup2(pipes[1], STDOUT_FILENO);
-        dup2(nothing, STDERR_FILENO);
-        execlp("ssh", "ssh", "-G", "-F", "/proc/self/fd/0", "--", target->host, (char *)NULL);
-        _exit(127);
-    }
-    close(pipes[1]);
-    close(config);
-    while (pid > 0 && used < size - 1) {
-        const ssize_t count = read(pipes[0], text_p + used, size - 1 - used);
-
-        if (count <= 0) {
-            break;
-        }
-        used += (size_t)count;
-    }
-    text_p[used] = '\0';
-    close(pipes[0]);
-    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
-}
-
-/* The value of a line "key value". */
-static bool
-find_line(const char *text, const char *key, char *value_p, size_t size)
-{
-    const size_t bytes = strlen(key);
-
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, key, bytes) == 0 && line[bytes] == ' ') {
-            snprintf(value_p, size, "%.*s", (int)strcspn(line + bytes + 1, "\n"), line + bytes + 1);
-            return true;
-        }
-    }
-    return false;
-}
-
-void
-ssh_ask_defaults(const struct ssh_target *target, struct ssh_defaults *defaults_p)
-{
-    char *text = malloc(ANSWER_BYTES);
-    char value[128];
-
-    *defaults_p = (struct ssh_defaults){.strict = false};
-    if (text != NULL && ask(target, text, ANSWER_BYTES)) {
-        if (find_line(text, "user", value, sizeof(value)) && strcmp(value, nobody) != 0) {
-            snprintf(defaults_p->user, sizeof(defaults_p->user), "%.64s", value);
-        }
-        defaults_p->strict = find_line(text, "stricthostkeychecking", value, sizeof(value)) &&
-                             (strcmp(value, "true") == 0 || strcmp(value, "yes") == 0);
-    }
-    free(text);
-}
 
 /* --------------------------------------------------------------------------- command line --- */
 
-/* Where everybody has psd_run in the same place, it needs no PATH. */
+/*
+ * Where everybody has psd_run in the same place, it needs no PATH. The path is one word in single
+ * quotes for the login shell, whichever that is, and never a part of the script.
+ */
 static psd_status
 add_remote_command(struct words *argv, const char *program, struct psd_error *err)
 {
-    if (strpbrk(program, "'\\!\n") != NULL) { /* what a login shell might take for its own */
+    static const char script[] =
+        "exec sh -c '[ -x \"$0\" ] && exec \"$0\" --agent; exec psd_run --agent' '";
+    const size_t room = sizeof(script) + 4 * strlen(program) + 2;
+    char *text;
+    char *end;
+    psd_status status;
+
+    if (strpbrk(program, "\\!\n") != NULL) { /* what csh or fish read even in single quotes */
         return words_add(argv, "exec psd_run --agent", err);
     }
-    return words_add_format(
-        argv, err, "exec sh -c 'p=\"%s\"; [ -x \"$p\" ] || p=psd_run; exec \"$p\" --agent'",
-        program);
+    text = malloc(room);
+    if (text == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a command of %zu bytes", room);
+    }
+    end = stpcpy(text, script);
+    for (; *program != '\0'; program++) {
+        end = stpcpy(end, *program == '\'' ? "'\\''" : (char[]){*program, '\0'});
+    }
+    stpcpy(end, "'");
+    status = words_add(argv, text, err);
+    free(text);
+    return status;
 }
 
+/* Of an option that is given twice, ssh takes the first: the user's go before ours. */
 psd_status
 ssh_arguments(const struct ssh_target *target, const struct ssh_defaults *defaults,
               struct words *argv_p, struct psd_error *err)
 {
-    static const char *const always[] = {"ssh", "-T",
-                                         "-o",  "BatchMode=yes",
-                                         "-o",  "ConnectTimeout=10",
-                                         "-o",  "ServerAliveInterval=5",
-                                         "-o",  "ServerAliveCountMax=3"};
+    static const char *const always[] = {"-T",
+                                         "-o",
+                                         "BatchMode=yes",
+                                         "-o",
+                                         "ConnectTimeout=10",
+                                         "-o",
+                                         "ServerAliveInterval=5",
+                                         "-o",
+                                         "ServerAliveCountMax=3"};
     struct words argv = {0};
-    psd_status status = PSD_OK;
+    psd_status status = words_add(&argv, "ssh", err);
 
+    if (defaults->unanswered) {
+        status = psi_fail(err, PSD_ERR_IO,
+                          "ssh -G %s did not say in time what ssh_config has for it; a Match exec "
+                          "or a look-up in it may hang, run: ssh -G %s",
+                          target->host, target->host);
+    }
+    for (size_t i = 0; target->options != NULL && i < target->options->count && status == PSD_OK;
+         i++) {
+        status = words_add(&argv, target->options->list[i], err);
+    }
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]) && status == PSD_OK; i++) {
         status = words_add(&argv, always[i], err);
     }
@@ -173,10 +95,6 @@ ssh_arguments(const struct ssh_target *target, const struct ssh_defaults *defaul
     if (status == PSD_OK && (target->user[0] != '\0' || defaults->user[0] == '\0')) {
         status = words_add_format(&argv, err, "-l%s",
                                   target->user[0] != '\0' ? target->user : default_user);
-    }
-    for (size_t i = 0; target->options != NULL && i < target->options->count && status == PSD_OK;
-         i++) {
-        status = words_add(&argv, target->options->list[i], err);
     }
     status = status == PSD_OK ? words_add(&argv, "--", err) : status;
     status = status == PSD_OK ? words_add(&argv, target->host, err) : status;

@@ -19,18 +19,28 @@ struct ssh_target {
     const char *user;            /* "": what ssh_config says, else ubuntu */
     uint16_t port;               /* 0: what ssh_config says */
     const char *pem_file;        /* NULL: none */
-    const struct words *options; /* (optional) more arguments of ssh */
+    const struct words *options; /* (optional) arguments of ssh that go before ours */
     const char *program;         /* path of psd_run here; there it may be in PATH instead */
 };
 
-/* What ssh_config says about a machine. */
+/* What ssh_config and the options say about a machine. */
 struct ssh_defaults {
-    char user[65]; /* "": nothing */
-    bool strict;   /* StrictHostKeyChecking yes: stays so */
+    char user[65];   /* "": nothing */
+    bool strict;     /* StrictHostKeyChecking yes: stays so */
+    bool unanswered; /* `ssh -G` did not answer in time: no login without its rules */
 };
 
-/* Asks `ssh -G`; without ssh, or for an odd answer: nothing is known. */
-void ssh_ask_defaults(const struct ssh_target *target, struct ssh_defaults *defaults_p);
+struct ssh_question {
+    const struct ssh_target *target;
+    struct ssh_defaults *defaults_p;
+};
+
+/*
+ * Asks `ssh -G` about many machines, several at a time; without ssh, or for an odd answer: nothing
+ * is known. Takes 5 s for one machine and 20 s for all at most; a signal that ends psd_run (blocked
+ * and pending) ends it at once, with the strictest answers.
+ */
+void ssh_ask_defaults(const struct ssh_question *questions, size_t count);
 
 psd_status ssh_arguments(const struct ssh_target *target, const struct ssh_defaults *defaults,
                          struct words *argv_p, struct psd_error *err);

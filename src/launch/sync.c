@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +16,18 @@
 #include <unistd.h>
 
 #include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/fail.h"
 
-enum { PIECE_BYTES = 128 << 10, PENDING_BYTES_MAX = 1 << 20, HASH_BYTES = 32 };
+enum {
+    PIECE_BYTES = 128 << 10,
+    PENDING_BYTES_MAX = 1 << 20,
+    HASH_BYTES = 32,
+    TAR_MS = 3000 /* for a piece, or for the end: well before the agent counts as silent */
+};
 
 static const char mark[] = ".psd_sync";
 
@@ -194,13 +201,67 @@ make_directories(const char *path)
     mkdir(copy, 0755);
 }
 
+/* From here on the directory is neither what it was nor what it will be. */
+static psd_status
+remove_mark(const char *directory, struct psd_error *err)
+{
+    char path[4200];
+
+    snprintf(path, sizeof(path), "%s/%s", directory, mark);
+    if (unlink(path) != 0 && errno != ENOENT) {
+        return psi_fail_errno(err, PSD_ERR_IO, "sync: remove %s", path);
+    }
+    return PSD_OK;
+}
+
+/* Starts tar on the other end of unpack->fd. */
+static psd_status
+start_unpacking(struct unpack *unpack, struct psd_error *err)
+{
+    char *const argv[] = {"tar", "--extract", "--directory", unpack->directory, NULL};
+    int pipes[2];
+
+    unpack->hash = EVP_MD_CTX_new();
+    if (unpack->hash == NULL || EVP_DigestInit_ex(unpack->hash, EVP_sha256(), NULL) != 1) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "sync: no SHA-256 for %s", unpack->directory);
+    }
+    if (pipe2(pipes, O_CLOEXEC) != 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "sync: a pipe to tar");
+    }
+    unpack->pid = start_tar(argv, pipes[0], -1);
+    close(pipes[0]);
+    if (unpack->pid < 0) {
+        close(pipes[1]);
+        return psi_fail_errno(err, PSD_ERR_IO, "sync: start tar");
+    }
+    fcntl(pipes[1], F_SETFL, O_NONBLOCK);
+    unpack->fd = pipes[1];
+    return PSD_OK;
+}
+
+/* Ends tar, whatever it does; the agent takes note of its death like of any other. */
+static void
+give_up(struct unpack *unpack)
+{
+    if (unpack->pid > 0) {
+        kill(unpack->pid, SIGKILL);
+        waitpid(unpack->pid, NULL, WNOHANG);
+    }
+    if (unpack->fd >= 0) {
+        close(unpack->fd);
+    }
+    EVP_MD_CTX_free(unpack->hash);
+    unpack->hash = NULL;
+    unpack->fd = -1;
+    unpack->pid = 0;
+}
+
 psd_status
 unpack_begin(struct unpack *unpack, const struct words *words, bool *wanted_p,
              struct psd_error *err)
 {
     char have[SYNC_DIGEST_BYTES];
-    char *const argv[] = {"tar", "--extract", "--directory", unpack->directory, NULL};
-    int pipes[2];
+    psd_status status;
 
     *unpack = (struct unpack){.fd = -1};
     *wanted_p = false;
@@ -214,18 +275,38 @@ unpack_begin(struct unpack *unpack, const struct words *words, bool *wanted_p,
         return PSD_OK;
     }
     make_directories(unpack->directory);
-    if (access(unpack->directory, W_OK) != 0 || pipe2(pipes, O_CLOEXEC) != 0) {
+    if (access(unpack->directory, W_OK) != 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "sync: write to %s", unpack->directory);
     }
-    unpack->hash = EVP_MD_CTX_new();
-    if (unpack->hash != NULL) {
-        EVP_DigestInit_ex(unpack->hash, EVP_sha256(), NULL);
+    status = remove_mark(unpack->directory, err);
+    if (status == PSD_OK) {
+        status = start_unpacking(unpack, err);
     }
-    unpack->pid = start_tar(argv, pipes[0], -1);
-    close(pipes[0]);
-    unpack->fd = pipes[1];
+    if (status != PSD_OK) {
+        give_up(unpack);
+        return status;
+    }
     *wanted_p = true;
     return PSD_OK;
+}
+
+/* Waits for the end of tar, at most TAR_MS. False: it did not end well, or not at all. */
+static bool
+wait_for_tar(struct unpack *unpack)
+{
+    struct pollfd death = {.fd = pidfd_open(unpack->pid, 0), .events = POLLIN};
+    int status = -1;
+
+    if (death.fd < 0) {
+        return false;
+    }
+    poll(&death, 1, TAR_MS);
+    close(death.fd);
+    if (waitpid(unpack->pid, &status, WNOHANG) != unpack->pid) {
+        return false;
+    }
+    unpack->pid = 0;
+    return status == 0;
 }
 
 static psd_status
@@ -233,18 +314,17 @@ finish(struct unpack *unpack, struct psd_error *err)
 {
     uint8_t hash[HASH_BYTES] = {0};
     char digits[SYNC_DIGEST_BYTES];
-    int status = -1;
+    bool ended;
 
     close(unpack->fd);
     unpack->fd = -1;
     EVP_DigestFinal_ex(unpack->hash, hash, NULL);
-    EVP_MD_CTX_free(unpack->hash);
-    unpack->hash = NULL;
     write_digits(hash, digits);
-    if (waitpid(unpack->pid, &status, 0) != unpack->pid || status != 0) {
+    ended = wait_for_tar(unpack);
+    give_up(unpack);
+    if (!ended) {
         return psi_fail(err, PSD_ERR_IO, "sync: tar cannot unpack into %s", unpack->directory);
     }
-    unpack->pid = 0;
     if (strcmp(digits, unpack->digest) != 0) {
         return psi_fail(err, PSD_ERR_CORRUPT, "sync: what arrived for %s is not what was sent",
                         unpack->directory);
@@ -252,29 +332,48 @@ finish(struct unpack *unpack, struct psd_error *err)
     return write_mark(unpack->directory, unpack->digest, err);
 }
 
+/* Hands bytes to tar. False: it takes no more, or not within TAR_MS (errno ETIMEDOUT). */
+static bool
+feed(const struct unpack *unpack, const char *at, size_t left)
+{
+    struct pollfd room = {.fd = unpack->fd, .events = POLLOUT};
+
+    while (left > 0) {
+        const ssize_t written = write(unpack->fd, at, left);
+
+        if (written > 0) {
+            at += written;
+            left -= (size_t)written;
+        } else if (errno == EAGAIN && poll(&room, 1, TAR_MS) == 0) {
+            errno = ETIMEDOUT;
+            return false;
+        } else if (errno != EAGAIN && errno != EINTR) {
+            return false;
+        }
+    }
+    return true;
+}
+
 psd_status
 unpack_take(struct unpack *unpack, const struct link_message *message, bool *done_p,
             struct psd_error *err)
 {
-    const char *at = message->data;
-    size_t left = message->bytes;
-
-    *done_p = left == 0;
+    *done_p = message->bytes == 0 && !unpack->failed;
+    if (unpack->failed) {
+        return PSD_OK; /* what was on its way when we gave up, and said so */
+    }
     if (unpack->fd < 0) {
         return psi_fail(err, PSD_ERR_STATE, "sync: files that nobody asked for");
     }
-    if (left == 0) {
+    if (message->bytes == 0) {
         return finish(unpack, err);
     }
-    EVP_DigestUpdate(unpack->hash, at, left);
-    while (left > 0) {
-        const ssize_t written = write(unpack->fd, at, left);
-
-        if (written < 0 && errno != EINTR) {
-            return psi_fail_errno(err, PSD_ERR_IO, "sync: unpack into %s", unpack->directory);
-        }
-        at += written > 0 ? written : 0;
-        left -= written > 0 ? (size_t)written : 0;
+    EVP_DigestUpdate(unpack->hash, message->data, message->bytes);
+    if (!feed(unpack, message->data, message->bytes)) {
+        psi_fail_errno(err, PSD_ERR_IO, "sync: unpack into %s", unpack->directory);
+        give_up(unpack);
+        unpack->failed = true;
+        return PSD_ERR_IO;
     }
     return PSD_OK;
 }

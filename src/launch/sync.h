@@ -3,7 +3,9 @@
  * and verified there.
  *
  * A mark in the directory (.psd_sync) holds the SHA-256 of the archive it came from: a machine that
- * has the same one needs nothing, and so does one that shares the disk.
+ * has the same one needs nothing, and so does one that shares the disk. The mark is taken away
+ * before the first file changes and written after the last: where it is, the archive is whole. What
+ * earlier archives brought and this one lacks stays.
  */
 #ifndef LAUNCH_SYNC_H
 #define LAUNCH_SYNC_H
@@ -40,13 +42,14 @@ struct unpack {
     pid_t pid;                      /* of tar; 0: none */
     int fd;                         /* its input */
     void *hash;                     /* of what came so far */
+    bool failed;                    /* given up: the rest is dropped */
 };
 
 /* LINK_SYNC: strings DIRECTORY, DIGEST. Whether the files are wanted. */
 psd_status unpack_begin(struct unpack *unpack, const struct words *words, bool *wanted_p,
                         struct psd_error *err);
 
-/* LINK_FILES: a part; of 0 bytes: the end, and *done_p. */
+/* LINK_FILES: a part; of 0 bytes: the end, and *done_p. A tar that hangs is killed after 3 s. */
 psd_status unpack_take(struct unpack *unpack, const struct link_message *message, bool *done_p,
                        struct psd_error *err);
 
