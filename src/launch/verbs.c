@@ -86,9 +86,12 @@ add_machines(struct table *table, const json_t *job)
     {
         char role[64];
 
-        snprintf(role, sizeof(role), "%s%lld workers, %lld servers",
-                 json_is_true(json_object_get(machine, "master")) ? "master, " : "",
-                 number_of(machine, "workers"), number_of(machine, "servers"));
+        const long long workers = number_of(machine, "workers");
+        const long long servers = number_of(machine, "servers");
+
+        snprintf(role, sizeof(role), "%s%lld worker%s, %lld server%s",
+                 json_is_true(json_object_get(machine, "master")) ? "master, " : "", workers,
+                 workers == 1 ? "" : "s", servers, servers == 1 ? "" : "s");
         table_cell(table, "%s", text_of(machine, "name"));
         table_cell(table, "%s", role);
         table_cell(table, "%lld", number_of(machine, "cores"));
