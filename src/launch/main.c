@@ -107,5 +107,5 @@ main(int argc, char **argv)
         printf("psd_run %s\n", PSD_VERSION);
         return 0;
     }
-    return begin_job(&options, argc, argv);
+    return begin_job(&options, argv);
 }

@@ -200,16 +200,23 @@ handle_ready(struct run *run, const struct link_message *message)
     run_tell(run, WATCH_READY, 0, 0);
 }
 
-/* Who has joined stands in the master's log. */
+/* Who has joined, and how far each had come in the end, stands in the master's log. */
 static void
 read_master_line(struct run *run)
 {
-    const char *mark = strstr(run->master_line, " MEMBER-JOINED worker ");
+    const char *joined = strstr(run->master_line, " MEMBER-JOINED worker ");
+    const char *done = strstr(run->master_line, " MEMBER-DONE worker ");
+    unsigned long long step;
     unsigned rank;
 
-    if (mark != NULL && sscanf(mark, " MEMBER-JOINED worker %u joined", &rank) == 1 &&
+    if (joined != NULL && sscanf(joined, " MEMBER-JOINED worker %u joined", &rank) == 1 &&
         rank < run->plan->workers) {
         run_tell(run, WATCH_JOINED, 1 + run->plan->servers + rank, 0);
+    } else if (done != NULL &&
+               sscanf(done, " MEMBER-DONE worker %u done (%*u of %*u) at step %llu", &rank,
+                      &step) == 2 &&
+               rank < run->plan->workers) {
+        run->processes[1 + run->plan->servers + rank].last_step = step;
     }
 }
 

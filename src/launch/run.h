@@ -17,7 +17,8 @@ struct run_args {
     const struct layout *layout;
     struct watch_config watch;
     const char *job;          /* its name */
-    const char *command;      /* as it was given, for people; masked */
+    const char *command;      /* of the workers, as it was given; masked */
+    const char *arguments;    /* all of psd_run's command line; masked */
     uint32_t attempt;         /* restarts of the whole job before this one */
     int listener;             /* for show, logs and stop; -1: none */
     int detach_fd;            /* told how the start went; -1: not detached */

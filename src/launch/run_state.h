@@ -26,6 +26,7 @@ struct process {
     bool start_pending;    /* ordered, not answered */
     uint64_t start_ms;     /* of the last life, on the clock of the wall; 0: never started */
     uint64_t end_ms;       /* 0: it lives */
+    uint64_t last_step;    /* of a worker that said done: the master's last word; else 0 */
     char *command;         /* owned: what it runs, masked; NULL before the first start */
     struct output *output; /* owned; NULL before the first start */
 };
@@ -59,6 +60,7 @@ struct run {
     bool checked;     /* --check: every machine has answered */
     regex_t result_regex;
     const regex_t *wanted; /* NULL: no --result_regex */
+    bool stopped_by_verb;  /* psd_run stop asked first */
     bool ending;           /* end() was ordered */
     uint64_t end_ms;       /* when machines that have not ended by then are given up */
     uint64_t begin_ms;

@@ -12,6 +12,8 @@
 
 enum {
     ANSWER_MS = 400, /* also how long the end of psd_run may wait for the thread */
+    EAGER_ASKS = 10, /* the first ones come faster: a job may be short */
+    EAGER_MS = 100,
 };
 
 void
@@ -77,8 +79,10 @@ ask(void *context)
     struct psd_node *nodes = calloc(STATUS_NODES_MAX, sizeof(*nodes));
     struct timespec last = {0};
     bool stop = nodes == NULL;
+    unsigned asks = 0;
 
     while (!stop) {
+        const uint32_t pause_ms = asks++ < EAGER_ASKS ? EAGER_MS : status->every_ms;
         struct timespec now;
         struct timespec until;
         size_t count = 0;
@@ -87,8 +91,8 @@ ask(void *context)
 
         clock_gettime(CLOCK_MONOTONIC, &now);
         until = now;
-        until.tv_nsec += (long)(status->every_ms % 1000) * 1000000L;
-        until.tv_sec += (time_t)(status->every_ms / 1000) + until.tv_nsec / 1000000000L;
+        until.tv_nsec += (long)(pause_ms % 1000) * 1000000L;
+        until.tv_sec += (time_t)(pause_ms / 1000) + until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
         pthread_mutex_lock(&status->mutex);
         if (answered) {

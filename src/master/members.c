@@ -619,8 +619,9 @@ master_on_bye(struct session *session, const void *body, size_t bytes, struct ps
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
         done += master->worker[rank].member.state == PSD_NODE_DONE;
     }
-    psi_log(master->log, PSI_LOG_INFO, "MEMBER-DONE", "worker %u done (%u of %u)",
-            worker->member.rank, done, master->config.workers);
+    psi_log(master->log, PSI_LOG_INFO, "MEMBER-DONE", "worker %u done (%u of %u) at step %llu",
+            worker->member.rank, done, master->config.workers,
+            (unsigned long long)worker->member.step);
     master_barrier_check(master);
     master_check_done(master, NULL);
     master_wake_at(master, 0);

@@ -17,7 +17,7 @@ import tempfile
 
 import pytest
 
-from helpers import BRISK, SANITIZED, bin_directory, program, python_worker, wait_for
+from helpers import BRISK, SANITIZED, bin_directory, free_port, program, python_worker, wait_for
 
 QUICK = ("--grace_ms", "100")
 
@@ -350,6 +350,19 @@ def test_machine_without_an_address(start, tmp_path):
     assert "PROCESS" not in job.run_log()
 
 
+@pytest.mark.parametrize("node", ["127.0.0.1:{port}", "ann@127.0.0.1", "[::1]:{port}"])
+def test_login_to_this_machine(start, tmp_path, node):
+    """If this fails, a port or a user of ssh is dropped in silence and the job runs as it likes."""
+    node = node.format(port=free_port())
+    config = tmp_path / "cluster.json"
+    config.write_text(json.dumps({"worker_nodes": [node], "server_nodes": ["localhost"],
+                                  "ssh_options": ["-oProxyCommand=false"]}))
+    job = start("-c", config, "true")
+    assert job.wait() == 3
+    assert "(ssh " in job.stderr()
+    assert "PROCESS" not in job.run_log()
+
+
 def test_missing_daemons_are_named(start, tmp_path):
     """If this fails, a broken installation gives a riddle."""
     alone = tmp_path / "alone"
@@ -529,7 +542,8 @@ def test_detached_job_that_cannot_start(start):
     assert job.wait() == 3
     (directory,) = (job.directory / "logs").iterdir()
     assert "no-such-program: no such program" in (directory / "console.log").read_text()
-    assert "console.log says why" in job.stderr()
+    assert "no-such-program: no such program" in job.stderr()
+    assert "the job did not start" in job.stderr()
 
 
 @pytest.fixture
@@ -608,6 +622,51 @@ def test_result_json_of_a_failure(start):
     assert (by_name["worker1"]["state"], by_name["worker1"]["code"]) == ("failed", 5)
     assert (by_name["worker0"]["state"], by_name["worker0"]["signal"]) == ("stopped", 15)
     assert by_name["worker1"]["started"] <= by_name["worker1"]["ended"]
+
+
+def story_of(job):
+    (directory,) = (job.directory / "logs").iterdir()
+    return json.loads((directory / "result.json").read_text())
+
+
+def test_result_json_of_a_stopped_job(start, tmp_path):
+    """If this fails, a job that somebody stopped looks like one whose processes failed."""
+    job = start("--name", "ended", "--workers", 2, "--servers", 2, *BRISK, "--", *python_worker(
+        "--steps", 30, "--hold", f"15:{tmp_path / 'gate'}"))
+    job.wait_for_output("holding")
+    job.wait_for_step(0, 14)
+    verb(job, "stop", "ended")
+    assert job.wait() == 143
+    story = story_of(job)
+    assert story["cause"] == "stopped by psd_run stop"
+    assert {process["state"] for process in story["processes"]} == {"stopped"}
+    assert {process["step"] for process in story["processes"][3:]} == {14}
+    assert "stopped by psd_run stop" in job.stderr()
+
+
+def test_result_json_of_a_short_job(start):
+    """If this fails, the steps of a job that ends at once are lost."""
+    job = start("--workers", 2, *BRISK, "--", *python_worker("--steps", 300))
+    assert job.wait() == 0, job.stderr()
+    story = story_of(job)
+    assert all(process["step"] > 0 for process in story["processes"][3:]), story["processes"]
+    assert {process["state"] for process in story["processes"]} == {"done"}
+
+
+def test_command_of_a_job_is_the_users(start):
+    """If this fails, the list of jobs shows psd_run's options instead of what runs."""
+    job = start("--workers", 2, "--name", "plain", "sh -c 'exit 0' --token=hunter2")
+    assert job.wait() == 0, job.stderr()
+    assert story_of(job)["command"] == "sh -c exit 0 --token=***"
+    assert story_of(job)["arguments"].startswith("--workers 2 --name plain ")
+
+
+def test_worker_without_a_close(start):
+    """If this fails, a program that forgets psd_close() looks like a lost connection."""
+    job = start(*BRISK, "--", *python_worker("--steps", 3, "--unclosed"))
+    assert job.wait() == 70
+    assert f"worker 0 (pid {job.pid_of('worker0')}) ended with code 0 without psd_close()" in (
+        job.stderr())
 
 
 def test_timeout(start):

@@ -103,6 +103,13 @@ def test_interrupt_from_the_keyboard(terminal):
     assert any("stopped by signal 2" in line for line in run.screen())
 
 
+def test_local_job_waits_for_no_ssh(terminal):
+    """If this fails, a job of this machine alone seems to need ssh."""
+    run = terminal(program("psd_run"), "--workers", 2, "true")
+    assert run.wait() == 0
+    assert "ssh" not in run.text()
+
+
 def test_suspension_is_refused(terminal):
     """If this fails, Ctrl-Z leaves a job without anybody who watches it."""
     run = terminal(program("psd_run"), "sh -c 'echo up; exec sleep 100'")
