@@ -397,6 +397,7 @@ run_named(const struct launch_options *options, struct run_args *args, struct jo
 
     args->job = entry->name;
     args->listener = entry->listener;
+    args->entry_path = entry->listener >= 0 ? entry->path : NULL;
     args->directory_p = &directory;
     if (options->detach && !step_back(entry->name, &args->detach_fd, &code)) {
         entry->listener = -1; /* the one behind has it */

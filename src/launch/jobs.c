@@ -161,6 +161,9 @@ jobs_enter(const char *wanted, bool exact, struct jobs_entry *entry_p, struct ps
         if (!is_alive(&address)) {
             entry_p->listener = listen_at(&address);
         }
+        if (entry_p->listener < 0 && errno == ENOENT && make_private(directory, err) == PSD_OK) {
+            entry_p->listener = listen_at(&address); /* the last job left, and took it along */
+        }
         if (entry_p->listener >= 0) {
             snprintf(entry_p->name, sizeof(entry_p->name), "%s", name);
             snprintf(entry_p->path, sizeof(entry_p->path), "%s", address.sun_path);
@@ -176,10 +179,25 @@ jobs_enter(const char *wanted, bool exact, struct jobs_entry *entry_p, struct ps
 }
 
 void
+jobs_forget(const char *path)
+{
+    char directory[JOBS_PATH_BYTES];
+    char *slash;
+
+    snprintf(directory, sizeof(directory), "%s", path);
+    unlink(path);
+    slash = strrchr(directory, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+        rmdir(directory); /* which fails while other jobs are there */
+    }
+}
+
+void
 jobs_leave(struct jobs_entry *entry)
 {
     if (entry->listener >= 0) {
-        unlink(entry->path);
+        jobs_forget(entry->path);
         close(entry->listener);
         entry->listener = -1;
     }
@@ -211,6 +229,7 @@ jobs_list(struct words *names_p, struct psd_error *err)
     if (stream != NULL) {
         closedir(stream);
     }
+    rmdir(directory); /* which fails while there are jobs */
     return status;
 }
 

@@ -354,15 +354,24 @@ show_tail(struct run *run, uint32_t slot)
 }
 
 static void
+report_result(struct run *run)
+{
+    if (run->result[0] != '\0') {
+        console_say(&run->console, "result: %s", run->result);
+    } else if (run->wanted != NULL) {
+        console_say(&run->console, "result: no line of a worker matches --result_regex '%.200s'",
+                    run->args->result_regex);
+    }
+}
+
+static void
 report_success(struct run *run, double seconds)
 {
     const struct watch *watch = &run->watch;
     const struct plan *plan = run->plan;
     char lost[64] = "";
 
-    if (run->result[0] != '\0') {
-        console_say(&run->console, "result: %s", run->result);
-    }
+    report_result(run);
     if (watch->workers_failed > 0) {
         snprintf(lost, sizeof(lost), " (%u of them died on the way)", watch->workers_failed);
     }

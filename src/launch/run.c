@@ -335,6 +335,7 @@ handle_signals(struct run *run)
         console_say(&run->console, run->watch.phase < WATCH_STOPPING
                                        ? "stopping the job (once more: at once)"
                                        : "killing what is left");
+        run_ask_last(run);
         run_tell(run, WATCH_INTERRUPTED, 0, number);
     }
 }
@@ -504,6 +505,16 @@ watch_unsent(struct run *run)
     }
 }
 
+/* How long those who were asked to stop may still take. */
+static unsigned long long
+seconds_left(const struct run *run, uint64_t now_ms)
+{
+    const uint64_t until_ms =
+        run->watch.phase == WATCH_STOPPING ? run->watch.deadline_ms : run->end_ms;
+
+    return until_ms == UINT64_MAX || until_ms <= now_ms ? 0 : (until_ms - now_ms + 999) / 1000;
+}
+
 static void
 redraw(struct run *run, uint64_t now_ms)
 {
@@ -519,6 +530,10 @@ redraw(struct run *run, uint64_t now_ms)
         snprintf(text, sizeof(text), "%llu s  waiting for %s",
                  (unsigned long long)(now_ms - run->begin_ms) / 1000, missing);
         console_status(&run->console, missing[0] != '\0' ? text : "");
+    } else if (run->watch.phase == WATCH_STOPPING || run->watch.phase == WATCH_ENDING) {
+        snprintf(text, sizeof(text), "%llu s  stopping, %llu s left",
+                 (unsigned long long)(now_ms - run->begin_ms) / 1000, seconds_left(run, now_ms));
+        console_status(&run->console, text);
     } else {
         status_text(&run->status, now_ms - run->begin_ms, run->plan->workers, text, sizeof(text));
         console_status(&run->console, text);

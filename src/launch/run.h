@@ -21,6 +21,7 @@ struct run_args {
     const char *arguments;    /* all of psd_run's command line; masked */
     uint32_t attempt;         /* restarts of the whole job before this one */
     int listener;             /* for show, logs and stop; -1: none */
+    const char *entry_path;   /* of the listener; NULL: none */
     int detach_fd;            /* told how the start went; -1: not detached */
     bool check;               /* only look whether all machines are ready */
     const char *result_regex; /* (optional) extended regular expression */

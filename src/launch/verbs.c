@@ -222,7 +222,7 @@ verb_show(int argc, char *const *argv)
         }
         return show_job(options.master, options.json);
     }
-    if (!verb_choose_job(rest, name, &code)) {
+    if (!verb_choose_job(rest, VERB_SHOW, name, &code)) {
         return code;
     }
     code = show_once(name, &options);
@@ -269,7 +269,7 @@ verb_stop(int argc, char *const *argv)
     int code;
 
     if (!verb_parse(argc, argv, VERB_STOP, &options, &rest, NULL, &code) ||
-        !verb_choose_job(rest, name, &code)) {
+        !verb_choose_job(rest, VERB_STOP, name, &code)) {
         return code;
     }
     if (!verb_end_job(name, options.now)) {

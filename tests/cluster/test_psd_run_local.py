@@ -303,6 +303,10 @@ def test_two_jobs_at_once_many_times(start):
     (("echo 'abc",), 2, "column 6"),
     (("--workers", "0x", "true"), 2, "--workers"),
     (("--workers", "3", "echo a, echo b"), 2, "2 commands for 3 workers"),
+    (("echo a, echo b",), 2, "2 commands for 1 worker: \"A, B\" is a command for each worker"),
+    (("--workers", "two", "true"), 2, "two is not a number from 1 to 1024"),
+    (("lst",), 2, "did you mean list?"),
+    (("lgos", "worker0"), 2, "did you mean logs?"),
     (("-c", "nowhere.json", "true"), 2, "nowhere.json"),
     (("--pass=some", "true"), 2, "pass=some"),
     (("no-such-program",), 3, "no-such-program: no such program"),
@@ -380,6 +384,15 @@ def test_show_without_a_master(start):
     job = start("show", "--master", "tcp://127.0.0.1:1")
     assert job.wait() == 3
     assert "tcp://127.0.0.1:1" in job.stderr()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is warned")
+def test_root_is_warned_once(start):
+    """If this fails, every daemon of a job repeats the same warning."""
+    job = start("--servers", 3, "true")
+    assert job.wait() == 0
+    assert job.stderr().count(" AS-ROOT ") == 1
+    assert b" AS-ROOT " in job.log("server2"), "its log has it"
 
 
 def test_secrets_stay_out_of_the_run_log(start):
@@ -470,6 +483,8 @@ def test_logs_of_a_running_job(held):
     assert verb(held, "logs", "worker0").splitlines()[-1] == "holding"
     assert "JOB-START" in verb(held, "logs", "held", "mas")
     assert "which one?" in verb(held, "logs", "worker", code=3)
+    candidates = verb(held, "logs", "wrker0", code=3).partition("; it has: ")[2].split()
+    assert sorted(candidates) == ["master", "server0", "server1", "worker0", "worker1"]
     assert verb(held, "logs", "--since", "0s", "worker0") == ""
     assert verb(held, "logs", "--since", "1h", "worker0") == verb(held, "logs", "worker0")
     stamped = verb(held, "logs", "-t", "worker0").splitlines()[0]
@@ -487,6 +502,7 @@ def test_stop_of_a_running_job(held):
     assert "job held is stopped" in verb(held, "stop", "held")
     assert held.wait() == 143
     assert "no job of yours" in verb(held, "list")
+    assert verb(held, "stop", code=3) == "psd_run: no job of yours runs on this machine\n"
 
 
 def test_names_of_jobs(start, held):
@@ -561,11 +577,22 @@ def test_private_directory(start, runtime):
     assert [path.name for path in (runtime / "poseidon").iterdir()] == ["sh.sock"]
     job.process.terminate()
     assert job.wait() == 143
-    assert not list((runtime / "poseidon").iterdir())
-    (runtime / "poseidon").chmod(0o755)
+    assert not list(runtime.iterdir()), "the last job takes the directory along"
+    (runtime / "poseidon").mkdir(mode=0o755)
     job = start("true", environment={"XDG_RUNTIME_DIR": str(runtime)}, name="second")
     assert job.wait() == 0
     assert "is not a directory of yours alone" in job.stderr()
+
+
+def test_kill_9_of_a_detached_launcher_leaves_no_entry(start, runtime):
+    """If this fails, a job whose launcher was killed stays in the list of jobs as a dead socket."""
+    front = start("--detach", "--name", "behind", "sleep 100",
+                  environment={"XDG_RUNTIME_DIR": str(runtime)})
+    assert front.process.wait(20) == 0, front.stderr()
+    assert (runtime / "poseidon" / "behind.sock").exists()
+    os.kill(int(re.search(r"\(pid (\d+)\)", front.stdout())[1]), signal.SIGKILL)
+    front.expect_nothing_left(10)
+    assert not list(runtime.iterdir())
 
 
 # ------------------------------------------------------------------- restarts, results, looking ---
@@ -624,6 +651,13 @@ def test_result_json_of_a_failure(start):
     assert by_name["worker1"]["started"] <= by_name["worker1"]["ended"]
 
 
+def test_result_that_nobody_printed(start):
+    """If this fails, a misspelt expression looks like a job without a result line."""
+    job = start("--result_regex", "^accuracy", "echo other")
+    assert job.wait() == 0
+    assert "result: no line of a worker matches --result_regex '^accuracy'" in job.stderr()
+
+
 def story_of(job):
     (directory,) = (job.directory / "logs").iterdir()
     return json.loads((directory / "result.json").read_text())
@@ -635,6 +669,7 @@ def test_result_json_of_a_stopped_job(start, tmp_path):
         "--steps", 30, "--hold", f"15:{tmp_path / 'gate'}"))
     job.wait_for_output("holding")
     job.wait_for_step(0, 14)
+    job.wait_for_step(1, 14)
     verb(job, "stop", "ended")
     assert job.wait() == 143
     story = story_of(job)
