@@ -258,7 +258,7 @@ reap(struct host *host)
     siginfo_t info;
 
     children_reap(&host->children);
-    children_report(&host->children, &host->link);
+    children_report(&host->children, &host->place, &host->link);
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
@@ -358,7 +358,7 @@ say_farewell(struct host *host)
             poll(&line, 1, (int)(until_ms - now_ms));
         }
         link_flush(&host->link);
-        children_report(&host->children, &host->link);
+        children_report(&host->children, &host->place, &host->link);
     }
 }
 

@@ -29,7 +29,8 @@
 enum {
     COMMAND_BYTES = 4096,
     SIGNALLED = 128,
-    NEAR = 2, /* letters that make a name another one */
+    PORT_TRIES_MAX = 3, /* of a job whose workers find their ports taken */
+    NEAR = 2,           /* letters that make a name another one */
 };
 
 static int
@@ -96,6 +97,20 @@ warn_of_near_misses(void)
             fprintf(stderr, "psd_run: the variable %s means nothing; did you mean %s?\n", name,
                     nearest.name);
         }
+    }
+}
+
+static void
+warn_of_overwritten(const struct plan *plan)
+{
+    char names[512];
+
+    plan_overwritten(plan, names, sizeof(names));
+    if (names[0] != '\0') {
+        fprintf(stderr,
+                "psd_run: you have set %s; workers get the job's own (--keep_env: they get "
+                "yours)\n",
+                names);
     }
 }
 
@@ -223,7 +238,7 @@ check_words(const struct launch_options *options, struct psd_error *err)
 {
     static const char *const restarts[] = {"never", "on-failure", "exit-code", NULL};
     static const char *const scopes[] = {"process", "group", NULL};
-    static const char *const modes[] = {"launcher", "both", NULL};
+    static const char *const modes[] = {"launcher", "nodes", "both", NULL};
     psd_status status = check_word("restart", options->restart, restarts, err);
 
     if (status == PSD_OK) {
@@ -270,10 +285,20 @@ wants_restart(const struct launch_options *options, int code, uint32_t attempt)
 static int
 run_attempts(const struct launch_options *options, struct run_args *args)
 {
+    unsigned port_tries = 1;
+    bool port_taken = false;
     int code;
 
+    args->port_taken_p = &port_taken;
     for (;;) {
         code = run_job(args);
+        if (port_taken && port_tries < PORT_TRIES_MAX) {
+            port_tries++;
+            args->attempt++;
+            fprintf(stderr, "psd_run: somebody took the port of a worker: the job is begun anew "
+                            "with others\n");
+            continue;
+        }
         if (!wants_restart(options, code, args->attempt)) {
             return code;
         }
@@ -384,7 +409,8 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
     args->check = options->check;
     args->result_regex = options->result_regex;
     args->show = options->show;
-    args->logs_on_nodes = options->log_mode != NULL && strcmp(options->log_mode, "both") == 0;
+    args->logs_on_nodes = options->log_mode != NULL && strcmp(options->log_mode, "launcher") != 0;
+    args->logs_here = options->log_mode == NULL || strcmp(options->log_mode, "nodes") != 0;
     args->sync = options->sync;
 }
 
@@ -426,6 +452,7 @@ begin_job(const struct launch_options *options, char *const *argv)
         prepare_job(options, environ, &prepared, &err) != PSD_OK) {
         return complain(&err);
     }
+    warn_of_overwritten(&prepared.plan);
     fill_args(options, &prepared, &args);
     describe_command(options, &prepared.plan, command);
     mask_list(argv + 1, arguments);

@@ -137,6 +137,7 @@ open_log(struct child *child, const struct place *place, const char *name)
     if (place->log_directory != NULL) {
         snprintf(path, sizeof(path), "%s/%s", place->log_directory, name);
         child->log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        child->log_error = child->log < 0 ? errno : 0;
     }
 }
 
@@ -153,6 +154,16 @@ open_pipe(int *read_end_p)
     fcntl(pipes[0], F_SETFL, O_NONBLOCK);
     *read_end_p = pipes[0];
     return pipes[1];
+}
+
+/* A container passes the first descriptor alone. */
+static bool
+wants_low_secret(const struct order *order)
+{
+    const char *wanted = variables_get(order->environment.list, "PSD_SECRET_FD");
+
+    return strcmp(order->role, "worker") == 0 && wanted != NULL &&
+           strtol(wanted, NULL, 10) == SPAWN_EXTRA_FD;
 }
 
 static int
@@ -173,6 +184,9 @@ start_child(struct child *child, const struct place *place, const struct order *
     args.output_fd = open_pipe(&child->output);
     if (strcmp(order->role, "master") == 0) {
         args.extra_fd = open_pipe(&child->ready);
+    } else if (wants_low_secret(order)) {
+        args.extra_fd = fcntl(place->secret_fd, F_DUPFD_CLOEXEC, 0);
+        args.secret_fd = -1;
     }
     open_log(child, place, order->log);
     code = args.output_fd < 0 ? errno : spawn_start(&args, &child->pid);
@@ -194,7 +208,8 @@ children_start(struct children *children, struct place *place, const struct link
     if (code == 0) {
         const char *port = variables_get(order.environment.list, "PSD_PORT");
 
-        ports_release(&place->ports, (uint16_t)(port != NULL ? strtoul(port, NULL, 10) : 0));
+        child->port = (uint16_t)(port != NULL ? strtoul(port, NULL, 10) : 0);
+        ports_release(&place->ports, child->port);
         code = start_child(child, place, &order);
     }
     *pid_p = code == 0 ? child->pid : 0;
@@ -222,6 +237,22 @@ children_signal(const struct children *children, uint32_t slot, int number)
 
 /* -------------------------------------------------------------------------------- to print --- */
 
+/* A full disk costs the log, not the job. */
+static void
+write_log(struct child *child, const char *bytes, size_t count, struct link *link)
+{
+    const ssize_t written = child->log >= 0 ? write(child->log, bytes, count) : (ssize_t)count;
+
+    if (written != (ssize_t)count) {
+        child->log_error = written < 0 ? errno : ENOSPC;
+        close_fd(&child->log);
+    }
+    if (child->log_error != 0) {
+        link_send(link, LINK_LOG_FAILED, child->slot, child->log_error, NULL, 0);
+        child->log_error = 0;
+    }
+}
+
 /* Reads once and hands it on. Returns false when there was nothing. */
 static bool
 pass_on(struct child *child, int *fd, enum link_kind kind, struct link *link)
@@ -231,8 +262,8 @@ pass_on(struct child *child, int *fd, enum link_kind kind, struct link *link)
 
     if (count > 0) {
         link_send(link, kind, child->slot, 0, bytes, (size_t)count);
-        if (kind == LINK_OUTPUT && child->log >= 0 && write(child->log, bytes, (size_t)count) < 0) {
-            close_fd(&child->log); /* a full disk costs the copy, not the job */
+        if (kind == LINK_OUTPUT) {
+            write_log(child, bytes, (size_t)count, link);
         }
         return true;
     }
@@ -346,13 +377,16 @@ drain(struct child *child, struct link *link)
 }
 
 void
-children_report(struct children *children, struct link *link)
+children_report(struct children *children, const struct place *place, struct link *link)
 {
     struct child *child;
 
     while ((child = next_dead(children)) != NULL && drain(child, link)) {
         pass_on(child, &child->ready, LINK_READY, link);
         child->unreported = false;
+        if (child->status != 0 && ports_is_taken(&place->ports, child->port)) {
+            link_send(link, LINK_PORT_TAKEN, child->slot, child->port, NULL, 0);
+        }
         link_send(link, LINK_EXITED, child->slot, child->status, NULL, 0);
     }
 }

@@ -21,9 +21,11 @@ struct child {
     bool unreported; /* dead, and psd_run has not been told */
     int status;      /* as waitpid() told it */
     int drains;      /* of its pipe after its death */
+    uint16_t port;   /* for its own use; 0: none */
     int output;      /* read end of its pipe, -1 when closed */
     int ready;       /* read end of its ready pipe, -1: none */
-    int log;         /* this machine's copy of its log, -1: none */
+    int log;         /* this machine's own log of it, -1: none */
+    int log_error;   /* why it could not be opened, until that is told */
 };
 
 /* Thread: owned by the agent. */
@@ -46,7 +48,7 @@ void children_signal(const struct children *children, uint32_t slot, int number)
 
 /* Collects the dead; children_report() then tells of them, each after the last of its output. */
 void children_reap(struct children *children);
-void children_report(struct children *children, struct link *link);
+void children_report(struct children *children, const struct place *place, struct link *link);
 
 /* Whether somebody's end was not reported yet. */
 bool children_busy(const struct children *children);

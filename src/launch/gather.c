@@ -119,17 +119,17 @@ find_script(const struct command *command)
 }
 
 static psd_status
-add_command(const struct command *command, uint32_t index, struct words *orders,
+add_command(const struct command *command, uint32_t index, bool contained, struct words *orders,
             struct psd_error *err)
 {
-    const char *script = find_script(command);
+    const char *script = contained ? NULL : find_script(command);
     psd_status status = PSD_OK;
 
     if (script != NULL) {
         status = words_add_format(orders, err, "test=%s", script);
     }
     if (status == PSD_OK) {
-        status = words_add_format(orders, err, "command=%u", index);
+        status = words_add_format(orders, err, "%s=%u", contained ? "contained" : "command", index);
     }
     for (size_t i = 0; i < command->environment.count && status == PSD_OK; i++) {
         status = words_add_format(orders, err, "word=%s", command->environment.list[i]);
@@ -163,7 +163,8 @@ add_commands(const struct gather *gather, uint32_t machine, struct words *orders
         const uint32_t command = plan_command(plan, rank);
 
         if (gather->layout->machine_of[1 + plan->servers + rank] == machine) {
-            status = add_command(&plan->commands[command], command, orders, err);
+            status =
+                add_command(&plan->commands[command], command, plan->image.count > 0, orders, err);
             if (plan->command_count == 1) {
                 break;
             }
@@ -185,10 +186,10 @@ add_place(const struct gather *gather, const struct host *host, struct words *or
         status = words_add_format(orders, err, "cwd=%s", gather->directory);
     }
     if (status == PSD_OK && gather->logs != NULL && !host->machine->here) {
-        status = words_add_format(orders, err, "logs=%s", gather->logs);
-        status = status == PSD_OK
+        status = gather->logs_token != NULL
                      ? words_add_format(orders, err, "logs_token=%s", gather->logs_token)
-                     : status;
+                     : PSD_OK;
+        status = status == PSD_OK ? words_add_format(orders, err, "logs=%s", gather->logs) : status;
     }
     if (status == PSD_OK && !host->machine->here) {
         status = add_variables(&plan->forwarded, orders, err);
@@ -234,6 +235,9 @@ send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
     }
     if (status == PSD_OK && layout->servers > 0) {
         status = words_add(&orders, "daemon=ps_server", err);
+    }
+    if (status == PSD_OK && gather->plan->image.count > 0 && layout->workers > 0) {
+        status = words_add_format(&orders, err, "program=%s", gather->plan->image.list[0]);
     }
     if (status == PSD_OK) {
         status = add_commands(gather, machine, &orders, err);

@@ -40,6 +40,8 @@ enum link_kind {
     LINK_OUTPUT,       /* slot; bytes that the process printed */
     LINK_READY,        /* slot; bytes that it wrote to its ready descriptor */
     LINK_EXITED,       /* slot; number: as waitpid() tells it */
+    LINK_PORT_TAKEN,   /* slot, before LINK_EXITED: somebody else has its port */
+    LINK_LOG_FAILED,   /* slot; number: errno: the machine's own log of it ends here */
     /* from both */
     LINK_PULSE, /* still here */
 };

@@ -138,8 +138,10 @@ find_log(struct place *place, const char *wanted)
     }
     if (matching == 0) {
         scan(place, "", false, list, sizeof(list));
-        fprintf(stderr, "psd_run: %s has no log of %.64s; it has:%s\n", place->directory, wanted,
-                list);
+        fprintf(stderr,
+                "psd_run: %s has no log of %.64s; it has:%s (with --log_mode=nodes a log is on the "
+                "machine of the process)\n",
+                place->directory, wanted, list);
     } else {
         fprintf(stderr, "psd_run: which one?%s\n", list);
     }

@@ -11,6 +11,8 @@
 #include "config/cluster.h"
 #include "config/options.h"
 
+enum { GPUS_MAX = 64 };
+
 static const char about_run[] =
     "Starts ps_master, the ps_servers and the workers of one job, watches them, and leaves\n"
     "nothing behind, on this machine or on many. \"command\" is what every worker runs; no shell\n"
@@ -32,7 +34,8 @@ static const char about_run[] =
     "may be named as often as it shall run one. Other machines are reached with the system's ssh,\n"
     "by key alone; ~/.ssh/config holds. man psd-cluster.json has all keys.\n"
     "\n"
-    "A worker finds its place in PSD_MASTER_ADDRESS, PSD_RANK and PSD_WORLD_SIZE. A script that\n"
+    "A worker finds its place in PSD_MASTER_ADDRESS, PSD_RANK and PSD_WORLD_SIZE, a port of its\n"
+    "own in PSD_PORT and those of all in PSD_PEERS; man psd_run has the rest. A script that\n"
     "knows the word master_address also gets --distributed --master_address tcp://IP:PORT\n"
     "--client_id K. {rank} {world} {role} {master} {port} in the command are filled in instead.\n"
     "Every job has a secret of its own, drawn afresh: no process without it gets in.\n"
@@ -47,6 +50,9 @@ static const char about_run[] =
     "    psd_run -c cluster.json --detach \"python train.py\"; psd_run logs -f worker0\n"
     "    psd_run run \"python train.py --rate 0.1\"       replaces the job train that still runs\n"
     "    psd_run --on_worker_death=wait --max_restarts 5 \"python train.py\"\n"
+    "    psd_run --workers 4 --gpus_per_worker 2 \"python train.py\"\n"
+    "    psd_run -c cluster.json --log_mode nodes \"python train.py\"        logs stay where they "
+    "are\n"
     "    psd_run --result_regex '^MNIST accuracy' --workers 4 bin/mnist\n"
     "    psd_run list; psd_run show train --watch; psd_run stop train\n"
     "\n"
@@ -76,6 +82,12 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          &options->secret_file},
         {"forward", 'x', PSI_OPTION_LIST,
          "NAME, NAME=value or PREFIX*: variables for workers on other machines", &options->forward},
+        {"keep_env", 0, PSI_OPTION_FLAG,
+         "where you have set PSD_RANK and the like, workers get your values, not the job's",
+         &options->keep_env},
+        {"gpus_per_worker", 0, PSI_OPTION_NUMBER,
+         "deal the GPUs of a machine out to its workers (CUDA_VISIBLE_DEVICES)",
+         &options->gpus_per_worker, 0, GPUS_MAX},
         {"workdir", 0, PSI_OPTION_TEXT, "directory for the workers, on every machine [this one]",
          &options->workdir},
         {"interface", 0, PSI_OPTION_TEXT,
@@ -95,7 +107,7 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          "the last line that matches, of the lowest rank with one, stands in the closing summary",
          &options->result_regex},
         {"log_mode", 0, PSI_OPTION_TEXT,
-         "where logs are kept: launcher, or both, on the nodes as well [launcher]",
+         "where logs are kept: launcher, nodes (each those of its processes), both [launcher]",
          &options->log_mode},
         {"restart", 0, PSI_OPTION_TEXT,
          "of what failed: never, on-failure, exit-code (128 and above) [never]", &options->restart},

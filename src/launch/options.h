@@ -42,6 +42,8 @@ struct launch_options {
     const char *restart;          /* never, on-failure, exit-code; NULL: as on_worker_death says */
     const char *restart_scope;    /* process, group */
     const char *sync;             /* directory for other machines; NULL: none */
+    bool keep_env;                /* the user's values of our variables win */
+    uint32_t gpus_per_worker;     /* 0: as the cluster file says */
     struct psi_settings settings; /* command line and environment */
 
     const char *command; /* one string; or */

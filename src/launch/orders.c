@@ -49,6 +49,7 @@ is_listed(const char *list, uint32_t rank)
 static void
 open_output(struct run *run, uint32_t slot)
 {
+    const bool kept_here = run->args->logs_here || run_host_of(run, slot)->machine->here;
     struct process *process = &run->processes[slot];
     struct psd_error err;
     char path[4096];
@@ -62,8 +63,8 @@ open_output(struct run *run, uint32_t slot)
         return;
     }
     log_path(run->directory, process, path, sizeof(path));
-    if (output_init(process->output, role_of_slot(slot, run->plan->servers), process->name, path,
-                    &err) != PSD_OK) {
+    if (output_init(process->output, role_of_slot(slot, run->plan->servers), process->name,
+                    kept_here ? path : NULL, &err) != PSD_OK) {
         console_say(&run->console, "%s; the job goes on", err.text);
     }
     if (role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER) {
@@ -71,9 +72,11 @@ open_output(struct run *run, uint32_t slot)
         process->output->hidden = run->args->show != NULL && strcmp(run->args->show, "all") != 0 &&
                                   !is_listed(run->args->show, role_index(slot, run->plan->servers));
     }
-    snprintf(path, sizeof(path), "%s/.times/%s.%u", run->directory, process->name,
-             process->restart);
-    output_keep_times(process->output, path);
+    if (kept_here) {
+        snprintf(path, sizeof(path), "%s/.times/%s.%u", run->directory, process->name,
+                 process->restart);
+        output_keep_times(process->output, path);
+    }
 }
 
 static uint16_t

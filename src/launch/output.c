@@ -27,6 +27,10 @@ output_init(struct output *output, enum launch_role role, const char *name, cons
     output->role = role;
     output->times_fd = -1;
     snprintf(output->name, sizeof(output->name), "%s", name);
+    output->log_fd = -1;
+    if (log_path == NULL) {
+        return PSD_OK;
+    }
     output->log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (output->log_fd < 0) {
         output->log_failed = true;

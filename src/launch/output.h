@@ -39,7 +39,8 @@ struct output {
     char tail[OUTPUT_TAIL_BYTES];
 };
 
-/* Creates the log; when that fails, err says why and the output goes on without. */
+/* Creates the log; when that fails, err says why and the output goes on without. log_path NULL: no
+ * log here. */
 psd_status output_init(struct output *output, enum launch_role role, const char *name,
                        const char *log_path, struct psd_error *err);
 

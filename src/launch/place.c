@@ -26,6 +26,8 @@ struct work {
     struct words *answers;
     struct command command; /* being collected */
     long command_index;     /* -1: none */
+    bool contained;         /* its program need not be here */
+    const char *logs_token; /* NULL: none */
 };
 
 void
@@ -145,36 +147,43 @@ take_env(struct work *work, const char *value, struct psd_error *err)
 }
 
 static psd_status
-take_logs(struct work *work, const char *value, struct psd_error *err)
-{
-    work->place->log_directory = strdup(value);
-    return work->place->log_directory != NULL ? PSD_OK
-                                              : psi_fail(err, PSD_ERR_NO_MEMORY, "no memory");
-}
-
-/* Whoever sees the launcher's own directory leaves the writing to it. */
-static psd_status
 take_logs_token(struct work *work, const char *value, struct psd_error *err)
 {
-    struct place *place = work->place;
-    char path[PATH_BYTES];
+    (void)err;
+    work->logs_token = value;
+    return PSD_OK;
+}
 
-    snprintf(path, sizeof(path), "%s/%s", place->log_directory, value);
-    if (access(path, F_OK) == 0) {
-        free(place->log_directory);
-        place->log_directory = NULL;
-        return PSD_OK;
-    }
-    snprintf(path, sizeof(path), "%s", place->log_directory);
+static bool
+make_directories(char *path)
+{
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         mkdir(path, 0755);
         *slash = '/';
     }
-    if (mkdir(path, 0755) != 0 && errno != EEXIST) {
+    return mkdir(path, 0755) == 0 || errno == EEXIST;
+}
+
+/* Whoever sees the launcher's own directory leaves the writing to it, if the launcher writes. */
+static psd_status
+take_logs(struct work *work, const char *value, struct psd_error *err)
+{
+    char path[PATH_BYTES];
+
+    if (work->logs_token != NULL) {
+        snprintf(path, sizeof(path), "%s/%s", value, work->logs_token);
+        if (access(path, F_OK) == 0) {
+            return PSD_OK;
+        }
+    }
+    snprintf(path, sizeof(path), "%s", value);
+    if (!make_directories(path)) {
         return problem(work, err, "log directory ", path, strerror(errno));
     }
-    return PSD_OK;
+    work->place->log_directory = strdup(path);
+    return work->place->log_directory != NULL ? PSD_OK
+                                              : psi_fail(err, PSD_ERR_NO_MEMORY, "no memory");
 }
 
 static psd_status
@@ -280,7 +289,7 @@ finish_command(struct work *work, struct psd_error *err)
         return PSD_OK;
     }
     path = command_find(command->argv.list[0], search);
-    if (path == NULL && strchr(command->argv.list[0], '{') == NULL) {
+    if (path == NULL && !work->contained && strchr(command->argv.list[0], '{') == NULL) {
         status =
             problem(work, err, "", command->argv.list[0], why_not_found(command->argv.list[0]));
     } else {
@@ -305,6 +314,23 @@ take_command(struct work *work, const char *value, struct psd_error *err)
 }
 
 static psd_status
+take_contained(struct work *work, const char *value, struct psd_error *err)
+{
+    work->contained = true;
+    return take_command(work, value, err);
+}
+
+static psd_status
+take_program(struct work *work, const char *value, struct psd_error *err)
+{
+    char *path = command_find(value, variables_get(work->place->worker_environment.list, "PATH"));
+    const bool found = path != NULL;
+
+    free(path);
+    return found ? PSD_OK : problem(work, err, "image: ", value, why_not_found(value));
+}
+
+static psd_status
 take_word(struct work *work, const char *value, struct psd_error *err)
 {
     return command_take(&work->command, value, err);
@@ -314,11 +340,14 @@ static const struct {
     const char *key;
     psd_status (*take)(struct work *work, const char *value, struct psd_error *err);
 } table[] = {
-    {"workdir", take_workdir},       {"cwd", take_cwd},         {"env", take_env},
-    {"virtualenv", take_virtualenv}, {"threads", take_threads}, {"ports", take_ports},
-    {"listen", take_listen},         {"daemon", take_daemon},   {"test", take_test},
-    {"command", take_command},       {"word", take_word},       {"logs", take_logs},
-    {"logs_token", take_logs_token},
+    {"workdir", take_workdir}, {"cwd", take_cwd},
+    {"env", take_env},         {"virtualenv", take_virtualenv},
+    {"threads", take_threads}, {"ports", take_ports},
+    {"listen", take_listen},   {"daemon", take_daemon},
+    {"test", take_test},       {"program", take_program},
+    {"command", take_command}, {"contained", take_contained},
+    {"word", take_word},       {"logs_token", take_logs_token},
+    {"logs", take_logs},
 };
 
 psd_status

@@ -35,13 +35,15 @@ psd_status place_set_secret(struct place *place, int secret_fd, struct psd_error
  *   cwd=DIR              to be in, if it is there
  *   virtualenv=DIR       of the workers
  *   env=NAME=value       of the workers
- *   logs=DIR             where this machine keeps copies of the logs
- *   logs_token=NAME      a file in it that only the launcher's own directory has
+ *   logs_token=NAME      a file that only the launcher's own directory of logs has
+ *   logs=DIR             where this machine keeps logs, unless that is the launcher's own directory
  *   threads=N            OMP_NUM_THREADS of the workers, if nobody has set it
  *   ports=COUNT ADDRESS  for the workers
  *   listen=ADDRESS       so that others can try to reach it
  *   daemon=NAME          must be here
+ *   program=NAME         must be here: what runs containers
  *   command=INDEX        the words of a worker's command follow as word=WORD
+ *   contained=INDEX      the same, but its program is in a container
  *   test=FILE            must be here: a file that the command names
  *
  * Answers: problem=TEXT, note=TEXT, port=N (of the listener), worker_port=N (one for each worker,

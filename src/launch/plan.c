@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "launch/image.h"
 #include "launch/spawn.h"
 #include "launch/variables.h"
 
@@ -71,6 +72,32 @@ forward_variables(const struct plan_input *input, struct plan *plan, struct psd_
     return status;
 }
 
+/* What set_place() sets. */
+static const char *const place_names[] = {
+    "PSD_RANK",           "PSD_WORLD",      "PSD_WORLD_SIZE",    "PSD_NUM_WORKERS",
+    "PSD_NUM_SERVERS",    "PSD_LOCAL_RANK", "PSD_LOCAL_SIZE",    "PSD_NODE_RANK",
+    "PSD_NUM_NODES",      "PSD_PORT",       "PSD_RESTART_COUNT", "PSD_PEERS",
+    "PSD_MASTER_ADDRESS", "PSD_ROLE",       "PSD_ADDR",          "PSD_JOB_ID",
+    "PSD_LOG_DIR",
+};
+enum { PLACE_NAMES = sizeof(place_names) / sizeof(place_names[0]) };
+
+/* Adds those of the list that workers get from us. */
+static psd_status
+note_own_place(char *const *list, struct plan *plan, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < PLACE_NAMES && status == PSD_OK; i++) {
+        const char *value = variables_get(list, place_names[i]);
+
+        if (value != NULL) {
+            status = variables_set_pair(&plan->own_place, place_names[i], value, err);
+        }
+    }
+    return status;
+}
+
 static psd_status
 build_environments(const struct plan_input *input, struct plan *plan, struct psd_error *err)
 {
@@ -82,6 +109,12 @@ build_environments(const struct plan_input *input, struct plan *plan, struct psd
     }
     if (status == PSD_OK && input->worker_set != NULL) {
         status = copy_worker_sets(input, plan, err);
+    }
+    if (status == PSD_OK) {
+        status = note_own_place(input->environment, plan, err);
+    }
+    if (status == PSD_OK) {
+        status = note_own_place(workers->list, plan, err);
     }
     /* A worker's lines are wanted when it prints them, not when a buffer is full. */
     if (status == PSD_OK && variables_get(workers->list, "PYTHONUNBUFFERED") == NULL &&
@@ -152,7 +185,7 @@ build_commands(const struct plan_input *input, struct plan *plan, struct psd_err
         return parse_commands(input->worker_commands, plan, err);
     }
     status = command_list(input->command, input->workers, variables_get(input->environment, "PATH"),
-                          input->remote, &texts, err);
+                          input->remote || input->image != NULL, &texts, err);
     if (status == PSD_OK) {
         status = parse_commands(&texts, plan, err);
     }
@@ -166,6 +199,8 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
     struct plan plan = {.servers = input->servers,
                         .workers = input->workers,
                         .pass = input->pass,
+                        .keep_env = input->keep_env,
+                        .gpus_per_worker = input->gpus_per_worker,
                         .lanes = input->lanes,
                         .master_port = input->master_port};
     psd_status status;
@@ -184,6 +219,7 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
     }
     if (status == PSD_OK && input->image != NULL) {
         status = words_split(input->image, &plan.image, err);
+        status = status == PSD_OK ? image_check(&plan.image, err) : status;
     }
     if (status == PSD_OK) {
         status = copy_text(input->virtualenv, &plan.virtualenv, err);
@@ -219,6 +255,7 @@ plan_fini(struct plan *plan)
     free(plan->virtualenv);
     free(plan->workdir);
     words_fini(&plan->image);
+    words_fini(&plan->own_place);
     words_fini(&plan->master_settings);
     words_fini(&plan->server_settings);
     words_fini(&plan->worker_environment);
@@ -260,7 +297,10 @@ master_arguments(const struct plan *plan, const struct plan_seat *seat, struct w
     if (status == PSD_OK) {
         status = add_number(argv, "--port", plan->master_port, err);
     }
-    return status == PSD_OK ? add_number(argv, "--ready_fd", SPAWN_EXTRA_FD, err) : status;
+    if (status == PSD_OK) {
+        status = add_number(argv, "--ready_fd", SPAWN_EXTRA_FD, err);
+    }
+    return status == PSD_OK ? words_add(argv, "--tell_joins", err) : status;
 }
 
 /* Cores of the machine, shared by its servers. */
@@ -334,13 +374,16 @@ set_place(const struct plan *plan, const struct command_values *values,
 
 /* The machine's GPUs, dealt out to its workers. */
 static psd_status
-set_gpus(const struct plan_seat *seat, struct words *environment, struct psd_error *err)
+set_gpus(const struct plan *plan, const struct plan_seat *seat, struct words *environment,
+         struct psd_error *err)
 {
-    const uint32_t each = seat->local_size > 0 ? seat->gpus / seat->local_size : 0;
+    const uint32_t share = seat->local_size > 0 ? seat->gpus / seat->local_size : 0;
+    const uint32_t each = plan->gpus_per_worker > 0 ? plan->gpus_per_worker : share;
     char list[256] = "";
     size_t used = 0;
 
-    if (seat->gpus == 0 || variables_get(environment->list, "CUDA_VISIBLE_DEVICES") != NULL) {
+    if ((seat->gpus == 0 && each == 0) ||
+        variables_get(environment->list, "CUDA_VISIBLE_DEVICES") != NULL) {
         return PSD_OK;
     }
     if (each == 0) { /* more workers than GPUs: they share */
@@ -362,6 +405,35 @@ add_flags(const struct command_values *values, struct words *argv, struct psd_er
         status = add_pair(argv, "--master_address", values->master, err);
     }
     return status == PSD_OK ? add_number(argv, "--client_id", values->rank, err) : status;
+}
+
+static bool
+is_set_for_one(const struct plan *plan, const char *name)
+{
+    for (uint32_t rank = 0; plan->worker_set != NULL && rank < plan->workers; rank++) {
+        if (variables_get(plan->worker_set[rank].list, name) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+plan_overwritten(const struct plan *plan, char *text_p, size_t size)
+{
+    size_t used = 0;
+
+    text_p[0] = '\0';
+    if (plan->keep_env || plan->pass == PSI_PASS_NONE || plan->pass == PSI_PASS_FLAGS) {
+        return;
+    }
+    for (size_t i = 0; i < PLACE_NAMES && used < size; i++) {
+        if (variables_get(plan->own_place.list, place_names[i]) != NULL ||
+            is_set_for_one(plan, place_names[i])) {
+            used += (size_t)snprintf(text_p + used, size - used, "%s%s", used > 0 ? ", " : "",
+                                     place_names[i]);
+        }
+    }
 }
 
 uint32_t
@@ -400,10 +472,16 @@ worker_environment(const struct plan *plan, const struct command_values *values,
         status = variables_set_all(environment, plan->worker_set[values->rank].list, err);
     }
     if (status == PSD_OK) {
-        status = set_gpus(seat, environment, err);
+        status = set_gpus(plan, seat, environment, err);
     }
     if (status == PSD_OK && plan->pass != PSI_PASS_NONE && plan->pass != PSI_PASS_FLAGS) {
         status = set_place(plan, values, seat, environment, err);
+    }
+    if (status == PSD_OK && plan->keep_env) {
+        status = variables_set_all(environment, plan->own_place.list, err);
+        status = status == PSD_OK && plan->worker_set != NULL
+                     ? variables_set_all(environment, plan->worker_set[values->rank].list, err)
+                     : status;
     }
     if (status == PSD_OK) {
         status = command_fill(&command->environment, values, &own, err);
@@ -412,6 +490,36 @@ worker_environment(const struct plan *plan, const struct command_values *values,
         status = variables_set_all(environment, own.list, err);
     }
     words_fini(&own);
+    return status;
+}
+
+/* What of a worker's environment a container has to be told: all that the job sets, and what was
+ * forwarded, save paths to libraries of the machine outside. */
+static psd_status
+enter_image(const struct plan *plan, struct words *environment, struct words *argv,
+            struct psd_error *err)
+{
+    const int secret_fd = image_secret_fd(&plan->image);
+    struct words names = {0};
+    psd_status status = variables_set_all(&names, plan->forwarded.list, err);
+
+    variables_unset(&names, "LD_LIBRARY_PATH");
+    if (status == PSD_OK) {
+        status = variables_set_all(&names, plan->worker_environment.list, err);
+    }
+    if (status == PSD_OK) {
+        status = variables_set_pair(&names, "OMP_NUM_THREADS", "", err);
+    }
+    if (status == PSD_OK && secret_fd >= 0) {
+        status = words_add_format(environment, err, "PSD_SECRET_FD=%d", secret_fd);
+    }
+    if (status == PSD_OK) {
+        status = variables_set_all(&names, environment->list, err);
+    }
+    if (status == PSD_OK) {
+        status = image_begin(&plan->image, &names, argv, err);
+    }
+    words_fini(&names);
     return status;
 }
 
@@ -426,7 +534,7 @@ worker_process(const struct plan *plan, const struct command_values *values,
     psd_status status = worker_environment(plan, values, seat, command, environment, err);
 
     if (status == PSD_OK) {
-        status = words_add_all(argv, &plan->image, err);
+        status = enter_image(plan, environment, argv, err);
     }
     if (status == PSD_OK) {
         status = command_fill(&command->argv, values, argv, err);

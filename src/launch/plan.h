@@ -7,6 +7,7 @@
 #define LAUNCH_PLAN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <psd/status.h>
@@ -32,6 +33,8 @@ struct plan_input {
     const char *virtualenv;              /* (optional) */
     const char *workdir;                 /* (optional) */
     const char *image;                   /* (optional) words before every worker's command */
+    bool keep_env;                       /* values of the user's win over the job's */
+    uint32_t gpus_per_worker;            /* 0: as the machine's are shared out */
     const struct words *master_settings; /* (optional) options handed on to ps_master */
     const struct words *server_settings; /* (optional) ... to ps_server */
     uint32_t lanes;                      /* of a server; 0: as the cores of its machine allow */
@@ -46,6 +49,9 @@ struct plan {
     struct words worker_environment; /* NAME=value, beside what a machine has itself */
     struct words forwarded;          /* more of it, for machines that do not inherit from us */
     struct words *worker_set;        /* NULL, or one list for each worker */
+    struct words own_place;          /* what the user has set of the variables that we set */
+    bool keep_env;
+    uint32_t gpus_per_worker;
     struct words image;
     char *virtualenv; /* NULL: none */
     char *workdir;    /* NULL: none */
@@ -81,6 +87,10 @@ void plan_fini(struct plan *plan);
 /* The arguments of one process, and what is set in its environment. */
 psd_status plan_process(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
                         struct words *argv_p, struct words *environment_p, struct psd_error *err);
+
+/* The names of variables that the user has set and workers get otherwise: "PSD_RANK, PSD_ROLE"; ""
+ * if there are none. */
+void plan_overwritten(const struct plan *plan, char *text_p, size_t size);
 
 /* Which command a worker runs. */
 uint32_t plan_command(const struct plan *plan, uint32_t rank);

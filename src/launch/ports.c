@@ -62,28 +62,51 @@ claim(uint16_t number)
     return fd;
 }
 
-/* Returns the socket, or -1: somebody else has the port. */
+/* Returns the socket, or -1 with errno. again: connections that are only fading away do not count.
+ */
 static int
-take(const struct addrinfo *address, uint16_t number)
+take(const struct ports *ports, uint16_t number, int again)
 {
-    struct sockaddr_storage bound;
-    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_storage bound = ports->address;
+    int fd = socket(bound.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    memcpy(&bound, address->ai_addr, address->ai_addrlen);
-    if (address->ai_family == AF_INET6) {
+    if (bound.ss_family == AF_INET6) {
         ((struct sockaddr_in6 *)&bound)->sin6_port = htons(number);
     } else {
         ((struct sockaddr_in *)&bound)->sin_port = htons(number);
     }
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&bound, address->ai_addrlen) != 0) {
+    if (fd < 0) {
+        return -1;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &again, sizeof(again));
+    if (bind(fd, (struct sockaddr *)&bound, ports->address_bytes) != 0) {
+        const int code = errno;
+
         close_fd(&fd);
+        errno = code;
     }
     return fd;
 }
 
+bool
+ports_is_taken(const struct ports *ports, uint16_t number)
+{
+    int fd = -1;
+
+    for (size_t i = 0; i < ports->count; i++) {
+        if (ports->list[i].number == number && ports->list[i].socket < 0) {
+            fd = take(ports, number, 1);
+            if (fd < 0) {
+                return errno == EADDRINUSE;
+            }
+            close_fd(&fd);
+        }
+    }
+    return false;
+}
+
 static psd_status
-fill(struct ports *ports, const struct addrinfo *address, const char *text, size_t count,
-     struct psd_error *err)
+fill(struct ports *ports, const char *text, size_t count, struct psd_error *err)
 {
     const unsigned start = (unsigned)getpid() * STRIDE % RANGE;
 
@@ -91,7 +114,7 @@ fill(struct ports *ports, const struct addrinfo *address, const char *text, size
         struct ports_one one = {.number = (uint16_t)(PORTS_FIRST + (start + i) % RANGE)};
 
         one.claim = claim(one.number);
-        one.socket = one.claim >= 0 ? take(address, one.number) : -1;
+        one.socket = one.claim >= 0 ? take(ports, one.number, 0) : -1;
         if (one.socket >= 0) {
             ports->list[ports->count++] = one;
         } else {
@@ -122,8 +145,10 @@ ports_reserve(struct ports *ports, const char *address, size_t count, struct psd
         ports_fini(ports);
         return psi_fail(err, PSD_ERR_IO, "ports of %s: %s", address, gai_strerror(code));
     }
-    status = fill(ports, found, address, count, err);
+    memcpy(&ports->address, found->ai_addr, found->ai_addrlen);
+    ports->address_bytes = found->ai_addrlen;
     freeaddrinfo(found);
+    status = fill(ports, address, count, err);
     if (status != PSD_OK) {
         ports_fini(ports);
     }

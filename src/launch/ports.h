@@ -8,8 +8,11 @@
 #ifndef LAUNCH_PORTS_H
 #define LAUNCH_PORTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <sys/socket.h>
 
 #include <psd/status.h>
 
@@ -19,6 +22,8 @@ enum { PORTS_FIRST = 20000, PORTS_LAST = 32767 };
 struct ports {
     struct ports_one *list; /* owned */
     size_t count;
+    struct sockaddr_storage address;
+    socklen_t address_bytes;
 };
 
 struct ports_one {
@@ -33,6 +38,9 @@ psd_status ports_reserve(struct ports *ports, const char *address, size_t count,
 
 /* Lets the worker bind its port; a number that is none of them means nothing. */
 void ports_release(struct ports *ports, uint16_t number);
+
+/* Whether somebody listens on a port of ours that was released. */
+bool ports_is_taken(const struct ports *ports, uint16_t number);
 void ports_fini(struct ports *ports);
 
 #endif

@@ -78,6 +78,29 @@ test_port_is_held_until_released(void **state)
     ports_fini(&ports);
 }
 
+/* If this fails, a job whose port was snatched away is not begun anew, or one that failed for
+ * another reason is. */
+static void
+test_taken_port_is_known(void **state)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct ports ports = {0};
+
+    (void)state;
+    assert_int_equal(ports_reserve(&ports, "127.0.0.1", 1, NULL), PSD_OK);
+    assert_false(ports_is_taken(&ports, ports.list[0].number));
+    ports_release(&ports, ports.list[0].number);
+    assert_false(ports_is_taken(&ports, ports.list[0].number));
+    address.sin_port = htons(ports.list[0].number);
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_true(ports_is_taken(&ports, ports.list[0].number));
+    close(fd);
+    ports_fini(&ports);
+}
+
 /* If this fails, a machine without enough ports starts half of a job. */
 static void
 test_too_many_and_bad_addresses_are_refused(void **state)
@@ -98,6 +121,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_jobs_share_no_port),
         cmocka_unit_test(test_port_is_held_until_released),
+        cmocka_unit_test(test_taken_port_is_known),
         cmocka_unit_test(test_too_many_and_bad_addresses_are_refused),
     };
 

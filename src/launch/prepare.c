@@ -265,6 +265,8 @@ complete(const struct launch_options *options, struct material *material, struct
         status = words_add(&material->forward, options->forward.values[i], err);
     }
     input->workdir = options->workdir != NULL ? options->workdir : input->workdir;
+    input->keep_env = options->keep_env;
+    input->gpus_per_worker = options->gpus_per_worker;
     input->forward = &material->forward;
     input->set = &material->set;
     input->master_settings = &material->master_settings;
@@ -312,6 +314,23 @@ prepare_ssh(const char *config, const struct psi_cluster *cluster, struct prepar
     return status;
 }
 
+/* A machine that says how many GPUs it has must have enough. */
+static psd_status
+check_gpus(const struct layout *layout, const struct plan *plan, struct psd_error *err)
+{
+    for (uint32_t slot = 1 + plan->servers; slot < layout->slots; slot++) {
+        const struct layout_machine *machine = &layout->machines[layout->machine_of[slot]];
+
+        if (layout->gpus[slot] > 0 &&
+            plan->gpus_per_worker * machine->workers > layout->gpus[slot]) {
+            return psi_fail(
+                err, PSD_ERR_INVALID, "--gpus_per_worker %u: %s has %u GPUs for %u workers",
+                plan->gpus_per_worker, machine->name, layout->gpus[slot], machine->workers);
+        }
+    }
+    return PSD_OK;
+}
+
 static void
 set_rules(const struct launch_options *options, const struct psi_settings *settings,
           struct prepared *prepared)
@@ -330,7 +349,6 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                               .machine_of = prepared->layout.machine_of,
                               .start_timeout_ms = settings->start_timeout_ms,
                               .timeout_ms = options->timeout_s * 1000,
-                              .sees_joins = settings->log_level >= PSI_LOG_INFO,
                               .leave_ms = options->grace_ms};
 }
 
@@ -359,6 +377,9 @@ prepare_job(const struct launch_options *options, char *const *environment,
     if (status == PSD_OK) {
         input.remote = layout_is_remote(&prepared.layout);
         status = plan_build(&input, &prepared.plan, err);
+    }
+    if (status == PSD_OK) {
+        status = check_gpus(&prepared.layout, &prepared.plan, err);
     }
     if (status == PSD_OK && cluster != NULL) {
         status = prepare_ssh(options->cluster_config, cluster, &prepared, err);

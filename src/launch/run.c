@@ -31,8 +31,10 @@
 enum {
     EVENTS_MAX = 64,
     REDRAW_MS = 250,
-    SHOWN_MS = 500,  /* how often the master is asked, for a terminal ... */
-    ASKED_MS = 1000, /* ... and for those who may ask us */
+    SHOWN_MS = 500,        /* how often the master is asked, for a terminal ... */
+    ASKED_MS = 1000,       /* ... and for those who may ask us */
+    PORT_QUICK_MS = 10000, /* a worker that lives longer did not fail for want of its port */
+    PORT_LINES = 20,
 };
 
 /* ------------------------------------------------------------------------ lines of machines --- */
@@ -177,20 +179,10 @@ tell_detached(struct run *run, const char *how)
     }
 }
 
-/* "tcp://127.0.0.1:PORT\n" */
 static void
-handle_ready(struct run *run, const struct link_message *message)
+handle_ready(struct run *run, const char *address)
 {
-    const size_t used = strlen(run->master);
-    char *newline;
-
-    snprintf(run->master + used, sizeof(run->master) - used, "%.*s", (int)message->bytes,
-             message->data);
-    newline = strchr(run->master, '\n');
-    if (newline == NULL) {
-        return; /* if nothing more comes, its exit or the start timeout tells the rest */
-    }
-    *newline = '\0';
+    snprintf(run->master, sizeof(run->master), "%s", address);
     runlog_line(&run->runlog, "READY", "master at %s", run->master);
     console_say(&run->console, "job begins: %u worker%s, %u server%s, master at %s",
                 run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
@@ -200,34 +192,34 @@ handle_ready(struct run *run, const struct link_message *message)
     run_tell(run, WATCH_READY, 0, 0);
 }
 
-/* Who has joined, and how far each had come in the end, stands in the master's log. */
+/* First "tcp://127.0.0.1:PORT", then "joined worker 3", "done worker 3 at step 40" and the like. */
 static void
-read_master_line(struct run *run)
+handle_master_line(struct run *run, const char *line)
 {
-    const char *joined = strstr(run->master_line, " MEMBER-JOINED worker ");
-    const char *done = strstr(run->master_line, " MEMBER-DONE worker ");
     unsigned long long step;
     unsigned rank;
 
-    if (joined != NULL && sscanf(joined, " MEMBER-JOINED worker %u joined", &rank) == 1 &&
-        rank < run->plan->workers) {
+    if (run->master[0] == '\0') {
+        handle_ready(run, line);
+    } else if (sscanf(line, "joined worker %u", &rank) == 1 && rank < run->plan->workers) {
         run_tell(run, WATCH_JOINED, 1 + run->plan->servers + rank, 0);
-    } else if (done != NULL &&
-               sscanf(done, " MEMBER-DONE worker %u done (%*u of %*u) at step %llu", &rank,
-                      &step) == 2 &&
+    } else if (sscanf(line, "joined server %u", &rank) == 1 && rank < run->plan->servers) {
+        run_tell(run, WATCH_JOINED, 1 + rank, 0);
+    } else if (sscanf(line, "done worker %u at step %llu", &rank, &step) == 2 &&
                rank < run->plan->workers) {
         run->processes[1 + run->plan->servers + rank].last_step = step;
     }
 }
 
+/* Of a line that never ends, the master's exit or the start timeout tells the rest. */
 static void
 follow_master(struct run *run, const struct link_message *message)
 {
     for (uint32_t i = 0; i < message->bytes; i++) {
         if (message->data[i] == '\n') {
             run->master_line[run->master_line_bytes] = '\0';
-            read_master_line(run);
             run->master_line_bytes = 0;
+            handle_master_line(run, run->master_line);
         } else if (run->master_line_bytes < sizeof(run->master_line) - 1) {
             run->master_line[run->master_line_bytes++] = message->data[i];
         }
@@ -242,6 +234,7 @@ handle_process_message(struct run *run, const struct link_message *message)
     switch ((enum link_kind)message->kind) {
     case LINK_STARTED:
         process->start_pending = false;
+        process->port_taken = false;
         process->pid = message->number;
         process->start_ms = run_wall_ms();
         process->end_ms = 0;
@@ -261,12 +254,18 @@ handle_process_message(struct run *run, const struct link_message *message)
             output_take(process->output, &run->console, message->data, message->bytes,
                         run_clock_ms());
         }
-        if (message->slot == 0) {
-            follow_master(run, message);
-        }
         break;
     case LINK_READY:
-        handle_ready(run, message);
+        follow_master(run, message);
+        break;
+    case LINK_PORT_TAKEN:
+        process->port_taken = true;
+        runlog_line(&run->runlog, "PORT", "%s: somebody else has port %d", process->name,
+                    message->number);
+        break;
+    case LINK_LOG_FAILED:
+        console_say(&run->console, "%s: its log on %s: %s; the job goes on", process->name,
+                    run_host_of(run, message->slot)->machine->name, strerror(message->number));
         break;
     case LINK_EXITED:
         handle_exited(run, message->slot, message->number);
@@ -319,16 +318,15 @@ handle_signals(struct run *run)
     while (read(run->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         const int number = (int)info.ssi_signo;
 
-        if (number == SIGUSR1 || number == SIGUSR2) {
+        if (number == SIGUSR1 || number == SIGUSR2 || number == SIGTSTP || number == SIGCONT) {
             for (uint32_t slot = 1 + run->plan->servers; slot < run->slots; slot++) {
                 orders_signal(run, slot, number);
             }
-            continue;
-        }
-        if (number == SIGTSTP) {
-            console_say(&run->console,
-                        "a job cannot be suspended; Ctrl-C stops it, psd_run --detach leaves it "
-                        "alone");
+            if (number == SIGTSTP) { /* what sleeps is lost to the others, so the job goes on */
+                console_say(&run->console,
+                            "a job cannot be suspended: the workers were told, and go on unless "
+                            "they know better; Ctrl-C stops it, psd_run --detach leaves it alone");
+            }
             continue;
         }
         runlog_line(&run->runlog, "INTERRUPT", "signal %d", number);
@@ -606,6 +604,21 @@ finish(struct run *run)
     tell_detached(run, "ended");
 }
 
+/* A worker failed at once, says why, and its port is taken: other ports are worth a try. */
+static bool
+lacked_a_port(const struct run *run)
+{
+    const struct process *process = &run->processes[run->watch.cause_slot];
+    char tail[OUTPUT_TAIL_BYTES];
+
+    if (run->watch.cause != WATCH_CAUSE_PROCESS || !process->port_taken ||
+        process->output == NULL || process->end_ms - process->start_ms > PORT_QUICK_MS) {
+        return false;
+    }
+    output_tail(process->output, PORT_LINES, tail, sizeof(tail));
+    return strcasestr(tail, "address already in use") != NULL;
+}
+
 static int
 finish_check(struct run *run)
 {
@@ -648,6 +661,7 @@ run_job(const struct run_args *args)
     } else {
         finish(&run);
         code = watch_exit_code(&run.watch);
+        *args->port_taken_p = lacked_a_port(&run);
     }
     run_fini(&run);
     return code;

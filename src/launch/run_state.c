@@ -88,7 +88,7 @@ run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number)
 static int
 take_signals(void)
 {
-    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
+    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
     struct sigaction action;
     sigset_t set;
 
@@ -220,7 +220,8 @@ init_gather(struct run *run)
     }
     if (run->args->logs_on_nodes && run->logs[0] != '\0') {
         run->gather.logs = run->logs;
-        run->gather.logs_token = ".times"; /* machines that see ours leave the writing to us */
+        /* Machines that see ours leave the writing to us, if we write. */
+        run->gather.logs_token = run->args->logs_here ? ".times" : NULL;
     }
 }
 

@@ -24,6 +24,7 @@ struct process {
     int error; /* errno of a start that failed */
     uint32_t restart;
     bool start_pending;    /* ordered, not answered */
+    bool port_taken;       /* when its last life failed, somebody else had its port */
     uint64_t start_ms;     /* of the last life, on the clock of the wall; 0: never started */
     uint64_t end_ms;       /* 0: it lives */
     uint64_t last_step;    /* of a worker that said done: the master's last word; else 0 */
@@ -50,7 +51,7 @@ struct run {
     int signals;
     char master[128];      /* address, "" before the master is ready */
     char obstacle[512];    /* why the job could not start, or how a machine was lost */
-    char master_line[256]; /* of the master's log, not complete */
+    char master_line[128]; /* of what the master tells, not complete */
     size_t master_line_bytes;
     bool told_detached;
     struct sync sync; /* files for other machines */

@@ -192,16 +192,14 @@ watch_was_plain(const struct watch *watch)
             return false;
         }
     }
-    return watch->config.sees_joins && watch->cause == WATCH_CAUSE_NONE;
+    return watch->cause == WATCH_CAUSE_NONE;
 }
 
 /* Something changed that may leave a job without one of its workers. */
 static void
 note_absence(struct watch *watch, uint64_t now_ms)
 {
-    if (watch->config.sees_joins) {
-        watch->absence_ms = now_ms + ABSENCE_MS;
-    }
+    watch->absence_ms = now_ms + ABSENCE_MS;
 }
 
 /*
@@ -352,8 +350,35 @@ ready(struct watch *watch)
         return;
     }
     enter(watch, WATCH_RUNNING, UINT64_MAX);
-    for (uint32_t slot = 1; slot < slot_count(watch); slot++) {
+    for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
         start(watch, slot);
+    }
+}
+
+/* Workers start when all servers are there; that they come in time is the master's to see to. */
+static void
+server_joined(struct watch *watch)
+{
+    for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
+        if (!watch->slots[slot].joined) {
+            return;
+        }
+    }
+    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+        if (!watch->slots[slot].ordered) {
+            start(watch, slot);
+        }
+    }
+}
+
+static void
+joined(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    watch->slots[slot].joined = true;
+    if (role_of_slot(slot, watch->config.servers) == LAUNCH_WORKER) {
+        note_absence(watch, now_ms);
+    } else if (watch->phase == WATCH_RUNNING) {
+        server_joined(watch);
     }
 }
 
@@ -426,8 +451,7 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
         }
         break;
     case WATCH_JOINED:
-        watch->slots[event->slot].joined = true;
-        note_absence(watch, now_ms);
+        joined(watch, event->slot, now_ms);
         break;
     case WATCH_READY:
         ready(watch);

@@ -32,7 +32,6 @@ struct watch_config {
     uint32_t start_timeout_ms;  /* for the machines to answer; for the master to say where it
                                    listens */
     uint32_t timeout_ms;        /* for the whole job; 0: any */
-    bool sees_joins;            /* WATCH_JOINED will come: its absence means something */
     uint32_t leave_ms;          /* for servers and master to leave once the workers are done */
 };
 
@@ -50,7 +49,7 @@ enum watch_event_kind {
     WATCH_READY,        /* the master listens */
     WATCH_STARTED,      /* slot */
     WATCH_START_FAILED, /* slot */
-    WATCH_JOINED,       /* slot: a worker became a member of the job */
+    WATCH_JOINED,       /* slot: a server or a worker became a member of the job */
     WATCH_EXITED,       /* slot, code or signal */
     WATCH_INTERRUPTED,  /* signal: psd_run itself was asked to stop */
     WATCH_MACHINE_LOST, /* slot is its number; signal: that killed the agent, if that is known */
@@ -118,7 +117,7 @@ struct watch_slot {
     bool ordered; /* start() was called */
     bool started;
     bool alive;
-    bool joined; /* a worker: became a member of the job, in any of its lives */
+    bool joined; /* not the master: became a member of the job, in any of its lives */
     bool ended;  /* a worker: for good */
     bool asked;  /* it was asked to end before it did */
     uint32_t restarts;

@@ -5,6 +5,7 @@
  */
 #include "master/daemon.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ struct process {
     struct psi_tls *tls; /* NULL: insecure */
     struct master *master;
     int signals;
+    int ready_fd; /* -1: nobody listens, or no more */
 };
 
 static void
@@ -40,12 +42,22 @@ on_signal(void *owner)
     }
 }
 
+static void
+close_ready(struct process *process)
+{
+    if (process->ready_fd >= 0) {
+        close(process->ready_fd);
+    }
+    process->ready_fd = -1;
+}
+
 /* psd_run waits for this line before it starts anybody else. */
 static psd_status
-tell_ready(const char *address, int fd, struct psd_error *err)
+tell_ready(struct process *process, bool more, struct psd_error *err)
 {
     char line[PSI_ADDRESS_BYTES + 1];
-    const int bytes = snprintf(line, sizeof(line), "%s\n", address);
+    const int bytes = snprintf(line, sizeof(line), "%s\n", master_address(process->master));
+    const int fd = process->ready_fd;
 
     if (fd < 0) {
         return PSD_OK;
@@ -53,8 +65,39 @@ tell_ready(const char *address, int fd, struct psd_error *err)
     if (write(fd, line, (size_t)bytes) != (ssize_t)bytes) {
         return psi_fail_errno(err, PSD_ERR_IO, "write to --ready_fd %d", fd);
     }
-    close(fd);
+    if (more) { /* one who does not listen must not hold the job up */
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    } else {
+        close_ready(process);
+    }
     return PSD_OK;
+}
+
+/* Shorter than PIPE_BUF: it is written whole or not at all. */
+static void
+tell_joined(void *context, enum psi_role role, uint32_t rank)
+{
+    struct process *process = context;
+    char line[64];
+    const int bytes = snprintf(line, sizeof(line), "joined %s %u\n",
+                               role == PSI_ROLE_WORKER ? "worker" : "server", rank);
+
+    if (process->ready_fd >= 0 && write(process->ready_fd, line, (size_t)bytes) < 0) {
+        close_ready(process);
+    }
+}
+
+static void
+tell_done(void *context, uint32_t rank, uint64_t step)
+{
+    struct process *process = context;
+    char line[64];
+    const int bytes = snprintf(line, sizeof(line), "done worker %u at step %llu\n", rank,
+                               (unsigned long long)step);
+
+    if (process->ready_fd >= 0 && write(process->ready_fd, line, (size_t)bytes) < 0) {
+        close_ready(process);
+    }
 }
 
 /* What it opens, finish() closes, also when it fails half-way. */
@@ -73,6 +116,9 @@ start(struct process *process, const struct master_options *options, struct psd_
         .replacement_timeout_ms = options->replacement_timeout_ms,
         .policy = (enum psi_death_policy)options->policy,
         .listen_address = options->security.listen_address,
+        .joined = options->tell_joins ? tell_joined : NULL,
+        .done = options->tell_joins ? tell_done : NULL,
+        .joined_context = process,
     };
     const struct psi_harden_args harden = {.on = options->harden, .role = PSI_HARDEN_MASTER};
     psd_status status = psi_signals_open(&process->signals, err);
@@ -96,7 +142,7 @@ start(struct process *process, const struct master_options *options, struct psd_
         psi_log(process->log, PSI_LOG_INFO, "LISTENING", "%s: waiting for %u worker%s, %u server%s",
                 master_address(process->master), options->workers, psi_plural(options->workers),
                 options->servers, psi_plural(options->servers));
-        status = tell_ready(master_address(process->master), options->ready_fd, err);
+        status = tell_ready(process, options->tell_joins, err);
     }
     return status;
 }
@@ -112,6 +158,7 @@ finish(struct process *process)
     if (process->signals >= 0) {
         close(process->signals);
     }
+    close_ready(process);
 }
 
 /* Milliseconds until the master wants to run, rounded up so that it never spins. */
@@ -146,7 +193,7 @@ run(struct process *process, struct psd_error *err)
 int
 master_daemon_run(const struct master_options *options, const struct psi_log *log)
 {
-    struct process process = {.log = log, .signals = -1};
+    struct process process = {.log = log, .signals = -1, .ready_fd = options->ready_fd};
     struct psd_error err = {0};
     int exit_code;
 

@@ -95,6 +95,23 @@ come_back(struct session *session, struct member *member)
     welcome(session, member);
 }
 
+/* A server is here when all its lanes are. */
+static bool
+is_whole(const struct master *master, const struct member *member)
+{
+    const struct server *server = &master->server[member->rank];
+
+    if (member->role == PSI_ROLE_WORKER) {
+        return true;
+    }
+    for (uint32_t i = 0; i < server->lanes; i++) {
+        if (server->lane[i].incarnation == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void
 take_place(struct session *session, struct member *member, const char *address)
 {
@@ -113,6 +130,10 @@ take_place(struct session *session, struct member *member, const char *address)
     } else {
         psi_log(session->master->log, PSI_LOG_INFO, "MEMBER-JOINED", "server %u lane %u joined: %s",
                 member->rank, member->lane, address);
+    }
+    if (session->master->config.joined != NULL && is_whole(session->master, member)) {
+        session->master->config.joined(session->master->config.joined_context, member->role,
+                                       member->rank);
     }
     welcome(session, member);
 }
@@ -619,9 +640,12 @@ master_on_bye(struct session *session, const void *body, size_t bytes, struct ps
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
         done += master->worker[rank].member.state == PSD_NODE_DONE;
     }
-    psi_log(master->log, PSI_LOG_INFO, "MEMBER-DONE", "worker %u done (%u of %u) at step %llu",
-            worker->member.rank, done, master->config.workers,
-            (unsigned long long)worker->member.step);
+    psi_log(master->log, PSI_LOG_INFO, "MEMBER-DONE", "worker %u done (%u of %u)",
+            worker->member.rank, done, master->config.workers);
+    if (master->config.done != NULL) {
+        master->config.done(master->config.joined_context, worker->member.rank,
+                            worker->member.step);
+    }
     master_barrier_check(master);
     master_check_done(master, NULL);
     master_wake_at(master, 0);

@@ -36,6 +36,7 @@ struct given {
     uint32_t servers;
     uint32_t port;
     uint32_t ready_fd;
+    bool tell_joins;
 };
 
 static psd_status
@@ -52,6 +53,8 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
          PORT_MAX},
         {"ready_fd", 0, PSI_OPTION_NUMBER, "write \"tcp://HOST:PORT\" there once listening",
          &given->ready_fd, 0, READY_FD_MAX},
+        {"tell_joins", 0, PSI_OPTION_FLAG,
+         "keep ready_fd open, and write there who has joined and who is done", &given->tell_joins},
     };
     const struct psi_command command = {
         .name = "ps_master",
@@ -130,6 +133,7 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
     if (given.ready_fd != not_given) {
         options_p->ready_fd = (int)given.ready_fd;
     }
+    options_p->tell_joins = given.tell_joins;
     options_p->workers = given.workers;
     options_p->servers = given.servers;
     options_p->heartbeat_ms = settings.heartbeat_ms;

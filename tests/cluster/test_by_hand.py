@@ -49,6 +49,21 @@ def test_any_order_forms_a_job(hand, order):
             "JOB-END all workers are done (exit code 0)")
 
 
+def test_master_tells_who_has_joined(hand):
+    """If this fails, psd_run sees members only in a log that its user may have turned down."""
+    master = hand.master(2, 1, "--ready_fd", 1, "--tell_joins", "--log_level=error")
+    server = hand.start("server", program("ps_server"), "--index", 0, "--master_address",
+                        hand.address, "--lanes=2")
+    master.wait_for_output("joined server 0")
+    workers = [hand.worker(rank) for rank in (0, 1)]
+    assert [p.wait() for p in (*workers, master, server)] == [0, 0, 0, 0], master.output()
+    lines = master.output().splitlines()
+    assert lines[:2] == [hand.address, "joined server 0"]
+    assert sorted(lines[2:4]) == ["joined worker 0", "joined worker 1"]
+    assert all(re.fullmatch(r"done worker [01] at step \d+", line) for line in lines[4:])
+    assert len(lines) == 6
+
+
 def test_master_node_with_a_port(hand):
     """If this fails, the address in the file is not the one that daemons use."""
     config = hand.directory / "cluster.json"

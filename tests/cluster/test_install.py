@@ -3,6 +3,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -180,7 +181,7 @@ def test_programs_tell_their_version(prefix, name):
 def test_manuals(prefix, page):
     """If this fails, `man` shows nothing, or the page does not know an option of the program."""
     installed = page != "psd_bench.1"  # which measures a checkout
-    path = (prefix.root / "share" / "man" / f"man{page[-1]}" if installed else ROOT / "man") / page
+    path = (prefix.root / "share" / "man" / f"man{page[-1]}" if installed else TREE / "man") / page
     assert path.exists()
     manual = path.read_text().replace("\\-", "-")
     usage = run(prefix.bin / page[:-2] if installed else program(page[:-2]), "-h")

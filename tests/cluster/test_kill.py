@@ -121,10 +121,13 @@ def test_worker_killed_before_it_joined_policy_continue(start):
                      "job, and the others waited for it", job.stderr())
 
 
-def test_worker_that_ends_well_without_joining(start):
-    """If this fails, the others wait a minute for a worker that psd_run saw leaving."""
+@pytest.mark.parametrize("level", ["error", "info"])
+def test_worker_that_ends_well_without_joining(start, level):
+    """If this fails, the others wait a minute for a worker that psd_run saw leaving; or only a
+    talkative master lets it see that."""
     job = train(start, command=["sh", "-c", "[ $PSD_RANK = 1 ] || exec " +
-                                " ".join(python_worker("--steps", 10))])
+                                " ".join(python_worker("--steps", 10))],
+                options=(f"--log_level={level}",))
     assert job.wait() == 70
     assert job.seconds < 10
     assert "worker 1 (pid" in job.stderr() and "ended with code 0 without joining" in job.stderr()

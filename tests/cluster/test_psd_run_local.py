@@ -17,7 +17,8 @@ import tempfile
 
 import pytest
 
-from helpers import BRISK, SANITIZED, bin_directory, free_port, program, python_worker, wait_for
+from helpers import (BRISK, SANITIZED, bin_directory, free_port, library_path, program,
+                     python_worker, wait_for)
 
 QUICK = ("--grace_ms", "100")
 
@@ -90,6 +91,34 @@ def test_workers_find_each_other(start, tmp_path):
         assert f"OMP_NUM_THREADS={share} for each worker" in job.run_log()
 
 
+# In its first life rank 0 takes the port of rank 1, which waits for that and then wants it.
+SNATCH = """import os, signal, socket, sys
+rank, first = os.environ["PSD_RANK"], os.environ["PSD_RESTART_COUNT"] == "0"
+victim = (os.environ["PSD_ADDR"], int(os.environ["PSD_PEERS"].rsplit(":", 1)[1]))
+if rank == "0" and first:
+    thief = socket.create_server(victim)
+    signal.pause()
+while rank == "1" and first:
+    try:
+        socket.create_connection(victim, 20)
+        break
+    except ConnectionRefusedError:
+        pass  # not taken yet
+socket.create_server((os.environ["PSD_ADDR"], int(os.environ["PSD_PORT"])))
+print("listens")
+"""
+
+
+def test_port_that_somebody_took(start, tmp_path):
+    """If this fails, a program that has nothing to do with the job can make it fail."""
+    job = start(*QUICK, "--workers", 2,
+                f"{sys.executable} {script(tmp_path, SNATCH, 'snatch.py')}")
+    assert job.wait() == 0, job.stdout() + job.stderr()
+    assert "worker1: somebody else has port" in job.run_log()
+    assert job.stderr().count("the job is begun anew with others") == 1
+    assert job.log("worker1.1") == b"listens\n" and b"Address already in use" in job.log("worker1")
+
+
 def test_threads_that_somebody_chose(start):
     """If this fails, psd_run undoes what its user said about threads, or slows a lone worker."""
     job = start(*QUICK, "--workers", 2, "sh -c 'echo $OMP_NUM_THREADS'", environment={
@@ -99,6 +128,151 @@ def test_threads_that_somebody_chose(start):
     job = start(*QUICK, "sh -c 'echo $OMP_NUM_THREADS'", name="alone")
     assert job.wait() == 0
     assert job.log("worker0") == b"\n"
+
+
+def test_workers_start_when_the_servers_are_there(start, tmp_path):
+    """If this fails, workers run while a server that never comes is still waited for."""
+    begun = tmp_path / "begun"
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    slow = tmp_path / "bin"
+    slow.mkdir()
+    for name in ("psd_run", "ps_master"):
+        shutil.copy(bin_directory() / name, slow / name)
+    script(slow, f'#!/bin/sh\nread line < {gate}\nexec {program("ps_server")} "$@"\n', "ps_server")
+    (slow / "ps_server").chmod(0o755)
+    job = start(*QUICK, f"touch {begun}", bin_path=slow)
+    job.master_address()
+    with open(gate, "w", encoding="ascii") as file:  # opens when the server reads it
+        assert "START worker0" not in job.run_log() and not begun.exists()
+        file.write("go\n")
+    assert job.wait() == 0, job.stderr()
+    assert begun.exists()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_variables_that_somebody_has_set(start, tmp_path, keep):
+    """If this fails, a variable left over in a shell gives two workers one rank, or one that was
+    set on purpose cannot win."""
+    config = tmp_path / "cluster.json"
+    config.write_text(json.dumps({"worker_nodes": [
+        {"host": "localhost", "env": {"PSD_ROLE": "chief"}}, "localhost"],
+        "server_nodes": ["localhost"], "env": {"PSD_JOB_ID": "mine"}}))
+    job = start(*QUICK, *(["--keep_env"] if keep else []), "-c", config,
+                "sh -c 'echo $PSD_RANK $PSD_JOB_ID $PSD_ROLE $PSD_WORLD_SIZE'",
+                environment={"PSD_RANK": "7"})
+    assert job.wait() == 0, job.stderr()
+    assert [job.log(f"worker{i}").decode() for i in (0, 1)] == (
+        ["7 mine chief 2\n", "7 mine worker 2\n"] if keep else
+        ["0 sh worker 2\n", "1 sh worker 2\n"])
+    assert job.stderr().count("you have set PSD_RANK, PSD_ROLE, PSD_JOB_ID; workers get the job's "
+                              "own") == (0 if keep else 1)
+
+
+def test_gpus_are_dealt_out(start, tmp_path):
+    """If this fails, all workers of a machine crowd on its first GPU."""
+    job = start(*QUICK, "--workers", 2, "--gpus_per_worker", 2, "sh -c 'echo $CUDA_VISIBLE_DEVICES'")
+    assert job.wait() == 0, job.stderr()
+    assert [job.log(f"worker{i}") for i in (0, 1)] == [b"0,1\n", b"2,3\n"]
+    config = tmp_path / "cluster.json"
+    config.write_text(json.dumps({"worker_nodes": [{"host": "localhost", "slots": 3, "gpus": 4}],
+                                  "server_nodes": ["localhost"]}))
+    job = start("-c", config, "--gpus_per_worker", 2, "true", name="many")
+    assert job.wait() == 2
+    assert "localhost has 4 GPUs for 3 workers" in job.stderr()
+
+
+# Hands on what podman would and no more: named variables, and the first descriptors.
+PODMAN = """#!{python}
+import os, sys
+assert sys.argv[1] == "run", sys.argv
+words = sys.argv[2:]
+options = [words.pop(0) for _ in range(sum(word.startswith("--") for word in words[:words.index("IMAGE")]))]
+assert words.pop(0) == "IMAGE" and "--rm" in options
+kept = sum(int(word.split("=")[1]) for word in options if word.startswith("--preserve-fds="))
+names = [word.split("=", 1)[1] for word in options if word.startswith("--env=")]
+os.closerange(3 + kept, 1 << 16)
+os.fstat(2 + kept)
+os.execve(words[0], words, {{name: os.environ[name] for name in names if name in os.environ}})
+"""
+
+
+def image_job(start, tmp_path, image, *command, name="job"):
+    config = tmp_path / "cluster.json"
+    config.write_text(json.dumps({
+        "worker_nodes": ["localhost"] * 2, "server_nodes": ["localhost"], "image": image,
+        "env": {"PSD_LIB": str(library_path()), "SECRET_WORD": "hunter2"}}))
+    return start(*BRISK, "-c", config, "-x", "GIVEN", "--", *command, name=name,
+                 environment={"GIVEN": "g", "LEFT_OUT": "x", "LD_LIBRARY_PATH": "/outside"})
+
+
+def test_podman(start, tmp_path):
+    """If this fails, a worker in a container knows neither its place nor the job's secret."""
+    podman = script(tmp_path, PODMAN.format(python=sys.executable), "podman")
+    podman.chmod(0o755)
+    job = image_job(start, tmp_path, f"{podman} run --rm IMAGE", *python_worker("--steps", 5))
+    assert job.wait() == 0, job.stdout() + job.stderr()
+    assert job.log("worker1").decode().splitlines()[-1] == "closed"
+    assert "--env=SECRET_WORD " in job.run_log() and "hunter2" not in job.run_log()
+    job = image_job(start, tmp_path, f"{podman} run --rm IMAGE", "/usr/bin/env", name="env")
+    assert job.wait() == 0, job.stderr()
+    lines = job.log("worker1").decode().splitlines()
+    assert {"PSD_RANK=1", "PSD_SECRET_FD=3", "GIVEN=g", "SECRET_WORD=hunter2"} <= set(lines)
+    assert not [line for line in lines if line.startswith(("LEFT_OUT", "LD_LIBRARY_PATH"))]
+
+
+def test_program_of_an_image_is_looked_for_inside(start, tmp_path):
+    """If this fails, a machine needs outside what only the container has; or a missing podman is
+    found when half of the job runs."""
+    inside = script(tmp_path, "#!/bin/sh\necho inside $1\n", "apptainer")
+    inside.chmod(0o755)
+    job = image_job(start, tmp_path, f"{inside}", "only-in-there", "train.py")
+    assert job.wait() == 0, job.stdout() + job.stderr()
+    assert job.log("worker0") == b"inside only-in-there\n"
+    job = image_job(start, tmp_path, "podmann run IMAGE", "true", name="missing")
+    assert job.wait() == 3
+    assert "image: podmann: no such program" in job.stderr()
+
+
+@pytest.mark.parametrize("image,text", [
+    ("docker run --rm IMAGE", "podman run, with the same options, and apptainer exec hand it on"),
+    ("podman IMAGE", "needs a verb"),
+])
+def test_images_that_cannot_work(start, tmp_path, image, text):
+    """If this fails, workers wait in a container for a job whose secret they cannot have."""
+    job = image_job(start, tmp_path, image, "true")
+    assert job.wait() == 2
+    assert text in job.stderr()
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT])
+def test_signals_for_the_workers(start, tmp_path, number):
+    """If this fails, a training that saves when it is told to is never told."""
+    text = f"trap 'echo told; exit 0' {number.value}\necho up\nwhile :; do sleep 0.02; done\n"
+    job = start(*QUICK, "--workers", 2, f"sh {script(tmp_path, text)}")
+    job.wait_for_output("up", 2)
+    job.process.send_signal(number)
+    assert job.wait() == 0, job.stderr()
+    assert job.stdout().count("told") == 2
+
+
+def test_server_that_never_leaves(start, tmp_path):
+    """If this fails, a finished training hangs because a service does not notice its end."""
+    own = tmp_path / "bin"
+    own.mkdir()
+    for name in ("psd_run", "ps_master"):
+        shutil.copy(bin_directory() / name, own / name)
+    script(own, f"""#!/bin/sh
+trap '' TERM
+{program("ps_server")} "$@"
+echo stays
+while :; do sleep 1; done
+""", "ps_server").chmod(0o755)
+    job = start(*BRISK, "--grace_ms", 300, "--workers", 2, "--", *python_worker("--steps", 5),
+                bin_path=own)
+    assert job.wait() == 0, job.stderr()
+    assert b"stays" in job.log("server0") and "job ended well" in job.stderr()
+    assert job.seconds < 15
 
 
 def test_plain_program(start):
@@ -331,7 +505,7 @@ def test_two_jobs_at_once_many_times(start):
     (("--result_regex=(", "true"), 2, "result_regex '('"),
     (("--name", "a/b", "true"), 2, "--name a/b"),
     (("--show=first", "true"), 2, "--show=first: must be all, none or ranks like 0,2-5"),
-    (("--log_mode=nowhere", "true"), 2, "must be one of launcher, both"),
+    (("--log_mode=nowhere", "true"), 2, "must be one of launcher, nodes, both"),
     (("--sync", "/nowhere", "-c", "two.json", "true"), 2, "two.json"),
 ])
 def test_mistakes_are_explained(start, arguments, code, text):
@@ -483,8 +657,8 @@ def test_logs_of_a_running_job(held):
     assert verb(held, "logs", "worker0").splitlines()[-1] == "holding"
     assert "JOB-START" in verb(held, "logs", "held", "mas")
     assert "which one?" in verb(held, "logs", "worker", code=3)
-    candidates = verb(held, "logs", "wrker0", code=3).partition("; it has: ")[2].split()
-    assert sorted(candidates) == ["master", "server0", "server1", "worker0", "worker1"]
+    candidates = verb(held, "logs", "wrker0", code=3).partition("; it has: ")[2]
+    assert sorted(candidates.partition(" (")[0].split()) == ["master", "server0", "server1", "worker0", "worker1"]
     assert verb(held, "logs", "--since", "0s", "worker0") == ""
     assert verb(held, "logs", "--since", "1h", "worker0") == verb(held, "logs", "worker0")
     stamped = verb(held, "logs", "-t", "worker0").splitlines()[0]

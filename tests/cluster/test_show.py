@@ -95,9 +95,11 @@ SETTINGS = ("heartbeat_ms", "log_level", "start_timeout_ms")
 @pytest.mark.parametrize("words,options", [
     (["psd_run"], ("cluster_config", "out", "workers", "servers", "pass", "max_restarts",
                    "grace_ms", "on_worker_death", "op_timeout_ms", "open_timeout_ms", "lanes",
-                   "kernel", "memory_max_mib", *SETTINGS)),
+                   "kernel", "memory_max_mib", "keep_env", "gpus_per_worker", "log_mode",
+                   *SETTINGS)),
     (["psd_run", "show"], ("master", "json", "help")),
     (["ps_master"], ("workers", "servers", "cluster_config", "bind", "port", "ready_fd",
+                     "tell_joins",
                      "on_worker_death", "replacement_timeout_ms", "dead_heartbeats",
                      "lost_grace_ms", "harden", *SETTINGS)),
     (["ps_server"], ("index", "master_address", "cluster_config", "servers", "bind", "lanes",

@@ -196,6 +196,22 @@ def test_logs_on_nodes(launch, four_hosts):
     assert (there / "worker1.log").read_bytes() == job.log("worker1")
 
 
+def test_logs_on_nodes_alone(launch, four_hosts):
+    """If this fails, logs that nobody wanted to travel do so, or are nowhere."""
+    job = launch({**SMALL, "worker_nodes": ["host1", "host2", "localhost"]}, "--log_mode=nodes",
+                 "sh -c 'seq 1 1000; echo rank $PSD_RANK in $PSD_LOG_DIR'")
+    assert job.wait() == 0, job.stderr()
+    assert [path.name for path in job.logs().glob("*.log")] == ["worker2.log"]
+    (there,) = (four_hosts.hosts[2].directory / "home" / job.name / "logs").iterdir()
+    assert sorted(path.name for path in there.glob("*.log")) == ["server0.log", "worker1.log"]
+    numbers = "".join(f"{i}\n" for i in range(1, 1001))
+    assert (there / "worker1.log").read_text() == (
+        f"{numbers}rank 1 in /home/psd/{job.name}/logs/{there.name}\n")
+    assert "[worker1] rank 1 in" in job.stdout()
+    job = launch(None, "logs", "worker1", name="asks")
+    assert job.wait() == 3
+
+
 def test_check(launch, four_hosts):
     """If this fails, a cluster is only known to be ready when a job fails on it."""
     job = launch(WIDE, "--check", worker())

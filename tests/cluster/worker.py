@@ -27,7 +27,7 @@ def parse():
     parser.add_argument("--staleness", type=int, default=0)
     parser.add_argument("--save", help="directory for rank 0")
     parser.add_argument("--die", default="", help="RANK:MOMENT or RANK:MOMENT:STEP")
-    parser.add_argument("--hold", default="", help="STEP:FILE")
+    parser.add_argument("--hold", action="append", default=[], help="STEP:FILE")
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM")
     parser.add_argument("--unclosed", action="store_true", help="exit with 0 instead of closing")
     parser.add_argument("--op_timeout_ms", type=int, default=0)
@@ -53,8 +53,8 @@ class Worker:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def hold(self, step):
-        at, _, path = self.args.hold.partition(":")
-        if self.rank == 0 and at == str(step):
+        path = dict(hold.split(":", 1) for hold in self.args.hold).get(str(step))
+        if self.rank == 0 and path is not None:
             say("holding")
             deadline = time.monotonic() + 120
             while not pathlib.Path(path).exists():
