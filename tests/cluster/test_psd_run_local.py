@@ -501,7 +501,7 @@ def test_two_jobs_at_once_many_times(start):
     (("--result_regex=(", "true"), 2, "result_regex '('"),
     (("--name", "a/b", "true"), 2, "--name a/b"),
     (("--show=first", "true"), 2, "--show=first: must be all, none or ranks like 0,2-5"),
-    (("--log_mode=nowhere", "true"), 2, "must be one of launcher, both"),
+    (("--log_mode=nowhere", "true"), 2, "must be one of launcher, nodes, both"),
     (("--sync", "/nowhere", "-c", "two.json", "true"), 2, "two.json"),
 ])
 def test_mistakes_are_explained(start, arguments, code, text):
