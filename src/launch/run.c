@@ -188,7 +188,6 @@ handle_ready(struct run *run, const char *address)
                 run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
                 run->plan->servers == 1 ? "" : "s", run->master);
     status_start(&run->status, run->master, run->console.terminal ? SHOWN_MS : ASKED_MS);
-    tell_detached(run, "started");
     run_tell(run, WATCH_READY, 0, 0);
 }
 
@@ -226,6 +225,17 @@ follow_master(struct run *run, const struct link_message *message)
     }
 }
 
+static bool
+all_started(const struct run *run)
+{
+    for (uint32_t slot = 0; slot < run->slots; slot++) {
+        if (!run->watch.slots[slot].started) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void
 handle_process_message(struct run *run, const struct link_message *message)
 {
@@ -242,6 +252,9 @@ handle_process_message(struct run *run, const struct link_message *message)
                     message->number, run_host_of(run, message->slot)->machine->name,
                     (int)message->bytes, message->data);
         run_tell(run, WATCH_STARTED, message->slot, 0);
+        if (all_started(run)) {
+            tell_detached(run, "started");
+        }
         break;
     case LINK_START_FAILED:
         process->start_pending = false;
