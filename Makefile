@@ -77,7 +77,9 @@ install: setup build
 	echo "installed into $(DESTDIR)$(PREFIX); outside the system's own paths use"; \
 	$(if $(DESTDIR),echo "    export PKG_CONFIG_SYSROOT_DIR=$(DESTDIR)";) \
 	echo "    export PKG_CONFIG_PATH=$(DESTDIR)$(PREFIX)/$$libdir/pkgconfig"; \
-	echo "    export LD_LIBRARY_PATH=$(DESTDIR)$(PREFIX)/$$libdir"
+	echo "    export LD_LIBRARY_PATH=$(DESTDIR)$(PREFIX)/$$libdir"; \
+	echo "    export PATH=$(DESTDIR)$(PREFIX)/bin:\$$PATH"; \
+	echo "    export MANPATH=$(DESTDIR)$(PREFIX)/share/man:\$$MANPATH"
 
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')

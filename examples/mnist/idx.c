@@ -43,8 +43,10 @@ idx_open(struct idx *idx, const char *directory, const char *part, const char *k
                                                errno != 0 ? strerror(errno) : "out of memory");
         }
     }
-    return failed(failure, "%s: neither %s-%s-ubyte nor the same with .gz is there", directory,
-                  part, kind);
+    return failed(failure,
+                  "%s: neither %s-%s-ubyte nor the same with .gz is there; examples/mnist/fetch.sh "
+                  "DIR gets the data, without --data digits are drawn",
+                  directory, part, kind);
 }
 
 /* Says why fewer bytes came than were asked for. */

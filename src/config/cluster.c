@@ -406,6 +406,7 @@ read_pem_file(struct parser *parser, const struct psi_json_item *item, void *int
     if (status != PSD_OK) {
         return status;
     }
+    psi_json_place(&parser->file, item->at, &cluster->pem_line, &cluster->pem_column);
     if (asprintf(&cluster->pem_file, "%.*s%s", absolute ? 0 : (int)folder_bytes, parser->file.name,
                  path) < 0) {
         cluster->pem_file = NULL;
@@ -649,8 +650,14 @@ psi_cluster_parse(const char *text, size_t bytes, const char *name, struct psi_c
     }
     cluster.document = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &wrong);
     if (cluster.document == NULL) {
-        return psi_fail(err, PSD_ERR_INVALID, "%s:%d:%d: %s", name, wrong.line > 0 ? wrong.line : 1,
-                        wrong.column > 0 ? wrong.column : 1, wrong.text);
+        const bool unended = wrong.text[0] == '\'' &&
+                             strncmp(wrong.text + 2, "' expected", 10) == 0 &&
+                             (wrong.text[1] == '}' || wrong.text[1] == ']');
+
+        /* Behind a value, what is missing is a comma more often than the end of all. */
+        return psi_fail(err, PSD_ERR_INVALID, "%s:%d:%d: %s%s", name,
+                        wrong.line > 0 ? wrong.line : 1, wrong.column > 0 ? wrong.column : 1,
+                        unended ? "',' or " : "", wrong.text);
     }
     psi_settings_init(&cluster.settings);
     status = read_root(&parser, cluster.document);

@@ -65,9 +65,11 @@ struct psi_cluster {
     struct psi_cluster_node master; /* host "": the machine of psd_run */
     uint16_t master_port;           /* 0: any free one */
     char *pem_file;                 /* NULL: not said; relative ones start at the file's folder */
-    const char *virtualenv;         /* NULL: not said */
-    const char *username;           /* NULL: not said */
-    const char **ssh_options;       /* owned; ssh_option_count arguments for ssh */
+    unsigned pem_line;              /* where it stands, for those who find fault with it */
+    unsigned pem_column;
+    const char *virtualenv;   /* NULL: not said */
+    const char *username;     /* NULL: not said */
+    const char **ssh_options; /* owned; ssh_option_count arguments for ssh */
     uint32_t ssh_option_count;
     const char *workdir; /* NULL: not said */
     const char *image;   /* NULL: not said; what runs a command in a container */

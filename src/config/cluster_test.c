@@ -291,6 +291,10 @@ test_refuses_unknown_keys(void **state)
     (void)state;
     expect_refused("{" NODES ",\n  \"wroker_nodes\": []}",
                    "conf/c.json:2:3: unknown key \"wroker_nodes\"; did you mean \"worker_nodes\"?");
+    expect_refused("{\"pass\": \"env\"\n \"workdir\": \"/\"}",
+                   "conf/c.json:2:10: ',' or '}' expected near '\"workdir\"'");
+    expect_refused("{\"worker_nodes\": [\"a\" \"b\"]}",
+                   "conf/c.json:1:25: ',' or ']' expected near '\"b\"'");
     expect_refused("{\"bananas\": 1}", "conf/c.json:1:2: unknown key \"bananas\"");
     expect_refused("{\"worker_nodes\": [{\"hots\": \"a\"}]}",
                    "conf/c.json:1:20: unknown key \"hots\"; did you mean \"host\"?");

@@ -90,13 +90,12 @@ psi_json_next(const struct psi_json_text *text, struct psi_json_walk *walk,
     return true;
 }
 
-psd_status
-psi_json_fail(const struct psi_json_text *text, const char *at, const char *format, ...)
+void
+psi_json_place(const struct psi_json_text *text, const char *at, unsigned *line_p,
+               unsigned *column_p)
 {
     unsigned line = 1;
     unsigned column = 1;
-    char words[400];
-    va_list args;
 
     for (const char *c = text->text; c < at; c++) {
         if (*c == '\n') {
@@ -106,6 +105,19 @@ psi_json_fail(const struct psi_json_text *text, const char *at, const char *form
             column++; /* bytes that continue a character do not count */
         }
     }
+    *line_p = line;
+    *column_p = column;
+}
+
+psd_status
+psi_json_fail(const struct psi_json_text *text, const char *at, const char *format, ...)
+{
+    unsigned line;
+    unsigned column;
+    char words[400];
+    va_list args;
+
+    psi_json_place(text, at, &line, &column);
     va_start(args, format);
     vsnprintf(words, sizeof(words), format, args);
     va_end(args);

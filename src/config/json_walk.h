@@ -45,6 +45,10 @@ const char *psi_json_begin(const struct psi_json_text *text);
 bool psi_json_next(const struct psi_json_text *text, struct psi_json_walk *walk,
                    struct psi_json_item *item);
 
+/* Where something stands: both from 1; columns count characters. */
+void psi_json_place(const struct psi_json_text *text, const char *at, unsigned *line_p,
+                    unsigned *column_p);
+
 /* PSD_ERR_INVALID with "FILE:LINE:COLUMN: " in front of the words; columns count characters. */
 psd_status psi_json_fail(const struct psi_json_text *text, const char *at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -29,6 +29,7 @@
 #include "base/fail.h"
 #include "launch/children.h"
 #include "launch/greet.h"
+#include "launch/jobs.h"
 #include "launch/link.h"
 #include "launch/place.h"
 #include "launch/reach.h"
@@ -51,10 +52,12 @@ struct host {
     struct children children;
     struct unpack unpack;
     bool ending;
-    uint64_t kill_ms;  /* when ending: from then on, KILL */
-    uint32_t lease_ms; /* silence of psd_run after which the job is over; 0: any */
-    uint64_t heard_ms; /* of psd_run */
-    uint64_t pulse_ms; /* when to say the next time that we are here */
+    uint64_t kill_ms;       /* when ending: from then on, KILL */
+    uint32_t lease_ms;      /* silence of psd_run after which the job is over; 0: any */
+    uint64_t heard_ms;      /* of psd_run */
+    uint64_t pulse_ms;      /* when to say the next time that we are here */
+    pid_t launcher;         /* whose entry in the list of jobs is ours to take out if it dies */
+    const char *entry_path; /* NULL: none */
 };
 
 static uint64_t
@@ -392,6 +395,9 @@ run_agent(struct host *host)
     while (turn(host)) {
     }
     say_farewell(host);
+    if (host->entry_path != NULL && getppid() != host->launcher) {
+        jobs_forget(host->entry_path); /* we inherited its socket: until we end, nobody takes it */
+    }
     link_fini(&host->link);
     children_fini(&host->children);
     place_fini(&host->place);
@@ -399,9 +405,10 @@ run_agent(struct host *host)
 }
 
 psd_status
-agent_fork(struct agent *agent_p, char *const *environment, struct psd_error *err)
+agent_fork(struct agent *agent_p, char *const *environment, const char *entry_path,
+           struct psd_error *err)
 {
-    struct host host = {.ending = false};
+    struct host host = {.launcher = getpid(), .entry_path = entry_path};
     int line[2];
     pid_t pid;
 

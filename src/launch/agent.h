@@ -22,8 +22,11 @@ struct agent {
     int fd; /* psd_run's end of the line: link.h */
 };
 
-/* Starts the agent of this machine. Call it before any thread and before opening anything. */
-psd_status agent_fork(struct agent *agent_p, char *const *environment, struct psd_error *err);
+/* Starts the agent of this machine, which takes psd_run's entry out of the list of jobs when
+ * psd_run dies; entry_path is NULL when there is none. Call it before any thread and before opening
+ * anything. */
+psd_status agent_fork(struct agent *agent_p, char *const *environment, const char *entry_path,
+                      struct psd_error *err);
 
 /* `psd_run --agent`: the agent of a machine that ssh reached. Returns the exit code. */
 int agent_serve(char *const *environment);

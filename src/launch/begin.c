@@ -116,24 +116,40 @@ warn_of_overwritten(const struct plan *plan)
 
 /* ------------------------------------------------------------------------------------- name --- */
 
-/* The command for people, and to see whether a job that runs is the same. */
 static void
-describe_command(const struct launch_options *options, int argc, char *const *argv,
-                 char text_p[COMMAND_BYTES])
+mask_list(char *const *list, char text_p[COMMAND_BYTES])
 {
     struct words words = {0};
 
-    (void)options;
-    for (int i = 1; i < argc; i++) {
-        words_add(&words, argv[i], NULL);
+    for (; *list != NULL; list++) {
+        words_add(&words, *list, NULL);
     }
     runlog_mask(&words, text_p, COMMAND_BYTES);
     words_fini(&words);
 }
 
-/* Whether the job of that name runs the same command from the same directory. */
+/* What the workers run, as it was given. */
+static void
+describe_command(const struct launch_options *options, const struct plan *plan,
+                 char text_p[COMMAND_BYTES])
+{
+    struct words words = {0};
+
+    if (options->argv != NULL) {
+        mask_list(options->argv, text_p);
+        return;
+    }
+    if (options->command == NULL || words_split(options->command, &words, NULL) != PSD_OK) {
+        words_add_all(&words, &plan->commands[0].environment, NULL);
+        words_add_all(&words, &plan->commands[0].argv, NULL);
+    }
+    runlog_mask(&words, text_p, COMMAND_BYTES);
+    words_fini(&words);
+}
+
+/* Whether the job of that name was started with the same words in the same directory. */
 static bool
-runs_the_same(const char *name, const char *command)
+runs_the_same(const char *name, const char *arguments)
 {
     char here[4096];
     char *answer = NULL;
@@ -147,9 +163,9 @@ runs_the_same(const char *name, const char *command)
     }
     job = json_loads(answer, 0, NULL);
     free(answer);
-    theirs = json_string_value(json_object_get(job, "command"));
+    theirs = json_string_value(json_object_get(job, "arguments"));
     where = json_string_value(json_object_get(job, "directory"));
-    same = theirs != NULL && where != NULL && strcmp(theirs, command) == 0 &&
+    same = theirs != NULL && where != NULL && strcmp(theirs, arguments) == 0 &&
            getcwd(here, sizeof(here)) != NULL && strcmp(here, where) == 0;
     json_decref(job);
     return same;
@@ -158,7 +174,7 @@ runs_the_same(const char *name, const char *command)
 /* Takes a name among the jobs of this user. Returns false when there is nothing to start: *code_p.
  */
 static bool
-take_name(const struct launch_options *options, const struct plan *plan, const char *command,
+take_name(const struct launch_options *options, const struct plan *plan, const char *arguments,
           struct jobs_entry *entry, int *code_p)
 {
     char wanted[JOBS_NAME_BYTES];
@@ -178,7 +194,7 @@ take_name(const struct launch_options *options, const struct plan *plan, const c
     } else {
         jobs_name_of(plan->commands[0].argv.list, wanted);
     }
-    if (options->replace && runs_the_same(wanted, command)) {
+    if (options->replace && runs_the_same(wanted, arguments)) {
         printf("job %s runs already, with this very command\n", wanted);
         *code_p = 0;
         return false;
@@ -295,6 +311,24 @@ run_attempts(const struct launch_options *options, struct run_args *args)
 /* -------------------------------------------------------------------------------- background ---
  */
 
+/* What the one behind said before it gave up. */
+static void
+repeat_console(const char *directory)
+{
+    char line[1024];
+    char path[4096];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/console.log", directory);
+    file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        fputs(line, stderr);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+}
+
 /* In front: waits for the word of the one behind. Returns the exit code. */
 static int
 wait_for_word(int fd, pid_t pid, const char *name)
@@ -321,7 +355,8 @@ wait_for_word(int fd, pid_t pid, const char *name)
     }
     waitpid(pid, &status, 0);
     if (directory[0] != '\0') {
-        fprintf(stderr, "psd_run: the job did not start; %s/console.log says why\n", directory);
+        repeat_console(directory);
+        fprintf(stderr, "psd_run: the job did not start\n");
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : SIGNALLED + WTERMSIG(status);
 }
@@ -388,6 +423,7 @@ run_named(const struct launch_options *options, struct run_args *args, struct jo
 
     args->job = entry->name;
     args->listener = entry->listener;
+    args->entry_path = entry->listener >= 0 ? entry->path : NULL;
     args->directory_p = &directory;
     if (options->detach && !step_back(entry->name, &args->detach_fd, &code)) {
         entry->listener = -1; /* the one behind has it */
@@ -400,12 +436,13 @@ run_named(const struct launch_options *options, struct run_args *args, struct jo
 }
 
 int
-begin_job(const struct launch_options *options, int argc, char *const *argv)
+begin_job(const struct launch_options *options, char *const *argv)
 {
     struct psd_error err = {0};
     struct prepared prepared;
     struct jobs_entry entry = {.listener = -1};
     struct run_args args = {.runlog = "./poseidon_run.log", .listener = -1, .detach_fd = -1};
+    char arguments[COMMAND_BYTES];
     char command[COMMAND_BYTES];
     int code = 0;
 
@@ -417,14 +454,16 @@ begin_job(const struct launch_options *options, int argc, char *const *argv)
     }
     warn_of_overwritten(&prepared.plan);
     fill_args(options, &prepared, &args);
-    describe_command(options, argc, argv, command);
+    describe_command(options, &prepared.plan, command);
+    mask_list(argv + 1, arguments);
     args.command = command;
+    args.arguments = arguments;
     if (options->dry_run) {
         code = dry_run(&prepared, options->interface, &err) == PSD_OK ? 0 : complain(&err);
     } else if (options->check) {
         args.job = "check";
         code = run_job(&args);
-    } else if (take_name(options, &prepared.plan, command, &entry, &code)) {
+    } else if (take_name(options, &prepared.plan, arguments, &entry, &code)) {
         code = run_named(options, &args, &entry);
     }
     prepare_fini(&prepared);

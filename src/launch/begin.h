@@ -8,6 +8,6 @@
 #include "launch/options.h"
 
 /* Returns the exit code of psd_run. */
-int begin_job(const struct launch_options *options, int argc, char *const *argv);
+int begin_job(const struct launch_options *options, char *const *argv);
 
 #endif

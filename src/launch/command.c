@@ -185,9 +185,11 @@ command_list(const char *text, uint32_t workers, const char *search_path, bool r
     }
     words_fini(&pieces);
     if (count > 1 && running == count) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "%zu commands for %u workers: give one for each, or quote the comma", count,
-                        workers);
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "%zu commands for %u worker%s: \"A, B\" is a command for each worker; give as "
+            "many as there are (--workers %zu), or quote the comma if it is one command",
+            count, workers, workers == 1 ? "" : "s", count);
     }
     if (unclear) {
         return psi_fail(err, PSD_ERR_INVALID,

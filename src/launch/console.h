@@ -26,6 +26,7 @@ struct console {
     bool colour;
     bool stuck;         /* somebody wanted attention while the reader did not read */
     bool daemons_quiet; /* they are being ended: what they say about it is no news */
+    bool told_root;     /* that daemons run as root */
     char status[256];   /* shown now, "" if none */
 };
 

@@ -12,32 +12,10 @@
 #include "launch/runlog.h"
 #include "launch/ssh.h"
 
-/* A word as a shell would need it. */
-static void
-print_word(const char *word)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-./:=@%+,[]{}";
-
-    if (word[0] != '\0' && strspn(word, plain) == strlen(word)) {
-        printf(" %s", word);
-        return;
-    }
-    printf(" '");
-    for (; *word != '\0'; word++) {
-        if (*word == '\'') {
-            printf("'\\''");
-        } else {
-            putchar(*word);
-        }
-    }
-    printf("'");
-}
-
 static psd_status
-print_machine(const struct prepared *prepared, const struct layout_machine *machine,
-              struct psd_error *err)
+print_machine(const struct prepared *prepared, uint32_t index, struct psd_error *err)
 {
+    const struct layout_machine *machine = &prepared->layout.machines[index];
     const struct ssh_target target = {.host = machine->name,
                                       .user = machine->user[0] != '\0'     ? machine->user
                                               : prepared->username != NULL ? prepared->username
@@ -50,8 +28,9 @@ print_machine(const struct prepared *prepared, const struct layout_machine *mach
     struct words argv = {0};
     psd_status status;
 
-    printf("machine %s: %u workers, %u servers\n", machine->name, machine->workers,
-           machine->servers);
+    printf("machine %s: %s%u worker%s, %u server%s\n", machine->name,
+           prepared->layout.machine_of[0] == index ? "master, " : "", machine->workers,
+           machine->workers == 1 ? "" : "s", machine->servers, machine->servers == 1 ? "" : "s");
     if (machine->here) {
         printf("    this machine: no ssh\n");
         return PSD_OK;
@@ -60,11 +39,14 @@ print_machine(const struct prepared *prepared, const struct layout_machine *mach
     if (status == PSD_OK) {
         printf("   ");
         for (size_t i = 0; i < argv.count; i++) {
-            print_word(argv.list[i]);
+            putchar(' ');
+            words_quote(stdout, argv.list[i]);
         }
         printf("\n");
         if (target.user[0] == '\0') {
-            printf("    (a User that ssh_config has for it goes before ubuntu)\n");
+            printf(
+                "    (no \"username\" in the cluster file: a User that ssh_config has for it goes "
+                "before ubuntu)\n");
         }
     }
     words_fini(&argv);
@@ -163,7 +145,7 @@ dry_run(const struct prepared *prepared, const char *interface, struct psd_error
     psd_status status = PSD_OK;
 
     for (uint32_t i = 0; i < prepared->layout.machine_count && status == PSD_OK; i++) {
-        status = print_machine(prepared, &prepared->layout.machines[i], err);
+        status = print_machine(prepared, i, err);
     }
     if (status == PSD_OK && prepared->plan.virtualenv != NULL) {
         printf("virtual environment of the workers: %s\n", prepared->plan.virtualenv);

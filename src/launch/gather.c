@@ -511,10 +511,12 @@ gather_missing(const struct gather *gather, char *text_p, size_t size)
     text_p[0] = '\0';
     for (uint32_t i = 0; i < gather->host_count && used < size; i++) {
         const struct host *host = &gather->hosts[i];
+        const bool forked = host->machine->here && host->state == HOST_CALLING;
 
         if (states[host->state][0] != '\0') {
             used += (size_t)snprintf(text_p + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
-                                     host->machine->name, states[host->state]);
+                                     host->machine->here ? "this machine" : host->machine->name,
+                                     forked ? "its agent has not begun" : states[host->state]);
         }
     }
 }

@@ -246,6 +246,25 @@ jobs_enter(const char *wanted, bool exact, struct jobs_entry *entry_p, struct ps
 }
 
 void
+jobs_forget(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char directory[JOBS_PATH_BYTES];
+    int locked;
+
+    if (strlen(path) >= sizeof(address.sun_path) || strrchr(path, '/') == NULL) {
+        return;
+    }
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    snprintf(directory, sizeof(directory), "%.*s", (int)(strrchr(path, '/') - path), path);
+    locked = lock(directory);
+    if (locked >= 0) {
+        clear_dead(&address); /* not if the name is another job's by now */
+        close(locked);
+    }
+}
+
+void
 jobs_leave(struct jobs_entry *entry)
 {
     char directory[JOBS_PATH_BYTES];

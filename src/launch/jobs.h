@@ -34,6 +34,9 @@ psd_status jobs_enter(const char *wanted, bool exact, struct jobs_entry *entry_p
                       struct psd_error *err);
 void jobs_leave(struct jobs_entry *entry);
 
+/* Removes the socket of a job that is gone, and the directory if it was the last. */
+void jobs_forget(const char *path);
+
 /* The names of the jobs that answer. */
 psd_status jobs_list(struct words *names_p, struct psd_error *err);
 

@@ -33,7 +33,8 @@ is_same(const struct layout_machine *machine, const struct psi_cluster_node *nod
 static uint32_t
 find_machine(struct layout *layout, const struct psi_cluster_node *node)
 {
-    const bool here = here_is(node->host);
+    /* A login that was spelled out is meant: it may lead into a container, or to another user. */
+    const bool here = here_is(node->host) && node->user[0] == '\0' && node->ssh_port == 0;
     struct layout_machine *machine;
     uint32_t i = 0;
 

@@ -137,10 +137,11 @@ find_log(struct place *place, const char *wanted)
         return 0;
     }
     if (matching == 0) {
+        scan(place, "", false, list, sizeof(list));
         fprintf(stderr,
-                "psd_run: %s has no log of %.64s (with --log_mode=nodes it is on the machine of "
-                "the process)\n",
-                place->directory, wanted);
+                "psd_run: %s has no log of %.64s; it has:%s (with --log_mode=nodes a log is on the "
+                "machine of the process)\n",
+                place->directory, wanted, list);
     } else {
         fprintf(stderr, "psd_run: which one?%s\n", list);
     }
@@ -307,7 +308,7 @@ choose(const char *job, const char *out, struct place *place, int *code_p)
         jobs_list(&names, NULL);
         if (names.count > 0 || job != NULL) {
             words_fini(&names);
-            return verb_choose_job(job, place->job, code_p) && ask_directory(place);
+            return verb_choose_job(job, VERB_LOGS, place->job, code_p) && ask_directory(place);
         }
     }
     words_fini(&names);

@@ -11,12 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/nearest.h"
 #include "launch/agent.h"
 #include "launch/begin.h"
+#include "launch/command.h"
 #include "launch/options.h"
 #include "launch/secret.h"
+#include "launch/variables.h"
 #include "launch/verbs.h"
 #include "launch/watch.h"
+
+static const char *const words_meant[] = {"run", "show", "logs", "stop", "list", "secret", "help"};
 
 static int
 complain(const struct psd_error *err)
@@ -59,6 +64,28 @@ hint(int argc, char *const *argv)
     return WATCH_CODE_USAGE;
 }
 
+/* A word that is no program, but nearly a command of psd_run. */
+static bool
+is_misspelt(const char *word)
+{
+    struct psi_nearest nearest = {.word = word};
+    char *path = command_find(word, variables_get(environ, "PATH"));
+
+    free(path);
+    if (path != NULL || word[0] == '-') {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof(words_meant) / sizeof(words_meant[0]); i++) {
+        psi_nearest_try(&nearest, words_meant[i]);
+    }
+    if (nearest.name == NULL || nearest.distance == 0) {
+        return false;
+    }
+    fprintf(stderr, "psd_run: %s is neither a program nor a command of psd_run; did you mean %s?\n",
+            word, nearest.name);
+    return true;
+}
+
 static int
 help(int argc, char *const *argv)
 {
@@ -96,6 +123,9 @@ main(int argc, char **argv)
             return verbs[i].run(argc - 1, argv + 1);
         }
     }
+    if (argc > 1 && is_misspelt(argv[1])) {
+        return WATCH_CODE_USAGE;
+    }
     if (options_parse(argc, argv, &options, &err) != PSD_OK) {
         return complain(&err);
     }
@@ -107,5 +137,5 @@ main(int argc, char **argv)
         printf("psd_run %s\n", PSD_VERSION);
         return 0;
     }
-    return begin_job(&options, argc, argv);
+    return begin_job(&options, argv);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "config/cluster.h"
 #include "config/options.h"
 
 enum { GPUS_MAX = 64 };
@@ -61,7 +62,7 @@ static const char about_run[] =
     "130, 143 interrupted.\n"
     "\n"
     "Every process has its log in DIR/poseidon_log_<time>/, and result.json there tells the story\n"
-    "to programs; psd_run's own log is poseidon_run.log.";
+    "to programs; psd_run's own log is ./poseidon_run.log, where it was started.";
 
 /* The command line, with where its values go. */
 static psd_status
@@ -72,8 +73,10 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"cluster_config", 'c', PSI_OPTION_TEXT, "JSON file that names the hosts",
          &options->cluster_config},
         {"out", 'o', PSI_OPTION_TEXT, "directory for the logs [./logs]", &options->out},
-        {"workers", 0, PSI_OPTION_NUMBER, "workers, without a cluster file [1]", &options->workers},
-        {"servers", 0, PSI_OPTION_NUMBER, "servers, without a cluster file [1]", &options->servers},
+        {"workers", 0, PSI_OPTION_NUMBER, "workers, without a cluster file [1]", &options->workers,
+         1, PSI_CLUSTER_WORKERS_MAX},
+        {"servers", 0, PSI_OPTION_NUMBER, "servers, without a cluster file [1]", &options->servers,
+         1, PSI_CLUSTER_SERVERS_MAX},
         {"secret_file", 0, PSI_OPTION_TEXT,
          "use this secret instead of a fresh one (psd_run secret FILE makes it)",
          &options->secret_file},
@@ -101,7 +104,8 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"show", 0, PSI_OPTION_TEXT, "workers whose lines are shown: 0, 0,2-5, none [all]",
          &options->show},
         {"result_regex", 0, PSI_OPTION_TEXT,
-         "the last line that matches stands in the closing summary", &options->result_regex},
+         "the last line that matches, of the lowest rank with one, stands in the closing summary",
+         &options->result_regex},
         {"log_mode", 0, PSI_OPTION_TEXT,
          "where logs are kept: launcher, nodes (each those of its processes), both [launcher]",
          &options->log_mode},

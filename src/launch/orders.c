@@ -203,6 +203,9 @@ orders_end(void *context, uint32_t grace_ms)
 {
     struct run *run = context;
 
+    if (run->watch.cause != WATCH_CAUSE_NONE) {
+        run_ask_last(run);
+    }
     runlog_line(&run->runlog, "STOP", "what is left has %u ms", grace_ms);
     run->ending = true;
     run->console.daemons_quiet = true;

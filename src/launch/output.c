@@ -71,11 +71,26 @@ look_for_result(struct output *output)
     }
 }
 
+/* What every daemon of a job says alike is said once. */
+static bool
+is_repeated(const struct output *output, struct console *console)
+{
+    static const char mark[] = " AS-ROOT ";
+    const bool before = console->told_root;
+
+    if (output->role == LAUNCH_WORKER ||
+        memmem(output->line, output->line_bytes, mark, sizeof(mark) - 1) == NULL) {
+        return false;
+    }
+    console->told_root = true;
+    return before;
+}
+
 static void
 show(struct output *output, struct console *console)
 {
     look_for_result(output);
-    if (output->hidden) {
+    if (output->hidden || is_repeated(output, console)) {
         output->line_bytes = 0;
         return;
     }

@@ -281,9 +281,23 @@ given_or_1(uint32_t number)
     return number != LAUNCH_NOT_GIVEN ? number : 1;
 }
 
+/* A key that ssh would refuse is a mistake of the file, and shown there. */
+static psd_status
+check_key(const char *config, const struct psi_cluster *cluster, struct psd_error *err)
+{
+    struct psd_error why = {0};
+
+    if (ssh_check_key(cluster->pem_file, &why) == PSD_OK) {
+        return PSD_OK;
+    }
+    return psi_fail(err, PSD_ERR_INVALID, "%s:%u:%u: %s", config, cluster->pem_line,
+                    cluster->pem_column, why.text);
+}
+
 /* How the machines of the cluster file are reached. */
 static psd_status
-prepare_ssh(const struct psi_cluster *cluster, struct prepared *prepared, struct psd_error *err)
+prepare_ssh(const char *config, const struct psi_cluster *cluster, struct prepared *prepared,
+            struct psd_error *err)
 {
     psd_status status = PSD_OK;
 
@@ -295,7 +309,7 @@ prepare_ssh(const struct psi_cluster *cluster, struct prepared *prepared, struct
     }
     if (status == PSD_OK && cluster->pem_file != NULL && layout_is_remote(&prepared->layout)) {
         prepared->pem_file = strdup(cluster->pem_file);
-        status = ssh_check_key(cluster->pem_file, err);
+        status = check_key(config, cluster, err);
     }
     return status;
 }
@@ -368,7 +382,7 @@ prepare_job(const struct launch_options *options, char *const *environment,
         status = check_gpus(&prepared.layout, &prepared.plan, err);
     }
     if (status == PSD_OK && cluster != NULL) {
-        status = prepare_ssh(cluster, &prepared, err);
+        status = prepare_ssh(options->cluster_config, cluster, &prepared, err);
     }
     if (status == PSD_OK) {
         set_rules(options, &material.settings, &prepared);

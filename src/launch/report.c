@@ -194,6 +194,41 @@ find_verdict(const struct run *run, uint32_t slot, char *text_p, size_t size)
     return true;
 }
 
+/*
+ * The verdict on a worker that psd_run saw leave with code 0: to the daemons it is a lost
+ * connection, in truth its program forgot to say goodbye.
+ */
+static bool
+is_unclosed(const struct run *run, const char *verdict, uint32_t *slot_p)
+{
+    const uint32_t workers = 1 + run->plan->servers;
+    const struct watch_slot *worker;
+    unsigned rank;
+
+    if (sscanf(verdict, "worker %u (", &rank) != 1 || rank >= run->plan->workers) {
+        return false;
+    }
+    worker = &run->watch.slots[workers + rank];
+    *slot_p = workers + rank;
+    return worker->ended && worker->code == 0 && worker->signal == 0;
+}
+
+/* A process failed: itself, or its verdict on another. */
+static void
+tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    const struct watch_slot *state = &run->watch.slots[slot];
+    char text[384];
+    uint32_t unclosed;
+
+    if (!find_verdict(run, slot, text_p, size)) {
+        describe(run, slot, state->code, state->signal, text_p, size);
+    } else if (is_unclosed(run, text_p, &unclosed)) {
+        describe(run, unclosed, 0, 0, text, sizeof(text));
+        snprintf(text_p, size, "%s without psd_close()", text);
+    }
+}
+
 void
 report_cause(const struct run *run, char *text_p, size_t size)
 {
@@ -208,9 +243,7 @@ report_cause(const struct run *run, char *text_p, size_t size)
         text_p[0] = '\0';
         break;
     case WATCH_CAUSE_PROCESS:
-        if (!find_verdict(run, watch->cause_slot, text_p, size)) {
-            snprintf(text_p, size, "%s", text);
-        }
+        tell_process_cause(run, watch->cause_slot, text_p, size);
         break;
     case WATCH_CAUSE_SERVICE_LEFT:
         snprintf(text_p, size, "%s before the workers were done", text);
@@ -238,7 +271,11 @@ report_cause(const struct run *run, char *text_p, size_t size)
         snprintf(text_p, size, "not done within %u s (--timeout)", watch->config.timeout_ms / 1000);
         break;
     case WATCH_CAUSE_INTERRUPT:
-        snprintf(text_p, size, "stopped by signal %d", watch->cause_code - 128);
+        if (run->stopped_by_verb) {
+            snprintf(text_p, size, "stopped by psd_run stop");
+        } else {
+            snprintf(text_p, size, "stopped by signal %d", watch->cause_code - 128);
+        }
         break;
     case WATCH_CAUSE_MACHINE:
     case WATCH_CAUSE_NO_MACHINE:
@@ -268,14 +305,20 @@ report_check(const struct run *run)
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         const struct host *host = &run->hosts[i];
         const struct layout_machine *machine = host->machine;
+        const bool met = host->hostname[0] != '\0';
         char processes[64];
-        char clock[24];
+        char clock[24] = "-";
+        char cores[16] = "-";
 
         snprintf(processes, sizeof(processes), "%s%uw %us",
                  run->layout->machine_of[0] == i ? "m " : "", machine->workers, machine->servers);
-        snprintf(clock, sizeof(clock), "%+.3f s", (double)host->clock_ahead_ms / 1000);
-        printf("%-20s %-24s %-16s %5u %9s  %s\n", machine->name, host->address, processes,
-               host->cores, clock, host->problems.count == 0 ? "ready" : "NOT READY");
+        if (met) {
+            snprintf(clock, sizeof(clock), "%+.3f s", (double)host->clock_ahead_ms / 1000);
+            snprintf(cores, sizeof(cores), "%u", host->cores);
+        }
+        printf("%-20s %-24s %-16s %5s %9s  %s\n", machine->name,
+               host->address[0] != '\0' ? host->address : "-", processes, cores, clock,
+               met && host->problems.count == 0 ? "ready" : "NOT READY");
         for (size_t k = 0; k < host->problems.count; k++) {
             printf("    %s\n", host->problems.list[k]);
         }
@@ -311,15 +354,24 @@ show_tail(struct run *run, uint32_t slot)
 }
 
 static void
+report_result(struct run *run)
+{
+    if (run->result[0] != '\0') {
+        console_say(&run->console, "result: %s", run->result);
+    } else if (run->wanted != NULL) {
+        console_say(&run->console, "result: no line of a worker matches --result_regex '%.200s'",
+                    run->args->result_regex);
+    }
+}
+
+static void
 report_success(struct run *run, double seconds)
 {
     const struct watch *watch = &run->watch;
     const struct plan *plan = run->plan;
     char lost[64] = "";
 
-    if (run->result[0] != '\0') {
-        console_say(&run->console, "result: %s", run->result);
-    }
+    report_result(run);
     if (watch->workers_failed > 0) {
         snprintf(lost, sizeof(lost), " (%u of them died on the way)", watch->workers_failed);
     }

@@ -188,14 +188,14 @@ handle_ready(struct run *run, const char *address)
                 run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
                 run->plan->servers == 1 ? "" : "s", run->master);
     status_start(&run->status, run->master, run->console.terminal ? SHOWN_MS : ASKED_MS);
-    tell_detached(run, "started");
     run_tell(run, WATCH_READY, 0, 0);
 }
 
-/* First "tcp://127.0.0.1:PORT", then "joined worker 3" and the like. */
+/* First "tcp://127.0.0.1:PORT", then "joined worker 3", "done worker 3 at step 40" and the like. */
 static void
 handle_master_line(struct run *run, const char *line)
 {
+    unsigned long long step;
     unsigned rank;
 
     if (run->master[0] == '\0') {
@@ -204,6 +204,9 @@ handle_master_line(struct run *run, const char *line)
         run_tell(run, WATCH_JOINED, 1 + run->plan->servers + rank, 0);
     } else if (sscanf(line, "joined server %u", &rank) == 1 && rank < run->plan->servers) {
         run_tell(run, WATCH_JOINED, 1 + rank, 0);
+    } else if (sscanf(line, "done worker %u at step %llu", &rank, &step) == 2 &&
+               rank < run->plan->workers) {
+        run->processes[1 + run->plan->servers + rank].last_step = step;
     }
 }
 
@@ -222,6 +225,17 @@ follow_master(struct run *run, const struct link_message *message)
     }
 }
 
+static bool
+all_started(const struct run *run)
+{
+    for (uint32_t slot = 0; slot < run->slots; slot++) {
+        if (!run->watch.slots[slot].started) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void
 handle_process_message(struct run *run, const struct link_message *message)
 {
@@ -238,6 +252,9 @@ handle_process_message(struct run *run, const struct link_message *message)
                     message->number, run_host_of(run, message->slot)->machine->name,
                     (int)message->bytes, message->data);
         run_tell(run, WATCH_STARTED, message->slot, 0);
+        if (all_started(run)) {
+            tell_detached(run, "started");
+        }
         break;
     case LINK_START_FAILED:
         process->start_pending = false;
@@ -329,6 +346,7 @@ handle_signals(struct run *run)
         console_say(&run->console, run->watch.phase < WATCH_STOPPING
                                        ? "stopping the job (once more: at once)"
                                        : "killing what is left");
+        run_ask_last(run);
         run_tell(run, WATCH_INTERRUPTED, 0, number);
     }
 }
@@ -498,6 +516,16 @@ watch_unsent(struct run *run)
     }
 }
 
+/* How long those who were asked to stop may still take. */
+static unsigned long long
+seconds_left(const struct run *run, uint64_t now_ms)
+{
+    const uint64_t until_ms =
+        run->watch.phase == WATCH_STOPPING ? run->watch.deadline_ms : run->end_ms;
+
+    return until_ms == UINT64_MAX || until_ms <= now_ms ? 0 : (until_ms - now_ms + 999) / 1000;
+}
+
 static void
 redraw(struct run *run, uint64_t now_ms)
 {
@@ -513,6 +541,10 @@ redraw(struct run *run, uint64_t now_ms)
         snprintf(text, sizeof(text), "%llu s  waiting for %s",
                  (unsigned long long)(now_ms - run->begin_ms) / 1000, missing);
         console_status(&run->console, missing[0] != '\0' ? text : "");
+    } else if (run->watch.phase == WATCH_STOPPING || run->watch.phase == WATCH_ENDING) {
+        snprintf(text, sizeof(text), "%llu s  stopping, %llu s left",
+                 (unsigned long long)(now_ms - run->begin_ms) / 1000, seconds_left(run, now_ms));
+        console_status(&run->console, text);
     } else {
         status_text(&run->status, now_ms - run->begin_ms, run->plan->workers, text, sizeof(text));
         console_status(&run->console, text);

@@ -17,10 +17,12 @@ struct run_args {
     const struct layout *layout;
     struct watch_config watch;
     const char *job;          /* its name */
-    const char *command;      /* as it was given, for people; masked */
+    const char *command;      /* of the workers, as it was given; masked */
+    const char *arguments;    /* all of psd_run's command line; masked */
     uint32_t attempt;         /* restarts of the whole job before this one */
     bool *port_taken_p;       /* set when the job failed because a worker's port was taken */
     int listener;             /* for show, logs and stop; -1: none */
+    const char *entry_path;   /* of the listener; NULL: none */
     int detach_fd;            /* told how the start went; -1: not detached */
     bool check;               /* only look whether all machines are ready */
     const char *result_regex; /* (optional) extended regular expression */

@@ -66,6 +66,15 @@ run_watch_line(struct run *run, struct host *host)
 }
 
 void
+run_ask_last(struct run *run)
+{
+    if (!run->refreshed) {
+        run->refreshed = true;
+        status_refresh(&run->status);
+    }
+}
+
+void
 run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number)
 {
     const struct watch_event event = {.kind = kind, .slot = slot, .signal = number};
@@ -148,7 +157,7 @@ begin_hosts(struct run *run, struct psd_error *err)
         struct host *host = &run->hosts[i];
 
         if (host->machine->here) {
-            status = agent_fork(&agent, run->args->environment, err);
+            status = agent_fork(&agent, run->args->environment, run->args->entry_path, err);
             if (status == PSD_OK) {
                 host_adopt(host, agent.pid, agent.fd);
             }

@@ -27,6 +27,7 @@ struct process {
     bool port_taken;       /* when its last life failed, somebody else had its port */
     uint64_t start_ms;     /* of the last life, on the clock of the wall; 0: never started */
     uint64_t end_ms;       /* 0: it lives */
+    uint64_t last_step;    /* of a worker that said done: the master's last word; else 0 */
     char *command;         /* owned: what it runs, masked; NULL before the first start */
     struct output *output; /* owned; NULL before the first start */
 };
@@ -60,6 +61,8 @@ struct run {
     bool checked;     /* --check: every machine has answered */
     regex_t result_regex;
     const regex_t *wanted; /* NULL: no --result_regex */
+    bool refreshed;        /* the master was asked a last time */
+    bool stopped_by_verb;  /* psd_run stop asked first */
     bool ending;           /* end() was ordered */
     uint64_t end_ms;       /* when machines that have not ended by then are given up */
     uint64_t begin_ms;
@@ -82,6 +85,9 @@ void run_pulse(void *context);
 
 void run_listen(struct run *run, int fd, uint32_t events, enum run_source source, uint32_t machine);
 void run_watch_line(struct run *run, struct host *host);
+/* Before the job is ended: how far it came is known to the master alone. */
+void run_ask_last(struct run *run);
+
 void run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number);
 struct host *run_host_of(struct run *run, uint32_t slot);
 

@@ -16,6 +16,8 @@
 
 #include "base/fail.h"
 
+enum { USUAL_PORT = 22 };
+
 static const char default_user[] = "ubuntu";
 
 /* --------------------------------------------------------------------------- command line --- */
@@ -178,48 +180,143 @@ ssh_last_words(const char *complaint, char *text_p, size_t size)
     }
 }
 
+/* The options of a login, to be pasted: those that psd_run adds for itself alone are left out. */
+static void
+write_login(FILE *stream, const struct ssh_target *target, bool copy_id)
+{
+    const struct words *options = target->options;
+
+    if (target->pem_file != NULL) {
+        fputs(" -i ", stream);
+        words_quote(stream, target->pem_file);
+    }
+    if (target->port != 0) {
+        fprintf(stream, " -p %u", target->port);
+    }
+    for (size_t i = 0; options != NULL && i < options->count; i++) {
+        const char *word = options->list[i];
+
+        if (copy_id && strncmp(word, "-J", 2) == 0) { /* which ssh-copy-id does not know */
+            fputs(" -oProxyJump=", stream);
+            word += 2;
+            if (word[0] == '\0') {
+                word = i + 1 < options->count ? options->list[++i] : "";
+            }
+        } else {
+            fputc(' ', stream);
+        }
+        words_quote(stream, word);
+    }
+}
+
+/* What stands between two marks of a complaint; "" if either is not there. */
+static void
+find_between(const char *complaint, const char *before, const char *after, char *text_p,
+             size_t size)
+{
+    const char *begin = strstr(complaint, before);
+    const char *end;
+
+    text_p[0] = '\0';
+    if (begin == NULL) {
+        return;
+    }
+    begin += strlen(before);
+    end = strstr(begin, after);
+    if (end != NULL && strcspn(begin, "\r\n") > (size_t)(end - begin)) {
+        snprintf(text_p, size, "%.*s", (int)(end - begin), begin);
+    }
+}
+
+/* ssh says under which name and in which file it looked: aliases and ports are part of it. */
+static void
+advise_on_changed_key(FILE *stream, const struct ssh_target *target, const char *complaint)
+{
+    const char *offending = strstr(complaint, "Offending ");
+    char name[300];
+    char file[512];
+
+    find_between(complaint, "ost key for ", " has changed", name, sizeof(name));
+    find_between(offending != NULL ? offending : "", " key in ", ":", file, sizeof(file));
+    if (name[0] == '\0') {
+        const bool usual = target->port == 0 || target->port == USUAL_PORT;
+
+        snprintf(name, sizeof(name), usual ? "%s" : "[%s]:%u", target->host, target->port);
+    }
+    fputs("its host key is not the one that is known: if the machine was set up anew, run: "
+          "ssh-keygen",
+          stream);
+    if (file[0] != '\0') {
+        fputs(" -f ", stream);
+        words_quote(stream, file);
+    }
+    fputs(" -R ", stream);
+    words_quote(stream, name);
+}
+
 /* What a person can do about it. */
 static void
-advise(const struct ssh_target *target, const char *login, const char *complaint, int status,
-       char *text_p, size_t size)
+advise(FILE *stream, const struct ssh_target *target, const char *login, const char *complaint,
+       int status)
 {
-    char port[16] = "";
-
-    if (target->port != 0) {
-        snprintf(port, sizeof(port), " -p %u", target->port);
-    }
     if (strstr(complaint, "REMOTE HOST IDENTIFICATION HAS CHANGED") != NULL ||
-        strstr(complaint, "Host key verification failed") != NULL) {
-        snprintf(text_p, size,
-                 "its host key is not the one that is known: if the machine was set up anew, run: "
-                 "ssh-keygen -R %s",
-                 target->host);
+        strstr(complaint, "has changed and you have requested") != NULL) {
+        advise_on_changed_key(stream, target, complaint);
+    } else if (strstr(complaint, "Host key verification failed") != NULL) {
+        fputs("its host key is not known here, and ssh may not learn it by itself; look at it "
+              "once, run: ssh",
+              stream);
+        write_login(stream, target, false);
+        fprintf(stream, " %s true", login);
     } else if (strstr(complaint, "Permission denied") != NULL) {
-        snprintf(text_p, size,
-                 "no key was accepted (tried: %s); to install one, run: ssh-copy-id%s%s%s %s%s",
-                 target->pem_file != NULL ? target->pem_file : "those of ~/.ssh and the ssh agent",
-                 target->pem_file != NULL ? " -i " : "",
-                 target->pem_file != NULL ? target->pem_file : "", port, login, "");
+        fprintf(stream, "no key was accepted (tried: %s); to install one, run: ssh-copy-id",
+                target->pem_file != NULL ? target->pem_file : "those of ~/.ssh and the ssh agent");
+        write_login(stream, target, true);
+        fprintf(stream, " %s", login);
     } else if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-        snprintf(text_p, size,
-                 "psd_run is not there: install Poseidon on that machine, in its PATH or as %s",
-                 target->program);
+        fprintf(stream,
+                "psd_run is not there: install Poseidon on that machine, in its PATH or as %s",
+                target->program);
     } else {
-        snprintf(text_p, size, "to see for yourself, run: ssh%s %s true", port, login);
+        fputs("to see for yourself, run: ssh", stream);
+        write_login(stream, target, false);
+        fprintf(stream, " %s true", login);
     }
+}
+
+/* "host2 (ssh ubuntu@host2 with cloud.pem): " */
+static void
+name_login(FILE *stream, const struct ssh_target *target, const char *login, bool guessed)
+{
+    fprintf(stream, "%s (ssh %s", target->host, login);
+    if (target->pem_file != NULL) {
+        fprintf(stream, " with %s", target->pem_file);
+    }
+    if (guessed) {
+        fprintf(stream,
+                "; %s because neither \"username\" in the cluster file nor ssh_config "
+                "names another user",
+                default_user);
+    }
+    fputs("): ", stream);
 }
 
 void
 ssh_explain(const struct ssh_target *target, const struct ssh_defaults *defaults,
             const char *complaint, int status, char *text_p, size_t size)
 {
-    const char *user = target->user[0] != '\0'     ? target->user
-                       : defaults->user[0] != '\0' ? defaults->user
-                                                   : default_user;
+    const bool guessed = target->user[0] == '\0' && defaults->user[0] == '\0';
+    const char *user = target->user[0] != '\0' ? target->user
+                       : guessed               ? default_user
+                                               : defaults->user;
+    FILE *stream = fmemopen(text_p, size, "w");
     char login[384];
     char said[256];
-    char advice[512];
 
+    text_p[0] = '\0';
+    if (stream == NULL) {
+        return;
+    }
     snprintf(login, sizeof(login), "%s@%s", user, target->host);
     ssh_last_words(complaint, said, sizeof(said));
     if (said[0] == '\0' && status != -1 && WIFSIGNALED(status)) {
@@ -228,8 +325,9 @@ ssh_explain(const struct ssh_target *target, const struct ssh_defaults *defaults
         snprintf(said, sizeof(said), "ssh said nothing, code %d",
                  status != -1 ? WEXITSTATUS(status) : -1);
     }
-    advise(target, login, complaint, status == -1 ? 0 : status, advice, sizeof(advice));
-    snprintf(text_p, size, "%s (ssh %s%s%s): %s; %s", target->host, login,
-             target->pem_file != NULL ? " with " : "",
-             target->pem_file != NULL ? target->pem_file : "", said, advice);
+    name_login(stream, target, login, guessed);
+    fprintf(stream, "%s; ", said);
+    advise(stream, target, login, complaint, status == -1 ? 0 : status);
+    fclose(stream);
+    text_p[size - 1] = '\0';
 }

@@ -12,6 +12,8 @@
 
 enum {
     ANSWER_MS = 400, /* also how long the end of psd_run may wait for the thread */
+    EAGER_ASKS = 10, /* the first ones come faster: a job may be short */
+    EAGER_MS = 100,
 };
 
 void
@@ -70,6 +72,26 @@ keep(struct status *status, struct psd_node **nodes, size_t count, double second
     *nodes = old;
 }
 
+static struct timespec
+later(struct timespec moment, uint32_t ms)
+{
+    moment.tv_nsec += (long)(ms % 1000) * 1000000L;
+    moment.tv_sec += (time_t)(ms / 1000) + moment.tv_nsec / 1000000000L;
+    moment.tv_nsec %= 1000000000L;
+    return moment;
+}
+
+static unsigned
+tickets_wanted(struct status *status)
+{
+    unsigned wanted;
+
+    pthread_mutex_lock(&status->mutex);
+    wanted = status->wanted;
+    pthread_mutex_unlock(&status->mutex);
+    return wanted;
+}
+
 static void *
 ask(void *context)
 {
@@ -77,26 +99,28 @@ ask(void *context)
     struct psd_node *nodes = calloc(STATUS_NODES_MAX, sizeof(*nodes));
     struct timespec last = {0};
     bool stop = nodes == NULL;
+    unsigned asks = 0;
 
     while (!stop) {
+        const uint32_t pause_ms = asks++ < EAGER_ASKS ? EAGER_MS : status->every_ms;
         struct timespec now;
         struct timespec until;
         size_t count = 0;
+        const unsigned ticket = tickets_wanted(status);
         const bool answered =
             psd_nodes_at(status->address, ANSWER_MS, nodes, STATUS_NODES_MAX, &count) == PSD_OK;
 
         clock_gettime(CLOCK_MONOTONIC, &now);
-        until = now;
-        until.tv_nsec += (long)(status->every_ms % 1000) * 1000000L;
-        until.tv_sec += (time_t)(status->every_ms / 1000) + until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
+        until = later(now, pause_ms);
         pthread_mutex_lock(&status->mutex);
         if (answered) {
             keep(status, &nodes, count < STATUS_NODES_MAX ? count : STATUS_NODES_MAX,
                  (double)(now.tv_sec - last.tv_sec) + (double)(now.tv_nsec - last.tv_nsec) / 1e9);
             last = now;
         }
-        while (!status->stop &&
+        status->served = ticket;
+        pthread_cond_broadcast(&status->wake);
+        while (!status->stop && status->wanted == status->served &&
                pthread_cond_timedwait(&status->wake, &status->mutex, &until) == 0) {
         }
         stop = status->stop;
@@ -132,12 +156,31 @@ status_stop(struct status *status)
     }
     pthread_mutex_lock(&status->mutex);
     status->stop = true;
-    pthread_cond_signal(&status->wake);
+    pthread_cond_broadcast(&status->wake);
     pthread_mutex_unlock(&status->mutex);
     pthread_join(status->thread, NULL);
     pthread_cond_destroy(&status->wake);
     pthread_mutex_destroy(&status->mutex);
     status->started = false;
+}
+
+void
+status_refresh(struct status *status)
+{
+    struct timespec until;
+
+    if (!status->started) {
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until = later(until, ANSWER_MS);
+    pthread_mutex_lock(&status->mutex);
+    status->wanted++;
+    pthread_cond_broadcast(&status->wake);
+    while (status->served != status->wanted &&
+           pthread_cond_timedwait(&status->wake, &status->mutex, &until) == 0) {
+    }
+    pthread_mutex_unlock(&status->mutex);
 }
 
 size_t

@@ -24,7 +24,8 @@ struct status_figures {
     double value; /* of the lowest rank that reported one */
 };
 
-/* Thread: nodes, figures and stop guarded by mutex; the rest immutable after status_start(). */
+/* Thread: nodes, figures, stop, wanted and served guarded by mutex; the rest immutable after
+ * status_start(). */
 struct status {
     bool started;
     char address[96];
@@ -32,7 +33,9 @@ struct status {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     bool stop;
-    bool known; /* the master answered at least once */
+    unsigned wanted; /* how many answers status_refresh() has asked for ... */
+    unsigned served; /* ... and how many of these have come, or failed to */
+    bool known;      /* the master answered at least once */
     struct status_figures figures;
     struct psd_node *nodes; /* owned: the last answer */
     size_t node_count;
@@ -42,6 +45,9 @@ struct status {
 /* Begins asking the master, from a thread of its own, every so often. */
 bool status_start(struct status *status, const char *master_address, uint32_t every_ms);
 void status_stop(struct status *status);
+
+/* Asks once more, now, and waits for the answer, a moment: soon there may be nobody to ask. */
+void status_refresh(struct status *status);
 
 /* The master's last answer: at most `capacity` nodes. Returns how many. */
 size_t status_nodes(struct status *status, struct psd_node *nodes_p, size_t capacity);

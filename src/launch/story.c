@@ -104,19 +104,18 @@ process_state(const struct run *run, uint32_t slot)
     if (process->start_ms == 0 && process->error == 0) {
         return "scheduled";
     }
-    if (process->error != 0 || (state->code != 0 && state->signal == 0)) {
-        return "failed";
+    if (state->asked) {
+        return "stopped";
     }
-    if (state->signal != 0) {
-        return run->ending && run->watch.cause_slot != slot ? "stopped" : "failed";
-    }
-    return "done";
+    return process->error != 0 || state->code != 0 || state->signal != 0 ? "failed" : "done";
 }
 
 static void
-tell_node(json_t *value, const struct psd_node *node)
+tell_node(json_t *value, const struct psd_node *node, uint64_t last_step)
 {
-    json_object_set_new(value, "step", json_integer((json_int_t)node->step));
+    const uint64_t step = node->step > last_step ? node->step : last_step;
+
+    json_object_set_new(value, "step", json_integer((json_int_t)step));
     json_object_set_new(value, "steps_per_s", json_real(node->steps_per_s));
     if (node->value_name[0] != '\0') {
         json_object_set_new(value, "value_name", text(node->value_name));
@@ -170,7 +169,7 @@ tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes,
     json_object_set_new(value, "cause", json_boolean(report_is_cause(run, slot)));
     json_object_set_new(value, "command", text(process->command != NULL ? process->command : ""));
     if (node != NULL) {
-        tell_node(value, node);
+        tell_node(value, node, process->last_step);
     }
     return value;
 }
@@ -209,6 +208,7 @@ build(struct run *run)
     json_object_set_new(job, "pid", json_integer(getpid()));
     json_object_set_new(job, "state", json_string(job_state(run)));
     json_object_set_new(job, "command", text(run->args->command));
+    json_object_set_new(job, "arguments", text(run->args->arguments));
     json_object_set_new(job, "directory", text(run->gather.directory));
     json_object_set_new(job, "logs", text(run->directory));
     json_object_set_new(job, "master", text(run->master));

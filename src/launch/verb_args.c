@@ -130,7 +130,7 @@ say_which(const struct words *names)
 }
 
 bool
-verb_choose_job(const char *wanted, char name_p[JOBS_NAME_BYTES], int *code_p)
+verb_choose_job(const char *wanted, enum verb verb, char name_p[JOBS_NAME_BYTES], int *code_p)
 {
     struct psd_error err = {0};
     struct words names = {0};
@@ -160,8 +160,10 @@ verb_choose_job(const char *wanted, char name_p[JOBS_NAME_BYTES], int *code_p)
     } else if (names.count > 0) {
         fprintf(stderr, "psd_run: no job named %.64s; psd_run list shows those that run\n", wanted);
     } else {
-        fprintf(stderr, "psd_run: no job of yours runs on this machine (jobs that were started by "
-                        "hand: psd_run show --master tcp://IP:PORT)\n");
+        fprintf(stderr, "psd_run: no job of yours runs on this machine%s\n",
+                verb == VERB_SHOW ? " (jobs that were started by hand: psd_run show --master "
+                                    "tcp://IP:PORT)"
+                                  : "");
     }
     words_fini(&names);
     return matching == 1;

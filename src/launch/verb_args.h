@@ -17,6 +17,6 @@ bool verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options
 
 /* The job that is meant: by name or the beginning of it; NULL is the only one. False: it was said
  * what is wrong, and *code_p is what to exit with. */
-bool verb_choose_job(const char *wanted, char name_p[JOBS_NAME_BYTES], int *code_p);
+bool verb_choose_job(const char *wanted, enum verb verb, char name_p[JOBS_NAME_BYTES], int *code_p);
 
 #endif

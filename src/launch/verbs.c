@@ -86,9 +86,12 @@ add_machines(struct table *table, const json_t *job)
     {
         char role[64];
 
-        snprintf(role, sizeof(role), "%s%lld workers, %lld servers",
-                 json_is_true(json_object_get(machine, "master")) ? "master, " : "",
-                 number_of(machine, "workers"), number_of(machine, "servers"));
+        const long long workers = number_of(machine, "workers");
+        const long long servers = number_of(machine, "servers");
+
+        snprintf(role, sizeof(role), "%s%lld worker%s, %lld server%s",
+                 json_is_true(json_object_get(machine, "master")) ? "master, " : "", workers,
+                 workers == 1 ? "" : "s", servers, servers == 1 ? "" : "s");
         table_cell(table, "%s", text_of(machine, "name"));
         table_cell(table, "%s", role);
         table_cell(table, "%lld", number_of(machine, "cores"));
@@ -219,7 +222,7 @@ verb_show(int argc, char *const *argv)
         }
         return show_job(options.master, options.json);
     }
-    if (!verb_choose_job(rest, name, &code)) {
+    if (!verb_choose_job(rest, VERB_SHOW, name, &code)) {
         return code;
     }
     code = show_once(name, &options);
@@ -266,7 +269,7 @@ verb_stop(int argc, char *const *argv)
     int code;
 
     if (!verb_parse(argc, argv, VERB_STOP, &options, &rest, NULL, &code) ||
-        !verb_choose_job(rest, name, &code)) {
+        !verb_choose_job(rest, VERB_STOP, name, &code)) {
         return code;
     }
     if (!verb_end_job(name, options.now)) {

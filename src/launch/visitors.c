@@ -22,6 +22,8 @@ stop_for_visitor(struct run *run, bool at_once)
 {
     runlog_line(&run->runlog, "INTERRUPT", "psd_run stop");
     console_say(&run->console, "stopping the job: psd_run stop");
+    run->stopped_by_verb = run->stopped_by_verb || run->watch.phase < WATCH_STOPPING;
+    run_ask_last(run);
     run_tell(run, WATCH_INTERRUPTED, 0, SIGTERM);
     if (at_once) {
         run_tell(run, WATCH_INTERRUPTED, 0, SIGTERM);

@@ -312,6 +312,8 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
     slot->alive = false;
     slot->code = event->code;
     slot->signal = event->signal;
+    slot->asked = watch->phase == WATCH_STOPPING ? slot_role(watch, event->slot) == watch->stopping
+                                                 : watch->phase >= WATCH_ENDING;
     switch (watch->phase) {
     case WATCH_GATHERING:
     case WATCH_STARTING:

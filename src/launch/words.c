@@ -240,3 +240,20 @@ words_name_bytes(const char *word)
     }
     return word[bytes] == '=' ? bytes : 0;
 }
+
+void
+words_quote(FILE *stream, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./:=@%+,[]{}";
+
+    if (word[0] != '\0' && strspn(word, plain) == strlen(word)) {
+        fputs(word, stream);
+        return;
+    }
+    fputc('\'', stream);
+    for (; *word != '\0'; word++) {
+        fputs(*word == '\'' ? "'\\''" : (char[]){*word, '\0'}, stream);
+    }
+    fputc('\'', stream);
+}

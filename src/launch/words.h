@@ -8,6 +8,7 @@
 #define LAUNCH_WORDS_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include <psd/status.h>
 
@@ -36,6 +37,9 @@ psd_status words_split(const char *text, struct words *words_p, struct psd_error
  */
 psd_status words_cut_commas(const char *text, int blank_after, struct words *pieces_p,
                             struct psd_error *err);
+
+/* Writes a word as a shell needs it to read it as one. */
+void words_quote(FILE *stream, const char *word);
 
 /* Length of the NAME in "NAME=value", 0 if the word is not of that form. */
 size_t words_name_bytes(const char *word);

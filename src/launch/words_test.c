@@ -143,7 +143,7 @@ test_split_inverts_quoting(void **state)
     for (int round = 0; round < 20000; round++) {
         char word[12] = {0};
         char text[64];
-        size_t used = 0;
+        FILE *stream;
         struct words words = {0};
         struct psd_error err = {0};
 
@@ -151,15 +151,9 @@ test_split_inverts_quoting(void **state)
             random = random * 1664525u + 1013904223u;
             word[i] = alphabet[(random >> 16) % (sizeof(alphabet) - 1)];
         }
-        text[used++] = '\'';
-        for (const char *c = word; *c != '\0'; c++) {
-            const char plain[2] = {*c, '\0'};
-
-            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s",
-                                     *c == '\'' ? "'\\''" : plain);
-        }
-        text[used++] = '\'';
-        text[used] = '\0';
+        stream = fmemopen(text, sizeof(text), "w");
+        words_quote(stream, word);
+        fclose(stream);
         if (words_split(text, &words, &err) != PSD_OK || words.count != 1 ||
             strcmp(words.list[0], word) != 0) {
             fail_msg("seed %u round %d: %s", seed, round, text);

@@ -87,6 +87,19 @@ tell_joined(void *context, enum psi_role role, uint32_t rank)
     }
 }
 
+static void
+tell_done(void *context, uint32_t rank, uint64_t step)
+{
+    struct process *process = context;
+    char line[64];
+    const int bytes = snprintf(line, sizeof(line), "done worker %u at step %llu\n", rank,
+                               (unsigned long long)step);
+
+    if (process->ready_fd >= 0 && write(process->ready_fd, line, (size_t)bytes) < 0) {
+        close_ready(process);
+    }
+}
+
 /* What it opens, finish() closes, also when it fails half-way. */
 static psd_status
 start(struct process *process, const struct master_options *options, struct psd_error *err)
@@ -104,6 +117,7 @@ start(struct process *process, const struct master_options *options, struct psd_
         .policy = (enum psi_death_policy)options->policy,
         .listen_address = options->security.listen_address,
         .joined = options->tell_joins ? tell_joined : NULL,
+        .done = options->tell_joins ? tell_done : NULL,
         .joined_context = process,
     };
     const struct psi_harden_args harden = {.on = options->harden, .role = PSI_HARDEN_MASTER};

@@ -32,7 +32,9 @@ struct master_config {
     /* (optional) A worker, or a server with all its lanes, has joined: called at once, from inside
      * an event. */
     void (*joined)(void *context, enum psi_role role, uint32_t rank);
-    void *joined_context;
+    /* (optional) A worker said done; the last step that it reported. Called in the same way. */
+    void (*done)(void *context, uint32_t rank, uint64_t step);
+    void *joined_context; /* of both */
 };
 
 /*

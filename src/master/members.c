@@ -642,6 +642,10 @@ master_on_bye(struct session *session, const void *body, size_t bytes, struct ps
     }
     psi_log(master->log, PSI_LOG_INFO, "MEMBER-DONE", "worker %u done (%u of %u)",
             worker->member.rank, done, master->config.workers);
+    if (master->config.done != NULL) {
+        master->config.done(master->config.joined_context, worker->member.rank,
+                            worker->member.step);
+    }
     master_barrier_check(master);
     master_check_done(master, NULL);
     master_wake_at(master, 0);

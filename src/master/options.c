@@ -54,7 +54,7 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
         {"ready_fd", 0, PSI_OPTION_NUMBER, "write \"tcp://HOST:PORT\" there once listening",
          &given->ready_fd, 0, READY_FD_MAX},
         {"tell_joins", 0, PSI_OPTION_FLAG,
-         "keep ready_fd open, and write \"joined worker K\" or server there", &given->tell_joins},
+         "keep ready_fd open, and write there who has joined and who is done", &given->tell_joins},
     };
     const struct psi_command command = {
         .name = "ps_master",

@@ -5,6 +5,10 @@
  */
 #include "store/level.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "base/fail.h"
 
 const char *
@@ -18,6 +22,18 @@ kernel_level_name(enum kernel_level level)
 
 #if defined(__x86_64__)
 
+/* Not every compiler knows this one by name. */
+static bool
+converts_f16(void)
+{
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
 bool
 kernel_level_supported(enum kernel_level level)
 {
@@ -25,9 +41,9 @@ kernel_level_supported(enum kernel_level level)
     case KERNEL_SCALAR:
         return true;
     case KERNEL_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx2") && converts_f16();
     case KERNEL_AVX512:
-        return __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx512f") &&
+        return converts_f16() && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl");
     case KERNEL_LEVELS:

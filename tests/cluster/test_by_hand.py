@@ -59,7 +59,9 @@ def test_master_tells_who_has_joined(hand):
     assert [p.wait() for p in (*workers, master, server)] == [0, 0, 0, 0], master.output()
     lines = master.output().splitlines()
     assert lines[:2] == [hand.address, "joined server 0"]
-    assert sorted(lines[2:]) == ["joined worker 0", "joined worker 1"]
+    assert sorted(lines[2:4]) == ["joined worker 0", "joined worker 1"]
+    assert all(re.fullmatch(r"done worker [01] at step \d+", line) for line in lines[4:])
+    assert len(lines) == 6
 
 
 def test_master_node_with_a_port(hand):

@@ -3,6 +3,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -155,6 +156,10 @@ def test_hint_of_make_install_works(make_install, tmp_path, how):
     assert f"-I{root}/" in flags and f"-L{root}/" in flags
     run("sh", "-ec", f"{hint}\nmake trainer\nldd ./trainer | grep 'libpsd.so.0 => {root}/'",
         cwd=tmp_path, env=bare)
+    found = run("sh", "-ec", f"{hint}\ncommand -v psd_run; echo $MANPATH", env=bare)
+    programs, manuals = found.split()
+    assert programs.startswith(f"{root}/")
+    assert (pathlib.Path(manuals.split(":")[0]) / "man1" / "psd_run.1").exists()
 
 
 def test_versions_agree(prefix):
@@ -172,13 +177,14 @@ def test_programs_tell_their_version(prefix, name):
     assert name in run(program(name), "-h")
 
 
-@pytest.mark.parametrize("page", ["psd_run.1", "ps_master.8", "ps_server.8"])
+@pytest.mark.parametrize("page", ["psd_run.1", "ps_master.8", "ps_server.8", "psd_bench.1"])
 def test_manuals(prefix, page):
     """If this fails, `man` shows nothing, or the page does not know an option of the program."""
-    path = prefix.root / "share" / "man" / f"man{page[-1]}" / page
+    installed = page != "psd_bench.1"  # which measures a checkout
+    path = (prefix.root / "share" / "man" / f"man{page[-1]}" if installed else TREE / "man") / page
     assert path.exists()
     manual = path.read_text().replace("\\-", "-")
-    usage = run(prefix.bin / page[:-2], "-h")
+    usage = run(prefix.bin / page[:-2] if installed else program(page[:-2]), "-h")
     options = set(re.findall(r"^ +(?:-\w, )?--(\w+)", usage, re.MULTILINE))
     if page == "psd_run.1":  # points to -h for the settings, all but this one
         settings = usage[usage.index("\nsettings"):]

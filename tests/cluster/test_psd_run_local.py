@@ -17,8 +17,8 @@ import tempfile
 
 import pytest
 
-from helpers import (BRISK, SANITIZED, bin_directory, library_path, program, python_worker,
-                     wait_for)
+from helpers import (BRISK, SANITIZED, bin_directory, free_port, library_path, program,
+                     python_worker, wait_for)
 
 QUICK = ("--grace_ms", "100")
 
@@ -477,6 +477,10 @@ def test_two_jobs_at_once_many_times(start):
     (("echo 'abc",), 2, "column 6"),
     (("--workers", "0x", "true"), 2, "--workers"),
     (("--workers", "3", "echo a, echo b"), 2, "2 commands for 3 workers"),
+    (("echo a, echo b",), 2, "2 commands for 1 worker: \"A, B\" is a command for each worker"),
+    (("--workers", "two", "true"), 2, "two is not a number from 1 to 1024"),
+    (("lst",), 2, "did you mean list?"),
+    (("lgos", "worker0"), 2, "did you mean logs?"),
     (("-c", "nowhere.json", "true"), 2, "nowhere.json"),
     (("--pass=some", "true"), 2, "pass=some"),
     (("no-such-program",), 3, "no-such-program: no such program"),
@@ -501,7 +505,7 @@ def test_two_jobs_at_once_many_times(start):
     (("--result_regex=(", "true"), 2, "result_regex '('"),
     (("--name", "a/b", "true"), 2, "--name a/b"),
     (("--show=first", "true"), 2, "--show=first: must be all, none or ranks like 0,2-5"),
-    (("--log_mode=nowhere", "true"), 2, "must be one of launcher, both"),
+    (("--log_mode=nowhere", "true"), 2, "must be one of launcher, nodes, both"),
     (("--sync", "/nowhere", "-c", "two.json", "true"), 2, "two.json"),
 ])
 def test_mistakes_are_explained(start, arguments, code, text):
@@ -524,6 +528,19 @@ def test_machine_without_an_address(start, tmp_path):
     assert "PROCESS" not in job.run_log()
 
 
+@pytest.mark.parametrize("node", ["127.0.0.1:{port}", "ann@127.0.0.1", "[::1]:{port}"])
+def test_login_to_this_machine(start, tmp_path, node):
+    """If this fails, a port or a user of ssh is dropped in silence and the job runs as it likes."""
+    node = node.format(port=free_port())
+    config = tmp_path / "cluster.json"
+    config.write_text(json.dumps({"worker_nodes": [node], "server_nodes": ["localhost"],
+                                  "ssh_options": ["-oProxyCommand=false"]}))
+    job = start("-c", config, "true")
+    assert job.wait() == 3
+    assert "(ssh " in job.stderr()
+    assert "PROCESS" not in job.run_log()
+
+
 def test_missing_daemons_are_named(start, tmp_path):
     """If this fails, a broken installation gives a riddle."""
     alone = tmp_path / "alone"
@@ -541,6 +558,15 @@ def test_show_without_a_master(start):
     job = start("show", "--master", "tcp://127.0.0.1:1")
     assert job.wait() == 3
     assert "tcp://127.0.0.1:1" in job.stderr()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is warned")
+def test_root_is_warned_once(start):
+    """If this fails, every daemon of a job repeats the same warning."""
+    job = start("--servers", 3, "true")
+    assert job.wait() == 0
+    assert job.stderr().count(" AS-ROOT ") == 1
+    assert b" AS-ROOT " in job.log("server2"), "its log has it"
 
 
 def test_secrets_stay_out_of_the_run_log(start):
@@ -631,6 +657,8 @@ def test_logs_of_a_running_job(held):
     assert verb(held, "logs", "worker0").splitlines()[-1] == "holding"
     assert "JOB-START" in verb(held, "logs", "held", "mas")
     assert "which one?" in verb(held, "logs", "worker", code=3)
+    candidates = verb(held, "logs", "wrker0", code=3).partition("; it has: ")[2]
+    assert sorted(candidates.partition(" (")[0].split()) == ["master", "server0", "server1", "worker0", "worker1"]
     assert verb(held, "logs", "--since", "0s", "worker0") == ""
     assert verb(held, "logs", "--since", "1h", "worker0") == verb(held, "logs", "worker0")
     stamped = verb(held, "logs", "-t", "worker0").splitlines()[0]
@@ -648,6 +676,7 @@ def test_stop_of_a_running_job(held):
     assert "job held is stopped" in verb(held, "stop", "held")
     assert held.wait() == 143
     assert "no job of yours" in verb(held, "list")
+    assert verb(held, "stop", code=3) == "psd_run: no job of yours runs on this machine\n"
 
 
 def test_names_of_jobs(start, held):
@@ -703,7 +732,8 @@ def test_detached_job_that_cannot_start(start):
     assert job.wait() == 3
     (directory,) = (job.directory / "logs").iterdir()
     assert "no-such-program: no such program" in (directory / "console.log").read_text()
-    assert "console.log says why" in job.stderr()
+    assert "no-such-program: no such program" in job.stderr()
+    assert "the job did not start" in job.stderr()
 
 
 @pytest.fixture
@@ -721,11 +751,22 @@ def test_private_directory(start, runtime):
     assert [path.name for path in (runtime / "poseidon").iterdir()] == ["sh.sock"]
     job.process.terminate()
     assert job.wait() == 143
-    assert not list((runtime / "poseidon").iterdir())
-    (runtime / "poseidon").chmod(0o755)
+    assert not list(runtime.iterdir()), "the last job takes the directory along"
+    (runtime / "poseidon").mkdir(mode=0o755)
     job = start("true", environment={"XDG_RUNTIME_DIR": str(runtime)}, name="second")
     assert job.wait() == 0
     assert "is not a directory of yours alone" in job.stderr()
+
+
+def test_kill_9_of_a_detached_launcher_leaves_no_entry(start, runtime):
+    """If this fails, a job whose launcher was killed stays in the list of jobs as a dead socket."""
+    front = start("--detach", "--name", "behind", "sleep 100",
+                  environment={"XDG_RUNTIME_DIR": str(runtime)})
+    assert front.process.wait(20) == 0, front.stderr()
+    assert (runtime / "poseidon" / "behind.sock").exists()
+    os.kill(int(re.search(r"\(pid (\d+)\)", front.stdout())[1]), signal.SIGKILL)
+    front.expect_nothing_left(10)
+    assert not list(runtime.iterdir())
 
 
 # ------------------------------------------------------------------- restarts, results, looking ---
@@ -782,6 +823,59 @@ def test_result_json_of_a_failure(start):
     assert (by_name["worker1"]["state"], by_name["worker1"]["code"]) == ("failed", 5)
     assert (by_name["worker0"]["state"], by_name["worker0"]["signal"]) == ("stopped", 15)
     assert by_name["worker1"]["started"] <= by_name["worker1"]["ended"]
+
+
+def test_result_that_nobody_printed(start):
+    """If this fails, a misspelt expression looks like a job without a result line."""
+    job = start("--result_regex", "^accuracy", "echo other")
+    assert job.wait() == 0
+    assert "result: no line of a worker matches --result_regex '^accuracy'" in job.stderr()
+
+
+def story_of(job):
+    (directory,) = (job.directory / "logs").iterdir()
+    return json.loads((directory / "result.json").read_text())
+
+
+def test_result_json_of_a_stopped_job(start, tmp_path):
+    """If this fails, a job that somebody stopped looks like one whose processes failed."""
+    job = start("--name", "ended", "--workers", 2, "--servers", 2, *BRISK, "--", *python_worker(
+        "--steps", 30, "--hold", f"15:{tmp_path / 'gate'}"))
+    job.wait_for_output("holding")
+    job.wait_for_step(0, 14)
+    job.wait_for_step(1, 14)
+    verb(job, "stop", "ended")
+    assert job.wait() == 143
+    story = story_of(job)
+    assert story["cause"] == "stopped by psd_run stop"
+    assert {process["state"] for process in story["processes"]} == {"stopped"}
+    assert {process["step"] for process in story["processes"][3:]} == {14}
+    assert "stopped by psd_run stop" in job.stderr()
+
+
+def test_result_json_of_a_short_job(start):
+    """If this fails, the steps of a job that ends at once are lost."""
+    job = start("--workers", 2, *BRISK, "--", *python_worker("--steps", 300))
+    assert job.wait() == 0, job.stderr()
+    story = story_of(job)
+    assert all(process["step"] > 0 for process in story["processes"][3:]), story["processes"]
+    assert {process["state"] for process in story["processes"]} == {"done"}
+
+
+def test_command_of_a_job_is_the_users(start):
+    """If this fails, the list of jobs shows psd_run's options instead of what runs."""
+    job = start("--workers", 2, "--name", "plain", "sh -c 'exit 0' --token=hunter2")
+    assert job.wait() == 0, job.stderr()
+    assert story_of(job)["command"] == "sh -c exit 0 --token=***"
+    assert story_of(job)["arguments"].startswith("--workers 2 --name plain ")
+
+
+def test_worker_without_a_close(start):
+    """If this fails, a program that forgets psd_close() looks like a lost connection."""
+    job = start(*BRISK, "--", *python_worker("--steps", 3, "--unclosed"))
+    assert job.wait() == 70
+    assert f"worker 0 (pid {job.pid_of('worker0')}) ended with code 0 without psd_close()" in (
+        job.stderr())
 
 
 def test_timeout(start):

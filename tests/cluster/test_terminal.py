@@ -103,6 +103,23 @@ def test_interrupt_from_the_keyboard(terminal):
     assert any("stopped by signal 2" in line for line in run.screen())
 
 
+def test_time_left_after_an_interrupt(terminal):
+    """If this fails, nobody knows whether workers that ignore Ctrl-C will ever be ended."""
+    run = terminal(program("psd_run"), "sh -c 'trap \"\" TERM INT; echo up; while :; do sleep 1; done'")
+    wait_for(lambda: "up" in run.text(), 20, "it runs")
+    os.write(run.master, b"\x03")
+    wait_for(lambda: re.search(r"stopping, [1-5] s left", run.text()), 10, "the time that is left")
+    os.write(run.master, b"\x03")
+    assert run.wait() == 128 + signal.SIGINT
+
+
+def test_local_job_waits_for_no_ssh(terminal):
+    """If this fails, a job of this machine alone seems to need ssh."""
+    run = terminal(program("psd_run"), "--workers", 2, "true")
+    assert run.wait() == 0
+    assert "ssh" not in run.text()
+
+
 def test_suspension_is_refused(terminal):
     """If this fails, Ctrl-Z leaves a job without anybody who watches it."""
     run = terminal(program("psd_run"), "sh -c 'echo up; exec sleep 100'")

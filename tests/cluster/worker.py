@@ -29,6 +29,7 @@ def parse():
     parser.add_argument("--die", default="", help="RANK:MOMENT or RANK:MOMENT:STEP")
     parser.add_argument("--hold", action="append", default=[], help="STEP:FILE")
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM")
+    parser.add_argument("--unclosed", action="store_true", help="exit with 0 instead of closing")
     parser.add_argument("--op_timeout_ms", type=int, default=0)
     parser.add_argument("--open_timeout_ms", type=int, default=0)
     return parser.parse_args()
@@ -111,6 +112,8 @@ class Worker:
                 self.context.barrier()
             self.context.save(self.args.save, self.args.steps)
         self.moment("closing")
+        if self.args.unclosed:
+            os._exit(0)
         self.context.close()
         say("closed")
         self.moment("closed")
