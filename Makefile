@@ -7,7 +7,7 @@ SEEDS ?= 20000
 SECONDS_EACH ?= 60
 PREFIX ?= /usr/local
 
-.PHONY: all help setup setup-test build demo test bench fuzz sim install format clean
+.PHONY: all help setup setup-test build demo test test-ssh bench bench-suite bench-peers fuzz sim install format clean
 
 all: setup build
 
@@ -15,7 +15,10 @@ help:
 	@echo "make           build everything into build/, programs into bin/"
 	@echo "make demo      set up, build, and train on handwritten digits: 2 workers, 2 servers"
 	@echo "make test      set up, build, and run all tests"
-	@echo "make bench     push_pull throughput and latency, beside the raw-socket ceiling"
+	@echo "make test-ssh  psd_run over ssh on hosts of its own (root), all of it"
+	@echo "make bench     speed and latency beside the ceilings and the peers, about 10 minutes"
+	@echo "make bench-suite  only what the project's targets name, each with its target"
+	@echo "make bench-peers  install the peers: OpenMPI, PyTorch"
 	@echo "make sim       the simulator, SEEDS=$(SEEDS) seeds"
 	@echo "make fuzz      every fuzz target for SECONDS_EACH=$(SECONDS_EACH), and coverage of the decoders"
 	@echo "make install   headers, libraries, programs, man pages into PREFIX=$(PREFIX) (DESTDIR works)"
@@ -42,8 +45,23 @@ demo: setup build
 test: setup-test build
 	@tools/test.sh
 
+test-ssh: setup-test build
+	PSD_BIN=$(CURDIR)/$(BIN) .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/cluster/test_ssh.py \
+	    tests/cluster/test_psd_run_local.py tests/cluster/test_psd_run_load.py tests/cluster/test_terminal.py
+
 bench: setup build
 	bin/psd_bench
+	@bench/shaped.sh
+	@python3 bench/plot.py
+
+bench-suite: setup build
+	bin/psd_bench suite
+	@bench/shaped.sh
+
+bench-peers:
+	@tools/setup.sh peers
+	@if [ -f $(BUILD)/build.ninja ]; then meson setup --reconfigure $(BUILD) >/dev/null; fi
+	@$(MAKE) --no-print-directory build
 
 fuzz: setup-test
 	tools/fuzz.sh $(SECONDS_EACH)
@@ -57,6 +75,7 @@ install: setup build
 	@libdir=$$(meson introspect $(BUILD) --buildoptions | \
 	    python3 -c 'import json, sys; print([o["value"] for o in json.load(sys.stdin) if o["name"] == "libdir"][0])'); \
 	echo "installed into $(DESTDIR)$(PREFIX); outside the system's own paths use"; \
+	$(if $(DESTDIR),echo "    export PKG_CONFIG_SYSROOT_DIR=$(DESTDIR)";) \
 	echo "    export PKG_CONFIG_PATH=$(DESTDIR)$(PREFIX)/$$libdir/pkgconfig"; \
 	echo "    export LD_LIBRARY_PATH=$(DESTDIR)$(PREFIX)/$$libdir"
 

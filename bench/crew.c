@@ -1,7 +1,5 @@
 /*
- * crew.c - the workers of one measurement, and the orders they follow.
- *
- * Both ends are this program on this machine, so structs travel as they are.
+ * crew.c - the workers of one contestant, and the orders they follow.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,18 +7,15 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "process.h"
 #include "timer.h"
 
 enum { ANSWER_MS_MAX = 120000 };
-
-struct answer {
-    struct crew_times times;
-    struct psd_error error;
-};
 
 static psd_status
 send_message(int fd, const void *message, size_t bytes, struct psd_error *err)
@@ -32,7 +27,7 @@ send_message(int fd, const void *message, size_t bytes, struct psd_error *err)
 }
 
 static psd_status
-receive_answer(int fd, struct answer *answer_p, struct psd_error *err)
+receive_answer(int fd, struct crew_answer *answer_p, struct psd_error *err)
 {
     struct pollfd ready = {.fd = fd, .events = POLLIN};
     int count;
@@ -47,35 +42,88 @@ receive_answer(int fd, struct answer *answer_p, struct psd_error *err)
     if (recv(fd, answer_p, sizeof(*answer_p), 0) != (ssize_t)sizeof(*answer_p)) {
         return psi_fail(err, PSD_ERR_PEER_LOST, "a worker has gone");
     }
-    return PSD_OK;
+    answer_p->error.text[sizeof(answer_p->error.text) - 1] = '\0';
+    return answer_p->error.status == PSD_OK
+               ? PSD_OK
+               : psi_fail(err, answer_p->error.status, "%.500s", answer_p->error.text);
+}
+
+static void
+keep_larger(uint64_t *largest, uint64_t value)
+{
+    *largest = value > *largest ? value : *largest;
+}
+
+/* The slowest worker gives the time; what they used is added up. */
+static void
+add_times(struct crew_times *all, const struct crew_times *one)
+{
+    keep_larger(&all->elapsed_ns, one->elapsed_ns);
+    keep_larger(&all->median_ns, one->median_ns);
+    keep_larger(&all->p90_ns, one->p90_ns);
+    keep_larger(&all->p99_ns, one->p99_ns);
+    keep_larger(&all->worst_ns, one->worst_ns);
+    all->cpu_ns += one->cpu_ns;
+    keep_larger(&all->idle_ns, one->idle_ns);
+    all->idle_cpu_ns += one->idle_cpu_ns;
+    all->shared += one->shared;
+}
+
+static uint64_t
+helpers_cpu_ns(const struct crew *crew)
+{
+    uint64_t used_ns = 0;
+
+    for (uint32_t i = 0; i < crew->helper_count; i++) {
+        used_ns += process_cpu_ns(crew->helpers[i]);
+    }
+    return used_ns;
+}
+
+static void
+signal_restless(const struct crew *crew, int number)
+{
+    for (uint32_t i = 0; i < crew->restless_count; i++) {
+        (void)kill(crew->restless[i], number);
+    }
+}
+
+void
+crew_rest(const struct crew *crew)
+{
+    signal_restless(crew, SIGSTOP);
 }
 
 psd_status
-crew_command(const struct crew *crew, const struct crew_order *order, struct crew_times *times_p,
+crew_command(struct crew *crew, const struct crew_order *order, struct crew_times *times_p,
              struct psd_error *err)
 {
+    const uint64_t before_ns = helpers_cpu_ns(crew);
     struct crew_times times = {0};
     psd_status status = PSD_OK;
 
+    if (crew->idle_since_ns != 0) {
+        times.idle_ns = timer_now_ns() - crew->idle_since_ns;
+        times.idle_cpu_ns = before_ns - crew->helpers_cpu_ns;
+    }
+
+    signal_restless(crew, SIGCONT);
     for (uint32_t i = 0; i < crew->count && status == PSD_OK; i++) {
         status = send_message(crew->fds[i], order, sizeof(*order), err);
     }
     for (uint32_t i = 0; i < crew->count && status == PSD_OK; i++) {
-        struct answer answer;
+        struct crew_answer answer;
 
         status = receive_answer(crew->fds[i], &answer, err);
-        if (status == PSD_OK && answer.error.status != PSD_OK) {
-            status = psi_fail(err, answer.error.status, "%.500s", answer.error.text);
-        }
         if (status == PSD_OK) {
-            if (answer.times.elapsed_ns > times.elapsed_ns) {
-                times.elapsed_ns = answer.times.elapsed_ns;
-            }
-            times.idle_ns += answer.times.idle_ns;
-            times.idle_cpu_ns += answer.times.idle_cpu_ns;
+            add_times(&times, &answer.times);
         }
     }
+    crew_rest(crew);
+    crew->idle_since_ns = timer_now_ns();
+    crew->helpers_cpu_ns = helpers_cpu_ns(crew);
     if (status == PSD_OK) {
+        times.cpu_ns += crew->helpers_cpu_ns - before_ns;
         *times_p = times;
     }
     return status;
@@ -84,6 +132,8 @@ crew_command(const struct crew *crew, const struct crew_order *order, struct cre
 void
 crew_dismiss(struct crew *crew)
 {
+    signal_restless(crew, SIGCONT);
+    crew->restless_count = 0;
     for (uint32_t i = 0; i < crew->count; i++) {
         close(crew->fds[i]);
     }
@@ -99,15 +149,17 @@ crew_follow(int fd, crew_handler handle, void *owner, struct psd_error *err)
     ssize_t got;
 
     while ((got = recv(fd, &order, sizeof(order), 0)) == (ssize_t)sizeof(order)) {
-        struct answer answer = {.times = {.idle_ns = timer_now_ns() - idle_ns,
-                                          .idle_cpu_ns = timer_cpu_ns() - idle_cpu_ns}};
+        struct crew_answer answer = {0};
         psd_status status;
 
-        if (handle(owner, &order, &answer.times.elapsed_ns, &answer.error) != PSD_OK) {
+        answer.times.idle_ns = timer_now_ns() - idle_ns;
+        answer.times.idle_cpu_ns = timer_cpu_ns() - idle_cpu_ns;
+        if (handle(owner, &order, &answer.times, &answer.error) != PSD_OK) {
             *err = answer.error;
             (void)send_message(fd, &answer, sizeof(answer), NULL);
             return err->status;
         }
+        answer.error.status = PSD_OK;
         status = send_message(fd, &answer, sizeof(answer), err);
         if (status != PSD_OK) {
             return status;

@@ -1,27 +1,23 @@
 /*
- * job.h - a Poseidon job whose workers are this program, started by psd_run.
+ * job.h - a Poseidon job whose workers are this program.
  */
 #ifndef BENCH_JOB_H
 #define BENCH_JOB_H
 
-#include <sys/types.h>
+#include "troupe.h"
 
-#include "crew.h"
-
-/* Thread: owned by the runner. */
-struct job {
-    struct crew crew;
-    pid_t pid;          /* psd_run */
-    char directory[64]; /* logs, and the socket the workers call; removed when all went well */
+/* Thread: immutable. */
+struct job_args {
+    uint32_t workers;
+    uint32_t servers;
+    bool tcp;           /* also where shared memory would do */
+    bool blocking;      /* nobody spins before he sleeps */
+    bool sealed;        /* TLS, as between hosts */
+    const char *launch; /* (optional) shell command that brings the workers of a job; the rest of
+                           the arguments is its business then */
 };
 
-psd_status job_start(uint32_t workers, uint32_t servers, struct job *job_p, struct psd_error *err);
-
-/* Lets the workers leave and waits for the job. PSD_ERR_JOB_FAILED: it did not end well; the logs
- * stay and the message says where. */
-psd_status job_end(struct job *job, struct psd_error *err);
-
-/* After a failure: stops the job, keeps the logs and says where they are. */
-void job_abandon(struct job *job);
+/* End it with troupe_end() or, after a failure, troupe_abandon(). */
+psd_status job_start(const struct job_args *args, struct troupe *troupe_p, struct psd_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * main.c - psd_bench: how fast push_pull is, beside the raw-socket ceiling.
+ * main.c - psd_bench: how fast Poseidon is, beside what the machine allows and beside its peers.
  *
  * Without a job around it the program is the runner, which starts itself under psd_run, as the
  * workers of the jobs it measures.
@@ -25,8 +25,7 @@ main(int argc, char **argv)
         fprintf(stderr, "psd_bench: %s; -h shows the options\n", err.text);
         return PSI_EXIT_USAGE;
     }
-    if (options.help) {
-        bench_options_help();
+    if (options.answered) {
         return PSI_EXIT_OK;
     }
     if (options.control != NULL && psi_environment("PSD_MASTER_ADDRESS") != NULL) {

@@ -10,33 +10,39 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <psd/psd.h>
+
 #include "base/fail.h"
-#include "ceiling.h"
 #include "config/options.h"
 
 static const char about[] =
-    "Measures push_pull of one tensor by size, workers and servers, over tcp on this machine, and\n"
-    "in turn with it the raw-socket ceiling: the same work done by bare sockets. Every timed run\n"
-    "is checked: all pulled values must have the expected bits. Settings (PSD_LANES=1, ...) reach\n"
-    "the job through the environment.\n"
+    "How fast Poseidon moves tensors on this machine, beside the ceilings (the same work by "
+    "threads\n"
+    "on shared memory and by bare sockets) and beside its peers (OpenMPI, Gloo,\n"
+    "torch.distributed.rpc: make bench-peers). All take turns, and every timed run is checked: "
+    "the\n"
+    "values must have the expected bits. Settings (PSD_LANES=1, ...) reach the jobs through the\n"
+    "environment.\n"
     "\n"
-    "examples\n"
-    "    psd_bench\n"
-    "    psd_bench --workers 1 --servers 1 --sizes 4M,32M --seconds 1 --repeat 7\n"
-    "    psd_bench --sealed --sizes 4M,32M";
+    "    psd_bench              everything, about 10 minutes\n"
+    "    psd_bench suite        only what the project's targets name, each with its target\n"
+    "    psd_bench ceilings     only the ceilings\n"
+    "    psd_bench --workers 2 --servers 1 --transport shm --sizes 4M,64M\n"
+    "                           only this kind of job\n"
+    "    psd_bench --sealed     with TLS, as between hosts, beside bare TLS";
 
 static const char sizes_default[] = "64,4k,64k,1M,4M,32M,64M";
 static const char sizes_quick[] = "64,256k,1M";
 static const char json_default[] = "bench/results/latest.jsonl";
-static const struct bench_shape shapes_default[] = {{1, 1}, {2, 1}, {2, 2}};
+
+enum { SERVERS_MAX = 64, WORKERS_MAX = 16 };
 
 /* What the command line says as text or may leave out. */
 struct raw_options {
-    uint32_t workers;
-    uint32_t servers;
+    const char *transport;
     const char *sizes;
     const char *seconds;
-    bool quick;
+    const char *what;
 };
 
 static psd_status
@@ -44,25 +50,31 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
           struct psd_error *err)
 {
     const struct psi_option table[] = {
-        {"workers", 0, PSI_OPTION_NUMBER, "only this many [1, 2]", &raw->workers},
-        {"servers", 0, PSI_OPTION_NUMBER, "only this many [1, 2]", &raw->servers},
-        {"sizes", 0, PSI_OPTION_TEXT, "of the tensor [64,4k,64k,1M,4M,32M,64M]", &raw->sizes},
-        {"seconds", 0, PSI_OPTION_TEXT, "of one timed run [0.25]", &raw->seconds},
-        {"repeat", 0, PSI_OPTION_NUMBER, "timed runs of each; the median counts [3]",
+        {"transport", 't', PSI_OPTION_TEXT, "shm or tcp [both]", &raw->transport},
+        {"workers", 'w', PSI_OPTION_NUMBER, "of the job", &options->workers},
+        {"servers", 's', PSI_OPTION_NUMBER, "of the job", &options->servers},
+        {"sizes", 0, PSI_OPTION_TEXT, "of the tensor, as 64,4k,1M", &raw->sizes},
+        {"seconds", 0, PSI_OPTION_TEXT, "of one timed run [0.1]", &raw->seconds},
+        {"repeat", 0, PSI_OPTION_NUMBER, "timed runs of each; the median counts [5]",
          &options->repeat},
+        {"quick", 'q', PSI_OPTION_FLAG, "about a minute: does it run, are the bits right?",
+         &options->quick},
+        {"alone", 0, PSI_OPTION_FLAG, "without peers", &options->alone},
+        {"sealed", 0, PSI_OPTION_FLAG, "with TLS, beside two processes that do nothing but TLS",
+         &options->sealed},
         {"json", 0, PSI_OPTION_TEXT,
          "file for the results [bench/results/latest.jsonl, in a checkout]", &options->json},
-        {"sealed", 0, PSI_OPTION_FLAG,
-         "with TLS, as between hosts, beside two processes that do nothing but TLS",
-         &options->sealed},
-        {"quick", 0, PSI_OPTION_FLAG, "a few seconds: does it run, are the bits right?",
-         &raw->quick},
-        {"control", 0, PSI_OPTION_TEXT, "for the program's own use", &options->control},
+        {"launch", 0, PSI_OPTION_TEXT,
+         "shell command that brings the workers of a job (psd_bench --control $PSD_BENCH_CONTROL)",
+         &options->launch},
+        {"control", 0, PSI_OPTION_TEXT, "be a worker, and call there for orders",
+         &options->control},
     };
     const struct psi_command command = {
         .name = "psd_bench",
-        .synopsis = "[options]",
+        .synopsis = "[options] [suite | ceilings]",
         .about = about,
+        .version = psd_version(),
         .options = table,
         .option_count = sizeof(table) / sizeof(table[0]),
     };
@@ -70,18 +82,20 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
     struct psi_arguments arguments;
     psd_status status;
 
-    if (argc == 0) {
-        psi_options_help(stdout, &command);
-        return PSD_OK;
-    }
     psi_settings_init(&settings);
     status = psi_options_parse(&command, argc, argv, &settings, &arguments, err);
-    if (status == PSD_OK && !arguments.help && arguments.first < argc) {
-        return psi_fail(err, PSD_ERR_INVALID, "%.64s is no option", argv[arguments.first]);
+    options->answered = status == PSD_OK && psi_options_answer(stdout, &command, &arguments);
+    if (status == PSD_OK && !options->answered && arguments.first < argc) {
+        raw->what = argv[arguments.first];
+        if (arguments.first + 1 < argc) {
+            return psi_fail(err, PSD_ERR_INVALID, "%.64s: options come first, and one word at most",
+                            argv[arguments.first + 1]);
+        }
     }
-    options->help = status == PSD_OK && arguments.help;
     return status;
 }
+
+/* ---- Sizes ---- */
 
 /* One size; *end_p: behind it. 0: none. */
 static uint64_t
@@ -105,7 +119,7 @@ parse_size(const char *text, const char **end_p)
 }
 
 psd_status
-bench_sizes_parse(const char *text, struct bench_options *options, struct psd_error *err)
+bench_sizes_parse(const char *text, struct bench_sizes *sizes_p, struct psd_error *err)
 {
     const uint64_t bytes_max = UINT64_C(4) << 30;
     const char *at = text;
@@ -121,15 +135,17 @@ bench_sizes_parse(const char *text, struct bench_options *options, struct psd_er
                             "--sizes %.64s: must be multiples of 4 bytes up to 4096M, as 64,4k,1M",
                             text);
         }
-        options->sizes[count++] = bytes;
+        sizes_p->bytes[count++] = bytes;
         if (*end == '\0') {
-            options->size_count = count;
+            sizes_p->count = count;
             return PSD_OK;
         }
         at = end + 1;
     }
     return psi_fail(err, PSD_ERR_INVALID, "--sizes: at most %d", BENCH_SIZES_MAX);
 }
+
+/* ---- The others ---- */
 
 static psd_status
 parse_seconds(const char *text, double *seconds_p, struct psd_error *err)
@@ -146,29 +162,67 @@ parse_seconds(const char *text, double *seconds_p, struct psd_error *err)
 }
 
 static psd_status
-choose_shapes(const struct raw_options *raw, struct bench_options *options, struct psd_error *err)
+parse_transport(const char *text, struct bench_options *options, struct psd_error *err)
 {
-    if (options->sealed && (raw->workers > 1 || raw->servers > 1)) {
+    if (text != NULL && strcmp(text, "shm") != 0 && strcmp(text, "tcp") != 0) {
+        return psi_fail(err, PSD_ERR_INVALID, "--transport %.64s: must be shm or tcp", text);
+    }
+    options->shm = text == NULL || strcmp(text, "shm") == 0;
+    options->tcp = text == NULL || strcmp(text, "tcp") == 0;
+    return PSD_OK;
+}
+
+/* Options that describe a job make it the only one. */
+static psd_status
+choose_what(const struct raw_options *raw, struct bench_options *options, struct psd_error *err)
+{
+    const bool chosen = raw->transport != NULL || raw->sizes != NULL || options->workers != 0 ||
+                        options->servers != 0 || options->sealed || options->launch != NULL;
+
+    if (raw->what == NULL) {
+        options->what = chosen ? BENCH_CHOSEN : BENCH_ALL;
+    } else if (strcmp(raw->what, "suite") == 0 && !chosen) {
+        options->what = BENCH_SUITE;
+    } else if (strcmp(raw->what, "ceilings") == 0) {
+        options->what = BENCH_CEILINGS;
+    } else {
+        return psi_fail(err, PSD_ERR_INVALID, "%.64s: must be suite, on its own, or ceilings",
+                        raw->what);
+    }
+    if (options->workers > WORKERS_MAX || options->servers > SERVERS_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "at most %d workers and %d servers", WORKERS_MAX,
+                        SERVERS_MAX);
+    }
+    if (options->sealed && (options->workers > 1 || options->servers > 1)) {
         return psi_fail(err, PSD_ERR_INVALID, "--sealed: one worker and one server, as the pair");
     }
-    if (options->sealed) {
-        options->shapes[0] = (struct bench_shape){1, 1};
-        options->shape_count = 1;
-        return PSD_OK;
-    }
-    if (raw->workers == 0 && raw->servers == 0) {
-        memcpy(options->shapes, shapes_default, sizeof(shapes_default));
-        options->shape_count = sizeof(shapes_default) / sizeof(shapes_default[0]);
-        return PSD_OK;
-    }
-    if (raw->workers > CREW_MAX || raw->servers > CEILING_SERVERS_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "at most %d workers and %d servers", CREW_MAX,
-                        CEILING_SERVERS_MAX);
-    }
-    options->shapes[0].workers = raw->workers != 0 ? raw->workers : 1;
-    options->shapes[0].servers = raw->servers != 0 ? raw->servers : 1;
-    options->shape_count = 1;
     return PSD_OK;
+}
+
+static psd_status
+set_rest(struct raw_options *raw, struct bench_options *options, struct psd_error *err)
+{
+    psd_status status;
+
+    options->seconds = options->quick ? 0.02 : 0.1;
+    if (options->repeat == 0) {
+        options->repeat = options->quick ? 1 : 5;
+    }
+    if (options->repeat > RESULT_REPEAT_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "--repeat: at most %d", RESULT_REPEAT_MAX);
+    }
+    if (options->json == NULL && !options->quick && access("bench/meson.build", F_OK) == 0) {
+        options->json = json_default;
+    }
+    options->sizes_chosen = raw->sizes != NULL;
+    if (raw->sizes == NULL) {
+        raw->sizes = options->quick ? sizes_quick : sizes_default;
+    }
+    status = bench_sizes_parse(raw->sizes, &options->sizes, err);
+    if (status == PSD_OK && raw->seconds != NULL) {
+        status = parse_seconds(raw->seconds, &options->seconds, err);
+    }
+    return status;
 }
 
 psd_status
@@ -181,34 +235,12 @@ bench_options_parse(int argc, char *const *argv, struct bench_options *options_p
 
     *options = (struct bench_options){0};
     status = parse_all(argc, argv, options, &raw, err);
-    if (status != PSD_OK || options->help) {
+    if (status != PSD_OK || options->answered) {
         return status;
     }
-    options->seconds = raw.quick ? 0.02 : 0.25;
-    if (options->repeat == 0) {
-        options->repeat = raw.quick ? 1 : 3;
+    status = parse_transport(raw.transport, options, err);
+    if (status == PSD_OK) {
+        status = choose_what(&raw, options, err);
     }
-    if (options->repeat > BENCH_REPEAT_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "--repeat: at most %d", BENCH_REPEAT_MAX);
-    }
-    if (options->json == NULL && !raw.quick && access("bench/meson.build", F_OK) == 0) {
-        options->json = json_default;
-    }
-    if (raw.sizes == NULL) {
-        raw.sizes = raw.quick ? sizes_quick : sizes_default;
-    }
-    status = bench_sizes_parse(raw.sizes, options, err);
-    if (status == PSD_OK && raw.seconds != NULL) {
-        status = parse_seconds(raw.seconds, &options->seconds, err);
-    }
-    return status == PSD_OK ? choose_shapes(&raw, options, err) : status;
-}
-
-void
-bench_options_help(void)
-{
-    struct bench_options unused = {0};
-    struct raw_options raw = {0};
-
-    (void)parse_all(0, NULL, &unused, &raw, NULL);
+    return status == PSD_OK ? set_rest(&raw, options, err) : status;
 }

@@ -10,34 +10,47 @@
 
 #include <psd/status.h>
 
-enum { BENCH_SIZES_MAX = 32, BENCH_SHAPES_MAX = 8, BENCH_REPEAT_MAX = 1001 };
+#include "results.h"
 
-/* How many processes a job has. */
-struct bench_shape {
-    uint32_t workers;
-    uint32_t servers;
+enum { BENCH_SIZES_MAX = 32 };
+
+/* What shall be measured. */
+enum bench_what {
+    BENCH_ALL,
+    BENCH_SUITE,    /* what the project's targets name */
+    BENCH_CEILINGS, /* the ceilings alone */
+    BENCH_CHOSEN,   /* one kind of job, described by options */
+};
+
+struct bench_sizes {
+    size_t count;
+    uint64_t bytes[BENCH_SIZES_MAX];
 };
 
 /* Thread: immutable once parsed. */
 struct bench_options {
-    bool help;
-    struct bench_shape shapes[BENCH_SHAPES_MAX];
-    size_t shape_count;
-    uint64_t sizes[BENCH_SIZES_MAX]; /* bytes */
-    size_t size_count;
-    bool sealed;         /* TLS as between hosts, beside bare TLS */
+    bool answered; /* -h or --version was given and answered: leave */
+    enum bench_what what;
+    bool quick;
+    bool alone; /* without peers */
+    bool shm;   /* transports to measure */
+    bool tcp;
+    bool sealed; /* TLS as between hosts, beside bare TLS */
+    uint32_t workers;
+    uint32_t servers;
+    struct bench_sizes sizes;
+    bool sizes_chosen;   /* not the default ones */
     double seconds;      /* of one timed run */
     uint32_t repeat;     /* timed runs of each */
     const char *json;    /* file for the results; NULL: none */
+    const char *launch;  /* command that brings the workers; NULL: psd_run does */
     const char *control; /* where the runner listens: this process is a worker */
 };
 
 psd_status bench_options_parse(int argc, char *const *argv, struct bench_options *options_p,
                                struct psd_error *err);
-void bench_options_help(void);
 
 /* "64,4k,1M" into bytes; k and M are 1,024 and 1,048,576. */
-psd_status bench_sizes_parse(const char *text, struct bench_options *options,
-                             struct psd_error *err);
+psd_status bench_sizes_parse(const char *text, struct bench_sizes *sizes_p, struct psd_error *err);
 
 #endif

@@ -1,51 +1,19 @@
 /*
- * report.c - results as a table for people and as lines of JSON for programs.
+ * report.c - results as tables for people, in Markdown.
  *
- * Speed counts the tensor's bytes once per worker, though each crosses the wire twice: up as a
- * gradient, down as a value. A ratio of 1 is as good as the ceiling, in time as in speed.
+ * Speed counts the tensor's bytes once per worker, though each moves twice: up as a gradient, down
+ * as a value. A ratio of 1 is as good as the reference, more is better.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "report.h"
 
-#include <stdbool.h>
 #include <string.h>
-#include <sys/stat.h>
-
-#include "base/fail.h"
 
 #define IDLE_CORES_MAX 0.05
+#define IDLE_NS_MIN    0.2e9 /* less says nothing */
 
-psd_status
-report_open(const char *path, FILE **json_p, struct psd_error *err)
-{
-    const char *slash = path == NULL ? NULL : strrchr(path, '/');
-    FILE *json = NULL;
-
-    if (slash != NULL && slash > path) {
-        char directory[512];
-
-        snprintf(directory, sizeof(directory), "%.*s", (int)(slash - path), path);
-        (void)mkdir(directory, 0777); /* it may be there; if it is not, fopen says so */
-    }
-    if (path != NULL) {
-        json = fopen(path, "w");
-        if (json == NULL) {
-            return psi_fail_errno(err, PSD_ERR_IO, "write %s", path);
-        }
-    }
-    *json_p = json;
-    return PSD_OK;
-}
-
-psd_status
-report_close(FILE *json, const char *path, struct psd_error *err)
-{
-    if (json != NULL && (ferror(json) != 0) + (fclose(json) != 0) != 0) {
-        return psi_fail(err, PSD_ERR_IO, "write %s: not all of it arrived", path);
-    }
-    return PSD_OK;
-}
+/* ---- Words ---- */
 
 void
 report_size(uint64_t bytes, char *text, size_t size)
@@ -60,125 +28,189 @@ report_size(uint64_t bytes, char *text, size_t size)
     snprintf(text, size, "%llu %s", (unsigned long long)bytes, units[unit]);
 }
 
-/* Bytes per nanosecond are gigabytes per second. */
-static double
-speed(const struct report_row *row, enum report_way way)
+static const char *
+timing_text(const struct result *result)
 {
-    return (double)row->bytes / row->round_ns[way];
+    return result->timing == TIMING_TOUCH ? "write, call, read" : "call";
 }
 
-static double
-ratio(const struct report_row *row, enum report_way way)
+/* ---- The tables of jobs ---- */
+
+void
+report_legend(FILE *file, uint32_t repeat)
 {
-    return row->round_ns[REPORT_RAW] / row->round_ns[way];
+    fprintf(
+        file,
+        "Medians of %u runs, taken in turn; all bits checked. us: one round; p50, p90, p99: of\n"
+        "single rounds. GB/s: bytes of the tensor per worker, each moved up and down, with the\n"
+        "slowest and the fastest run. CPU: seconds of all processes for a GB of one worker's\n"
+        "tensor. ratio: to the reference, run by run; more is better; up to 16 KiB by p50.\n"
+        "Tuned peers have the congestion control that Poseidon chooses on loopback.\n",
+        repeat);
 }
 
 void
-report_heading(FILE *file, uint32_t repeat, bool sealed)
+report_heading(FILE *file, const struct situation *situation)
 {
     fprintf(file,
-            "push_pull of one tensor over tcp%s, all bits checked; medians of %u\n"
-            "GB/s: bytes of the tensor per worker; raw: %s, in turn\n"
-            "\n"
-            "| workers | servers |    tensor |      us |  GB/s |  raw us | raw GB/s | ratio "
-            "| no NaN scan GB/s | ratio |\n"
-            "|--------:|--------:|----------:|--------:|------:|--------:|---------:|------:"
-            "|-----------------:|------:|\n",
-            sealed ? " with TLS" : "", repeat,
-            sealed ? "there and back by bare TLS" : "the same work by bare sockets");
-}
-
-void
-report_print(FILE *file, const struct report_row *row)
-{
-    char size[32];
-
-    report_size(row->bytes, size, sizeof(size));
-    fprintf(file, "| %7u | %7u | %9s | %7.0f | %5.2f | %7.0f | %8.2f | %5.2f | %16.2f | %5.2f |\n",
-            row->workers, row->servers, size, row->round_ns[REPORT_DEFAULT] / 1e3,
-            speed(row, REPORT_DEFAULT), row->round_ns[REPORT_RAW] / 1e3, speed(row, REPORT_RAW),
-            ratio(row, REPORT_DEFAULT), speed(row, REPORT_UNCHECKED), ratio(row, REPORT_UNCHECKED));
+            "\n### %s, %u worker%s, %u server%s\n\n"
+            "| tensor | contestant | timed | us | p50 | p90 | p99 | GB/s | min-max | CPU s/GB | "
+            "ratio | to |\n"
+            "|---:|:---|:---|---:|---:|---:|---:|---:|---:|---:|---:|:---|\n",
+            transport_name(situation->transport), situation->workers,
+            situation->workers == 1 ? "" : "s", situation->servers,
+            situation->servers == 1 ? "" : "s");
     fflush(file);
 }
 
-struct line {
-    const char *name;
-    enum report_way way;
-    const char *unit;
-};
-
 static void
-print_line(FILE *json, const struct report_row *row, const struct line *line, bool sealed)
+print_speed(FILE *file, const struct result *result)
 {
-    const bool time = strcmp(line->unit, "us") == 0;
-    const double value = time ? row->round_ns[line->way] / 1e3 : speed(row, line->way);
-    const double reference = time ? row->round_ns[REPORT_RAW] / 1e3 : speed(row, REPORT_RAW);
+    const struct spread speed = result_speed(result);
 
-    fprintf(json,
-            "{\"name\": \"%s\", \"transport\": \"%s\", \"workers\": %u, \"servers\": %u, "
-            "\"bytes\": %llu, \"value\": %.6g, \"unit\": \"%s\", \"reference\": %.6g, "
-            "\"ratio\": %.4f}\n",
-            line->name, sealed ? "tls" : "tcp", row->workers, row->servers,
-            (unsigned long long)row->bytes, value, line->unit, reference, ratio(row, line->way));
-}
-
-void
-report_json(FILE *json, const struct report_row *row, bool sealed)
-{
-    static const struct line lines[] = {
-        {"push_pull", REPORT_DEFAULT, "GB/s"},
-        {"push_pull_time", REPORT_DEFAULT, "us"},
-        {"push_pull_nan_allow", REPORT_UNCHECKED, "GB/s"},
-        {"push_pull_nan_allow_time", REPORT_UNCHECKED, "us"},
-    };
-
-    for (size_t i = 0; json != NULL && i < sizeof(lines) / sizeof(lines[0]); i++) {
-        print_line(json, row, &lines[i], sealed);
+    if (entrant_about(result->entrant)->urgent) {
+        fprintf(file, " | | |"); /* a round trip, not a stream */
+    } else {
+        fprintf(file, " %.3g | %.3g-%.3g | %.2f |", speed.middle, speed.least, speed.most,
+                result_cpu_s_per_gb(result));
     }
 }
 
-/* Workers that do not sleep take CPU time from the ceiling: the comparison is void. */
 static void
-report_idle(FILE *file, const struct report_row *rows, size_t count)
+print_row(FILE *file, const struct results *results, const struct result *result)
 {
-    double idle_ns = 1;
-    double cpu_ns = 0;
+    const struct result *reference = results_reference(results, result);
+    const uint32_t repeat = result->repeat;
+    char size[32];
 
-    for (size_t i = 0; i < count; i++) {
-        idle_ns += rows[i].idle_ns;
-        cpu_ns += rows[i].idle_cpu_ns;
-    }
-    if (cpu_ns / idle_ns > IDLE_CORES_MAX) {
-        fprintf(file,
-                "\nVOID: an idle worker used %.2f cores while the raw sockets ran, so they were "
-                "slowed and\nthe ratios are too good\n",
-                cpu_ns / idle_ns);
+    report_size(result->situation.bytes, size, sizeof(size));
+    fprintf(file, "| %s | %s%s | %s | %.1f | %.1f | %.1f | %.1f |", size,
+            entrant_about(result->entrant)->title, result_missed_shm(result) ? " (OVER TCP)" : "",
+            timing_text(result), result_spread(result->round_ns, repeat).middle / 1e3,
+            result_spread(result->median_ns, repeat).middle / 1e3,
+            result_spread(result->p90_ns, repeat).middle / 1e3,
+            result_spread(result->p99_ns, repeat).middle / 1e3);
+    print_speed(file, result);
+    if (reference != NULL) {
+        fprintf(file, " %.2f | %s |\n",
+                result_ratio(result, reference, result_is_small(result)).middle,
+                entrant_about(reference->entrant)->title);
+    } else {
+        fprintf(file, " | |\n");
     }
 }
 
 void
-report_summary(FILE *file, const struct report_row *rows, size_t count, bool sealed,
-               double foreign_cores)
+report_situation(FILE *file, const struct results *results, const struct situation *situation)
 {
-    const char *before = "\n";
-
-    for (size_t i = 0; i < count; i++) {
-        const struct report_row *row = &rows[i];
-        char size[32];
-
-        if (row->workers != 1 || row->servers != 1 ||
-            (row->bytes != 4 << 20 && row->bytes != 32 << 20)) {
-            continue;
+    for (size_t i = 0; i < results->count; i++) {
+        if (result_is_of(results->list[i], situation)) {
+            print_row(file, results, results->list[i]);
         }
-        report_size(row->bytes, size, sizeof(size));
-        fprintf(file,
-                "%s==> 1 worker, 1 server, %s: %.2f GB/s, %.2f of %s "
-                "(%.2f without the NaN scan)\n",
-                before, size, speed(row, REPORT_DEFAULT), ratio(row, REPORT_DEFAULT),
-                sealed ? "bare TLS" : "raw sockets", ratio(row, REPORT_UNCHECKED));
-        before = "";
     }
-    report_idle(file, rows, count);
+    fflush(file);
+}
+
+/* ---- What all of them say together ---- */
+
+/* One size over one transport; heading: printed before the first row, then not again. */
+static void
+print_workers(FILE *file, const struct results *results, struct situation situation,
+              const char **heading)
+{
+    double before_us = 0;
+    char size[32];
+
+    report_size(situation.bytes, size, sizeof(size));
+    for (situation.workers = 1; situation.workers <= 4; situation.workers++) {
+        const struct result *result =
+            results_find(results, &situation, ENTRANT_IN_PLACE, TIMING_CALL);
+        const double now_us =
+            result == NULL ? 0 : result_spread(result->round_ns, result->repeat).middle / 1e3;
+
+        if (now_us > 0 && before_us > 0) {
+            fprintf(file, "%s| %s | %s | %u | %.1f | %+.1f | %.3g |\n", *heading,
+                    transport_name(situation.transport), size, situation.workers, now_us,
+                    now_us - before_us, result_speed(result).middle * situation.workers);
+            *heading = "";
+        }
+        before_us = now_us;
+    }
+}
+
+void
+report_workers(FILE *file, const struct results *results)
+{
+    static const uint64_t sizes[] = {4096, 4 << 20};
+    const char *heading =
+        "\n### What one worker more costs: 1 server, push_pull in place, the call alone\n\n"
+        "| transport | tensor | workers | us | more than with one less | GB/s of all |\n"
+        "|:---|---:|---:|---:|---:|---:|\n";
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        print_workers(file, results, (struct situation){TRANSPORT_SHM, 0, 1, sizes[i]}, &heading);
+        print_workers(file, results, (struct situation){TRANSPORT_TCP, 0, 1, sizes[i]}, &heading);
+    }
+}
+
+/* Whether two results come from the same processes. */
+static bool
+share_crew(const struct result *a, const struct result *b)
+{
+    const bool blocking = a->entrant == ENTRANT_BLOCKING || b->entrant == ENTRANT_BLOCKING;
+    const bool jobs = entrant_about(a->entrant)->kind == KIND_POSEIDON &&
+                      entrant_about(b->entrant)->kind == KIND_POSEIDON;
+
+    return (a->entrant == b->entrant || (jobs && !blocking)) &&
+           a->situation.transport == b->situation.transport &&
+           a->situation.workers == b->situation.workers &&
+           a->situation.servers == b->situation.servers;
+}
+
+/* Contestants that do not sleep take CPU time from the others: the comparison is void. */
+static void
+report_idle(FILE *file, const struct results *results)
+{
+    for (size_t i = 0; i < results->count; i++) {
+        const struct result *one = results->list[i];
+        double idle_ns = 0;
+        double cpu_ns = 0;
+        bool first = true; /* of its processes */
+
+        for (size_t j = 0; j < results->count; j++) {
+            if (share_crew(one, results->list[j])) {
+                first = first && j >= i;
+                idle_ns += results->list[j]->idle_ns;
+                cpu_ns += results->list[j]->idle_cpu_ns;
+            }
+        }
+        if (first && idle_ns > IDLE_NS_MIN && cpu_ns / idle_ns > IDLE_CORES_MAX) {
+            fprintf(file,
+                    "\nVOID: %s (%s, %u workers, %u servers) used %.2f cores while others were "
+                    "measured, so\ntheir figures are too low\n",
+                    entrant_about(one->entrant)->title, transport_name(one->situation.transport),
+                    one->situation.workers, one->situation.servers, cpu_ns / idle_ns);
+        }
+    }
+}
+
+static void
+report_missed_shm(FILE *file, const struct results *results)
+{
+    for (size_t i = 0; i < results->count; i++) {
+        if (result_missed_shm(results->list[i])) {
+            fprintf(file, "\nOVER TCP: jobs that were to use shared memory did not: worker and "
+                          "server may not share it here\n");
+            return;
+        }
+    }
+}
+
+void
+report_doubts(FILE *file, const struct results *results, double foreign_cores)
+{
+    report_missed_shm(file, results);
+    report_idle(file, results);
     fprintf(file, "\nother programs kept %.2f cores busy meanwhile%s\n", foreign_cores,
             foreign_cores < 0.1 ? "" : ": repeat it on an idle machine");
 }

@@ -1,178 +1,165 @@
 /*
- * runner.c - measures: every shape of job, every size, Poseidon and the ceiling in turn.
- *
- * This machine's speed moves by a fifth within minutes, so the contestants take turns: one timed
- * run of each, then the next of each. While one runs, the others' processes sleep.
+ * runner.c - measures what the plan says and reports it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "runner.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
 
 #include "base/fail.h"
-#include "ceiling.h"
-#include "job.h"
+#include "cast.h"
+#include "contest.h"
+#include "lines.h"
+#include "plan.h"
+#include "progress.h"
 #include "report.h"
+#include "targets.h"
 #include "timer.h"
-#include "tls_pair.h"
 
-/* A contestant: a crew and the order it gets. */
-struct contestant {
-    const struct crew *crew;
-    struct crew_order order;
+enum { CONTESTANTS_MAX = 2 * ENTRANTS };
+
+/* Thread: owned by the main thread. */
+struct runner {
+    const struct bench_options *options;
+    struct results results;
+    FILE *lines;
 };
 
-static void
-show_progress(const struct report_row *row)
-{
-    char size[32];
-
-    if (isatty(STDERR_FILENO) != 0) {
-        report_size(row->bytes, size, sizeof(size));
-        fprintf(stderr, "\r\033[K%u workers, %u servers, %s ...", row->workers, row->servers, size);
-    }
-}
-
-static void
-clear_progress(void)
-{
-    if (isatty(STDERR_FILENO) != 0) {
-        fprintf(stderr, "\r\033[K");
-    }
-}
-
-/* Warms up, and finds how many rounds a timed run has. */
-static psd_status
-calibrate(struct contestant *contestant, uint64_t target_ns, struct psd_error *err)
-{
-    struct crew_order *order = &contestant->order;
-    struct crew_times times = {0};
-    psd_status status;
-
-    order->verb = CREW_RUN;
-    order->rounds = 1;
-    status = crew_command(contestant->crew, order, &times, err); /* the first touch */
-    times.elapsed_ns = 0;
-    while (status == PSD_OK && times.elapsed_ns < target_ns / 8) {
-        order->rounds *= 2;
-        status = crew_command(contestant->crew, order, &times, err);
-    }
-    order->rounds = timer_rounds(target_ns, order->rounds, times.elapsed_ns);
-    return status;
-}
+/* ---- One size ---- */
 
 static psd_status
-take_turns(struct contestant *contestants, const struct bench_options *options,
-           struct report_row *row, struct psd_error *err)
+enter(struct runner *runner, struct crew *crew, const struct situation *situation,
+      enum entrant entrant, enum entrant_timing timing, struct contestant *contestant_p)
 {
-    double times[REPORT_WAYS][BENCH_REPEAT_MAX];
+    const struct entrant_about *about = entrant_about(entrant);
+    struct result *result = results_add(&runner->results, situation, entrant, timing);
+
+    if (result == NULL) {
+        return PSD_ERR_NO_MEMORY;
+    }
+    *contestant_p = (struct contestant){
+        .crew = crew,
+        .order = {.verb = about->urgent ? CREW_URGENT : CREW_RUN,
+                  .flags = about->flags | (timing == TIMING_TOUCH ? CREW_TOUCH : 0),
+                  .bytes = situation->bytes},
+        .result = result,
+    };
+    return PSD_OK;
+}
+
+/* Everybody who is there, in each way it is timed. */
+static psd_status
+enter_all(struct runner *runner, struct cast *cast, const struct situation *situation,
+          struct contestant *contestants, size_t *count_p, struct psd_error *err)
+{
+    static const enum entrant_timing timings[] = {TIMING_TOUCH, TIMING_CALL};
     psd_status status = PSD_OK;
 
-    for (int way = 0; way < REPORT_WAYS && status == PSD_OK; way++) {
-        status = calibrate(&contestants[way], (uint64_t)(options->seconds * 1e9), err);
-    }
-    for (uint32_t i = 0; i < options->repeat; i++) {
-        for (int way = 0; way < REPORT_WAYS && status == PSD_OK; way++) {
-            const struct contestant *contestant = &contestants[way];
-            struct crew_times took = {0};
+    for (enum entrant entrant = 1; entrant < ENTRANTS; entrant++) {
+        struct crew *crew = cast_crew(cast, entrant);
 
-            status = crew_command(contestant->crew, &contestant->order, &took, err);
-            times[way][i] = (double)took.elapsed_ns / (double)contestant->order.rounds;
-            if (way == REPORT_DEFAULT) { /* the ceiling ran before it */
-                row->idle_ns += (double)took.idle_ns;
-                row->idle_cpu_ns += (double)took.idle_cpu_ns;
+        for (size_t i = 0; crew != NULL && i < 2 && status == PSD_OK; i++) {
+            if ((entrant_about(entrant)->timings & timings[i]) != 0 &&
+                entrant_takes(entrant, situation->bytes)) {
+                status =
+                    enter(runner, crew, situation, entrant, timings[i], &contestants[(*count_p)++]);
             }
         }
     }
-    for (int way = 0; way < REPORT_WAYS && status == PSD_OK; way++) {
-        row->round_ns[way] = timer_median(times[way], options->repeat);
-    }
-    return status;
+    return status == PSD_OK ? status : psi_fail(err, status, "no room for one more result");
 }
 
 static psd_status
-measure_size(const struct job *job, const struct bench_options *options, struct report_row *row,
-             struct psd_error *err)
+measure_size(struct runner *runner, struct cast *cast, uint64_t bytes, struct psd_error *err)
 {
-    const struct crew_order prepare = {.verb = CREW_PREPARE, .bytes = row->bytes};
-    struct contestant contestants[REPORT_WAYS] = {
-        [REPORT_DEFAULT] = {.crew = &job->crew},
-        [REPORT_UNCHECKED] = {.crew = &job->crew, .order.unchecked = true},
-    };
-    struct ceiling ceiling;
-    struct crew_times unused;
-    psd_status status;
+    const struct plan_row *row = cast->row;
+    const struct situation situation = {row->transport, row->workers, row->servers, bytes};
+    const struct contest_rules rules = {.seconds = runner->options->seconds,
+                                        .repeat = runner->options->repeat};
+    struct contestant contestants[CONTESTANTS_MAX];
+    size_t count = 0;
+    psd_status status = cast_start_ceilings(cast, bytes, err);
 
-    show_progress(row);
-    status = options->sealed ? tls_pair_start(row->bytes, &ceiling, err)
-                             : ceiling_start(row->workers, row->servers, row->bytes, &ceiling, err);
-    if (status != PSD_OK) {
-        return status;
-    }
-    contestants[REPORT_RAW].crew = &ceiling.crew;
-    status = crew_command(&job->crew, &prepare, &unused, err);
     if (status == PSD_OK) {
-        status = take_turns(contestants, options, row, err);
+        status = enter_all(runner, cast, &situation, contestants, &count, err);
     }
-    ceiling_stop(&ceiling);
-    clear_progress();
+    if (status == PSD_OK) {
+        status = contest_run(contestants, count, &rules, err);
+    }
+    cast_stop_ceilings(cast);
+    progress_clear();
+    if (status == PSD_OK) {
+        report_situation(stdout, &runner->results, &situation);
+        lines_write(runner->lines, &runner->results, &situation);
+    }
     return status;
 }
 
-static psd_status
-measure_shape(const struct bench_options *options, const struct bench_shape *shape,
-              struct report_row *rows, FILE *json, struct psd_error *err)
-{
-    struct job job;
-    psd_status status = job_start(shape->workers, shape->servers, &job, err);
+/* ---- One row of the plan ---- */
 
+static psd_status
+measure_row(struct runner *runner, const struct plan_row *row, struct psd_error *err)
+{
+    const struct situation situation = {row->transport, row->workers, row->servers, 0};
+    struct cast cast;
+    psd_status status;
+    char line[80];
+
+    snprintf(line, sizeof(line), "%s, %u workers, %u servers", transport_name(row->transport),
+             row->workers, row->servers);
+    progress_say(line);
+    status = cast_start(row, runner->options->launch, &cast, err);
     if (status != PSD_OK) {
         return status;
     }
-    for (size_t i = 0; i < options->size_count && status == PSD_OK; i++) {
-        rows[i] = (struct report_row){
-            .workers = shape->workers, .servers = shape->servers, .bytes = options->sizes[i]};
-        status = measure_size(&job, options, &rows[i], err);
-        if (status == PSD_OK) {
-            report_print(stdout, &rows[i]);
-            report_json(json, &rows[i], options->sealed);
-        }
+    progress_clear();
+    report_heading(stdout, &situation);
+    for (size_t i = 0; i < row->sizes.count && status == PSD_OK; i++) {
+        status = measure_size(runner, &cast, row->sizes.bytes[i], err);
     }
     if (status != PSD_OK) {
-        job_abandon(&job);
+        cast_abandon(&cast);
         return status;
     }
-    return job_end(&job, err);
+    return cast_end(&cast, err);
+}
+
+static psd_status
+measure_all(struct runner *runner, struct psd_error *err)
+{
+    struct plan plan;
+    struct timer_load load;
+    psd_status status = PSD_OK;
+
+    plan_make(runner->options, &plan);
+    timer_load_begin(&load);
+    report_legend(stdout, runner->options->repeat);
+    for (size_t i = 0; i < plan.count && status == PSD_OK; i++) {
+        status = measure_row(runner, &plan.rows[i], err);
+    }
+    if (status == PSD_OK) {
+        report_workers(stdout, &runner->results);
+        targets_print(stdout, &runner->results, runner->options->what == BENCH_SUITE);
+        report_doubts(stdout, &runner->results, timer_load_foreign(&load));
+    }
+    return status;
 }
 
 psd_status
 runner_run(const struct bench_options *options, struct psd_error *err)
 {
-    struct report_row rows[BENCH_SHAPES_MAX * BENCH_SIZES_MAX];
-    struct timer_load load;
-    size_t count = 0;
-    psd_status status;
+    struct runner runner = {.options = options};
+    psd_status status = lines_open(options->json, &runner.lines, err);
     psd_status closed;
-    FILE *json = NULL;
 
-    status = report_open(options->json, &json, err);
     if (status != PSD_OK) {
         return status;
     }
-    if (options->sealed && setenv("PSD_FORCE_TLS", "1", 1) != 0) {
-        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "set PSD_FORCE_TLS");
-    }
-    timer_load_begin(&load);
-    report_heading(stdout, options->repeat, options->sealed);
-    for (size_t i = 0; i < options->shape_count && status == PSD_OK; i++) {
-        status = measure_shape(options, &options->shapes[i], rows + count, json, err);
-        count += status == PSD_OK ? options->size_count : 0;
-    }
-    report_summary(stdout, rows, count, options->sealed, timer_load_foreign(&load));
-    closed = report_close(json, options->json, status == PSD_OK ? err : NULL);
+    status = measure_all(&runner, err);
+    results_fini(&runner.results);
+    closed = lines_close(runner.lines, options->json, status == PSD_OK ? err : NULL);
     if (status == PSD_OK && closed == PSD_OK && options->json != NULL) {
         printf("\nresults: %s\n", options->json);
     }

@@ -1,12 +1,12 @@
 /*
- * runner.h - measures: every shape of job, every size, Poseidon and the ceiling in turn.
+ * runner.h - measures what the plan says and reports it.
  */
 #ifndef BENCH_RUNNER_H
 #define BENCH_RUNNER_H
 
 #include "options.h"
 
-/* Prints the table and writes the results. PSD_ERR_CORRUPT: a bit was wrong. */
+/* Prints the tables and writes the results. PSD_ERR_CORRUPT: a bit was wrong. */
 psd_status runner_run(const struct bench_options *options, struct psd_error *err);
 
 #endif

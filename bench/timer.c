@@ -50,6 +50,29 @@ timer_median(double *values, size_t count)
     return values[(count - 1) / 2];
 }
 
+static int
+by_time(const void *a, const void *b)
+{
+    const uint64_t left = *(const uint64_t *)a;
+    const uint64_t right = *(const uint64_t *)b;
+
+    return left < right ? -1 : left > right;
+}
+
+void
+timer_sort(uint64_t *values, size_t count)
+{
+    qsort(values, count, sizeof(*values), by_time);
+}
+
+uint64_t
+timer_percentile(const uint64_t *sorted, size_t count, unsigned percent)
+{
+    const size_t upto = (count * percent + 99) / 100;
+
+    return sorted[upto > 0 ? upto - 1 : 0];
+}
+
 uint64_t
 timer_rounds(uint64_t target_ns, uint64_t rounds, uint64_t elapsed_ns)
 {

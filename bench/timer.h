@@ -16,6 +16,10 @@ uint64_t timer_cpu_ns(void);
 /* The middle value; the lower one of two. Sorts values in place; count > 0. */
 double timer_median(double *values, size_t count);
 
+/* The value that `percent` of them do not exceed, of values in rising order; count > 0. */
+void timer_sort(uint64_t *values, size_t count);
+uint64_t timer_percentile(const uint64_t *sorted, size_t count, unsigned percent);
+
 /* How many rounds fill target_ns when `rounds` took elapsed_ns; at least 3. */
 uint64_t timer_rounds(uint64_t target_ns, uint64_t rounds, uint64_t elapsed_ns);
 

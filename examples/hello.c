@@ -10,8 +10,19 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <psd/psd.h>
+
+static const char help[] =
+    "hello - the smallest worker: everybody adds 1 to four numbers, ten times\n"
+    "\n"
+    "usage: psd_run --workers 3 --servers 1 bin/hello     each of the three ends with 30\n"
+    "       hello -h | --version\n"
+    "\n"
+    "It takes no other options: psd_run tells it its place by the environment "
+    "(PSD_MASTER_ADDRESS,\n"
+    "PSD_RANK, and the job's secret). Exit status: 0 done, 1 failed, 2 wrong option.\n";
 
 static void
 check(psd_status status)
@@ -22,8 +33,22 @@ check(psd_status status)
     }
 }
 
+/* True: one of the two questions was asked, and answered. */
+static int
+answer(const char *word)
+{
+    if (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0) {
+        fputs(help, stdout);
+    } else if (strcmp(word, "--version") == 0) {
+        printf("hello %s\n", psd_version());
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
 int
-main(void)
+main(int argc, char **argv)
 {
     const float ones[4] = {1, 1, 1, 1};
     float sums[4] = {0};
@@ -31,6 +56,13 @@ main(void)
     psd_table *table;
     uint32_t rank;
 
+    if (argc > 1 && answer(argv[1])) {
+        return 0;
+    }
+    if (argc > 1) {
+        fprintf(stderr, "hello: %s: no such option; hello -h explains\n", argv[1]);
+        return 2;
+    }
     check(psd_open(NULL, &context));
     check(psd_table_open(context,
                          &(struct psd_table_args){.struct_size = sizeof(struct psd_table_args),

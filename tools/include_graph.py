@@ -15,13 +15,14 @@ ALLOWED = {
     "clock": set(),
     "wire": {"table", "shard", "clock"},
     "transport": set(),
-    "secure": {"transport"},
+    "secure": {"wire", "transport"},
     "rpc": {"wire", "transport"},
     "checkpoint": {"table"},
     "client": {"secure", "checkpoint", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
     "store": {"table", "shard"},
-    "server": {"secure", "store", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
-    "master": {"secure", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
+    "daemon": {"secure", "transport", "config"},
+    "server": {"daemon", "secure", "store", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
+    "master": {"daemon", "secure", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
     "launch": {"secure", "rpc", "transport", "config"},
 }
 

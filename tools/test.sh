@@ -13,7 +13,7 @@ step "unit tests, transports, the API, kept fuzz inputs, 2,000 simulated jobs (m
 meson test -C "$build" --no-rebuild --print-errorlogs --quiet || failed+=("meson test")
 
 step "real processes (pytest)"
-PSD_BIN=$(realpath "$bin") .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/cluster \
+PSD_BIN=$(realpath "$bin") .venv/bin/python -m pytest -q -rs -p no:cacheprovider -m 'not slow' tests/cluster \
     ${PYTEST_ARGS:-} || failed+=("pytest")
 
 if [ ${#failed[@]} -gt 0 ]; then

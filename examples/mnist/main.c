@@ -68,6 +68,10 @@ main(int argc, char **argv)
         fputs(options_help, stdout);
         return 0;
     }
+    if (options.version) {
+        printf("mnist %s\n", psd_version());
+        return 0;
+    }
     if (!work(&options, &failure)) {
         fprintf(stderr, "mnist: %s\n", failure.text);
         return EXIT_FAILED;

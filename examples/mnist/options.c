@@ -39,7 +39,7 @@ const char options_help[] =
     "  --master_address tcp://HOST:PORT\n"
     "  --client_id K    this worker's rank, from 0\n"
     "  --distributed    accepted; this program never trains alone\n"
-    "  -h, --help\n"
+    "  -h, --help, --version\n"
     "\n"
     "The last line of worker 0 is the result: \"MNIST accuracy: 0.9761\".\n"
     "Exit status: 0 done, 1 failed, 2 wrong option.\n";
@@ -87,6 +87,7 @@ static const struct knob knobs[] = {
     {"seed", U64, AT(seed), 0, 1e15},
     {"staleness", U32, AT(staleness), 1, 10000},
     {"steps", U64, AT(steps), 1, 1e15},
+    {"version", FLAG, AT(version)},
 };
 
 static const struct knob *

@@ -16,6 +16,7 @@ enum mode { MODE_BSP, MODE_SSP, MODE_ASYNC };
 /* Strings are borrowed from argv. Thread: immutable once filled. */
 struct options {
     bool help;
+    bool version;
     bool distributed; /* changes nothing: this program never trains alone */
     enum model model;
     enum mode mode;

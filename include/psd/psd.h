@@ -86,9 +86,11 @@ struct psd_open_args {
  *   context_p  out: end it with psd_close() or psd_abandon().
  *
  * Returns PSD_OK, or
- *   PSD_ERR_INVALID    no master address anywhere, or an option that makes no sense;
+ *   PSD_ERR_INVALID    no master address or no secret anywhere (PSD_INSECURE=1 does without, on
+ *                      loopback only), or an option that makes no sense;
  *   PSD_ERR_TIMEOUT    the job did not gather in time: the message names who is missing;
- *   PSD_ERR_REFUSED    the rank is taken, is not of this job, or the job is over;
+ *   PSD_ERR_REFUSED    the rank is taken, is not of this job, or the job is over; or the secret is
+ *                      not that of the job;
  *   PSD_ERR_VERSION    library and master speak different protocols: the message names both;
  *   PSD_ERR_NO_MEMORY.
  *

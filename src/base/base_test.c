@@ -18,7 +18,10 @@
 #include "base/crc32c.h"
 #include "base/descriptors.h"
 #include "base/fail.h"
+#include "base/limiter.h"
 #include "base/log.h"
+#include "base/pool.h"
+#include "base/process.h"
 
 /* If this fails, two hosts would not agree about any header. */
 static void
@@ -72,7 +75,7 @@ test_status_texts(void **state)
 
 struct kept {
     int lines;
-    char text[64];
+    char text[96];
 };
 
 static void
@@ -99,6 +102,109 @@ test_log_respects_level(void **state)
     psi_log(&log, PSI_LOG_INFO, "X", "shown %d", 7);
     assert_int_equal(kept.lines, 1);
     assert_string_equal(kept.text, "shown 7");
+}
+
+/* If this fails, the steady state of a job allocates, or two users get one object. */
+static void
+test_pool_uses_objects_again(void **state)
+{
+    struct psi_pool pool;
+    uint8_t *first;
+    uint8_t *second;
+
+    (void)state;
+    psi_pool_init(&pool, 1); /* less than the pool itself needs to remember it */
+    first = psi_pool_take(&pool);
+    second = psi_pool_take(&pool);
+    assert_non_null(first);
+    assert_non_null(second);
+    assert_ptr_not_equal(first, second);
+    *first = 1;
+    *second = 2;
+    psi_pool_give(&pool, first);
+    psi_pool_give(&pool, second);
+#ifndef PSI_INSTRUMENTED /* those builds allocate every time */
+    assert_ptr_equal(psi_pool_take(&pool), second);
+    assert_ptr_equal(psi_pool_take(&pool), first);
+    psi_pool_give(&pool, first);
+    psi_pool_give(&pool, second);
+#endif
+    psi_pool_fini(&pool);
+    assert_null(pool.spare);
+}
+
+/* If this fails, a forked child uses its parent's connections, or the parent may not. */
+static void
+test_process_knows_its_children(void **state)
+{
+    struct psi_process process;
+    int ways[2]; /* as seen by a child: with the page, and by process id alone */
+
+    (void)state;
+    psi_process_init(&process);
+    for (int i = 0; i < 2; i++) {
+        const struct psi_process asked = {.pid = process.pid, .here = i == 0 ? process.here : NULL};
+        pid_t child;
+
+        assert_true(psi_process_is_this(&asked));
+        child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            _exit(psi_process_is_this(&asked) ? 1 : 0);
+        }
+        assert_int_equal(waitpid(child, &ways[i], 0), child);
+        assert_true(psi_process_is_this(&asked));
+    }
+    assert_int_equal(ways[0], 0);
+    assert_int_equal(ways[1], 0);
+    psi_process_fini(&process);
+}
+
+static void
+warn_at(struct psi_limiter *limiter, unsigned ms, const char *peer, const char *text)
+{
+    psi_limiter_warn(limiter, ms * UINT64_C(1000000), "X", peer, text);
+}
+
+/* If this fails, somebody who knocks again and again writes a line each time. */
+static void
+test_limiter_tells_a_thing_once_a_second(void **state)
+{
+    struct kept kept = {0};
+    const struct psi_log log = {.write = keep, .sink = &kept, .level = PSI_LOG_WARN};
+    struct psi_limiter limiter = {.log = &log};
+
+    (void)state;
+    for (unsigned ms = 0; ms < 1000; ms += 100) {
+        warn_at(&limiter, ms, ms % 200 == 0 ? "tcp://10.0.0.1:4711" : "tcp://10.0.0.1:4712", "no");
+    }
+    assert_int_equal(kept.lines, 1);
+    assert_string_equal(kept.text, "tcp://10.0.0.1:4711: no");
+    warn_at(&limiter, 999, "tcp://10.0.0.2:4711", "no"); /* another host */
+    assert_int_equal(kept.lines, 2);
+    assert_string_equal(kept.text, "tcp://10.0.0.2:4711: no (9 warnings before it not shown)");
+    warn_at(&limiter, 999, "tcp://10.0.0.1:4711", "no way"); /* another thing */
+    assert_int_equal(kept.lines, 3);
+    warn_at(&limiter, 1000, "tcp://10.0.0.1:4713", "no"); /* the next second */
+    assert_int_equal(kept.lines, 4);
+    assert_string_equal(kept.text, "tcp://10.0.0.1:4713: no");
+}
+
+/* If this fails, whoever has many reasons to be refused fills the log. */
+static void
+test_limiter_tells_few_things_a_second(void **state)
+{
+    struct kept kept = {0};
+    const struct psi_log log = {.write = keep, .sink = &kept, .level = PSI_LOG_WARN};
+    struct psi_limiter limiter = {.log = &log};
+
+    (void)state;
+    for (char reason[2] = "a"; reason[0] <= 'z'; reason[0]++) {
+        warn_at(&limiter, 10, "tcp://10.0.0.1:4711", reason);
+    }
+    assert_int_equal(kept.lines, PSI_LIMITER_LINES);
+    warn_at(&limiter, 1010, "tcp://10.0.0.1:4711", "z");
+    assert_string_equal(kept.text, "tcp://10.0.0.1:4711: z (21 warnings before it not shown)");
 }
 
 /* If this fails, a daemon makes do with the few descriptors that a shell gives it. */
@@ -149,6 +255,10 @@ main(void)
         cmocka_unit_test(test_fail_errno_appends_reason),
         cmocka_unit_test(test_status_texts),
         cmocka_unit_test(test_log_respects_level),
+        cmocka_unit_test(test_pool_uses_objects_again),
+        cmocka_unit_test(test_process_knows_its_children),
+        cmocka_unit_test(test_limiter_tells_a_thing_once_a_second),
+        cmocka_unit_test(test_limiter_tells_few_things_a_second),
         cmocka_unit_test(test_descriptors_are_raised),
         cmocka_unit_test(test_descriptors_for_strangers),
     };

@@ -26,4 +26,15 @@ _Noreturn void psi_assert_failed(const char *condition, const char *file, int li
 #define psi_assert(condition)                                                                      \
     ((condition) ? (void)0 : psi_assert_failed(#condition, __FILE__, __LINE__))
 
+/* Large memory on the stack of a hot path, written before it is read: not worth the zeros that the
+ * compiler would put there as a precaution. */
+#if defined(__has_attribute)
+#if __has_attribute(uninitialized)
+#define PSI_UNINITIALIZED __attribute__((uninitialized))
+#endif
+#endif
+#ifndef PSI_UNINITIALIZED
+#define PSI_UNINITIALIZED
+#endif
+
 #endif

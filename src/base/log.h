@@ -8,6 +8,8 @@
 #ifndef PSI_BASE_LOG_H
 #define PSI_BASE_LOG_H
 
+#include <stdint.h>
+
 enum psi_log_level { PSI_LOG_ERROR, PSI_LOG_WARN, PSI_LOG_INFO, PSI_LOG_DEBUG, PSI_LOG_TRACE };
 
 /*
@@ -23,6 +25,13 @@ struct psi_log {
 /* A log with write == NULL swallows everything. */
 void psi_log(const struct psi_log *log, enum psi_log_level level, const char *id,
              const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* What follows a noun behind its number: "%u worker%s", 1 worker, 2 workers. */
+static inline const char *
+psi_plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
 
 /* Lines to stderr, each in one write, with a time stamp and `name` ("master", "server0"). Control
  * characters and bytes that are not ASCII are escaped: a peer's text cannot forge a line. */

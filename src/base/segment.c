@@ -25,8 +25,9 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Without these a peer's pages could vanish under our eyes. */
-#define SEALS_NEEDED (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+/* Without these a peer's pages could vanish under our eyes: cut off, or, where they are huge and
+ * few, punched out. */
+#define SEALS_NEEDED (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_FUTURE_WRITE)
 
 static int
 create_memfd(void)
@@ -54,7 +55,7 @@ psi_segment_create(struct psi_segment *segment_p, size_t bytes, struct psd_error
     if (base == MAP_FAILED) {
         goto err_close;
     }
-    if (fcntl(fd, F_ADD_SEALS, SEALS_NEEDED | F_SEAL_FUTURE_WRITE) != 0) {
+    if (fcntl(fd, F_ADD_SEALS, SEALS_NEEDED) != 0) {
         goto err_unmap;
     }
     (void)madvise(base, bytes, MADV_HUGEPAGE); /* a hint: fewer faults where the kernel agrees */
@@ -69,12 +70,18 @@ err_close:
     return status;
 }
 
-void
-psi_segment_populate(const struct psi_segment *segment)
+psd_status
+psi_segment_populate(const struct psi_segment *segment, struct psd_error *err)
 {
-    if (madvise(segment->base, segment->bytes, MADV_POPULATE_WRITE) != 0) {
-        memset(segment->base, 0, segment->bytes); /* before Linux 5.14 */
+    if (madvise(segment->base, segment->bytes, MADV_POPULATE_WRITE) == 0) {
+        return PSD_OK;
     }
+    if (errno != EINVAL) {
+        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "touch a segment of %zu bytes",
+                              segment->bytes);
+    }
+    memset(segment->base, 0, segment->bytes); /* before Linux 5.14 */
+    return PSD_OK;
 }
 
 psd_status
@@ -108,13 +115,20 @@ err_close:
 }
 
 void
+psi_segment_close_fd(struct psi_segment *segment)
+{
+    if (segment->fd >= 0) {
+        close(segment->fd);
+        segment->fd = -1;
+    }
+}
+
+void
 psi_segment_destroy(struct psi_segment *segment)
 {
     if (segment->base != NULL) {
         munmap(segment->base, segment->bytes);
-        if (segment->fd >= 0) {
-            close(segment->fd);
-        }
+        psi_segment_close_fd(segment);
     }
     *segment = (struct psi_segment){.fd = -1};
 }

@@ -23,13 +23,16 @@ struct psi_segment {
 /* Zeroed memory, mapped for writing here. The pages come with the first touch. */
 psd_status psi_segment_create(struct psi_segment *segment_p, size_t bytes, struct psd_error *err);
 
-/* Touches every page now, so that no later write has to wait for one. */
-void psi_segment_populate(const struct psi_segment *segment);
+/* Touches every page now, so that no later write has to wait for one, or finds none (SIGBUS). */
+psd_status psi_segment_populate(const struct psi_segment *segment, struct psd_error *err);
 
 /* Maps what a peer has sent for reading; believes nothing of it. Takes fd, on an error too.
  * PSD_ERR_PROTOCOL: not sealed, or not of that size. */
 psd_status psi_segment_attach(struct psi_segment *segment_p, int fd, size_t bytes,
                               struct psd_error *err);
+
+/* Nobody else is to be given it any more; the mapping stays. */
+void psi_segment_close_fd(struct psi_segment *segment);
 
 void psi_segment_destroy(struct psi_segment *segment);
 

@@ -24,8 +24,7 @@
 #include "base/fail.h"
 #include "client/memory.h"
 #include "client/state.h"
-#include "config/settings.h"
-#include "transport/address.h"
+#include "config/environment.h"
 
 #define MS_NS UINT64_C(1000000)
 
@@ -58,10 +57,10 @@ psi_context_check(const psd_context *context, struct psd_error *err)
     if (context == NULL) {
         return psi_fail(err, PSD_ERR_INVALID, "context is NULL");
     }
-    if (context->pid != getpid()) {
+    if (!psi_process_is_this(&context->process)) {
         return psi_fail(err, PSD_ERR_FORKED,
                         "context of process %d used in its child %d: open one of its own there",
-                        (int)context->pid, (int)getpid());
+                        (int)context->process.pid, (int)getpid());
     }
     return PSD_OK;
 }
@@ -186,31 +185,44 @@ collect_locked(psd_context *context)
     return some;
 }
 
-void
-psi_context_settle_locked(psd_context *context)
+static void
+tell_locked(psd_context *context)
 {
-    psi_client_tick(context->client);
     if (collect_locked(context) && context->waiters > 0) {
         pthread_cond_broadcast(&context->waiters_turn);
-        if (context->waiter_drives) {
+        if (context->waiter.taken) {
             psi_loop_wake(context->loop);
         }
     }
     /* A deadline nearer than the thread's next look would be noticed late. */
-    if (context->thread_drives && psi_client_next_ns(context->client) < context->thread_until_ns) {
+    if (context->driver.taken && psi_client_next_ns(context->client) < context->thread_until_ns) {
         context->thread_until_ns = 0; /* once is enough */
         psi_loop_wake(context->loop);
     }
+}
+
+void
+psi_context_settle_locked(psd_context *context)
+{
+    psi_client_tick(context->client);
+    tell_locked(context);
+}
+
+void
+psi_context_send_locked(psd_context *context)
+{
+    psi_client_send(context->client);
+    tell_locked(context);
 }
 
 /* ---- driving ----------------------------------------------------------------------------- */
 
 /* When the core, the loop or the caller wants to look again; at the latest after WAIT_MS_MAX. */
 static uint64_t
-look_again_ns(psd_context *context, uint64_t deadline_ns)
+look_again_ns(psd_context *context, uint64_t now_ns, uint64_t deadline_ns)
 {
     const uint64_t loop_ns = psi_loop_next_ns(context->loop);
-    uint64_t until_ns = psi_now_ns(psi_loop_env(context->loop)) + WAIT_MS_MAX * MS_NS;
+    uint64_t until_ns = now_ns + WAIT_MS_MAX * MS_NS;
     const uint64_t client_ns = psi_client_next_ns(context->client);
 
     until_ns = client_ns < until_ns ? client_ns : until_ns;
@@ -218,30 +230,29 @@ look_again_ns(psd_context *context, uint64_t deadline_ns)
     return deadline_ns < until_ns ? deadline_ns : until_ns;
 }
 
-/* One turn on the loop. The lock is held before and after, not while waiting; *on_loop_p says so.
- */
+/* One turn on the loop. The lock is held before and after, not while waiting, which is while the
+ * seat is taken. */
 static void
-drive_locked(psd_context *context, uint64_t deadline_ns, bool *on_loop_p)
+drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_seat *seat)
 {
     const uint64_t now_ns = psi_now_ns(psi_loop_env(context->loop));
-    const uint64_t until_ns = look_again_ns(context, deadline_ns);
+    const uint64_t until_ns = look_again_ns(context, now_ns, deadline_ns);
     const uint64_t wait_ns = until_ns > now_ns ? until_ns - now_ns : 0;
-    struct psi_loop_ready ready = {0};
-    struct psd_error err;
     psd_status status;
 
-    *on_loop_p = true;
-    if (on_loop_p == &context->thread_drives) {
+    seat->taken = true;
+    if (seat == &context->driver) {
         context->thread_until_ns = until_ns;
     }
     pthread_mutex_unlock(&context->lock);
-    status = psi_loop_wait(context->loop, (int)((wait_ns + MS_NS - 1) / MS_NS), &ready, &err);
+    status = psi_loop_wait(context->loop, (int)((wait_ns + MS_NS - 1) / MS_NS), &seat->ready,
+                           &seat->err);
     pthread_mutex_lock(&context->lock);
-    *on_loop_p = false;
+    seat->taken = false;
     if (status != PSD_OK) {
-        psi_client_over(context->client, PSD_ERR_INTERNAL, "%s", err.text);
+        psi_client_over(context->client, PSD_ERR_INTERNAL, "%s", seat->err.text);
     }
-    psi_loop_dispatch(context->loop, &ready);
+    psi_loop_dispatch(context->loop, &seat->ready);
     psi_context_settle_locked(context);
 }
 
@@ -264,14 +275,20 @@ timed_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns)
 static void
 wait_turn_locked(psd_context *context, uint64_t deadline_ns)
 {
-    if (context->waiter_drives) {
+    if (context->waiter.taken) {
         timed_wait(&context->waiters_turn, &context->lock, deadline_ns);
         return;
     }
-    drive_locked(context, deadline_ns, &context->waiter_drives);
+    drive_locked(context, deadline_ns, &context->waiter);
     if (context->waiters > 1) {
         pthread_cond_broadcast(&context->waiters_turn);
     }
+}
+
+static bool
+has_passed(psd_context *context, uint64_t deadline_ns)
+{
+    return deadline_ns != UINT64_MAX && psi_now_ns(psi_loop_env(context->loop)) >= deadline_ns;
 }
 
 static void
@@ -287,7 +304,7 @@ psd_status
 psi_context_wait_locked(psd_context *context, const psd_op *op, uint64_t deadline_ns)
 {
     context->waiters++;
-    while (!psi_op_ended(op) && psi_now_ns(psi_loop_env(context->loop)) < deadline_ns) {
+    while (!psi_op_ended(op) && !has_passed(context, deadline_ns)) {
         wait_turn_locked(context, deadline_ns);
     }
     leave_locked(context);
@@ -299,7 +316,7 @@ psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns)
 {
     context->waiters++;
     while (context->any == NULL && psi_client_state(context->client) == PSI_CLIENT_RUNNING &&
-           psi_now_ns(psi_loop_env(context->loop)) < deadline_ns) {
+           !has_passed(context, deadline_ns)) {
         wait_turn_locked(context, deadline_ns);
     }
     leave_locked(context);
@@ -358,8 +375,8 @@ run_thread(void *argument)
             psi_context_settle_locked(context); /* heartbeats, whatever the waiting threads do */
             continue;
         }
-        drive_locked(context, UINT64_MAX, &context->thread_drives);
-        if (context->waiter_drives) {
+        drive_locked(context, UINT64_MAX, &context->driver);
+        if (context->waiter.taken) {
             psi_loop_wake(context->loop); /* we may have swallowed the one that was meant for it */
         }
     }
@@ -407,7 +424,7 @@ start_thread(psd_context *context, struct psd_error *err)
 /* Adds who is missing to the error of a job that did not gather. The master answered before, so a
  * second question is a matter of milliseconds. */
 static void
-name_missing(const char *master_address, const struct psi_secret_source *source, bool insecure,
+name_missing(const char *master_address, const struct psi_secret_source *source,
              struct psd_error *err)
 {
     static const char *const roles[] = {
@@ -417,7 +434,6 @@ name_missing(const char *master_address, const struct psi_secret_source *source,
         .rank = PSI_RANK_AUTO,
         .op_timeout_ms = ASK_MISSING_MS,
         .observer = true,
-        .insecure = insecure,
     };
     struct psd_error ignored;
     psd_context *context;
@@ -455,13 +471,13 @@ join_job(psd_context *context, const struct psi_secret_source *source, struct ps
     pthread_mutex_lock(&context->lock);
     psi_client_tick(context->client);
     while (psi_client_state(context->client) == PSI_CLIENT_JOINING) {
-        drive_locked(context, UINT64_MAX, &context->waiter_drives);
+        drive_locked(context, UINT64_MAX, &context->waiter);
     }
     *err = *psi_client_error(context->client);
     known = psi_client_job(context->client)->workers != 0;
     pthread_mutex_unlock(&context->lock);
     if (err->status == PSD_ERR_TIMEOUT && known) {
-        name_missing(context->client->master_address, source, context->secret == NULL, err);
+        name_missing(context->client->master_address, source, err);
     }
     return err->status;
 }
@@ -471,48 +487,50 @@ static psd_status
 init_security(psd_context *context, const struct psi_client_config *config,
               const struct psi_secret_source *source, struct psd_error *err)
 {
-    struct psi_address address;
-    psd_status status = psi_secret_find(source, &context->secret, err);
+    bool sealed_always = false;
+    psd_status status = psi_environment_switch("PSD_FORCE_TLS", &sealed_always, err);
 
+    if (status == PSD_OK) {
+        status = psi_secret_find(source, &context->secret, err);
+    }
     if (status != PSD_OK) {
         return status;
     }
     if (context->secret != NULL) {
         status = psi_tls_create(context->secret, NULL, &context->tls, err);
-        if (status == PSD_OK && psi_environment("PSD_FORCE_TLS") != NULL) {
+        if (status == PSD_OK && sealed_always) {
             psi_tls_seal_always(context->tls);
         }
         return status;
     }
-    if (!config->insecure) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "no secret for the job: run under psd_run, or set PSD_SECRET_FILE to its "
-                        "secret file (PSD_INSECURE=1 does without, on loopback only)");
+    if (source->insecure != NULL) {
+        return psi_insecure_connect(source->insecure, config->master_address, err);
     }
-    status = psi_address_parse(config->master_address, &address, err);
-    if (status == PSD_OK && !psi_address_is_loopback(&address)) {
-        status = psi_fail(err, PSD_ERR_INVALID,
-                          "PSD_INSECURE: %s is not a loopback address; set PSD_SECRET_FILE",
-                          config->master_address);
-    }
-    return status;
+    psi_fail(err, PSD_ERR_INVALID,
+             "no secret for the job: run under psd_run, or set PSD_SECRET_FILE to its secret file "
+             "(PSD_INSECURE=1 does without, on loopback only)");
+    psi_environment_hint("PSD_SECRET_FILE", err);
+    psi_environment_hint("PSD_SECRET_FD", err);
+    psi_environment_hint("PSD_INSECURE", err);
+    return PSD_ERR_INVALID;
 }
 
 psd_status
 psi_context_create(const struct psi_client_config *config, const struct psi_secret_source *source,
                    psd_context **context_p, struct psd_error *err)
 {
-    struct psi_loop_config loop_config = {0};
+    struct psi_loop_config loop_config = {.lends = config->lends, .spin_us = config->spin_us};
     psd_context *context = calloc(1, sizeof(*context));
     psd_status status;
 
     if (context == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a context");
     }
-    context->pid = getpid();
+    psi_process_init(&context->process);
     context->fd = -1;
     status = init_locks(context, err);
     if (status != PSD_OK) {
+        psi_process_fini(&context->process);
         free(context);
         return status;
     }
@@ -575,6 +593,7 @@ psi_context_destroy(psd_context *context)
     pthread_cond_destroy(&context->waiters_turn);
     pthread_cond_destroy(&context->thread_turn);
     pthread_mutex_destroy(&context->lock);
+    psi_process_fini(&context->process);
     free(context);
 }
 

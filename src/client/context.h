@@ -10,15 +10,26 @@
 #define PSI_CLIENT_CONTEXT_H
 
 #include <pthread.h>
-#include <sys/types.h>
 
+#include "base/process.h"
 #include "client/core.h"
 #include "secure/source.h"
 #include "transport/loop.h"
 
+/*
+ * A thread's seat on the loop.
+ *
+ * Thread: `taken` is guarded by the context's lock, the rest is owned by whoever took it.
+ */
+struct psi_seat {
+    bool taken;
+    struct psi_loop_ready ready;
+    struct psd_error err;
+};
+
 struct psd_context {
-    pid_t pid;                 /* immutable: whose context this is */
-    struct psi_secret *secret; /* owned, as is tls; NULL: insecure */
+    struct psi_process process; /* immutable: whose context this is */
+    struct psi_secret *secret;  /* owned, as is tls; NULL: insecure */
     struct psi_tls *tls;
     struct psi_loop *loop;
     struct psi_client *client; /* guarded by lock */
@@ -30,8 +41,8 @@ struct psd_context {
     bool thread_started;
     bool closing;             /* guarded by lock */
     unsigned waiters;         /* guarded by lock: threads inside a wait */
-    bool waiter_drives;       /* guarded by lock: one of them is on the loop */
-    bool thread_drives;       /* guarded by lock */
+    struct psi_seat waiter;   /* one of them is on the loop */
+    struct psi_seat driver;   /* the context's own thread is */
     unsigned callbacks;       /* guarded by lock: running now, without it */
     uint64_t thread_until_ns; /* guarded by lock: when the thread looks at the deadlines again */
 
@@ -59,6 +70,9 @@ void psi_context_destroy(psd_context *context);
 
 /* After a call into the core, with the lock held: sends, sorts out what ended, wakes who waits. */
 void psi_context_settle_locked(psd_context *context);
+
+/* The same after a transfer was queued, without a look at the clock. */
+void psi_context_send_locked(psd_context *context);
 
 /* Drives until the operation ended, or until deadline_ns (monotonic). With the lock held. */
 psd_status psi_context_wait_locked(psd_context *context, const psd_op *op, uint64_t deadline_ns);

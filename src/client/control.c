@@ -86,7 +86,7 @@ control_create(struct psi_client *client, enum op_kind kind, uint8_t type, uint3
         *err = client->error;
         return err->status;
     }
-    op = psi_op_create(client, kind, timeout_ms);
+    op = psi_op_create(client, &client->requests, kind, timeout_ms);
     if (op == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a request");
     }
@@ -104,7 +104,7 @@ set_body(struct psd_op *op, const struct psi_pack *pack, struct psd_error *err)
 {
     op->body = pack->overflow ? NULL : malloc(pack->used);
     if (op->body == NULL) {
-        free(op);
+        psi_op_discard(op);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a request");
     }
     memcpy(op->body, pack->bytes, pack->used);
@@ -298,7 +298,7 @@ nodes_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_e
     }
     status = psi_nodes_decode(payload, bytes, &op->nodes, err);
     if (status == PSD_OK) {
-        psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
+        psi_op_succeed(op);
     }
     return status;
 }
@@ -314,7 +314,7 @@ answered(struct psd_op *op, const struct psi_frame *frame, const void *payload, 
 
     if (frame->status == PSD_OK && !wants_more) {
         op->value = frame->step;
-        psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
+        psi_op_succeed(op);
         return PSD_OK;
     }
     status = psi_verdict_decode(payload, bytes, &verdict, err);
@@ -335,7 +335,7 @@ piece_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_e
                         op->to_bytes);
     }
     memcpy(op->to, payload, bytes);
-    psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
+    psi_op_succeed(op);
     return PSD_OK;
 }
 

@@ -196,6 +196,7 @@ psi_client_create(struct psi_env *env, const struct psi_client_config *config,
     client->life = env->ops->random(env) | 1;
     client->started_ns = psi_now_ns(env);
     client->next_deadline_ns = UINT64_MAX;
+    psi_pool_init(&client->requests, sizeof(struct psd_op));
     snprintf(client->master_address, sizeof(client->master_address), "%s", config->master_address);
     psi_peer_start(&client->master, env, client->master_address, &master_events, client, 0);
     snprintf(client->master.name, sizeof(client->master.name), "%s", PSI_IDENTITY_MASTER);
@@ -223,6 +224,7 @@ psi_client_destroy(struct psi_client *client)
     psi_lanes_stop(client); /* after the tables, which count the lanes */
     free(client->tables);
     free(client->workers);
+    psi_pool_fini(&client->requests);
     free(client);
 }
 
@@ -289,7 +291,7 @@ lose_patience(struct psi_client *client)
     }
     psi_client_over(client, PSD_ERR_TIMEOUT, "join the job at %s: %s in %u ms%s%s",
                     client->master_address,
-                    client->job.workers != 0 ? "it did not gather" : "no answer",
+                    client->job.workers != 0 ? "it did not gather" : "no answer from the master",
                     client->config.open_timeout_ms, client->job.workers != 0 ? "" : ": ",
                     client->job.workers != 0 ? "" : client->master.reason.text);
 }
@@ -312,8 +314,17 @@ psi_client_tick(struct psi_client *client)
         client->state = PSI_CLIENT_RUNNING;
     }
     psi_ops_check_deadlines(client, now_ns);
-    psi_transfer_let_go(client);
     psi_lanes_tick(client, now_ns);
+    psi_client_send(client);
+}
+
+void
+psi_client_send(struct psi_client *client)
+{
+    if (client->state != PSI_CLIENT_OVER) {
+        psi_order_let_go(client);
+        psi_lanes_send(client);
+    }
 }
 
 static uint64_t
@@ -335,9 +346,7 @@ psi_client_next_ns(const struct psi_client *client)
     if (client->master.state == PSI_PEER_UP && !client->config.observer) {
         next_ns = earlier(next_ns, client->heartbeat_due_ns);
     }
-    for (uint32_t i = 0; i < client->lane_count; i++) {
-        next_ns = earlier(next_ns, psi_peer_next_ns(&client->lanes[i].peer));
-    }
+    next_ns = earlier(next_ns, psi_lanes_next_ns(client));
     return client->hold_changed ? 0 : next_ns;
 }
 

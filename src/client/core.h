@@ -30,7 +30,8 @@ struct psi_client_config {
     uint32_t window_bytes; /* unanswered pull bytes per lane */
     bool checksum;         /* payload checksums on gradients */
     bool observer;         /* only asks for the table of nodes */
-    bool insecure;         /* no secret, no proof: loopback only */
+    bool lends;            /* shares memory with servers on this host */
+    uint32_t spin_us;      /* looks so long before it sleeps */
 };
 
 psd_status psi_client_create(struct psi_env *env, const struct psi_client_config *config,
@@ -41,6 +42,9 @@ void psi_client_destroy(struct psi_client *client);
 
 /* Timers, deadlines, and sending what became sendable. Call it after every batch of events. */
 void psi_client_tick(struct psi_client *client);
+
+/* Only the sending: enough after a transfer was queued. */
+void psi_client_send(struct psi_client *client);
 uint64_t psi_client_next_ns(const struct psi_client *client);
 
 enum psi_client_state { PSI_CLIENT_JOINING, PSI_CLIENT_RUNNING, PSI_CLIENT_OVER };
@@ -67,7 +71,9 @@ struct psi_transfer {
     uint64_t first;
     uint64_t count; /* 0: to the end */
     const void *from;
+    bool lent; /* from is memory that servers on this host can read */
     void *to;
+    bool to_view; /* to is in the table's view */
     uint8_t priority;
     uint32_t timeout_ms; /* 0: the client's default */
     psd_done_fn done;

@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "client/state.h"
+#include "client/table_view.h"
 #include "rpc/identity.h"
 #include "rpc/post.h"
 
@@ -53,7 +54,16 @@ part_dequeue(struct lane_link *lane, struct part *part)
     }
     if (part->next != NULL) {
         part->next->prev = part->prev;
+    } else {
+        lane->queue_last = part->prev;
     }
+}
+
+/* The lane's share of a transfer that has one. */
+static struct part *
+part_of(const struct lane_link *lane, const struct psd_op *op)
+{
+    return &op->parts[op->table->lane_parts[lane->index]];
 }
 
 static bool
@@ -62,18 +72,49 @@ goes_before(const struct psd_op *a, const struct psd_op *b)
     return a->priority != b->priority ? a->priority > b->priority : a->number < b->number;
 }
 
+/* The lane has something to send: the next turn looks at it. */
+static void
+mark_busy(struct lane_link *lane)
+{
+    struct psi_client *client = lane->client;
+
+    if (lane->busy) {
+        return;
+    }
+    lane->busy = true;
+    lane->busy_next = NULL;
+    if (client->busy != NULL) {
+        client->busy_last->busy_next = lane;
+    } else {
+        client->busy = lane;
+    }
+    client->busy_last = lane;
+}
+
+/* A new one is the most urgent or the least: both ends are looked at before the middle. */
+static struct part *
+find_before(const struct lane_link *lane, const struct part *part)
+{
+    struct part *before = lane->queue_last;
+
+    if (lane->queue == NULL || goes_before(part->op, lane->queue->op)) {
+        return NULL;
+    }
+    while (!goes_before(before->op, part->op)) {
+        before = before->prev;
+    }
+    return before;
+}
+
 static void
 part_enqueue(struct lane_link *lane, struct part *part)
 {
-    struct part *before = NULL;
-    struct part *after = lane->queue;
+    struct part *before;
+    struct part *after;
 
     part_dequeue(lane, part);
-    after = lane->queue;
-    while (after != NULL && goes_before(after->op, part->op)) {
-        before = after;
-        after = after->next;
-    }
+    before = find_before(lane, part);
+    after = before != NULL ? before->next : lane->queue;
     part->queued = true;
     part->prev = before;
     part->next = after;
@@ -84,7 +125,10 @@ part_enqueue(struct lane_link *lane, struct part *part)
     }
     if (after != NULL) {
         after->prev = part;
+    } else {
+        lane->queue_last = part;
     }
+    mark_busy(lane);
 }
 
 /* Index of the first of the lane's chunks that is not below `chunk`. */
@@ -113,18 +157,19 @@ psi_lane_enqueue(struct psd_op *op)
 {
     struct psi_client *client = op->client;
 
-    for (uint32_t i = 0; i < client->lane_count; i++) {
+    for (uint32_t i = 0; i < op->table->lanes_used; i++) {
+        const uint16_t lane = op->table->lanes[i];
         struct part *part = &op->parts[i];
 
         if (part->op == NULL) {
             part->op = op;
-            part->cursor = lower_bound(op->table, i, op->first_chunk);
-            part->end = lower_bound(op->table, i, op->first_chunk + op->chunk_count);
+            part->cursor = lower_bound(op->table, lane, op->first_chunk);
+            part->end = lower_bound(op->table, lane, op->first_chunk + op->chunk_count);
             if (part->cursor < part->end) {
-                part_enqueue(&client->lanes[i], part);
+                part_enqueue(&client->lanes[lane], part);
             }
         } else if (part->queued) {
-            part_enqueue(&client->lanes[i], part);
+            part_enqueue(&client->lanes[lane], part);
         }
     }
 }
@@ -137,6 +182,15 @@ request_find(struct lane_link *lane, uint32_t id)
     struct request *request = &lane->requests[id % REQUESTS_MAX];
 
     return request->op != NULL && request->id == id ? request : NULL;
+}
+
+/* What a gradient takes of the lane's window: nothing to speak of when it is read where it is. */
+static uint64_t
+push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t bytes)
+{
+    const bool stays = op->transfer.lent && lane->peer.conn->lends;
+
+    return op->transfer.empty || stays || bytes < COST_MIN ? COST_MIN : bytes;
 }
 
 static struct request *
@@ -154,10 +208,8 @@ request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
     request->chunk = chunk;
     request->id = lane->next_id;
     if (pushes(op->transfer.type)) {
-        const uint64_t gradient = op->transfer.empty ? 0 : bytes;
-
         request->seq = ++op->client->seq;
-        request->push_cost = gradient < COST_MIN ? COST_MIN : (uint32_t)gradient;
+        request->push_cost = (uint32_t)push_cost(lane, op, bytes);
     }
     if (!pushes(op->transfer.type) && !op->transfer.empty) {
         request->pull_cost = (uint32_t)bytes;
@@ -172,6 +224,7 @@ request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
         lane->first = request;
     }
     lane->last = request;
+    part_of(lane, op)->unanswered++;
     op->chunks[chunk - op->first_chunk] = CHUNK_SENT;
     return request;
 }
@@ -192,6 +245,7 @@ request_free(struct lane_link *lane, struct request *request)
     } else {
         lane->last = request->prev;
     }
+    part_of(lane, request->op)->unanswered--;
     if (lane->receiving == request) {
         lane->receiving = NULL;
     }
@@ -208,8 +262,7 @@ request_send(struct lane_link *lane, const struct request *request)
     const struct psi_transfer *transfer = &op->transfer;
     const uint64_t bytes = psi_transfer_bytes(op, request->chunk);
     const uint64_t chunks_before = request->chunk - op->first_chunk;
-    const uint64_t element_bytes =
-        bytes / psi_chunk_elements(op->table->spec.count, request->chunk);
+    const uint64_t element_bytes = psi_transfer_element_bytes(op);
     const struct psi_meta meta = {.has_part = transfer->part != 0, .part = transfer->part};
     struct psi_frame frame = {
         .type = transfer->type,
@@ -233,6 +286,7 @@ request_send(struct lane_link *lane, const struct request *request)
         payload.base =
             (const uint8_t *)transfer->from + chunks_before * PSD_CHUNK_ELEMENTS * element_bytes;
         payload.bytes = bytes;
+        payload.stable = transfer->lent;
     }
     if (op->exact) {
         frame.flags |= PSI_FLAG_EXACT;
@@ -271,8 +325,7 @@ has_room(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
     const uint64_t bytes = psi_transfer_bytes(op, chunk);
 
     if (pushes(op->transfer.type)) {
-        const uint64_t gradient = op->transfer.empty ? 0 : bytes;
-        const uint64_t cost = gradient < COST_MIN ? COST_MIN : gradient;
+        const uint64_t cost = push_cost(lane, op, bytes);
 
         /* The value that answers a push_pull needs no room of its own: the lane knows our gradients
          * and asks for what it lacks (WANT), but it could not know that we wait for room to read.
@@ -362,14 +415,38 @@ pump(struct lane_link *lane)
     }
 }
 
+/*
+ * How many answers are worth waking up for. While an operation has the lane to itself, nobody
+ * learns anything before its last one; but values that have to be copied are copied while they are
+ * in the cache, and what waits for room in the window leaves in time.
+ */
+static void
+set_patience(const struct lane_link *lane)
+{
+    struct psi_conn *conn = lane->peer.conn;
+    uint32_t answers = 1;
+
+    if (lane->peer.state != PSI_PEER_UP || conn->ops->set_patience == NULL) {
+        return;
+    }
+    if (lane->first != NULL && part_of(lane, lane->first->op)->unanswered == lane->request_count) {
+        answers = lane->request_count;
+        if (lane->queue != NULL) {
+            answers = answers / 2;
+        } else if (!lane->first->op->transfer.to_view && answers > COPY_AT_ONCE) {
+            answers = COPY_AT_ONCE;
+        }
+    }
+    conn->ops->set_patience(conn, answers > 0 ? answers : 1);
+}
+
 /* ---- answers ----------------------------------------------------------------------------- */
 
 /* The caller gets its gradient back: whatever is unsent of it is copied. */
 static void
 stop_borrowing(const struct lane_link *lane, const struct psd_op *op)
 {
-    const uint64_t element_bytes = psi_transfer_bytes(op, op->first_chunk) /
-                                   psi_chunk_elements(op->table->spec.count, op->first_chunk);
+    const uint64_t element_bytes = psi_transfer_element_bytes(op);
     struct psi_conn *conn = lane->peer.conn;
 
     if (conn != NULL && op->transfer.from != NULL) {
@@ -380,16 +457,16 @@ stop_borrowing(const struct lane_link *lane, const struct psd_op *op)
 static void
 transfer_finish(struct psd_op *op)
 {
-    char what[PSD_NAME_MAX + 64];
-
-    for (uint32_t i = 0; i < op->client->lane_count; i++) {
-        stop_borrowing(&op->client->lanes[i], op); /* answered before it had left, or sent twice */
+    for (uint32_t i = 0; i < op->table->lanes_used; i++) {
+        /* Answered before it had left, or sent twice. */
+        stop_borrowing(&op->client->lanes[op->table->lanes[i]], op);
     }
     if (op->error.status == PSD_OK) {
-        psi_op_end(op, PSD_OK, PSD_OUTCOME_DONE, "%s", "");
+        psi_op_succeed(op);
         return;
     }
     const struct psd_error first = op->error;
+    char what[PSD_NAME_MAX + 64];
 
     psi_transfer_describe(op, what, sizeof(what));
     psi_op_end(op, first.status, op->applied == 0 ? PSD_OUTCOME_NOT_APPLIED : PSD_OUTCOME_UNKNOWN,
@@ -406,6 +483,7 @@ request_answered(struct lane_link *lane, struct request *request, psd_status sta
 
     op->chunks[chunk - op->first_chunk] = CHUNK_DONE;
     request_free(lane, request);
+    mark_busy(lane); /* what it has patience for changes */
     op->remaining--;
     if (frame->seq > op->updates) {
         op->updates = frame->seq;
@@ -476,6 +554,10 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
                         (unsigned long long)psi_transfer_bytes(op, request->chunk));
     }
     lane->receiving = request;
+    if (op->transfer.to_view &&
+        psi_table_view_shows(op->table->view, lane, request->chunk, sink_p, frame->payload_bytes)) {
+        return PSD_OK;
+    }
     sink_p->into =
         (uint8_t *)op->transfer.to +
         (request->chunk - op->first_chunk) * (uint64_t)PSD_CHUNK_ELEMENTS *
@@ -536,7 +618,7 @@ resend_arrived(struct lane_link *lane)
 
         if (op->table->id == frame->table && request->chunk == frame->chunk &&
             pushes(op->transfer.type) && op->transfer.step == frame->step) {
-            struct part *part = &op->parts[lane->index];
+            struct part *part = part_of(lane, op);
 
             op->chunks[request->chunk - op->first_chunk] = CHUNK_UNSENT;
             part->cursor = lower_bound(op->table, lane->index, op->first_chunk);
@@ -578,9 +660,14 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 {
     struct lane_link *lane = owner;
 
-    (void)peer;
+    lane->ups++;
+    lane->client->lanes_up++;
     lane->window_bytes = welcome->window_bytes;
+    if (peer->conn->lends && lane->window_bytes > COPY_BYTES_MAX) {
+        lane->window_bytes = COPY_BYTES_MAX;
+    }
     lane->resend = lane->first;
+    mark_busy(lane);
     if (lane->index == 0) {
         psi_control_resend(lane->client);
     }
@@ -593,6 +680,7 @@ on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
 
     (void)peer;
     (void)reason;
+    lane->client->lanes_up--;
     lane->receiving = NULL;
     psi_share_lane_down(lane);
 }
@@ -664,6 +752,19 @@ static const struct psi_peer_events lane_events = {
 
 /* ---- all lanes --------------------------------------------------------------------------- */
 
+/* Numbers go round and round, so all of it is used soon: touched now, no request waits for a page.
+ */
+static struct request *
+create_requests(void)
+{
+    struct request *requests = aligned_alloc(64, REQUESTS_MAX * sizeof(*requests));
+
+    if (requests != NULL) {
+        memset(requests, 0, REQUESTS_MAX * sizeof(*requests));
+    }
+    return requests;
+}
+
 psd_status
 psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct psd_error *err)
 {
@@ -677,7 +778,7 @@ psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct p
         lane->client = client;
         lane->index = i;
         lane->server = view->place[i].server;
-        lane->requests = calloc(REQUESTS_MAX, sizeof(*lane->requests));
+        lane->requests = create_requests();
         psi_peer_start(&lane->peer, client->env, view->place[i].address, &lane_events, lane, i);
         psi_identity_server(lane->peer.name, view->place[i].server, view->place[i].lane);
         client->lane_count = i + 1;
@@ -698,26 +799,55 @@ psi_lanes_stop(struct psi_client *client)
     free(client->lanes);
     client->lanes = NULL;
     client->lane_count = 0;
+    client->busy = NULL;
 }
 
+/* Connections that are up need no turn of their own. */
 void
 psi_lanes_tick(struct psi_client *client, uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < client->lane_count; i++) {
+    for (uint32_t i = 0; !psi_lanes_up(client) && i < client->lane_count; i++) {
         psi_peer_tick(&client->lanes[i].peer, now_ns);
-        pump(&client->lanes[i]);
+    }
+}
+
+uint64_t
+psi_lanes_next_ns(const struct psi_client *client)
+{
+    uint64_t next_ns = UINT64_MAX;
+
+    for (uint32_t i = 0; !psi_lanes_up(client) && i < client->lane_count; i++) {
+        const uint64_t peer_ns = psi_peer_next_ns(&client->lanes[i].peer);
+
+        next_ns = peer_ns < next_ns ? peer_ns : next_ns;
+    }
+    return next_ns;
+}
+
+/* Lanes with anything left to send stay busy until the next turn. */
+void
+psi_lanes_send(struct psi_client *client)
+{
+    struct lane_link *lane = client->busy;
+
+    client->busy = NULL;
+    while (lane != NULL) {
+        struct lane_link *next = lane->busy_next;
+
+        lane->busy = false;
+        pump(lane);
+        set_patience(lane);
+        if (lane->queue != NULL || lane->resend != NULL) {
+            mark_busy(lane);
+        }
+        lane = next;
     }
 }
 
 bool
 psi_lanes_up(const struct psi_client *client)
 {
-    for (uint32_t i = 0; i < client->lane_count; i++) {
-        if (client->lanes[i].peer.state != PSI_PEER_UP) {
-            return false;
-        }
-    }
-    return client->lane_count > 0;
+    return client->lane_count > 0 && client->lanes_up == client->lane_count;
 }
 
 /* Names the servers that have not answered, unless a better reason is known. */
@@ -741,8 +871,8 @@ psi_lane_forget(struct psd_op *op)
 {
     struct psi_client *client = op->client;
 
-    for (uint32_t i = 0; i < client->lane_count; i++) {
-        struct lane_link *lane = &client->lanes[i];
+    for (uint32_t i = 0; i < op->table->lanes_used; i++) {
+        struct lane_link *lane = &client->lanes[op->table->lanes[i]];
         bool receiving = false;
         uint32_t unanswered = 0;
         struct request *next;

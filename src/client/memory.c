@@ -17,11 +17,12 @@ struct psi_region {
 };
 
 static bool
-lies_within(const struct psi_region *region, const void *memory)
+lies_within(const struct psi_region *region, const void *memory, uint64_t bytes)
 {
-    const uint8_t *byte = memory;
+    const uint8_t *first = memory;
 
-    return byte >= region->segment.base && byte < region->segment.base + region->segment.bytes;
+    return first >= region->segment.base && bytes <= region->segment.bytes &&
+           (size_t)(first - region->segment.base) <= region->segment.bytes - bytes;
 }
 
 static void
@@ -60,14 +61,17 @@ psd_alloc(psd_context *context, size_t bytes, void **memory_p)
         return psi_fail(err, PSD_ERR_NO_MEMORY, "psd_alloc: no memory");
     }
     status = psi_segment_create(&region->segment, bytes, err);
+    if (status == PSD_OK) {
+        status = psi_segment_populate(&region->segment, err);
+    }
     if (status != PSD_OK) {
-        free(region);
+        region_destroy(region);
         return status;
     }
-    psi_segment_populate(&region->segment);
     pthread_mutex_lock(&context->lock);
     region->next = context->regions;
     context->regions = region;
+    psi_loop_env(context->loop)->ops->lend(psi_loop_env(context->loop), &region->segment);
     pthread_mutex_unlock(&context->lock);
     *memory_p = region->segment.base;
     return PSD_OK;
@@ -96,6 +100,7 @@ psd_free(psd_context *context, void *memory)
         status = psi_fail(err, PSD_ERR_STATE, "psd_free: an operation that uses it has not ended");
     } else {
         *link = region->next;
+        psi_loop_env(context->loop)->ops->take_back(psi_loop_env(context->loop), &region->segment);
         region_destroy(region);
     }
     pthread_mutex_unlock(&context->lock);
@@ -103,11 +108,11 @@ psd_free(psd_context *context, void *memory)
 }
 
 bool
-psi_region_has_locked(const psd_context *context, const void *memory)
+psi_region_has_locked(const psd_context *context, const void *memory, uint64_t bytes)
 {
     const struct psi_region *region = context->regions;
 
-    while (region != NULL && !lies_within(region, memory)) {
+    while (region != NULL && !lies_within(region, memory, bytes)) {
         region = region->next;
     }
     return region != NULL;

@@ -7,8 +7,8 @@
 #include "base/segment.h"
 #include "client/context.h"
 
-/* Whether memory is of psd_alloc. */
-bool psi_region_has_locked(const psd_context *context, const void *memory);
+/* Whether all of it is of one psd_alloc. */
+bool psi_region_has_locked(const psd_context *context, const void *memory, uint64_t bytes);
 
 /* When nothing is under way any more. */
 void psi_regions_destroy(psd_context *context);

@@ -4,8 +4,10 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "client/state.h"
@@ -13,15 +15,21 @@
 #define MS_NS UINT64_C(1000000)
 
 struct psd_op *
-psi_op_create(struct psi_client *client, enum op_kind kind, uint32_t timeout_ms)
+psi_op_create(struct psi_client *client, struct psi_pool *pool, enum op_kind kind,
+              uint32_t timeout_ms)
 {
-    struct psd_op *op = calloc(1, sizeof(*op));
+    struct psd_op *op = psi_pool_take(pool);
     const uint64_t limit_ms = timeout_ms == 0 ? client->config.op_timeout_ms : timeout_ms;
 
     if (op == NULL) {
         return NULL;
     }
+    memset(op, 0, offsetof(struct psd_op, error));
+    op->error.status = PSD_OK;
+    op->error.text[0] = '\0';
+    op->because[0] = '\0';
     op->client = client;
+    op->pool = pool;
     op->kind = kind;
     op->number = ++client->op_number;
     op->started_ns = psi_now_ns(client->env);
@@ -78,23 +86,39 @@ psi_op_submit(struct psd_op *op)
     }
 }
 
-void
-psi_op_end(struct psd_op *op, psd_status status, psd_outcome outcome, const char *format, ...)
+static void
+end(struct psd_op *op, psd_status status, psd_outcome outcome)
 {
     struct psi_client *client = op->client;
-    va_list args;
 
     psi_assert(!op->ended);
     op->ended = true;
     op->outcome = outcome;
     op->error.status = status;
-    va_start(args, format);
-    vsnprintf(op->error.text, sizeof(op->error.text), format, args);
-    va_end(args);
     list_remove(&client->pending, &client->pending_last, op);
     client->pending_count--;
     list_append(&client->done, &client->done_last, op);
-    client->hold_changed = true;
+    if (op->kind == OP_TRANSFER) {
+        psi_order_leave(op);
+    }
+}
+
+void
+psi_op_end(struct psd_op *op, psd_status status, psd_outcome outcome, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(op->error.text, sizeof(op->error.text), format, args);
+    va_end(args);
+    end(op, status, outcome);
+}
+
+void
+psi_op_succeed(struct psd_op *op)
+{
+    op->error.text[0] = '\0';
+    end(op, PSD_OK, PSD_OUTCOME_DONE);
 }
 
 /* Ends an operation that the job, its deadline or the end of the context cut short. */
@@ -173,17 +197,21 @@ psi_client_next_done(struct psi_client *client)
 }
 
 void
+psi_op_discard(struct psd_op *op)
+{
+    free(op->body);
+    free(op->nodes.node);
+    psi_pool_give(op->pool, op);
+}
+
+void
 psi_op_free(struct psd_op *op)
 {
     psi_assert(op->ended);
     if (!op->taken) {
         list_remove(&op->client->done, &op->client->done_last, op);
     }
-    free(op->chunks);
-    free(op->parts);
-    free(op->body);
-    free(op->nodes.node);
-    free(op);
+    psi_op_discard(op);
 }
 
 bool

@@ -6,10 +6,14 @@
 #ifndef PSI_CLIENT_STATE_H
 #define PSI_CLIENT_STATE_H
 
+#include "base/pool.h"
 #include "client/core.h"
 
 enum {
     REQUESTS_MAX = 4096,          /* unanswered, per lane */
+    COPY_BYTES_MAX = 2 << 20,     /* to a lane on this host: copies it has not answered; they stay
+                                     in the cache until it has read them */
+    COPY_AT_ONCE = 4,             /* values that may wait to be copied */
     SEND_QUEUE_BYTES = 512 << 10, /* handed to the transport; more would spoil the priorities */
     COST_MIN = 4096,              /* even a tiny gradient occupies a slot of the server */
 };
@@ -37,6 +41,7 @@ struct part {
     bool queued;
     uint32_t cursor; /* into table->lane_chunks[lane] */
     uint32_t end;
+    uint32_t unanswered;
 };
 
 enum op_kind { OP_TRANSFER, OP_TABLE_OPEN, OP_BARRIER, OP_NODES, OP_STEP_ADD, OP_BYE, OP_SHARE };
@@ -45,7 +50,8 @@ enum chunk_state { CHUNK_UNSENT, CHUNK_SENT, CHUNK_DONE };
 
 struct psd_op {
     struct psi_client *client;
-    struct psd_op *next; /* client->pending, client->done */
+    struct psi_pool *pool; /* where its memory comes from and goes */
+    struct psd_op *next;   /* client->pending, client->done */
     struct psd_op *prev;
     enum op_kind kind;
     uint64_t number; /* in order of submission */
@@ -55,8 +61,6 @@ struct psd_op {
     bool ended;
     bool taken;
     psd_outcome outcome;
-    struct psd_error error;
-    char because[PSI_TEXT_MAX];
     psd_done_fn done;
     void *user;
 
@@ -81,10 +85,14 @@ struct psd_op {
     uint64_t applied;   /* chunks that ended well */
     uint64_t touched;   /* chunks that were ever sent */
     uint64_t updates;   /* STATE_PULL: largest count seen */
-    bool held;          /* waits for earlier operations */
+    bool held;          /* waits for earlier operations: in client->held */
+    struct psd_op *held_next;
+    struct psd_op *held_prev;
+    struct psd_op *table_next; /* of the table's transfers that have not ended */
+    struct psd_op *table_prev;
     bool exact;         /* a read of the very version of its step */
-    uint8_t *chunks;    /* enum chunk_state each */
-    struct part *parts; /* one per lane */
+    uint8_t *chunks;    /* enum chunk_state each; lies behind the operation, as do its parts */
+    struct part *parts; /* one per lane of table->lanes */
 
     /* the others */
     uint32_t request;
@@ -97,7 +105,18 @@ struct psd_op {
     uint8_t priority_wanted; /* OP_TABLE_OPEN */
     void *to;                /* OP_SHARE */
     uint32_t to_bytes;
+
+    /* Long, and nearly always empty: of these a new operation has only the first bytes cleared. */
+    struct psd_error error;
+    char because[PSI_TEXT_MAX];
 };
+
+static inline bool
+psi_op_is_push(const struct psd_op *op)
+{
+    return op->kind == OP_TRANSFER &&
+           (op->transfer.type == PSI_FRAME_PUSH || op->transfer.type == PSI_FRAME_PUSH_PULL);
+}
 
 struct psd_table {
     struct psi_client *client;
@@ -109,6 +128,11 @@ struct psd_table {
     uint16_t *places;       /* chunk -> lane */
     uint32_t **lane_chunks; /* lane -> its chunks, rising */
     uint32_t *lane_counts;
+    uint32_t lanes_used;
+    uint16_t *lanes;         /* those that have chunks of it, rising: lanes_used of them */
+    uint16_t *lane_parts;    /* lane -> its index in lanes */
+    struct psi_pool ops;     /* transfers of it, each with its parts and chunks */
+    struct psd_op *last_op;  /* the newest of those that have not ended */
     uint64_t *next_step;     /* chunk -> step to push next */
     uint64_t resume_step;    /* a replacement repeats from here */
     bool resuming;           /* opened by a replacement */
@@ -128,11 +152,15 @@ struct lane_link {
     struct request *first; /* under way, in order of sending */
     struct request *last;
     struct part *queue; /* by priority, then age */
+    struct part *queue_last;
+    struct lane_link *busy_next; /* client->busy */
+    bool busy;
     uint64_t window_bytes;
     uint64_t used;             /* unanswered gradient bytes */
     uint64_t reads;            /* unanswered value bytes */
     struct request *resend;    /* after a cut: the next of these to be sent again */
     struct request *receiving; /* whose value is coming in */
+    uint32_t ups;              /* how often it has come up: what was mapped before is old */
 };
 
 struct published {
@@ -164,7 +192,10 @@ struct psi_client {
     uint32_t view;
     struct psi_view_worker *workers; /* job.workers of them, once a view came */
     uint32_t lane_count;
+    uint32_t lanes_up;
     struct lane_link *lanes;
+    struct lane_link *busy; /* lanes that may have something to send, in order */
+    struct lane_link *busy_last;
 
     struct psd_table **tables;
     size_t table_count;
@@ -175,12 +206,19 @@ struct psi_client {
     size_t pending_count;
     struct psd_op *done; /* ended, not handed out; oldest first */
     struct psd_op *done_last;
+    struct psi_pool requests; /* operations that are not transfers */
     uint64_t op_number;
     uint64_t seq;
     uint32_t control_id;
     uint64_t barrier;
     uint64_t next_deadline_ns;
-    bool hold_changed; /* an operation ended: others may be let go */
+    struct psd_op *held; /* transfers that wait for earlier ones; oldest first */
+    struct psd_op *held_last;
+    bool hold_changed; /* a transfer ended: some of these may be let go */
+    struct {
+        uint64_t step;
+        size_t count;
+    } lowest; /* PSI_DEATH_WAIT: the earliest step of the pending pushes, and how many are of it */
     uint64_t pump_turn;
     struct published published;
 };
@@ -190,10 +228,13 @@ void psi_client_over(struct psi_client *client, psd_status status, const char *f
     __attribute__((format(printf, 3, 4)));
 
 /* ops.c */
-struct psd_op *psi_op_create(struct psi_client *client, enum op_kind kind, uint32_t timeout_ms);
+struct psd_op *psi_op_create(struct psi_client *client, struct psi_pool *pool, enum op_kind kind,
+                             uint32_t timeout_ms);
+void psi_op_discard(struct psd_op *op); /* one that was not submitted */
 void psi_op_submit(struct psd_op *op);
 void psi_op_end(struct psd_op *op, psd_status status, psd_outcome outcome, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+void psi_op_succeed(struct psd_op *op);
 void psi_ops_check_deadlines(struct psi_client *client, uint64_t now_ns);
 void psi_ops_end_all(struct psi_client *client, const struct psd_error *reason);
 
@@ -201,16 +242,24 @@ void psi_ops_end_all(struct psi_client *client, const struct psd_error *reason);
 psd_status psi_transfer_check_range(const struct psd_table *table, struct psi_transfer *transfer,
                                     struct psd_error *err);
 void psi_transfer_describe(const struct psd_op *op, char *text, size_t size);
-void psi_transfer_let_go(struct psi_client *client);
 void psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason);
 uint64_t psi_transfer_bytes(const struct psd_op *op, uint64_t chunk);
+uint64_t psi_transfer_element_bytes(const struct psd_op *op);
+void psi_transfers_init(struct psd_table *table);
 bool psi_transfer_completes_step(const struct psd_op *op);
+
+/* order.c */
+void psi_order_enter(struct psd_op *op);          /* submitted: leaves now, or is held */
+void psi_order_leave(struct psd_op *op);          /* ended */
+void psi_order_let_go(struct psi_client *client); /* those that no longer have to wait */
 
 /* lanes.c */
 psd_status psi_lanes_start(struct psi_client *client, const struct psi_view *view,
                            struct psd_error *err);
 void psi_lanes_stop(struct psi_client *client);
 void psi_lanes_tick(struct psi_client *client, uint64_t now_ns);
+uint64_t psi_lanes_next_ns(const struct psi_client *client);
+void psi_lanes_send(struct psi_client *client);
 bool psi_lanes_up(const struct psi_client *client);
 void psi_lane_enqueue(struct psd_op *op);
 void psi_lane_forget(struct psd_op *op);

@@ -18,9 +18,12 @@ psi_table_destroy(struct psd_table *table)
     }
     free(table->lane_chunks);
     free(table->lane_counts);
+    free(table->lanes);
+    free(table->lane_parts);
     free(table->places);
     free(table->next_step);
     psi_table_view_destroy(table->view);
+    psi_pool_fini(&table->ops);
     free(table);
 }
 
@@ -32,7 +35,10 @@ spread(struct psd_table *table)
 
     table->lane_chunks = calloc(lanes, sizeof(uint32_t *));
     table->lane_counts = calloc(lanes, sizeof(*table->lane_counts));
-    if (table->lane_chunks == NULL || table->lane_counts == NULL) {
+    table->lanes = calloc(lanes, sizeof(*table->lanes));
+    table->lane_parts = calloc(lanes, sizeof(*table->lane_parts));
+    if (table->lane_chunks == NULL || table->lane_counts == NULL || table->lanes == NULL ||
+        table->lane_parts == NULL) {
         return PSD_ERR_NO_MEMORY;
     }
     for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
@@ -42,6 +48,10 @@ spread(struct psd_table *table)
         table->lane_chunks[lane] = calloc(table->lane_counts[lane] + 1u, sizeof(uint32_t));
         if (table->lane_chunks[lane] == NULL) {
             return PSD_ERR_NO_MEMORY;
+        }
+        if (table->lane_counts[lane] > 0) {
+            table->lane_parts[lane] = (uint16_t)table->lanes_used;
+            table->lanes[table->lanes_used++] = (uint16_t)lane;
         }
         table->lane_counts[lane] = 0;
     }
@@ -126,6 +136,7 @@ psi_table_create(struct psi_client *client, const struct psi_table_info *info, u
         psi_table_destroy(table);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", info->spec.name);
     }
+    psi_transfers_init(table);
     *table_p = table;
     return PSD_OK;
 }

@@ -1,27 +1,15 @@
 /*
- * transfer.c - pushes and pulls: checked, cut into chunks, held until their turn, ended.
+ * transfer.c - pushes and pulls: checked, cut into chunks, ended.
  *
- * Two rules keep the servers' promises simple:
- *   - a push of step c + 1 leaves only when this worker's pushes of step c are done, so that a
- * chunk meets at most one gradient per rank at a time. If the job waits for replacements, the rule
- * spans all tables: then two versions of a value are enough to repeat a step (docs/consistency.md);
- *   - operations on one table leave in the order they were submitted.
+ * When they leave is in order.c, how in lanes.c.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "client/state.h"
-
-static bool
-is_push(const struct psd_op *op)
-{
-    return op->kind == OP_TRANSFER &&
-           (op->transfer.type == PSI_FRAME_PUSH || op->transfer.type == PSI_FRAME_PUSH_PULL);
-}
 
 static bool
 reads(const struct psd_op *op)
@@ -30,20 +18,19 @@ reads(const struct psd_op *op)
            op->transfer.type == PSI_FRAME_STATE_PULL;
 }
 
-static size_t
-part_element_bytes(const struct psd_table *table, const struct psi_transfer *transfer)
+uint64_t
+psi_transfer_element_bytes(const struct psd_op *op)
 {
-    if (transfer->part == 0) {
-        return table->element_bytes;
+    if (op->transfer.part == 0) {
+        return op->table->element_bytes;
     }
-    return transfer->part == 1 ? sizeof(float) : psi_dtype_state_bytes(table->spec.dtype);
+    return op->transfer.part == 1 ? sizeof(float) : psi_dtype_state_bytes(op->table->spec.dtype);
 }
 
 uint64_t
 psi_transfer_bytes(const struct psd_op *op, uint64_t chunk)
 {
-    return psi_chunk_elements(op->table->spec.count, chunk) *
-           (uint64_t)part_element_bytes(op->table, &op->transfer);
+    return psi_chunk_elements(op->table->spec.count, chunk) * psi_transfer_element_bytes(op);
 }
 
 void
@@ -94,7 +81,7 @@ check_step(const struct psd_op *op, struct psd_error *err)
 {
     const struct psd_table *table = op->table;
 
-    if (!is_push(op) || table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
+    if (!psi_op_is_push(op) || table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
         return PSD_OK;
     }
     for (uint64_t i = 0; i < op->chunk_count; i++) {
@@ -113,23 +100,30 @@ check_step(const struct psd_op *op, struct psd_error *err)
 static void
 set_next_step(const struct psd_op *op, uint64_t step)
 {
-    if (is_push(op) && op->table->spec.staleness != PSD_STALENESS_UNBOUNDED) {
+    if (psi_op_is_push(op) && op->table->spec.staleness != PSD_STALENESS_UNBOUNDED) {
         for (uint64_t i = 0; i < op->chunk_count; i++) {
             op->table->next_step[op->first_chunk + i] = step;
         }
     }
 }
 
-static psd_status
-allocate(struct psd_op *op, struct psd_error *err)
+/* Every transfer of a table gets room for all of it: so one pool serves them all. */
+void
+psi_transfers_init(struct psd_table *table)
 {
-    op->chunks = calloc(op->chunk_count, 1);
-    op->parts = calloc(op->client->lane_count, sizeof(*op->parts));
-    if (op->chunks == NULL || op->parts == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for an operation",
-                        op->table->spec.name);
-    }
-    return PSD_OK;
+    psi_pool_init(&table->ops, sizeof(struct psd_op) + table->lanes_used * sizeof(struct part) +
+                                   table->chunk_count);
+}
+
+static void
+clear_parts(struct psd_op *op)
+{
+    const size_t parts_bytes = op->table->lanes_used * sizeof(*op->parts);
+
+    op->parts = (struct part *)(op + 1);
+    op->chunks = (uint8_t *)op->parts + parts_bytes;
+    memset(op->parts, 0, parts_bytes);
+    memset(op->chunks, CHUNK_UNSENT, op->chunk_count);
 }
 
 /*
@@ -153,56 +147,13 @@ wants_exact(const struct psd_op *op)
            table->spec.backup_workers == 0; /* those went on without us: it may be gone */
 }
 
-/* Does b have to wait for a? a was submitted before b. */
-static bool
-must_wait_for(const struct psd_op *b, const struct psd_op *a)
-{
-    const bool same_table = a->table == b->table;
-
-    if (same_table && a->held) {
-        return true;
-    }
-    if (!is_push(a) || !is_push(b) || a->transfer.step >= b->transfer.step ||
-        !psi_spec_synchronous(&a->table->spec) || !psi_spec_synchronous(&b->table->spec)) {
-        return false;
-    }
-    /* With backup workers every table has steps of its own, and no step is ever repeated. */
-    return same_table || (b->client->job.policy == PSI_DEATH_WAIT &&
-                          a->table->spec.backup_workers == 0 && b->table->spec.backup_workers == 0);
-}
-
-static bool
-must_hold(const struct psd_op *op)
-{
-    for (const struct psd_op *earlier = op->client->pending; earlier != op;
-         earlier = earlier->next) {
-        if (earlier->kind == OP_TRANSFER && must_wait_for(op, earlier)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* An operation cannot overtake an older one on its table: the older one becomes as urgent. */
-static void
-raise_older(const struct psd_op *op)
-{
-    for (struct psd_op *older = op->client->pending; older != op; older = older->next) {
-        if (older->kind == OP_TRANSFER && older->table == op->table && !older->held &&
-            older->priority < op->priority) {
-            older->priority = op->priority;
-            psi_lane_enqueue(older);
-        }
-    }
-}
-
 /* A push to a table with backup workers, after which every chunk of its step is on its way. */
 bool
 psi_transfer_completes_step(const struct psd_op *op)
 {
     const struct psd_table *table = op->table;
 
-    if (!is_push(op) || op->held || table->spec.backup_workers == 0) {
+    if (!psi_op_is_push(op) || op->held || table->spec.backup_workers == 0) {
         return false;
     }
     for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
@@ -211,17 +162,6 @@ psi_transfer_completes_step(const struct psd_op *op)
         }
     }
     return true;
-}
-
-static void
-let_go(struct psd_op *op)
-{
-    op->held = false;
-    raise_older(op);
-    psi_lane_enqueue(op);
-    if (psi_transfer_completes_step(op)) {
-        psi_control_have(op);
-    }
 }
 
 psd_status
@@ -239,7 +179,7 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         *err = client->error;
         return err->status;
     }
-    op = psi_op_create(client, OP_TRANSFER, transfer->timeout_ms);
+    op = psi_op_create(client, &table->ops, OP_TRANSFER, transfer->timeout_ms);
     if (op == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for an operation",
                         table->spec.name);
@@ -256,45 +196,24 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         op->remaining = op->chunk_count;
         status = check_step(op, err);
     }
-    if (status == PSD_OK) {
-        status = allocate(op, err);
-    }
     if (status != PSD_OK) {
-        free(op->chunks);
-        free(op->parts);
-        free(op);
+        psi_op_discard(op);
         return status;
     }
+    clear_parts(op);
     op->exact = wants_exact(op);
     set_next_step(op, op->transfer.step + 1);
     psi_op_submit(op);
-    op->held = must_hold(op);
-    if (!op->held) {
-        let_go(op);
-    }
+    psi_order_enter(op);
     *op_p = op;
     return PSD_OK;
-}
-
-void
-psi_transfer_let_go(struct psi_client *client)
-{
-    if (!client->hold_changed) {
-        return;
-    }
-    client->hold_changed = false;
-    for (struct psd_op *op = client->pending; op != NULL; op = op->next) {
-        if (op->kind == OP_TRANSFER && op->held && !must_hold(op)) {
-            let_go(op);
-        }
-    }
 }
 
 /* The step may be pushed again: servers answer what they have as done. */
 static void
 repeat_step(const struct psd_op *op)
 {
-    for (uint64_t i = 0; is_push(op) && i < op->chunk_count; i++) {
+    for (uint64_t i = 0; psi_op_is_push(op) && i < op->chunk_count; i++) {
         uint64_t *next = &op->table->next_step[op->first_chunk + i];
 
         if (*next > op->transfer.step && op->table->spec.staleness != PSD_STALENESS_UNBOUNDED) {
@@ -309,7 +228,7 @@ void
 psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason)
 {
     const uint64_t unanswered = op->remaining;
-    const bool nothing = op->touched == 0 || (reads(op) && !is_push(op));
+    const bool nothing = op->touched == 0 || (reads(op) && !psi_op_is_push(op));
     char what[PSD_NAME_MAX + 64];
 
     psi_transfer_describe(op, what, sizeof(what));
@@ -335,8 +254,7 @@ psi_client_borrows(const struct psi_client *client, const void *base, size_t byt
 {
     for (const struct psd_op *op = client->pending; op != NULL; op = op->next) {
         if (op->kind == OP_TRANSFER) {
-            const uint64_t used =
-                op->transfer.count * (uint64_t)part_element_bytes(op->table, &op->transfer);
+            const uint64_t used = op->transfer.count * psi_transfer_element_bytes(op);
 
             if (overlaps(op->transfer.from, used, base, bytes) ||
                 overlaps(op->transfer.to, used, base, bytes)) {

@@ -17,6 +17,7 @@
 
 #include "base/fail.h"
 #include "config/endpoint.h"
+#include "config/hostlist.h"
 #include "config/json_walk.h"
 #include "config/nearest.h"
 
@@ -29,6 +30,7 @@ struct parser {
     struct psi_json_text file;
     struct psi_cluster *cluster;
     uint32_t variables_used;
+    struct psi_hostlist hosts; /* of the node that is being read */
     const char
         *commands_at; /* where worker_commands and master_port stand, for checks at the end */
     const char *master_port_at;
@@ -154,35 +156,47 @@ read_variables(struct parser *parser, const struct psi_json_item *object,
 
 /* -------------------------------------------------------------------------------- nodes --- */
 
+/* The names of an entry; each becomes a node of its own, see read_nodes(). */
 static psd_status
-read_endpoint(struct parser *parser, const struct psi_json_item *item, const char *what,
-              struct psi_endpoint *endpoint)
+read_host(struct parser *parser, const struct psi_json_item *item, void *into)
 {
     const char *text = json_string_value(item->value);
-    const char *wrong = psi_endpoint_parse(text, endpoint);
+    struct psi_endpoint endpoint;
+    const char *wrong;
+    size_t column = 0;
 
+    (void)into;
+    psi_hostlist_free(&parser->hosts);
+    if (text[0] == '\0') {
+        return psi_json_fail(&parser->file, item->at, "host \"\" is empty");
+    }
+    wrong = psi_hostlist_expand(text, &parser->hosts, &column);
     if (wrong != NULL) {
-        return psi_json_fail(&parser->file, item->at, "%s \"%.64s\" %s", what, text, wrong);
+        return psi_json_fail(&parser->file, item->at, "host \"%.64s\" %s (column %zu)", text, wrong,
+                             column);
+    }
+    for (size_t i = 0; i < parser->hosts.count; i++) {
+        wrong = psi_endpoint_parse(parser->hosts.names[i], &endpoint);
+        if (wrong != NULL) {
+            return psi_json_fail(&parser->file, item->at, "host \"%.64s\" %s",
+                                 parser->hosts.names[i], wrong);
+        }
     }
     return PSD_OK;
 }
 
-static psd_status
-read_host(struct parser *parser, const struct psi_json_item *item, void *into)
+/* One of the names of an entry, which was checked. */
+static void
+set_host(const char *name, struct psi_cluster_node *node)
 {
-    struct psi_cluster_node *node = into;
-    struct psi_endpoint endpoint;
-    const psd_status status = read_endpoint(parser, item, "host", &endpoint);
+    struct psi_endpoint endpoint = {.port = 0};
 
-    if (status != PSD_OK) {
-        return status;
-    }
+    psi_endpoint_parse(name, &endpoint);
     memcpy(node->host, endpoint.host, sizeof(node->host));
     if (node->user[0] == '\0') {
         memcpy(node->user, endpoint.user, sizeof(node->user));
     }
     node->ssh_port = endpoint.port;
-    return PSD_OK;
 }
 
 static psd_status
@@ -201,11 +215,12 @@ read_gpus(struct parser *parser, const struct psi_json_item *item, void *into)
 static psd_status
 read_addr(struct parser *parser, const struct psi_json_item *item, void *into)
 {
+    const char *text = json_string_value(item->value);
     struct psi_endpoint endpoint;
-    const psd_status status = read_endpoint(parser, item, "addr", &endpoint);
+    const char *wrong = psi_endpoint_parse(text, &endpoint);
 
-    if (status != PSD_OK) {
-        return status;
+    if (wrong != NULL) {
+        return psi_json_fail(&parser->file, item->at, "addr \"%.64s\" %s", text, wrong);
     }
     if (endpoint.user[0] != '\0' || endpoint.port != 0) {
         return psi_json_fail(&parser->file, item->at,
@@ -259,6 +274,7 @@ read_node(struct parser *parser, const struct psi_json_item *item, struct psi_cl
     psd_status status;
 
     *node = (struct psi_cluster_node){.slots = 1};
+    psi_hostlist_free(&parser->hosts);
     if (json_is_string(item->value)) {
         return read_host(parser, item, node);
     }
@@ -269,7 +285,7 @@ read_node(struct parser *parser, const struct psi_json_item *item, struct psi_cl
     }
     status =
         read_fields(parser, item, node_fields, sizeof(node_fields) / sizeof(node_fields[0]), node);
-    if (status == PSD_OK && node->host[0] == '\0') {
+    if (status == PSD_OK && parser->hosts.count == 0) {
         return psi_json_fail(&parser->file, item->at, "the node has no \"host\"");
     }
     return status;
@@ -291,12 +307,17 @@ read_nodes(struct parser *parser, const struct psi_json_item *array, struct psi_
         if (status != PSD_OK) {
             return status;
         }
-        if (node.slots > count_max - count) {
-            return psi_json_fail(&parser->file, item.at, "%s: more than %u processes", array->key,
-                                 count_max);
-        }
-        for (; node.slot < node.slots; node.slot++) {
-            nodes[count++] = node;
+        for (size_t i = 0; i < parser->hosts.count; i++) {
+            struct psi_cluster_node one = node;
+
+            if (one.slots > count_max - count) {
+                return psi_json_fail(&parser->file, item.at, "%s: more than %u processes",
+                                     array->key, count_max);
+            }
+            set_host(parser->hosts.names[i], &one);
+            for (; one.slot < one.slots; one.slot++) {
+                nodes[count++] = one;
+            }
         }
     }
     if (count == 0) {
@@ -411,6 +432,43 @@ read_username(struct parser *parser, const struct psi_json_item *item, void *int
 }
 
 static psd_status
+read_workdir(struct parser *parser, const struct psi_json_item *item, void *into)
+{
+    return read_text(parser, item, &((struct psi_cluster *)into)->workdir);
+}
+
+static psd_status
+read_image(struct parser *parser, const struct psi_json_item *item, void *into)
+{
+    return read_text(parser, item, &((struct psi_cluster *)into)->image);
+}
+
+static psd_status
+read_ssh_options(struct parser *parser, const struct psi_json_item *array, void *into)
+{
+    struct psi_cluster *cluster = into;
+    struct psi_json_walk walk = {.parent = *array};
+    struct psi_json_item item;
+
+    cluster->ssh_options =
+        calloc(json_array_size(array->value) + 1, sizeof(cluster->ssh_options[0]));
+    if (cluster->ssh_options == NULL) {
+        return psi_fail(parser->file.err, PSD_ERR_NO_MEMORY, "%s: no memory", parser->file.name);
+    }
+    while (psi_json_next(&parser->file, &walk, &item)) {
+        psd_status status = psi_json_want(&parser->file, &item, "an option of ssh", JSON_STRING);
+
+        if (status == PSD_OK) {
+            status = read_text(parser, &item, &cluster->ssh_options[cluster->ssh_option_count++]);
+        }
+        if (status != PSD_OK) {
+            return status;
+        }
+    }
+    return PSD_OK;
+}
+
+static psd_status
 read_settings(struct parser *parser, const struct psi_json_item *object, void *into)
 {
     struct psi_cluster *cluster = into;
@@ -496,17 +554,13 @@ read_env(struct parser *parser, const struct psi_json_item *item, void *into)
 }
 
 static const struct field cluster_fields[] = {
-    {"worker_nodes", JSON_ARRAY, read_workers},
-    {"server_nodes", JSON_ARRAY, read_servers},
-    {"master_node", JSON_STRING, read_master},
-    {"master_port", JSON_INTEGER, read_master_port},
-    {"pem_file", JSON_STRING, read_pem_file},
-    {"virtualenv", JSON_STRING, read_virtualenv},
-    {"username", JSON_STRING, read_username},
-    {"settings", JSON_OBJECT, read_settings},
-    {"pass", JSON_STRING, read_pass},
-    {"worker_commands", JSON_ARRAY, read_commands},
-    {"env", JSON_OBJECT, read_env},
+    {"worker_nodes", JSON_ARRAY, read_workers},     {"server_nodes", JSON_ARRAY, read_servers},
+    {"master_node", JSON_STRING, read_master},      {"master_port", JSON_INTEGER, read_master_port},
+    {"pem_file", JSON_STRING, read_pem_file},       {"virtualenv", JSON_STRING, read_virtualenv},
+    {"username", JSON_STRING, read_username},       {"ssh_options", JSON_ARRAY, read_ssh_options},
+    {"workdir", JSON_STRING, read_workdir},         {"image", JSON_STRING, read_image},
+    {"settings", JSON_OBJECT, read_settings},       {"pass", JSON_STRING, read_pass},
+    {"worker_commands", JSON_ARRAY, read_commands}, {"env", JSON_OBJECT, read_env},
 };
 
 /* Members of all "env" objects. Takes any document: types are checked later. */
@@ -600,6 +654,7 @@ psi_cluster_parse(const char *text, size_t bytes, const char *name, struct psi_c
     }
     psi_settings_init(&cluster.settings);
     status = read_root(&parser, cluster.document);
+    psi_hostlist_free(&parser.hosts);
     if (status != PSD_OK) {
         psi_cluster_free(&cluster);
         return status;
@@ -673,6 +728,7 @@ psi_cluster_free(struct psi_cluster *cluster)
     free(cluster->servers);
     free(cluster->variables);
     free(cluster->worker_commands);
+    free(cluster->ssh_options);
     free(cluster->pem_file);
     json_decref(cluster->document);
     memset(cluster, 0, sizeof(*cluster));

@@ -10,9 +10,9 @@
  *
  * worker_nodes and server_nodes are required, each with one process or more; a host may appear as
  * often as it should run one. Nodes are a string, "[user@]host[:sshport]" with IPv6 addresses in
- * brackets when a port follows, or an object with host, slots, addr, user, env, gpus. Optional
- * keys: master_node, master_port, pem_file, virtualenv, username, settings, pass, worker_commands,
- * env.
+ * brackets when a port follows, where "n[01-16]" is 16 nodes (hostlist.h), or an object with host,
+ * slots, addr, user, env, gpus. Optional keys: master_node, master_port, pem_file, virtualenv,
+ * username, ssh_options, workdir, image, settings, pass, worker_commands, env.
  *
  * Whatever is wrong is refused with FILE:LINE:COLUMN: unknown and repeated keys, wrong types, host
  * names that could be taken for an option or a piece of shell.
@@ -67,6 +67,10 @@ struct psi_cluster {
     char *pem_file;                 /* NULL: not said; relative ones start at the file's folder */
     const char *virtualenv;         /* NULL: not said */
     const char *username;           /* NULL: not said */
+    const char **ssh_options;       /* owned; ssh_option_count arguments for ssh */
+    uint32_t ssh_option_count;
+    const char *workdir; /* NULL: not said */
+    const char *image;   /* NULL: not said; what runs a command in a container */
     enum psi_pass pass;
     const char **worker_commands; /* NULL, or worker_count of them */
     const struct psi_cluster_variable *env;

@@ -402,13 +402,35 @@ test_refuses_bad_brackets(void **state)
     static const char reason[] = "has brackets that are not around an IPv6 address";
 
     (void)state;
-    expect_host_refused("n[1-4]", reason);
-    expect_host_refused("[host]", reason);
-    expect_host_refused("[host]:22", reason);
-    expect_host_refused("[::1", reason);
     expect_host_refused("[::1]x", reason);
     expect_host_refused("[[::1]]", reason);
-    expect_host_refused("::1]", reason);
+    expect_host_refused("[host]", "has brackets with something that is no number (column 2)");
+    expect_host_refused("[::1", "has a bracket that is not closed (column 1)");
+    expect_host_refused("::1]", "has a bracket that was not opened (column 4)");
+    expect_host_refused("n[4-1]", "has a range that runs backwards (column 3)");
+}
+
+/* If this fails, a list of hosts is one host, or their slots and users are mixed up. */
+static void
+test_lists_of_hosts(void **state)
+{
+    struct psi_cluster cluster;
+    struct psd_error err = {0};
+    static const char text[] = "{\"worker_nodes\": [\"n[08-10]\", {\"host\": \"ann@g[1-2]:2200\", "
+                               "\"slots\": 2}, \"a,b\"], \"server_nodes\": [\"n[1-2]\"]}";
+    static const char *const names[] = {"n08", "n09", "n10", "g1", "g1", "g2", "g2", "a", "b"};
+
+    (void)state;
+    assert_int_equal(psi_cluster_parse(text, sizeof(text) - 1, "c.json", &cluster, &err), PSD_OK);
+    assert_int_equal(cluster.worker_count, 9);
+    for (size_t i = 0; i < 9; i++) {
+        assert_string_equal(cluster.workers[i].host, names[i]);
+    }
+    assert_string_equal(cluster.workers[5].user, "ann");
+    assert_int_equal(cluster.workers[5].ssh_port, 2200);
+    assert_int_equal(cluster.workers[6].slot, 1);
+    assert_int_equal(cluster.server_count, 2);
+    psi_cluster_free(&cluster);
 }
 
 /* If this fails, a bad port becomes another port. */
@@ -591,6 +613,7 @@ main(void)
         cmocka_unit_test(test_refuses_numbers_out_of_range),
         cmocka_unit_test(test_refuses_bad_host_names),
         cmocka_unit_test(test_refuses_bad_brackets),
+        cmocka_unit_test(test_lists_of_hosts),
         cmocka_unit_test(test_refuses_bad_ports),
         cmocka_unit_test(test_refuses_bad_users_and_addresses),
         cmocka_unit_test(test_refuses_contradicting_master_ports),

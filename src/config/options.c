@@ -14,6 +14,8 @@ enum { COLUMN = 34, WORD_BYTES_MAX = 64 };
 
 static const struct psi_option help_option = {
     .name = "help", .short_name = 'h', .kind = PSI_OPTION_FLAG, .help = "print this and exit"};
+static const struct psi_option version_option = {
+    .name = "version", .kind = PSI_OPTION_FLAG, .help = "print the version and exit"};
 
 /* The argument being read. */
 struct reader {
@@ -37,6 +39,9 @@ find_option(const struct psi_command *command, const char *name, size_t name_byt
         if (psi_name_equal(command->options[i].name, name, name_bytes)) {
             return &command->options[i];
         }
+    }
+    if (command->version != NULL && psi_name_equal(version_option.name, name, name_bytes)) {
+        return &version_option;
     }
     return psi_name_equal(help_option.name, name, name_bytes) ? &help_option : NULL;
 }
@@ -78,6 +83,9 @@ unknown_option(const struct reader *reader, struct psd_error *err)
         }
     }
     psi_nearest_try(&nearest, help_option.name);
+    if (command->version != NULL) {
+        psi_nearest_try(&nearest, version_option.name);
+    }
     if (nearest.name == NULL) {
         return psi_fail(err, PSD_ERR_INVALID, "unknown option %s; -h lists them", reader->shown);
     }
@@ -101,20 +109,33 @@ read_value(struct reader *reader, const char *attached, const char **value_p, st
 }
 
 static psd_status
-store_number(const struct reader *reader, const char *text, uint32_t *number_p,
+store_number(const struct reader *reader, const struct psi_option *option, const char *text,
              struct psd_error *err)
 {
+    const uint32_t max = option->max != 0 ? option->max : UINT32_MAX;
     uint64_t value = 0;
     size_t i = 0;
 
-    for (; text[i] >= '0' && text[i] <= '9' && value <= UINT32_MAX; i++) {
+    for (; text[i] >= '0' && text[i] <= '9' && value <= max; i++) {
         value = value * 10 + (uint64_t)(text[i] - '0');
     }
-    if (i == 0 || text[i] != '\0' || value > UINT32_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "option %s: %.64s is not a number from 0 to %u",
-                        reader->shown, text, UINT32_MAX);
+    if (i == 0 || text[i] != '\0' || value < option->min || value > max) {
+        return psi_fail(err, PSD_ERR_INVALID, "option %s: %.64s is not a number from %u to %u",
+                        reader->shown, text, option->min, max);
     }
-    *number_p = (uint32_t)value;
+    *(uint32_t *)option->pointer = (uint32_t)value;
+    return PSD_OK;
+}
+
+static psd_status
+store_in_list(const struct reader *reader, const char *text, struct psi_option_list *list,
+              struct psd_error *err)
+{
+    if (list->count == PSI_OPTION_LIST_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "option %s: given more than %d times", reader->shown,
+                        PSI_OPTION_LIST_MAX);
+    }
+    list->values[list->count++] = text;
     return PSD_OK;
 }
 
@@ -139,7 +160,10 @@ read_option(struct reader *reader, const struct psi_option *option, const char *
         return status;
     }
     if (option->kind == PSI_OPTION_NUMBER) {
-        return store_number(reader, value, option->pointer, err);
+        return store_number(reader, option, value, err);
+    }
+    if (option->kind == PSI_OPTION_LIST) {
+        return store_in_list(reader, value, option->pointer, err);
     }
     *(const char **)option->pointer = value;
     return PSD_OK;
@@ -199,9 +223,9 @@ psi_options_parse(const struct psi_command *command, int argc, char *const *argv
                   struct psd_error *err)
 {
     struct reader reader = {.command = command, .argv = argv, .argc = argc, .at = 1};
-    bool help = false;
+    const struct psi_option *answered = NULL;
 
-    while (reader.at < argc && !help) {
+    while (reader.at < argc && answered == NULL) {
         const char *argument = argv[reader.at];
         const struct psi_option *option = NULL;
         psd_status status;
@@ -218,10 +242,11 @@ psi_options_parse(const struct psi_command *command, int argc, char *const *argv
         if (status != PSD_OK) {
             return status;
         }
-        help = option == &help_option;
+        answered = option == &help_option || option == &version_option ? option : NULL;
     }
-    *arguments_p =
-        (struct psi_arguments){.help = help, .first = reader.at < argc ? reader.at : argc};
+    *arguments_p = (struct psi_arguments){.help = answered == &help_option,
+                                          .version = answered == &version_option,
+                                          .first = reader.at < argc ? reader.at : argc};
     return PSD_OK;
 }
 
@@ -265,23 +290,38 @@ print_knob(FILE *file, const struct psi_knob *knob)
     print_row(file, 0, knob->name, words, help);
 }
 
+static void
+print_option(FILE *file, const struct psi_option *option)
+{
+    static const char *const values[] = {[PSI_OPTION_FLAG] = "",
+                                         [PSI_OPTION_TEXT] = "=VALUE",
+                                         [PSI_OPTION_NUMBER] = "=N",
+                                         [PSI_OPTION_LIST] = "=VALUE"};
+    char help[256];
+
+    if (option->max == 0) {
+        snprintf(help, sizeof(help), "%s", option->help);
+    } else {
+        snprintf(help, sizeof(help), "%s [%u..%u]", option->help, option->min, option->max);
+    }
+    print_row(file, option->short_name, option->name, values[option->kind], help);
+}
+
 void
 psi_options_help(FILE *file, const struct psi_command *command)
 {
-    static const char *const values[] = {
-        [PSI_OPTION_FLAG] = "", [PSI_OPTION_TEXT] = "=VALUE", [PSI_OPTION_NUMBER] = "=N"};
-
     fprintf(file, "usage: %s %s\n", command->name, command->synopsis);
     if (command->about != NULL) {
         fprintf(file, "\n%s\n", command->about);
     }
     fprintf(file, "\noptions\n");
     for (size_t i = 0; i < command->option_count; i++) {
-        const struct psi_option *option = &command->options[i];
-
-        print_row(file, option->short_name, option->name, values[option->kind], option->help);
+        print_option(file, &command->options[i]);
     }
-    print_row(file, help_option.short_name, help_option.name, "", help_option.help);
+    print_option(file, &help_option);
+    if (command->version != NULL) {
+        print_option(file, &version_option);
+    }
     if (command->program == 0) {
         return;
     }
@@ -292,4 +332,16 @@ psi_options_help(FILE *file, const struct psi_command *command)
             print_knob(file, &psi_knobs()[i]);
         }
     }
+}
+
+bool
+psi_options_answer(FILE *file, const struct psi_command *command,
+                   const struct psi_arguments *arguments)
+{
+    if (arguments->help) {
+        psi_options_help(file, command);
+    } else if (arguments->version) {
+        fprintf(file, "%s %s\n", command->name, command->version);
+    }
+    return arguments->help || arguments->version;
 }

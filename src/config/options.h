@@ -3,7 +3,8 @@
  *
  * Options come first: "--name=value", "--name value" or "-nvalue", "-n value"; in names '-' and '_'
  * are equal. The first argument that is no option, or "--", ends them; what follows belongs to the
- * caller (the command that psd_run runs). -h and --help are known everywhere.
+ * caller (the command that psd_run runs). -h and --help are known everywhere, --version where the
+ * command has one.
  */
 #ifndef PSI_CONFIG_OPTIONS_H
 #define PSI_CONFIG_OPTIONS_H
@@ -20,6 +21,15 @@ enum psi_option_kind {
     PSI_OPTION_FLAG,   /* bool *: true when given; takes no value */
     PSI_OPTION_TEXT,   /* const char **: borrowed from argv */
     PSI_OPTION_NUMBER, /* uint32_t *: digits alone */
+    PSI_OPTION_LIST,   /* struct psi_option_list *: may be given several times */
+};
+
+enum { PSI_OPTION_LIST_MAX = 64 };
+
+/* The values of an option that was given several times, borrowed from argv. */
+struct psi_option_list {
+    const char *values[PSI_OPTION_LIST_MAX];
+    size_t count;
 };
 
 /* An option of one program, beside the settings. Thread: owned by the thread that parses. */
@@ -28,7 +38,9 @@ struct psi_option {
     char short_name; /* 0: none */
     enum psi_option_kind kind;
     const char *help;
-    void *pointer; /* written when the option is given; the last one counts */
+    void *pointer; /* written when the option is given; the last one counts, save in lists */
+    uint32_t min;  /* PSI_OPTION_NUMBER */
+    uint32_t max;  /* likewise; 0: UINT32_MAX */
 };
 
 /* What a program understands. */
@@ -36,6 +48,7 @@ struct psi_command {
     const char *name;         /* "ps_server" */
     const char *synopsis;     /* "[options] \"command\"" */
     const char *about;        /* (optional) lines for -h */
+    const char *version;      /* (optional) what --version answers, behind the name */
     enum psi_program program; /* 0: knows no settings */
     const struct psi_option *options;
     size_t option_count;
@@ -43,8 +56,9 @@ struct psi_command {
 
 /* What was found besides options and settings. */
 struct psi_arguments {
-    bool help; /* -h was given; what came after it was not looked at */
-    int first; /* argv[first] is the first argument that is no option; argc: none */
+    bool help;    /* -h was given; what came after it was not looked at */
+    bool version; /* or --version was, likewise */
+    int first;    /* argv[first] is the first argument that is no option; argc: none */
 };
 
 /*
@@ -55,6 +69,10 @@ struct psi_arguments {
 psd_status psi_options_parse(const struct psi_command *command, int argc, char *const *argv,
                              struct psi_settings *settings, struct psi_arguments *arguments_p,
                              struct psd_error *err);
+
+/* Answers -h or --version. False: neither was given. */
+bool psi_options_answer(FILE *file, const struct psi_command *command,
+                        const struct psi_arguments *arguments);
 
 /* The answer to -h: usage, options, settings with their defaults and ranges, in columns. */
 void psi_options_help(FILE *file, const struct psi_command *command);

@@ -22,7 +22,8 @@ struct program {
     bool verbose;
     const char *cluster_config;
     uint32_t index;
-    struct psi_option options[3];
+    uint32_t workers;
+    struct psi_option options[4];
     struct psi_command command;
     struct psi_settings settings;
     struct psi_arguments arguments;
@@ -50,12 +51,18 @@ program_init(struct program *program)
                                               .kind = PSI_OPTION_FLAG,
                                               .help = "tell more",
                                               .pointer = &program->verbose};
+    program->options[3] = (struct psi_option){.name = "workers",
+                                              .kind = PSI_OPTION_NUMBER,
+                                              .help = "how many",
+                                              .pointer = &program->workers,
+                                              .min = 1,
+                                              .max = 1024};
     program->command = (struct psi_command){.name = "ps_server",
                                             .synopsis = "[options]",
                                             .about = "Holds parameters.",
                                             .program = PSI_PROGRAM_SERVER,
                                             .options = program->options,
-                                            .option_count = 3};
+                                            .option_count = 4};
     psi_settings_init(&program->settings);
     program->arguments = (struct psi_arguments){.first = -1};
     program->argv[program->argc++] = "ps_server";
@@ -241,6 +248,58 @@ test_parse_refuses_bad_numbers(void **state)
     assert_string_equal(p.err.text, "command line: lanes=65: must be a number, 0 to 64");
 }
 
+/* If this fails, a number that the program cannot use gets in, or the range told is not its own. */
+static void
+test_parse_keeps_to_the_range(void **state)
+{
+    static const char *const bad[] = {"0", "1025", "99999999999999999999", "many"};
+    struct program p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char expected[128];
+
+        snprintf(expected, sizeof(expected), "option --workers: %s is not a number from 1 to 1024",
+                 bad[i]);
+        assert_int_equal(parse(&p, "--workers", bad[i], NULL), PSD_ERR_INVALID);
+        assert_string_equal(p.err.text, expected);
+        assert_int_equal(p.workers, 0);
+    }
+    assert_int_equal(parse(&p, "--workers", "1024", NULL), PSD_OK);
+    assert_int_equal(p.workers, 1024);
+    assert_int_equal(parse(&p, "--workers=1", NULL), PSD_OK);
+    assert_int_equal(p.workers, 1);
+}
+
+/* If this fails, --version says nothing, or is taken where a program has no use for it. */
+static void
+test_version_is_answered_where_there_is_one(void **state)
+{
+    static const char *const words[] = {"ps_server", "--version", "--nonsense"};
+    struct program p;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(file);
+    assert_int_equal(parse(&p, "--version", NULL), PSD_ERR_INVALID);
+    assert_string_equal(p.err.text, "unknown option --version; -h lists them");
+    assert_int_equal(parse(&p, "-v", NULL), PSD_OK);
+    assert_false(psi_options_answer(file, &p.command, &p.arguments));
+
+    p.command.version = "1.2.3";
+    assert_int_equal(psi_options_parse(&p.command, 3, (char *const *)(uintptr_t)words, &p.settings,
+                                       &p.arguments, &p.err),
+                     PSD_OK);
+    assert_true(p.arguments.version);
+    assert_false(p.arguments.help);
+    assert_true(psi_options_answer(file, &p.command, &p.arguments));
+    fclose(file);
+    assert_string_equal(text, "ps_server 1.2.3\n");
+    free(text);
+}
+
 /* If this fails, -h hides an option, or its columns are ragged. */
 static void
 test_help_lists_everything_in_columns(void **state)
@@ -253,12 +312,16 @@ test_help_lists_everything_in_columns(void **state)
     (void)state;
     assert_non_null(file);
     program_init(&p);
-    psi_options_help(file, &p.command);
+    p.command.version = "1.2.3";
+    assert_true(psi_options_answer(file, &p.command, &(struct psi_arguments){.help = true}));
     fclose(file);
     assert_non_null(strstr(text, "usage: ps_server [options]\n"));
     assert_non_null(strstr(text, "\nHolds parameters.\n"));
     assert_non_null(strstr(text, "\n  -c, --cluster_config=VALUE      the hosts of the job\n"));
     assert_non_null(strstr(text, "\n      --index=N                   which server this is\n"));
+    assert_non_null(strstr(text, "\n      --workers=N                 how many [1..1024]\n"));
+    assert_non_null(
+        strstr(text, "\n      --version                   print the version and exit\n"));
     assert_non_null(strstr(text, "\n  -h, --help                      print this and exit\n"));
     assert_non_null(strstr(text,
                            "\n      --heartbeat_ms=ms           time between two signs of life "
@@ -289,6 +352,8 @@ main(void)
         cmocka_unit_test(test_parse_refuses_missing_values),
         cmocka_unit_test(test_parse_refuses_values_of_flags),
         cmocka_unit_test(test_parse_refuses_bad_numbers),
+        cmocka_unit_test(test_parse_keeps_to_the_range),
+        cmocka_unit_test(test_version_is_answered_where_there_is_one),
         cmocka_unit_test(test_help_lists_everything_in_columns),
     };
 

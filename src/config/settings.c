@@ -12,11 +12,11 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "config/environment.h"
 #include "config/nearest.h"
 
 enum {
     DAY_MS = 24 * 60 * 60 * 1000,
-    NAME_BYTES_MAX = 64,
     MASTER = PSI_PROGRAM_MASTER | PSI_PROGRAM_RUN,
     SERVER = PSI_PROGRAM_SERVER | PSI_PROGRAM_RUN,
     WORKER = PSI_PROGRAM_WORKER | PSI_PROGRAM_RUN,
@@ -26,6 +26,7 @@ enum {
 static const char *const death_words[] = {"fail", "continue", "wait", NULL};
 static const char *const kernel_words[] = {"auto", "scalar", "avx2", "avx512", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL};
+static const char *const transport_words[] = {"auto", "tcp", NULL};
 static const char *const switch_words[] = {"off", "on", NULL};
 static const char *const source_words[] = {"default", "file", "environment", "command line"};
 
@@ -77,6 +78,10 @@ static const struct psi_knob knobs[] = {
            "bytes of pulled values in flight, per lane"),
     WORD(harden, switch_words, 1, MASTER | SERVER,
          "daemons give up the files, privileges and system calls they do not need"),
+    WORD(transport, transport_words, PSI_TRANSPORT_AUTO, SERVER | WORKER,
+         "auto: shared memory between processes on one host, tcp otherwise; tcp: always tcp"),
+    NUMBER(spin_us, 50, 0, 1000, "us", SERVER | WORKER,
+           "how long to look for the next message before sleeping; 0: sleep at once"),
 };
 /* clang-format on */
 
@@ -230,28 +235,15 @@ psi_environment(const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* heartbeat_ms -> PSD_HEARTBEAT_MS */
-static void
-variable_name(const char *name, char *variable)
-{
-    size_t used = 4;
-
-    memcpy(variable, "PSD_", used);
-    for (; *name != '\0' && used < NAME_BYTES_MAX - 1; name++) {
-        variable[used++] = (char)(*name >= 'a' && *name <= 'z' ? *name - 'a' + 'A' : *name);
-    }
-    variable[used] = '\0';
-}
-
 psd_status
 psi_settings_environment(struct psi_settings *settings, unsigned programs, struct psd_error *err)
 {
     for (size_t i = 0; i < PSI_KNOBS; i++) {
-        char variable[NAME_BYTES_MAX];
+        char variable[PSI_VARIABLE_BYTES];
         const char *text;
         psd_status status;
 
-        variable_name(knobs[i].name, variable);
+        psi_variable_name(knobs[i].name, variable);
         text = psi_environment(variable);
         if ((knobs[i].programs & programs) == 0 || text == NULL) {
             continue;

@@ -31,7 +31,9 @@ enum psi_source { PSI_SOURCE_DEFAULT, PSI_SOURCE_FILE, PSI_SOURCE_ENVIRONMENT, P
 
 enum psi_kernel { PSI_KERNEL_AUTO, PSI_KERNEL_SCALAR, PSI_KERNEL_AVX2, PSI_KERNEL_AVX512 };
 
-enum { PSI_KNOBS = 16 };
+enum psi_transport { PSI_TRANSPORT_AUTO, PSI_TRANSPORT_TCP };
+
+enum { PSI_KNOBS = 18 };
 
 /*
  * The values. Enums and booleans are numbers too, so that one table can describe them all.
@@ -54,7 +56,9 @@ struct psi_settings {
     uint32_t payload_checksum; /* 0, 1 */
     uint32_t log_level;        /* enum psi_log_level */
     uint32_t window_kib;
-    uint32_t harden;           /* 0, 1 */
+    uint32_t harden;    /* 0, 1 */
+    uint32_t transport; /* enum psi_transport */
+    uint32_t spin_us;
     uint8_t source[PSI_KNOBS]; /* enum psi_source, in the order of the table */
 };
 

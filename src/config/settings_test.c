@@ -276,7 +276,8 @@ test_log_shows_values_and_sources(void **state)
     assert_string_equal(line, "2 SETTINGS heartbeat_ms=250 start_timeout_ms=60000 "
                               "lanes=4 (environment) slot_pool_mib=48 memory_max_mib=0 "
                               "kernel=avx2 (command line) payload_checksum=off log_level=info "
-                              "window_kib=2048 harden=on");
+                              "window_kib=2048 harden=on "
+                              "transport=auto spin_us=50");
     psi_settings_log(&settings, PSI_PROGRAM_RUN, &log);
     assert_non_null(strstr(line, "window_kib=2048"));
 }

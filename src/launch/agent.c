@@ -1,8 +1,9 @@
 /*
  * agent.c - the parent of all processes of the job on one machine.
  *
- * Both psd_run and the agent adopt orphans: the agent those of its children, psd_run those of an
- * agent that was killed. So killing either of them leaves somebody who can find every process.
+ * Two processes adopt orphans: the agent those of its children, and the one above it (psd_run, or
+ * the keeper that ssh started) those of an agent that was killed. So killing either of them leaves
+ * somebody who can find every process.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,6 +15,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -25,31 +27,34 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
+#include "launch/children.h"
+#include "launch/greet.h"
 #include "launch/link.h"
-#include "launch/spawn.h"
+#include "launch/place.h"
+#include "launch/reach.h"
+#include "launch/secret.h"
+#include "launch/sync.h"
 #include "launch/tree.h"
 
 enum {
     LOST_GRACE_MS = 1000, /* psd_run is gone: nobody waits for a long goodbye */
     KILL_AGAIN_MS = 20,   /* between two rounds of KILL, for those that forked meanwhile */
-    DEATHS_MAX = 64,      /* reported in one batch */
-};
-
-struct child {
-    uint32_t slot;
-    pid_t pid; /* kept after its death: what it left behind is still of its session */
-    bool alive;
+    FAREWELL_MS = 2000,   /* for the last reports to leave */
+    REACH_MS = 3000,      /* to try another machine */
 };
 
 /* Thread: owned by the agent, which has one. */
 struct host {
-    int line;
-    int deaths; /* signalfd of SIGCHLD */
-    struct child *children;
-    size_t child_count;
+    struct link link;
+    int signals; /* signalfd: a child died, the keeper died */
+    struct place place;
+    struct children children;
+    struct unpack unpack;
     bool ending;
-    uint64_t kill_ms; /* when ending: from then on, KILL */
-    int secret_fd;    /* every child keeps it under this number */
+    uint64_t kill_ms;  /* when ending: from then on, KILL */
+    uint32_t lease_ms; /* silence of psd_run after which the job is over; 0: any */
+    uint64_t heard_ms; /* of psd_run */
+    uint64_t pulse_ms; /* when to say the next time that we are here */
 };
 
 static uint64_t
@@ -61,247 +66,346 @@ clock_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static struct child *
-find_slot(const struct host *host, uint32_t slot)
-{
-    for (size_t i = 0; i < host->child_count; i++) {
-        if (host->children[i].slot == slot) {
-            return &host->children[i];
-        }
-    }
-    return NULL;
-}
-
-/* The child record of a slot, new if need be. NULL without memory. */
-static struct child *
-take_slot(struct host *host, uint32_t slot)
-{
-    struct child *child = find_slot(host, slot);
-
-    if (child == NULL) {
-        struct child *children =
-            realloc(host->children, (host->child_count + 1) * sizeof(*children));
-
-        if (children == NULL) {
-            return NULL;
-        }
-        host->children = children;
-        child = &children[host->child_count++];
-        *child = (struct child){.slot = slot};
-    }
-    return child;
-}
-
-/* Returns 0 or an errno. */
-static int
-start_child(struct host *host, const struct link_request *request, const int *fds, pid_t *pid_p)
-{
-    struct child *child = take_slot(host, request->slot);
-    struct spawn_args args = {.output_fd = fds[LINK_FD_OUTPUT],
-                              .extra_fd = fds[LINK_FD_EXTRA],
-                              .secret_fd = host->secret_fd};
-    char **strings;
-    int code;
-
-    if (child == NULL || link_unpack(fds[LINK_FD_BLOCK], request, &strings, NULL) != PSD_OK) {
-        return ENOMEM;
-    }
-    if (child->pid > 0) { /* a restart: nothing of the last life may share the rank with it */
-        tree_signal(getpid(), child->pid, 0, SIGKILL);
-    }
-    args.argv = strings;
-    args.environment = strings + request->argc + 1;
-    code = spawn_start(&args, &child->pid);
-    child->alive = code == 0;
-    *pid_p = child->pid;
-    free(strings);
-    return code;
-}
-
-static void
-handle_start(struct host *host, const struct link_request *request, const int *fds)
-{
-    struct link_report report = {.kind = LINK_START_FAILED, .slot = request->slot};
-    pid_t pid = 0;
-
-    report.code = host->ending ? ECANCELED : start_child(host, request, fds, &pid);
-    if (report.code == 0) {
-        report.kind = LINK_STARTED;
-        report.pid = pid;
-    }
-    link_send_report(host->line, &report);
-}
-
-/* The group at once, so that nobody slips through by forking; then those in sessions of their own.
- */
-static void
-handle_signal(struct host *host, const struct link_request *request)
-{
-    const struct child *child = find_slot(host, request->slot);
-
-    if (child != NULL && child->alive) {
-        kill(-child->pid, request->signal);
-        tree_signal(getpid(), child->pid, child->pid, request->signal);
-    }
-}
-
 static void
 end(struct host *host, uint32_t grace_ms)
 {
     const uint64_t kill_ms = clock_ms() + grace_ms;
 
     if (!host->ending) {
-        tree_signal(getpid(), 0, 0, SIGTERM);
+        tree_signal(&(struct tree_pick){.root = getpid()}, SIGTERM);
         host->kill_ms = kill_ms;
     }
     host->ending = true;
     host->kill_ms = kill_ms < host->kill_ms ? kill_ms : host->kill_ms;
 }
 
+/* psd_run is gone, or might as well be. */
 static void
-handle_requests(struct host *host)
+lose_launcher(struct host *host)
 {
-    struct link_request request;
-    int fds[LINK_FDS];
+    link_fini(&host->link);
+    end(host, LOST_GRACE_MS);
+}
+
+/* -------------------------------------------------------------------------------- requests --- */
+
+static void
+handle_secret(struct host *host, const struct link_message *message)
+{
+    const int fd = launch_secret_take(message, NULL);
+
+    if (fd >= 0) { /* without one, the daemons will say so */
+        place_set_secret(&host->place, fd, NULL);
+    }
+    link_forget(&host->link, message);
+}
+
+static void
+handle_setup(struct host *host, const struct link_message *message)
+{
+    struct psd_error err = {0};
+    struct words answers = {0};
+    struct words orders = {0};
+    psd_status status = link_words(message, &orders, &err);
+
+    if (status == PSD_OK) {
+        status = place_set_up(&host->place, &orders, &answers, &err);
+    }
+    if (status != PSD_OK) {
+        words_add_format(&answers, NULL, "problem=%s", err.text);
+    }
+    link_send_words(&host->link, LINK_SET_UP, 0, 0, &answers);
+    words_fini(&orders);
+    words_fini(&answers);
+}
+
+/* Answers what psd_run is to do: 1 send the files, 0 they are here. */
+static void
+answer_sync(struct host *host, int32_t wanted, const struct psd_error *err)
+{
+    struct words problems = {0};
+
+    if (err->status != PSD_OK) {
+        words_add(&problems, err->text, NULL);
+    }
+    link_send_words(&host->link, LINK_SYNCED, 0, wanted, &problems);
+    words_fini(&problems);
+}
+
+static void
+handle_sync(struct host *host, const struct link_message *message)
+{
+    struct psd_error err = {0};
+    struct words words = {0};
+    bool wanted = false;
+
+    if (link_words(message, &words, &err) == PSD_OK) {
+        unpack_begin(&host->unpack, &words, &wanted, &err);
+    }
+    answer_sync(host, wanted, &err);
+    words_fini(&words);
+}
+
+static void
+handle_files(struct host *host, const struct link_message *message)
+{
+    struct psd_error err = {0};
+    bool done = false;
+
+    if (unpack_take(&host->unpack, message, &done, &err) != PSD_OK || done) {
+        answer_sync(host, 0, &err);
+    }
+}
+
+static void
+handle_reach(struct host *host, const struct link_message *message)
+{
+    struct psd_error err = {0};
+    struct words answers = {0};
+    struct words targets = {0};
+    psd_status status = link_words(message, &targets, &err);
+
+    if (status == PSD_OK) {
+        status = reach_all(&targets, REACH_MS, &answers, &err);
+    }
+    if (status != PSD_OK) {
+        words_add_format(&answers, NULL, "%s", err.text);
+    }
+    link_send_words(&host->link, LINK_REACHED, 0, 0, &answers);
+    words_fini(&targets);
+    words_fini(&answers);
+}
+
+static void
+handle_start(struct host *host, const struct link_message *message)
+{
+    char *path = NULL;
+    pid_t pid = 0;
+    const int code = host->ending
+                         ? ECANCELED
+                         : children_start(&host->children, &host->place, message, &pid, &path);
+
+    if (host->place.listener >= 0) { /* whoever wanted to reach it has done so */
+        close(host->place.listener);
+        host->place.listener = -1;
+    }
+    link_send(&host->link, code == 0 ? LINK_STARTED : LINK_START_FAILED, message->slot,
+              code == 0 ? (int32_t)pid : code, path, path != NULL ? strlen(path) : 0);
+    free(path);
+}
+
+static void
+handle_message(struct host *host, const struct link_message *message)
+{
+    switch ((enum link_kind)message->kind) {
+    case LINK_SECRET:
+        handle_secret(host, message);
+        break;
+    case LINK_SETUP:
+        handle_setup(host, message);
+        break;
+    case LINK_SYNC:
+        handle_sync(host, message);
+        break;
+    case LINK_FILES:
+        handle_files(host, message);
+        break;
+    case LINK_REACH:
+        handle_reach(host, message);
+        break;
+    case LINK_START:
+        handle_start(host, message);
+        break;
+    case LINK_SIGNAL:
+        children_signal(&host->children, message->slot, message->number);
+        break;
+    case LINK_END:
+        end(host, (uint32_t)message->number);
+        break;
+    default:
+        break; /* LINK_PULSE, and what a newer psd_run may say */
+    }
+}
+
+static void
+handle_link(struct host *host)
+{
+    struct link_message message;
+    const int read = link_read(&host->link);
     int result;
 
-    while ((result = link_next_request(host->line, &request, fds)) == 1) {
-        if (request.kind == LINK_START) {
-            handle_start(host, &request, fds);
-        } else if (request.kind == LINK_SIGNAL) {
-            handle_signal(host, &request);
-        } else if (request.kind == LINK_END) {
-            end(host, request.grace_ms);
-        }
-        for (size_t i = 0; i < LINK_FDS; i++) {
-            if (fds[i] >= 0) {
-                close(fds[i]);
-            }
+    while ((result = link_next(&host->link, &message)) == 1) {
+        handle_message(host, &message);
+        if (host->link.in < 0) {
+            return;
         }
     }
-    if (result < 0) {
-        close(host->line);
-        host->line = -1;
-        end(host, LOST_GRACE_MS);
+    host->heard_ms = read == 1 ? clock_ms() : host->heard_ms;
+    if (read < 0 || result < 0) {
+        lose_launcher(host);
     }
 }
 
-static int
-death_order(const void *left_, const void *right_)
-{
-    const struct link_report *left = left_;
-    const struct link_report *right = right_;
+/* ---------------------------------------------------------------------------------- turns --- */
 
-    if ((left->signal != 0) != (right->signal != 0)) {
-        return left->signal != 0 ? -1 : 1;
-    }
-    return left->slot > right->slot ? -1 : left->slot < right->slot;
-}
-
-/*
- * Collects up to DEATHS_MAX dead and reports those we started. The system does not tell in which
- * order those of one batch died, and who died of whom: a process killed by a signal did not die of
- * another's death, and services (low slots) die of workers rather than the reverse.
- */
-static size_t
-reap_batch(struct host *host)
-{
-    struct link_report reports[DEATHS_MAX];
-    size_t dead = 0;
-    size_t count = 0;
-    int status;
-    pid_t pid;
-
-    for (; dead < DEATHS_MAX && (pid = waitpid(-1, &status, WNOHANG)) > 0; dead++) {
-        for (size_t i = 0; i < host->child_count; i++) {
-            struct child *child = &host->children[i];
-
-            if (child->alive && child->pid == pid) {
-                child->alive = false;
-                reports[count++] =
-                    (struct link_report){.kind = LINK_EXITED,
-                                         .slot = child->slot,
-                                         .pid = pid,
-                                         .code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
-                                         .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
-            }
-        }
-    }
-    qsort(reports, count, sizeof(*reports), death_order);
-    for (size_t i = 0; i < count; i++) {
-        link_send_report(host->line, &reports[i]);
-    }
-    return dead;
-}
-
-/* Collects all the dead. Returns false when there is no child left. */
+/* Returns false when there is no child left. */
 static bool
 reap(struct host *host)
 {
     siginfo_t info;
 
-    while (reap_batch(host) == DEATHS_MAX) {
-    }
+    children_reap(&host->children);
+    children_report(&host->children, &host->link);
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* One turn: waits for a request, a death or the time to kill. Returns false when all is over. */
+static void
+earlier(uint64_t *until_ms, uint64_t ms)
+{
+    *until_ms = ms < *until_ms ? ms : *until_ms;
+}
+
+static int
+wait_ms(const struct host *host, uint64_t now_ms)
+{
+    uint64_t until_ms = now_ms + 60000;
+
+    if (host->ending) {
+        earlier(&until_ms, now_ms < host->kill_ms ? host->kill_ms : now_ms + KILL_AGAIN_MS);
+    }
+    if (host->lease_ms > 0 && host->link.in >= 0) {
+        earlier(&until_ms, host->heard_ms + host->lease_ms);
+        earlier(&until_ms, host->pulse_ms);
+    }
+    return until_ms <= now_ms ? 0 : (int)(until_ms - now_ms);
+}
+
+static void
+keep_lease(struct host *host, uint64_t now_ms)
+{
+    if (host->lease_ms == 0 || host->link.in < 0) {
+        return;
+    }
+    if (now_ms >= host->heard_ms + host->lease_ms) {
+        lose_launcher(host);
+    } else if (now_ms >= host->pulse_ms) {
+        host->pulse_ms = now_ms + AGENT_PULSE_MS;
+        link_send(&host->link, LINK_PULSE, 0, 0, NULL, 0);
+    }
+}
+
+static void
+handle_signals(struct host *host)
+{
+    struct signalfd_siginfo info;
+
+    while (read(host->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGHUP) { /* the keeper died, or the session of ssh */
+            lose_launcher(host);
+        }
+    }
+}
+
+/* One turn: waits for a request, output, a death or the time. Returns false when all is over. */
 static bool
 turn(struct host *host)
 {
-    struct pollfd polls[2] = {{.fd = host->deaths, .events = POLLIN},
-                              {.fd = host->line, .events = POLLIN}};
-    struct signalfd_siginfo info;
-    const uint64_t now = clock_ms();
-    int timeout_ms = -1;
+    struct pollfd *polls = children_polls(&host->children, link_pending(&host->link), 3);
+    const short line_events = (short)(POLLIN | (link_pending(&host->link) > 0 ? POLLOUT : 0));
     bool left;
 
-    if (host->ending) {
-        timeout_ms = now < host->kill_ms ? (int)(host->kill_ms - now) : KILL_AGAIN_MS;
+    polls[0] = (struct pollfd){.fd = host->signals, .events = POLLIN};
+    polls[1] = (struct pollfd){.fd = host->link.in, .events = POLLIN};
+    polls[2] = (struct pollfd){.fd = host->link.out,
+                               .events = host->link.in == host->link.out ? line_events : POLLOUT};
+    if (link_pending(&host->link) == 0) {
+        polls[2].fd = -1;
     }
-    poll(polls, 2, timeout_ms);
-    while (read(host->deaths, &info, sizeof(info)) > 0) {
-    }
+    poll(polls, 3 + host->children.poll_count, wait_ms(host, clock_ms()));
+    handle_signals(host);
+    link_flush(&host->link);
+    children_read(&host->children, &host->link, polls + 3);
     left = reap(host);
-    if (host->line >= 0 && (polls[1].revents & (POLLIN | POLLHUP)) != 0) {
-        handle_requests(host);
+    if (host->link.in >= 0 && polls[1].revents != 0) {
+        handle_link(host);
         left = reap(host);
     }
+    keep_lease(host, clock_ms());
     if (host->ending && clock_ms() >= host->kill_ms) {
-        tree_signal(getpid(), 0, 0, SIGKILL);
+        tree_signal(&(struct tree_pick){.root = getpid()}, SIGKILL);
     }
     return left || !host->ending;
 }
 
+/* The last reports, as long as somebody takes them. */
 static void
-become_agent(struct host *host)
+say_farewell(struct host *host)
 {
-    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
-    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const uint64_t until_ms = clock_ms() + FAREWELL_MS;
+
+    while (children_busy(&host->children) || link_pending(&host->link) > 0) {
+        const uint64_t now_ms = clock_ms();
+
+        if (now_ms >= until_ms || host->link.out < 0) {
+            return;
+        }
+        if (link_pending(&host->link) > 0) {
+            struct pollfd line = {.fd = host->link.out, .events = POLLOUT};
+
+            poll(&line, 1, (int)(until_ms - now_ms));
+        }
+        link_flush(&host->link);
+        children_report(&host->children, &host->link);
+    }
+}
+
+/* ------------------------------------------------------------------------ begin and end --- */
+
+static void
+become_agent(struct host *host, char *const *environment)
+{
+    static const int ignored[] = {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP};
     sigset_t set;
 
-    setsid();
     prctl(PR_SET_NAME, "psd_agent");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
         signal(ignored[i], SIG_IGN);
     }
-    dup2(nothing, STDIN_FILENO);
-    dup2(nothing, STDOUT_FILENO);
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGHUP);
     sigprocmask(SIG_SETMASK, &set, NULL);
-    host->deaths = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    host->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    host->heard_ms = clock_ms();
+    place_init(&host->place, environment);
+}
+
+static _Noreturn void
+run_agent(struct host *host)
+{
+    struct words hello = {0};
+
+    greet_describe(&hello, NULL);
+    link_send_words(&host->link, LINK_HELLO, 0, 0, &hello);
+    words_fini(&hello);
+    while (turn(host)) {
+    }
+    say_farewell(host);
+    link_fini(&host->link);
+    children_fini(&host->children);
+    place_fini(&host->place);
+    _exit(0);
 }
 
 psd_status
-agent_fork(struct agent *agent_p, int secret_fd, struct psd_error *err)
+agent_fork(struct agent *agent_p, char *const *environment, struct psd_error *err)
 {
-    struct host host = {.secret_fd = secret_fd};
+    struct host host = {.ending = false};
     int line[2];
     pid_t pid;
 
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, line) != 0) {
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, line) != 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "agent: socketpair");
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -313,27 +417,84 @@ agent_fork(struct agent *agent_p, int secret_fd, struct psd_error *err)
         return PSD_ERR_IO;
     }
     if (pid == 0) {
+        const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+
         close(line[0]);
-        host.line = line[1];
-        become_agent(&host);
-        while (turn(&host)) {
-        }
-        free(host.children);
-        _exit(0);
+        setsid();
+        dup2(nothing, STDIN_FILENO);
+        dup2(nothing, STDOUT_FILENO);
+        become_agent(&host, environment);
+        link_init(&host.link, line[1], line[1]);
+        run_agent(&host);
     }
     close(line[1]);
     *agent_p = (struct agent){.pid = pid, .fd = line[0]};
     return PSD_OK;
 }
 
+/* The keeper: above the agent, it only waits, and cleans up after an agent that was killed. */
+static int
+keep(pid_t agent)
+{
+    int status = 0;
+
+    while (waitpid(agent, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status)) {
+        return WEXITSTATUS(status);
+    }
+    agent_bury(agent, NULL, 0);
+    return 128 + WTERMSIG(status);
+}
+
+int
+agent_serve(char *const *environment)
+{
+    struct host host = {.lease_ms = AGENT_LEASE_MS};
+    const pid_t keeper = getpid();
+    const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10);
+    const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 10);
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    pid_t pid;
+
+    if (in < 0 || out < 0 || nothing < 0) {
+        return 3;
+    }
+    dup2(nothing, STDIN_FILENO);
+    dup2(nothing, STDOUT_FILENO);
+    signal(SIGHUP, SIG_IGN); /* the agent hears of a closed session by its line, and ends orderly */
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    prctl(PR_SET_NAME, "psd_keeper");
+    pid = fork();
+    if (pid > 0) {
+        close(in);
+        close(out);
+        return keep(pid);
+    }
+    if (pid < 0) {
+        return 3;
+    }
+    setsid();
+    signal(SIGHUP, SIG_DFL);
+    become_agent(&host, environment);
+    prctl(PR_SET_PDEATHSIG, SIGHUP);
+    if (getppid() != keeper) {
+        _exit(1);
+    }
+    link_init(&host.link, in, out);
+    run_agent(&host);
+}
+
 void
-agent_bury(const struct agent *agent)
+agent_bury(pid_t agent, const pid_t *kept, size_t kept_count)
 {
     /* Our own session is not the job's: what a shell left us with before exec stays alone. */
-    const pid_t spare = getsid(0);
+    const struct tree_pick pick = {
+        .root = getpid(), .spare_session = getsid(0), .spare = kept, .spare_count = kept_count};
 
-    kill(agent->pid, SIGKILL);
-    while (tree_signal(getpid(), 0, spare, SIGKILL) > 0) {
+    kill(agent, SIGKILL);
+    while (tree_signal(&pick, SIGKILL) > 0) {
         int status;
 
         while (waitpid(-1, &status, WNOHANG) > 0) {

@@ -1,8 +1,9 @@
 /*
  * agent.h - the process that is the parent of all the others on one machine.
  *
- * It starts what it is told to, reports what ends, and ends everything, children of children
- * included, when it is told to or when the line to psd_run closes, whatever closed it.
+ * It starts what it is told to, hands on what they print, reports what ends, and ends everything,
+ * children of children included, when it is told to or when psd_run is gone: the line closes, or
+ * nothing comes over it for the time of the lease.
  */
 #ifndef LAUNCH_AGENT_H
 #define LAUNCH_AGENT_H
@@ -11,18 +12,27 @@
 
 #include <psd/status.h>
 
+enum {
+    AGENT_PULSE_MS = 1000, /* how often each side says that it is there */
+    AGENT_LEASE_MS = 5000, /* how long silence is borne */
+};
+
 struct agent {
     pid_t pid;
     int fd; /* psd_run's end of the line: link.h */
 };
 
 /* Starts the agent of this machine. Call it before any thread and before opening anything. */
-psd_status agent_fork(struct agent *agent_p, int secret_fd, struct psd_error *err);
+psd_status agent_fork(struct agent *agent_p, char *const *environment, struct psd_error *err);
+
+/* `psd_run --agent`: the agent of a machine that ssh reached. Returns the exit code. */
+int agent_serve(char *const *environment);
 
 /*
- * After the agent died too early: kills what it was parent of, which became ours to adopt
- * (agent_fork saw to it). Returns when nothing is left.
+ * After an agent died too early: kills what it was parent of, which became ours to adopt
+ * (agent_fork saw to it). Returns when nothing is left. keep: processes of ours that live on, their
+ * number in keep_count.
  */
-void agent_bury(const struct agent *agent);
+void agent_bury(pid_t agent, const pid_t *keep, size_t keep_count);
 
 #endif

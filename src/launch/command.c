@@ -28,6 +28,14 @@ command_fini(struct command *command)
 }
 
 psd_status
+command_take(struct command *command, const char *word, struct psd_error *err)
+{
+    const bool leading = command->argv.count == 0 && words_name_bytes(word) > 0;
+
+    return words_add(leading ? &command->environment : &command->argv, word, err);
+}
+
+psd_status
 command_parse(const char *text, struct command *command_p, struct psd_error *err)
 {
     struct command command = {0};
@@ -35,9 +43,7 @@ command_parse(const char *text, struct command *command_p, struct psd_error *err
     psd_status status = words_split(text, &words, err);
 
     for (size_t i = 0; i < words.count && status == PSD_OK; i++) {
-        const bool leading = command.argv.count == 0 && words_name_bytes(words.list[i]) > 0;
-
-        status = words_add(leading ? &command.environment : &command.argv, words.list[i], err);
+        status = command_take(&command, words.list[i], err);
     }
     words_fini(&words);
     if (status == PSD_OK && command.argv.count == 0) {
@@ -85,9 +91,15 @@ command_find(const char *program, const char *search_path)
     return NULL;
 }
 
+/* Where pieces of a list are looked for. */
+struct search {
+    const char *path;
+    char *also; /* owned: a program that need not be here; NULL: none */
+};
+
 /* Whether a piece of a list starts with something that can be run. */
 static bool
-piece_runs(const char *piece, const char *search_path)
+piece_runs(const char *piece, const struct search *search)
 {
     struct command command;
     char *path;
@@ -96,27 +108,43 @@ piece_runs(const char *piece, const char *search_path)
     if (command_parse(piece, &command, NULL) != PSD_OK) {
         return false;
     }
-    path = command_find(command.argv.list[0], search_path);
-    runs = path != NULL;
+    path = command_find(command.argv.list[0], search->path);
+    runs =
+        path != NULL || (search->also != NULL && strcmp(command.argv.list[0], search->also) == 0);
     free(path);
     command_fini(&command);
     return runs;
 }
 
+/* The program of the first piece: on other machines it is there, or the check will tell. */
+static char *
+first_program(const char *piece)
+{
+    struct command command;
+    char *program;
+
+    if (command_parse(piece, &command, NULL) != PSD_OK) {
+        return NULL;
+    }
+    program = strdup(command.argv.list[0]);
+    command_fini(&command);
+    return program;
+}
+
 static size_t
-pieces_that_run(const struct words *pieces, const char *search_path)
+pieces_that_run(const struct words *pieces, const struct search *search)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < pieces->count; i++) {
-        count += piece_runs(pieces->list[i], search_path);
+        count += piece_runs(pieces->list[i], search);
     }
     return count;
 }
 
 /* Whether cutting at every comma, blank or not, would give each worker something that runs. */
 static bool
-every_comma_could_separate(const char *text, uint32_t workers, const char *search_path)
+every_comma_could_separate(const char *text, uint32_t workers, const struct search *search)
 {
     struct words pieces = {0};
     bool could;
@@ -124,16 +152,18 @@ every_comma_could_separate(const char *text, uint32_t workers, const char *searc
     if (words_cut_commas(text, 0, &pieces, NULL) != PSD_OK) {
         return false;
     }
-    could = pieces.count == workers && pieces_that_run(&pieces, search_path) == workers;
+    could = pieces.count == workers && pieces_that_run(&pieces, search) == workers;
     words_fini(&pieces);
     return could;
 }
 
 psd_status
-command_list(const char *text, uint32_t workers, const char *search_path, struct words *texts_p,
-             struct psd_error *err)
+command_list(const char *text, uint32_t workers, const char *search_path, bool remote,
+             struct words *texts_p, struct psd_error *err)
 {
+    struct search search = {.path = search_path};
     struct words pieces = {0};
+    bool unclear;
     size_t count;
     size_t running;
     bool first_runs;
@@ -143,8 +173,12 @@ command_list(const char *text, uint32_t workers, const char *search_path, struct
         return status;
     }
     count = pieces.count;
-    running = pieces_that_run(&pieces, search_path);
-    first_runs = piece_runs(pieces.list[0], search_path);
+    search.also = remote ? first_program(pieces.list[0]) : NULL;
+    running = pieces_that_run(&pieces, &search);
+    first_runs = piece_runs(pieces.list[0], &search);
+    unclear = workers > 1 && ((count == workers && running > (first_runs ? 1 : 0)) ||
+                              every_comma_could_separate(text, workers, &search));
+    free(search.also);
     if (count > 1 && running == count && count == workers) {
         *texts_p = pieces;
         return PSD_OK;
@@ -155,8 +189,7 @@ command_list(const char *text, uint32_t workers, const char *search_path, struct
                         "%zu commands for %u workers: give one for each, or quote the comma", count,
                         workers);
     }
-    if (workers > 1 && ((count == workers && running > (first_runs ? 1 : 0)) ||
-                        every_comma_could_separate(text, workers, search_path))) {
+    if (unclear) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "'%.120s' may be one command or %u: quote the commas, or list the "
                         "commands as \"worker_commands\" in the cluster file",

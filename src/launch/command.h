@@ -19,15 +19,19 @@ struct command {
 
 void command_fini(struct command *command);
 
+/* One more word: NAME=value words before the program are its environment. */
+psd_status command_take(struct command *command, const char *word, struct psd_error *err);
+
 /* One string into a command. PSD_ERR_INVALID: bad quoting, or nothing to run. */
 psd_status command_parse(const char *text, struct command *command_p, struct psd_error *err);
 
 /*
  * The texts of the commands in `text`: one for all workers, or a comma-separated list of one for
  * each. A comma separates when a blank follows it and every piece starts with a program that exists
- * on search_path. What could be read both ways is refused.
+ * on search_path, or, when workers are remote, with the program that the first starts with. What
+ * could be read both ways is refused.
  */
-psd_status command_list(const char *text, uint32_t workers, const char *search_path,
+psd_status command_list(const char *text, uint32_t workers, const char *search_path, bool remote,
                         struct words *texts_p, struct psd_error *err);
 
 /* The path of a program: as it is when it has a slash, else searched. NULL: not there. Owned by

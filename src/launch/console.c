@@ -6,6 +6,7 @@
 #include "launch/console.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,34 +15,42 @@
 
 #include <sys/ioctl.h>
 
-#include "launch/plan.h"
+#include "base/fail.h"
+#include "launch/variables.h"
 
 enum {
     PIECE_BYTES = 4096, /* what a pipe that polls writable takes at once (PIPE_BUF) */
     COLOURS = 6,
+    STUCK_MS = 500,
 };
 
 /*
  * Writes all of it, or as much as fits before somebody wants attention: a reader that stopped
- * reading slows the job down, but Ctrl-C still works. Files have everything in any case.
+ * reading slows the job down, but Ctrl-C still works; from then on nobody waits for that reader.
+ * Files have everything in any case.
  */
 static void
-put(const struct console *console, int fd, const char *text, size_t bytes)
+put(struct console *console, int fd, const char *text, size_t bytes)
 {
     while (bytes > 0) {
         struct pollfd polls[2] = {{.fd = fd, .events = POLLOUT},
                                   {.fd = console->wake_fd, .events = POLLIN}};
         ssize_t written;
 
-        if (poll(polls, 2, -1) < 0 && errno != EINTR) {
+        if (poll(polls, 2, console->stuck ? 0 : STUCK_MS) < 0 && errno != EINTR) {
             return;
         }
         if (polls[0].revents == 0) {
-            if (polls[1].revents != 0) {
+            console->stuck = console->stuck || polls[1].revents != 0;
+            if (console->stuck) {
                 return;
+            }
+            if (console->meanwhile != NULL) {
+                console->meanwhile(console->context);
             }
             continue;
         }
+        console->stuck = false;
         written = write(fd, text, bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
         if (written < 0 && errno != EAGAIN && errno != EINTR) {
             return; /* a closed console is no reason to end a job */
@@ -51,34 +60,83 @@ put(const struct console *console, int fd, const char *text, size_t bytes)
     }
 }
 
-void
-console_init(struct console *console, int wake_fd, char *const *environment)
+/*
+ * A terminal opened once more, so that writing to it never waits and nobody who shares the old
+ * descriptor notices: between a look and a write, Ctrl-S may come.
+ */
+static int
+open_terminal(int fd)
 {
-    const char *no_colour = plan_variable(environment, "NO_COLOR");
+    char path[32];
+    int own;
 
-    *console = (struct console){.wake_fd = wake_fd, .terminal = isatty(STDERR_FILENO) != 0};
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    own = isatty(fd) ? open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+    return own >= 0 ? own : fd;
+}
+
+void
+console_init(struct console *console, int wake_fd, void (*meanwhile)(void *context), void *context,
+             char *const *environment)
+{
+    const char *no_colour = variables_get(environment, "NO_COLOR");
+
+    *console = (struct console){.wake_fd = wake_fd,
+                                .out = open_terminal(STDOUT_FILENO),
+                                .err = open_terminal(STDERR_FILENO),
+                                .meanwhile = meanwhile,
+                                .context = context,
+                                .terminal = isatty(STDERR_FILENO) != 0};
     console->colour = isatty(STDOUT_FILENO) != 0 && (no_colour == NULL || no_colour[0] == '\0');
+}
+
+void
+console_fini(struct console *console)
+{
+    if (console->out > STDERR_FILENO) {
+        close(console->out);
+    }
+    if (console->err > STDERR_FILENO) {
+        close(console->err);
+    }
+    console->out = STDOUT_FILENO;
+    console->err = STDERR_FILENO;
+}
+
+psd_status
+console_redirect(struct console *console, const char *path, struct psd_error *err)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+    if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "open %s", path);
+    }
+    close(fd);
+    console_fini(console);
+    console->terminal = false;
+    console->colour = false;
+    return PSD_OK;
 }
 
 static void
 erase_status(struct console *console)
 {
     if (console->status[0] != '\0') {
-        put(console, STDERR_FILENO, "\r\033[K", 4);
+        put(console, console->err, "\r\033[K", 4);
     }
 }
 
 static void
 draw_status(struct console *console)
 {
-    put(console, STDERR_FILENO, console->status, strlen(console->status));
+    put(console, console->err, console->status, strlen(console->status));
 }
 
 void
 console_line(struct console *console, enum launch_role role, const char *name, const char *text,
              size_t bytes)
 {
-    const int fd = role == LAUNCH_WORKER ? STDOUT_FILENO : STDERR_FILENO;
+    const int fd = role == LAUNCH_WORKER ? console->out : console->err;
     char line[PIECE_BYTES * 4];
     int used;
 
@@ -114,7 +172,7 @@ console_say(struct console *console, const char *format, ...)
     va_end(args);
     strcat(line, "\n");
     erase_status(console);
-    put(console, STDERR_FILENO, line, strlen(line));
+    put(console, console->err, line, strlen(line));
     draw_status(console);
 }
 

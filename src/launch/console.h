@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <psd/status.h>
+
 #include "launch/role.h"
 
 /*
@@ -16,13 +18,25 @@
 struct console {
     int wake_fd; /* readable: somebody wants psd_run's attention; a stuck terminal must not keep it
                   */
+    int out;     /* where workers' lines go */
+    int err;     /* ... and everything else */
+    void (*meanwhile)(void *context); /* called now and then while a terminal is stuck */
+    void *context;
     bool terminal; /* stderr is one: there is a status line */
     bool colour;
-    char status[256]; /* shown now, "" if none */
+    bool stuck;         /* somebody wanted attention while the reader did not read */
+    bool daemons_quiet; /* they are being ended: what they say about it is no news */
+    char status[256];   /* shown now, "" if none */
 };
 
 /* environment: for NO_COLOR. */
-void console_init(struct console *console, int wake_fd, char *const *environment);
+void console_init(struct console *console, int wake_fd, void (*meanwhile)(void *context),
+                  void *context, char *const *environment);
+
+void console_fini(struct console *console);
+
+/* From now on everything goes to a file. */
+psd_status console_redirect(struct console *console, const char *path, struct psd_error *err);
 
 /* "[worker0] text": to stdout for workers, to stderr for the daemons. */
 void console_line(struct console *console, enum launch_role role, const char *name,

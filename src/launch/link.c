@@ -1,212 +1,297 @@
 /*
- * link.c - the line between psd_run and its agent.
+ * link.c - the line between psd_run and an agent.
  *
- * A SOCK_SEQPACKET socket pair: a message arrives whole or not at all, and the end of either side
- * is seen at once by the other.
+ * A greeting, then messages: a header of five numbers as this kind of machine writes them, and
+ * bytes. What comes before the greeting is skipped, because login scripts print.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "launch/link.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
-
 #include "base/fail.h"
 
-static int
-write_all(int fd, const char *bytes, size_t count)
-{
-    while (count > 0) {
-        const ssize_t written = write(fd, bytes, count);
+enum { READ_BYTES = 64 << 10, READS_MAX = 8 };
 
-        if (written < 0) {
-            return -1;
-        }
-        bytes += written;
-        count -= (size_t)written;
+static const char greeting[] = "\nPSD-LINK-1\n";
+
+struct header {
+    uint32_t kind;
+    uint32_t slot;
+    int32_t number;
+    uint32_t bytes;
+};
+
+/* Room for `more` behind what is there. False without memory. */
+static bool
+make_room(struct link_buffer *buffer, size_t more)
+{
+    if (buffer->first > 0 && buffer->first + buffer->count + more > buffer->capacity) {
+        memmove(buffer->bytes, buffer->bytes + buffer->first, buffer->count);
+        buffer->first = 0;
     }
-    return 0;
+    if (buffer->count + more > buffer->capacity) {
+        const size_t capacity = (buffer->count + more) * 2;
+        char *bytes = malloc(capacity);
+
+        if (bytes == NULL) {
+            return false;
+        }
+        if (buffer->count > 0) {
+            memcpy(bytes, buffer->bytes, buffer->count);
+        }
+        if (buffer->bytes != NULL) {
+            explicit_bzero(buffer->bytes, buffer->capacity); /* secrets pass through here */
+        }
+        free(buffer->bytes);
+        buffer->bytes = bytes;
+        buffer->capacity = capacity;
+    }
+    return true;
 }
 
-/* Returns how many strings were written, or -1. */
-static int64_t
-write_strings(int fd, char *const *strings)
+static bool
+append(struct link_buffer *buffer, const void *data, size_t bytes)
 {
-    int64_t count = 0;
-
-    for (; strings[count] != NULL; count++) {
-        if (write_all(fd, strings[count], strlen(strings[count]) + 1) != 0) {
-            return -1;
-        }
+    if (!make_room(buffer, bytes)) {
+        return false;
     }
-    return count;
+    if (bytes > 0) {
+        memcpy(buffer->bytes + buffer->first + buffer->count, data, bytes);
+    }
+    buffer->count += bytes;
+    return true;
+}
+
+static void
+drop(struct link_buffer *buffer, size_t bytes)
+{
+    explicit_bzero(buffer->bytes + buffer->first, bytes);
+    buffer->first += bytes;
+    buffer->count -= bytes;
+    buffer->first = buffer->count == 0 ? 0 : buffer->first;
+}
+
+static void
+release(struct link_buffer *buffer)
+{
+    if (buffer->bytes != NULL) {
+        explicit_bzero(buffer->bytes, buffer->capacity);
+    }
+    free(buffer->bytes);
+    *buffer = (struct link_buffer){0};
+}
+
+void
+link_init(struct link *link, int in, int out)
+{
+    *link = (struct link){.in = in, .out = out};
+    fcntl(in, F_SETFL, fcntl(in, F_GETFL) | O_NONBLOCK);
+    fcntl(out, F_SETFL, fcntl(out, F_GETFL) | O_NONBLOCK);
+    link->failed = !append(&link->unsent, greeting, sizeof(greeting) - 1);
+    link_flush(link);
+}
+
+void
+link_fini(struct link *link)
+{
+    if (link->in >= 0) {
+        close(link->in);
+    }
+    if (link->out >= 0 && link->out != link->in) {
+        close(link->out);
+    }
+    release(&link->received);
+    release(&link->unsent);
+    link->in = -1;
+    link->out = -1;
+    link->failed = true;
+}
+
+void
+link_flush(struct link *link)
+{
+    while (!link->failed && link->unsent.count > 0) {
+        const ssize_t written =
+            write(link->out, link->unsent.bytes + link->unsent.first, link->unsent.count);
+
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written < 0) {
+            link->failed = errno != EAGAIN;
+            return;
+        }
+        drop(&link->unsent, (size_t)written);
+    }
+}
+
+size_t
+link_pending(const struct link *link)
+{
+    return link->failed ? 0 : link->unsent.count;
+}
+
+void
+link_send(struct link *link, enum link_kind kind, uint32_t slot, int32_t number, const void *data,
+          size_t bytes)
+{
+    const struct header header = {
+        .kind = (uint32_t)kind, .slot = slot, .number = number, .bytes = (uint32_t)bytes};
+
+    if (link->failed) {
+        return;
+    }
+    if (!append(&link->unsent, &header, sizeof(header)) || !append(&link->unsent, data, bytes)) {
+        link->failed = true; /* half a message must not go out */
+        return;
+    }
+    link_flush(link);
+}
+
+void
+link_send_words(struct link *link, enum link_kind kind, uint32_t slot, int32_t number,
+                const struct words *words)
+{
+    struct link_buffer strings = {0};
+    bool fits = true;
+
+    for (size_t i = 0; i < words->count && fits; i++) {
+        fits = append(&strings, words->list[i], strlen(words->list[i]) + 1);
+    }
+    if (!fits || strings.count > LINK_BYTES_MAX) {
+        link->failed = true;
+    } else {
+        link_send(link, kind, slot, number, strings.bytes, strings.count);
+    }
+    release(&strings);
 }
 
 int
-link_pack(char *const *argv, char *const *environment, struct link_request *request)
+link_read(struct link *link)
 {
-    const int fd = memfd_create("psd_run", MFD_CLOEXEC);
-    int64_t argc;
-    int64_t envc;
+    bool any = false;
 
-    if (fd < 0) {
-        return -1;
+    for (int i = 0; i < READS_MAX && link->in >= 0; i++) {
+        ssize_t count;
+
+        if (!make_room(&link->received, READ_BYTES)) {
+            return -1;
+        }
+        count = read(link->in, link->received.bytes + link->received.first + link->received.count,
+                     READ_BYTES);
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count <= 0) {
+            return any || (count < 0 && errno == EAGAIN) ? any : -1;
+        }
+        any = true;
+        link->received.count += (size_t)count;
     }
-    argc = write_strings(fd, argv);
-    envc = argc < 0 ? -1 : write_strings(fd, environment);
-    if (envc < 0) {
-        close(fd);
-        return -1;
-    }
-    request->argc = (uint32_t)argc;
-    request->envc = (uint32_t)envc;
-    return fd;
+    return any ? 1 : -1;
 }
 
-/* Points the strings at the block, a NULL behind each of the two lists. False: it ends too early.
- */
+/* Skips to behind the greeting. 1: found; 0: not yet; -1: too much came without one. */
 static int
-point_strings(char **strings, const struct link_request *request, char *block, size_t bytes)
+find_greeting(struct link *link)
 {
-    const char *const end = block + bytes;
-    char *at = block;
+    const size_t length = sizeof(greeting) - 1;
+    struct link_buffer *received = &link->received;
+    const char *start = received->bytes + received->first;
+    const char *found =
+        received->count >= length ? memmem(start, received->count, greeting, length) : NULL;
 
-    for (uint32_t i = 0; i < request->argc + request->envc; i++) {
-        char *stop = at < end ? memchr(at, '\0', (size_t)(end - at)) : NULL;
-
-        if (stop == NULL) {
-            return 0;
-        }
-        strings[i < request->argc ? i : i + 1] = at;
-        at = stop + 1;
+    if (found == NULL) {
+        return received->count > LINK_NOISE_MAX ? -1 : 0;
     }
+    drop(received, (size_t)(found - start) + length);
+    link->greeted = true;
     return 1;
 }
 
-psd_status
-link_unpack(int block_fd, const struct link_request *request, char ***strings_p,
-            struct psd_error *err)
+int
+link_next(struct link *link, struct link_message *message_p)
 {
-    const size_t pointers = ((size_t)request->argc + request->envc + 2) * sizeof(char *);
-    struct stat info;
-    char **strings;
-    char *block;
+    struct link_buffer *received = &link->received;
+    struct header header;
 
-    if (request->argc == 0 || fstat(block_fd, &info) != 0) {
-        return psi_fail(err, PSD_ERR_INTERNAL, "agent: a start without a program");
+    if (!link->greeted) {
+        const int found = find_greeting(link);
+
+        if (found != 1) {
+            return found;
+        }
     }
-    strings = calloc(1, pointers + (size_t)info.st_size);
-    if (strings == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "agent: no %zu bytes", pointers);
+    if (received->count < sizeof(header)) {
+        return 0;
     }
-    block = (char *)strings + pointers;
-    if (pread(block_fd, block, (size_t)info.st_size, 0) != (ssize_t)info.st_size ||
-        !point_strings(strings, request, block, (size_t)info.st_size)) {
-        free(strings);
-        return psi_fail(err, PSD_ERR_INTERNAL, "agent: cannot read the arguments");
+    memcpy(&header, received->bytes + received->first, sizeof(header));
+    if (header.bytes > LINK_BYTES_MAX) {
+        return -1;
     }
-    *strings_p = strings;
+    if (received->count < sizeof(header) + header.bytes) {
+        return 0;
+    }
+    *message_p = (struct link_message){.kind = header.kind,
+                                       .slot = header.slot,
+                                       .number = header.number,
+                                       .bytes = header.bytes,
+                                       .data = received->bytes + received->first + sizeof(header)};
+    /* Only stepped over: the caller still reads it. */
+    received->first += sizeof(header) + header.bytes;
+    received->count -= sizeof(header) + header.bytes;
+    return 1;
+}
+
+void
+link_forget(struct link *link, const struct link_message *message)
+{
+    explicit_bzero(link->received.bytes + (message->data - link->received.bytes), message->bytes);
+}
+
+psd_status
+link_words(const struct link_message *message, struct words *words_p, struct psd_error *err)
+{
+    const char *at = message->data;
+    const char *const end = message->data + message->bytes;
+    struct words words = {0};
+    psd_status status = PSD_OK;
+
+    while (at < end && status == PSD_OK) {
+        const char *stop = memchr(at, '\0', (size_t)(end - at));
+
+        if (stop == NULL) {
+            status =
+                psi_fail(err, PSD_ERR_INVALID, "a message of %u bytes is cut off", message->bytes);
+        } else {
+            status = words_add(&words, at, err);
+            at = stop + 1;
+        }
+    }
+    if (status != PSD_OK) {
+        words_fini(&words);
+        return status;
+    }
+    *words_p = words;
     return PSD_OK;
 }
 
-/* Waits for room: the messages are few, and the other side always reads. */
-static int
-send_message(int fd, const struct msghdr *message)
+size_t
+link_noise(const struct link *link, char *text_p, size_t size)
 {
-    for (;;) {
-        if (sendmsg(fd, message, MSG_NOSIGNAL) >= 0) {
-            return 0;
-        }
-        if (errno == EAGAIN) {
-            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
-        } else if (errno != EINTR) {
-            return -1;
-        }
+    const size_t count = link->greeted ? 0 : link->received.count;
+    const size_t bytes = count < size - 1 ? count : size - 1;
+
+    if (bytes > 0) {
+        memcpy(text_p, link->received.bytes + link->received.first, bytes);
     }
-}
-
-/* Room for the descriptors of one message, aligned as the kernel wants it. */
-union control {
-    char bytes[CMSG_SPACE(sizeof(int) * LINK_FDS)];
-    struct cmsghdr header;
-};
-
-int
-link_send_request(int fd, const struct link_request *request, const int *fds)
-{
-    struct iovec part = {.iov_base = (void *)(uintptr_t)request, .iov_len = sizeof(*request)};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    union control control = {.bytes = {0}};
-    size_t count = 0;
-
-    while (fds != NULL && count < LINK_FDS && fds[count] >= 0) {
-        count++;
-    }
-    if (count > 0) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
-        control.header.cmsg_level = SOL_SOCKET;
-        control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(sizeof(int) * count);
-        memcpy(CMSG_DATA(&control.header), fds, sizeof(int) * count);
-    }
-    return send_message(fd, &message);
-}
-
-int
-link_send_report(int fd, const struct link_report *report)
-{
-    struct iovec part = {.iov_base = (void *)(uintptr_t)report, .iov_len = sizeof(*report)};
-    const struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-
-    return send_message(fd, &message);
-}
-
-static int
-next_message(int fd, struct msghdr *message, size_t bytes_want)
-{
-    const ssize_t bytes = recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-
-    if (bytes < 0) {
-        return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    }
-    return (size_t)bytes == bytes_want ? 1 : -1;
-}
-
-int
-link_next_request(int fd, struct link_request *request_p, int fds_p[LINK_FDS])
-{
-    struct iovec part = {.iov_base = request_p, .iov_len = sizeof(*request_p)};
-    union control control = {.bytes = {0}};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof(control.bytes)};
-    const int result = next_message(fd, &message, sizeof(*request_p));
-    const struct cmsghdr *header = result == 1 ? CMSG_FIRSTHDR(&message) : NULL;
-
-    for (size_t i = 0; i < LINK_FDS; i++) {
-        fds_p[i] = -1;
-    }
-    if (header != NULL && header->cmsg_type == SCM_RIGHTS) {
-        memcpy(fds_p, CMSG_DATA(header), header->cmsg_len - CMSG_LEN(0));
-    }
-    return result;
-}
-
-int
-link_next_report(int fd, struct link_report *report_p)
-{
-    struct iovec part = {.iov_base = report_p, .iov_len = sizeof(*report_p)};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-
-    return next_message(fd, &message, sizeof(*report_p));
+    text_p[bytes] = '\0';
+    return bytes;
 }

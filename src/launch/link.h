@@ -1,54 +1,100 @@
 /*
- * link.h - the line between psd_run and its agent: small messages of fixed size.
+ * link.h - the line between psd_run and an agent: messages over a stream, both ways.
  *
- * The line is also what ties the two lives together: when it closes, the agent ends everything it
- * started. What is long (arguments, environment) travels as a descriptor.
+ * The same on this machine (a socket pair) and over ssh (its standard input and output). Sending
+ * never waits: what does not fit stays in a buffer, which link_pending() tells. The line also ties
+ * the two lives together: when it closes, the agent ends everything it started.
  */
 #ifndef LAUNCH_LINK_H
 #define LAUNCH_LINK_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include <psd/status.h>
+#include "launch/words.h"
 
-enum link_request_kind { LINK_START = 1, LINK_SIGNAL = 2, LINK_END = 3 };
-
-struct link_request {
-    uint32_t kind;
-    uint32_t slot;     /* START, SIGNAL */
-    int32_t signal;    /* SIGNAL */
-    uint32_t grace_ms; /* END */
-    uint32_t argc;     /* START: strings in the block, arguments first */
-    uint32_t envc;
+enum {
+    LINK_BYTES_MAX = 8 << 20,  /* of one message */
+    LINK_NOISE_MAX = 64 << 10, /* before the greeting: what login scripts print */
 };
 
-/* The descriptors that come with LINK_START: a block of strings, the output, (optional) one more.
- */
-enum { LINK_FD_BLOCK, LINK_FD_OUTPUT, LINK_FD_EXTRA, LINK_FDS };
+/* "Strings" are NUL-terminated, one after the other. */
+enum link_kind {
+    /* from psd_run */
+    LINK_SECRET = 1, /* the bytes of the job's secret */
+    LINK_SETUP,      /* strings, KEY=value: place.h */
+    LINK_REACH,      /* strings: HOST PORT to connect to, one each */
+    LINK_SYNC,       /* strings: a directory and the digest it should have */
+    LINK_FILES,      /* bytes: part of an archive for that directory; none: the end */
+    LINK_START,      /* slot; number: arguments among the strings, the rest is environment */
+    LINK_SIGNAL,     /* slot; number: the signal */
+    LINK_END,        /* number: grace in ms */
+    /* from the agent */
+    LINK_HELLO,        /* strings, KEY=value: host.h */
+    LINK_SYNCED,       /* number: 1 the files are wanted, 0 they are there; strings: problems */
+    LINK_SET_UP,       /* strings, KEY=value */
+    LINK_REACHED,      /* strings: what could not be reached, and why */
+    LINK_STARTED,      /* slot; number: pid; bytes: path of the program */
+    LINK_START_FAILED, /* slot; number: errno */
+    LINK_OUTPUT,       /* slot; bytes that the process printed */
+    LINK_READY,        /* slot; bytes that it wrote to its ready descriptor */
+    LINK_EXITED,       /* slot; number: as waitpid() tells it */
+    /* from both */
+    LINK_PULSE, /* still here */
+};
 
-enum link_report_kind { LINK_STARTED = 1, LINK_START_FAILED = 2, LINK_EXITED = 3 };
-
-struct link_report {
+struct link_message {
     uint32_t kind;
     uint32_t slot;
-    int32_t pid;
-    int32_t code;   /* EXITED: exit code; START_FAILED: errno */
-    int32_t signal; /* EXITED: the signal that ended it, or 0 */
+    int32_t number;
+    uint32_t bytes;
+    const char *data; /* valid until the next link_read() */
 };
 
-/* Arguments and environment, packed into an anonymous file. Returns it, or -1. */
-int link_pack(char *const *argv, char *const *environment, struct link_request *request);
+struct link_buffer {
+    char *bytes; /* owned */
+    size_t first;
+    size_t count;
+    size_t capacity;
+};
 
-/* The reverse: *strings_p holds argv, NULL, environment, NULL in one allocation. */
-psd_status link_unpack(int block_fd, const struct link_request *request, char ***strings_p,
-                       struct psd_error *err);
+/* Thread: owned by the one that reads it. */
+struct link {
+    int in;       /* -1: closed */
+    int out;      /* may be the same descriptor */
+    bool greeted; /* the other side's first words were found */
+    bool failed;  /* nothing more can be sent */
+    struct link_buffer received;
+    struct link_buffer unsent;
+};
 
-/* fds: LINK_FDS of them, -1 for none; or NULL. Returns 0 or -1 with errno. */
-int link_send_request(int fd, const struct link_request *request, const int *fds);
-int link_send_report(int fd, const struct link_report *report);
+/* Takes both descriptors, makes them non-blocking and greets. */
+void link_init(struct link *link, int in, int out);
+void link_fini(struct link *link);
 
-/* 1: a message; 0: nothing now (the line is non-blocking); -1: the line is closed. */
-int link_next_request(int fd, struct link_request *request_p, int fds_p[LINK_FDS]);
-int link_next_report(int fd, struct link_report *report_p);
+/* Queues a message and sends what fits. */
+void link_send(struct link *link, enum link_kind kind, uint32_t slot, int32_t number,
+               const void *data, size_t bytes);
+void link_send_words(struct link *link, enum link_kind kind, uint32_t slot, int32_t number,
+                     const struct words *words);
+void link_flush(struct link *link);
+size_t link_pending(const struct link *link);
+
+/* Reads what is there, up to a bound: 1 something, 0 nothing now, -1 the line is closed. */
+int link_read(struct link *link);
+
+/* The next whole message: 1; 0: none yet; -1: what came is no message. */
+int link_next(struct link *link, struct link_message *message_p);
+
+/* Overwrites what a message brought, where it was received. */
+void link_forget(struct link *link, const struct link_message *message);
+
+/* The strings of a message. PSD_ERR_INVALID: the last one does not end. */
+psd_status link_words(const struct link_message *message, struct words *words_p,
+                      struct psd_error *err);
+
+/* Before the greeting: what came instead of it, for a message to people. */
+size_t link_noise(const struct link *link, char *text_p, size_t size);
 
 #endif

@@ -12,38 +12,52 @@
 
 static const char about_run[] =
     "Starts ps_master, the ps_servers and the workers of one job, watches them, and leaves\n"
-    "nothing behind. \"command\" is what every worker runs; no shell is involved (for pipes and\n"
-    "variables use sh -c '...'). Leading NAME=value words set the environment. \"A, B\" gives the\n"
-    "first worker command A and the second B.\n"
+    "nothing behind, on this machine or on many. \"command\" is what every worker runs; no shell\n"
+    "is involved (for pipes and variables use sh -c '...'). Leading NAME=value words set the\n"
+    "environment. \"A, B\" gives the first worker command A and the second B.\n"
     "\n"
-    "Every job has a secret of its own, drawn afresh: no process without it gets in. Jobs that\n"
-    "are started by hand share one by file: psd_run secret FILE makes it, --secret_file names it.\n"
-    "\n"
-    "A worker finds its place in PSD_MASTER_ADDRESS, PSD_RANK and PSD_WORLD. A script that knows\n"
-    "the word master_address also gets --distributed --master_address tcp://IP:PORT\n"
-    "--client_id K. {rank} {world} {role} {master} {port} in the command are filled in instead.\n"
-    "\n"
-    "The cluster file (-c) is JSON; a host may be named more than once:\n"
+    "The cluster file (-c) names the machines:\n"
     "\n"
     "    {\n"
-    "        \"master_node\": \"localhost\",\n"
-    "        \"worker_nodes\": [\"localhost\", \"localhost\"],\n"
-    "        \"server_nodes\": [\"localhost\"]\n"
+    "        \"master_node\": \"10.0.0.1\",\n"
+    "        \"worker_nodes\": [\"10.0.0.1\", \"10.0.0.2\"],\n"
+    "        \"server_nodes\": [\"10.0.0.1\", \"10.0.0.2\"],\n"
+    "        \"pem_file\": \"/home/ubuntu/cloud.pem\",\n"
+    "        \"username\": \"ubuntu\",\n"
+    "        \"virtualenv\": \"/home/ubuntu/venv\"\n"
     "    }\n"
     "\n"
+    "worker_nodes and server_nodes are needed, the rest is not; any number of each, and a machine\n"
+    "may be named as often as it shall run one. Other machines are reached with the system's ssh,\n"
+    "by key alone; ~/.ssh/config holds. man psd-cluster.json has all keys.\n"
+    "\n"
+    "A worker finds its place in PSD_MASTER_ADDRESS, PSD_RANK and PSD_WORLD_SIZE. A script that\n"
+    "knows the word master_address also gets --distributed --master_address tcp://IP:PORT\n"
+    "--client_id K. {rank} {world} {role} {master} {port} in the command are filled in instead.\n"
+    "Every job has a secret of its own, drawn afresh: no process without it gets in.\n"
+    "\n"
     "examples\n"
-    "    psd_run --workers 2 --servers 1 \"python train.py --batch 64\"\n"
-    "    psd_run -c cluster.json -o logs --on_worker_death=wait -- ./train --steps 1000\n"
-    "    psd_run show --master tcp://127.0.0.1:5555\n"
+    "    psd_run --workers 2 --servers 1 \"python train.py --batch 64\"      this machine\n"
+    "    psd_run -c cluster.json -o logs \"python train.py\"                 those of the file\n"
+    "    psd_run -c cluster.json --check \"python train.py\"                 is everything there?\n"
+    "    psd_run -c cluster.json --dry_run \"python train.py\"               what would be run\n"
+    "    psd_run --workers 2 \"python a.py, python b.py\"                    a command for each\n"
+    "    psd_run -c cluster.json -x DATA_DIR --workdir /data/run -- ./train --steps 1000\n"
+    "    psd_run -c cluster.json --detach \"python train.py\"; psd_run logs -f worker0\n"
+    "    psd_run run \"python train.py --rate 0.1\"       replaces the job train that still runs\n"
+    "    psd_run --on_worker_death=wait --max_restarts 5 \"python train.py\"\n"
+    "    psd_run --result_regex '^MNIST accuracy' --workers 4 bin/mnist\n"
+    "    psd_run list; psd_run show train --watch; psd_run stop train\n"
     "\n"
     "exit code: 0; that of the first process that failed (128 + signal); 2 wrong usage; 3 cannot\n"
-    "start; 124 the start took too long; 130, 143 interrupted.\n"
+    "start; 70, 71, 72 a machine with workers, servers, the master was lost; 124 it took too "
+    "long;\n"
+    "130, 143 interrupted.\n"
     "\n"
-    "Every process has its log in DIR/poseidon_log_<time>/; psd_run's own is poseidon_run.log.";
+    "Every process has its log in DIR/poseidon_log_<time>/, and result.json there tells the story\n"
+    "to programs; psd_run's own log is poseidon_run.log.";
 
-static const char about_show[] = "Prints the master's table of a running job.";
-
-/* The two command lines, with where their values go. */
+/* The command line, with where its values go. */
 static psd_status
 parse_run(int argc, char *const *argv, struct launch_options *options, bool help_only,
           struct psd_error *err)
@@ -57,9 +71,39 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"secret_file", 0, PSI_OPTION_TEXT,
          "use this secret instead of a fresh one (psd_run secret FILE makes it)",
          &options->secret_file},
+        {"forward", 'x', PSI_OPTION_LIST,
+         "NAME, NAME=value or PREFIX*: variables for workers on other machines", &options->forward},
+        {"workdir", 0, PSI_OPTION_TEXT, "directory for the workers, on every machine [this one]",
+         &options->workdir},
+        {"interface", 0, PSI_OPTION_TEXT,
+         "ib0, eth1 or 10.0.0.0/8: where machines talk to each other", &options->interface},
+        {"timeout", 0, PSI_OPTION_NUMBER, "seconds until the job is ended with code 124 [any]",
+         &options->timeout_s},
+        {"name", 0, PSI_OPTION_TEXT, "of the job, for show, logs, stop [after the command]",
+         &options->name},
+        {"detach", 'd', PSI_OPTION_FLAG, "return when the job runs, and leave it running",
+         &options->detach},
+        {"check", 0, PSI_OPTION_FLAG, "only look whether all machines are ready", &options->check},
+        {"dry_run", 'n', PSI_OPTION_FLAG, "only print what would be run, and start nothing",
+         &options->dry_run},
+        {"show", 0, PSI_OPTION_TEXT, "workers whose lines are shown: 0, 0,2-5, none [all]",
+         &options->show},
+        {"result_regex", 0, PSI_OPTION_TEXT,
+         "the last line that matches stands in the closing summary", &options->result_regex},
+        {"log_mode", 0, PSI_OPTION_TEXT,
+         "where logs are kept: launcher, or both, on the nodes as well [launcher]",
+         &options->log_mode},
+        {"restart", 0, PSI_OPTION_TEXT,
+         "of what failed: never, on-failure, exit-code (128 and above) [never]", &options->restart},
+        {"restart_scope", 0, PSI_OPTION_TEXT,
+         "process: the worker alone, keeping its rank; group: the whole job [process]",
+         &options->restart_scope},
+        {"sync", 0, PSI_OPTION_TEXT, "directory to ship to every other machine before the start",
+         &options->sync},
+        {"version", 0, PSI_OPTION_FLAG, "print the version and exit", &options->version},
         {"pass", 0, PSI_OPTION_TEXT,
          "how workers learn their place: auto, flags, env, both, none [auto]", &options->pass},
-        {"max_restarts", 0, PSI_OPTION_NUMBER, "of each worker, with on_worker_death=wait [3]",
+        {"max_restarts", 0, PSI_OPTION_NUMBER, "of each worker, or of the whole job [3]",
          &options->max_restarts},
         {"grace_ms", 0, PSI_OPTION_NUMBER,
          "for servers and master to leave when the workers are done [10000]", &options->grace_ms},
@@ -68,7 +112,8 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         .name = "psd_run",
         .synopsis = "[-c FILE] [-o DIR] [options] \"command\"\n"
                     "       psd_run [options] -- program arguments...\n"
-                    "       psd_run show --master ADDRESS [--secret_file FILE] [--json]\n"
+                    "       psd_run run [options] \"command\"\n"
+                    "       psd_run show | logs | stop | list [-h]\n"
                     "       psd_run secret FILE",
         .about = about_run,
         .program = PSI_PROGRAM_RUN,
@@ -87,6 +132,9 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         return status;
     }
     options->help = arguments.help;
+    if (options->help || options->version) {
+        return PSD_OK;
+    }
     if (arguments.first < argc && strcmp(argv[arguments.first - 1], "--") == 0) {
         options->argv = argv + arguments.first;
     } else if (arguments.first < argc) {
@@ -100,49 +148,6 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
     return psi_settings_environment(&options->settings, PSI_PROGRAM_RUN, err);
 }
 
-static psd_status
-parse_show(int argc, char *const *argv, struct launch_options *options, bool help_only,
-           struct psd_error *err)
-{
-    const struct psi_option table[] = {
-        {"master", 0, PSI_OPTION_TEXT, "address of the job's master, tcp://IP:PORT",
-         &options->master},
-        {"secret_file", 0, PSI_OPTION_TEXT, "the job's secret (PSD_SECRET_FILE)",
-         &options->secret_file},
-        {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json},
-    };
-    const struct psi_command command = {
-        .name = "psd_run show",
-        .synopsis = "--master ADDRESS [--secret_file FILE] [--json]",
-        .about = about_show,
-        .options = table,
-        .option_count = sizeof(table) / sizeof(table[0]),
-    };
-    struct psi_arguments arguments;
-    psd_status status;
-
-    if (help_only) {
-        psi_options_help(stdout, &command);
-        return PSD_OK;
-    }
-    options->show = true;
-    status = psi_options_parse(&command, argc - 1, argv + 1, &options->settings, &arguments, err);
-    if (status != PSD_OK) {
-        return status;
-    }
-    options->help = arguments.help;
-    if (!options->help && arguments.first < argc - 1) {
-        return psi_fail(err, PSD_ERR_INVALID, "show: %.64s is no option",
-                        argv[1 + arguments.first]);
-    }
-    options->master =
-        options->master != NULL ? options->master : psi_environment("PSD_MASTER_ADDRESS");
-    if (!options->help && options->master == NULL) {
-        return psi_fail(err, PSD_ERR_INVALID, "show: which job? --master tcp://IP:PORT");
-    }
-    return PSD_OK;
-}
-
 psd_status
 options_parse(int argc, char *const *argv, struct launch_options *options_p, struct psd_error *err)
 {
@@ -152,20 +157,18 @@ options_parse(int argc, char *const *argv, struct launch_options *options_p, str
                                          .max_restarts = 3,
                                          .grace_ms = 10000};
     psi_settings_init(&options_p->settings);
-    if (argc > 1 && strcmp(argv[1], "show") == 0) {
-        return parse_show(argc, argv, options_p, false, err);
+    if (argc > 1 && strcmp(argv[1], "run") == 0) {
+        options_p->replace = true;
+        argc--;
+        argv++;
     }
     return parse_run(argc, argv, options_p, false, err);
 }
 
 void
-options_help(bool show)
+options_help(void)
 {
     struct launch_options unused = {0};
 
-    if (show) {
-        parse_show(0, NULL, &unused, true, NULL);
-    } else {
-        parse_run(0, NULL, &unused, true, NULL);
-    }
+    parse_run(0, NULL, &unused, true, NULL);
 }

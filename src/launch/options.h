@@ -9,6 +9,7 @@
 
 #include <psd/status.h>
 
+#include "config/options.h"
 #include "config/settings.h"
 
 #define LAUNCH_NOT_GIVEN UINT32_MAX
@@ -16,10 +17,8 @@
 /* Text is borrowed from argv. */
 struct launch_options {
     bool help;
-    bool show; /* `psd_run show`: master and json; nothing else */
-    bool json;
+    bool version;
     const char *secret_file; /* NULL: a fresh secret */
-    const char *master;
 
     const char *cluster_config; /* NULL: this machine */
     const char *out;
@@ -28,6 +27,21 @@ struct launch_options {
     const char *pass; /* NULL: not given */
     uint32_t max_restarts;
     uint32_t grace_ms;
+    uint32_t timeout_s;    /* 0: any */
+    const char *workdir;   /* NULL: not given */
+    const char *interface; /* NULL: not given */
+    struct psi_option_list forward;
+    const char *name; /* of the job; NULL: after the command */
+    bool replace;     /* end a job of that name first */
+    bool detach;
+    bool dry_run;
+    bool check;
+    const char *result_regex;
+    const char *show;             /* ranks whose lines are shown; NULL: all */
+    const char *log_mode;         /* launcher, nodes, both; NULL: launcher */
+    const char *restart;          /* never, on-failure, exit-code; NULL: as on_worker_death says */
+    const char *restart_scope;    /* process, group */
+    const char *sync;             /* directory for other machines; NULL: none */
     struct psi_settings settings; /* command line and environment */
 
     const char *command; /* one string; or */
@@ -38,6 +52,6 @@ psd_status options_parse(int argc, char *const *argv, struct launch_options *opt
                          struct psd_error *err);
 
 /* The answer to -h, to stdout. */
-void options_help(bool show);
+void options_help(void);
 
 #endif

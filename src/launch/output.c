@@ -9,22 +9,23 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 
 enum {
-    READ_BYTES = 65536,
+    TIMES_MS = 100,     /* between two notes of the time */
     PROGRESS_MS = 1000, /* a line that overwrites itself is shown this often */
 };
 
 psd_status
-output_init(struct output *output, int fd, enum launch_role role, const char *name,
-            const char *log_path, struct psd_error *err)
+output_init(struct output *output, enum launch_role role, const char *name, const char *log_path,
+            struct psd_error *err)
 {
     memset(output, 0, sizeof(*output));
-    output->fd = fd;
     output->role = role;
+    output->times_fd = -1;
     snprintf(output->name, sizeof(output->name), "%s", name);
     output->log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (output->log_fd < 0) {
@@ -34,10 +35,48 @@ output_init(struct output *output, int fd, enum launch_role role, const char *na
     return PSD_OK;
 }
 
+void
+output_keep_times(struct output *output, const char *path)
+{
+    output->times_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+}
+
+static void
+note_time(struct output *output)
+{
+    struct timespec now;
+    uint64_t now_ms;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    if (output->times_fd >= 0 && now_ms >= output->times_ms + TIMES_MS) {
+        output->times_ms = now_ms;
+        dprintf(output->times_fd, "%llu %llu\n", (unsigned long long)now_ms,
+                (unsigned long long)output->log_bytes);
+    }
+}
+
+static void
+look_for_result(struct output *output)
+{
+    char line[sizeof(output->result)];
+
+    snprintf(line, sizeof(line), "%.*s", (int)output->line_bytes, output->line);
+    if (output->wanted != NULL && regexec(output->wanted, line, 0, NULL, 0) == 0) {
+        memcpy(output->result, line, sizeof(output->result));
+    }
+}
+
 static void
 show(struct output *output, struct console *console)
 {
-    if (output->role == LAUNCH_WORKER || output_is_loud(output->line, output->line_bytes)) {
+    look_for_result(output);
+    if (output->hidden) {
+        output->line_bytes = 0;
+        return;
+    }
+    if (output->role == LAUNCH_WORKER ||
+        (!console->daemons_quiet && output_is_loud(output->line, output->line_bytes))) {
         console_line(console, output->role, output->name, output->line, output->line_bytes);
     }
     output->line_bytes = 0;
@@ -55,14 +94,14 @@ void
 output_fini(struct output *output, struct console *console)
 {
     output_flush(output, console);
-    if (output->fd >= 0) {
-        close(output->fd);
-    }
     if (output->log_fd >= 0) {
         close(output->log_fd);
     }
-    output->fd = -1;
+    if (output->times_fd >= 0) {
+        close(output->times_fd);
+    }
     output->log_fd = -1;
+    output->times_fd = -1;
 }
 
 /* A full disk costs the log, not the job. */
@@ -139,22 +178,15 @@ output_feed(struct output *output, struct console *console, const char *bytes, s
     }
 }
 
-int64_t
-output_read(struct output *output, struct console *console, uint64_t now_ms)
+void
+output_take(struct output *output, struct console *console, const char *bytes, size_t count,
+            uint64_t now_ms)
 {
-    char bytes[READ_BYTES];
-    const ssize_t count = read(output->fd, bytes, sizeof(bytes));
-
-    if (count < 0) {
-        return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    }
-    if (count == 0) {
-        return -1;
-    }
-    write_log(output, console, bytes, (size_t)count);
-    keep_tail(output, bytes, (size_t)count);
-    output_feed(output, console, bytes, (size_t)count, now_ms);
-    return count;
+    note_time(output);
+    write_log(output, console, bytes, count);
+    output->log_bytes += count;
+    keep_tail(output, bytes, count);
+    output_feed(output, console, bytes, count, now_ms);
 }
 
 size_t

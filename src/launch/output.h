@@ -5,6 +5,7 @@
 #ifndef LAUNCH_OUTPUT_H
 #define LAUNCH_OUTPUT_H
 
+#include <regex.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,11 +21,16 @@ enum {
 
 /* Thread: owned by the main thread of psd_run. */
 struct output {
-    int fd;     /* read end of the process's pipe, -1 when closed */
     int log_fd; /* -1: the log could not be written */
     enum launch_role role;
     char name[24];
-    bool log_failed;      /* said so once */
+    bool log_failed;       /* said so once */
+    bool hidden;           /* its lines are not shown */
+    const regex_t *wanted; /* (optional) lines that tell a result */
+    char result[200];      /* the last of them; "" if none */
+    int times_fd;          /* when which byte was printed, -1: not kept */
+    uint64_t times_ms;
+    uint64_t log_bytes;
     bool returned;        /* the last character was a carriage return */
     uint64_t progress_ms; /* when a line that overwrites itself was last shown */
     size_t line_bytes;
@@ -33,8 +39,8 @@ struct output {
     char tail[OUTPUT_TAIL_BYTES];
 };
 
-/* Takes fd. Creates the log; when that fails, err says why and the output goes on without. */
-psd_status output_init(struct output *output, int fd, enum launch_role role, const char *name,
+/* Creates the log; when that fails, err says why and the output goes on without. */
+psd_status output_init(struct output *output, enum launch_role role, const char *name,
                        const char *log_path, struct psd_error *err);
 
 /* Shows what is left of an unfinished line. */
@@ -43,13 +49,20 @@ void output_flush(struct output *output, struct console *console);
 /* The same, and closes everything. */
 void output_fini(struct output *output, struct console *console);
 
-/* Reads once. Returns the bytes read, 0 when there are none now, -1 when the process closed. */
-int64_t output_read(struct output *output, struct console *console, uint64_t now_ms);
+/*
+ * Keeps beside the log when it grew, for `psd_run logs --since`: lines of milliseconds of the wall
+ * clock and the length of the log by then.
+ */
+void output_keep_times(struct output *output, const char *path);
+
+/* Takes bytes that the process printed. */
+void output_take(struct output *output, struct console *console, const char *bytes, size_t count,
+                 uint64_t now_ms);
 
 /* The last `lines` lines, at most OUTPUT_TAIL_BYTES: copied and NUL-terminated. */
 size_t output_tail(const struct output *output, unsigned lines, char *text_p, size_t size);
 
-/* For output_read and its test: bytes that a process printed. */
+/* For output_take and its test: the console's part of it. */
 void output_feed(struct output *output, struct console *console, const char *bytes, size_t count,
                  uint64_t now_ms);
 

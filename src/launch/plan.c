@@ -9,109 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sys/stat.h>
-
 #include "base/fail.h"
 #include "launch/spawn.h"
+#include "launch/variables.h"
 
-const char *
-plan_variable(char *const *environment, const char *name)
-{
-    const size_t bytes = strlen(name);
-
-    for (; environment != NULL && *environment != NULL; environment++) {
-        if (strncmp(*environment, name, bytes) == 0 && (*environment)[bytes] == '=') {
-            return *environment + bytes + 1;
-        }
-    }
-    return NULL;
-}
-
-/* Removes a variable: the last takes its place, the order means nothing. */
-static void
-unset(struct words *environment, const char *name, size_t bytes)
-{
-    for (size_t i = 0; i < environment->count; i++) {
-        if (strncmp(environment->list[i], name, bytes) == 0 && environment->list[i][bytes] == '=') {
-            free(environment->list[i]);
-            environment->list[i] = environment->list[--environment->count];
-            environment->list[environment->count] = NULL;
-            return;
-        }
-    }
-}
-
-static psd_status
-set(struct words *environment, const char *assignment, struct psd_error *err)
-{
-    unset(environment, assignment, strcspn(assignment, "="));
-    return words_add(environment, assignment, err);
-}
-
-static psd_status
-set_all(struct words *environment, char *const *assignments, struct psd_error *err)
-{
-    psd_status status = PSD_OK;
-
-    for (; status == PSD_OK && assignments != NULL && *assignments != NULL; assignments++) {
-        status = set(environment, *assignments, err);
-    }
-    return status;
-}
-
-static psd_status
-set_format(struct words *environment, struct psd_error *err, const char *name, const char *value,
-           const char *rest)
-{
-    char *text;
-    psd_status status;
-
-    if (asprintf(&text, "%s=%s%s", name, value, rest) < 0) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "environment: no memory for %s", name);
-    }
-    status = set(environment, text, err);
-    free(text);
-    return status;
-}
-
-/* What `source VENV/bin/activate` would do. */
-static psd_status
-activate(struct words *environment, const char *virtualenv, struct psd_error *err)
-{
-    const char *path = plan_variable(environment->list, "PATH");
-    char *python;
-    char *joined;
-    char *found;
-    psd_status status;
-
-    if (asprintf(&python, "%s/bin/python", virtualenv) < 0) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "virtualenv: no memory");
-    }
-    found = command_find(python, "");
-    free(python);
-    if (found == NULL) {
-        return psi_fail(err, PSD_ERR_IO, "virtualenv %s: no bin/python there", virtualenv);
-    }
-    free(found);
-    if (asprintf(&joined, "/bin%s%s", path != NULL ? ":" : "", path != NULL ? path : "") < 0) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "virtualenv: no memory");
-    }
-    status = set_format(environment, err, "PATH", virtualenv, joined);
-    free(joined);
-    unset(environment, "PYTHONHOME", strlen("PYTHONHOME"));
-    return status == PSD_OK ? set_format(environment, err, "VIRTUAL_ENV", virtualenv, "") : status;
-}
-
-static psd_status
-add_words(struct words *words, const struct words *more, struct psd_error *err)
-{
-    psd_status status = PSD_OK;
-
-    for (size_t i = 0; i < more->count && status == PSD_OK; i++) {
-        status = words_add(words, more->list[i], err);
-    }
-    return status;
-}
+enum { LANES_MAX = 64 };
 
 static psd_status
 copy_worker_sets(const struct plan_input *input, struct plan *plan, struct psd_error *err)
@@ -123,7 +25,48 @@ copy_worker_sets(const struct plan_input *input, struct plan *plan, struct psd_e
         return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for %u workers", input->workers);
     }
     for (uint32_t i = 0; i < input->workers && status == PSD_OK; i++) {
-        status = add_words(&plan->worker_set[i], &input->worker_set[i], err);
+        status = words_add_all(&plan->worker_set[i], &input->worker_set[i], err);
+    }
+    return status;
+}
+
+/* What workers on other machines get of our environment without being asked: not PATH, which
+ * differs by machine. */
+static bool
+is_forwarded(const char *variable, const struct words *forward)
+{
+    static const char *const always[] = {"LD_LIBRARY_PATH", "PYTHONPATH", "OMP_*", "CUDA_*",
+                                         "NCCL_*"};
+    const size_t count = sizeof(always) / sizeof(always[0]);
+    const size_t more = forward != NULL ? forward->count : 0;
+
+    for (size_t i = 0; i < count + more; i++) {
+        const char *pattern = i < count ? always[i] : forward->list[i - count];
+        const size_t bytes = strcspn(pattern, "*=");
+
+        if (pattern[bytes] != '=' && strncmp(variable, pattern, bytes) == 0 &&
+            (pattern[bytes] == '*' || variable[bytes] == '=')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static psd_status
+forward_variables(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (char *const *at = input->environment; *at != NULL && status == PSD_OK; at++) {
+        if (is_forwarded(*at, input->forward)) {
+            status = variables_set(&plan->forwarded, *at, err);
+        }
+    }
+    for (size_t i = 0; input->forward != NULL && i < input->forward->count && status == PSD_OK;
+         i++) {
+        if (words_name_bytes(input->forward->list[i]) > 0) {
+            status = variables_set(&plan->worker_environment, input->forward->list[i], err);
+        }
     }
     return status;
 }
@@ -132,47 +75,28 @@ static psd_status
 build_environments(const struct plan_input *input, struct plan *plan, struct psd_error *err)
 {
     struct words *workers = &plan->worker_environment;
-    psd_status status = set_all(&plan->service_environment, input->environment, err);
+    psd_status status = forward_variables(input, plan, err);
 
-    if (status == PSD_OK) {
-        status = set_all(workers, input->environment, err);
-    }
     if (status == PSD_OK && input->set != NULL) {
-        status = set_all(workers, input->set->list, err);
+        status = variables_set_all(workers, input->set->list, err);
     }
     if (status == PSD_OK && input->worker_set != NULL) {
         status = copy_worker_sets(input, plan, err);
     }
-    if (status == PSD_OK && input->virtualenv != NULL) {
-        status = activate(workers, input->virtualenv, err);
-    }
     /* A worker's lines are wanted when it prints them, not when a buffer is full. */
-    if (status == PSD_OK && plan_variable(workers->list, "PYTHONUNBUFFERED") == NULL) {
+    if (status == PSD_OK && variables_get(workers->list, "PYTHONUNBUFFERED") == NULL &&
+        variables_get(input->environment, "PYTHONUNBUFFERED") == NULL) {
         status = words_add(workers, "PYTHONUNBUFFERED=1", err);
     }
     return status;
 }
 
-/* Beside psd_run first: a build tree runs its own daemons. */
 static psd_status
-find_daemon(const struct plan_input *input, const char *name, char **path_p, struct psd_error *err)
+copy_text(const char *text, char **copy_p, struct psd_error *err)
 {
-    const char *search = plan_variable(input->environment, "PATH");
-    char *beside = NULL;
-
-    if (asprintf(&beside, "%s/%s", input->program_directory, name) < 0) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "%s: no memory for its path", name);
-    }
-    *path_p = command_find(beside, "");
-    free(beside);
-    if (*path_p == NULL) {
-        *path_p = command_find(name, search);
-    }
-    if (*path_p == NULL) {
-        return psi_fail(err, PSD_ERR_IO, "%s: neither in %s nor in PATH", name,
-                        input->program_directory);
-    }
-    return PSD_OK;
+    *copy_p = text != NULL ? strdup(text) : NULL;
+    return text == NULL || *copy_p != NULL ? PSD_OK
+                                           : psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory");
 }
 
 static psd_status
@@ -181,8 +105,7 @@ parse_commands(const struct words *texts, struct plan *plan, struct psd_error *e
     psd_status status = PSD_OK;
 
     plan->commands = calloc(texts->count, sizeof(*plan->commands));
-    plan->flags = calloc(texts->count, sizeof(*plan->flags));
-    if (plan->commands == NULL || plan->flags == NULL) {
+    if (plan->commands == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for %zu commands", texts->count);
     }
     for (size_t i = 0; i < texts->count && status == PSD_OK; i++) {
@@ -199,16 +122,12 @@ take_argv(char *const *argv, struct plan *plan, struct psd_error *err)
     psd_status status = PSD_OK;
 
     plan->commands = calloc(1, sizeof(*plan->commands));
-    plan->flags = calloc(1, sizeof(*plan->flags));
-    if (plan->commands == NULL || plan->flags == NULL) {
+    if (plan->commands == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for a command");
     }
     plan->command_count = 1;
     for (; *argv != NULL && status == PSD_OK; argv++) {
-        struct command *command = &plan->commands[0];
-        const bool leading = command->argv.count == 0 && words_name_bytes(*argv) > 0;
-
-        status = words_add(leading ? &command->environment : &command->argv, *argv, err);
+        status = command_take(&plan->commands[0], *argv, err);
     }
     if (status == PSD_OK && plan->commands[0].argv.count == 0) {
         return psi_fail(err, PSD_ERR_INVALID, "nothing to run");
@@ -232,60 +151,13 @@ build_commands(const struct plan_input *input, struct plan *plan, struct psd_err
         }
         return parse_commands(input->worker_commands, plan, err);
     }
-    status = command_list(input->command, input->workers,
-                          plan_variable(plan->worker_environment.list, "PATH"), &texts, err);
+    status = command_list(input->command, input->workers, variables_get(input->environment, "PATH"),
+                          input->remote, &texts, err);
     if (status == PSD_OK) {
         status = parse_commands(&texts, plan, err);
     }
     words_fini(&texts);
     return status;
-}
-
-/* For a path that command_find() did not take. */
-static const char *
-why_not_found(const char *program)
-{
-    struct stat info;
-
-    if (strchr(program, '/') == NULL || stat(program, &info) != 0) {
-        return "no such program";
-    }
-    return S_ISDIR(info.st_mode) ? "is a directory" : "not executable";
-}
-
-/* Finds every program, replaces its name by its path, and decides about the flags. */
-static psd_status
-settle_commands(const struct plan_input *input, struct plan *plan, struct psd_error *err)
-{
-    static const char *const reasons[] = {"", "pass=flags", "pass=env", "pass=both", "pass=none"};
-
-    for (uint32_t i = 0; i < plan->command_count; i++) {
-        struct command *command = &plan->commands[i];
-        const char *own_path = plan_variable(command->environment.list, "PATH");
-        const char *path = plan_variable(plan->worker_environment.list, "PATH");
-        const char *file = NULL;
-        char *program = command_find(command->argv.list[0], own_path != NULL ? own_path : path);
-
-        if (program == NULL) {
-            return psi_fail(err, PSD_ERR_IO, "%.200s: %s", command->argv.list[0],
-                            why_not_found(command->argv.list[0]));
-        }
-        free(command->argv.list[0]);
-        command->argv.list[0] = program;
-        if (command_has_placeholder(command)) {
-            snprintf(plan->choice, sizeof(plan->choice), "no flags: the command has placeholders");
-        } else if (input->pass == PSI_PASS_AUTO) {
-            plan->flags[i] = command_knows_flags(command, path, &file);
-            snprintf(plan->choice, sizeof(plan->choice), "%s: %.150s %s master_address",
-                     plan->flags[i] ? "flags" : "no flags", file,
-                     plan->flags[i] ? "knows" : "does not know");
-        } else {
-            plan->flags[i] = input->pass == PSI_PASS_FLAGS || input->pass == PSI_PASS_BOTH;
-            snprintf(plan->choice, sizeof(plan->choice), "%s: %s",
-                     plan->flags[i] ? "flags" : "no flags", reasons[input->pass]);
-        }
-    }
-    return PSD_OK;
 }
 
 psd_status
@@ -294,6 +166,7 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
     struct plan plan = {.servers = input->servers,
                         .workers = input->workers,
                         .pass = input->pass,
+                        .lanes = input->lanes,
                         .master_port = input->master_port};
     psd_status status;
 
@@ -309,20 +182,20 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
     if (status == PSD_OK) {
         status = build_commands(input, &plan, err);
     }
-    if (status == PSD_OK) {
-        status = settle_commands(input, &plan, err);
+    if (status == PSD_OK && input->image != NULL) {
+        status = words_split(input->image, &plan.image, err);
     }
     if (status == PSD_OK) {
-        status = find_daemon(input, "ps_master", &plan.master_path, err);
+        status = copy_text(input->virtualenv, &plan.virtualenv, err);
     }
     if (status == PSD_OK) {
-        status = find_daemon(input, "ps_server", &plan.server_path, err);
+        status = copy_text(input->workdir, &plan.workdir, err);
     }
     if (status == PSD_OK && input->master_settings != NULL) {
-        status = add_words(&plan.master_settings, input->master_settings, err);
+        status = words_add_all(&plan.master_settings, input->master_settings, err);
     }
     if (status == PSD_OK && input->server_settings != NULL) {
-        status = add_words(&plan.server_settings, input->server_settings, err);
+        status = words_add_all(&plan.server_settings, input->server_settings, err);
     }
     if (status != PSD_OK) {
         plan_fini(&plan);
@@ -343,13 +216,13 @@ plan_fini(struct plan *plan)
     }
     free(plan->worker_set);
     free(plan->commands);
-    free(plan->flags);
-    free(plan->master_path);
-    free(plan->server_path);
+    free(plan->virtualenv);
+    free(plan->workdir);
+    words_fini(&plan->image);
     words_fini(&plan->master_settings);
     words_fini(&plan->server_settings);
-    words_fini(&plan->service_environment);
     words_fini(&plan->worker_environment);
+    words_fini(&plan->forwarded);
     *plan = (struct plan){0};
 }
 
@@ -362,9 +235,18 @@ add_number(struct words *argv, const char *option, uint32_t value, struct psd_er
 }
 
 static psd_status
-master_arguments(const struct plan *plan, struct words *argv, struct psd_error *err)
+add_pair(struct words *argv, const char *option, const char *value, struct psd_error *err)
 {
-    psd_status status = words_add(argv, plan->master_path, err);
+    const psd_status status = words_add(argv, option, err);
+
+    return status == PSD_OK ? words_add(argv, value, err) : status;
+}
+
+static psd_status
+master_arguments(const struct plan *plan, const struct plan_seat *seat, struct words *argv,
+                 struct psd_error *err)
+{
+    psd_status status = words_add(argv, "ps_master", err);
 
     if (status == PSD_OK) {
         status = add_number(argv, "--workers", plan->workers, err);
@@ -373,61 +255,97 @@ master_arguments(const struct plan *plan, struct words *argv, struct psd_error *
         status = add_number(argv, "--servers", plan->servers, err);
     }
     if (status == PSD_OK) {
+        status = add_pair(argv, "--bind", seat->address, err);
+    }
+    if (status == PSD_OK) {
         status = add_number(argv, "--port", plan->master_port, err);
     }
     return status == PSD_OK ? add_number(argv, "--ready_fd", SPAWN_EXTRA_FD, err) : status;
 }
 
-static psd_status
-server_arguments(const struct plan *plan, uint32_t index, const char *master, struct words *argv,
-                 struct psd_error *err)
+/* Cores of the machine, shared by its servers. */
+static uint32_t
+lanes(const struct plan_seat *seat)
 {
-    psd_status status = words_add(argv, plan->server_path, err);
+    const uint32_t share = seat->cores / (seat->local_size > 0 ? seat->local_size : 1);
+
+    return share < 1 ? 1 : share > LANES_MAX ? LANES_MAX : share;
+}
+
+static psd_status
+server_arguments(const struct plan *plan, uint32_t index, const struct plan_seat *seat,
+                 struct words *argv, struct psd_error *err)
+{
+    psd_status status = words_add(argv, "ps_server", err);
 
     if (status == PSD_OK) {
         status = add_number(argv, "--index", index, err);
     }
     if (status == PSD_OK) {
-        status = words_add(argv, "--master_address", err);
+        status = add_pair(argv, "--master_address", seat->master, err);
     }
-    return status == PSD_OK ? words_add(argv, master, err) : status;
-}
-
-static psd_status
-service_process(const struct plan *plan, uint32_t slot, const char *master, struct words *argv,
-                struct words *environment, struct psd_error *err)
-{
-    psd_status status = slot == 0 ? master_arguments(plan, argv, err)
-                                  : server_arguments(plan, slot - 1, master, argv, err);
-
     if (status == PSD_OK) {
-        status = add_words(argv, slot == 0 ? &plan->master_settings : &plan->server_settings, err);
+        status = add_pair(argv, "--bind", seat->address, err);
     }
-    return status == PSD_OK ? add_words(environment, &plan->service_environment, err) : status;
+    if (status == PSD_OK) {
+        status = add_number(argv, "--servers", seat->local_size, err);
+    }
+    if (status == PSD_OK && plan->lanes == 0) {
+        status = words_add_format(argv, err, "--lanes=%u", lanes(seat));
+    }
+    return status;
 }
 
 /* What a worker is told about its place in the job. */
 static psd_status
-set_place(const struct command_values *values, uint32_t restart, struct words *environment,
-          struct psd_error *err)
+set_place(const struct plan *plan, const struct command_values *values,
+          const struct plan_seat *seat, struct words *environment, struct psd_error *err)
 {
-    char rank[16];
-    char world[16];
-    char count[16];
-    const char *const variables[][2] = {{"PSD_MASTER_ADDRESS", values->master},
-                                        {"PSD_RANK", rank},
-                                        {"PSD_ROLE", values->role},
-                                        {"PSD_WORLD", world},
-                                        {"PSD_RESTART_COUNT", count}};
+    const struct {
+        const char *name;
+        uint32_t value;
+    } numbers[] = {{"PSD_RANK", values->rank},           {"PSD_WORLD", values->world},
+                   {"PSD_WORLD_SIZE", values->world},    {"PSD_NUM_WORKERS", plan->workers},
+                   {"PSD_NUM_SERVERS", plan->servers},   {"PSD_LOCAL_RANK", seat->local_rank},
+                   {"PSD_LOCAL_SIZE", seat->local_size}, {"PSD_NODE_RANK", seat->machine},
+                   {"PSD_NUM_NODES", seat->machines},    {"PSD_RESTART_COUNT", seat->restart}};
+    const char *const texts[][2] = {{"PSD_MASTER_ADDRESS", values->master},
+                                    {"PSD_ROLE", values->role},
+                                    {"PSD_ADDR", seat->address},
+                                    {"PSD_JOB_ID", seat->job}};
     psd_status status = PSD_OK;
 
-    snprintf(rank, sizeof(rank), "%u", values->rank);
-    snprintf(world, sizeof(world), "%u", values->world);
-    snprintf(count, sizeof(count), "%u", restart);
-    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]) && status == PSD_OK; i++) {
-        status = set_format(environment, err, variables[i][0], variables[i][1], "");
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && status == PSD_OK; i++) {
+        status = variables_set_pair(environment, texts[i][0], texts[i][1], err);
+    }
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == PSD_OK; i++) {
+        char text[16];
+
+        snprintf(text, sizeof(text), "%u", numbers[i].value);
+        status = variables_set_pair(environment, numbers[i].name, text, err);
     }
     return status;
+}
+
+/* The machine's GPUs, dealt out to its workers. */
+static psd_status
+set_gpus(const struct plan_seat *seat, struct words *environment, struct psd_error *err)
+{
+    const uint32_t each = seat->local_size > 0 ? seat->gpus / seat->local_size : 0;
+    char list[256] = "";
+    size_t used = 0;
+
+    if (seat->gpus == 0 || variables_get(environment->list, "CUDA_VISIBLE_DEVICES") != NULL) {
+        return PSD_OK;
+    }
+    if (each == 0) { /* more workers than GPUs: they share */
+        snprintf(list, sizeof(list), "%u", seat->local_rank % seat->gpus);
+    }
+    for (uint32_t i = 0; i < each && used < sizeof(list); i++) {
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%u", i > 0 ? "," : "",
+                                 seat->local_rank * each + i);
+    }
+    return variables_set_pair(environment, "CUDA_VISIBLE_DEVICES", list, err);
 }
 
 static psd_status
@@ -436,61 +354,107 @@ add_flags(const struct command_values *values, struct words *argv, struct psd_er
     psd_status status = words_add(argv, "--distributed", err);
 
     if (status == PSD_OK) {
-        status = words_add(argv, "--master_address", err);
+        status = add_pair(argv, "--master_address", values->master, err);
     }
-    if (status == PSD_OK) {
-        status = words_add(argv, values->master, err);
+    return status == PSD_OK ? add_number(argv, "--client_id", values->rank, err) : status;
+}
+
+uint32_t
+plan_command(const struct plan *plan, uint32_t rank)
+{
+    return plan->command_count == 1 ? 0 : rank;
+}
+
+bool
+plan_adds_flags(const struct plan *plan, uint32_t command, bool knows_flags, const char **reason_p)
+{
+    static const char *const reasons[] = {"", "pass=flags", "pass=env", "pass=both", "pass=none"};
+
+    if (command_has_placeholder(&plan->commands[command])) {
+        *reason_p = "the command has placeholders";
+        return false;
     }
-    if (status == PSD_OK) {
-        status = words_add(argv, "--client_id", err);
+    if (plan->pass == PSI_PASS_AUTO) {
+        *reason_p = knows_flags ? "the command knows master_address"
+                                : "the command does not know master_address";
+        return knows_flags;
     }
-    return status == PSD_OK ? words_add_format(argv, err, "%u", values->rank) : status;
+    *reason_p = reasons[plan->pass];
+    return plan->pass == PSI_PASS_FLAGS || plan->pass == PSI_PASS_BOTH;
 }
 
 static psd_status
-worker_process(const struct plan *plan, const struct command_values *values, uint32_t restart,
-               struct words *argv, struct words *environment, struct psd_error *err)
+worker_environment(const struct plan *plan, const struct command_values *values,
+                   const struct plan_seat *seat, const struct command *command,
+                   struct words *environment, struct psd_error *err)
 {
-    const uint32_t which = plan->command_count == 1 ? 0 : values->rank;
-    const struct command *command = &plan->commands[which];
     struct words own = {0};
-    psd_status status = add_words(environment, &plan->worker_environment, err);
+    psd_status status = PSD_OK;
 
-    if (status == PSD_OK && plan->worker_set != NULL) {
-        status = set_all(environment, plan->worker_set[values->rank].list, err);
+    if (plan->worker_set != NULL) {
+        status = variables_set_all(environment, plan->worker_set[values->rank].list, err);
+    }
+    if (status == PSD_OK) {
+        status = set_gpus(seat, environment, err);
     }
     if (status == PSD_OK && plan->pass != PSI_PASS_NONE && plan->pass != PSI_PASS_FLAGS) {
-        status = set_place(values, restart, environment, err);
+        status = set_place(plan, values, seat, environment, err);
     }
     if (status == PSD_OK) {
         status = command_fill(&command->environment, values, &own, err);
     }
     if (status == PSD_OK) {
-        status = set_all(environment, own.list, err);
+        status = variables_set_all(environment, own.list, err);
     }
     words_fini(&own);
+    return status;
+}
+
+static psd_status
+worker_process(const struct plan *plan, const struct command_values *values,
+               const struct plan_seat *seat, struct words *argv, struct words *environment,
+               struct psd_error *err)
+{
+    const uint32_t which = plan_command(plan, values->rank);
+    const struct command *command = &plan->commands[which];
+    const char *reason;
+    psd_status status = worker_environment(plan, values, seat, command, environment, err);
+
+    if (status == PSD_OK) {
+        status = words_add_all(argv, &plan->image, err);
+    }
     if (status == PSD_OK) {
         status = command_fill(&command->argv, values, argv, err);
     }
-    return status == PSD_OK && plan->flags[which] ? add_flags(values, argv, err) : status;
+    return status == PSD_OK && plan_adds_flags(plan, which, seat->knows_flags, &reason)
+               ? add_flags(values, argv, err)
+               : status;
 }
 
 psd_status
-plan_process(const struct plan *plan, uint32_t slot, uint32_t restart, const char *master,
+plan_process(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
              struct words *argv_p, struct words *environment_p, struct psd_error *err)
 {
     const struct command_values values = {.role = role_name(LAUNCH_WORKER),
                                           .rank = role_index(slot, plan->servers),
                                           .world = plan->workers,
-                                          .master = master};
+                                          .master = seat->master};
     struct words argv = {0};
     struct words environment = {0};
-    psd_status status;
+    psd_status status = PSD_OK;
 
-    if (role_of_slot(slot, plan->servers) == LAUNCH_WORKER) {
-        status = worker_process(plan, &values, restart, &argv, &environment, err);
-    } else {
-        status = service_process(plan, slot, master, &argv, &environment, err);
+    switch (role_of_slot(slot, plan->servers)) {
+    case LAUNCH_MASTER:
+        status = master_arguments(plan, seat, &argv, err);
+        status = status == PSD_OK ? words_add_all(&argv, &plan->master_settings, err) : status;
+        break;
+    case LAUNCH_SERVER:
+        status = server_arguments(plan, values.rank, seat, &argv, err);
+        status = status == PSD_OK ? words_add_all(&argv, &plan->server_settings, err) : status;
+        break;
+    case LAUNCH_WORKER:
+        status = worker_process(plan, &values, seat, &argv, &environment, err);
+        break;
     }
     if (status != PSD_OK) {
         words_fini(&argv);

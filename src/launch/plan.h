@@ -19,6 +19,7 @@
 struct plan_input {
     uint32_t servers;
     uint32_t workers;
+    bool remote;                         /* some workers are not here: nor need their programs be */
     const char *command;                 /* one string; or NULL: */
     char *const *argv;                   /* ... words, ended by NULL; or NULL: */
     const struct words *worker_commands; /* ... one string for each worker */
@@ -26,48 +27,66 @@ struct plan_input {
     char *const *environment;            /* psd_run's own */
     const struct words *set;             /* (optional) NAME=value, from the cluster file */
     const struct words *worker_set;      /* (optional) `workers` lists more, one for each */
+    const struct words *forward;         /* (optional) NAME, NAME=value, PREFIX*: to workers */
     uint16_t master_port;                /* 0: the system chooses */
     const char *virtualenv;              /* (optional) */
-    const char *program_directory;       /* where psd_run itself lies */
+    const char *workdir;                 /* (optional) */
+    const char *image;                   /* (optional) words before every worker's command */
     const struct words *master_settings; /* (optional) options handed on to ps_master */
     const struct words *server_settings; /* (optional) ... to ps_server */
+    uint32_t lanes;                      /* of a server; 0: as the cores of its machine allow */
 };
 
 /* Thread: immutable once built. */
 struct plan {
     uint32_t servers;
     uint32_t workers;
-    char *master_path;
-    char *server_path;
     struct words master_settings;
     struct words server_settings;
-    struct words service_environment;
-    struct words worker_environment;
-    struct words *worker_set; /* NULL, or one list for each worker, beside worker_environment */
+    struct words worker_environment; /* NAME=value, beside what a machine has itself */
+    struct words forwarded;          /* more of it, for machines that do not inherit from us */
+    struct words *worker_set;        /* NULL, or one list for each worker */
+    struct words image;
+    char *virtualenv; /* NULL: none */
+    char *workdir;    /* NULL: none */
     uint16_t master_port;
+    uint32_t lanes;
     struct command *commands; /* command_count of them: 1 for all workers, or one for each */
     uint32_t command_count;
-    bool *flags;        /* per command: the three flags are added */
     enum psi_pass pass; /* the environment names the place, save with flags and none */
-    char choice[256];   /* how the flags were decided, for the log */
 };
 
-/*
- * PSD_ERR_INVALID: the command or the counts make no sense; PSD_ERR_IO: a program or the virtual
- * environment is not there.
- */
+/* Where a process sits, known only when the machines are. */
+struct plan_seat {
+    const char *master;  /* where it listens; unused for the master itself */
+    const char *address; /* of the machine */
+    const char *job;     /* the job's name */
+    uint32_t restart;
+    uint32_t local_rank;
+    uint32_t local_size;
+    uint32_t machine;
+    uint32_t machines;
+    uint32_t cores;   /* of the machine */
+    uint32_t gpus;    /* of the machine, for its workers; 0: not said */
+    bool knows_flags; /* the script knows Poseidon's flags */
+};
+
+/* PSD_ERR_INVALID: the command or the counts make no sense. */
 psd_status plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error *err);
 void plan_fini(struct plan *plan);
 
-/* The arguments and the environment of one process. `master` is unused for the master itself. */
-psd_status plan_process(const struct plan *plan, uint32_t slot, uint32_t restart,
-                        const char *master, struct words *argv_p, struct words *environment_p,
-                        struct psd_error *err);
+/* The arguments of one process, and what is set in its environment. */
+psd_status plan_process(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
+                        struct words *argv_p, struct words *environment_p, struct psd_error *err);
+
+/* Which command a worker runs. */
+uint32_t plan_command(const struct plan *plan, uint32_t rank);
+
+/* Whether it gets the three flags. *reason_p: why, for the log; `file` is what was looked at. */
+bool plan_adds_flags(const struct plan *plan, uint32_t command, bool knows_flags,
+                     const char **reason_p);
 
 /* "master", "server0", "worker12": prefix on the console and name of the log. */
 void plan_name(const struct plan *plan, uint32_t slot, char name_p[24]);
-
-/* The value of a variable in a list of NAME=value, or NULL. */
-const char *plan_variable(char *const *environment, const char *name);
 
 #endif

@@ -19,6 +19,7 @@
 
 #include "launch/here.h"
 #include "launch/plan.h"
+#include "launch/variables.h"
 
 static const char search_path[] = "/usr/bin:/bin";
 
@@ -94,7 +95,7 @@ expect_list(const char *text, uint32_t workers, const char *want)
     struct words texts = {0};
     char shown[600];
 
-    if (command_list(text, workers, search_path, &texts, &err) == PSD_OK) {
+    if (command_list(text, workers, search_path, false, &texts, &err) == PSD_OK) {
         join(&texts, shown, sizeof(shown));
     } else {
         snprintf(shown, sizeof(shown), "%s", err.text);
@@ -145,8 +146,7 @@ struct made {
 
 /* Plans a job of 2 servers and 2 workers and makes one process of it. */
 static void
-make(const struct place *place, const char *command, enum psi_pass pass, uint32_t slot,
-     struct made *made)
+make(const char *command, enum psi_pass pass, uint32_t slot, struct made *made)
 {
     static char *environment[] = {"PATH=/usr/bin:/bin", "PSD_RANK=99", "HOME=/root", NULL};
     struct words settings = {0};
@@ -158,16 +158,22 @@ make(const struct place *place, const char *command, enum psi_pass pass, uint32_
                                .command = command,
                                .pass = pass,
                                .environment = environment,
-                               .program_directory = place->directory,
                                .master_settings = &settings};
+    struct plan_seat seat = {.master = "tcp://127.0.0.1:7001",
+                             .address = "127.0.0.1",
+                             .job = "test",
+                             .restart = 1,
+                             .local_size = 2,
+                             .machines = 1,
+                             .cores = 4};
+    const char *file;
 
     assert_int_equal(words_add(&settings, "--heartbeat_ms=100", &err), PSD_OK);
     if (plan_build(&input, &plan, &err) != PSD_OK) {
         fail_msg("%s", err.text);
     }
-    assert_int_equal(
-        plan_process(&plan, slot, 1, "tcp://127.0.0.1:7001", &argv, &made->environment, &err),
-        PSD_OK);
+    seat.knows_flags = command_knows_flags(&plan.commands[0], search_path, &file);
+    assert_int_equal(plan_process(&plan, slot, &seat, &argv, &made->environment, &err), PSD_OK);
     join(&argv, made->argv, sizeof(made->argv));
     words_fini(&argv);
     words_fini(&settings);
@@ -191,19 +197,19 @@ test_flags_by_the_script(void **state)
     char command[256];
 
     snprintf(command, sizeof(command), "sh %s --x", place->knows);
-    make(place, command, PSI_PASS_AUTO, 4, &made);
+    make(command, PSI_PASS_AUTO, 4, &made);
     expect_end(made.argv, "<--x><--distributed><--master_address><tcp://127.0.0.1:7001>"
                           "<--client_id><1>");
     words_fini(&made.environment);
-    make(place, command, PSI_PASS_ENV, 4, &made);
+    make(command, PSI_PASS_ENV, 4, &made);
     expect_end(made.argv, "<--x>");
     words_fini(&made.environment);
 
     snprintf(command, sizeof(command), "sh %s %s", place->plain, place->knows);
-    make(place, command, PSI_PASS_AUTO, 3, &made);
+    make(command, PSI_PASS_AUTO, 3, &made);
     expect_end(made.argv, "knows.py>");
     words_fini(&made.environment);
-    make(place, command, PSI_PASS_BOTH, 3, &made);
+    make(command, PSI_PASS_BOTH, 3, &made);
     expect_end(made.argv, "<--client_id><0>");
     words_fini(&made.environment);
 }
@@ -218,9 +224,9 @@ test_placeholders(void **state)
 
     snprintf(command, sizeof(command), "N={rank} sh %s {rank}/{world} {role}:{port} {master} {x}",
              place->knows);
-    make(place, command, PSI_PASS_AUTO, 4, &made);
+    make(command, PSI_PASS_AUTO, 4, &made);
     expect_end(made.argv, "<1/2><worker:7001><tcp://127.0.0.1:7001><{x}>");
-    assert_string_equal(plan_variable(made.environment.list, "N"), "1");
+    assert_string_equal(variables_get(made.environment.list, "N"), "1");
     words_fini(&made.environment);
 }
 
@@ -230,15 +236,18 @@ test_worker_environment(void **state)
 {
     struct made made = {0};
 
-    make(*state, "A=1 A=2 sh", PSI_PASS_AUTO, 4, &made);
-    assert_string_equal(plan_variable(made.environment.list, "PSD_RANK"), "1");
-    assert_string_equal(plan_variable(made.environment.list, "PSD_WORLD"), "2");
-    assert_string_equal(plan_variable(made.environment.list, "PSD_ROLE"), "worker");
-    assert_string_equal(plan_variable(made.environment.list, "PSD_RESTART_COUNT"), "1");
-    assert_string_equal(plan_variable(made.environment.list, "PSD_MASTER_ADDRESS"),
+    (void)state;
+    make("A=1 A=2 sh", PSI_PASS_AUTO, 4, &made);
+    assert_string_equal(variables_get(made.environment.list, "PSD_RANK"), "1");
+    assert_string_equal(variables_get(made.environment.list, "PSD_WORLD"), "2");
+    assert_string_equal(variables_get(made.environment.list, "PSD_ROLE"), "worker");
+    assert_string_equal(variables_get(made.environment.list, "PSD_RESTART_COUNT"), "1");
+    assert_string_equal(variables_get(made.environment.list, "PSD_MASTER_ADDRESS"),
                         "tcp://127.0.0.1:7001");
-    assert_string_equal(plan_variable(made.environment.list, "A"), "2");
-    assert_string_equal(plan_variable(made.environment.list, "HOME"), "/root");
+    assert_string_equal(variables_get(made.environment.list, "A"), "2");
+    assert_string_equal(variables_get(made.environment.list, "PSD_LOCAL_SIZE"), "2");
+    assert_string_equal(variables_get(made.environment.list, "PSD_JOB_ID"), "test");
+    assert_null(variables_get(made.environment.list, "HOME"));
     words_fini(&made.environment);
 }
 
@@ -248,12 +257,15 @@ test_daemon_arguments(void **state)
 {
     struct made made = {0};
 
-    make(*state, "sh", PSI_PASS_AUTO, 0, &made);
-    expect_end(made.argv, "/ps_master><--workers><2><--servers><2><--port><0><--ready_fd><3>"
-                          "<--heartbeat_ms=100>");
+    (void)state;
+    make("sh", PSI_PASS_AUTO, 0, &made);
+    assert_string_equal(made.argv, "<ps_master><--workers><2><--servers><2><--bind><127.0.0.1>"
+                                   "<--port><0><--ready_fd><3><--heartbeat_ms=100>");
     words_fini(&made.environment);
-    make(*state, "sh", PSI_PASS_AUTO, 2, &made);
-    expect_end(made.argv, "/ps_server><--index><1><--master_address><tcp://127.0.0.1:7001>");
+    make("sh", PSI_PASS_AUTO, 2, &made);
+    assert_string_equal(made.argv, "<ps_server><--index><1><--master_address>"
+                                   "<tcp://127.0.0.1:7001><--bind><127.0.0.1><--servers><2>"
+                                   "<--lanes=2>");
     words_fini(&made.environment);
 }
 
@@ -261,31 +273,89 @@ test_daemon_arguments(void **state)
 static void
 test_plan_refuses(void **state)
 {
-    const struct place *place = *state;
     static char *environment[] = {"PATH=/usr/bin:/bin", NULL};
     struct psd_error err = {0};
     struct plan plan;
-    struct plan_input input = {.servers = 1,
-                               .workers = 1,
-                               .command = "no-such-program",
-                               .environment = environment,
-                               .program_directory = place->directory};
+    struct plan_input input = {
+        .servers = 1, .workers = 1, .command = "A=1", .environment = environment};
 
-    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_IO);
-    assert_string_equal(err.text, "no-such-program: no such program");
-    input.command = "A=1";
+    (void)state;
     assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_INVALID);
     input.command = "sh";
-    input.program_directory = "/nowhere";
-    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_IO);
-    assert_string_equal(err.text, "ps_master: neither in /nowhere nor in PATH");
-    input.program_directory = place->directory;
-    input.virtualenv = "/nowhere";
-    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_IO);
-    assert_string_equal(err.text, "virtualenv /nowhere: no bin/python there");
-    input.virtualenv = NULL;
     input.workers = 0;
     assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_INVALID);
+}
+
+/* If this fails, workers on other machines miss what their environment needs, or get our PATH. */
+static void
+test_forwarded_environment(void **state)
+{
+    static char *environment[] = {"PATH=/usr/bin:/bin",
+                                  "OMP_NUM_THREADS=3",
+                                  "HOME=/root",
+                                  "MINE=1",
+                                  "MY_A=a",
+                                  "MY_B=b",
+                                  NULL};
+    struct words forward = {0};
+    struct psd_error err = {0};
+    struct plan plan;
+    const struct plan_input input = {.servers = 1,
+                                     .workers = 1,
+                                     .command = "sh",
+                                     .environment = environment,
+                                     .forward = &forward};
+
+    (void)state;
+    assert_int_equal(words_add(&forward, "MINE", &err), PSD_OK);
+    assert_int_equal(words_add(&forward, "MY_*", &err), PSD_OK);
+    assert_int_equal(words_add(&forward, "SET=here", &err), PSD_OK);
+    assert_int_equal(plan_build(&input, &plan, &err), PSD_OK);
+    assert_string_equal(variables_get(plan.forwarded.list, "OMP_NUM_THREADS"), "3");
+    assert_string_equal(variables_get(plan.forwarded.list, "MINE"), "1");
+    assert_string_equal(variables_get(plan.forwarded.list, "MY_B"), "b");
+    assert_string_equal(variables_get(plan.worker_environment.list, "SET"), "here");
+    assert_null(variables_get(plan.forwarded.list, "PATH"));
+    assert_null(variables_get(plan.forwarded.list, "HOME"));
+    plan_fini(&plan);
+    words_fini(&forward);
+}
+
+/* If this fails, workers of one machine fight over one GPU while others are idle. */
+static void
+test_gpus_are_dealt_out(void **state)
+{
+    static char *environment[] = {"PATH=/usr/bin:/bin", NULL};
+    static const struct {
+        uint32_t gpus, size, rank;
+        const char *want;
+    } cases[] = {{4, 2, 1, "2,3"}, {4, 4, 3, "3"}, {2, 4, 3, "1"}, {0, 2, 1, NULL}};
+    const struct plan_input input = {
+        .servers = 1, .workers = 1, .command = "sh", .environment = environment};
+    struct psd_error err = {0};
+    struct plan plan;
+
+    (void)state;
+    assert_int_equal(plan_build(&input, &plan, &err), PSD_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct plan_seat seat = {.master = "tcp://127.0.0.1:1",
+                                       .address = "127.0.0.1",
+                                       .job = "test",
+                                       .gpus = cases[i].gpus,
+                                       .local_size = cases[i].size,
+                                       .local_rank = cases[i].rank};
+        struct words argv = {0};
+        struct words variables = {0};
+        const char *got;
+
+        assert_int_equal(plan_process(&plan, 2, &seat, &argv, &variables, &err), PSD_OK);
+        got = variables_get(variables.list, "CUDA_VISIBLE_DEVICES");
+        assert_true(cases[i].want == NULL ? got == NULL
+                                          : got != NULL && strcmp(got, cases[i].want) == 0);
+        words_fini(&argv);
+        words_fini(&variables);
+    }
+    plan_fini(&plan);
 }
 
 /* If this fails, a job on this machine is refused, or another machine is taken for it. */
@@ -315,9 +385,11 @@ main(void)
         cmocka_unit_test(test_command_find),
         cmocka_unit_test_setup_teardown(test_flags_by_the_script, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_placeholders, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_worker_environment, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_daemon_arguments, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_plan_refuses, set_up, tear_down),
+        cmocka_unit_test(test_worker_environment),
+        cmocka_unit_test(test_daemon_arguments),
+        cmocka_unit_test(test_plan_refuses),
+        cmocka_unit_test(test_forwarded_environment),
+        cmocka_unit_test(test_gpus_are_dealt_out),
         cmocka_unit_test(test_here),
     };
 

@@ -7,7 +7,6 @@
 
 #include <assert.h>
 #include <ctype.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +14,7 @@
 
 #include "base/fail.h"
 #include "config/cluster.h"
-#include "launch/here.h"
-
-enum { LANES_MAX = 64, PATH_BYTES = 4096 };
+#include "launch/ssh.h"
 
 static_assert((int)WATCH_FAIL == PSI_DEATH_FAIL && (int)WATCH_CONTINUE == PSI_DEATH_CONTINUE &&
                   (int)WATCH_WAIT == PSI_DEATH_WAIT,
@@ -31,9 +28,9 @@ struct material {
     struct psi_cluster cluster; /* zero: no file was given */
     struct words worker_commands;
     struct words set;         /* environment of the workers */
+    struct words forward;     /* more of it, for those on other machines */
     struct words *worker_set; /* ... and of each */
     uint32_t worker_set_count;
-    char program_directory[PATH_BYTES];
 };
 
 static void
@@ -42,6 +39,7 @@ material_fini(struct material *material)
     words_fini(&material->master_settings);
     words_fini(&material->server_settings);
     words_fini(&material->set);
+    words_fini(&material->forward);
     words_fini(&material->worker_commands);
     for (uint32_t i = 0; i < material->worker_set_count; i++) {
         words_fini(&material->worker_set[i]);
@@ -65,19 +63,6 @@ parse_pass(const char *text, enum psi_pass *pass_p, struct psd_error *err)
     }
     return psi_fail(err, PSD_ERR_INVALID, "pass=%.64s: must be auto, flags, env, both or none",
                     text);
-}
-
-/* Cores that psd_run may use, shared by the servers of this machine. */
-static uint32_t
-lanes_per_server(uint32_t servers)
-{
-    cpu_set_t set;
-    uint32_t lanes = 1;
-
-    if (servers > 0 && sched_getaffinity(0, sizeof(set), &set) == 0) { /* plan.c refuses 0 */
-        lanes = (uint32_t)CPU_COUNT(&set) / servers;
-    }
-    return lanes < 1 ? 1 : lanes > LANES_MAX ? LANES_MAX : lanes;
 }
 
 /* PSD_<NAME>=value */
@@ -125,50 +110,15 @@ hand_on_settings(struct material *material, struct psd_error *err)
 }
 
 static psd_status
-find_own_directory(char directory_p[PATH_BYTES], struct psd_error *err)
+find_own_program(char program_p[4096], struct psd_error *err)
 {
-    const ssize_t bytes = readlink("/proc/self/exe", directory_p, PATH_BYTES - 1);
-    char *slash;
+    const ssize_t bytes = readlink("/proc/self/exe", program_p, 4095);
 
     if (bytes < 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "read /proc/self/exe");
     }
-    directory_p[bytes] = '\0';
-    slash = strrchr(directory_p, '/');
-    if (slash != NULL) {
-        *slash = '\0';
-    }
+    program_p[bytes] = '\0';
     return PSD_OK;
-}
-
-static psd_status
-check_here(const char *list, const struct psi_cluster_node *nodes, uint32_t count,
-           struct psd_error *err)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (!here_is(nodes[i].host)) {
-            return psi_fail(err, PSD_ERR_REFUSED,
-                            "%s[%u] %s is not this machine: starting over ssh is not built yet",
-                            list, i, nodes[i].host);
-        }
-    }
-    return PSD_OK;
-}
-
-static psd_status
-check_hosts(const struct psi_cluster *cluster, struct psd_error *err)
-{
-    psd_status status = check_here("worker_nodes", cluster->workers, cluster->worker_count, err);
-
-    if (status == PSD_OK) {
-        status = check_here("server_nodes", cluster->servers, cluster->server_count, err);
-    }
-    if (status == PSD_OK && cluster->master.host[0] != '\0' && !here_is(cluster->master.host)) {
-        return psi_fail(err, PSD_ERR_REFUSED,
-                        "master_node %s is not this machine: starting over ssh is not built yet",
-                        cluster->master.host);
-    }
-    return status;
 }
 
 static psd_status
@@ -222,7 +172,6 @@ read_cluster(const struct launch_options *options, struct material *material,
         return PSD_ERR_INVALID;
     }
     psi_settings_merge(&material->settings, &cluster->settings);
-    status = check_hosts(cluster, err);
     for (uint32_t i = 0; cluster->worker_commands != NULL && i < cluster->worker_count; i++) {
         status = status == PSD_OK
                      ? words_add(&material->worker_commands, cluster->worker_commands[i], err)
@@ -235,6 +184,8 @@ read_cluster(const struct launch_options *options, struct material *material,
     input->servers = cluster->server_count;
     input->master_port = cluster->master_port;
     input->virtualenv = cluster->virtualenv;
+    input->workdir = cluster->workdir;
+    input->image = cluster->image;
     input->pass = cluster->pass;
     input->worker_set = material->worker_set;
     return status;
@@ -261,6 +212,39 @@ choose_command(const struct launch_options *options, struct material *material,
     return PSD_OK;
 }
 
+/* --restart of single workers needs a job that waits for them, and says so to the daemons. */
+static psd_status
+apply_restart(const struct launch_options *options, struct material *material,
+              struct psd_error *err)
+{
+    struct psi_settings *settings = &material->settings;
+    const bool process =
+        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
+
+    if (options->restart == NULL || !process) {
+        if (options->restart == NULL && !process) {
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "--restart_scope=group says what is restarted, not when: give "
+                            "--restart=on-failure or exit-code, too");
+        }
+        return PSD_OK;
+    }
+    if (strcmp(options->restart, "never") == 0) {
+        if (settings->on_worker_death == PSI_DEATH_WAIT) {
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "--restart=never and on_worker_death=wait contradict each other");
+        }
+        return PSD_OK;
+    }
+    if (settings->on_worker_death == PSI_DEATH_CONTINUE) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--restart=%s and on_worker_death=continue contradict each other",
+                        options->restart);
+    }
+    return psi_settings_set(settings, PSI_SOURCE_COMMAND, "command line", "on_worker_death", "wait",
+                            err);
+}
+
 /* Fills what is left of the input. */
 static psd_status
 complete(const struct launch_options *options, struct material *material, struct plan_input *input,
@@ -272,19 +256,20 @@ complete(const struct launch_options *options, struct material *material, struct
         status = parse_pass(options->pass, &input->pass, err);
     }
     if (status == PSD_OK) {
-        status = find_own_directory(material->program_directory, err);
+        status = apply_restart(options, material, err);
     }
     if (status == PSD_OK) {
         status = hand_on_settings(material, err);
     }
-    if (status == PSD_OK && material->settings.lanes == 0) {
-        status = words_add_format(&material->server_settings, err, "--lanes=%u",
-                                  lanes_per_server(input->servers));
+    for (size_t i = 0; i < options->forward.count && status == PSD_OK; i++) {
+        status = words_add(&material->forward, options->forward.values[i], err);
     }
+    input->workdir = options->workdir != NULL ? options->workdir : input->workdir;
+    input->forward = &material->forward;
     input->set = &material->set;
     input->master_settings = &material->master_settings;
     input->server_settings = &material->server_settings;
-    input->program_directory = material->program_directory;
+    input->lanes = material->settings.lanes;
     return status;
 }
 
@@ -294,34 +279,92 @@ given_or_1(uint32_t number)
     return number != LAUNCH_NOT_GIVEN ? number : 1;
 }
 
+/* How the machines of the cluster file are reached. */
+static psd_status
+prepare_ssh(const struct psi_cluster *cluster, struct prepared *prepared, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (uint32_t i = 0; i < cluster->ssh_option_count && status == PSD_OK; i++) {
+        status = words_add(&prepared->ssh_options, cluster->ssh_options[i], err);
+    }
+    if (status == PSD_OK && cluster->username != NULL) {
+        prepared->username = strdup(cluster->username);
+    }
+    if (status == PSD_OK && cluster->pem_file != NULL && layout_is_remote(&prepared->layout)) {
+        prepared->pem_file = strdup(cluster->pem_file);
+        status = ssh_check_key(cluster->pem_file, err);
+    }
+    return status;
+}
+
+static void
+set_rules(const struct launch_options *options, const struct psi_settings *settings,
+          struct prepared *prepared)
+{
+    const bool process =
+        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
+    const bool restarts = settings->on_worker_death == PSI_DEATH_WAIT;
+
+    prepared->watch =
+        (struct watch_config){.servers = prepared->plan.servers,
+                              .workers = prepared->plan.workers,
+                              .on_worker_death = (enum watch_policy)settings->on_worker_death,
+                              .max_restarts = restarts && process ? options->max_restarts : 0,
+                              .restart_signals_only = options->restart != NULL &&
+                                                      strcmp(options->restart, "exit-code") == 0,
+                              .machine_of = prepared->layout.machine_of,
+                              .start_timeout_ms = settings->start_timeout_ms,
+                              .timeout_ms = options->timeout_s * 1000,
+                              .sees_joins = settings->log_level >= PSI_LOG_INFO,
+                              .leave_ms = options->grace_ms};
+}
+
 psd_status
-prepare_job(const struct launch_options *options, char *const *environment, struct plan *plan_p,
-            struct watch_config *watch_p, struct psd_error *err)
+prepare_job(const struct launch_options *options, char *const *environment,
+            struct prepared *prepared_p, struct psd_error *err)
 {
     struct material material = {.settings = options->settings};
+    struct prepared prepared = {.pem_file = NULL};
     struct plan_input input = {.servers = given_or_1(options->servers),
                                .workers = given_or_1(options->workers),
                                .environment = environment};
-    psd_status status = PSD_OK;
+    const struct psi_cluster *cluster = NULL;
+    psd_status status = find_own_program(prepared.program, err);
 
-    if (options->cluster_config != NULL) {
+    if (status == PSD_OK && options->cluster_config != NULL) {
         status = read_cluster(options, &material, &input, err);
+        cluster = &material.cluster;
     }
     if (status == PSD_OK) {
         status = complete(options, &material, &input, err);
     }
     if (status == PSD_OK) {
-        status = plan_build(&input, plan_p, err);
+        status = layout_build(cluster, input.servers, input.workers, &prepared.layout, err);
     }
     if (status == PSD_OK) {
-        *watch_p = (struct watch_config){.servers = input.servers,
-                                         .workers = input.workers,
-                                         .on_worker_death =
-                                             (enum watch_policy)material.settings.on_worker_death,
-                                         .max_restarts = options->max_restarts,
-                                         .start_timeout_ms = material.settings.start_timeout_ms,
-                                         .leave_ms = options->grace_ms};
+        input.remote = layout_is_remote(&prepared.layout);
+        status = plan_build(&input, &prepared.plan, err);
+    }
+    if (status == PSD_OK && cluster != NULL) {
+        status = prepare_ssh(cluster, &prepared, err);
+    }
+    if (status == PSD_OK) {
+        set_rules(options, &material.settings, &prepared);
+        *prepared_p = prepared;
+    } else {
+        prepare_fini(&prepared);
     }
     material_fini(&material);
     return status;
+}
+
+void
+prepare_fini(struct prepared *prepared)
+{
+    plan_fini(&prepared->plan);
+    layout_fini(&prepared->layout);
+    words_fini(&prepared->ssh_options);
+    free(prepared->pem_file);
+    free(prepared->username);
 }

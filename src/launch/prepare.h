@@ -6,15 +6,28 @@
 
 #include <psd/status.h>
 
+#include "launch/layout.h"
 #include "launch/options.h"
 #include "launch/plan.h"
 #include "launch/watch.h"
 
+/* What a command line comes to. */
+struct prepared {
+    struct plan plan;
+    struct layout layout;
+    struct watch_config watch;
+    char *pem_file; /* NULL: none */
+    char *username; /* NULL: not said */
+    struct words ssh_options;
+    char program[4096]; /* path of psd_run */
+};
+
 /*
  * Makes the plan and the rules of ending. PSD_ERR_INVALID: usage or cluster file; anything else:
- * the job cannot start on this machine.
+ * the job cannot start.
  */
 psd_status prepare_job(const struct launch_options *options, char *const *environment,
-                       struct plan *plan_p, struct watch_config *watch_p, struct psd_error *err);
+                       struct prepared *prepared_p, struct psd_error *err);
+void prepare_fini(struct prepared *prepared);
 
 #endif

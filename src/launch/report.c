@@ -6,20 +6,111 @@
 #include "launch/report.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/exit_code.h"
+#include <sys/wait.h>
 
-enum { TAIL_LINES = 20 };
+#include "base/exit_code.h"
+#include "launch/agent.h"
+
+enum { TAIL_LINES = 20, CLOCK_MS_MAX = 2000 };
 
 void
 report_begin(const struct run *run)
 {
     const struct plan *plan = run->plan;
 
-    runlog_line(&run->runlog, "JOB", "%u workers, %u servers; logs in %s", plan->workers,
-                plan->servers, run->directory);
-    runlog_line(&run->runlog, "FLAGS", "%s", plan->choice);
+    runlog_line(&run->runlog, "JOB", "%s: %u workers, %u servers; logs in %s", run->args->job,
+                plan->workers, plan->servers, run->directory);
+}
+
+void
+report_gathered(const struct run *run)
+{
+    const uint32_t workers = 1 + run->plan->servers;
+    const char *reason = "";
+    bool flags;
+
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        const struct host *host = &run->hosts[i];
+
+        runlog_line(&run->runlog, "MACHINE", "%s is %s, address %s, %u cores, clock %+lld ms",
+                    host->machine->name, host->hostname, host->address, host->cores,
+                    (long long)host->clock_ahead_ms);
+    }
+    flags = plan_adds_flags(run->plan, 0,
+                            run->hosts[run->layout->machine_of[workers]].knows_flags[0], &reason);
+    runlog_line(&run->runlog, "FLAGS", "%s: %s", flags ? "flags" : "no flags", reason);
+}
+
+/* What runs on a machine, in words: "worker 1, worker 4, server 0". */
+static void
+list_processes(const struct run *run, const struct host *host, char *text_p, size_t size)
+{
+    const uint32_t machine = (uint32_t)(host - run->hosts);
+    size_t used = 0;
+
+    text_p[0] = '\0';
+    for (uint32_t slot = 0; slot < run->slots && used < size; slot++) {
+        if (run->layout->machine_of[slot] == machine) {
+            used += (size_t)snprintf(text_p + used, size - used, "%s%s", used > 0 ? ", " : "",
+                                     run->processes[slot].name);
+        }
+    }
+}
+
+void
+report_lost(struct run *run, const struct host *host, pid_t pid, const char *how)
+{
+    char ended[192] = "its agent ended";
+    char processes[128];
+    char where[192];
+    char said[160];
+
+    ssh_last_words(host->complaint, said, sizeof(said));
+    if (host->machine->here) {
+        const int number =
+            host->status != -1 && WIFSIGNALED(host->status) ? WTERMSIG(host->status) : 0;
+
+        snprintf(run->obstacle, sizeof(run->obstacle),
+                 "psd_run's helper process on this machine (psd_agent, pid %d), the parent of all "
+                 "processes of the job, %s%s%s; they were killed with it",
+                 (int)pid, number != 0 ? "was killed by somebody (" : "ended",
+                 number != 0 ? strsignal(number) : "", number != 0 ? ")" : "");
+        runlog_line(&run->runlog, "MACHINE-LOST", "%s", run->obstacle);
+        return;
+    }
+    if (host->status != -1 && WIFSIGNALED(host->status) && how == NULL) {
+        snprintf(ended, sizeof(ended), "its ssh (pid %d here) was killed by signal %d", (int)pid,
+                 WTERMSIG(host->status));
+    } else if (host->status != -1 && WIFEXITED(host->status) && WEXITSTATUS(host->status) > 128 &&
+               WEXITSTATUS(host->status) < 255) {
+        snprintf(ended, sizeof(ended), "its agent (psd_agent there) was killed by signal %d",
+                 WEXITSTATUS(host->status) - 128);
+    } else if (said[0] != '\0') {
+        snprintf(ended, sizeof(ended), "ssh says: %s", said);
+    }
+    host_describe(host, where, sizeof(where));
+    list_processes(run, host, processes, sizeof(processes));
+    snprintf(run->obstacle, sizeof(run->obstacle), "%s was lost: %s; it had %s", where,
+             how != NULL ? how : ended, processes);
+    runlog_line(&run->runlog, "MACHINE-LOST", "%s", run->obstacle);
+    if (run->watch.config.on_worker_death == WATCH_CONTINUE) {
+        console_say(&run->console, "%s", run->obstacle);
+    }
+}
+
+void
+report_given_up(struct run *run, const struct host *host)
+{
+    char where[192];
+
+    host_describe(host, where, sizeof(where));
+    runlog_line(&run->runlog, "MACHINE-SILENT", "%s", where);
+    console_say(&run->console,
+                "%s does not answer; what still runs there ends by itself within %d s of the cut",
+                where, AGENT_LEASE_MS / 1000 + 1);
 }
 
 /* "worker 1 (pid 77) was killed by signal 9 (Killed)" */
@@ -28,14 +119,19 @@ describe(const struct run *run, uint32_t slot, int code, int number, char *text_
 {
     const uint32_t servers = run->plan->servers;
     const enum launch_role role = role_of_slot(slot, servers);
-    char who[64];
+    const bool several = run->layout->machine_count > 1;
+    char where[192] = "";
+    char who[256];
+    char name[32] = "ps_master";
 
-    if (role == LAUNCH_MASTER) {
-        snprintf(who, sizeof(who), "ps_master (pid %d)", (int)run->processes[slot].pid);
-    } else {
-        snprintf(who, sizeof(who), "%s %u (pid %d)", role_name(role), role_index(slot, servers),
-                 (int)run->processes[slot].pid);
+    if (several) {
+        host_describe(&run->hosts[run->layout->machine_of[slot]], where, sizeof(where));
     }
+    if (role != LAUNCH_MASTER) {
+        snprintf(name, sizeof(name), "%s %u", role_name(role), role_index(slot, servers));
+    }
+    snprintf(who, sizeof(who), "%s%s%s (pid %d)", name, several ? " on " : "", where,
+             (int)run->processes[slot].pid);
     if (number != 0) {
         snprintf(text_p, size, "%s was killed by signal %d (%s)", who, number, strsignal(number));
     } else {
@@ -48,7 +144,7 @@ report_exit(struct run *run, const struct watch_event *event)
 {
     const bool worker = role_of_slot(event->slot, run->plan->servers) == LAUNCH_WORKER;
     const bool failed = event->code != 0 || event->signal != 0;
-    char text[192];
+    char text[384];
 
     if (!worker || !failed || run->watch.phase >= WATCH_STOPPING) {
         return;
@@ -94,14 +190,13 @@ find_verdict(const struct run *run, uint32_t slot, char *text_p, size_t size)
     return true;
 }
 
-/* The cause in words. */
-static void
-describe_cause(const struct run *run, char *text_p, size_t size)
+void
+report_cause(const struct run *run, char *text_p, size_t size)
 {
     const struct watch *watch = &run->watch;
-    const struct process *process = &run->processes[watch->cause_slot];
+    const struct process *process = &run->processes[watch->cause_slot]; /* or a machine's number */
     const struct watch_slot *slot = &watch->slots[watch->cause_slot];
-    char text[192];
+    char text[384];
 
     describe(run, watch->cause_slot, slot->code, slot->signal, text, sizeof(text));
     switch (watch->cause) {
@@ -127,16 +222,63 @@ describe_cause(const struct run *run, char *text_p, size_t size)
         }
         break;
     case WATCH_CAUSE_START_TIMEOUT:
-        snprintf(text_p, size, "ps_master (pid %d) was not ready within %u ms", (int)process->pid,
-                 watch->config.start_timeout_ms);
+        if (process->pid == 0) {
+            snprintf(text_p, size, "not ready within %u ms: %s", watch->config.start_timeout_ms,
+                     run->obstacle);
+        } else {
+            snprintf(text_p, size, "ps_master (pid %d) was not ready within %u ms",
+                     (int)process->pid, watch->config.start_timeout_ms);
+        }
+        break;
+    case WATCH_CAUSE_TIMEOUT:
+        snprintf(text_p, size, "not done within %u s (--timeout)", watch->config.timeout_ms / 1000);
         break;
     case WATCH_CAUSE_INTERRUPT:
         snprintf(text_p, size, "stopped by signal %d", watch->cause_code - 128);
         break;
-    case WATCH_CAUSE_AGENT:
-        snprintf(text_p, size, "the agent (pid %d) died; all processes were killed",
-                 (int)run->agent.pid);
+    case WATCH_CAUSE_MACHINE:
+    case WATCH_CAUSE_NO_MACHINE:
+        snprintf(text_p, size, "%s", run->obstacle);
         break;
+    case WATCH_CAUSE_NEVER_JOINED:
+        snprintf(text_p, size, "%s without joining the job, and the others waited for it", text);
+        break;
+    }
+}
+
+bool
+report_is_cause(const struct run *run, uint32_t slot)
+{
+    const enum watch_cause cause = run->watch.cause;
+
+    return run->watch.cause_slot == slot &&
+           (cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
+            cause == WATCH_CAUSE_NOT_STARTED || cause == WATCH_CAUSE_NEVER_JOINED);
+}
+
+void
+report_check(const struct run *run)
+{
+    printf("%-20s %-24s %-16s %5s %9s  %s\n", "MACHINE", "ADDRESS", "PROCESSES", "CORES", "CLOCK",
+           "STATUS");
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        const struct host *host = &run->hosts[i];
+        const struct layout_machine *machine = host->machine;
+        char processes[64];
+        char clock[24];
+
+        snprintf(processes, sizeof(processes), "%s%uw %us",
+                 run->layout->machine_of[0] == i ? "m " : "", machine->workers, machine->servers);
+        snprintf(clock, sizeof(clock), "%+.3f s", (double)host->clock_ahead_ms / 1000);
+        printf("%-20s %-24s %-16s %5u %9s  %s\n", machine->name, host->address, processes,
+               host->cores, clock, host->problems.count == 0 ? "ready" : "NOT READY");
+        for (size_t k = 0; k < host->problems.count; k++) {
+            printf("    %s\n", host->problems.list[k]);
+        }
+        if (llabs(host->clock_ahead_ms) > CLOCK_MS_MAX) {
+            printf("    its clock differs by %.1f s: times in logs will not agree\n",
+                   (double)host->clock_ahead_ms / 1000);
+        }
     }
 }
 
@@ -171,8 +313,16 @@ report_success(struct run *run, double seconds)
     const struct plan *plan = run->plan;
     char lost[64] = "";
 
+    if (run->result[0] != '\0') {
+        console_say(&run->console, "result: %s", run->result);
+    }
     if (watch->workers_failed > 0) {
         snprintf(lost, sizeof(lost), " (%u of them died on the way)", watch->workers_failed);
+    }
+    if (watch_was_plain(watch)) {
+        console_say(&run->console,
+                    "no worker joined the job: the command ran as a plain program (it neither "
+                    "linked libpsd nor used PSD_MASTER_ADDRESS?)");
     }
     console_say(&run->console, "job ended well in %.1f s: %u worker%s%s, %u server%s; logs in %s",
                 seconds, plan->workers, plan->workers == 1 ? "" : "s", lost, plan->servers,
@@ -180,21 +330,42 @@ report_success(struct run *run, double seconds)
     runlog_line(&run->runlog, "END", "well in %.1f s%s", seconds, lost);
 }
 
+/* A verdict of the daemons names an address; which machine does not answer is known here. */
+static void
+add_silent(const struct run *run, char *text_p, size_t size)
+{
+    size_t used = strlen(text_p);
+
+    for (uint32_t i = 0; i < run->layout->machine_count && used < size; i++) {
+        const struct host *host = &run->hosts[i];
+        char where[192];
+
+        if (host->lost && run->watch.cause == WATCH_CAUSE_PROCESS) {
+            host_describe(host, where, sizeof(where));
+            used += (size_t)snprintf(text_p + used, size - used, "; %s does not answer", where);
+        }
+    }
+}
+
 void
 report_end(struct run *run, uint64_t elapsed_ms)
 {
     const double seconds = (double)elapsed_ms / 1000.0;
     const enum watch_cause cause = run->watch.cause;
-    char text[512];
+    char text[760];
+    char verdict[640];
 
     if (cause == WATCH_CAUSE_NONE) {
         report_success(run, seconds);
         return;
     }
-    describe_cause(run, text, sizeof(text));
-    if (cause != WATCH_CAUSE_INTERRUPT && cause != WATCH_CAUSE_AGENT &&
+    report_cause(run, text, sizeof(text));
+    add_silent(run, text, sizeof(text));
+    if ((cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
+         cause == WATCH_CAUSE_NEVER_JOINED ||
+         (cause == WATCH_CAUSE_NOT_STARTED && run->processes[run->watch.cause_slot].pid != 0)) &&
         !(cause == WATCH_CAUSE_PROCESS &&
-          find_verdict(run, run->watch.cause_slot, text, sizeof(text)))) {
+          find_verdict(run, run->watch.cause_slot, verdict, sizeof(verdict)))) {
         console_say(&run->console, "%s", text);
         show_tail(run, run->watch.cause_slot);
     }

@@ -1,313 +1,308 @@
 /*
  * run.c - carries a plan out.
  *
- * One loop waits for the agent's reports, the processes' output, signals and the time. What to do
- * about them is decided in watch.c; here it is done. Processes are started one by one, each after
- * the report of the last, so that neither side of the line can fill it.
+ * One loop waits for what agents say, signals and the time. What to do about them is decided in
+ * gather.c before the job starts and in watch.c from then on; here it is done.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "launch/run.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
 #include "base/fail.h"
-#include "launch/link.h"
+#include "launch/agent.h"
+#include "launch/orders.h"
 #include "launch/report.h"
 #include "launch/run_state.h"
+#include "launch/story.h"
+#include "launch/visitors.h"
 
 enum {
     EVENTS_MAX = 64,
-    DRAIN_READS_MAX = 64, /* of a dead process's pipe, in case somebody else still fills it */
     REDRAW_MS = 250,
+    SHOWN_MS = 500,  /* how often the master is asked, for a terminal ... */
+    ASKED_MS = 1000, /* ... and for those who may ask us */
 };
 
-/* What an event of the loop is about: kind in the upper half, slot in the lower. */
-enum source { SOURCE_SIGNAL, SOURCE_LINE, SOURCE_READY, SOURCE_OUTPUT };
-
-static uint64_t
-clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
+/* ------------------------------------------------------------------------ lines of machines --- */
 
 static void
-listen_to(struct run *run, int fd, enum source source, uint32_t slot)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)source << 32 | slot};
-
-    epoll_ctl(run->epoll, EPOLL_CTL_ADD, fd, &event);
-}
-
-/* ------------------------------------------------------------------------ orders of watch.c --- */
-
-static void
-order_start(void *context, uint32_t slot, uint32_t restart)
+on_new_call(void *context, struct host *host)
 {
     struct run *run = context;
 
-    psi_assert(run->queue_count < run->slots);
-    run->processes[slot].restart = restart;
-    run->queue[(run->queue_first + run->queue_count++) % run->slots] = slot;
+    runlog_line(&run->runlog, "SSH", "%s, try %u, pid %d", host->machine->name, host->tries,
+                (int)host->pid);
+    run_watch_line(run, host);
 }
 
 static void
-order_signal(void *context, uint32_t slot, int number)
+go_on_gathering(struct run *run)
 {
-    struct run *run = context;
-    const struct link_request request = {.kind = LINK_SIGNAL, .slot = slot, .signal = number};
+    struct psd_error err = {0};
+    uint32_t machine = 0;
 
-    runlog_line(&run->runlog, "SIGNAL", "%d to %s", number, run->processes[slot].name);
-    link_send_request(run->agent.fd, &request, NULL);
+    if (run->watch.phase != WATCH_GATHERING || run->checked) {
+        return;
+    }
+    switch (gather_step(&run->gather, run_clock_ms(), on_new_call, run, &machine, &err)) {
+    case GATHER_WAIT:
+        break;
+    case GATHER_READY:
+        if (run->args->check) {
+            run->checked = true;
+            orders_end(run, 0);
+            break;
+        }
+        report_gathered(run);
+        run_tell(run, WATCH_GATHERED, 0, 0);
+        break;
+    case GATHER_FAILED:
+        snprintf(run->obstacle, sizeof(run->obstacle), "%s", err.text);
+        run_tell(run, WATCH_CANNOT_START, machine, 0);
+        break;
+    }
 }
 
+/* The machine is gone from the job, one way or the other. */
 static void
-order_end(void *context, uint32_t grace_ms)
+drop_machine(struct host *host)
 {
-    struct run *run = context;
-    const struct link_request request = {.kind = LINK_END, .grace_ms = grace_ms};
-
-    runlog_line(&run->runlog, "STOP", "what is left has %u ms", grace_ms);
-    link_send_request(run->agent.fd, &request, NULL);
+    host_close(host);
+    host->state = HOST_GONE;
 }
 
-static const struct watch_ops watch_ops = {
-    .start = order_start, .signal = order_signal, .end = order_end};
-
-/* ------------------------------------------------------------------------------- processes --- */
-
+/* An agent of this machine that was killed leaves its children to us. */
 static void
-log_path(const struct run *run, const struct process *process, char *path_p, size_t size)
+bury_local(struct run *run, const struct host *local)
 {
-    if (process->restart == 0) {
-        snprintf(path_p, size, "%s/%s.log", run->directory, process->name);
-    } else {
-        snprintf(path_p, size, "%s/%s.%u.log", run->directory, process->name, process->restart);
-    }
-}
+    pid_t *kept = calloc(run->layout->machine_count, sizeof(*kept));
+    size_t count = 0;
 
-/* Reads until nothing is there; closes at the end of the stream. */
-static void
-drain(struct run *run, struct output *output, int reads_max)
-{
-    int64_t bytes = 1;
-
-    for (int i = 0; i < reads_max && output->fd >= 0 && bytes > 0; i++) {
-        bytes = output_read(output, &run->console, clock_ms());
-    }
-    if (bytes < 0) {
-        close(output->fd); /* leaves the epoll set by itself */
-        output->fd = -1;
-    }
-}
-
-/* The pipe that a process writes to. Returns its write end, or -1. */
-static int
-open_output(struct run *run, uint32_t slot)
-{
-    struct process *process = &run->processes[slot];
-    struct psd_error err;
-    char path[4096];
-    int pipes[2];
-
-    if (process->output != NULL) { /* of the life before */
-        drain(run, process->output, DRAIN_READS_MAX);
-        output_fini(process->output, &run->console);
-    } else {
-        process->output = malloc(sizeof(*process->output));
-    }
-    if (process->output == NULL || pipe2(pipes, O_CLOEXEC) != 0) {
-        return -1;
-    }
-    fcntl(pipes[0], F_SETFL, O_NONBLOCK);
-    log_path(run, process, path, sizeof(path));
-    if (output_init(process->output, pipes[0], role_of_slot(slot, run->plan->servers),
-                    process->name, path, &err) != PSD_OK) {
-        console_say(&run->console, "%s; the job goes on", err.text);
-    }
-    listen_to(run, pipes[0], SOURCE_OUTPUT, slot);
-    return pipes[1];
-}
-
-/* The master says on this pipe where it listens. Returns its write end, or -1. */
-static int
-open_ready(struct run *run)
-{
-    int pipes[2];
-
-    if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK) != 0) {
-        return -1;
-    }
-    run->ready_fd = pipes[0];
-    listen_to(run, pipes[0], SOURCE_READY, 0);
-    return pipes[1];
-}
-
-static psd_status
-send_start(struct run *run, uint32_t slot, struct psd_error *err)
-{
-    struct link_request request = {.kind = LINK_START, .slot = slot};
-    struct process *process = &run->processes[slot];
-    int fds[LINK_FDS] = {-1, -1, -1};
-    struct words environment = {0};
-    struct words argv = {0};
-    char text[1024];
-    psd_status status =
-        plan_process(run->plan, slot, process->restart, run->master, &argv, &environment, err);
-
-    if (status != PSD_OK) {
-        return status;
-    }
-    runlog_mask(&argv, text, sizeof(text));
-    runlog_line(&run->runlog, "START", "%s: %s", process->name, text);
-    fds[LINK_FD_BLOCK] = link_pack(argv.list, environment.list, &request);
-    fds[LINK_FD_OUTPUT] = open_output(run, slot);
-    fds[LINK_FD_EXTRA] = slot == 0 ? open_ready(run) : -1;
-    if (fds[LINK_FD_BLOCK] < 0 || fds[LINK_FD_OUTPUT] < 0 ||
-        link_send_request(run->agent.fd, &request, fds) != 0) {
-        status = psi_fail_errno(err, PSD_ERR_IO, "start %s", process->name);
-    }
-    for (size_t i = 0; i < LINK_FDS; i++) {
-        if (fds[i] >= 0) {
-            close(fds[i]);
+    for (uint32_t i = 0; kept != NULL && i < run->layout->machine_count; i++) {
+        if (&run->hosts[i] != local && run->hosts[i].pid > 0) {
+            kept[count++] = run->hosts[i].pid;
         }
     }
-    words_fini(&argv);
-    words_fini(&environment);
-    return status;
+    if (kept != NULL) {
+        agent_bury(local->pid, kept, count);
+    }
+    free(kept);
 }
 
 static void
-start_next(struct run *run)
+lose_machine(struct run *run, struct host *host, const char *how)
+{
+    const uint32_t machine = (uint32_t)(host - run->hosts);
+    const pid_t pid = host->pid;
+    int number = 0;
+
+    host_close(host);
+    host->lost = true;
+    if (host->machine->here) {
+        host->pid = pid;
+        bury_local(run, host);
+        host->pid = 0;
+        number = host->status != -1 && WIFSIGNALED(host->status) ? WTERMSIG(host->status) : 0;
+    }
+    report_lost(run, host, pid, how);
+    run_tell(run, WATCH_MACHINE_LOST, machine, number);
+    drop_machine(host);
+}
+
+/* The line of a machine has closed. */
+static void
+handle_closed(struct run *run, struct host *host)
 {
     struct psd_error err = {0};
 
-    while (!run->start_pending && run->queue_count > 0 && run->watch.phase < WATCH_STOPPING) {
-        const uint32_t slot = run->queue[run->queue_first];
-
-        run->queue_first = (run->queue_first + 1) % run->slots;
-        run->queue_count--;
-        if (send_start(run, slot, &err) == PSD_OK) {
-            run->start_pending = true;
-        } else {
-            const struct watch_event event = {.kind = WATCH_START_FAILED, .slot = slot};
-
-            console_say(&run->console, "%s", err.text);
-            watch_event(&run->watch, &event, clock_ms());
+    if (run->watch.phase == WATCH_GATHERING && !run->ending) {
+        if (gather_closed(&run->gather, host, run_clock_ms(), &err) != PSD_OK) {
+            snprintf(run->obstacle, sizeof(run->obstacle), "%s", err.text);
+            run_tell(run, WATCH_CANNOT_START, (uint32_t)(host - run->hosts), 0);
+            drop_machine(host);
         }
-    }
-}
+    } else if (run->ending) {
+        const pid_t pid = host->pid;
 
-/* ---------------------------------------------------------------------------------- events --- */
-
-static void
-handle_report(struct run *run, const struct link_report *report)
-{
-    struct process *process = &run->processes[report->slot];
-    struct watch_event event = {
-        .slot = report->slot, .code = report->code, .signal = report->signal};
-
-    if (report->kind == LINK_STARTED) {
-        event.kind = WATCH_STARTED;
-        process->pid = report->pid;
-        runlog_line(&run->runlog, "PROCESS", "%s pid %d", process->name, report->pid);
-    } else if (report->kind == LINK_START_FAILED) {
-        event.kind = WATCH_START_FAILED;
-        process->error = report->code;
-        runlog_line(&run->runlog, "PROCESS", "%s: %s", process->name, strerror(report->code));
+        host_close(host);
+        if (host->machine->here && (host->status == -1 || !WIFEXITED(host->status))) {
+            host->pid = pid;
+            bury_local(run, host);
+            host->pid = 0;
+        }
+        drop_machine(host);
     } else {
-        event.kind = WATCH_EXITED;
-        drain(run, process->output, DRAIN_READS_MAX);
-        runlog_line(&run->runlog, "EXIT", "%s pid %d code %d signal %d", process->name, report->pid,
-                    report->code, report->signal);
-    }
-    if (report->kind != LINK_EXITED) {
-        run->start_pending = false;
-    }
-    watch_event(&run->watch, &event, clock_ms());
-    if (event.kind == WATCH_EXITED) {
-        report_exit(run, &event);
+        lose_machine(run, host, NULL);
     }
 }
 
-/* The line closed: the agent is gone. After an end() nothing is left; else everything is ours. */
-static void
-handle_line_closed(struct run *run)
-{
-    struct watch_event event = {.kind = WATCH_ALL_GONE};
-    int status = 0;
+/* ------------------------------------------------------------------------ messages of agents ---
+ */
 
-    waitpid(run->agent.pid, &status, 0);
-    if (run->watch.phase != WATCH_ENDING || status != 0) {
-        event.kind = WATCH_AGENT_LOST;
-        event.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-        runlog_line(&run->runlog, "AGENT-LOST", "status %d", status);
-        agent_bury(&run->agent);
-    }
-    watch_event(&run->watch, &event, clock_ms());
+static void
+handle_exited(struct run *run, uint32_t slot, int status)
+{
+    struct process *process = &run->processes[slot];
+    const struct watch_event event = {.kind = WATCH_EXITED,
+                                      .slot = slot,
+                                      .code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                                      .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+
+    process->end_ms = run_wall_ms();
+    runlog_line(&run->runlog, "EXIT", "%s pid %d code %d signal %d", process->name,
+                (int)process->pid, event.code, event.signal);
+    watch_event(&run->watch, &event, run_clock_ms());
+    report_exit(run, &event);
 }
 
+/* Who started us in the background is told how the start went, once. */
 static void
-handle_line(struct run *run)
+tell_detached(struct run *run, const char *how)
 {
-    struct link_report report;
-    int result;
-
-    while ((result = link_next_report(run->agent.fd, &report)) == 1) {
-        psi_assert(report.slot < run->slots);
-        handle_report(run, &report);
-    }
-    if (result < 0) {
-        handle_line_closed(run);
+    if (run->args->detach_fd >= 0 && !run->told_detached) {
+        dprintf(run->args->detach_fd, "%s %s\n", how, run->directory != NULL ? run->directory : "");
+        run->told_detached = true;
     }
 }
 
 /* "tcp://127.0.0.1:PORT\n" */
 static void
-handle_ready(struct run *run)
+handle_ready(struct run *run, const struct link_message *message)
 {
     const size_t used = strlen(run->master);
-    const ssize_t bytes = read(run->ready_fd, run->master + used, sizeof(run->master) - used - 1);
     char *newline;
 
-    if (bytes < 0 && errno == EAGAIN) {
-        return;
-    }
-    run->master[used + (size_t)(bytes > 0 ? bytes : 0)] = '\0';
+    snprintf(run->master + used, sizeof(run->master) - used, "%.*s", (int)message->bytes,
+             message->data);
     newline = strchr(run->master, '\n');
-    if (newline == NULL && bytes > 0 && used + (size_t)bytes < sizeof(run->master) - 1) {
-        return;
-    }
-    close(run->ready_fd);
-    run->ready_fd = -1;
     if (newline == NULL) {
-        return; /* it closed without a word: its exit, or the start timeout, tells the rest */
+        return; /* if nothing more comes, its exit or the start timeout tells the rest */
     }
     *newline = '\0';
     runlog_line(&run->runlog, "READY", "master at %s", run->master);
     console_say(&run->console, "job begins: %u worker%s, %u server%s, master at %s",
                 run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
                 run->plan->servers == 1 ? "" : "s", run->master);
-    if (run->console.terminal) {
-        status_start(&run->status, run->master);
-    }
-    watch_event(&run->watch, &(struct watch_event){.kind = WATCH_READY}, clock_ms());
+    status_start(&run->status, run->master, run->console.terminal ? SHOWN_MS : ASKED_MS);
+    tell_detached(run, "started");
+    run_tell(run, WATCH_READY, 0, 0);
 }
+
+/* Who has joined stands in the master's log. */
+static void
+read_master_line(struct run *run)
+{
+    const char *mark = strstr(run->master_line, " MEMBER-JOINED worker ");
+    unsigned rank;
+
+    if (mark != NULL && sscanf(mark, " MEMBER-JOINED worker %u joined", &rank) == 1 &&
+        rank < run->plan->workers) {
+        run_tell(run, WATCH_JOINED, 1 + run->plan->servers + rank, 0);
+    }
+}
+
+static void
+follow_master(struct run *run, const struct link_message *message)
+{
+    for (uint32_t i = 0; i < message->bytes; i++) {
+        if (message->data[i] == '\n') {
+            run->master_line[run->master_line_bytes] = '\0';
+            read_master_line(run);
+            run->master_line_bytes = 0;
+        } else if (run->master_line_bytes < sizeof(run->master_line) - 1) {
+            run->master_line[run->master_line_bytes++] = message->data[i];
+        }
+    }
+}
+
+static void
+handle_process_message(struct run *run, const struct link_message *message)
+{
+    struct process *process = &run->processes[message->slot];
+
+    switch ((enum link_kind)message->kind) {
+    case LINK_STARTED:
+        process->start_pending = false;
+        process->pid = message->number;
+        process->start_ms = run_wall_ms();
+        process->end_ms = 0;
+        runlog_line(&run->runlog, "PROCESS", "%s pid %d on %s: %.*s", process->name,
+                    message->number, run_host_of(run, message->slot)->machine->name,
+                    (int)message->bytes, message->data);
+        run_tell(run, WATCH_STARTED, message->slot, 0);
+        break;
+    case LINK_START_FAILED:
+        process->start_pending = false;
+        process->error = message->number;
+        runlog_line(&run->runlog, "PROCESS", "%s: %s", process->name, strerror(message->number));
+        run_tell(run, WATCH_START_FAILED, message->slot, 0);
+        break;
+    case LINK_OUTPUT:
+        if (process->output != NULL) {
+            output_take(process->output, &run->console, message->data, message->bytes,
+                        run_clock_ms());
+        }
+        if (message->slot == 0) {
+            follow_master(run, message);
+        }
+        break;
+    case LINK_READY:
+        handle_ready(run, message);
+        break;
+    case LINK_EXITED:
+        handle_exited(run, message->slot, message->number);
+        break;
+    default:
+        break;
+    }
+}
+
+static void
+handle_message(struct run *run, struct host *host, const struct link_message *message)
+{
+    struct psd_error err = {0};
+
+    if (message->kind == LINK_HELLO || message->kind == LINK_SYNCED ||
+        message->kind == LINK_SET_UP || message->kind == LINK_REACHED) {
+        if (gather_message(&run->gather, host, message, &err) != PSD_OK) {
+            snprintf(run->obstacle, sizeof(run->obstacle), "%s", err.text);
+            run_tell(run, WATCH_CANNOT_START, (uint32_t)(host - run->hosts), 0);
+        }
+    } else if (message->slot < run->slots) {
+        handle_process_message(run, message);
+    }
+}
+
+static void
+handle_line(struct run *run, struct host *host)
+{
+    struct link_message message;
+    const int read = link_read(&host->link);
+    int result = 0;
+
+    host->heard_ms = read == 1 ? run_clock_ms() : host->heard_ms;
+    while (run->watch.phase != WATCH_ENDED && (result = link_next(&host->link, &message)) == 1) {
+        handle_message(run, host, &message);
+        host->heard_ms = run_clock_ms(); /* the console may have taken its time */
+    }
+    if ((read < 0 || result < 0) && host->state != HOST_GONE) {
+        handle_closed(run, host);
+    }
+}
+
+/* --------------------------------------------------------------------------------- signals --- */
 
 static void
 handle_signals(struct run *run)
@@ -316,67 +311,208 @@ handle_signals(struct run *run)
 
     while (read(run->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         const int number = (int)info.ssi_signo;
-        const struct watch_event event = {.kind = WATCH_INTERRUPTED, .signal = number};
 
         if (number == SIGUSR1 || number == SIGUSR2) {
             for (uint32_t slot = 1 + run->plan->servers; slot < run->slots; slot++) {
-                order_signal(run, slot, number);
+                orders_signal(run, slot, number);
             }
+            continue;
+        }
+        if (number == SIGTSTP) {
+            console_say(&run->console,
+                        "a job cannot be suspended; Ctrl-C stops it, psd_run --detach leaves it "
+                        "alone");
             continue;
         }
         runlog_line(&run->runlog, "INTERRUPT", "signal %d", number);
         console_say(&run->console, run->watch.phase < WATCH_STOPPING
                                        ? "stopping the job (once more: at once)"
                                        : "killing what is left");
-        watch_event(&run->watch, &event, clock_ms());
+        run_tell(run, WATCH_INTERRUPTED, 0, number);
     }
 }
+
+/* ------------------------------------------------------------------------------------ loop --- */
 
 static void
 handle_event(struct run *run, uint64_t data)
 {
-    struct output *output;
+    struct host *host = &run->hosts[(uint32_t)data];
 
-    switch ((enum source)(data >> 32)) {
-    case SOURCE_SIGNAL:
+    switch ((enum run_source)(data >> 32)) {
+    case RUN_SIGNAL:
         handle_signals(run);
         break;
-    case SOURCE_LINE:
-        handle_line(run);
-        break;
-    case SOURCE_READY:
-        if (run->ready_fd >= 0) {
-            handle_ready(run);
+    case RUN_LINE:
+        if (host->state != HOST_GONE && host->link.in >= 0) {
+            handle_line(run, host);
         }
         break;
-    case SOURCE_OUTPUT:
-        output = run->processes[(uint32_t)data].output;
-        drain(run, output, 1);
+    case RUN_COMPLAINT:
+        host_read_complaint(host);
         break;
+    case RUN_VISITOR:
+        visitors_handle(run);
+        break;
+    case RUN_UNSENT:
+        break; /* run_pulse() sends */
     }
+}
+
+/* Says to every agent that we are here, and sends what could not be sent before. */
+void
+run_pulse(void *context)
+{
+    struct run *run = context;
+    const uint64_t now_ms = run_clock_ms();
+    const bool due = now_ms >= run->pulse_ms;
+
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        struct host *host = &run->hosts[i];
+
+        if (due && host->state > HOST_CALLING && host->state < HOST_GONE && !host->machine->here) {
+            link_send(&host->link, LINK_PULSE, 0, 0, NULL, 0);
+        }
+        link_flush(&host->link);
+    }
+    run->pulse_ms = due ? now_ms + AGENT_PULSE_MS : run->pulse_ms;
+}
+
+/* Something came that nobody has had the time to read. */
+static bool
+has_news(const struct host *host)
+{
+    return poll(&(struct pollfd){.fd = host->link.in, .events = POLLIN}, 1, 0) > 0;
+}
+
+/* Machines that have been silent for too long are lost. */
+static void
+check_leases(struct run *run)
+{
+    const uint64_t now_ms = run_clock_ms();
+
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        struct host *host = &run->hosts[i];
+
+        if (host->machine->here || host->state <= HOST_CALLING || host->state == HOST_GONE) {
+            continue;
+        }
+        if (now_ms >= host->heard_ms + AGENT_LEASE_MS && !run->ending && !has_news(host)) {
+            char how[96];
+
+            snprintf(how, sizeof(how), "nothing was heard of it for %llu ms",
+                     (unsigned long long)(now_ms - host->heard_ms));
+            kill(host->pid, SIGKILL);
+            lose_machine(run, host, how);
+        }
+    }
+}
+
+static bool
+all_gone(const struct run *run)
+{
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        if (run->hosts[i].state != HOST_GONE) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* After an end: who does not end in time is given up. */
+static void
+check_end(struct run *run)
+{
+    if (run->ending && all_gone(run)) {
+        run_tell(run, WATCH_ALL_GONE, 0, 0);
+    }
+    if (!run->ending || run_clock_ms() < run->end_ms) {
+        return;
+    }
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        struct host *host = &run->hosts[i];
+
+        if (host->state == HOST_GONE) {
+            continue;
+        }
+        if (host->pid > 0) {
+            kill(host->pid, SIGKILL);
+        }
+        if (host->machine->here) {
+            bury_local(run, host);
+        } else {
+            host->lost = true;
+            report_given_up(run, host);
+        }
+        drop_machine(host);
+    }
+}
+
+static void
+earlier(uint64_t *until_ms, uint64_t ms)
+{
+    *until_ms = ms < *until_ms ? ms : *until_ms;
 }
 
 static int
 wait_ms(const struct run *run, uint64_t now_ms)
 {
-    uint64_t until = watch_deadline(&run->watch);
+    uint64_t until_ms = watch_deadline(&run->watch);
 
-    if (run->console.terminal && run->redraw_ms < until) {
-        until = run->redraw_ms;
+    if (run->watch.phase == WATCH_GATHERING) {
+        earlier(&until_ms, gather_deadline(&run->gather));
     }
-    if (until == UINT64_MAX) {
+    if (run->console.terminal) {
+        earlier(&until_ms, run->redraw_ms);
+    }
+    if (run->ending) {
+        earlier(&until_ms, run->end_ms);
+    }
+    if (layout_is_remote(run->layout)) {
+        earlier(&until_ms, run->pulse_ms);
+    }
+    if (until_ms == UINT64_MAX) {
         return -1;
     }
-    return until <= now_ms ? 0 : until - now_ms > 60000 ? 60000 : (int)(until - now_ms);
+    return until_ms <= now_ms ? 0 : until_ms - now_ms > 60000 ? 60000 : (int)(until_ms - now_ms);
+}
+
+/* Waits for room where something is left to be sent. */
+static void
+watch_unsent(struct run *run)
+{
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        struct host *host = &run->hosts[i];
+        const bool same = host->link.in == host->link.out;
+        struct epoll_event event = {.data.u64 = (uint64_t)(same ? RUN_LINE : RUN_UNSENT) << 32 | i};
+
+        if (host->link.out < 0 || host->state == HOST_GONE || host->state == HOST_AWAY) {
+            continue;
+        }
+        event.events = (same ? EPOLLIN : 0) | (link_pending(&host->link) > 0 ? EPOLLOUT : 0);
+        if (epoll_ctl(run->epoll, EPOLL_CTL_MOD, host->link.out, &event) != 0 && errno == ENOENT &&
+            event.events != 0) {
+            epoll_ctl(run->epoll, EPOLL_CTL_ADD, host->link.out, &event);
+        }
+    }
 }
 
 static void
 redraw(struct run *run, uint64_t now_ms)
 {
+    char missing[200];
     char text[256];
 
-    if (run->console.terminal && now_ms >= run->redraw_ms) {
-        run->redraw_ms = now_ms + REDRAW_MS;
+    if (!run->console.terminal || now_ms < run->redraw_ms) {
+        return;
+    }
+    run->redraw_ms = now_ms + REDRAW_MS;
+    if (run->watch.phase == WATCH_GATHERING) {
+        gather_missing(&run->gather, missing, sizeof(missing));
+        snprintf(text, sizeof(text), "%llu s  waiting for %s",
+                 (unsigned long long)(now_ms - run->begin_ms) / 1000, missing);
+        console_status(&run->console, missing[0] != '\0' ? text : "");
+    } else {
         status_text(&run->status, now_ms - run->begin_ms, run->plan->workers, text, sizeof(text));
         console_status(&run->console, text);
     }
@@ -390,98 +526,82 @@ loop(struct run *run)
     while (run->watch.phase != WATCH_ENDED) {
         int count;
 
-        start_next(run);
-        redraw(run, clock_ms());
-        count = epoll_wait(run->epoll, events, EVENTS_MAX, wait_ms(run, clock_ms()));
+        go_on_gathering(run);
+        run_pulse(run);
+        watch_unsent(run);
+        redraw(run, run_clock_ms());
+        if (run->watch.phase == WATCH_ENDED) {
+            return;
+        }
+        count = epoll_wait(run->epoll, events, EVENTS_MAX, wait_ms(run, run_clock_ms()));
         for (int i = 0; i < count && run->watch.phase != WATCH_ENDED; i++) {
             handle_event(run, events[i].data.u64);
         }
-        watch_tick(&run->watch, clock_ms());
+        if (run->watch.phase == WATCH_GATHERING) {
+            gather_missing(&run->gather, run->obstacle, sizeof(run->obstacle));
+        }
+        watch_tick(&run->watch, run_clock_ms());
+        check_leases(run);
+        check_end(run);
     }
 }
 
-/* ------------------------------------------------------------------------- begin and end --- */
+/* ------------------------------------------------------------------------------- the end --- */
 
-/* Takes the signals that ask psd_run for something, save those it was told to ignore (nohup). */
-static int
-take_signals(void)
+/* The result line of the lowest rank that printed one. */
+static void
+find_result(struct run *run)
 {
-    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-    struct sigaction action;
-    sigset_t set;
+    for (uint32_t slot = 1 + run->plan->servers; slot < run->slots && run->result[0] == '\0';
+         slot++) {
+        const struct process *process = &run->processes[slot];
 
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-        if (sigaction(wanted[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
-            sigaddset(&set, wanted[i]);
+        if (process->output != NULL && process->output->result[0] != '\0') {
+            snprintf(run->result, sizeof(run->result), "%s: %s", process->name,
+                     process->output->result);
         }
     }
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* A pipe and a log for every process. The agent, and so the job, keeps the limit it inherited. */
 static void
-raise_descriptor_limit(void)
+finish(struct run *run)
 {
-    struct rlimit limit;
+    struct psd_error err = {0};
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
-static psd_status
-run_init(struct run *run, const struct run_args *args, struct psd_error *err)
-{
-    psd_status status;
-
-    *run = (struct run){.plan = args->plan, .ready_fd = -1, .begin_ms = clock_ms()};
-    run->slots = 1 + args->plan->servers + args->plan->workers;
-    run->processes = calloc(run->slots, sizeof(*run->processes));
-    run->queue = calloc(run->slots, sizeof(*run->queue));
-    if (run->processes == NULL || run->queue == NULL ||
-        !watch_init(&run->watch, &args->watch, &watch_ops, run)) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u processes", run->slots);
-    }
     for (uint32_t slot = 0; slot < run->slots; slot++) {
-        plan_name(args->plan, slot, run->processes[slot].name);
-    }
-    run->signals = take_signals();
-    status = agent_fork(&run->agent, args->secret_fd, err);
-    if (status != PSD_OK) {
-        return status;
-    }
-    raise_descriptor_limit();
-    run->epoll = epoll_create1(EPOLL_CLOEXEC);
-    console_init(&run->console, run->signals, args->environment);
-    if (runlog_open(&run->runlog, args->runlog, err) != PSD_OK) {
-        console_say(&run->console, "%s; the job goes on without it", err->text);
-    }
-    listen_to(run, run->signals, SOURCE_SIGNAL, 0);
-    listen_to(run, run->agent.fd, SOURCE_LINE, 0);
-    return runlog_make_directory(args->out, &run->directory, err);
-}
-
-static void
-run_fini(struct run *run)
-{
-    for (uint32_t slot = 0; run->processes != NULL && slot < run->slots; slot++) {
         if (run->processes[slot].output != NULL) {
-            output_fini(run->processes[slot].output, &run->console);
-            free(run->processes[slot].output);
+            output_flush(run->processes[slot].output, &run->console);
         }
     }
-    if (run->agent.pid > 0) {
-        close(run->agent.fd); /* an agent that is still there ends with it */
+    run->ended_wall_ms = run_wall_ms();
+    find_result(run);
+    status_stop(&run->status);
+    console_status(&run->console, "");
+    report_end(run, run_clock_ms() - run->begin_ms);
+    if (story_write(run, &err) != PSD_OK) {
+        console_say(&run->console, "%s", err.text);
     }
-    free(run->processes);
-    free(run->queue);
-    free(run->directory);
-    watch_fini(&run->watch);
-    runlog_close(&run->runlog);
+    tell_detached(run, "ended");
+}
+
+static int
+finish_check(struct run *run)
+{
+    char text[640];
+    int code = watch_exit_code(&run->watch);
+
+    console_status(&run->console, "");
+    report_check(run);
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        code = run->hosts[i].problems.count > 0 ? WATCH_CODE_CANNOT_START : code;
+    }
+    if (run->watch.cause == WATCH_CAUSE_START_TIMEOUT ||
+        run->watch.cause == WATCH_CAUSE_INTERRUPT) {
+        report_cause(run, text, sizeof(text));
+        fprintf(stderr, "psd_run: %s\n", text);
+    }
+    printf("%s\n", code == 0 ? "everything is ready" : "not everything is ready");
+    return code;
 }
 
 int
@@ -489,26 +609,24 @@ run_job(const struct run_args *args)
 {
     struct psd_error err = {0};
     struct run run;
-    int code = WATCH_CODE_CANNOT_START;
+    int code;
 
     if (run_init(&run, args, &err) != PSD_OK) {
         fprintf(stderr, "psd_run: %s\n", err.text);
         run_fini(&run);
-        return code;
+        return err.status == PSD_ERR_INVALID ? WATCH_CODE_USAGE : WATCH_CODE_CANNOT_START;
     }
-    report_begin(&run);
-    watch_begin(&run.watch, clock_ms());
+    if (!args->check) {
+        report_begin(&run);
+    }
+    watch_begin(&run.watch, run_clock_ms());
     loop(&run);
-    for (uint32_t slot = 0; slot < run.slots; slot++) {
-        if (run.processes[slot].output != NULL) {
-            drain(&run, run.processes[slot].output, DRAIN_READS_MAX);
-            output_flush(run.processes[slot].output, &run.console);
-        }
+    if (args->check) {
+        code = finish_check(&run);
+    } else {
+        finish(&run);
+        code = watch_exit_code(&run.watch);
     }
-    status_stop(&run.status);
-    console_status(&run.console, "");
-    report_end(&run, clock_ms() - run.begin_ms);
-    code = watch_exit_code(&run.watch);
     run_fini(&run);
     return code;
 }

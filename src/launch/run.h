@@ -1,19 +1,42 @@
 /*
- * run.h - carries a plan out: starts the agent, gives it the orders of watch.c, shows and logs.
+ * run.h - carries a plan out: brings the machines in, gives their agents the orders of watch.c,
+ * shows and logs.
  */
 #ifndef LAUNCH_RUN_H
 #define LAUNCH_RUN_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launch/layout.h"
 #include "launch/plan.h"
 #include "launch/watch.h"
 
 struct run_args {
     const struct plan *plan;
+    const struct layout *layout;
     struct watch_config watch;
+    const char *job;          /* its name */
+    const char *command;      /* as it was given, for people; masked */
+    uint32_t attempt;         /* restarts of the whole job before this one */
+    int listener;             /* for show, logs and stop; -1: none */
+    int detach_fd;            /* told how the start went; -1: not detached */
+    bool check;               /* only look whether all machines are ready */
+    const char *result_regex; /* (optional) extended regular expression */
+    const char *show;         /* (optional) ranks whose lines are shown: "0,2-3", "none" */
+    bool logs_on_nodes;       /* nodes keep copies of the logs */
+    const char *sync;         /* (optional) directory that other machines get */
     const char *out;          /* directory for the logs */
-    const char *runlog;       /* psd_run's own log */
+    char **directory_p; /* of this job's logs, from the first attempt on; owned by the caller */
+    const char *runlog; /* psd_run's own log */
     char *const *environment; /* psd_run's own */
     int secret_fd;            /* the job's secret, for every process */
+
+    const char *program;             /* path of psd_run */
+    const char *pem_file;            /* (optional) */
+    const char *username;            /* (optional) for machines that name none */
+    const struct words *ssh_options; /* (optional) */
+    const char *interface;           /* (optional) */
 };
 
 /* Runs the job to its end and returns the exit code of psd_run. Call it before any thread. */

@@ -1,52 +1,89 @@
 /*
- * run_state.h - what psd_run knows while a job runs. For run.c, which changes it, and report.c,
- * which tells it.
+ * run_state.h - what psd_run knows while a job runs. run.c changes it, with orders.c and
+ * visitors.c; report.c and story.c tell it.
  */
 #ifndef LAUNCH_RUN_STATE_H
 #define LAUNCH_RUN_STATE_H
 
+#include <regex.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "launch/agent.h"
 #include "launch/console.h"
+#include "launch/gather.h"
 #include "launch/output.h"
 #include "launch/plan.h"
+#include "launch/run.h"
 #include "launch/runlog.h"
 #include "launch/status.h"
 #include "launch/watch.h"
 
 struct process {
     char name[24];
-    pid_t pid; /* of the last life; 0: never started */
+    pid_t pid; /* of the last life, on its machine; 0: never started */
     int error; /* errno of a start that failed */
     uint32_t restart;
+    bool start_pending;    /* ordered, not answered */
+    uint64_t start_ms;     /* of the last life, on the clock of the wall; 0: never started */
+    uint64_t end_ms;       /* 0: it lives */
+    char *command;         /* owned: what it runs, masked; NULL before the first start */
     struct output *output; /* owned; NULL before the first start */
 };
 
 /* Thread: owned by the main thread of psd_run. */
 struct run {
+    const struct run_args *args;
     const struct plan *plan;
+    const struct layout *layout;
     struct watch watch;
-    struct agent agent;
+    struct gather gather;
+    struct host *hosts; /* owned, by machine */
     struct console console;
     struct runlog runlog;
     struct status status;
-    char *directory; /* of the logs, owned */
+    char *directory; /* of the logs; NULL with --check */
     uint32_t slots;
     struct process *processes; /* owned, by slot */
 
-    uint32_t *queue; /* slots to start: a ring of `slots` places */
-    uint32_t queue_first;
-    uint32_t queue_count;
-    bool start_pending; /* the agent has not answered the last start */
-
     int epoll;
     int signals;
-    int ready_fd;     /* -1: not open */
-    char master[128]; /* address, "" before the master is ready */
+    char master[128];      /* address, "" before the master is ready */
+    char obstacle[512];    /* why the job could not start, or how a machine was lost */
+    char master_line[256]; /* of the master's log, not complete */
+    size_t master_line_bytes;
+    bool told_detached;
+    struct sync sync; /* files for other machines */
+    char here[4096];  /* directory in which psd_run was started */
+    char logs[4096];  /* directory, absolute: of the copies on the nodes */
+    bool checked;     /* --check: every machine has answered */
+    regex_t result_regex;
+    const regex_t *wanted; /* NULL: no --result_regex */
+    bool ending;           /* end() was ordered */
+    uint64_t end_ms;       /* when machines that have not ended by then are given up */
     uint64_t begin_ms;
     uint64_t redraw_ms;
+    uint64_t pulse_ms;
+    uint64_t began_wall_ms;
+    uint64_t ended_wall_ms;
+    char result[256]; /* the last line that --result_regex found, with its worker; "" if none */
 };
+
+/* What an event of the loop is about: kind in the upper half of its data, machine in the lower. */
+enum run_source { RUN_SIGNAL, RUN_LINE, RUN_UNSENT, RUN_COMPLAINT, RUN_VISITOR };
+
+psd_status run_init(struct run *run, const struct run_args *args, struct psd_error *err);
+void run_fini(struct run *run);
+
+/* Says to every agent that we are here, and sends what could not be sent before. context: the run.
+ */
+void run_pulse(void *context);
+
+void run_listen(struct run *run, int fd, uint32_t events, enum run_source source, uint32_t machine);
+void run_watch_line(struct run *run, struct host *host);
+void run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number);
+struct host *run_host_of(struct run *run, uint32_t slot);
+
+uint64_t run_clock_ms(void); /* never jumps */
+uint64_t run_wall_ms(void);  /* for people */
 
 #endif

@@ -6,9 +6,13 @@
 #include "launch/secret.h"
 
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+#include <sys/mman.h>
 
 #include "base/fail.h"
 #include "config/settings.h"
@@ -39,6 +43,40 @@ launch_secret_offer(const char *file, struct psd_error *err)
         unsetenv("PSD_INSECURE") != 0) {
         psi_fail_errno(err, PSD_ERR_NO_MEMORY, "hand on the job's secret");
         return -1;
+    }
+    return fd;
+}
+
+psd_status
+launch_secret_send(int fd, struct link *link, struct psd_error *err)
+{
+    uint8_t bytes[PSI_SECRET_BYTES];
+
+    if (pread(fd, bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
+        return psi_fail_errno(err, PSD_ERR_IO, "read the job's secret");
+    }
+    link_send(link, LINK_SECRET, 0, 0, bytes, sizeof(bytes));
+    explicit_bzero(bytes, sizeof(bytes));
+    return PSD_OK;
+}
+
+int
+launch_secret_take(const struct link_message *message, struct psd_error *err)
+{
+    const unsigned seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    const int memory = memfd_create("psd_secret", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+    int fd = -1;
+
+    if (message->bytes == PSI_SECRET_BYTES && memory >= 0 &&
+        write(memory, message->data, message->bytes) == (ssize_t)message->bytes &&
+        fcntl(memory, F_ADD_SEALS, seals) == 0) {
+        fd = fcntl(memory, F_DUPFD, SPAWN_EXTRA_FD + 1); /* above what children lay out */
+    }
+    if (memory >= 0) {
+        close(memory);
+    }
+    if (fd < 0) {
+        psi_fail(err, PSD_ERR_INVALID, "the job's secret did not arrive");
     }
     return fd;
 }

@@ -6,12 +6,20 @@
 
 #include <psd/status.h>
 
+#include "launch/link.h"
+
 /*
  * Draws a secret, or reads it from `file` (NULL: PSD_SECRET_FILE, and a fresh one without that). It
  * then waits in a sealed descriptor that children inherit; PSD_SECRET_FD in our environment, and so
  * in theirs, tells its number. Returns that number, -1 on failure.
  */
 int launch_secret_offer(const char *file, struct psd_error *err);
+
+/* Sends the secret behind such a descriptor to an agent. */
+psd_status launch_secret_send(int fd, struct link *link, struct psd_error *err);
+
+/* In the agent: makes a descriptor of it that children inherit; -1 with err. */
+int launch_secret_take(const struct link_message *message, struct psd_error *err);
 
 /* psd_run secret FILE: a new secret file, for jobs that are started by hand. */
 psd_status launch_secret_make(const char *file, struct psd_error *err);

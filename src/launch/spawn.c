@@ -28,15 +28,16 @@ reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Lays the descriptors out: 0 nothing, 1 and 2 the output, 3 the extra one. Returns 0 or -1. */
+/* Lays the descriptors out: 0 the input, 1 and 2 the output, 3 the extra one. Returns 0 or -1. */
 static int
 lay_descriptors(const struct spawn_args *args)
 {
-    const int nothing = open("/dev/null", O_RDONLY);
+    const int input = args->input_fd >= 0 ? args->input_fd : open("/dev/null", O_RDONLY);
+    const int error = args->error_fd >= 0 ? args->error_fd : args->output_fd;
 
     /* Sources lie above SPAWN_EXTRA_FD (see spawn_start), so no dup2 overwrites a later one. */
-    if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 ||
-        dup2(args->output_fd, STDOUT_FILENO) < 0 || dup2(args->output_fd, STDERR_FILENO) < 0) {
+    if (input < 0 || dup2(input, STDIN_FILENO) < 0 || dup2(args->output_fd, STDOUT_FILENO) < 0 ||
+        dup2(error, STDERR_FILENO) < 0) {
         return -1;
     }
     if (args->extra_fd >= 0 && dup2(args->extra_fd, SPAWN_EXTRA_FD) < 0) {
@@ -57,7 +58,7 @@ close_all_but(unsigned first, int kept)
 }
 
 static void
-run_child(const struct spawn_args *args, pid_t parent, int error_fd)
+run_child(const struct spawn_args *args, pid_t parent, int failure_fd)
 {
     const unsigned first_unused = args->extra_fd >= 0 ? SPAWN_EXTRA_FD + 1 : SPAWN_EXTRA_FD;
     int code;
@@ -71,10 +72,10 @@ run_child(const struct spawn_args *args, pid_t parent, int error_fd)
     reset_signals();
     if (lay_descriptors(args) == 0) {
         close_all_but(first_unused, args->secret_fd);
-        execvpe(args->argv[0], args->argv, args->environment);
+        execvpe(args->path, args->argv, args->environment); /* a script without #! is run by sh */
     }
     code = errno;
-    written = write(error_fd, &code, sizeof(code));
+    written = write(failure_fd, &code, sizeof(code));
     (void)written;
     _exit(127);
 }
@@ -83,7 +84,19 @@ run_child(const struct spawn_args *args, pid_t parent, int error_fd)
 static int
 lift(int fd)
 {
-    return fcntl(fd, F_DUPFD_CLOEXEC, SPAWN_EXTRA_FD + 1);
+    return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, SPAWN_EXTRA_FD + 1);
+}
+
+static void
+close_lifted(const struct spawn_args *lifted)
+{
+    const int fds[] = {lifted->input_fd, lifted->output_fd, lifted->error_fd, lifted->extra_fd};
+
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
+    }
 }
 
 int
@@ -92,27 +105,26 @@ spawn_start(const struct spawn_args *args, pid_t *pid_p)
     const pid_t parent = getpid();
     struct spawn_args lifted = *args;
     int pipes[2];
-    int error_fd;
+    int failure_fd;
     int code = 0;
     pid_t pid;
 
     if (pipe2(pipes, O_CLOEXEC) != 0) {
         return errno;
     }
+    lifted.input_fd = lift(args->input_fd);
     lifted.output_fd = lift(args->output_fd);
-    lifted.extra_fd = args->extra_fd >= 0 ? lift(args->extra_fd) : -1;
-    error_fd = lift(pipes[1]);
+    lifted.error_fd = lift(args->error_fd);
+    lifted.extra_fd = lift(args->extra_fd);
+    failure_fd = lift(pipes[1]);
     close(pipes[1]);
-    pid = error_fd < 0 || lifted.output_fd < 0 ? -1 : fork();
+    pid = failure_fd < 0 || lifted.output_fd < 0 ? -1 : fork();
     if (pid == 0) {
-        run_child(&lifted, parent, error_fd);
+        run_child(&lifted, parent, failure_fd);
     }
     code = pid < 0 ? errno : 0;
-    close(lifted.output_fd);
-    if (lifted.extra_fd >= 0) {
-        close(lifted.extra_fd);
-    }
-    close(error_fd);
+    close_lifted(&lifted);
+    close(failure_fd);
     /* The pipe closes by itself when the program runs: silence is success. */
     if (pid > 0 && read(pipes[0], &code, sizeof(code)) == (ssize_t)sizeof(code)) {
         waitpid(pid, NULL, 0);

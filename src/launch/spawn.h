@@ -10,16 +10,19 @@
 enum { SPAWN_EXTRA_FD = 3 };
 
 struct spawn_args {
-    char *const *argv; /* argv[0] is the path of the program */
+    const char *path; /* of the program, with a slash */
+    char *const *argv;
     char *const *environment;
-    int output_fd; /* becomes stdout and stderr */
+    int input_fd;  /* becomes stdin; -1: /dev/null */
+    int output_fd; /* becomes stdout */
+    int error_fd;  /* becomes stderr; -1: output_fd does */
     int extra_fd;  /* becomes SPAWN_EXTRA_FD; -1: none */
     int secret_fd; /* kept under its number, which lies above SPAWN_EXTRA_FD; -1: none */
 };
 
 /*
- * Starts a process: its own session, default signals, stdin from /dev/null, nothing inherited but
- * what args name, killed when the caller dies. Returns 0 and the pid once the program runs, else
+ * Starts a process: its own session, default signals, nothing inherited but what args name, killed
+ * when the caller dies. Returns 0 and the pid once the program runs, else
  * the errno that kept it from running; nothing is left then.
  *
  * The caller must be single-threaded: the death signal follows the thread that forked.

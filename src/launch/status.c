@@ -11,14 +11,13 @@
 #include <time.h>
 
 enum {
-    ASK_EVERY_MS = 500,
     ANSWER_MS = 400, /* also how long the end of psd_run may wait for the thread */
 };
 
 void
 status_sum(const struct psd_node *nodes, size_t count, struct status_figures *figures_p)
 {
-    struct status_figures sum = {.step = UINT64_MAX};
+    struct status_figures sum = {.step = UINT64_MAX, .steps_per_s = -1};
     uint32_t value_rank = UINT32_MAX;
 
     for (size_t i = 0; i < count; i++) {
@@ -31,7 +30,6 @@ status_sum(const struct psd_node *nodes, size_t count, struct status_figures *fi
         if (node->state == PSD_NODE_RUNNING) {
             sum.workers_running++;
             sum.step = node->step < sum.step ? node->step : sum.step;
-            sum.steps_per_s += node->steps_per_s;
         }
         if (node->value_name[0] != '\0' && node->rank < value_rank) {
             value_rank = node->rank;
@@ -40,10 +38,36 @@ status_sum(const struct psd_node *nodes, size_t count, struct status_figures *fi
         }
     }
     sum.step = sum.step == UINT64_MAX ? 0 : sum.step;
-    if (sum.workers_running > 0) {
-        sum.steps_per_s /= sum.workers_running;
-    }
     *figures_p = sum;
+}
+
+/* A rate of our own: what the master hands on is as old as the workers' last reports. */
+static void
+measure(struct status_figures *figures, const struct status_figures *before, double seconds)
+{
+    if (before->workers_running > 0 && seconds > 0 && figures->step >= before->step &&
+        before->step > 0) {
+        const double rate = (double)(figures->step - before->step) / seconds;
+
+        figures->steps_per_s =
+            before->steps_per_s < 0 ? rate : 0.5 * before->steps_per_s + 0.5 * rate;
+    }
+}
+
+/* Takes an answer over. nodes are exchanged with those of the last one. */
+static void
+keep(struct status *status, struct psd_node **nodes, size_t count, double seconds)
+{
+    struct psd_node *old = status->nodes;
+    struct status_figures figures;
+
+    status_sum(*nodes, count, &figures);
+    measure(&figures, &status->figures, status->known ? seconds : 0);
+    status->figures = figures;
+    status->nodes = *nodes;
+    status->node_count = count;
+    status->known = true;
+    *nodes = old;
 }
 
 static void *
@@ -51,26 +75,26 @@ ask(void *context)
 {
     struct status *status = context;
     struct psd_node *nodes = calloc(STATUS_NODES_MAX, sizeof(*nodes));
+    struct timespec last = {0};
     bool stop = nodes == NULL;
 
     while (!stop) {
-        struct status_figures figures;
+        struct timespec now;
         struct timespec until;
         size_t count = 0;
         const bool answered =
             psd_nodes_at(status->address, ANSWER_MS, nodes, STATUS_NODES_MAX, &count) == PSD_OK;
 
-        if (answered) {
-            status_sum(nodes, count < STATUS_NODES_MAX ? count : STATUS_NODES_MAX, &figures);
-        }
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += ASK_EVERY_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        until = now;
+        until.tv_nsec += (long)(status->every_ms % 1000) * 1000000L;
+        until.tv_sec += (time_t)(status->every_ms / 1000) + until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
         pthread_mutex_lock(&status->mutex);
         if (answered) {
-            status->figures = figures;
-            status->known = true;
+            keep(status, &nodes, count < STATUS_NODES_MAX ? count : STATUS_NODES_MAX,
+                 (double)(now.tv_sec - last.tv_sec) + (double)(now.tv_nsec - last.tv_nsec) / 1e9);
+            last = now;
         }
         while (!status->stop &&
                pthread_cond_timedwait(&status->wake, &status->mutex, &until) == 0) {
@@ -83,18 +107,20 @@ ask(void *context)
 }
 
 bool
-status_start(struct status *status, const char *master_address)
+status_start(struct status *status, const char *master_address, uint32_t every_ms)
 {
     pthread_condattr_t attributes;
 
-    *status = (struct status){0};
+    *status = (struct status){.every_ms = every_ms};
+    status->nodes = calloc(STATUS_NODES_MAX, sizeof(*status->nodes));
     snprintf(status->address, sizeof(status->address), "%s", master_address);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&status->mutex, NULL);
     pthread_cond_init(&status->wake, &attributes);
     pthread_condattr_destroy(&attributes);
-    status->started = pthread_create(&status->thread, NULL, ask, status) == 0;
+    status->started =
+        status->nodes != NULL && pthread_create(&status->thread, NULL, ask, status) == 0;
     return status->started;
 }
 
@@ -112,6 +138,23 @@ status_stop(struct status *status)
     pthread_cond_destroy(&status->wake);
     pthread_mutex_destroy(&status->mutex);
     status->started = false;
+}
+
+size_t
+status_nodes(struct status *status, struct psd_node *nodes_p, size_t capacity)
+{
+    size_t count = 0;
+
+    if (status->started) {
+        pthread_mutex_lock(&status->mutex);
+    }
+    for (; status->nodes != NULL && count < status->node_count && count < capacity; count++) {
+        nodes_p[count] = status->nodes[count];
+    }
+    if (status->started) {
+        pthread_mutex_unlock(&status->mutex);
+    }
+    return count;
 }
 
 void
@@ -133,8 +176,11 @@ status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *
         used += snprintf(text_p + used, size - (size_t)used, " (%u done)", figures.workers_done);
     }
     if (known && figures.workers_running > 0 && used > 0 && (size_t)used < size) {
-        used += snprintf(text_p + used, size - (size_t)used, "  step %llu  %.1f steps/s",
-                         (unsigned long long)figures.step, figures.steps_per_s);
+        used += snprintf(text_p + used, size - (size_t)used, "  step %llu",
+                         (unsigned long long)figures.step);
+    }
+    if (known && figures.steps_per_s >= 0 && used > 0 && (size_t)used < size) {
+        used += snprintf(text_p + used, size - (size_t)used, "  %.1f steps/s", figures.steps_per_s);
     }
     if (known && figures.value_name[0] != '\0' && used > 0 && (size_t)used < size) {
         snprintf(text_p + used, size - (size_t)used, "  %.31s %.4g", figures.value_name,

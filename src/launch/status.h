@@ -19,12 +19,12 @@ struct status_figures {
     uint32_t workers_running;
     uint32_t workers_done;
     uint64_t step;      /* of the slowest running worker */
-    double steps_per_s; /* mean of the running workers */
+    double steps_per_s; /* measured between two answers; < 0: not yet */
     char value_name[32];
     double value; /* of the lowest rank that reported one */
 };
 
-/* Thread: figures and stop guarded by mutex; the rest immutable after status_start(). */
+/* Thread: nodes, figures and stop guarded by mutex; the rest immutable after status_start(). */
 struct status {
     bool started;
     char address[96];
@@ -34,17 +34,23 @@ struct status {
     bool stop;
     bool known; /* the master answered at least once */
     struct status_figures figures;
+    struct psd_node *nodes; /* owned: the last answer */
+    size_t node_count;
+    uint32_t every_ms;
 };
 
-/* Begins asking the master, from a thread of its own, twice a second. */
-bool status_start(struct status *status, const char *master_address);
+/* Begins asking the master, from a thread of its own, every so often. */
+bool status_start(struct status *status, const char *master_address, uint32_t every_ms);
 void status_stop(struct status *status);
+
+/* The master's last answer: at most `capacity` nodes. Returns how many. */
+size_t status_nodes(struct status *status, struct psd_node *nodes_p, size_t capacity);
 
 /* The line: "12 s  workers 2/2  step 140  35.1 steps/s  loss 0.1234". */
 void status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *text_p,
                  size_t size);
 
-/* Pure: the numbers behind the line. */
+/* Pure: the numbers behind the line, save the rate, which is measured. */
 void status_sum(const struct psd_node *nodes, size_t count, struct status_figures *figures_p);
 
 #endif

@@ -109,9 +109,20 @@ find(const struct table *table, pid_t pid)
     return NULL;
 }
 
+static bool
+is_spared(const struct tree_pick *pick, pid_t pid)
+{
+    for (size_t i = 0; i < pick->spare_count; i++) {
+        if (pick->spare[i] == pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Marks generation by generation: as many passes as the tree is deep. */
 static void
-mark(struct table *table, pid_t root, pid_t leader)
+mark(struct table *table, const struct tree_pick *pick)
 {
     bool changed = true;
 
@@ -120,10 +131,12 @@ mark(struct table *table, pid_t root, pid_t leader)
         for (size_t i = 0; i < table->count; i++) {
             struct entry *entry = &table->entries[i];
             const struct entry *parent = find(table, entry->parent);
-            const bool inside = entry->parent == root || (parent != NULL && parent->inside);
+            const bool inside =
+                (entry->parent == pick->root || (parent != NULL && parent->inside)) &&
+                !is_spared(pick, entry->pid);
             const bool belongs =
-                inside && (leader == 0 || entry->pid == leader || entry->session == leader ||
-                           (parent != NULL && parent->belongs));
+                inside && (pick->leader == 0 || entry->pid == pick->leader ||
+                           entry->session == pick->leader || (parent != NULL && parent->belongs));
 
             changed = changed || inside != entry->inside || belongs != entry->belongs;
             entry->inside = inside;
@@ -133,17 +146,18 @@ mark(struct table *table, pid_t root, pid_t leader)
 }
 
 size_t
-tree_signal(pid_t root, pid_t leader, pid_t spare, int number)
+tree_signal(const struct tree_pick *pick, int number)
 {
     struct table table;
     size_t count = 0;
 
     read_table(&table);
-    mark(&table, root, leader);
+    mark(&table, pick);
     for (size_t i = 0; i < table.count; i++) {
         const struct entry *entry = &table.entries[i];
 
-        if (entry->belongs && entry->state != 'Z' && (spare == 0 || entry->session != spare)) {
+        if (entry->belongs && entry->state != 'Z' &&
+            (pick->spare_session == 0 || entry->session != pick->spare_session)) {
             count++;
             kill(entry->pid, number);
         }

@@ -12,11 +12,16 @@
 
 #include <sys/types.h>
 
-/*
- * Signals the descendants of root that belong to `leader`: the process itself, those in its session
- * and what descends from them. leader 0: all descendants of root. Sessions equal to `spare` are
- * left alone (0: none). Each gets the signal once; zombies get none. Returns how many there were.
- */
-size_t tree_signal(pid_t root, pid_t leader, pid_t spare, int number);
+/* Which of the descendants of root are meant. */
+struct tree_pick {
+    pid_t root;
+    pid_t leader;        /* this one, those in its session, and what descends from them; 0: all */
+    pid_t spare_session; /* but not those in this session; 0: none */
+    const pid_t *spare;  /* nor these and what descends from them */
+    size_t spare_count;
+};
+
+/* Each gets the signal once; zombies get none. Returns how many there were. */
+size_t tree_signal(const struct tree_pick *pick, int number);
 
 #endif

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "base/exit_code.h"
 #include "base/fail.h"
 
 enum {
@@ -19,6 +20,7 @@ enum {
     SERVICE_GRACE_MS = 1000, /* interrupted servers, master */
     SERVER_LEFT_MS = 2000,   /* between a server leaving well and the master doing the same */
     SWEEP_GRACE_MS = 1000,   /* what a worker left behind in the background */
+    ABSENCE_MS = 300,        /* by which news of a joining may be later than that of an end */
 };
 
 static uint32_t
@@ -100,8 +102,12 @@ watch_init(struct watch *watch, const struct watch_config *config, const struct 
 {
     psi_assert(config->servers >= 1);
     psi_assert(config->workers >= 1);
-    *watch = (struct watch){
-        .config = *config, .ops = ops, .context = context, .deadline_ms = UINT64_MAX};
+    *watch = (struct watch){.config = *config,
+                            .ops = ops,
+                            .context = context,
+                            .deadline_ms = UINT64_MAX,
+                            .timeout_ms = UINT64_MAX,
+                            .absence_ms = UINT64_MAX};
     watch->slots = calloc(slot_count(watch), sizeof(*watch->slots));
     return watch->slots != NULL;
 }
@@ -116,8 +122,19 @@ watch_fini(struct watch *watch)
 void
 watch_begin(struct watch *watch, uint64_t now_ms)
 {
-    enter(watch, WATCH_STARTING, now_ms + watch->config.start_timeout_ms);
-    start(watch, 0);
+    enter(watch, WATCH_GATHERING, now_ms + watch->config.start_timeout_ms);
+    if (watch->config.timeout_ms > 0) {
+        watch->timeout_ms = now_ms + watch->config.timeout_ms;
+    }
+}
+
+static void
+gathered(struct watch *watch, uint64_t now_ms)
+{
+    if (watch->phase == WATCH_GATHERING) {
+        enter(watch, WATCH_STARTING, now_ms + watch->config.start_timeout_ms);
+        start(watch, 0);
+    }
 }
 
 /* Interrupted: asks one role after the other to stop, the next when the last is gone. */
@@ -167,6 +184,60 @@ leave_if_done(struct watch *watch, uint64_t now_ms)
     }
 }
 
+bool
+watch_was_plain(const struct watch *watch)
+{
+    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+        if (watch->slots[slot].joined) {
+            return false;
+        }
+    }
+    return watch->config.sees_joins && watch->cause == WATCH_CAUSE_NONE;
+}
+
+/* Something changed that may leave a job without one of its workers. */
+static void
+note_absence(struct watch *watch, uint64_t now_ms)
+{
+    if (watch->config.sees_joins) {
+        watch->absence_ms = now_ms + ABSENCE_MS;
+    }
+}
+
+/*
+ * A worker ended for good and was never a member. The job gathers with all its workers or not at
+ * all: those that have joined would wait for it in vain. While none has, they may all be plain
+ * programs, which need no job.
+ */
+static void
+settle_absence(struct watch *watch)
+{
+    uint32_t absent = 0;
+    bool joined = false;
+    bool running = false;
+
+    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+        const struct watch_slot *worker = &watch->slots[slot];
+
+        joined = joined || worker->joined;
+        running = running || !worker->ended;
+        if (worker->ended && !worker->joined && absent == 0) {
+            absent = slot;
+        }
+    }
+    watch->absence_ms = UINT64_MAX;
+    if (absent == 0 || watch->phase > WATCH_LEAVING) {
+        return;
+    }
+    if (joined && running) {
+        const int code = exit_code(watch->slots[absent].code, watch->slots[absent].signal);
+
+        fail(watch, WATCH_CAUSE_NEVER_JOINED, absent, code != 0 ? code : PSI_EXIT_WORKER_LOST);
+    } else if (!joined && !running) {
+        end(watch, SWEEP_GRACE_MS); /* there is no job that servers could leave */
+    }
+}
+
 static void
 worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
 {
@@ -174,16 +245,20 @@ worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now
     const int code = exit_code(event->code, event->signal);
 
     if (code == 0) {
+        slot->ended = true;
         watch->workers_well++;
+        note_absence(watch, now_ms);
         leave_if_done(watch, now_ms);
         return;
     }
     if (watch->config.on_worker_death == WATCH_WAIT && !watch->master_left &&
-        slot->restarts < watch->config.max_restarts) {
+        slot->restarts < watch->config.max_restarts &&
+        (!watch->config.restart_signals_only || code >= 128)) {
         slot->restarts++;
         start(watch, event->slot);
         return;
     }
+    slot->ended = true;
     watch->workers_failed++;
     watch->failed_first = watch->failed_first != 0 ? watch->failed_first : event->slot;
     if (watch->config.on_worker_death != WATCH_CONTINUE ||
@@ -194,6 +269,7 @@ worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now
              exit_code(first->code, first->signal));
         return;
     }
+    note_absence(watch, now_ms);
     leave_if_done(watch, now_ms);
 }
 
@@ -239,6 +315,7 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
     slot->code = event->code;
     slot->signal = event->signal;
     switch (watch->phase) {
+    case WATCH_GATHERING:
     case WATCH_STARTING:
         fail(watch, WATCH_CAUSE_NOT_STARTED, event->slot, WATCH_CODE_CANNOT_START);
         break;
@@ -278,11 +355,78 @@ ready(struct watch *watch)
     }
 }
 
+static uint32_t
+machine_of(const struct watch *watch, uint32_t slot)
+{
+    return watch->config.machine_of != NULL ? watch->config.machine_of[slot] : 0;
+}
+
+/* What a lost machine costs the job: the code of the worst of what ran there. */
+static int
+lost_code(const struct watch *watch, uint32_t machine)
+{
+    int code = PSI_EXIT_WORKER_LOST;
+
+    for (uint32_t slot = 0; slot <= watch->config.servers; slot++) {
+        if (machine_of(watch, slot) == machine) {
+            return slot == 0 ? PSI_EXIT_MASTER_LOST : PSI_EXIT_SERVER_LOST;
+        }
+    }
+    return code;
+}
+
+/* Everything on a machine is out of reach, and ends there by itself. */
+static void
+machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
+{
+    const enum watch_phase phase = watch->phase;
+    const int code = event->signal != 0 ? 128 + event->signal : lost_code(watch, event->slot);
+    bool go_on = watch->config.on_worker_death == WATCH_CONTINUE && phase == WATCH_RUNNING &&
+                 code == PSI_EXIT_WORKER_LOST;
+
+    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
+        struct watch_slot *state = &watch->slots[slot];
+
+        if (machine_of(watch, slot) != event->slot || (!state->alive && state->started)) {
+            continue;
+        }
+        state->alive = false;
+        state->signal = SIGKILL;
+        if (go_on && !state->ended) {
+            state->ended = true;
+            watch->workers_failed++;
+            watch->failed_first = watch->failed_first != 0 ? watch->failed_first : slot;
+        }
+    }
+    go_on = go_on && watch->workers_failed < watch->config.workers;
+    if (phase == WATCH_STOPPING) {
+        stop_next(watch, now_ms);
+    } else if (go_on) {
+        note_absence(watch, now_ms);
+        leave_if_done(watch, now_ms);
+    } else if (phase < WATCH_ENDING) {
+        fail(watch, phase == WATCH_GATHERING ? WATCH_CAUSE_NO_MACHINE : WATCH_CAUSE_MACHINE,
+             event->slot, phase == WATCH_GATHERING ? WATCH_CODE_CANNOT_START : code);
+    }
+}
+
 void
 watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
 {
     psi_assert(event->slot < slot_count(watch));
     switch (event->kind) {
+    case WATCH_GATHERED:
+        gathered(watch, now_ms);
+        break;
+    case WATCH_CANNOT_START:
+        if (watch->phase < WATCH_STOPPING) {
+            fail(watch, WATCH_CAUSE_NO_MACHINE, event->slot, WATCH_CODE_CANNOT_START);
+        }
+        break;
+    case WATCH_JOINED:
+        watch->slots[event->slot].joined = true;
+        note_absence(watch, now_ms);
+        break;
     case WATCH_READY:
         ready(watch);
         break;
@@ -304,9 +448,8 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
     case WATCH_INTERRUPTED:
         interrupted(watch, event->signal, now_ms);
         break;
-    case WATCH_AGENT_LOST:
-        fail(watch, WATCH_CAUSE_AGENT, 0, exit_code(1, event->signal));
-        enter(watch, WATCH_ENDED, UINT64_MAX);
+    case WATCH_MACHINE_LOST:
+        machine_lost(watch, event, now_ms);
         break;
     case WATCH_ALL_GONE:
         enter(watch, WATCH_ENDED, UINT64_MAX);
@@ -321,10 +464,16 @@ watch_tick(struct watch *watch, uint64_t now_ms)
         now_ms >= watch->server_left_deadline_ms) {
         fail(watch, WATCH_CAUSE_SERVICE_LEFT, watch->server_left, 1);
     }
+    if (now_ms >= watch->absence_ms) {
+        settle_absence(watch);
+    }
+    if (now_ms >= watch->timeout_ms && watch->phase < WATCH_LEAVING) {
+        fail(watch, WATCH_CAUSE_TIMEOUT, 0, WATCH_CODE_START_TIMEOUT);
+    }
     if (now_ms < watch->deadline_ms) {
         return;
     }
-    if (watch->phase == WATCH_STARTING) {
+    if (watch->phase == WATCH_GATHERING || watch->phase == WATCH_STARTING) {
         fail(watch, WATCH_CAUSE_START_TIMEOUT, 0, WATCH_CODE_START_TIMEOUT);
     } else if (watch->phase == WATCH_LEAVING) {
         end(watch, SWEEP_GRACE_MS);
@@ -338,10 +487,19 @@ watch_tick(struct watch *watch, uint64_t now_ms)
 uint64_t
 watch_deadline(const struct watch *watch)
 {
-    if (watch->phase == WATCH_RUNNING && watch->server_left != 0) {
-        return watch->server_left_deadline_ms;
+    uint64_t until_ms = watch->deadline_ms;
+
+    if (watch->phase == WATCH_RUNNING && watch->server_left != 0 &&
+        watch->server_left_deadline_ms < until_ms) {
+        until_ms = watch->server_left_deadline_ms;
     }
-    return watch->deadline_ms;
+    if (watch->phase < WATCH_STOPPING && watch->absence_ms < until_ms) {
+        until_ms = watch->absence_ms;
+    }
+    if (watch->phase < WATCH_LEAVING && watch->timeout_ms < until_ms) {
+        until_ms = watch->timeout_ms;
+    }
+    return until_ms;
 }
 
 int

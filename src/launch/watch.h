@@ -27,8 +27,13 @@ struct watch_config {
     uint32_t workers;
     enum watch_policy on_worker_death;
     uint32_t max_restarts;
-    uint32_t start_timeout_ms; /* for the master to say where it listens */
-    uint32_t leave_ms;         /* for servers and master to leave once the workers are done */
+    bool restart_signals_only;  /* codes below 128 are final */
+    const uint32_t *machine_of; /* (optional) by slot: NULL is one machine for all */
+    uint32_t start_timeout_ms;  /* for the machines to answer; for the master to say where it
+                                   listens */
+    uint32_t timeout_ms;        /* for the whole job; 0: any */
+    bool sees_joins;            /* WATCH_JOINED will come: its absence means something */
+    uint32_t leave_ms;          /* for servers and master to leave once the workers are done */
 };
 
 /* Orders. Processes are numbered by slot: role.h. Hooks return at once and call nothing back. */
@@ -40,13 +45,16 @@ struct watch_ops {
 };
 
 enum watch_event_kind {
+    WATCH_GATHERED,     /* all machines are ready */
+    WATCH_CANNOT_START, /* a machine is not, and will not be: slot is its number */
     WATCH_READY,        /* the master listens */
     WATCH_STARTED,      /* slot */
     WATCH_START_FAILED, /* slot */
+    WATCH_JOINED,       /* slot: a worker became a member of the job */
     WATCH_EXITED,       /* slot, code or signal */
     WATCH_INTERRUPTED,  /* signal: psd_run itself was asked to stop */
-    WATCH_AGENT_LOST,   /* the agent ended although nobody asked it to: code or signal */
-    WATCH_ALL_GONE,     /* the agent ended after end(): nothing is left */
+    WATCH_MACHINE_LOST, /* slot is its number; signal: that killed the agent, if that is known */
+    WATCH_ALL_GONE,     /* all agents ended after end(): nothing is left */
 };
 
 struct watch_event {
@@ -57,7 +65,8 @@ struct watch_event {
 };
 
 enum watch_phase {
-    WATCH_STARTING, /* the master is not ready */
+    WATCH_GATHERING, /* the machines are not ready */
+    WATCH_STARTING,  /* the master is not ready */
     WATCH_RUNNING,
     WATCH_LEAVING,  /* every worker ended: servers and master leave by themselves */
     WATCH_STOPPING, /* interrupted: workers first, then servers, then the master */
@@ -72,8 +81,11 @@ enum watch_cause {
     WATCH_CAUSE_SERVICE_LEFT, /* cause_slot, a service, left with code 0 before the workers */
     WATCH_CAUSE_NOT_STARTED,  /* cause_slot could not be started */
     WATCH_CAUSE_START_TIMEOUT,
+    WATCH_CAUSE_TIMEOUT,
     WATCH_CAUSE_INTERRUPT,
-    WATCH_CAUSE_AGENT,
+    WATCH_CAUSE_MACHINE,      /* cause_slot is the number of a machine that was lost */
+    WATCH_CAUSE_NO_MACHINE,   /* ... that could not be made ready */
+    WATCH_CAUSE_NEVER_JOINED, /* cause_slot, a worker, ended before it joined: no job without it */
 };
 
 /* Thread: owned by the main thread of psd_run. */
@@ -84,6 +96,8 @@ struct watch {
 
     enum watch_phase phase;
     uint64_t deadline_ms; /* of the phase; UINT64_MAX: none */
+    uint64_t timeout_ms;  /* of the job; UINT64_MAX: none */
+    uint64_t absence_ms;  /* when to decide about workers that ended unjoined; UINT64_MAX: never */
     enum launch_role stopping;
     bool killed; /* WATCH_STOPPING: this role had its time */
 
@@ -104,6 +118,8 @@ struct watch_slot {
     bool ordered; /* start() was called */
     bool started;
     bool alive;
+    bool joined; /* a worker: became a member of the job, in any of its lives */
+    bool ended;  /* a worker: for good */
     uint32_t restarts;
     int code;
     int signal;
@@ -114,13 +130,16 @@ bool watch_init(struct watch *watch, const struct watch_config *config, const st
                 void *context);
 void watch_fini(struct watch *watch);
 
-/* Orders the master. */
+/* Waits for WATCH_GATHERED. */
 void watch_begin(struct watch *watch, uint64_t now_ms);
 void watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_ms);
 
 /* To be called when watch_deadline() has come; harmless at any time. */
 void watch_tick(struct watch *watch, uint64_t now_ms);
 uint64_t watch_deadline(const struct watch *watch); /* UINT64_MAX: none */
+
+/* Whether a job ended well of which no worker was ever a member. */
+bool watch_was_plain(const struct watch *watch);
 
 /* The exit code of psd_run, final in WATCH_ENDED. */
 int watch_exit_code(const struct watch *watch);

@@ -82,8 +82,11 @@ expect(struct job *job, const char *orders)
 static void
 begin(struct job *job, enum watch_policy policy)
 {
+    static const uint32_t machine_of[] = {0, 1, 2, 0, 3}; /* worker 1 has one to itself */
     const struct watch_config config = {.servers = 2,
                                         .workers = 2,
+                                        .machine_of = machine_of,
+                                        .sees_joins = true,
                                         .on_worker_death = policy,
                                         .max_restarts = 2,
                                         .start_timeout_ms = 60000,
@@ -92,6 +95,8 @@ begin(struct job *job, enum watch_policy policy)
     *job = (struct job){.now_ms = 1000};
     assert_true(watch_init(&job->watch, &config, &ops, &job->orders));
     watch_begin(&job->watch, job->now_ms);
+    expect(job, "");
+    tell(job, WATCH_GATHERED, 0, 0, 0);
     expect(job, "s0");
 }
 
@@ -105,6 +110,23 @@ run(struct job *job, enum watch_policy policy)
     for (uint32_t slot = 1; slot <= 4; slot++) {
         tell(job, WATCH_STARTED, slot, 0, 0);
     }
+    tell(job, WATCH_JOINED, 3, 0, 0);
+    tell(job, WATCH_JOINED, 4, 0, 0);
+    watch_tick(&job->watch, job->now_ms + 300);
+    expect(job, "");
+}
+
+/* The same, but no worker has joined. */
+static void
+run_unjoined(struct job *job, enum watch_policy policy)
+{
+    begin(job, policy);
+    tell(job, WATCH_STARTED, 0, 0, 0);
+    tell(job, WATCH_READY, 0, 0, 0);
+    for (uint32_t slot = 1; slot <= 4; slot++) {
+        tell(job, WATCH_STARTED, slot, 0, 0);
+    }
+    expect(job, "s1 s2 s3 s4");
 }
 
 static void
@@ -146,8 +168,8 @@ test_services_that_stay_are_ended(void **state)
     run(&job, WATCH_FAIL);
     tell(&job, WATCH_EXITED, 3, 0, 0);
     tell(&job, WATCH_EXITED, 4, 0, 0);
-    assert_int_equal(watch_deadline(&job.watch), 11000);
     watch_tick(&job.watch, 10999);
+    assert_int_equal(watch_deadline(&job.watch), 11000);
     expect(&job, "");
     watch_tick(&job.watch, 11000);
     expect(&job, "e1000");
@@ -380,18 +402,145 @@ test_start_failures(void **state)
     finish(&job, 3, WATCH_CAUSE_NOT_STARTED, 0);
 }
 
-/* If this fails, psd_run goes on alone after its agent was killed. */
+/* If this fails, psd_run goes on without a machine that holds a part of the job, or gives another
+ * code than what was lost deserves. */
 static void
-test_agent_lost(void **state)
+test_machine_lost(void **state)
+{
+    static const int codes[] = {72, 71, 71, 70};
+
+    (void)state;
+    for (uint32_t machine = 0; machine < 4; machine++) {
+        struct job job;
+
+        run(&job, WATCH_FAIL);
+        tell(&job, WATCH_MACHINE_LOST, machine, 0, 0);
+        expect(&job, "e1000");
+        finish(&job, codes[machine], WATCH_CAUSE_MACHINE, machine);
+    }
+}
+
+/* If this fails, an agent that was killed looks like something else. */
+static void
+test_agent_killed(void **state)
 {
     struct job job;
 
     (void)state;
     run(&job, WATCH_FAIL);
-    tell(&job, WATCH_AGENT_LOST, 0, 0, SIGKILL);
-    assert_int_equal(job.watch.phase, WATCH_ENDED);
-    assert_int_equal(watch_exit_code(&job.watch), 137);
+    tell(&job, WATCH_MACHINE_LOST, 0, 0, SIGKILL);
+    expect(&job, "e1000");
+    finish(&job, 137, WATCH_CAUSE_MACHINE, 0);
+}
+
+/* If this fails, a job that may lose workers ends with a machine that had nothing but one. */
+static void
+test_machine_of_a_worker_lost_policy_continue(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_CONTINUE);
+    tell(&job, WATCH_MACHINE_LOST, 3, 0, 0);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    assert_int_equal(job.watch.phase, WATCH_LEAVING);
+    assert_int_equal(job.watch.workers_failed, 1);
     watch_fini(&job.watch);
+}
+
+/* If this fails, a machine that never comes is waited for until the start times out. */
+static void
+test_machine_that_cannot_start(void **state)
+{
+    const struct watch_config config = {.servers = 1, .workers = 1, .start_timeout_ms = 100};
+    struct job job = {.now_ms = 1000};
+
+    (void)state;
+    assert_true(watch_init(&job.watch, &config, &ops, &job.orders));
+    watch_begin(&job.watch, job.now_ms);
+    tell(&job, WATCH_CANNOT_START, 1, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 3, WATCH_CAUSE_NO_MACHINE, 1);
+
+    assert_true(watch_init(&job.watch, &config, &ops, &job.orders));
+    watch_begin(&job.watch, job.now_ms);
+    watch_tick(&job.watch, 1100);
+    expect(&job, "e1000");
+    finish(&job, 124, WATCH_CAUSE_START_TIMEOUT, 0);
+}
+
+/* If this fails, plain programs keep servers waiting that nobody will ever talk to. */
+static void
+test_plain_programs(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_unjoined(&job, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    watch_tick(&job.watch, job.now_ms + 300);
+    expect(&job, ""); /* the other may still be one, too */
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    assert_int_equal(watch_deadline(&job.watch), job.now_ms + 300);
+    watch_tick(&job.watch, job.now_ms + 300);
+    expect(&job, "e1000");
+    assert_true(watch_was_plain(&job.watch));
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, workers wait for one that ended long ago, until a minute has passed. */
+static void
+test_worker_that_never_joined(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_unjoined(&job, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_JOINED, 4, 0, 0);
+    watch_tick(&job.watch, job.now_ms + 300);
+    expect(&job, "e1000");
+    finish(&job, 70, WATCH_CAUSE_NEVER_JOINED, 3);
+
+    run_unjoined(&job, WATCH_CONTINUE);
+    tell(&job, WATCH_JOINED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 3, 0, SIGKILL);
+    watch_tick(&job.watch, job.now_ms + 300);
+    expect(&job, "e1000");
+    finish(&job, 137, WATCH_CAUSE_NEVER_JOINED, 3);
+}
+
+/* If this fails, news that come in another order than things happened end a job that is well. */
+static void
+test_joining_may_be_heard_of_late(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_unjoined(&job, WATCH_FAIL);
+    tell(&job, WATCH_JOINED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    watch_tick(&job.watch, job.now_ms + 200);
+    tell(&job, WATCH_JOINED, 3, 0, 0);
+    watch_tick(&job.watch, job.now_ms + 600);
+    expect(&job, "");
+    watch_fini(&job.watch);
+}
+
+/* If this fails, --timeout does not end a job, or ends one that is leaving. */
+static void
+test_timeout_of_the_job(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_FAIL);
+    job.watch.timeout_ms = 5000;
+    assert_int_equal(watch_deadline(&job.watch), 5000);
+    watch_tick(&job.watch, 5000);
+    expect(&job, "e1000");
+    finish(&job, 124, WATCH_CAUSE_TIMEOUT, 0);
 }
 
 int
@@ -412,7 +561,14 @@ main(void)
         cmocka_unit_test(test_second_interrupt_kills),
         cmocka_unit_test(test_interrupt_during_start),
         cmocka_unit_test(test_start_failures),
-        cmocka_unit_test(test_agent_lost),
+        cmocka_unit_test(test_machine_lost),
+        cmocka_unit_test(test_agent_killed),
+        cmocka_unit_test(test_machine_of_a_worker_lost_policy_continue),
+        cmocka_unit_test(test_machine_that_cannot_start),
+        cmocka_unit_test(test_plain_programs),
+        cmocka_unit_test(test_worker_that_never_joined),
+        cmocka_unit_test(test_joining_may_be_heard_of_late),
+        cmocka_unit_test(test_timeout_of_the_job),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,6 +55,17 @@ words_add_format(struct words *words, struct psd_error *err, const char *format,
     return add_owned(words, bytes < 0 ? NULL : text, err);
 }
 
+psd_status
+words_add_all(struct words *words, const struct words *more, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < more->count && status == PSD_OK; i++) {
+        status = words_add(words, more->list[i], err);
+    }
+    return status;
+}
+
 void
 words_fini(struct words *words)
 {

@@ -21,6 +21,7 @@ struct words {
 psd_status words_add(struct words *words, const char *text, struct psd_error *err);
 psd_status words_add_format(struct words *words, struct psd_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+psd_status words_add_all(struct words *words, const struct words *more, struct psd_error *err);
 void words_fini(struct words *words);
 
 /*

@@ -12,11 +12,9 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/signals.h"
-#include "config/settings.h"
 #include "master/master.h"
 #include "rpc/identity.h"
 #include "secure/harden.h"
-#include "secure/tls.h"
 #include "transport/loop.h"
 
 /* A deadline further away than this is looked at again. */
@@ -74,18 +72,14 @@ start(struct process *process, const struct master_options *options, struct psd_
         .start_timeout_ms = options->start_timeout_ms,
         .replacement_timeout_ms = options->replacement_timeout_ms,
         .policy = (enum psi_death_policy)options->policy,
-        .listen_address = options->listen_address,
+        .listen_address = options->security.listen_address,
     };
     const struct psi_harden_args harden = {.on = options->harden, .role = PSI_HARDEN_MASTER};
     psd_status status = psi_signals_open(&process->signals, err);
 
-    if (status == PSD_OK && options->secret != NULL) {
-        status = psi_tls_create(options->secret, PSI_IDENTITY_MASTER, &process->tls, err);
-        if (status == PSD_OK && psi_environment("PSD_FORCE_TLS") != NULL) {
-            psi_tls_seal_always(process->tls);
-        }
-        loop_config.auth = &psi_tls_auth;
-        loop_config.credentials = process->tls;
+    if (status == PSD_OK) {
+        status = daemon_security_apply(&options->security, PSI_IDENTITY_MASTER, &loop_config,
+                                       &process->tls, err);
     }
     if (status == PSD_OK) {
         status = psi_loop_create(&loop_config, &process->loop, err);
@@ -99,8 +93,9 @@ start(struct process *process, const struct master_options *options, struct psd_
     }
     if (status == PSD_OK) {
         psi_harden(&harden, process->log);
-        psi_log(process->log, PSI_LOG_INFO, "LISTENING", "%s: waiting for %u workers, %u servers",
-                master_address(process->master), options->workers, options->servers);
+        psi_log(process->log, PSI_LOG_INFO, "LISTENING", "%s: waiting for %u worker%s, %u server%s",
+                master_address(process->master), options->workers, psi_plural(options->workers),
+                options->servers, psi_plural(options->servers));
         status = tell_ready(master_address(process->master), options->ready_fd, err);
     }
     return status;
@@ -139,7 +134,8 @@ run(struct process *process, struct psd_error *err)
     master_tick(process->master);
     while (!master_finished(process->master, &exit_code, &text)) {
         if (psi_loop_run_once(process->loop, timeout_ms(process), err) != PSD_OK) {
-            psi_log(process->log, PSI_LOG_ERROR, "JOB-END", "%s", err->text);
+            psi_log(process->log, PSI_LOG_ERROR, "JOB-END", "%s (exit code %d)", err->text,
+                    PSI_EXIT_INTERNAL);
             return PSI_EXIT_INTERNAL;
         }
         master_tick(process->master);
@@ -157,8 +153,8 @@ master_daemon_run(const struct master_options *options, const struct psi_log *lo
     if (start(&process, options, &err) == PSD_OK) {
         exit_code = run(&process, &err);
     } else {
-        psi_log(log, PSI_LOG_ERROR, "JOB-END", "%s", err.text);
-        exit_code = err.status == PSD_ERR_INVALID ? PSI_EXIT_USAGE : PSI_EXIT_CANNOT_START;
+        exit_code = PSI_EXIT_CANNOT_START;
+        psi_log(log, PSI_LOG_ERROR, "JOB-END", "%s (exit code %d)", err.text, exit_code);
     }
     finish(&process);
     return exit_code;

@@ -23,7 +23,7 @@ main(int argc, char **argv)
         fprintf(stderr, "ps_master: %s\nps_master -h explains\n", err.text);
         return PSI_EXIT_USAGE;
     }
-    exit_code = options.help ? PSI_EXIT_OK : master_daemon_run(&options, &log);
-    psi_secret_destroy(options.secret);
+    exit_code = options.answered ? PSI_EXIT_OK : master_daemon_run(&options, &log);
+    daemon_security_fini(&options.security);
     return exit_code;
 }

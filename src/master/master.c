@@ -44,32 +44,15 @@ master_answer(const struct session *session, uint8_t type)
 }
 
 void
-master_warn(struct master *master, const char *id, const char *format, ...)
+master_warn(struct master *master, const char *id, const char *peer, const char *format, ...)
 {
-    struct limiter *limiter = &master->limiter;
-    const uint64_t second = psi_now_ns(master->env) / (1000 * MASTER_MS_NS);
     char text[PSI_TEXT_MAX];
     va_list args;
 
-    if (second != limiter->second) {
-        limiter->second = second;
-        limiter->lines = 0;
-    }
-    if (limiter->lines == MASTER_WARNINGS_PER_SECOND) {
-        limiter->hidden++;
-        return;
-    }
-    limiter->lines++;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    if (limiter->hidden > 0) {
-        psi_log(master->log, PSI_LOG_WARN, id, "%s (%llu warnings before it not shown)", text,
-                (unsigned long long)limiter->hidden);
-        limiter->hidden = 0;
-    } else {
-        psi_log(master->log, PSI_LOG_WARN, id, "%s", text);
-    }
+    psi_limiter_warn(&master->limiter, psi_now_ns(master->env), id, peer, text);
 }
 
 static psd_status
@@ -115,6 +98,7 @@ master_create(struct psi_env *env, const struct master_config *config, const str
     }
     master->env = env;
     master->log = log;
+    master->limiter.log = log;
     master->config = *config;
     master->config.listen_address = NULL;
     master->created_ns = psi_now_ns(env);

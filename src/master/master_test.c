@@ -110,7 +110,7 @@ test_out_of_range_is_refused(void **state)
     assert_refused(join(world, PSI_ROLE_WORKER, 5, 1), PSD_ERR_REFUSED,
                    "worker rank 5: the job has 2 workers, ranks 0..1");
     assert_refused(join(world, PSI_ROLE_SERVER, 3, 1), PSD_ERR_REFUSED,
-                   "server 3: the job has 1 servers, 0..0");
+                   "server 3: the job has 1 server, 0..0");
     (void)join(world, PSI_ROLE_WORKER, PSI_RANK_AUTO, 2);
     (void)join(world, PSI_ROLE_WORKER, PSI_RANK_AUTO, 3);
     assert_refused(join(world, PSI_ROLE_WORKER, PSI_RANK_AUTO, 4), PSD_ERR_REFUSED,
@@ -178,7 +178,10 @@ test_warnings_about_strangers_are_limited(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 20; i++) {
-        hang_up(dial(world), "gone");
+        char reason[16];
+
+        snprintf(reason, sizeof(reason), "gone %u", i);
+        hang_up(dial(world), reason);
         master_tick(world->master);
     }
     for (const char *at = world->log_text; (at = strstr(at, "STRANGER")) != NULL; at++) {
@@ -204,6 +207,20 @@ test_other_version_is_refused_by_name(void **state)
     head[4] = PSI_PROTOCOL_VERSION + 1;
     deliver(world, peer, head, NULL);
     assert_refused(peer, PSD_ERR_VERSION, "2");
+    world_destroy(world);
+}
+
+/* If this fails, a member that has a secret hears nothing at the door of a job without. */
+static void
+test_member_with_a_secret_is_refused_by_name(void **state)
+{
+    struct world *world = world_create(1, 1, PSI_DEATH_FAIL);
+    struct peer *peer = dial(world);
+    const uint8_t client_hello[PSI_FRAME_BYTES] = {22, 3, 1, 1, 200, 1, 0, 1, 196, 3, 3};
+
+    (void)state;
+    deliver(world, peer, client_hello, NULL);
+    assert_refused(peer, PSD_ERR_REFUSED, "this job runs --insecure");
     world_destroy(world);
 }
 
@@ -890,6 +907,7 @@ main(void)
         cmocka_unit_test(test_garbage_before_hello_costs_the_connection),
         cmocka_unit_test(test_warnings_about_strangers_are_limited),
         cmocka_unit_test(test_other_version_is_refused_by_name),
+        cmocka_unit_test(test_member_with_a_secret_is_refused_by_name),
         cmocka_unit_test(test_other_kernels_or_job_are_refused),
         cmocka_unit_test(test_table_open_waits_for_every_lane),
         cmocka_unit_test(test_table_mismatch_names_both),

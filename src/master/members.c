@@ -179,8 +179,9 @@ admit_lane(struct session *session)
     struct member *member;
 
     if (hello->rank >= master->config.servers) {
-        master_refuse(session, PSD_ERR_REFUSED, "server %u: the job has %u servers, 0..%u",
-                      hello->rank, master->config.servers, master->config.servers - 1);
+        master_refuse(session, PSD_ERR_REFUSED, "server %u: the job has %u server%s, 0..%u",
+                      hello->rank, master->config.servers, psi_plural(master->config.servers),
+                      master->config.servers - 1);
         return;
     }
     if (hello->lanes == 0 || hello->lanes > PSI_LANES_MAX || hello->lane >= hello->lanes) {
@@ -356,8 +357,9 @@ admit_worker(struct session *session)
         worker = &master->worker[hello->rank];
     } else {
         master_refuse(session, PSD_ERR_REFUSED,
-                      "worker rank %u: the job has %u workers, ranks 0..%u", hello->rank,
-                      master->config.workers, master->config.workers - 1);
+                      "worker rank %u: the job has %u worker%s, ranks 0..%u", hello->rank,
+                      master->config.workers, psi_plural(master->config.workers),
+                      master->config.workers - 1);
         return;
     }
     if (worker == NULL) {

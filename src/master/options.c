@@ -5,14 +5,12 @@
  */
 #include "master/options.h"
 
-#include <stdio.h>
+#include <psd/psd.h>
 
 #include "base/fail.h"
+#include "clock/clock.h"
 #include "config/cluster.h"
-#include "config/options.h"
-#include "config/settings.h"
-#include "secure/daemon.h"
-#include "transport/address.h"
+#include "shard/shard.h"
 
 enum { DEFAULT_PORT = 5555, PORT_MAX = 65535, READY_FD_MAX = 1 << 20 };
 
@@ -33,55 +31,39 @@ static const char about[] =
 
 /* What the command line says beside settings. */
 struct given {
+    struct daemon_given common;
     uint32_t workers;
     uint32_t servers;
     uint32_t port;
     uint32_t ready_fd;
-    const char *bind;
-    const char *secret_file;
-    bool insecure;
-    const char *cluster_config;
 };
 
 static psd_status
-parse(int argc, char *const *argv, struct given *given, struct psi_settings *settings, bool *help_p,
-      struct psd_error *err)
+parse(int argc, char *const *argv, struct given *given, struct psi_settings *settings,
+      bool *answered_p, struct psd_error *err)
 {
     const struct psi_option options[] = {
-        {"workers", 0, PSI_OPTION_NUMBER, "how many workers the job has", &given->workers},
-        {"servers", 0, PSI_OPTION_NUMBER, "how many servers the job has", &given->servers},
-        {"cluster_config", 'c', PSI_OPTION_TEXT, "cluster.json: both numbers, and settings",
-         &given->cluster_config},
-        {"bind", 0, PSI_OPTION_TEXT, "address to listen on (127.0.0.1)", &given->bind},
-        {"secret_file", 0, PSI_OPTION_TEXT,
-         "file with the job\'s secret, mode 0600 (PSD_SECRET_FILE)", &given->secret_file},
-        {"insecure", 0, PSI_OPTION_FLAG,
-         "no secret: anybody on this machine may join; loopback only", &given->insecure},
-        {"port", 0, PSI_OPTION_NUMBER, "port to listen on (5555); 0: any free one", &given->port},
+        {"workers", 0, PSI_OPTION_NUMBER, "how many workers the job has", &given->workers, 1,
+         PSI_RANKS_MAX},
+        {"servers", 0, PSI_OPTION_NUMBER, "how many servers the job has", &given->servers, 1,
+         PSI_SERVERS_MAX},
+        DAEMON_OPTION_ROWS(&given->common, "cluster.json: both numbers, and settings"),
+        {"port", 0, PSI_OPTION_NUMBER, "port to listen on (5555); 0: any free one", &given->port, 0,
+         PORT_MAX},
         {"ready_fd", 0, PSI_OPTION_NUMBER, "write \"tcp://HOST:PORT\" there once listening",
-         &given->ready_fd},
+         &given->ready_fd, 0, READY_FD_MAX},
     };
     const struct psi_command command = {
         .name = "ps_master",
         .synopsis = "--workers W --servers S [options]",
         .about = about,
+        .version = psd_version(),
         .program = PSI_PROGRAM_MASTER,
         .options = options,
         .option_count = sizeof(options) / sizeof(options[0]),
     };
-    struct psi_arguments arguments = {0};
-    const psd_status status = psi_options_parse(&command, argc, argv, settings, &arguments, err);
 
-    if (status != PSD_OK) {
-        return status;
-    }
-    *help_p = arguments.help;
-    if (arguments.help) {
-        psi_options_help(stdout, &command);
-    } else if (arguments.first < argc) {
-        return psi_fail(err, PSD_ERR_INVALID, "%s: not an option", argv[arguments.first]);
-    }
-    return PSD_OK;
+    return daemon_options_parse(&command, argc, argv, settings, answered_p, err);
 }
 
 /* The command line goes before the file. */
@@ -91,10 +73,10 @@ read_cluster(struct given *given, struct psi_settings *settings, struct psd_erro
     struct psi_cluster cluster;
     psd_status status;
 
-    if (given->cluster_config == NULL) {
+    if (given->common.cluster_config == NULL) {
         return PSD_OK;
     }
-    status = psi_cluster_load(given->cluster_config, &cluster, err);
+    status = psi_cluster_load(given->common.cluster_config, &cluster, err);
     if (status != PSD_OK) {
         return status;
     }
@@ -112,65 +94,40 @@ read_cluster(struct given *given, struct psi_settings *settings, struct psd_erro
     return PSD_OK;
 }
 
-static psd_status
-make_address(const struct given *given, struct master_options *options_p, struct psd_error *err)
-{
-    const struct psi_secret_source source = {
-        .fd = psi_environment("PSD_SECRET_FD"),
-        .file =
-            given->secret_file != NULL ? given->secret_file : psi_environment("PSD_SECRET_FILE"),
-    };
-    const uint32_t port = given->port == not_given ? DEFAULT_PORT : given->port;
-    struct psi_address address = {.scheme = PSI_SCHEME_TCP, .port = (uint16_t)port};
-    psd_status status;
-
-    if (port > PORT_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "--port %u: at most %d", port, PORT_MAX);
-    }
-    snprintf(address.host, sizeof(address.host), "%s", given->bind);
-    status = psi_secure_listen(&source, given->insecure, &address, &options_p->secret, err);
-    if (status != PSD_OK) {
-        return status;
-    }
-    return psi_address_format(&address, options_p->listen_address, err);
-}
-
 psd_status
 master_options_read(int argc, char *const *argv, struct master_options *options_p,
                     struct psi_log *log, struct psd_error *err)
 {
-    struct given given = {.workers = not_given,
+    struct given given = {.common = {.bind = "127.0.0.1"},
+                          .workers = not_given,
                           .servers = not_given,
                           .port = not_given,
-                          .ready_fd = not_given,
-                          .bind = "127.0.0.1"};
+                          .ready_fd = not_given};
     struct psi_settings settings;
     psd_status status;
 
     *options_p = (struct master_options){.ready_fd = -1};
     psi_settings_init(&settings);
-    status = parse(argc, argv, &given, &settings, &options_p->help, err);
-    if (status != PSD_OK || options_p->help) {
+    status = parse(argc, argv, &given, &settings, &options_p->answered, err);
+    if (status != PSD_OK || options_p->answered) {
         return status;
     }
-    status = psi_settings_environment(&settings, PSI_PROGRAM_MASTER, err);
-    if (status == PSD_OK) {
-        status = read_cluster(&given, &settings, err);
+    status = read_cluster(&given, &settings, err);
+    if (status == PSD_OK && (given.workers == not_given || given.servers == not_given)) {
+        status = psi_fail(err, PSD_ERR_INVALID,
+                          "how large is the job? give --workers and --servers, or "
+                          "--cluster_config");
     }
     if (status == PSD_OK) {
-        status = make_address(&given, options_p, err);
+        const uint32_t port = given.port == not_given ? DEFAULT_PORT : given.port;
+
+        status =
+            daemon_security_init(&options_p->security, &given.common, (uint16_t)port, NULL, err);
     }
     if (status != PSD_OK) {
         return status;
     }
-    if (given.workers == not_given || given.servers == not_given) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "how large is the job? give --workers and --servers, or --cluster_config");
-    }
     if (given.ready_fd != not_given) {
-        if (given.ready_fd > READY_FD_MAX) {
-            return psi_fail(err, PSD_ERR_INVALID, "--ready_fd %u: no descriptor", given.ready_fd);
-        }
         options_p->ready_fd = (int)given.ready_fd;
     }
     options_p->workers = given.workers;
@@ -182,7 +139,7 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
     options_p->replacement_timeout_ms = settings.replacement_timeout_ms;
     options_p->policy = settings.on_worker_death;
     options_p->harden = settings.harden != 0;
-    psi_log_to_stderr(log, "master", (enum psi_log_level)settings.log_level);
-    psi_settings_log(&settings, PSI_PROGRAM_MASTER, log);
+    daemon_log_start(log, "master", &settings, PSI_PROGRAM_MASTER,
+                     options_p->security.secret == NULL);
     return PSD_OK;
 }

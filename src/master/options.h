@@ -9,12 +9,10 @@
 
 #include <psd/status.h>
 
-#include "base/log.h"
-#include "secure/secret.h"
-#include "transport/transport.h"
+#include "daemon/security.h"
 
 struct master_options {
-    bool help; /* -h was given and answered: leave */
+    bool answered; /* -h or --version was given and answered: leave */
     uint32_t workers;
     uint32_t servers;
     uint32_t heartbeat_ms;
@@ -24,9 +22,8 @@ struct master_options {
     uint32_t replacement_timeout_ms;
     uint32_t policy; /* a value of enum psi_death_policy */
     int ready_fd;    /* -1: nobody waits to hear the address */
-    char listen_address[PSI_ADDRESS_BYTES];
     bool harden;
-    struct psi_secret *secret; /* owned by the caller; NULL: insecure */
+    struct daemon_security security; /* the caller's to destroy */
 };
 
 /* Reads them, makes `log` write to stderr as the settings say, and logs the settings.

@@ -56,7 +56,7 @@ master_refuse(struct session *session, psd_status status, const char *format, ..
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    master_warn(session->master, "MEMBER-REFUSED", "%s: %s", session->conn->peer, text);
+    master_warn(session->master, "MEMBER-REFUSED", session->conn->peer, "%s", text);
     psi_refuse(session->conn, status, text);
     session->conn = NULL;
     master_wake_at(session->master, 0);
@@ -173,7 +173,7 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
     session->heard_ns = psi_now_ns(session->master->env);
     status = psi_inbox_prefix(&session->inbox, prefix,
                               stranger ? PSI_FRAME_HELLO_MAX : PSI_FRAME_CONTROL_MAX, size_p, err);
-    if (status == PSD_ERR_VERSION && stranger) {
+    if ((status == PSD_ERR_VERSION || status == PSD_ERR_REFUSED) && stranger) {
         master_refuse(session, status, "%s", err->text);
         *size_p = (struct psi_frame_size){0};
         return PSD_OK; /* closing already, once the reason is out */
@@ -245,7 +245,7 @@ on_close(void *owner, struct psi_conn *conn, const struct psd_error *reason)
                 reason->text);
         master_member_cut(session->member, psi_now_ns(master->env));
     } else if (session->kind == SESSION_STRANGER) {
-        master_warn(master, "STRANGER", "%s: %s", conn->peer, reason->text);
+        master_warn(master, "STRANGER", conn->peer, "%s", reason->text);
     }
     master_wake_at(master, 0);
 }
@@ -265,7 +265,7 @@ on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events **eve
     struct session *session;
 
     if (master->session_count >= master->config.workers + PSI_PLACES_MAX + MASTER_GUESTS_MAX) {
-        master_warn(master, "STRANGER", "%s: too many connections", conn->peer);
+        master_warn(master, "STRANGER", conn->peer, "too many connections");
         return PSD_ERR_BUSY;
     }
     session = calloc(1, sizeof(*session));
@@ -288,7 +288,7 @@ on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events **eve
 static void
 on_refused(void *owner, const char *peer, const struct psd_error *reason)
 {
-    master_warn(owner, "MEMBER-REFUSED", "%s: %s", peer, reason->text);
+    master_warn(owner, "MEMBER-REFUSED", peer, "%s", reason->text);
 }
 
 const struct psi_listener_events master_listener_events = {.on_accept = on_accept,
@@ -309,7 +309,7 @@ check_silence(struct session *session, uint64_t now_ns)
         return;
     }
     if (session->kind == SESSION_STRANGER) {
-        master_warn(session->master, "STRANGER", "%s: no HELLO in %d ms", session->conn->peer,
+        master_warn(session->master, "STRANGER", session->conn->peer, "no HELLO in %d ms",
                     MASTER_STRANGER_MS);
     }
     master_session_close(session);

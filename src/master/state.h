@@ -11,6 +11,7 @@
 #ifndef MASTER_STATE_H
 #define MASTER_STATE_H
 
+#include "base/limiter.h"
 #include "clock/clock.h"
 #include "master/master.h"
 #include "rpc/inbox.h"
@@ -20,14 +21,13 @@
 #define MASTER_MS_NS UINT64_C(1000000)
 
 enum {
-    MASTER_END_MS = 1000,           /* how long members have to leave after END */
-    MASTER_STRANGER_MS = 5000,      /* to say HELLO */
-    MASTER_GUEST_MS = 60000,        /* how long an observer may stay silent */
-    MASTER_GUESTS_MAX = 256,        /* sessions beyond one per place */
-    MASTER_MISSING_MS = 10000,      /* between two lines about who is missing */
-    MASTER_ROUNDS_KEPT = 8,         /* decided, and perhaps not yet closed by the slowest chunk */
-    MASTER_NAMES_MAX = 8,           /* members named in one message */
-    MASTER_WARNINGS_PER_SECOND = 5, /* about strangers and refusals */
+    MASTER_END_MS = 1000,      /* how long members have to leave after END */
+    MASTER_STRANGER_MS = 5000, /* to say HELLO */
+    MASTER_GUEST_MS = 60000,   /* how long an observer may stay silent */
+    MASTER_GUESTS_MAX = 256,   /* sessions beyond one per place */
+    MASTER_MISSING_MS = 10000, /* between two lines about who is missing */
+    MASTER_ROUNDS_KEPT = 8,    /* decided, and perhaps not yet closed by the slowest chunk */
+    MASTER_NAMES_MAX = 8,      /* members named in one message */
 };
 
 enum session_kind {
@@ -150,13 +150,6 @@ struct change {
     uint32_t tables; /* entries of master.view_table */
 };
 
-/* Keeps a flood of warnings down to a few lines a second. */
-struct limiter {
-    uint64_t second;
-    uint32_t lines;
-    uint64_t hidden;
-};
-
 enum phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_ENDING, PHASE_OVER };
 
 struct master {
@@ -171,7 +164,7 @@ struct master {
     uint64_t missing_line_ns; /* when to say again who is missing */
     uint64_t due_ns;
     uint64_t awake_ns; /* when a tick last came late: silence before it was the master's own */
-    struct limiter limiter;
+    struct psi_limiter limiter; /* of master_warn() */
 
     struct session *sessions; /* owned */
     uint32_t session_count;
@@ -213,8 +206,8 @@ void master_end(struct master *master, int exit_code, psd_status status, const c
 void master_send_end(struct session *session);
 
 /* A warning that outsiders can provoke: rate-limited. */
-void master_warn(struct master *master, const char *id, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void master_warn(struct master *master, const char *id, const char *peer, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* A header with the current view. */
 struct psi_frame master_frame(const struct master *master, uint8_t type);

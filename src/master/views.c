@@ -187,8 +187,9 @@ master_view_start(struct master *master)
     psi_loads_init(&master->loads, master->config.servers, lanes);
     master->phase = PHASE_RUNNING;
     master->change = (struct change){.first = true};
-    psi_log(master->log, PSI_LOG_INFO, "JOB-START", "%u workers, %u servers with %u lanes",
-            master->config.workers, master->config.servers, master->places);
+    psi_log(master->log, PSI_LOG_INFO, "JOB-START", "%u worker%s, %u server%s with %u lane%s",
+            master->config.workers, psi_plural(master->config.workers), master->config.servers,
+            psi_plural(master->config.servers), master->places, psi_plural(master->places));
     commit_to_lanes(master);
     master_wake_at(master, 0);
 }

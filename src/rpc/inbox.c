@@ -20,12 +20,23 @@ psi_inbox_fini(struct psi_inbox *inbox)
     inbox->body_capacity = 0;
 }
 
+/* A TLS record with a ClientHello. */
+static bool
+is_client_hello(const uint8_t *prefix)
+{
+    return prefix[0] == 22 && prefix[1] == 3 && prefix[5] == 1;
+}
+
 psd_status
 psi_inbox_prefix(struct psi_inbox *inbox, const uint8_t *prefix, size_t limit,
                  struct psi_frame_size *size_p, struct psd_error *err)
 {
     const psd_status status = psi_frame_decode(prefix, &inbox->frame, err);
 
+    if (status == PSD_ERR_PROTOCOL && is_client_hello(prefix)) {
+        return psi_fail(err, PSD_ERR_REFUSED,
+                        "it has a secret, and this job runs --insecure, without one");
+    }
     if (status != PSD_OK) {
         return status;
     }

@@ -21,7 +21,8 @@ struct psi_inbox {
 
 void psi_inbox_fini(struct psi_inbox *inbox);
 
-/* on_prefix: decodes the header. `limit` bounds the payload further (a stranger's HELLO). */
+/* on_prefix: decodes the header. `limit` bounds the payload further (a stranger's HELLO).
+ * PSD_ERR_REFUSED: not a frame but a TLS handshake, of somebody who has a secret. */
 psd_status psi_inbox_prefix(struct psi_inbox *inbox, const uint8_t *prefix, size_t limit,
                             struct psi_frame_size *size_p, struct psd_error *err);
 

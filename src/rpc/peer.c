@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/fail.h"
 #include "rpc/identity.h"
 #include "rpc/post.h"
@@ -146,6 +147,7 @@ meet(struct psi_peer *peer, const void *payload, size_t bytes, struct psd_error 
 
         status = psi_verdict_decode(payload, bytes, &verdict, err);
         if (status == PSD_OK) {
+            peer->unproved = verdict.exit_code == PSI_EXIT_AUTH;
             peer->state = PSI_PEER_OFF;
             peer->conn = NULL;
             conn->ops->close(conn);

@@ -25,7 +25,7 @@ psd_status
 psi_post_payload(struct psi_conn *conn, const struct psi_frame *frame, const struct psi_meta *meta,
                  const struct psi_payload *payload)
 {
-    uint8_t head[PSI_FRAME_BYTES + PSI_FRAME_META_MAX];
+    uint8_t head[PSI_FRAME_BYTES + PSI_META_ENCODED_MAX];
     struct psi_frame full = *frame;
     struct psi_outgoing outgoing = {.head = head};
 
@@ -44,7 +44,9 @@ psi_post_payload(struct psi_conn *conn, const struct psi_frame *frame, const str
         outgoing.buffers[0].base = payload->base;
         outgoing.buffers[0].bytes = payload->bytes;
         outgoing.buffer_count = 1;
+        outgoing.stable = payload->stable;
     }
+    outgoing.patient = payload->patient;
     outgoing.release = payload->release;
     outgoing.release_owner = payload->owner;
     outgoing.release_cookie = payload->cookie;
@@ -85,7 +87,7 @@ static psd_status
 post_message(struct psi_conn *conn, const struct psi_frame *frame,
              void (*encode)(struct psi_pack *pack, const void *message), const void *message)
 {
-    uint8_t small[4096];
+    PSI_UNINITIALIZED uint8_t small[4096];
     struct psi_pack pack;
     psd_status status;
     uint8_t *large;

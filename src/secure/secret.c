@@ -193,6 +193,10 @@ psi_secret_from_file(const char *path, struct psi_secret **secret_p, struct psd_
     psd_status status;
     ssize_t got;
 
+    if (fd < 0 && errno == ELOOP) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "secret file %s: is a symbolic link: refused; name the file itself", path);
+    }
     if (fd < 0) {
         return psi_fail_errno(err, PSD_ERR_INVALID, "secret file %s", path);
     }

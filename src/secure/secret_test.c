@@ -244,7 +244,7 @@ test_file_of_the_wrong_kind(void **state)
 
     write_file(real, digits, 0600);
     assert_int_equal(symlink(real, place->file), 0);
-    expect_refusal(place->file, "symbolic links");
+    expect_refusal(place->file, "is a symbolic link: refused");
     unlink(place->file);
     unlink(real);
 

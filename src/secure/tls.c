@@ -22,6 +22,7 @@
 
 #include "base/fail.h"
 #include "secure/pass.h"
+#include "secure/plain.h"
 
 enum {
     RECORD_HEAD = 5,
@@ -66,6 +67,7 @@ struct session {
     char ends[PSI_ENDS_BYTES];
     char label[PSI_LABEL_BYTES]; /* the identity that the key was derived from */
     char peer[PSI_IDENTITY_BYTES];
+    bool unproved;   /* accepting: the label's pass is of another secret */
     bool recognised; /* accepting: the label has a pass that was not used before */
     char refusal[2 * PSI_LABEL_BYTES]; /* why this side said no */
 };
@@ -176,6 +178,7 @@ check_pass(struct session *session)
         return 1;
     }
     if (!psi_pass_check(session->tls->passes, session->label, &number)) {
+        session->unproved = true;
         return 0;
     }
     if (!psi_pass_use(session->tls->passes, number)) {
@@ -475,18 +478,55 @@ take_record_bytes(struct session *session, const uint8_t *in, size_t bytes, size
     return PSD_OK;
 }
 
+/* Both ends of a wrong secret: our proof was refused (an alert), theirs does not fit our key. */
+static bool
+is_wrong_secret(int reason)
+{
+    return reason > SSL_AD_REASON_OFFSET || reason == SSL_R_BINDER_DOES_NOT_VERIFY;
+}
+
 static psd_status
 refused(const struct session *session, struct psd_error *err)
 {
     const unsigned long code = ERR_get_error();
+    const char *words = code != 0 ? ERR_reason_error_string(code) : NULL;
 
     ERR_clear_error();
     if (session->refusal[0] != '\0') {
         return psi_fail(err, PSD_ERR_REFUSED, "authentication refused: %s", session->refusal);
     }
+    if (session->unproved || is_wrong_secret(ERR_GET_REASON(code))) {
+        return psi_fail(err, PSD_ERR_REFUSED,
+                        "authentication failed: %s; do both have the secret of the same job?",
+                        session->connecting ? "the proof was refused" : "the proof is wrong");
+    }
     return psi_fail(err, PSD_ERR_REFUSED,
-                    "authentication failed: do both have the secret of the same job? (%s)",
-                    code != 0 ? ERR_reason_error_string(code) : "no reason given");
+                    "authentication failed: not the handshake of a member (%s)",
+                    words != NULL ? words : "no reason given");
+}
+
+/* The peer's first bytes are a frame's: it does without a secret. Only on loopback can it be a
+ * member of ours that is told so; elsewhere nobody learns what listens here. */
+static bool
+meets_plain(const struct session *session)
+{
+    return session->loopback && session->head_here == RECORD_HEAD &&
+           BIO_number_written(session->in) < RECORD_HEAD && psi_plain_is_frame(session->head);
+}
+
+static psd_status
+refuse_plain(const struct session *session, uint8_t *out, size_t out_capacity, size_t *out_bytes_p,
+             struct psd_error *err)
+{
+    if (session->connecting) {
+        return psi_fail(err, PSD_ERR_REFUSED,
+                        "authentication refused: that job runs --insecure, and this process has a "
+                        "secret: start all of them with the same one");
+    }
+    *out_bytes_p = psi_plain_refusal(out, out_capacity);
+    return psi_fail(err, PSD_ERR_REFUSED,
+                    "authentication refused: it does without a secret (--insecure, PSD_INSECURE), "
+                    "and this job has one");
 }
 
 static psd_status
@@ -499,7 +539,8 @@ tls_step(void *object, const uint8_t *in, size_t in_bytes, size_t *consumed_p, u
     int made;
 
     if (status != PSD_OK) {
-        return status;
+        return meets_plain(session) ? refuse_plain(session, out, out_capacity, out_bytes_p, err)
+                                    : status;
     }
     ERR_clear_error();
     code = SSL_do_handshake(session->ssl);

@@ -20,7 +20,10 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include "base/exit_code.h"
 #include "secure/pass.h"
+#include "wire/frame.h"
+#include "wire/message.h"
 
 enum { TAPE_BYTES = 1 << 16, ROUNDS_MAX = 64 };
 
@@ -287,10 +290,111 @@ test_other_secret(void **state)
     converse(stranger, server);
     expect_refused(server, "do both have the secret of the same job?");
     expect_refused(stranger, "do both have the secret of the same job?");
+    assert_null(strchr(stranger->err.text, '(')); /* no word of OpenSSL's: they lead nowhere */
     assert_string_equal(ops->peer(server->session), "");
     hang_up(stranger);
     hang_up(server);
     end_job(&other_state);
+}
+
+/* A HELLO of somebody who does without a secret. */
+static void
+put_hello(struct tape *tape)
+{
+    const struct psi_frame frame = {.type = PSI_FRAME_HELLO, .payload_bytes = 40};
+    uint8_t bytes[PSI_FRAME_BYTES + 40] = {0};
+
+    psi_frame_encode(&frame, bytes);
+    put(tape, bytes, sizeof(bytes));
+}
+
+/* If this fails, a worker that runs insecure waits a minute at the door of a job with a secret. */
+static void
+test_plain_caller_is_told(void **state)
+{
+    const struct job *job = *state;
+    struct psi_verdict verdict;
+    struct psi_frame frame;
+
+    for (size_t most = 1; most < 100; most += 33) {
+        struct end *server = answer(job, true);
+        struct tape said = {0};
+
+        put_hello(&server->in);
+        while (step(server, most, &said)) {
+        }
+        expect_refused(server, "it does without a secret");
+        assert_true(said.written > PSI_FRAME_BYTES);
+        assert_int_equal(psi_frame_decode(said.bytes, &frame, NULL), PSD_OK);
+        assert_int_equal(frame.type, PSI_FRAME_REFUSE);
+        assert_int_equal(frame.payload_bytes, said.written - PSI_FRAME_BYTES);
+        assert_int_equal(
+            psi_verdict_decode(said.bytes + PSI_FRAME_BYTES, frame.payload_bytes, &verdict, NULL),
+            PSD_OK);
+        assert_int_equal(verdict.status, PSD_ERR_REFUSED);
+        assert_int_equal(verdict.exit_code, PSI_EXIT_AUTH);
+        assert_non_null(strstr(verdict.text, "that job needs a secret"));
+        hang_up(server);
+    }
+}
+
+/* If this fails, strangers on the network learn more of a port than that it does not want them. */
+static void
+test_plain_caller_from_elsewhere_is_told_nothing(void **state)
+{
+    const struct job *job = *state;
+    struct end *server = answer(job, false);
+    struct tape said = {0};
+
+    put_hello(&server->in);
+    while (step(server, SIZE_MAX, &said)) {
+    }
+    expect_refused(server, "not a TLS record");
+    assert_int_equal(said.written, 0);
+    hang_up(server);
+}
+
+/* If this fails, a worker with a secret is told riddles by a job that runs insecure. */
+static void
+test_plain_listener_is_recognised(void **state)
+{
+    const struct job *job = *state;
+
+    for (size_t most = 1; most < 100; most += 33) {
+        struct end *worker = dial(job, true);
+        struct tape said = {0};
+        size_t before;
+
+        step(worker, SIZE_MAX, &said);
+        before = said.written;
+        put_hello(&worker->in); /* any frame will do: what it says is not read */
+        while (step(worker, most, &said)) {
+        }
+        expect_refused(worker, "that job runs --insecure, and this process has a secret");
+        assert_int_equal(said.written, before);
+        hang_up(worker);
+    }
+}
+
+/* If this fails, a frame in the middle of a handshake is taken for a caller without a secret. */
+static void
+test_plain_frame_within_a_handshake(void **state)
+{
+    const struct job *job = *state;
+    struct end *worker = dial(job, true);
+    struct end *server = answer(job, true);
+    struct tape said = {0};
+
+    step(worker, SIZE_MAX, &server->in);
+    while (step(server, SIZE_MAX, &worker->in)) {
+    }
+    put_hello(&server->in);
+    while (step(server, SIZE_MAX, &said)) {
+    }
+    expect_refused(server, "not a TLS record");
+    assert_int_equal(said.written, 0);
+    hang_up(worker);
+    hang_up(server);
 }
 
 /* If this fails, a member is admitted under another name, at another's door or in a weaker mode. */
@@ -943,6 +1047,10 @@ main(void)
         TLS_TEST(test_always_sealed),
         TLS_TEST(test_longest_names),
         TLS_TEST(test_other_secret),
+        TLS_TEST(test_plain_caller_is_told),
+        TLS_TEST(test_plain_caller_from_elsewhere_is_told_nothing),
+        TLS_TEST(test_plain_listener_is_recognised),
+        TLS_TEST(test_plain_frame_within_a_handshake),
         TLS_TEST(test_names_and_modes),
         TLS_TEST(test_relay),
         TLS_TEST(test_translated_addresses_between_hosts),

@@ -21,10 +21,8 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/signals.h"
-#include "config/settings.h"
 #include "rpc/identity.h"
 #include "secure/harden.h"
-#include "secure/tls.h"
 #include "server/lane.h"
 #include "shard/shard.h"
 #include "transport/address.h"
@@ -135,33 +133,31 @@ static psd_status
 make_lane(struct process *process, const struct server_options *options, uint32_t index,
           struct psd_error *err)
 {
-    struct psi_loop_config loop_config = {.strangers_max = process->strangers_max};
+    struct psi_loop_config loop_config = {.strangers_max = process->strangers_max,
+                                          .lends = options->lends,
+                                          .spin_us = options->spin_us};
     char master_address[PSI_ADDRESS_BYTES];
     const struct lane_config config = {
         .server = options->index,
         .lane = index,
         .lanes = options->lanes,
         .master_address = master_address,
-        .listen_address = options->listen_address,
+        .listen_address = options->security.listen_address,
         .memory_max = options->memory_max / options->lanes,
         .pool_bytes = options->pool_bytes / options->lanes,
         .start_timeout_ms = options->start_timeout_ms,
         .kernel = options->kernel,
         .checksum = options->checksum,
+        .lends = options->lends,
     };
     struct lane_thread *self = &process->lane[index];
     char name[PSI_IDENTITY_BYTES];
     psd_status status = psi_address_format(&process->master, master_address, err);
 
     self->process = process;
-    if (status == PSD_OK && options->secret != NULL) {
-        psi_identity_server(name, options->index, index);
-        status = psi_tls_create(options->secret, name, &self->tls, err);
-        if (status == PSD_OK && psi_environment("PSD_FORCE_TLS") != NULL) {
-            psi_tls_seal_always(self->tls);
-        }
-        loop_config.auth = &psi_tls_auth;
-        loop_config.credentials = self->tls;
+    psi_identity_server(name, options->index, index);
+    if (status == PSD_OK) {
+        status = daemon_security_apply(&options->security, name, &loop_config, &self->tls, err);
     }
     if (status == PSD_OK) {
         status = psi_loop_create(&loop_config, &self->loop, err);
@@ -335,8 +331,8 @@ server_daemon_run(const struct server_options *options, const struct psi_log *lo
     }
     wait_for_end(&process, signals);
     if (status != PSD_OK) {
-        psi_log(log, PSI_LOG_ERROR, "JOB-END", "%s", err.text);
         exit_code = PSI_EXIT_CANNOT_START;
+        psi_log(log, PSI_LOG_ERROR, "JOB-END", "%s (exit code %d)", err.text, exit_code);
     } else {
         exit_code = verdict(&process);
     }

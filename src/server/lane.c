@@ -20,7 +20,9 @@
 
 enum {
     CHUNK_BYTES_MAX = PSD_CHUNK_ELEMENTS * 8,
-    FAREWELL_MS = 500, /* for the last frame to the master */
+    FAREWELL_MS = 500,       /* for the last frame to the master */
+    WAITING_FIRST_MS = 2000, /* without a master, before a line about it */
+    WAITING_MS = 10000,      /* and between two of them */
 };
 
 void
@@ -84,9 +86,13 @@ allocate_for(struct lane *lane, uint32_t workers)
     lane->sessions = calloc(workers, sizeof(struct session *));
     lane->used = calloc(workers, sizeof(*lane->used));
     lane->slot_counts = calloc(workers, sizeof(*lane->slot_counts));
+    lane->leaves = calloc(workers, sizeof(*lane->leaves));
+    lane->given = calloc(workers, sizeof(const uint8_t *));
+    lane->copies = calloc(workers, sizeof(*lane->copies));
     lane->global.adders = calloc(workers, sizeof(*lane->global.adders));
     if (lane->incarnations == NULL || lane->members == NULL || lane->sessions == NULL ||
-        lane->used == NULL || lane->slot_counts == NULL || lane->global.adders == NULL) {
+        lane->used == NULL || lane->slot_counts == NULL || lane->leaves == NULL ||
+        lane->given == NULL || lane->copies == NULL || lane->global.adders == NULL) {
         return PSD_ERR_NO_MEMORY;
     }
     return PSD_OK;
@@ -125,9 +131,9 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
     lane->joined = true;
     size_windows(lane, welcome->workers);
     psi_log(&lane->log, PSI_LOG_INFO, "JOINED",
-            "lane %u of %u listens on %s, master %s, %u workers, window %u KiB each",
+            "lane %u of %u listens on %s, master %s, %u worker%s, window %u KiB each",
             lane->config.lane, lane->config.lanes, lane->address, lane->master_address,
-            welcome->workers, lane->window_bytes >> 10);
+            welcome->workers, psi_plural(welcome->workers), lane->window_bytes >> 10);
 }
 
 static void
@@ -168,6 +174,7 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
     table = table_find(lane, info->id);
     if (table != NULL) {
         table->announced = false; /* asked again after a cut: answered again */
+        lane->tables_unready = true;
     } else {
         status = table_open(lane, info, err);
         if (status != PSD_OK) {
@@ -291,12 +298,15 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     }
     lane->env = env;
     lane->log = *log;
+    lane->warnings.log = &lane->log;
     lane->config = *config;
     lane->frozen_rank = -1;
     lane->life = env->ops->random(env) | 1;
     lane->started_ns = psi_now_ns(env);
+    psi_pool_init(&lane->parked, sizeof(struct parked));
+    lane->waiting_line_ns = lane->started_ns + WAITING_FIRST_MS * MS_NS;
     snprintf(lane->master_address, sizeof(lane->master_address), "%s", config->master_address);
-    lane->scratch = aligned_alloc(64, PSD_CHUNK_ELEMENTS * sizeof(double));
+    lane->scratch = aligned_alloc(64, APPLY_SCRATCH_BYTES);
     if (lane->scratch == NULL) {
         status = psi_fail(err, PSD_ERR_NO_MEMORY, "lane: no memory");
         goto err_free_lane;
@@ -335,12 +345,17 @@ lane_destroy(struct lane *lane)
     }
     lane->env->ops->unlisten(lane->env, lane->listener);
     tables_destroy(lane);
+    free(lane->table_of);
     slot_pool_fini(&lane->pool);
+    psi_pool_fini(&lane->parked);
     free(lane->incarnations);
     free(lane->members);
     free(lane->sessions);
     free(lane->used);
     free(lane->slot_counts);
+    free(lane->leaves);
+    free(lane->given);
+    free(lane->copies);
     free(lane->global.adders);
     free(lane->scratch);
     free(lane);
@@ -370,6 +385,27 @@ master_lost_ns(const struct lane *lane)
                         : lane->started_ns + lane->config.start_timeout_ms * MS_NS;
 }
 
+/* Somebody who looks at the log sees whom the server waits for, and why in vain. One lane speaks
+ * for all of them. */
+static uint64_t
+waiting_line_ns(const struct lane *lane)
+{
+    return lane->joined || lane->config.lane != 0 ? UINT64_MAX : lane->waiting_line_ns;
+}
+
+static void
+tell_waiting(struct lane *lane, uint64_t now_ns)
+{
+    const char *reason = lane->master.reason.text;
+
+    if (now_ns >= waiting_line_ns(lane)) {
+        psi_log(&lane->log, PSI_LOG_INFO, "MASTER-WAITING",
+                "waiting for the master at %s (last attempt: %s)", lane->master_address,
+                reason[0] != '\0' ? reason : "no answer yet");
+        lane->waiting_line_ns = now_ns + WAITING_MS * MS_NS;
+    }
+}
+
 void
 lane_tick(struct lane *lane)
 {
@@ -380,6 +416,7 @@ lane_tick(struct lane *lane)
     }
     psi_peer_tick(&lane->master, now_ns);
     heartbeat(lane, now_ns);
+    tell_waiting(lane, now_ns);
     if (now_ns >= master_lost_ns(lane)) {
         if (lane->joined) {
             lane_finish(lane, PSI_EXIT_MASTER_LOST, "master %s lost: silent for %u ms%s%s",
@@ -403,6 +440,7 @@ lane_next_ns(const struct lane *lane)
 {
     const uint64_t peer_ns = psi_peer_next_ns(&lane->master);
     const uint64_t want_ns = want_next_ns(lane);
+    const uint64_t line_ns = waiting_line_ns(lane);
     uint64_t next_ns = master_lost_ns(lane);
 
     if (lane->finished) {
@@ -410,16 +448,11 @@ lane_next_ns(const struct lane *lane)
     }
     next_ns = peer_ns < next_ns ? peer_ns : next_ns;
     next_ns = want_ns < next_ns ? want_ns : next_ns;
+    next_ns = line_ns < next_ns ? line_ns : next_ns;
     if (lane->master.state == PSI_PEER_UP && lane->heartbeat_due_ns < next_ns) {
         next_ns = lane->heartbeat_due_ns;
     }
-    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
-        if (table->prepared < table->chunk_count ||
-            (!table->announced && lane->master.state == PSI_PEER_UP)) {
-            return 0;
-        }
-    }
-    return next_ns;
+    return tables_want_a_turn(lane) ? 0 : next_ns;
 }
 
 bool

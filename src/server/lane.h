@@ -29,6 +29,7 @@ struct lane_config {
     uint32_t start_timeout_ms;  /* for the master to be found */
     enum kernel_level kernel;
     bool checksum; /* payload checksums on values */
+    bool lends;    /* workers on this host may read values where they are */
 };
 
 /* config is copied; the strings it points to need to live only for the call. */

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <psd/psd.h>
+
 #include "base/fail.h"
 #include "config/cluster.h"
-#include "config/options.h"
-#include "config/settings.h"
-#include "secure/daemon.h"
+#include "config/environment.h"
 #include "shard/shard.h"
 #include "transport/address.h"
 
@@ -37,53 +37,36 @@ static const char about[] =
 
 /* What the command line says beside settings. */
 struct given {
+    struct daemon_given common;
     uint32_t index;
     uint32_t servers;
     const char *master_address;
-    const char *bind;
-    const char *secret_file;
-    bool insecure;
-    const char *cluster_config;
 };
 
 static psd_status
-parse(int argc, char *const *argv, struct given *given, struct psi_settings *settings, bool *help_p,
-      struct psd_error *err)
+parse(int argc, char *const *argv, struct given *given, struct psi_settings *settings,
+      bool *answered_p, struct psd_error *err)
 {
     const struct psi_option options[] = {
-        {"index", 0, PSI_OPTION_NUMBER, "which server of the job this is, from 0", &given->index},
+        {"index", 0, PSI_OPTION_NUMBER, "which server of the job this is", &given->index, 0,
+         PSI_SERVERS_MAX - 1},
         {"master_address", 0, PSI_OPTION_TEXT, "where the master listens: tcp://HOST:PORT",
          &given->master_address},
-        {"cluster_config", 'c', PSI_OPTION_TEXT, "cluster.json: the master's address, and settings",
-         &given->cluster_config},
-        {"servers", 0, PSI_OPTION_NUMBER, "servers that share this machine (1)", &given->servers},
-        {"bind", 0, PSI_OPTION_TEXT, "address to listen on (127.0.0.1)", &given->bind},
-        {"secret_file", 0, PSI_OPTION_TEXT,
-         "file with the job\'s secret, mode 0600 (PSD_SECRET_FILE)", &given->secret_file},
-        {"insecure", 0, PSI_OPTION_FLAG,
-         "no secret: anybody on this machine may join; loopback only", &given->insecure},
+        DAEMON_OPTION_ROWS(&given->common, "cluster.json: the master's address, and settings"),
+        {"servers", 0, PSI_OPTION_NUMBER, "servers that share this machine (1)", &given->servers, 1,
+         PSI_SERVERS_MAX},
     };
     const struct psi_command command = {
         .name = "ps_server",
         .synopsis = "--index K --master_address tcp://HOST:PORT [options]",
         .about = about,
+        .version = psd_version(),
         .program = PSI_PROGRAM_SERVER,
         .options = options,
         .option_count = sizeof(options) / sizeof(options[0]),
     };
-    struct psi_arguments arguments = {0};
-    const psd_status status = psi_options_parse(&command, argc, argv, settings, &arguments, err);
 
-    if (status != PSD_OK) {
-        return status;
-    }
-    *help_p = arguments.help;
-    if (arguments.help) {
-        psi_options_help(stdout, &command);
-    } else if (arguments.first < argc) {
-        return psi_fail(err, PSD_ERR_INVALID, "%s: not an option", argv[arguments.first]);
-    }
-    return PSD_OK;
+    return daemon_options_parse(&command, argc, argv, settings, answered_p, err);
 }
 
 /* The command line goes before the file. */
@@ -94,10 +77,10 @@ read_cluster(struct given *given, struct psi_settings *settings, char *master, s
     struct psi_cluster cluster;
     psd_status status;
 
-    if (given->cluster_config == NULL) {
+    if (given->common.cluster_config == NULL) {
         return PSD_OK;
     }
-    status = psi_cluster_load(given->cluster_config, &cluster, err);
+    status = psi_cluster_load(given->common.cluster_config, &cluster, err);
     if (status != PSD_OK) {
         return status;
     }
@@ -110,8 +93,9 @@ read_cluster(struct given *given, struct psi_settings *settings, char *master, s
         given->master_address = master;
     }
     if (given->index != not_given && given->index >= cluster.server_count) {
-        status = psi_fail(err, PSD_ERR_INVALID, "--index %u: %s lists %u servers", given->index,
-                          given->cluster_config, cluster.server_count);
+        status = psi_fail(err, PSD_ERR_INVALID, "--index %u: %s lists %u server%s", given->index,
+                          given->common.cluster_config, cluster.server_count,
+                          psi_plural(cluster.server_count));
     }
     if (given->servers == not_given) {
         given->servers = cluster.server_count;
@@ -122,33 +106,18 @@ read_cluster(struct given *given, struct psi_settings *settings, char *master, s
 }
 
 static psd_status
-make_addresses(const struct given *given, struct server_options *options, struct psd_error *err)
+check_master_address(const char *text, struct psd_error *err)
 {
-    const struct psi_secret_source source = {
-        .fd = psi_environment("PSD_SECRET_FD"),
-        .file =
-            given->secret_file != NULL ? given->secret_file : psi_environment("PSD_SECRET_FILE"),
-    };
-    struct psi_address address = {.scheme = PSI_SCHEME_TCP};
-    psd_status status;
+    struct psi_address address;
 
-    if (given->master_address == NULL) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "where is the master? give --master_address, --cluster_config or "
-                        "PSD_MASTER_ADDRESS");
+    if (text == NULL) {
+        psi_fail(err, PSD_ERR_INVALID,
+                 "where is the master? give --master_address, --cluster_config or "
+                 "PSD_MASTER_ADDRESS");
+        psi_environment_hint("PSD_MASTER_ADDRESS", err);
+        return PSD_ERR_INVALID;
     }
-    status = psi_address_parse(given->master_address, &address, err);
-    if (status != PSD_OK) {
-        return status;
-    }
-    snprintf(options->master_address, sizeof(options->master_address), "%s", given->master_address);
-    address = (struct psi_address){.scheme = PSI_SCHEME_TCP};
-    snprintf(address.host, sizeof(address.host), "%s", given->bind);
-    status = psi_secure_listen(&source, given->insecure, &address, &options->secret, err);
-    if (status != PSD_OK) {
-        return status;
-    }
-    return psi_address_format(&address, options->listen_address, err);
+    return psi_address_parse(text, &address, err);
 }
 
 static psd_status
@@ -209,6 +178,8 @@ size_process(const struct given *given, const struct psi_settings *settings,
     options->pool_bytes = (uint64_t)settings->slot_pool_mib << 20;
     options->start_timeout_ms = settings->start_timeout_ms;
     options->checksum = settings->payload_checksum != 0;
+    options->lends = settings->transport == PSI_TRANSPORT_AUTO;
+    options->spin_us = settings->spin_us;
     options->harden = settings->harden != 0;
 }
 
@@ -216,7 +187,8 @@ psd_status
 server_options_read(int argc, char *const *argv, struct server_options *options_p,
                     struct psi_log *log, struct psd_error *err)
 {
-    struct given given = {.index = not_given, .servers = not_given, .bind = "127.0.0.1"};
+    struct given given = {
+        .common = {.bind = "127.0.0.1"}, .index = not_given, .servers = not_given};
     struct psi_settings settings;
     char master[PSI_CLUSTER_HOST_BYTES_MAX + 32];
     psd_status status;
@@ -224,34 +196,34 @@ server_options_read(int argc, char *const *argv, struct server_options *options_
     *options_p = (struct server_options){0};
     given.master_address = psi_environment("PSD_MASTER_ADDRESS");
     psi_settings_init(&settings);
-    status = parse(argc, argv, &given, &settings, &options_p->help, err);
-    if (status != PSD_OK || options_p->help) {
+    status = parse(argc, argv, &given, &settings, &options_p->answered, err);
+    if (status != PSD_OK || options_p->answered) {
         return status;
     }
-    status = psi_settings_environment(&settings, PSI_PROGRAM_SERVER, err);
-    if (status == PSD_OK) {
-        status = read_cluster(&given, &settings, master, sizeof(master), err);
-    }
-    if (status == PSD_OK && (given.index == not_given || given.index >= PSI_SERVERS_MAX)) {
+    status = read_cluster(&given, &settings, master, sizeof(master), err);
+    if (status == PSD_OK && given.index == not_given) {
         status = psi_fail(err, PSD_ERR_INVALID, "which server is this? give --index 0..%d",
                           PSI_SERVERS_MAX - 1);
     }
-    if (status == PSD_OK && given.servers == 0) {
-        status = psi_fail(err, PSD_ERR_INVALID, "--servers 0: at least this one is here");
-    }
     if (status == PSD_OK) {
-        status = make_addresses(&given, options_p, err);
+        status = check_master_address(given.master_address, err);
     }
     if (status == PSD_OK) {
         status = choose_kernel(settings.kernel, &options_p->kernel, err);
+    }
+    if (status == PSD_OK) {
+        status =
+            daemon_security_init(&options_p->security, &given.common, 0, given.master_address, err);
     }
     if (status != PSD_OK) {
         return status;
     }
     options_p->index = given.index;
+    snprintf(options_p->master_address, sizeof(options_p->master_address), "%s",
+             given.master_address);
     size_process(&given, &settings, options_p);
     snprintf(options_p->name, sizeof(options_p->name), "server%u", given.index);
-    psi_log_to_stderr(log, options_p->name, (enum psi_log_level)settings.log_level);
-    psi_settings_log(&settings, PSI_PROGRAM_SERVER, log);
+    daemon_log_start(log, options_p->name, &settings, PSI_PROGRAM_SERVER,
+                     options_p->security.secret == NULL);
     return PSD_OK;
 }

@@ -9,13 +9,11 @@
 
 #include <psd/status.h>
 
-#include "base/log.h"
-#include "secure/secret.h"
+#include "daemon/security.h"
 #include "store/apply.h"
-#include "transport/transport.h"
 
 struct server_options {
-    bool help; /* -h was given and answered: leave */
+    bool answered; /* -h or --version was given and answered: leave */
     uint32_t index;
     uint32_t lanes;
     uint64_t memory_max; /* bytes, of the whole process */
@@ -23,11 +21,12 @@ struct server_options {
     uint32_t start_timeout_ms;
     enum kernel_level kernel;
     bool checksum;
-    char name[24]; /* "server0": for the log */
+    bool lends;       /* shares memory with workers on this host */
+    uint32_t spin_us; /* looks so long before it sleeps */
+    char name[24];    /* "server0": for the log */
     char master_address[PSI_ADDRESS_BYTES];
-    char listen_address[PSI_ADDRESS_BYTES];
     bool harden;
-    struct psi_secret *secret; /* owned by the caller; NULL: insecure */
+    struct daemon_security security; /* the caller's to destroy */
 };
 
 /* Reads them, makes `log` write to stderr as the settings say, and logs the settings. */

@@ -8,7 +8,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -31,15 +30,18 @@ answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct c
         .status = (int16_t)status,
     };
 
+    const struct psi_payload yes = {.patient = true};
     struct session *session = lane->sessions[rank];
     psd_status sent;
 
     if (session == NULL) {
         return; /* it will ask again when it is back */
     }
-    sent = status == PSD_OK ? psi_post(session->conn, &frame)
+    sent = status == PSD_OK ? psi_post_payload(session->conn, &frame, NULL, &yes)
                             : psi_post_error(session->conn, &frame, status, 0, text);
-    session->doomed = session->doomed || sent != PSD_OK;
+    if (sent != PSD_OK) {
+        session_doom(session);
+    }
 }
 
 static void
@@ -49,6 +51,19 @@ unpin(void *owner, uint64_t buffer)
 
     psi_assert(chunk->pins[buffer] > 0);
     chunk->pins[buffer]--;
+}
+
+/*
+ * May a worker on this host read the value where it is? It has read the answer to its push_pull
+ * before it pushes the next step, and without that push this value does not change. One that lost
+ * its place in the job may see it change: it is told so at its next call.
+ */
+static bool
+stays_until_read(const struct session *session, const struct chunk *chunk,
+                 const struct parked *parked)
+{
+    return session->conn->lends && parked->type == PSI_FRAME_PUSH_PULL &&
+           psi_spec_synchronous(&chunk->table->spec) && chunk->table->rule.backup == 0;
 }
 
 /* Sends one part of the chunk; the value itself is borrowed, not copied. */
@@ -70,6 +85,7 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
         .base = chunk->memory.value[buffer],
         .bytes = table_part_bytes(&chunk->table->spec, parked->part, chunk->elements),
         .checksum = lane->config.checksum,
+        .patient = true,
     };
 
     if (session == NULL) {
@@ -81,17 +97,18 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
                                : chunk->memory.state[parked->part - PART_STATE];
 
         if (psi_post_body(session->conn, &frame, part, payload.bytes) != PSD_OK) {
-            session->doomed = true;
+            session_doom(session);
         }
         return;
     }
+    payload.stable = stays_until_read(session, chunk, parked);
     payload.release = unpin;
     payload.owner = chunk;
     payload.cookie = buffer;
     chunk->pins[buffer]++;
     if (psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
         chunk->pins[buffer]--;
-        session->doomed = true;
+        session_doom(session);
     }
 }
 
@@ -147,7 +164,6 @@ static bool
 read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parked, uint64_t step)
 {
     const int buffer = readable_buffer(chunk, parked, step);
-    char text[PSI_TEXT_MAX];
 
     if (buffer == -1) {
         return false;
@@ -157,6 +173,8 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
         return true;
     }
     if (buffer == -2) {
+        char text[PSI_TEXT_MAX];
+
         snprintf(text, sizeof(text), "table %s: version %llu is gone, the current one is %llu",
                  chunk->table->spec.name, (unsigned long long)step,
                  (unsigned long long)chunk->clock.version);
@@ -214,71 +232,119 @@ answered(struct lane *lane, struct chunk *chunk, const struct parked *parked)
     return true;
 }
 
+static void
+unpark(struct lane *lane, struct chunk *chunk, struct parked **link)
+{
+    struct parked *parked = *link;
+
+    *link = parked->next;
+    if (*link == NULL) {
+        chunk->parked_end = link;
+    }
+    chunk->parked_count--;
+    psi_pool_give(&lane->parked, parked);
+}
+
 void
 parked_answer(struct lane *lane, struct chunk *chunk)
 {
     struct parked **link = &chunk->parked;
 
     while (*link != NULL) {
-        struct parked *parked = *link;
-
-        if (answered(lane, chunk, parked)) {
-            *link = parked->next;
-            free(parked);
+        if (answered(lane, chunk, *link)) {
+            unpark(lane, chunk, link);
         } else {
-            link = &parked->next;
+            link = &(*link)->next;
         }
     }
 }
 
-/* Keeps the request of the session's current frame. */
-psd_status
-park(struct chunk *chunk, const struct session *session, uint64_t step, struct psd_error *err)
+/* The request of the session's current frame. */
+static struct parked
+asked_by(const struct session *session, const struct chunk *chunk)
 {
     const struct psi_frame *frame = &session->inbox.frame;
-    struct parked **link = &chunk->parked;
-    struct parked *parked;
+    const bool push = frame->type == PSI_FRAME_PUSH || frame->type == PSI_FRAME_PUSH_PULL;
+
+    return (struct parked){
+        .rank = session->rank,
+        .request = frame->request,
+        .type = frame->type,
+        .part = session->inbox.meta.has_part ? session->inbox.meta.part : PART_VALUE,
+        .flags = frame->flags,
+        .step = frame->step,
+        .early =
+            push && psi_spec_synchronous(&chunk->table->spec) && frame->step > chunk->clock.version,
+    };
+}
+
+static bool
+waits_too_often(const struct chunk *chunk, uint32_t rank)
+{
     unsigned same_rank = 0;
 
-    for (; *link != NULL; link = &(*link)->next) {
-        same_rank += (*link)->rank == session->rank;
+    if (chunk->parked_count < PARKED_PER_RANK_MAX) {
+        return false;
     }
-    if (same_rank >= PARKED_PER_RANK_MAX) {
-        answer_status(session->lane, session->rank, frame->request, chunk, PSD_ERR_BUSY,
+    for (const struct parked *parked = chunk->parked; parked != NULL; parked = parked->next) {
+        same_rank += parked->rank == rank;
+    }
+    return same_rank >= PARKED_PER_RANK_MAX;
+}
+
+static psd_status
+keep(struct chunk *chunk, const struct session *session, const struct parked *asked,
+     struct psd_error *err)
+{
+    struct parked *parked;
+
+    if (waits_too_often(chunk, asked->rank)) {
+        answer_status(session->lane, asked->rank, asked->request, chunk, PSD_ERR_BUSY,
                       "too many requests of this worker wait for one chunk");
         return PSD_OK;
     }
-    parked = calloc(1, sizeof(*parked));
+    parked = psi_pool_take(&session->lane->parked);
     if (parked == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory for a request",
-                        session->rank);
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory for a request", asked->rank);
     }
-    parked->rank = session->rank;
-    parked->request = frame->request;
-    parked->type = frame->type;
-    parked->part = session->inbox.meta.has_part ? session->inbox.meta.part : PART_VALUE;
-    parked->flags = frame->flags;
-    parked->step = step;
-    parked->early = (frame->type == PSI_FRAME_PUSH || frame->type == PSI_FRAME_PUSH_PULL) &&
-                    psi_spec_synchronous(&chunk->table->spec) && step > chunk->clock.version;
-    *link = parked;
+    *parked = *asked;
+    *chunk->parked_end = parked;
+    chunk->parked_end = &parked->next;
+    chunk->parked_count++;
     return PSD_OK;
 }
 
+/* Keeps the request of the session's current frame. */
+psd_status
+park(struct chunk *chunk, const struct session *session, struct psd_error *err)
+{
+    const struct parked asked = asked_by(session, chunk);
+
+    return keep(chunk, session, &asked, err);
+}
+
+/* Those that wait already are not looked at: nothing has changed for them. */
+psd_status
+answer_or_park(struct chunk *chunk, const struct session *session, struct psd_error *err)
+{
+    const struct parked asked = asked_by(session, chunk);
+
+    return answered(session->lane, chunk, &asked) ? PSD_OK : keep(chunk, session, &asked, err);
+}
+
 void
-parked_forget(struct chunk *chunk, uint32_t rank, bool pushes_only)
+parked_forget(struct lane *lane, struct chunk *chunk, uint32_t rank, bool pushes_only)
 {
     struct parked **link = &chunk->parked;
 
     while (*link != NULL) {
-        struct parked *parked = *link;
+        const struct parked *parked = *link;
         const bool push = parked->type == PSI_FRAME_PUSH || parked->type == PSI_FRAME_PUSH_PULL;
 
         if (parked->rank == rank && (push || !pushes_only)) {
-            *link = parked->next;
-            free(parked);
+            unpark(lane, chunk, link);
         } else {
-            link = &parked->next;
+            link = &(*link)->next;
         }
     }
 }
@@ -297,13 +363,10 @@ parked_push(const struct chunk *chunk, uint32_t rank)
 }
 
 void
-parked_free(struct chunk *chunk)
+parked_free(struct lane *lane, struct chunk *chunk)
 {
     while (chunk->parked != NULL) {
-        struct parked *parked = chunk->parked;
-
-        chunk->parked = parked->next;
-        free(parked);
+        unpark(lane, chunk, &chunk->parked);
     }
 }
 
@@ -334,13 +397,7 @@ pull_arrived(struct session *session, struct psd_error *err)
         status = psi_fail(err, PSD_ERR_PROTOCOL, "table %s has no part %u", chunk->table->spec.name,
                           meta->part);
     }
-    if (status == PSD_OK) {
-        status = park(chunk, session, session->inbox.frame.step, err);
-    }
-    if (status == PSD_OK) {
-        parked_answer(session->lane, chunk);
-    }
-    return status;
+    return status == PSD_OK ? answer_or_park(chunk, session, err) : status;
 }
 
 static uint8_t *

@@ -9,7 +9,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/exit_code.h"
 #include "base/fail.h"
@@ -67,6 +66,20 @@ admit(const struct session *session, const struct chunk *chunk)
                            frame->step);
 }
 
+/* A gradient on loan is added where it is, if the numbers in it are where numbers may be, and if
+ * its worker can do without a copy it has made for us until the round closes. */
+static bool
+may_keep(const struct session *session, const struct chunk *chunk, const struct psi_sink *sink)
+{
+    const struct copies *copies = &session->lane->copies[session->rank];
+    const uint32_t bytes = session->inbox.frame.payload_bytes;
+
+    return sink->lent != NULL &&
+           (uintptr_t)sink->lent % psi_dtype_bytes(chunk->table->spec.dtype) == 0 &&
+           (sink->stays || (copies->count < PSI_COPIES_KEPT_MAX &&
+                            copies->bytes + bytes <= PSI_COPIES_KEPT_BYTES_MAX));
+}
+
 /* Where the gradient goes: a slot if it may count, nowhere if it is a repetition. */
 psd_status
 push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
@@ -83,6 +96,17 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     if (admit(session, chunk) != PSI_ADMIT_COUNT) {
         return PSD_OK;
     }
+    if (may_keep(session, chunk, sink_p)) {
+        session->receiving = slot_take(&lane->pool, 0);
+        if (session->receiving == NULL) {
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no slot", session->rank);
+        }
+        session->receiving->gradient = sink_p->lent;
+        session->receiving->loan = sink_p->loan;
+        session->receiving->copy_bytes = sink_p->stays ? 0 : bytes;
+        sink_p->keep = true;
+        return PSD_OK;
+    }
     want_make_room(session, chunk, gradient_cost(bytes));
     session->receiving = slot_take(&lane->pool, bytes);
     if (session->receiving == NULL) {
@@ -94,18 +118,10 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     return PSD_OK;
 }
 
-static int
-by_rank(const void *a, const void *b)
-{
-    const struct leaf *left = a;
-    const struct leaf *right = b;
-
-    return left->rank < right->rank ? -1 : left->rank > right->rank;
-}
-
-/* Adds the leaves, applies the rule, makes the result the chunk's value. False: the job failed. */
+/* Adds the leaves (by rising rank), applies the rule, makes the result the chunk's value. False:
+ * the job failed. */
 static bool
-chunk_update(struct lane *lane, struct chunk *chunk, struct leaf *leaves, uint32_t count)
+chunk_update(struct lane *lane, struct chunk *chunk, const struct leaf *leaves, uint32_t count)
 {
     const struct psi_spec *spec = &chunk->table->spec;
     const uint32_t to = chunk->table->retain ? 1 - chunk->current : chunk->current;
@@ -127,7 +143,6 @@ chunk_update(struct lane *lane, struct chunk *chunk, struct leaf *leaves, uint32
     };
     int64_t bad;
 
-    qsort(leaves, count, sizeof(*leaves), by_rank);
     value_about_to_change(lane, chunk, to);
     bad = store_apply(&apply, lane->scratch);
     if (bad != APPLY_OK) {
@@ -153,6 +168,8 @@ slot_return(struct lane *lane, struct slot *slot)
     psi_assert(lane->used[slot->rank] >= slot->cost);
     lane->used[slot->rank] -= slot->cost;
     lane->slot_counts[slot->rank]--;
+    lane->copies[slot->rank].count -= slot->copy_bytes > 0;
+    lane->copies[slot->rank].bytes -= slot->copy_bytes;
     slot_give(&lane->pool, slot);
 }
 
@@ -164,10 +181,10 @@ closing_of(const struct table *table, uint64_t step)
     return closing->known && closing->step == step ? &closing->ranks : NULL;
 }
 
-/* Ends the round of every slot: those in the round become leaves, the others are told. */
+/* Ends the round of every slot: those in the round become leaves, by rising rank whatever the order
+ * they came in; the others are told. */
 static uint32_t
-collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,
-        struct leaf *leaves)
+collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing)
 {
     uint32_t count = 0;
 
@@ -177,12 +194,15 @@ collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,
             continue;
         }
         if (!slot->empty) {
-            leaves[count].rank = slot->rank;
-            leaves[count].data = slot->data;
-            count++;
+            lane->given[slot->rank] = slot->gradient;
         }
     }
-    (void)lane;
+    for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
+        if (lane->given[rank] != NULL) {
+            lane->leaves[count++] = (struct leaf){.rank = rank, .data = lane->given[rank]};
+            lane->given[rank] = NULL;
+        }
+    }
     return count;
 }
 
@@ -215,7 +235,6 @@ nobody_is_left(const struct table *table, const struct chunk *chunk,
 void
 round_try_close(struct lane *lane, struct chunk *chunk)
 {
-    struct leaf leaves[PSI_RANKS_MAX];
     const struct table *table = chunk->table;
     const struct psi_ranks *closing;
     uint32_t count;
@@ -228,12 +247,12 @@ round_try_close(struct lane *lane, struct chunk *chunk)
         !nobody_is_left(table, chunk, closing)) {
         return;
     }
-    count = collect(lane, chunk, closing, leaves);
-    if (!chunk_update(lane, chunk, leaves, count)) {
+    count = collect(lane, chunk, closing);
+    if (!chunk_update(lane, chunk, lane->leaves, count)) {
         return;
     }
     release_slots(lane, chunk);
-    lane->progress_ns = psi_now_ns(lane->env);
+    lane->progressed = true;
     replicate_round(lane, chunk);
 }
 
@@ -304,15 +323,17 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot, struct psd
 
     slot->rank = session->rank;
     slot->empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
-    slot->cost = gradient_cost(frame->payload_bytes);
+    slot->cost = slot->loan != NULL ? COST_MIN : gradient_cost(frame->payload_bytes);
     slot->next = chunk->slots;
     chunk->slots = slot;
     lane->used[session->rank] += slot->cost;
     lane->slot_counts[session->rank]++;
+    lane->copies[session->rank].count += slot->copy_bytes > 0;
+    lane->copies[session->rank].bytes += slot->copy_bytes;
     chunk->clock.next[session->rank] = frame->step + 1;
     chunk->table->priority = frame->priority;
     open_add(lane, chunk);
-    const psd_status status = park(chunk, session, frame->step, err);
+    const psd_status status = park(chunk, session, err);
 
     if (status == PSD_OK) {
         round_try_close(lane, chunk);
@@ -326,7 +347,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot, str
 {
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
-    struct leaf leaf = {.rank = session->rank, .data = slot->data};
+    const struct leaf leaf = {.rank = session->rank, .data = slot->gradient};
     const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
     psd_status status;
     bool applied;
@@ -342,7 +363,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot, str
     } else {
         chunk->clock.next[session->rank] = frame->step + 1;
     }
-    status = park(chunk, session, frame->step, err);
+    status = park(chunk, session, err);
     if (status == PSD_OK) {
         replicate_round(lane, chunk);
     }
@@ -379,15 +400,44 @@ count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct
     return apply_alone(session, chunk, slot, err);
 }
 
-psd_status
-push_arrived(struct session *session, struct psd_error *err)
+/* A gradient that does not count now: repeated, late, or early. */
+static psd_status
+decline(const struct session *session, struct chunk *chunk, enum psi_admission admission,
+        struct psd_error *err)
 {
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
+    char text[PSI_TEXT_MAX];
+
+    switch (admission) {
+    case PSI_ADMIT_AGAIN:
+        return park(chunk, session, err);
+    case PSI_ADMIT_DONE:
+        return answer_or_park(chunk, session, err);
+    case PSI_ADMIT_DROPPED:
+        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_DROPPED,
+                      "the round closed with the gradients of other workers");
+        return PSD_OK;
+    default:
+        if (chunk->table->rule.backup > 0) {
+            /* Another chunk has told it of a round that closed there: it will close here, too. */
+            return park(chunk, session, err);
+        }
+        snprintf(text, sizeof(text),
+                 "table %s chunk %u: gradient of step %llu, but step %llu is open",
+                 chunk->table->spec.name, chunk->index, (unsigned long long)frame->step,
+                 (unsigned long long)chunk->clock.version);
+        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_STEP, text);
+        return PSD_OK;
+    }
+}
+
+psd_status
+push_arrived(struct session *session, struct psd_error *err)
+{
     struct slot *slot = session->receiving;
     struct chunk *chunk = NULL;
     enum psi_admission admission;
-    char text[PSI_TEXT_MAX];
     psd_status status = push_target(session, &chunk, err);
 
     if (status != PSD_OK) {
@@ -398,28 +448,6 @@ push_arrived(struct session *session, struct psd_error *err)
     if (admission == PSI_ADMIT_COUNT) {
         return count_it(session, chunk, slot, err);
     }
-    slot_give(&lane->pool, slot);
-    switch (admission) {
-    case PSI_ADMIT_AGAIN:
-        return park(chunk, session, frame->step, err);
-    case PSI_ADMIT_DONE:
-        status = park(chunk, session, frame->step, err);
-        parked_answer(lane, chunk);
-        return status;
-    case PSI_ADMIT_DROPPED:
-        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_DROPPED,
-                      "the round closed with the gradients of other workers");
-        return PSD_OK;
-    default:
-        if (chunk->table->rule.backup > 0) {
-            /* Another chunk has told it of a round that closed there: it will close here, too. */
-            return park(chunk, session, frame->step, err);
-        }
-        snprintf(text, sizeof(text),
-                 "table %s chunk %u: gradient of step %llu, but step %llu is open",
-                 chunk->table->spec.name, chunk->index, (unsigned long long)frame->step,
-                 (unsigned long long)chunk->clock.version);
-        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_STEP, text);
-        return PSD_OK;
-    }
+    slot_give(&session->lane->pool, slot);
+    return decline(session, chunk, admission, err);
 }

@@ -16,8 +16,6 @@
 
 #define RANK_STRANGER UINT32_MAX
 
-enum { WARNINGS_PER_SECOND = 5 };
-
 static void
 unlink_session(struct session *session)
 {
@@ -44,7 +42,7 @@ forget_requests(struct session *session)
     for (struct table *table = lane->tables; table != NULL; table = table->next) {
         for (uint64_t i = 0; i < table->chunk_count; i++) {
             if (table->chunks[i].parked != NULL) {
-                parked_forget(&table->chunks[i], session->rank, false);
+                parked_forget(lane, &table->chunks[i], session->rank, false);
             }
         }
     }
@@ -71,12 +69,24 @@ session_end(struct session *session)
     session_destroy(session);
 }
 
+/* An answer could not be queued: cut, the worker will ask again. */
+void
+session_doom(struct session *session)
+{
+    session->is_doomed = true;
+    session->lane->some_doomed = true;
+}
+
 /* Not inside an event: a session is never cut while its own frame is being handled. */
 void
 sessions_end_doomed(struct lane *lane)
 {
+    if (!lane->some_doomed) {
+        return;
+    }
+    lane->some_doomed = false;
     for (uint32_t rank = 0; lane->sessions != NULL && rank < lane->job.workers; rank++) {
-        if (lane->sessions[rank] != NULL && lane->sessions[rank]->doomed) {
+        if (lane->sessions[rank] != NULL && lane->sessions[rank]->is_doomed) {
             session_end(lane->sessions[rank]);
         }
     }
@@ -85,25 +95,7 @@ sessions_end_doomed(struct lane *lane)
 static void
 warn_refused(struct lane *lane, const char *peer, const char *text)
 {
-    const uint64_t second = psi_now_ns(lane->env) / UINT64_C(1000000000);
-
-    if (second != lane->warnings.second) {
-        lane->warnings.second = second;
-        lane->warnings.lines = 0;
-    }
-    if (lane->warnings.lines == WARNINGS_PER_SECOND) {
-        lane->warnings.hidden++;
-        return;
-    }
-    lane->warnings.lines++;
-    if (lane->warnings.hidden > 0) {
-        psi_log(&lane->log, PSI_LOG_WARN, "PEER-REFUSED",
-                "%s: %s (%llu warnings before it not shown)", peer, text,
-                (unsigned long long)lane->warnings.hidden);
-        lane->warnings.hidden = 0;
-    } else {
-        psi_log(&lane->log, PSI_LOG_WARN, "PEER-REFUSED", "%s: %s", peer, text);
-    }
+    psi_limiter_warn(&lane->warnings, psi_now_ns(lane->env), "PEER-REFUSED", peer, text);
 }
 
 static void
@@ -125,7 +117,8 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
     const psd_status status = psi_inbox_prefix(&session->inbox, prefix, limit, size_p, err);
 
     (void)conn;
-    if (status == PSD_ERR_VERSION && session->rank == RANK_STRANGER) {
+    if ((status == PSD_ERR_VERSION || status == PSD_ERR_REFUSED) &&
+        session->rank == RANK_STRANGER) {
         refuse(session, status, err->text);
         return PSD_OK;
     }

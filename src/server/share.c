@@ -165,7 +165,7 @@ step_add_arrived(struct session *session, struct psd_error *err)
         }
     }
     if (psi_post(session->conn, &answer) != PSD_OK) {
-        session->doomed = true;
+        session_doom(session);
     }
     return PSD_OK;
 }

@@ -17,6 +17,9 @@ size_class(size_t bytes)
 {
     uint32_t class = SLOT_CLASS_MIN;
 
+    if (bytes == 0) {
+        return SLOT_CLASS_NONE;
+    }
     while (((size_t)1 << class) < bytes) {
         class ++;
     }
@@ -26,7 +29,9 @@ size_class(size_t bytes)
 static void
 slot_free(struct slot_pool *pool, struct slot *slot)
 {
-    pool->bytes -= (uint64_t)1 << slot->size_class;
+    if (slot->size_class != SLOT_CLASS_NONE) {
+        pool->bytes -= (uint64_t)1 << slot->size_class;
+    }
     free(slot->data);
     free(slot);
 }
@@ -58,19 +63,23 @@ slot_take(struct slot_pool *pool, size_t bytes)
         pool->free[class] = slot->next;
         return slot;
     }
-    if (!make_room(pool, (uint64_t)1 << class)) {
+    if (class != SLOT_CLASS_NONE && !make_room(pool, (uint64_t)1 << class)) {
         return NULL;
     }
     slot = calloc(1, sizeof(*slot));
     if (slot == NULL) {
         return NULL;
     }
+    slot->size_class = class;
+    if (class == SLOT_CLASS_NONE) {
+        return slot;
+    }
     slot->data = aligned_alloc(64, (size_t)1 << class);
     if (slot->data == NULL) {
         free(slot);
         return NULL;
     }
-    slot->size_class = class;
+    slot->gradient = slot->data;
     pool->bytes += (uint64_t)1 << class;
     return slot;
 }
@@ -79,6 +88,11 @@ void
 slot_give(struct slot_pool *pool, struct slot *slot)
 {
     if (slot != NULL) {
+        if (slot->loan != NULL) {
+            slot->loan->give_back(slot->loan);
+            slot->loan = NULL;
+            slot->copy_bytes = 0;
+        }
         slot->next = pool->free[slot->size_class];
         pool->free[slot->size_class] = slot;
     }
@@ -87,7 +101,7 @@ slot_give(struct slot_pool *pool, struct slot *slot)
 void
 slot_pool_fini(struct slot_pool *pool)
 {
-    for (uint32_t class = SLOT_CLASS_MIN; class <= SLOT_CLASS_MAX; class ++) {
+    for (uint32_t class = SLOT_CLASS_NONE; class <= SLOT_CLASS_MAX; class ++) {
         while (pool->free[class] != NULL) {
             struct slot *slot = pool->free[class];
 

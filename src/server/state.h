@@ -6,27 +6,41 @@
 #ifndef SERVER_STATE_H
 #define SERVER_STATE_H
 
+#include "base/limiter.h"
+#include "base/pool.h"
 #include "clock/clock.h"
 #include "rpc/inbox.h"
 #include "rpc/peer.h"
 #include "server/lane.h"
+#include "store/apply.h"
 #include "store/table_memory.h"
 
 struct chunk;
 struct session;
 struct table;
 
-/* A gradient in memory: received, not yet added. `data` has room for a power of two of bytes. */
+/* A gradient in memory: received, not yet added. `data` has room for a power of two of bytes; a
+ * gradient on loan, or none at all, needs none. */
 struct slot {
     struct slot *next;
     uint8_t *data;
+    const uint8_t *gradient; /* data, or where its worker has it */
+    struct psi_loan *loan;   /* then; or NULL */
     uint32_t size_class;
     uint32_t rank;
-    uint32_t cost; /* bytes as the sender's window counts them */
-    bool empty;    /* present, adding nothing */
+    uint32_t cost;       /* bytes as the sender's window counts them */
+    uint32_t copy_bytes; /* on loan, and a copy that its worker made for us */
+    bool empty;          /* present, adding nothing */
+};
+
+/* What a rank has lent us of copies: not for ever, see struct psi_loan. */
+struct copies {
+    uint32_t count;
+    uint64_t bytes;
 };
 
 enum {
+    SLOT_CLASS_NONE = 0, /* without data */
     SLOT_CLASS_MIN = 12, /* 4 KiB */
     SLOT_CLASS_MAX = 24, /* 16 MiB, the largest payload */
 };
@@ -59,15 +73,17 @@ struct chunk {
     uint32_t index;    /* in the table */
     uint32_t elements; /* 1..PSD_CHUNK_ELEMENTS */
     struct chunk_memory memory;
-    uint32_t current;        /* memory.value[current] is the value of `clock.version` */
-    uint32_t pins[2];        /* replies that still borrow memory.value[i] */
-    struct psi_clock clock;  /* next[] belongs to the table */
-    struct psi_mark *marks;  /* asynchronous tables: one per rank */
-    uint64_t updates;        /* applied so far */
-    bool ready;              /* has its initial value */
-    bool pushed;             /* has had a gradient: too late to load */
-    struct slot *slots;      /* the open round: at most one per rank */
-    struct parked *parked;   /* in order of arrival */
+    uint32_t current;       /* memory.value[current] is the value of `clock.version` */
+    uint32_t pins[2];       /* replies that still borrow memory.value[i] */
+    struct psi_clock clock; /* next[] belongs to the table */
+    struct psi_mark *marks; /* asynchronous tables: one per rank */
+    uint64_t updates;       /* applied so far */
+    bool ready;             /* has its initial value */
+    bool pushed;            /* has had a gradient: too late to load */
+    struct slot *slots;     /* the open round: at most one per rank */
+    struct parked *parked;  /* in order of arrival */
+    struct parked **parked_end;
+    uint32_t parked_count;
     struct chunk *open_next; /* lane->open: chunks with slots */
     struct chunk *open_prev;
     bool open;
@@ -112,7 +128,7 @@ struct session {
     uint32_t rank;
     struct slot *receiving; /* a gradient on its way in */
     struct relay *relays;   /* SHARE_PULLs passed on to this worker */
-    bool doomed;            /* an answer could not be queued: cut it, so that it asks again */
+    bool is_doomed;         /* an answer could not be queued: cut it, so that it asks again */
 };
 
 /* A SHARE_PULL on its way through the lane. */
@@ -150,6 +166,7 @@ struct lane {
     struct psi_peer master;
     uint64_t life;
     uint64_t started_ns;
+    uint64_t waiting_line_ns; /* when to say again that the master is missing */
     uint64_t heartbeat_due_ns;
     uint64_t master_heard_ns;
     struct psi_welcome job; /* what the master said; workers == 0: not yet */
@@ -160,26 +177,31 @@ struct lane {
     bool *members;
     int64_t frozen_rank; /* a proposal is open: rounds do not close; -1: none */
 
-    struct table *tables;
+    struct table *tables;    /* newest first */
+    struct table **table_of; /* by number, NULL where there is none; table_capacity of them */
+    uint32_t table_capacity;
+    bool tables_unready; /* one has to be prepared, or its master be told that it is */
     uint64_t memory_used;
     struct slot_pool pool;
     uint32_t window_bytes;
+    struct psi_pool parked;    /* memory for requests that wait */
     uint64_t *used;            /* per rank: cost of its slots, against its window */
     uint32_t *slot_counts;     /* per rank */
+    struct copies *copies;     /* per rank */
     struct session **sessions; /* per rank; NULL: not connected */
+    bool some_doomed;          /* of the sessions */
     struct session *strangers;
-    struct {
-        uint64_t second; /* that `lines` counts */
-        uint32_t lines;
-        uint64_t hidden;  /* since the last line shown */
-    } warnings;           /* about strangers: whoever reaches the port could fill the disk */
-    struct chunk *open;   /* chunks with slots, newest first */
-    struct chunk *wanted; /* the last one asked for because somebody's window is full */
-    uint64_t progress_ns; /* when a round last closed or a chunk was asked for */
-    bool want_now;        /* the last one asked for came: ask for the next */
+    struct psi_limiter warnings; /* about strangers */
+    struct chunk *open;          /* chunks with slots, newest first */
+    struct chunk *wanted;        /* the last one asked for because somebody's window is full */
+    uint64_t progress_ns;        /* when a round last closed or a chunk was asked for */
+    bool progressed;             /* since the last tick, which knows the time */
+    bool want_now;               /* the last one asked for came: ask for the next */
     struct global_step global;
     uint32_t relay_next;
-    void *scratch; /* PSD_CHUNK_ELEMENTS doubles */
+    void *scratch;         /* APPLY_SCRATCH_BYTES */
+    struct leaf *leaves;   /* one per rank: of the round that is being closed */
+    const uint8_t **given; /* rank -> its gradient, while leaves are collected; else all NULL */
 
     bool finished;
     int exit_code;
@@ -202,7 +224,8 @@ struct chunk *table_chunk(const struct table *table, uint32_t index);
 psd_status table_open(struct lane *lane, const struct psi_table_info *info, struct psd_error *err);
 void table_drop(struct lane *lane, uint32_t id);
 void tables_destroy(struct lane *lane);
-bool tables_prepare(struct lane *lane); /* does some of the work; true while there is more */
+void tables_prepare(struct lane *lane);           /* does some of the work, if there is any */
+bool tables_want_a_turn(const struct lane *lane); /* there is more that can be done now */
 
 /* rounds.c */
 psd_status push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
@@ -226,11 +249,12 @@ psd_status pull_arrived(struct session *session, struct psd_error *err);
 psd_status load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
 psd_status load_arrived(struct session *session, const void *payload, struct psd_error *err);
 psd_status why_arrived(struct session *session, struct psd_error *err);
-psd_status park(struct chunk *chunk, const struct session *session, uint64_t step,
-                struct psd_error *err);
+psd_status park(struct chunk *chunk, const struct session *session, struct psd_error *err);
+psd_status answer_or_park(struct chunk *chunk, const struct session *session,
+                          struct psd_error *err);
 void parked_answer(struct lane *lane, struct chunk *chunk);
-void parked_forget(struct chunk *chunk, uint32_t rank, bool pushes_only);
-void parked_free(struct chunk *chunk);
+void parked_forget(struct lane *lane, struct chunk *chunk, uint32_t rank, bool pushes_only);
+void parked_free(struct lane *lane, struct chunk *chunk);
 bool parked_push(const struct chunk *chunk, uint32_t rank);
 void answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
                    psd_status status, const char *text);
@@ -241,6 +265,7 @@ void value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buff
 extern const struct psi_listener_events lane_listener_events;
 void session_destroy(struct session *session);
 void session_end(struct session *session);
+void session_doom(struct session *session);
 void sessions_end_doomed(struct lane *lane);
 
 /* views.c */

@@ -14,17 +14,15 @@
 #include "server/state.h"
 #include "shard/shard.h"
 
-enum { PREPARE_BYTES = 16 << 20 }; /* per turn of the loop */
+enum {
+    PREPARE_BYTES = 16 << 20, /* per turn of the loop */
+    SHARED_MIN = 64 << 10,    /* smaller tables are not worth a segment: their values are copied */
+};
 
 struct table *
 table_find(const struct lane *lane, uint32_t id)
 {
-    struct table *table = lane->tables;
-
-    while (table != NULL && table->id != id) {
-        table = table->next;
-    }
-    return table;
+    return id < lane->table_capacity ? lane->table_of[id] : NULL;
 }
 
 struct chunk *
@@ -46,11 +44,14 @@ table_destroy(struct lane *lane, struct table *table)
         while (chunk->slots != NULL) {
             round_take_back(lane, chunk, chunk->slots->rank);
         }
-        parked_free(chunk);
+        parked_free(lane, chunk);
         value_about_to_change(lane, chunk, 0);
         value_about_to_change(lane, chunk, 1);
     }
-    lane->memory_used -= table->memory.bytes;
+    lane->memory_used -= table->memory.bytes_in_all;
+    if (table->memory.values.base != NULL) {
+        lane->env->ops->take_back(lane->env, &table->memory.values);
+    }
     table_memory_fini(&table->memory);
     free(table->local);
     free(table->chunks);
@@ -90,8 +91,10 @@ table_place(struct lane *lane, struct table *table, struct psi_loads *loads, uin
 static psd_status
 table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct psd_error *err)
 {
-    const uint64_t bytes =
-        table_memory_bytes(&table->spec, elements, table->chunk_count, table->retain);
+    const struct table_extent extent = {
+        .elements = elements, .chunks = table->chunk_count, .retain = table->retain};
+    const uint64_t bytes = table_memory_bytes(&table->spec, &extent);
+    const bool shared = lane->config.lends && lane->env->ops->lend != NULL && bytes >= SHARED_MIN;
     const uint64_t cells = table->chunk_count * lane->job.workers;
     psd_status status;
 
@@ -114,11 +117,15 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %llu chunks",
                         table->spec.name, (unsigned long long)table->chunk_count);
     }
-    status = table_memory_init(&table->memory, bytes, err);
-    if (status == PSD_OK) {
-        lane->memory_used += table->memory.bytes;
+    status = table_memory_init(&table->memory, &table->spec, &extent, shared, err);
+    if (status != PSD_OK) {
+        return status;
     }
-    return status;
+    lane->memory_used += table->memory.bytes_in_all;
+    if (shared) {
+        lane->env->ops->lend(lane->env, &table->memory.values);
+    }
+    return PSD_OK;
 }
 
 static void
@@ -126,7 +133,6 @@ chunks_init(struct lane *lane, struct table *table)
 {
     const uint64_t chunks = psi_chunk_count(table->spec.count);
     const uint32_t workers = lane->job.workers;
-    uint64_t used = 0;
 
     for (uint64_t i = 0; i < chunks; i++) {
         struct chunk *chunk;
@@ -139,13 +145,38 @@ chunks_init(struct lane *lane, struct table *table)
         chunk->index = (uint32_t)i;
         chunk->elements = psi_chunk_elements(table->spec.count, i);
         chunk->clock.next = table->clocks + (uint64_t)table->local[i] * workers;
+        chunk->parked_end = &chunk->parked;
         chunk->ready = table->spec.init != PSD_INIT_RANK0;
         if (table->marks != NULL) {
             chunk->marks = table->marks + (uint64_t)table->local[i] * workers;
         }
-        table_memory_carve(&table->memory, &table->spec, chunk->elements, table->retain, &used,
+        table_memory_carve(&table->memory, &table->spec, chunk->elements, table->retain,
                            &chunk->memory);
     }
+}
+
+/* Room for the number of a table: numbers are given from 0 on. */
+static psd_status
+table_number(struct lane *lane, uint32_t id, struct psd_error *err)
+{
+    const uint32_t capacity = id < 64 ? 64 : 2 * id;
+    struct table **grown;
+
+    if (id >= PSI_TABLES_MAX) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "table number %u, expected less than %d", id,
+                        PSI_TABLES_MAX);
+    }
+    if (id < lane->table_capacity) {
+        return PSD_OK;
+    }
+    grown = realloc(lane->table_of, capacity * sizeof(*grown));
+    if (grown == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u tables", capacity);
+    }
+    memset(grown + lane->table_capacity, 0, (capacity - lane->table_capacity) * sizeof(*grown));
+    lane->table_of = grown;
+    lane->table_capacity = capacity;
+    return PSD_OK;
 }
 
 psd_status
@@ -156,6 +187,9 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     uint64_t elements = 0;
     psd_status status = psi_spec_check(&info->spec, lane->job.workers, err);
 
+    if (status == PSD_OK) {
+        status = table_number(lane, info->id, err);
+    }
     if (status != PSD_OK) {
         return status;
     }
@@ -193,8 +227,10 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
         return status;
     }
     chunks_init(lane, table);
+    lane->table_of[table->id] = table;
     table->next = lane->tables;
     lane->tables = table;
+    lane->tables_unready = true;
     return PSD_OK;
 }
 
@@ -210,6 +246,7 @@ table_drop(struct lane *lane, uint32_t id)
         struct table *table = *link;
 
         *link = table->next;
+        lane->table_of[id] = NULL;
         table_destroy(lane, table);
     }
 }
@@ -232,9 +269,13 @@ announce(struct lane *lane, struct table *table)
     }
 }
 
-bool
+void
 tables_prepare(struct lane *lane)
 {
+    if (!lane->tables_unready) {
+        return;
+    }
+    lane->tables_unready = false;
     for (struct table *table = lane->tables; table != NULL; table = table->next) {
         size_t done = 0;
 
@@ -246,11 +287,24 @@ tables_prepare(struct lane *lane)
             done += (size_t)chunk->elements * 16;
         }
         if (table->prepared < table->chunk_count) {
-            return true;
+            lane->tables_unready = true;
+            return;
         }
         if (!table->announced) {
             announce(lane, table);
         }
+        lane->tables_unready = lane->tables_unready || !table->announced;
     }
-    return false;
+}
+
+bool
+tables_want_a_turn(const struct lane *lane)
+{
+    const struct table *table = lane->tables_unready ? lane->tables : NULL;
+
+    while (table != NULL && table->prepared == table->chunk_count &&
+           (table->announced || lane->master.state != PSI_PEER_UP)) {
+        table = table->next;
+    }
+    return table != NULL;
 }

@@ -32,7 +32,7 @@ open_add(struct lane *lane, struct chunk *chunk)
         if (lane->open != NULL) {
             lane->open->open_prev = chunk;
         } else {
-            lane->progress_ns = psi_now_ns(lane->env);
+            lane->progressed = true;
         }
         lane->open = chunk;
     }
@@ -92,12 +92,20 @@ next_wanted(const struct lane *lane)
     return next != NULL ? next : first;
 }
 
+/* A worker on this host bounds what it copies for us as it likes: we cannot know when it stops. */
+static bool
+lends(const struct lane *lane, uint32_t rank)
+{
+    return lane->sessions[rank] != NULL && lane->sessions[rank]->conn->lends;
+}
+
 /* A worker stops at its window, or at a number of unanswered requests. */
 static bool
 a_worker_may_be_stuck(const struct lane *lane)
 {
     for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
         if (lane->slot_counts[rank] >= SLOTS_MANY ||
+            (lane->slot_counts[rank] > 0 && lends(lane, rank)) ||
             (lane->used[rank] > 0 && lane->used[rank] + CHUNK_BYTES_MAX > lane->window_bytes)) {
             return true;
         }
@@ -126,6 +134,10 @@ want_look(struct lane *lane, uint64_t now_ns)
 {
     int32_t rank;
 
+    if (lane->progressed) {
+        lane->progressed = false;
+        lane->progress_ns = now_ns;
+    }
     if (now_ns < want_next_ns(lane)) {
         return;
     }
@@ -173,7 +185,7 @@ let_one_go(struct session *session, const struct chunk *arriving)
     if (last == NULL) {
         return false;
     }
-    parked_forget(last, session->rank, true);
+    parked_forget(lane, last, session->rank, true);
     if (!round_take_back(lane, last, session->rank)) {
         return false;
     }
@@ -181,7 +193,7 @@ let_one_go(struct session *session, const struct chunk *arriving)
     frame.chunk = last->index;
     frame.step = last->clock.version;
     if (psi_post(session->conn, &frame) != PSD_OK) {
-        session->doomed = true; /* it sends everything again when it is back */
+        session_doom(session); /* it sends everything again when it is back */
     }
     return true;
 }

@@ -15,8 +15,7 @@
 #include "base/fail.h"
 #include "store/level.h"
 
-/* A block is 8 KiB of f32 or f64. TREE_DEPTH: nodes on the way from a leaf to the root. */
-enum { BLOCK_BYTES = 8192, RANKS_MAX = 1024, TREE_DEPTH = 11 };
+enum { RANKS_MAX = 1024 };
 
 typedef void (*convert_fn)(void *to, const void *from, size_t count);
 
@@ -29,7 +28,7 @@ struct pass {
     convert_fn to_real; /* NULL: the table's type is what is computed in */
     convert_fn from_real;
     struct kernel_numbers numbers; /* UPDATE */
-    char *slots;                   /* TREE_DEPTH - 1 blocks for partial sums */
+    char *slots;                   /* APPLY_TREE_DEPTH - 1 blocks for partial sums */
 };
 
 /* A run of elements of the chunk, and where its sum may be put. */
@@ -57,14 +56,16 @@ numbers_init(struct kernel_numbers *numbers, const struct psd_rule_args *rule, u
         .beta1_rest = 1 - rule->beta1,
         .beta2 = rule->beta2,
         .beta2_rest = 1 - rule->beta2,
-        .correction1 = 1 - psi_rule_power(rule->beta1, update),
-        .correction2 = 1 - psi_rule_power(rule->beta2, update),
         .epsilon = rule->epsilon,
         .l1 = rule->l1,
         .l2 = rule->l2,
         .ftrl_beta = rule->ftrl_beta,
         .shrink = rate * rule->weight_decay,
     };
+    if (rule->rule == PSD_RULE_ADAM || rule->rule == PSD_RULE_ADAMW) {
+        numbers->correction1 = 1 - psi_rule_power(rule->beta1, update);
+        numbers->correction2 = 1 - psi_rule_power(rule->beta2, update);
+    }
 }
 
 static void
@@ -95,7 +96,7 @@ pass_init(struct pass *pass, const struct apply *apply, char *slots)
 static void *
 slot(const struct pass *pass, const struct block *block, size_t height)
 {
-    return height == 0 ? block->work : pass->slots + (height - 1) * BLOCK_BYTES;
+    return height == 0 ? block->work : pass->slots + (height - 1) * APPLY_BLOCK_BYTES;
 }
 
 /*
@@ -163,7 +164,7 @@ static const void *
 sum_block(const struct pass *pass, const struct block *block)
 {
     const struct apply *apply = pass->apply;
-    struct partial stack[TREE_DEPTH];
+    struct partial stack[APPLY_TREE_DEPTH];
     size_t height = 0;
     uint32_t size;
 
@@ -181,7 +182,7 @@ sum_block(const struct pass *pass, const struct block *block)
         while (height >= 2 && stack[height - 1].join < join) {
             height = merge(pass, block, stack, height);
         }
-        psi_assert(height < TREE_DEPTH);
+        psi_assert(height < APPLY_TREE_DEPTH);
         size = leaves_together(pass, i);
         stack[height].values = leaves_sum(pass, block, leaf, size, slot(pass, block, height));
         stack[height].join = join;
@@ -282,7 +283,7 @@ find_bad(const struct pass *pass, const struct block *block)
 static struct block
 block_at(const struct pass *pass, uint32_t first)
 {
-    const uint32_t most = (uint32_t)(BLOCK_BYTES / pass->real_bytes);
+    const uint32_t most = (uint32_t)(APPLY_BLOCK_BYTES / pass->real_bytes);
     const uint32_t rest = pass->apply->elements - first;
 
     return (struct block){.first = first, .count = rest < most ? rest : most};
@@ -341,12 +342,10 @@ assert_leaves(const struct apply *apply)
 int64_t
 store_apply(const struct apply *apply, void *scratch)
 {
-    /* Not in scratch: with f64 and `check` the sum fills it. */
-    _Alignas(64) char slots[(TREE_DEPTH - 1) * BLOCK_BYTES];
     struct pass pass;
 
     psi_assert(apply->elements >= 1 && apply->elements <= PSD_CHUNK_ELEMENTS);
     assert_leaves(apply);
-    pass_init(&pass, apply, slots);
+    pass_init(&pass, apply, (char *)scratch + PSD_CHUNK_ELEMENTS * sizeof(double));
     return apply->check ? apply_checked(&pass, scratch) : apply_streaming(&pass, scratch);
 }

@@ -48,15 +48,21 @@ struct apply {
     void *state[PSI_STATES_MAX]; /* f32 (f64 for f64 tables), changed in place */
 };
 
-enum { APPLY_OK = -1 };
+enum {
+    APPLY_OK = -1,
+    APPLY_BLOCK_BYTES = 8192, /* of f32 or f64: what is worked on while it is in cache */
+    APPLY_TREE_DEPTH = 11,    /* nodes on the way from a leaf to the root */
+    APPLY_SCRATCH_BYTES =
+        PSD_CHUNK_ELEMENTS * 8 + (APPLY_TREE_DEPTH - 1) * APPLY_BLOCK_BYTES, /* sum, partial sums */
+};
 
 /*
  * Applies it. Returns APPLY_OK, or (check only) the index of the first element whose sum, before
  * the division, is not finite; then nothing was changed. USE_SUM writes the (divided) sum to `to`.
  * An empty set of leaves: USE_SUM writes zeros; UPDATE applies a gradient of zero. The gradient is
- * divided, clipped, and then has its weight decay added. Needs about 90 KiB of stack.
+ * divided, clipped, and then has its weight decay added.
  *
- * scratch: PSD_CHUNK_ELEMENTS doubles, 64-byte aligned, the caller's own.
+ * scratch: APPLY_SCRATCH_BYTES, 64-byte aligned, the caller's own.
  */
 int64_t store_apply(const struct apply *apply, void *scratch);
 

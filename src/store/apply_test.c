@@ -21,7 +21,7 @@ enum { SEED = 4711, RULES = PSD_RULE_FTRL + 1, DTYPES = 4, LEAVES_MAX = 64 };
 
 static const psd_dtype dtypes[DTYPES] = {PSD_F32, PSD_F64, PSD_F16, PSD_BF16};
 
-static _Alignas(64) double scratch[PSD_CHUNK_ELEMENTS];
+static _Alignas(64) double scratch[APPLY_SCRATCH_BYTES / sizeof(double)];
 
 /* ------------------------------------------------------------------------------ randomness --- */
 

@@ -22,7 +22,7 @@ struct kernel_numbers {
     double momentum;
     double beta1, beta1_rest; /* rest = 1 - beta */
     double beta2, beta2_rest;
-    double correction1, correction2; /* 1 - beta^update */
+    double correction1, correction2; /* adam, adamw: 1 - beta^update */
     double epsilon;
     double l1, l2, ftrl_beta;
     double shrink; /* adamw: rate * weight_decay */

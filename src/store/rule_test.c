@@ -16,7 +16,7 @@
 #include "store/apply.h"
 #include "store/rule_reference.h"
 
-static _Alignas(64) double scratch[PSD_CHUNK_ELEMENTS];
+static _Alignas(64) double scratch[APPLY_SCRATCH_BYTES / sizeof(double)];
 
 /* The generator of rules.py: in [-1, 1), exact in f32. */
 static double

@@ -32,25 +32,38 @@ states(const struct psi_spec *spec)
     return spec->use == PSD_USE_UPDATE ? psi_rule_states(spec->rule.rule) : 0;
 }
 
-uint64_t
-table_memory_bytes(const struct psi_spec *spec, uint64_t elements, uint64_t chunks, bool retain)
+static uint64_t
+values_bytes(const struct psi_spec *spec, const struct table_extent *extent)
 {
-    const uint64_t value_bytes = psi_dtype_bytes(spec->dtype) * (retain ? 2u : 1u);
-    const uint64_t master_bytes = has_master(spec) ? sizeof(float) : 0;
-    const uint64_t state_bytes = psi_dtype_state_bytes(spec->dtype) * states(spec);
-    const uint64_t pieces = 2 + 1 + PSI_STATES_MAX;
-
-    return elements * (value_bytes + master_bytes + state_bytes) + chunks * pieces * PIECE_ALIGN;
+    return extent->elements * psi_dtype_bytes(spec->dtype) * (extent->retain ? 2u : 1u) +
+           extent->chunks * 2u * PIECE_ALIGN;
 }
 
-psd_status
-table_memory_init(struct table_memory *memory, uint64_t bytes, struct psd_error *err)
+static uint64_t
+other_bytes(const struct psi_spec *spec, const struct table_extent *extent)
+{
+    const uint64_t master_bytes = has_master(spec) ? sizeof(float) : 0;
+    const uint64_t state_bytes = psi_dtype_state_bytes(spec->dtype) * states(spec);
+
+    if (master_bytes + state_bytes == 0) {
+        return 0;
+    }
+    return extent->elements * (master_bytes + state_bytes) +
+           extent->chunks * (1u + PSI_STATES_MAX) * PIECE_ALIGN;
+}
+
+uint64_t
+table_memory_bytes(const struct psi_spec *spec, const struct table_extent *extent)
+{
+    return values_bytes(spec, extent) + other_bytes(spec, extent);
+}
+
+static psd_status
+map_private(struct table_memory *memory, uint64_t bytes, struct psd_error *err)
 {
     void *base;
 
     if (bytes == 0) {
-        memory->base = NULL;
-        memory->bytes = 0;
         return PSD_OK;
     }
     base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -63,6 +76,29 @@ table_memory_init(struct table_memory *memory, uint64_t bytes, struct psd_error 
     return PSD_OK;
 }
 
+psd_status
+table_memory_init(struct table_memory *memory, const struct psi_spec *spec,
+                  const struct table_extent *extent, bool shared, struct psd_error *err)
+{
+    const uint64_t values = values_bytes(spec, extent);
+    const uint64_t others = other_bytes(spec, extent);
+    psd_status status = PSD_OK;
+
+    memset(memory, 0, sizeof(*memory));
+    if (shared && values > 0) {
+        status = psi_segment_create(&memory->values, values, err);
+    }
+    if (status == PSD_OK) {
+        status = map_private(memory, shared ? others : values + others, err);
+    }
+    if (status != PSD_OK) {
+        table_memory_fini(memory);
+        return status;
+    }
+    memory->bytes_in_all = values + others;
+    return PSD_OK;
+}
+
 void
 table_memory_fini(struct table_memory *memory)
 {
@@ -70,32 +106,48 @@ table_memory_fini(struct table_memory *memory)
         munmap(memory->base, memory->bytes);
         memory->base = NULL;
     }
+    psi_segment_destroy(&memory->values);
 }
 
 static uint8_t *
-carve(const struct table_memory *memory, uint64_t *used_p, uint64_t bytes)
+carve(struct table_memory *memory, uint64_t bytes)
 {
-    uint8_t *piece = memory->base + *used_p;
+    uint8_t *piece = memory->base + memory->used;
 
-    *used_p += aligned(bytes);
-    psi_assert(*used_p <= memory->bytes);
+    memory->used += aligned(bytes);
+    psi_assert(memory->used <= memory->bytes);
+    return piece;
+}
+
+/* Chunks of full size follow each other without a gap, each on pages of its own. */
+static uint8_t *
+carve_value(struct table_memory *memory, uint64_t bytes)
+{
+    uint8_t *piece;
+
+    if (memory->values.base == NULL) {
+        return carve(memory, bytes);
+    }
+    piece = memory->values.base + memory->values_used;
+    memory->values_used += aligned(bytes);
+    psi_assert(memory->values_used <= memory->values.bytes);
     return piece;
 }
 
 void
-table_memory_carve(const struct table_memory *memory, const struct psi_spec *spec,
-                   uint32_t elements, bool retain, uint64_t *used_p, struct chunk_memory *chunk_p)
+table_memory_carve(struct table_memory *memory, const struct psi_spec *spec, uint32_t elements,
+                   bool retain, struct chunk_memory *chunk_p)
 {
     const uint64_t value_bytes = elements * psi_dtype_bytes(spec->dtype);
 
     memset(chunk_p, 0, sizeof(*chunk_p));
-    chunk_p->value[0] = carve(memory, used_p, value_bytes);
-    chunk_p->value[1] = retain ? carve(memory, used_p, value_bytes) : chunk_p->value[0];
+    chunk_p->value[0] = carve_value(memory, value_bytes);
+    chunk_p->value[1] = retain ? carve_value(memory, value_bytes) : chunk_p->value[0];
     if (has_master(spec)) {
-        chunk_p->master = (float *)(void *)carve(memory, used_p, elements * sizeof(float));
+        chunk_p->master = (float *)(void *)carve(memory, elements * sizeof(float));
     }
     for (unsigned i = 0; i < states(spec); i++) {
-        chunk_p->state[i] = carve(memory, used_p, elements * psi_dtype_state_bytes(spec->dtype));
+        chunk_p->state[i] = carve(memory, elements * psi_dtype_state_bytes(spec->dtype));
     }
 }
 

@@ -2,9 +2,10 @@
  * table_memory.h - the memory of one table's chunks on one lane: values, master values, optimizer
  * state.
  *
- * One mapping per table, made when the table is opened and gone when it is dropped; nothing moves
- * in between. The pages are touched by the first writes in store_table_prepare(), piece by piece,
- * so that a large table does not stop the lane's heartbeats.
+ * Made when the table is opened and gone when it is dropped; nothing moves in between. Values may
+ * lie in a segment of their own, for workers on this host to read. The pages are touched by the
+ * first writes in store_table_prepare(), piece by piece, so that a large table does not stop the
+ * lane's heartbeats.
  */
 #ifndef STORE_TABLE_MEMORY_H
 #define STORE_TABLE_MEMORY_H
@@ -12,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/segment.h"
 #include "table/spec.h"
 
 /* Where one chunk's numbers are. Thread: owned by its lane. */
@@ -22,22 +24,33 @@ struct chunk_memory {
 };
 
 struct table_memory {
-    uint8_t *base;
+    struct psi_segment values; /* shared: what workers on this host read; else none */
+    uint64_t values_used;
+    uint8_t *base; /* everything else */
     uint64_t bytes;
+    uint64_t used;
+    uint64_t bytes_in_all;
 };
 
-/* Bytes that `elements` elements of the table need, in `chunks` chunks. */
-uint64_t table_memory_bytes(const struct psi_spec *spec, uint64_t elements, uint64_t chunks,
-                            bool retain);
+/* What of a table a lane has. */
+struct table_extent {
+    uint64_t elements;
+    uint64_t chunks;
+    bool retain; /* two values of each chunk */
+};
 
-/* Maps that much. PSD_ERR_NO_MEMORY when the system refuses. */
-psd_status table_memory_init(struct table_memory *memory, uint64_t bytes, struct psd_error *err);
+/* Bytes that it needs. */
+uint64_t table_memory_bytes(const struct psi_spec *spec, const struct table_extent *extent);
+
+/* Maps that much, the values as a segment if they are to be shared. PSD_ERR_NO_MEMORY when the
+ * system refuses. */
+psd_status table_memory_init(struct table_memory *memory, const struct psi_spec *spec,
+                             const struct table_extent *extent, bool shared, struct psd_error *err);
 void table_memory_fini(struct table_memory *memory);
 
-/* Carves the next chunk of `elements` out of the mapping; *used_p advances from 0. */
-void table_memory_carve(const struct table_memory *memory, const struct psi_spec *spec,
-                        uint32_t elements, bool retain, uint64_t *used_p,
-                        struct chunk_memory *chunk_p);
+/* Carves the next chunk of `elements` out of it. */
+void table_memory_carve(struct table_memory *memory, const struct psi_spec *spec, uint32_t elements,
+                        bool retain, struct chunk_memory *chunk_p);
 
 /* Writes the initial value (elements from `first` on) and zeros the rest: touches every page. */
 void table_memory_prepare(const struct psi_spec *spec, uint64_t first, uint32_t elements,

@@ -73,6 +73,45 @@ bed_head(uint8_t *head_p, uint64_t number, size_t meta_bytes, size_t payload_byt
     return PSI_PREFIX_BYTES + meta_bytes;
 }
 
+/* ---- What an end keeps ---- */
+
+static void
+keep(struct end *end, const uint8_t *head, struct psi_sink *sink)
+{
+    if (end->kept == NULL) {
+        end->kept = calloc(BED_KEPT_MAX, sizeof(*end->kept));
+        psi_assert(end->kept != NULL);
+    }
+    psi_assert(end->kept_count < BED_KEPT_MAX);
+    end->kept[end->kept_count++] = (struct kept){.loan = sink->loan,
+                                                 .payload = sink->lent,
+                                                 .number = load(head + NUMBER_AT),
+                                                 .bytes = load(head + PAYLOAD_AT)};
+    sink->keep = true;
+}
+
+bool
+bed_kept_are_right(const struct end *end)
+{
+    for (unsigned i = 0; i < end->kept_count; i++) {
+        if (!is_filled(end->kept[i].payload, end->kept[i].number, end->kept[i].bytes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void
+bed_give_back(struct end *end)
+{
+    for (unsigned i = 0; i < end->kept_count; i++) {
+        end->kept[i].loan->give_back(end->kept[i].loan);
+    }
+    free(end->kept);
+    end->kept = NULL;
+    end->kept_count = 0;
+}
+
 /* ---- The events of an end ---- */
 
 static void
@@ -140,7 +179,11 @@ end_on_head(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head
     (void)conn;
     (void)head_bytes;
     end->heads++;
-    if (!end->discard) {
+    end->lent += sink_p->lent != NULL;
+    end->stayed += sink_p->stays;
+    if (end->keep && sink_p->lent != NULL) {
+        keep(end, head, sink_p);
+    } else if (!end->discard) {
         psi_assert(end->landing == NULL);
         end->landing = malloc(payload_bytes + 2 * BED_CANARY_BYTES);
         psi_assert(end->landing != NULL);
@@ -178,8 +221,11 @@ is_right(const struct end *end, const uint8_t *head, size_t head_bytes, const ui
     if (end->discard || payload_bytes == 0) {
         return payload == NULL;
     }
-    return is_filled(payload, number, payload_bytes) && are_canaries(end->landing) &&
-           are_canaries(end->landing + BED_CANARY_BYTES + payload_bytes);
+    if (!is_filled(payload, number, payload_bytes)) {
+        return false;
+    }
+    return end->landing == NULL || (are_canaries(end->landing) &&
+                                    are_canaries(end->landing + BED_CANARY_BYTES + payload_bytes));
 }
 
 static void
@@ -263,21 +309,35 @@ count_release(void *owner, uint64_t cookie)
     end->releases++;
 }
 
-psd_status
-bed_send(struct end *end, uint64_t number, size_t meta_bytes, const void *payload,
-         size_t payload_bytes)
+static psd_status
+send_one(struct end *end, uint64_t number, size_t meta_bytes, struct psi_buffer payload,
+         bool stable)
 {
     uint8_t head[PSI_PREFIX_BYTES + PSI_META_BYTES_MAX];
     const struct psi_outgoing frame = {
         .head = head,
-        .head_bytes = bed_head(head, number, meta_bytes, payload_bytes),
-        .buffers = {{payload, payload_bytes}},
-        .buffer_count = payload_bytes > 0 ? 1 : 0,
+        .head_bytes = bed_head(head, number, meta_bytes, payload.bytes),
+        .buffers = {payload},
+        .buffer_count = payload.bytes > 0 ? 1 : 0,
+        .stable = stable,
         .release = count_release,
         .release_owner = end,
     };
 
     return end->conn->ops->send(end->conn, &frame);
+}
+
+psd_status
+bed_send(struct end *end, uint64_t number, size_t meta_bytes, const void *payload,
+         size_t payload_bytes)
+{
+    return send_one(end, number, meta_bytes, (struct psi_buffer){payload, payload_bytes}, false);
+}
+
+psd_status
+bed_send_stable(struct end *end, uint64_t number, const void *payload, size_t payload_bytes)
+{
+    return send_one(end, number, 0, (struct psi_buffer){payload, payload_bytes}, true);
 }
 
 /* ---- The bed ---- */
@@ -320,7 +380,8 @@ create_tls(struct bed *bed)
 }
 
 static struct psi_loop *
-create_loop(const struct psi_loop_config *given, struct psi_tls *tls)
+create_loop(const struct bed_transport *transport, const struct psi_loop_config *given,
+            struct psi_tls *tls)
 {
     struct psi_loop_config config = {0};
     struct psi_loop *loop = NULL;
@@ -328,6 +389,7 @@ create_loop(const struct psi_loop_config *given, struct psi_tls *tls)
     if (given != NULL) {
         config = *given;
     }
+    config.lends = config.lends || transport->lends;
     if (config.auth == NULL && tls != NULL) {
         config.auth = &psi_tls_auth;
         config.credentials = tls;
@@ -349,8 +411,8 @@ bed_create(const struct bed_transport *transport, const struct psi_loop_config *
     if (transport->tls) {
         create_tls(bed);
     }
-    bed->client = create_loop(client_config, bed->client_tls);
-    bed->server = create_loop(server_config, bed->server_tls);
+    bed->client = create_loop(transport, client_config, bed->client_tls);
+    bed->server = create_loop(transport, server_config, bed->server_tls);
     env = psi_loop_env(bed->server);
     assert_int_equal(env->ops->listen(env, transport->listen_at, &bed_events, bed, &bed->listener,
                                       bed->address, &err),
@@ -369,6 +431,7 @@ bed_destroy(struct bed *bed)
     psi_secret_destroy(bed->secret);
     for (unsigned i = 0; i < bed->accepted_count; i++) {
         drop_landing(&bed->accepted[i]);
+        bed_give_back(&bed->accepted[i]);
     }
     free(bed);
 }

@@ -14,7 +14,7 @@
 #include "secure/tls.h"
 #include "transport/loop.h"
 
-enum { BED_ENDS_MAX = 1200, BED_CANARY_BYTES = 64 };
+enum { BED_ENDS_MAX = 1200, BED_CANARY_BYTES = 64, BED_KEPT_MAX = 1024 };
 
 /* One row: what a transport must tell the suite about itself. */
 struct bed_transport {
@@ -23,6 +23,7 @@ struct bed_transport {
     bool accept_takes_descriptor; /* so that it can fail when none is left */
     bool tls;                     /* both ends prove the job's secret, unless a test says how */
     bool sealed;                  /* ... and what follows goes through TLS */
+    bool lends;                   /* both ends share memory */
 };
 
 enum bed_moment { NEVER, AT_ACCEPT, AT_OPEN, AT_PREFIX, AT_HEAD, AT_FRAME, AT_CLOSE };
@@ -42,6 +43,7 @@ struct end {
     bool discard;             /* no sink */
     bool echo;                /* send every frame back */
     bool goodbye;             /* close_after_send in on_frame */
+    bool keep;                /* payloads on loan */
 
     unsigned opens;
     unsigned prefixes;
@@ -52,7 +54,19 @@ struct end {
     unsigned bad;      /* wrong order, wrong bytes, damaged canaries, echo refused */
     uint64_t payload_bytes;
     struct psd_error reason;
-    uint8_t *landing; /* owned: the payload in progress, canaries around it */
+    uint8_t *landing;  /* owned: the payload in progress, canaries around it */
+    unsigned lent;     /* payloads that came on loan ... */
+    unsigned stayed;   /* ... of the sender's own memory */
+    struct kept *kept; /* owned: BED_KEPT_MAX of them; NULL: none kept yet */
+    unsigned kept_count;
+};
+
+/* A payload on loan. */
+struct kept {
+    struct psi_loan *loan;
+    const uint8_t *payload;
+    uint64_t number;
+    size_t bytes;
 };
 
 /*
@@ -78,6 +92,12 @@ struct bed {
     bool threaded;
     atomic_bool stop;
 };
+
+/* Are the payloads that end keeps still what they were? */
+bool bed_kept_are_right(const struct end *end);
+
+/* Gives them all back. */
+void bed_give_back(struct end *end);
 
 struct bed *bed_create(const struct bed_transport *transport,
                        const struct psi_loop_config *client_config,
@@ -107,6 +127,10 @@ void bed_fill(void *payload, uint64_t number, size_t bytes);
 /* Sends frame `number` with that payload, which is borrowed: end->releases counts. */
 psd_status bed_send(struct end *end, uint64_t number, size_t meta_bytes, const void *payload,
                     size_t payload_bytes);
+
+/* The same, and nobody changes the payload before the peer has done with it. */
+psd_status bed_send_stable(struct end *end, uint64_t number, const void *payload,
+                           size_t payload_bytes);
 
 uint64_t bed_now_ms(void);
 

@@ -24,6 +24,7 @@
 #include "base/fail.h"
 #include "transport/listener.h"
 #include "transport/loop_state.h"
+#include "transport/shm.h"
 #include "transport/stream.h"
 
 enum {
@@ -117,12 +118,32 @@ env_unlisten(struct psi_env *env, struct psi_listener *listener)
     psi_listener_destroy(listener);
 }
 
+static void
+env_lend(struct psi_env *env, const struct psi_segment *segment)
+{
+    psi_lending_add(&((struct psi_loop *)env)->lending, segment);
+}
+
+static void
+env_take_back(struct psi_env *env, const struct psi_segment *segment)
+{
+    struct psi_loop *loop = (struct psi_loop *)env;
+    const uint32_t id = psi_lending_remove(&loop->lending, segment);
+    const uint32_t count = atomic_load_explicit(&loop->ring_count, memory_order_relaxed);
+
+    for (uint32_t i = 0; id != UINT32_MAX && i < count; i++) {
+        psi_shm_take_back(atomic_load_explicit(&loop->rings[i], memory_order_relaxed)->shm, id);
+    }
+}
+
 static const struct psi_env_ops env_ops = {
     .now_ns = env_now_ns,
     .random = env_random,
     .connect = env_connect,
     .listen = env_listen,
     .unlisten = env_unlisten,
+    .lend = env_lend,
+    .take_back = env_take_back,
 };
 
 struct psi_env *
@@ -199,6 +220,21 @@ psi_loop_change(struct psi_loop *loop, struct psi_source *source, uint32_t event
     code = epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, source->fd, &event);
     psi_assert(code == 0);
     source->events = events;
+}
+
+psd_status
+psi_loop_swap(struct psi_loop *loop, struct psi_source *source, int fd, uint32_t events,
+              struct psd_error *err)
+{
+    struct epoll_event event = {.events = events, .data.u64 = slot_id(loop, source->slot)};
+
+    if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "loop: watch a descriptor");
+    }
+    (void)epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
+    source->fd = fd;
+    source->events = events;
+    return PSD_OK;
 }
 
 void
@@ -387,6 +423,21 @@ close_fd(int fd)
     }
 }
 
+/* What peers on this host need of us. Without a hatch they are served like any other. */
+static psd_status
+create_neighbourhood(struct psi_loop *loop, struct psd_error *err)
+{
+    loop->rings = calloc(loop->config.conns_max, sizeof(*loop->rings));
+    if (loop->rings == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "loop: no memory for %u connections",
+                        loop->config.conns_max);
+    }
+    if (loop->config.lends && psi_hatch_open(&loop->hatch, NULL) != PSD_OK) {
+        loop->config.lends = false;
+    }
+    return psi_segment_create(&loop->bell, sizeof(struct psi_bell), err);
+}
+
 psd_status
 psi_loop_create(const struct psi_loop_config *config, struct psi_loop **loop_p,
                 struct psd_error *err)
@@ -403,6 +454,8 @@ psi_loop_create(const struct psi_loop_config *config, struct psi_loop **loop_p,
     TAILQ_INIT(&loop->retired);
     TAILQ_INIT(&loop->timers);
     TAILQ_INIT(&loop->strangers);
+    loop->hatch.fd = -1;
+    loop->bell.fd = -1;
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     loop->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -413,6 +466,9 @@ psi_loop_create(const struct psi_loop_config *config, struct psi_loop **loop_p,
                           loop->config.conns_max);
     } else {
         status = psi_loop_watch(loop, loop->wake_fd, drain_wake, loop, err);
+    }
+    if (status == PSD_OK) {
+        status = create_neighbourhood(loop, err);
     }
     if (status != PSD_OK) {
         psi_loop_destroy(loop);
@@ -434,33 +490,19 @@ psi_loop_destroy(struct psi_loop *loop)
     while ((source = TAILQ_FIRST(&loop->sources)) != NULL) {
         source->close(source->object);
     }
+    psi_loop_free_graves(loop);
+    psi_hatch_close(&loop->hatch);
+    psi_segment_destroy(&loop->bell);
+    psi_lending_fini(&loop->lending);
     close_fd(loop->epoll_fd);
     close_fd(loop->wake_fd);
     close_fd(loop->spare_fd);
+    free((void *)loop->rings);
     free(loop->slots);
     free(loop);
 }
 
-/* ---- Waiting and handling ---- */
-
-psd_status
-psi_loop_wait(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
-              struct psd_error *err)
-{
-    struct epoll_event events[PSI_LOOP_EVENTS];
-    const int count = epoll_wait(loop->epoll_fd, events, PSI_LOOP_EVENTS, timeout_ms);
-
-    ready->count = 0;
-    if (count < 0 && errno != EINTR) {
-        return psi_fail_errno(err, PSD_ERR_INTERNAL, "loop: wait");
-    }
-    for (int i = 0; i < count; i++) {
-        ready->event[i].id = events[i].data.u64;
-        ready->event[i].events = events[i].events;
-    }
-    ready->count = count > 0 ? count : 0;
-    return PSD_OK;
-}
+/* ---- Handling ---- */
 
 void
 psi_loop_dispatch(struct psi_loop *loop, const struct psi_loop_ready *ready)
@@ -474,9 +516,11 @@ psi_loop_dispatch(struct psi_loop *loop, const struct psi_loop_ready *ready)
             source->ready(source->object, ready->event[i].events);
         }
     }
+    psi_loop_hear_rings(loop);
     fire_timers(loop);
     loop->dispatching = false;
     free_retired(loop);
+    psi_loop_free_graves(loop);
 }
 
 /* timeout_ms, or less if a timer is due before. */

@@ -25,13 +25,14 @@ struct psi_loop_config {
                                it waits. */
     uint32_t strangers_from_one; /* ... of one address, loopback excepted; 0: 16 */
     uint32_t stranger_ms;        /* ... and how long it may take in all until then; 0: 5000 */
-    uint32_t auth_ms;      /* connecting: until it is open, authentication included; 0: 5000 */
-    bool checksum_payload; /* unused by the transport; kept with the connection's settings */
+    bool lends;                  /* shares memory with peers on this host: asks for it, offers it */
+    uint32_t spin_us;            /* how long to look before sleeping; 0: not at all */
+    uint32_t auth_ms; /* connecting: until it is open, authentication included; 0: 5000 */
 };
 
 /* Events that psi_loop_wait() found and psi_loop_dispatch() will handle. */
 struct psi_loop_ready {
-    int count;
+    int count; /* of events; what is in a ring needs none */
     struct {
         uint64_t id; /* slot and generation: a connection closed meanwhile is recognised */
         uint32_t events;

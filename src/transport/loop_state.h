@@ -4,11 +4,17 @@
 #ifndef PSI_TRANSPORT_LOOP_STATE_H
 #define PSI_TRANSPORT_LOOP_STATE_H
 
+#include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "base/segment.h"
 #include "transport/door.h"
+#include "transport/hatch.h"
+#include "transport/lending.h"
 #include "transport/loop.h"
 
+struct psi_ring;
+struct psi_shm;
 struct psi_stream;
 
 /*
@@ -45,6 +51,26 @@ struct psi_slot {
     uint32_t next_free;
 };
 
+/*
+ * A ring that is looked at beside the epoll set.
+ *
+ * Thread: owned by the loop; `ring` may be looked at by any thread in psi_loop_wait().
+ */
+struct psi_loop_ring {
+    const struct psi_ring *ring;
+    void (*ready)(void *object); /* runs in dispatch */
+    void *object;
+    struct psi_shm *shm;
+    uint32_t index; /* in loop->rings */
+};
+
+/* Something that a thread in psi_loop_wait() may still look at; freed when none does. */
+struct psi_grave {
+    struct psi_grave *next;
+    void (*destroy)(void *object);
+    void *object;
+};
+
 TAILQ_HEAD(psi_source_list, psi_source);
 TAILQ_HEAD(psi_timer_list, psi_timer);
 TAILQ_HEAD(psi_stream_list, psi_stream);
@@ -73,9 +99,31 @@ struct psi_loop {
     uint32_t stranger_count;
     struct psi_stream_list strangers; /* oldest first */
     struct psi_door door;             /* how many of them, from where, how fast */
+
+    struct psi_lending lending;
+    struct psi_hatch hatch;   /* where peers on this host introduce themselves */
+    struct psi_segment bell;  /* a struct psi_bell: whether somebody sleeps in psi_loop_wait() */
+    struct psi_grave *graves; /* freed when nobody looks */
+    _Atomic uint32_t lookers; /* any thread: in psi_loop_wait(), perhaps looking at rings */
+    _Atomic uint32_t ring_count;
+    _Atomic(struct psi_loop_ring *) *rings; /* conns_max of them; the first ring_count are used */
+    _Atomic uint32_t misses;                /* any thread: looks in a row that found nothing */
 };
 
 uint64_t psi_loop_now_ns(void);
+
+/* Rings that psi_loop_wait() looks at and psi_loop_dispatch() hears. */
+void psi_loop_watch_ring(struct psi_loop *loop, struct psi_loop_ring *ring);
+void psi_loop_unwatch_ring(struct psi_loop *loop, struct psi_loop_ring *ring);
+void psi_loop_hear_rings(struct psi_loop *loop);
+
+/* Frees object by destroy() as soon as no other thread can be looking at it. */
+void psi_loop_bury(struct psi_loop *loop, void (*destroy)(void *object), void *object);
+void psi_loop_free_graves(struct psi_loop *loop);
+
+/* The source gets another descriptor; the old one stays open. */
+psd_status psi_loop_swap(struct psi_loop *loop, struct psi_source *source, int fd, uint32_t events,
+                         struct psd_error *err);
 
 /* Enters source into the epoll set. On an error it is not entered. */
 psd_status psi_loop_add(struct psi_loop *loop, struct psi_source *source, uint32_t events,

@@ -31,6 +31,7 @@ struct out_frame {
     size_t head_bytes;
     unsigned buffer_count;
     struct psi_buffer buffers[PSI_BUFFERS_MAX];
+    bool stable;
     void *copy; /* owned; what buffers point to after unshare */
     void (*release)(void *owner, uint64_t cookie);
     void *release_owner;
@@ -120,6 +121,7 @@ psi_stream_out_add(struct psi_stream_out *out, const struct psi_outgoing *frame,
         .sent = sent,
         .head_bytes = frame->head_bytes,
         .buffer_count = frame->buffer_count,
+        .stable = frame->stable,
         .release = frame->release,
         .release_owner = frame->release_owner,
         .release_cookie = frame->release_cookie,
@@ -204,6 +206,25 @@ psi_stream_out_sent(struct psi_stream_out *out, size_t bytes)
     }
 }
 
+bool
+psi_stream_out_first(const struct psi_stream_out *out, struct psi_outgoing *frame_p)
+{
+    const struct out_frame *frame = out->first;
+
+    if (frame == NULL) {
+        return false;
+    }
+    psi_assert(frame->sent == 0);
+    *frame_p = (struct psi_outgoing){
+        .head = frame->head,
+        .head_bytes = frame->head_bytes,
+        .buffer_count = frame->buffer_count,
+        .stable = frame->stable,
+    };
+    memcpy(frame_p->buffers, frame->buffers, sizeof(frame_p->buffers));
+    return true;
+}
+
 static bool
 overlaps(const struct psi_buffer *buffer, size_t skip, const void *base, size_t bytes)
 {
@@ -265,6 +286,7 @@ copy_payload(struct out_frame *frame)
     }
     frame->bytes = frame->head_bytes + rest;
     frame->copy = copy;
+    frame->stable = false;
     frame->buffers[0] = (struct psi_buffer){.base = copy, .bytes = rest};
     frame->buffer_count = 1;
     return PSD_OK;

@@ -40,6 +40,9 @@ int psi_stream_out_gather(const struct psi_stream_out *out, struct iovec *iov_p,
 /* The first `bytes` of them are gone: drops and releases the frames that are complete. */
 void psi_stream_out_sent(struct psi_stream_out *out, size_t bytes);
 
+/* The first frame as it was added; none of it may have been sent. False: there is none. */
+bool psi_stream_out_first(const struct psi_stream_out *out, struct psi_outgoing *frame_p);
+
 /* Copies and releases the unsent payload of every frame that still borrows from the range. */
 psd_status psi_stream_out_unshare(struct psi_stream_out *out, const void *base, size_t bytes);
 

@@ -26,6 +26,7 @@
 struct psi_conn;
 struct psi_env;
 struct psi_listener;
+struct psi_segment;
 
 enum {
     PSI_PREFIX_BYTES = 64,                  /* every frame begins with that many */
@@ -49,6 +50,14 @@ struct psi_outgoing {
     struct psi_buffer buffers[PSI_BUFFERS_MAX]; /* payload: borrowed until release */
     unsigned buffer_count;
 
+    /* Nobody changes the payload before the peer has done with it, because the protocol forbids it:
+     * a peer on this host may read it where it is, if it lies in memory that was lent (env.lend).
+     * `release` does not wait for that. */
+    bool stable;
+
+    /* The peer need not hear of it before others of its kind have come, if it says so. */
+    bool patient;
+
     /* (optional) Called exactly once per accepted frame: when its bytes are in the kernel, were
      * copied (unshare) or will never be sent (connection closed). May be called inside send(). Must
      * not send or close. */
@@ -63,12 +72,31 @@ struct psi_frame_size {
     size_t payload_bytes; /* any; the owner has checked it against its own limit */
 };
 
+/* A payload that a peer on this host has lent. It stays where it is, also when the connection or
+ * the peer is gone, until it is given back: once, on the connection's loop thread.
+ *
+ * A copy that the peer made for us (sink.stays is false) is to be given back soon: it has room for
+ * few. Who keeps more of them than these, waiting for what the same peer will send, waits for ever.
+ */
+enum { PSI_COPIES_KEPT_MAX = 128, PSI_COPIES_KEPT_BYTES_MAX = 4 << 20 };
+
+struct psi_loan {
+    void (*give_back)(struct psi_loan *loan);
+};
+
 /*
  * Where an incoming payload goes: `into` has room for all of it and stays valid until on_frame or
  * on_close. NULL discards it (on_frame is still called, with payload NULL).
+ *
+ * A lent payload is here already. The owner may keep it: it sets `keep`, on_frame gets `lent`, and
+ * from then on the owner has the loan.
  */
 struct psi_sink {
     void *into;
+    const void *lent; /* NULL: it has to come first */
+    struct psi_loan *loan;
+    bool stays; /* lent as stable: it is the sender's own memory, not a copy for this frame */
+    bool keep;
 };
 
 /*
@@ -134,9 +162,9 @@ struct psi_conn_ops {
 
     size_t (*queued_bytes)(const struct psi_conn *conn);
 
-    /* (optional) Makes memory cheap to send from and receive into (registration, shared mapping).
-     * Absent: any memory does. */
-    psd_status (*pin)(struct psi_conn *conn, void *base, size_t bytes, struct psd_error *err);
+    /* (optional) So many frames more have to come before they are worth hearing, except those that
+     * their sender does not call patient. A hint that spares wake-ups. */
+    void (*set_patience)(struct psi_conn *conn, uint32_t frames);
 };
 
 /*
@@ -148,6 +176,7 @@ struct psi_conn {
     const struct psi_conn_ops *ops;
     const struct psi_conn_events *events;
     void *owner;
+    bool lends; /* the peer is on this host: large payloads come and go as loans */
     char peer[PSI_ADDRESS_BYTES]; /* for messages: "tcp://127.0.0.1:4711" */
     char identity[40]; /* accepted: whom the peer has proved to be; "": nobody asked for proof */
 };
@@ -226,6 +255,11 @@ struct psi_env_ops {
                          struct psi_listener **listener_p, char bound_p[PSI_ADDRESS_BYTES],
                          struct psd_error *err);
     void (*unlisten)(struct psi_env *env, struct psi_listener *listener);
+
+    /* (optional) Stable payloads in this segment are lent to peers on this host instead of being
+     * copied, until it is taken back. The segment is the caller's, and outlives that. */
+    void (*lend)(struct psi_env *env, const struct psi_segment *segment);
+    void (*take_back)(struct psi_env *env, const struct psi_segment *segment);
 };
 
 struct psi_env {

@@ -201,20 +201,19 @@ check_type(const uint8_t bytes[PSI_FRAME_BYTES], struct psd_error *err)
 static psd_status
 check_sizes(const struct psi_frame *frame, struct psd_error *err)
 {
-    const char *name = psi_frame_type_name(frame->type);
     const uint32_t limit = payload_bytes_max[kind_of(frame->type)];
 
     if (frame->payload_bytes > limit) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: payload of %u bytes, at most %u", name,
-                        frame->payload_bytes, limit);
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: payload of %u bytes, at most %u",
+                        psi_frame_type_name(frame->type), frame->payload_bytes, limit);
     }
     if (frame->meta_bytes > PSI_FRAME_META_MAX) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: meta of %u bytes, at most %d", name,
-                        frame->meta_bytes, PSI_FRAME_META_MAX);
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: meta of %u bytes, at most %d",
+                        psi_frame_type_name(frame->type), frame->meta_bytes, PSI_FRAME_META_MAX);
     }
     if ((frame->flags & PSI_FLAG_EMPTY) != 0 && frame->payload_bytes != 0) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: flagged as empty, payload of %u bytes", name,
-                        frame->payload_bytes);
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: flagged as empty, payload of %u bytes",
+                        psi_frame_type_name(frame->type), frame->payload_bytes);
     }
     return PSD_OK;
 }
@@ -223,17 +222,19 @@ check_sizes(const struct psi_frame *frame, struct psd_error *err)
 static psd_status
 check_understood(const struct psi_frame *frame, struct psd_error *err)
 {
-    const char *name = psi_frame_type_name(frame->type);
     const unsigned strange = frame->flags & FLAGS_MUST & ~(unsigned)PSI_FLAGS_KNOWN;
 
     if (strange != 0) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: flags 0x%04x are not known", name, strange);
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: flags 0x%04x are not known",
+                        psi_frame_type_name(frame->type), strange);
     }
     if (frame->dtype > PSD_BF16) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: dtype %u is not known", name, frame->dtype);
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: dtype %u is not known",
+                        psi_frame_type_name(frame->type), frame->dtype);
     }
     if (frame->codec != 0) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: codec %u is not known", name, frame->codec);
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: codec %u is not known",
+                        psi_frame_type_name(frame->type), frame->codec);
     }
     return PSD_OK;
 }

@@ -17,6 +17,7 @@
 enum {
     PSI_FRAME_BYTES = 64,
     PSI_FRAME_META_MAX = 4096,
+    PSI_META_ENCODED_MAX = 64,       /* all the options we know, together */
     PSI_FRAME_CHUNK_MAX = 16 << 20,  /* payload of a data frame */
     PSI_FRAME_CONTROL_MAX = 1 << 20, /* payload of a control frame */
     PSI_FRAME_HELLO_MAX = 4096,      /* payload of what a stranger may send */
@@ -137,7 +138,7 @@ struct psi_meta {
     uint64_t trace;
 };
 
-/* Encodes into bytes (PSI_FRAME_META_MAX of room); returns how many. */
+/* Encodes into bytes (PSI_META_ENCODED_MAX of room); returns how many. */
 size_t psi_meta_encode(const struct psi_meta *meta, uint8_t *bytes);
 
 /* Tag, length, value, by rising tag; unknown tags with the low bit of the tag clear are skipped,

@@ -6,6 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/fail.h"
 #include "wire/frame.h"
 #include "wire/pack.h"
 
@@ -30,7 +31,7 @@ psi_meta_encode(const struct psi_meta *meta, uint8_t *bytes)
 {
     struct psi_pack pack;
 
-    psi_pack_init(&pack, bytes, PSI_FRAME_META_MAX);
+    psi_pack_init(&pack, bytes, PSI_META_ENCODED_MAX);
     if (meta->has_part) {
         pack_tag(&pack, TAG_PART, 1);
         psi_pack_u8(&pack, meta->part);
@@ -47,6 +48,7 @@ psi_meta_encode(const struct psi_meta *meta, uint8_t *bytes)
         pack_tag(&pack, TAG_TRACE, 8);
         psi_pack_u64(&pack, meta->trace);
     }
+    psi_assert(!pack.overflow);
     return pack.used;
 }
 
@@ -117,6 +119,10 @@ psi_meta_decode(const uint8_t *bytes, size_t size, struct psi_meta *meta_p, stru
     struct psi_unpack unpack;
     uint16_t last = 0; /* no tag is 0 */
 
+    if (size == 0) { /* as nearly always */
+        *meta_p = meta;
+        return PSD_OK;
+    }
     psi_unpack_init(&unpack, "meta", bytes, size, err);
     while (unpack.left > 0 && unpack.status == PSD_OK) {
         const uint16_t tag = psi_unpack_u16(&unpack, "tag", 1, UINT16_MAX);

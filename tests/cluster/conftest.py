@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+import bed
 from helpers import Flood, Hand, Job, bin_directory, make_secret
 
 
@@ -27,6 +28,16 @@ def secret_file(tmp_path_factory):
     os.environ["PSD_SECRET_FILE"] = str(path)
     yield path
     del os.environ["PSD_SECRET_FILE"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_jobs(tmp_path_factory):
+    """Jobs of other people on this machine have the same user: tests list only their own."""
+    path = tmp_path_factory.mktemp("rt")
+    path.chmod(0o700)
+    os.environ["XDG_RUNTIME_DIR"] = str(path)
+    yield
+    del os.environ["XDG_RUNTIME_DIR"]
 
 
 @pytest.fixture
@@ -88,3 +99,44 @@ def small_disk(tmp_path):
     yield mount
     for path in mounted:
         subprocess.run(["umount", path], check=True)
+
+
+@pytest.fixture(scope="session")
+def four_hosts():
+    """A launcher and four hosts with sshd, for all tests that want them."""
+    why = bed.hosts.missing()
+    if why is not None:
+        pytest.skip(f"no hosts: {why}")
+    made = bed.hosts.Testbed(4)
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def launch(four_hosts):
+    """Starts jobs on the hosts. Afterwards all hosts are up, joined and empty."""
+    jobs = []
+
+    def begin(config, *arguments, **options):
+        jobs.append(bed.SshJob(four_hosts, config, *arguments, **options))
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        if job.process.poll() is None:
+            job.kill()
+    for host in four_hosts.hosts:
+        if host.holder is None:
+            host.boot()
+            host.wait_until_up()
+        else:
+            host.heal()
+        for pid in host.processes():
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: left out by make test, part of make test-ssh")

@@ -18,7 +18,8 @@ import pytest
 
 MARK = "PSD_TEST_MARK"
 HERE = pathlib.Path(__file__).resolve().parent
-MNIST_DATA = HERE.parents[2] / "shared" / "data" / "mnist"
+MNIST_DEFAULT = HERE.parents[1] / "data" / "mnist"
+MNIST_DATA = pathlib.Path(os.environ.get("MNIST_DATA", MNIST_DEFAULT))
 
 # Programs built with a sanitizer are slower and larger; their bounds are wider.
 SANITIZED = bool(os.environ.get("PSD_SANITIZED"))

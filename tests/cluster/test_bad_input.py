@@ -4,6 +4,7 @@ behind. Mistakes on psd_run's own command line are in test_psd_run_local.py, too
 
 import os
 import re
+import signal
 import socket
 import stat
 import subprocess
@@ -33,14 +34,15 @@ JOB = ("--workers", 1, "--servers", 1)
 @pytest.mark.parametrize("arguments,text", [
     ((), "how large is the job? give --workers and --servers"),
     (("--workers", 1), "how large is the job?"),
-    (("--workers", 0, "--servers", 1), "a job of 0 workers and 1 servers"),
-    (("--workers", 1, "--servers", 257), "1 to 256 servers"),
-    (("--workers", "1x", "--servers", 1), "option --workers: 1x is not a number"),
+    (("--workers", 0, "--servers", 1), "option --workers: 0 is not a number from 1 to 1024"),
+    (("--workers", 1025, "--servers", 1), "--workers: 1025 is not a number from 1 to 1024"),
+    (("--workers", 1, "--servers", 257), "option --servers: 257 is not a number from 1 to 256"),
+    (("--workers", "1x", "--servers", 1), "option --workers: 1x is not a number from 1 to 1024"),
     (("--workers",), "option --workers needs a value"),
     ((*JOB, "surplus"), "surplus: not an option"),
     ((*JOB, "--prot", 1), "unknown option --prot; did you mean --port?"),
     ((*JOB, "-x"), "unknown option -x"),
-    ((*JOB, "--port", 70000), "--port 70000: at most 65535"),
+    ((*JOB, "--port", 70000), "option --port: 70000 is not a number from 0 to 65535"),
     ((*JOB, "--bind", "0.0.0.0"), "refusing to listen on 0.0.0.0"),
     ((*JOB, "--lanes=2"), "option --lanes is not one of ps_master"),
     ((*JOB, "--heartbeat_ms=9"), "heartbeat_ms=9: must be a number, 10 to 60000 ms"),
@@ -55,13 +57,13 @@ def test_ps_master_refuses(hand, arguments, text):
 @pytest.mark.parametrize("arguments,text", [
     ((), "which server is this? give --index"),
     (("--index", 0), "where is the master?"),
-    (("--index", 300, *ADDRESS), "give --index 0..255"),
+    (("--index", 300, *ADDRESS), "option --index: 300 is not a number from 0 to 255"),
     (("--index", 0, "--master_address", "127.0.0.1:1"), "expected tcp://host:port"),
     (("--index", 0, "--master_address", "tcp://127.0.0.1:99999"), "a number from 0 to 65535"),
     (("--index", 0, *ADDRESS, "--bind", "0.0.0.0"), "refusing to listen on 0.0.0.0"),
     (("--index", 0, *ADDRESS, "--kernel=neon"), "must be auto, scalar, avx2 or avx512"),
     (("--index", 0, *ADDRESS, "--lanes=65"), "lanes=65: must be a number, 0 to 64"),
-    (("--index", 0, *ADDRESS, "--servers", 0), "--servers 0"),
+    (("--index", 0, *ADDRESS, "--servers", 0), "option --servers: 0 is not a number from 1"),
     (("--index", 0, *ADDRESS, "--on_worker_death=wait"), "is not one of ps_server"),
     (("--index", 0, *ADDRESS, "--indx", 1), "did you mean --index?"),
 ])
@@ -95,6 +97,31 @@ def test_bad_environment(hand):
     """If this fails, a typing error in a variable is silently the default."""
     expect_refusal(hand, USAGE, "PSD_HEARTBEAT_MS: heartbeat_ms=soon: must be a number",
                    program("ps_master"), *JOB, environment={"PSD_HEARTBEAT_MS": "soon"})
+
+
+DAEMONS = {"ps_master": (*JOB, "--port", 0), "ps_server": ("--index", 0, *ADDRESS)}
+
+
+@pytest.mark.parametrize("variable,meant", [
+    ("PSD_LANEZ", "PSD_LANES"), ("PSD_OPEN_TIMOUT_MS", "PSD_OPEN_TIMEOUT_MS"),
+    ("PSD_MASTER_ADRESS", "PSD_MASTER_ADDRESS")])
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_misspelt_variable(hand, daemon, variable, meant):
+    """If this fails, a variable that nobody reads looks as if it had been heard."""
+    process = hand.start("daemon", program(daemon), *DAEMONS[daemon], environment={variable: "3"})
+    process.wait_for_output("HARDENED")
+    assert f" warn UNKNOWN-VARIABLE {variable} is set and not known: did you mean {meant}?" in (
+        process.output())
+    assert process.output().count("UNKNOWN-VARIABLE") == 1  # those of the tests are no slips
+    process.signal(signal.SIGTERM)
+    assert process.wait(5) == 143
+
+
+def test_misspelt_variable_explains_a_refusal(hand):
+    """If this fails, "where is the master?" sends people to look for what they have set."""
+    expect_refusal(hand, USAGE, "PSD_MASTER_ADRESS is set: did you mean PSD_MASTER_ADDRESS?",
+                   program("ps_server"), "--index", 0,
+                   environment={"PSD_MASTER_ADRESS": "tcp://127.0.0.1:1"})
 
 
 @pytest.mark.parametrize("arguments,text", [
@@ -143,7 +170,7 @@ def test_port_taken(hand):
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        output = expect_refusal(hand, CANNOT_START, "Address already in use",
+        output = expect_refusal(hand, CANNOT_START, "Address already in use (exit code 3)",
                                 program("ps_master"), *JOB, "--port", port)
     assert "127.0.0.1" in output and str(port) in output
 
@@ -159,6 +186,17 @@ def test_port_taken_under_psd_run(start, tmp_path):
         job = start("-c", config, "true")
         assert job.wait(10) == CANNOT_START
     assert "Address already in use" in job.stderr() and str(port) in job.stderr()
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+@pytest.mark.parametrize("host,text", [
+    ("192.0.2.7", "listen on 192.0.2.7 port 0: Cannot assign requested address"),
+    ("no.such.host.invalid", "look up host no.such.host.invalid: ")])
+def test_address_that_is_not_ours(hand, daemon, host, text):
+    """If this fails, a daemon that cannot listen blames its options, or hides its exit code."""
+    output = expect_refusal(hand, CANNOT_START, text, program(daemon), *DAEMONS[daemon],
+                            "--bind", host)
+    assert re.search(r" error JOB-END .* \(exit code 3\)$", output.splitlines()[-1]), output
 
 
 def test_bad_ready_fd(hand):
@@ -192,7 +230,7 @@ def test_full_disk_for_logs(start, small_disk):
     assert job.wait(20) == 0, job.stderr()
     lines = job.stdout().splitlines()
     assert len(lines) == 300001 and lines[-1] == "[worker0] the end"
-    assert job.stderr().count("No space left on device") == 1
+    assert job.stderr().count("log of worker0: No space left on device") == 1
     assert "the job goes on" in job.stderr()
 
 

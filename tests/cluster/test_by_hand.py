@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from helpers import BRISK, program, python_worker
+from helpers import BRISK, HERE, NO_SECRET, bin_directory, program, python_worker
 
 SOON = 1.0  # seconds: everybody leaves so soon after the last worker
 
@@ -80,6 +80,22 @@ def test_ranks_that_the_master_chooses(hand):
     assert ranks == ["0", "1", "2"]
 
 
+def test_as_the_readme_says(hand, tmp_path):
+    """If this fails, the first thing that a newcomer types does not work."""
+    text = (HERE.parents[1] / "README.md").read_text()
+    section = text[text.index("\n## By hand\n"):].split("\n## ")[1]
+    lines = re.findall(r"^    (.*)$", section, re.MULTILINE)
+    assert len(lines) >= 6, section
+    script = "\n".join(lines).replace("5555", str(hand.port))
+    (tmp_path / "bin").symlink_to(bin_directory().absolute())
+    shell = hand.start("shell", "sh", "-ec", script, environment=NO_SECRET)
+    assert shell.wait(30) == 0, shell.output()
+    assert len(re.findall(r"^hello from worker [01]: 20$", shell.output(), re.MULTILINE)) == 2
+    assert re.search(r"^server +0 ", shell.output(), re.MULTILINE), shell.output()
+    assert shell.output().count("JOB-END") == 2
+    assert not (tmp_path / "job.secret").exists()
+
+
 def test_a_second_job_on_the_same_port(hand):
     """If this fails, the port of a job that ended cannot be used again at once."""
     for turn in range(2):
@@ -125,7 +141,8 @@ def test_worker_without_a_master(hand):
     """If this fails, a wrong address makes a worker wait without a word."""
     worker = hand.worker(0, "--open_timeout_ms", 300)
     assert worker.wait() == 1
-    assert f"error PSD_ERR_TIMEOUT: join the job at {hand.address}: no answer" in worker.output()
+    assert (f"error PSD_ERR_TIMEOUT: join the job at {hand.address}: no answer from the master "
+            "in 300 ms: ") in worker.output()
     assert "Connection refused" in worker.output()
 
 
@@ -136,6 +153,16 @@ def test_server_without_a_master(hand):
     last = server.output().splitlines()[-1]
     assert hand.address in last and "did not answer in 300 ms" in last
     assert "Connection refused" in last
+
+
+def test_server_says_that_it_waits(hand):
+    """If this fails, a server started before its master looks like one that hangs."""
+    server = hand.server(0, "--lanes=2")
+    server.wait_for_output(f"MASTER-WAITING waiting for the master at {hand.address} "
+                           f"(last attempt: connect {hand.address}: Connection refused)")
+    processes = [hand.master(), hand.worker(0), server]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert server.output().count("MASTER-WAITING") == 1
 
 
 def test_duplicate_rank(hand, tmp_path):
@@ -181,7 +208,7 @@ def test_server_index_outside_the_job(hand):
     master, server = hand.master(1, 1), hand.server(1)
     assert server.wait() == 73
     assert "server 1" in server.output().splitlines()[-1]
-    assert "1 servers" in server.output().splitlines()[-1]
+    assert "the job has 1 server, 0..0" in server.output().splitlines()[-1]
     processes = [hand.server(0), hand.worker(0), master]
     assert [p.wait() for p in processes] == [0, 0, 0]
 
@@ -191,7 +218,7 @@ def test_server_index_outside_the_file(hand):
     config = write_cluster(hand)
     server = hand.start("server", program("ps_server"), "-c", config, "--index", 1)
     assert server.wait() == 2
-    assert "--index 1" in server.output() and "lists 1 servers" in server.output()
+    assert "--index 1" in server.output() and "lists 1 server" in server.output()
 
 
 def test_worker_after_the_end(hand):

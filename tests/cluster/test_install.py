@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `make install` leaves: headers, libraries, programs and manuals that need no source tree."""
 
+import json
 import os
 import re
 import shutil
@@ -9,7 +10,7 @@ import sys
 
 import pytest
 
-from helpers import HERE, bin_directory, worker_environment
+from helpers import HERE, bin_directory, program, worker_environment
 
 TREE = HERE.parents[1]
 
@@ -63,11 +64,40 @@ def test_only_public_headers_are_installed(prefix):
     assert programs == ["ps_master", "ps_server", "psd_run"]
 
 
+EXTERNAL = TREE / "examples" / "external"
+
+
+def copy_example(source, target):
+    """What the example is made of. A job that was run there leaves logs, and a program that make
+    would take for a new one."""
+    for name in ("Makefile", "trainer.c"):
+        shutil.copy(source / name, target)
+
+
+def test_example_is_copied_as_it_was_written(tmp_path):
+    """If this fails, whoever tried the example as the README says breaks the next `make test`."""
+    used, target = tmp_path / "used", tmp_path / "target"
+    shutil.copytree(EXTERNAL, used, dirs_exist_ok=True)
+    target.mkdir()
+    (used / "logs" / "poseidon_log_1").mkdir(parents=True, exist_ok=True)
+    (used / "poseidon_run.log").touch()
+    (used / "trainer").write_text("old")
+    copy_example(used, target)
+    assert sorted(path.name for path in target.iterdir()) == ["Makefile", "trainer.c"]
+
+
+@pytest.mark.skipif(shutil.which("git") is None or not (TREE / ".git").exists(),
+                    reason="not a git checkout")
+@pytest.mark.parametrize("name", ["trainer", "logs/poseidon_log_1/master.log", "poseidon_run.log"])
+def test_what_the_example_leaves_is_ignored(name):
+    """If this fails, trying the example leaves files that somebody commits by mistake."""
+    run("git", "check-ignore", f"examples/external/{name}", cwd=TREE)
+
+
 @pytest.mark.parametrize("how", ["shared", "static"])
 def test_program_outside_the_tree(prefix, start, tmp_path, how):
     """If this fails, nobody can build a worker against the installed library."""
-    for path in (TREE / "examples" / "external").iterdir():
-        shutil.copy(path, tmp_path)
+    copy_example(EXTERNAL, tmp_path)
     run("make", "static" if how == "static" else "trainer", cwd=tmp_path, env=prefix.environment)
     linked = run("readelf", "-d", tmp_path / "trainer")
     assert ("libpsd.so.0" in linked) == (how == "shared")
@@ -96,10 +126,50 @@ def test_hello_as_cplusplus_and_c(prefix, start, tmp_path):
         run(tmp_path / "version")
 
 
+@pytest.fixture
+def make_install(tmp_path):
+    """`make install` into a directory. The build keeps the prefix that it had."""
+    build = build_directory()
+    options = json.loads(run("meson", "introspect", build, "--buildoptions"))
+    (before,) = [option["value"] for option in options if option["name"] == "prefix"]
+
+    def install(*arguments):
+        return run("make", "-o", "setup", "-o", "build", "install", f"BUILD={build}", *arguments,
+                   cwd=TREE)
+
+    yield install
+    run("meson", "configure", build, "--prefix", before)
+
+
+@pytest.mark.parametrize("how", ["DESTDIR", "PREFIX"])
+def test_hint_of_make_install_works(make_install, tmp_path, how):
+    """If this fails, people paste what `make install` prints, and the compiler finds nothing."""
+    root = tmp_path / "root"
+    said = make_install(*((f"DESTDIR={root}", "PREFIX=/usr") if how == "DESTDIR"
+                          else (f"PREFIX={root}",)))
+    hint = "\n".join(re.findall(r"^    (export .*)$", said, re.MULTILINE))
+    copy_example(EXTERNAL, tmp_path)
+    bare = {name: value for name, value in os.environ.items()
+            if not name.startswith("PKG_CONFIG") and name != "LD_LIBRARY_PATH"}
+    flags = run("sh", "-ec", f"{hint}\npkg-config --cflags --libs psd", env=bare)
+    assert f"-I{root}/" in flags and f"-L{root}/" in flags
+    run("sh", "-ec", f"{hint}\nmake trainer\nldd ./trainer | grep 'libpsd.so.0 => {root}/'",
+        cwd=tmp_path, env=bare)
+
+
 def test_versions_agree(prefix):
     """If this fails, the library and its pkg-config file tell different versions."""
     version = run("pkg-config", "--modversion", "psd", env=prefix.environment).strip()
     assert (prefix.lib / f"libpsd.so.{version}").exists()
+
+
+@pytest.mark.parametrize("name", ["ps_master", "ps_server", "psd_bench", "psd_sim", "hello",
+                                  "mnist"])
+def test_programs_tell_their_version(prefix, name):
+    """If this fails, nobody can say which version a report is about, or what a program is for."""
+    version = run("pkg-config", "--modversion", "psd", env=prefix.environment).strip()
+    assert run(program(name), "--version") == f"{name} {version}\n"
+    assert name in run(program(name), "-h")
 
 
 @pytest.mark.parametrize("page", ["psd_run.1", "ps_master.8", "ps_server.8"])
@@ -139,3 +209,31 @@ def test_psdlib_matches_the_header(prefix, tmp_path):
                        + "\n".join(lines) + "\nreturn 0; }\n")
     run("cc", "-I", prefix.root / "include", program, "-o", tmp_path / "sizes")
     assert run(tmp_path / "sizes") == said
+
+
+def test_manual_of_the_cluster_file(prefix):
+    """If this fails, a key of the cluster file can only be found in the source."""
+    manual = (prefix.root / "share" / "man" / "man5" / "psd-cluster.json.5").read_text()
+    source = (TREE / "src" / "config" / "cluster.c").read_text()
+    keys = set(re.findall(r'\{"(\w+)", JSON_', source))
+    assert len(keys) > 15
+    missing = {key for key in keys if not re.search(rf"\b{key}\b", manual)}
+    assert not missing
+
+
+def complete(prefix, *words):
+    """What bash offers for the last of the words."""
+    script = (f"source {prefix.root}/share/bash-completion/completions/psd_run; "
+              f"COMP_WORDS=(psd_run \"$@\"); COMP_CWORD=$#; _psd_run; "
+              "printf '%s\\n' \"${COMPREPLY[@]}\"")
+    return run("bash", "-c", script, "bash", *words, env={
+        **prefix.environment, "PATH": f"{prefix.bin}:{os.environ['PATH']}"}).split()
+
+
+def test_completion(prefix):
+    """If this fails, Tab offers nothing, or what psd_run does not know."""
+    assert complete(prefix, "s") == ["show", "stop", "secret"]
+    assert complete(prefix, "--clus") == ["--cluster_config"]
+    assert complete(prefix, "--on_worker_death", "c") == ["continue"]
+    assert complete(prefix, "logs", "--si") == ["--since"]
+    assert "--heartbeat_ms" in complete(prefix, "--h")

@@ -113,11 +113,21 @@ def test_worker_killed_policy_continue(start, moment, counted):
 
 
 def test_worker_killed_before_it_joined_policy_continue(start):
-    """If this fails, a job that never gathered waits for ever, or does not say for whom."""
-    job = train(start, "--die", "1:started",
-                options=("--on_worker_death=continue", "--start_timeout_ms=800"))
-    assert job.wait() == 124
-    assert "waiting for worker 1: not here after 800 ms" in job.stderr()
+    """If this fails, a job that can never gather waits for its start to time out."""
+    job = train(start, "--die", "1:started", options=("--on_worker_death=continue",))
+    assert job.wait() == 137
+    assert job.seconds < 10
+    assert re.search(r"worker 1 \(pid \d+\) was killed by signal 9 \(Killed\) without joining the "
+                     "job, and the others waited for it", job.stderr())
+
+
+def test_worker_that_ends_well_without_joining(start):
+    """If this fails, the others wait a minute for a worker that psd_run saw leaving."""
+    job = train(start, command=["sh", "-c", "[ $PSD_RANK = 1 ] || exec " +
+                                " ".join(python_worker("--steps", 10))])
+    assert job.wait() == 70
+    assert job.seconds < 10
+    assert "worker 1 (pid" in job.stderr() and "ended with code 0 without joining" in job.stderr()
 
 
 def test_last_worker_killed_policy_continue(start):

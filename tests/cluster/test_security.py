@@ -2,6 +2,7 @@
 """Nobody without the job's secret gets in, nobody with it gets further than its name allows, and
 the secret is nowhere to be found."""
 
+import collections
 import contextlib
 import os
 import pathlib
@@ -13,10 +14,11 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from helpers import (BRISK, HERE, NO_SECRET, SANITIZED, Job, free_port, make_secret,
+from helpers import (BRISK, HERE, INSECURE, NO_SECRET, SANITIZED, Job, free_port, make_secret,
                      marked_processes, program, python_worker, saved_digests, wait_for,
                      worker_environment)
 from intruder import (TLS1_2, Wiretap, answer, connect, ends, greeting, handshake, record,
@@ -210,17 +212,15 @@ def test_matrix(fortress, secret_file, tmp_path, kind):
 
 def test_replays_are_told_from_members(fortress, secret_file):
     """If this fails, a recording is refused for some other reason than that it is one."""
-    secret = read_secret(secret_file)
     for listener in LISTENERS:
-        before = len(fortress.warnings(listener))
-        one, _, plain, source = recordings(listener, fortress.ports[listener], secret)
-        for recording, socket_ in ((one, None), (plain, source), (one, None)):
-            replay(listener, b"".join(recording), socket_)(fortress)
-        wait_for(lambda: len(fortress.warnings(listener)) == before + 3, 5, "three lines")
-        first, second, third = fortress.warnings(listener)[before:]
-        assert "authentication failed" in first  # its last words do not fit our new answer
-        assert "authentication failed" in second
-        assert "a recorded greeting, said again" in third
+        recording = b"".join(record(read_secret(secret_file),
+                                    f"psd1 tls worker:0 {listener}".encode(), hello_frame(3, 0)))
+        # Its last words do not fit our answer, which is new; the second time there is none.
+        for reason in ("authentication failed", "a recorded greeting, said again"):
+            before = len(fortress.warnings(listener))
+            replay(listener, recording)(fortress)
+            wait_for(lambda: fortress.warnings(listener)[before:], 5, "a line in the log")
+            assert reason in fortress.warnings(listener)[before]
 
 
 def test_job_without_intruders_lets_members_in(fortress, secret_file):
@@ -492,6 +492,7 @@ def test_worker_with_another_jobs_secret(hand, tmp_path):
     worker = hand.worker(0, "--open_timeout_ms", 1500, environment={"PSD_SECRET_FILE": str(other)})
     assert worker.wait() == 1
     assert "do both have the secret of the same job?" in worker.output()
+    assert "alert" not in worker.output()  # OpenSSL's word for it
     assert re.search("MEMBER-REFUSED .*authentication failed", master.output())
     assert hand.worker(0, name="right").wait() == 0
     assert [process.wait() for process in (master, server)] == [0, 0]
@@ -523,6 +524,76 @@ def test_show_needs_the_secret(start, tmp_path):
         assert result.returncode != 0
         assert "worker" not in result.stdout
     fortress.finish()
+
+
+# ------------------------------------------------------------- with and without a secret ---
+
+# Three refusals, a quarter of a second apart, and the time that a busy machine takes to start them.
+MISMATCH_S = 5
+
+
+class Half:
+    """The processes of a job, with a secret or without."""
+
+    def __init__(self, hand, insecure):
+        self.hand = hand
+        self.switch = ("--insecure",) if insecure else ()
+        self.environment = INSECURE if insecure else {}
+
+    def run(self, start, *arguments, **options):
+        self.hand.environment = self.environment
+        return start(*arguments, **options)
+
+    def master(self):
+        return self.run(self.hand.master, 1, 1, *self.switch)
+
+    def server(self, name):
+        return self.run(self.hand.server, 0, *self.switch, "--lanes=2", name=name)
+
+    def worker(self, name):
+        return self.run(self.hand.worker, 0, name=name)
+
+
+@pytest.mark.parametrize("insecure,text,told", [
+    (True, "that job needs a secret: set PSD_SECRET_FILE", "it does without a secret"),
+    (False, "that job runs --insecure, and this process has a secret", "it has a secret, and this"),
+], ids=["without meets with", "with meets without"])
+def test_mismatch_is_told_at_once(hand, insecure, text, told):
+    """If this fails, half a job with a secret and half a job without wait a minute for each
+    other."""
+    members, strangers = Half(hand, not insecure), Half(hand, insecure)
+    master = members.master()
+    master.wait_for_output("LISTENING")
+    begin = time.monotonic()
+    server, worker = strangers.server("odd-server"), strangers.worker("odd-worker")
+    assert server.wait(MISMATCH_S) == 77
+    assert worker.wait(MISMATCH_S) == 1
+    seconds = time.monotonic() - begin
+    assert f"refused by the master at {hand.address}: " in server.output().splitlines()[-1]
+    assert text in server.output().splitlines()[-1]
+    assert "error PSD_ERR_REFUSED" in worker.output() and text in worker.output()
+    lines = [line for line in master.output().splitlines() if told in line]
+    assert lines and all(" warn MEMBER-REFUSED tcp://127.0.0.1:" in line for line in lines)
+    by_second = collections.Counter(line.split()[0].partition(".")[0] for line in lines)
+    assert len(by_second) <= seconds + 2
+    assert max(by_second.values()) <= 2, lines  # the limiter's seconds are not the wall's
+    processes = [members.server("server"), members.worker("worker"), master]
+    assert [process.wait() for process in processes] == [0, 0, 0], master.output()
+
+
+@pytest.mark.parametrize("insecure", [True, False])
+def test_mismatch_of_show(hand, insecure):
+    """If this fails, `psd_run show` waits for an answer that cannot come."""
+    members, stranger = Half(hand, not insecure), Half(hand, insecure)
+    master = members.master()
+    master.wait_for_output("LISTENING")
+    result = subprocess.run([program("psd_run"), "show", "--master", hand.address],
+                            capture_output=True, text=True, timeout=MISMATCH_S, check=False,
+                            env={**os.environ, **stranger.environment})
+    assert result.returncode != 0
+    assert "that job needs a secret" in result.stderr or "runs --insecure" in result.stderr
+    master.signal(signal.SIGTERM)
+    assert master.wait() == 143
 
 
 # ---------------------------------------------------------------------- refusals that help ---
@@ -594,6 +665,86 @@ def test_insecure_worker_and_a_routable_master(hand):
                                          "PSD_MASTER_ADDRESS": "tcp://192.0.2.1:5555"})
     assert worker.wait(5) == 1
     assert "not a loopback address; set PSD_SECRET_FILE" in worker.output()
+
+
+def test_secret_file_that_is_a_link(hand, tmp_path, secret_file):
+    """If this fails, "too many levels of symbolic links" is all that people hear."""
+    link = tmp_path / "link"
+    link.symlink_to(secret_file)
+    for daemon, arguments in DAEMONS.items():
+        expect_refusal(hand, program(daemon), *arguments, "--secret_file", link,
+                       texts=(f"secret file {link}: is a symbolic link: refused",))
+
+
+def test_insecure_server_and_a_routable_master(hand):
+    """If this fails, --insecure sends parameters to whoever answers on a network."""
+    expect_refusal(hand, program("ps_server"), "--index", 0, "--master_address",
+                   "tcp://192.0.2.2:5577", "--insecure", environment=NO_SECRET,
+                   texts=("--insecure: tcp://192.0.2.2:5577 is not a loopback address",
+                          "set PSD_SECRET_FILE"))
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_insecure_and_a_secret(hand, daemon, secret_file):
+    """If this fails, one of two contradicting wishes is granted, and nobody knows which."""
+    for arguments, environment, text in (
+            ((), {}, "PSD_SECRET_FILE"),
+            (("--secret_file", secret_file), NO_SECRET, "--secret_file"),
+            ((), {"PSD_SECRET_FILE": "", "PSD_SECRET_FD": "7"}, "PSD_SECRET_FD")):
+        expect_refusal(hand, program(daemon), *DAEMONS[daemon], "--insecure", *arguments,
+                       environment=environment,
+                       texts=(f"--insecure and {text} contradict each other",))
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_insecure_is_told(hand, daemon):
+    """If this fails, nobody sees in a log that the job was open to everybody."""
+    process = hand.start("daemon", program(daemon), *DAEMONS[daemon], "--insecure",
+                         environment=NO_SECRET)
+    process.wait_for_output("HARDENED")
+    assert len(re.findall(r" warn INSECURE .*every user of this machine", process.output())) == 1
+    process.signal(signal.SIGTERM)
+    assert process.wait(5) == 143
+
+
+@pytest.mark.parametrize("value,text", [
+    ("0", "no secret for the job"), ("", "no secret for the job"),
+    ("yes", "PSD_INSECURE=yes: must be 1 (on) or 0 (off)"),
+    ("off", "PSD_INSECURE=off: must be 1 (on) or 0 (off)")])
+def test_insecure_is_on_with_1_alone(hand, value, text):
+    """If this fails, PSD_INSECURE=0 turns authentication off."""
+    worker = hand.worker(0, environment={**NO_SECRET, "PSD_INSECURE": value})
+    assert worker.wait(5) == 1
+    assert f"error PSD_ERR_INVALID: {text}" in worker.output()
+
+
+def test_insecure_worker_with_a_secret(hand):
+    """If this fails, a worker chooses by itself which of two contradicting variables counts."""
+    worker = hand.worker(0, environment={"PSD_INSECURE": "1"})
+    assert worker.wait(5) == 1
+    assert "PSD_INSECURE=1 and PSD_SECRET_FILE contradict each other" in worker.output()
+
+
+@pytest.mark.parametrize("name", ["ps_master", "ps_server", "worker"])
+def test_force_tls_is_on_with_1_alone(hand, name):
+    """If this fails, PSD_FORCE_TLS=0 seals, or a word that means "on" to somebody does not."""
+    environment = {"PSD_FORCE_TLS": "on"}
+    text = "PSD_FORCE_TLS=on: must be 1 (on) or 0 (off)"
+    if name in DAEMONS:
+        expect_refusal(hand, program(name), *DAEMONS[name], environment=environment, texts=(text,))
+        return
+    worker = hand.worker(0, environment=environment)
+    assert worker.wait(5) == 1
+    assert f"error PSD_ERR_INVALID: {text}" in worker.output()
+
+
+@pytest.mark.parametrize("variable,meant", [
+    ("PSD_SECRETFILE", "PSD_SECRET_FILE"), ("PSD_INSECRUE", "PSD_INSECURE")])
+def test_misspelt_secret_of_a_worker(hand, variable, meant):
+    """If this fails, a worker says "no secret" to somebody who has set one, by another name."""
+    worker = hand.worker(0, environment={**NO_SECRET, variable: "1"})
+    assert worker.wait(5) == 1
+    assert f"{variable} is set: did you mean {meant}?" in worker.output()
 
 
 def test_secret_files_are_made_safely(tmp_path):

@@ -58,7 +58,7 @@ class Target:
         return nodes_at(self.hand.address, self.hand.environment)
 
     def warnings(self):
-        return re.findall(r" warn (?!AS-ROOT).*", self.daemon.output())
+        return re.findall(r" warn (?!AS-ROOT|INSECURE).*", self.daemon.output())
 
     def expect_unharmed(self):
         growth = resident_bytes(self.daemon.pid) - self.before

@@ -6,7 +6,16 @@ import re
 
 import pytest
 
-from helpers import MNIST_DATA, needs_mnist, program, python_worker, saved_digests
+from helpers import (HERE, MNIST_DATA, MNIST_DEFAULT, needs_mnist, program, python_worker,
+                     saved_digests)
+
+
+def test_mnist_is_where_the_readme_puts_it():
+    """If this fails, somebody downloads the files as told, and the tests skip themselves."""
+    tree = HERE.parents[1]
+    (told,) = re.findall(r"`examples/mnist/fetch\.sh (\S+)`", (tree / "README.md").read_text())
+    assert f"directory=${{1:-{told}}}" in (tree / "examples" / "mnist" / "fetch.sh").read_text()
+    assert MNIST_DEFAULT == tree / told
 
 
 def accuracy(job):

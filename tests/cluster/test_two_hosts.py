@@ -83,7 +83,7 @@ def worker_words(saved):
     return python_worker("--steps", STEPS, "--elements", ELEMENTS, "--save", saved)
 
 
-def run_job(hand, hosts, places, address, saved, port):
+def run_job(hand, hosts, places, address, saved, port, **settings):
     """The processes of a job, each on its host; places: of the master, two servers, two workers."""
     daemons = [hand.start("master", *hosts.inside(
         places[0], program("ps_master"), "--workers", 2, "--servers", 2,
@@ -94,7 +94,7 @@ def run_job(hand, hosts, places, address, saved, port):
             places[1 + index], program("ps_server"), "--index", index, "--master_address", master,
             "--bind", address(places[1 + index]), "--lanes=2")))
     workers = [hand.start(f"worker{rank}", *hosts.inside(places[3 + rank], *worker_words(saved)),
-                          environment={"PSD_MASTER_ADDRESS": master, "PSD_RANK": str(rank)})
+                          environment={"PSD_MASTER_ADDRESS": master, "PSD_RANK": str(rank), **settings})
                for rank in range(2)]
     for process in (*workers, *daemons):
         assert process.wait(40) == 0, process.output()
@@ -103,7 +103,8 @@ def run_job(hand, hosts, places, address, saved, port):
 def test_nothing_can_be_read_on_the_wire(hand, hosts, tmp_path):
     """If this fails, whoever sees the packets reads names and gradients, or the job goes wrong."""
     tap = Tap(hosts, 0, "lo", tmp_path / "lo.raw")
-    run_job(hand, hosts, [0] * 5, lambda host: "127.0.0.1", tmp_path / "here", free_port())
+    run_job(hand, hosts, [0] * 5, lambda host: "127.0.0.1", tmp_path / "here", free_port(),
+            PSD_TRANSPORT="tcp")
     clear = tap.end()
     assert b"table0" in clear, "the tap is deaf"
     assert any(needle in clear for needle in gradient_needles()), "the tap is deaf"

@@ -29,6 +29,7 @@ enum {
     FINISH_MS = 10000, /* for daemons to leave by themselves */
     WATCHDOG_S = 240,  /* for all tests of an executable, sanitizers included */
     OPEN_TIMEOUT_MS = 20000,
+    SPIN_US = 50,
 };
 
 enum order { ORDER_RUN, ORDER_TERMINATE, ORDER_KILL };
@@ -301,11 +302,19 @@ end_security(struct bed *bed)
     unsetenv("PSD_FORCE_TLS");
 }
 
+/* As workers do: shared memory, unless the environment says tcp. */
+static bool
+lends(void)
+{
+    const char *transport = getenv("PSD_TRANSPORT");
+
+    return transport == NULL || strcmp(transport, "tcp") != 0;
+}
+
 static void
-create_loop(struct node *node, const char *name)
+create_loop(struct node *node, const char *name, struct psi_loop_config config)
 {
     struct bed *bed = node->bed;
-    struct psi_loop_config config = {0};
     struct psd_error err;
 
     if (bed->secret != NULL) {
@@ -337,7 +346,7 @@ create_master(struct bed *bed)
     struct psd_error err;
 
     bed->master.bed = bed;
-    create_loop(&bed->master, PSI_IDENTITY_MASTER);
+    create_loop(&bed->master, PSI_IDENTITY_MASTER, (struct psi_loop_config){0});
     assert_int_equal(master_create(psi_loop_env(bed->master.loop), &master_config, &bed->log,
                                    &bed->master.master, &err),
                      PSD_OK);
@@ -358,6 +367,7 @@ create_lane(struct bed *bed, uint32_t server, uint32_t index)
         .pool_bytes = config->pool_bytes / config->lanes,
         .start_timeout_ms = config->start_timeout_ms,
         .kernel = config->scalar ? KERNEL_SCALAR : kernel_level_best(),
+        .lends = lends(),
     };
     struct node *node = &bed->lanes[server][index];
     char name[PSI_IDENTITY_BYTES];
@@ -365,7 +375,7 @@ create_lane(struct bed *bed, uint32_t server, uint32_t index)
 
     node->bed = bed;
     psi_identity_server(name, server, index);
-    create_loop(node, name);
+    create_loop(node, name, (struct psi_loop_config){.lends = lends(), .spin_us = SPIN_US});
     assert_int_equal(
         lane_create(psi_loop_env(node->loop), &lane_config, &bed->log, &node->lane, &err), PSD_OK);
 }

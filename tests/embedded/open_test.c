@@ -51,6 +51,30 @@ test_open_without_address_says_what_to_set(void **state)
     assert_ptr_equal(context, state);
 }
 
+/* If this fails, an error sends people to look for what they have set, by another name. */
+static void
+test_open_names_misspelt_variables(void **state)
+{
+    char address[64];
+    const int fd = silent_port(address, sizeof(address));
+    psd_context *context = NULL;
+
+    (void)state;
+    forget_environment();
+    setenv("PSD_MASTER_ADRESS", address, 1);
+    assert_status(psd_open(NULL, &context), PSD_ERR_INVALID);
+    assert_says(psd_last_error()->text,
+                "PSD_MASTER_ADRESS is set: did you mean PSD_MASTER_ADDRESS?");
+    unsetenv("PSD_MASTER_ADRESS");
+    setenv("PSD_OPEN_TIMOUT_MS", "20", 1);
+    assert_status(psd_open(OPEN(.master_address = address, .open_timeout_ms = 50), &context),
+                  PSD_ERR_TIMEOUT);
+    assert_says(psd_last_error()->text,
+                "PSD_OPEN_TIMOUT_MS is set: did you mean PSD_OPEN_TIMEOUT_MS?");
+    unsetenv("PSD_OPEN_TIMOUT_MS");
+    close(fd);
+}
+
 /* If this fails, nonsense in an option is found late, or taken for something else. */
 static void
 test_open_refuses_nonsense(void **state)
@@ -338,6 +362,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open_without_address_says_what_to_set),
+        cmocka_unit_test(test_open_names_misspelt_variables),
         cmocka_unit_test(test_open_refuses_nonsense),
         cmocka_unit_test(test_open_refuses_bad_environment),
         cmocka_unit_test(test_open_nobody_listens),

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "config/endpoint.h"
+#include "config/hostlist.h"
 #include "fuzz.h"
 #include "transport/address.h"
 
@@ -33,6 +34,30 @@ check_address(const char *text)
     psi_assert(psi_address_parse(formatted, &again, &err) == PSD_OK);
     psi_assert(again.scheme == address.scheme && again.port == address.port);
     psi_assert(strcmp(again.host, address.host) == 0);
+}
+
+/* Every name of a list is one that stands for itself. */
+static void
+check_hostlist(const char *text)
+{
+    struct psi_hostlist list = {0};
+    struct psi_hostlist again = {0};
+    size_t column = 0;
+
+    if (psi_hostlist_expand(text, &list, &column) != NULL) {
+        psi_assert(column >= 1 && column <= strlen(text) + 1);
+        return;
+    }
+    psi_assert(list.count >= 1 && list.count <= PSI_HOSTLIST_NAMES_MAX);
+    for (size_t i = 0; i < list.count; i++) {
+        psi_assert(strchr(list.names[i], ',') == NULL || strchr(list.names[i], '[') != NULL);
+        if (strchr(list.names[i], '[') == NULL) {
+            psi_assert(psi_hostlist_expand(list.names[i], &again, &column) == NULL);
+            psi_assert(again.count == 1 && strcmp(again.names[0], list.names[i]) == 0);
+            psi_hostlist_free(&again);
+        }
+    }
+    psi_hostlist_free(&list);
 }
 
 /* An endpoint ends up on a command line: no part of it may look like an option or a shell's. */
@@ -61,6 +86,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     psi_assert(text != NULL);
     check_address(text);
     check_endpoint(text);
+    check_hostlist(text);
     (void)psi_user_valid(text);
     free(text);
     return 0;

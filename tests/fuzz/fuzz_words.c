@@ -122,9 +122,11 @@ check_text(const char *text)
     check_pieces(text, 0);
     check_pieces(text, 1);
     check_command(text);
-    if (command_list(text, WORKERS, "/bin:/nowhere:", &words, &err) == PSD_OK) {
-        psi_assert(words.count == 1 || words.count == WORKERS);
-        words_fini(&words);
+    for (int remote = 0; remote < 2; remote++) {
+        if (command_list(text, WORKERS, "/bin:/nowhere:", remote != 0, &words, &err) == PSD_OK) {
+            psi_assert(words.count == 1 || words.count == WORKERS);
+            words_fini(&words);
+        }
     }
 }
 

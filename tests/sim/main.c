@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <psd/psd.h>
+
 #include "faults.h"
 #include "job.h"
 #include "worker.h"
@@ -21,6 +23,7 @@ static const char usage[] =
     "\n"
     "usage: psd_sim --seeds N [--first K]   run seeds K .. K + N - 1 (K: 1), stop at a failure\n"
     "       psd_sim --seed N [--trace]      run one seed; --trace prints every event\n"
+    "       psd_sim -h | --version\n"
     "\n"
     "Everything in a run follows from its seed: the shape of the job, what its workers do, "
     "delays,\n"
@@ -236,6 +239,10 @@ main(int argc, char **argv)
 
     if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) {
         fputs(usage, stdout);
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("psd_sim %s\n", psd_version());
         return 0;
     }
     if (!parse(argc, argv, &options)) {

@@ -1,0 +1,278 @@
+/*
+ * ceiling_ping.c - what a round trip costs: one worker, and an echo that sends everything back.
+ *
+ * The two are bound to a core each.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "ceiling.h"
+#include "process.h"
+#include "rounds.h"
+#include "spin.h"
+#include "tensor.h"
+
+/* One direction of shared memory. Thread: one process writes, the other reads. */
+struct mailbox {
+    _Alignas(64) atomic_uint letters; /* so far */
+    _Alignas(64) char data[CEILING_PING_BYTES_MAX];
+};
+
+struct link {
+    enum ceiling_ping kind;
+    enum ceiling_wait wait;
+    uint64_t bytes;
+    int pair[2];               /* worker's and echo's end */
+    struct mailbox *mailboxes; /* to the echo, and back */
+};
+
+/* ---- Shared memory ---- */
+
+static void
+futex(atomic_uint *word, int operation, unsigned value, const struct timespec *timeout)
+{
+    (void)syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
+}
+
+static void
+post(const struct link *link, struct mailbox *mailbox, const void *data, bool wake)
+{
+    memcpy(mailbox->data, data, link->bytes);
+    atomic_fetch_add_explicit(&mailbox->letters, 1, memory_order_release);
+    if (wake || link->wait == CEILING_BLOCK) {
+        futex(&mailbox->letters, FUTEX_WAKE, 1, NULL);
+    }
+}
+
+/* Waits for letter number `wanted`. A spinner that fell asleep may miss the wake-up that is meant
+ * for blockers, so it looks again by itself. */
+static void
+fetch(const struct link *link, struct mailbox *mailbox, unsigned wanted, void *data)
+{
+    static const struct timespec nap = {.tv_nsec = 20 * 1000 * 1000};
+    struct spin spin = {0};
+    unsigned letters;
+
+    while ((letters = atomic_load_explicit(&mailbox->letters, memory_order_acquire)) != wanted) {
+        if (link->wait == CEILING_SPIN && spin_more(&spin)) {
+            spin_pause();
+        } else {
+            futex(&mailbox->letters, FUTEX_WAIT, letters, &nap);
+        }
+    }
+    memcpy(data, mailbox->data, link->bytes);
+}
+
+/* ---- Sockets ---- */
+
+static bool
+receive_all(const struct link *link, int fd, char *into)
+{
+    const int flags = link->wait == CEILING_SPIN ? MSG_DONTWAIT : MSG_WAITALL;
+    struct spin spin = {0};
+    size_t here = 0;
+
+    while (here < link->bytes) {
+        const bool more = link->wait == CEILING_SPIN && spin_more(&spin);
+        const ssize_t got = recv(fd, into + here, link->bytes - here, more ? flags : 0);
+
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+            return false;
+        }
+        here += got > 0 ? (size_t)got : 0;
+    }
+    return true;
+}
+
+static bool
+send_all(const struct link *link, int fd, const char *from)
+{
+    size_t gone = 0;
+
+    while (gone < link->bytes) {
+        const ssize_t sent = send(fd, from + gone, link->bytes - gone, MSG_NOSIGNAL);
+
+        if (sent <= 0) {
+            return false;
+        }
+        gone += (size_t)sent;
+    }
+    return true;
+}
+
+/* ---- The two processes ---- */
+
+static int
+run_echo(const struct link *link)
+{
+    char *data = tensor_alloc(link->bytes);
+    bool alive = data != NULL;
+
+    process_bind(1);
+    for (unsigned letter = 1; alive; letter++) {
+        if (link->kind == CEILING_PING_MEMORY) {
+            fetch(link, &link->mailboxes[0], letter, data);
+            post(link, &link->mailboxes[1], data, false);
+        } else {
+            alive = receive_all(link, link->pair[1], data) && send_all(link, link->pair[1], data);
+        }
+    }
+    return 0;
+}
+
+/* Thread: owned by the worker's process. */
+struct worker {
+    const struct link *link;
+    float *gradient;
+    float *values;
+    struct tensor_model model;
+    unsigned letters; /* sent, and as many received */
+    bool wake;
+};
+
+static psd_status
+exchange(void *owner, struct psd_error *err)
+{
+    struct worker *worker = owner;
+    const struct link *link = worker->link;
+    bool good = true;
+
+    if (link->kind == CEILING_PING_MEMORY) {
+        post(link, &link->mailboxes[0], worker->gradient, worker->wake);
+        worker->letters++;
+        fetch(link, &link->mailboxes[1], worker->letters, worker->values);
+    } else {
+        good = send_all(link, link->pair[0], (const char *)worker->gradient) &&
+               receive_all(link, link->pair[0], (char *)worker->values);
+    }
+    return good ? PSD_OK : psi_fail(err, PSD_ERR_PEER_LOST, "ping: the echo has gone");
+}
+
+/* The echo of a spinning pair has fallen asleep meanwhile: one exchange outside the time. */
+static psd_status
+wake(void *owner, struct psd_error *err)
+{
+    struct worker *worker = owner;
+    psd_status status;
+
+    worker->wake = true;
+    status = exchange(owner, err);
+    worker->wake = false;
+    return status;
+}
+
+static psd_status
+follow(void *owner, const struct crew_order *order, struct crew_times *times, struct psd_error *err)
+{
+    struct worker *worker = owner;
+    const struct rounds rounds = {
+        .gradient = worker->gradient,
+        .values = worker->values,
+        .model = &worker->model,
+        .exchange = exchange,
+        .gather = wake,
+        .owner = worker,
+    };
+
+    tensor_spoil(worker->values, worker->link->bytes);
+    return rounds_run(&rounds, order, times, err);
+}
+
+static int
+run_worker(const struct link *link, int control)
+{
+    struct worker worker = {
+        .link = link, .gradient = tensor_alloc(link->bytes), .values = tensor_alloc(link->bytes)};
+    struct psd_error err = {0};
+
+    process_bind(0);
+    if (worker.gradient == NULL || worker.values == NULL) {
+        return 1;
+    }
+    tensor_model_init(&worker.model, TENSOR_SUM, 1, link->bytes / sizeof(float));
+    return crew_follow(control, follow, &worker, &err) == PSD_OK ? 0 : 1;
+}
+
+/* ---- Start ---- */
+
+static bool
+make_link(struct link *link)
+{
+    void *memory;
+
+    switch (link->kind) {
+    case CEILING_PING_TCP:
+        return ceiling_connect(link->pair);
+    case CEILING_PING_UNIX:
+        return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link->pair) == 0;
+    case CEILING_PING_MEMORY:
+        break;
+    }
+    memory = mmap(NULL, 2 * sizeof(struct mailbox), PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    link->mailboxes = memory;
+    return memory != MAP_FAILED;
+}
+
+static void
+drop(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static bool
+start_both(const struct link *link, struct ceiling *ceiling)
+{
+    int control;
+    pid_t pid = ceiling_fork_server(ceiling);
+
+    if (pid == 0) {
+        drop(link->pair[0]);
+        _exit(run_echo(link));
+    }
+    if (pid < 0) {
+        return false;
+    }
+    pid = ceiling_fork_worker(ceiling, &control);
+    if (pid == 0) {
+        drop(link->pair[1]);
+        _exit(run_worker(link, control));
+    }
+    return pid > 0;
+}
+
+psd_status
+ceiling_ping_start(enum ceiling_ping kind, enum ceiling_wait wait, uint64_t bytes,
+                   struct ceiling *ceiling_p, struct psd_error *err)
+{
+    struct link link = {.kind = kind, .wait = wait, .bytes = bytes, .pair = {-1, -1}};
+    psd_status status = PSD_OK;
+
+    psi_assert(bytes <= CEILING_PING_BYTES_MAX);
+    memset(ceiling_p, 0, sizeof(*ceiling_p));
+    if (!make_link(&link) || !start_both(&link, ceiling_p)) {
+        status = psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start a ping");
+    }
+    drop(link.pair[0]);
+    drop(link.pair[1]);
+    if (link.mailboxes != NULL && link.mailboxes != MAP_FAILED) {
+        munmap(link.mailboxes, 2 * sizeof(*link.mailboxes));
+    }
+    if (status != PSD_OK) {
+        ceiling_stop(ceiling_p);
+    }
+    return status;
+}

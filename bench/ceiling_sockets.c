@@ -1,0 +1,397 @@
+/*
+ * ceiling_sockets.c - the smallest tcp parameter server that does the same work.
+ *
+ * Chunk c of the tensor lives on server c modulo servers. A worker streams its gradient while it
+ * reads the new values; a server receives a chunk from every worker, adds and applies it while it
+ * is in cache, and sends it back from the parameters.
+ *
+ * One worker and one server are bound to a core each; when there are more, only a single server
+ * is.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "ceiling.h"
+#include "kernel.h"
+#include "process.h"
+#include "rounds.h"
+#include "spin.h"
+#include "tensor.h"
+
+enum {
+    CHUNK_BYTES = 256 * 1024, /* what was fastest; Poseidon's grid as well */
+    WINDOW_BYTES = 9 * CHUNK_BYTES,
+};
+
+/* Thread: immutable. */
+struct plan {
+    enum ceiling_wait wait;
+    uint32_t workers;
+    uint32_t servers;
+    uint64_t bytes;
+    int (*fds)[CEILING_SERVERS_MAX][2]; /* [worker][server]: the worker's end, the server's end */
+};
+
+/* ---- Where the bytes of one connection lie in the tensor ---- */
+
+static uint64_t
+stream_bytes(const struct plan *plan, uint32_t server)
+{
+    const uint64_t stride = (uint64_t)plan->servers * CHUNK_BYTES;
+    const uint64_t first = (uint64_t)server * CHUNK_BYTES;
+    const uint64_t full = plan->bytes / stride;
+    const uint64_t rest = plan->bytes % stride;
+    const uint64_t more = rest > first ? rest - first : 0;
+
+    return full * CHUNK_BYTES + (more < CHUNK_BYTES ? more : CHUNK_BYTES);
+}
+
+/* Offset in the tensor of byte `at` of a server's stream; *run_p: how far the stream goes on there.
+ */
+static uint64_t
+tensor_offset(const struct plan *plan, uint32_t server, uint64_t at, uint64_t *run_p)
+{
+    const uint64_t chunk = at / CHUNK_BYTES * plan->servers + server;
+    const uint64_t within = at % CHUNK_BYTES;
+    const uint64_t offset = chunk * CHUNK_BYTES + within;
+    const uint64_t rest = plan->bytes - offset;
+
+    *run_p = rest < CHUNK_BYTES - within || plan->servers == 1 ? rest : CHUNK_BYTES - within;
+    return offset;
+}
+
+/* ---- A server ---- */
+
+/* After a call that would have blocked: spins a while, then sleeps until the socket is ready. */
+static void
+wait_for(int fd, short events, struct spin *spin)
+{
+    struct pollfd ready = {.fd = fd, .events = events};
+
+    if (!spin_more(spin)) {
+        (void)poll(&ready, 1, -1);
+    }
+}
+
+static bool
+receive_all(const struct plan *plan, int fd, void *into, size_t bytes)
+{
+    const int flags = plan->wait == CEILING_SPIN ? MSG_DONTWAIT : MSG_WAITALL;
+    struct spin spin = {0};
+    size_t here = 0;
+
+    while (here < bytes) {
+        const ssize_t got = recv(fd, (char *)into + here, bytes - here, flags);
+
+        if (got > 0) {
+            here += (size_t)got;
+        } else if (got < 0 && errno == EAGAIN) {
+            wait_for(fd, POLLIN, &spin);
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+send_all(const struct plan *plan, int fd, const void *from, size_t bytes)
+{
+    const int flags = MSG_NOSIGNAL | (plan->wait == CEILING_SPIN ? MSG_DONTWAIT : 0);
+    struct spin spin = {0};
+    size_t gone = 0;
+
+    while (gone < bytes) {
+        const ssize_t sent = send(fd, (const char *)from + gone, bytes - gone, flags);
+
+        if (sent > 0) {
+            gone += (size_t)sent;
+        } else if (sent < 0 && errno == EAGAIN) {
+            wait_for(fd, POLLOUT, &spin);
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* One chunk: from every worker, into the values, to every worker. False: the workers have gone. */
+static bool
+serve_chunk(const struct plan *plan, uint32_t server, float *values, float *const *gradients,
+            size_t bytes)
+{
+    for (uint32_t rank = 0; rank < plan->workers; rank++) {
+        if (!receive_all(plan, plan->fds[rank][server][1], gradients[rank], bytes)) {
+            return false;
+        }
+    }
+    kernel_apply(values, gradients, plan->workers, (float)TENSOR_RATE, 0, bytes / sizeof(float));
+    for (uint32_t rank = 0; rank < plan->workers; rank++) {
+        if (!send_all(plan, plan->fds[rank][server][1], values, bytes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int
+run_server(const struct plan *plan, uint32_t server)
+{
+    const uint64_t total = stream_bytes(plan, server);
+    float *values = tensor_alloc(total + CHUNK_BYTES);
+    float *gradients[CREW_MAX];
+    uint64_t at = 0;
+
+    if (plan->servers == 1) {
+        process_bind(1);
+    }
+    for (uint32_t rank = 0; rank < plan->workers; rank++) {
+        gradients[rank] = tensor_alloc(CHUNK_BYTES);
+        if (gradients[rank] == NULL) {
+            return 1;
+        }
+    }
+    if (values == NULL) {
+        return 1;
+    }
+    if (total == 0) { /* nothing for this one: it waits for the end */
+        char none;
+
+        (void)recv(plan->fds[0][server][1], &none, sizeof(none), 0);
+        return 0;
+    }
+    while (true) {
+        const uint64_t rest = total - at;
+        const size_t bytes = rest < CHUNK_BYTES ? rest : CHUNK_BYTES;
+
+        if (!serve_chunk(plan, server, values + at / sizeof(float), gradients, bytes)) {
+            return 0;
+        }
+        at = at + bytes == total ? 0 : at + bytes;
+    }
+}
+
+/* ---- A worker ---- */
+
+/* Thread: owned by the worker's process. */
+struct worker {
+    const struct plan *plan;
+    uint32_t rank;
+    float *gradient;
+    float *values;
+    struct tensor_model model;
+    uint64_t sent[CEILING_SERVERS_MAX]; /* of this round */
+    uint64_t here[CEILING_SERVERS_MAX];
+};
+
+/* Whether the window lets more go to a server. */
+static bool
+may_send(const struct worker *worker, uint32_t server)
+{
+    return worker->sent[server] < stream_bytes(worker->plan, server) &&
+           worker->sent[server] - worker->here[server] < WINDOW_BYTES;
+}
+
+/* Moves what one socket takes and has; true when that was something. */
+static bool
+move_some(struct worker *worker, uint32_t server)
+{
+    const struct plan *plan = worker->plan;
+    const int fd = plan->fds[worker->rank][server][0];
+    bool moved = false;
+    uint64_t run;
+
+    if (may_send(worker, server)) {
+        const uint64_t offset = tensor_offset(plan, server, worker->sent[server], &run);
+        const size_t bytes = run < CHUNK_BYTES ? run : CHUNK_BYTES;
+        const ssize_t sent = send(fd, (char *)worker->gradient + offset, bytes, MSG_NOSIGNAL);
+
+        moved = sent > 0;
+        worker->sent[server] += sent > 0 ? (uint64_t)sent : 0;
+    }
+    if (worker->here[server] < worker->sent[server]) {
+        const uint64_t offset = tensor_offset(plan, server, worker->here[server], &run);
+        const ssize_t got = recv(fd, (char *)worker->values + offset, run, 0);
+
+        if (got == 0 || (got < 0 && errno != EAGAIN)) {
+            exit(1); /* a server has gone; the runner sees that this worker has too */
+        }
+        moved = moved || got > 0;
+        worker->here[server] += got > 0 ? (uint64_t)got : 0;
+    }
+    return moved;
+}
+
+static void
+wait_for_any(const struct worker *worker)
+{
+    const struct plan *plan = worker->plan;
+    struct pollfd fds[CEILING_SERVERS_MAX];
+
+    for (uint32_t server = 0; server < plan->servers; server++) {
+        fds[server] = (struct pollfd){.fd = plan->fds[worker->rank][server][0], .events = POLLIN};
+        if (may_send(worker, server)) {
+            fds[server].events |= POLLOUT;
+        }
+    }
+    (void)poll(fds, plan->servers, -1);
+}
+
+static psd_status
+exchange(void *owner, struct psd_error *err)
+{
+    struct worker *worker = owner;
+    const struct plan *plan = worker->plan;
+    bool whole;
+
+    (void)err;
+    memset(worker->sent, 0, sizeof(worker->sent));
+    memset(worker->here, 0, sizeof(worker->here));
+    do {
+        bool moved = false;
+
+        whole = true;
+        for (uint32_t server = 0; server < plan->servers; server++) {
+            if (worker->here[server] < stream_bytes(plan, server)) {
+                moved = move_some(worker, server) || moved;
+                whole = whole && worker->here[server] == stream_bytes(plan, server);
+            }
+        }
+        if (!whole && !moved && plan->wait == CEILING_BLOCK) {
+            wait_for_any(worker);
+        }
+    } while (!whole);
+    return PSD_OK;
+}
+
+static psd_status
+follow(void *owner, const struct crew_order *order, struct crew_times *times, struct psd_error *err)
+{
+    struct worker *worker = owner;
+    const struct rounds rounds = {
+        .rank = worker->rank,
+        .gradient = worker->gradient,
+        .values = worker->values,
+        .model = &worker->model,
+        .exchange = exchange,
+        .owner = worker,
+    };
+
+    tensor_spoil(worker->values, worker->plan->bytes);
+    return rounds_run(&rounds, order, times, err);
+}
+
+static int
+run_worker(const struct plan *plan, uint32_t rank, int control)
+{
+    struct worker *worker = calloc(1, sizeof(*worker));
+    struct psd_error err = {0};
+
+    if (worker == NULL) {
+        return 1;
+    }
+    if (plan->workers == 1) {
+        process_bind(0);
+    }
+    worker->plan = plan;
+    worker->rank = rank;
+    worker->gradient = tensor_alloc(plan->bytes);
+    worker->values = tensor_alloc(plan->bytes);
+    if (worker->gradient == NULL || worker->values == NULL) {
+        return 1;
+    }
+    tensor_model_init(&worker->model, TENSOR_DESCENT, plan->workers, plan->bytes / sizeof(float));
+    for (uint32_t server = 0; server < plan->servers; server++) {
+        (void)fcntl(plan->fds[rank][server][0], F_SETFL, O_NONBLOCK);
+    }
+    return crew_follow(control, follow, worker, &err) == PSD_OK ? 0 : 1;
+}
+
+/* ---- Start ---- */
+
+/* Closes the ends that are not those of `worker` or of `server` (-1: none is). */
+static void
+close_others(const struct plan *plan, int worker, int server)
+{
+    for (uint32_t i = 0; i < plan->workers; i++) {
+        for (uint32_t j = 0; j < plan->servers; j++) {
+            if ((int)i != worker && plan->fds[i][j][0] >= 0) {
+                close(plan->fds[i][j][0]);
+            }
+            if ((int)j != server && plan->fds[i][j][1] >= 0) {
+                close(plan->fds[i][j][1]);
+            }
+        }
+    }
+}
+
+static bool
+start_all(const struct plan *plan, struct ceiling *ceiling)
+{
+    int control;
+    pid_t pid;
+
+    for (uint32_t i = 0; i < plan->workers; i++) {
+        for (uint32_t j = 0; j < plan->servers; j++) {
+            if (!ceiling_connect(plan->fds[i][j])) {
+                return false;
+            }
+        }
+    }
+    for (uint32_t server = 0; server < plan->servers; server++) {
+        pid = ceiling_fork_server(ceiling);
+        if (pid == 0) {
+            close_others(plan, -1, (int)server);
+            _exit(run_server(plan, server));
+        }
+        if (pid < 0) {
+            return false;
+        }
+    }
+    for (uint32_t rank = 0; rank < plan->workers; rank++) {
+        pid = ceiling_fork_worker(ceiling, &control);
+        if (pid == 0) {
+            close_others(plan, (int)rank, -1);
+            _exit(run_worker(plan, rank, control));
+        }
+        if (pid < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+psd_status
+ceiling_sockets_start(enum ceiling_wait wait, uint32_t workers, uint32_t servers, uint64_t bytes,
+                      struct ceiling *ceiling_p, struct psd_error *err)
+{
+    struct plan plan = {.wait = wait, .workers = workers, .servers = servers, .bytes = bytes};
+    psd_status status = PSD_OK;
+
+    memset(ceiling_p, 0, sizeof(*ceiling_p));
+    psi_assert(workers <= CREW_MAX);
+    psi_assert(servers <= CEILING_SERVERS_MAX);
+    plan.fds = malloc(workers * sizeof(*plan.fds));
+    if (plan.fds == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "raw sockets: no memory");
+    }
+    memset(plan.fds, 0xff, workers * sizeof(*plan.fds)); /* all -1 */
+    if (!start_all(&plan, ceiling_p)) {
+        status = psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start %u workers and %u servers", workers,
+                                servers);
+    }
+    close_others(&plan, -1, -1);
+    free(plan.fds);
+    if (status != PSD_OK) {
+        ceiling_stop(ceiling_p);
+    }
+    return status;
+}

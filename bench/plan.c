@@ -1,0 +1,170 @@
+/*
+ * plan.c - which jobs are started, with tensors of which sizes, and who takes part.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "plan.h"
+
+#include "base/fail.h"
+
+#define BIT ENTRANT_BIT
+
+/* Sets of entrants that belong together. */
+#define IN_PLACE    BIT(ENTRANT_IN_PLACE)
+#define ORDINARY    BIT(ENTRANT_ORDINARY)
+#define BLOCKING    BIT(ENTRANT_BLOCKING)
+#define BOTH        (IN_PLACE | ORDINARY)
+#define SHM_USES    (BOTH | BIT(ENTRANT_STREAMED) | BIT(ENTRANT_SUM))
+#define TCP_USES    (BOTH | BIT(ENTRANT_SUM))
+#define TCP_FORMATS (BIT(ENTRANT_SCANNED) | BIT(ENTRANT_HALF))
+#define URGENT      (BIT(ENTRANT_URGENT) | BIT(ENTRANT_URGENT_EQUAL))
+#define FULL        BIT(ENTRANT_FULL)
+#define COPYIN      (BIT(ENTRANT_COPY_NT) | BIT(ENTRANT_COPY_LIBC))
+#define MEMORY      (FULL | COPYIN | BIT(ENTRANT_BLOCKED) | BIT(ENTRANT_FUSED))
+#define BLOCKERS    BIT(ENTRANT_SOCKETS)
+#define SOCKETS     (BLOCKERS | BIT(ENTRANT_SOCKETS_SPIN))
+#define ONE_SERVER  (BIT(ENTRANT_SOCKETS) | BIT(ENTRANT_SOCKETS_ONE_SERVER))
+#define PING_MEMORY (BIT(ENTRANT_PING_MEMORY) | BIT(ENTRANT_PING_MEMORY_SPIN))
+#define PING_TCP    (BIT(ENTRANT_PING_TCP) | BIT(ENTRANT_PING_TCP_SPIN))
+#define PING_UNIX   (BIT(ENTRANT_PING_UNIX) | BIT(ENTRANT_PING_UNIX_SPIN))
+#define MPI         BIT(ENTRANT_MPI)
+#define PEERS       (MPI | BIT(ENTRANT_GLOO) | BIT(ENTRANT_RPC))
+#define PEERS_TCP   (BIT(ENTRANT_MPI_TCP) | BIT(ENTRANT_GLOO) | BIT(ENTRANT_RPC_TCP))
+#define PEERS_TUNED                                                                                \
+    (BIT(ENTRANT_MPI_TCP_TUNED) | BIT(ENTRANT_GLOO_TUNED) | BIT(ENTRANT_RPC_TCP_TUNED))
+#define ALL_PEERS (PEERS | PEERS_TCP | PEERS_TUNED)
+
+enum { IN_ALL = 1, IN_SUITE = 2, IN_QUICK = 4, IN_CEILINGS = 8 };
+
+struct entry {
+    unsigned when;
+    enum transport transport;
+    uint32_t workers;
+    uint32_t servers;
+    const char *sizes;
+    uint64_t entrants;
+};
+
+#define SHM TRANSPORT_SHM
+#define TCP TRANSPORT_TCP
+
+/* clang-format off */
+static const struct entry entries[] = {
+    /* the same host: what users train with, beside all that can be compared */
+    {IN_ALL | IN_SUITE, SHM, 2, 1, "4k,64k,1M,4M,32M,64M",  SHM_USES | MEMORY | PEERS},
+    {IN_ALL | IN_SUITE, SHM, 4, 1, "1M,4M,32M,64M",         IN_PLACE | FULL | MPI},
+    {IN_ALL | IN_SUITE, SHM, 1, 1, "64,4k",                 IN_PLACE | BLOCKING | PING_MEMORY},
+    {IN_ALL,            SHM, 1, 1, "64k,1M,4M,32M,256M",    IN_PLACE | FULL},
+    {IN_ALL,            SHM, 2, 1, "64,256M",               BOTH | FULL},
+    {IN_ALL,            SHM, 3, 1, "4k,4M",                 IN_PLACE},
+    {IN_ALL,            SHM, 4, 1, "4k",                    IN_PLACE},
+    {IN_ALL,            SHM, 2, 2, "4M,32M",                IN_PLACE},
+    {IN_ALL,            SHM, 2, 4, "4M,32M",                IN_PLACE},
+    {IN_ALL | IN_SUITE, SHM, 1, 1, "256M",                  URGENT},
+
+    /* between processes over tcp */
+    {IN_ALL | IN_SUITE, TCP, 1, 1, "64,4k",                 IN_PLACE | BLOCKING | SOCKETS},
+    {IN_ALL | IN_SUITE, TCP, 1, 1, "4M,32M",                BOTH | TCP_FORMATS | SOCKETS},
+    {IN_ALL | IN_SUITE, TCP, 2, 2, "4M,32M",                ORDINARY | ONE_SERVER},
+    {IN_ALL,            TCP, 1, 1, "64k,1M,256M",           ORDINARY | SOCKETS},
+    {IN_ALL,            TCP, 2, 1, "4k,64k,1M,4M,32M",      TCP_USES | BLOCKERS | PEERS_TCP | PEERS_TUNED},
+    {IN_ALL,            TCP, 3, 1, "4k,4M",                 IN_PLACE},
+    {IN_ALL,            TCP, 4, 1, "4k,4M",                 IN_PLACE},
+    {IN_ALL,            TCP, 4, 4, "4M,32M",                IN_PLACE},
+    {IN_ALL | IN_SUITE, TCP, 1, 1, "256M",                  URGENT},
+
+    {IN_QUICK,          SHM, 2, 1, "64,256k,1M",            SHM_USES | MEMORY | PEERS},
+    {IN_QUICK,          SHM, 1, 1, "64,64k",                IN_PLACE | BLOCKING | PING_MEMORY},
+    {IN_QUICK,          TCP, 2, 2, "4k,1M",                 TCP_USES | TCP_FORMATS | ONE_SERVER},
+    {IN_QUICK,          TCP, 1, 1, "4k",                    IN_PLACE | BLOCKING | SOCKETS | PING_TCP | PING_UNIX},
+    {IN_QUICK,          TCP, 1, 1, "256M",                  URGENT},
+
+    {IN_CEILINGS,       SHM, 2, 1, "1M,4M,32M,64M",         MEMORY},
+    {IN_CEILINGS,       TCP, 1, 1, "64,4k",                 SOCKETS | PING_MEMORY | PING_TCP | PING_UNIX},
+    {IN_CEILINGS,       TCP, 1, 1, "64k,1M,4M,32M",         SOCKETS},
+    {IN_CEILINGS,       TCP, 2, 1, "4M,32M",                BLOCKERS},
+};
+/* clang-format on */
+
+static void
+add_row(struct plan *plan, enum transport transport, uint32_t workers, uint32_t servers,
+        const struct bench_sizes *sizes, uint64_t entrants)
+{
+    psi_assert(plan->count < PLAN_ROWS_MAX);
+    plan->rows[plan->count++] = (struct plan_row){.transport = transport,
+                                                  .workers = workers,
+                                                  .servers = servers,
+                                                  .sizes = *sizes,
+                                                  .entrants = entrants};
+}
+
+static void
+add_entries(struct plan *plan, unsigned when)
+{
+    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
+        struct bench_sizes sizes;
+
+        if ((entries[i].when & when) != 0) {
+            const psd_status status = bench_sizes_parse(entries[i].sizes, &sizes, NULL);
+
+            psi_assert(status == PSD_OK);
+            add_row(plan, entries[i].transport, entries[i].workers, entries[i].servers, &sizes,
+                    entries[i].entrants);
+        }
+    }
+}
+
+/* One kind of job, and everybody that can be compared with it. */
+static void
+add_chosen(struct plan *plan, const struct bench_options *options)
+{
+    const bool ceilings = options->what == BENCH_CEILINGS;
+    const uint32_t workers = options->workers != 0 ? options->workers : 1;
+    const uint32_t servers = options->servers != 0 ? options->servers : 1;
+    /* the check of a Gloo sum that grows needs powers of two */
+    const uint64_t peers = (workers & (workers - 1)) == 0 && workers > 1 ? ALL_PEERS : 0;
+    uint64_t shm = SHM_USES | MEMORY | (peers & PEERS);
+    uint64_t tcp = TCP_USES | TCP_FORMATS | BLOCKERS | (peers & (PEERS_TCP | PEERS_TUNED));
+
+    if (options->sealed) {
+        add_row(plan, TRANSPORT_TLS, 1, 1, &options->sizes,
+                ORDINARY | BIT(ENTRANT_SCANNED) | BIT(ENTRANT_TLS));
+        return;
+    }
+    if (options->launch != NULL) {
+        add_row(plan, TCP, workers, servers, &options->sizes, ORDINARY);
+        return;
+    }
+    if (workers == 1) {
+        shm |= BLOCKING | PING_MEMORY;
+        tcp |= BLOCKING | SOCKETS | PING_TCP | PING_UNIX; /* more than cores must not spin */
+    }
+    if (options->shm) {
+        add_row(plan, SHM, workers, servers, &options->sizes,
+                ceilings ? shm & (MEMORY | PING_MEMORY) : shm);
+    }
+    if (options->tcp) {
+        add_row(plan, TCP, workers, servers, &options->sizes,
+                ceilings ? tcp & (SOCKETS | PING_TCP | PING_UNIX) : tcp);
+    }
+}
+
+void
+plan_make(const struct bench_options *options, struct plan *plan_p)
+{
+    const bool sized = options->workers != 0 || options->sizes_chosen;
+
+    plan_p->count = 0;
+    if (options->what == BENCH_CHOSEN || (options->what == BENCH_CEILINGS && sized)) {
+        add_chosen(plan_p, options);
+    } else if (options->what == BENCH_CEILINGS) {
+        add_entries(plan_p, IN_CEILINGS);
+    } else if (options->quick) {
+        add_entries(plan_p, IN_QUICK);
+    } else {
+        add_entries(plan_p, options->what == BENCH_SUITE ? IN_SUITE : IN_ALL);
+    }
+    for (size_t i = 0; options->alone && i < plan_p->count; i++) {
+        plan_p->rows[i].entrants &= ~(uint64_t)ALL_PEERS;
+    }
+}

@@ -1,0 +1,404 @@
+/*
+ * begin.c - a job from its command line to its exit code.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/begin.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/wait.h>
+
+#include "base/fail.h"
+#include "config/nearest.h"
+#include "launch/dry_run.h"
+#include "launch/jobs.h"
+#include "launch/prepare.h"
+#include "launch/run.h"
+#include "launch/runlog.h"
+#include "launch/secret.h"
+#include "launch/verbs.h"
+
+enum {
+    COMMAND_BYTES = 4096,
+    SIGNALLED = 128,
+    NEAR = 2, /* letters that make a name another one */
+};
+
+static int
+complain(const struct psd_error *err)
+{
+    fprintf(stderr, "psd_run: %s\n", err->text);
+    if (err->status != PSD_ERR_INVALID) {
+        return WATCH_CODE_CANNOT_START;
+    }
+    fprintf(stderr, "psd_run -h explains\n");
+    return WATCH_CODE_USAGE;
+}
+
+/* -------------------------------------------------------------------------------- variables --- */
+
+/* Variables that are not settings. */
+static const char *const other_variables[] = {
+    "PSD_MASTER_ADDRESS", "PSD_RANK",        "PSD_WORLD",       "PSD_WORLD_SIZE",
+    "PSD_ROLE",           "PSD_JOB_ID",      "PSD_ADDR",        "PSD_RESTART_COUNT",
+    "PSD_NUM_WORKERS",    "PSD_NUM_SERVERS", "PSD_LOCAL_RANK",  "PSD_LOCAL_SIZE",
+    "PSD_NODE_RANK",      "PSD_NUM_NODES",   "PSD_SECRET_FILE", "PSD_SECRET_FD",
+    "PSD_INSECURE",       "PSD_FORCE_TLS",
+};
+
+static void
+try_knob(struct psi_nearest *nearest, const char *name, char *kept, size_t size)
+{
+    char variable[64] = "PSD_";
+    size_t used = strlen(variable);
+    const char *before = nearest->name;
+
+    for (; *name != '\0' && used < sizeof(variable) - 1; name++) {
+        variable[used++] = (char)(*name >= 'a' && *name <= 'z' ? *name - 'a' + 'A' : *name);
+    }
+    variable[used] = '\0';
+    psi_nearest_try(nearest, variable);
+    if (nearest->name != before) {
+        snprintf(kept, size, "%s", variable);
+        nearest->name = kept;
+    }
+}
+
+/* A variable that is nearly one of ours was meant to be it. */
+static void
+warn_of_near_misses(void)
+{
+    for (char *const *at = environ; *at != NULL; at++) {
+        char name[64] = "";
+        char kept[64] = "";
+        struct psi_nearest nearest = {.word = name};
+
+        if (strncmp(*at, "PSD_", 4) != 0) {
+            continue;
+        }
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(*at, "="), *at);
+        for (size_t i = 0; i < sizeof(other_variables) / sizeof(other_variables[0]); i++) {
+            psi_nearest_try(&nearest, other_variables[i]);
+        }
+        for (size_t i = 0; i < PSI_KNOBS; i++) {
+            try_knob(&nearest, psi_knobs()[i].name, kept, sizeof(kept));
+        }
+        if (nearest.name != NULL && nearest.distance > 0 && nearest.distance <= NEAR) {
+            fprintf(stderr, "psd_run: the variable %s means nothing; did you mean %s?\n", name,
+                    nearest.name);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------- name --- */
+
+/* The command for people, and to see whether a job that runs is the same. */
+static void
+describe_command(const struct launch_options *options, int argc, char *const *argv,
+                 char text_p[COMMAND_BYTES])
+{
+    struct words words = {0};
+
+    (void)options;
+    for (int i = 1; i < argc; i++) {
+        words_add(&words, argv[i], NULL);
+    }
+    runlog_mask(&words, text_p, COMMAND_BYTES);
+    words_fini(&words);
+}
+
+/* Whether the job of that name runs the same command from the same directory. */
+static bool
+runs_the_same(const char *name, const char *command)
+{
+    char here[4096];
+    char *answer = NULL;
+    json_t *job;
+    const char *theirs;
+    const char *where;
+    bool same;
+
+    if (jobs_ask(name, "show\n", &answer, NULL) != PSD_OK) {
+        return false;
+    }
+    job = json_loads(answer, 0, NULL);
+    free(answer);
+    theirs = json_string_value(json_object_get(job, "command"));
+    where = json_string_value(json_object_get(job, "directory"));
+    same = theirs != NULL && where != NULL && strcmp(theirs, command) == 0 &&
+           getcwd(here, sizeof(here)) != NULL && strcmp(here, where) == 0;
+    json_decref(job);
+    return same;
+}
+
+/* Takes a name among the jobs of this user. Returns false when there is nothing to start: *code_p.
+ */
+static bool
+take_name(const struct launch_options *options, const struct plan *plan, const char *command,
+          struct jobs_entry *entry, int *code_p)
+{
+    char wanted[JOBS_NAME_BYTES];
+    struct psd_error err = {0};
+    const bool exact = options->name != NULL || options->replace;
+
+    if (options->name != NULL) {
+        if (strlen(options->name) >= 48 || strpbrk(options->name, "/ .\t\n") != NULL ||
+            options->name[0] == '\0' || options->name[0] == '-') {
+            psi_fail(&err, PSD_ERR_INVALID,
+                     "--name %.64s: a name has letters, digits, '-' and '_', at most 47",
+                     options->name);
+            *code_p = complain(&err);
+            return false;
+        }
+        snprintf(wanted, sizeof(wanted), "%s", options->name);
+    } else {
+        jobs_name_of(plan->commands[0].argv.list, wanted);
+    }
+    if (options->replace && runs_the_same(wanted, command)) {
+        printf("job %s runs already, with this very command\n", wanted);
+        *code_p = 0;
+        return false;
+    }
+    if (options->replace && !verb_end_job(wanted, false)) {
+        fprintf(stderr, "psd_run: job %s does not end; psd_run stop --now %s\n", wanted, wanted);
+        *code_p = WATCH_CODE_CANNOT_START;
+        return false;
+    }
+    if (jobs_enter(wanted, exact, entry, &err) != PSD_OK) {
+        if (err.status == PSD_ERR_STATE) {
+            *code_p = complain(&err);
+            return false;
+        }
+        fprintf(stderr, "psd_run: %s; the job cannot be shown or stopped by name\n", err.text);
+        snprintf(entry->name, sizeof(entry->name), "%s", wanted);
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------- restarts ---
+ */
+
+static psd_status
+check_word(const char *option, const char *value, const char *const *words, struct psd_error *err)
+{
+    char list[96] = "";
+
+    for (size_t i = 0; words[i] != NULL; i++) {
+        if (value == NULL || strcmp(value, words[i]) == 0) {
+            return PSD_OK;
+        }
+        snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", i > 0 ? ", " : "",
+                 words[i]);
+    }
+    return psi_fail(err, PSD_ERR_INVALID, "--%s=%.64s: must be one of %s", option, value, list);
+}
+
+static psd_status
+check_words(const struct launch_options *options, struct psd_error *err)
+{
+    static const char *const restarts[] = {"never", "on-failure", "exit-code", NULL};
+    static const char *const scopes[] = {"process", "group", NULL};
+    static const char *const modes[] = {"launcher", "both", NULL};
+    psd_status status = check_word("restart", options->restart, restarts, err);
+
+    if (status == PSD_OK) {
+        status = check_word("restart_scope", options->restart_scope, scopes, err);
+    }
+    if (status == PSD_OK) {
+        status = check_word("log_mode", options->log_mode, modes, err);
+    }
+    if (status == PSD_OK && options->show != NULL && strcmp(options->show, "all") != 0 &&
+        strcmp(options->show, "none") != 0 &&
+        strspn(options->show, "0123456789,-") != strlen(options->show)) {
+        return psi_fail(err, PSD_ERR_INVALID, "--show=%.64s: must be all, none or ranks like 0,2-5",
+                        options->show);
+    }
+    if (status == PSD_OK && options->detach && (options->check || options->dry_run)) {
+        return psi_fail(err, PSD_ERR_INVALID, "--detach and --%s contradict each other",
+                        options->check ? "check" : "dry_run");
+    }
+    if (status == PSD_OK && options->check && options->dry_run) {
+        return psi_fail(err, PSD_ERR_INVALID, "--check and --dry_run contradict each other");
+    }
+    return status;
+}
+
+static bool
+is_group(const struct launch_options *options)
+{
+    return options->restart_scope != NULL && strcmp(options->restart_scope, "group") == 0 &&
+           options->restart != NULL && strcmp(options->restart, "never") != 0;
+}
+
+/* Whether a job that ended so is begun anew. */
+static bool
+wants_restart(const struct launch_options *options, int code, uint32_t attempt)
+{
+    if (!is_group(options) || attempt >= options->max_restarts || code == 0 ||
+        code == WATCH_CODE_USAGE || code == WATCH_CODE_CANNOT_START || code == SIGNALLED + SIGINT ||
+        code == SIGNALLED + SIGTERM || code == SIGNALLED + SIGHUP) {
+        return false;
+    }
+    return strcmp(options->restart, "exit-code") != 0 || code >= SIGNALLED;
+}
+
+static int
+run_attempts(const struct launch_options *options, struct run_args *args)
+{
+    int code;
+
+    for (;;) {
+        code = run_job(args);
+        if (!wants_restart(options, code, args->attempt)) {
+            return code;
+        }
+        args->attempt++;
+        fprintf(stderr, "psd_run: the whole job is begun anew: restart %u of %u\n", args->attempt,
+                options->max_restarts);
+    }
+}
+
+/* -------------------------------------------------------------------------------- background ---
+ */
+
+/* In front: waits for the word of the one behind. Returns the exit code. */
+static int
+wait_for_word(int fd, pid_t pid, const char *name)
+{
+    char word[16] = "";
+    char directory[4000] = "";
+    char line[4096] = "";
+    size_t used = 0;
+    ssize_t count;
+    int status = 0;
+
+    while (used < sizeof(line) - 1 &&
+           (count = read(fd, line + used, sizeof(line) - 1 - used)) > 0) {
+        used += (size_t)count;
+        if (strchr(line, '\n') != NULL) {
+            break;
+        }
+    }
+    if (sscanf(line, "%15s %3999s", word, directory) >= 1 && strcmp(word, "started") == 0) {
+        printf("job %s runs in the background (pid %d); logs in %s\n"
+               "    psd_run show %s\n    psd_run logs -f %s worker0\n    psd_run stop %s\n",
+               name, (int)pid, directory, name, name, name);
+        return 0;
+    }
+    waitpid(pid, &status, 0);
+    if (directory[0] != '\0') {
+        fprintf(stderr, "psd_run: the job did not start; %s/console.log says why\n", directory);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : SIGNALLED + WTERMSIG(status);
+}
+
+/* Goes into the background. Returns true behind; in front: *code_p. */
+static bool
+step_back(const char *name, int *fd_p, int *code_p)
+{
+    int pipes[2];
+    pid_t pid;
+    int nothing;
+
+    fflush(stdout);
+    if (pipe2(pipes, O_CLOEXEC) != 0 || (pid = fork()) < 0) {
+        fprintf(stderr, "psd_run: --detach: %s\n", strerror(errno));
+        *code_p = WATCH_CODE_CANNOT_START;
+        return false;
+    }
+    if (pid > 0) {
+        close(pipes[1]);
+        *code_p = wait_for_word(pipes[0], pid, name);
+        return false;
+    }
+    close(pipes[0]);
+    setsid();
+    signal(SIGHUP, SIG_IGN);
+    nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    dup2(nothing, STDIN_FILENO);
+    *fd_p = pipes[1];
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------- begin ---
+ */
+
+static void
+fill_args(const struct launch_options *options, const struct prepared *prepared,
+          struct run_args *args)
+{
+    args->environment = environ;
+    args->plan = &prepared->plan;
+    args->layout = &prepared->layout;
+    args->watch = prepared->watch;
+    args->program = prepared->program;
+    args->pem_file = prepared->pem_file;
+    args->username = prepared->username;
+    args->ssh_options = &prepared->ssh_options;
+    args->interface = options->interface;
+    args->out = options->out;
+    args->check = options->check;
+    args->result_regex = options->result_regex;
+    args->show = options->show;
+    args->logs_on_nodes = options->log_mode != NULL && strcmp(options->log_mode, "both") == 0;
+    args->sync = options->sync;
+}
+
+/* The job has its name: runs it, perhaps in the background. */
+static int
+run_named(const struct launch_options *options, struct run_args *args, struct jobs_entry *entry)
+{
+    char *directory = NULL;
+    int code = 0;
+
+    args->job = entry->name;
+    args->listener = entry->listener;
+    args->directory_p = &directory;
+    if (options->detach && !step_back(entry->name, &args->detach_fd, &code)) {
+        entry->listener = -1; /* the one behind has it */
+        return code;
+    }
+    code = run_attempts(options, args);
+    jobs_leave(entry);
+    free(directory);
+    return code;
+}
+
+int
+begin_job(const struct launch_options *options, int argc, char *const *argv)
+{
+    struct psd_error err = {0};
+    struct prepared prepared;
+    struct jobs_entry entry = {.listener = -1};
+    struct run_args args = {.runlog = "./poseidon_run.log", .listener = -1, .detach_fd = -1};
+    char command[COMMAND_BYTES];
+    int code = 0;
+
+    warn_of_near_misses();
+    args.secret_fd = launch_secret_offer(options->secret_file, &err);
+    if (check_words(options, &err) != PSD_OK || args.secret_fd < 0 ||
+        prepare_job(options, environ, &prepared, &err) != PSD_OK) {
+        return complain(&err);
+    }
+    fill_args(options, &prepared, &args);
+    describe_command(options, argc, argv, command);
+    args.command = command;
+    if (options->dry_run) {
+        code = dry_run(&prepared, options->interface, &err) == PSD_OK ? 0 : complain(&err);
+    } else if (options->check) {
+        args.job = "check";
+        code = run_job(&args);
+    } else if (take_name(options, &prepared.plan, command, &entry, &code)) {
+        code = run_named(options, &args, &entry);
+    }
+    prepare_fini(&prepared);
+    return code;
+}

@@ -1,0 +1,355 @@
+/*
+ * children.c - the processes that an agent started.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/children.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/wait.h>
+
+#include "base/fail.h"
+#include "launch/spawn.h"
+#include "launch/tree.h"
+#include "launch/variables.h"
+
+enum {
+    READ_BYTES = 32 << 10,
+    PENDING_BYTES_MAX = 256 << 10, /* unsent output; then the processes wait */
+    DRAIN_READS_MAX = 64, /* of a dead process's pipe, in case somebody else still fills it */
+    POLLS_EACH = 2,
+};
+
+static void
+close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+    }
+    *fd = -1;
+}
+
+void
+children_fini(struct children *children)
+{
+    for (size_t i = 0; i < children->count; i++) {
+        close_fd(&children->list[i].output);
+        close_fd(&children->list[i].ready);
+        close_fd(&children->list[i].log);
+    }
+    free(children->list);
+    free(children->polls);
+    *children = (struct children){0};
+}
+
+static struct child *
+find_slot(const struct children *children, uint32_t slot)
+{
+    for (size_t i = 0; i < children->count; i++) {
+        if (children->list[i].slot == slot) {
+            return &children->list[i];
+        }
+    }
+    return NULL;
+}
+
+/* The record of a slot, new if need be. NULL without memory. */
+static struct child *
+take_slot(struct children *children, uint32_t slot)
+{
+    struct child *child = find_slot(children, slot);
+
+    if (child == NULL) {
+        struct child *list = realloc(children->list, (children->count + 1) * sizeof(*list));
+
+        if (list == NULL) {
+            return NULL;
+        }
+        children->list = list;
+        child = &list[children->count++];
+        *child = (struct child){.slot = slot, .output = -1, .ready = -1, .log = -1};
+    }
+    return child;
+}
+
+/* -------------------------------------------------------------------------------- to start --- */
+
+/* The parts of LINK_START. */
+struct order {
+    struct words strings; /* owned */
+    const char *role;
+    const char *log;
+    char **argv;
+    struct words environment; /* owned */
+    char *path;               /* owned */
+};
+
+static void
+order_fini(struct order *order)
+{
+    words_fini(&order->strings);
+    words_fini(&order->environment);
+    free(order->path);
+}
+
+/* argv is cut out of the strings by a NULL where the environment begins. Returns 0 or an errno. */
+static int
+order_read(struct order *order, const struct place *place, const struct link_message *message)
+{
+    const size_t argc = (size_t)(message->number > 0 ? message->number : 0);
+    struct words *strings = &order->strings;
+    bool worker;
+
+    if (link_words(message, strings, NULL) != PSD_OK || argc < 1 || strings->count < 2 + argc) {
+        return EINVAL;
+    }
+    order->role = strings->list[0];
+    order->log = strings->list[1];
+    order->argv = strings->list + 2;
+    worker = strcmp(order->role, "worker") == 0;
+    if (variables_set_all(&order->environment,
+                          worker ? place->worker_environment.list : place->service_environment.list,
+                          NULL) != PSD_OK ||
+        variables_set_all(&order->environment, strings->list + 2 + argc, NULL) != PSD_OK) {
+        return ENOMEM;
+    }
+    while (strings->count > 2 + argc) {
+        free(strings->list[--strings->count]);
+        strings->list[strings->count] = NULL;
+    }
+    order->path = place_find(order->argv[0], worker, order->environment.list);
+    return order->path != NULL ? 0 : ENOENT;
+}
+
+static void
+open_log(struct child *child, const struct place *place, const char *name)
+{
+    char path[4096];
+
+    close_fd(&child->log);
+    if (place->log_directory != NULL) {
+        snprintf(path, sizeof(path), "%s/%s", place->log_directory, name);
+        child->log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    }
+}
+
+/* A pipe whose read end we keep. Returns its write end, or -1. */
+static int
+open_pipe(int *read_end_p)
+{
+    int pipes[2];
+
+    close_fd(read_end_p);
+    if (pipe2(pipes, O_CLOEXEC) != 0) {
+        return -1;
+    }
+    fcntl(pipes[0], F_SETFL, O_NONBLOCK);
+    *read_end_p = pipes[0];
+    return pipes[1];
+}
+
+static int
+start_child(struct child *child, const struct place *place, const struct order *order)
+{
+    struct spawn_args args = {.path = order->path,
+                              .argv = order->argv,
+                              .environment = order->environment.list,
+                              .input_fd = -1,
+                              .error_fd = -1,
+                              .extra_fd = -1,
+                              .secret_fd = place->secret_fd};
+    int code;
+
+    if (child->pid > 0) { /* a restart: nothing of the last life may share the rank with it */
+        tree_signal(&(struct tree_pick){.root = getpid(), .leader = child->pid}, SIGKILL);
+    }
+    args.output_fd = open_pipe(&child->output);
+    if (strcmp(order->role, "master") == 0) {
+        args.extra_fd = open_pipe(&child->ready);
+    }
+    open_log(child, place, order->log);
+    code = args.output_fd < 0 ? errno : spawn_start(&args, &child->pid);
+    close_fd(&args.output_fd);
+    close_fd(&args.extra_fd);
+    child->alive = code == 0;
+    child->drains = 0;
+    return code;
+}
+
+int
+children_start(struct children *children, const struct place *place,
+               const struct link_message *message, pid_t *pid_p, char **path_p)
+{
+    struct order order = {.role = ""};
+    struct child *child = take_slot(children, message->slot);
+    int code = child == NULL ? ENOMEM : order_read(&order, place, message);
+
+    if (code == 0) {
+        code = start_child(child, place, &order);
+    }
+    *pid_p = code == 0 ? child->pid : 0;
+    *path_p = order.path;
+    order.path = NULL;
+    order_fini(&order);
+    return code;
+}
+
+/* The group at once, so that nobody slips through by forking; then those in sessions of their own.
+ */
+void
+children_signal(const struct children *children, uint32_t slot, int number)
+{
+    const struct child *child = find_slot(children, slot);
+
+    if (child != NULL && child->alive) {
+        kill(-child->pid, number);
+        tree_signal(&(struct tree_pick){.root = getpid(),
+                                        .leader = child->pid,
+                                        .spare_session = child->pid},
+                    number);
+    }
+}
+
+/* -------------------------------------------------------------------------------- to print --- */
+
+/* Reads once and hands it on. Returns false when there was nothing. */
+static bool
+pass_on(struct child *child, int *fd, enum link_kind kind, struct link *link)
+{
+    char bytes[READ_BYTES];
+    const ssize_t count = *fd >= 0 ? read(*fd, bytes, sizeof(bytes)) : 0;
+
+    if (count > 0) {
+        link_send(link, kind, child->slot, 0, bytes, (size_t)count);
+        if (kind == LINK_OUTPUT && child->log >= 0 && write(child->log, bytes, (size_t)count) < 0) {
+            close_fd(&child->log); /* a full disk costs the copy, not the job */
+        }
+        return true;
+    }
+    if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+        close_fd(fd);
+    }
+    return false;
+}
+
+struct pollfd *
+children_polls(struct children *children, size_t pending_bytes, size_t reserved)
+{
+    const size_t count = reserved + POLLS_EACH * children->count;
+    struct pollfd *polls = realloc(children->polls, count * sizeof(*polls));
+
+    psi_assert(polls != NULL); /* some hundred bytes: without them nothing can go on */
+    children->polls = polls;
+    children->poll_count = POLLS_EACH * children->count;
+    for (size_t i = 0; i < children->count; i++) {
+        const struct child *child = &children->list[i];
+        struct pollfd *pair = polls + reserved + POLLS_EACH * i;
+
+        pair[0] = (struct pollfd){.fd = pending_bytes < PENDING_BYTES_MAX ? child->output : -1,
+                                  .events = POLLIN};
+        pair[1] = (struct pollfd){.fd = child->ready, .events = POLLIN};
+    }
+    return polls;
+}
+
+void
+children_read(struct children *children, struct link *link, const struct pollfd *polls)
+{
+    for (size_t i = 0; POLLS_EACH * i < children->poll_count; i++) {
+        struct child *child = &children->list[i];
+
+        if (polls[POLLS_EACH * i].fd >= 0 && polls[POLLS_EACH * i].revents != 0) {
+            pass_on(child, &child->output, LINK_OUTPUT, link);
+        }
+        if (polls[POLLS_EACH * i + 1].fd >= 0 && polls[POLLS_EACH * i + 1].revents != 0) {
+            pass_on(child, &child->ready, LINK_READY, link);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------- to end --- */
+
+void
+children_reap(struct children *children)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        for (size_t i = 0; i < children->count; i++) {
+            struct child *child = &children->list[i];
+
+            if (child->alive && child->pid == pid) {
+                child->alive = false;
+                child->unreported = true;
+                child->status = status;
+            }
+        }
+    }
+}
+
+bool
+children_busy(const struct children *children)
+{
+    for (size_t i = 0; i < children->count; i++) {
+        if (children->list[i].unreported) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * The next to report. The system does not tell in which order those that died together did so, and
+ * who died of whom: a process killed by a signal did not die of another's death, and services (low
+ * slots) die of workers rather than the reverse.
+ */
+static struct child *
+next_dead(const struct children *children)
+{
+    struct child *next = NULL;
+
+    for (size_t i = 0; i < children->count; i++) {
+        struct child *child = &children->list[i];
+
+        if (child->unreported &&
+            (next == NULL || WIFSIGNALED(child->status) > WIFSIGNALED(next->status) ||
+             (WIFSIGNALED(child->status) == WIFSIGNALED(next->status) &&
+              child->slot > next->slot))) {
+            next = child;
+        }
+    }
+    return next;
+}
+
+/* Hands on what a dead process left in its pipe. Returns false when there is no room for it now. */
+static bool
+drain(struct child *child, struct link *link)
+{
+    do {
+        if (link_pending(link) >= PENDING_BYTES_MAX) {
+            return false;
+        }
+    } while (child->drains++ < DRAIN_READS_MAX &&
+             pass_on(child, &child->output, LINK_OUTPUT, link));
+    return true;
+}
+
+void
+children_report(struct children *children, struct link *link)
+{
+    struct child *child;
+
+    while ((child = next_dead(children)) != NULL && drain(child, link)) {
+        pass_on(child, &child->ready, LINK_READY, link);
+        child->unreported = false;
+        link_send(link, LINK_EXITED, child->slot, child->status, NULL, 0);
+    }
+}

@@ -1,0 +1,61 @@
+/*
+ * children.h - the processes that an agent started: what they print, and how they end.
+ */
+#ifndef LAUNCH_CHILDREN_H
+#define LAUNCH_CHILDREN_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <sys/types.h>
+
+#include "launch/link.h"
+#include "launch/place.h"
+
+struct child {
+    uint32_t slot;
+    pid_t pid; /* kept after its death: what it left behind is still of its session */
+    bool alive;
+    bool unreported; /* dead, and psd_run has not been told */
+    int status;      /* as waitpid() told it */
+    int drains;      /* of its pipe after its death */
+    int output;      /* read end of its pipe, -1 when closed */
+    int ready;       /* read end of its ready pipe, -1: none */
+    int log;         /* this machine's copy of its log, -1: none */
+};
+
+/* Thread: owned by the agent. */
+struct children {
+    struct child *list;
+    size_t count;
+    struct pollfd *polls;
+    size_t poll_count; /* behind those that the caller reserved */
+};
+
+void children_fini(struct children *children);
+
+/* Starts what LINK_START tells: the strings are ROLE, LOG, arguments, environment. Returns 0 or an
+ * errno. *path_p: of the program, owned by the caller; NULL: not found. */
+int children_start(struct children *children, const struct place *place,
+                   const struct link_message *message, pid_t *pid_p, char **path_p);
+
+/* A signal to a process and everything of it. */
+void children_signal(const struct children *children, uint32_t slot, int number);
+
+/* Collects the dead; children_report() then tells of them, each after the last of its output. */
+void children_reap(struct children *children);
+void children_report(struct children *children, struct link *link);
+
+/* Whether somebody's end was not reported yet. */
+bool children_busy(const struct children *children);
+
+/*
+ * What to wait for, behind `reserved` places for the caller: output, as long as not too much of it
+ * waits to be sent; and what to do about it then.
+ */
+struct pollfd *children_polls(struct children *children, size_t pending_bytes, size_t reserved);
+void children_read(struct children *children, struct link *link, const struct pollfd *polls);
+
+#endif

@@ -1,0 +1,173 @@
+/*
+ * dry_run.c - what would be run.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/dry_run.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launch/runlog.h"
+#include "launch/ssh.h"
+
+/* A word as a shell would need it. */
+static void
+print_word(const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./:=@%+,[]{}";
+
+    if (word[0] != '\0' && strspn(word, plain) == strlen(word)) {
+        printf(" %s", word);
+        return;
+    }
+    printf(" '");
+    for (; *word != '\0'; word++) {
+        if (*word == '\'') {
+            printf("'\\''");
+        } else {
+            putchar(*word);
+        }
+    }
+    printf("'");
+}
+
+static psd_status
+print_machine(const struct prepared *prepared, const struct layout_machine *machine,
+              struct psd_error *err)
+{
+    const struct ssh_target target = {.host = machine->name,
+                                      .user = machine->user[0] != '\0'     ? machine->user
+                                              : prepared->username != NULL ? prepared->username
+                                                                           : "",
+                                      .port = machine->ssh_port,
+                                      .pem_file = prepared->pem_file,
+                                      .options = &prepared->ssh_options,
+                                      .program = prepared->program};
+    const struct ssh_defaults defaults = {.strict = false};
+    struct words argv = {0};
+    psd_status status;
+
+    printf("machine %s: %u workers, %u servers\n", machine->name, machine->workers,
+           machine->servers);
+    if (machine->here) {
+        printf("    this machine: no ssh\n");
+        return PSD_OK;
+    }
+    status = ssh_arguments(&target, &defaults, &argv, err);
+    if (status == PSD_OK) {
+        printf("   ");
+        for (size_t i = 0; i < argv.count; i++) {
+            print_word(argv.list[i]);
+        }
+        printf("\n");
+        if (target.user[0] == '\0') {
+            printf("    (a User that ssh_config has for it goes before ubuntu)\n");
+        }
+    }
+    words_fini(&argv);
+    return status;
+}
+
+/* The address others would use, as far as it can be told from here. */
+static void
+guess_address(const struct prepared *prepared, uint32_t machine, const char *interface,
+              char text_p[300])
+{
+    const struct layout_machine *layout = &prepared->layout.machines[machine];
+
+    if (!layout_is_remote(&prepared->layout) && interface == NULL) {
+        snprintf(text_p, 300, "127.0.0.1");
+    } else if (interface != NULL) {
+        snprintf(text_p, 300, "<address of %s in %s>", layout->name, interface);
+    } else if (layout->address[0] != '\0') {
+        snprintf(text_p, 300, "%s", layout->address);
+    } else {
+        snprintf(text_p, 300, "<address of %s>", layout->name);
+    }
+}
+
+/* The local copy of the script tells what its machines will most likely say. */
+static bool
+knows_flags_here(const struct plan *plan, uint32_t rank)
+{
+    const char *file;
+
+    return command_knows_flags(&plan->commands[plan_command(plan, rank)], "/usr/bin:/bin", &file);
+}
+
+static psd_status
+print_process(const struct prepared *prepared, uint32_t slot, const char *interface,
+              struct psd_error *err)
+{
+    const struct plan *plan = &prepared->plan;
+    const struct layout *layout = &prepared->layout;
+    const uint32_t machine = layout->machine_of[slot];
+    const enum launch_role role = role_of_slot(slot, plan->servers);
+    const struct layout_machine *where = &layout->machines[machine];
+    char address[300];
+    char master[340];
+    char name[24];
+    char text[4096];
+    struct words environment = {0};
+    struct words argv = {0};
+    struct plan_seat seat = {.master = master,
+                             .address = address,
+                             .job = "<name>",
+                             .local_rank = layout->local_rank[slot],
+                             .local_size = role == LAUNCH_WORKER ? where->workers : where->servers,
+                             .machine = machine,
+                             .machines = layout->machine_count,
+                             .cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
+                             .gpus = layout->gpus[slot]};
+    psd_status status;
+
+    guess_address(prepared, layout->machine_of[0], interface, text);
+    if (plan->master_port != 0) {
+        snprintf(master, sizeof(master), "tcp://%.290s:%u", text, plan->master_port);
+    } else {
+        snprintf(master, sizeof(master), "tcp://%.290s:<port>", text);
+    }
+    guess_address(prepared, machine, interface, address);
+    if (role == LAUNCH_WORKER) {
+        seat.knows_flags = knows_flags_here(plan, role_index(slot, plan->servers));
+    }
+    status = plan_process(plan, slot, &seat, &argv, &environment, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    plan_name(plan, slot, name);
+    runlog_mask(&argv, text, sizeof(text));
+    printf("%s on %s:\n    %s\n", name, where->name, text);
+    if (role == LAUNCH_WORKER) {
+        status = words_add_all(&environment, &plan->worker_environment, err);
+        status = status == PSD_OK && !where->here
+                     ? words_add_all(&environment, &plan->forwarded, err)
+                     : status;
+        runlog_mask(&environment, text, sizeof(text));
+        printf("    %s\n", text);
+    }
+    words_fini(&argv);
+    words_fini(&environment);
+    return status;
+}
+
+psd_status
+dry_run(const struct prepared *prepared, const char *interface, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (uint32_t i = 0; i < prepared->layout.machine_count && status == PSD_OK; i++) {
+        status = print_machine(prepared, &prepared->layout.machines[i], err);
+    }
+    if (status == PSD_OK && prepared->plan.virtualenv != NULL) {
+        printf("virtual environment of the workers: %s\n", prepared->plan.virtualenv);
+    }
+    for (uint32_t slot = 0; slot < prepared->layout.slots && status == PSD_OK; slot++) {
+        status = print_process(prepared, slot, interface, err);
+    }
+    printf("nothing was started\n");
+    return status;
+}

@@ -1,0 +1,491 @@
+/*
+ * gather.c - brings the machines of a job in.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/gather.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "launch/secret.h"
+
+enum {
+    CALLS_MAX = 16, /* logins at the same time */
+    TRIES_MAX = 6,  /* of one machine whose sshd has too many at once */
+    RETRY_MS = 300, /* after the first try; twice as long after each other */
+};
+
+/* ---------------------------------------------------------------------------------- logins --- */
+
+static uint32_t
+count_state(const struct gather *gather, enum host_state state)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        count += gather->hosts[i].state == state;
+    }
+    return count;
+}
+
+static psd_status
+call_machines(struct gather *gather, uint64_t now_ms,
+              void (*new_call)(void *context, struct host *host), void *context, uint32_t *host_p,
+              struct psd_error *err)
+{
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        struct host *host = &gather->hosts[i];
+        psd_status status;
+
+        if (host->state != HOST_AWAY || host->retry_ms > now_ms) {
+            continue;
+        }
+        if (count_state(gather, HOST_CALLING) >= CALLS_MAX) {
+            return PSD_OK;
+        }
+        status = host_call(host, err);
+        if (status != PSD_OK) {
+            *host_p = i;
+            return status;
+        }
+        host->heard_ms = now_ms;
+        new_call(context, host);
+    }
+    return PSD_OK;
+}
+
+psd_status
+gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct psd_error *err)
+{
+    const bool greeted = host->state != HOST_CALLING;
+    char noise[HOST_COMPLAINT_BYTES];
+    char why[900];
+
+    link_noise(&host->link, noise, sizeof(noise));
+    host_close(host);
+    if (!greeted && ssh_may_try_again(host->complaint) && host->tries < TRIES_MAX) {
+        host->state = HOST_AWAY;
+        host->retry_ms = now_ms + ((uint64_t)RETRY_MS << (host->tries - 1));
+        return PSD_OK;
+    }
+    host->state = HOST_GONE;
+    if (host->machine->here) {
+        return psi_fail(err, PSD_ERR_IO, "the agent of this machine (psd_run's child) was killed");
+    }
+    ssh_explain(&host->target, &host->defaults,
+                host->complaint[0] != '\0' ? host->complaint : noise, host->status, why,
+                sizeof(why));
+    if (gather->check) {
+        return words_add(&host->problems, why, err);
+    }
+    return psi_fail(err, PSD_ERR_IO, "%s", why);
+}
+
+/* ----------------------------------------------------------------------------------- setup --- */
+
+static bool
+has_service(const struct gather *gather, uint32_t machine)
+{
+    return gather->layout->machines[machine].servers > 0 ||
+           gather->layout->machine_of[0] == machine;
+}
+
+/* A file that the command names and that its machines should have: the script. */
+static const char *
+find_script(const struct command *command)
+{
+    static const char *const endings[] = {".py", ".sh", ".pl", ".R", ".jl", ".lua"};
+
+    for (size_t i = 1; i < command->argv.count; i++) {
+        const char *word = command->argv.list[i];
+        const size_t bytes = strlen(word);
+
+        if (word[0] == '-' || strchr(word, '{') != NULL) {
+            continue;
+        }
+        for (size_t k = 0; k < sizeof(endings) / sizeof(endings[0]); k++) {
+            const size_t length = strlen(endings[k]);
+
+            if (bytes > length && strcmp(word + bytes - length, endings[k]) == 0) {
+                return word;
+            }
+        }
+    }
+    return NULL;
+}
+
+static psd_status
+add_command(const struct command *command, uint32_t index, struct words *orders,
+            struct psd_error *err)
+{
+    const char *script = find_script(command);
+    psd_status status = PSD_OK;
+
+    if (script != NULL) {
+        status = words_add_format(orders, err, "test=%s", script);
+    }
+    if (status == PSD_OK) {
+        status = words_add_format(orders, err, "command=%u", index);
+    }
+    for (size_t i = 0; i < command->environment.count && status == PSD_OK; i++) {
+        status = words_add_format(orders, err, "word=%s", command->environment.list[i]);
+    }
+    for (size_t i = 0; i < command->argv.count && status == PSD_OK; i++) {
+        status = words_add_format(orders, err, "word=%s", command->argv.list[i]);
+    }
+    return status;
+}
+
+static psd_status
+add_variables(const struct words *variables, struct words *orders, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < variables->count && status == PSD_OK; i++) {
+        status = words_add_format(orders, err, "env=%s", variables->list[i]);
+    }
+    return status;
+}
+
+/* The commands of the workers on a machine, each once. */
+static psd_status
+add_commands(const struct gather *gather, uint32_t machine, struct words *orders,
+             struct psd_error *err)
+{
+    const struct plan *plan = gather->plan;
+    psd_status status = PSD_OK;
+
+    for (uint32_t rank = 0; rank < plan->workers && status == PSD_OK; rank++) {
+        const uint32_t command = plan_command(plan, rank);
+
+        if (gather->layout->machine_of[1 + plan->servers + rank] == machine) {
+            status = add_command(&plan->commands[command], command, orders, err);
+            if (plan->command_count == 1) {
+                break;
+            }
+        }
+    }
+    return status;
+}
+
+static psd_status
+add_place(const struct gather *gather, const struct host *host, struct words *orders,
+          struct psd_error *err)
+{
+    const struct plan *plan = gather->plan;
+    psd_status status = PSD_OK;
+
+    if (status == PSD_OK && plan->workdir != NULL) {
+        status = words_add_format(orders, err, "workdir=%s", plan->workdir);
+    } else if (status == PSD_OK && !host->machine->here) {
+        status = words_add_format(orders, err, "cwd=%s", gather->directory);
+    }
+    if (status == PSD_OK && gather->logs != NULL && !host->machine->here) {
+        status = words_add_format(orders, err, "logs=%s", gather->logs);
+        status = status == PSD_OK
+                     ? words_add_format(orders, err, "logs_token=%s", gather->logs_token)
+                     : status;
+    }
+    if (status == PSD_OK && !host->machine->here) {
+        status = add_variables(&plan->forwarded, orders, err);
+    }
+    return status == PSD_OK ? add_variables(&plan->worker_environment, orders, err) : status;
+}
+
+static psd_status
+send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
+{
+    struct host *host = &gather->hosts[machine];
+    const struct layout_machine *layout = &gather->layout->machines[machine];
+    struct words orders = {0};
+    psd_status status = launch_secret_send(gather->secret_fd, &host->link, err);
+
+    if (status == PSD_OK) {
+        status = add_place(gather, host, &orders, err);
+    }
+    if (status == PSD_OK && gather->plan->virtualenv != NULL && layout->workers > 0) {
+        status = words_add_format(&orders, err, "virtualenv=%s", gather->plan->virtualenv);
+    }
+    if (status == PSD_OK && gather->layout->machine_of[0] == machine) {
+        status = words_add(&orders, "daemon=ps_master", err);
+    }
+    if (status == PSD_OK && layout->servers > 0) {
+        status = words_add(&orders, "daemon=ps_server", err);
+    }
+    if (status == PSD_OK) {
+        status = add_commands(gather, machine, &orders, err);
+    }
+    if (status == PSD_OK && has_service(gather, machine) && gather->host_count > 1) {
+        status = words_add_format(&orders, err, "listen=%s", host->address);
+    }
+    if (status == PSD_OK) {
+        link_send_words(&host->link, LINK_SETUP, 0, 0, &orders);
+        host->state = HOST_SETTING_UP;
+    }
+    words_fini(&orders);
+    return status;
+}
+
+static psd_status
+take_setup(struct gather *gather, struct host *host, const struct words *answers,
+           struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    host->knows_flags = calloc(gather->plan->command_count, sizeof(*host->knows_flags));
+    if (host->knows_flags == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %s", host->machine->name);
+    }
+    for (size_t i = 0; i < answers->count && status == PSD_OK; i++) {
+        const char *word = answers->list[i];
+        unsigned command;
+        unsigned knows;
+
+        if (strncmp(word, "problem=", 8) == 0) {
+            status = words_add(&host->problems, word + 8, err);
+        } else if (strncmp(word, "port=", 5) == 0) {
+            host->probe_port = (uint16_t)strtoul(word + 5, NULL, 10);
+        } else if (sscanf(word, "flags=%u %u", &command, &knows) == 2 &&
+                   command < gather->plan->command_count) {
+            host->knows_flags[command] = knows != 0;
+        }
+    }
+    host->state = HOST_SET_UP;
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------ sync --- */
+
+/* Offers the files to those that have said hello, and sends them to those that want them. */
+static psd_status
+fill_machines(struct gather *gather, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+        struct host *host = &gather->hosts[i];
+
+        if (host->state == HOST_MET && (gather->sync == NULL || host->machine->here)) {
+            host->state = HOST_FILLED;
+        } else if (host->state == HOST_MET) {
+            struct words words = {0};
+
+            status = words_add(&words, gather->sync->directory, err);
+            status = status == PSD_OK ? words_add(&words, gather->sync->digest, err) : status;
+            link_send_words(&host->link, LINK_SYNC, 0, 0, &words);
+            words_fini(&words);
+            host->state = HOST_ASKED;
+        } else if (host->state == HOST_FILLING) {
+            sync_send(gather->sync, &host->link, &host->sent);
+        }
+    }
+    return status;
+}
+
+static psd_status
+take_synced(struct host *host, bool wanted, const struct words *problems, struct psd_error *err)
+{
+    host->state = wanted ? HOST_FILLING : HOST_FILLED;
+    return words_add_all(&host->problems, problems, err);
+}
+
+/* ----------------------------------------------------------------------------------- reach --- */
+
+/* Every machine tries those that have a master or a server. */
+static psd_status
+send_reach(struct gather *gather, uint32_t machine, struct psd_error *err)
+{
+    struct host *host = &gather->hosts[machine];
+    struct words targets = {0};
+    psd_status status = PSD_OK;
+
+    for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+        if (i != machine && gather->hosts[i].probe_port != 0 &&
+            gather->hosts[i].state != HOST_GONE) {
+            status = words_add_format(&targets, err, "%s %u", gather->hosts[i].address,
+                                      gather->hosts[i].probe_port);
+        }
+    }
+    if (status == PSD_OK) {
+        link_send_words(&host->link, LINK_REACH, 0, 0, &targets);
+        host->state = HOST_REACHING;
+    }
+    words_fini(&targets);
+    return status;
+}
+
+static psd_status
+take_reached(struct host *host, const struct words *answers, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < answers->count && status == PSD_OK; i++) {
+        status = words_add_format(&host->problems, err, "cannot reach %s (a firewall?)",
+                                  answers->list[i]);
+    }
+    host->state = HOST_READY;
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------- steps --- */
+
+psd_status
+gather_message(struct gather *gather, struct host *host, const struct link_message *message,
+               struct psd_error *err)
+{
+    struct words words = {0};
+    psd_status status = link_words(message, &words, err);
+
+    if (status == PSD_OK && message->kind == LINK_HELLO) {
+        status = host_meet(host, &words, err);
+    } else if (status == PSD_OK && message->kind == LINK_SYNCED) {
+        status = take_synced(host, message->number == 1, &words, err);
+    } else if (status == PSD_OK && message->kind == LINK_SET_UP) {
+        status = take_setup(gather, host, &words, err);
+    } else if (status == PSD_OK && message->kind == LINK_REACHED) {
+        status = take_reached(host, &words, err);
+    }
+    words_fini(&words);
+    return status;
+}
+
+/* All that are still with us; with --check some may not be. */
+static bool
+all_are(const struct gather *gather, enum host_state state)
+{
+    return count_state(gather, state) + count_state(gather, HOST_GONE) == gather->host_count;
+}
+
+/* A machine that ssh reached, or NULL: how it sees us tells our address. */
+static const struct host *
+any_remote(const struct gather *gather)
+{
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        if (!gather->hosts[i].machine->here) {
+            return &gather->hosts[i];
+        }
+    }
+    return NULL;
+}
+
+static psd_status
+set_all_up(struct gather *gather, uint32_t *host_p, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+        *host_p = i;
+        if (gather->hosts[i].state == HOST_GONE) {
+            continue;
+        }
+        status = host_choose_address(&gather->hosts[i], gather->interface, any_remote(gather), err);
+        if (status == PSD_OK) {
+            status = send_setup(gather, i, err);
+        }
+    }
+    return status;
+}
+
+/* The problems of all machines in one text, the first machine's first. */
+static psd_status
+check_problems(const struct gather *gather, uint32_t *host_p, struct psd_error *err)
+{
+    char text[sizeof(err->text)] = "";
+    size_t used = 0;
+
+    for (uint32_t i = gather->host_count; i-- > 0;) {
+        *host_p = gather->hosts[i].problems.count > 0 ? i : *host_p;
+    }
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        const struct host *host = &gather->hosts[i];
+        const bool named = !host->machine->here || gather->host_count > 1;
+
+        for (size_t k = 0; k < host->problems.count && used < sizeof(text); k++) {
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s%s%s",
+                                     used > 0 ? "; " : "", named ? host->machine->name : "",
+                                     named ? ": " : "", host->problems.list[k]);
+        }
+    }
+    return used == 0 ? PSD_OK : psi_fail(err, PSD_ERR_IO, "%s", text);
+}
+
+enum gather_result
+gather_step(struct gather *gather, uint64_t now_ms,
+            void (*new_call)(void *context, struct host *host), void *context, uint32_t *host_p,
+            struct psd_error *err)
+{
+    psd_status status = call_machines(gather, now_ms, new_call, context, host_p, err);
+
+    if (status == PSD_OK) {
+        status = fill_machines(gather, err);
+    }
+    if (status == PSD_OK && all_are(gather, HOST_FILLED)) {
+        status = set_all_up(gather, host_p, err);
+    }
+    if (status == PSD_OK && all_are(gather, HOST_SET_UP)) {
+        status = gather->check ? PSD_OK : check_problems(gather, host_p, err);
+        for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+            if (gather->hosts[i].state == HOST_GONE) {
+                continue;
+            }
+            if (gather->host_count > 1) {
+                status = send_reach(gather, i, err);
+            } else {
+                gather->hosts[i].state = HOST_READY;
+            }
+        }
+    }
+    if (status == PSD_OK && all_are(gather, HOST_READY)) {
+        status = gather->check ? PSD_OK : check_problems(gather, host_p, err);
+        if (status == PSD_OK) {
+            return GATHER_READY;
+        }
+    }
+    return status == PSD_OK ? GATHER_WAIT : GATHER_FAILED;
+}
+
+uint64_t
+gather_deadline(const struct gather *gather)
+{
+    uint64_t until_ms = UINT64_MAX;
+
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        const struct host *host = &gather->hosts[i];
+
+        if (host->state == HOST_AWAY && host->retry_ms < until_ms) {
+            until_ms = host->retry_ms;
+        }
+    }
+    return count_state(gather, HOST_CALLING) < CALLS_MAX ? until_ms : UINT64_MAX;
+}
+
+void
+gather_missing(const struct gather *gather, char *text_p, size_t size)
+{
+    static const char *const states[] = {[HOST_AWAY] = "no login yet",
+                                         [HOST_CALLING] = "no answer to ssh",
+                                         [HOST_MET] = "",
+                                         [HOST_ASKED] = "does not say which files it has",
+                                         [HOST_FILLING] = "gets files",
+                                         [HOST_FILLED] = "",
+                                         [HOST_SETTING_UP] = "does not say what it has",
+                                         [HOST_SET_UP] = "",
+                                         [HOST_REACHING] = "tries to reach the others",
+                                         [HOST_READY] = "",
+                                         [HOST_GONE] = "gone"};
+    size_t used = 0;
+
+    text_p[0] = '\0';
+    for (uint32_t i = 0; i < gather->host_count && used < size; i++) {
+        const struct host *host = &gather->hosts[i];
+
+        if (states[host->state][0] != '\0') {
+            used += (size_t)snprintf(text_p + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
+                                     host->machine->name, states[host->state]);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+/*
+ * gather.h - brings the machines of a job in: login, agent, what is there, who reaches whom.
+ *
+ * Nothing of the job starts before every machine has answered. gather_step() is to be called when
+ * something about a machine has changed, and when gather_deadline() has come.
+ */
+#ifndef LAUNCH_GATHER_H
+#define LAUNCH_GATHER_H
+
+#include "launch/host.h"
+#include "launch/plan.h"
+#include "launch/sync.h"
+
+struct gather {
+    const struct plan *plan;
+    const struct layout *layout;
+    struct host *hosts; /* one for each machine */
+    uint32_t host_count;
+    const char *interface;   /* (optional) interface, network: for the addresses */
+    const char *directory;   /* psd_run's own: machines work there if they have it */
+    const struct sync *sync; /* (optional) files for other machines */
+    int secret_fd;           /* the job's */
+    const char *logs;        /* (optional) directory for the machines' own copies of the logs */
+    const char *logs_token;
+    bool check; /* look at all machines, although some are not ready */
+};
+
+enum gather_result {
+    GATHER_WAIT,
+    GATHER_READY,
+    GATHER_FAILED, /* *host_p: whose fault it is; err says what it is */
+};
+
+/* Goes on as far as possible. new_call(context, host) is told of every ssh that was started. */
+enum gather_result gather_step(struct gather *gather, uint64_t now_ms,
+                               void (*new_call)(void *context, struct host *host), void *context,
+                               uint32_t *host_p, struct psd_error *err);
+
+/* When to call again without news; UINT64_MAX: never. */
+uint64_t gather_deadline(const struct gather *gather);
+
+/* A message of a machine that is not ready yet. */
+psd_status gather_message(struct gather *gather, struct host *host,
+                          const struct link_message *message, struct psd_error *err);
+
+/* The line of a machine that was called has closed. PSD_OK: it is called again later. */
+psd_status gather_closed(struct gather *gather, struct host *host, uint64_t now_ms,
+                         struct psd_error *err);
+
+/* "waiting for host2 (ssh ubuntu@host2), host3": who is not ready. */
+void gather_missing(const struct gather *gather, char *text_p, size_t size);
+
+#endif

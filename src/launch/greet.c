@@ -1,0 +1,54 @@
+/*
+ * greet.c - what an agent says about its machine.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/greet.h"
+
+#include <pwd.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "config/settings.h"
+#include "launch/reach.h"
+
+static int
+usable_cores(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+psd_status
+greet_describe(struct words *answers, struct psd_error *err)
+{
+    const struct passwd *entry = getpwuid(geteuid());
+    const char *ssh = psi_environment("SSH_CONNECTION");
+    struct timespec now;
+    char name[256] = "?";
+    psd_status status = words_add(answers, "version=" PSD_VERSION, err);
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    gethostname(name, sizeof(name) - 1);
+    if (status == PSD_OK) {
+        status = words_add_format(answers, err, "hostname=%s", name);
+    }
+    if (status == PSD_OK) {
+        status = words_add_format(answers, err, "user=%s", entry != NULL ? entry->pw_name : "?");
+    }
+    if (status == PSD_OK) {
+        status = words_add_format(answers, err, "clock_ms=%lld",
+                                  (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    }
+    if (status == PSD_OK) {
+        status = words_add_format(answers, err, "cores=%d", usable_cores());
+    }
+    if (status == PSD_OK && ssh != NULL) {
+        status = words_add_format(answers, err, "ssh=%s", ssh);
+    }
+    return status == PSD_OK ? reach_addresses(answers, err) : status;
+}

@@ -1,0 +1,46 @@
+/*
+ * layout.h - which machines a job has, and which process runs where.
+ *
+ * A machine that the configuration names several times is one machine with several processes: it
+ * has one agent. Everything that is this machine is one, too, and needs no ssh.
+ */
+#ifndef LAUNCH_LAYOUT_H
+#define LAUNCH_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <psd/status.h>
+
+#include "config/cluster.h"
+
+struct layout_machine {
+    char name[PSI_CLUSTER_HOST_BYTES_MAX + 1]; /* as the configuration has it */
+    char user[PSI_CLUSTER_USER_BYTES_MAX + 1]; /* "": not said */
+    uint16_t ssh_port;                         /* 0: not said */
+    bool here;
+    char address[64];   /* "addr" of the configuration, "": not said */
+    uint32_t processes; /* on it */
+    uint32_t servers;
+    uint32_t workers;
+};
+
+/* Thread: immutable once built. */
+struct layout {
+    struct layout_machine *machines; /* owned; in the order in which they were named */
+    uint32_t machine_count;
+    uint32_t slots;
+    uint32_t *machine_of; /* owned, by slot: role.h */
+    uint32_t *local_rank; /* owned, by slot: how many of its role stand before it there */
+    uint32_t *gpus;       /* owned, by slot: of the machine, for its workers; 0: not said */
+};
+
+/* cluster NULL: everything here. */
+psd_status layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t workers,
+                        struct layout *layout_p, struct psd_error *err);
+void layout_fini(struct layout *layout);
+
+/* Whether a machine other than this one takes part. */
+bool layout_is_remote(const struct layout *layout);
+
+#endif

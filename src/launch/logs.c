@@ -1,0 +1,356 @@
+/*
+ * logs.c - `psd_run logs`: what a process of a job printed.
+ *
+ * The logs lie on this machine, byte for byte as the processes printed them; when they grew stands
+ * in .times beside them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sys/stat.h>
+
+#include "launch/jobs.h"
+#include "launch/verb_args.h"
+#include "launch/verbs.h"
+#include "launch/watch.h"
+
+enum { FOLLOW_MS = 100, PATH_MAX_BYTES = 4096 };
+
+/* Where the logs of a job are. job "": it has ended. */
+struct place {
+    char job[JOBS_NAME_BYTES];
+    char directory[PATH_MAX_BYTES];
+    char path[PATH_MAX_BYTES]; /* of the log that is meant */
+    char file[256];            /* its name */
+};
+
+/* Asks a running job. */
+static bool
+ask_directory(struct place *place)
+{
+    char *answer = NULL;
+    json_t *job;
+    const char *logs;
+    const char *base;
+
+    if (jobs_ask(place->job, "show\n", &answer, NULL) != PSD_OK) {
+        return false;
+    }
+    job = json_loads(answer, 0, NULL);
+    free(answer);
+    logs = json_string_value(json_object_get(job, "logs"));
+    base = json_string_value(json_object_get(job, "directory"));
+    if (logs != NULL && base != NULL) {
+        snprintf(place->directory, sizeof(place->directory), "%s%s%s", logs[0] == '/' ? "" : base,
+                 logs[0] == '/' ? "" : "/", logs);
+    }
+    json_decref(job);
+    return place->directory[0] != '\0';
+}
+
+/* The newest directory of logs under `out`: their names sort by time. */
+static bool
+newest_directory(const char *out, struct place *place)
+{
+    DIR *stream = opendir(out);
+    char newest[256] = "";
+    struct dirent *item;
+
+    while (stream != NULL && (item = readdir(stream)) != NULL) {
+        if (strncmp(item->d_name, "poseidon_log_", 13) == 0 && strcmp(item->d_name, newest) > 0) {
+            snprintf(newest, sizeof(newest), "%s", item->d_name);
+        }
+    }
+    if (stream != NULL) {
+        closedir(stream);
+    }
+    snprintf(place->directory, sizeof(place->directory), "%s/%s", out, newest);
+    return newest[0] != '\0';
+}
+
+/* Whether two logs are of one process: worker0.log, worker0.1.log. */
+static bool
+same_process(const char *left, const char *right)
+{
+    const size_t bytes = strcspn(left, ".");
+
+    return bytes == strcspn(right, ".") && strncmp(left, right, bytes) == 0;
+}
+
+/*
+ * Counts the processes whose name is `wanted` or, if not exact, begins with it; place->file becomes
+ * the log of the last of them, of its lives the last. list: their names.
+ */
+static unsigned
+scan(struct place *place, const char *wanted, bool exact, char *list_p, size_t size)
+{
+    DIR *stream = opendir(place->directory);
+    unsigned matching = 0;
+    struct dirent *item;
+
+    list_p[0] = '\0';
+    place->file[0] = '\0';
+    while (stream != NULL && (item = readdir(stream)) != NULL) {
+        const char *name = item->d_name;
+        const char *dot = strrchr(name, '.');
+        const size_t stem = strcspn(name, ".");
+
+        if (dot == NULL || strcmp(dot, ".log") != 0 || strncmp(name, wanted, strlen(wanted)) != 0 ||
+            (exact && stem != strlen(wanted))) {
+            continue;
+        }
+        if (!same_process(name, place->file)) {
+            snprintf(list_p + strlen(list_p), size - strlen(list_p), " %.*s", (int)stem, name);
+            matching++;
+        } else if (strverscmp(name, place->file) < 0 && strcmp(place->file + stem, ".log") != 0) {
+            continue; /* an earlier life */
+        }
+        snprintf(place->file, sizeof(place->file), "%s", name);
+    }
+    if (stream != NULL) {
+        closedir(stream);
+    }
+    return matching;
+}
+
+static int
+find_log(struct place *place, const char *wanted)
+{
+    char list[1024];
+    unsigned matching = scan(place, wanted, true, list, sizeof(list));
+
+    if (matching == 0) {
+        matching = scan(place, wanted, false, list, sizeof(list));
+    }
+    if (matching == 1) {
+        snprintf(place->path, sizeof(place->path), "%.3800s/%s", place->directory, place->file);
+        return 0;
+    }
+    if (matching == 0) {
+        fprintf(stderr, "psd_run: %s has no log of %.64s\n", place->directory, wanted);
+    } else {
+        fprintf(stderr, "psd_run: which one?%s\n", list);
+    }
+    return WATCH_CODE_CANNOT_START;
+}
+
+/* "30s", "10m", "2h", "1d", or seconds. Returns milliseconds; -1: not understood. */
+static int64_t
+parse_age(const char *text)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    const double unit = strcmp(end, "h") == 0                     ? 3600e3
+                        : strcmp(end, "m") == 0                   ? 60e3
+                        : strcmp(end, "d") == 0                   ? 86400e3
+                        : end[0] == '\0' || strcmp(end, "s") == 0 ? 1e3
+                                                                  : -1;
+
+    return end == text || unit < 0 || value < 0 ? -1 : (int64_t)(value * unit);
+}
+
+static int64_t
+wall_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* The file of times that belongs to a log: worker0.1.log has .times/worker0.1. */
+static FILE *
+open_times(const struct place *place)
+{
+    const size_t bytes = strlen(place->file) - 4;
+    const bool first = memchr(place->file, '.', bytes) == NULL;
+    char path[PATH_MAX_BYTES];
+
+    snprintf(path, sizeof(path), "%.3700s/.times/%.*s%s", place->directory, (int)bytes, place->file,
+             first ? ".0" : "");
+    return fopen(path, "re");
+}
+
+/* Where what was printed after a moment begins. */
+static long
+offset_since(const struct place *place, int64_t since_ms)
+{
+    FILE *file = open_times(place);
+    long long ms;
+    long long offset;
+    long long found = -1;
+
+    while (file != NULL && fscanf(file, "%lld %lld", &ms, &offset) == 2) {
+        if (ms >= since_ms) {
+            found = offset;
+            break;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return (long)found;
+}
+
+/* Copies lines; with times, each has the time at which it was printed in front. */
+struct copier {
+    bool times;
+    bool at_start;
+    FILE *stamps;
+    long long next_ms;
+    long long next_offset; /* from here on, next_ms is the time */
+    long long now_ms;
+    long long offset;
+};
+
+static void
+advance(struct copier *copier)
+{
+    while (copier->stamps != NULL && copier->offset >= copier->next_offset) {
+        copier->now_ms = copier->next_ms;
+        if (fscanf(copier->stamps, "%lld %lld", &copier->next_ms, &copier->next_offset) != 2) {
+            clearerr(copier->stamps);
+            copier->next_offset = copier->offset + 1; /* look again later */
+            copier->next_ms = copier->now_ms;
+            return;
+        }
+    }
+}
+
+static void
+copy(struct copier *copier, const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (copier->times && copier->at_start) {
+            time_t seconds;
+            struct tm parts;
+            char stamp[32];
+
+            advance(copier);
+            seconds = (time_t)(copier->now_ms / 1000);
+            localtime_r(&seconds, &parts);
+            strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &parts);
+            printf("%s.%03lld ", stamp, copier->now_ms % 1000);
+        }
+        putchar(bytes[i]);
+        copier->at_start = bytes[i] == '\n';
+        copier->offset++;
+    }
+    fflush(stdout);
+}
+
+/* A job is over when nobody answers for it. */
+static bool
+is_over(const struct place *place)
+{
+    char *answer = NULL;
+    const bool gone =
+        place->job[0] == '\0' || jobs_ask(place->job, "hello\n", &answer, NULL) == PSD_ERR_REFUSED;
+
+    free(answer);
+    return gone;
+}
+
+static int
+print_log(const struct place *place, const struct verb_options *options, long offset)
+{
+    struct copier copier = {.times = options->times, .at_start = true, .offset = offset};
+    const int fd = open(place->path, O_RDONLY | O_CLOEXEC);
+    char bytes[65536];
+    bool last = false;
+
+    if (fd < 0 || lseek(fd, offset, SEEK_SET) < 0) {
+        fprintf(stderr, "psd_run: cannot read %s\n", place->path);
+        return WATCH_CODE_CANNOT_START;
+    }
+    copier.stamps = options->times ? open_times(place) : NULL;
+    for (;;) {
+        const ssize_t count = read(fd, bytes, sizeof(bytes));
+
+        if (count > 0) {
+            copy(&copier, bytes, (size_t)count);
+        } else if (count < 0 || !options->follow || last) {
+            break;
+        } else {
+            last = is_over(place); /* one more look, for what came before it ended */
+            poll(NULL, 0, last ? 0 : FOLLOW_MS);
+        }
+    }
+    if (copier.stamps != NULL) {
+        fclose(copier.stamps);
+    }
+    close(fd);
+    return 0;
+}
+
+/* A running job if there is one that fits, else the newest logs. */
+static bool
+choose(const char *job, const char *out, struct place *place, int *code_p)
+{
+    struct words names = {0};
+    bool found;
+
+    if (out == NULL) {
+        jobs_list(&names, NULL);
+        if (names.count > 0 || job != NULL) {
+            words_fini(&names);
+            return verb_choose_job(job, place->job, code_p) && ask_directory(place);
+        }
+    }
+    words_fini(&names);
+    found = newest_directory(out != NULL ? out : "./logs", place);
+    if (!found) {
+        fprintf(stderr, "psd_run: no job of yours runs on this machine, and %s has no logs\n",
+                out != NULL ? out : "./logs");
+        *code_p = WATCH_CODE_CANNOT_START;
+    }
+    return found;
+}
+
+int
+verb_logs(int argc, char *const *argv)
+{
+    struct verb_options options = {0};
+    struct place place = {0};
+    const char *first = NULL;
+    const char *second = NULL;
+    long offset = 0;
+    int code = WATCH_CODE_CANNOT_START;
+
+    if (!verb_parse(argc, argv, VERB_LOGS, &options, &first, &second, &code)) {
+        return code;
+    }
+    if (first == NULL || (options.since != NULL && parse_age(options.since) < 0)) {
+        fprintf(stderr, "psd_run: logs: %s\npsd_run logs -h explains\n",
+                first == NULL ? "of which process? worker0, server0, master"
+                              : "--since wants a time like 30s, 10m or 2h");
+        return WATCH_CODE_USAGE;
+    }
+    if (!choose(second != NULL ? first : NULL, options.out, &place, &code)) {
+        return code;
+    }
+    code = find_log(&place, second != NULL ? second : first);
+    if (code != 0) {
+        return code;
+    }
+    if (options.since != NULL) {
+        offset = offset_since(&place, wall_ms() - parse_age(options.since));
+        if (offset < 0) {
+            struct stat info = {0};
+
+            stat(place.path, &info); /* nothing is that young: begin at the end */
+            offset = (long)info.st_size;
+        }
+    }
+    return print_log(&place, &options, offset);
+}

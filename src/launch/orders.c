@@ -1,0 +1,186 @@
+/*
+ * orders.c - the orders of watch.c, given to the agents.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/orders.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launch/run_state.h"
+
+enum { ANSWER_MS = 2000 }; /* for an agent to end after the last of its processes should have */
+
+static void
+log_path(const char *directory, const struct process *process, char *path_p, size_t size)
+{
+    char life[16] = "";
+
+    if (process->restart > 0) {
+        snprintf(life, sizeof(life), ".%u", process->restart);
+    }
+    snprintf(path_p, size, "%s/%s%s.log", directory, process->name, life);
+}
+
+/* Whether a rank is in a list like "0,2-5". */
+static bool
+is_listed(const char *list, uint32_t rank)
+{
+    while (*list != '\0') {
+        char *end;
+        const unsigned long first = strtoul(list, &end, 10);
+        const unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
+
+        if (end == list) {
+            return false;
+        }
+        if (rank >= first && rank <= last) {
+            return true;
+        }
+        list = *end == ',' ? end + 1 : end;
+    }
+    return false;
+}
+
+/* Where what a process prints goes. */
+static void
+open_output(struct run *run, uint32_t slot)
+{
+    struct process *process = &run->processes[slot];
+    struct psd_error err;
+    char path[4096];
+
+    if (process->output != NULL) { /* of the life before */
+        output_fini(process->output, &run->console);
+    } else {
+        process->output = malloc(sizeof(*process->output));
+    }
+    if (process->output == NULL) {
+        return;
+    }
+    log_path(run->directory, process, path, sizeof(path));
+    if (output_init(process->output, role_of_slot(slot, run->plan->servers), process->name, path,
+                    &err) != PSD_OK) {
+        console_say(&run->console, "%s; the job goes on", err.text);
+    }
+    if (role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER) {
+        process->output->wanted = run->wanted;
+        process->output->hidden = run->args->show != NULL && strcmp(run->args->show, "all") != 0 &&
+                                  !is_listed(run->args->show, role_index(slot, run->plan->servers));
+    }
+    snprintf(path, sizeof(path), "%s/.times/%s.%u", run->directory, process->name,
+             process->restart);
+    output_keep_times(process->output, path);
+}
+
+static void
+take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p)
+{
+    const struct host *host = run_host_of(run, slot);
+    const enum launch_role role = role_of_slot(slot, run->plan->servers);
+    const uint32_t rank = role_index(slot, run->plan->servers);
+
+    *seat_p = (struct plan_seat){.master = run->master,
+                                 .address = host->address,
+                                 .job = run->args->job,
+                                 .restart = run->processes[slot].restart,
+                                 .local_rank = run->layout->local_rank[slot],
+                                 .local_size = role == LAUNCH_WORKER ? host->machine->workers
+                                                                     : host->machine->servers,
+                                 .machine = run->layout->machine_of[slot],
+                                 .machines = run->layout->machine_count,
+                                 .cores = host->cores,
+                                 .gpus = run->layout->gpus[slot]};
+    if (role == LAUNCH_WORKER) {
+        seat_p->knows_flags = host->knows_flags[plan_command(run->plan, rank)];
+    }
+}
+
+static psd_status
+send_start(struct run *run, uint32_t slot, struct psd_error *err)
+{
+    struct process *process = &run->processes[slot];
+    struct host *host = run_host_of(run, slot);
+    struct words environment = {0};
+    struct words strings = {0};
+    struct words argv = {0};
+    struct plan_seat seat;
+    char text[1024];
+    psd_status status;
+
+    take_seat(run, slot, &seat);
+    status = plan_process(run->plan, slot, &seat, &argv, &environment, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    runlog_mask(&argv, text, sizeof(text));
+    runlog_line(&run->runlog, "START", "%s: %s", process->name, text);
+    open_output(run, slot);
+    free(process->command);
+    process->command = strdup(text);
+    log_path(".", process, text, sizeof(text));
+    status = words_add(&strings, role_name(role_of_slot(slot, run->plan->servers)), err);
+    status = status == PSD_OK ? words_add(&strings, text, err) : status;
+    status = status == PSD_OK ? words_add_all(&strings, &argv, err) : status;
+    status = status == PSD_OK ? words_add_all(&strings, &environment, err) : status;
+    if (status == PSD_OK) {
+        link_send_words(&host->link, LINK_START, slot, (int32_t)argv.count, &strings);
+        process->start_pending = true;
+    }
+    words_fini(&strings);
+    words_fini(&argv);
+    words_fini(&environment);
+    return status;
+}
+
+static void
+order_start(void *context, uint32_t slot, uint32_t restart)
+{
+    struct run *run = context;
+    struct psd_error err = {0};
+
+    run->processes[slot].restart = run->args->attempt + restart;
+    if (send_start(run, slot, &err) != PSD_OK) {
+        console_say(&run->console, "%s", err.text);
+        link_send(&run_host_of(run, slot)->link, LINK_START, slot, 0, NULL,
+                  0); /* which is refused */
+    }
+}
+
+void
+orders_signal(void *context, uint32_t slot, int number)
+{
+    struct run *run = context;
+
+    runlog_line(&run->runlog, "SIGNAL", "%d to %s", number, run->processes[slot].name);
+    run->console.daemons_quiet = run->console.daemons_quiet || run->watch.phase >= WATCH_STOPPING;
+    link_send(&run_host_of(run, slot)->link, LINK_SIGNAL, slot, number, NULL, 0);
+}
+
+void
+orders_end(void *context, uint32_t grace_ms)
+{
+    struct run *run = context;
+
+    runlog_line(&run->runlog, "STOP", "what is left has %u ms", grace_ms);
+    run->ending = true;
+    run->console.daemons_quiet = true;
+    run->end_ms = run_clock_ms() + grace_ms + ANSWER_MS;
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        struct host *host = &run->hosts[i];
+
+        if (host->state == HOST_CALLING && !host->machine->here) {
+            kill(host->pid, SIGKILL); /* nothing runs there yet */
+        } else if (host->state == HOST_AWAY) {
+            host->state = HOST_GONE;
+        } else {
+            link_send(&host->link, LINK_END, 0, (int32_t)grace_ms, NULL, 0);
+        }
+    }
+}
+
+const struct watch_ops orders_ops = {
+    .start = order_start, .signal = orders_signal, .end = orders_end};

@@ -1,0 +1,16 @@
+/*
+ * orders.h - the orders of watch.c, given to the agents: start, signal, end. The context of each is
+ * a struct run.
+ */
+#ifndef LAUNCH_ORDERS_H
+#define LAUNCH_ORDERS_H
+
+#include "launch/watch.h"
+
+extern const struct watch_ops orders_ops;
+
+/* By themselves, for what is no business of watch.c: signals handed on, the end of --check. */
+void orders_signal(void *context, uint32_t slot, int number);
+void orders_end(void *context, uint32_t grace_ms);
+
+#endif

@@ -1,0 +1,319 @@
+/*
+ * place.c - the machine of an agent.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/place.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/stat.h>
+
+#include "base/fail.h"
+#include "launch/command.h"
+#include "launch/reach.h"
+#include "launch/variables.h"
+
+enum { PATH_BYTES = 4096 };
+
+/* The orders that are followed, one key each. `value` stands behind the '='. */
+struct work {
+    struct place *place;
+    struct words *answers;
+    struct command command; /* being collected */
+    long command_index;     /* -1: none */
+};
+
+void
+place_init(struct place *place, char *const *environment)
+{
+    *place = (struct place){.secret_fd = -1, .listener = -1};
+    variables_set_all(&place->service_environment, environment, NULL);
+    variables_set_all(&place->worker_environment, environment, NULL);
+}
+
+void
+place_fini(struct place *place)
+{
+    words_fini(&place->service_environment);
+    words_fini(&place->worker_environment);
+    free(place->log_directory);
+    if (place->listener >= 0) {
+        close(place->listener);
+    }
+    *place = (struct place){.secret_fd = -1, .listener = -1};
+}
+
+psd_status
+place_set_secret(struct place *place, int secret_fd, struct psd_error *err)
+{
+    struct words *both[] = {&place->service_environment, &place->worker_environment};
+    char number[16];
+    psd_status status = PSD_OK;
+
+    place->secret_fd = secret_fd;
+    snprintf(number, sizeof(number), "%d", secret_fd);
+    for (size_t i = 0; i < 2 && status == PSD_OK; i++) {
+        variables_unset(both[i], "PSD_SECRET_FILE");
+        variables_unset(both[i], "PSD_INSECURE");
+        status = variables_set_pair(both[i], "PSD_SECRET_FD", number, err);
+    }
+    return status;
+}
+
+char *
+place_find(const char *program, bool worker, char *const *environment)
+{
+    const char *search = variables_get(environment, "PATH");
+    char beside[PATH_BYTES];
+    const ssize_t bytes = readlink("/proc/self/exe", beside, sizeof(beside) - 64);
+    char *found = NULL;
+    char *slash;
+
+    if (!worker && bytes > 0) { /* a build tree runs its own daemons */
+        beside[bytes] = '\0';
+        slash = strrchr(beside, '/');
+        if (slash != NULL) {
+            snprintf(slash + 1, 64, "%s", program);
+            found = command_find(beside, "");
+        }
+    }
+    return found != NULL ? found : command_find(program, search);
+}
+
+static psd_status
+problem(struct work *work, struct psd_error *err, const char *what, const char *value,
+        const char *why)
+{
+    return words_add_format(work->answers, err, "problem=%s%s: %s", what, value, why);
+}
+
+/* ------------------------------------------------------------------------ one order each --- */
+
+static psd_status
+take_workdir(struct work *work, const char *value, struct psd_error *err)
+{
+    return chdir(value) == 0 ? PSD_OK : problem(work, err, "workdir ", value, strerror(errno));
+}
+
+static psd_status
+take_cwd(struct work *work, const char *value, struct psd_error *err)
+{
+    char here[PATH_BYTES] = "?";
+
+    if (chdir(value) == 0) {
+        return PSD_OK;
+    }
+    return words_add_format(work->answers, err, "note=no directory %s: works in %s", value,
+                            getcwd(here, sizeof(here)) != NULL ? here : "?");
+}
+
+/* What `source VENV/bin/activate` would do. */
+static psd_status
+take_virtualenv(struct work *work, const char *value, struct psd_error *err)
+{
+    struct words *variables = &work->place->worker_environment;
+    const char *path = variables_get(variables->list, "PATH");
+    char python[PATH_BYTES];
+    char *joined;
+    psd_status status;
+
+    snprintf(python, sizeof(python), "%s/bin/python", value);
+    if (access(python, X_OK) != 0) {
+        return problem(work, err, "virtualenv ", value, "no bin/python there");
+    }
+    if (asprintf(&joined, "%s/bin%s%s", value, path != NULL ? ":" : "", path != NULL ? path : "") <
+        0) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "virtualenv: no memory");
+    }
+    status = variables_set_pair(variables, "PATH", joined, err);
+    free(joined);
+    variables_unset(variables, "PYTHONHOME");
+    return status == PSD_OK ? variables_set_pair(variables, "VIRTUAL_ENV", value, err) : status;
+}
+
+static psd_status
+take_env(struct work *work, const char *value, struct psd_error *err)
+{
+    return variables_set(&work->place->worker_environment, value, err);
+}
+
+static psd_status
+take_logs(struct work *work, const char *value, struct psd_error *err)
+{
+    work->place->log_directory = strdup(value);
+    return work->place->log_directory != NULL ? PSD_OK
+                                              : psi_fail(err, PSD_ERR_NO_MEMORY, "no memory");
+}
+
+/* Whoever sees the launcher's own directory leaves the writing to it. */
+static psd_status
+take_logs_token(struct work *work, const char *value, struct psd_error *err)
+{
+    struct place *place = work->place;
+    char path[PATH_BYTES];
+
+    snprintf(path, sizeof(path), "%s/%s", place->log_directory, value);
+    if (access(path, F_OK) == 0) {
+        free(place->log_directory);
+        place->log_directory = NULL;
+        return PSD_OK;
+    }
+    snprintf(path, sizeof(path), "%s", place->log_directory);
+    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0755);
+        *slash = '/';
+    }
+    if (mkdir(path, 0755) != 0 && errno != EEXIST) {
+        return problem(work, err, "log directory ", path, strerror(errno));
+    }
+    return PSD_OK;
+}
+
+static psd_status
+take_listen(struct work *work, const char *value, struct psd_error *err)
+{
+    struct psd_error why = {0};
+    uint16_t port;
+
+    work->place->listener = reach_listen(value, &port, &why);
+    if (work->place->listener < 0) {
+        return words_add_format(work->answers, err, "problem=%s", why.text);
+    }
+    return words_add_format(work->answers, err, "port=%u", port);
+}
+
+static psd_status
+take_daemon(struct work *work, const char *value, struct psd_error *err)
+{
+    char *path = place_find(value, false, work->place->service_environment.list);
+    char directory[PATH_BYTES] = "";
+    const ssize_t bytes = readlink("/proc/self/exe", directory, sizeof(directory) - 1);
+
+    if (path != NULL) {
+        free(path);
+        return PSD_OK;
+    }
+    directory[bytes > 0 ? bytes : 0] = '\0';
+    if (strrchr(directory, '/') != NULL) {
+        *strrchr(directory, '/') = '\0';
+    }
+    return words_add_format(work->answers, err, "problem=%s: neither in %s nor in PATH", value,
+                            directory);
+}
+
+static psd_status
+take_test(struct work *work, const char *value, struct psd_error *err)
+{
+    return access(value, R_OK) == 0 ? PSD_OK : problem(work, err, "", value, strerror(errno));
+}
+
+/* For a path that command_find() did not take. */
+static const char *
+why_not_found(const char *program)
+{
+    struct stat info;
+
+    if (strchr(program, '/') == NULL || stat(program, &info) != 0) {
+        return "no such program";
+    }
+    return S_ISDIR(info.st_mode) ? "is a directory" : "not executable";
+}
+
+/* A command is complete: is its program here, and does it know the flags? */
+static psd_status
+finish_command(struct work *work, struct psd_error *err)
+{
+    struct command *command = &work->command;
+    const char *own = variables_get(command->environment.list, "PATH");
+    const char *search =
+        own != NULL ? own : variables_get(work->place->worker_environment.list, "PATH");
+    const char *file = NULL;
+    psd_status status = PSD_OK;
+    char *path;
+
+    if (work->command_index < 0 || command->argv.count == 0) {
+        return PSD_OK;
+    }
+    path = command_find(command->argv.list[0], search);
+    if (path == NULL && strchr(command->argv.list[0], '{') == NULL) {
+        status =
+            problem(work, err, "", command->argv.list[0], why_not_found(command->argv.list[0]));
+    } else {
+        const bool knows = command_knows_flags(command, search, &file);
+
+        status = words_add_format(work->answers, err, "flags=%ld %d %s", work->command_index, knows,
+                                  file);
+    }
+    free(path);
+    command_fini(command);
+    work->command_index = -1;
+    return status;
+}
+
+static psd_status
+take_command(struct work *work, const char *value, struct psd_error *err)
+{
+    const psd_status status = finish_command(work, err);
+
+    work->command_index = strtol(value, NULL, 10);
+    return status;
+}
+
+static psd_status
+take_word(struct work *work, const char *value, struct psd_error *err)
+{
+    return command_take(&work->command, value, err);
+}
+
+static const struct {
+    const char *key;
+    psd_status (*take)(struct work *work, const char *value, struct psd_error *err);
+} table[] = {
+    {"workdir", take_workdir},
+    {"cwd", take_cwd},
+    {"env", take_env},
+    {"virtualenv", take_virtualenv},
+    {"listen", take_listen},
+    {"daemon", take_daemon},
+    {"test", take_test},
+    {"command", take_command},
+    {"word", take_word},
+    {"logs", take_logs},
+    {"logs_token", take_logs_token},
+};
+
+psd_status
+place_set_up(struct place *place, const struct words *orders, struct words *answers,
+             struct psd_error *err)
+{
+    struct work work = {.place = place, .answers = answers, .command_index = -1};
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < orders->count && status == PSD_OK; i++) {
+        const size_t bytes = strcspn(orders->list[i], "=");
+        size_t k = 0;
+
+        while (
+            k < sizeof(table) / sizeof(table[0]) &&
+            (strncmp(table[k].key, orders->list[i], bytes) != 0 || table[k].key[bytes] != '\0')) {
+            k++;
+        }
+        if (k == sizeof(table) / sizeof(table[0]) || orders->list[i][bytes] != '=') {
+            status = words_add_format(answers, err, "problem=psd_run here does not know %.64s",
+                                      orders->list[i]);
+        } else {
+            status = table[k].take(&work, orders->list[i] + bytes + 1, err);
+        }
+    }
+    if (status == PSD_OK) {
+        status = finish_command(&work, err);
+    }
+    command_fini(&work.command);
+    return status;
+}

@@ -1,0 +1,52 @@
+/*
+ * place.h - the machine of an agent: its directory, its environment, whether all is there.
+ *
+ * Everything is looked at before anything starts, so that a program missing on the seventh node is
+ * found while nothing has to be undone.
+ */
+#ifndef LAUNCH_PLACE_H
+#define LAUNCH_PLACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launch/words.h"
+
+/* Thread: owned by the agent. */
+struct place {
+    struct words service_environment;
+    struct words worker_environment;
+    int secret_fd;       /* -1: none; every child keeps it under this number */
+    int listener;        /* -1, or what other machines try to reach */
+    char *log_directory; /* of this machine's own copies of the logs; NULL: none */
+};
+
+void place_init(struct place *place, char *const *environment);
+void place_fini(struct place *place);
+
+/* The job's processes find its secret in this descriptor. */
+psd_status place_set_secret(struct place *place, int secret_fd, struct psd_error *err);
+
+/*
+ * Follows the strings of LINK_SETUP:
+ *   workdir=DIR          to be in; must be there
+ *   cwd=DIR              to be in, if it is there
+ *   virtualenv=DIR       of the workers
+ *   env=NAME=value       of the workers
+ *   logs=DIR             where this machine keeps copies of the logs
+ *   logs_token=NAME      a file in it that only the launcher's own directory has
+ *   listen=ADDRESS       so that others can try to reach it
+ *   daemon=NAME          must be here
+ *   command=INDEX        the words of a worker's command follow as word=WORD
+ *   test=FILE            must be here: a file that the command names
+ *
+ * Answers: problem=TEXT, note=TEXT, port=N (of the listener), and for each command
+ * flags=INDEX KNOWS FILE: whether that file knows Poseidon's flags.
+ */
+psd_status place_set_up(struct place *place, const struct words *orders, struct words *answers,
+                        struct psd_error *err);
+
+/* The path of a program: daemons lie beside psd_run first. NULL: not here. Owned by the caller. */
+char *place_find(const char *program, bool worker, char *const *environment);
+
+#endif

@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""psd_run over ssh: four hosts with a real sshd each, and a launcher that is none of them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from bed import PYTHON, hosts, worker
+from helpers import BRISK, wait_for
+
+# Five workers and three servers on four hosts, the master on the third.
+WIDE = {"worker_nodes": ["host1", "host2", "host3", "host4", "host1"],
+        "server_nodes": ["host2", "host4", "host4"], "master_node": "host3"}
+SMALL = {"worker_nodes": ["host1", "host2"], "server_nodes": ["host2"], "master_node": "host3"}
+
+# Ignores TERM, has a child, and a grandchild in a session of its own that ignores TERM as well.
+STUBBORN = ("sh -c 'trap \"\" TERM; (setsid sh -c \"trap : TERM; while :; do sleep 100; done\" &) ; "
+            "sleep 100 & echo up; while :; do wait; sleep 100; done'")
+
+
+# ------------------------------------------------------------------------------------- starting ---
+
+
+def test_five_workers_three_servers_four_hosts(launch, four_hosts):
+    """If this fails, the documented way to use a cluster does not work."""
+    job = launch(WIDE, *BRISK, "-o", "logs", worker("--steps", 20))
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    names = ["master", *(f"server{i}" for i in range(3)), *(f"worker{i}" for i in range(5))]
+    assert sorted(path.stem for path in job.logs().glob("*.log")) == sorted(names)
+    for rank in range(5):
+        assert job.log(f"worker{rank}").decode().splitlines()[-1] == "closed"
+        assert f"[worker{rank}] step 19\n" in job.stdout()
+    assert re.search(r"READY master at tcp://10\.213\.0\.3:\d+\n", job.run_log())
+    places = dict(re.findall(r"PROCESS (\w+) pid \d+ on (\w+): ", job.run_log()))
+    assert places == {"master": "host3", "server0": "host2", "server1": "host4",
+                      "server2": "host4", "worker0": "host1", "worker1": "host2",
+                      "worker2": "host3", "worker3": "host4", "worker4": "host1"}
+    assert "job ended well" in job.stderr()
+    job.expect_nothing_left(2)
+
+
+def test_forty_workers_on_one_host(launch):
+    """If this fails, a wide job dies of the logins that one sshd takes at a time."""
+    job = launch({"worker_nodes": [{"host": "host1", "slots": 40}], "server_nodes": ["host1"],
+                  "master_node": "host1"},
+                 "sh -c 'echo rank $PSD_RANK local $PSD_LOCAL_RANK of $PSD_LOCAL_SIZE'")
+    assert job.wait(60) == 0, job.stderr()
+    for rank in range(40):
+        assert f"[worker{rank}] rank {rank} local {rank} of 40\n" in job.stdout()
+
+
+def test_login_is_repeated_when_sshd_has_too_many(launch, four_hosts):
+    """If this fails, logins of other people make a job fail that a second later would start."""
+    host = four_hosts.hosts[1]
+    config = host.directory / "narrow_config"
+    config.write_text(hosts.SSHD_CONFIG.format(directory=host.directory).replace(
+        "/run/sshd.pid", "/run/narrow.pid") + "Port 2222\nMaxStartups 2:100:2\n")
+    hosts.run(*host.inside("/usr/sbin/sshd", "-f", config, user="root"))
+    crowd = ("import socket, sys\n"
+             "held = [socket.create_connection(('host1', 2222)) for _ in range(2)]\n"
+             "print([peer.recv(4) for peer in held], flush=True)\nsys.stdin.read()\n")
+    jam = subprocess.Popen(four_hosts.hosts[2].inside(PYTHON, "-c", crowd),
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert jam.stdout.readline() == "[b'SSH-', b'SSH-']\n"
+    job = launch({"worker_nodes": ["host1:2222"], "server_nodes": ["host1"],
+                  "master_node": "host1"}, "echo hello")
+    wait_for(lambda: "SSH host1, try 2" in job.run_log(), 20, "a second try")
+    jam.communicate(timeout=20)
+    assert job.wait(40) == 0, job.stderr()
+    assert "[worker0] hello\n" in job.stdout()
+    hosts.run(*host.inside("sh", "-c", "kill $(cat /run/narrow.pid)", user="root"))
+
+
+def test_environment_and_directory_of_a_worker(launch, four_hosts):
+    """If this fails, a worker does not find its place, its variables or its files."""
+    job = launch({**SMALL, "worker_nodes": ["host1", {"host": "host2", "env": {"SIDE": "right"}}],
+                  "env": {"SIDE": "left"}},
+                 "-x", "GIVEN", "-x", "MY_*", "-x", "SAID=so",
+                 "sh -c 'echo $SIDE $GIVEN $MY_A $SAID $OMP_NUM_THREADS; echo "
+                 "$PSD_RANK/$PSD_WORLD_SIZE node $PSD_NODE_RANK/$PSD_NUM_NODES addr $PSD_ADDR; "
+                 "echo $HOME $PWD'",
+                 environment={"GIVEN": "g", "MY_A": "a", "OMP_NUM_THREADS": "3"})
+    assert job.wait() == 0, job.stderr()
+    assert job.log("worker0").decode() == ("left g a so 3\n0/2 node 0/3 addr 10.213.0.1\n"
+                                           "/home/psd /home/psd\n")
+    assert job.log("worker1").decode() == ("right g a so 3\n1/2 node 1/3 addr 10.213.0.2\n"
+                                           "/home/psd /home/psd\n")
+
+
+def test_master_on_the_launcher_is_reachable(launch):
+    """If this fails, workers are told to connect to their own loopback."""
+    job = launch({"worker_nodes": ["host1", "localhost"], "server_nodes": ["host2"]}, *BRISK,
+                 worker("--steps", 5))
+    assert job.wait() == 0, job.stdout() + job.stderr()
+    assert re.search(r"READY master at tcp://10\.213\.0\.100:\d+\n", job.run_log())
+
+
+def test_ipv6(launch):
+    """If this fails, a cluster that speaks IPv6 alone cannot be used."""
+    job = launch({"worker_nodes": ["fd00:213::1", "[fd00:213::2]:22"],
+                  "server_nodes": ["fd00:213::2"], "master_node": "[fd00:213::3]"}, *BRISK,
+                 worker("--steps", 5))
+    assert job.wait() == 0, job.stdout() + job.stderr()
+    assert re.search(r"READY master at tcp://\[fd00:213::3\]:\d+\n", job.run_log())
+
+
+def test_secret_is_on_no_command_line(launch, four_hosts):
+    """If this fails, whoever runs `ps` while a job starts can join it."""
+    job = launch(SMALL, "sh -c 'echo up; sleep 100'")
+    job.wait_for_output("up", 2)
+    lines = [line for host in four_hosts.hosts for line in host.processes().values()]
+    assert any("BatchMode=yes" in line for line in lines)
+    assert any(line.endswith("psd_run --agent") for line in lines)
+    assert not [line for line in lines if re.search(r"\b[0-9a-f]{64}\b", line)]
+    assert not re.search(r"\b[0-9a-f]{64}\b", job.run_log() + job.stderr())
+    os.kill(job.pid(), signal.SIGINT)
+    assert job.wait() == 130
+    job.expect_nothing_left(3)
+
+
+def test_list_of_hosts_and_a_command_for_each(launch):
+    """If this fails, every host must be written by itself, or all must run the same."""
+    job = launch({"worker_nodes": ["host[1-3]"], "server_nodes": ["host4"], "master_node": "host4"},
+                 "echo a {rank}, echo b {rank}, echo c {rank}/{world}")
+    assert job.wait() == 0, job.stderr()
+    assert [job.log(f"worker{i}") for i in range(3)] == [b"a 0\n", b"b 1\n", b"c 2/3\n"]
+
+
+def test_image_is_put_before_the_command(launch):
+    """If this fails, workers cannot run in a container."""
+    job = launch({**SMALL, "image": "env INSIDE=yes"}, "sh -c 'echo $INSIDE $PSD_RANK'")
+    assert job.wait() == 0, job.stderr()
+    assert (job.log("worker0"), job.log("worker1")) == (b"yes 0\n", b"yes 1\n")
+
+
+@pytest.mark.parametrize("wanted,code", [("eth0", 0), ("10.213.0.0/16", 0), ("ib0", 3)])
+def test_interface(launch, wanted, code):
+    """If this fails, a job talks over the wrong network, or not at all."""
+    job = launch(SMALL, "--interface", wanted, "true")
+    assert job.wait() == code, job.stderr()
+    assert code == 0 or "has no address of interface or network ib0" in job.stderr()
+
+
+def test_sync(launch, four_hosts):
+    """If this fails, code must be copied to every machine by hand, or is copied again and again."""
+    project = four_hosts.launcher.directory / "home" / "project"
+    (project / "data").mkdir(parents=True)
+    (project / "train.sh").write_text("cat data/values\n")
+    (project / "data" / "values").write_bytes(os.urandom(3 << 20) + b"\nthe end\n")
+    hosts.run("chown", "-R", f"{hosts.USER_ID}:{hosts.USER_ID}", project)
+    options = ("--sync", "/home/psd/project", "--workdir", "/home/psd/project")
+    job = launch(SMALL, *options, "sh train.sh")
+    assert job.wait() == 0, job.stderr()
+    for rank in (0, 1):
+        assert job.log(f"worker{rank}") == (project / "data" / "values").read_bytes()
+    copies = [host.directory / "home" / "project" for host in four_hosts.hosts[1:4]]
+    before = [(copy / "data" / "values").stat().st_mtime_ns for copy in copies]
+    (copies[0] / "data" / "values").write_text("changed on the node\n")
+    job = launch(SMALL, *options, "sh train.sh")
+    assert job.wait() == 0, job.stderr()
+    assert job.log("worker0") == b"changed on the node\n", "it was shipped once"
+    (project / "train.sh").write_text("echo second\n")
+    job = launch(SMALL, *options, "sh train.sh")
+    assert job.wait() == 0, job.stderr()
+    assert job.log("worker0") == b"second\n"
+    assert before[1] == (copies[1] / "data" / "values").stat().st_mtime_ns
+
+
+def test_logs_on_nodes(launch, four_hosts):
+    """If this fails, the copies on the nodes differ from what the launcher has."""
+    job = launch(SMALL, "--log_mode=both", "sh -c 'seq 1 1000; echo rank $PSD_RANK'")
+    assert job.wait() == 0, job.stderr()
+    (there,) = (four_hosts.hosts[2].directory / "home" / job.name / "logs").iterdir()
+    assert sorted(path.name for path in there.glob("*.log")) == ["server0.log", "worker1.log"]
+    assert (there / "worker1.log").read_bytes() == job.log("worker1")
+
+
+def test_check(launch, four_hosts):
+    """If this fails, a cluster is only known to be ready when a job fails on it."""
+    job = launch(WIDE, "--check", worker())
+    assert job.wait() == 0, job.stdout() + job.stderr()
+    assert "everything is ready" in job.stdout()
+    assert len(re.findall(r"^host\d .* ready$", job.stdout(), re.MULTILINE)) == 4
+    job.expect_nothing_left(3)
+    venv = four_hosts.hosts[1].directory / "home" / "venv" / "bin"
+    venv.mkdir(parents=True)
+    (venv / "python").symlink_to(PYTHON)
+    four_hosts.hosts[3].power_off()
+    job = launch({**WIDE, "virtualenv": "/home/psd/venv"}, "--check", worker())
+    assert job.wait(30) == 3
+    text = job.stdout()
+    assert re.search(r"host1 .* ready\nhost2 .* NOT READY\n    virtualenv /home/psd/venv: no "
+                     r"bin/python there\nhost3 .* NOT READY\n    host3 \(ssh psd@host3\): ", text), text
+    job.expect_nothing_left(3)
+
+
+def test_dry_run_shows_ssh(launch):
+    """If this fails, nobody can see what psd_run would do to a cluster."""
+    job = launch({**SMALL, "ssh_options": ["-oConnectionAttempts=2"]}, "--dry_run",
+                 "sh -c 'echo $SECRET'", "-x", environment={"SECRET": "hunter2"})
+    assert job.wait() == 2, "options come before the command"
+    job = launch({**SMALL, "ssh_options": ["-oConnectionAttempts=2"]}, "--dry_run", "-x",
+                 "API_KEY", "true", environment={"API_KEY": "hunter2"})
+    assert job.wait() == 0, job.stderr()
+    assert re.search(r"ssh -T -o BatchMode=yes -o ConnectTimeout=10 .*"
+                     r"-oStrictHostKeyChecking=accept-new -lpsd -oConnectionAttempts=2 -- host1 ",
+                     job.stdout())
+    assert "API_KEY=***" in job.stdout() and "hunter2" not in job.stdout()
+    job.expect_nothing_left(1)
+
+
+def test_show_and_stop_over_ssh(launch):
+    """If this fails, nobody sees what runs where."""
+    job = launch(WIDE, "--name", "wide", "sh -c 'echo up; exec sleep 100'")
+    job.wait_for_output("up", 5)
+    show = launch(None, "show", "--json")
+    assert show.wait() == 0, show.stderr()
+    story = json.loads(show.stdout())
+    assert {m["name"]: (m["state"], m["address"]) for m in story["machines"]} == {
+        f"host{i}": ("connected", f"10.213.0.{i}") for i in range(1, 5)}
+    assert [p["machine"] for p in story["processes"] if p["role"] == "worker"] == (
+        WIDE["worker_nodes"])
+    stop = launch(None, "stop", "wide")
+    assert stop.wait() == 0, stop.stderr()
+    assert job.wait() == 143
+    job.expect_nothing_left(3)
+
+
+def test_user_of_ssh_config(launch, four_hosts):
+    """If this fails, ~/.ssh/config has to be repeated in the cluster file."""
+    config = four_hosts.launcher.directory / "home" / ".ssh" / "config"
+    config.write_text("Host front\n    HostName host1\n    User psd\n")
+    os.chown(config, hosts.USER_ID, hosts.USER_ID)
+    nodes = {"worker_nodes": ["front"], "server_nodes": ["front"], "master_node": "front"}
+    job = launch({**nodes, "username": None}, "sh -c 'id -un; hostname'")
+    assert job.wait() == 0, job.stderr()
+    assert job.log("worker0") == b"psd\nhost1\n"
+    config.unlink()
+    job = launch({"worker_nodes": ["host1"], "server_nodes": ["host1"], "username": None}, "true")
+    assert job.wait() == 3
+    assert "(ssh ubuntu@host1)" in job.stderr()
+
+
+# -------------------------------------------------------------------------------- what is missing ---
+
+
+@pytest.mark.parametrize("config,command,text", [
+    ({"virtualenv": "/nowhere/venv"}, "true", "host1: virtualenv /nowhere/venv: no bin/python there"),
+    ({}, "nosuchprogram --x", "host1: nosuchprogram: no such program"),
+    ({}, f"{PYTHON} /nowhere/train.py", "host1: /nowhere/train.py: No such file or directory"),
+    ({"workdir": "/nowhere"}, "true", "host1: workdir /nowhere: No such file or directory"),
+], ids=["virtualenv", "program", "script", "workdir"])
+def test_what_is_missing_on_a_host_is_found_before_the_start(launch, config, command, text):
+    """If this fails, half of a job starts before somebody sees that the rest cannot."""
+    job = launch({**SMALL, **config}, command)
+    assert job.wait() == 3
+    assert text in job.stderr()
+    assert "PROCESS" not in job.run_log()
+    job.expect_nothing_left(3)
+
+
+def test_script_missing_on_one_host_alone(launch, four_hosts):
+    """If this fails, the one node that is different is not named."""
+    script = four_hosts.hosts[1].directory / "home" / "only_here.sh"
+    script.write_text("echo hello\n")
+    job = launch(SMALL, "sh /home/psd/only_here.sh")
+    assert job.wait() == 3
+    assert "host2: /home/psd/only_here.sh: No such file or directory" in job.stderr()
+    assert "host1:" not in job.stderr()
+
+
+def test_key_that_is_not_accepted(launch):
+    """If this fails, people are asked for a password, or not told how to install a key."""
+    job = launch({**SMALL, "username": "root"}, "true")
+    assert job.wait() == 3
+    assert "(ssh root@host" in job.stderr()
+    assert "ssh-copy-id root@host" in job.stderr()
+    assert "those of ~/.ssh and the ssh agent" in job.stderr()
+
+
+def test_pem_file(launch, four_hosts):
+    """If this fails, the key of a cloud cannot be used, or a readable one gives a riddle."""
+    pem = four_hosts.launcher.directory / "home" / "cloud.pem"
+    pem.write_bytes(four_hosts.key.read_bytes())
+    os.chown(pem, hosts.USER_ID, hosts.USER_ID)
+    pem.chmod(0o644)
+    job = launch({**SMALL, "pem_file": "../cloud.pem"}, "echo hello")
+    assert job.wait() == 3
+    assert "mode 0644" in job.stderr() and "chmod 600 ../cloud.pem" in job.stderr()
+    pem.chmod(0o600)
+    job = launch({**SMALL, "pem_file": "../cloud.pem"}, "echo hello")
+    assert job.wait() == 0, job.stderr()
+
+
+def test_changed_host_key_is_refused(launch, four_hosts):
+    """If this fails, somebody in the middle can take over a cluster."""
+    known = four_hosts.launcher.directory / "home" / ".ssh" / "known_hosts"
+    before = known.read_text() if known.exists() else ""
+    other = (four_hosts.hosts[4].directory / "host_key.pub").read_text().split()
+    known.write_text(f"host1 {other[0]} {other[1]}\n")
+    job = launch(SMALL, "true")
+    assert job.wait() == 3
+    known.write_text(before)
+    assert "host1 (ssh psd@host1)" in job.stderr()
+    assert "its host key is not the one that is known" in job.stderr()
+    assert "ssh-keygen -R host1" in job.stderr()
+    job.expect_nothing_left(3)
+
+
+def test_host_that_is_off(launch, four_hosts):
+    """If this fails, a job waits for a machine that nobody switched on, or does not name it."""
+    four_hosts.hosts[2].power_off()
+    job = launch(SMALL, "true")
+    assert job.wait(30) == 3
+    assert job.seconds < 15
+    assert "host2 (ssh psd@host2)" in job.stderr()
+    assert "run: ssh psd@host2 true" in job.stderr()
+    job.expect_nothing_left(3)
+
+
+def test_hosts_that_do_not_reach_each_other(launch, four_hosts):
+    """If this fails, a firewall between nodes looks like a hanging training."""
+    job = launch({**SMALL, "server_nodes": [{"host": "host2", "addr": "10.213.0.99"}]}, "true")
+    assert job.wait(30) == 3
+    assert "host2: listen on 10.213.0.99: Cannot assign requested address" in job.stderr()
+
+
+# ---------------------------------------------------------------------------------- what goes wrong ---
+
+
+def test_first_failure_is_named_with_its_host(launch):
+    """If this fails, somebody must visit nodes to learn why a job ended."""
+    job = launch(WIDE, "sh -c 'if [ $PSD_RANK = 3 ]; then seq 1 30; echo the reason; exit 3; fi; "
+                       "exec sleep 100'")
+    assert job.wait() == 3
+    assert re.search(r"worker 3 on host4 \(10\.213\.0\.4\) \(pid \d+\) ended with code 3",
+                     job.stderr())
+    assert "| the reason" in job.stderr() and "| 12\n" in job.stderr()
+    assert "| 11\n" not in job.stderr()
+    job.expect_nothing_left(3)
+
+
+def train_for_ever(launch, config=None, *options):
+    job = launch(config or WIDE, *BRISK, *options, worker("--steps", 1_000_000))
+    job.wait_for_output("step 10", len((config or WIDE)["worker_nodes"]))
+    return job
+
+
+@pytest.mark.parametrize("number", [1, 3, 4], ids=["workers", "master", "servers"])
+def test_host_powered_off_in_the_middle(launch, four_hosts, number):
+    """If this fails, a dead machine hangs a job, or leaves the others running."""
+    job = train_for_ever(launch)
+    four_hosts.hosts[number].power_off()
+    code = job.wait(15)
+    assert code != 0
+    assert f"host{number}" in job.stderr() or f"10.213.0.{number}" in job.stderr(), job.stderr()
+    job.expect_nothing_left(3)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_network_cut(launch, four_hosts, number):
+    """If this fails, processes behind a broken switch run until somebody remembers them."""
+    job = train_for_ever(launch, SMALL)
+    four_hosts.hosts[number].cut()
+    assert job.wait(15) != 0
+    job.expect_nothing_left(12)
+    four_hosts.hosts[number].heal()
+
+
+def test_network_of_the_launcher_cut(launch, four_hosts):
+    """If this fails, a laptop that is closed leaves a cluster at work for nobody."""
+    job = launch(SMALL, STUBBORN)
+    job.wait_for_output("up", 2)
+    four_hosts.launcher.cut()
+    assert job.wait(15) != 0
+    assert "was lost: nothing was heard of it for" in job.stderr()
+    job.expect_nothing_left(12)
+    four_hosts.launcher.heal()
+
+
+def pids(host, text):
+    return [pid for pid, line in host.processes().items() if text in line]
+
+
+@pytest.mark.parametrize("victim", ["psd_run", "ssh", "keeper", "agent"])
+def test_kill_9(launch, four_hosts, victim):
+    """If this fails, killing one process of the launcher leaves others without a head."""
+    job = launch(SMALL, STUBBORN)
+    job.wait_for_output("up", 2)
+    agents = sorted(pids(four_hosts.hosts[1], "psd_run --agent"))
+    assert len(agents) == 2, "the keeper and the agent"
+    if victim == "psd_run":
+        os.kill(job.pid(), signal.SIGKILL)
+    elif victim == "ssh":
+        (ssh,) = pids(four_hosts.launcher, "-- host1 ")
+        os.kill(ssh, signal.SIGKILL)
+    else:
+        os.kill(agents[0 if victim == "keeper" else 1], signal.SIGKILL)
+    code = job.wait(15)
+    assert code == (137 if victim == "psd_run" else 70), job.stderr()
+    if victim != "psd_run":
+        assert "host1 (10.213.0.1) was lost" in job.stderr()
+    job.expect_nothing_left(12)
+
+
+def test_stopped_ssh(launch, four_hosts):
+    """If this fails, a connection that is only half alive holds a job for ever."""
+    job = launch(SMALL, STUBBORN)
+    job.wait_for_output("up", 2)
+    (ssh,) = pids(four_hosts.launcher, "-- host1 ")
+    os.kill(ssh, signal.SIGSTOP)
+    assert job.wait(15) == 70
+    assert "host1 (10.213.0.1) was lost: nothing was heard of it for" in job.stderr()
+    job.expect_nothing_left(12)
+
+
+def test_interrupt_over_ssh(launch):
+    """If this fails, Ctrl-C on the launcher loses what workers on other hosts could have saved."""
+    job = launch(WIDE, "sh -c 'trap \"echo saved; exit 0\" TERM; echo up; while :; do sleep 0.05; "
+                       "done'")
+    job.wait_for_output("up", 5)
+    os.kill(job.pid(), signal.SIGINT)
+    assert job.wait() == 130
+    assert job.stdout().count("saved") == 5
+    job.expect_nothing_left(3)
+
+
+def test_second_interrupt_over_ssh(launch):
+    """If this fails, an impatient second Ctrl-C leaves processes on other hosts."""
+    job = launch(WIDE, STUBBORN)
+    job.wait_for_output("up", 5)
+    os.kill(job.pid(), signal.SIGINT)
+    wait_for(lambda: "INTERRUPT" in job.run_log(), 5, "the first signal is seen")
+    os.kill(job.pid(), signal.SIGINT)
+    assert job.wait(5) == 130
+    job.expect_nothing_left(3)
+
+
+def test_lost_host_of_a_worker_policy_continue(launch, four_hosts):
+    """If this fails, a job that may lose workers ends with the machine of one."""
+    config = {"worker_nodes": ["host1", "host2", "host4"], "server_nodes": ["host2"],
+              "master_node": "host3"}
+    job = launch(config, *BRISK, "--on_worker_death=continue", worker("--steps", 2000))
+    job.wait_for_output("step 10", 3)
+    four_hosts.hosts[4].power_off()
+    assert job.wait(60) == 0, job.stdout()[-2000:] + job.stderr()
+    assert "host4 (10.213.0.4) was lost" in job.stderr()
+    assert "1 of them died on the way" in job.stderr()
+    assert job.stdout().count("closed") == 2
+
+
+def test_much_output_over_ssh(launch):
+    """If this fails, lines are lost or torn on their way, or the bytes of a log differ."""
+    job = launch({"worker_nodes": ["host1", "host1", "host2", "host2"], "server_nodes": ["host3"],
+                  "master_node": "host3"},
+                 "sh -c 'seq 1 20000 | sed \"s/$/ of $PSD_RANK/\"'")
+    assert job.wait(60) == 0, job.stderr()
+    for rank in range(4):
+        assert job.log(f"worker{rank}").decode().splitlines() == [
+            f"{i} of {rank}" for i in range(1, 20001)]
