@@ -21,9 +21,9 @@
 #include <openssl/x509.h>
 
 #include "base/exit_code.h"
+#include "secure/pass.h"
 #include "wire/frame.h"
 #include "wire/message.h"
-#include "secure/pass.h"
 
 enum { TAPE_BYTES = 1 << 16, ROUNDS_MAX = 64 };
 
