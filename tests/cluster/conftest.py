@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from helpers import Hand, Job, bin_directory, make_secret
+from helpers import Hand, Hosts, Job, bin_directory, ip, make_secret
 
 
 def pytest_collection_modifyitems(items):
@@ -54,6 +54,19 @@ def hand(tmp_path):
     processes.kill_all()
     processes.expect_nothing_left()
     assert not failed, f"still running at the end of the test: {failed}"
+
+
+@pytest.fixture
+def hosts():
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    probe = ip("netns", "add", f"psd{os.getpid() % 10000}probe", check=False)
+    if probe.returncode != 0:
+        pytest.skip(f"no network namespaces here: {probe.stderr.strip()}")
+    ip("netns", "del", f"psd{os.getpid() % 10000}probe")
+    made = Hosts()
+    yield made
+    made.remove()
 
 
 @pytest.fixture
