@@ -25,6 +25,23 @@ set_address(struct sockaddr_un *address, socklen_t *bytes_p,
     *bytes_p = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + PSI_HATCH_NAME_BYTES);
 }
 
+/* "psd-" and 120 random bits. */
+static bool
+choose_name(uint8_t name_p[PSI_HATCH_NAME_BYTES])
+{
+    static const char letters[64] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    static const char prefix[4] = "psd-";
+
+    if (getrandom(name_p, PSI_HATCH_NAME_BYTES, 0) != PSI_HATCH_NAME_BYTES) {
+        return false;
+    }
+    for (unsigned i = 0; i < PSI_HATCH_NAME_BYTES; i++) {
+        name_p[i] = (uint8_t)(i < sizeof(prefix) ? prefix[i] : letters[name_p[i] % 64]);
+    }
+    return true;
+}
+
 psd_status
 psi_hatch_open(struct psi_hatch *hatch, struct psd_error *err)
 {
@@ -39,7 +56,7 @@ psi_hatch_open(struct psi_hatch *hatch, struct psd_error *err)
     if (hatch->fd < 0) {
         return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "open a unix socket");
     }
-    if (getrandom(hatch->name, sizeof(hatch->name), 0) == (ssize_t)sizeof(hatch->name)) {
+    if (choose_name(hatch->name)) {
         set_address(&address, &bytes, hatch->name);
         if (setsockopt(hatch->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0 &&
             bind(hatch->fd, (const struct sockaddr *)&address, bytes) == 0) {

@@ -16,7 +16,7 @@
 #include <psd/status.h>
 
 enum {
-    PSI_HATCH_NAME_BYTES = 16,
+    PSI_HATCH_NAME_BYTES = 24, /* printable: the kernel shows it in a list */
     PSI_HATCH_TOKEN_BYTES = 16,
     PSI_HATCH_WAITING_MAX = 64, /* the oldest gives way */
 };

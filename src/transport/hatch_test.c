@@ -280,14 +280,16 @@ is_in_the_kernels_list(const struct psi_hatch *hatch)
     char inode[32];
     char path[64];
     char target[64] = "";
+    char name[PSI_HATCH_NAME_BYTES + 3];
     bool found = false;
 
     assert_non_null(list);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", hatch->fd);
     assert_true(readlink(path, target, sizeof(target) - 1) > 0);
     assert_int_equal(sscanf(target, "socket:[%31[0-9]]", inode), 1);
+    snprintf(name, sizeof(name), "@%.*s\n", PSI_HATCH_NAME_BYTES, (const char *)hatch->name);
     while (fgets(line, sizeof(line), list) != NULL) {
-        found = found || (strstr(line, inode) != NULL && strchr(line, '@') != NULL);
+        found = found || (strstr(line, inode) != NULL && strstr(line, name) != NULL);
     }
     fclose(list);
     return found;
@@ -306,6 +308,7 @@ test_names(void **state)
     assert_int_equal(psi_hatch_open(&first, NULL), PSD_OK);
     assert_int_equal(psi_hatch_open(&second, NULL), PSD_OK);
     assert_memory_not_equal(first.name, second.name, sizeof(first.name));
+    assert_memory_equal(first.name, "psd-", 4);
     assert_true(is_in_the_kernels_list(&first)); /* '@': in the kernel's own space */
     assert_int_equal(introduce(&second, 1), PSD_OK);
     assert_false(take(&first, 1));

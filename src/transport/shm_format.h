@@ -34,7 +34,7 @@ struct psi_shm_word {
     uint8_t reserved[7];
     uint8_t name[PSI_HATCH_NAME_BYTES];   /* OFFER */
     uint8_t token[PSI_HATCH_TOKEN_BYTES]; /* OFFER */
-    uint8_t unused[16];
+    uint8_t unused[8];
 };
 
 _Static_assert(sizeof(struct psi_shm_word) == PSI_PREFIX_BYTES, "read by the parser of frames");

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import bed
-from helpers import Flood, Hand, Job, bin_directory, make_secret
+from helpers import Flood, Hand, Hosts, Job, bin_directory, ip, make_secret
 
 
 def pytest_collection_modifyitems(items):
@@ -79,6 +79,19 @@ def crowd():
     yield begin
     for flood in floods:
         flood.kill()
+
+
+@pytest.fixture
+def hosts():
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    probe = ip("netns", "add", f"psd{os.getpid() % 10000}probe", check=False)
+    if probe.returncode != 0:
+        pytest.skip(f"no network namespaces here: {probe.stderr.strip()}")
+    ip("netns", "del", f"psd{os.getpid() % 10000}probe")
+    made = Hosts()
+    yield made
+    made.remove()
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ UPDATE, SUM = 0, 1
 REDUCE_MEAN, REDUCE_SUM = 0, 1
 ZERO, RANK0, CONSTANT, UNIFORM, NORMAL = range(5)
 OK, PENDING = 0, 1
+VIEW = 2  # psd_transfer.flags
+ELEMENTS = {F32: ("f", 4), F64: ("d", 8), F16: ("e", 2)}  # letter of struct, bytes
 
 ROLES = {1: "master", 2: "server", 3: "worker"}
 STATES = {0: "missing", 1: "joined", 2: "running", 3: "done", 4: "lost"}
@@ -88,6 +90,9 @@ def load():
     lib.psd_barrier.argtypes = [c_void_p, c_uint32]
     lib.psd_global_step.argtypes = [c_void_p, c_uint64, POINTER(c_uint64)]
     lib.psd_report.argtypes = [c_void_p, c_uint64, c_char_p, c_double]
+    lib.psd_alloc.argtypes = [c_void_p, c_size_t, POINTER(c_void_p)]
+    lib.psd_free.argtypes = [c_void_p, c_void_p]
+    lib.psd_view.argtypes = [c_void_p, POINTER(c_void_p)]
     lib.psd_save.argtypes = [c_void_p, c_char_p, c_uint64]
     lib.psd_load.argtypes = [c_void_p, c_char_p, POINTER(c_uint64)]
     lib.psd_nodes_at.argtypes = [c_char_p, c_uint32, POINTER(NodeInfo), c_size_t,
@@ -119,6 +124,11 @@ def floats(count, value=0.0):
 
 def address_of(buffer):
     return None if buffer is None else (ctypes.c_char * 0).from_buffer(buffer)
+
+
+def region(memory, count):
+    """Memory of the library as bytes."""
+    return memoryview((ctypes.c_char * count).from_address(memory.value)).cast("B")
 
 
 class Op:
@@ -158,6 +168,13 @@ class Table:
         check(getattr(LIB, f"psd_{verb}")(self.handle, byref(transfer), byref(handle)))
         return Op(handle, keep)
 
+    def view(self):
+        """psd_view: the table's values where they are, to read."""
+        memory = c_void_p()
+        check(LIB.psd_view(self.handle, byref(memory)))
+        return region(memory, LIB.psd_table_count(self.handle) *
+                      LIB.psd_table_element_bytes(self.handle))
+
     def push(self, step, gradient, **options):
         return self.start("push", step, gradient, None, **options)
 
@@ -192,6 +209,15 @@ class Context:
         handle = c_void_p()
         check(LIB.psd_table_open(self.handle, byref(args), byref(handle)))
         return Table(handle)
+
+    def alloc(self, count):
+        """psd_alloc: memory for gradients, to write."""
+        memory = c_void_p()
+        check(LIB.psd_alloc(self.handle, count, byref(memory)))
+        return region(memory, count)
+
+    def free(self, memory):
+        check(LIB.psd_free(self.handle, ctypes.addressof(address_of(memory))))
 
     def barrier(self, timeout_ms=FOREVER):
         check(LIB.psd_barrier(self.handle, timeout_ms))

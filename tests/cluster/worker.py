@@ -2,21 +2,37 @@
 """A worker that trains nothing, in whatever way a test wants it: gradients are a function of rank,
 step and table, so that two jobs of the same shape must end with the same bits.
 
-It prints "started", "joined RANK INCARNATION", "step N" after each step, "closed" at the end, or
-"error NAME: TEXT" when a call fails, and then exits with 1. --die kills it (signal 9, no clean-up)
-at a named moment of its first life; --hold makes rank 0 wait for a file before a step, and so
-everybody with it."""
+It prints "started", "joined RANK INCARNATION", "step N" after each step, "values SHA-256" (of all that
+came back in all steps), "closed" at the end, or "error NAME: TEXT" when a call fails, and then exits
+with 1. --die kills it (signal 9, no clean-up) at a named moment of its first life; --hold makes rank 0
+wait for a file before a step, and so everybody with it; --cut ends its connections to the servers
+before a step, which then have to be made again."""
 
 import argparse
+import collections
+import hashlib
 import os
 import pathlib
 import signal
+import socket
+import stat
+import struct
 import sys
 import time
 
 import psdlib
 
 PATTERN = 8  # gradients repeat after so many elements
+PERIOD = 16  # equal ones after so many steps: their sum stays exact
+
+Kind = collections.namedtuple("Kind", "dtype rule use staleness", defaults=(psdlib.UPDATE, 0))
+
+# One table of each kind. Where the order of the updates is left to chance, they add up exactly.
+ZOO = [Kind(dtype, rule) for dtype in psdlib.ELEMENTS
+       for rule in (psdlib.SGD, psdlib.MOMENTUM, psdlib.ADAM)]
+ZOO += [Kind(dtype, psdlib.SGD, psdlib.SUM) for dtype in psdlib.ELEMENTS]
+ZOO += [Kind(dtype, psdlib.ADD, psdlib.UPDATE, staleness)
+        for dtype in psdlib.ELEMENTS for staleness in (2, psdlib.UNBOUNDED)]
 
 
 def parse():
@@ -25,6 +41,13 @@ def parse():
     parser.add_argument("--elements", type=int, default=1000)
     parser.add_argument("--tables", type=int, default=2)
     parser.add_argument("--staleness", type=int, default=0)
+    parser.add_argument("--zoo", action="store_true", help="tables of every kind instead")
+    parser.add_argument("--memory", choices=("ordinary", "region", "view"), default="ordinary",
+                        help="gradients from psd_alloc; and values read in psd_view")
+    parser.add_argument("--check", action="store_true", help="pull again what came, and compare")
+    parser.add_argument("--equal", action="store_true",
+                        help="all elements of a gradient are one number, all values a sum")
+    parser.add_argument("--cut", type=int, default=-1, help="STEP")
     parser.add_argument("--save", help="directory for rank 0")
     parser.add_argument("--die", default="", help="RANK:MOMENT or RANK:MOMENT:STEP")
     parser.add_argument("--hold", action="append", default=[], help="STEP:FILE")
@@ -45,6 +68,9 @@ class Worker:
         self.context = None
         self.rank = os.environ.get("PSD_RANK", "auto")  # a number once it has joined
         self.first_life = os.environ.get("PSD_RESTART_COUNT", "0") == "0"
+        self.regions = []
+        self.values = []
+        self.seen = hashlib.sha256()
 
     def moment(self, name, step=None):
         """One of: started, joined, opened, half, sent, done, closing, closed."""
@@ -61,35 +87,103 @@ class Worker:
                 assert time.monotonic() < deadline, f"{path}: nobody opened the gate"
                 time.sleep(0.005)
 
+    def cut(self):
+        """Ends the connections to servers on this host as the loss of a peer would."""
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                is_socket = stat.S_ISSOCK(os.fstat(int(name)).st_mode)
+            except OSError:
+                continue  # of the listing itself
+            if is_socket:
+                with socket.socket(fileno=os.dup(int(name))) as connection:
+                    if connection.type == socket.SOCK_SEQPACKET:
+                        connection.shutdown(socket.SHUT_RDWR)
+                        say("cut")
+
+    def kinds(self):
+        if self.args.zoo:
+            return ZOO
+        rule = psdlib.ADD if self.args.equal else psdlib.MOMENTUM
+        return [Kind(psdlib.F32, rule, psdlib.UPDATE, self.args.staleness)] * self.args.tables
+
     def gradient(self, table, step):
+        """The bytes of a gradient, in memory that can be pushed from."""
+        letter, size = psdlib.ELEMENTS[self.kinds()[table].dtype]
         values = [((self.rank + 1) * (step + 3) + 5 * table + i) % 11 / 16 for i in range(PATTERN)]
-        return psdlib.array.array("f", values) * (self.args.elements // PATTERN + 1)
+        if self.args.equal:
+            values = [step % PERIOD + 1] * PATTERN
+        pattern = struct.pack(f"<{PATTERN}{letter}", *values)
+        if self.args.memory == "ordinary":
+            return bytearray(pattern * (self.args.elements // PATTERN + 1))
+        memory = self.regions[table]
+        piece = pattern * 1024  # so that it is half written now and then
+        for at in range(0, len(memory), len(piece)):
+            memory[at:at + len(piece)] = piece[:len(memory) - at]
+        return memory
+
+    def open_table(self, number, kind):
+        options = {"dtype": kind.dtype, "rule": kind.rule, "use": kind.use,
+                   "staleness": kind.staleness}
+        if kind.use == psdlib.UPDATE and kind.rule != psdlib.ADD:
+            options.update(rule_args={"learning_rate": 0.1}, init=psdlib.UNIFORM, init_value=1.0,
+                           seed=number)
+        return self.context.table(f"table{number}", [self.args.elements], **options)
 
     def open_tables(self):
-        return [
-            self.context.table(
-                f"table{t}", [self.args.elements], rule=psdlib.MOMENTUM,
-                rule_args={"learning_rate": 0.1}, init=psdlib.UNIFORM, init_value=1.0, seed=t,
-                staleness=self.args.staleness)
-            for t in range(self.args.tables)
-        ]
+        tables = [self.open_table(number, kind) for number, kind in enumerate(self.kinds())]
+        sizes = [self.args.elements * psdlib.ELEMENTS[kind.dtype][1] for kind in self.kinds()]
+        if self.args.memory == "ordinary":
+            self.values = [bytearray(size) for size in sizes]
+        else:
+            self.regions = [self.context.alloc(size) for size in sizes]
+        if self.args.memory == "region":
+            self.values = [bytearray(size) for size in sizes]
+        elif self.args.memory == "view":
+            self.values = [table.view() for table in tables]
+        return tables
 
-    def push(self, table, step, gradient, values):
+    def push(self, number, table, step):
         """What an earlier life gave already must not be given again."""
+        into = {"values": self.values[number]}
+        if self.args.memory == "view":
+            into = {"values": None, "flags": psdlib.VIEW}
         if table.step() > step:
-            return table.pull(step + 1, values)
-        return table.push_pull(step, gradient, values)
+            return table.pull(step + 1, **into)
+        return table.push_pull(step, self.gradient(number, step), **into)
 
-    def train_step(self, tables, values, step):
+    def check_pull(self, number, table, step):
+        again = bytearray(len(self.values[number]))
+        table.pull(step + 1, again).wait()
+        assert again == self.values[number], f"table {number} step {step}: a pull says otherwise"
+
+    def check_equal(self, number, step):
+        """A gradient counts as a whole or not at all."""
+        total = sum(at % PERIOD + 1 for at in range(step + 1))
+        wanted = struct.pack("<f", total) * self.args.elements
+        if self.values[number] != wanted:
+            got = set(struct.unpack(f"<{self.args.elements}f", self.values[number]))
+            raise AssertionError(f"table {number} step {step}: {total} expected, got {got}")
+
+    def look_at_values(self, tables, step):
+        for number, kind in enumerate(self.kinds()):
+            if kind.staleness == 0:
+                self.seen.update(self.values[number])
+            if kind.staleness == 0 and self.args.check:
+                self.check_pull(number, tables[number], step)
+            if self.args.equal:
+                self.check_equal(number, step)
+
+    def train_step(self, tables, step):
         ops = []
-        for t, table in enumerate(tables):
-            ops.append(self.push(table, step, self.gradient(t, step), values[t]))
-            if t == 0:
+        for number, table in enumerate(tables):
+            ops.append(self.push(number, table, step))
+            if number == 0:
                 self.moment("half", step)
         self.moment("sent", step)
         for op in ops:
             op.wait()
         self.moment("done", step)
+        self.look_at_values(tables, step)
         self.context.report(step, "loss", 1.0 / (step + 1))
         say(f"step {step}")
 
@@ -102,14 +196,16 @@ class Worker:
         say(f"joined {self.rank} {self.context.incarnation}")
         self.moment("joined")
         tables = self.open_tables()
-        values = [psdlib.floats(self.args.elements + PATTERN) for _ in tables]
         self.moment("opened")
         for step in range(min(table.step() for table in tables), self.args.steps):
             self.hold(step)
-            self.train_step(tables, values, step)
+            if self.args.cut == step:
+                self.cut()
+            self.train_step(tables, step)
+        say(f"values {self.seen.hexdigest()}")
+        if self.args.save and any(kind.staleness for kind in self.kinds()):
+            self.context.barrier()
         if self.args.save and self.rank == 0:
-            if self.args.staleness:
-                self.context.barrier()
             self.context.save(self.args.save, self.args.steps)
         self.moment("closing")
         if self.args.unclosed:
