@@ -35,8 +35,8 @@
  *   - A failed call leaves its message in psd_last_error(); an operation keeps its own, see
  *     psd_op_error().
  *   - After fork() the child must not use the parent's context: every call returns PSD_ERR_FORKED
- *     and touches nothing. Data loaders that fork are fine; but memory of psd_alloc() is one and the
- *     same in parent and child.
+ *     and touches nothing. Data loaders that fork are fine; but memory of psd_alloc() is one and
+ * the same in parent and child.
  *   - Structs that a caller fills begin with struct_size = sizeof(the struct); fields are only
  *     ever appended, and a field left 0 means its default.
  *
