@@ -72,7 +72,7 @@ is_misspelt(const char *word)
     char *path = command_find(word, variables_get(environ, "PATH"));
 
     free(path);
-    if (path != NULL || word[0] == '-') {
+    if (path != NULL || word[0] == '-' || strchr(word, '/') != NULL) {
         return false;
     }
     for (size_t i = 0; i < sizeof(words_meant) / sizeof(words_meant[0]); i++) {

@@ -73,9 +73,9 @@ def test_ps_server_refuses(hand, arguments, text):
 
 
 @pytest.mark.parametrize("arguments,code,text", [
-    (("--workers", 0, "true"), USAGE, "0 workers: 1 to 1024 are possible"),
-    (("--servers", 0, "true"), USAGE, "0 servers: 1 to 256 are possible"),
-    (("--workers", 1025, "true"), USAGE, "1025 workers: 1 to 1024"),
+    (("--workers", 0, "true"), USAGE, "--workers: 0 is not a number from 1 to 1024"),
+    (("--servers", 0, "true"), USAGE, "--servers: 0 is not a number from 1 to 256"),
+    (("--workers", 1025, "true"), USAGE, "1025 is not a number from 1 to 1024"),
     (("-c", "cluster.json", "--workers", 2, "true"), USAGE, "with a cluster file, it counts them"),
     (("true", "extra"), USAGE, "extra: more than one argument"),
     (("--log_level=loud", "true"), USAGE, "must be error, warn, info, debug or trace"),
