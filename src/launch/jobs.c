@@ -30,6 +30,7 @@ enum {
     AGAIN_MS = 10,
     ANSWER_BYTES_MAX = 64 << 20,
     BACKLOG = 16,
+    TRIES = 256, /* to enter a directory that others take away */
     RUNTIME_BYTES_MAX = 60
 };
 
@@ -131,12 +132,14 @@ clear_dead(const struct sockaddr_un *address)
 
 /*
  * Sockets get and lose their names under this lock alone; it ends with its holder. Returns a
- * descriptor to close, or -1 with errno: EWOULDBLOCK when somebody holds it and does not let go.
+ * descriptor for unlock(), or -1 with errno: EWOULDBLOCK when somebody holds it and does not let
+ * go, ENOENT when the directory is gone.
  */
 static int
 lock(const char *directory)
 {
     const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat info;
     int code;
 
     for (int waited_ms = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; waited_ms += AGAIN_MS) {
@@ -148,7 +151,47 @@ lock(const char *directory)
         }
         poll(NULL, 0, AGAIN_MS);
     }
+    if (fd >= 0 && fstat(fd, &info) == 0 && info.st_nlink == 0) {
+        close(fd); /* the last job left, and took the directory along */
+        errno = ENOENT;
+        return -1;
+    }
     return fd;
+}
+
+/* Others may be leaving, and take the directory along: then it is made again. */
+static psd_status
+find_and_lock(char directory_p[JOBS_PATH_BYTES], int *locked_p, struct psd_error *err)
+{
+    for (unsigned i = 0; i < TRIES; i++) {
+        psd_status status;
+
+        errno = 0;
+        status = find_directory(directory_p, err);
+        if (status != PSD_OK && errno != ENOENT) {
+            return status;
+        }
+        *locked_p = status == PSD_OK ? lock(directory_p) : -1;
+        if (*locked_p >= 0) {
+            return PSD_OK;
+        }
+        if (errno != ENOENT) {
+            break;
+        }
+    }
+    return psi_fail_errno(err, PSD_ERR_IO,
+                          "lock %s, which another psd_run may hold (one that is stopped?)",
+                          directory_p);
+}
+
+/* The directory goes with the last job. */
+static void
+unlock(const char *directory, int locked)
+{
+    if (locked >= 0) {
+        rmdir(directory); /* fails while there are others */
+        close(locked);
+    }
 }
 
 /*
@@ -227,40 +270,31 @@ psd_status
 jobs_enter(const char *wanted, bool exact, struct jobs_entry *entry_p, struct psd_error *err)
 {
     char directory[JOBS_PATH_BYTES];
-    psd_status status = find_directory(directory, err);
+    psd_status status;
     int locked;
 
     *entry_p = (struct jobs_entry){.listener = -1};
+    status = find_and_lock(directory, &locked, err);
     if (status != PSD_OK) {
         return status;
     }
-    locked = lock(directory);
-    if (locked < 0) {
-        return psi_fail_errno(err, PSD_ERR_IO,
-                              "lock %s, which another psd_run may hold (one that is stopped?)",
-                              directory);
-    }
     status = enter_locked(directory, wanted, exact, entry_p, err);
-    close(locked);
+    unlock(directory, locked);
     return status;
 }
 
 void
 jobs_forget(const char *path)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *slash = strrchr(path, '/');
     char directory[JOBS_PATH_BYTES];
     int locked;
 
-    if (strlen(path) >= sizeof(address.sun_path) || strrchr(path, '/') == NULL) {
-        return;
-    }
-    memcpy(address.sun_path, path, strlen(path) + 1);
-    snprintf(directory, sizeof(directory), "%.*s", (int)(strrchr(path, '/') - path), path);
-    locked = lock(directory);
-    if (locked >= 0) {
-        clear_dead(&address); /* not if the name is another job's by now */
-        close(locked);
+    if (slash != NULL) {
+        snprintf(directory, sizeof(directory), "%.*s", (int)(slash - path), path);
+        locked = lock(directory);
+        unlink(path);
+        unlock(directory, locked);
     }
 }
 
@@ -282,17 +316,14 @@ jobs_leave(struct jobs_entry *entry)
         info.st_ino == entry->inode) {
         unlink(entry->path);
     }
-    if (locked >= 0) {
-        close(locked);
-    }
+    unlock(directory, locked);
     close(entry->listener);
     entry->listener = -1;
 }
 
-/* The names of all that answer; without the lock, the dead stay where they are. */
+/* The names of all that answer; the dead are cleared away. The caller holds the lock. */
 static psd_status
-list_directory(DIR *stream, const char *directory, bool locked, struct words *names_p,
-               struct psd_error *err)
+list_directory(DIR *stream, const char *directory, struct words *names_p, struct psd_error *err)
 {
     struct sockaddr_un address;
     struct dirent *item;
@@ -310,7 +341,7 @@ list_directory(DIR *stream, const char *directory, bool locked, struct words *na
         }
         if (is_alive(&address)) {
             status = words_add(names_p, item->d_name, err);
-        } else if (locked) {
+        } else {
             clear_dead(&address);
         }
     }
@@ -322,21 +353,18 @@ jobs_list(struct words *names_p, struct psd_error *err)
 {
     char directory[JOBS_PATH_BYTES];
     DIR *stream;
-    psd_status status = find_directory(directory, err);
     int locked;
+    psd_status status = find_and_lock(directory, &locked, err);
 
     if (status != PSD_OK) {
         return status;
     }
-    locked = lock(directory);
     stream = opendir(directory);
     if (stream != NULL) {
-        status = list_directory(stream, directory, locked >= 0, names_p, err);
+        status = list_directory(stream, directory, names_p, err);
         closedir(stream);
     }
-    if (locked >= 0) {
-        close(locked);
-    }
+    unlock(directory, locked);
     return status;
 }
 
