@@ -258,9 +258,9 @@ def test_dry_run_shows_ssh(launch):
     job = launch({**SMALL, "ssh_options": ["-oConnectionAttempts=2"]}, "--dry_run", "-x",
                  "API_KEY", "true", environment={"API_KEY": "hunter2"})
     assert job.wait() == 0, job.stderr()
-    assert re.search(r"ssh -T -o BatchMode=yes -o ConnectTimeout=10 .*"
-                     r"-oStrictHostKeyChecking=accept-new -lpsd -oConnectionAttempts=2 -- host1 ",
-                     job.stdout())
+    # The user's options come first: ssh takes the first value of each.
+    assert re.search(r"ssh -oConnectionAttempts=2 -T -o BatchMode=yes -o ConnectTimeout=10 .*"
+                     r"-oStrictHostKeyChecking=accept-new -lpsd -- host1 ", job.stdout())
     assert "API_KEY=***" in job.stdout() and "hunter2" not in job.stdout()
     job.expect_nothing_left(1)
 
