@@ -204,10 +204,14 @@ find_greeting(struct link *link)
 {
     const size_t length = sizeof(greeting) - 1;
     struct link_buffer *received = &link->received;
-    const char *start = received->bytes + received->first;
-    const char *found =
-        received->count >= length ? memmem(start, received->count, greeting, length) : NULL;
+    const char *start;
+    const char *found;
 
+    if (received->count < length) {
+        return 0; /* there may not even be memory yet */
+    }
+    start = received->bytes + received->first;
+    found = memmem(start, received->count, greeting, length);
     if (found == NULL) {
         return received->count > LINK_NOISE_MAX ? -1 : 0;
     }
