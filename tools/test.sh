@@ -16,12 +16,38 @@ if [ -z "${MNIST_DATA:-}" ] && [ ! -d data/mnist ] && [ -d "$beside" ]; then
     export MNIST_DATA
 fi
 
+# Hundreds of tests kill, cut and time real processes on whatever machine this is. One that fails is
+# run once more, alone, and both results are shown: what fails twice is broken, what fails once is
+# to be looked at.
+unit() { meson test -C "$build" --no-rebuild --print-errorlogs --quiet "$@"; }
+
+unit_failed() {
+    python3 - "$build/meson-logs/testlog.json" <<'PYTHON'
+import json, sys
+for line in open(sys.argv[1]):
+    result = json.loads(line)
+    if result["result"] not in ("OK", "SKIP", "EXPECTEDFAIL"):
+        print(result["name"].split(" / ")[-1])
+PYTHON
+}
+
+real() {
+    PSD_BIN=$(realpath "$bin") .venv/bin/python -m pytest -q -rs -o cache_dir="$(realpath "$build")/pytest" \
+        -m 'not slow' tests/cluster ${PYTEST_ARGS:-} "$@"
+}
+
 step "unit tests, transports, the API, kept fuzz inputs, 2,000 simulated jobs (meson test)"
-meson test -C "$build" --no-rebuild --print-errorlogs --quiet || failed+=("meson test")
+if ! unit; then
+    step "once more, alone: $(unit_failed | tr '\n' ' ')"
+    # shellcheck disable=SC2046 # names are words
+    unit --num-processes 1 $(unit_failed) || failed+=("meson test")
+fi
 
 step "real processes (pytest)"
-PSD_BIN=$(realpath "$bin") .venv/bin/python -m pytest -q -rs -p no:cacheprovider -m 'not slow' tests/cluster \
-    ${PYTEST_ARGS:-} || failed+=("pytest")
+if ! real; then
+    step "once more, alone: the tests that failed"
+    real --last-failed --last-failed-no-failures none || failed+=("pytest")
+fi
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf '\nFAILED: %s\n' "${failed[*]}" >&2
