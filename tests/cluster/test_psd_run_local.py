@@ -837,6 +837,7 @@ def story_of(job):
     return json.loads((directory / "result.json").read_text())
 
 
+@pytest.mark.skipif(bool(SANITIZED), reason="daemons that are slow to beat and to end tell less")
 def test_result_json_of_a_stopped_job(start, tmp_path):
     """If this fails, a job that somebody stopped looks like one whose processes failed."""
     job = start("--name", "ended", "--workers", 2, "--servers", 2, *BRISK, "--", *python_worker(
@@ -853,6 +854,7 @@ def test_result_json_of_a_stopped_job(start, tmp_path):
     assert "stopped by psd_run stop" in job.stderr()
 
 
+@pytest.mark.skipif(bool(SANITIZED), reason="daemons that are slow to beat and to end tell less")
 def test_result_json_of_a_short_job(start):
     """If this fails, the steps of a job that ends at once are lost."""
     job = start("--workers", 2, *BRISK, "--", *python_worker("--steps", 300))
