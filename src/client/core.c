@@ -228,8 +228,8 @@ psi_client_destroy(struct psi_client *client)
     free(client);
 }
 
-static void
-heartbeat(struct psi_client *client, uint64_t now_ns)
+void
+psi_client_ping(struct psi_client *client)
 {
     const struct psi_frame frame = {
         .type = PSI_FRAME_PING,
@@ -237,6 +237,14 @@ heartbeat(struct psi_client *client, uint64_t now_ns)
         .incarnation = (uint16_t)client->job.incarnation,
     };
 
+    if (client->master.state == PSI_PEER_UP) {
+        (void)psi_post_ping(client->master.conn, &frame, &client->ping);
+    }
+}
+
+static void
+heartbeat(struct psi_client *client, uint64_t now_ns)
+{
     if (client->config.observer || client->master.state != PSI_PEER_UP ||
         now_ns < client->heartbeat_due_ns) {
         return;
@@ -245,7 +253,7 @@ heartbeat(struct psi_client *client, uint64_t now_ns)
     if (now_ns > client->heartbeat_due_ns + client->job.heartbeat_ms * MS_NS) {
         client->master_heard_ns = now_ns;
     }
-    (void)psi_post_ping(client->master.conn, &frame, &client->ping);
+    psi_client_ping(client);
     client->heartbeat_due_ns = now_ns + client->job.heartbeat_ms * MS_NS;
 }
 

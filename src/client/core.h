@@ -108,6 +108,9 @@ psd_status psi_client_publish(struct psi_client *client, uint64_t step,
 
 void psi_client_report(struct psi_client *client, uint64_t step, const char *name, double value);
 
+/* Tells the master the last report now, not with the next heartbeat. */
+void psi_client_ping(struct psi_client *client);
+
 bool psi_op_ended(const struct psd_op *op);
 psd_status psi_op_status(const struct psd_op *op);
 psd_done_fn psi_op_callback(const struct psd_op *op);

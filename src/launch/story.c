@@ -170,6 +170,8 @@ tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes,
     json_object_set_new(value, "command", text(process->command != NULL ? process->command : ""));
     if (node != NULL) {
         tell_node(value, node, process->last_step);
+    } else if (role == LAUNCH_WORKER) {
+        json_object_set_new(value, "step", json_integer((json_int_t)process->last_step));
     }
     return value;
 }

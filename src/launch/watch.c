@@ -312,8 +312,8 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
     slot->alive = false;
     slot->code = event->code;
     slot->signal = event->signal;
-    slot->asked = watch->phase == WATCH_STOPPING ? slot_role(watch, event->slot) == watch->stopping
-                                                 : watch->phase >= WATCH_ENDING;
+    /* Servers and master may end of the workers' end before it is their own turn to be asked. */
+    slot->asked = watch->phase >= WATCH_STOPPING;
     switch (watch->phase) {
     case WATCH_GATHERING:
     case WATCH_STARTING:

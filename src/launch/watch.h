@@ -119,7 +119,7 @@ struct watch_slot {
     bool alive;
     bool joined; /* not the master: became a member of the job, in any of its lives */
     bool ended;  /* a worker: for good */
-    bool asked;  /* it was asked to end before it did */
+    bool asked;  /* the job was being stopped when it ended */
     uint32_t restarts;
     int code;
     int signal;
