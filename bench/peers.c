@@ -14,7 +14,7 @@
 #include "base/fail.h"
 #include "process.h"
 
-static const char python[] = BENCH_ROOT "/.venv-peers/bin/python";
+static const char python[] = BENCH_ROOT "/.venv-frameworks/bin/python";
 static const char script[] = BENCH_ROOT "/bench/peer_torch.py";
 
 enum { WORDS_MAX = 24, NAME_MAX_BYTES = 64 };

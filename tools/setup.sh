@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs what building and testing need on Debian 12: quiet and quick when nothing is missing.
 #   tools/setup.sh build   compiler, Meson and the libraries (make, make demo)
-#   tools/setup.sh test    the above, clang, cmocka, pytest and an independent safetensors reader
-#   tools/setup.sh peers   what psd_bench is compared with: OpenMPI, and PyTorch in .venv-peers
+#   tools/setup.sh test    the above, clang, cmocka, pytest, Slurm, podman, independent checkers
+#   tools/setup.sh frameworks   PyTorch, TensorFlow and JAX in .venv-frameworks; exit code 4 where
+#                          they cannot be had, and their tests are skipped
+#   tools/setup.sh peers   what psd_bench is compared with: OpenMPI, and the frameworks
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +13,9 @@ want=(gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libssl-dev 
 if [ "${1:-build}" = test ]; then
     want+=(libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ procps
            python3 python3-venv python3-pytest python3-numpy
-           openssh-server openssh-client iproute2 util-linux strace)
+           openssh-server openssh-client iproute2 util-linux strace
+           slurm-wlm slurm-client munge libmunge-dev
+           podman runc netavark aardvark-dns conmon busybox-static uidmap)
 elif [ "${1:-build}" = peers ]; then
     want+=(libopenmpi-dev openmpi-bin python3 python3-venv iproute2)
 fi
@@ -47,14 +51,25 @@ if [ ${#missing[@]} -gt 0 ]; then
         apt-get install -o DPkg::Lock::Timeout=300 -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-if [ "${1:-build}" = test ] && ! .venv/bin/python -c 'import safetensors' 2>/dev/null; then
-    echo "setup: a Python environment with safetensors in .venv"
+if [ "${1:-build}" = test ] && ! .venv/bin/python -c 'import safetensors, kubernetes_validate' 2>/dev/null; then
+    echo "setup: a Python environment with safetensors and Kubernetes' schemas in .venv"
     /usr/bin/python3 -m venv --system-site-packages .venv
-    .venv/bin/pip install --quiet --disable-pip-version-check 'safetensors==0.4.5'
+    .venv/bin/pip install --quiet --disable-pip-version-check 'safetensors==0.4.5' \
+        'kubernetes-validate==1.37.0'
 fi
 
-if [ "${1:-build}" = peers ] && ! .venv-peers/bin/python -c 'import torch, numpy' 2>/dev/null; then
-    echo "setup: a Python environment with PyTorch in .venv-peers (a large download)"
-    /usr/bin/python3 -m venv .venv-peers
-    .venv-peers/bin/pip install --quiet --disable-pip-version-check 'torch==2.13.0' 'numpy==2.4.6'
+# One environment for all frameworks, reused: they are large. The versions stand in a file beside
+# it, so that a newer checkout renews an older environment.
+frameworks=('torch==2.13.0' 'tensorflow-cpu==2.21.0' 'jax==0.10.2' 'optax==0.2.8' 'numpy==2.4.6'
+            'pytest==9.2.0')
+if [ "${1:-build}" = frameworks ] || [ "${1:-build}" = peers ]; then
+    if [ "$(cat .venv-frameworks/versions 2>/dev/null)" != "${frameworks[*]}" ]; then
+        echo "setup: PyTorch, TensorFlow and JAX in .venv-frameworks (a large download)"
+        if ! { /usr/bin/python3 -m venv .venv-frameworks &&
+               .venv-frameworks/bin/pip install --quiet --disable-pip-version-check "${frameworks[@]}"; }; then
+            echo "setup: the frameworks could not be installed; what needs them will be skipped" >&2
+            exit 4
+        fi
+        echo "${frameworks[*]}" >.venv-frameworks/versions
+    fi
 fi
