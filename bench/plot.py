@@ -13,7 +13,7 @@ import sys
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 840, 440
-LEFT, RIGHT, TOP, BOTTOM = 64, 310, 42, 48
+LEFT, RIGHT, TOP, BOTTOM = 64, 310, 56, 48
 COLOURS = ["#0b5fa5", "#d1495b", "#2e8b57", "#8e6bbf", "#e08e2b", "#3aa6a6", "#7a7a7a", "#b5651d",
            "#c2185b", "#5c6bc0"]
 
