@@ -87,7 +87,7 @@ allocate_for(struct lane *lane, uint32_t workers)
     lane->used = calloc(workers, sizeof(*lane->used));
     lane->slot_counts = calloc(workers, sizeof(*lane->slot_counts));
     lane->leaves = calloc(workers, sizeof(*lane->leaves));
-    lane->given = calloc(workers, sizeof(const uint8_t *));
+    lane->given = calloc(workers, sizeof(const struct slot *));
     lane->global.adders = calloc(workers, sizeof(*lane->global.adders));
     if (lane->incarnations == NULL || lane->members == NULL || lane->sessions == NULL ||
         lane->used == NULL || lane->slot_counts == NULL || lane->leaves == NULL ||

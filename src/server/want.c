@@ -99,10 +99,14 @@ lends(const struct lane *lane, uint32_t rank)
     return lane->sessions[rank] != NULL && lane->sessions[rank]->conn->lends;
 }
 
-/* A worker stops at its window, or at a number of unanswered requests. */
+/* A worker stops at its window, or at a number of unanswered requests. One that sends for others
+ * may wait for those, who have a window with it that is none of ours. */
 static bool
 a_worker_may_be_stuck(const struct lane *lane)
 {
+    if (lane->relayed_count > 0) {
+        return true;
+    }
     for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
         if (lane->slot_counts[rank] >= SLOTS_MANY ||
             (lane->slot_counts[rank] > 0 && lends(lane, rank)) ||
@@ -166,46 +170,55 @@ want_next_ns(const struct lane *lane)
     return lane->want_now ? 0 : lane->progress_ns + STALL_NS;
 }
 
-/* Lets go the last (in the order above) waiting gradient of the rank, and tells it. */
-static bool
-let_one_go(struct session *session, const struct chunk *arriving)
+static uint32_t
+sender_of(const struct chunk *chunk, uint32_t rank)
 {
-    struct lane *lane = session->lane;
+    const struct slot *slot = chunk->slots;
+
+    while (slot != NULL && slot->rank != rank) {
+        slot = slot->next;
+    }
+    return slot != NULL ? slot->sender : UINT32_MAX;
+}
+
+/* Lets go the last (in the order above) waiting gradient of the rank, and tells who sent it. */
+static bool
+let_one_go(struct lane *lane, uint32_t rank, const struct chunk *arriving)
+{
     struct chunk *last = NULL;
-    struct psi_frame frame = {.type = PSI_FRAME_RESEND, .view = lane->view};
+    struct psi_frame frame = {.type = PSI_FRAME_RESEND, .view = lane->view, .rank = (uint16_t)rank};
+    struct session *session;
 
     for (struct chunk *chunk = lane->open; chunk != NULL; chunk = chunk->open_next) {
         if (chunk != arriving && chunk != lane->wanted &&
-            chunk->clock.next[session->rank] == chunk->clock.version + 1 &&
-            (last == NULL || before(last, chunk)) &&
-            parked_push(chunk, session->rank)) { /* else its author has given it up: keep it */
+            chunk->clock.next[rank] == chunk->clock.version + 1 &&
+            (last == NULL || before(last, chunk)) && sender_of(chunk, rank) != UINT32_MAX &&
+            parked_push(chunk, rank)) { /* else its author has given it up: keep it */
             last = chunk;
         }
     }
     if (last == NULL) {
         return false;
     }
-    parked_forget(lane, last, session->rank, true);
-    if (!round_take_back(lane, last, session->rank)) {
-        return false;
-    }
+    session = lane->sessions[sender_of(last, rank)];
+    parked_forget_push(lane, last, rank);
+    (void)round_take_back(lane, last, rank);
     frame.table = last->table->id;
     frame.chunk = last->index;
     frame.step = last->clock.version;
-    if (psi_post(session->conn, &frame) != PSD_OK) {
+    if (session != NULL && psi_post(session->conn, &frame) != PSD_OK) {
         session_doom(session); /* it sends everything again when it is back */
     }
     return true;
 }
 
 void
-want_make_room(struct session *session, const struct chunk *arriving, uint64_t cost)
+want_make_room(struct lane *lane, uint32_t rank, const struct chunk *arriving, uint64_t cost)
 {
-    struct lane *lane = session->lane;
     const uint64_t room = (uint64_t)lane->window_bytes + CHUNK_BYTES_MAX;
 
-    while (lane->used[session->rank] + cost > room) {
-        if (!let_one_go(session, arriving)) {
+    while (lane->used[rank] + cost > room) {
+        if (!let_one_go(lane, rank, arriving)) {
             return;
         }
     }

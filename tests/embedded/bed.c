@@ -357,7 +357,7 @@ create_lane(struct bed *bed, uint32_t server, uint32_t index)
         .memory_max = config->memory_max / config->lanes,
         .pool_bytes = config->pool_bytes / config->lanes,
         .start_timeout_ms = config->start_timeout_ms,
-        .kernel = config->scalar ? KERNEL_SCALAR : kernel_level_best(),
+        .kernel = config->scalar ? KERNEL_SCALAR : psi_kernel_level_best(),
     };
     struct node *node = &bed->lanes[server][index];
     char name[PSI_IDENTITY_BYTES];
