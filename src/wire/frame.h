@@ -68,6 +68,8 @@ enum {
     X(SPARSE_PUSH, 45, "reserved")                                                                 \
     X(SPARSE_PULL, 46, "reserved")                                                                 \
     X(SPARSE_VALUE, 47, "reserved")                                                                \
+    X(OFFER, 48, "push this table to these lanes through me")                                      \
+    X(ROUTE, 49, "I do so, from this step on")                                                     \
     X(REPLICATE, 50, "reserved: a closed round, for the backup")                                   \
     X(REPLICATE_ACK, 51, "reserved")                                                               \
     /* all together */                                                                             \

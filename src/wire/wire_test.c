@@ -252,7 +252,7 @@ limit_of(unsigned type)
         break;
     }
     if ((type >= 2 && type <= 7) || (type >= 10 && type <= 13) || (type >= 20 && type <= 22) ||
-        (type >= 31 && type <= 43) || (type >= 60 && type <= 64)) {
+        (type >= 31 && type <= 43) || (type >= 48 && type <= 49) || (type >= 60 && type <= 64)) {
         return 1 << 20;
     }
     return -2;
@@ -544,6 +544,7 @@ fill_hello(uint64_t *random, struct sample *sample)
     hello->job = draw(random);
     draw_text(random, hello->address, sizeof(hello->address));
     draw_text(random, hello->build, sizeof(hello->build));
+    hello->host = draw(random);
 }
 
 static void
@@ -594,6 +595,8 @@ fill_view(uint64_t *random, struct sample *sample)
     for (uint32_t i = 0; i < view->workers; i++) {
         view->worker[i].incarnation = draw_below(random, UINT16_MAX + 1);
         view->worker[i].member = draw_below(random, 2) == 0;
+        view->worker[i].host = draw(random);
+        draw_text(random, view->worker[i].address, sizeof(view->worker[i].address));
     }
     for (uint32_t i = 0; i < view->places; i++) {
         view->place[i].server = draw_below(random, PSI_SERVERS_MAX);

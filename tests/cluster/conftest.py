@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from helpers import Hand, Job, bin_directory, make_secret
+from hosts import hosts  # noqa: F401 - a fixture
 
 
 def pytest_collection_modifyitems(items):

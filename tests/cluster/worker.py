@@ -8,6 +8,7 @@ at a named moment of its first life; --hold makes rank 0 wait for a file before 
 everybody with it."""
 
 import argparse
+import math
 import os
 import pathlib
 import signal
@@ -24,6 +25,8 @@ def parse():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--elements", type=int, default=1000)
     parser.add_argument("--tables", type=int, default=2)
+    parser.add_argument("--awkward", action="store_true",
+                        help="gradients whose sum shows the order of every addition")
     parser.add_argument("--staleness", type=int, default=0)
     parser.add_argument("--save", help="directory for rank 0")
     parser.add_argument("--die", default="", help="RANK:MOMENT or RANK:MOMENT:STEP")
@@ -61,7 +64,12 @@ class Worker:
                 time.sleep(0.005)
 
     def gradient(self, table, step):
-        values = [((self.rank + 1) * (step + 3) + 5 * table + i) % 11 / 16 for i in range(PATTERN)]
+        if self.args.awkward:
+            values = [math.ldexp(1 + (7 * self.rank + 3 * step + table + i) % 97 / 97,
+                                 (5 * self.rank + step + i) % 21 - 10) for i in range(PATTERN)]
+        else:
+            values = [((self.rank + 1) * (step + 3) + 5 * table + i) % 11 / 16
+                      for i in range(PATTERN)]
         return psdlib.array.array("f", values) * (self.args.elements // PATTERN + 1)
 
     def open_tables(self):
