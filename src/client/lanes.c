@@ -490,8 +490,10 @@ static void
 transfer_finish(struct psd_op *op)
 {
     for (uint32_t i = 0; i < op->spread->lanes_used; i++) {
-        /* Answered before it had left, or sent twice. */
-        stop_borrowing(&op->client->lanes[op->spread->lanes[i]], op);
+        struct lane_link *lane = &op->client->lanes[op->spread->lanes[i]];
+
+        stop_borrowing(lane, op);          /* answered before it had left, or sent twice */
+        part_dequeue(lane, &op->parts[i]); /* the last chunk of it was asked for, and has left so */
     }
     if (op->error.status == PSD_OK) {
         psi_op_succeed(op);
