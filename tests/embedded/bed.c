@@ -293,6 +293,12 @@ begin_security(struct bed *bed)
 }
 
 static void
+set_hierarchy(const struct bed *bed)
+{
+    setenv("PSD_HIERARCHY", bed->config.flat ? "off" : "auto", 1);
+}
+
+static void
 end_security(struct bed *bed)
 {
     psi_secret_destroy(bed->secret);
@@ -384,6 +390,7 @@ bed_start(const struct bed_config *config)
     pthread_mutex_init(&bed->lock, NULL);
     pthread_cond_init(&bed->changed, NULL);
     begin_security(bed);
+    set_hierarchy(bed);
     create_master(bed);
     node_start(&bed->master);
     for (uint32_t i = 0; i < bed->config.servers - bed->config.servers_absent; i++) {

@@ -70,6 +70,7 @@ struct bed_config {
     uint64_t pool_bytes;             /* 48 MiB per server */
     uint32_t op_timeout_ms;          /* 20,000; of the workers */
     bool scalar;                     /* kernels without SIMD; else the best */
+    bool flat;                       /* no worker sends for the others */
 };
 
 struct bed;

@@ -16,6 +16,7 @@
 
 #include "bed.h"
 #include "client/context.h"
+#include "client/state.h"
 #include "counted.h"
 
 enum {
@@ -30,6 +31,7 @@ enum {
 /* Thread: written by rank 0 while the others wait at a meeting; all read it. */
 struct steady {
     uint32_t staleness; /* immutable */
+    bool routed;        /* immutable: pushes go through one worker of the host */
     bool clean;         /* the last window was */
     struct counted last;
 };
@@ -148,6 +150,9 @@ train(struct worker *worker)
     while (step < WARM_UP_STEPS && worker->failure[0] == '\0') {
         make_step(worker, &tensors, step++);
     }
+    pthread_mutex_lock(&worker->context->lock);
+    CHECK(worker, (tensors.large->route_from != PSI_STEP_NEVER) == steady->routed);
+    pthread_mutex_unlock(&worker->context->lock);
     for (unsigned i = 0; i < WINDOWS_MAX && !steady->clean && worker->failure[0] == '\0'; i++) {
         run_window(worker, &tensors, &step);
     }
@@ -156,16 +161,17 @@ train(struct worker *worker)
 }
 
 static void
-check_steady(uint32_t workers, uint32_t staleness)
+check_steady(uint32_t workers, uint32_t staleness, bool routed)
 {
-    struct steady steady = {.staleness = staleness};
+    struct steady steady = {.staleness = staleness, .routed = routed};
     struct bed *bed;
 
     if (!COUNTED) {
         skip();
     }
     /* Signs of life are not part of a step: none within the test. */
-    bed = bed_start(&(struct bed_config){.workers = workers, .lanes = 2, .heartbeat_ms = 60000});
+    bed = bed_start(&(struct bed_config){
+        .workers = workers, .lanes = 2, .heartbeat_ms = 60000, .flat = !routed});
     counted_forget_locks();
     bed_run(bed, train, &steady);
     bed_finish(bed);
@@ -183,8 +189,9 @@ static void
 test_rounds(void **state)
 {
     (void)state;
-    check_steady(1, 0);
-    check_steady(2, 0);
+    check_steady(1, 0, false);
+    check_steady(2, 0, false);
+    check_steady(3, 0, true);
 }
 
 /* If this fails, gradients that are applied one by one do. */
@@ -192,8 +199,8 @@ static void
 test_stale_and_asynchronous(void **state)
 {
     (void)state;
-    check_steady(2, 1);
-    check_steady(2, PSD_STALENESS_UNBOUNDED);
+    check_steady(2, 1, false);
+    check_steady(2, PSD_STALENESS_UNBOUNDED, false);
 }
 
 /* If this fails, the counters above see nothing, and prove nothing. */
