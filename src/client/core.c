@@ -331,8 +331,11 @@ psi_client_tick(struct psi_client *client)
         lose_patience(client);
         return;
     }
-    if (client->state == PSI_CLIENT_JOINING && psi_lanes_up(client) && psi_route_settled(client)) {
-        client->state = PSI_CLIENT_RUNNING;
+    if (client->state == PSI_CLIENT_JOINING && psi_lanes_up(client)) {
+        psi_route_begin(client);
+        if (psi_route_settled(client)) {
+            client->state = PSI_CLIENT_RUNNING;
+        }
     }
     psi_ops_check_deadlines(client, now_ns);
     psi_lanes_tick(client, now_ns);

@@ -504,6 +504,7 @@ psi_host_stop(struct psi_client *client)
     free(host->scratch);
     free(host);
     client->host = NULL;
+    psi_host_lane(client)->is_self = false;
 }
 
 static void

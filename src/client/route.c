@@ -25,7 +25,7 @@
 #include "rpc/post.h"
 
 enum {
-    ATTEMPTS_SOON = 4, /* while the job begins */
+    ATTEMPTS_SOON = 1, /* while the job waits for it to begin */
     ATTEMPTS_MAX = 20, /* then the guess was wrong */
 };
 
@@ -276,13 +276,39 @@ psi_route_start(struct psi_client *client)
             count++;
         }
     }
+    client->sender = first;
     if (client->door[0] == '\0' || count < 2 || client->job.policy != PSI_DEATH_FAIL) {
+        client->sender = UINT32_MAX;
+    }
+    if (client->sender != client->job.rank || psi_host_start(client, count) != PSD_OK) {
         close_door(client);
-    } else if (first != client->job.rank) {
+    }
+}
+
+static bool
+some_lane_is_elsewhere(const struct psi_client *client)
+{
+    uint32_t i = 0;
+
+    while (i < client->lane_count && client->lanes[i].lends) {
+        i++;
+    }
+    return i < client->lane_count;
+}
+
+/* All lanes are up. If all are on this host, nobody has to send for it. */
+void
+psi_route_begin(struct psi_client *client)
+{
+    if (client->route_begun) {
+        return;
+    }
+    client->route_begun = true;
+    if (!some_lane_is_elsewhere(client)) {
         close_door(client);
-        connect_to(client, first);
-    } else if (psi_host_start(client, count) != PSD_OK) {
-        close_door(client);
+        psi_host_stop(client);
+    } else if (client->sender != UINT32_MAX && client->sender != client->job.rank) {
+        connect_to(client, client->sender);
     }
 }
 
@@ -319,8 +345,8 @@ psi_route_settled(const struct psi_client *client)
 {
     const struct psi_peer *peer = &psi_host_lane(client)->peer;
 
-    return peer->state == PSI_PEER_OFF || peer->state == PSI_PEER_UP ||
-           peer->failures >= ATTEMPTS_SOON;
+    return client->route_begun && (peer->state == PSI_PEER_OFF || peer->state == PSI_PEER_UP ||
+                                   peer->failures >= ATTEMPTS_SOON);
 }
 
 uint64_t

@@ -257,6 +257,8 @@ struct psi_client {
     struct psi_listener *listener;  /* for other workers of this host */
     char door[PSI_ADDRESS_BYTES];   /* where they find it; "": they do not */
     struct host *host;              /* this worker sends for its host */
+    uint32_t sender;                /* who does; UINT32_MAX: nobody */
+    bool route_begun;               /* it is known whether there is any use for that */
     struct psi_ranks offered_lanes; /* another one does, to these lanes, ... */
     bool *offered;                  /* ... for these tables, by number */
     uint32_t offered_capacity;
@@ -349,6 +351,7 @@ struct psd_table *psi_table_find(const struct psi_client *client, uint32_t id);
 /* route.c */
 void psi_route_open(struct psi_client *client);
 void psi_route_start(struct psi_client *client);
+void psi_route_begin(struct psi_client *client);
 void psi_route_stop(struct psi_client *client);
 void psi_route_tick(struct psi_client *client, uint64_t now_ns);
 uint64_t psi_route_next_ns(const struct psi_client *client);
