@@ -201,7 +201,7 @@ def test_names_bind_members_too(fortress, secret_file):
 
 def hello_frame(role, rank):
     """A HELLO of somebody new."""
-    body = struct.pack("<BIIIIQIQ", role, rank, 0, 1, 0, 77, 0, 0) + struct.pack("<HH", 0, 0)
+    body = struct.pack("<BIIIIQIQ", role, rank, 0, 1, 0, 77, 0, 0) + struct.pack("<HHQ", 0, 0, 0)
     return header(payload_bytes=len(body)) + body
 
 

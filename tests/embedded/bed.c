@@ -5,6 +5,7 @@
  */
 #include "bed.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "client/context.h"
+#include "client/state.h"
 #include "master/master.h"
 #include "rpc/identity.h"
 #include "secure/tls.h"
@@ -27,6 +30,7 @@ enum {
     LOOK_MS = 200,     /* a loop looks up at least that often */
     LINGER_MS = 500,   /* for the last frames to leave */
     FINISH_MS = 10000, /* for daemons to leave by themselves */
+    ROUTE_MS = 20000,  /* to find the others of a host */
     WATCHDOG_S = 240,  /* for all tests of an executable, sanitizers included */
     OPEN_TIMEOUT_MS = 20000,
 };
@@ -85,6 +89,28 @@ bed_now_ms(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / MS_NS;
+}
+
+bool
+bed_is_routed(const struct worker *worker, const psd_table *table)
+{
+    bool routed;
+
+    pthread_mutex_lock(&worker->context->lock);
+    routed = table->route_from != PSI_STEP_NEVER;
+    pthread_mutex_unlock(&worker->context->lock);
+    return routed;
+}
+
+bool
+bed_await_route(const struct worker *worker, const psd_table *table)
+{
+    const uint64_t deadline_ms = bed_now_ms() + ROUTE_MS;
+
+    while (!bed_is_routed(worker, table) && bed_now_ms() < deadline_ms) {
+        (void)poll(NULL, 0, 1);
+    }
+    return bed_is_routed(worker, table);
 }
 
 void

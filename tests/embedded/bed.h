@@ -134,6 +134,11 @@ void bed_next_turn(struct bed *bed);
 
 uint64_t bed_now_ms(void);
 
+/* Waits, with a deadline, until the worker pushes the table through one of its host, itself
+ * perhaps. False: it does not. */
+bool bed_await_route(const struct worker *worker, const psd_table *table);
+bool bed_is_routed(const struct worker *worker, const psd_table *table); /* by now? */
+
 /* ------------------------------------------------------------------------------ shorthand --- */
 
 void worker_fail(struct worker *worker, const char *file, int line, const char *format, ...)

@@ -10,8 +10,6 @@
 #include <string.h>
 
 #include "bed.h"
-#include "client/context.h"
-#include "client/state.h"
 
 enum { STEPS = BED_SANITIZED ? 4 : 12, CHUNK = PSD_CHUNK_ELEMENTS, COUNT = 10 * CHUNK + 77 };
 
@@ -28,18 +26,6 @@ struct run {
     uint32_t workers;
     uint8_t *values; /* of rank 0, after the last step */
 };
-
-/* Does this worker push through its host by now? */
-static bool
-is_routed(const struct worker *worker, psd_table *table)
-{
-    bool routed;
-
-    pthread_mutex_lock(&worker->context->lock);
-    routed = table->route_from != PSI_STEP_NEVER;
-    pthread_mutex_unlock(&worker->context->lock);
-    return routed;
-}
 
 static void
 start_ranges(struct worker *worker, psd_table *table, uint64_t step, const uint8_t *gradient,
@@ -101,10 +87,11 @@ train(struct worker *worker)
     } else {
         gradient = malloc(bytes);
     }
+    CHECK(worker, run->flat || bed_await_route(worker, table));
     for (uint64_t step = 0; step < STEPS && worker->failure[0] == '\0'; step++) {
         make_step(worker, table, step, gradient, values);
     }
-    CHECK(worker, is_routed(worker, table) == !run->flat);
+    CHECK(worker, bed_is_routed(worker, table) == !run->flat);
     bed_meet(worker->bed);
     if (worker->rank == 0) {
         memcpy(run->values, values, bytes);
@@ -166,7 +153,7 @@ train_narrow(struct worker *worker)
     for (uint64_t step = 0; step < 20; step++) {
         CHECK_OK(worker, push_pull(table, step, gradient, values));
     }
-    CHECK(worker, !is_routed(worker, table));
+    CHECK(worker, !bed_is_routed(worker, table));
 }
 
 /* If this fails, sums are sent where they are no shorter than what they are made of. */
@@ -190,10 +177,10 @@ wait_for_the_late(struct worker *worker)
     psd_op *op;
 
     CHECK_OK(worker, psd_table_open(worker->context, TABLE("w", PSD_F32, 4), &table));
+    CHECK(worker, bed_await_route(worker, table));
     for (uint64_t step = 0; step < 30; step++) {
         CHECK_OK(worker, push_pull(table, step, gradient, values));
     }
-    CHECK(worker, is_routed(worker, table));
     bed_meet(worker->bed);
     if (worker->rank < 2) {
         CHECK_OK(worker,

@@ -16,7 +16,6 @@
 
 #include "bed.h"
 #include "client/context.h"
-#include "client/state.h"
 #include "counted.h"
 
 enum {
@@ -146,13 +145,12 @@ train(struct worker *worker)
     bed_next_turn(worker->bed);
     bed_wait_turn(worker->bed, psd_size(worker->context));
     CHECK_OK(worker, open_tables(worker, &tensors));
+    CHECK(worker, !steady->routed || bed_await_route(worker, tensors.large));
     fill_lanes(worker, &tensors);
     while (step < WARM_UP_STEPS && worker->failure[0] == '\0') {
         make_step(worker, &tensors, step++);
     }
-    pthread_mutex_lock(&worker->context->lock);
-    CHECK(worker, (tensors.large->route_from != PSI_STEP_NEVER) == steady->routed);
-    pthread_mutex_unlock(&worker->context->lock);
+    CHECK(worker, bed_is_routed(worker, tensors.large) == steady->routed);
     for (unsigned i = 0; i < WINDOWS_MAX && !steady->clean && worker->failure[0] == '\0'; i++) {
         run_window(worker, &tensors, &step);
     }
