@@ -952,7 +952,7 @@ blame(struct psd_op *op, const struct lane_link *lane, uint32_t unanswered)
     if (unanswered > 0 && used + 160 < sizeof(op->because)) {
         snprintf(op->because + used, sizeof(op->because) - used, "%s%s: %u chunks%s",
                  used > 0 ? "; " : "", psi_lane_name(lane, name, sizeof(name)), unanswered,
-                 lane->peer.state == PSI_PEER_UP ? "" : ", not connected");
+                 lane->is_self || lane->peer.state == PSI_PEER_UP ? "" : ", not connected");
     }
 }
 
