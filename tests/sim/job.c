@@ -177,7 +177,7 @@ start_lane(struct job *job, uint32_t server, uint32_t index)
         .memory_max = 1u << 30,
         .pool_bytes = job->plan.pool_bytes,
         .start_timeout_ms = START_TIMEOUT_MS,
-        .kernel = kernel_level_best(),
+        .kernel = psi_kernel_level_best(),
         .checksum = job->plan.checksum,
     };
 

@@ -18,7 +18,7 @@
 #include "base/fail.h"
 #include "wire/frame.h"
 
-enum { SPINS_MAX = 20000 };
+enum { SPINS_MAX = 20000, LOAN_MIN = 64, LOAN_DELAY_MAX = 50000, RETURNED = 0xc7 };
 
 enum end_state { OPENING, OPEN, LINGERING, CLOSED };
 
@@ -34,11 +34,19 @@ struct net_frame {
     void (*release)(void *owner, uint64_t cookie);
     void *release_owner;
     uint64_t release_cookie;
+    bool stable;
 
     uint64_t arrive_ns;
     size_t survives; /* bytes that arrive; total unless a cut tore it */
     bool begun;      /* the receiver has its head */
     uint8_t *sink;
+};
+
+/* A payload in shared memory. */
+struct net_loan {
+    struct psi_loan loan; /* first */
+    size_t bytes;
+    uint8_t data[];
 };
 
 /* One direction. */
@@ -248,7 +256,7 @@ depart(struct net_end *end, struct net_frame *frame)
         frame_free(frame);
         return;
     }
-    at_ns += delay(link->net);
+    at_ns += end->conn.lends ? rng_below(&link->net->sim->rng, LOAN_DELAY_MAX) : delay(link->net);
     if (at_ns < pipe->arrive_ns) {
         at_ns = pipe->arrive_ns;
     }
@@ -322,6 +330,7 @@ frame_create(const struct psi_outgoing *outgoing)
     memcpy(frame->bytes, outgoing->head, outgoing->head_bytes);
     frame->taken = frame->head_bytes;
     frame->release = outgoing->release;
+    frame->stable = outgoing->stable;
     frame->release_owner = outgoing->release_owner;
     frame->release_cookie = outgoing->release_cookie;
     return frame;
@@ -344,7 +353,8 @@ end_send(struct psi_conn *conn, const struct psi_outgoing *outgoing)
     }
     frame = frame_create(outgoing);
     sim->counters.frames++;
-    if (pipe->unsent == NULL && rng_chance(&sim->rng, frame->total > frame->head_bytes ? 40 : 90)) {
+    if (conn->lends || (pipe->unsent == NULL &&
+                        rng_chance(&sim->rng, frame->total > frame->head_bytes ? 40 : 90))) {
         frame_take(frame, frame->total);
         depart(end, frame);
         return PSD_OK;
@@ -594,6 +604,9 @@ trace_frame(struct net_end *to, const struct net_frame *frame)
     struct psi_frame head;
 
     sim_hash(sim, psi_crc32c(0, frame->bytes, frame->total));
+    if (psi_frame_decode(frame->bytes, &head, NULL) == PSD_OK && head.level > 0) {
+        sim->counters.sums++;
+    }
     if (sim->trace && psi_frame_decode(frame->bytes, &head, NULL) == PSD_OK) {
         sim_trace(sim, to->node->name,
                   "%-9s <- %s table %u chunk %u step %llu seq %llu view %u "
@@ -604,6 +617,59 @@ trace_frame(struct net_end *to, const struct net_frame *frame)
     } else {
         sim_hash(sim, sim->now_ns);
     }
+}
+
+/* ---- shared memory ------------------------------------------------------------------------ */
+
+static void
+give_back(struct psi_loan *loan)
+{
+    struct net_loan *lent = (struct net_loan *)loan;
+
+    memset(lent->data, RETURNED, lent->bytes);
+    free(lent);
+}
+
+/* The head and the whole payload at once. What is stable is read where it is, as late as can be. */
+static psd_status
+deliver_loan(struct net_end *to, struct net_frame *frame, struct psd_error *err)
+{
+    const struct net_end *from = &to->link->end[!to->side];
+    const size_t bytes = frame->total - frame->head_bytes;
+    struct net_loan *lent = malloc(sizeof(*lent) + bytes);
+    struct psi_sink sink = {.lent = lent->data, .loan = &lent->loan, .stays = frame->stable};
+    psd_status status;
+
+    psi_assert(lent != NULL);
+    if (frame->stable && from->state == OPEN) {
+        frame->taken = frame->head_bytes;
+        frame_take(frame, frame->total);
+    }
+    *lent = (struct net_loan){.loan = {.give_back = give_back}, .bytes = bytes};
+    memcpy(lent->data, frame->bytes + frame->head_bytes, bytes);
+    to->link->net->sim->counters.loans++;
+    status = to->conn.events->on_head(to->conn.owner, &to->conn, frame->bytes, frame->head_bytes,
+                                      &sink, err);
+    if (status == PSD_OK && to->state == OPEN) {
+        void *payload = sink.keep ? lent->data : sink.into;
+
+        if (!sink.keep && sink.into != NULL) {
+            memcpy(sink.into, lent->data, bytes);
+        }
+        status = to->conn.events->on_frame(to->conn.owner, &to->conn, frame->bytes,
+                                           frame->head_bytes, payload, bytes, err);
+    }
+    if (!sink.keep) {
+        give_back(&lent->loan);
+    }
+    return status;
+}
+
+static bool
+is_lent(const struct net_end *to, const struct net_frame *frame)
+{
+    return to->conn.lends && frame->survives == frame->total &&
+           frame->total - frame->head_bytes >= LOAN_MIN;
 }
 
 /* Prefix, head and a part of the payload. */
@@ -620,6 +686,9 @@ begin_frame(struct net_end *to, struct net_frame *frame, struct psd_error *err)
     }
     psi_assert(size.meta_bytes + PSI_PREFIX_BYTES == frame->head_bytes);
     psi_assert(size.payload_bytes == frame->total - frame->head_bytes);
+    if (is_lent(to, frame)) {
+        return deliver_loan(to, frame, err);
+    }
     if (size.payload_bytes > 0 && frame->survives >= frame->head_bytes) {
         struct psi_sink sink = {0};
 
@@ -712,7 +781,8 @@ deliver(void *object, uint64_t side)
     if (!frame->begun && frame->survives >= PSI_PREFIX_BYTES) {
         trace_frame(to, frame);
         status = begin_frame(to, frame, &err);
-        if (status == PSD_OK && to->state == OPEN && pauses_midway(to, frame)) {
+        if (status == PSD_OK && to->state == OPEN && !is_lent(to, frame) &&
+            pauses_midway(to, frame)) {
             from->out.delivering = true;
             link_at(link, sim->now_ns + delay(link->net) / 2, deliver, side);
             settle(to->node);
@@ -720,7 +790,7 @@ deliver(void *object, uint64_t side)
             return;
         }
     }
-    if (status == PSD_OK && to->state == OPEN && frame->begun) {
+    if (status == PSD_OK && to->state == OPEN && frame->begun && !is_lent(to, frame)) {
         fill_sink(frame, frame->head_bytes, frame->survives);
         if (frame->survives == frame->total) {
             status = end_frame(to, frame, &err);
@@ -756,6 +826,13 @@ end_init(struct net_link *link, unsigned side, struct node *node, const char *pe
     link->refs++;
 }
 
+static bool
+shares_memory(const struct net_link *link)
+{
+    return link->end[0].node->host != 0 && link->end[1].node != NULL &&
+           link->end[0].node->host == link->end[1].node->host;
+}
+
 /* The connecting end learns that it is connected. */
 static void
 opened(void *object, uint64_t side)
@@ -771,6 +848,7 @@ opened(void *object, uint64_t side)
         return;
     }
     end->state = OPEN;
+    end->conn.lends = shares_memory(link);
     if (end->conn.events->on_open != NULL) {
         end->conn.events->on_open(end->conn.owner, &end->conn);
     }
@@ -798,6 +876,7 @@ accept_end(void *object, uint64_t side)
     }
     end->state = OPEN;
     link->accepted = true;
+    end->conn.lends = shares_memory(link);
     if (listener == NULL ||
         listener->events->on_accept(listener->owner, &end->conn, &end->conn.events,
                                     &end->conn.owner) != PSD_OK) {
@@ -1082,7 +1161,7 @@ static bool
 is_open(const struct net_link *link)
 {
     return link->end[0].state == OPEN && link->end[1].state == OPEN && !link->end[0].losing &&
-           !link->end[1].losing;
+           !link->end[1].losing && !shares_memory(link);
 }
 
 static bool

@@ -9,6 +9,10 @@
  * "kernel" takes it, which may be long after send(), and in two pieces. A cut loses every byte from
  * a random point on, also in the middle of a payload, and the two ends hear of it at different
  * times.
+ *
+ * Two nodes of one host share memory: a payload comes as a loan, whole, and is poisoned when it is
+ * given back. One that is lent as stable is read only when it arrives. Such a connection ends with
+ * one of its processes, never by the network.
  */
 #ifndef SIM_NET_H
 #define SIM_NET_H
@@ -25,6 +29,7 @@ struct node {
     struct node *next; /* net->nodes */
     uint32_t number;
     char name[24];
+    uint32_t host; /* set by the owner; 0: shares memory with nobody */
     bool alive;
     bool dying; /* being killed: what it still wants to send is gone */
     uint64_t paused_until_ns;

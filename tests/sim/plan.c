@@ -231,6 +231,19 @@ plan_make(struct plan *plan, uint64_t seed)
     if (plan->policy != PSI_DEATH_WAIT && rng_chance(&rng, 30)) {
         plan->barrier_every = rng_between(&rng, 1, 5);
     }
+    if (rng_chance(&rng, 60)) {
+        plan->hosts = (uint32_t)rng_between(&rng, 1, (plan->workers + 1) / 2);
+        plan->scattered = rng_chance(&rng, 30);
+    }
+}
+
+uint32_t
+plan_host(const struct plan *plan, uint32_t slot)
+{
+    if (plan->hosts == 0) {
+        return 0;
+    }
+    return 1 + (plan->scattered ? slot % plan->hosts : slot * plan->hosts / plan->workers);
 }
 
 void
@@ -243,10 +256,11 @@ plan_print(const struct plan *plan)
     for (uint32_t i = 0; i < plan->servers; i++) {
         printf("%s%u", i > 0 ? " " : "", plan->lanes[i]);
     }
-    printf(" lanes), policy %s, %llu steps, faults: %u cuts, %u clogs, %u pauses, %u worker "
-           "kills%s%s%s\n",
-           policies[plan->policy], (unsigned long long)plan->steps, plan->faults.cuts,
-           plan->faults.clogs, plan->faults.pauses, plan->faults.worker_kills,
+    printf(" lanes), %u hosts%s, policy %s, %llu steps, faults: %u cuts, %u clogs, %u pauses, "
+           "%u worker kills%s%s%s\n",
+           plan->hosts, plan->scattered ? " (scattered)" : "", policies[plan->policy],
+           (unsigned long long)plan->steps, plan->faults.cuts, plan->faults.clogs,
+           plan->faults.pauses, plan->faults.worker_kills,
            plan->faults.kill_server ? ", a server" : "",
            plan->faults.kill_master ? ", the master" : "", plan->faults.harsh ? ", harsh" : "");
     for (unsigned i = 0; i < plan->table_count; i++) {

@@ -73,6 +73,8 @@ struct plan {
     uint64_t barrier_every; /* 0: never */
     bool step_adds;
     bool auto_rank;
+    uint32_t hosts;        /* 0: every worker on its own */
+    bool scattered;        /* neighbours in rank are on different ones */
     uint64_t think_max_ns; /* a worker computes that long per step */
     struct net_weather weather;
     struct fault_plan faults;
@@ -80,6 +82,9 @@ struct plan {
 
 void plan_make(struct plan *plan, uint64_t seed);
 void plan_print(const struct plan *plan);
+
+/* Where a worker runs; 0: on a host of its own. */
+uint32_t plan_host(const struct plan *plan, uint32_t slot);
 
 void plan_spec(const struct plan *plan, unsigned table, struct psi_spec *spec_p);
 

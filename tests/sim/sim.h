@@ -45,6 +45,8 @@ struct sim_event {
 #define SIM_COUNTER_MAP(X)                                                                         \
     X(events)                                                                                      \
     X(frames)                                                                                      \
+    X(sums)                                                                                        \
+    X(loans)                                                                                       \
     X(ops)                                                                                         \
     X(steps)                                                                                       \
     X(rounds)                                                                                      \

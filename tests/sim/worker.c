@@ -120,6 +120,7 @@ void
 worker_start(struct worker *worker)
 {
     const struct plan *plan = plan_of(worker);
+    char door[32];
     const struct psi_client_config config = {
         .master_address = "sim://master",
         .rank = plan->auto_rank ? PSI_RANK_AUTO : worker->slot,
@@ -127,6 +128,8 @@ worker_start(struct worker *worker)
         .op_timeout_ms = plan->op_timeout_ms,
         .window_bytes = plan->window_bytes,
         .checksum = plan->checksum,
+        .host = plan_host(plan, worker->slot),
+        .door = door,
     };
     char name[24];
     struct psd_error err;
@@ -137,6 +140,8 @@ worker_start(struct worker *worker)
     worker->rank = plan->auto_rank ? UINT32_MAX : worker->slot;
     worker->node = net_node_create(&worker->job->net, name);
     worker->node->settle = settle;
+    worker->node->host = plan_host(plan, worker->slot);
+    snprintf(door, sizeof(door), "sim://%s", name);
     worker->node->owner = worker;
     worker->phase = JOIN;
     worker->step = 0;
