@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/exit_code.h"
@@ -126,6 +127,23 @@ run_lane(void *argument)
     return NULL;
 }
 
+/* How many tables of a lane may take a descriptor each, for workers on this host to read their
+ * values: half of what there is, the rest is for connections. */
+static uint32_t
+segments_max(uint32_t lanes)
+{
+    struct rlimit limit = {.rlim_cur = 1024};
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        const struct rlimit raised = {.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+
+        if (setrlimit(RLIMIT_NOFILE, &raised) == 0) {
+            limit = raised;
+        }
+    }
+    return (uint32_t)(limit.rlim_cur > 1 << 20 ? 1 << 20 : limit.rlim_cur) / 2 / lanes + 1;
+}
+
 /* A lane that listens but does not run yet. */
 static psd_status
 make_lane(struct process *process, const struct server_options *options, uint32_t index,
@@ -144,6 +162,7 @@ make_lane(struct process *process, const struct server_options *options, uint32_
         .kernel = options->kernel,
         .checksum = options->checksum,
         .lends = options->lends,
+        .segments_max = segments_max(options->lanes),
     };
     struct lane_thread *self = &process->lane[index];
     char name[PSI_IDENTITY_BYTES];

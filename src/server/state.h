@@ -172,6 +172,7 @@ struct lane {
     int64_t frozen_rank; /* a proposal is open: rounds do not close; -1: none */
 
     struct table *tables;
+    uint32_t segments; /* tables whose values lie in one */
     uint64_t memory_used;
     struct slot_pool pool;
     uint32_t window_bytes;

@@ -175,6 +175,30 @@ def test_tcp_shares_nothing(hand, tmp_path):
     assert [process.wait() for process in processes] == [0, 0, 0]
 
 
+def test_more_tables_than_descriptors(start):
+    """If this fails, a model of many tensors that trains over tcp does not over shared memory."""
+    seen = set()
+    for transport, prefix in (("tcp", ()), ("auto", ("prlimit", "--nofile=256:256"))):
+        job = start("--workers", 2, "--lanes=2", "--", *python_worker(
+            "--tables", 400, "--elements", 20_000, "--steps", 3), name=transport, prefix=prefix,
+            environment={"PSD_TRANSPORT": transport})
+        assert job.wait(60) == 0, job.stdout() + job.stderr()
+        seen.update(re.findall(r"values (\w{64})", job.stdout()))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("elements", [10_000, 20_000])
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_many_small_tables_at_once(start, memory, elements):
+    """If this fails, more small gradients and values under way than there is room for end the
+    connection, again and again."""
+    job = start("--workers", 2, "--lanes=1", "--", *python_worker(
+        "--tables", 300, "--elements", elements, "--steps", 3, "--memory", memory))
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    assert len(set(re.findall(r"values (\w{64})", job.stdout()))) == 1
+    assert "closed by the peer" not in job.stderr() + job.stdout()
+
+
 # ---- counted -------------------------------------------------------------------------------------
 
 STEP_BYTES = 4 * 65536 * 4  # what counted.c pushes and pulls in a step
