@@ -59,6 +59,8 @@ struct sim_event {
     X(replacements)                                                                                \
     X(fenced)                                                                                      \
     X(torn_frames)                                                                                 \
+    X(loans)                                                                                       \
+    X(loans_kept)                                                                                  \
     X(unknown_ops)                                                                                 \
     X(dropped_pushes)                                                                              \
     X(jobs_finished)                                                                               \
