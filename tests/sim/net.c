@@ -18,6 +18,8 @@
 #include "base/fail.h"
 #include "wire/frame.h"
 
+#define COPY_NS_MAX (30 * SIM_MS)
+
 enum {
     SPINS_MAX = 20000,
     NEAR_INLINE_MAX = 128,     /* smaller payloads travel with their frames on one host, too */
@@ -43,6 +45,8 @@ struct net_frame {
     bool stable;
     const uint8_t *lent;       /* on one host: where the payload is, in the sender's memory ... */
     struct net_region *region; /* ... which this keeps; NULL: node_take_back() sees to it */
+    struct net_loan *loan;     /* being copied by the receiver ... */
+    size_t copied;             /* ... so far */
 
     uint64_t arrive_ns;
     size_t survives; /* bytes that arrive; total unless a cut tore it */
@@ -233,7 +237,8 @@ struct net_loan {
     struct psi_loan loan; /* first */
     struct net *net;
     struct net_region *region;
-    uint8_t *copy;
+    const uint8_t *payload;
+    uint8_t *copy; /* NULL: the payload is the sender's own */
     size_t bytes;
 };
 
@@ -267,7 +272,7 @@ comes_on_loan(const struct net_link *link, const struct net_frame *frame)
 
 /* Takes over what keeps the payload. */
 static struct net_loan *
-loan_create(struct net *net, struct net_frame *frame, const uint8_t **payload_p)
+loan_create(struct net *net, struct net_frame *frame)
 {
     struct net_loan *loan = calloc(1, sizeof(*loan));
 
@@ -275,17 +280,26 @@ loan_create(struct net *net, struct net_frame *frame, const uint8_t **payload_p)
     loan->loan.give_back = give_back;
     loan->net = net;
     loan->region = frame->region;
+    loan->payload = frame->lent;
     loan->bytes = frame->total - frame->head_bytes;
     net->loans++;
     frame->region = NULL;
-    *payload_p = frame->lent;
     if (frame->lent == NULL) {
         loan->copy = malloc(loan->bytes);
         psi_assert(loan->copy != NULL);
         memcpy(loan->copy, frame->bytes + frame->head_bytes, loan->bytes);
-        *payload_p = loan->copy;
+        loan->payload = loan->copy;
     }
     return loan;
+}
+
+static void
+loan_give_back(struct net_frame *frame)
+{
+    if (frame->loan != NULL) {
+        give_back(&frame->loan->loan);
+        frame->loan = NULL;
+    }
 }
 
 /* ---- frames ------------------------------------------------------------------------------- */
@@ -303,6 +317,7 @@ static void
 frame_free(struct net *net, struct net_frame *frame)
 {
     frame_release(frame);
+    loan_give_back(frame);
     region_unref(net, frame->region);
     free(frame->bytes);
     free(frame);
@@ -795,40 +810,68 @@ begin_frame(struct net_end *to, struct net_frame *frame, struct psd_error *err)
     return status;
 }
 
-/* All of a frame whose payload is on loan. */
+/* Prefix and head of a frame whose payload is on loan. */
 static psd_status
-hear_loan(struct net_end *to, struct net_frame *frame, struct psd_error *err)
+begin_loan(struct net_end *to, struct net_frame *frame, struct psd_error *err)
 {
     const struct psi_conn_events *events = to->conn.events;
-    const size_t payload_bytes = frame->total - frame->head_bytes;
     struct psi_frame_size size = {0};
     struct psi_sink sink = {0};
-    struct net_loan *loan;
-    const uint8_t *payload;
     psd_status status = events->on_prefix(to->conn.owner, &to->conn, frame->bytes, &size, err);
 
     frame->begun = true;
     if (status != PSD_OK || to->state != OPEN) {
         return status;
     }
-    loan = loan_create(to->link->net, frame, &payload);
-    sink = (struct psi_sink){.lent = payload, .loan = &loan->loan, .stays = frame->lent != NULL};
+    frame->loan = loan_create(to->link->net, frame);
+    to->link->net->sim->counters.loans++;
+    sink.lent = frame->loan->payload;
+    sink.loan = &frame->loan->loan;
+    sink.stays = frame->loan->copy == NULL;
     status =
         events->on_head(to->conn.owner, &to->conn, frame->bytes, frame->head_bytes, &sink, err);
-    if (status != PSD_OK || !sink.keep) {
-        if (status == PSD_OK && to->state == OPEN && sink.into != NULL) {
-            memcpy(sink.into, payload, payload_bytes);
-        }
-        give_back(&loan->loan);
-    }
-    to->link->net->sim->counters.loans++;
-    to->link->net->sim->counters.loans_kept += sink.keep;
-    if (status == PSD_OK && to->state == OPEN) {
-        status = events->on_frame(to->conn.owner, &to->conn, frame->bytes, frame->head_bytes,
-                                  sink.keep ? (void *)(uintptr_t)payload : sink.into, payload_bytes,
-                                  err);
+    frame->sink = sink.into;
+    if (status == PSD_OK && sink.keep) {
+        to->link->net->sim->counters.loans_kept++;
+        frame->sink = (uint8_t *)(uintptr_t)sink.lent;
+        frame->loan = NULL; /* the owner's */
     }
     return status;
+}
+
+/* Copies a part of it to where it belongs, as it is now: its owner may have changed it since. */
+static void
+copy_loan(struct net_frame *frame, size_t from, size_t until)
+{
+    if (frame->loan != NULL && frame->sink != NULL) {
+        memcpy(frame->sink + from, frame->loan->payload + from, until - from);
+    }
+}
+
+/* The second half is copied later, perhaps. */
+static bool
+pauses_in_loan(struct net_end *to, struct net_frame *frame)
+{
+    struct sim *sim = to->link->net->sim;
+    const size_t half = (frame->total - frame->head_bytes) / 2;
+
+    if (frame->loan == NULL || frame->loan->copy != NULL || !rng_chance(&sim->rng, 30)) {
+        return false;
+    }
+    copy_loan(frame, 0, half);
+    frame->copied = half;
+    return true;
+}
+
+static psd_status
+end_loan(struct net_end *to, struct net_frame *frame, struct psd_error *err)
+{
+    const size_t payload_bytes = frame->total - frame->head_bytes;
+
+    copy_loan(frame, frame->copied, payload_bytes);
+    loan_give_back(frame);
+    return to->conn.events->on_frame(to->conn.owner, &to->conn, frame->bytes, frame->head_bytes,
+                                     frame->sink, payload_bytes, err);
 }
 
 static void
@@ -894,6 +937,7 @@ deliver(void *object, uint64_t side)
     struct net_end *to = &link->end[!side];
     struct sim *sim = link->net->sim;
     struct net_frame *frame = from->out.flight;
+    const bool on_loan = frame != NULL && comes_on_loan(link, frame);
     struct psd_error err = {0};
     psd_status status = PSD_OK;
 
@@ -910,21 +954,25 @@ deliver(void *object, uint64_t side)
         link_unref(link); /* goes on in opened() or accept() */
         return;
     }
-    if (comes_on_loan(link, frame)) {
+    if (!frame->begun && frame->survives >= PSI_PREFIX_BYTES) {
         trace_frame(to, frame);
-        status = hear_loan(to, frame, &err);
-    } else if (!frame->begun && frame->survives >= PSI_PREFIX_BYTES) {
-        trace_frame(to, frame);
-        status = begin_frame(to, frame, &err);
-        if (status == PSD_OK && to->state == OPEN && pauses_midway(to, frame)) {
+        status = on_loan ? begin_loan(to, frame, &err) : begin_frame(to, frame, &err);
+        if (status == PSD_OK && to->state == OPEN &&
+            (on_loan ? pauses_in_loan(to, frame) : pauses_midway(to, frame))) {
             from->out.delivering = true;
-            link_at(link, sim->now_ns + delay(link->net) / 2, deliver, side);
+            /* A process may be stopped for long in the middle of a copy. */
+            link_at(link,
+                    sim->now_ns +
+                        (on_loan ? rng_below(&sim->rng, COPY_NS_MAX) : delay(link->net) / 2),
+                    deliver, side);
             settle(to->node);
             link_unref(link);
             return;
         }
     }
-    if (status == PSD_OK && to->state == OPEN && frame->begun && !comes_on_loan(link, frame)) {
+    if (status == PSD_OK && to->state == OPEN && on_loan) {
+        status = end_loan(to, frame, &err);
+    } else if (status == PSD_OK && to->state == OPEN && frame->begun) {
         fill_sink(frame, frame->head_bytes, frame->survives);
         if (frame->survives == frame->total) {
             status = end_frame(to, frame, &err);
@@ -1148,8 +1196,13 @@ keep_bytes(struct net_end *end, const struct psi_segment *segment)
 {
     for (struct net_frame *frame = end->out.flight; frame != NULL; frame = frame->next) {
         if (frame->lent >= segment->base && frame->lent < segment->base + segment->bytes) {
-            memcpy(frame->bytes + frame->head_bytes, frame->lent, frame->total - frame->head_bytes);
+            uint8_t *kept = frame->bytes + frame->head_bytes;
+
+            memcpy(kept, frame->lent, frame->total - frame->head_bytes);
             frame->lent = NULL;
+            if (frame->loan != NULL) {
+                frame->loan->payload = kept;
+            }
         }
     }
 }
