@@ -246,8 +246,8 @@ def run_counted(hand, counted, steps, memory, policy, settings):
 def per_step(hand, counted, memory, policy="fail", **settings):
     """What one more step costs: who -> what -> how much."""
     few = run_counted(hand, counted, 10, memory, policy, settings)
-    many = run_counted(hand, counted, 30, memory, policy, settings)
-    return {who: {what: (many[who][what] - few[who][what]) / 20 for what in many[who]}
+    many = run_counted(hand, counted, 110, memory, policy, settings)
+    return {who: {what: (many[who][what] - few[who][what]) / 100 for what in many[who]}
             for who in many}
 
 
