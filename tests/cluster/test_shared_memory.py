@@ -78,7 +78,7 @@ def run_zoo(start, name, *words, servers=1, lanes=1, policy="fail", transport="a
                     "--zoo", "--elements", 150_000, "--steps", 4, "--save", "saved", *words),
                 name=name, environment={"PSD_TRANSPORT": transport})
     assert job.wait(60) == 0, job.stdout() + job.stderr()
-    seen = set(re.findall(r"values (\w{64})", job.stdout()))
+    seen = set(re.findall(r"values (\w{40})", job.stdout()))
     assert len(seen) == 1, "two workers saw different values"
     return saved_digests(job.directory / "saved"), seen.pop(), job
 
@@ -183,7 +183,7 @@ def test_more_tables_than_descriptors(start):
             "--tables", 400, "--elements", 20_000, "--steps", 3), name=transport, prefix=prefix,
             environment={"PSD_TRANSPORT": transport})
         assert job.wait(60) == 0, job.stdout() + job.stderr()
-        seen.update(re.findall(r"values (\w{64})", job.stdout()))
+        seen.update(re.findall(r"values (\w{40})", job.stdout()))
     assert len(seen) == 1
 
 
@@ -195,7 +195,7 @@ def test_many_small_tables_at_once(start, memory, elements):
     job = start("--workers", 2, "--lanes=1", "--", *python_worker(
         "--tables", 300, "--elements", elements, "--steps", 3, "--memory", memory))
     assert job.wait(60) == 0, job.stdout() + job.stderr()
-    assert len(set(re.findall(r"values (\w{64})", job.stdout()))) == 1
+    assert len(set(re.findall(r"values (\w{40})", job.stdout()))) == 1
     assert "closed by the peer" not in job.stderr() + job.stdout()
 
 
