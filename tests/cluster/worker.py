@@ -2,7 +2,7 @@
 """A worker that trains nothing, in whatever way a test wants it: gradients are a function of rank,
 step and table, so that two jobs of the same shape must end with the same bits.
 
-It prints "started", "joined RANK INCARNATION", "step N" after each step, "values SHA-256" (of all that
+It prints "started", "joined RANK INCARNATION", "step N" after each step, "values HASH" (of all that
 came back in all steps), "closed" at the end, or "error NAME: TEXT" when a call fails, and then exits
 with 1. --die kills it (signal 9, no clean-up) at a named moment of its first life; --hold makes rank 0
 wait for a file before a step, and so everybody with it; --cut ends its connections to the servers
@@ -208,7 +208,7 @@ class Worker:
             if self.args.cut == step:
                 self.cut()
             self.train_step(tables, step)
-        say(f"values {self.seen.hexdigest()}")
+        say(f"values {self.seen.hexdigest()[:40]}")
         if self.args.save and any(kind.staleness for kind in self.kinds()):
             self.context.barrier()
         if self.args.save and self.rank == 0:

@@ -37,6 +37,7 @@ struct table_plan {
     bool split;         /* push, then pull, as two operations */
     bool ranges;        /* one operation per chunk */
     bool skips;         /* some contributions are empty */
+    bool ordinary;      /* gradients lie in memory that others on the host cannot read */
 };
 
 struct fault_plan {
@@ -73,18 +74,15 @@ struct plan {
     uint64_t barrier_every; /* 0: never */
     bool step_adds;
     bool auto_rank;
-    uint32_t hosts;        /* 0: every worker on its own */
-    bool scattered;        /* neighbours in rank are on different ones */
-    uint64_t think_max_ns; /* a worker computes that long per step */
+    uint64_t think_max_ns;             /* a worker computes that long per step */
+    uint32_t worker_host[WORKERS_MAX]; /* 0: one of its own; the same: they share memory */
+    uint32_t server_host[SERVERS_MAX];
     struct net_weather weather;
     struct fault_plan faults;
 };
 
 void plan_make(struct plan *plan, uint64_t seed);
 void plan_print(const struct plan *plan);
-
-/* Where a worker runs; 0: on a host of its own. */
-uint32_t plan_host(const struct plan *plan, uint32_t slot);
 
 void plan_spec(const struct plan *plan, unsigned table, struct psi_spec *spec_p);
 

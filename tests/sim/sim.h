@@ -46,7 +46,6 @@ struct sim_event {
     X(events)                                                                                      \
     X(frames)                                                                                      \
     X(sums)                                                                                        \
-    X(loans)                                                                                       \
     X(ops)                                                                                         \
     X(steps)                                                                                       \
     X(rounds)                                                                                      \
@@ -61,6 +60,8 @@ struct sim_event {
     X(replacements)                                                                                \
     X(fenced)                                                                                      \
     X(torn_frames)                                                                                 \
+    X(loans)                                                                                       \
+    X(loans_kept)                                                                                  \
     X(unknown_ops)                                                                                 \
     X(dropped_pushes)                                                                              \
     X(jobs_finished)                                                                               \
