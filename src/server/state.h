@@ -185,7 +185,7 @@ struct lane {
     struct table **table_of; /* by number, NULL where there is none; table_capacity of them */
     uint32_t table_capacity;
     bool tables_unready; /* one has to be prepared, or its master be told that it is */
-    uint32_t segments; /* tables whose values lie in one */
+    uint32_t segments;   /* tables whose values lie in one */
     uint64_t memory_used;
     struct slot_pool pool;
     uint32_t window_bytes;
