@@ -18,7 +18,7 @@ ALLOWED = {
     "secure": {"wire", "transport"},
     "rpc": {"wire", "transport"},
     "checkpoint": {"table"},
-    "client": {"secure", "checkpoint", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
+    "client": {"secure", "checkpoint", "store", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
     "store": {"table", "shard"},
     "daemon": {"secure", "transport", "config"},
     "server": {"daemon", "secure", "store", "rpc", "wire", "transport", "table", "shard", "clock", "config"},

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/machine.h"
 #include "client/api.h"
 #include "config/environment.h"
 #include "config/settings.h"
@@ -75,6 +76,10 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
     config->checksum = settings.payload_checksum != 0;
     config->lends = settings.transport == PSI_TRANSPORT_AUTO;
     config->spin_us = settings.spin_us;
+    if (config->lends && settings.hierarchy == PSI_HIERARCHY_AUTO) {
+        config->host = psi_machine_guess();
+        config->door = "tcp://127.0.0.1:0";
+    }
     return psi_secret_source(args.secret_file, source, err);
 }
 

@@ -25,6 +25,7 @@
 #include "client/memory.h"
 #include "client/state.h"
 #include "config/environment.h"
+#include "rpc/identity.h"
 
 #define MS_NS UINT64_C(1000000)
 
@@ -295,7 +296,8 @@ static void
 leave_locked(psd_context *context)
 {
     context->waiters--;
-    if (context->waiters == 0 && psi_client_pending(context->client) > 0) {
+    if (context->waiters == 0 &&
+        (psi_client_pending(context->client) > 0 || psi_client_serves(context->client))) {
         pthread_cond_signal(&context->thread_turn);
     }
 }
@@ -463,6 +465,25 @@ name_missing(const char *master_address, const struct psi_secret_source *source,
     psi_context_destroy(context);
 }
 
+/* Other workers of this host may knock as soon as they know the view. */
+static void
+name_ourselves(psd_context *context)
+{
+    const struct psi_welcome *job = psi_client_job(context->client);
+    const struct psi_hello hello = {
+        .role = PSI_ROLE_WORKER,
+        .rank = job->rank,
+        .incarnation = job->incarnation,
+        .job = job->job,
+    };
+    char self[PSI_IDENTITY_BYTES];
+
+    if (context->tls != NULL && job->workers != 0) {
+        psi_identity_of(&hello, self);
+        psi_tls_name(context->tls, self);
+    }
+}
+
 static psd_status
 join_job(psd_context *context, const struct psi_secret_source *source, struct psd_error *err)
 {
@@ -472,6 +493,7 @@ join_job(psd_context *context, const struct psi_secret_source *source, struct ps
     psi_client_tick(context->client);
     while (psi_client_state(context->client) == PSI_CLIENT_JOINING) {
         drive_locked(context, UINT64_MAX, &context->waiter);
+        name_ourselves(context);
     }
     *err = *psi_client_error(context->client);
     known = psi_client_job(context->client)->workers != 0;

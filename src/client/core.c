@@ -46,6 +46,8 @@ hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
     hello_p->incarnation = known ? client->job.incarnation : 0;
     hello_p->life = client->life;
     hello_p->job = client->job.job;
+    hello_p->host = client->door[0] != '\0' ? client->config.host : 0;
+    snprintf(hello_p->address, sizeof(hello_p->address), "%s", client->door);
 }
 
 static void
@@ -114,6 +116,9 @@ view_apply(struct psi_client *client, const struct psi_view *view, struct psd_er
     }
     if (client->lanes == NULL) {
         status = psi_lanes_start(client, view, err);
+        if (status == PSD_OK) {
+            psi_route_start(client);
+        }
     }
     return status;
 }
@@ -200,6 +205,7 @@ psi_client_create(struct psi_env *env, const struct psi_client_config *config,
     snprintf(client->master_address, sizeof(client->master_address), "%s", config->master_address);
     psi_peer_start(&client->master, env, client->master_address, &master_events, client, 0);
     snprintf(client->master.name, sizeof(client->master.name), "%s", PSI_IDENTITY_MASTER);
+    psi_route_open(client);
     *client_p = client;
     return PSD_OK;
 }
@@ -217,12 +223,14 @@ psi_client_destroy(struct psi_client *client)
     while ((op = psi_client_next_done(client)) != NULL) {
         psi_op_free(op);
     }
+    psi_route_stop(client);
     psi_share_fini(client);
     for (size_t i = 0; i < client->table_count; i++) {
         psi_table_destroy(client->tables[i]);
     }
     psi_lanes_stop(client); /* after the tables, which count the lanes */
     free(client->tables);
+    free(client->offered);
     free(client->workers);
     psi_pool_fini(&client->requests);
     free(client);
@@ -319,10 +327,14 @@ psi_client_tick(struct psi_client *client)
         return;
     }
     if (client->state == PSI_CLIENT_JOINING && psi_lanes_up(client)) {
-        client->state = PSI_CLIENT_RUNNING;
+        psi_route_begin(client);
+        if (psi_route_settled(client)) {
+            client->state = PSI_CLIENT_RUNNING;
+        }
     }
     psi_ops_check_deadlines(client, now_ns);
     psi_lanes_tick(client, now_ns);
+    psi_route_tick(client, now_ns);
     psi_client_send(client);
 }
 
@@ -355,6 +367,7 @@ psi_client_next_ns(const struct psi_client *client)
         next_ns = earlier(next_ns, client->heartbeat_due_ns);
     }
     next_ns = earlier(next_ns, psi_lanes_next_ns(client));
+    next_ns = earlier(next_ns, psi_route_next_ns(client));
     return client->hold_changed ? 0 : next_ns;
 }
 
@@ -380,6 +393,12 @@ size_t
 psi_client_pending(const struct psi_client *client)
 {
     return client->pending_count;
+}
+
+bool
+psi_client_serves(const struct psi_client *client)
+{
+    return client->host != NULL;
 }
 
 void

@@ -31,6 +31,8 @@ struct psi_client_config {
     bool checksum;         /* payload checksums on gradients */
     bool observer;         /* only asks for the table of nodes */
     bool lends;            /* shares memory with servers on this host */
+    uint64_t host;         /* a guess at who else is on this host: has the same; 0: nobody asks */
+    const char *door;      /* where others of this host may connect: "tcp://127.0.0.1:0"; copied */
     uint32_t spin_us;      /* looks so long before it sleeps */
 };
 
@@ -55,6 +57,9 @@ const struct psi_welcome *psi_client_job(const struct psi_client *client);
 
 /* The operations still under way. */
 size_t psi_client_pending(const struct psi_client *client);
+
+/* Does it have to be driven although no operation of its own is under way: for others? */
+bool psi_client_serves(const struct psi_client *client);
 
 /* The next ended operation nobody has taken yet, or NULL. Taken ones are remembered as taken. */
 struct psd_op *psi_client_next_done(struct psi_client *client);

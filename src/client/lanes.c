@@ -5,7 +5,7 @@
  * it: gradient bytes unanswered by the lane (its window), value bytes not yet here (ours), and
  * bytes handed to the transport, kept few so that an urgent tensor overtakes. After a cut,
  * everything unanswered is sent again in the same order with the same numbers; the server counts it
- * once.
+ * once. The host's own lane (route.c, gather.c) is one of them, with a connection or without.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -22,7 +22,11 @@
 const char *
 psi_lane_name(const struct lane_link *lane, char *text, size_t size)
 {
-    snprintf(text, size, "server %u (%s)", lane->server, lane->peer.address);
+    if (lane->index == lane->client->lane_count) {
+        snprintf(text, size, "the workers of this host");
+    } else {
+        snprintf(text, size, "server %u (%s)", lane->server, lane->peer.address);
+    }
     return text;
 }
 
@@ -63,7 +67,7 @@ part_dequeue(struct lane_link *lane, struct part *part)
 static struct part *
 part_of(const struct lane_link *lane, const struct psd_op *op)
 {
-    return &op->parts[op->table->lane_parts[lane->index]];
+    return &op->parts[op->spread->lane_parts[lane->index]];
 }
 
 static bool
@@ -132,22 +136,36 @@ part_enqueue(struct lane_link *lane, struct part *part)
 }
 
 /* Index of the first of the lane's chunks that is not below `chunk`. */
-static uint32_t
-lower_bound(const struct psd_table *table, uint32_t lane, uint64_t chunk)
+uint32_t
+psi_spread_index(const struct spread *spread, uint32_t lane, uint64_t chunk)
 {
     uint32_t low = 0;
-    uint32_t high = table->lane_counts[lane];
+    uint32_t high = spread->lane_counts[lane];
 
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
 
-        if (table->lane_chunks[lane][middle] < chunk) {
+        if (spread->lane_chunks[lane][middle] < chunk) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
     return low;
+}
+
+/* The lane's share of a transfer: all its chunks that are there. */
+static void
+part_begin(struct lane_link *lane, struct psd_op *op)
+{
+    struct part *part = part_of(lane, op);
+
+    part->op = op;
+    part->cursor = psi_spread_index(op->spread, lane->index, op->first_chunk);
+    part->end = psi_spread_index(op->spread, lane->index, op->first_chunk + op->chunk_count);
+    if (part->cursor < part->end) {
+        part_enqueue(lane, part);
+    }
 }
 
 /* Puts the transfer into the queues of its lanes, or to its new place after a change of priority.
@@ -157,17 +175,12 @@ psi_lane_enqueue(struct psd_op *op)
 {
     struct psi_client *client = op->client;
 
-    for (uint32_t i = 0; i < op->table->lanes_used; i++) {
-        const uint16_t lane = op->table->lanes[i];
+    for (uint32_t i = 0; i < op->spread->lanes_used; i++) {
+        const uint16_t lane = op->spread->lanes[i];
         struct part *part = &op->parts[i];
 
         if (part->op == NULL) {
-            part->op = op;
-            part->cursor = lower_bound(op->table, lane, op->first_chunk);
-            part->end = lower_bound(op->table, lane, op->first_chunk + op->chunk_count);
-            if (part->cursor < part->end) {
-                part_enqueue(&client->lanes[lane], part);
-            }
+            part_begin(&client->lanes[lane], op);
         } else if (part->queued) {
             part_enqueue(&client->lanes[lane], part);
         }
@@ -189,7 +202,7 @@ request_find(struct lane_link *lane, uint32_t id)
 static uint64_t
 push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t bytes)
 {
-    const bool stays = op->transfer.lent && lane->peer.conn->lends &&
+    const bool stays = !lane->is_self && op->transfer.lent && lane->peer.conn->lends &&
                        (uintptr_t)op->transfer.from % op->table->element_bytes == 0;
     const uint64_t cost = stays ? bytes / 3 : bytes;
 
@@ -199,7 +212,7 @@ push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t bytes)
 static struct request *
 request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
 {
-    const uint64_t bytes = psi_transfer_bytes(op, chunk);
+    const uint64_t bytes = psi_transfer_push_bytes(op, chunk);
     struct request *request;
 
     do {
@@ -261,15 +274,24 @@ request_free(struct lane_link *lane, struct request *request)
 static psd_status
 request_send(struct lane_link *lane, const struct request *request)
 {
-    const struct psd_op *op = request->op;
+    struct psd_op *op = request->op;
     const struct psi_transfer *transfer = &op->transfer;
-    const uint64_t bytes = psi_transfer_bytes(op, request->chunk);
+    const uint64_t bytes = psi_transfer_push_bytes(op, request->chunk);
     const uint64_t chunks_before = request->chunk - op->first_chunk;
     const uint64_t element_bytes = psi_transfer_element_bytes(op);
-    const struct psi_meta meta = {.has_part = transfer->part != 0, .part = transfer->part};
+    const struct psi_meta meta = {
+        .has_part = transfer->part != 0,
+        .part = transfer->part,
+        .has_node = op->gathering != NULL,
+        .node_first = (uint16_t)op->node_first,
+        .node_leaves = (uint16_t)op->node_leaves,
+    };
     struct psi_frame frame = {
         .type = transfer->type,
-        .dtype = (uint8_t)op->table->spec.dtype,
+        .dtype = (uint8_t)(op->node_level > 0 && op->table->spec.dtype != PSD_F64
+                               ? PSD_F32
+                               : op->table->spec.dtype),
+        .level = (uint8_t)op->node_level,
         .seq = transfer->type == PSI_FRAME_STATE_PUSH ? transfer->updates : request->seq,
         .step = transfer->step,
         .view = lane->client->view,
@@ -282,6 +304,10 @@ request_send(struct lane_link *lane, const struct request *request)
     };
     struct psi_payload payload = {.checksum = lane->client->config.checksum};
 
+    if (lane->is_self) {
+        psi_gather_own(op, request->chunk, request->id);
+        return PSD_OK;
+    }
     if (transfer->empty) {
         frame.flags |= PSI_FLAG_EMPTY;
     } else if (transfer->from != NULL && transfer->type != PSI_FRAME_PULL &&
@@ -294,7 +320,8 @@ request_send(struct lane_link *lane, const struct request *request)
     if (op->exact) {
         frame.flags |= PSI_FLAG_EXACT;
     }
-    return psi_post_payload(lane->peer.conn, &frame, transfer->part != 0 ? &meta : NULL, &payload);
+    return psi_post_payload(lane->peer.conn, &frame, meta.has_part || meta.has_node ? &meta : NULL,
+                            &payload);
 }
 
 static void
@@ -325,7 +352,7 @@ send_chunk(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
 static bool
 has_room(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
 {
-    const uint64_t bytes = psi_transfer_bytes(op, chunk);
+    const uint64_t bytes = psi_transfer_push_bytes(op, chunk);
 
     if (pushes(op->transfer.type)) {
         const uint64_t cost = push_cost(lane, op, bytes);
@@ -341,6 +368,9 @@ has_room(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
 static bool
 may_send_at_all(const struct lane_link *lane)
 {
+    if (lane->is_self) {
+        return lane->request_count < REQUESTS_MAX / 2;
+    }
     return lane->peer.state == PSI_PEER_UP && lane->request_count < REQUESTS_MAX / 2 &&
            lane->peer.conn->ops->queued_bytes(lane->peer.conn) < SEND_QUEUE_BYTES;
 }
@@ -352,13 +382,13 @@ pump_part(struct lane_link *lane, struct part *part)
     struct psd_op *op = part->op;
 
     while (part->cursor < part->end) {
-        const uint32_t chunk = op->table->lane_chunks[lane->index][part->cursor];
+        const uint32_t chunk = op->spread->lane_chunks[lane->index][part->cursor];
 
         if (op->chunks[chunk - op->first_chunk] != CHUNK_UNSENT) {
             part->cursor++;
             continue;
         }
-        if (!may_send_at_all(lane) || !has_room(lane, op, chunk)) {
+        if (!may_send_at_all(lane) || !has_room(lane, op, chunk) || !psi_gather_fill(op)) {
             return false;
         }
         if (!send_chunk(lane, op, chunk)) {
@@ -449,20 +479,24 @@ set_patience(const struct lane_link *lane)
 static void
 stop_borrowing(const struct lane_link *lane, const struct psd_op *op)
 {
-    const uint64_t element_bytes = psi_transfer_element_bytes(op);
+    const uint64_t bytes = op->gathering != NULL
+                               ? psi_transfer_push_bytes(op, op->first_chunk)
+                               : op->transfer.count * psi_transfer_element_bytes(op);
     struct psi_conn *conn = lane->peer.conn;
 
     if (conn != NULL && op->transfer.from != NULL) {
-        (void)conn->ops->unshare(conn, op->transfer.from, op->transfer.count * element_bytes);
+        (void)conn->ops->unshare(conn, op->transfer.from, bytes);
     }
 }
 
 static void
 transfer_finish(struct psd_op *op)
 {
-    for (uint32_t i = 0; i < op->table->lanes_used; i++) {
-        /* Answered before it had left, or sent twice. */
-        stop_borrowing(&op->client->lanes[op->table->lanes[i]], op);
+    for (uint32_t i = 0; i < op->spread->lanes_used; i++) {
+        struct lane_link *lane = &op->client->lanes[op->spread->lanes[i]];
+
+        stop_borrowing(lane, op);          /* answered before it had left, or sent twice */
+        part_dequeue(lane, &op->parts[i]); /* the last chunk of it was asked for, and has left so */
     }
     if (op->error.status == PSD_OK) {
         psi_op_succeed(op);
@@ -587,7 +621,8 @@ value_arrived(struct lane_link *lane)
     }
 }
 
-/* The chunk's unsent push at the head of its table, if there is one. */
+/* The chunk's unsent push at the head of its table, if there is one. Sums of a host have one chunk
+ * each, so that none has to wait for another. */
 static struct part *
 find_wanted(struct lane_link *lane, const struct psi_frame *frame)
 {
@@ -597,25 +632,42 @@ find_wanted(struct lane_link *lane, const struct psi_frame *frame)
         if (op->table->id == frame->table && pushes(op->transfer.type) &&
             op->transfer.step == frame->step && frame->chunk >= op->first_chunk &&
             frame->chunk - op->first_chunk < op->chunk_count &&
-            op->table->places[frame->chunk] == lane->index &&
+            op->spread->places[frame->chunk] == lane->index &&
             op->chunks[frame->chunk - op->first_chunk] == CHUNK_UNSENT) {
-            return behind_its_table(lane, part) ? NULL : part;
+            return op->gathering == NULL && behind_its_table(lane, part) ? NULL : part;
         }
     }
     return NULL;
 }
 
-/* WANT: this chunk leaves now, whatever the window. */
+/* This chunk leaves now, whatever the window. Ordinary requests leave half of the numbers to those
+ * that are asked for. */
+void
+psi_lane_want(struct lane_link *lane, const struct psi_frame *wanted)
+{
+    const struct part *part = find_wanted(lane, wanted);
+
+    while (part != NULL && lane->resend == NULL && lane->request_count < REQUESTS_MAX - 1 &&
+           (lane->is_self || lane->peer.state == PSI_PEER_UP) && psi_gather_fill(part->op) &&
+           send_chunk(lane, part->op, wanted->chunk)) {
+        part = find_wanted(lane, wanted);
+    }
+}
+
 static void
 want_arrived(struct lane_link *lane)
 {
-    const struct psi_frame *frame = &lane->peer.inbox.frame;
-    const struct part *part = find_wanted(lane, frame);
-
-    /* Ordinary requests leave half of the numbers to those that are asked for. */
-    if (part != NULL && lane->resend == NULL && lane->request_count < REQUESTS_MAX - 1) {
-        (void)send_chunk(lane, part->op, frame->chunk);
+    psi_lane_want(lane, &lane->peer.inbox.frame);
+    if (lane != psi_host_lane(lane->client)) {
+        psi_route_want(lane->client, &lane->peer.inbox.frame);
     }
+}
+
+/* Whose gradient a request brings; of a sum: the first of them. */
+static uint32_t
+rank_of(const struct request *request)
+{
+    return request->op->gathering != NULL ? request->op->node_first : request->op->client->job.rank;
 }
 
 /* RESEND: the server let this chunk go; it goes back to the unsent ones. */
@@ -628,11 +680,12 @@ resend_arrived(struct lane_link *lane)
         struct psd_op *op = request->op;
 
         if (op->table->id == frame->table && request->chunk == frame->chunk &&
-            pushes(op->transfer.type) && op->transfer.step == frame->step) {
+            pushes(op->transfer.type) && op->transfer.step == frame->step &&
+            rank_of(request) == frame->rank) {
             struct part *part = part_of(lane, op);
 
             op->chunks[request->chunk - op->first_chunk] = CHUNK_UNSENT;
-            part->cursor = lower_bound(op->table, lane->index, op->first_chunk);
+            part->cursor = psi_spread_index(op->spread, lane->index, op->first_chunk);
             request_free(lane, request);
             part_enqueue(lane, part);
             return;
@@ -648,6 +701,9 @@ because_arrived(struct lane_link *lane, const void *payload, size_t bytes)
 
     if (request != NULL && psi_verdict_decode(payload, bytes, &verdict, NULL) == PSD_OK) {
         snprintf(request->op->because, sizeof(request->op->because), "%s", verdict.text);
+        if (request->op->gathering != NULL) {
+            psi_gather_because(request->op, verdict.text);
+        }
     }
 }
 
@@ -666,19 +722,26 @@ hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
     hello_p->job = client->job.job;
 }
 
+void
+psi_lane_came_up(struct lane_link *lane, uint64_t window_bytes)
+{
+    lane->ups++;
+    lane->lends = lane->peer.conn->lends;
+    lane->window_bytes = window_bytes < lane->client->config.window_bytes
+                             ? window_bytes
+                             : lane->client->config.window_bytes;
+    lane->resend = lane->first;
+    mark_busy(lane);
+}
+
 static void
 on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 {
     struct lane_link *lane = owner;
 
     (void)peer;
-    lane->ups++;
     lane->client->lanes_up++;
-    lane->window_bytes = welcome->window_bytes < lane->client->config.window_bytes
-                             ? welcome->window_bytes
-                             : lane->client->config.window_bytes;
-    lane->resend = lane->first;
-    mark_busy(lane);
+    psi_lane_came_up(lane, welcome->window_bytes);
     if (lane->index == 0) {
         psi_control_resend(lane->client);
     }
@@ -707,8 +770,8 @@ on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict
                     psi_lane_name(lane, name, sizeof(name)), verdict->text);
 }
 
-static psd_status
-on_head(void *owner, struct psi_peer *peer, struct psi_sink *sink_p, struct psd_error *err)
+psd_status
+psi_lane_head(void *owner, struct psi_peer *peer, struct psi_sink *sink_p, struct psd_error *err)
 {
     struct lane_link *lane = owner;
 
@@ -718,8 +781,9 @@ on_head(void *owner, struct psi_peer *peer, struct psi_sink *sink_p, struct psd_
     return psi_inbox_body(&peer->inbox, sink_p, err);
 }
 
-static psd_status
-on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct psd_error *err)
+psd_status
+psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
+               struct psd_error *err)
 {
     struct lane_link *lane = owner;
     const struct psi_frame *frame = &peer->inbox.frame;
@@ -746,6 +810,8 @@ on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct
     case PSI_FRAME_BECAUSE:
         because_arrived(lane, payload, bytes);
         return PSD_OK;
+    case PSI_FRAME_OFFER:
+        return psi_route_offered(lane, payload, bytes, err);
     default:
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s from a server: not expected",
                         psi_frame_type_name(frame->type));
@@ -757,8 +823,8 @@ static const struct psi_peer_events lane_events = {
     .on_up = on_up,
     .on_down = on_down,
     .on_refused = on_refused,
-    .on_head = on_head,
-    .on_frame = on_frame,
+    .on_head = psi_lane_head,
+    .on_frame = psi_lane_frame,
 };
 
 /* ---- all lanes --------------------------------------------------------------------------- */
@@ -779,7 +845,7 @@ create_requests(void)
 psd_status
 psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct psd_error *err)
 {
-    client->lanes = calloc(view->places, sizeof(*client->lanes));
+    client->lanes = calloc(view->places + 1, sizeof(*client->lanes));
     if (client->lanes == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u lanes", view->places);
     }
@@ -797,13 +863,32 @@ psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct p
             return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u lanes", view->places);
         }
     }
+    psi_host_lane(client)->client = client;
+    psi_host_lane(client)->index = client->lane_count;
+    psi_host_lane(client)->server = UINT32_MAX;
+    psi_host_lane(client)->ups = UINT32_MAX / 2; /* never those of another lane */
     return PSD_OK;
+}
+
+/* The host's own; used only when a worker sends for this host. */
+struct lane_link *
+psi_host_lane(const struct psi_client *client)
+{
+    return &client->lanes[client->lane_count];
+}
+
+bool
+psi_host_lane_open(struct lane_link *lane)
+{
+    lane->requests = create_requests();
+    lane->window_bytes = lane->client->config.window_bytes;
+    return lane->requests != NULL;
 }
 
 void
 psi_lanes_stop(struct psi_client *client)
 {
-    for (uint32_t i = 0; i < client->lane_count; i++) {
+    for (uint32_t i = 0; client->lanes != NULL && i <= client->lane_count; i++) {
         psi_peer_close(&client->lanes[i].peer);
         free(client->lanes[i].requests);
     }
@@ -839,8 +924,12 @@ psi_lanes_next_ns(const struct psi_client *client)
 void
 psi_lanes_send(struct psi_client *client)
 {
-    struct lane_link *lane = client->busy;
+    struct lane_link *lane;
 
+    if (client->host != NULL) {
+        pump(psi_host_lane(client)); /* first: what it completes leaves with the others */
+    }
+    lane = client->busy;
     client->busy = NULL;
     while (lane != NULL) {
         struct lane_link *next = lane->busy_next;
@@ -871,7 +960,7 @@ blame(struct psd_op *op, const struct lane_link *lane, uint32_t unanswered)
     if (unanswered > 0 && used + 160 < sizeof(op->because)) {
         snprintf(op->because + used, sizeof(op->because) - used, "%s%s: %u chunks%s",
                  used > 0 ? "; " : "", psi_lane_name(lane, name, sizeof(name)), unanswered,
-                 lane->peer.state == PSI_PEER_UP ? "" : ", not connected");
+                 lane->is_self || lane->peer.state == PSI_PEER_UP ? "" : ", not connected");
     }
 }
 
@@ -882,8 +971,8 @@ psi_lane_forget(struct psd_op *op)
 {
     struct psi_client *client = op->client;
 
-    for (uint32_t i = 0; i < op->table->lanes_used; i++) {
-        struct lane_link *lane = &client->lanes[op->table->lanes[i]];
+    for (uint32_t i = 0; i < op->spread->lanes_used; i++) {
+        struct lane_link *lane = &client->lanes[op->spread->lanes[i]];
         bool receiving = false;
         uint32_t unanswered = 0;
         struct request *next;
@@ -894,6 +983,9 @@ psi_lane_forget(struct psd_op *op)
             if (request->op == op) {
                 receiving = receiving || lane->receiving == request;
                 unanswered++;
+                if (lane->is_self) {
+                    psi_gather_withdraw(op, request->chunk);
+                }
                 request_free(lane, request);
             }
         }
@@ -948,16 +1040,110 @@ psi_lane_ask_why(struct psd_op *op)
         ask_master_why(op);
         return;
     }
-    for (uint32_t i = 0; i < client->lane_count; i++) {
-        const struct lane_link *lane = &client->lanes[i];
-        const struct request *request = lane->peer.state == PSI_PEER_UP ? lane->first : NULL;
+    for (uint32_t i = 0; i < op->spread->lanes_used; i++) {
+        const struct lane_link *lane = &client->lanes[op->spread->lanes[i]];
+        const struct request *request = lane->first;
 
         while (request != NULL && request->op != op) {
             request = request->next;
         }
-        if (request != NULL) {
+        if (request != NULL && lane->is_self) {
+            (void)psi_gather_why(op->table, request->chunk, op->because, sizeof(op->because));
+            return;
+        }
+        if (request != NULL && lane->peer.state == PSI_PEER_UP) {
             ask_lane_why(lane, request);
             return;
+        }
+    }
+}
+
+/* The same for what is sent for this host. False: it has not left yet. */
+bool
+psi_lane_ask_why_node(const struct psd_op *op)
+{
+    const struct lane_link *lane = &op->client->lanes[op->spread->places[op->first_chunk]];
+    const struct request *request = lane->first;
+
+    while (request != NULL && request->op != op) {
+        request = request->next;
+    }
+    if (request != NULL && lane->peer.state == PSI_PEER_UP) {
+        ask_lane_why(lane, request);
+    }
+    return request != NULL;
+}
+
+/* ---- the host's own lane ------------------------------------------------------------------ */
+
+/* False: a view has no room for it, and the job is over. */
+static bool
+copy_own_value(struct lane_link *lane, const struct request *request, const void *value)
+{
+    const struct psd_op *op = request->op;
+    const uint64_t bytes = psi_transfer_bytes(op, request->chunk);
+    const struct psi_sink copied = {0};
+
+    if (op->transfer.to_view &&
+        psi_table_view_show(op->table->view, lane, request->chunk, &copied, bytes) != PSD_PENDING) {
+        psi_client_over(lane->client, PSD_ERR_NO_MEMORY,
+                        "table %s: no memory left to map for its view", op->table->spec.name);
+        return false;
+    }
+    memcpy((uint8_t *)op->transfer.to + (request->chunk - op->first_chunk) *
+                                            (uint64_t)PSD_CHUNK_ELEMENTS * op->table->element_bytes,
+           value, bytes);
+    return true;
+}
+
+void
+psi_lane_answer_own(struct lane_link *lane, const struct own_answer *answer)
+{
+    struct request *request = request_find(lane, answer->request);
+    const struct psi_frame frame = {.step = answer->step, .seq = answer->updates};
+
+    if (request == NULL) {
+        return; /* its operation has ended */
+    }
+    if (answer->value == NULL || !wants_value(request->op) ||
+        copy_own_value(lane, request, answer->value)) {
+        request_answered(lane, request, answer->status, answer->text, &frame);
+    }
+}
+
+void
+psi_lane_tell_own(struct lane_link *lane, uint32_t request_id, const char *because)
+{
+    const struct request *request = request_find(lane, request_id);
+
+    if (request != NULL) {
+        snprintf(request->op->because, sizeof(request->op->because), "%s", because);
+    }
+}
+
+/* Nobody sends for this host any more: what is left of the transfer goes to the servers. What was
+ * given in vain is given again; it counts once. */
+void
+psi_lane_reroute(struct psd_op *op)
+{
+    struct lane_link *host = psi_host_lane(op->client);
+    const bool begun = part_of(host, op)->op != NULL;
+    struct request *next;
+
+    part_dequeue(host, part_of(host, op));
+    for (struct request *request = host->first; request != NULL; request = next) {
+        next = request->next;
+        if (request->op == op) {
+            op->chunks[request->chunk - op->first_chunk] = CHUNK_UNSENT;
+            request_free(host, request);
+        }
+    }
+    op->spread = &op->table->flat;
+    for (uint32_t i = 0; begun && i < op->spread->lanes_used; i++) {
+        const uint16_t lane = op->spread->lanes[i];
+
+        if (op->table->by_host.lane_counts[lane] == 0) {
+            part_begin(&op->client->lanes[lane], op);
         }
     }
 }

@@ -86,6 +86,13 @@ psi_op_submit(struct psd_op *op)
     }
 }
 
+/* One that nobody of this process waits for: it has neither a deadline nor a place in the order. */
+void
+psi_op_submit_node(struct psd_op *op)
+{
+    list_append(&op->client->pending, &op->client->pending_last, op);
+}
+
 static void
 end(struct psd_op *op, psd_status status, psd_outcome outcome)
 {
@@ -96,6 +103,10 @@ end(struct psd_op *op, psd_status status, psd_outcome outcome)
     op->outcome = outcome;
     op->error.status = status;
     list_remove(&client->pending, &client->pending_last, op);
+    if (op->gathering != NULL) {
+        psi_gather_sent(op);
+        return;
+    }
     client->pending_count--;
     list_append(&client->done, &client->done_last, op);
     if (op->kind == OP_TRANSFER) {

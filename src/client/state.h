@@ -8,6 +8,7 @@
 
 #include "base/pool.h"
 #include "client/core.h"
+#include "clock/clock.h"
 
 enum {
     REQUESTS_MAX = 4096,          /* unanswered, per lane */
@@ -16,8 +17,25 @@ enum {
     COST_MIN = 4096,              /* even a tiny gradient occupies a slot of the server */
 };
 
+struct gathered_table;
+struct gathering;
+struct host;
 struct lane_link;
 struct table_view;
+
+/*
+ * How the chunks of a table spread over the lanes: as they are placed (`flat`); or with those of
+ * other hosts on the host's own lane, that is, through the worker that sends for this host
+ * (`by_host`). The parts of an operation have the same order in both.
+ */
+struct spread {
+    uint16_t *places;       /* chunk -> lane */
+    uint32_t **lane_chunks; /* lane -> its chunks, rising */
+    uint32_t *lane_counts;
+    uint32_t lanes_used;
+    uint16_t *lanes;      /* those that have chunks of it: lanes_used of them */
+    uint16_t *lane_parts; /* lane -> its index in lanes */
+};
 
 /* One request of one chunk, under way on one lane. Free ones have op == NULL. */
 struct request {
@@ -37,7 +55,7 @@ struct part {
     struct part *next;
     struct part *prev;
     bool queued;
-    uint32_t cursor; /* into table->lane_chunks[lane] */
+    uint32_t cursor; /* into spread->lane_chunks[lane] */
     uint32_t end;
     uint32_t unanswered;
 };
@@ -90,7 +108,17 @@ struct psd_op {
     struct psd_op *table_prev;
     bool exact;         /* a read of the very version of its step */
     uint8_t *chunks;    /* enum chunk_state each; lies behind the operation, as do its parts */
-    struct part *parts; /* one per lane of table->lanes */
+    struct part *parts; /* one per lane of spread->lanes */
+    const struct spread *spread;
+
+    /* What this worker sends for its host (gather.c): a node of the tree over ranks. */
+    struct gathering *gathering; /* NULL: an ordinary operation */
+    struct psd_op *node_next;    /* of the gathering */
+    uint32_t node_first;
+    uint32_t node_level;
+    uint32_t node_leaves;
+    void *node_bytes;           /* transfer.from, if that is memory of our own */
+    struct psi_pool *node_pool; /* which it goes back to */
 
     /* the others */
     uint32_t request;
@@ -123,25 +151,29 @@ struct psd_table {
     struct psi_spec spec;
     size_t element_bytes;
     uint64_t chunk_count;
-    uint16_t *places;       /* chunk -> lane */
-    uint32_t **lane_chunks; /* lane -> its chunks, rising */
-    uint32_t *lane_counts;
-    uint32_t lanes_used;
-    uint16_t *lanes;         /* those that have chunks of it, rising: lanes_used of them */
-    uint16_t *lane_parts;    /* lane -> its index in lanes */
-    struct psi_pool ops;     /* transfers of it, each with its parts and chunks */
-    struct psd_op *last_op;  /* the newest of those that have not ended */
-    uint64_t *next_step;     /* chunk -> step to push next */
-    uint64_t resume_step;    /* a replacement repeats from here */
-    bool resuming;           /* opened by a replacement */
-    struct table_view *view; /* NULL: nobody asked for one */
-    uint64_t blocked_turn;   /* the pump's turn in which a transfer of it was blocked */
+    struct spread flat;
+    struct spread by_host;           /* lanes_used == 0: none */
+    uint64_t route_from;             /* pushes of this step and later spread by host; or never */
+    uint64_t *relayed;               /* by_host: chunk -> behind the last step that was wanted */
+    struct gathered_table *gathered; /* this worker sends for its host */
+    struct psi_pool ops;             /* transfers of it, each with its parts and chunks */
+    struct psd_op *last_op;          /* the newest of those that have not ended */
+    uint64_t *next_step;             /* chunk -> step to push next */
+    uint64_t resume_step;            /* a replacement repeats from here */
+    bool resuming;                   /* opened by a replacement */
+    struct table_view *view;         /* NULL: nobody asked for one */
+    uint64_t blocked_turn;           /* the pump's turn in which a transfer of it was blocked */
 };
 
-/* The connection to one lane of one server. */
+/*
+ * The connection to one lane of one server. Behind the last of them lies the host's own: to the
+ * worker that sends for this host, or to ourselves.
+ */
 struct lane_link {
     struct psi_client *client;
     uint32_t index;
+    bool is_self; /* without a connection: what is sent is gathered here */
+    bool lends;   /* the server was on this host when the connection last came up */
     uint32_t server;
     struct psi_peer peer;
     struct request *requests; /* REQUESTS_MAX; [id % REQUESTS_MAX] */
@@ -220,6 +252,15 @@ struct psi_client {
     uint64_t pump_turn;
     struct published published;
     uint32_t chunks_in_place; /* of the views of all tables */
+
+    struct psi_listener *listener;  /* for other workers of this host */
+    char door[PSI_ADDRESS_BYTES];   /* where they find it; "": they do not */
+    struct host *host;              /* this worker sends for its host */
+    uint32_t sender;                /* who does; UINT32_MAX: nobody */
+    bool route_begun;               /* it is known whether there is any use for that */
+    struct psi_ranks offered_lanes; /* another one does, to these lanes, ... */
+    bool *offered;                  /* ... for these tables, by number */
+    uint32_t offered_capacity;
 };
 
 /* core.c */
@@ -231,6 +272,7 @@ struct psd_op *psi_op_create(struct psi_client *client, struct psi_pool *pool, e
                              uint32_t timeout_ms);
 void psi_op_discard(struct psd_op *op); /* one that was not submitted */
 void psi_op_submit(struct psd_op *op);
+void psi_op_submit_node(struct psd_op *op);
 void psi_op_end(struct psd_op *op, psd_status status, psd_outcome outcome, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void psi_op_succeed(struct psd_op *op);
@@ -244,6 +286,8 @@ void psi_transfer_describe(const struct psd_op *op, char *text, size_t size);
 void psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason);
 uint64_t psi_transfer_bytes(const struct psd_op *op, uint64_t chunk);
 uint64_t psi_transfer_element_bytes(const struct psd_op *op);
+uint64_t psi_transfer_push_bytes(const struct psd_op *op, uint64_t chunk);
+void psi_transfer_clear_parts(struct psd_op *op);
 void psi_transfers_init(struct psd_table *table);
 bool psi_transfer_completes_step(const struct psd_op *op);
 
@@ -263,6 +307,29 @@ bool psi_lanes_up(const struct psi_client *client);
 void psi_lane_enqueue(struct psd_op *op);
 void psi_lane_forget(struct psd_op *op);
 void psi_lane_ask_why(struct psd_op *op);
+bool psi_lane_ask_why_node(const struct psd_op *op);
+void psi_lane_want(struct lane_link *lane, const struct psi_frame *wanted);
+void psi_lane_reroute(struct psd_op *op);
+struct lane_link *psi_host_lane(const struct psi_client *client);
+bool psi_host_lane_open(struct lane_link *lane); /* false: no memory */
+uint32_t psi_spread_index(const struct spread *spread, uint32_t lane, uint64_t chunk);
+psd_status psi_lane_head(void *owner, struct psi_peer *peer, struct psi_sink *sink_p,
+                         struct psd_error *err);
+psd_status psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
+                          struct psd_error *err);
+void psi_lane_came_up(struct lane_link *lane, uint64_t window_bytes);
+
+/* An answer to what this worker has given to itself. A value is copied from there. */
+struct own_answer {
+    uint32_t request;
+    psd_status status;
+    const char *text;
+    const void *value; /* NULL: none */
+    uint64_t step;
+    uint64_t updates;
+};
+void psi_lane_answer_own(struct lane_link *lane, const struct own_answer *answer);
+void psi_lane_tell_own(struct lane_link *lane, uint32_t request, const char *because);
 const char *psi_lane_name(const struct lane_link *lane, char *text, size_t size);
 
 /* control.c */
@@ -276,6 +343,40 @@ void psi_control_have(const struct psd_op *op);
 psd_status psi_table_create(struct psi_client *client, const struct psi_table_info *info,
                             uint8_t priority, struct psd_table **table_p, struct psd_error *err);
 void psi_table_destroy(struct psd_table *table);
+psd_status psi_table_spread_by_host(struct psd_table *table, const struct psi_ranks *lanes);
+uint64_t psi_table_first_unsent_step(const struct psd_table *table);
+struct psd_table *psi_table_find(const struct psi_client *client, uint32_t id);
+
+/* route.c */
+void psi_route_open(struct psi_client *client);
+void psi_route_start(struct psi_client *client);
+void psi_route_begin(struct psi_client *client);
+void psi_route_stop(struct psi_client *client);
+void psi_route_tick(struct psi_client *client, uint64_t now_ns);
+uint64_t psi_route_next_ns(const struct psi_client *client);
+bool psi_route_settled(const struct psi_client *client);
+void psi_route_table(struct psd_table *table);
+psd_status psi_route_offered(struct lane_link *lane, const void *payload, size_t bytes,
+                             struct psd_error *err);
+bool psi_route_carries(const struct psd_table *table, uint32_t chunk, uint64_t step);
+void psi_route_want(struct psi_client *client, const struct psi_frame *wanted);
+
+/* host.c */
+psd_status psi_host_start(struct psi_client *client, uint32_t workers);
+void psi_host_stop(struct psi_client *client);
+void psi_host_tick(struct psi_client *client, uint64_t now_ns);
+uint64_t psi_host_next_ns(const struct psi_client *client);
+void psi_host_offer(struct psd_table *table);
+
+/* gather.c */
+void psi_gather_own(struct psd_op *op, uint32_t chunk, uint32_t request);
+void psi_gather_withdraw(const struct psd_op *op, uint32_t chunk);
+bool psi_gather_fill(struct psd_op *op);
+void psi_gather_wanted(const struct psd_table *table, const struct psi_frame *wanted);
+void psi_gather_sent(struct psd_op *op);
+void psi_gather_because(const struct psd_op *op, const char *text);
+bool psi_gather_why(const struct psd_table *table, uint32_t chunk, char *text, size_t size);
+void psi_gathered_destroy(struct psd_table *table);
 
 /* share.c */
 psd_status psi_share_asked(struct lane_link *lane, const void *payload, size_t bytes,

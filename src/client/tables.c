@@ -9,62 +9,148 @@
 #include "client/state.h"
 #include "client/table_view.h"
 
+/* by_host shares the lists of the lanes that it leaves as they are. */
+static void
+spread_by_host_fini(struct psd_table *table)
+{
+    struct spread *spread = &table->by_host;
+
+    if (spread->lane_chunks != NULL) {
+        free(spread->lane_chunks[table->client->lane_count]);
+    }
+    free(spread->lane_chunks);
+    free(spread->lane_counts);
+    free(spread->lanes);
+    free(spread->lane_parts);
+    free(spread->places);
+    free(table->relayed);
+    table->relayed = NULL;
+    *spread = (struct spread){0};
+}
+
 void
 psi_table_destroy(struct psd_table *table)
 {
-    for (uint32_t lane = 0; table->lane_chunks != NULL && lane < table->client->lane_count;
+    struct spread *spread = &table->flat;
+
+    psi_gathered_destroy(table);
+    spread_by_host_fini(table);
+    for (uint32_t lane = 0; spread->lane_chunks != NULL && lane < table->client->lane_count;
          lane++) {
-        free(table->lane_chunks[lane]);
+        free(spread->lane_chunks[lane]);
     }
-    free(table->lane_chunks);
-    free(table->lane_counts);
-    free(table->lanes);
-    free(table->lane_parts);
-    free(table->places);
+    free(spread->lane_chunks);
+    free(spread->lane_counts);
+    free(spread->lanes);
+    free(spread->lane_parts);
+    free(spread->places);
     free(table->next_step);
     psi_table_view_destroy(table->view);
     psi_pool_fini(&table->ops);
     free(table);
 }
 
+static psd_status
+spread_allocate(struct spread *spread, uint32_t lanes)
+{
+    spread->lane_chunks = calloc(lanes, sizeof(uint32_t *));
+    spread->lane_counts = calloc(lanes, sizeof(*spread->lane_counts));
+    spread->lanes = calloc(lanes, sizeof(*spread->lanes));
+    spread->lane_parts = calloc(lanes, sizeof(*spread->lane_parts));
+    return spread->lane_chunks == NULL || spread->lane_counts == NULL || spread->lanes == NULL ||
+                   spread->lane_parts == NULL
+               ? PSD_ERR_NO_MEMORY
+               : PSD_OK;
+}
+
 /* Sorts the chunks by lane. */
 static psd_status
-spread(struct psd_table *table)
+spread_flat(struct psd_table *table)
 {
     const uint32_t lanes = table->client->lane_count;
+    struct spread *spread = &table->flat;
 
-    table->lane_chunks = calloc(lanes, sizeof(uint32_t *));
-    table->lane_counts = calloc(lanes, sizeof(*table->lane_counts));
-    table->lanes = calloc(lanes, sizeof(*table->lanes));
-    table->lane_parts = calloc(lanes, sizeof(*table->lane_parts));
-    if (table->lane_chunks == NULL || table->lane_counts == NULL || table->lanes == NULL ||
-        table->lane_parts == NULL) {
+    if (spread_allocate(spread, lanes) != PSD_OK) {
         return PSD_ERR_NO_MEMORY;
     }
     for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
-        table->lane_counts[table->places[chunk]]++;
+        spread->lane_counts[spread->places[chunk]]++;
     }
     for (uint32_t lane = 0; lane < lanes; lane++) {
-        table->lane_chunks[lane] = calloc(table->lane_counts[lane] + 1u, sizeof(uint32_t));
-        if (table->lane_chunks[lane] == NULL) {
+        spread->lane_chunks[lane] = calloc(spread->lane_counts[lane] + 1u, sizeof(uint32_t));
+        if (spread->lane_chunks[lane] == NULL) {
             return PSD_ERR_NO_MEMORY;
         }
-        if (table->lane_counts[lane] > 0) {
-            table->lane_parts[lane] = (uint16_t)table->lanes_used;
-            table->lanes[table->lanes_used++] = (uint16_t)lane;
+        if (spread->lane_counts[lane] > 0) {
+            spread->lane_parts[lane] = (uint16_t)spread->lanes_used;
+            spread->lanes[spread->lanes_used++] = (uint16_t)lane;
         }
-        table->lane_counts[lane] = 0;
+        spread->lane_counts[lane] = 0;
     }
     for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
-        const uint32_t lane = table->places[chunk];
+        const uint32_t lane = spread->places[chunk];
 
-        table->lane_chunks[lane][table->lane_counts[lane]++] = (uint32_t)chunk;
+        spread->lane_chunks[lane][spread->lane_counts[lane]++] = (uint32_t)chunk;
     }
     return PSD_OK;
 }
 
-static struct psd_table *
-find(const struct psi_client *client, uint32_t id)
+/* The chunks of these lanes go to the host's own. */
+psd_status
+psi_table_spread_by_host(struct psd_table *table, const struct psi_ranks *lanes)
+{
+    const uint32_t host = table->client->lane_count;
+    const struct spread *flat = &table->flat;
+    struct spread *spread = &table->by_host;
+
+    spread_by_host_fini(table);
+    spread->places = calloc(table->chunk_count, sizeof(*spread->places));
+    table->relayed = calloc(table->chunk_count, sizeof(*table->relayed));
+    if (spread->places == NULL || table->relayed == NULL ||
+        spread_allocate(spread, host + 1) != PSD_OK) {
+        spread_by_host_fini(table);
+        return PSD_ERR_NO_MEMORY;
+    }
+    spread->lane_chunks[host] = calloc(table->chunk_count, sizeof(uint32_t));
+    if (spread->lane_chunks[host] == NULL) {
+        spread_by_host_fini(table);
+        return PSD_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < flat->lanes_used; i++) {
+        const uint16_t lane = flat->lanes[i];
+
+        spread->lanes[i] = lane;
+        spread->lane_parts[lane] = (uint16_t)i;
+        spread->lane_chunks[lane] = flat->lane_chunks[lane];
+        spread->lane_counts[lane] = psi_ranks_has(lanes, lane) ? 0 : flat->lane_counts[lane];
+    }
+    spread->lanes[flat->lanes_used] = (uint16_t)host;
+    spread->lane_parts[host] = (uint16_t)flat->lanes_used;
+    spread->lanes_used = flat->lanes_used + 1;
+    for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
+        spread->places[chunk] = flat->places[chunk];
+        if (psi_ranks_has(lanes, flat->places[chunk])) {
+            spread->places[chunk] = (uint16_t)host;
+            spread->lane_chunks[host][spread->lane_counts[host]++] = (uint32_t)chunk;
+        }
+    }
+    return PSD_OK;
+}
+
+/* Of no chunk anything has been pushed of it, or of a later one. */
+uint64_t
+psi_table_first_unsent_step(const struct psd_table *table)
+{
+    uint64_t step = 0;
+
+    for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
+        step = table->next_step[chunk] > step ? table->next_step[chunk] : step;
+    }
+    return step;
+}
+
+struct psd_table *
+psi_table_find(const struct psi_client *client, uint32_t id)
 {
     for (size_t i = 0; i < client->table_count; i++) {
         if (client->tables[i]->id == id) {
@@ -96,7 +182,7 @@ psi_table_create(struct psi_client *client, const struct psi_table_info *info, u
                  struct psd_table **table_p, struct psd_error *err)
 {
     struct psi_loads loads = info->loads;
-    struct psd_table *table = find(client, info->id);
+    struct psd_table *table = psi_table_find(client, info->id);
 
     if (table != NULL && psi_spec_difference(&table->spec, &info->spec) == NULL) {
         *table_p = table;
@@ -122,21 +208,23 @@ psi_table_create(struct psi_client *client, const struct psi_table_info *info, u
     table->chunk_count = psi_chunk_count(info->spec.count);
     table->resume_step = info->step;
     table->resuming = client->job.incarnation > 1;
-    table->places = calloc(table->chunk_count, sizeof(*table->places));
+    table->route_from = PSI_STEP_NEVER;
+    table->flat.places = calloc(table->chunk_count, sizeof(*table->flat.places));
     table->next_step = calloc(table->chunk_count, sizeof(*table->next_step));
-    if (table->places == NULL || table->next_step == NULL) {
+    if (table->flat.places == NULL || table->next_step == NULL) {
         psi_table_destroy(table);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", info->spec.name);
     }
     for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
         table->next_step[chunk] = info->step;
     }
-    psi_shard_place(&loads, info->spec.count, table->element_bytes, table->places);
-    if (spread(table) != PSD_OK || remember(client, table) != PSD_OK) {
+    psi_shard_place(&loads, info->spec.count, table->element_bytes, table->flat.places);
+    if (spread_flat(table) != PSD_OK || remember(client, table) != PSD_OK) {
         psi_table_destroy(table);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", info->spec.name);
     }
     psi_transfers_init(table);
+    psi_route_table(table);
     *table_p = table;
     return PSD_OK;
 }

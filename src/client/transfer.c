@@ -33,6 +33,17 @@ psi_transfer_bytes(const struct psd_op *op, uint64_t chunk)
     return psi_chunk_elements(op->table->spec.count, chunk) * psi_transfer_element_bytes(op);
 }
 
+/* A sum of several gradients is in what is computed in, not in the table's type. */
+uint64_t
+psi_transfer_push_bytes(const struct psd_op *op, uint64_t chunk)
+{
+    if (op->node_level == 0) {
+        return psi_transfer_bytes(op, chunk);
+    }
+    return psi_chunk_elements(op->table->spec.count, chunk) *
+           psi_dtype_state_bytes(op->table->spec.dtype);
+}
+
 void
 psi_transfer_describe(const struct psd_op *op, char *text, size_t size)
 {
@@ -107,18 +118,20 @@ set_next_step(const struct psd_op *op, uint64_t step)
     }
 }
 
-/* Every transfer of a table gets room for all of it: so one pool serves them all. */
+/* Every transfer of a table gets room for all of it, however it spreads: so one pool serves them
+ * all. */
 void
 psi_transfers_init(struct psd_table *table)
 {
-    psi_pool_init(&table->ops, sizeof(struct psd_op) + table->lanes_used * sizeof(struct part) +
+    psi_pool_init(&table->ops, sizeof(struct psd_op) +
+                                   (table->flat.lanes_used + 1) * sizeof(struct part) +
                                    table->chunk_count);
 }
 
-static void
-clear_parts(struct psd_op *op)
+void
+psi_transfer_clear_parts(struct psd_op *op)
 {
-    const size_t parts_bytes = op->table->lanes_used * sizeof(*op->parts);
+    const size_t parts_bytes = (op->table->flat.lanes_used + 1) * sizeof(*op->parts);
 
     op->parts = (struct part *)(op + 1);
     op->chunks = (uint8_t *)op->parts + parts_bytes;
@@ -200,7 +213,9 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         psi_op_discard(op);
         return status;
     }
-    clear_parts(op);
+    psi_transfer_clear_parts(op);
+    op->spread = psi_op_is_push(op) && op->transfer.step >= table->route_from ? &table->by_host
+                                                                              : &table->flat;
     op->exact = wants_exact(op);
     set_next_step(op, op->transfer.step + 1);
     psi_op_submit(op);
@@ -213,6 +228,9 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
 static void
 repeat_step(const struct psd_op *op)
 {
+    if (op->gathering != NULL) {
+        return; /* of others, who have steps of their own */
+    }
     for (uint64_t i = 0; psi_op_is_push(op) && i < op->chunk_count; i++) {
         uint64_t *next = &op->table->next_step[op->first_chunk + i];
 

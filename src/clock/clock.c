@@ -73,6 +73,20 @@ psi_clock_admit(const struct psi_clock_rule *rule, const struct psi_members *mem
 }
 
 enum psi_admission
+psi_clock_admit_sum(const struct psi_clock_rule *rule, const struct psi_members *members,
+                    const struct psi_clock *clock, uint32_t first, uint32_t end, uint64_t step)
+{
+    const enum psi_admission admission = psi_clock_admit(rule, members, clock, first, step);
+
+    for (uint32_t rank = first + 1; rank < end; rank++) {
+        if (psi_clock_admit(rule, members, clock, rank, step) != admission) {
+            return PSI_ADMIT_MIXED;
+        }
+    }
+    return admission;
+}
+
+enum psi_admission
 psi_clock_admit_sequence(const struct psi_mark *mark, uint32_t incarnation, uint64_t sequence)
 {
     if (incarnation != mark->incarnation) {

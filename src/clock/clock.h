@@ -35,6 +35,16 @@ void psi_ranks_remove(struct psi_ranks *set, uint32_t rank);
 bool psi_ranks_has(const struct psi_ranks *set, uint32_t rank);
 uint32_t psi_ranks_count(const struct psi_ranks *set);
 
+/*
+ * The tree over ranks along which gradients are added: node (level, i) has the ranks below
+ * `workers` of [i << level, (i + 1) << level). The level of the largest node that begins at `rank`,
+ * a member of the set, and whose ranks all are in the set.
+ */
+uint32_t psi_ranks_node_level(const struct psi_ranks *set, uint32_t rank, uint32_t workers);
+
+/* The rank behind the last one of a node. */
+uint32_t psi_node_end(uint32_t first, uint32_t level, uint32_t workers);
+
 struct psi_clock_rule {
     uint32_t workers;   /* ranks 0..workers-1 */
     uint32_t staleness; /* PSD_STALENESS_UNBOUNDED: asynchronous */
@@ -57,6 +67,7 @@ enum psi_admission {
     PSI_ADMIT_DONE,      /* given before and applied: answer now, as done */
     PSI_ADMIT_DROPPED,   /* its round closed without it (backup workers, or the rank had left) */
     PSI_ADMIT_TOO_EARLY, /* a step too far ahead: the sender breaks the rules */
+    PSI_ADMIT_MIXED,     /* a sum: it cannot count, some of its ranks have given and some not */
 };
 
 /*
@@ -66,6 +77,14 @@ enum psi_admission {
 enum psi_admission psi_clock_admit(const struct psi_clock_rule *rule,
                                    const struct psi_members *members, const struct psi_clock *clock,
                                    uint32_t rank, uint64_t step);
+
+/* The same for a sum of the gradients of ranks first .. end - 1: they count together, or not at
+ * all.
+ */
+enum psi_admission psi_clock_admit_sum(const struct psi_clock_rule *rule,
+                                       const struct psi_members *members,
+                                       const struct psi_clock *clock, uint32_t first, uint32_t end,
+                                       uint64_t step);
 
 /* What an asynchronous table remembers of a rank: the last push applied. Starts as {0, 0}. */
 struct psi_mark {

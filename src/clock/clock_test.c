@@ -715,6 +715,68 @@ test_ranks_at_the_edges(void **state)
     assert_int_equal(psi_ranks_count(&set), 3);
 }
 
+/* If this fails, a host adds what is not one node of the tree, or sends more than it must. */
+static void
+test_nodes_of_a_host(void **state)
+{
+    static const struct {
+        uint32_t workers, first, count; /* the host's ranks */
+        uint32_t nodes;
+        struct {
+            uint32_t first, level;
+        } node[4];
+    } cases[] = {
+        {6, 0, 3, 2, {{0, 1}, {2, 0}}}, {6, 3, 3, 2, {{3, 0}, {4, 1}}},
+        {8, 0, 4, 1, {{0, 2}}},         {8, 4, 4, 1, {{4, 2}}},
+        {3, 0, 3, 1, {{0, 2}}},         {1, 0, 1, 1, {{0, 0}}},
+        {9, 8, 1, 1, {{8, 0}}},         {12, 5, 7, 3, {{5, 0}, {6, 1}, {8, 2}}},
+        {1024, 0, 1024, 1, {{0, 10}}},  {1024, 1, 1, 1, {{1, 0}}},
+        {7, 4, 3, 1, {{4, 2}}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct psi_ranks set = {{0}};
+        uint32_t rank = cases[i].first;
+
+        for (uint32_t j = 0; j < cases[i].count; j++) {
+            psi_ranks_add(&set, cases[i].first + j);
+        }
+        for (uint32_t j = 0; j < cases[i].nodes; j++) {
+            const uint32_t level = psi_ranks_node_level(&set, rank, cases[i].workers);
+
+            assert_int_equal(rank, cases[i].node[j].first);
+            assert_int_equal(level, cases[i].node[j].level);
+            rank = psi_node_end(rank, level, cases[i].workers);
+        }
+        assert_int_equal(rank, cases[i].first + cases[i].count);
+    }
+}
+
+/* If this fails, a gradient counts twice: alone and as part of a sum. */
+static void
+test_a_sum_counts_as_a_whole(void **state)
+{
+    const struct psi_clock_rule rule = {.workers = 4};
+    static struct psi_members members;
+    uint64_t next[4] = {5, 5, 5, 5};
+    struct psi_clock clock = {.version = 5, .next = next};
+
+    (void)state;
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        members.left_at[rank] = PSI_STEP_NEVER;
+    }
+    assert_int_equal(psi_clock_admit_sum(&rule, &members, &clock, 0, 4, 5), PSI_ADMIT_COUNT);
+    next[2] = 6;
+    assert_int_equal(psi_clock_admit_sum(&rule, &members, &clock, 0, 4, 5), PSI_ADMIT_MIXED);
+    assert_int_equal(psi_clock_admit_sum(&rule, &members, &clock, 0, 2, 5), PSI_ADMIT_COUNT);
+    assert_int_equal(psi_clock_admit_sum(&rule, &members, &clock, 2, 3, 5), PSI_ADMIT_AGAIN);
+    next[3] = 6;
+    assert_int_equal(psi_clock_admit_sum(&rule, &members, &clock, 2, 4, 5), PSI_ADMIT_AGAIN);
+    assert_int_equal(psi_clock_admit_sum(&rule, &members, &clock, 2, 4, 4), PSI_ADMIT_DONE);
+    assert_int_equal(psi_clock_admit_sum(&rule, &members, &clock, 0, 2, 6), PSI_ADMIT_TOO_EARLY);
+}
+
 /* If this fails, a round closes for a step nobody collects, or with workers that are gone. */
 static void
 test_quorum_counts_the_live_of_its_step(void **state)
@@ -759,6 +821,8 @@ main(void)
         cmocka_unit_test(test_asynchronous),
         cmocka_unit_test(test_sequence_is_compared_as_a_pair),
         cmocka_unit_test(test_ranks_at_the_edges),
+        cmocka_unit_test(test_nodes_of_a_host),
+        cmocka_unit_test(test_a_sum_counts_as_a_whole),
         cmocka_unit_test(test_quorum_counts_the_live_of_its_step),
     };
 

@@ -1,5 +1,5 @@
 /*
- * ranks.c - a set of ranks.
+ * ranks.c - a set of ranks, and the nodes of the tree over them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -36,4 +36,32 @@ psi_ranks_count(const struct psi_ranks *set)
         count += (uint32_t)__builtin_popcountll(set->word[i]);
     }
     return count;
+}
+
+uint32_t
+psi_node_end(uint32_t first, uint32_t level, uint32_t workers)
+{
+    const uint32_t end = first + (UINT32_C(1) << level);
+
+    return end < workers ? end : workers;
+}
+
+uint32_t
+psi_ranks_node_level(const struct psi_ranks *set, uint32_t rank, uint32_t workers)
+{
+    uint32_t level = 0;
+    uint32_t end = psi_node_end(rank, 0, workers);
+
+    while (end < workers && rank % (UINT32_C(2) << level) == 0) {
+        const uint32_t grown = psi_node_end(rank, level + 1, workers);
+
+        while (end < grown && psi_ranks_has(set, end)) {
+            end++;
+        }
+        if (end < grown) {
+            break;
+        }
+        level++;
+    }
+    return level;
 }

@@ -27,6 +27,7 @@ static const char *const death_words[] = {"fail", "continue", "wait", NULL};
 static const char *const kernel_words[] = {"auto", "scalar", "avx2", "avx512", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL};
 static const char *const transport_words[] = {"auto", "tcp", NULL};
+static const char *const hierarchy_words[] = {"auto", "off", NULL};
 static const char *const switch_words[] = {"off", "on", NULL};
 static const char *const source_words[] = {"default", "file", "environment", "command line"};
 
@@ -82,6 +83,8 @@ static const struct psi_knob knobs[] = {
          "auto: shared memory between processes on one host, tcp otherwise; tcp: always tcp"),
     NUMBER(spin_us, 50, 0, 1000, "us", SERVER | WORKER,
            "how long to look for the next message before sleeping; 0: sleep at once"),
+    WORD(hierarchy, hierarchy_words, PSI_HIERARCHY_AUTO, WORKER,
+         "auto: workers on one host send one sum to other hosts; off: each sends its own"),
 };
 /* clang-format on */
 

@@ -33,7 +33,9 @@ enum psi_kernel { PSI_KERNEL_AUTO, PSI_KERNEL_SCALAR, PSI_KERNEL_AVX2, PSI_KERNE
 
 enum psi_transport { PSI_TRANSPORT_AUTO, PSI_TRANSPORT_TCP };
 
-enum { PSI_KNOBS = 18 };
+enum psi_hierarchy { PSI_HIERARCHY_AUTO, PSI_HIERARCHY_OFF };
+
+enum { PSI_KNOBS = 19 };
 
 /*
  * The values. Enums and booleans are numbers too, so that one table can describe them all.
@@ -59,6 +61,7 @@ struct psi_settings {
     uint32_t harden;    /* 0, 1 */
     uint32_t transport; /* enum psi_transport */
     uint32_t spin_us;
+    uint32_t hierarchy;        /* enum psi_hierarchy */
     uint8_t source[PSI_KNOBS]; /* enum psi_source, in the order of the table */
 };
 

@@ -328,6 +328,15 @@ admit_again(struct session *session, struct worker *worker)
     }
 }
 
+/* Workers of one host find each other by the view. */
+static void
+take_worker_place(struct session *session, struct worker *worker)
+{
+    worker->host = session->hello.host;
+    memcpy(worker->door, session->hello.address, sizeof(worker->door));
+    take_place(session, &worker->member, session->conn->peer);
+}
+
 static void
 replace(struct session *session, struct worker *worker)
 {
@@ -335,7 +344,7 @@ replace(struct session *session, struct worker *worker)
     worker->wanted = CHANGE_REPLACE;
     worker->barrier = 0;
     worker->barrier_waiting = false;
-    take_place(session, &worker->member, session->conn->peer);
+    take_worker_place(session, worker);
 }
 
 static void
@@ -351,7 +360,7 @@ admit_another(struct session *session, struct worker *worker)
         master_refuse(session, PSD_ERR_FENCED, "rank %u was replaced", member->rank);
     } else if (member->state == PSD_NODE_MISSING) {
         worker->member.incarnation = 0;
-        take_place(session, &worker->member, session->conn->peer);
+        take_worker_place(session, worker);
     } else if (is_free(master, worker)) {
         replace(session, worker);
     } else if (may_become_free(master, worker)) {

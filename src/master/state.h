@@ -87,6 +87,8 @@ struct worker {
     uint64_t barrier; /* the last one it came to; from 1 */
     uint32_t barrier_request;
     bool barrier_waiting;
+    uint64_t host;              /* of its HELLO: who may be on its host ... */
+    char door[PSI_ADDRESS_MAX]; /* ... and where those reach it */
 };
 
 struct server {

@@ -371,6 +371,12 @@ psi_tls_seal_always(struct psi_tls *tls)
 }
 
 void
+psi_tls_name(struct psi_tls *tls, const char *self)
+{
+    snprintf(tls->self, sizeof(tls->self), "%s", self);
+}
+
+void
 psi_tls_destroy(struct psi_tls *tls)
 {
     if (tls != NULL) {

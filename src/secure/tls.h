@@ -42,6 +42,9 @@ void psi_tls_destroy(struct psi_tls *tls);
  * connection. */
 void psi_tls_seal_always(struct psi_tls *tls);
 
+/* Who we are to those who connect, when it was not known at first. */
+void psi_tls_name(struct psi_tls *tls, const char *self);
+
 /* For struct psi_loop_config: .auth = &psi_tls_auth, .credentials = tls. */
 extern const struct psi_auth_ops psi_tls_auth;
 

@@ -60,6 +60,7 @@ struct process {
     struct psi_address master;
     bool master_found;      /* false: a name that nobody knows yet */
     uint32_t strangers_max; /* of each lane */
+    uint32_t segments_max;  /* of each lane; half of all descriptors, the rest is for connections */
     uint32_t lanes;
     struct lane_thread *lane;
 };
@@ -149,6 +150,7 @@ make_lane(struct process *process, const struct server_options *options, uint32_
         .kernel = options->kernel,
         .checksum = options->checksum,
         .lends = options->lends,
+        .segments_max = process->segments_max,
     };
     struct lane_thread *self = &process->lane[index];
     char name[PSI_IDENTITY_BYTES];
@@ -216,9 +218,11 @@ harden(const struct process *process, const struct server_options *options)
 static psd_status
 start_lanes(struct process *process, const struct server_options *options, struct psd_error *err)
 {
+    const uint32_t descriptors = psi_descriptors_raise();
     psd_status status = find_master(process, options, err);
 
-    process->strangers_max = psi_descriptors_for_strangers(psi_descriptors_raise(), options->lanes);
+    process->strangers_max = psi_descriptors_for_strangers(descriptors, options->lanes);
+    process->segments_max = descriptors / 2 / options->lanes + 1;
     while (status == PSD_OK && process->lanes < options->lanes) {
         process->lanes++;
         status = make_lane(process, options, process->lanes - 1, err);

@@ -85,14 +85,13 @@ allocate_for(struct lane *lane, uint32_t workers)
     lane->members = calloc(workers, sizeof(*lane->members));
     lane->sessions = calloc(workers, sizeof(struct session *));
     lane->used = calloc(workers, sizeof(*lane->used));
-    lane->slot_counts = calloc(workers, sizeof(*lane->slot_counts));
     lane->leaves = calloc(workers, sizeof(*lane->leaves));
-    lane->given = calloc(workers, sizeof(const uint8_t *));
+    lane->given = calloc(workers, sizeof(const struct slot *));
     lane->copies = calloc(workers, sizeof(*lane->copies));
     lane->global.adders = calloc(workers, sizeof(*lane->global.adders));
     if (lane->incarnations == NULL || lane->members == NULL || lane->sessions == NULL ||
-        lane->used == NULL || lane->slot_counts == NULL || lane->leaves == NULL ||
-        lane->given == NULL || lane->copies == NULL || lane->global.adders == NULL) {
+        lane->used == NULL || lane->leaves == NULL || lane->given == NULL || lane->copies == NULL ||
+        lane->global.adders == NULL) {
         return PSD_ERR_NO_MEMORY;
     }
     return PSD_OK;
@@ -352,7 +351,6 @@ lane_destroy(struct lane *lane)
     free(lane->members);
     free(lane->sessions);
     free(lane->used);
-    free(lane->slot_counts);
     free(lane->leaves);
     free(lane->given);
     free(lane->copies);

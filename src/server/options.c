@@ -124,13 +124,13 @@ static psd_status
 choose_kernel(uint32_t wanted, enum kernel_level *level_p, struct psd_error *err)
 {
     if (wanted == PSI_KERNEL_AUTO) {
-        *level_p = kernel_level_best();
+        *level_p = psi_kernel_level_best();
         return PSD_OK;
     }
     *level_p = (enum kernel_level)(wanted - PSI_KERNEL_SCALAR + KERNEL_SCALAR);
-    if (!kernel_level_supported(*level_p)) {
+    if (!psi_kernel_level_supported(*level_p)) {
         return psi_fail(err, PSD_ERR_INVALID, "kernel %s: this CPU does not have it",
-                        kernel_level_name(*level_p));
+                        psi_kernel_level_name(*level_p));
     }
     return PSD_OK;
 }

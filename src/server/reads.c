@@ -63,14 +63,15 @@ stays_until_read(const struct session *session, const struct chunk *chunk,
                  const struct parked *parked)
 {
     return session->conn->lends && parked->type == PSI_FRAME_PUSH_PULL &&
-           psi_spec_synchronous(&chunk->table->spec) && chunk->table->rule.backup == 0;
+           parked->rank == parked->sender && psi_spec_synchronous(&chunk->table->spec) &&
+           chunk->table->rule.backup == 0;
 }
 
 /* Sends one part of the chunk; the value itself is borrowed, not copied. */
 static void
 answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked, uint32_t buffer)
 {
-    struct session *session = lane->sessions[parked->rank];
+    struct session *session = lane->sessions[parked->sender];
     const struct psi_frame frame = {
         .type = PSI_FRAME_VALUE,
         .view = lane->view,
@@ -169,7 +170,7 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
         return false;
     }
     if (parked->type == PSI_FRAME_PULL && (parked->flags & PSI_FLAG_EMPTY) != 0) {
-        answer_status(lane, parked->rank, parked->request, chunk, PSD_OK, "");
+        answer_status(lane, parked->sender, parked->request, chunk, PSD_OK, "");
         return true;
     }
     if (buffer == -2) {
@@ -178,7 +179,7 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
         snprintf(text, sizeof(text), "table %s: version %llu is gone, the current one is %llu",
                  chunk->table->spec.name, (unsigned long long)step,
                  (unsigned long long)chunk->clock.version);
-        answer_status(lane, parked->rank, parked->request, chunk, PSD_ERR_STEP, text);
+        answer_status(lane, parked->sender, parked->request, chunk, PSD_ERR_STEP, text);
         return true;
     }
     answer_value(lane, chunk, parked, (uint32_t)buffer);
@@ -187,18 +188,19 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
 
 /* A gradient that was not kept is wanted after all: its sender still has it. */
 void
-ask_again(struct lane *lane, const struct chunk *chunk, uint32_t rank, uint64_t step)
+ask_again(struct lane *lane, const struct chunk *chunk, const struct parked *push)
 {
     const struct psi_frame frame = {
         .type = PSI_FRAME_RESEND,
         .view = lane->view,
         .table = chunk->table->id,
         .chunk = chunk->index,
-        .step = step,
+        .step = push->step,
+        .rank = (uint16_t)push->rank,
     };
 
-    if (lane->sessions[rank] != NULL) {
-        (void)psi_post(lane->sessions[rank]->conn, &frame);
+    if (lane->sessions[push->sender] != NULL) {
+        (void)psi_post(lane->sessions[push->sender]->conn, &frame);
     }
 }
 
@@ -209,7 +211,7 @@ answered(struct lane *lane, struct chunk *chunk, const struct parked *parked)
 
     if (parked->early) {
         if (chunk->clock.version >= parked->step) {
-            ask_again(lane, chunk, parked->rank, parked->step);
+            ask_again(lane, chunk, parked);
         }
         return chunk->clock.version >= parked->step;
     }
@@ -221,14 +223,14 @@ answered(struct lane *lane, struct chunk *chunk, const struct parked *parked)
         return false;
     }
     if (outcome != PSD_OK) {
-        answer_status(lane, parked->rank, parked->request, chunk, outcome,
+        answer_status(lane, parked->sender, parked->request, chunk, outcome,
                       "the round closed with the gradients of other workers");
         return true;
     }
     if (parked->type == PSI_FRAME_PUSH_PULL) {
         return read_answered(lane, chunk, parked, parked->step + 1);
     }
-    answer_status(lane, parked->rank, parked->request, chunk, PSD_OK, "");
+    answer_status(lane, parked->sender, parked->request, chunk, PSD_OK, "");
     return true;
 }
 
@@ -267,7 +269,8 @@ asked_by(const struct session *session, const struct chunk *chunk)
     const bool push = frame->type == PSI_FRAME_PUSH || frame->type == PSI_FRAME_PUSH_PULL;
 
     return (struct parked){
-        .rank = session->rank,
+        .rank = push ? push_rank(session) : session->rank,
+        .sender = session->rank,
         .request = frame->request,
         .type = frame->type,
         .part = session->inbox.meta.has_part ? session->inbox.meta.part : PART_VALUE,
@@ -279,17 +282,17 @@ asked_by(const struct session *session, const struct chunk *chunk)
 }
 
 static bool
-waits_too_often(const struct chunk *chunk, uint32_t rank)
+waits_too_often(const struct chunk *chunk, uint32_t sender)
 {
-    unsigned same_rank = 0;
+    unsigned same = 0;
 
     if (chunk->parked_count < PARKED_PER_RANK_MAX) {
         return false;
     }
     for (const struct parked *parked = chunk->parked; parked != NULL; parked = parked->next) {
-        same_rank += parked->rank == rank;
+        same += parked->sender == sender;
     }
-    return same_rank >= PARKED_PER_RANK_MAX;
+    return same >= PARKED_PER_RANK_MAX;
 }
 
 static psd_status
@@ -298,14 +301,15 @@ keep(struct chunk *chunk, const struct session *session, const struct parked *as
 {
     struct parked *parked;
 
-    if (waits_too_often(chunk, asked->rank)) {
-        answer_status(session->lane, asked->rank, asked->request, chunk, PSD_ERR_BUSY,
+    if (waits_too_often(chunk, asked->sender)) {
+        answer_status(session->lane, asked->sender, asked->request, chunk, PSD_ERR_BUSY,
                       "too many requests of this worker wait for one chunk");
         return PSD_OK;
     }
     parked = psi_pool_take(&session->lane->parked);
     if (parked == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory for a request", asked->rank);
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory for a request",
+                        asked->sender);
     }
     *parked = *asked;
     *chunk->parked_end = parked;
@@ -332,16 +336,20 @@ answer_or_park(struct chunk *chunk, const struct session *session, struct psd_er
     return answered(session->lane, chunk, &asked) ? PSD_OK : keep(chunk, session, &asked, err);
 }
 
+static bool
+is_push_of(const struct parked *parked, uint32_t rank)
+{
+    return parked->rank == rank &&
+           (parked->type == PSI_FRAME_PUSH || parked->type == PSI_FRAME_PUSH_PULL);
+}
+
 void
-parked_forget(struct lane *lane, struct chunk *chunk, uint32_t rank, bool pushes_only)
+parked_forget_push(struct lane *lane, struct chunk *chunk, uint32_t rank)
 {
     struct parked **link = &chunk->parked;
 
     while (*link != NULL) {
-        const struct parked *parked = *link;
-        const bool push = parked->type == PSI_FRAME_PUSH || parked->type == PSI_FRAME_PUSH_PULL;
-
-        if (parked->rank == rank && (push || !pushes_only)) {
+        if (is_push_of(*link, rank)) {
             unpark(lane, chunk, link);
         } else {
             link = &(*link)->next;
@@ -349,14 +357,27 @@ parked_forget(struct lane *lane, struct chunk *chunk, uint32_t rank, bool pushes
     }
 }
 
-/* Does the rank wait for the end of a push on this chunk? */
+void
+parked_forget_sender(struct lane *lane, struct chunk *chunk, uint32_t sender)
+{
+    struct parked **link = &chunk->parked;
+
+    while (*link != NULL) {
+        if ((*link)->sender == sender) {
+            unpark(lane, chunk, link);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+/* Does anybody wait for the end of the rank's push on this chunk? */
 bool
 parked_push(const struct chunk *chunk, uint32_t rank)
 {
     const struct parked *parked = chunk->parked;
 
-    while (parked != NULL && (parked->rank != rank || (parked->type != PSI_FRAME_PUSH &&
-                                                       parked->type != PSI_FRAME_PUSH_PULL))) {
+    while (parked != NULL && !is_push_of(parked, rank)) {
         parked = parked->next;
     }
     return parked != NULL;

@@ -23,6 +23,52 @@ gradient_cost(size_t bytes)
     return bytes < COST_MIN ? COST_MIN : (uint32_t)bytes;
 }
 
+/* Whose gradient the session's current frame brings; of a sum: the first of them. */
+uint32_t
+push_rank(const struct session *session)
+{
+    return session->inbox.meta.has_node ? session->inbox.meta.node_first : session->rank;
+}
+
+static uint32_t
+push_end(const struct session *session)
+{
+    return psi_node_end(push_rank(session), session->inbox.frame.level, session->lane->job.workers);
+}
+
+/*
+ * A worker may bring what other workers of its host give: their gradients, or the sum of a node of
+ * the tree. Only where no gradient is ever taken back or left out: then it does not matter that a
+ * sum cannot be taken apart.
+ */
+static bool
+is_a_node(const struct session *session, const struct psi_spec *spec)
+{
+    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_meta *meta = &session->inbox.meta;
+    const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
+
+    if (!meta->has_node) {
+        return frame->level == 0;
+    }
+    return session->lane->job.policy == PSI_DEATH_FAIL && psi_spec_synchronous(spec) &&
+           spec->backup_workers == 0 && frame->level < SUM_TREE_DEPTH &&
+           meta->node_first % (1u << frame->level) == 0 &&
+           meta->node_first < session->lane->job.workers &&
+           meta->node_leaves <= push_end(session) - meta->node_first &&
+           empty == (meta->node_leaves == 0);
+}
+
+/* The type of the numbers in it. */
+static psd_dtype
+push_dtype(const struct session *session, const struct psi_spec *spec)
+{
+    if (session->inbox.frame.level == 0) {
+        return spec->dtype;
+    }
+    return spec->dtype == PSD_F64 ? PSD_F64 : PSD_F32;
+}
+
 /* Finds the chunk a data frame is about and checks all that must agree. */
 static psd_status
 push_target(const struct session *session, struct chunk **chunk_p, struct psd_error *err)
@@ -30,23 +76,28 @@ push_target(const struct session *session, struct chunk **chunk_p, struct psd_er
     const struct psi_frame *frame = &session->inbox.frame;
     const struct table *table = table_find(session->lane, frame->table);
     struct chunk *chunk = table == NULL ? NULL : table_chunk(table, frame->chunk);
+    psd_dtype dtype;
     size_t bytes;
 
     if (chunk == NULL) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: no chunk %u of table %u here",
                         psi_frame_type_name(frame->type), frame->chunk, frame->table);
     }
-    bytes = (frame->flags & PSI_FLAG_EMPTY) != 0
-                ? 0
-                : chunk->elements * psi_dtype_bytes(table->spec.dtype);
-    if (frame->payload_bytes != bytes || (bytes > 0 && frame->dtype != table->spec.dtype) ||
-        frame->codec != 0 || frame->level != 0 || session->inbox.meta.has_part ||
+    if (!is_a_node(session, &table->spec)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL,
+                        "%s to chunk %u of table %s: a sum of level %u from rank %u on",
+                        psi_frame_type_name(frame->type), frame->chunk, table->spec.name,
+                        frame->level, push_rank(session));
+    }
+    dtype = push_dtype(session, &table->spec);
+    bytes = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0 : chunk->elements * psi_dtype_bytes(dtype);
+    if (frame->payload_bytes != bytes || (bytes > 0 && frame->dtype != dtype) ||
+        frame->codec != 0 || session->inbox.meta.has_part ||
         (session->inbox.meta.has_weight && session->inbox.meta.weight != 1.0f)) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "%s to chunk %u of table %s: %u bytes of type %u, expected %zu of %s",
                         psi_frame_type_name(frame->type), frame->chunk, table->spec.name,
-                        frame->payload_bytes, frame->dtype, bytes,
-                        psi_dtype_name(table->spec.dtype));
+                        frame->payload_bytes, frame->dtype, bytes, psi_dtype_name(dtype));
     }
     *chunk_p = chunk;
     return PSD_OK;
@@ -62,8 +113,8 @@ admit(const struct session *session, const struct chunk *chunk)
         return psi_clock_admit_sequence(&chunk->marks[session->rank], frame->incarnation,
                                         frame->seq);
     }
-    return psi_clock_admit(&table->rule, &table->members, &chunk->clock, session->rank,
-                           frame->step);
+    return psi_clock_admit_sum(&table->rule, &table->members, &chunk->clock, push_rank(session),
+                               push_end(session), frame->step);
 }
 
 /* A gradient on loan is added where it is, if the numbers in it are where numbers may be, and if
@@ -72,10 +123,10 @@ static bool
 may_keep(const struct session *session, const struct chunk *chunk, const struct psi_sink *sink)
 {
     const struct copies *copies = &session->lane->copies[session->rank];
+    const size_t alignment = psi_dtype_bytes(push_dtype(session, &chunk->table->spec));
     const uint32_t bytes = session->inbox.frame.payload_bytes;
 
-    return sink->lent != NULL &&
-           (uintptr_t)sink->lent % psi_dtype_bytes(chunk->table->spec.dtype) == 0 &&
+    return sink->lent != NULL && (uintptr_t)sink->lent % alignment == 0 &&
            (sink->stays || (copies->count < PSI_COPIES_KEPT_MAX &&
                             copies->bytes + bytes <= PSI_COPIES_KEPT_BYTES_MAX));
 }
@@ -107,7 +158,7 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
         sink_p->keep = true;
         return PSD_OK;
     }
-    want_make_room(session, chunk, gradient_cost(bytes));
+    want_make_room(lane, push_rank(session), chunk, gradient_cost(bytes));
     session->receiving = slot_take(&lane->pool, bytes);
     if (session->receiving == NULL) {
         return psi_fail(err, PSD_ERR_BUSY,
@@ -118,11 +169,18 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     return PSD_OK;
 }
 
-/* Adds the leaves (by rising rank), applies the rule, makes the result the chunk's value. False:
- * the job failed. */
+/* What meets: leaves by rising rank, and how many gradients they are. */
+struct meeting {
+    const struct leaf *leaves;
+    uint32_t leaf_count;
+    uint32_t gradients;
+};
+
+/* Adds the leaves, applies the rule, makes the result the chunk's value. False: the job failed. */
 static bool
-chunk_update(struct lane *lane, struct chunk *chunk, const struct leaf *leaves, uint32_t count)
+chunk_update(struct lane *lane, struct chunk *chunk, const struct meeting *meeting)
 {
+    const uint32_t count = meeting->gradients;
     const struct psi_spec *spec = &chunk->table->spec;
     const uint32_t to = chunk->table->retain ? 1 - chunk->current : chunk->current;
     struct apply apply = {
@@ -131,8 +189,8 @@ chunk_update(struct lane *lane, struct chunk *chunk, const struct leaf *leaves, 
         .use = spec->use,
         .rule = &spec->rule,
         .elements = chunk->elements,
-        .leaves = leaves,
-        .leaf_count = count,
+        .leaves = meeting->leaves,
+        .leaf_count = meeting->leaf_count,
         .divisor = spec->reduce == PSD_REDUCE_MEAN && count > 1 ? count : 0,
         .check = spec->nan_policy != PSD_NAN_ALLOW,
         .update = chunk->updates + 1,
@@ -167,9 +225,8 @@ slot_return(struct lane *lane, struct slot *slot)
 {
     psi_assert(lane->used[slot->rank] >= slot->cost);
     lane->used[slot->rank] -= slot->cost;
-    lane->slot_counts[slot->rank]--;
-    lane->copies[slot->rank].count -= slot->copy_bytes > 0;
-    lane->copies[slot->rank].bytes -= slot->copy_bytes;
+    lane->copies[slot->sender].count -= slot->copy_bytes > 0;
+    lane->copies[slot->sender].bytes -= slot->copy_bytes;
     slot_give(&lane->pool, slot);
 }
 
@@ -183,27 +240,31 @@ closing_of(const struct table *table, uint64_t step)
 
 /* Ends the round of every slot: those in the round become leaves, by rising rank whatever the order
  * they came in; the others are told. */
-static uint32_t
+static struct meeting
 collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing)
 {
-    uint32_t count = 0;
+    struct meeting meeting = {.leaves = lane->leaves};
 
-    for (struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
+    for (const struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
         if (closing != NULL && !psi_ranks_has(closing, slot->rank)) {
             chunk->clock.next[slot->rank] = chunk->clock.version;
             continue;
         }
-        if (!slot->empty) {
-            lane->given[slot->rank] = slot->gradient;
+        if (slot->leaves > 0) {
+            lane->given[slot->rank] = slot;
+            meeting.gradients += slot->leaves;
         }
     }
     for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
-        if (lane->given[rank] != NULL) {
-            lane->leaves[count++] = (struct leaf){.rank = rank, .data = lane->given[rank]};
+        const struct slot *slot = lane->given[rank];
+
+        if (slot != NULL) {
+            lane->leaves[meeting.leaf_count++] =
+                (struct leaf){.rank = rank, .is_sum = slot->is_sum, .data = slot->gradient};
             lane->given[rank] = NULL;
         }
     }
-    return count;
+    return meeting;
 }
 
 static void
@@ -237,7 +298,7 @@ round_try_close(struct lane *lane, struct chunk *chunk)
 {
     const struct table *table = chunk->table;
     const struct psi_ranks *closing;
-    uint32_t count;
+    struct meeting meeting;
 
     if (!psi_spec_synchronous(&table->spec) || !chunk->ready || lane->frozen_rank >= 0) {
         return;
@@ -247,8 +308,8 @@ round_try_close(struct lane *lane, struct chunk *chunk)
         !nobody_is_left(table, chunk, closing)) {
         return;
     }
-    count = collect(lane, chunk, closing);
-    if (!chunk_update(lane, chunk, lane->leaves, count)) {
+    meeting = collect(lane, chunk, closing);
+    if (!chunk_update(lane, chunk, &meeting)) {
         return;
     }
     release_slots(lane, chunk);
@@ -291,7 +352,8 @@ rounds_decide(struct lane *lane, uint32_t id, const struct closing *closing)
     }
 }
 
-/* Undoes a gradient that waits in an open round: as if it had never come. */
+/* Undoes a gradient, or a sum from that rank on, that waits in an open round: as if it had never
+ * come. */
 bool
 round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank)
 {
@@ -306,12 +368,28 @@ round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank)
     struct slot *slot = *link;
 
     *link = slot->next;
+    for (uint32_t i = slot->rank; i < slot->end; i++) {
+        chunk->clock.next[i] = chunk->clock.version;
+    }
     slot_return(lane, slot);
-    chunk->clock.next[rank] = chunk->clock.version;
     if (chunk->slots == NULL) {
         open_remove(lane, chunk);
     }
     return true;
+}
+
+/* The rank has left: what it gave of the open round goes, unless it is part of a sum. */
+void
+round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank)
+{
+    const struct slot *slot = chunk->slots;
+
+    while (slot != NULL && slot->rank != rank) {
+        slot = slot->next;
+    }
+    if (slot != NULL && slot->end == rank + 1) {
+        (void)round_take_back(lane, chunk, rank);
+    }
 }
 
 /* A gradient joins the open round and its sender waits for the end of it. */
@@ -321,16 +399,22 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot, struct psd
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
 
-    slot->rank = session->rank;
-    slot->empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
+    slot->rank = push_rank(session);
+    slot->end = push_end(session);
+    slot->sender = session->rank;
+    slot->leaves = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0
+                   : session->inbox.meta.has_node       ? session->inbox.meta.node_leaves
+                                                        : 1;
+    slot->is_sum = frame->level > 0;
     slot->cost = slot->loan != NULL ? COST_MIN : gradient_cost(frame->payload_bytes);
     slot->next = chunk->slots;
     chunk->slots = slot;
-    lane->used[session->rank] += slot->cost;
-    lane->slot_counts[session->rank]++;
-    lane->copies[session->rank].count += slot->copy_bytes > 0;
-    lane->copies[session->rank].bytes += slot->copy_bytes;
-    chunk->clock.next[session->rank] = frame->step + 1;
+    lane->used[slot->rank] += slot->cost;
+    lane->copies[slot->sender].count += slot->copy_bytes > 0;
+    lane->copies[slot->sender].bytes += slot->copy_bytes;
+    for (uint32_t rank = slot->rank; rank < slot->end; rank++) {
+        chunk->clock.next[rank] = frame->step + 1;
+    }
     chunk->table->priority = frame->priority;
     open_add(lane, chunk);
     const psd_status status = park(chunk, session, err);
@@ -348,11 +432,12 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot, str
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
     const struct leaf leaf = {.rank = session->rank, .data = slot->gradient};
+    const struct meeting alone = {.leaves = &leaf, .leaf_count = 1, .gradients = 1};
     const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
     psd_status status;
     bool applied;
 
-    applied = empty || chunk_update(lane, chunk, &leaf, 1);
+    applied = empty || chunk_update(lane, chunk, &alone);
     slot_give(&lane->pool, slot);
     if (!applied) {
         return PSD_OK; /* the job has failed, everybody is being told */
@@ -379,7 +464,11 @@ count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct
         if ((session->inbox.frame.flags & PSI_FLAG_EMPTY) == 0) {
             /* When its head came it was a repetition, or too early; while it came in, the slot was
              * let go, or the round opened. */
-            ask_again(lane, chunk, session->rank, session->inbox.frame.step);
+            const struct parked push = {.rank = push_rank(session),
+                                        .sender = session->rank,
+                                        .step = session->inbox.frame.step};
+
+            ask_again(lane, chunk, &push);
             return PSD_OK;
         }
         slot = slot_take(&lane->pool, 0);
@@ -417,6 +506,10 @@ decline(const struct session *session, struct chunk *chunk, enum psi_admission a
     case PSI_ADMIT_DROPPED:
         answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_DROPPED,
                       "the round closed with the gradients of other workers");
+        return PSD_OK;
+    case PSI_ADMIT_MIXED:
+        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_STATE,
+                      "some of the gradients of this sum have been given alone");
         return PSD_OK;
     default:
         if (chunk->table->rule.backup > 0) {

@@ -42,7 +42,7 @@ forget_requests(struct session *session)
     for (struct table *table = lane->tables; table != NULL; table = table->next) {
         for (uint64_t i = 0; i < table->chunk_count; i++) {
             if (table->chunks[i].parked != NULL) {
-                parked_forget(lane, &table->chunks[i], session->rank, false);
+                parked_forget_sender(lane, &table->chunks[i], session->rank);
             }
         }
     }

@@ -27,13 +27,16 @@ struct slot {
     const uint8_t *gradient; /* data, or where its worker has it */
     struct psi_loan *loan;   /* then; or NULL */
     uint32_t size_class;
-    uint32_t rank;
-    uint32_t cost;       /* bytes as the sender's window counts them */
-    uint32_t copy_bytes; /* on loan, and a copy that its worker made for us */
-    bool empty;          /* present, adding nothing */
+    uint32_t rank;       /* whose it is; of a node of the tree: its first */
+    uint32_t end;        /* the rank behind the last one of it */
+    uint32_t sender;     /* who brought it: the rank itself, or another worker of its host */
+    uint32_t leaves;     /* gradients in it; 0: present, adding nothing */
+    bool is_sum;         /* in f32 (f64), whatever the table's type */
+    uint32_t cost;       /* bytes as the window counts them */
+    uint32_t copy_bytes; /* on loan, and a copy that its sender made for us */
 };
 
-/* What a rank has lent us of copies: not for ever, see struct psi_loan. */
+/* What a worker has lent us of copies: not for ever, see struct psi_loan. */
 struct copies {
     uint32_t count;
     uint64_t bytes;
@@ -55,7 +58,8 @@ struct slot_pool {
 /* A request that cannot be answered yet. */
 struct parked {
     struct parked *next;
-    uint32_t rank;
+    uint32_t rank;   /* who asks; of a push: whose gradient it is, as in struct slot */
+    uint32_t sender; /* who is answered */
     uint32_t request;
     uint8_t type; /* PUSH, PULL, PUSH_PULL, STATE_PULL */
     uint8_t part;
@@ -181,13 +185,13 @@ struct lane {
     struct table **table_of; /* by number, NULL where there is none; table_capacity of them */
     uint32_t table_capacity;
     bool tables_unready; /* one has to be prepared, or its master be told that it is */
+    uint32_t segments;   /* tables whose values lie in one */
     uint64_t memory_used;
     struct slot_pool pool;
     uint32_t window_bytes;
     struct psi_pool parked;    /* memory for requests that wait */
     uint64_t *used;            /* per rank: cost of its slots, against its window */
-    uint32_t *slot_counts;     /* per rank */
-    struct copies *copies;     /* per rank */
+    struct copies *copies;     /* per rank of who sent them */
     struct session **sessions; /* per rank; NULL: not connected */
     bool some_doomed;          /* of the sessions */
     struct session *strangers;
@@ -199,9 +203,9 @@ struct lane {
     bool want_now;               /* the last one asked for came: ask for the next */
     struct global_step global;
     uint32_t relay_next;
-    void *scratch;         /* APPLY_SCRATCH_BYTES */
-    struct leaf *leaves;   /* one per rank: of the round that is being closed */
-    const uint8_t **given; /* rank -> its gradient, while leaves are collected; else all NULL */
+    void *scratch;             /* APPLY_SCRATCH_BYTES */
+    struct leaf *leaves;       /* one per rank: of the round that is being closed */
+    const struct slot **given; /* rank -> its gradient, while leaves are collected; else NULL */
 
     bool finished;
     int exit_code;
@@ -230,9 +234,11 @@ bool tables_want_a_turn(const struct lane *lane); /* there is more that can be d
 /* rounds.c */
 psd_status push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
 psd_status push_arrived(struct session *session, struct psd_error *err);
+uint32_t push_rank(const struct session *session);
 void round_try_close(struct lane *lane, struct chunk *chunk);
 void rounds_try_close_all(struct lane *lane);
 bool round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank);
+void round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank);
 uint32_t gradient_cost(size_t bytes);
 void rounds_decide(struct lane *lane, uint32_t table, const struct closing *closing);
 
@@ -240,7 +246,7 @@ void rounds_decide(struct lane *lane, uint32_t table, const struct closing *clos
 void want_look(struct lane *lane, uint64_t now_ns);
 uint64_t want_next_ns(const struct lane *lane);
 void want_session(struct session *session);
-void want_make_room(struct session *session, const struct chunk *arriving, uint64_t cost);
+void want_make_room(struct lane *lane, uint32_t rank, const struct chunk *arriving, uint64_t cost);
 void open_add(struct lane *lane, struct chunk *chunk);
 void open_remove(struct lane *lane, struct chunk *chunk);
 
@@ -253,12 +259,13 @@ psd_status park(struct chunk *chunk, const struct session *session, struct psd_e
 psd_status answer_or_park(struct chunk *chunk, const struct session *session,
                           struct psd_error *err);
 void parked_answer(struct lane *lane, struct chunk *chunk);
-void parked_forget(struct lane *lane, struct chunk *chunk, uint32_t rank, bool pushes_only);
+void parked_forget_push(struct lane *lane, struct chunk *chunk, uint32_t rank);
+void parked_forget_sender(struct lane *lane, struct chunk *chunk, uint32_t sender);
 void parked_free(struct lane *lane, struct chunk *chunk);
 bool parked_push(const struct chunk *chunk, uint32_t rank);
 void answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
                    psd_status status, const char *text);
-void ask_again(struct lane *lane, const struct chunk *chunk, uint32_t rank, uint64_t step);
+void ask_again(struct lane *lane, const struct chunk *chunk, const struct parked *push);
 void value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer);
 
 /* sessions.c */

@@ -51,6 +51,7 @@ table_destroy(struct lane *lane, struct table *table)
     lane->memory_used -= table->memory.bytes_in_all;
     if (table->memory.values.base != NULL) {
         lane->env->ops->take_back(lane->env, &table->memory.values);
+        lane->segments--;
     }
     table_memory_fini(&table->memory);
     free(table->local);
@@ -88,13 +89,22 @@ table_place(struct lane *lane, struct table *table, struct psi_loads *loads, uin
     return PSD_OK;
 }
 
+/* Are values lent to workers on this host at all (reads.c), and are there descriptors for it? */
+static bool
+wants_segment(const struct lane *lane, const struct table *table, uint64_t bytes)
+{
+    return lane->config.lends && lane->env->ops->lend != NULL && bytes >= SHARED_MIN &&
+           psi_spec_synchronous(&table->spec) && table->spec.backup_workers == 0 &&
+           (lane->config.segments_max == 0 || lane->segments < lane->config.segments_max);
+}
+
 static psd_status
 table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct psd_error *err)
 {
     const struct table_extent extent = {
         .elements = elements, .chunks = table->chunk_count, .retain = table->retain};
     const uint64_t bytes = table_memory_bytes(&table->spec, &extent);
-    const bool shared = lane->config.lends && lane->env->ops->lend != NULL && bytes >= SHARED_MIN;
+    const bool shared = wants_segment(lane, table, bytes);
     const uint64_t cells = table->chunk_count * lane->job.workers;
     psd_status status;
 
@@ -122,8 +132,9 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         return status;
     }
     lane->memory_used += table->memory.bytes_in_all;
-    if (shared) {
+    if (table->memory.values.base != NULL) {
         lane->env->ops->lend(lane->env, &table->memory.values);
+        lane->segments++;
     }
     return PSD_OK;
 }

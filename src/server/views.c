@@ -100,7 +100,7 @@ rank_leaves(struct lane *lane, const struct psi_view *view)
         table->members.left_at[view->rank] = decision->left_at;
         for (uint64_t j = 0; decision->drop && j < table->chunk_count; j++) {
             if (table->chunks[j].clock.version >= decision->left_at) {
-                round_take_back(lane, &table->chunks[j], view->rank);
+                round_drop(lane, &table->chunks[j], view->rank);
             }
         }
     }

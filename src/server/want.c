@@ -3,11 +3,14 @@
  *
  * Every worker may have window_bytes of unanswered gradients on a lane. Workers that push in
  * different orders can fill their windows with chunks that nobody else has sent, and no round can
- * close. So when rounds are open, a window may be full and nothing closed for a while, the lane
- * names one open chunk after the other (in step, priority, table and index order, round and round)
- * in a WANT to the ranks that lack it: a named chunk leaves at once, whatever the window. If that
- * would exceed the room of its sender, the lane lets one of the same sender's other chunks go and
- * says RESEND: the worker still has it. If any open chunk can be completed at all, its turn comes.
+ * close. So when rounds are open and none has closed for a while, the lane names one open chunk
+ * after the other (in step, priority, table and index order, round and round) in a WANT to the
+ * ranks that lack it: a named chunk leaves at once, whatever the window. If that would exceed the
+ * room of its sender, the lane lets one of the same sender's other chunks go and says RESEND: the
+ * worker still has it. If any open chunk can be completed at all, its turn comes.
+ *
+ * Why they have stopped the lane cannot tell: a worker may keep less under way than its window
+ * allows, and one that sends for others waits for those. So it asks whether they have or not.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,7 +22,6 @@
 
 enum {
     CHUNK_BYTES_MAX = PSD_CHUNK_ELEMENTS * 8,
-    SLOTS_MANY = 1024, /* a worker has at most 2,048 ordinary requests under way */
 };
 
 void
@@ -92,27 +94,6 @@ next_wanted(const struct lane *lane)
     return next != NULL ? next : first;
 }
 
-/* A worker on this host bounds what it copies for us as it likes: we cannot know when it stops. */
-static bool
-lends(const struct lane *lane, uint32_t rank)
-{
-    return lane->sessions[rank] != NULL && lane->sessions[rank]->conn->lends;
-}
-
-/* A worker stops at its window, or at a number of unanswered requests. */
-static bool
-a_worker_may_be_stuck(const struct lane *lane)
-{
-    for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
-        if (lane->slot_counts[rank] >= SLOTS_MANY ||
-            (lane->slot_counts[rank] > 0 && lends(lane, rank)) ||
-            (lane->used[rank] > 0 && lane->used[rank] + CHUNK_BYTES_MAX > lane->window_bytes)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void
 want_from(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
 {
@@ -143,9 +124,6 @@ want_look(struct lane *lane, uint64_t now_ns)
     }
     lane->progress_ns = now_ns;
     lane->want_now = false;
-    if (!a_worker_may_be_stuck(lane)) {
-        return;
-    }
     lane->wanted = next_wanted(lane);
     rank = psi_clock_missing(&lane->wanted->table->rule, &lane->wanted->table->members,
                              &lane->wanted->clock, lane->wanted->clock.version + 1, 0);
@@ -166,46 +144,55 @@ want_next_ns(const struct lane *lane)
     return lane->want_now ? 0 : lane->progress_ns + STALL_NS;
 }
 
-/* Lets go the last (in the order above) waiting gradient of the rank, and tells it. */
-static bool
-let_one_go(struct session *session, const struct chunk *arriving)
+static uint32_t
+sender_of(const struct chunk *chunk, uint32_t rank)
 {
-    struct lane *lane = session->lane;
+    const struct slot *slot = chunk->slots;
+
+    while (slot != NULL && slot->rank != rank) {
+        slot = slot->next;
+    }
+    return slot != NULL ? slot->sender : UINT32_MAX;
+}
+
+/* Lets go the last (in the order above) waiting gradient of the rank, and tells who sent it. */
+static bool
+let_one_go(struct lane *lane, uint32_t rank, const struct chunk *arriving)
+{
     struct chunk *last = NULL;
-    struct psi_frame frame = {.type = PSI_FRAME_RESEND, .view = lane->view};
+    struct psi_frame frame = {.type = PSI_FRAME_RESEND, .view = lane->view, .rank = (uint16_t)rank};
+    struct session *session;
 
     for (struct chunk *chunk = lane->open; chunk != NULL; chunk = chunk->open_next) {
         if (chunk != arriving && chunk != lane->wanted &&
-            chunk->clock.next[session->rank] == chunk->clock.version + 1 &&
-            (last == NULL || before(last, chunk)) &&
-            parked_push(chunk, session->rank)) { /* else its author has given it up: keep it */
+            chunk->clock.next[rank] == chunk->clock.version + 1 &&
+            (last == NULL || before(last, chunk)) && sender_of(chunk, rank) != UINT32_MAX &&
+            parked_push(chunk, rank)) { /* else its author has given it up: keep it */
             last = chunk;
         }
     }
     if (last == NULL) {
         return false;
     }
-    parked_forget(lane, last, session->rank, true);
-    if (!round_take_back(lane, last, session->rank)) {
-        return false;
-    }
+    session = lane->sessions[sender_of(last, rank)];
+    parked_forget_push(lane, last, rank);
+    (void)round_take_back(lane, last, rank);
     frame.table = last->table->id;
     frame.chunk = last->index;
     frame.step = last->clock.version;
-    if (psi_post(session->conn, &frame) != PSD_OK) {
+    if (session != NULL && psi_post(session->conn, &frame) != PSD_OK) {
         session_doom(session); /* it sends everything again when it is back */
     }
     return true;
 }
 
 void
-want_make_room(struct session *session, const struct chunk *arriving, uint64_t cost)
+want_make_room(struct lane *lane, uint32_t rank, const struct chunk *arriving, uint64_t cost)
 {
-    struct lane *lane = session->lane;
     const uint64_t room = (uint64_t)lane->window_bytes + CHUNK_BYTES_MAX;
 
-    while (lane->used[session->rank] + cost > room) {
-        if (!let_one_go(session, arriving)) {
+    while (lane->used[rank] + cost > room) {
+        if (!let_one_go(lane, rank, arriving)) {
             return;
         }
     }

@@ -2,9 +2,9 @@
  * apply.c - the one pass over memory: add the gradients of a chunk and update its values.
  *
  * A chunk is worked through in blocks that stay in the first-level cache: the leaves of a block are
- * added along the tree, the sum is divided, clipped and handed to the rule, and the next block
- * follows. With `check` the sum of the whole chunk comes first, because nothing may change when any
- * element of it is not finite. The loops over elements are in kernels.c.
+ * added along the tree (sum.c), the sum is divided, clipped and handed to the rule, and the next
+ * block follows. With `check` the sum of the whole chunk comes first, because nothing may change
+ * when any element of it is not finite. The loops over elements are in kernels.c.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,20 +15,17 @@
 #include "base/fail.h"
 #include "store/level.h"
 
-enum { RANKS_MAX = 1024 };
-
 typedef void (*convert_fn)(void *to, const void *from, size_t count);
 
 /* One call of store_apply(), with everything looked up. */
 struct pass {
     const struct apply *apply;
+    struct psi_sum sum;
     const struct kernels_real *real; /* f32 or f64: what is computed in */
     size_t real_bytes;
-    size_t bytes;       /* of an element in the table's type */
-    convert_fn to_real; /* NULL: the table's type is what is computed in */
-    convert_fn from_real;
+    size_t bytes;                  /* of an element in the table's type */
+    convert_fn from_real;          /* NULL: the table's type is what is computed in */
     struct kernel_numbers numbers; /* UPDATE */
-    char *slots;                   /* APPLY_TREE_DEPTH - 1 blocks for partial sums */
 };
 
 /* A run of elements of the chunk, and where its sum may be put. */
@@ -36,12 +33,6 @@ struct block {
     uint32_t first;
     uint32_t count;
     void *work;
-};
-
-/* A node of the tree that waits for its right sibling. */
-struct partial {
-    const void *values;
-    uint32_t join; /* level at which it meets the partial below it in the stack */
 };
 
 static void
@@ -71,127 +62,23 @@ numbers_init(struct kernel_numbers *numbers, const struct psd_rule_args *rule, u
 static void
 pass_init(struct pass *pass, const struct apply *apply, char *slots)
 {
-    const struct kernels *kernels = kernel_level_kernels(apply->level);
+    const struct kernels *kernels = psi_kernel_level_kernels(apply->level);
 
     *pass = (struct pass){
         .apply = apply,
         .real = apply->dtype == PSD_F64 ? kernels->f64 : kernels->f32,
         .real_bytes = psi_dtype_state_bytes(apply->dtype),
         .bytes = psi_dtype_bytes(apply->dtype),
-        .slots = slots,
     };
+    psi_sum_init(&pass->sum, apply->level, apply->dtype, apply->leaves, apply->leaf_count, slots);
     if (apply->dtype == PSD_F16) {
-        pass->to_real = kernels->f32_from_f16;
         pass->from_real = kernels->f16_from_f32;
     } else if (apply->dtype == PSD_BF16) {
-        pass->to_real = kernels->f32_from_bf16;
         pass->from_real = kernels->bf16_from_f32;
     }
     if (apply->use == PSD_USE_UPDATE) {
         numbers_init(&pass->numbers, apply->rule, apply->update);
     }
-}
-
-/* Where the partial at this height of the stack may be kept; the root ends in block->work. */
-static void *
-slot(const struct pass *pass, const struct block *block, size_t height)
-{
-    return height == 0 ? block->work : pass->slots + (height - 1) * APPLY_BLOCK_BYTES;
-}
-
-/*
- * The leaves from `index` on that are a complete aligned subtree and can be added in one go: 8, 4,
- * 2, or only 1. Dense ranks are the usual case, and one pass over 8 arrays beats 7 over 2.
- */
-static uint32_t
-leaves_together(const struct pass *pass, uint32_t index)
-{
-    const struct leaf *leaf = &pass->apply->leaves[index];
-    uint32_t size = pass->to_real != NULL ? 1 : 8;
-
-    while (size > 1 && (size > pass->apply->leaf_count - index || leaf->rank % size != 0 ||
-                        leaf[size - 1].rank != leaf->rank + size - 1)) {
-        size /= 2;
-    }
-    return size;
-}
-
-/* The sum of `size` leaves, as what is computed in: in its slot, or a single leaf itself. */
-static const void *
-leaves_sum(const struct pass *pass, const struct block *block, const struct leaf *leaf,
-           uint32_t size, void *to)
-{
-    const void *parts[8];
-
-    for (uint32_t i = 0; i < size; i++) {
-        parts[i] = (const char *)leaf[i].data + block->first * pass->bytes;
-    }
-    if (size == 8) {
-        pass->real->add8(to, parts, block->count);
-    } else if (size == 4) {
-        pass->real->add4(to, parts, block->count);
-    } else if (size == 2) {
-        pass->real->add2(to, parts, block->count);
-    } else if (pass->to_real != NULL) {
-        pass->to_real(to, parts[0], block->count);
-    } else {
-        return parts[0];
-    }
-    return to;
-}
-
-/* Replaces the two partials on top of the stack by their sum. Returns the new height. */
-static size_t
-merge(const struct pass *pass, const struct block *block, struct partial *stack, size_t height)
-{
-    struct partial *left = &stack[height - 2];
-    const void *parts[2] = {left->values, stack[height - 1].values};
-    void *sum = slot(pass, block, height - 2);
-
-    pass->real->add2(sum, parts, block->count);
-    left->values = sum;
-    return height - 1;
-}
-
-/*
- * Adds a block of all leaves along the tree. Two neighbours of the sorted ranks meet at the level
- * of the highest bit in which they differ; so a leaf that joins at some level first lets everything
- * before it, that meets at a lower level, become one. Absent ranks leave no trace in this.
- *
- * Returns the sum: in block->work, or a single leaf itself.
- */
-static const void *
-sum_block(const struct pass *pass, const struct block *block)
-{
-    const struct apply *apply = pass->apply;
-    struct partial stack[APPLY_TREE_DEPTH];
-    size_t height = 0;
-    uint32_t size;
-
-    if (apply->leaf_count == 0) {
-        memset(block->work, 0, block->count * pass->real_bytes);
-        return block->work;
-    }
-    for (uint32_t i = 0; i < apply->leaf_count; i += size) {
-        const struct leaf *leaf = &apply->leaves[i];
-        uint32_t join = 0;
-
-        if (i > 0) {
-            join = 32 - (uint32_t)__builtin_clz(leaf->rank ^ leaf[-1].rank);
-        }
-        while (height >= 2 && stack[height - 1].join < join) {
-            height = merge(pass, block, stack, height);
-        }
-        psi_assert(height < APPLY_TREE_DEPTH);
-        size = leaves_together(pass, i);
-        stack[height].values = leaves_sum(pass, block, leaf, size, slot(pass, block, height));
-        stack[height].join = join;
-        height++;
-    }
-    while (height >= 2) {
-        height = merge(pass, block, stack, height);
-    }
-    return stack[0].values;
 }
 
 static void
@@ -283,10 +170,8 @@ find_bad(const struct pass *pass, const struct block *block)
 static struct block
 block_at(const struct pass *pass, uint32_t first)
 {
-    const uint32_t most = (uint32_t)(APPLY_BLOCK_BYTES / pass->real_bytes);
-    const uint32_t rest = pass->apply->elements - first;
-
-    return (struct block){.first = first, .count = rest < most ? rest : most};
+    return (struct block){.first = first,
+                          .count = psi_sum_block_count(&pass->sum, first, pass->apply->elements)};
 }
 
 /* The sum is kept: a leaf in shared memory may change after it was checked. */
@@ -300,7 +185,7 @@ apply_checked(const struct pass *pass, char *scratch)
 
         block = block_at(pass, first);
         block.work = scratch + first * pass->real_bytes;
-        sum = sum_block(pass, &block);
+        sum = psi_sum_block(&pass->sum, block.first, block.count, block.work);
         if (sum != block.work) {
             memcpy(block.work, sum, block.count * pass->real_bytes);
         }
@@ -324,19 +209,9 @@ apply_streaming(const struct pass *pass, char *scratch)
     for (uint32_t first = 0; first < pass->apply->elements; first += block.count) {
         block = block_at(pass, first);
         block.work = scratch;
-        finish_block(pass, &block, sum_block(pass, &block));
+        finish_block(pass, &block, psi_sum_block(&pass->sum, block.first, block.count, block.work));
     }
     return APPLY_OK;
-}
-
-static void
-assert_leaves(const struct apply *apply)
-{
-    psi_assert(apply->leaf_count <= RANKS_MAX);
-    for (uint32_t i = 0; i < apply->leaf_count; i++) {
-        psi_assert(apply->leaves[i].rank < RANKS_MAX);
-        psi_assert(i == 0 || apply->leaves[i].rank > apply->leaves[i - 1].rank);
-    }
 }
 
 int64_t
@@ -345,7 +220,6 @@ store_apply(const struct apply *apply, void *scratch)
     struct pass pass;
 
     psi_assert(apply->elements >= 1 && apply->elements <= PSD_CHUNK_ELEMENTS);
-    assert_leaves(apply);
     pass_init(&pass, apply, (char *)scratch + PSD_CHUNK_ELEMENTS * sizeof(double));
     return apply->check ? apply_checked(&pass, scratch) : apply_streaming(&pass, scratch);
 }

@@ -1,11 +1,9 @@
 /*
  * apply.h - the one pass over memory: add the gradients of a chunk and update its values.
  *
- * The sum runs along one fixed tree over ranks (docs/consistency.md): leaf r is rank r's
- * contribution as f32 (f64 for f64 tables), node(level, i) = node(level-1, 2i) + node(level-1,
- * 2i+1), left operand first, an absent child is skipped, never added as 0. So the bits depend on
- * the gradients and the ranks alone: not on arrival order, servers, lanes, block size or SIMD
- * level. No fused multiply-add anywhere; a published NaN is always the canonical quiet one.
+ * The bits depend on the gradients and the ranks alone: not on arrival order, servers, lanes, block
+ * size, SIMD level, or on what was added elsewhere (sum.h). No fused multiply-add anywhere; a
+ * published NaN is always the canonical quiet one.
  */
 #ifndef STORE_APPLY_H
 #define STORE_APPLY_H
@@ -14,19 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "store/sum.h"
 #include "table/spec.h"
-
-enum kernel_level { KERNEL_SCALAR, KERNEL_AVX2, KERNEL_AVX512, KERNEL_LEVELS };
-
-const char *kernel_level_name(enum kernel_level level);
-bool kernel_level_supported(enum kernel_level level);
-enum kernel_level kernel_level_best(void);
-
-/* A contribution: `data` holds the chunk's elements in the table's type, any alignment. */
-struct leaf {
-    uint32_t rank;
-    const void *data;
-};
 
 /* One chunk and one meeting of gradients. */
 struct apply {
@@ -50,10 +37,7 @@ struct apply {
 
 enum {
     APPLY_OK = -1,
-    APPLY_BLOCK_BYTES = 8192, /* of f32 or f64: what is worked on while it is in cache */
-    APPLY_TREE_DEPTH = 11,    /* nodes on the way from a leaf to the root */
-    APPLY_SCRATCH_BYTES =
-        PSD_CHUNK_ELEMENTS * 8 + (APPLY_TREE_DEPTH - 1) * APPLY_BLOCK_BYTES, /* sum, partial sums */
+    APPLY_SCRATCH_BYTES = PSD_CHUNK_ELEMENTS * 8 + SUM_SCRATCH_BYTES, /* sum, partial sums */
 };
 
 /*

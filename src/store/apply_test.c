@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "clock/clock.h"
 #include "store/half.h"
 
 enum { SEED = 4711, RULES = PSD_RULE_FTRL + 1, DTYPES = 4, LEAVES_MAX = 64 };
@@ -260,7 +261,7 @@ compare_levels(const struct chunk *chunk, bool in_place, uint64_t seed)
     for (int level = KERNEL_AVX2; level < KERNEL_LEVELS; level++) {
         struct array got[OUTPUTS];
 
-        if (!kernel_level_supported((enum kernel_level)level)) {
+        if (!psi_kernel_level_supported((enum kernel_level)level)) {
             continue;
         }
         assert_int_equal(chunk_apply(chunk, (enum kernel_level)level, in_place, got), result);
@@ -268,7 +269,7 @@ compare_levels(const struct chunk *chunk, bool in_place, uint64_t seed)
             if (memcmp(got[i].at, expected[i].at, got[i].bytes) != 0) {
                 fail_msg("seed %llu: %s differs from scalar: %s, rule %s, %u elements, %u leaves, "
                          "output %d",
-                         (unsigned long long)seed, kernel_level_name((enum kernel_level)level),
+                         (unsigned long long)seed, psi_kernel_level_name((enum kernel_level)level),
                          psi_dtype_name(chunk->apply.dtype),
                          chunk->apply.use == PSD_USE_SUM ? "-" : psi_rule_name(chunk->rule.rule),
                          chunk->apply.elements, chunk->apply.leaf_count, i);
@@ -300,9 +301,9 @@ test_levels_agree(void **state)
 {
     (void)state;
     for (int level = 0; level < KERNEL_LEVELS; level++) {
-        if (!kernel_level_supported((enum kernel_level)level)) {
+        if (!psi_kernel_level_supported((enum kernel_level)level)) {
             print_message("level %s: this CPU lacks it, skipped\n",
-                          kernel_level_name((enum kernel_level)level));
+                          psi_kernel_level_name((enum kernel_level)level));
         }
     }
     for (uint64_t round = 0; round < 5 * DTYPES * (RULES + 1); round++) {
@@ -384,7 +385,7 @@ compare_with_tree(const struct chunk *chunk, enum kernel_level level, uint64_t s
         if (memcmp(expected, got[TO].at + i * psi_dtype_bytes(dtype), psi_dtype_bytes(dtype)) !=
             0) {
             fail_msg("seed %llu: %s, %s, %u leaves, element %zu: %a, expected %a",
-                     (unsigned long long)seed, kernel_level_name(level), psi_dtype_name(dtype),
+                     (unsigned long long)seed, psi_kernel_level_name(level), psi_dtype_name(dtype),
                      chunk->apply.leaf_count, i, get(dtype, got[TO].at, i),
                      get(dtype, expected, 0));
         }
@@ -396,7 +397,7 @@ compare_with_tree(const struct chunk *chunk, enum kernel_level level, uint64_t s
     return chain_differs;
 }
 
-/* If this fails, the sum depends on where workers run, or hierarchy has other bits than flat. */
+/* If this fails, the sum depends on the order of arrival or on who is absent. */
 static void
 test_sum_follows_the_tree(void **state)
 {
@@ -413,7 +414,106 @@ test_sum_follows_the_tree(void **state)
 
         chunk_init(&chunk, &random, &wanted, (uint32_t)below(&random, LEAVES_MAX + 1), false);
         compare_with_tree(&chunk, KERNEL_SCALAR, seed);
-        compare_with_tree(&chunk, kernel_level_best(), seed);
+        compare_with_tree(&chunk, psi_kernel_level_best(), seed);
+        chunk_fini(&chunk);
+    }
+}
+
+/* The gradients of the ranks first .. end - 1 as the host that has them sends them: one sum, in
+ * memory of its own, or a single gradient. Returns whether there is any. */
+static bool
+add_node(const struct chunk *chunk, uint32_t first, uint32_t end, enum kernel_level level,
+         struct leaf *leaf_p)
+{
+    static _Alignas(64) char partial_sums[SUM_SCRATCH_BYTES];
+    const struct leaf *leaves = chunk->leaves;
+    uint32_t count = 0;
+    struct psi_sum sum;
+    void *to;
+
+    while (leaves < chunk->leaves + chunk->apply.leaf_count && leaves->rank < first) {
+        leaves++;
+    }
+    while (leaves + count < chunk->leaves + chunk->apply.leaf_count && leaves[count].rank < end) {
+        count++;
+    }
+    if (count == 0 || end == first + 1) {
+        *leaf_p = *leaves;
+        return count > 0;
+    }
+    to = malloc(chunk->apply.elements * psi_dtype_state_bytes(chunk->apply.dtype));
+    assert_non_null(to);
+    psi_sum_init(&sum, level, chunk->apply.dtype, leaves, count, partial_sums);
+    psi_sum_all(&sum, chunk->apply.elements, to);
+    *leaf_p = (struct leaf){.rank = first, .is_sum = true, .data = to};
+    return true;
+}
+
+/* Cuts the ranks into hosts of neighbours at random; each adds its nodes. */
+static uint32_t
+add_by_hosts(uint64_t *random, const struct chunk *chunk, uint32_t ranks, enum kernel_level level,
+             struct leaf *leaves)
+{
+    uint32_t count = 0;
+    uint32_t host_end;
+
+    for (uint32_t host = 0; host < ranks; host = host_end) {
+        struct psi_ranks here = {{0}};
+
+        host_end = host + 1 + (uint32_t)below(random, 9);
+        host_end = host_end < ranks ? host_end : ranks;
+        for (uint32_t rank = host; rank < host_end; rank++) {
+            psi_ranks_add(&here, rank);
+        }
+        for (uint32_t rank = host; rank < host_end;) {
+            const uint32_t height = psi_ranks_node_level(&here, rank, ranks);
+            const uint32_t end = psi_node_end(rank, height, ranks);
+
+            assert_true(end <= host_end);
+            count += add_node(chunk, rank, end, level, &leaves[count]);
+            rank = end;
+        }
+    }
+    return count;
+}
+
+/* If this fails, it matters where workers run: a host that adds first has other bits than flat. */
+static void
+test_hosts_may_add_first(void **state)
+{
+    (void)state;
+    for (uint64_t round = 0; round < 200; round++) {
+        const uint64_t seed = SEED + 200000 + round;
+        uint64_t random = seed;
+        const struct apply wanted = {.dtype = dtypes[round % DTYPES],
+                                     .use = PSD_USE_SUM,
+                                     .elements =
+                                         (uint32_t)below(&random, round % 30 == 0 ? 5000 : 40) + 1,
+                                     .divisor = 3,
+                                     .check = round % 3 == 0};
+        const uint32_t ranks = (uint32_t)below(&random, LEAVES_MAX) + 1;
+        const enum kernel_level level = round % 2 == 0 ? KERNEL_SCALAR : psi_kernel_level_best();
+        struct array flat[OUTPUTS];
+        struct array grouped[OUTPUTS];
+        struct chunk chunk;
+        struct chunk sums;
+
+        chunk_init(&chunk, &random, &wanted, ranks, false);
+        sums = chunk;
+        sums.apply.leaf_count = add_by_hosts(&random, &chunk, ranks, level, sums.leaves);
+        sums.apply.leaves = sums.leaves;
+        assert_int_equal(chunk_apply(&chunk, level, false, flat), APPLY_OK);
+        assert_int_equal(chunk_apply(&sums, level, false, grouped), APPLY_OK);
+        if (memcmp(flat[TO].at, grouped[TO].at, flat[TO].bytes) != 0) {
+            fail_msg("seed %llu: %s, %u ranks, %u leaves, %u after the hosts added theirs",
+                     (unsigned long long)seed, psi_dtype_name(wanted.dtype), ranks,
+                     chunk.apply.leaf_count, sums.apply.leaf_count);
+        }
+        for (uint32_t i = 0; i < sums.apply.leaf_count; i++) {
+            free((void *)(uintptr_t)(sums.leaves[i].is_sum ? sums.leaves[i].data : NULL));
+        }
+        free_all(flat);
+        free_all(grouped);
         chunk_fini(&chunk);
     }
 }
@@ -433,7 +533,7 @@ test_sum_of_four_is_no_chain(void **state)
         chunk_fini(&chunk);
         chunk_init(&chunk, &random, &wanted, 4, false);
     } while (chunk.apply.leaf_count < 4);
-    assert_in_range(compare_with_tree(&chunk, kernel_level_best(), seed), 100, 1000);
+    assert_in_range(compare_with_tree(&chunk, psi_kernel_level_best(), seed), 100, 1000);
     chunk_fini(&chunk);
 }
 
@@ -442,7 +542,7 @@ static void
 sum_f32(const struct leaf *leaves, uint32_t leaf_count, uint32_t divisor, uint32_t elements,
         float *to)
 {
-    const struct apply apply = {.level = kernel_level_best(),
+    const struct apply apply = {.level = psi_kernel_level_best(),
                                 .dtype = PSD_F32,
                                 .use = PSD_USE_SUM,
                                 .elements = elements,
@@ -556,7 +656,7 @@ test_check_leaves_everything_untouched(void **state)
         put(wanted.dtype, chunk.leaf_data[0].at, 9999, NAN);
         put(wanted.dtype, chunk.leaf_data[0].at, index, bad[round / DTYPES % 3]);
         for (int level = 0; level < KERNEL_LEVELS; level++) {
-            if (!kernel_level_supported((enum kernel_level)level)) {
+            if (!psi_kernel_level_supported((enum kernel_level)level)) {
                 continue;
             }
             assert_int_equal(chunk_apply(&chunk, (enum kernel_level)level, false, got), index);
@@ -615,9 +715,9 @@ test_in_place_and_checked_have_the_same_bits(void **state)
             memset(chunk.outputs[i].at, 0, chunk.outputs[i].bytes);
         }
         chunk.rule = random_rule(&random, (psd_rule)(round / DTYPES));
-        chunk_apply(&chunk, kernel_level_best(), false, apart);
+        chunk_apply(&chunk, psi_kernel_level_best(), false, apart);
         chunk.apply.check = true;
-        assert_int_equal(chunk_apply(&chunk, kernel_level_best(), true, in_place), APPLY_OK);
+        assert_int_equal(chunk_apply(&chunk, psi_kernel_level_best(), true, in_place), APPLY_OK);
         for (int i = 0; i < OUTPUTS; i++) {
             assert_memory_equal(apart[i].at, in_place[i].at, apart[i].bytes);
         }
@@ -640,7 +740,7 @@ apply_piece(const struct chunk *chunk, struct array arrays[OUTPUTS], uint32_t fi
         leaves[i].rank = chunk->leaves[i].rank;
         leaves[i].data = (const char *)chunk->leaves[i].data + first * bytes;
     }
-    apply.level = kernel_level_best();
+    apply.level = psi_kernel_level_best();
     apply.rule = &chunk->rule;
     apply.leaves = leaves;
     apply.elements = count;
@@ -674,7 +774,7 @@ test_pieces_make_the_whole(void **state)
 
         chunk_init(&chunk, &random, &wanted, 6, true);
         chunk.rule = random_rule(&random, sum ? PSD_RULE_SGD : (psd_rule)(round / DTYPES));
-        chunk_apply(&chunk, kernel_level_best(), false, whole);
+        chunk_apply(&chunk, psi_kernel_level_best(), false, whole);
         for (int i = 0; i < OUTPUTS; i++) {
             pieces[i] = array_copy(&chunk.outputs[i]);
         }
@@ -700,7 +800,7 @@ test_halves_work_on_f32_masters(void **state)
     const struct psd_rule_args rule = {.rule = PSD_RULE_SGD, .learning_rate = 0.1};
     const struct leaf leaf = {.data = gradient};
     const struct leaf half_leaf = {.data = half_gradient};
-    struct apply apply = {.level = kernel_level_best(),
+    struct apply apply = {.level = psi_kernel_level_best(),
                           .use = PSD_USE_UPDATE,
                           .rule = &rule,
                           .elements = COUNT,
@@ -752,7 +852,7 @@ test_published_nans_are_canonical(void **state)
         chunk_init(&chunk, &random, &wanted, 8, false);
         chunk.rule = random_rule(&random, sum ? PSD_RULE_SGD : (psd_rule)(round / DTYPES));
         memset(chunk.leaf_data[0].at, 0xff, chunk.leaf_data[0].bytes); /* -NaN, full payload */
-        chunk_apply(&chunk, kernel_level_best(), false, got);
+        chunk_apply(&chunk, psi_kernel_level_best(), false, got);
         for (size_t i = 0; i < 100; i++) {
             uint64_t bits = 0;
 
@@ -823,6 +923,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_levels_agree),
         cmocka_unit_test(test_sum_follows_the_tree),
+        cmocka_unit_test(test_hosts_may_add_first),
         cmocka_unit_test(test_sum_of_four_is_no_chain),
         cmocka_unit_test(test_absent_rank_is_not_zero),
         cmocka_unit_test(test_sum_of_1024_ranks),

@@ -173,10 +173,10 @@ test_levels_agree(void **state)
     for (unsigned level = 0; level < KERNEL_LEVELS; level++) {
         const struct kernels *kernels;
 
-        if (!kernel_level_supported((enum kernel_level)level)) {
+        if (!psi_kernel_level_supported((enum kernel_level)level)) {
             continue;
         }
-        kernels = kernel_level_kernels((enum kernel_level)level);
+        kernels = psi_kernel_level_kernels((enum kernel_level)level);
         kernels->f32_from_f16(floats, halves, COUNT - 3); /* and some that are no whole group */
         for (unsigned i = 0; i < COUNT - 3; i++) {
             const uint32_t quiet = isnan(floats[i]) ? 0x400000u : 0; /* as any addition makes it */

@@ -4,7 +4,8 @@
  * kernels.c is compiled once per level. Only +, -, *, /, sqrt and comparisons are used, element by
  * element and in a written order, so every level gives the same bits. Pointers have any alignment
  * (`state` included); an output may be the very memory of an input, but never overlap it otherwise.
- * Neighbours: apply.c cuts a chunk into blocks and calls these; half.h has the 16-bit formats.
+ * Neighbours: sum.c and apply.c cut a chunk into blocks and call these; half.h has the 16-bit
+ * formats.
  */
 #ifndef STORE_KERNELS_H
 #define STORE_KERNELS_H
@@ -66,8 +67,8 @@ struct kernels {
     void (*bf16_from_f32)(void *to, const void *from, size_t count);
 };
 
-extern const struct kernels kernels_scalar;
-extern const struct kernels kernels_avx2;
-extern const struct kernels kernels_avx512;
+extern const struct kernels psi_kernels_scalar;
+extern const struct kernels psi_kernels_avx2;
+extern const struct kernels psi_kernels_avx512;
 
 #endif

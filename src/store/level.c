@@ -13,7 +13,7 @@
 #include "base/fail.h"
 
 const char *
-kernel_level_name(enum kernel_level level)
+psi_kernel_level_name(enum kernel_level level)
 {
     static const char *const names[KERNEL_LEVELS] = {"scalar", "avx2", "avx512"};
 
@@ -45,7 +45,7 @@ converts_f16(void)
 }
 
 bool
-kernel_level_supported(enum kernel_level level)
+psi_kernel_level_supported(enum kernel_level level)
 {
     switch (level) {
     case KERNEL_SCALAR:
@@ -63,38 +63,38 @@ kernel_level_supported(enum kernel_level level)
 }
 
 const struct kernels *
-kernel_level_kernels(enum kernel_level level)
+psi_kernel_level_kernels(enum kernel_level level)
 {
-    static const struct kernels *const kernels[KERNEL_LEVELS] = {&kernels_scalar, &kernels_avx2,
-                                                                 &kernels_avx512};
+    static const struct kernels *const kernels[KERNEL_LEVELS] = {
+        &psi_kernels_scalar, &psi_kernels_avx2, &psi_kernels_avx512};
 
-    psi_assert(kernel_level_supported(level));
+    psi_assert(psi_kernel_level_supported(level));
     return kernels[level];
 }
 
 #else
 
 bool
-kernel_level_supported(enum kernel_level level)
+psi_kernel_level_supported(enum kernel_level level)
 {
     return level == KERNEL_SCALAR;
 }
 
 const struct kernels *
-kernel_level_kernels(enum kernel_level level)
+psi_kernel_level_kernels(enum kernel_level level)
 {
-    psi_assert(kernel_level_supported(level));
-    return &kernels_scalar;
+    psi_assert(psi_kernel_level_supported(level));
+    return &psi_kernels_scalar;
 }
 
 #endif
 
 enum kernel_level
-kernel_level_best(void)
+psi_kernel_level_best(void)
 {
     unsigned level = KERNEL_LEVELS - 1;
 
-    while (!kernel_level_supported((enum kernel_level)level)) {
+    while (!psi_kernel_level_supported((enum kernel_level)level)) {
         level--;
     }
     return (enum kernel_level)level;

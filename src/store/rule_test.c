@@ -117,7 +117,7 @@ test_rules_match_reference(void **state)
     for (size_t i = 0; i < sizeof(rule_references) / sizeof(rule_references[0]); i++) {
         rules |= 1u << rule_references[i].args.rule;
         for (int level = 0; level < KERNEL_LEVELS; level++) {
-            if (kernel_level_supported((enum kernel_level)level)) {
+            if (psi_kernel_level_supported((enum kernel_level)level)) {
                 run_reference(&rule_references[i], (enum kernel_level)level, PSD_F32);
                 run_reference(&rule_references[i], (enum kernel_level)level, PSD_F64);
             }

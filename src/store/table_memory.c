@@ -82,15 +82,13 @@ table_memory_init(struct table_memory *memory, const struct psi_spec *spec,
 {
     const uint64_t values = values_bytes(spec, extent);
     const uint64_t others = other_bytes(spec, extent);
-    psd_status status = PSD_OK;
+    psd_status status;
 
     memset(memory, 0, sizeof(*memory));
-    if (shared && values > 0) {
-        status = psi_segment_create(&memory->values, values, err);
-    }
-    if (status == PSD_OK) {
-        status = map_private(memory, shared ? others : values + others, err);
-    }
+    /* Without a segment, for want of descriptors perhaps, values are copied: that is only slower.
+     */
+    shared = shared && values > 0 && psi_segment_create(&memory->values, values, NULL) == PSD_OK;
+    status = map_private(memory, shared ? others : values + others, err);
     if (status != PSD_OK) {
         table_memory_fini(memory);
         return status;

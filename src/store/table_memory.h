@@ -42,8 +42,8 @@ struct table_extent {
 /* Bytes that it needs. */
 uint64_t table_memory_bytes(const struct psi_spec *spec, const struct table_extent *extent);
 
-/* Maps that much, the values as a segment if they are to be shared. PSD_ERR_NO_MEMORY when the
- * system refuses. */
+/* Maps that much, the values as a segment if they are to be shared and there is one to be had.
+ * PSD_ERR_NO_MEMORY when the system refuses. */
 psd_status table_memory_init(struct table_memory *memory, const struct psi_spec *spec,
                              const struct table_extent *extent, bool shared, struct psd_error *err);
 void table_memory_fini(struct table_memory *memory);

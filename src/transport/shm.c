@@ -80,7 +80,7 @@ struct psi_shm {
 
     bool rung; /* and the peer has read nothing since: it knows */
     uint64_t rung_at;
-    bool socket_full;
+    bool socket_full; /* the last frame could not be sent for want of room there */
 
     struct block blocks[BLOCKS_MAX + LARGE_MAX];
     uint32_t block_count;
@@ -381,6 +381,7 @@ try_to_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_er
     psd_status status;
     uint8_t *room;
 
+    shm->socket_full = false; /* until it is met again */
     if (record.payload_bytes > PSI_SHM_INLINE_MAX) {
         record.kind = PSI_SHM_LENT;
         bytes -= record.payload_bytes;

@@ -378,6 +378,7 @@ test_socket_full_of_memory(void **state)
     struct bed *bed = linked_bed(&end);
     struct end *peer = &bed->accepted[0];
     struct psi_segment **memory = calloc(SEGMENTS, sizeof(*memory));
+    struct psi_loop_ready ready;
 
     (void)state;
     assert_non_null(memory);
@@ -390,6 +391,10 @@ test_socket_full_of_memory(void **state)
     BED_WAIT(bed, peer->frames == SEGMENTS);
     assert_int_equal(peer->bad, 0);
     assert_int_equal(peer->stayed, SEGMENTS);
+    /* Nobody is woken any more because there is room. */
+    bed_pump(bed);
+    assert_int_equal(psi_loop_wait(bed->client, 0, &ready, NULL), PSD_OK);
+    assert_int_equal(ready.count, 0);
     for (unsigned i = 0; i < SEGMENTS; i++) {
         take_back(bed, memory[i]);
     }

@@ -100,6 +100,8 @@ kind_of(uint8_t type)
     case PSI_FRAME_CLOSE:
     case PSI_FRAME_WHY:
     case PSI_FRAME_BECAUSE:
+    case PSI_FRAME_OFFER:
+    case PSI_FRAME_ROUTE:
     case PSI_FRAME_BARRIER:
     case PSI_FRAME_STEP_ADD:
     case PSI_FRAME_NODES:

@@ -68,6 +68,8 @@ enum {
     X(SPARSE_PUSH, 45, "reserved")                                                                 \
     X(SPARSE_PULL, 46, "reserved")                                                                 \
     X(SPARSE_VALUE, 47, "reserved")                                                                \
+    X(OFFER, 48, "push this table to these lanes through me")                                      \
+    X(ROUTE, 49, "I do so, from this step on")                                                     \
     X(REPLICATE, 50, "reserved: a closed round, for the backup")                                   \
     X(REPLICATE_ACK, 51, "reserved")                                                               \
     /* all together */                                                                             \
@@ -136,6 +138,12 @@ struct psi_meta {
     float weight; /* of a contribution; reserved: must be 1 today */
     bool has_trace;
     uint64_t trace;
+
+    /* PUSH*: not the sender's own gradient, but that of another rank (level 0), or the sum of a
+     * node of the tree over ranks (level of the frame; f32, or f64 for f64 tables). */
+    bool has_node;
+    uint16_t node_first;  /* rank; a multiple of 1 << level */
+    uint16_t node_leaves; /* gradients in it: its ranks less those that add nothing */
 };
 
 /* Encodes into bytes (PSI_META_ENCODED_MAX of room); returns how many. */

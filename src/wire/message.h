@@ -50,8 +50,9 @@ struct psi_hello {
     uint64_t life;        /* drawn at random by the process: tells a reconnect from an impostor */
     uint32_t kernel_revision;
     uint64_t job;                  /* 0: not known yet; else the master's number of the job */
-    char address[PSI_ADDRESS_MAX]; /* server: where workers reach this lane */
+    char address[PSI_ADDRESS_MAX]; /* where workers reach this lane; a worker: others of its host */
     char build[64];
+    uint64_t host; /* worker: those that may be on one host have the same; 0: not to be asked */
 };
 
 /* WELCOME by the master. */
@@ -85,7 +86,9 @@ struct psi_ping {
 /* A worker, as a view knows it. */
 struct psi_view_worker {
     uint32_t incarnation;
-    bool member; /* false: left or lost */
+    bool member;                   /* false: left or lost */
+    uint64_t host;                 /* as in its HELLO */
+    char address[PSI_ADDRESS_MAX]; /* likewise */
 };
 
 struct psi_view_place {

@@ -24,6 +24,7 @@ psi_hello_encode(struct psi_pack *pack, const struct psi_hello *hello)
     psi_pack_u64(pack, hello->job);
     psi_pack_string(pack, hello->address, sizeof(hello->address));
     psi_pack_string(pack, hello->build, sizeof(hello->build));
+    psi_pack_u64(pack, hello->host);
 }
 
 /* A server is one of so many, and a lane one of the server's; nobody else has an own place. */
@@ -58,6 +59,7 @@ psi_hello_decode(const uint8_t *bytes, size_t size, struct psi_hello *hello_p,
     hello_p->job = psi_unpack_u64(&unpack, "job");
     psi_unpack_string(&unpack, "address", hello_p->address, sizeof(hello_p->address));
     psi_unpack_string(&unpack, "build", hello_p->build, sizeof(hello_p->build));
+    hello_p->host = psi_unpack_u64(&unpack, "host");
     check_hello(&unpack, hello_p);
     return unpack.status;
 }

@@ -34,6 +34,8 @@ psi_view_encode(struct psi_pack *pack, const struct psi_view *view)
     for (uint32_t i = 0; i < view->workers; i++) {
         psi_pack_u32(pack, view->worker[i].incarnation);
         psi_pack_bool(pack, view->worker[i].member);
+        psi_pack_u64(pack, view->worker[i].host);
+        psi_pack_string(pack, view->worker[i].address, sizeof(view->worker[i].address));
     }
     psi_pack_u32(pack, view->places);
     for (uint32_t i = 0; i < view->places; i++) {
@@ -51,8 +53,12 @@ unpack_members(struct psi_unpack *unpack, struct psi_view *view)
 {
     view->workers = psi_unpack_u32(unpack, "workers", 0, PSI_RANKS_MAX);
     for (uint32_t i = 0; i < view->workers && unpack->status == PSD_OK; i++) {
-        view->worker[i].incarnation = psi_unpack_u32(unpack, "worker.incarnation", 0, UINT16_MAX);
-        view->worker[i].member = psi_unpack_bool(unpack, "worker.member");
+        struct psi_view_worker *worker = &view->worker[i];
+
+        worker->incarnation = psi_unpack_u32(unpack, "worker.incarnation", 0, UINT16_MAX);
+        worker->member = psi_unpack_bool(unpack, "worker.member");
+        worker->host = psi_unpack_u64(unpack, "worker.host");
+        psi_unpack_string(unpack, "worker.address", worker->address, sizeof(worker->address));
     }
     view->places = psi_unpack_u32(unpack, "places", 0, PSI_PLACES_MAX);
     for (uint32_t i = 0; i < view->places && unpack->status == PSD_OK; i++) {

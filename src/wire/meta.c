@@ -2,11 +2,12 @@
  * meta.c - the options behind a header: tag, length, value, by strictly rising tag.
  *
  * The low bit of a tag says whether a receiver that does not know it must refuse the frame (1) or
- * may step over it (0). Numbers taken for later: 5 contributor bitmap, 7 range inside a chunk.
+ * may step over it (0). A number taken for later: 7 range inside a chunk.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/fail.h"
+#include "clock/clock.h"
 #include "wire/frame.h"
 #include "wire/pack.h"
 
@@ -15,6 +16,7 @@ enum tag {
     TAG_DEADLINE = 2, /* u32, ms */
     TAG_WEIGHT = 3,   /* f32 */
     TAG_TRACE = 4,    /* u64 */
+    TAG_NODE = 5,     /* u16 first rank, u16 gradients */
 
     TAG_MUST = 1, /* the bit */
 };
@@ -48,6 +50,11 @@ psi_meta_encode(const struct psi_meta *meta, uint8_t *bytes)
         pack_tag(&pack, TAG_TRACE, 8);
         psi_pack_u64(&pack, meta->trace);
     }
+    if (meta->has_node) {
+        pack_tag(&pack, TAG_NODE, 4);
+        psi_pack_u16(&pack, meta->node_first);
+        psi_pack_u16(&pack, meta->node_leaves);
+    }
     psi_assert(!pack.overflow);
     return pack.used;
 }
@@ -61,6 +68,7 @@ known_length(uint16_t tag)
         return 1;
     case TAG_DEADLINE:
     case TAG_WEIGHT:
+    case TAG_NODE:
         return 4;
     case TAG_TRACE:
         return 8;
@@ -91,6 +99,11 @@ unpack_value(struct psi_unpack *unpack, uint16_t tag, struct psi_meta *meta)
     case TAG_TRACE:
         meta->has_trace = true;
         meta->trace = psi_unpack_u64(unpack, "trace");
+        break;
+    case TAG_NODE:
+        meta->has_node = true;
+        meta->node_first = psi_unpack_u16(unpack, "node.first", 0, PSI_RANKS_MAX - 1);
+        meta->node_leaves = psi_unpack_u16(unpack, "node.leaves", 0, PSI_RANKS_MAX);
         break;
     }
 }

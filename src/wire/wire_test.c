@@ -252,7 +252,7 @@ limit_of(unsigned type)
         break;
     }
     if ((type >= 2 && type <= 7) || (type >= 10 && type <= 13) || (type >= 20 && type <= 22) ||
-        (type >= 31 && type <= 43) || (type >= 60 && type <= 64)) {
+        (type >= 31 && type <= 43) || (type >= 48 && type <= 49) || (type >= 60 && type <= 64)) {
         return 1 << 20;
     }
     return -2;
@@ -383,6 +383,11 @@ some_meta(unsigned options)
         meta.has_trace = true;
         meta.trace = 0x0102030405060708;
     }
+    if (options & 16) {
+        meta.has_node = true;
+        meta.node_first = 768;
+        meta.node_leaves = 255;
+    }
     return meta;
 }
 
@@ -403,14 +408,16 @@ same_meta(const struct psi_meta *a, const struct psi_meta *b)
 {
     return a->has_part == b->has_part && a->part == b->part && a->has_deadline == b->has_deadline &&
            a->deadline_ms == b->deadline_ms && a->has_weight == b->has_weight &&
-           a->weight == b->weight && a->has_trace == b->has_trace && a->trace == b->trace;
+           a->weight == b->weight && a->has_trace == b->has_trace && a->trace == b->trace &&
+           a->has_node == b->has_node && a->node_first == b->node_first &&
+           a->node_leaves == b->node_leaves;
 }
 
 /* If this fails, an option gets lost, or half an option is believed. */
 static void
 test_meta_round_trip_and_truncation(void **state)
 {
-    for (unsigned options = 0; options < 16; options++) {
+    for (unsigned options = 0; options < 32; options++) {
         const struct psi_meta in = some_meta(options);
         struct psi_meta out;
         uint8_t bytes[PSI_FRAME_META_MAX];
@@ -440,7 +447,10 @@ test_meta_tags(void **state)
         {PSD_OK, 7, {0x64, 0, 3, 0, 1, 2, 3}},                  /* unknown, may be ignored */
         {PSD_ERR_PROTOCOL, 6, {0x64, 0, 3, 0, 1, 2}},           /* ... but not half of it */
         {PSD_ERR_PROTOCOL, 4, {0x65, 0, 0, 0}},                 /* unknown, must be understood */
-        {PSD_ERR_PROTOCOL, 4, {5, 0, 0, 0}},                    /* kept for a bitmap */
+        {PSD_ERR_PROTOCOL, 4, {7, 0, 0, 0}},                    /* kept for a range */
+        {PSD_OK, 8, {5, 0, 4, 0, 0xff, 3, 0, 4}},               /* a node */
+        {PSD_ERR_PROTOCOL, 8, {5, 0, 4, 0, 0, 4, 1, 0}},        /* of a rank beyond the last */
+        {PSD_ERR_PROTOCOL, 8, {5, 0, 4, 0, 0, 0, 1, 4}},        /* of more gradients than ranks */
         {PSD_ERR_PROTOCOL, 4, {0, 0, 0, 0}},                    /* no tag is 0 */
         {PSD_OK, 5, {1, 0, 1, 0, 9}},                           /* part */
         {PSD_ERR_PROTOCOL, 5, {1, 0, 0, 0, 9}},                 /* part of no byte */
@@ -534,6 +544,7 @@ fill_hello(uint64_t *random, struct sample *sample)
     hello->job = draw(random);
     draw_text(random, hello->address, sizeof(hello->address));
     draw_text(random, hello->build, sizeof(hello->build));
+    hello->host = draw(random);
 }
 
 static void
@@ -584,6 +595,8 @@ fill_view(uint64_t *random, struct sample *sample)
     for (uint32_t i = 0; i < view->workers; i++) {
         view->worker[i].incarnation = draw_below(random, UINT16_MAX + 1);
         view->worker[i].member = draw_below(random, 2) == 0;
+        view->worker[i].host = draw(random);
+        draw_text(random, view->worker[i].address, sizeof(view->worker[i].address));
     }
     for (uint32_t i = 0; i < view->places; i++) {
         view->place[i].server = draw_below(random, PSI_SERVERS_MAX);

@@ -380,6 +380,14 @@ class Hosts:
     def inside(self, host, *command):
         return ("ip", "netns", "exec", self.names[host], *map(str, command))
 
+    def bytes(self, host):
+        """What has come in and gone out through the host's end of the cable, in bytes."""
+        table = subprocess.run(self.inside(host, "cat", "/proc/net/dev"), capture_output=True,
+                               text=True, check=True).stdout
+        (line,) = [line for line in table.splitlines() if f"{self.interfaces[host]}:" in line]
+        fields = line.partition(":")[2].split()
+        return int(fields[0]), int(fields[8])
+
     def remove(self):
         for name in self.names:
             ip("netns", "del", name, check=False)

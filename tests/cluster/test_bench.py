@@ -3,6 +3,8 @@
 asked here."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
@@ -77,6 +79,9 @@ def test_a_job_that_does_not_start():
     done = run_bench("--quick", "--workers", 1, "--sizes", 64, "--launch", "exit 5")
     assert done.returncode == 1
     assert "the launched job ended before its workers were there" in done.stderr
+    kept = re.search(r"what the launched job said is in (/tmp/psd_bench\.\w+)", done.stderr)
+    assert kept, done.stderr
+    shutil.rmtree(kept[1])
 
 
 @pytest.mark.parametrize("words", [("siute",), ("--sizes", "3"), ("--transport", "udp"),

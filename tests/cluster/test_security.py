@@ -248,7 +248,7 @@ def test_names_bind_members_too(fortress, secret_file):
 def hello_frame(role, rank, incarnation=0, job=0):
     """A HELLO, by default of somebody new."""
     body = struct.pack("<BIIIIQIQ", role, rank, 0, 1, incarnation, 77, 0, job)
-    body += struct.pack("<HH", 0, 0)
+    body += struct.pack("<HHQ", 0, 0, 0)
     return header(payload_bytes=len(body)) + body
 
 

@@ -2,7 +2,7 @@
 """A worker that trains nothing, in whatever way a test wants it: gradients are a function of rank,
 step and table, so that two jobs of the same shape must end with the same bits.
 
-It prints "started", "joined RANK INCARNATION", "step N" after each step, "values SHA-256" (of all that
+It prints "started", "joined RANK INCARNATION", "step N" after each step, "values HASH" (of all that
 came back in all steps), "closed" at the end, or "error NAME: TEXT" when a call fails, and then exits
 with 1. --die kills it (signal 9, no clean-up) at a named moment of its first life; --hold makes rank 0
 wait for a file before a step, and so everybody with it; --cut ends its connections to the servers
@@ -11,6 +11,7 @@ before a step, which then have to be made again."""
 import argparse
 import collections
 import hashlib
+import math
 import os
 import pathlib
 import signal
@@ -40,6 +41,8 @@ def parse():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--elements", type=int, default=1000)
     parser.add_argument("--tables", type=int, default=2)
+    parser.add_argument("--awkward", action="store_true",
+                        help="gradients whose sum shows the order of every addition")
     parser.add_argument("--staleness", type=int, default=0)
     parser.add_argument("--zoo", action="store_true", help="tables of every kind instead")
     parser.add_argument("--memory", choices=("ordinary", "region", "view"), default="ordinary",
@@ -112,6 +115,9 @@ class Worker:
         values = [((self.rank + 1) * (step + 3) + 5 * table + i) % 11 / 16 for i in range(PATTERN)]
         if self.args.equal:
             values = [step % PERIOD + 1] * PATTERN
+        elif self.args.awkward:
+            values = [math.ldexp(1 + (7 * self.rank + 3 * step + table + i) % 97 / 97,
+                                 (5 * self.rank + step + i) % 21 - 10) for i in range(PATTERN)]
         pattern = struct.pack(f"<{PATTERN}{letter}", *values)
         if self.args.memory == "ordinary":
             return bytearray(pattern * (self.args.elements // PATTERN + 1))
@@ -202,7 +208,7 @@ class Worker:
             if self.args.cut == step:
                 self.cut()
             self.train_step(tables, step)
-        say(f"values {self.seen.hexdigest()}")
+        say(f"values {self.seen.hexdigest()[:40]}")
         if self.args.save and any(kind.staleness for kind in self.kinds()):
             self.context.barrier()
         if self.args.save and self.rank == 0:

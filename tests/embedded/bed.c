@@ -5,6 +5,7 @@
  */
 #include "bed.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 
 #include "base/exit_code.h"
 #include "base/log.h"
+#include "client/context.h"
+#include "client/state.h"
 #include "master/master.h"
 #include "rpc/identity.h"
 #include "secure/tls.h"
@@ -27,6 +30,7 @@ enum {
     LOOK_MS = 200,     /* a loop looks up at least that often */
     LINGER_MS = 500,   /* for the last frames to leave */
     FINISH_MS = 10000, /* for daemons to leave by themselves */
+    ROUTE_MS = 20000,  /* to find the others of a host */
     WATCHDOG_S = 240,  /* for all tests of an executable, sanitizers included */
     OPEN_TIMEOUT_MS = 20000,
     SPIN_US = 50,
@@ -86,6 +90,28 @@ bed_now_ms(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / MS_NS;
+}
+
+bool
+bed_is_routed(const struct worker *worker, const psd_table *table)
+{
+    bool routed;
+
+    pthread_mutex_lock(&worker->context->lock);
+    routed = table->route_from != PSI_STEP_NEVER;
+    pthread_mutex_unlock(&worker->context->lock);
+    return routed;
+}
+
+bool
+bed_await_route(const struct worker *worker, const psd_table *table)
+{
+    const uint64_t deadline_ms = bed_now_ms() + ROUTE_MS;
+
+    while (!bed_is_routed(worker, table) && bed_now_ms() < deadline_ms) {
+        (void)poll(NULL, 0, 1);
+    }
+    return bed_is_routed(worker, table);
 }
 
 void
@@ -294,6 +320,12 @@ begin_security(struct bed *bed)
 }
 
 static void
+set_hierarchy(const struct bed *bed)
+{
+    setenv("PSD_HIERARCHY", bed->config.flat ? "off" : "auto", 1);
+}
+
+static void
 end_security(struct bed *bed)
 {
     psi_secret_destroy(bed->secret);
@@ -303,8 +335,8 @@ end_security(struct bed *bed)
 }
 
 /* As workers do: shared memory, unless the environment says tcp. */
-static bool
-lends(void)
+bool
+bed_lends(void)
 {
     const char *transport = getenv("PSD_TRANSPORT");
 
@@ -366,8 +398,8 @@ create_lane(struct bed *bed, uint32_t server, uint32_t index)
         .memory_max = config->memory_max / config->lanes,
         .pool_bytes = config->pool_bytes / config->lanes,
         .start_timeout_ms = config->start_timeout_ms,
-        .kernel = config->scalar ? KERNEL_SCALAR : kernel_level_best(),
-        .lends = lends(),
+        .kernel = config->scalar ? KERNEL_SCALAR : psi_kernel_level_best(),
+        .lends = bed_lends() && !config->elsewhere,
     };
     struct node *node = &bed->lanes[server][index];
     char name[PSI_IDENTITY_BYTES];
@@ -375,7 +407,8 @@ create_lane(struct bed *bed, uint32_t server, uint32_t index)
 
     node->bed = bed;
     psi_identity_server(name, server, index);
-    create_loop(node, name, (struct psi_loop_config){.lends = lends(), .spin_us = SPIN_US});
+    create_loop(node, name,
+                (struct psi_loop_config){.lends = lane_config.lends, .spin_us = SPIN_US});
     assert_int_equal(
         lane_create(psi_loop_env(node->loop), &lane_config, &bed->log, &node->lane, &err), PSD_OK);
 }
@@ -394,6 +427,7 @@ bed_start(const struct bed_config *config)
     pthread_mutex_init(&bed->lock, NULL);
     pthread_cond_init(&bed->changed, NULL);
     begin_security(bed);
+    set_hierarchy(bed);
     create_master(bed);
     node_start(&bed->master);
     for (uint32_t i = 0; i < bed->config.servers - bed->config.servers_absent; i++) {

@@ -70,6 +70,8 @@ struct bed_config {
     uint64_t pool_bytes;             /* 48 MiB per server */
     uint32_t op_timeout_ms;          /* 20,000; of the workers */
     bool scalar;                     /* kernels without SIMD; else the best */
+    bool flat;                       /* no worker sends for the others */
+    bool elsewhere;                  /* servers share no memory, as if on another host */
 };
 
 struct bed;
@@ -132,6 +134,14 @@ void bed_wait_turn(struct bed *bed, uint64_t turn);
 void bed_next_turn(struct bed *bed);
 
 uint64_t bed_now_ms(void);
+
+/* Do processes of this host share memory at all? Not with PSD_TRANSPORT=tcp. */
+bool bed_lends(void);
+
+/* Waits, with a deadline, until the worker pushes the table through one of its host, itself
+ * perhaps. False: it does not. */
+bool bed_await_route(const struct worker *worker, const psd_table *table);
+bool bed_is_routed(const struct worker *worker, const psd_table *table); /* by now? */
 
 /* ------------------------------------------------------------------------------ shorthand --- */
 

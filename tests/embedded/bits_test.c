@@ -216,6 +216,8 @@ test_bits_do_not_depend_on_the_job(void **state)
         {.config = {.servers = 2, .policy = PSI_DEATH_WAIT}, .arrival = MIXED},
         {.config = {.servers = 2, .lanes = 2, .security = BED_SEALED}, .arrival = FALLING},
         {.config = {.servers = 1, .security = BED_INSECURE}, .arrival = MIXED},
+        {.config = {.servers = 2, .flat = true}, .arrival = MIXED},
+        {.config = {.servers = 2, .elsewhere = true}, .arrival = MIXED},
     };
 
     (void)state;

@@ -12,7 +12,7 @@
 
 #include "bed.h"
 
-enum { STEP_KIB = 1024, LIMITS = 16, CHILD_TIME_S = 30 };
+enum { STEP_KIB = 2048, LIMITS = 12, CHILD_TIME_S = 30 };
 
 enum { CHILD_DONE = 0, CHILD_REFUSED = 1, CHILD_WRONG = 2 };
 

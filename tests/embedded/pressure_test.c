@@ -136,7 +136,7 @@ run_under_pressure(struct bed_config config, uint64_t seed)
     struct bed *bed;
 
     config.workers = WORKERS;
-    config.pool_bytes = 1 << 20;
+    config.pool_bytes = config.pool_bytes > 0 ? config.pool_bytes : 1 << 20;
     config.op_timeout_ms = 60000;
     load_init(&load, seed);
     bed = bed_start(&config);
@@ -169,6 +169,25 @@ test_small_pool_with_replacements(void **state)
     run_under_pressure((struct bed_config){.servers = 1, .policy = PSI_DEATH_WAIT}, 3);
 }
 
+/* If this fails, it happens where only the workers keep their windows small: the server has room
+ * for all, and does not see why they stop. */
+static void
+test_small_windows(void **state)
+{
+    (void)state;
+    run_under_pressure((struct bed_config){.servers = 1, .pool_bytes = 256 << 20}, 4);
+}
+
+/* If this fails, it happens when one of them pushes for all. */
+static void
+test_through_one_worker(void **state)
+{
+    (void)state;
+    run_under_pressure((struct bed_config){.servers = 1, .elsewhere = true}, 5);
+    run_under_pressure(
+        (struct bed_config){.servers = 1, .elsewhere = true, .pool_bytes = 256 << 20}, 6);
+}
+
 int
 main(void)
 {
@@ -176,6 +195,8 @@ main(void)
         cmocka_unit_test(test_small_pool_one_lane),
         cmocka_unit_test(test_small_pool_many_lanes),
         cmocka_unit_test(test_small_pool_with_replacements),
+        cmocka_unit_test(test_small_windows),
+        cmocka_unit_test(test_through_one_worker),
     };
 
     bed_begin();

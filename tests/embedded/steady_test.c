@@ -30,6 +30,7 @@ enum {
 /* Thread: written by rank 0 while the others wait at a meeting; all read it. */
 struct steady {
     uint32_t staleness; /* immutable */
+    bool routed;        /* immutable: pushes go through one worker of the host */
     bool clean;         /* the last window was */
     struct counted last;
 };
@@ -144,10 +145,12 @@ train(struct worker *worker)
     bed_next_turn(worker->bed);
     bed_wait_turn(worker->bed, psd_size(worker->context));
     CHECK_OK(worker, open_tables(worker, &tensors));
+    CHECK(worker, !steady->routed || bed_await_route(worker, tensors.large));
     fill_lanes(worker, &tensors);
     while (step < WARM_UP_STEPS && worker->failure[0] == '\0') {
         make_step(worker, &tensors, step++);
     }
+    CHECK(worker, bed_is_routed(worker, tensors.large) == steady->routed);
     for (unsigned i = 0; i < WINDOWS_MAX && !steady->clean && worker->failure[0] == '\0'; i++) {
         run_window(worker, &tensors, &step);
     }
@@ -156,16 +159,20 @@ train(struct worker *worker)
 }
 
 static void
-check_steady(uint32_t workers, uint32_t staleness)
+check_steady(uint32_t workers, uint32_t staleness, bool routed)
 {
-    struct steady steady = {.staleness = staleness};
+    struct steady steady = {.staleness = staleness, .routed = routed};
     struct bed *bed;
 
     if (!COUNTED) {
         skip();
     }
     /* Signs of life are not part of a step: none within the test. */
-    bed = bed_start(&(struct bed_config){.workers = workers, .lanes = 2, .heartbeat_ms = 60000});
+    bed = bed_start(&(struct bed_config){.workers = workers,
+                                         .lanes = 2,
+                                         .heartbeat_ms = 60000,
+                                         .flat = !routed,
+                                         .elsewhere = routed});
     counted_forget_locks();
     bed_run(bed, train, &steady);
     bed_finish(bed);
@@ -183,8 +190,11 @@ static void
 test_rounds(void **state)
 {
     (void)state;
-    check_steady(1, 0);
-    check_steady(2, 0);
+    check_steady(1, 0, false);
+    check_steady(2, 0, false);
+    if (bed_lends()) {
+        check_steady(3, 0, true);
+    }
 }
 
 /* If this fails, gradients that are applied one by one do. */
@@ -192,8 +202,8 @@ static void
 test_stale_and_asynchronous(void **state)
 {
     (void)state;
-    check_steady(2, 1);
-    check_steady(2, PSD_STALENESS_UNBOUNDED);
+    check_steady(2, 1, false);
+    check_steady(2, PSD_STALENESS_UNBOUNDED, false);
 }
 
 /* If this fails, the counters above see nothing, and prove nothing. */

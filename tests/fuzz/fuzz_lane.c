@@ -29,8 +29,10 @@ check_rounds(const struct lane *lane)
 
         psi_assert(chunk->slots != NULL);
         for (const struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
-            psi_assert(!psi_ranks_has(&seen, slot->rank));
-            psi_ranks_add(&seen, slot->rank);
+            for (uint32_t rank = slot->rank; rank < slot->end; rank++) {
+                psi_assert(!psi_ranks_has(&seen, rank));
+                psi_ranks_add(&seen, rank);
+            }
         }
     }
 }

@@ -611,6 +611,9 @@ take_frame(struct input *input, const struct psi_frame *heard, uint8_t *to)
 
     memcpy(&from, at, bytes);
     frame = expand(&from, heard);
+    if ((from.twist & WORLD_LEVEL) != 0) {
+        frame.level = take_byte(input);
+    }
     frame.meta_bytes = (uint16_t)take_meta(input, from.twist, to + PSI_FRAME_BYTES);
     body = to + PSI_FRAME_BYTES + frame.meta_bytes;
     frame.payload_bytes = (uint32_t)take_body(input, from.body, body);
@@ -656,14 +659,24 @@ void
 world_say(struct world *world, unsigned index, const struct psi_frame *frame,
           const struct psi_pack *body)
 {
+    const struct psi_meta none = {0};
+
+    world_say_meta(world, index, frame, &none, body);
+}
+
+void
+world_say_meta(struct world *world, unsigned index, const struct psi_frame *frame,
+               const struct psi_meta *meta, const struct psi_pack *body)
+{
     struct world_conn *conn = world->conn[index];
     struct psi_frame full = *frame;
-    uint8_t head[PSI_FRAME_BYTES];
+    uint8_t head[PSI_FRAME_BYTES + PSI_META_ENCODED_MAX];
 
     psi_assert(conn != NULL);
+    full.meta_bytes = (uint16_t)psi_meta_encode(meta, head + PSI_FRAME_BYTES);
     full.payload_bytes = body != NULL ? (uint32_t)body->used : 0;
     psi_frame_encode(&full, head);
-    feed(conn, head, sizeof(head));
+    feed(conn, head, PSI_FRAME_BYTES + (size_t)full.meta_bytes);
     if (body != NULL) {
         feed(conn, body->bytes, body->used);
     }

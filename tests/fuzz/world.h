@@ -52,6 +52,7 @@ enum {
     WORLD_VERSION = 4, /* of another version of the protocol */
     WORLD_PART = 8,    /* a byte follows: the option `part` */
     WORLD_META = 16,   /* a length and bytes follow: options as they are */
+    WORLD_LEVEL = 32,  /* a byte follows, before these: the level in the tree over ranks */
 };
 
 /* Where the payload comes from. */
@@ -120,6 +121,8 @@ void world_accept(struct world *world);
 void world_settle(struct world *world);
 void world_say(struct world *world, unsigned conn, const struct psi_frame *frame,
                const struct psi_pack *body);
+void world_say_meta(struct world *world, unsigned conn, const struct psi_frame *frame,
+                    const struct psi_meta *meta, const struct psi_pack *body);
 
 /* The same with a message as its body: WORLD_SAY(world, 0, &frame, hello, &hello). */
 #define WORLD_SAY(world, conn, frame, name, message)                                               \

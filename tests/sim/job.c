@@ -51,6 +51,9 @@ master_line(void *sink, enum psi_log_level level, const char *id, const char *te
         }
         job->rank_lost[rank] = true;
         model_rank_lost(job->model, rank);
+        for (uint32_t i = 0; i < job->plan.workers; i++) {
+            worker_given_up(job->worker[i], rank);
+        }
     } else if (strcmp(id, "MEMBER-LOST") == 0) {
         job->server_lost = true;
     } else if (strcmp(id, "JOB-START") == 0) {
@@ -165,6 +168,7 @@ start_lane(struct job *job, uint32_t server, uint32_t index)
     host->index = index;
     host->log = (struct psi_log){.write = lane_line, .sink = host, .level = PSI_LOG_DEBUG};
     host->node = net_node_create(&job->net, name);
+    host->node->host = job->plan.server_host[server];
     host->node->settle = lane_settle;
     host->node->owner = host;
 
@@ -177,8 +181,9 @@ start_lane(struct job *job, uint32_t server, uint32_t index)
         .memory_max = 1u << 30,
         .pool_bytes = job->plan.pool_bytes,
         .start_timeout_ms = START_TIMEOUT_MS,
-        .kernel = kernel_level_best(),
+        .kernel = psi_kernel_level_best(),
         .checksum = job->plan.checksum,
+        .lends = host->node->host != 0,
     };
 
     psi_assert(lane_create(&host->node->env, &config, &host->log, &host->lane, &err) == PSD_OK);
@@ -386,6 +391,7 @@ job_judge(struct job *job)
         judge_worker(job, job->worker[i], i);
     }
     model_end(job->model);
+    net_check_loans(&job->net);
     sim->counters.rounds += model_rounds(job->model);
     if (!job->master.killed && job->master.exit_code == PSI_EXIT_OK) {
         sim->counters.jobs_finished++;

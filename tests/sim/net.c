@@ -18,7 +18,14 @@
 #include "base/fail.h"
 #include "wire/frame.h"
 
-enum { SPINS_MAX = 20000 };
+#define COPY_NS_MAX (30 * SIM_MS)
+
+enum {
+    SPINS_MAX = 20000,
+    NEAR_INLINE_MAX = 128,     /* smaller payloads travel with their frames on one host, too */
+    GRAVE_BYTES_MAX = 4 << 20, /* poisoned copies that are kept for late readers */
+    POISON = 0xd7,
+};
 
 enum end_state { OPENING, OPEN, LINGERING, CLOSED };
 
@@ -34,6 +41,12 @@ struct net_frame {
     void (*release)(void *owner, uint64_t cookie);
     void *release_owner;
     uint64_t release_cookie;
+
+    bool stable;
+    const uint8_t *lent;       /* on one host: where the payload is, in the sender's memory ... */
+    struct net_region *region; /* ... which this keeps; NULL: node_take_back() sees to it */
+    struct net_loan *loan;     /* being copied by the receiver ... */
+    size_t copied;             /* ... so far */
 
     uint64_t arrive_ns;
     size_t survives; /* bytes that arrive; total unless a cut tore it */
@@ -75,6 +88,7 @@ struct net_link {
     unsigned refs;
     char address[PSI_ADDRESS_BYTES];
     bool accepted;
+    bool near; /* both ends are on one host */
     uint64_t clogged_until_ns;
     struct net_end end[2]; /* 0 connected, 1 accepted */
 };
@@ -88,7 +102,7 @@ struct psi_listener {
 
 static void deliver(void *object, uint64_t side);
 static void lose(void *object, uint64_t side);
-static void frames_free(struct net_frame **first, struct net_frame **last);
+static void frames_free(struct net *net, struct net_frame **first, struct net_frame **last);
 
 /* ---- time --------------------------------------------------------------------------------- */
 
@@ -112,8 +126,8 @@ link_unref(struct net_link *link)
         return;
     }
     psi_assert(link->end[0].state == CLOSED && link->end[1].state == CLOSED);
-    frames_free(&link->end[0].out.flight, &link->end[0].out.flight_last);
-    frames_free(&link->end[1].out.flight, &link->end[1].out.flight_last);
+    frames_free(link->net, &link->end[0].out.flight, &link->end[0].out.flight_last);
+    frames_free(link->net, &link->end[1].out.flight, &link->end[1].out.flight_last);
     if (link->prev != NULL) {
         link->prev->next = link->next;
     } else {
@@ -152,6 +166,142 @@ settle(struct node *node)
     }
 }
 
+/* ---- memory of one host ------------------------------------------------------------------- */
+
+/* A copy that was given back. */
+struct net_grave {
+    struct net_grave *next;
+    size_t bytes;
+    uint8_t *memory;
+};
+
+/* Whoever reads it now reads poison; after a while it is gone altogether. */
+static void
+bury(struct net *net, uint8_t *memory, size_t bytes)
+{
+    struct net_grave *grave = malloc(sizeof(*grave));
+    struct net_grave **link = &net->graves;
+    size_t kept = 0;
+
+    psi_assert(grave != NULL);
+    memset(memory, POISON, bytes);
+    *grave = (struct net_grave){.next = net->graves, .bytes = bytes, .memory = memory};
+    net->graves = grave;
+    while (*link != NULL && kept <= GRAVE_BYTES_MAX) {
+        kept += (*link)->bytes;
+        link = &(*link)->next;
+    }
+    while (*link != NULL) {
+        struct net_grave *oldest = *link;
+
+        *link = oldest->next;
+        free(oldest->memory);
+        free(oldest);
+    }
+}
+
+struct net_region *
+net_region_create(struct node *node, size_t bytes)
+{
+    struct net_region *region = calloc(1, sizeof(*region));
+
+    psi_assert(region != NULL);
+    region->segment = (struct psi_segment){.base = calloc(1, bytes), .bytes = bytes, .fd = -1};
+    psi_assert(region->segment.base != NULL);
+    region->node = node;
+    region->refs = 1;
+    psi_lending_add(&node->lending, &region->segment);
+    return region;
+}
+
+static void
+region_unref(struct net *net, struct net_region *region)
+{
+    if (region != NULL && --region->refs == 0) {
+        bury(net, region->segment.base, region->segment.bytes);
+        free(region);
+    }
+}
+
+void
+net_region_let_go(struct net_region *region)
+{
+    struct node *node = region->node;
+
+    psi_assert(psi_lending_remove(&node->lending, &region->segment) != UINT32_MAX);
+    region_unref(node->net, region);
+}
+
+/* A payload on loan: the sender's own memory, or a copy. */
+struct net_loan {
+    struct psi_loan loan; /* first */
+    struct net *net;
+    struct net_region *region;
+    const uint8_t *payload;
+    uint8_t *copy; /* NULL: the payload is the sender's own */
+    size_t bytes;
+};
+
+static void
+give_back(struct psi_loan *public)
+{
+    struct net_loan *loan = (struct net_loan *)public;
+
+    if (loan->copy != NULL) {
+        bury(loan->net, loan->copy, loan->bytes);
+    }
+    region_unref(loan->net, loan->region);
+    loan->net->loans--;
+    free(loan);
+}
+
+void
+net_check_loans(struct net *net)
+{
+    if (net->loans > 0) {
+        sim_fail(net->sim, "leak: %llu payloads on loan were never given back",
+                 (unsigned long long)net->loans);
+    }
+}
+
+static bool
+comes_on_loan(const struct net_link *link, const struct net_frame *frame)
+{
+    return link->near && frame->total - frame->head_bytes > NEAR_INLINE_MAX;
+}
+
+/* Takes over what keeps the payload. */
+static struct net_loan *
+loan_create(struct net *net, struct net_frame *frame)
+{
+    struct net_loan *loan = calloc(1, sizeof(*loan));
+
+    psi_assert(loan != NULL);
+    loan->loan.give_back = give_back;
+    loan->net = net;
+    loan->region = frame->region;
+    loan->payload = frame->lent;
+    loan->bytes = frame->total - frame->head_bytes;
+    net->loans++;
+    frame->region = NULL;
+    if (frame->lent == NULL) {
+        loan->copy = malloc(loan->bytes);
+        psi_assert(loan->copy != NULL);
+        memcpy(loan->copy, frame->bytes + frame->head_bytes, loan->bytes);
+        loan->payload = loan->copy;
+    }
+    return loan;
+}
+
+static void
+loan_give_back(struct net_frame *frame)
+{
+    if (frame->loan != NULL) {
+        give_back(&frame->loan->loan);
+        frame->loan = NULL;
+    }
+}
+
 /* ---- frames ------------------------------------------------------------------------------- */
 
 static void
@@ -164,21 +314,23 @@ frame_release(struct net_frame *frame)
 }
 
 static void
-frame_free(struct net_frame *frame)
+frame_free(struct net *net, struct net_frame *frame)
 {
     frame_release(frame);
+    loan_give_back(frame);
+    region_unref(net, frame->region);
     free(frame->bytes);
     free(frame);
 }
 
 static void
-frames_free(struct net_frame **first, struct net_frame **last)
+frames_free(struct net *net, struct net_frame **first, struct net_frame **last)
 {
     while (*first != NULL) {
         struct net_frame *frame = *first;
 
         *first = frame->next;
-        frame_free(frame);
+        frame_free(net, frame);
     }
     *last = NULL;
 }
@@ -229,10 +381,32 @@ frame_take(struct net_frame *frame, size_t until)
 /* ---- sending ------------------------------------------------------------------------------ */
 
 static void
-pipe_clear(struct net_pipe *pipe)
+pipe_clear(struct net *net, struct net_pipe *pipe)
 {
-    frames_free(&pipe->unsent, &pipe->unsent_last);
+    frames_free(net, &pipe->unsent, &pipe->unsent_last);
     pipe->queued = 0;
+}
+
+/* On one host a stable payload in lent memory stays there: nobody has read it when it leaves. */
+static void
+take_all(struct net_end *end, struct net_frame *frame)
+{
+    const struct psi_buffer *buffer = &frame->buffers[0];
+    const struct psi_lent *lent = NULL;
+
+    if (comes_on_loan(end->link, frame) && frame->stable && frame->buffer_count == 1) {
+        lent = psi_lending_find(&end->node->lending, buffer->base, buffer->bytes);
+    }
+    if (lent == NULL) {
+        frame_take(frame, frame->total);
+        return;
+    }
+    frame->lent = buffer->base;
+    if (lent->segment->fd < 0) { /* a region; tables have real segments */
+        frame->region = (struct net_region *)(uintptr_t)lent->segment;
+        frame->region->refs++;
+    }
+    frame->taken = frame->total;
 }
 
 static void
@@ -245,7 +419,7 @@ depart(struct net_end *end, struct net_frame *frame)
 
     frame_release(frame);
     if (pipe->void_) {
-        frame_free(frame);
+        frame_free(link->net, frame);
         return;
     }
     at_ns += delay(link->net);
@@ -275,11 +449,11 @@ take(void *object, uint64_t side)
     if (frame != NULL) {
         const size_t before = frame->taken;
 
-        if (frame->taken == frame->head_bytes && frame->total - frame->taken > 8 &&
+        if (frame->taken == frame->head_bytes && frame->total - frame->taken > 8 && !link->near &&
             rng_chance(&sim->rng, 40)) {
             frame_take(frame, frame->taken + rng_below(&sim->rng, frame->total - frame->taken));
         } else {
-            frame_take(frame, frame->total);
+            take_all(end, frame);
         }
         pipe->queued -= frame->taken - before;
         if (frame->taken == frame->total) {
@@ -321,6 +495,7 @@ frame_create(const struct psi_outgoing *outgoing)
     psi_assert(frame->bytes != NULL);
     memcpy(frame->bytes, outgoing->head, outgoing->head_bytes);
     frame->taken = frame->head_bytes;
+    frame->stable = outgoing->stable;
     frame->release = outgoing->release;
     frame->release_owner = outgoing->release_owner;
     frame->release_cookie = outgoing->release_cookie;
@@ -345,7 +520,7 @@ end_send(struct psi_conn *conn, const struct psi_outgoing *outgoing)
     frame = frame_create(outgoing);
     sim->counters.frames++;
     if (pipe->unsent == NULL && rng_chance(&sim->rng, frame->total > frame->head_bytes ? 40 : 90)) {
-        frame_take(frame, frame->total);
+        take_all(end, frame);
         depart(end, frame);
         return PSD_OK;
     }
@@ -423,7 +598,7 @@ tear(struct net_end *from)
         last = *link;
         link = &(*link)->next;
     }
-    if (*link != NULL && rng_chance(&sim->rng, 60)) {
+    if (*link != NULL && !from->link->near && rng_chance(&sim->rng, 60)) {
         (*link)->survives = rng_below(&sim->rng, (*link)->total);
         sim->counters.torn_frames++;
         last = *link;
@@ -436,7 +611,7 @@ tear(struct net_end *from)
     while (rest != NULL) {
         struct net_frame *next = rest->next;
 
-        frame_free(rest);
+        frame_free(from->link->net, rest);
         rest = next;
     }
 }
@@ -461,7 +636,7 @@ end_finish(struct net_end *end)
     struct net_end **link = &end->node->ends;
 
     psi_assert(end->state != CLOSED);
-    pipe_clear(&end->out);
+    pipe_clear(end->link->net, &end->out);
     end->state = CLOSED;
     while (*link != end) {
         link = &(*link)->next;
@@ -593,7 +768,15 @@ trace_frame(struct net_end *to, const struct net_frame *frame)
     struct sim *sim = to->link->net->sim;
     struct psi_frame head;
 
-    sim_hash(sim, psi_crc32c(0, frame->bytes, frame->total));
+    const size_t here = frame->lent != NULL ? frame->head_bytes : frame->total;
+
+    sim_hash(sim, psi_crc32c(0, frame->bytes, here));
+    if (frame->lent != NULL) {
+        sim_hash(sim, psi_crc32c(0, frame->lent, frame->total - here));
+    }
+    if (psi_frame_decode(frame->bytes, &head, NULL) == PSD_OK && head.level > 0) {
+        sim->counters.sums++;
+    }
     if (sim->trace && psi_frame_decode(frame->bytes, &head, NULL) == PSD_OK) {
         sim_trace(sim, to->node->name,
                   "%-9s <- %s table %u chunk %u step %llu seq %llu view %u "
@@ -630,6 +813,70 @@ begin_frame(struct net_end *to, struct net_frame *frame, struct psd_error *err)
     return status;
 }
 
+/* Prefix and head of a frame whose payload is on loan. */
+static psd_status
+begin_loan(struct net_end *to, struct net_frame *frame, struct psd_error *err)
+{
+    const struct psi_conn_events *events = to->conn.events;
+    struct psi_frame_size size = {0};
+    struct psi_sink sink = {0};
+    psd_status status = events->on_prefix(to->conn.owner, &to->conn, frame->bytes, &size, err);
+
+    frame->begun = true;
+    if (status != PSD_OK || to->state != OPEN) {
+        return status;
+    }
+    frame->loan = loan_create(to->link->net, frame);
+    to->link->net->sim->counters.loans++;
+    sink.lent = frame->loan->payload;
+    sink.loan = &frame->loan->loan;
+    sink.stays = frame->loan->copy == NULL;
+    status =
+        events->on_head(to->conn.owner, &to->conn, frame->bytes, frame->head_bytes, &sink, err);
+    frame->sink = sink.into;
+    if (status == PSD_OK && sink.keep) {
+        to->link->net->sim->counters.loans_kept++;
+        frame->sink = (uint8_t *)(uintptr_t)sink.lent;
+        frame->loan = NULL; /* the owner's */
+    }
+    return status;
+}
+
+/* Copies a part of it to where it belongs, as it is now: its owner may have changed it since. */
+static void
+copy_loan(struct net_frame *frame, size_t from, size_t until)
+{
+    if (frame->loan != NULL && frame->sink != NULL) {
+        memcpy(frame->sink + from, frame->loan->payload + from, until - from);
+    }
+}
+
+/* The second half is copied later, perhaps. */
+static bool
+pauses_in_loan(struct net_end *to, struct net_frame *frame)
+{
+    struct sim *sim = to->link->net->sim;
+    const size_t half = (frame->total - frame->head_bytes) / 2;
+
+    if (frame->loan == NULL || frame->loan->copy != NULL || !rng_chance(&sim->rng, 30)) {
+        return false;
+    }
+    copy_loan(frame, 0, half);
+    frame->copied = half;
+    return true;
+}
+
+static psd_status
+end_loan(struct net_end *to, struct net_frame *frame, struct psd_error *err)
+{
+    const size_t payload_bytes = frame->total - frame->head_bytes;
+
+    copy_loan(frame, frame->copied, payload_bytes);
+    loan_give_back(frame);
+    return to->conn.events->on_frame(to->conn.owner, &to->conn, frame->bytes, frame->head_bytes,
+                                     frame->sink, payload_bytes, err);
+}
+
 static void
 fill_sink(struct net_frame *frame, size_t from, size_t until)
 {
@@ -663,7 +910,7 @@ break_end(struct net_end *end, const struct psd_error *err)
     if (end->state == OPEN) {
         end->reason = *err;
         end->losing = true;
-        frames_free(&end->link->end[!end->side].out.flight,
+        frames_free(end->link->net, &end->link->end[!end->side].out.flight,
                     &end->link->end[!end->side].out.flight_last);
         link_at(end->link, end->link->net->sim->now_ns, lose, end->side);
     }
@@ -677,7 +924,7 @@ pauses_midway(struct net_end *to, struct net_frame *frame)
     const size_t payload = frame->total - frame->head_bytes;
     size_t half;
 
-    if (payload == 0 || !rng_chance(&sim->rng, payload > 4096 ? 70 : 15)) {
+    if (payload == 0 || to->link->near || !rng_chance(&sim->rng, payload > 4096 ? 70 : 15)) {
         return false;
     }
     half = frame->head_bytes + rng_below(&sim->rng, payload);
@@ -693,6 +940,7 @@ deliver(void *object, uint64_t side)
     struct net_end *to = &link->end[!side];
     struct sim *sim = link->net->sim;
     struct net_frame *frame = from->out.flight;
+    const bool on_loan = frame != NULL && comes_on_loan(link, frame);
     struct psd_error err = {0};
     psd_status status = PSD_OK;
 
@@ -701,7 +949,7 @@ deliver(void *object, uint64_t side)
     }
     from->out.delivering = false;
     if (frame == NULL || to->state == CLOSED || to->state == LINGERING) {
-        frames_free(&from->out.flight, &from->out.flight_last);
+        frames_free(link->net, &from->out.flight, &from->out.flight_last);
         link_unref(link);
         return;
     }
@@ -711,23 +959,30 @@ deliver(void *object, uint64_t side)
     }
     if (!frame->begun && frame->survives >= PSI_PREFIX_BYTES) {
         trace_frame(to, frame);
-        status = begin_frame(to, frame, &err);
-        if (status == PSD_OK && to->state == OPEN && pauses_midway(to, frame)) {
+        status = on_loan ? begin_loan(to, frame, &err) : begin_frame(to, frame, &err);
+        if (status == PSD_OK && to->state == OPEN &&
+            (on_loan ? pauses_in_loan(to, frame) : pauses_midway(to, frame))) {
             from->out.delivering = true;
-            link_at(link, sim->now_ns + delay(link->net) / 2, deliver, side);
+            /* A process may be stopped for long in the middle of a copy. */
+            link_at(link,
+                    sim->now_ns +
+                        (on_loan ? rng_below(&sim->rng, COPY_NS_MAX) : delay(link->net) / 2),
+                    deliver, side);
             settle(to->node);
             link_unref(link);
             return;
         }
     }
-    if (status == PSD_OK && to->state == OPEN && frame->begun) {
+    if (status == PSD_OK && to->state == OPEN && on_loan) {
+        status = end_loan(to, frame, &err);
+    } else if (status == PSD_OK && to->state == OPEN && frame->begun) {
         fill_sink(frame, frame->head_bytes, frame->survives);
         if (frame->survives == frame->total) {
             status = end_frame(to, frame, &err);
         }
     }
     if (from->out.flight == frame) {
-        frame_free(remove_first(&from->out.flight, &from->out.flight_last));
+        frame_free(link->net, remove_first(&from->out.flight, &from->out.flight_last));
     }
     if (status != PSD_OK) {
         break_end(to, &err);
@@ -846,6 +1101,9 @@ knock(void *object, uint64_t side)
         snprintf(peer, sizeof(peer), "sim://%s", link->end[0].node->name);
         link->end[1].state = OPENING;
         end_init(link, 1, node, peer);
+        link->near = node->host != 0 && node->host == link->end[0].node->host;
+        link->end[0].conn.lends = link->near;
+        link->end[1].conn.lends = link->near;
         link_at(link, now_ns, accept_end, 1);
         link_at(link, now_ns + delay(net), opened, 0);
     }
@@ -929,12 +1187,52 @@ node_random(struct psi_env *env)
     return rng_next(&((struct node *)env)->rng);
 }
 
+static void
+node_lend(struct psi_env *env, const struct psi_segment *segment)
+{
+    psi_lending_add(&((struct node *)env)->lending, segment);
+}
+
+/* Nobody writes there any more: what is under way has its last bytes. */
+static void
+keep_bytes(struct net_end *end, const struct psi_segment *segment)
+{
+    for (struct net_frame *frame = end->out.flight; frame != NULL; frame = frame->next) {
+        if (frame->lent >= segment->base && frame->lent < segment->base + segment->bytes) {
+            uint8_t *kept = frame->bytes + frame->head_bytes;
+
+            memcpy(kept, frame->lent, frame->total - frame->head_bytes);
+            frame->lent = NULL;
+            if (frame->loan != NULL) {
+                frame->loan->payload = kept;
+            }
+        }
+    }
+}
+
+static void
+node_take_back(struct psi_env *env, const struct psi_segment *segment)
+{
+    struct node *node = (struct node *)env;
+
+    psi_assert(psi_lending_remove(&node->lending, segment) != UINT32_MAX);
+    for (struct net_link *link = node->net->links; link != NULL; link = link->next) {
+        for (unsigned side = 0; side < 2; side++) {
+            if (link->end[side].node == node) {
+                keep_bytes(&link->end[side], segment);
+            }
+        }
+    }
+}
+
 static const struct psi_env_ops node_ops = {
     .now_ns = node_now_ns,
     .random = node_random,
     .connect = node_connect,
     .listen = node_listen,
     .unlisten = node_unlisten,
+    .lend = node_lend,
+    .take_back = node_take_back,
 };
 
 /* ---- nodes -------------------------------------------------------------------------------- */
@@ -964,6 +1262,13 @@ net_fini(struct net *net)
 
         link->refs = 1;
         link_unref(link);
+    }
+    while (net->graves != NULL) {
+        struct net_grave *grave = net->graves;
+
+        net->graves = grave->next;
+        free(grave->memory);
+        free(grave);
     }
 }
 
@@ -1022,6 +1327,10 @@ net_node_gone(struct node *node)
     if (node->listener != NULL) {
         sim_fail(node->net->sim, "leak: %s still listens", node->name);
     }
+    if (node->lending.count > 0) {
+        sim_fail(node->net->sim, "leak: %s still lends memory", node->name);
+    }
+    psi_lending_fini(&node->lending);
     node->alive = false;
 }
 
@@ -1082,7 +1391,7 @@ static bool
 is_open(const struct net_link *link)
 {
     return link->end[0].state == OPEN && link->end[1].state == OPEN && !link->end[0].losing &&
-           !link->end[1].losing;
+           !link->end[1].losing && !(link->near && link->end[1].node->keeps_neighbours);
 }
 
 static bool

@@ -9,15 +9,29 @@
  * "kernel" takes it, which may be long after send(), and in two pieces. A cut loses every byte from
  * a random point on, also in the middle of a payload, and the two ends hear of it at different
  * times.
+ *
+ * Nodes of one host share memory: payloads arrive as loans. A stable one in lent memory is the
+ * sender's own, read as it is when somebody looks, which may be long after it was sent; any other
+ * is a copy, which turns to poison when it is given back. What a dead process has lent stays
+ * readable.
  */
 #ifndef SIM_NET_H
 #define SIM_NET_H
 
 #include "sim.h"
+#include "transport/lending.h"
 #include "transport/transport.h"
 
 struct net_end;
+struct net_grave;
 struct net_link;
+
+/* Memory of a process that others on its host may read. */
+struct net_region {
+    struct psi_segment segment; /* first; no descriptor */
+    struct node *node;
+    unsigned refs; /* its owner's, and one for each frame and loan */
+};
 
 struct node {
     struct psi_env env; /* first */
@@ -28,7 +42,10 @@ struct node {
     bool alive;
     bool dying; /* being killed: what it still wants to send is gone */
     uint64_t paused_until_ns;
-    uint64_t skew_ns; /* its clock is ahead of virtual time by that much */
+    uint64_t skew_ns;      /* its clock is ahead of virtual time by that much */
+    uint32_t host;         /* 0: one of its own */
+    bool keeps_neighbours; /* what connects from its own host is never cut, nor held up */
+    struct psi_lending lending;
     struct rng rng;
     struct psi_listener *listener; /* NULL: does not listen */
     struct net_end *ends;          /* connections, lingering ones included */
@@ -60,10 +77,15 @@ struct net {
     uint32_t link_count;
     uint64_t link_number;
     struct net_weather weather;
+    struct net_grave *graves; /* memory that was given back, newest first */
+    uint64_t loans;           /* not given back yet */
 };
 
 void net_init(struct net *net, struct sim *sim);
 void net_fini(struct net *net); /* every core must have been destroyed */
+
+/* All cores have been destroyed: does any of them still owe something? */
+void net_check_loans(struct net *net);
 
 struct node *net_node_create(struct net *net, const char *name);
 
@@ -71,6 +93,10 @@ struct node *net_node_create(struct net *net, const char *name);
  * owner destroys its core right after, then calls net_node_gone(). */
 void net_node_kill(struct node *node);
 void net_node_gone(struct node *node); /* checks that nothing is left open but lingering ends */
+
+/* Memory for gradients, zeroed, lent; and the end of the owner's interest in it. */
+struct net_region *net_region_create(struct node *node, size_t bytes);
+void net_region_let_go(struct net_region *region);
 
 /* No event reaches the node until then; its clock goes on. */
 void net_node_pause(struct node *node, uint64_t until_ns);

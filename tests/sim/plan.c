@@ -188,6 +188,26 @@ go_on_without_the_dead(struct plan *plan)
     }
 }
 
+/* Workers on hosts of their own, or on few: neighbours in rank together, or scattered. Servers with
+ * them, or not. */
+static void
+draw_hosts(struct plan *plan, struct rng *rng)
+{
+    const uint32_t hosts = (uint32_t)rng_between(rng, 0, (plan->workers + 1) / 2);
+    const bool scattered = rng_chance(rng, 30);
+    const bool apart = rng_chance(rng, 50);
+
+    for (uint32_t i = 0; i < plan->workers && hosts > 0; i++) {
+        plan->worker_host[i] = 1 + (scattered ? i % hosts : i * hosts / plan->workers);
+    }
+    for (uint32_t i = 0; i < plan->servers && hosts > 0 && !apart; i++) {
+        plan->server_host[i] = (uint32_t)rng_between(rng, rng_chance(rng, 40) ? 0 : 1, hosts);
+    }
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        plan->table[i].ordinary = rng_chance(rng, 50);
+    }
+}
+
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
@@ -231,6 +251,7 @@ plan_make(struct plan *plan, uint64_t seed)
     if (plan->policy != PSI_DEATH_WAIT && rng_chance(&rng, 30)) {
         plan->barrier_every = rng_between(&rng, 1, 5);
     }
+    draw_hosts(plan, &rng);
 }
 
 void
@@ -249,16 +270,28 @@ plan_print(const struct plan *plan)
            plan->faults.clogs, plan->faults.pauses, plan->faults.worker_kills,
            plan->faults.kill_server ? ", a server" : "",
            plan->faults.kill_master ? ", the master" : "", plan->faults.harsh ? ", harsh" : "");
+    if (plan->worker_host[0] > 0) {
+        printf("  hosts of workers:");
+        for (uint32_t i = 0; i < plan->workers; i++) {
+            printf(" %u", plan->worker_host[i]);
+        }
+        printf(", of servers:");
+        for (uint32_t i = 0; i < plan->servers; i++) {
+            printf(" %u", plan->server_host[i]);
+        }
+        printf("\n");
+    }
     for (unsigned i = 0; i < plan->table_count; i++) {
         struct psi_spec spec;
         char text[512];
 
         plan_spec(plan, i, &spec);
         psi_spec_text(&spec, text, sizeof(text));
-        printf("  table %s: %s%s%s%s\n", plan->table[i].name, text,
+        printf("  table %s: %s%s%s%s%s\n", plan->table[i].name, text,
                plan->table[i].split ? ", push and pull" : "",
                plan->table[i].ranges ? ", by ranges" : "",
-               plan->table[i].skips ? ", empty ones" : "");
+               plan->table[i].skips ? ", empty ones" : "",
+               plan->table[i].ordinary ? ", ordinary memory" : "");
     }
 }
 

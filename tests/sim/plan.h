@@ -37,6 +37,7 @@ struct table_plan {
     bool split;         /* push, then pull, as two operations */
     bool ranges;        /* one operation per chunk */
     bool skips;         /* some contributions are empty */
+    bool ordinary;      /* gradients lie in memory that others on the host cannot read */
 };
 
 struct fault_plan {
@@ -73,7 +74,9 @@ struct plan {
     uint64_t barrier_every; /* 0: never */
     bool step_adds;
     bool auto_rank;
-    uint64_t think_max_ns; /* a worker computes that long per step */
+    uint64_t think_max_ns;             /* a worker computes that long per step */
+    uint32_t worker_host[WORKERS_MAX]; /* 0: one of its own; the same: they share memory */
+    uint32_t server_host[SERVERS_MAX];
     struct net_weather weather;
     struct fault_plan faults;
 };

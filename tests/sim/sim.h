@@ -45,6 +45,7 @@ struct sim_event {
 #define SIM_COUNTER_MAP(X)                                                                         \
     X(events)                                                                                      \
     X(frames)                                                                                      \
+    X(sums)                                                                                        \
     X(ops)                                                                                         \
     X(steps)                                                                                       \
     X(rounds)                                                                                      \
@@ -59,6 +60,8 @@ struct sim_event {
     X(replacements)                                                                                \
     X(fenced)                                                                                      \
     X(torn_frames)                                                                                 \
+    X(loans)                                                                                       \
+    X(loans_kept)                                                                                  \
     X(unknown_ops)                                                                                 \
     X(dropped_pushes)                                                                              \
     X(jobs_finished)                                                                               \

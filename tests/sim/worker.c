@@ -5,7 +5,7 @@
  *
  * Each state starts its operations and is left when all of them have ended. What was pulled is
  * compared with the model; a gradient is poisoned as soon as the operation that borrowed it has
- * ended.
+ * ended, unless it lies in shared memory and nobody knows how that ended.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -22,6 +22,7 @@
 
 enum {
     RECORDS_MAX = 64,
+    SPOILT_MAX = 256, /* regions of one process */
     POISON = 0xb5,
     SEAL = 0x5a,
     RESTARTS_MAX = 1000,
@@ -67,7 +68,9 @@ struct held {
     size_t bytes;
     uint8_t *values;
     uint8_t *gradient;
-    uint8_t *weights; /* PSD_USE_SUM */
+    struct net_region *region; /* what it lies in; NULL: ordinary memory */
+    bool spoilt;               /* a server may still read it: not to be used again */
+    uint8_t *weights;          /* PSD_USE_SUM */
 };
 
 struct worker {
@@ -90,8 +93,11 @@ struct worker {
     uint64_t pushed_ns; /* when the step's pushes were started */
     uint32_t fetch_from;
     unsigned pending;
+    bool given_up; /* by the master */
     struct record record[RECORDS_MAX];
     struct held held[TABLES_MAX];
+    struct net_region *spoilt[SPOILT_MAX];
+    unsigned spoilt_count;
 };
 
 static const struct plan *
@@ -120,6 +126,7 @@ void
 worker_start(struct worker *worker)
 {
     const struct plan *plan = plan_of(worker);
+    char door[32];
     const struct psi_client_config config = {
         .master_address = "sim://master",
         .rank = plan->auto_rank ? PSI_RANK_AUTO : worker->slot,
@@ -127,6 +134,8 @@ worker_start(struct worker *worker)
         .op_timeout_ms = plan->op_timeout_ms,
         .window_bytes = plan->window_bytes,
         .checksum = plan->checksum,
+        .host = plan->worker_host[worker->slot],
+        .door = door,
     };
     char name[24];
     struct psd_error err;
@@ -136,12 +145,16 @@ worker_start(struct worker *worker)
     worker->start_due = false;
     worker->rank = plan->auto_rank ? UINT32_MAX : worker->slot;
     worker->node = net_node_create(&worker->job->net, name);
+    worker->node->host = plan->worker_host[worker->slot];
     worker->node->settle = settle;
+    worker->node->keeps_neighbours = true;
+    snprintf(door, sizeof(door), "sim://%s", name);
     worker->node->owner = worker;
     worker->phase = JOIN;
     worker->step = 0;
     worker->stepped = false;
     worker->pending = 0;
+    worker->given_up = false;
     memset(worker->record, 0, sizeof(worker->record));
     memset(worker->held, 0, sizeof(worker->held));
     sim_trace(worker->job->sim, name, "starts");
@@ -159,6 +172,49 @@ abandon_records(struct worker *worker)
     worker->pending = 0;
 }
 
+/* ---- memory for gradients ----------------------------------------------------------------- */
+
+static void
+gradient_create(struct worker *worker, struct held *held)
+{
+    const ptrdiff_t index = held - worker->held;
+
+    if (worker->node->host != 0 && !plan_of(worker)->table[index].ordinary) {
+        held->region = net_region_create(worker->node, held->bytes);
+        held->gradient = held->region->segment.base;
+    } else {
+        held->gradient = malloc(held->bytes);
+        psi_assert(held->gradient != NULL);
+    }
+    held->spoilt = false;
+    memset(held->gradient, POISON, held->bytes);
+}
+
+static void
+gradient_destroy(struct held *held)
+{
+    if (held->region != NULL) {
+        net_region_let_go(held->region);
+    } else {
+        free(held->gradient);
+    }
+    held->region = NULL;
+    held->gradient = NULL;
+}
+
+/* The operations that borrowed it have ended. */
+static void
+gradient_used(struct worker *worker, struct held *held)
+{
+    if (!held->spoilt) {
+        memset(held->gradient, POISON, held->bytes);
+        return;
+    }
+    psi_assert(worker->spoilt_count < SPOILT_MAX);
+    worker->spoilt[worker->spoilt_count++] = held->region;
+    gradient_create(worker, held);
+}
+
 /* Frees the client and the program's memory, in the order a process would. */
 static void
 leave_process(struct worker *worker)
@@ -168,14 +224,17 @@ leave_process(struct worker *worker)
     abandon_records(worker);
     psi_client_destroy(worker->client);
     worker->client = NULL;
-    net_node_gone(node);
-    worker->node = NULL;
     for (unsigned i = 0; i < TABLES_MAX; i++) {
         free(worker->held[i].values);
-        free(worker->held[i].gradient);
+        gradient_destroy(&worker->held[i]);
         free(worker->held[i].weights);
     }
+    while (worker->spoilt_count > 0) {
+        net_region_let_go(worker->spoilt[--worker->spoilt_count]);
+    }
     memset(worker->held, 0, sizeof(worker->held));
+    net_node_gone(node);
+    worker->node = NULL;
 }
 
 void
@@ -238,6 +297,14 @@ worker_kill(struct worker *worker)
     net_node_kill(worker->node);
     leave_process(worker);
     start_again(worker);
+}
+
+void
+worker_given_up(struct worker *worker, uint32_t rank)
+{
+    if (worker != NULL && worker->node != NULL && worker->rank == rank) {
+        worker->given_up = true;
+    }
 }
 
 bool
@@ -339,6 +406,7 @@ transfer(struct worker *worker, unsigned index, enum what what, uint64_t step, u
         .first = first,
         .count = count,
         .from = what == WHAT_PULL ? NULL : held->gradient + offset,
+        .lent = what != WHAT_PULL && held->region != NULL,
         .to = what == WHAT_PUSH || what == WHAT_INIT ? NULL : held->values + offset,
         .timeout_ms = plan->kind == KIND_LEDGER ? plan_of(worker)->ledger_timeout_ms : 0,
     };
@@ -393,11 +461,10 @@ opened(struct worker *worker, unsigned index, struct psd_table *table)
     held->table = table;
     held->bytes = plan->count * psi_dtype_bytes(plan->dtype);
     held->values = malloc(held->bytes);
-    held->gradient = malloc(held->bytes);
     held->weights = calloc(1, held->bytes);
-    psi_assert(held->values != NULL && held->gradient != NULL && held->weights != NULL);
+    psi_assert(held->values != NULL && held->weights != NULL);
     memset(held->values, POISON, held->bytes);
-    memset(held->gradient, POISON, held->bytes);
+    gradient_create(worker, held);
     held->step = table->next_step[0];
     held->own =
         plan->kind == KIND_LEDGER ? worker->job->push_number[worker->rank] : table->next_step[0];
@@ -483,6 +550,8 @@ record_ended(struct worker *worker, struct record *record, struct psd_op *op)
         sim_trace(sim, worker->node->name, "failed: %s", op->error.text);
         held->valid = false;
         sim->counters.unknown_ops += outcome == PSD_OUTCOME_UNKNOWN;
+        held->spoilt = held->spoilt || (outcome == PSD_OUTCOME_UNKNOWN && held->region != NULL &&
+                                        record->what != WHAT_PULL);
         sim->counters.dropped_pushes += status == PSD_ERR_DROPPED;
     }
     if (record->what == WHAT_OPEN && status == PSD_OK) {
@@ -567,6 +636,9 @@ check_pulled(struct worker *worker, unsigned index)
 
     if (held->table == NULL || !held->valid || worker->job->sim->failed) {
         return;
+    }
+    if (worker->given_up && worker->node->host != 0) {
+        return; /* it will be told that it is out of the job */
     }
     if (plan->kind == KIND_ROUNDS) {
         check_rounds(worker, index);
@@ -739,7 +811,7 @@ end_step(struct worker *worker)
         if (held->table == NULL || !held->acted) {
             continue;
         }
-        memset(held->gradient, POISON, held->bytes);
+        gradient_used(worker, held);
         check_pulled(worker, i);
         if (!held->valid && plan->kind == KIND_LEDGER) {
             memset(held->values, SEAL, held->bytes);
@@ -874,7 +946,7 @@ pulled_tables(struct worker *worker)
         struct held *held = &worker->held[i];
 
         if (held->table != NULL) {
-            memset(held->gradient, POISON, held->bytes);
+            gradient_used(worker, held);
         }
         if (!held->ready && plan_of(worker)->table[i].use == PSD_USE_UPDATE) {
             check_pulled(worker, i);

@@ -21,6 +21,10 @@ struct node *worker_node(const struct worker *worker);
 const struct psd_error *worker_error(const struct worker *worker);
 bool worker_was_lost(const struct worker *worker); /* a process of it did not get to the end */
 
+/* The job goes on without that rank: what it reads in a server's memory may change under its eyes.
+ */
+void worker_given_up(struct worker *worker, uint32_t rank);
+
 /* Has an operation been pending for longer than its deadline allows? */
 void worker_check_deadlines(struct worker *worker);
 
