@@ -76,7 +76,7 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"workers", 0, PSI_OPTION_NUMBER, "workers, without a cluster file [1]", &options->workers,
          1, PSI_CLUSTER_WORKERS_MAX},
         {"servers", 0, PSI_OPTION_NUMBER, "servers, without a cluster file [1]", &options->servers,
-         1, PSI_CLUSTER_SERVERS_MAX},
+         0, PSI_CLUSTER_SERVERS_MAX},
         {"secret_file", 0, PSI_OPTION_TEXT,
          "use this secret instead of a fresh one (psd_run secret FILE makes it)",
          &options->secret_file},
@@ -88,6 +88,20 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"gpus_per_worker", 0, PSI_OPTION_NUMBER,
          "deal the GPUs of a machine out to its workers (CUDA_VISIBLE_DEVICES)",
          &options->gpus_per_worker, 0, GPUS_MAX},
+        {"personality", 0, PSI_OPTION_TEXT,
+         "what kind of script it is: poseidon, tf1, tf_config, torch, dmlc, mpi, or some of them "
+         "[poseidon]",
+         &options->personality},
+        {"chief", 0, PSI_OPTION_FLAG,
+         "tf_config: the first worker is the chief, and the job is done when it is",
+         &options->chief},
+        {"evaluator", 0, PSI_OPTION_FLAG, "tf_config: the last worker is the evaluator",
+         &options->evaluator},
+        {"tf_config", 0, PSI_OPTION_LIST,
+         "FILE, or env for the variable TF_CONFIG: run that task of a cluster laid out by hand",
+         &options->tf_config},
+        {"tf_config_dir", 0, PSI_OPTION_TEXT,
+         "tf1, tf_config: write ps.json, worker_0.json and so on there", &options->tf_config_dir},
         {"workdir", 0, PSI_OPTION_TEXT, "directory for the workers, on every machine [this one]",
          &options->workdir},
         {"interface", 0, PSI_OPTION_TEXT,
@@ -122,7 +136,8 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"max_restarts", 0, PSI_OPTION_NUMBER, "of each worker, or of the whole job [3]",
          &options->max_restarts},
         {"grace_ms", 0, PSI_OPTION_NUMBER,
-         "for servers and master to leave when the workers are done [10000]", &options->grace_ms},
+         "for servers and master to leave when the workers are done [10000; tf1, tf_config: 1000]",
+         &options->grace_ms},
     };
     const struct psi_command command = {
         .name = "psd_run",
@@ -171,7 +186,7 @@ options_parse(int argc, char *const *argv, struct launch_options *options_p, str
                                          .servers = LAUNCH_NOT_GIVEN,
                                          .workers = LAUNCH_NOT_GIVEN,
                                          .max_restarts = 3,
-                                         .grace_ms = 10000};
+                                         .grace_ms = LAUNCH_NOT_GIVEN};
     psi_settings_init(&options_p->settings);
     if (argc > 1 && strcmp(argv[1], "run") == 0) {
         options_p->replace = true;
