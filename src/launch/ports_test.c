@@ -115,10 +115,32 @@ test_too_many_and_bad_addresses_are_refused(void **state)
     assert_null(ports.list);
 }
 
+/* If this fails, a task does not get the port by which others know it, or two get the same. */
+static void
+test_wish(void **state)
+{
+    struct ports first = {0};
+    struct ports second = {0};
+    uint16_t wish;
+
+    (void)state;
+    assert_int_equal(ports_reserve(&first, "127.0.0.1", 1, 0, NULL), PSD_OK);
+    wish = first.list[0].number;
+    assert_int_equal(ports_reserve(&second, "127.0.0.1", 1, wish, NULL), PSD_OK);
+    assert_int_not_equal(second.list[0].number, wish);
+    ports_fini(&second);
+    ports_fini(&first);
+    assert_int_equal(ports_reserve(&second, "127.0.0.1", 2, wish, NULL), PSD_OK);
+    assert_int_equal(second.list[0].number, wish);
+    assert_int_not_equal(second.list[1].number, wish);
+    ports_fini(&second);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wish),
         cmocka_unit_test(test_jobs_share_no_port),
         cmocka_unit_test(test_port_is_held_until_released),
         cmocka_unit_test(test_taken_port_is_known),

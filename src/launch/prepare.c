@@ -401,7 +401,10 @@ static psd_status
 count_servers(const struct launch_options *options, struct plan_input *input, struct psd_error *err)
 {
     if (personality_has_servers(input->personality)) {
-        return PSD_OK;
+        return options->servers != 0 || personality_is_tensorflow(input->personality)
+                   ? PSD_OK
+                   : psi_fail(err, PSD_ERR_INVALID, "--servers: 0 is not a number from 1 to %d",
+                              PSI_CLUSTER_SERVERS_MAX);
     }
     if (options->servers != LAUNCH_NOT_GIVEN && options->servers > 0) {
         return psi_fail(err, PSD_ERR_INVALID,
