@@ -7,7 +7,7 @@ SEEDS ?= 20000
 SECONDS_EACH ?= 60
 PREFIX ?= /usr/local
 
-.PHONY: all help setup setup-test build demo test test-ssh bench bench-suite bench-peers fuzz sim install format clean
+.PHONY: all help setup setup-test setup-frameworks build demo test test-ssh bench bench-suite bench-peers fuzz sim install format clean
 
 all: setup build
 
@@ -31,6 +31,10 @@ setup:
 setup-test:
 	@tools/setup.sh test
 
+# Where they cannot be had, the tests that need them are skipped by name.
+setup-frameworks:
+	@tools/setup.sh frameworks || [ $$? -eq 4 ]
+
 build:
 	@test -f $(BUILD)/build.ninja || (echo "configuring $(BUILD)/"; meson setup $(BUILD) >/dev/null)
 	@echo "building into $(BUILD)/ (a minute or two the first time)"
@@ -42,7 +46,7 @@ build:
 demo: setup build
 	bin/psd_run --workers 2 --servers 2 bin/mnist
 
-test: setup-test build
+test: setup-test setup-frameworks build
 	@tools/test.sh
 
 test-ssh: setup-test build

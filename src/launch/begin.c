@@ -412,6 +412,7 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
     args->logs_on_nodes = options->log_mode != NULL && strcmp(options->log_mode, "launcher") != 0;
     args->logs_here = options->log_mode == NULL || strcmp(options->log_mode, "nodes") != 0;
     args->sync = options->sync;
+    args->tf_config_dir = options->tf_config_dir;
 }
 
 /* The job has its name: runs it, perhaps in the background. */
@@ -453,6 +454,9 @@ begin_job(const struct launch_options *options, char *const *argv)
         return complain(&err);
     }
     warn_of_overwritten(&prepared.plan);
+    if (prepared.note[0] != '\0') {
+        fprintf(stderr, "psd_run: %s\n", prepared.note);
+    }
     fill_args(options, &prepared, &args);
     describe_command(options, &prepared.plan, command);
     mask_list(argv + 1, arguments);

@@ -86,6 +86,7 @@ struct order {
     struct words strings; /* owned */
     const char *role;
     const char *log;
+    const char *ports;
     char **argv;
     struct words environment; /* owned */
     char *path;               /* owned */
@@ -107,20 +108,21 @@ order_read(struct order *order, const struct place *place, const struct link_mes
     struct words *strings = &order->strings;
     bool worker;
 
-    if (link_words(message, strings, NULL) != PSD_OK || argc < 1 || strings->count < 2 + argc) {
+    if (link_words(message, strings, NULL) != PSD_OK || argc < 1 || strings->count < 3 + argc) {
         return EINVAL;
     }
     order->role = strings->list[0];
     order->log = strings->list[1];
-    order->argv = strings->list + 2;
+    order->ports = strings->list[2];
+    order->argv = strings->list + 3;
     worker = strcmp(order->role, "worker") == 0;
     if (variables_set_all(&order->environment,
                           worker ? place->worker_environment.list : place->service_environment.list,
                           NULL) != PSD_OK ||
-        variables_set_all(&order->environment, strings->list + 2 + argc, NULL) != PSD_OK) {
+        variables_set_all(&order->environment, strings->list + 3 + argc, NULL) != PSD_OK) {
         return ENOMEM;
     }
-    while (strings->count > 2 + argc) {
+    while (strings->count > 3 + argc) {
         free(strings->list[--strings->count]);
         strings->list[strings->count] = NULL;
     }
@@ -197,6 +199,19 @@ start_child(struct child *child, const struct place *place, const struct order *
     return code;
 }
 
+/* The ports are its own from now on. */
+static void
+take_ports(struct child *child, struct place *place, const char *list)
+{
+    for (unsigned i = 0; i < CHILD_PORTS; i++) {
+        char *end;
+
+        child->ports[i] = (uint16_t)strtoul(list, &end, 10);
+        ports_release(&place->ports, child->ports[i]);
+        list = *end == ',' ? end + 1 : end;
+    }
+}
+
 int
 children_start(struct children *children, struct place *place, const struct link_message *message,
                pid_t *pid_p, char **path_p)
@@ -206,10 +221,7 @@ children_start(struct children *children, struct place *place, const struct link
     int code = child == NULL ? ENOMEM : order_read(&order, place, message);
 
     if (code == 0) {
-        const char *port = variables_get(order.environment.list, "PSD_PORT");
-
-        child->port = (uint16_t)(port != NULL ? strtoul(port, NULL, 10) : 0);
-        ports_release(&place->ports, child->port);
+        take_ports(child, place, order.ports);
         code = start_child(child, place, &order);
     }
     *pid_p = code == 0 ? child->pid : 0;
@@ -384,8 +396,10 @@ children_report(struct children *children, const struct place *place, struct lin
     while ((child = next_dead(children)) != NULL && drain(child, link)) {
         pass_on(child, &child->ready, LINK_READY, link);
         child->unreported = false;
-        if (child->status != 0 && ports_is_taken(&place->ports, child->port)) {
-            link_send(link, LINK_PORT_TAKEN, child->slot, child->port, NULL, 0);
+        for (unsigned i = 0; i < CHILD_PORTS && child->status != 0; i++) {
+            if (ports_is_taken(&place->ports, child->ports[i])) {
+                link_send(link, LINK_PORT_TAKEN, child->slot, child->ports[i], NULL, 0);
+            }
         }
         link_send(link, LINK_EXITED, child->slot, child->status, NULL, 0);
     }

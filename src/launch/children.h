@@ -14,18 +14,20 @@
 #include "launch/link.h"
 #include "launch/place.h"
 
+enum { CHILD_PORTS = 2 }; /* its own, and that of a store for all workers */
+
 struct child {
     uint32_t slot;
     pid_t pid; /* kept after its death: what it left behind is still of its session */
     bool alive;
-    bool unreported; /* dead, and psd_run has not been told */
-    int status;      /* as waitpid() told it */
-    int drains;      /* of its pipe after its death */
-    uint16_t port;   /* for its own use; 0: none */
-    int output;      /* read end of its pipe, -1 when closed */
-    int ready;       /* read end of its ready pipe, -1: none */
-    int log;         /* this machine's own log of it, -1: none */
-    int log_error;   /* why it could not be opened, until that is told */
+    bool unreported;             /* dead, and psd_run has not been told */
+    int status;                  /* as waitpid() told it */
+    int drains;                  /* of its pipe after its death */
+    uint16_t ports[CHILD_PORTS]; /* for its own use; 0: none */
+    int output;                  /* read end of its pipe, -1 when closed */
+    int ready;                   /* read end of its ready pipe, -1: none */
+    int log;                     /* this machine's own log of it, -1: none */
+    int log_error;               /* why it could not be opened, until that is told */
 };
 
 /* Thread: owned by the agent. */
@@ -38,8 +40,9 @@ struct children {
 
 void children_fini(struct children *children);
 
-/* Starts what LINK_START tells: the strings are ROLE, LOG, arguments, environment. Returns 0 or an
- * errno. *path_p: of the program, owned by the caller; NULL: not found. */
+/* Starts what LINK_START tells: the strings are ROLE, LOG, PORTS ("20001,20002"), arguments,
+ * environment. Returns 0 or an errno. *path_p: of the program, owned by the caller; NULL: not
+ * found. */
 int children_start(struct children *children, struct place *place,
                    const struct link_message *message, pid_t *pid_p, char **path_p);
 

@@ -270,10 +270,11 @@ command_fill(const struct words *from, const struct command_values *values, stru
              struct psd_error *err)
 {
     const char *colon = strrchr(values->master, ':');
+    const char *port = colon != NULL ? colon + 1 : "";
     char rank[16];
     char world[16];
     const char *const texts[PLACEHOLDERS] = {rank, values->role, values->master, world,
-                                             colon != NULL ? colon + 1 : ""};
+                                             values->port != NULL ? values->port : port};
     psd_status status = PSD_OK;
 
     snprintf(rank, sizeof(rank), "%u", values->rank);

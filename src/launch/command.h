@@ -47,6 +47,7 @@ struct command_values {
     uint32_t rank;
     uint32_t world;
     const char *master; /* "tcp://IP:PORT" */
+    const char *port;   /* NULL: the master's */
 };
 
 /* Copies the words of `from`, placeholders filled, to the end of `to`. */

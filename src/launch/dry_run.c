@@ -80,9 +80,31 @@ knows_flags_here(const struct plan *plan, uint32_t rank)
     return command_knows_flags(&plan->commands[plan_command(plan, rank)], "/usr/bin:/bin", &file);
 }
 
+/* Where TensorFlow's tasks would listen. */
+static psd_status
+guess_cluster(const struct prepared *prepared, const char *interface, struct psi_tf_config *cluster,
+              struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (uint32_t slot = 1; slot < prepared->layout.slots && status == PSD_OK; slot++) {
+        const struct plan_task task = plan_task(&prepared->plan, slot);
+        char host[300];
+        char address[320];
+
+        guess_address(prepared, prepared->layout.machine_of[slot], interface, host);
+        snprintf(address, sizeof(address), "%s:<port>", host);
+        if (task.type != PSI_TF_EVALUATOR &&
+            personality_is_tensorflow(prepared->plan.personality)) {
+            status = psi_tf_config_add(cluster, task.type, task.index, address, err);
+        }
+    }
+    return status;
+}
+
 static psd_status
 print_process(const struct prepared *prepared, uint32_t slot, const char *interface,
-              struct psd_error *err)
+              const struct psi_tf_config *cluster, struct psd_error *err)
 {
     const struct plan *plan = &prepared->plan;
     const struct layout *layout = &prepared->layout;
@@ -91,6 +113,8 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
     const struct layout_machine *where = &layout->machines[machine];
     char address[300];
     char master[340];
+    char root[300] = "";
+    char store[300];
     char name[24];
     char text[4096];
     struct words environment = {0};
@@ -106,17 +130,31 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
                              .machine = machine,
                              .machines = layout->machine_count,
                              .cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
-                             .gpus = layout->gpus[slot]};
+                             .gpus = layout->gpus[slot],
+                             .cluster = plan->given != NULL ? &plan->given[slot] : cluster,
+                             .root_address = root,
+                             .root_port = "<port>",
+                             .store_address = store,
+                             .store_port = "<port>",
+                             .remote = layout_is_remote(layout),
+                             .worker_machines = layout_worker_machines(layout)};
     psd_status status;
 
-    guess_address(prepared, layout->machine_of[0], interface, text);
-    if (plan->master_port != 0) {
+    guess_address(prepared, layout->machine_of[1 + plan->servers], interface, store);
+    layout_cross(layout, slot, &seat.cross_rank, &seat.cross_size);
+    if (layout->machine_of[0] != LAYOUT_NOWHERE) {
+        guess_address(prepared, layout->machine_of[0], interface, root);
+    }
+    snprintf(text, sizeof(text), "%s", root);
+    if (personality_is_foreign(plan->personality)) {
+        master[0] = '\0';
+    } else if (plan->master_port != 0) {
         snprintf(master, sizeof(master), "tcp://%.290s:%u", text, plan->master_port);
     } else {
         snprintf(master, sizeof(master), "tcp://%.290s:<port>", text);
     }
     guess_address(prepared, machine, interface, address);
-    if (role == LAUNCH_WORKER) {
+    if (plan_runs_command(plan, slot)) {
         seat.knows_flags = knows_flags_here(plan, role_index(slot, plan->servers));
     }
     status = plan_process(plan, slot, &seat, &argv, &environment, err);
@@ -126,7 +164,7 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
     plan_name(plan, slot, name);
     runlog_mask(&argv, text, sizeof(text));
     printf("%s on %s:\n    %s\n", name, where->name, text);
-    if (role == LAUNCH_WORKER) {
+    if (plan_runs_command(plan, slot)) {
         status = words_add_all(&environment, &plan->worker_environment, err);
         status = status == PSD_OK && !where->here
                      ? words_add_all(&environment, &plan->forwarded, err)
@@ -142,6 +180,7 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
 psd_status
 dry_run(const struct prepared *prepared, const char *interface, struct psd_error *err)
 {
+    struct psi_tf_config cluster = {0};
     psd_status status = PSD_OK;
 
     for (uint32_t i = 0; i < prepared->layout.machine_count && status == PSD_OK; i++) {
@@ -150,9 +189,14 @@ dry_run(const struct prepared *prepared, const char *interface, struct psd_error
     if (status == PSD_OK && prepared->plan.virtualenv != NULL) {
         printf("virtual environment of the workers: %s\n", prepared->plan.virtualenv);
     }
-    for (uint32_t slot = 0; slot < prepared->layout.slots && status == PSD_OK; slot++) {
-        status = print_process(prepared, slot, interface, err);
+    if (status == PSD_OK && prepared->plan.given == NULL) {
+        status = guess_cluster(prepared, interface, &cluster, err);
     }
+    for (uint32_t slot = prepared->watch.masterless ? 1 : 0;
+         slot < prepared->layout.slots && status == PSD_OK; slot++) {
+        status = print_process(prepared, slot, interface, &cluster, err);
+    }
+    psi_tf_config_free(&cluster);
     printf("nothing was started\n");
     return status;
 }

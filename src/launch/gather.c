@@ -87,11 +87,21 @@ gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct 
 
 /* ----------------------------------------------------------------------------------- setup --- */
 
+/* Foreign workers talk to each other, so every machine of theirs has to be reached. */
 static bool
 has_service(const struct gather *gather, uint32_t machine)
 {
     return gather->layout->machines[machine].servers > 0 ||
-           gather->layout->machine_of[0] == machine;
+           gather->layout->machine_of[0] == machine ||
+           personality_is_foreign(gather->plan->personality);
+}
+
+/* Whether the user's command runs there. */
+static bool
+has_command(const struct gather *gather, uint32_t machine)
+{
+    return gather->layout->machines[machine].workers > 0 ||
+           personality_is_foreign(gather->plan->personality);
 }
 
 /* A file that the command names and that its machines should have: the script. */
@@ -159,15 +169,17 @@ add_commands(const struct gather *gather, uint32_t machine, struct words *orders
     const struct plan *plan = gather->plan;
     psd_status status = PSD_OK;
 
+    if (plan->command_count == 1) {
+        return has_command(gather, machine)
+                   ? add_command(&plan->commands[0], 0, plan->image.count > 0, orders, err)
+                   : PSD_OK;
+    }
     for (uint32_t rank = 0; rank < plan->workers && status == PSD_OK; rank++) {
         const uint32_t command = plan_command(plan, rank);
 
         if (gather->layout->machine_of[1 + plan->servers + rank] == machine) {
             status =
                 add_command(&plan->commands[command], command, plan->image.count > 0, orders, err);
-            if (plan->command_count == 1) {
-                break;
-            }
         }
     }
     return status;
@@ -197,19 +209,75 @@ add_place(const struct gather *gather, const struct host *host, struct words *or
     return status == PSD_OK ? add_variables(&plan->worker_environment, orders, err) : status;
 }
 
+/* Ports of a machine: its workers', its servers' and the scheduler's where these run the user's
+ * command, and one for the store of torch where rank 0 is. */
+uint32_t
+gather_port_count(const struct gather *gather, uint32_t machine)
+{
+    const struct layout *layout = gather->layout;
+    const struct plan *plan = gather->plan;
+    uint32_t count = layout->machines[machine].workers;
+
+    if (plan->given != NULL) {
+        return 0; /* their files say where they listen */
+    }
+    if (personality_is_foreign(plan->personality)) {
+        count = layout->machines[machine].processes;
+    }
+    return count + ((plan->personality & PERSONALITY_TORCH) != 0 &&
+                    layout->machine_of[1 + plan->servers] == machine);
+}
+
+uint16_t
+gather_port(const struct gather *gather, uint32_t slot)
+{
+    const struct layout *layout = gather->layout;
+    const struct host *host = &gather->hosts[layout->machine_of[slot]];
+    uint32_t place = layout->local_rank[slot];
+
+    if (gather->plan->given != NULL) {
+        return 0;
+    }
+    switch (role_of_slot(slot, gather->plan->servers)) {
+    case LAUNCH_WORKER:
+        break;
+    case LAUNCH_SERVER:
+        place += host->machine->workers;
+        break;
+    case LAUNCH_MASTER:
+        place = host->machine->workers + host->machine->servers;
+        break;
+    }
+    return host->worker_ports[place];
+}
+
+uint16_t
+gather_store_port(const struct gather *gather)
+{
+    const uint32_t machine = gather->layout->machine_of[1 + gather->plan->servers];
+    const uint32_t count = gather_port_count(gather, machine);
+
+    return count > 0 ? gather->hosts[machine].worker_ports[count - 1] : 0;
+}
+
 /* What the workers of a machine share: its cores, its ports. */
 static psd_status
-add_shares(const struct host *host, struct words *orders, struct psd_error *err)
+add_shares(const struct gather *gather, uint32_t machine, struct words *orders,
+           struct psd_error *err)
 {
+    const struct host *host = &gather->hosts[machine];
     const uint32_t workers = host->machine->workers;
     const uint32_t threads = workers > 0 ? host->cores / workers : 0;
+    const uint32_t ports = gather_port_count(gather, machine);
+    const bool wish = (gather->plan->personality & PERSONALITY_TF1) != 0 && ports == 1;
     psd_status status = PSD_OK;
 
     if (workers > 1) {
         status = words_add_format(orders, err, "threads=%u", threads > 0 ? threads : 1);
     }
-    return status == PSD_OK && workers > 0
-               ? words_add_format(orders, err, "ports=%u %s", workers, host->address)
+    return status == PSD_OK && ports > 0
+               ? words_add_format(orders, err, "ports=%u %s %u", ports, host->address,
+                                  wish ? PERSONALITY_TF1_PORT : 0u)
                : status;
 }
 
@@ -218,6 +286,7 @@ send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
 {
     struct host *host = &gather->hosts[machine];
     const struct layout_machine *layout = &gather->layout->machines[machine];
+    const bool foreign = personality_is_foreign(gather->plan->personality);
     struct words orders = {0};
     psd_status status = launch_secret_send(gather->secret_fd, &host->link, err);
 
@@ -225,18 +294,18 @@ send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
         status = add_place(gather, host, &orders, err);
     }
     if (status == PSD_OK) {
-        status = add_shares(host, &orders, err);
+        status = add_shares(gather, machine, &orders, err);
     }
-    if (status == PSD_OK && gather->plan->virtualenv != NULL && layout->workers > 0) {
+    if (status == PSD_OK && gather->plan->virtualenv != NULL && has_command(gather, machine)) {
         status = words_add_format(&orders, err, "virtualenv=%s", gather->plan->virtualenv);
     }
-    if (status == PSD_OK && gather->layout->machine_of[0] == machine) {
+    if (status == PSD_OK && gather->layout->machine_of[0] == machine && !foreign) {
         status = words_add(&orders, "daemon=ps_master", err);
     }
-    if (status == PSD_OK && layout->servers > 0) {
+    if (status == PSD_OK && layout->servers > 0 && !foreign) {
         status = words_add(&orders, "daemon=ps_server", err);
     }
-    if (status == PSD_OK && gather->plan->image.count > 0 && layout->workers > 0) {
+    if (status == PSD_OK && gather->plan->image.count > 0 && has_command(gather, machine)) {
         status = words_add_format(&orders, err, "program=%s", gather->plan->image.list[0]);
     }
     if (status == PSD_OK) {
@@ -257,11 +326,12 @@ static psd_status
 take_setup(struct gather *gather, struct host *host, const struct words *answers,
            struct psd_error *err)
 {
+    const uint32_t port_count = gather_port_count(gather, (uint32_t)(host - gather->hosts));
     psd_status status = PSD_OK;
     uint32_t ports = 0;
 
     host->knows_flags = calloc(gather->plan->command_count, sizeof(*host->knows_flags));
-    host->worker_ports = calloc(host->machine->workers + 1, sizeof(*host->worker_ports));
+    host->worker_ports = calloc(port_count + 1, sizeof(*host->worker_ports));
     if (host->knows_flags == NULL || host->worker_ports == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %s", host->machine->name);
     }
@@ -274,7 +344,7 @@ take_setup(struct gather *gather, struct host *host, const struct words *answers
             status = words_add(&host->problems, word + 8, err);
         } else if (strncmp(word, "note=", 5) == 0) {
             status = words_add(&host->notes, word + 5, err);
-        } else if (strncmp(word, "worker_port=", 12) == 0 && ports < host->machine->workers) {
+        } else if (strncmp(word, "worker_port=", 12) == 0 && ports < port_count) {
             host->worker_ports[ports++] = (uint16_t)strtoul(word + 12, NULL, 10);
         } else if (strncmp(word, "port=", 5) == 0) {
             host->probe_port = (uint16_t)strtoul(word + 5, NULL, 10);

@@ -47,6 +47,12 @@ psd_status gather_message(struct gather *gather, struct host *host,
 psd_status gather_closed(struct gather *gather, struct host *host, uint64_t now_ms,
                          struct psd_error *err);
 
+/* The ports that machines keep for those who run the user's command, once they are gathered: of one
+ * process; of torch's store. 0: none. */
+uint32_t gather_port_count(const struct gather *gather, uint32_t machine);
+uint16_t gather_port(const struct gather *gather, uint32_t slot);
+uint16_t gather_store_port(const struct gather *gather);
+
 /* "waiting for host2 (ssh ubuntu@host2), host3": who is not ready. */
 void gather_missing(const struct gather *gather, char *text_p, size_t size);
 

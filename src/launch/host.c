@@ -273,6 +273,20 @@ has_address(const struct host *host, const char *address)
     return false;
 }
 
+bool
+host_interface(const struct host *host, char *name_p, size_t size)
+{
+    for (size_t i = 0; i < host->addresses.count; i++) {
+        const char *entry = host->addresses.list[i];
+
+        if (strcmp(address_of(entry), host->address) == 0 && strchr(entry, ' ') != NULL) {
+            snprintf(name_p, size, "%.*s", (int)strcspn(entry, " "), entry);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Whether an address lies in "NETWORK/BITS". */
 static bool
 is_in_network(const char *address, const char *network)

@@ -61,7 +61,7 @@ struct host {
     size_t sent;                      /* HOST_FILLING: bytes of the archive */
     struct words problems;            /* what is missing there */
     struct words notes;               /* what is different there, for the log */
-    uint16_t *worker_ports;           /* owned, by local rank; 0: none */
+    uint16_t *worker_ports;           /* owned; gather_port() knows whose they are; 0: none */
     bool *knows_flags;                /* owned, by command */
 };
 
@@ -82,6 +82,9 @@ psd_status host_meet(struct host *host, const struct words *hello, struct psd_er
 
 /* "host2 (10.0.0.2)", or the name alone. */
 void host_describe(const struct host *host, char *text_p, size_t size);
+
+/* The interface of that address. Returns false if it is not known. */
+bool host_interface(const struct host *host, char *name_p, size_t size);
 
 /* Chooses the address under which others reach the machine. wanted: an interface, a network
  * (10.0.0.0/8), or NULL. any: of a machine that was reached by ssh, to ask how it sees us. */

@@ -25,6 +25,8 @@ struct layout_machine {
     uint32_t workers;
 };
 
+#define LAYOUT_NOWHERE UINT32_MAX /* machine_of[0] of a job without a master */
+
 /* Thread: immutable once built. */
 struct layout {
     struct layout_machine *machines; /* owned; in the order in which they were named */
@@ -39,6 +41,14 @@ struct layout {
 psd_status layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t workers,
                         struct layout *layout_p, struct psd_error *err);
 void layout_fini(struct layout *layout);
+
+/* A job without a master: its machine is only there if something else runs on it. */
+void layout_leave_master_out(struct layout *layout);
+
+/* The machines that have workers; and the place of a worker's machine among those that have one of
+ * the same local rank. */
+uint32_t layout_worker_machines(const struct layout *layout);
+void layout_cross(const struct layout *layout, uint32_t slot, uint32_t *rank_p, uint32_t *size_p);
 
 /* Whether a machine other than this one takes part. */
 bool layout_is_remote(const struct layout *layout);

@@ -27,7 +27,7 @@ enum link_kind {
     LINK_REACH,      /* strings: HOST PORT to connect to, one each */
     LINK_SYNC,       /* strings: a directory and the digest it should have */
     LINK_FILES,      /* bytes: part of an archive for that directory; none: the end */
-    LINK_START,      /* slot; number: arguments among the strings, the rest is environment */
+    LINK_START,      /* slot; number: arguments among the strings: children.h */
     LINK_SIGNAL,     /* slot; number: the signal */
     LINK_END,        /* number: grace in ms */
     /* from the agent */

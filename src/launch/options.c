@@ -40,6 +40,15 @@ static const char about_run[] =
     "--client_id K. {rank} {world} {role} {master} {port} in the command are filled in instead.\n"
     "Every job has a secret of its own, drawn afresh: no process without it gets in.\n"
     "\n"
+    "--personality runs scripts that were written for other systems, unchanged:\n"
+    "    tf1        --job_name J --task_index I --ps_hosts a:p,... --worker_hosts b:p,...\n"
+    "    tf_config  TF_CONFIG, for TensorFlow 2's strategies; --chief, --evaluator\n"
+    "    torch      MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, ... (env://)\n"
+    "    dmlc       DMLC_ROLE, DMLC_PS_ROOT_URI, ..., for scheduler, servers and workers\n"
+    "    mpi        OMPI_COMM_WORLD_RANK, PMI_RANK, HOROVOD_RANK, ...\n"
+    "There are no ps_master and ps_server then (poseidon,torch has them): with tf1, tf_config and\n"
+    "dmlc servers run the command, too, and are ended when the workers are done.\n"
+    "\n"
     "examples\n"
     "    psd_run --workers 2 --servers 1 \"python train.py --batch 64\"      this machine\n"
     "    psd_run -c cluster.json -o logs \"python train.py\"                 those of the file\n"
@@ -54,6 +63,10 @@ static const char about_run[] =
     "    psd_run -c cluster.json --log_mode nodes \"python train.py\"        logs stay where they "
     "are\n"
     "    psd_run --result_regex '^MNIST accuracy' --workers 4 bin/mnist\n"
+    "    psd_run --personality tf1 --servers 1 --workers 2 \"python main.py\"\n"
+    "    psd_run --personality tf_config --chief --workers 3 \"python train.py\"\n"
+    "    psd_run --tf_config worker_0.json \"python train.py\"               a task by hand\n"
+    "    psd_run -c cluster.json --personality torch \"python train.py\"\n"
     "    psd_run list; psd_run show train --watch; psd_run stop train\n"
     "\n"
     "exit code: 0; that of the first process that failed (128 + signal); 2 wrong usage; 3 cannot\n"
@@ -76,7 +89,7 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"workers", 0, PSI_OPTION_NUMBER, "workers, without a cluster file [1]", &options->workers,
          1, PSI_CLUSTER_WORKERS_MAX},
         {"servers", 0, PSI_OPTION_NUMBER, "servers, without a cluster file [1]", &options->servers,
-         1, PSI_CLUSTER_SERVERS_MAX},
+         0, PSI_CLUSTER_SERVERS_MAX},
         {"secret_file", 0, PSI_OPTION_TEXT,
          "use this secret instead of a fresh one (psd_run secret FILE makes it)",
          &options->secret_file},
@@ -88,6 +101,19 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"gpus_per_worker", 0, PSI_OPTION_NUMBER,
          "deal the GPUs of a machine out to its workers (CUDA_VISIBLE_DEVICES)",
          &options->gpus_per_worker, 0, GPUS_MAX},
+        {"personality", 0, PSI_OPTION_TEXT,
+         "of the script: poseidon, tf1, tf_config, torch, dmlc, mpi; \"a,b\" both [poseidon]",
+         &options->personality},
+        {"chief", 0, PSI_OPTION_FLAG,
+         "tf_config: the first worker is the chief, and the job is done when it is",
+         &options->chief},
+        {"evaluator", 0, PSI_OPTION_FLAG, "tf_config: the last worker is the evaluator",
+         &options->evaluator},
+        {"tf_config", 0, PSI_OPTION_LIST,
+         "file, or env for the variable: run that task of a cluster laid out by hand",
+         &options->tf_config},
+        {"tf_config_dir", 0, PSI_OPTION_TEXT,
+         "tf1, tf_config: write ps.json, worker_0.json and so on there", &options->tf_config_dir},
         {"workdir", 0, PSI_OPTION_TEXT, "directory for the workers, on every machine [this one]",
          &options->workdir},
         {"interface", 0, PSI_OPTION_TEXT,
@@ -122,7 +148,8 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"max_restarts", 0, PSI_OPTION_NUMBER, "of each worker, or of the whole job [3]",
          &options->max_restarts},
         {"grace_ms", 0, PSI_OPTION_NUMBER,
-         "for servers and master to leave when the workers are done [10000]", &options->grace_ms},
+         "for servers and master to leave when the workers are done [10000; TensorFlow 1000]",
+         &options->grace_ms},
     };
     const struct psi_command command = {
         .name = "psd_run",
@@ -171,7 +198,7 @@ options_parse(int argc, char *const *argv, struct launch_options *options_p, str
                                          .servers = LAUNCH_NOT_GIVEN,
                                          .workers = LAUNCH_NOT_GIVEN,
                                          .max_restarts = 3,
-                                         .grace_ms = 10000};
+                                         .grace_ms = LAUNCH_NOT_GIVEN};
     psi_settings_init(&options_p->settings);
     if (argc > 1 && strcmp(argv[1], "run") == 0) {
         options_p->replace = true;

@@ -26,7 +26,7 @@ struct launch_options {
     uint32_t workers; /* likewise */
     const char *pass; /* NULL: not given */
     uint32_t max_restarts;
-    uint32_t grace_ms;
+    uint32_t grace_ms;     /* LAUNCH_NOT_GIVEN: as the personality has it */
     uint32_t timeout_s;    /* 0: any */
     const char *workdir;   /* NULL: not given */
     const char *interface; /* NULL: not given */
@@ -37,14 +37,19 @@ struct launch_options {
     bool dry_run;
     bool check;
     const char *result_regex;
-    const char *show;             /* ranks whose lines are shown; NULL: all */
-    const char *log_mode;         /* launcher, nodes, both; NULL: launcher */
-    const char *restart;          /* never, on-failure, exit-code; NULL: as on_worker_death says */
-    const char *restart_scope;    /* process, group */
-    const char *sync;             /* directory for other machines; NULL: none */
-    bool keep_env;                /* the user's values of our variables win */
-    uint32_t gpus_per_worker;     /* 0: as the cluster file says */
-    struct psi_settings settings; /* command line and environment */
+    const char *show;          /* ranks whose lines are shown; NULL: all */
+    const char *log_mode;      /* launcher, nodes, both; NULL: launcher */
+    const char *restart;       /* never, on-failure, exit-code; NULL: as on_worker_death says */
+    const char *restart_scope; /* process, group */
+    const char *sync;          /* directory for other machines; NULL: none */
+    bool keep_env;             /* the user's values of our variables win */
+    uint32_t gpus_per_worker;  /* 0: as the cluster file says */
+    const char *personality;   /* NULL: poseidon, or as tf_config says */
+    bool chief;                /* the first worker is TensorFlow's chief */
+    bool evaluator;            /* the last one its evaluator */
+    struct psi_option_list tf_config; /* files: tasks to run by hand; none: as many as counted */
+    const char *tf_config_dir;        /* NULL: none */
+    struct psi_settings settings;     /* command line and environment */
 
     const char *command; /* one string; or */
     char *const *argv;   /* the words after "--"; NULL both: none given */

@@ -12,7 +12,18 @@
 
 #include "launch/run_state.h"
 
-enum { ANSWER_MS = 2000 }; /* for an agent to end after the last of its processes should have */
+enum {
+    ANSWER_MS = 2000, /* for an agent to end after the last of its processes should have */
+    ADDRESS_BYTES = HOST_ADDRESS_BYTES + 16,
+};
+
+/* The texts that a seat borrows. */
+struct seat_texts {
+    char port[8];
+    char root_port[8];
+    char store_port[8];
+    char interface[32];
+};
 
 static void
 log_path(const char *directory, const struct process *process, char *path_p, size_t size)
@@ -63,14 +74,20 @@ open_output(struct run *run, uint32_t slot)
         return;
     }
     log_path(run->directory, process, path, sizeof(path));
-    if (output_init(process->output, role_of_slot(slot, run->plan->servers), process->name,
-                    kept_here ? path : NULL, &err) != PSD_OK) {
+    /* What runs the user's command is shown as workers are. */
+    if (output_init(process->output,
+                    plan_runs_command(run->plan, slot) ? LAUNCH_WORKER
+                                                       : role_of_slot(slot, run->plan->servers),
+                    process->name, kept_here ? path : NULL, &err) != PSD_OK) {
         console_say(&run->console, "%s; the job goes on", err.text);
     }
-    if (role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER) {
-        process->output->wanted = run->wanted;
-        process->output->hidden = run->args->show != NULL && strcmp(run->args->show, "all") != 0 &&
-                                  !is_listed(run->args->show, role_index(slot, run->plan->servers));
+    if (plan_runs_command(run->plan, slot)) {
+        const bool worker = role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER;
+
+        process->output->wanted = worker ? run->wanted : NULL;
+        process->output->hidden =
+            run->args->show != NULL && strcmp(run->args->show, "all") != 0 &&
+            !(worker && is_listed(run->args->show, role_index(slot, run->plan->servers)));
     }
     if (kept_here) {
         snprintf(path, sizeof(path), "%s/.times/%s.%u", run->directory, process->name,
@@ -79,10 +96,15 @@ open_output(struct run *run, uint32_t slot)
     }
 }
 
-static uint16_t
-worker_port(struct run *run, uint32_t slot)
+/* "10.0.0.1:20017", "[fd00::1]:20017": where a process may listen. */
+static void
+write_address(struct run *run, uint32_t slot, char text_p[ADDRESS_BYTES])
 {
-    return run_host_of(run, slot)->worker_ports[run->layout->local_rank[slot]];
+    const char *address = run_host_of(run, slot)->address;
+    const bool v6 = strchr(address, ':') != NULL;
+
+    snprintf(text_p, ADDRESS_BYTES, "%s%s%s:%u", v6 ? "[" : "", address, v6 ? "]" : "",
+             gather_port(&run->gather, slot));
 }
 
 /* "tcp://10.0.0.1:20017,tcp://...": where the workers may listen, by rank. */
@@ -93,19 +115,46 @@ describe_peers(struct run *run)
     FILE *stream = open_memstream(&run->peers, &bytes);
 
     for (uint32_t slot = 1 + run->plan->servers; stream != NULL && slot < run->slots; slot++) {
-        const char *address = run_host_of(run, slot)->address;
-        const bool v6 = strchr(address, ':') != NULL;
+        char address[ADDRESS_BYTES];
 
-        fprintf(stream, "%stcp://%s%s%s:%u", slot > 1 + run->plan->servers ? "," : "",
-                v6 ? "[" : "", address, v6 ? "]" : "", worker_port(run, slot));
+        write_address(run, slot, address);
+        fprintf(stream, "%stcp://%s", slot > 1 + run->plan->servers ? "," : "", address);
     }
     if (stream != NULL) {
         fclose(stream);
     }
 }
 
+/* What other personalities need to know beyond what Poseidon's processes do. */
 static void
-take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p, char port[8])
+take_foreign_seat(struct run *run, uint32_t slot, struct plan_seat *seat, struct seat_texts *texts)
+{
+    const uint32_t first = 1 + run->plan->servers; /* rank 0 */
+    const struct host *host = run_host_of(run, slot);
+
+    seat->cluster = run->plan->given != NULL ? &run->plan->given[slot] : &run->cluster;
+    if ((run->plan->personality & PERSONALITY_DMLC) != 0) {
+        snprintf(texts->root_port, sizeof(texts->root_port), "%u", gather_port(&run->gather, 0));
+        seat->root_address = run_host_of(run, 0)->address;
+        seat->root_port = texts->root_port;
+    }
+    if ((run->plan->personality & PERSONALITY_TORCH) != 0) {
+        snprintf(texts->store_port, sizeof(texts->store_port), "%u",
+                 gather_store_port(&run->gather));
+        seat->store_address = run_host_of(run, first)->address;
+        seat->store_port = texts->store_port;
+    }
+    seat->interface =
+        host_interface(host, texts->interface, sizeof(texts->interface)) ? texts->interface : NULL;
+    seat->remote = layout_is_remote(run->layout);
+    seat->worker_machines = layout_worker_machines(run->layout);
+    if (slot >= first) {
+        layout_cross(run->layout, slot, &seat->cross_rank, &seat->cross_size);
+    }
+}
+
+static void
+take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p, struct seat_texts *texts)
 {
     const struct host *host = run_host_of(run, slot);
     const enum launch_role role = role_of_slot(slot, run->plan->servers);
@@ -125,15 +174,30 @@ take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p, char port[8]
     if (host->machine->here || run->gather.logs != NULL) {
         seat_p->logs = run->logs;
     }
-    if (role == LAUNCH_WORKER) {
-        if (run->peers == NULL) {
+    if (plan_runs_command(run->plan, slot)) {
+        if (run->peers == NULL && run->plan->given == NULL) {
             describe_peers(run);
         }
-        snprintf(port, 8, "%u", worker_port(run, slot));
-        seat_p->port = port;
+        if (run->plan->given == NULL) {
+            snprintf(texts->port, sizeof(texts->port), "%u", gather_port(&run->gather, slot));
+            seat_p->port = texts->port;
+        }
         seat_p->peers = run->peers;
         seat_p->knows_flags = host->knows_flags[plan_command(run->plan, rank)];
+        take_foreign_seat(run, slot, seat_p, texts);
     }
+}
+
+/* "20001,20002": the ports that a process may bind. */
+static void
+list_ports(const struct run *run, uint32_t slot, char text_p[24])
+{
+    const bool store =
+        (run->plan->personality & PERSONALITY_TORCH) != 0 && slot == 1 + run->plan->servers;
+
+    snprintf(text_p, 24, "%u,%u",
+             plan_runs_command(run->plan, slot) ? gather_port(&run->gather, slot) : 0,
+             store ? gather_store_port(&run->gather) : 0);
 }
 
 static psd_status
@@ -144,12 +208,13 @@ send_start(struct run *run, uint32_t slot, struct psd_error *err)
     struct words environment = {0};
     struct words strings = {0};
     struct words argv = {0};
+    struct seat_texts texts;
     struct plan_seat seat;
     char text[1024];
-    char port[8];
+    char ports[24];
     psd_status status;
 
-    take_seat(run, slot, &seat, port);
+    take_seat(run, slot, &seat, &texts);
     status = plan_process(run->plan, slot, &seat, &argv, &environment, err);
     if (status != PSD_OK) {
         return status;
@@ -160,8 +225,14 @@ send_start(struct run *run, uint32_t slot, struct psd_error *err)
     free(process->command);
     process->command = strdup(text);
     log_path(".", process, text, sizeof(text));
-    status = words_add(&strings, role_name(role_of_slot(slot, run->plan->servers)), err);
+    list_ports(run, slot, ports);
+    status = words_add(&strings,
+                       plan_runs_command(run->plan, slot)
+                           ? role_name(LAUNCH_WORKER)
+                           : role_name(role_of_slot(slot, run->plan->servers)),
+                       err);
     status = status == PSD_OK ? words_add(&strings, text, err) : status;
+    status = status == PSD_OK ? words_add(&strings, ports, err) : status;
     status = status == PSD_OK ? words_add_all(&strings, &argv, err) : status;
     status = status == PSD_OK ? words_add_all(&strings, &environment, err) : status;
     if (status == PSD_OK) {
@@ -171,6 +242,26 @@ send_start(struct run *run, uint32_t slot, struct psd_error *err)
     words_fini(&strings);
     words_fini(&argv);
     words_fini(&environment);
+    return status;
+}
+
+psd_status
+orders_describe_cluster(struct run *run, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    if (!personality_is_tensorflow(run->plan->personality) || run->plan->given != NULL) {
+        return PSD_OK;
+    }
+    for (uint32_t slot = 1; slot < run->slots && status == PSD_OK; slot++) {
+        const struct plan_task task = plan_task(run->plan, slot);
+        char address[ADDRESS_BYTES];
+
+        write_address(run, slot, address);
+        if (task.type != PSI_TF_EVALUATOR) { /* nobody talks to it */
+            status = psi_tf_config_add(&run->cluster, task.type, task.index, address, err);
+        }
+    }
     return status;
 }
 

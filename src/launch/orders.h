@@ -5,12 +5,19 @@
 #ifndef LAUNCH_ORDERS_H
 #define LAUNCH_ORDERS_H
 
+#include <psd/status.h>
+
 #include "launch/watch.h"
+
+struct run;
 
 extern const struct watch_ops orders_ops;
 
 /* By themselves, for what is no business of watch.c: signals handed on, the end of --check. */
 void orders_signal(void *context, uint32_t slot, int number);
 void orders_end(void *context, uint32_t grace_ms);
+
+/* The machines are gathered: who of TensorFlow's tasks will listen where. */
+psd_status orders_describe_cluster(struct run *run, struct psd_error *err);
 
 #endif

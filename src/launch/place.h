@@ -38,7 +38,7 @@ psd_status place_set_secret(struct place *place, int secret_fd, struct psd_error
  *   logs_token=NAME      a file that only the launcher's own directory of logs has
  *   logs=DIR             where this machine keeps logs, unless that is the launcher's own directory
  *   threads=N            OMP_NUM_THREADS of the workers, if nobody has set it
- *   ports=COUNT ADDRESS  for the workers
+ *   ports=COUNT ADDRESS [WISH]  for the workers; WISH: the first of them, if it is free
  *   listen=ADDRESS       so that others can try to reach it
  *   daemon=NAME          must be here
  *   program=NAME         must be here: what runs containers

@@ -36,8 +36,8 @@ copy_worker_sets(const struct plan_input *input, struct plan *plan, struct psd_e
 static bool
 is_forwarded(const char *variable, const struct words *forward)
 {
-    static const char *const always[] = {"LD_LIBRARY_PATH", "PYTHONPATH", "OMP_*", "CUDA_*",
-                                         "NCCL_*"};
+    static const char *const always[] = {"LD_LIBRARY_PATH", "PYTHONPATH", "OMP_*",
+                                         "CUDA_*",          "NCCL_*",     "GRPC_*"};
     const size_t count = sizeof(always) / sizeof(always[0]);
     const size_t more = forward != NULL ? forward->count : 0;
 
@@ -72,6 +72,14 @@ forward_variables(const struct plan_input *input, struct plan *plan, struct psd_
     return status;
 }
 
+/* Whether processes find their place in variables of Poseidon's. */
+static bool
+sets_own_place(const struct plan *plan)
+{
+    return personality_is_foreign(plan->personality) ||
+           (plan->pass != PSI_PASS_NONE && plan->pass != PSI_PASS_FLAGS);
+}
+
 /* What set_place() sets. */
 static const char *const place_names[] = {
     "PSD_RANK",           "PSD_WORLD",      "PSD_WORLD_SIZE",    "PSD_NUM_WORKERS",
@@ -82,20 +90,42 @@ static const char *const place_names[] = {
 };
 enum { PLACE_NAMES = sizeof(place_names) / sizeof(place_names[0]) };
 
+/* The variables that processes get from us. */
+static void
+each_place_name(const struct plan *plan, void (*tell)(void *owner, const char *name), void *owner)
+{
+    for (size_t i = 0; i < PLACE_NAMES && sets_own_place(plan); i++) {
+        tell(owner, place_names[i]);
+    }
+    personality_each(plan->personality, tell, owner);
+}
+
+struct note {
+    char *const *list;
+    struct words *own;
+    psd_status status;
+    struct psd_error *err;
+};
+
+static void
+note_one(void *owner, const char *name)
+{
+    struct note *note = owner;
+    const char *value = variables_get(note->list, name);
+
+    if (value != NULL && note->status == PSD_OK) {
+        note->status = variables_set_pair(note->own, name, value, note->err);
+    }
+}
+
 /* Adds those of the list that workers get from us. */
 static psd_status
 note_own_place(char *const *list, struct plan *plan, struct psd_error *err)
 {
-    psd_status status = PSD_OK;
+    struct note note = {.list = list, .own = &plan->own_place, .status = PSD_OK, .err = err};
 
-    for (size_t i = 0; i < PLACE_NAMES && status == PSD_OK; i++) {
-        const char *value = variables_get(list, place_names[i]);
-
-        if (value != NULL) {
-            status = variables_set_pair(&plan->own_place, place_names[i], value, err);
-        }
-    }
-    return status;
+    each_place_name(plan, note_one, &note);
+    return note.status;
 }
 
 static psd_status
@@ -116,6 +146,8 @@ build_environments(const struct plan_input *input, struct plan *plan, struct psd
     if (status == PSD_OK) {
         status = note_own_place(workers->list, plan, err);
     }
+    plan->sets_grpc_fail_fast = variables_get(workers->list, "GRPC_FAIL_FAST") != NULL ||
+                                variables_get(input->environment, "GRPC_FAIL_FAST") != NULL;
     /* A worker's lines are wanted when it prints them, not when a buffer is full. */
     if (status == PSD_OK && variables_get(workers->list, "PYTHONUNBUFFERED") == NULL &&
         variables_get(input->environment, "PYTHONUNBUFFERED") == NULL) {
@@ -193,6 +225,67 @@ build_commands(const struct plan_input *input, struct plan *plan, struct psd_err
     return status;
 }
 
+static psd_status
+check_servers(const struct plan_input *input, unsigned personality, struct psd_error *err)
+{
+    /* TensorFlow's workers may do without, those of torch know none. */
+    const uint32_t least = personality_is_tensorflow(personality)  ? 0
+                           : !personality_has_servers(personality) ? 0
+                                                                   : 1;
+    const uint32_t most = personality_has_servers(personality) ? PSI_CLUSTER_SERVERS_MAX : 0;
+
+    if (input->servers < least || input->servers > most) {
+        return psi_fail(err, PSD_ERR_INVALID, "%u servers: %u to %u are possible", input->servers,
+                        least, most);
+    }
+    return PSD_OK;
+}
+
+/* Special tasks are workers, so there have to be some; servers run the workers' command. */
+static psd_status
+check_tasks(const struct plan *plan, struct psd_error *err)
+{
+    const uint32_t special = (uint32_t)plan->chief + (uint32_t)plan->evaluator;
+
+    if (special > 0 && (plan->personality & PERSONALITY_TF_CONFIG) == 0) {
+        return psi_fail(err, PSD_ERR_INVALID, "--%s is a task of --personality=tf_config",
+                        plan->chief ? "chief" : "evaluator");
+    }
+    if (special > 0 && (plan->personality & PERSONALITY_TF1) != 0) {
+        return psi_fail(err, PSD_ERR_INVALID, "--%s: the flags of tf1 have no word for it",
+                        plan->chief ? "chief" : "evaluator");
+    }
+    if (plan->workers < special || (plan->evaluator && plan->workers == 1)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%u worker%s: chief and evaluator are among the workers; there must be "
+                        "more of them",
+                        plan->workers, plan->workers == 1 ? "" : "s");
+    }
+    if (plan->command_count > 1 && plan->servers > 0 && personality_is_foreign(plan->personality)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%u commands, one for each worker: which one would the servers run? "
+                        "Give one command for all",
+                        plan->command_count);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+copy_given(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+{
+    const uint32_t slots = 1 + input->servers + input->workers;
+    psd_status status = PSD_OK;
+
+    plan->given = calloc(slots, sizeof(*plan->given));
+    if (plan->given == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for %u tasks", slots);
+    }
+    for (uint32_t slot = 1; slot < slots && status == PSD_OK; slot++) {
+        status = psi_tf_config_copy(&input->given[slot], &plan->given[slot], err);
+    }
+    return status;
+}
+
 psd_status
 plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error *err)
 {
@@ -202,12 +295,16 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
                         .keep_env = input->keep_env,
                         .gpus_per_worker = input->gpus_per_worker,
                         .lanes = input->lanes,
+                        .personality =
+                            input->personality != 0 ? input->personality : PERSONALITY_POSEIDON,
+                        .chief = input->chief,
+                        .evaluator = input->evaluator,
+                        .max_restarts = input->max_restarts,
                         .master_port = input->master_port};
-    psd_status status;
+    psd_status status = check_servers(input, plan.personality, err);
 
-    if (input->servers < 1 || input->servers > PSI_CLUSTER_SERVERS_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "%u servers: 1 to %d are possible", input->servers,
-                        PSI_CLUSTER_SERVERS_MAX);
+    if (status != PSD_OK) {
+        return status;
     }
     if (input->workers < 1 || input->workers > PSI_CLUSTER_WORKERS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "%u workers: 1 to %d are possible", input->workers,
@@ -216,6 +313,12 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
     status = build_environments(input, &plan, err);
     if (status == PSD_OK) {
         status = build_commands(input, &plan, err);
+    }
+    if (status == PSD_OK) {
+        status = check_tasks(&plan, err);
+    }
+    if (status == PSD_OK && input->given != NULL) {
+        status = copy_given(input, &plan, err);
     }
     if (status == PSD_OK && input->image != NULL) {
         status = words_split(input->image, &plan.image, err);
@@ -250,6 +353,10 @@ plan_fini(struct plan *plan)
     for (uint32_t i = 0; plan->worker_set != NULL && i < plan->workers; i++) {
         words_fini(&plan->worker_set[i]);
     }
+    for (uint32_t slot = 0; plan->given != NULL && slot <= plan->servers + plan->workers; slot++) {
+        psi_tf_config_free(&plan->given[slot]);
+    }
+    free(plan->given);
     free(plan->worker_set);
     free(plan->commands);
     free(plan->virtualenv);
@@ -349,7 +456,8 @@ set_place(const struct plan *plan, const struct command_values *values,
                    {"PSD_NUM_SERVERS", plan->servers},   {"PSD_LOCAL_RANK", seat->local_rank},
                    {"PSD_LOCAL_SIZE", seat->local_size}, {"PSD_NODE_RANK", seat->machine},
                    {"PSD_NUM_NODES", seat->machines},    {"PSD_RESTART_COUNT", seat->restart}};
-    const char *const texts[][2] = {{"PSD_MASTER_ADDRESS", values->master},
+    const bool foreign = personality_is_foreign(plan->personality);
+    const char *const texts[][2] = {{"PSD_MASTER_ADDRESS", foreign ? NULL : values->master},
                                     {"PSD_ROLE", values->role},
                                     {"PSD_ADDR", seat->address},
                                     {"PSD_PORT", seat->port},
@@ -362,6 +470,9 @@ set_place(const struct plan *plan, const struct command_values *values,
         if (texts[i][1] != NULL) {
             status = variables_set_pair(environment, texts[i][0], texts[i][1], err);
         }
+    }
+    if (status == PSD_OK && foreign) { /* of a job around this one */
+        status = words_add(environment, "PSD_MASTER_ADDRESS", err);
     }
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == PSD_OK; i++) {
         char text[16];
@@ -418,21 +529,34 @@ is_set_for_one(const struct plan *plan, const char *name)
     return false;
 }
 
+/* A list of names that is being written. */
+struct names {
+    const struct plan *plan;
+    char *text;
+    size_t size;
+    size_t used;
+};
+
+static void
+list_overwritten(void *owner, const char *name)
+{
+    struct names *names = owner;
+
+    if (names->used < names->size && (variables_get(names->plan->own_place.list, name) != NULL ||
+                                      is_set_for_one(names->plan, name))) {
+        names->used += (size_t)snprintf(names->text + names->used, names->size - names->used,
+                                        "%s%s", names->used > 0 ? ", " : "", name);
+    }
+}
+
 void
 plan_overwritten(const struct plan *plan, char *text_p, size_t size)
 {
-    size_t used = 0;
+    struct names names = {.plan = plan, .text = text_p, .size = size};
 
     text_p[0] = '\0';
-    if (plan->keep_env || plan->pass == PSI_PASS_NONE || plan->pass == PSI_PASS_FLAGS) {
-        return;
-    }
-    for (size_t i = 0; i < PLACE_NAMES && used < size; i++) {
-        if (variables_get(plan->own_place.list, place_names[i]) != NULL ||
-            is_set_for_one(plan, place_names[i])) {
-            used += (size_t)snprintf(text_p + used, size - used, "%s%s", used > 0 ? ", " : "",
-                                     place_names[i]);
-        }
+    if (!plan->keep_env) {
+        each_place_name(plan, list_overwritten, &names);
     }
 }
 
@@ -447,6 +571,10 @@ plan_adds_flags(const struct plan *plan, uint32_t command, bool knows_flags, con
 {
     static const char *const reasons[] = {"", "pass=flags", "pass=env", "pass=both", "pass=none"};
 
+    if (personality_is_foreign(plan->personality)) {
+        *reason_p = "another personality";
+        return false;
+    }
     if (command_has_placeholder(&plan->commands[command])) {
         *reason_p = "the command has placeholders";
         return false;
@@ -461,27 +589,34 @@ plan_adds_flags(const struct plan *plan, uint32_t command, bool knows_flags, con
 }
 
 static psd_status
-worker_environment(const struct plan *plan, const struct command_values *values,
-                   const struct plan_seat *seat, const struct command *command,
-                   struct words *environment, struct psd_error *err)
+command_environment(const struct plan *plan, uint32_t slot, const struct command_values *values,
+                    const struct plan_seat *seat, const struct command *command,
+                    struct words *environment, struct psd_error *err)
 {
+    const bool worker = role_of_slot(slot, plan->servers) == LAUNCH_WORKER;
+    const struct words *set =
+        worker && plan->worker_set != NULL ? &plan->worker_set[values->rank] : NULL;
     struct words own = {0};
     psd_status status = PSD_OK;
 
-    if (plan->worker_set != NULL) {
-        status = variables_set_all(environment, plan->worker_set[values->rank].list, err);
+    if (set != NULL) {
+        status = variables_set_all(environment, set->list, err);
+    }
+    if (status == PSD_OK && worker) {
+        status = set_gpus(plan, seat, environment, err);
+    } else if (status == PSD_OK && (seat->gpus > 0 || plan->gpus_per_worker > 0)) {
+        status = variables_set_pair(environment, "CUDA_VISIBLE_DEVICES", "", err);
+    }
+    if (status == PSD_OK && sets_own_place(plan)) {
+        status = set_place(plan, values, seat, environment, err);
     }
     if (status == PSD_OK) {
-        status = set_gpus(plan, seat, environment, err);
-    }
-    if (status == PSD_OK && plan->pass != PSI_PASS_NONE && plan->pass != PSI_PASS_FLAGS) {
-        status = set_place(plan, values, seat, environment, err);
+        status = personality_environment(plan, slot, seat, environment, err);
     }
     if (status == PSD_OK && plan->keep_env) {
         status = variables_set_all(environment, plan->own_place.list, err);
-        status = status == PSD_OK && plan->worker_set != NULL
-                     ? variables_set_all(environment, plan->worker_set[values->rank].list, err)
-                     : status;
+        status = status == PSD_OK && set != NULL ? variables_set_all(environment, set->list, err)
+                                                 : status;
     }
     if (status == PSD_OK) {
         status = command_fill(&command->environment, values, &own, err);
@@ -524,14 +659,14 @@ enter_image(const struct plan *plan, struct words *environment, struct words *ar
 }
 
 static psd_status
-worker_process(const struct plan *plan, const struct command_values *values,
-               const struct plan_seat *seat, struct words *argv, struct words *environment,
-               struct psd_error *err)
+command_process(const struct plan *plan, uint32_t slot, const struct command_values *values,
+                const struct plan_seat *seat, struct words *argv, struct words *environment,
+                struct psd_error *err)
 {
     const uint32_t which = plan_command(plan, values->rank);
     const struct command *command = &plan->commands[which];
     const char *reason;
-    psd_status status = worker_environment(plan, values, seat, command, environment, err);
+    psd_status status = command_environment(plan, slot, values, seat, command, environment, err);
 
     if (status == PSD_OK) {
         status = enter_image(plan, environment, argv, err);
@@ -539,35 +674,83 @@ worker_process(const struct plan *plan, const struct command_values *values,
     if (status == PSD_OK) {
         status = command_fill(&command->argv, values, argv, err);
     }
-    return status == PSD_OK && plan_adds_flags(plan, which, seat->knows_flags, &reason)
-               ? add_flags(values, argv, err)
-               : status;
+    if (status == PSD_OK && plan_adds_flags(plan, which, seat->knows_flags, &reason)) {
+        status = add_flags(values, argv, err);
+    }
+    return status == PSD_OK ? personality_arguments(plan, slot, seat, argv, err) : status;
+}
+
+bool
+plan_runs_command(const struct plan *plan, uint32_t slot)
+{
+    return personality_is_foreign(plan->personality) ||
+           role_of_slot(slot, plan->servers) == LAUNCH_WORKER;
+}
+
+struct plan_task
+plan_task(const struct plan *plan, uint32_t slot)
+{
+    const enum launch_role role = role_of_slot(slot, plan->servers);
+    struct plan_task task = {.name = role_name(role), .index = role_index(slot, plan->servers)};
+
+    if (plan->given != NULL) {
+        task.type = plan->given[slot].type;
+        task.index = plan->given[slot].index;
+        task.name = psi_tf_type_name(task.type);
+    } else if (personality_is_tensorflow(plan->personality)) {
+        const bool chief = role == LAUNCH_WORKER && plan->chief && task.index == 0;
+        const bool evaluator =
+            role == LAUNCH_WORKER && plan->evaluator && task.index == plan->workers - 1;
+
+        task.type = role == LAUNCH_SERVER ? PSI_TF_PS
+                    : chief               ? PSI_TF_CHIEF
+                    : evaluator           ? PSI_TF_EVALUATOR
+                                          : PSI_TF_WORKER;
+        task.index -= evaluator ? task.index : role == LAUNCH_WORKER && plan->chief && !chief;
+        task.name = psi_tf_type_name(task.type);
+    } else if ((plan->personality & PERSONALITY_DMLC) != 0 && role == LAUNCH_MASTER) {
+        task.name = "scheduler";
+    }
+    return task;
+}
+
+uint32_t
+plan_leaders(const struct plan *plan)
+{
+    const struct plan_task first = plan_task(plan, 1 + plan->servers);
+    const struct plan_task last = plan_task(plan, plan->servers + plan->workers);
+
+    if (!personality_is_tensorflow(plan->personality) || plan->workers == 1) {
+        return plan->workers;
+    }
+    if (first.type == PSI_TF_CHIEF) {
+        return 1;
+    }
+    return last.type == PSI_TF_EVALUATOR ? plan->workers - 1 : plan->workers;
 }
 
 psd_status
 plan_process(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
              struct words *argv_p, struct words *environment_p, struct psd_error *err)
 {
-    const struct command_values values = {.role = role_name(LAUNCH_WORKER),
-                                          .rank = role_index(slot, plan->servers),
-                                          .world = plan->workers,
-                                          .master = seat->master};
+    const struct command_values values = {
+        .role = plan_task(plan, slot).name,
+        .rank = role_index(slot, plan->servers),
+        .world = plan->workers,
+        .master = seat->master,
+        .port = personality_is_foreign(plan->personality) ? seat->port : NULL};
     struct words argv = {0};
     struct words environment = {0};
     psd_status status = PSD_OK;
 
-    switch (role_of_slot(slot, plan->servers)) {
-    case LAUNCH_MASTER:
+    if (plan_runs_command(plan, slot)) {
+        status = command_process(plan, slot, &values, seat, &argv, &environment, err);
+    } else if (role_of_slot(slot, plan->servers) == LAUNCH_MASTER) {
         status = master_arguments(plan, seat, &argv, err);
         status = status == PSD_OK ? words_add_all(&argv, &plan->master_settings, err) : status;
-        break;
-    case LAUNCH_SERVER:
+    } else {
         status = server_arguments(plan, values.rank, seat, &argv, err);
         status = status == PSD_OK ? words_add_all(&argv, &plan->server_settings, err) : status;
-        break;
-    case LAUNCH_WORKER:
-        status = worker_process(plan, &values, seat, &argv, &environment, err);
-        break;
     }
     if (status != PSD_OK) {
         words_fini(&argv);
@@ -582,11 +765,12 @@ plan_process(const struct plan *plan, uint32_t slot, const struct plan_seat *sea
 void
 plan_name(const struct plan *plan, uint32_t slot, char name_p[24])
 {
-    const enum launch_role role = role_of_slot(slot, plan->servers);
+    const struct plan_task task = plan_task(plan, slot);
 
-    if (role == LAUNCH_MASTER) {
-        snprintf(name_p, 24, "master");
+    if (slot == 0 || task.type == PSI_TF_EVALUATOR ||
+        (task.type == PSI_TF_CHIEF && personality_is_tensorflow(plan->personality))) {
+        snprintf(name_p, 24, "%s", task.name);
     } else {
-        snprintf(name_p, 24, "%s%u", role_name(role), role_index(slot, plan->servers));
+        snprintf(name_p, 24, "%s%u", task.name, task.index);
     }
 }

@@ -13,7 +13,9 @@
 #include <psd/status.h>
 
 #include "config/cluster.h"
+#include "config/tf_config.h"
 #include "launch/command.h"
+#include "launch/personality.h"
 #include "launch/role.h"
 
 /* Everything the plan is made of. Borrowed until plan_build() returns. */
@@ -38,6 +40,11 @@ struct plan_input {
     const struct words *master_settings; /* (optional) options handed on to ps_master */
     const struct words *server_settings; /* (optional) ... to ps_server */
     uint32_t lanes;                      /* of a server; 0: as the cores of its machine allow */
+    unsigned personality;                /* a set; 0: poseidon */
+    bool chief;                          /* tf_config: the first worker is the chief ... */
+    bool evaluator;                      /* ... the last one the evaluator */
+    uint32_t max_restarts;
+    const struct psi_tf_config *given; /* (optional) by slot: tasks that were given by files */
 };
 
 /* Thread: immutable once built. */
@@ -60,6 +67,19 @@ struct plan {
     struct command *commands; /* command_count of them: 1 for all workers, or one for each */
     uint32_t command_count;
     enum psi_pass pass; /* the environment names the place, save with flags and none */
+    unsigned personality;
+    bool chief;
+    bool evaluator;
+    uint32_t max_restarts;
+    bool sets_grpc_fail_fast;    /* the user does */
+    struct psi_tf_config *given; /* owned: NULL, or by slot */
+};
+
+/* What a process is called in its own world: ps 1, chief 0, scheduler 0. */
+struct plan_task {
+    const char *name;
+    enum psi_tf_type type; /* of TensorFlow's tasks */
+    uint32_t index;
 };
 
 /* Where a process sits, known only when the machines are. */
@@ -78,6 +98,18 @@ struct plan_seat {
     uint32_t cores;   /* of the machine */
     uint32_t gpus;    /* of the machine, for its workers; 0: not said */
     bool knows_flags; /* the script knows Poseidon's flags */
+
+    /* For other personalities; what one does not need may be NULL. */
+    const struct psi_tf_config *cluster; /* TensorFlow's: who listens where */
+    const char *root_address;            /* of dmlc's scheduler */
+    const char *root_port;
+    const char *store_address; /* of torch's store, on the machine of rank 0 */
+    const char *store_port;
+    const char *interface;    /* of `address`; NULL: not known */
+    bool remote;              /* some machine is reached by ssh */
+    uint32_t worker_machines; /* that have workers */
+    uint32_t cross_rank;      /* of the machine, among those with as many workers */
+    uint32_t cross_size;
 };
 
 /* PSD_ERR_INVALID: the command or the counts make no sense. */
@@ -87,6 +119,13 @@ void plan_fini(struct plan *plan);
 /* The arguments of one process, and what is set in its environment. */
 psd_status plan_process(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
                         struct words *argv_p, struct words *environment_p, struct psd_error *err);
+
+/* Whether a process runs the user's command: workers do, and servers of other personalities. */
+bool plan_runs_command(const struct plan *plan, uint32_t slot);
+struct plan_task plan_task(const struct plan *plan, uint32_t slot);
+
+/* The workers with whose end the job is done, the first of them: watch.h. */
+uint32_t plan_leaders(const struct plan *plan);
 
 /* The names of variables that the user has set and workers get otherwise: "PSD_RANK, PSD_ROLE"; ""
  * if there are none. */
@@ -99,7 +138,7 @@ uint32_t plan_command(const struct plan *plan, uint32_t rank);
 bool plan_adds_flags(const struct plan *plan, uint32_t command, bool knows_flags,
                      const char **reason_p);
 
-/* "master", "server0", "worker12": prefix on the console and name of the log. */
+/* "master", "server0", "worker12", "ps0", "chief": prefix on the console and name of the log. */
 void plan_name(const struct plan *plan, uint32_t slot, char name_p[24]);
 
 #endif

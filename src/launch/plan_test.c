@@ -364,6 +364,161 @@ test_gpus_are_dealt_out(void **state)
     plan_fini(&plan);
 }
 
+/* One process of a job of another personality: what it is told. */
+static void
+make_foreign(const struct plan_input *given, uint32_t slot, struct made *made, char name[24])
+{
+    static char *environment[] = {"PATH=/usr/bin:/bin", "RANK=99", "PORT=80", NULL};
+    struct plan_input input = *given;
+    struct psi_tf_config cluster = {0};
+    struct plan_seat seat = {.master = "",
+                             .address = "10.0.0.1",
+                             .job = "test",
+                             .port = "20001",
+                             .logs = "/logs",
+                             .restart = 1,
+                             .local_size = 2,
+                             .machines = 2,
+                             .cluster = &cluster,
+                             .root_address = "10.0.0.9",
+                             .root_port = "9000",
+                             .store_address = "10.0.0.7",
+                             .store_port = "7000",
+                             .interface = "eth0",
+                             .worker_machines = 2,
+                             .cross_size = 2};
+    struct psd_error err = {0};
+    struct words argv = {0};
+    struct plan plan;
+
+    input.command = "sh main.sh";
+    input.environment = environment;
+    assert_int_equal(psi_tf_config_add(&cluster, PSI_TF_PS, 0, "a:1", &err), PSD_OK);
+    assert_int_equal(psi_tf_config_add(&cluster, PSI_TF_WORKER, 0, "b:1", &err), PSD_OK);
+    if (plan_build(&input, &plan, &err) != PSD_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(plan_process(&plan, slot, &seat, &argv, &made->environment, &err), PSD_OK);
+    plan_name(&plan, slot, name);
+    join(&argv, made->argv, sizeof(made->argv));
+    words_fini(&argv);
+    psi_tf_config_free(&cluster);
+    plan_fini(&plan);
+}
+
+/* If this fails, a script of another system is told something else than there. */
+static void
+test_personalities(void **state)
+{
+    static const struct {
+        unsigned personality;
+        uint32_t slot;
+        const char *name;
+        const char *arguments;
+        const char *variable;
+        const char *value; /* NULL: not set */
+    } cases[] = {
+        {PERSONALITY_TF1, 1, "ps0",
+         "<sh><main.sh><--job_name><ps><--task_index><0><--ps_hosts><a:1><--worker_hosts><b:1>",
+         "TF_CONFIG",
+         "{\"cluster\": {\"worker\": [\"b:1\"], \"ps\": [\"a:1\"]}, \"task\": {\"type\": \"ps\", "
+         "\"index\": 0}, \"environment\": \"cloud\"}"},
+        {PERSONALITY_TF_CONFIG, 2, "chief", "<sh><main.sh>", "PSD_ROLE", "chief"},
+        {PERSONALITY_TF_CONFIG, 3, "worker0", "<sh><main.sh>", "GRPC_FAIL_FAST", "use_caller"},
+        {PERSONALITY_TF_CONFIG, 4, "evaluator", "<sh><main.sh>", "PSD_RANK", "2"},
+        {PERSONALITY_DMLC, 0, "scheduler", "<sh><main.sh>", "DMLC_ROLE", "scheduler"},
+        {PERSONALITY_DMLC, 1, "server0", "<sh><main.sh>", "DMLC_PS_ROOT_PORT", "9000"},
+        {PERSONALITY_DMLC, 3, "worker1", "<sh><main.sh>", "DMLC_WORKER_ID", "1"},
+        {PERSONALITY_DMLC, 3, "worker1", "<sh><main.sh>", "PORT", NULL},
+        {PERSONALITY_DMLC | PERSONALITY_TORCH, 3, "worker1", "<sh><main.sh>", "MASTER_ADDR",
+         "10.0.0.7"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const bool special = cases[i].personality == PERSONALITY_TF_CONFIG;
+        const struct plan_input input = {.servers = 1,
+                                         .workers = 3,
+                                         .personality = cases[i].personality,
+                                         .chief = special,
+                                         .evaluator = special};
+        struct made made = {0};
+        char name[24];
+        const char *value;
+
+        make_foreign(&input, cases[i].slot, &made, name);
+        assert_string_equal(name, cases[i].name);
+        assert_string_equal(made.argv, cases[i].arguments);
+        value = variables_get(made.environment.list, cases[i].variable);
+        if (cases[i].value == NULL) {
+            assert_null(value);
+        } else {
+            assert_non_null(value);
+            assert_string_equal(value, cases[i].value);
+        }
+        assert_null(variables_get(made.environment.list, "PSD_MASTER_ADDRESS"));
+        words_fini(&made.environment);
+    }
+}
+
+/* If this fails, a variable that a personality sets is not known to be its own, or the reverse: the
+ * user's value of it is overwritten without a word. */
+static void
+test_variables_of_personalities_are_known(void **state)
+{
+    static const unsigned sets[] = {PERSONALITY_TORCH, PERSONALITY_DMLC, PERSONALITY_MPI};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+        const bool dmlc = sets[i] == PERSONALITY_DMLC;
+        const struct plan_input input = {
+            .servers = dmlc ? 1 : 0, .workers = 2, .personality = sets[i]};
+        struct made made = {0};
+        char name[24];
+        char variable[64];
+
+        make_foreign(&input, dmlc ? 2 : 1, &made, name);
+        for (size_t k = 0; k < made.environment.count; k++) {
+            snprintf(variable, sizeof(variable), "%.*s",
+                     (int)strcspn(made.environment.list[k], "="), made.environment.list[k]);
+            if (strncmp(variable, "PSD_", 4) != 0 && !personality_sets(sets[i], variable)) {
+                fail_msg("%s is set, and not known", variable);
+            }
+        }
+        words_fini(&made.environment);
+    }
+}
+
+/* If this fails, sets that contradict each other are taken, or fitting ones refused. */
+static void
+test_personality_sets(void **state)
+{
+    static const struct {
+        const char *list;
+        unsigned set; /* 0: refused */
+    } cases[] = {
+        {"poseidon", PERSONALITY_POSEIDON},
+        {"torch,mpi", PERSONALITY_TORCH | PERSONALITY_MPI},
+        {"poseidon,torch", PERSONALITY_POSEIDON | PERSONALITY_TORCH},
+        {"tf1,tf_config,torch", PERSONALITY_TF1 | PERSONALITY_TF_CONFIG | PERSONALITY_TORCH},
+        {"poseidon,tf1", 0},
+        {"poseidon,dmlc", 0},
+        {"dmlc,tf_config", 0},
+        {"", 0},
+        {"tor", 0},
+        {"torch,", 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct psd_error err = {0};
+        unsigned set = 0;
+
+        assert_int_equal(personality_parse(cases[i].list, &set, &err),
+                         cases[i].set != 0 ? PSD_OK : PSD_ERR_INVALID);
+        assert_int_equal(set, cases[i].set);
+    }
+}
+
 /* If this fails, a job on this machine is refused, or another machine is taken for it. */
 static void
 test_here(void **state)
@@ -396,6 +551,9 @@ main(void)
         cmocka_unit_test(test_plan_refuses),
         cmocka_unit_test(test_forwarded_environment),
         cmocka_unit_test(test_gpus_are_dealt_out),
+        cmocka_unit_test(test_personalities),
+        cmocka_unit_test(test_variables_of_personalities_are_known),
+        cmocka_unit_test(test_personality_sets),
         cmocka_unit_test(test_here),
     };
 

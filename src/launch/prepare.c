@@ -15,10 +15,16 @@
 #include "base/fail.h"
 #include "config/cluster.h"
 #include "launch/ssh.h"
+#include "launch/tf_tasks.h"
 
 static_assert((int)WATCH_FAIL == PSI_DEATH_FAIL && (int)WATCH_CONTINUE == PSI_DEATH_CONTINUE &&
                   (int)WATCH_WAIT == PSI_DEATH_WAIT,
               "watch.h and settings.h name the same policies");
+
+enum {
+    LEAVE_MS = 10000, /* for servers, when the workers are done */
+    LEAVE_TENSORFLOW_MS = 1000,
+};
 
 /* What the plan borrows while it is made. */
 struct material {
@@ -31,6 +37,7 @@ struct material {
     struct words forward;     /* more of it, for those on other machines */
     struct words *worker_set; /* ... and of each */
     uint32_t worker_set_count;
+    struct tf_tasks tasks; /* given by files */
 };
 
 static void
@@ -45,6 +52,7 @@ material_fini(struct material *material)
         words_fini(&material->worker_set[i]);
     }
     free(material->worker_set);
+    tf_tasks_fini(&material->tasks);
     if (material->cluster.document != NULL) {
         psi_cluster_free(&material->cluster);
     }
@@ -161,7 +169,10 @@ read_cluster(const struct launch_options *options, struct material *material,
     struct psi_cluster *cluster = &material->cluster;
     psd_status status;
 
-    if (options->workers != LAUNCH_NOT_GIVEN || options->servers != LAUNCH_NOT_GIVEN) {
+    const bool no_servers = options->servers == 0 && personality_is_foreign(input->personality);
+
+    if (options->workers != LAUNCH_NOT_GIVEN ||
+        (options->servers != LAUNCH_NOT_GIVEN && !no_servers)) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--workers and --servers count processes of this machine: with a cluster "
                         "file, it counts them");
@@ -181,7 +192,7 @@ read_cluster(const struct launch_options *options, struct material *material,
         status = read_environments(cluster, material, err);
     }
     input->workers = cluster->worker_count;
-    input->servers = cluster->server_count;
+    input->servers = no_servers ? 0 : cluster->server_count;
     input->master_port = cluster->master_port;
     input->virtualenv = cluster->virtualenv;
     input->workdir = cluster->workdir;
@@ -245,6 +256,16 @@ apply_restart(const struct launch_options *options, struct material *material,
                             err);
 }
 
+/* Restarts of single workers. */
+static uint32_t
+restarts_of(const struct launch_options *options, const struct psi_settings *settings)
+{
+    const bool process =
+        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
+
+    return settings->on_worker_death == PSI_DEATH_WAIT && process ? options->max_restarts : 0;
+}
+
 /* Fills what is left of the input. */
 static psd_status
 complete(const struct launch_options *options, struct material *material, struct plan_input *input,
@@ -265,6 +286,7 @@ complete(const struct launch_options *options, struct material *material, struct
         status = words_add(&material->forward, options->forward.values[i], err);
     }
     input->workdir = options->workdir != NULL ? options->workdir : input->workdir;
+    input->max_restarts = restarts_of(options, &material->settings);
     input->keep_env = options->keep_env;
     input->gpus_per_worker = options->gpus_per_worker;
     input->forward = &material->forward;
@@ -331,25 +353,98 @@ check_gpus(const struct layout *layout, const struct plan *plan, struct psd_erro
     return PSD_OK;
 }
 
+/* What kind of script it is, and the tasks of it that were laid out by hand. */
+static psd_status
+read_personality(const struct launch_options *options, char *const *environment,
+                 struct material *material, struct plan_input *input, struct psd_error *err)
+{
+    const bool by_hand = options->tf_config.count > 0;
+    psd_status status = PSD_OK;
+
+    input->personality = by_hand ? PERSONALITY_TF_CONFIG : PERSONALITY_POSEIDON;
+    input->chief = options->chief;
+    input->evaluator = options->evaluator;
+    if (options->personality != NULL) {
+        status = personality_parse(options->personality, &input->personality, err);
+    }
+    if (status == PSD_OK && options->pass != NULL && personality_is_foreign(input->personality)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--pass is about Poseidon's own flags and variables: it means nothing with "
+                        "--personality=%.64s",
+                        options->personality != NULL ? options->personality : "tf_config");
+    }
+    if (status != PSD_OK || !by_hand) {
+        return status;
+    }
+    if (!personality_is_tensorflow(input->personality)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--tf_config runs tasks of TensorFlow: --personality=tf_config or tf1");
+    }
+    if (options->cluster_config != NULL || options->workers != LAUNCH_NOT_GIVEN ||
+        options->servers != LAUNCH_NOT_GIVEN || options->chief || options->evaluator ||
+        options->tf_config_dir != NULL) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--tf_config says which tasks run here, and where all of them listen: give "
+                        "no cluster file, --workers, --servers, --chief, --evaluator or "
+                        "--tf_config_dir beside it");
+    }
+    status = tf_tasks_load(&options->tf_config, environment,
+                           (input->personality & PERSONALITY_TF1) != 0, &material->tasks, err);
+    input->servers = material->tasks.servers;
+    input->workers = material->tasks.workers;
+    input->given = material->tasks.list;
+    return status;
+}
+
+/* How many there are, where nobody has said so. */
+static psd_status
+count_servers(const struct launch_options *options, struct plan_input *input, struct psd_error *err)
+{
+    if (personality_has_servers(input->personality)) {
+        return options->servers != 0 || personality_is_tensorflow(input->personality)
+                   ? PSD_OK
+                   : psi_fail(err, PSD_ERR_INVALID, "--servers: 0 is not a number from 1 to %d",
+                              PSI_CLUSTER_SERVERS_MAX);
+    }
+    if (options->servers != LAUNCH_NOT_GIVEN && options->servers > 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--servers %u: --personality=%s has none (poseidon,%s starts ps_servers)",
+                        options->servers, options->personality, options->personality);
+    }
+    input->servers = 0; /* a cluster file may be shared with other jobs */
+    return PSD_OK;
+}
+
+static uint32_t
+leave_ms(const struct launch_options *options, unsigned personality)
+{
+    if (options->grace_ms != LAUNCH_NOT_GIVEN) {
+        return options->grace_ms;
+    }
+    /* TensorFlow's servers wait for ever; those of the others have a farewell of their own. */
+    return personality_is_tensorflow(personality) ? LEAVE_TENSORFLOW_MS : LEAVE_MS;
+}
+
 static void
 set_rules(const struct launch_options *options, const struct psi_settings *settings,
           struct prepared *prepared)
 {
-    const bool process =
-        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
-    const bool restarts = settings->on_worker_death == PSI_DEATH_WAIT;
+    const unsigned personality = prepared->plan.personality;
 
     prepared->watch =
         (struct watch_config){.servers = prepared->plan.servers,
                               .workers = prepared->plan.workers,
                               .on_worker_death = (enum watch_policy)settings->on_worker_death,
-                              .max_restarts = restarts && process ? options->max_restarts : 0,
+                              .max_restarts = restarts_of(options, settings),
                               .restart_signals_only = options->restart != NULL &&
                                                       strcmp(options->restart, "exit-code") == 0,
                               .machine_of = prepared->layout.machine_of,
                               .start_timeout_ms = settings->start_timeout_ms,
                               .timeout_ms = options->timeout_s * 1000,
-                              .leave_ms = options->grace_ms};
+                              .leave_ms = leave_ms(options, personality),
+                              .foreign = personality_is_foreign(personality),
+                              .masterless = !personality_has_master(personality),
+                              .leaders = plan_leaders(&prepared->plan)};
 }
 
 psd_status
@@ -364,6 +459,9 @@ prepare_job(const struct launch_options *options, char *const *environment,
     const struct psi_cluster *cluster = NULL;
     psd_status status = find_own_program(prepared.program, err);
 
+    if (status == PSD_OK) {
+        status = read_personality(options, environment, &material, &input, err);
+    }
     if (status == PSD_OK && options->cluster_config != NULL) {
         status = read_cluster(options, &material, &input, err);
         cluster = &material.cluster;
@@ -372,7 +470,13 @@ prepare_job(const struct launch_options *options, char *const *environment,
         status = complete(options, &material, &input, err);
     }
     if (status == PSD_OK) {
+        status = count_servers(options, &input, err);
+    }
+    if (status == PSD_OK) {
         status = layout_build(cluster, input.servers, input.workers, &prepared.layout, err);
+    }
+    if (status == PSD_OK && !personality_has_master(input.personality)) {
+        layout_leave_master_out(&prepared.layout);
     }
     if (status == PSD_OK) {
         input.remote = layout_is_remote(&prepared.layout);
@@ -386,6 +490,7 @@ prepare_job(const struct launch_options *options, char *const *environment,
     }
     if (status == PSD_OK) {
         set_rules(options, &material.settings, &prepared);
+        memcpy(prepared.note, material.tasks.note, sizeof(prepared.note));
         *prepared_p = prepared;
     } else {
         prepare_fini(&prepared);

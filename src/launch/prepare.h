@@ -20,6 +20,7 @@ struct prepared {
     char *username; /* NULL: not said */
     struct words ssh_options;
     char program[4096]; /* path of psd_run */
+    char note[320];     /* for the user: what is strange, but no mistake; "": nothing */
 };
 
 /*

@@ -14,7 +14,11 @@
 #include "base/exit_code.h"
 #include "launch/agent.h"
 
-enum { TAIL_LINES = 20, CLOCK_MS_MAX = 2000 };
+enum {
+    TAIL_LINES = 20,
+    CLOCK_MS_MAX = 2000,
+    PARTS_MAX = 8, /* chief, worker, evaluator, ps; scheduler, server */
+};
 
 void
 report_begin(const struct run *run)
@@ -23,6 +27,49 @@ report_begin(const struct run *run)
 
     runlog_line(&run->runlog, "JOB", "%s: %u workers, %u servers; logs in %s", run->args->job,
                 plan->workers, plan->servers, run->directory);
+}
+
+/* Parts of a job that are called alike. */
+struct part {
+    const char *name;
+    uint32_t count;
+};
+
+static void
+count_part(struct part *parts, size_t *count, const char *name)
+{
+    size_t i = 0;
+
+    while (i < *count && strcmp(parts[i].name, name) != 0) {
+        i++;
+    }
+    parts[i] = (struct part){.name = name, .count = i < *count ? parts[i].count + 1 : 1};
+    *count += i == *count;
+}
+
+void
+report_parts(const struct run *run, char *text_p, size_t size)
+{
+    struct part parts[PARTS_MAX];
+    size_t count = 0;
+    size_t used = 0;
+
+    for (uint32_t slot = 1 + run->plan->servers; slot < run->slots; slot++) {
+        count_part(parts, &count, plan_task(run->plan, slot).name);
+    }
+    for (uint32_t slot = 1; slot <= run->plan->servers; slot++) {
+        count_part(parts, &count, plan_task(run->plan, slot).name);
+    }
+    if (run->watch.config.foreign && !run->watch.config.masterless) {
+        count_part(parts, &count, plan_task(run->plan, 0).name);
+    }
+    text_p[0] = '\0';
+    for (size_t i = 0; i < count && used < size; i++) {
+        const bool plain = parts[i].count == 1 || strcmp(parts[i].name, "ps") == 0;
+
+        used += (size_t)snprintf(text_p + used, size - used, "%s%u %s%s", i > 0 ? ", " : "",
+                                 parts[i].count, parts[i].name, plain ? "" : "s");
+    }
 }
 
 void
@@ -123,7 +170,9 @@ describe(const struct run *run, uint32_t slot, int code, int number, char *text_
 {
     const uint32_t servers = run->plan->servers;
     const enum launch_role role = role_of_slot(slot, servers);
-    const bool several = run->layout->machine_count > 1;
+    const struct plan_task task = plan_task(run->plan, slot);
+    const bool several =
+        run->layout->machine_count > 1 && run->layout->machine_of[slot] != LAYOUT_NOWHERE;
     char where[192] = "";
     char who[256];
     char name[32] = "ps_master";
@@ -132,7 +181,9 @@ describe(const struct run *run, uint32_t slot, int code, int number, char *text_
         host_describe(&run->hosts[run->layout->machine_of[slot]], where, sizeof(where));
     }
     if (role != LAUNCH_MASTER) {
-        snprintf(name, sizeof(name), "%s %u", role_name(role), role_index(slot, servers));
+        snprintf(name, sizeof(name), "%s %u", task.name, task.index);
+    } else if (plan_runs_command(run->plan, slot)) {
+        snprintf(name, sizeof(name), "%s", task.name);
     }
     snprintf(who, sizeof(who), "%s%s%s (pid %d)", name, several ? " on " : "", where,
              (int)run->processes[slot].pid);
@@ -148,13 +199,16 @@ report_exit(struct run *run, const struct watch_event *event)
 {
     const bool worker = role_of_slot(event->slot, run->plan->servers) == LAUNCH_WORKER;
     const bool failed = event->code != 0 || event->signal != 0;
+    const bool leaving = run->watch.phase == WATCH_LEAVING && run->watch.config.foreign;
     char text[384];
 
-    if (!worker || !failed || run->watch.phase >= WATCH_STOPPING) {
+    if ((!worker && !leaving) || !failed || run->watch.phase >= WATCH_STOPPING) {
         return;
     }
     describe(run, event->slot, event->code, event->signal, text, sizeof(text));
-    if (run->watch.config.on_worker_death == WATCH_WAIT) {
+    if (leaving) {
+        console_say(&run->console, "%s when the job was done", text);
+    } else if (run->watch.config.on_worker_death == WATCH_WAIT) {
         console_say(&run->console, "%s; restart %u of %u", text,
                     run->watch.slots[event->slot].restarts, run->watch.config.max_restarts);
     } else {
@@ -180,8 +234,8 @@ find_verdict(const struct run *run, uint32_t slot, char *text_p, size_t size)
     char text[OUTPUT_TAIL_BYTES + 1];
     const char *found;
 
-    if (role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER || state->signal != 0 ||
-        !is_verdict(state->code) || process->output == NULL ||
+    if (plan_runs_command(run->plan, slot) || state->signal != 0 || !is_verdict(state->code) ||
+        process->output == NULL ||
         output_tail(process->output, TAIL_LINES, text, sizeof(text)) == 0) {
         return false;
     }
@@ -368,7 +422,7 @@ static void
 report_success(struct run *run, double seconds)
 {
     const struct watch *watch = &run->watch;
-    const struct plan *plan = run->plan;
+    char parts[128];
     char lost[64] = "";
 
     report_result(run);
@@ -380,9 +434,9 @@ report_success(struct run *run, double seconds)
                     "no worker joined the job: the command ran as a plain program (it neither "
                     "linked libpsd nor used PSD_MASTER_ADDRESS?)");
     }
-    console_say(&run->console, "job ended well in %.1f s: %u worker%s%s, %u server%s; logs in %s",
-                seconds, plan->workers, plan->workers == 1 ? "" : "s", lost, plan->servers,
-                plan->servers == 1 ? "" : "s", run->directory);
+    report_parts(run, parts, sizeof(parts));
+    console_say(&run->console, "job ended well in %.1f s: %s%s; logs in %s", seconds, parts, lost,
+                run->directory);
     runlog_line(&run->runlog, "END", "well in %.1f s%s", seconds, lost);
 }
 

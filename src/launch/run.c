@@ -26,6 +26,7 @@
 #include "launch/report.h"
 #include "launch/run_state.h"
 #include "launch/story.h"
+#include "launch/tf_files.h"
 #include "launch/visitors.h"
 
 enum {
@@ -49,6 +50,31 @@ on_new_call(void *context, struct host *host)
     run_watch_line(run, host);
 }
 
+/* All machines are ready. */
+static void
+begin_processes(struct run *run)
+{
+    struct psd_error err = {0};
+    psd_status status = orders_describe_cluster(run, &err);
+
+    report_gathered(run);
+    if (status == PSD_OK && run->args->tf_config_dir != NULL) {
+        status = tf_files_write(run, run->args->tf_config_dir, &err);
+    }
+    if (status != PSD_OK) {
+        snprintf(run->obstacle, sizeof(run->obstacle), "%s", err.text);
+        run_tell(run, WATCH_CANNOT_START, 0, 0);
+        return;
+    }
+    run_tell(run, WATCH_GATHERED, 0, 0);
+    if (run->watch.config.foreign) { /* otherwise the master says when */
+        char parts[128];
+
+        report_parts(run, parts, sizeof(parts));
+        console_say(&run->console, "job begins: %s", parts);
+    }
+}
+
 static void
 go_on_gathering(struct run *run)
 {
@@ -67,8 +93,7 @@ go_on_gathering(struct run *run)
             orders_end(run, 0);
             break;
         }
-        report_gathered(run);
-        run_tell(run, WATCH_GATHERED, 0, 0);
+        begin_processes(run);
         break;
     case GATHER_FAILED:
         snprintf(run->obstacle, sizeof(run->obstacle), "%s", err.text);
@@ -228,7 +253,7 @@ follow_master(struct run *run, const struct link_message *message)
 static bool
 all_started(const struct run *run)
 {
-    for (uint32_t slot = 0; slot < run->slots; slot++) {
+    for (uint32_t slot = run->watch.config.masterless ? 1 : 0; slot < run->slots; slot++) {
         if (!run->watch.slots[slot].started) {
             return false;
         }

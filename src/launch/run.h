@@ -16,21 +16,22 @@ struct run_args {
     const struct plan *plan;
     const struct layout *layout;
     struct watch_config watch;
-    const char *job;          /* its name */
-    const char *command;      /* of the workers, as it was given; masked */
-    const char *arguments;    /* all of psd_run's command line; masked */
-    uint32_t attempt;         /* restarts of the whole job before this one */
-    bool *port_taken_p;       /* set when the job failed because a worker's port was taken */
-    int listener;             /* for show, logs and stop; -1: none */
-    const char *entry_path;   /* of the listener; NULL: none */
-    int detach_fd;            /* told how the start went; -1: not detached */
-    bool check;               /* only look whether all machines are ready */
-    const char *result_regex; /* (optional) extended regular expression */
-    const char *show;         /* (optional) ranks whose lines are shown: "0,2-3", "none" */
-    bool logs_on_nodes;       /* other machines write logs of their processes ... */
-    bool logs_here;           /* ... and psd_run does, too */
-    const char *sync;         /* (optional) directory that other machines get */
-    const char *out;          /* directory for the logs */
+    const char *job;           /* its name */
+    const char *command;       /* of the workers, as it was given; masked */
+    const char *arguments;     /* all of psd_run's command line; masked */
+    uint32_t attempt;          /* restarts of the whole job before this one */
+    bool *port_taken_p;        /* set when the job failed because a worker's port was taken */
+    int listener;              /* for show, logs and stop; -1: none */
+    const char *entry_path;    /* of the listener; NULL: none */
+    int detach_fd;             /* told how the start went; -1: not detached */
+    bool check;                /* only look whether all machines are ready */
+    const char *result_regex;  /* (optional) extended regular expression */
+    const char *show;          /* (optional) ranks whose lines are shown: "0,2-3", "none" */
+    bool logs_on_nodes;        /* other machines write logs of their processes ... */
+    bool logs_here;            /* ... and psd_run does, too */
+    const char *sync;          /* (optional) directory that other machines get */
+    const char *tf_config_dir; /* (optional) directory for the TF_CONFIG of every task */
+    const char *out;           /* directory for the logs */
     char **directory_p; /* of this job's logs, from the first attempt on; owned by the caller */
     const char *runlog; /* psd_run's own log */
     char *const *environment; /* psd_run's own */

@@ -81,7 +81,7 @@ tell_machine(const struct run *run, const struct host *host)
     json_object_set_new(value, "here", json_boolean(machine->here));
     json_object_set_new(value, "cores", json_integer(host->cores));
     json_object_set_new(value, "master",
-                        json_boolean(&run->hosts[run->layout->machine_of[0]] == host));
+                        json_boolean(run->layout->machine_of[0] == (uint32_t)(host - run->hosts)));
     json_object_set_new(value, "servers", json_integer(machine->servers));
     json_object_set_new(value, "workers", json_integer(machine->workers));
     json_object_set_new(value, "clock_ahead_ms", json_integer((json_int_t)host->clock_ahead_ms));
@@ -152,7 +152,7 @@ tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes,
     json_t *value = json_object();
 
     json_object_set_new(value, "name", json_string(process->name));
-    json_object_set_new(value, "role", json_string(role_name(role)));
+    json_object_set_new(value, "role", json_string(plan_task(run->plan, slot).name));
     json_object_set_new(value, "rank", json_integer(rank));
     json_object_set_new(value, "machine", text(host->machine->name));
     json_object_set_new(value, "hostname", text(host->hostname));
@@ -200,7 +200,7 @@ build(struct run *run)
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         json_array_append_new(machines, tell_machine(run, &run->hosts[i]));
     }
-    for (uint32_t slot = 0; slot < run->slots; slot++) {
+    for (uint32_t slot = run->watch.config.masterless ? 1 : 0; slot < run->slots; slot++) {
         json_array_append_new(processes, tell_process(run, slot, nodes, count));
     }
     free(nodes);

@@ -24,15 +24,16 @@ variables_get(char *const *list, const char *name)
     return NULL;
 }
 
-/* The last takes its place: the order means nothing. */
+/* The order is kept: a plain NAME among them unsets what was set before it, not behind it. */
 static void
 unset(struct words *variables, const char *name, size_t bytes)
 {
     for (size_t i = 0; i < variables->count; i++) {
         if (strncmp(variables->list[i], name, bytes) == 0 && variables->list[i][bytes] == '=') {
             free(variables->list[i]);
-            variables->list[i] = variables->list[--variables->count];
-            variables->list[variables->count] = NULL;
+            memmove(&variables->list[i], &variables->list[i + 1],
+                    (variables->count - i) * sizeof(variables->list[0])); /* and the NULL */
+            variables->count--;
             return;
         }
     }

@@ -19,6 +19,7 @@ enum {
     WORKER_GRACE_MS = 5000,  /* interrupted workers: time to save */
     SERVICE_GRACE_MS = 1000, /* interrupted servers, master */
     SERVER_LEFT_MS = 2000,   /* between a server leaving well and the master doing the same */
+    FOREIGN_LEFT_MS = 10000, /* between a user's server leaving well and the workers' end */
     SWEEP_GRACE_MS = 1000,   /* what a worker left behind in the background */
     ABSENCE_MS = 300,        /* by which news of a joining may be later than that of an end */
 };
@@ -44,6 +45,13 @@ alive_count(const struct watch *watch, enum launch_role role)
         count += watch->slots[slot].alive && slot_role(watch, slot) == role;
     }
     return count;
+}
+
+/* The workers with whose end the job is done: the first of them. */
+static uint32_t
+leader_count(const struct watch *watch)
+{
+    return watch->config.leaders > 0 ? watch->config.leaders : watch->config.workers;
 }
 
 static void
@@ -100,14 +108,16 @@ bool
 watch_init(struct watch *watch, const struct watch_config *config, const struct watch_ops *ops,
            void *context)
 {
-    psi_assert(config->servers >= 1);
-    psi_assert(config->workers >= 1);
+    psi_assert(config->servers >= 1 || config->foreign);
+    psi_assert(config->workers >= 1 && config->leaders <= config->workers);
+    psi_assert(!config->masterless || config->foreign);
     *watch = (struct watch){.config = *config,
                             .ops = ops,
                             .context = context,
                             .deadline_ms = UINT64_MAX,
                             .timeout_ms = UINT64_MAX,
-                            .absence_ms = UINT64_MAX};
+                            .absence_ms = UINT64_MAX,
+                            .service_left_deadline_ms = UINT64_MAX};
     watch->slots = calloc(slot_count(watch), sizeof(*watch->slots));
     return watch->slots != NULL;
 }
@@ -131,9 +141,17 @@ watch_begin(struct watch *watch, uint64_t now_ms)
 static void
 gathered(struct watch *watch, uint64_t now_ms)
 {
-    if (watch->phase == WATCH_GATHERING) {
+    if (watch->phase != WATCH_GATHERING) {
+        return;
+    }
+    if (!watch->config.foreign) {
         enter(watch, WATCH_STARTING, now_ms + watch->config.start_timeout_ms);
         start(watch, 0);
+        return;
+    }
+    enter(watch, WATCH_RUNNING, UINT64_MAX);
+    for (uint32_t slot = watch->config.masterless ? 1 : 0; slot < slot_count(watch); slot++) {
+        start(watch, slot);
     }
 }
 
@@ -170,14 +188,35 @@ interrupted(struct watch *watch, int number, uint64_t now_ms)
     stop_next(watch, now_ms);
 }
 
-/* All workers have ended: the services leave by themselves. */
+/* Those with whose end the job is done: how many of them have ended, and how many failed. */
+static uint32_t
+leaders_ended(const struct watch *watch, uint32_t *failed_p)
+{
+    const uint32_t first = 1 + watch->config.servers;
+    uint32_t ended = 0;
+
+    *failed_p = 0;
+    for (uint32_t slot = first; slot < first + leader_count(watch); slot++) {
+        const struct watch_slot *leader = &watch->slots[slot];
+
+        ended += leader->ended;
+        *failed_p += leader->ended && (leader->code != 0 || leader->signal != 0);
+    }
+    return ended;
+}
+
+/* All leaders have ended: the others leave by themselves. */
 static void
 leave_if_done(struct watch *watch, uint64_t now_ms)
 {
-    if (watch->workers_well + watch->workers_failed < watch->config.workers) {
+    uint32_t failed;
+
+    if (leaders_ended(watch, &failed) < leader_count(watch)) {
         return;
     }
-    if (alive_count(watch, LAUNCH_MASTER) + alive_count(watch, LAUNCH_SERVER) == 0) {
+    if (alive_count(watch, LAUNCH_MASTER) + alive_count(watch, LAUNCH_SERVER) +
+            alive_count(watch, LAUNCH_WORKER) ==
+        0) {
         end(watch, SWEEP_GRACE_MS);
     } else if (watch->phase == WATCH_RUNNING) {
         enter(watch, WATCH_LEAVING, now_ms + watch->config.leave_ms);
@@ -192,14 +231,16 @@ watch_was_plain(const struct watch *watch)
             return false;
         }
     }
-    return watch->cause == WATCH_CAUSE_NONE;
+    return watch->cause == WATCH_CAUSE_NONE && !watch->config.foreign;
 }
 
 /* Something changed that may leave a job without one of its workers. */
 static void
 note_absence(struct watch *watch, uint64_t now_ms)
 {
-    watch->absence_ms = now_ms + ABSENCE_MS;
+    if (!watch->config.foreign) {
+        watch->absence_ms = now_ms + ABSENCE_MS;
+    }
 }
 
 /*
@@ -241,6 +282,7 @@ worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now
 {
     struct watch_slot *slot = &watch->slots[event->slot];
     const int code = exit_code(event->code, event->signal);
+    uint32_t leaders_failed;
 
     if (code == 0) {
         slot->ended = true;
@@ -259,8 +301,8 @@ worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now
     slot->ended = true;
     watch->workers_failed++;
     watch->failed_first = watch->failed_first != 0 ? watch->failed_first : event->slot;
-    if (watch->config.on_worker_death != WATCH_CONTINUE ||
-        watch->workers_failed == watch->config.workers) {
+    leaders_ended(watch, &leaders_failed);
+    if (watch->config.on_worker_death != WATCH_CONTINUE || leaders_failed == leader_count(watch)) {
         const struct watch_slot *first = &watch->slots[watch->failed_first];
 
         fail(watch, WATCH_CAUSE_PROCESS, watch->failed_first,
@@ -274,7 +316,7 @@ worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now
 static bool
 all_started(const struct watch *watch)
 {
-    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
+    for (uint32_t slot = watch->config.masterless ? 1 : 0; slot < slot_count(watch); slot++) {
         if (!watch->slots[slot].started) {
             return false;
         }
@@ -284,7 +326,8 @@ all_started(const struct watch *watch)
 
 /*
  * A service ended while workers run. A master that leaves with 0 says that every worker said done:
- * they are closing their files, and their own codes decide. A server may do so a moment earlier.
+ * they are closing their files, and their own codes decide. A server may do so a moment earlier. A
+ * server of the user's may have heard of the workers in its own way that they are done.
  */
 static void
 service_exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
@@ -295,12 +338,13 @@ service_exited(struct watch *watch, const struct watch_event *event, uint64_t no
         fail(watch, WATCH_CAUSE_PROCESS, event->slot, code);
     } else if (!all_started(watch)) {
         fail(watch, WATCH_CAUSE_SERVICE_LEFT, event->slot, 1);
-    } else if (event->slot == 0) {
+    } else if (event->slot == 0 && !watch->config.foreign) {
         watch->master_left = true;
-        watch->server_left = 0;
-    } else if (!watch->master_left && watch->server_left == 0) {
-        watch->server_left = event->slot;
-        watch->server_left_deadline_ms = now_ms + SERVER_LEFT_MS;
+        watch->service_left_deadline_ms = UINT64_MAX;
+    } else if (!watch->master_left && watch->service_left_deadline_ms == UINT64_MAX) {
+        watch->service_left = event->slot;
+        watch->service_left_deadline_ms =
+            now_ms + (watch->config.foreign ? FOREIGN_LEFT_MS : SERVER_LEFT_MS);
     }
 }
 
@@ -327,8 +371,9 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
         }
         break;
     case WATCH_LEAVING:
-        /* Workers that ended with 0 without saying done to the job did not end well. */
-        if (exit_code(event->code, event->signal) != 0) {
+        /* Workers that ended with 0 without saying done to the job did not end well. Of foreign
+         * jobs we know no more than that the workers did. */
+        if (exit_code(event->code, event->signal) != 0 && !watch->config.foreign) {
             fail(watch, WATCH_CAUSE_PROCESS, event->slot, exit_code(event->code, event->signal));
         } else {
             leave_if_done(watch, now_ms);
@@ -410,6 +455,7 @@ machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_
     const int code = event->signal != 0 ? 128 + event->signal : lost_code(watch, event->slot);
     bool go_on = watch->config.on_worker_death == WATCH_CONTINUE && phase == WATCH_RUNNING &&
                  code == PSI_EXIT_WORKER_LOST;
+    uint32_t leaders_failed;
 
     for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
         struct watch_slot *state = &watch->slots[slot];
@@ -425,7 +471,8 @@ machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_
             watch->failed_first = watch->failed_first != 0 ? watch->failed_first : slot;
         }
     }
-    go_on = go_on && watch->workers_failed < watch->config.workers;
+    leaders_ended(watch, &leaders_failed);
+    go_on = go_on && leaders_failed < leader_count(watch);
     if (phase == WATCH_STOPPING) {
         stop_next(watch, now_ms);
     } else if (go_on) {
@@ -486,9 +533,8 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
 void
 watch_tick(struct watch *watch, uint64_t now_ms)
 {
-    if (watch->phase == WATCH_RUNNING && watch->server_left != 0 &&
-        now_ms >= watch->server_left_deadline_ms) {
-        fail(watch, WATCH_CAUSE_SERVICE_LEFT, watch->server_left, 1);
+    if (watch->phase == WATCH_RUNNING && now_ms >= watch->service_left_deadline_ms) {
+        fail(watch, WATCH_CAUSE_SERVICE_LEFT, watch->service_left, 1);
     }
     if (now_ms >= watch->absence_ms) {
         settle_absence(watch);
@@ -515,9 +561,8 @@ watch_deadline(const struct watch *watch)
 {
     uint64_t until_ms = watch->deadline_ms;
 
-    if (watch->phase == WATCH_RUNNING && watch->server_left != 0 &&
-        watch->server_left_deadline_ms < until_ms) {
-        until_ms = watch->server_left_deadline_ms;
+    if (watch->phase == WATCH_RUNNING && watch->service_left_deadline_ms < until_ms) {
+        until_ms = watch->service_left_deadline_ms;
     }
     if (watch->phase < WATCH_STOPPING && watch->absence_ms < until_ms) {
         until_ms = watch->absence_ms;

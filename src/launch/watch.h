@@ -33,6 +33,9 @@ struct watch_config {
                                    listens */
     uint32_t timeout_ms;        /* for the whole job; 0: any */
     uint32_t leave_ms;          /* for servers and master to leave once the workers are done */
+    bool foreign;     /* all run the user's command: nobody joins, everything starts at once */
+    bool masterless;  /* slot 0 is empty; only of foreign jobs, which may lack servers, too */
+    uint32_t leaders; /* the first of the workers, with whose end the job is done; 0: all */
 };
 
 /* Orders. Processes are numbered by slot: role.h. Hooks return at once and call nothing back. */
@@ -105,8 +108,8 @@ struct watch {
     uint32_t workers_failed; /* for good: not those that were restarted */
     uint32_t failed_first;   /* slot of the first of them; 0: none */
     bool master_left;        /* with code 0: every worker had said done */
-    uint32_t server_left;    /* slot of a server that left with 0 while the master stayed; or 0 */
-    uint64_t server_left_deadline_ms;
+    uint32_t service_left;   /* slot of a service that left with 0 while its job goes on ... */
+    uint64_t service_left_deadline_ms; /* ... which has to end by then; UINT64_MAX: none left */
 
     enum watch_cause cause;
     uint32_t cause_slot;

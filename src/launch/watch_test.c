@@ -551,11 +551,149 @@ test_timeout_of_the_job(void **state)
     finish(&job, 124, WATCH_CAUSE_TIMEOUT, 0);
 }
 
+/* Two servers and three workers of the user's own; the first slot is empty. */
+static void
+run_foreign(struct job *job, uint32_t leaders, enum watch_policy policy)
+{
+    const struct watch_config config = {.servers = 2,
+                                        .workers = 3,
+                                        .on_worker_death = policy,
+                                        .start_timeout_ms = 60000,
+                                        .leave_ms = 10000,
+                                        .foreign = true,
+                                        .masterless = true,
+                                        .leaders = leaders};
+
+    *job = (struct job){.now_ms = 1000};
+    assert_true(watch_init(&job->watch, &config, &ops, &job->orders));
+    watch_begin(&job->watch, job->now_ms);
+    tell(job, WATCH_GATHERED, 0, 0, 0);
+    expect(job, "s1 s2 s3 s4 s5");
+    for (uint32_t slot = 1; slot <= 5; slot++) {
+        tell(job, WATCH_STARTED, slot, 0, 0);
+    }
+}
+
+/* If this fails, servers that wait for ever hold a job whose workers are done, or are blamed for
+ * dying of our signal. */
+static void
+test_foreign_servers_are_ended(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_foreign(&job, 0, WATCH_FAIL);
+    for (uint32_t slot = 3; slot <= 5; slot++) {
+        tell(&job, WATCH_EXITED, slot, 0, 0);
+    }
+    assert_int_equal(watch_deadline(&job.watch), 11000);
+    tell(&job, WATCH_EXITED, 1, 1, 0); /* as it lost its last client: no failure any more */
+    expect(&job, "");
+    watch_tick(&job.watch, 11000);
+    expect(&job, "e1000");
+    tell(&job, WATCH_EXITED, 2, 0, SIGTERM);
+    assert_false(watch_was_plain(&job.watch));
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, a job whose processes have all gone waits for nobody. */
+static void
+test_foreign_servers_that_leave(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_foreign(&job, 0, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 1, 0, 0); /* its workers told it that they are done */
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    assert_int_equal(watch_deadline(&job.watch), 11000);
+    for (uint32_t slot = 3; slot <= 5; slot++) {
+        expect(&job, "");
+        tell(&job, WATCH_EXITED, slot, 0, 0);
+    }
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, workers wait for ever for a server of theirs that is gone. */
+static void
+test_foreign_server_that_dies_first(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_foreign(&job, 0, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 2, 4, 0);
+    expect(&job, "e1000");
+    finish(&job, 4, WATCH_CAUSE_PROCESS, 2);
+    run_foreign(&job, 0, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    watch_tick(&job.watch, 10999);
+    expect(&job, "");
+    watch_tick(&job.watch, 11000);
+    expect(&job, "e1000");
+    finish(&job, 1, WATCH_CAUSE_SERVICE_LEFT, 2);
+}
+
+/* If this fails, a job with a chief waits for workers that only serve it, or ends before it. */
+static void
+test_chief_decides(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_foreign(&job, 1, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 5, 0, 0);
+    assert_int_equal(job.watch.phase, WATCH_RUNNING);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    assert_int_equal(job.watch.phase, WATCH_LEAVING);
+    watch_tick(&job.watch, 11000);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+    run_foreign(&job, 1, WATCH_CONTINUE);
+    tell(&job, WATCH_EXITED, 4, 6, 0); /* one of those it can do without */
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 3, 7, 0);
+    expect(&job, "e1000");
+    finish(&job, 6, WATCH_CAUSE_PROCESS, 4);
+    run_foreign(&job, 1, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 4, 6, 0);
+    expect(&job, "e1000");
+    finish(&job, 6, WATCH_CAUSE_PROCESS, 4);
+}
+
+/* If this fails, the scheduler, in the first slot, is not started or its end is not noticed. */
+static void
+test_foreign_master(void **state)
+{
+    const struct watch_config config = {
+        .servers = 1, .workers = 1, .start_timeout_ms = 60000, .leave_ms = 10000, .foreign = true};
+    struct job job = {.now_ms = 1000};
+
+    (void)state;
+    assert_true(watch_init(&job.watch, &config, &ops, &job.orders));
+    watch_begin(&job.watch, job.now_ms);
+    tell(&job, WATCH_GATHERED, 0, 0, 0);
+    expect(&job, "s0 s1 s2");
+    for (uint32_t slot = 0; slot <= 2; slot++) {
+        tell(&job, WATCH_STARTED, slot, 0, 0);
+    }
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    watch_tick(&job.watch, 11000);
+    expect(&job, "e1000");
+    finish(&job, 1, WATCH_CAUSE_SERVICE_LEFT, 0);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_well),
+        cmocka_unit_test(test_foreign_servers_are_ended),
+        cmocka_unit_test(test_foreign_servers_that_leave),
+        cmocka_unit_test(test_foreign_server_that_dies_first),
+        cmocka_unit_test(test_chief_decides),
+        cmocka_unit_test(test_foreign_master),
         cmocka_unit_test(test_services_that_stay_are_ended),
         cmocka_unit_test(test_first_failure_is_the_cause),
         cmocka_unit_test(test_failure_after_success),

@@ -1,0 +1,31 @@
+/*
+ * tf_tasks.h - tasks of a TensorFlow cluster that somebody laid out by hand: one file with a
+ * TF_CONFIG for each task that shall run here.
+ */
+#ifndef LAUNCH_TF_TASKS_H
+#define LAUNCH_TF_TASKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/options.h"
+#include "config/tf_config.h"
+
+/* Thread: owned by the caller. Zero is an empty one. */
+struct tf_tasks {
+    struct psi_tf_config *list; /* owned, by slot: role.h; the first is none */
+    uint32_t servers;           /* ps that other tasks here use; alone they are the job itself */
+    uint32_t workers;
+    char note[320]; /* what is strange about them, but no mistake; "": nothing */
+};
+
+/*
+ * Reads the files; "env" is the variable TF_CONFIG of the environment. with_flags: they have to be
+ * told in the flags of tf1, too. PSD_ERR_INVALID: a file is wrong, two are the same task or
+ * contradict each other, or somebody listens already where one of them should.
+ */
+psd_status tf_tasks_load(const struct psi_option_list *files, char *const *environment,
+                         bool with_flags, struct tf_tasks *tasks_p, struct psd_error *err);
+void tf_tasks_fini(struct tf_tasks *tasks);
+
+#endif
