@@ -400,10 +400,7 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
     args->plan = &prepared->plan;
     args->layout = &prepared->layout;
     args->watch = prepared->watch;
-    args->program = prepared->program;
-    args->pem_file = prepared->pem_file;
-    args->username = prepared->username;
-    args->ssh_options = &prepared->ssh_options;
+    args->call = prepare_calls(prepared);
     args->interface = options->interface;
     args->out = options->out;
     args->check = options->check;

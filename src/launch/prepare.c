@@ -394,6 +394,16 @@ prepare_job(const struct launch_options *options, char *const *environment,
     return status;
 }
 
+struct call_rules
+prepare_calls(const struct prepared *prepared)
+{
+    return (struct call_rules){.way = prepared->way,
+                               .program = prepared->program,
+                               .pem_file = prepared->pem_file,
+                               .username = prepared->username,
+                               .ssh_options = &prepared->ssh_options};
+}
+
 void
 prepare_fini(struct prepared *prepared)
 {

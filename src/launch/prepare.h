@@ -6,6 +6,7 @@
 
 #include <psd/status.h>
 
+#include "launch/call.h"
 #include "launch/layout.h"
 #include "launch/options.h"
 #include "launch/plan.h"
@@ -16,6 +17,7 @@ struct prepared {
     struct plan plan;
     struct layout layout;
     struct watch_config watch;
+    enum call_way way;
     char *pem_file; /* NULL: none */
     char *username; /* NULL: not said */
     struct words ssh_options;
@@ -28,6 +30,9 @@ struct prepared {
  */
 psd_status prepare_job(const struct launch_options *options, char *const *environment,
                        struct prepared *prepared_p, struct psd_error *err);
+
+/* How its machines are called. Borrows from it. */
+struct call_rules prepare_calls(const struct prepared *prepared);
 void prepare_fini(struct prepared *prepared);
 
 #endif

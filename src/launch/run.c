@@ -44,8 +44,8 @@ on_new_call(void *context, struct host *host)
 {
     struct run *run = context;
 
-    runlog_line(&run->runlog, "SSH", "%s, try %u, pid %d", host->machine->name, host->tries,
-                (int)host->pid);
+    runlog_line(&run->runlog, host->call.way == CALL_SRUN ? "SRUN" : "SSH", "%s, try %u, pid %d",
+                host->machine->name, host->tries, (int)host->pid);
     run_watch_line(run, host);
 }
 

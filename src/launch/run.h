@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launch/call.h"
 #include "launch/layout.h"
 #include "launch/plan.h"
 #include "launch/watch.h"
@@ -36,11 +37,8 @@ struct run_args {
     char *const *environment; /* psd_run's own */
     int secret_fd;            /* the job's secret, for every process */
 
-    const char *program;             /* path of psd_run */
-    const char *pem_file;            /* (optional) */
-    const char *username;            /* (optional) for machines that name none */
-    const struct words *ssh_options; /* (optional) */
-    const char *interface;           /* (optional) */
+    struct call_rules call;
+    const char *interface; /* (optional) */
 };
 
 /* Runs the job to its end and returns the exit code of psd_run. Call it before any thread. */
