@@ -239,6 +239,7 @@ check_words(const struct launch_options *options, struct psd_error *err)
     static const char *const restarts[] = {"never", "on-failure", "exit-code", NULL};
     static const char *const scopes[] = {"process", "group", NULL};
     static const char *const modes[] = {"launcher", "nodes", "both", NULL};
+    static const char *const placements[] = {"pack", "spread", NULL};
     psd_status status = check_word("restart", options->restart, restarts, err);
 
     if (status == PSD_OK) {
@@ -246,6 +247,9 @@ check_words(const struct launch_options *options, struct psd_error *err)
     }
     if (status == PSD_OK) {
         status = check_word("log_mode", options->log_mode, modes, err);
+    }
+    if (status == PSD_OK) {
+        status = check_word("placement", options->placement, placements, err);
     }
     if (status == PSD_OK && options->show != NULL && strcmp(options->show, "all") != 0 &&
         strcmp(options->show, "none") != 0 &&
@@ -401,6 +405,7 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
     args->layout = &prepared->layout;
     args->watch = prepared->watch;
     args->call = prepare_calls(prepared);
+    args->requeues = prepared->requeues;
     args->interface = options->interface;
     args->out = options->out;
     args->check = options->check;

@@ -22,9 +22,12 @@ struct launch_options {
 
     const char *cluster_config; /* NULL: this machine */
     const char *out;
-    uint32_t servers; /* LAUNCH_NOT_GIVEN: 1, or what the file lists */
-    uint32_t workers; /* likewise */
-    const char *pass; /* NULL: not given */
+    uint32_t servers;      /* LAUNCH_NOT_GIVEN: 1, or what the file lists */
+    uint32_t workers;      /* likewise */
+    bool local;            /* this machine alone, whatever batch system is around */
+    const char *roles;     /* of a batch system's tasks: "ps,worker*3"; NULL: not given */
+    const char *placement; /* pack, spread; NULL: pack */
+    const char *pass;      /* NULL: not given */
     uint32_t max_restarts;
     uint32_t grace_ms;
     uint32_t timeout_s;    /* 0: any */

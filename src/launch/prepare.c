@@ -14,6 +14,9 @@
 
 #include "base/fail.h"
 #include "config/cluster.h"
+#include "launch/allocation.h"
+#include "launch/roles.h"
+#include "launch/slurm.h"
 #include "launch/ssh.h"
 
 static_assert((int)WATCH_FAIL == PSI_DEATH_FAIL && (int)WATCH_CONTINUE == PSI_DEATH_CONTINUE &&
@@ -25,7 +28,7 @@ struct material {
     struct psi_settings settings;
     struct words master_settings;
     struct words server_settings;
-    struct psi_cluster cluster; /* zero: no file was given */
+    struct psi_cluster cluster; /* zero: no file was given, and no allocation is around */
     struct words worker_commands;
     struct words set;         /* environment of the workers */
     struct words forward;     /* more of it, for those on other machines */
@@ -45,9 +48,7 @@ material_fini(struct material *material)
         words_fini(&material->worker_set[i]);
     }
     free(material->worker_set);
-    if (material->cluster.document != NULL) {
-        psi_cluster_free(&material->cluster);
-    }
+    psi_cluster_free(&material->cluster);
 }
 
 static psd_status
@@ -159,35 +160,114 @@ read_cluster(const struct launch_options *options, struct material *material,
              struct plan_input *input, struct psd_error *err)
 {
     struct psi_cluster *cluster = &material->cluster;
-    psd_status status;
-
-    if (options->workers != LAUNCH_NOT_GIVEN || options->servers != LAUNCH_NOT_GIVEN) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--workers and --servers count processes of this machine: with a cluster "
-                        "file, it counts them");
-    }
-    status = psi_cluster_load(options->cluster_config, cluster, err);
+    psd_status status = psi_cluster_load(options->cluster_config, cluster, err);
     if (status != PSD_OK) {
         err->status = PSD_ERR_INVALID; /* a file that is not there is a usage error, too */
         return PSD_ERR_INVALID;
     }
+    if (cluster->tasks == NULL &&
+        (options->workers != LAUNCH_NOT_GIVEN || options->servers != LAUNCH_NOT_GIVEN)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--workers and --servers count processes of this machine: with a cluster "
+                        "file, it counts them");
+    }
     psi_settings_merge(&material->settings, &cluster->settings);
-    for (uint32_t i = 0; cluster->worker_commands != NULL && i < cluster->worker_count; i++) {
-        status = status == PSD_OK
-                     ? words_add(&material->worker_commands, cluster->worker_commands[i], err)
-                     : status;
+    for (const char **command = cluster->worker_commands;
+         command != NULL && *command != NULL && status == PSD_OK; command++) {
+        status = words_add(&material->worker_commands, *command, err);
+    }
+    input->master_port = cluster->master_port;
+    input->virtualenv = cluster->virtualenv;
+    input->workdir = cluster->workdir;
+    input->image = cluster->image;
+    input->pass = cluster->pass;
+    return status;
+}
+
+/* Inside a Slurm allocation, its nodes and tasks are the job's, unless the file names others. */
+static psd_status
+take_allocation(const struct launch_options *options, char *const *environment,
+                struct psi_cluster *cluster, struct prepared *prepared, struct psd_error *err)
+{
+    struct roles roles = {0};
+    struct slurm slurm = {0};
+    psd_status status = slurm_read(environment, &slurm, err);
+
+    if (status == PSD_OK) {
+        status = allocation_roles(options, cluster, &slurm, &roles, err);
+    }
+    if (status == PSD_OK) {
+        status = allocation_fill(&slurm, &roles, cluster, err);
+    }
+    prepared->way = CALL_SRUN;
+    prepared->requeues = slurm.restarts;
+    roles_fini(&roles);
+    slurm_fini(&slurm);
+    return status;
+}
+
+/* --roles without a batch system: so many of each, here. */
+static psd_status
+count_roles(const struct launch_options *options, struct plan_input *input, struct psd_error *err)
+{
+    struct roles roles = {0};
+    psd_status status = PSD_OK;
+
+    if (options->placement != NULL) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--placement is about the nodes of a Slurm allocation, and this is none");
+    }
+    if (options->roles == NULL) {
+        return PSD_OK;
+    }
+    if (options->workers != LAUNCH_NOT_GIVEN || options->servers != LAUNCH_NOT_GIVEN) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--roles and --servers with --workers say the same: give one of them");
+    }
+    status = roles_parse(options->roles, &roles, err);
+    input->servers = roles.servers;
+    input->workers = roles.workers;
+    roles_fini(&roles);
+    return status;
+}
+
+/* Who runs where. *cluster_p: NULL when everything runs here. */
+static psd_status
+find_machines(const struct launch_options *options, char *const *environment,
+              struct material *material, struct prepared *prepared, struct plan_input *input,
+              const struct psi_cluster **cluster_p, struct psd_error *err)
+{
+    struct psi_cluster *cluster = &material->cluster;
+    const bool around = !options->local && slurm_is_around(environment);
+    const bool named = cluster->worker_count > 0;
+    psd_status status = PSD_OK;
+
+    *cluster_p = NULL;
+    if (named && options->roles != NULL) {
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "--roles is for the tasks of a Slurm allocation: the cluster file names the "
+            "machines already");
+    }
+    if (!named && cluster->tasks != NULL && !around) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%s: \"tasks\" needs a Slurm allocation (sbatch, salloc); elsewhere, name "
+                        "worker_nodes and server_nodes",
+                        options->cluster_config);
+    }
+    if (!named && !around) {
+        return count_roles(options, input, err);
+    }
+    if (!named) {
+        status = take_allocation(options, environment, cluster, prepared, err);
     }
     if (status == PSD_OK) {
         status = read_environments(cluster, material, err);
     }
     input->workers = cluster->worker_count;
     input->servers = cluster->server_count;
-    input->master_port = cluster->master_port;
-    input->virtualenv = cluster->virtualenv;
-    input->workdir = cluster->workdir;
-    input->image = cluster->image;
-    input->pass = cluster->pass;
     input->worker_set = material->worker_set;
+    *cluster_p = cluster;
     return status;
 }
 
@@ -366,7 +446,9 @@ prepare_job(const struct launch_options *options, char *const *environment,
 
     if (status == PSD_OK && options->cluster_config != NULL) {
         status = read_cluster(options, &material, &input, err);
-        cluster = &material.cluster;
+    }
+    if (status == PSD_OK) {
+        status = find_machines(options, environment, &material, &prepared, &input, &cluster, err);
     }
     if (status == PSD_OK) {
         status = complete(options, &material, &input, err);

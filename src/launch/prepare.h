@@ -18,8 +18,9 @@ struct prepared {
     struct layout layout;
     struct watch_config watch;
     enum call_way way;
-    char *pem_file; /* NULL: none */
-    char *username; /* NULL: not said */
+    uint32_t requeues; /* how often a batch system has begun the job anew */
+    char *pem_file;    /* NULL: none */
+    char *username;    /* NULL: not said */
     struct words ssh_options;
     char program[4096]; /* path of psd_run */
 };

@@ -21,6 +21,7 @@ struct run_args {
     const char *command;      /* of the workers, as it was given; masked */
     const char *arguments;    /* all of psd_run's command line; masked */
     uint32_t attempt;         /* restarts of the whole job before this one */
+    uint32_t requeues;        /* of the job by a batch system before this life */
     bool *port_taken_p;       /* set when the job failed because a worker's port was taken */
     int listener;             /* for show, logs and stop; -1: none */
     const char *entry_path;   /* of the listener; NULL: none */
