@@ -21,6 +21,7 @@
 #include "launch/dry_run.h"
 #include "launch/jobs.h"
 #include "launch/prepare.h"
+#include "launch/print_cluster.h"
 #include "launch/run.h"
 #include "launch/runlog.h"
 #include "launch/secret.h"
@@ -450,8 +451,15 @@ begin_job(const struct launch_options *options, char *const *argv)
 
     warn_of_near_misses();
     args.secret_fd = launch_secret_offer(options->secret_file, &err);
-    if (check_words(options, &err) != PSD_OK || args.secret_fd < 0 ||
-        prepare_job(options, environ, &prepared, &err) != PSD_OK) {
+    args.environment = environ;
+    if (check_words(options, &err) != PSD_OK || args.secret_fd < 0) {
+        return complain(&err);
+    }
+    if (options->print_cluster) {
+        code = print_cluster(options, &args, &err);
+        return err.status == PSD_OK ? code : complain(&err);
+    }
+    if (prepare_job(options, environ, &prepared, &err) != PSD_OK) {
         return complain(&err);
     }
     warn_of_overwritten(&prepared.plan);

@@ -325,12 +325,6 @@ matches(const char *entry, const char *wanted)
 }
 
 static bool
-is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
-}
-
-static bool
 is_usual_interface(const char *entry)
 {
     static const char *const inner[] = {"docker", "virbr", "cni", "br-", "veth", "lxc", "podman"};
@@ -340,7 +334,7 @@ is_usual_interface(const char *entry)
             return false;
         }
     }
-    return !is_loopback(address_of(entry));
+    return !reach_is_loopback(address_of(entry));
 }
 
 static void
@@ -368,7 +362,7 @@ guess_address(struct host *host, const struct host *any)
         reach_source(any->its_address[0] != '\0' ? any->its_address : any->machine->name, routed);
     }
     for (size_t i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++) {
-        if (candidates[i][0] != '\0' && !is_loopback(candidates[i]) &&
+        if (candidates[i][0] != '\0' && !reach_is_loopback(candidates[i]) &&
             has_address(host, candidates[i])) {
             snprintf(host->address, sizeof(host->address), "%.63s", candidates[i]);
             return;

@@ -40,6 +40,9 @@ psd_status layout_build(const struct psi_cluster *cluster, uint32_t servers, uin
                         struct layout *layout_p, struct psd_error *err);
 void layout_fini(struct layout *layout);
 
+/* The machine of a node that the configuration names, however here it is. */
+uint32_t layout_find(const struct layout *layout, const char *name);
+
 /* Whether a machine other than this one takes part. */
 bool layout_is_remote(const struct layout *layout);
 

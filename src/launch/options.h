@@ -39,6 +39,8 @@ struct launch_options {
     bool detach;
     bool dry_run;
     bool check;
+    bool print_cluster; /* of a Slurm allocation, and run nothing */
+    bool json;          /* ... as JSON */
     const char *result_regex;
     const char *show;             /* ranks whose lines are shown; NULL: all */
     const char *log_mode;         /* launcher, nodes, both; NULL: launcher */

@@ -184,11 +184,26 @@ read_cluster(const struct launch_options *options, struct material *material,
     return status;
 }
 
+/* What workers know of the allocation is the same on all nodes: in a step, Slurm describes that. */
+static psd_status
+forward_allocation(struct words *forward, struct psd_error *err)
+{
+    static const char *const names[] = {"SLURM_JOB_NAME", "SLURM_JOB_NODELIST",
+                                        "SLURM_JOB_NUM_NODES", "SLURM_SUBMIT_DIR"};
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && status == PSD_OK; i++) {
+        status = words_add(forward, names[i], err);
+    }
+    return status;
+}
+
 /* Inside a Slurm allocation, its nodes and tasks are the job's, unless the file names others. */
 static psd_status
 take_allocation(const struct launch_options *options, char *const *environment,
-                struct psi_cluster *cluster, struct prepared *prepared, struct psd_error *err)
+                struct material *material, struct prepared *prepared, struct psd_error *err)
 {
+    struct psi_cluster *cluster = &material->cluster;
     struct roles roles = {0};
     struct slurm slurm = {0};
     psd_status status = slurm_read(environment, &slurm, err);
@@ -198,6 +213,9 @@ take_allocation(const struct launch_options *options, char *const *environment,
     }
     if (status == PSD_OK) {
         status = allocation_fill(&slurm, &roles, cluster, err);
+    }
+    if (status == PSD_OK) {
+        status = forward_allocation(&material->forward, err);
     }
     prepared->way = CALL_SRUN;
     prepared->requeues = slurm.restarts;
@@ -259,7 +277,7 @@ find_machines(const struct launch_options *options, char *const *environment,
         return count_roles(options, input, err);
     }
     if (!named) {
-        status = take_allocation(options, environment, cluster, prepared, err);
+        status = take_allocation(options, environment, material, prepared, err);
     }
     if (status == PSD_OK) {
         status = read_environments(cluster, material, err);

@@ -27,6 +27,7 @@ struct run_args {
     const char *entry_path;   /* of the listener; NULL: none */
     int detach_fd;            /* told how the start went; -1: not detached */
     bool check;               /* only look whether all machines are ready */
+    char (*addresses_p)[64];  /* (optional) check: their addresses, by machine, instead of words */
     const char *result_regex; /* (optional) extended regular expression */
     const char *show;         /* (optional) ranks whose lines are shown: "0,2-3", "none" */
     bool logs_on_nodes;       /* other machines write logs of their processes ... */
