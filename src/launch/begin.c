@@ -19,6 +19,7 @@
 #include "base/fail.h"
 #include "config/nearest.h"
 #include "launch/dry_run.h"
+#include "launch/emit_sbatch.h"
 #include "launch/jobs.h"
 #include "launch/prepare.h"
 #include "launch/print_cluster.h"
@@ -241,6 +242,7 @@ check_words(const struct launch_options *options, struct psd_error *err)
     static const char *const scopes[] = {"process", "group", NULL};
     static const char *const modes[] = {"launcher", "nodes", "both", NULL};
     static const char *const placements[] = {"pack", "spread", NULL};
+    static const char *const emitted[] = {"sbatch", NULL};
     psd_status status = check_word("restart", options->restart, restarts, err);
 
     if (status == PSD_OK) {
@@ -251,6 +253,14 @@ check_words(const struct launch_options *options, struct psd_error *err)
     }
     if (status == PSD_OK) {
         status = check_word("placement", options->placement, placements, err);
+    }
+    if (status == PSD_OK) {
+        status = check_word("emit", options->emit, emitted, err);
+    }
+    if (status == PSD_OK && options->emit == NULL &&
+        (options->setup != NULL || options->nodes > 0)) {
+        return psi_fail(err, PSD_ERR_INVALID, "--%s is for --emit",
+                        options->setup != NULL ? "setup" : "nodes");
     }
     if (status == PSD_OK && options->show != NULL && strcmp(options->show, "all") != 0 &&
         strcmp(options->show, "none") != 0 &&
@@ -438,6 +448,20 @@ run_named(const struct launch_options *options, struct run_args *args, struct jo
     return code;
 }
 
+/* Prints a script instead of running the job. */
+static int
+emit(const struct launch_options *options, char *const *argv)
+{
+    struct psd_error err = {0};
+    char program[4096];
+    psd_status status = prepare_own_program(program, &err);
+
+    if (status == PSD_OK) {
+        status = emit_sbatch(options, argv, program, stdout, &err);
+    }
+    return status == PSD_OK ? 0 : complain(&err);
+}
+
 int
 begin_job(const struct launch_options *options, char *const *argv)
 {
@@ -454,6 +478,9 @@ begin_job(const struct launch_options *options, char *const *argv)
     args.environment = environ;
     if (check_words(options, &err) != PSD_OK || args.secret_fd < 0) {
         return complain(&err);
+    }
+    if (options->emit != NULL) {
+        return emit(options, argv);
     }
     if (options->print_cluster) {
         code = print_cluster(options, &args, &err);

@@ -38,6 +38,9 @@ struct launch_options {
     bool replace;     /* end a job of that name first */
     bool detach;
     bool dry_run;
+    const char *emit;  /* sbatch: only print a script; NULL: not given */
+    const char *setup; /* ... with this line before psd_run; NULL: none, or that of the file */
+    uint32_t nodes;    /* ... for so many nodes; 0: as many as it takes */
     bool check;
     bool print_cluster; /* of a Slurm allocation, and run nothing */
     bool json;          /* ... as JSON */

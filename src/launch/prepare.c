@@ -110,8 +110,8 @@ hand_on_settings(struct material *material, struct psd_error *err)
     return status;
 }
 
-static psd_status
-find_own_program(char program_p[4096], struct psd_error *err)
+psd_status
+prepare_own_program(char program_p[4096], struct psd_error *err)
 {
     const ssize_t bytes = readlink("/proc/self/exe", program_p, 4095);
 
@@ -460,7 +460,7 @@ prepare_job(const struct launch_options *options, char *const *environment,
                                .workers = given_or_1(options->workers),
                                .environment = environment};
     const struct psi_cluster *cluster = NULL;
-    psd_status status = find_own_program(prepared.program, err);
+    psd_status status = prepare_own_program(prepared.program, err);
 
     if (status == PSD_OK && options->cluster_config != NULL) {
         status = read_cluster(options, &material, &input, err);

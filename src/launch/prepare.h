@@ -32,6 +32,9 @@ struct prepared {
 psd_status prepare_job(const struct launch_options *options, char *const *environment,
                        struct prepared *prepared_p, struct psd_error *err);
 
+/* The path of the psd_run that runs. */
+psd_status prepare_own_program(char program_p[4096], struct psd_error *err);
+
 /* How its machines are called. Borrows from it. */
 struct call_rules prepare_calls(const struct prepared *prepared);
 void prepare_fini(struct prepared *prepared);

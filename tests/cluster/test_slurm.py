@@ -33,7 +33,7 @@ def cluster():
 class Batch:
     """A job of Slurm: a script that was given to sbatch."""
 
-    def __init__(self, slurm, lines, *options, environment=None):
+    def __init__(self, slurm, lines, *options, arguments=(), environment=None):
         self.slurm = slurm
         self.directory = slurm.shared / f"job-{uuid.uuid4().hex[:8]}"
         self.environment = {"PATH": f"{seen_inside(library_path()).parent}:{slurm_bed.PATH}",
@@ -44,7 +44,7 @@ class Batch:
         script = self.directory / "script"
         script.write_text(lines if lines.startswith("#!") else f"#!/bin/sh\n{lines}\n")
         done = self.run("sbatch", "--parsable", "--output=out", "--open-mode=append", *options,
-                        script)
+                        script, *arguments)
         self.id = int(done.stdout)
 
     def run(self, *command, check=True):
@@ -272,6 +272,21 @@ def test_no_psd_run_on_a_node(sbatch):
     assert job.wait() == 3
     assert "host2 (srun -w host2): " in job.text()
     assert "psd_run is not there: install Poseidon on that node" in job.text()
+
+
+def test_emitted_script_trains(sbatch, cluster):
+    """If this fails, the script that psd_run writes does not run what it was written for."""
+    program = seen_inside(library_path()).parent / "psd_run"
+    done = cluster.run(program, "--emit", "sbatch", "--nodes", 2, "--setup",
+                       "echo set up with ${1:-nothing}", "--name", "digits", "--ps", 2,
+                       "--placement=spread", *BRISK, worker("--steps", 5))
+    job = sbatch(done.stdout, "--ntasks-per-node=2", arguments=["3.11"])
+    assert job.wait() == 0, job.text() + job.run_log()
+    assert "set up with 3.11\n" in job.text()
+    assert (job.show()["JobName"], job.show()["NumNodes"], job.show()["Requeue"]) == ("digits", "2",
+                                                                                    "1")
+    assert job.places() == {"master": "host1", "server0": "host1", "server1": "host2",
+                            "worker0": "host1", "worker1": "host2"}
 
 
 # --------------------------------------------------------------------------------------- ending ---
