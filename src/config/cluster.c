@@ -34,6 +34,7 @@ struct parser {
     const char
         *commands_at; /* where worker_commands and master_port stand, for checks at the end */
     const char *master_port_at;
+    const char *tasks_at;
     uint32_t command_count;
 };
 
@@ -547,6 +548,40 @@ read_commands(struct parser *parser, const struct psi_json_item *array, void *in
 }
 
 static psd_status
+read_setup(struct parser *parser, const struct psi_json_item *item, void *into)
+{
+    return read_text(parser, item, &((struct psi_cluster *)into)->setup);
+}
+
+static psd_status
+read_tasks(struct parser *parser, const struct psi_json_item *array, void *into)
+{
+    struct psi_cluster *cluster = into;
+    struct psi_json_walk walk = {.parent = *array};
+    struct psi_json_item item;
+
+    cluster->tasks = calloc(json_array_size(array->value) + 1, sizeof(cluster->tasks[0]));
+    if (cluster->tasks == NULL) {
+        return psi_fail(parser->file.err, PSD_ERR_NO_MEMORY, "%s: no memory", parser->file.name);
+    }
+    parser->tasks_at = array->at;
+    while (psi_json_next(&parser->file, &walk, &item)) {
+        const psd_status status = psi_json_want(&parser->file, &item, "a task", JSON_STRING);
+        const char *role = json_string_value(item.value);
+
+        if (status != PSD_OK) {
+            return status;
+        }
+        if (strcmp(role, "ps") != 0 && strcmp(role, "server") != 0 && strcmp(role, "worker") != 0) {
+            return psi_json_fail(&parser->file, item.at,
+                                 "task \"%.64s\": must be ps (or server) or worker", role);
+        }
+        cluster->tasks[cluster->task_count++] = role;
+    }
+    return PSD_OK;
+}
+
+static psd_status
 read_env(struct parser *parser, const struct psi_json_item *item, void *into)
 {
     struct psi_cluster *cluster = into;
@@ -555,13 +590,22 @@ read_env(struct parser *parser, const struct psi_json_item *item, void *into)
 }
 
 static const struct field cluster_fields[] = {
-    {"worker_nodes", JSON_ARRAY, read_workers},     {"server_nodes", JSON_ARRAY, read_servers},
-    {"master_node", JSON_STRING, read_master},      {"master_port", JSON_INTEGER, read_master_port},
-    {"pem_file", JSON_STRING, read_pem_file},       {"virtualenv", JSON_STRING, read_virtualenv},
-    {"username", JSON_STRING, read_username},       {"ssh_options", JSON_ARRAY, read_ssh_options},
-    {"workdir", JSON_STRING, read_workdir},         {"image", JSON_STRING, read_image},
-    {"settings", JSON_OBJECT, read_settings},       {"pass", JSON_STRING, read_pass},
-    {"worker_commands", JSON_ARRAY, read_commands}, {"env", JSON_OBJECT, read_env},
+    {"worker_nodes", JSON_ARRAY, read_workers},
+    {"server_nodes", JSON_ARRAY, read_servers},
+    {"master_node", JSON_STRING, read_master},
+    {"master_port", JSON_INTEGER, read_master_port},
+    {"pem_file", JSON_STRING, read_pem_file},
+    {"virtualenv", JSON_STRING, read_virtualenv},
+    {"username", JSON_STRING, read_username},
+    {"ssh_options", JSON_ARRAY, read_ssh_options},
+    {"workdir", JSON_STRING, read_workdir},
+    {"image", JSON_STRING, read_image},
+    {"settings", JSON_OBJECT, read_settings},
+    {"pass", JSON_STRING, read_pass},
+    {"worker_commands", JSON_ARRAY, read_commands},
+    {"env", JSON_OBJECT, read_env},
+    {"tasks", JSON_ARRAY, read_tasks},
+    {"setup", JSON_STRING, read_setup},
 };
 
 /* Members of all "env" objects. Takes any document: types are checked later. */
@@ -595,12 +639,58 @@ allocate(struct parser *parser, json_t *root)
     return PSD_OK;
 }
 
+/* The number of tasks that run the workers' command. */
+static uint32_t
+count_working(const struct psi_cluster *cluster)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < cluster->task_count; i++) {
+        count += strcmp(cluster->tasks[i], "worker") == 0;
+    }
+    return count;
+}
+
+/* "tasks" says how many of each there are; where they run is for others to say. */
+static psd_status
+check_tasks(const struct parser *parser)
+{
+    const struct psi_cluster *cluster = parser->cluster;
+    const uint32_t workers = count_working(cluster);
+
+    if (cluster->worker_count > 0 || cluster->server_count > 0) {
+        return psi_json_fail(&parser->file, parser->tasks_at,
+                             "\"tasks\" stands for \"worker_nodes\" and \"server_nodes\": give "
+                             "one or the other");
+    }
+    if (workers == 0 || workers == cluster->task_count) {
+        return psi_json_fail(&parser->file, parser->tasks_at,
+                             "tasks has no %s: at least one is needed",
+                             workers == 0 ? "worker" : "ps");
+    }
+    if (workers > PSI_CLUSTER_WORKERS_MAX ||
+        cluster->task_count - workers > PSI_CLUSTER_SERVERS_MAX) {
+        return psi_json_fail(&parser->file, parser->tasks_at,
+                             "tasks has %u workers and %u servers: %d and %d are possible", workers,
+                             cluster->task_count - workers, PSI_CLUSTER_WORKERS_MAX,
+                             PSI_CLUSTER_SERVERS_MAX);
+    }
+    if (parser->commands_at != NULL && parser->command_count != workers) {
+        return psi_json_fail(&parser->file, parser->commands_at,
+                             "%u worker_commands for %u workers", parser->command_count, workers);
+    }
+    return PSD_OK;
+}
+
 /* What can only be said when all keys were read. */
 static psd_status
 check_whole(const struct parser *parser, const struct psi_json_item *root)
 {
     const struct psi_cluster *cluster = parser->cluster;
 
+    if (parser->tasks_at != NULL) {
+        return check_tasks(parser);
+    }
     if (cluster->worker_count == 0) {
         return psi_json_fail(&parser->file, root->at, "\"worker_nodes\" is missing");
     }
@@ -735,6 +825,7 @@ psi_cluster_free(struct psi_cluster *cluster)
     free(cluster->servers);
     free(cluster->variables);
     free(cluster->worker_commands);
+    free(cluster->tasks);
     free(cluster->ssh_options);
     free(cluster->pem_file);
     json_decref(cluster->document);

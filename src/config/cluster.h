@@ -12,7 +12,10 @@
  * often as it should run one. Nodes are a string, "[user@]host[:sshport]" with IPv6 addresses in
  * brackets when a port follows, where "n[01-16]" is 16 nodes (hostlist.h), or an object with host,
  * slots, addr, user, env, gpus. Optional keys: master_node, master_port, pem_file, virtualenv,
- * username, ssh_options, workdir, image, settings, pass, worker_commands, env.
+ * username, ssh_options, workdir, image, settings, pass, worker_commands, env, setup.
+ *
+ * Where a batch system names the machines, "tasks" stands for both lists of nodes: a role ("ps" or
+ * "worker") for each of its tasks.
  *
  * Whatever is wrong is refused with FILE:LINE:COLUMN: unknown and repeated keys, wrong types, host
  * names that could be taken for an option or a piece of shell.
@@ -73,8 +76,12 @@ struct psi_cluster {
     uint32_t ssh_option_count;
     const char *workdir; /* NULL: not said */
     const char *image;   /* NULL: not said; what runs a command in a container */
+    const char *setup;   /* NULL: not said; what a batch script does before it starts the job */
     enum psi_pass pass;
-    const char **worker_commands; /* NULL, or worker_count of them */
+    const char **worker_commands; /* NULL, or one for each worker, ended by NULL */
+    const char *
+        *tasks; /* owned; NULL, or task_count roles: then there are no workers and servers */
+    uint32_t task_count;
     const struct psi_cluster_variable *env;
     uint32_t env_count;
     struct psi_settings settings; /* defaults and the file's: for psi_settings_merge() */

@@ -2,8 +2,8 @@
  * agent.c - the parent of all processes of the job on one machine.
  *
  * Two processes adopt orphans: the agent those of its children, and the one above it (psd_run, or
- * the keeper that ssh started) those of an agent that was killed. So killing either of them leaves
- * somebody who can find every process.
+ * the keeper that ssh or srun started) those of an agent that was killed. So killing either of them
+ * leaves somebody who can find every process.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -364,17 +364,26 @@ say_farewell(struct host *host)
 
 /* ------------------------------------------------------------------------ begin and end --- */
 
+/* What is sent to a whole group or, by a batch system, to a whole step is for the workers; when the
+ * job ends is for psd_run to say. */
+static void
+ignore_signals(void)
+{
+    static const int ignored[] = {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP};
+
+    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
+        signal(ignored[i], SIG_IGN);
+    }
+}
+
 static void
 become_agent(struct host *host, char *const *environment)
 {
-    static const int ignored[] = {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP};
     sigset_t set;
 
     prctl(PR_SET_NAME, "psd_agent");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
-        signal(ignored[i], SIG_IGN);
-    }
+    ignore_signals();
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     sigaddset(&set, SIGHUP);
@@ -470,7 +479,7 @@ agent_serve(char *const *environment)
     dup2(nothing, STDIN_FILENO);
     dup2(nothing, STDOUT_FILENO);
     signal(SIGHUP, SIG_IGN); /* the agent hears of a closed session by its line, and ends orderly */
-    signal(SIGPIPE, SIG_IGN);
+    ignore_signals();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "psd_keeper");
     pid = fork();

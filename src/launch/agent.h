@@ -28,7 +28,7 @@ struct agent {
 psd_status agent_fork(struct agent *agent_p, char *const *environment, const char *entry_path,
                       struct psd_error *err);
 
-/* `psd_run --agent`: the agent of a machine that ssh reached. Returns the exit code. */
+/* `psd_run --agent`: the agent of a machine that ssh or srun reached. Returns the exit code. */
 int agent_serve(char *const *environment);
 
 /*

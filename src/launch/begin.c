@@ -19,8 +19,10 @@
 #include "base/fail.h"
 #include "config/nearest.h"
 #include "launch/dry_run.h"
+#include "launch/emit_sbatch.h"
 #include "launch/jobs.h"
 #include "launch/prepare.h"
+#include "launch/print_cluster.h"
 #include "launch/run.h"
 #include "launch/runlog.h"
 #include "launch/secret.h"
@@ -239,6 +241,8 @@ check_words(const struct launch_options *options, struct psd_error *err)
     static const char *const restarts[] = {"never", "on-failure", "exit-code", NULL};
     static const char *const scopes[] = {"process", "group", NULL};
     static const char *const modes[] = {"launcher", "nodes", "both", NULL};
+    static const char *const placements[] = {"pack", "spread", NULL};
+    static const char *const emitted[] = {"sbatch", NULL};
     psd_status status = check_word("restart", options->restart, restarts, err);
 
     if (status == PSD_OK) {
@@ -246,6 +250,17 @@ check_words(const struct launch_options *options, struct psd_error *err)
     }
     if (status == PSD_OK) {
         status = check_word("log_mode", options->log_mode, modes, err);
+    }
+    if (status == PSD_OK) {
+        status = check_word("placement", options->placement, placements, err);
+    }
+    if (status == PSD_OK) {
+        status = check_word("emit", options->emit, emitted, err);
+    }
+    if (status == PSD_OK && options->emit == NULL &&
+        (options->setup != NULL || options->nodes > 0)) {
+        return psi_fail(err, PSD_ERR_INVALID, "--%s is for --emit",
+                        options->setup != NULL ? "setup" : "nodes");
     }
     if (status == PSD_OK && options->show != NULL && strcmp(options->show, "all") != 0 &&
         strcmp(options->show, "none") != 0 &&
@@ -400,10 +415,8 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
     args->plan = &prepared->plan;
     args->layout = &prepared->layout;
     args->watch = prepared->watch;
-    args->program = prepared->program;
-    args->pem_file = prepared->pem_file;
-    args->username = prepared->username;
-    args->ssh_options = &prepared->ssh_options;
+    args->call = prepare_calls(prepared);
+    args->requeues = prepared->requeues;
     args->interface = options->interface;
     args->out = options->out;
     args->check = options->check;
@@ -436,6 +449,20 @@ run_named(const struct launch_options *options, struct run_args *args, struct jo
     return code;
 }
 
+/* Prints a script instead of running the job. */
+static int
+emit(const struct launch_options *options, char *const *argv)
+{
+    struct psd_error err = {0};
+    char program[4096];
+    psd_status status = prepare_own_program(program, &err);
+
+    if (status == PSD_OK) {
+        status = emit_sbatch(options, argv, program, stdout, &err);
+    }
+    return status == PSD_OK ? 0 : complain(&err);
+}
+
 int
 begin_job(const struct launch_options *options, char *const *argv)
 {
@@ -449,8 +476,18 @@ begin_job(const struct launch_options *options, char *const *argv)
 
     warn_of_near_misses();
     args.secret_fd = launch_secret_offer(options->secret_file, &err);
-    if (check_words(options, &err) != PSD_OK || args.secret_fd < 0 ||
-        prepare_job(options, environ, &prepared, &err) != PSD_OK) {
+    args.environment = environ;
+    if (check_words(options, &err) != PSD_OK || args.secret_fd < 0) {
+        return complain(&err);
+    }
+    if (options->emit != NULL) {
+        return emit(options, argv);
+    }
+    if (options->print_cluster) {
+        code = print_cluster(options, &args, &err);
+        return err.status == PSD_OK ? code : complain(&err);
+    }
+    if (prepare_job(options, environ, &prepared, &err) != PSD_OK) {
         return complain(&err);
     }
     warn_of_overwritten(&prepared.plan);

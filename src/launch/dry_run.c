@@ -9,22 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launch/call.h"
 #include "launch/runlog.h"
-#include "launch/ssh.h"
 
 static psd_status
 print_machine(const struct prepared *prepared, uint32_t index, struct psd_error *err)
 {
     const struct layout_machine *machine = &prepared->layout.machines[index];
-    const struct ssh_target target = {.host = machine->name,
-                                      .user = machine->user[0] != '\0'     ? machine->user
-                                              : prepared->username != NULL ? prepared->username
-                                                                           : "",
-                                      .port = machine->ssh_port,
-                                      .pem_file = prepared->pem_file,
-                                      .options = &prepared->ssh_options,
-                                      .program = prepared->program};
-    const struct ssh_defaults defaults = {.strict = false};
+    const struct call_rules rules = prepare_calls(prepared);
+    const struct call call = call_to(&rules, machine);
     struct words argv = {0};
     psd_status status;
 
@@ -32,10 +25,10 @@ print_machine(const struct prepared *prepared, uint32_t index, struct psd_error 
            prepared->layout.machine_of[0] == index ? "master, " : "", machine->workers,
            machine->workers == 1 ? "" : "s", machine->servers, machine->servers == 1 ? "" : "s");
     if (machine->here) {
-        printf("    this machine: no ssh\n");
+        printf("    this machine: no %s\n", call_program(&call));
         return PSD_OK;
     }
-    status = ssh_arguments(&target, &defaults, &argv, err);
+    status = call_arguments(&call, &argv, err);
     if (status == PSD_OK) {
         printf("   ");
         for (size_t i = 0; i < argv.count; i++) {
@@ -43,7 +36,7 @@ print_machine(const struct prepared *prepared, uint32_t index, struct psd_error 
             words_quote(stdout, argv.list[i]);
         }
         printf("\n");
-        if (target.user[0] == '\0') {
+        if (call.way == CALL_SSH && call.ssh.user[0] == '\0') {
             printf(
                 "    (no \"username\" in the cluster file: a User that ssh_config has for it goes "
                 "before ubuntu)\n");

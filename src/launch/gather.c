@@ -67,7 +67,7 @@ gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct 
 
     link_noise(&host->link, noise, sizeof(noise));
     host_close(host);
-    if (!greeted && ssh_may_try_again(host->complaint) && host->tries < TRIES_MAX) {
+    if (!greeted && call_may_try_again(&host->call, host->complaint) && host->tries < TRIES_MAX) {
         host->state = HOST_AWAY;
         host->retry_ms = now_ms + ((uint64_t)RETRY_MS << (host->tries - 1));
         return PSD_OK;
@@ -76,9 +76,8 @@ gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct 
     if (host->machine->here) {
         return psi_fail(err, PSD_ERR_IO, "the agent of this machine (psd_run's child) was killed");
     }
-    ssh_explain(&host->target, &host->defaults,
-                host->complaint[0] != '\0' ? host->complaint : noise, host->status, why,
-                sizeof(why));
+    call_explain(&host->call, host->complaint[0] != '\0' ? host->complaint : noise, host->status,
+                 why, sizeof(why));
     if (gather->check) {
         return words_add(&host->problems, why, err);
     }
@@ -459,7 +458,7 @@ all_are(const struct gather *gather, enum host_state state)
     return count_state(gather, state) + count_state(gather, HOST_GONE) == gather->host_count;
 }
 
-/* A machine that ssh reached, or NULL: how it sees us tells our address. */
+/* A machine that was called, or NULL: how it sees us tells our address. */
 static const struct host *
 any_remote(const struct gather *gather)
 {
@@ -565,8 +564,8 @@ gather_deadline(const struct gather *gather)
 void
 gather_missing(const struct gather *gather, char *text_p, size_t size)
 {
-    static const char *const states[] = {[HOST_AWAY] = "no login yet",
-                                         [HOST_CALLING] = "no answer to ssh",
+    static const char *const states[] = {[HOST_AWAY] = "not called yet",
+                                         [HOST_CALLING] = "no answer to ",
                                          [HOST_MET] = "",
                                          [HOST_ASKED] = "does not say which files it has",
                                          [HOST_FILLING] = "gets files",
@@ -581,12 +580,15 @@ gather_missing(const struct gather *gather, char *text_p, size_t size)
     text_p[0] = '\0';
     for (uint32_t i = 0; i < gather->host_count && used < size; i++) {
         const struct host *host = &gather->hosts[i];
-        const bool forked = host->machine->here && host->state == HOST_CALLING;
+        const bool calling = host->state == HOST_CALLING;
+        const bool forked = host->machine->here && calling;
 
         if (states[host->state][0] != '\0') {
-            used += (size_t)snprintf(text_p + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
-                                     host->machine->here ? "this machine" : host->machine->name,
-                                     forked ? "its agent has not begun" : states[host->state]);
+            used +=
+                (size_t)snprintf(text_p + used, size - used, "%s%s (%s%s)", used > 0 ? ", " : "",
+                                 host->machine->here ? "this machine" : host->machine->name,
+                                 forked ? "its agent has not begun" : states[host->state],
+                                 calling && !forked ? call_program(&host->call) : "");
         }
     }
 }

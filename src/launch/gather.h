@@ -31,7 +31,7 @@ enum gather_result {
     GATHER_FAILED, /* *host_p: whose fault it is; err says what it is */
 };
 
-/* Goes on as far as possible. new_call(context, host) is told of every ssh that was started. */
+/* Goes on as far as possible. new_call(context, host) is told of every call that was made. */
 enum gather_result gather_step(struct gather *gather, uint64_t now_ms,
                                void (*new_call)(void *context, struct host *host), void *context,
                                uint32_t *host_p, struct psd_error *err);

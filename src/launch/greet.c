@@ -7,6 +7,7 @@
 
 #include <pwd.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -23,11 +24,30 @@ usable_cores(void)
     return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* Under which address we see psd_run, and under which it sees us, as far as ssh or srun tell:
+ * "line=ITS OURS". */
+static psd_status
+describe_line(struct words *answers, struct psd_error *err)
+{
+    const char *ssh = psi_environment("SSH_CONNECTION");
+    const char *srun = psi_environment("SLURM_LAUNCH_NODE_IPADDR");
+    const bool in_step = psi_environment("SLURM_STEP_ID") != NULL;
+    char its[64] = "";
+    char ours[64] = "";
+
+    if (in_step && srun != NULL) {
+        snprintf(its, sizeof(its), "%.63s", srun);
+        reach_source(its, ours);
+    } else if (ssh != NULL) {
+        sscanf(ssh, "%63s %*s %63s", its, ours);
+    }
+    return ours[0] != '\0' ? words_add_format(answers, err, "line=%s %s", its, ours) : PSD_OK;
+}
+
 psd_status
 greet_describe(struct words *answers, struct psd_error *err)
 {
     const struct passwd *entry = getpwuid(geteuid());
-    const char *ssh = psi_environment("SSH_CONNECTION");
     struct timespec now;
     char name[256] = "?";
     psd_status status = words_add(answers, "version=" PSD_VERSION, err);
@@ -47,8 +67,8 @@ greet_describe(struct words *answers, struct psd_error *err)
     if (status == PSD_OK) {
         status = words_add_format(answers, err, "cores=%d", usable_cores());
     }
-    if (status == PSD_OK && ssh != NULL) {
-        status = words_add_format(answers, err, "ssh=%s", ssh);
+    if (status == PSD_OK) {
+        status = describe_line(answers, err);
     }
     return status == PSD_OK ? reach_addresses(answers, err) : status;
 }

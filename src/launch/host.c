@@ -26,7 +26,7 @@
 #include "launch/spawn.h"
 #include "launch/variables.h"
 
-enum { GOODBYE_MS = 1000 }; /* for ssh to end after its line did */
+enum { GOODBYE_MS = 1000 }; /* for ssh or srun to end after its line did */
 
 /* Descriptors of a child and their other ends. */
 struct pipes {
@@ -65,20 +65,26 @@ host_call(struct host *host, struct psd_error *err)
 {
     struct words argv = {0};
     struct pipes pipes;
-    char *path = command_find("ssh", variables_get(environ, "PATH"));
-    psd_status status = ssh_arguments(&host->target, &host->defaults, &argv, err);
-    struct spawn_args args = {
-        .path = path, .argv = argv.list, .environment = environ, .extra_fd = -1, .secret_fd = -1};
+    struct words environment = {0};
+    const char *program = call_program(&host->call);
+    char *path = command_find(program, variables_get(environ, "PATH"));
+    psd_status status = call_arguments(&host->call, &argv, err);
+    struct spawn_args args = {.path = path, .extra_fd = -1, .secret_fd = -1};
     int code;
 
     if (status == PSD_OK && path == NULL) {
-        status =
-            psi_fail(err, PSD_ERR_IO, "ssh: no such program; install it (Debian: openssh-client)");
-    }
-    if (status == PSD_OK && !open_pipes(&pipes)) {
-        status = psi_fail_errno(err, PSD_ERR_IO, "pipes for ssh %s", host->machine->name);
+        status = psi_fail(err, PSD_ERR_IO, "%s: no such program; install it (Debian: %s)", program,
+                          host->call.way == CALL_SRUN ? "slurm-client" : "openssh-client");
     }
     if (status == PSD_OK) {
+        status = call_environment(&host->call, environ, &environment, err);
+    }
+    if (status == PSD_OK && !open_pipes(&pipes)) {
+        status = psi_fail_errno(err, PSD_ERR_IO, "pipes for %s %s", program, host->machine->name);
+    }
+    if (status == PSD_OK) {
+        args.argv = argv.list;
+        args.environment = environment.list;
         args.input_fd = pipes.input[0];
         args.output_fd = pipes.output[1];
         args.error_fd = pipes.error[1];
@@ -93,9 +99,10 @@ host_call(struct host *host, struct psd_error *err)
         link_init(&host->link, pipes.output[0], pipes.input[1]);
         host->state = HOST_CALLING;
         host->tries++;
-        status = code == 0 ? PSD_OK : psi_fail(err, PSD_ERR_IO, "ssh: %s", strerror(code));
+        status = code == 0 ? PSD_OK : psi_fail(err, PSD_ERR_IO, "%s: %s", program, strerror(code));
     }
     words_fini(&argv);
+    words_fini(&environment);
     free(path);
     return status;
 }
@@ -223,8 +230,8 @@ host_meet(struct host *host, const struct words *hello, struct psd_error *err)
             host->cores = (uint32_t)strtoul(value, NULL, 10);
         } else if (strncmp(word, "clock_ms=", 9) == 0) {
             host->clock_ahead_ms = strtoll(value, NULL, 10) - wall_ms();
-        } else if (strncmp(word, "ssh=", 4) == 0) {
-            sscanf(value, "%63s %*s %63s", host->ssh_client, host->ssh_server);
+        } else if (strncmp(word, "line=", 5) == 0) {
+            sscanf(value, "%63s %63s", host->our_address, host->its_address);
         } else if (strncmp(word, "address=", 8) == 0) {
             status = words_add(&host->addresses, value, err);
         }
@@ -332,12 +339,6 @@ matches(const char *entry, const char *wanted)
 }
 
 static bool
-is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
-}
-
-static bool
 is_usual_interface(const char *entry)
 {
     static const char *const inner[] = {"docker", "virbr", "cni", "br-", "veth", "lxc", "podman"};
@@ -347,7 +348,7 @@ is_usual_interface(const char *entry)
             return false;
         }
     }
-    return !is_loopback(address_of(entry));
+    return !reach_is_loopback(address_of(entry));
 }
 
 static void
@@ -368,14 +369,14 @@ static void
 guess_address(struct host *host, const struct host *any)
 {
     char routed[HOST_ADDRESS_BYTES] = "";
-    const char *candidates[] = {host->machine->name, host->ssh_server, "", routed};
+    const char *candidates[] = {host->machine->name, host->its_address, "", routed};
 
     if (host->machine->here && any != NULL) {
-        candidates[2] = any->ssh_client;
-        reach_source(any->ssh_server[0] != '\0' ? any->ssh_server : any->machine->name, routed);
+        candidates[2] = any->our_address;
+        reach_source(any->its_address[0] != '\0' ? any->its_address : any->machine->name, routed);
     }
     for (size_t i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++) {
-        if (candidates[i][0] != '\0' && !is_loopback(candidates[i]) &&
+        if (candidates[i][0] != '\0' && !reach_is_loopback(candidates[i]) &&
             has_address(host, candidates[i])) {
             snprintf(host->address, sizeof(host->address), "%.63s", candidates[i]);
             return;

@@ -9,18 +9,18 @@
 
 #include <sys/types.h>
 
+#include "launch/call.h"
 #include "launch/layout.h"
 #include "launch/link.h"
-#include "launch/ssh.h"
 
 enum {
-    HOST_COMPLAINT_BYTES = 4096, /* kept of what ssh says */
+    HOST_COMPLAINT_BYTES = 4096, /* kept of what the caller says */
     HOST_ADDRESS_BYTES = 64,
 };
 
 enum host_state {
     HOST_AWAY,       /* no login yet, or the last one failed and is repeated */
-    HOST_CALLING,    /* ssh runs, the agent has not answered */
+    HOST_CALLING,    /* ssh or srun runs, the agent has not answered */
     HOST_MET,        /* the agent said hello */
     HOST_ASKED,      /* LINK_SYNC is out */
     HOST_FILLING,    /* files are on their way */
@@ -35,15 +35,14 @@ enum host_state {
 /* Thread: owned by the main thread of psd_run. */
 struct host {
     const struct layout_machine *machine;
-    struct ssh_target target; /* of a machine that is not here */
-    struct ssh_defaults defaults;
+    struct call call; /* of a machine that is not here */
     enum host_state state;
     bool lost; /* it went without being told to */
 
-    pid_t pid;  /* of ssh, or of the agent here; 0: none */
+    pid_t pid;  /* of ssh or srun, or of the agent here; 0: none */
     int status; /* of that process when it ended; -1: unknown */
     struct link link;
-    int complaint_fd; /* ssh's standard error, -1: none */
+    int complaint_fd; /* standard error of ssh or srun, -1: none */
     char complaint[HOST_COMPLAINT_BYTES];
     unsigned tries;
     uint64_t retry_ms; /* HOST_AWAY: when to call */
@@ -51,10 +50,10 @@ struct host {
 
     char hostname[256];
     char version[32];
-    struct words addresses;              /* "INTERFACE ADDRESS" */
-    char ssh_client[HOST_ADDRESS_BYTES]; /* of us, as the machine sees it; "": not known */
-    char ssh_server[HOST_ADDRESS_BYTES]; /* of the machine, as we reached it */
-    int64_t clock_ahead_ms;              /* of ours */
+    struct words addresses;               /* "INTERFACE ADDRESS" */
+    char our_address[HOST_ADDRESS_BYTES]; /* of us, as the machine sees it; "": not known */
+    char its_address[HOST_ADDRESS_BYTES]; /* of the machine, as we reached it */
+    int64_t clock_ahead_ms;               /* of ours */
     uint32_t cores;
     char address[HOST_ADDRESS_BYTES]; /* under which the others reach it */
     uint16_t probe_port;              /* of its listener; 0: none */
@@ -65,12 +64,12 @@ struct host {
     bool *knows_flags;                /* owned, by command */
 };
 
-/* Calls a machine by ssh. The agent here is agent_fork()'s, and host_adopt() takes it. */
+/* Calls a machine by ssh or srun. The agent here is agent_fork()'s, and host_adopt() takes it. */
 psd_status host_call(struct host *host, struct psd_error *err);
 void host_adopt(struct host *host, pid_t agent, int line);
 void host_fini(struct host *host);
 
-/* Reads what ssh complains about. */
+/* Reads what ssh or srun complains about. */
 void host_read_complaint(struct host *host);
 
 /* The line is closed: collects the process behind it, which is killed if it does not end at once.
@@ -87,7 +86,7 @@ void host_describe(const struct host *host, char *text_p, size_t size);
 bool host_interface(const struct host *host, char *name_p, size_t size);
 
 /* Chooses the address under which others reach the machine. wanted: an interface, a network
- * (10.0.0.0/8), or NULL. any: of a machine that was reached by ssh, to ask how it sees us. */
+ * (10.0.0.0/8), or NULL. any: a machine that was called, to ask how it sees us. */
 psd_status host_choose_address(struct host *host, const char *wanted, const struct host *any,
                                struct psd_error *err);
 

@@ -171,6 +171,19 @@ layout_cross(const struct layout *layout, uint32_t slot, uint32_t *rank_p, uint3
     }
 }
 
+uint32_t
+layout_find(const struct layout *layout, const char *name)
+{
+    const bool here = here_is(name);
+    uint32_t i = 0;
+
+    while (i + 1 < layout->machine_count && strcasecmp(layout->machines[i].name, name) != 0 &&
+           !(here && layout->machines[i].here)) {
+        i++;
+    }
+    return i;
+}
+
 bool
 layout_is_remote(const struct layout *layout)
 {

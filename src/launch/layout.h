@@ -50,6 +50,9 @@ void layout_leave_master_out(struct layout *layout);
 uint32_t layout_worker_machines(const struct layout *layout);
 void layout_cross(const struct layout *layout, uint32_t slot, uint32_t *rank_p, uint32_t *size_p);
 
+/* The machine of a node that the configuration names, however here it is. */
+uint32_t layout_find(const struct layout *layout, const char *name);
+
 /* Whether a machine other than this one takes part. */
 bool layout_is_remote(const struct layout *layout);
 

@@ -22,9 +22,12 @@ struct launch_options {
 
     const char *cluster_config; /* NULL: this machine */
     const char *out;
-    uint32_t servers; /* LAUNCH_NOT_GIVEN: 1, or what the file lists */
-    uint32_t workers; /* likewise */
-    const char *pass; /* NULL: not given */
+    uint32_t servers;      /* LAUNCH_NOT_GIVEN: 1, or what the file lists */
+    uint32_t workers;      /* likewise */
+    bool local;            /* this machine alone, whatever batch system is around */
+    const char *roles;     /* of a batch system's tasks: "ps,worker*3"; NULL: not given */
+    const char *placement; /* pack, spread; NULL: pack */
+    const char *pass;      /* NULL: not given */
     uint32_t max_restarts;
     uint32_t grace_ms;     /* LAUNCH_NOT_GIVEN: as the personality has it */
     uint32_t timeout_s;    /* 0: any */
@@ -35,7 +38,12 @@ struct launch_options {
     bool replace;     /* end a job of that name first */
     bool detach;
     bool dry_run;
+    const char *emit;  /* sbatch: only print a script; NULL: not given */
+    const char *setup; /* ... with this line before psd_run; NULL: none, or that of the file */
+    uint32_t nodes;    /* ... for so many nodes; 0: as many as it takes */
     bool check;
+    bool print_cluster; /* of a Slurm allocation, and run nothing */
+    bool json;          /* ... as JSON */
     const char *result_regex;
     const char *show;          /* ranks whose lines are shown; NULL: all */
     const char *log_mode;      /* launcher, nodes, both; NULL: launcher */

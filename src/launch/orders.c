@@ -163,7 +163,7 @@ take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p, struct seat_
     *seat_p = (struct plan_seat){.master = run->master,
                                  .address = host->address,
                                  .job = run->args->job,
-                                 .restart = run->processes[slot].restart,
+                                 .restart = run->args->requeues + run->processes[slot].restart,
                                  .local_rank = run->layout->local_rank[slot],
                                  .local_size = role == LAUNCH_WORKER ? host->machine->workers
                                                                      : host->machine->servers,

@@ -30,13 +30,41 @@ struct work {
     const char *logs_token; /* NULL: none */
 };
 
+/* Ranks of a job step or of MPI are those of agents: a library in a worker would believe them. */
+static bool
+is_rank_of_another(const char *variable)
+{
+    static const char *const prefixes[] = {
+        "PMI_",          "PMIX_",           "OMPI_",
+        "SLURM_STEP_",   "SLURM_NTASKS",    "SLURM_TASKS_PER_NODE=",
+        "SLURM_PROCID=", "SLURM_LOCALID=",  "SLURM_NODEID=",
+        "SLURM_GTIDS=",  "SLURM_TASK_PID=", "SLURM_NPROCS="};
+
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+        if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+set_workers_environment(struct place *place, char *const *environment)
+{
+    for (; *environment != NULL; environment++) {
+        if (!is_rank_of_another(*environment)) {
+            variables_set(&place->worker_environment, *environment, NULL);
+        }
+    }
+    variables_unset(&place->worker_environment, "PSD_LOG_DIR"); /* of a job around this one */
+}
+
 void
 place_init(struct place *place, char *const *environment)
 {
     *place = (struct place){.secret_fd = -1, .listener = -1};
     variables_set_all(&place->service_environment, environment, NULL);
-    variables_set_all(&place->worker_environment, environment, NULL);
-    variables_unset(&place->worker_environment, "PSD_LOG_DIR"); /* of a job around this one */
+    set_workers_environment(place, environment);
 }
 
 void

@@ -14,6 +14,9 @@
 
 #include "base/fail.h"
 #include "config/cluster.h"
+#include "launch/allocation.h"
+#include "launch/roles.h"
+#include "launch/slurm.h"
 #include "launch/ssh.h"
 #include "launch/tf_tasks.h"
 
@@ -31,7 +34,7 @@ struct material {
     struct psi_settings settings;
     struct words master_settings;
     struct words server_settings;
-    struct psi_cluster cluster; /* zero: no file was given */
+    struct psi_cluster cluster; /* zero: no file was given, and no allocation is around */
     struct words worker_commands;
     struct words set;         /* environment of the workers */
     struct words forward;     /* more of it, for those on other machines */
@@ -53,9 +56,7 @@ material_fini(struct material *material)
     }
     free(material->worker_set);
     tf_tasks_fini(&material->tasks);
-    if (material->cluster.document != NULL) {
-        psi_cluster_free(&material->cluster);
-    }
+    psi_cluster_free(&material->cluster);
 }
 
 static psd_status
@@ -117,8 +118,8 @@ hand_on_settings(struct material *material, struct psd_error *err)
     return status;
 }
 
-static psd_status
-find_own_program(char program_p[4096], struct psd_error *err)
+psd_status
+prepare_own_program(char program_p[4096], struct psd_error *err)
 {
     const ssize_t bytes = readlink("/proc/self/exe", program_p, 4095);
 
@@ -161,44 +162,146 @@ read_environments(const struct psi_cluster *cluster, struct material *material,
     return status;
 }
 
+/* --servers 0: other systems' scripts may need none. */
+static bool
+without_servers(const struct launch_options *options, const struct plan_input *input)
+{
+    return options->servers == 0 && personality_is_foreign(input->personality);
+}
+
 /* Loads the file into the material and points the input at it. */
 static psd_status
 read_cluster(const struct launch_options *options, struct material *material,
              struct plan_input *input, struct psd_error *err)
 {
     struct psi_cluster *cluster = &material->cluster;
-    psd_status status;
-
-    const bool no_servers = options->servers == 0 && personality_is_foreign(input->personality);
-
-    if (options->workers != LAUNCH_NOT_GIVEN ||
-        (options->servers != LAUNCH_NOT_GIVEN && !no_servers)) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--workers and --servers count processes of this machine: with a cluster "
-                        "file, it counts them");
-    }
-    status = psi_cluster_load(options->cluster_config, cluster, err);
+    psd_status status = psi_cluster_load(options->cluster_config, cluster, err);
     if (status != PSD_OK) {
         err->status = PSD_ERR_INVALID; /* a file that is not there is a usage error, too */
         return PSD_ERR_INVALID;
     }
+    if (cluster->tasks == NULL &&
+        (options->workers != LAUNCH_NOT_GIVEN ||
+         (options->servers != LAUNCH_NOT_GIVEN && !without_servers(options, input)))) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--workers and --servers count processes of this machine: with a cluster "
+                        "file, it counts them");
+    }
     psi_settings_merge(&material->settings, &cluster->settings);
-    for (uint32_t i = 0; cluster->worker_commands != NULL && i < cluster->worker_count; i++) {
-        status = status == PSD_OK
-                     ? words_add(&material->worker_commands, cluster->worker_commands[i], err)
-                     : status;
+    for (const char **command = cluster->worker_commands;
+         command != NULL && *command != NULL && status == PSD_OK; command++) {
+        status = words_add(&material->worker_commands, *command, err);
     }
-    if (status == PSD_OK) {
-        status = read_environments(cluster, material, err);
-    }
-    input->workers = cluster->worker_count;
-    input->servers = no_servers ? 0 : cluster->server_count;
     input->master_port = cluster->master_port;
     input->virtualenv = cluster->virtualenv;
     input->workdir = cluster->workdir;
     input->image = cluster->image;
     input->pass = cluster->pass;
+    return status;
+}
+
+/* What workers know of the allocation is the same on all nodes: in a step, Slurm describes that. */
+static psd_status
+forward_allocation(struct words *forward, struct psd_error *err)
+{
+    static const char *const names[] = {"SLURM_JOB_NAME", "SLURM_JOB_NODELIST",
+                                        "SLURM_JOB_NUM_NODES", "SLURM_SUBMIT_DIR"};
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && status == PSD_OK; i++) {
+        status = words_add(forward, names[i], err);
+    }
+    return status;
+}
+
+/* Inside a Slurm allocation, its nodes and tasks are the job's, unless the file names others. */
+static psd_status
+take_allocation(const struct launch_options *options, char *const *environment,
+                struct material *material, struct prepared *prepared, struct psd_error *err)
+{
+    struct psi_cluster *cluster = &material->cluster;
+    struct roles roles = {0};
+    struct slurm slurm = {0};
+    psd_status status = slurm_read(environment, &slurm, err);
+
+    if (status == PSD_OK) {
+        status = allocation_roles(options, cluster, &slurm, &roles, err);
+    }
+    if (status == PSD_OK) {
+        status = allocation_fill(&slurm, &roles, cluster, err);
+    }
+    if (status == PSD_OK) {
+        status = forward_allocation(&material->forward, err);
+    }
+    prepared->way = CALL_SRUN;
+    prepared->requeues = slurm.restarts;
+    roles_fini(&roles);
+    slurm_fini(&slurm);
+    return status;
+}
+
+/* --roles without a batch system: so many of each, here. */
+static psd_status
+count_roles(const struct launch_options *options, struct plan_input *input, struct psd_error *err)
+{
+    struct roles roles = {0};
+    psd_status status = PSD_OK;
+
+    if (options->placement != NULL) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--placement is about the nodes of a Slurm allocation, and this is none");
+    }
+    if (options->roles == NULL) {
+        return PSD_OK;
+    }
+    if (options->workers != LAUNCH_NOT_GIVEN || options->servers != LAUNCH_NOT_GIVEN) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--roles and --servers with --workers say the same: give one of them");
+    }
+    status = roles_parse(options->roles, &roles, err);
+    input->servers = roles.servers;
+    input->workers = roles.workers;
+    roles_fini(&roles);
+    return status;
+}
+
+/* Who runs where. *cluster_p: NULL when everything runs here. */
+static psd_status
+find_machines(const struct launch_options *options, char *const *environment,
+              struct material *material, struct prepared *prepared, struct plan_input *input,
+              const struct psi_cluster **cluster_p, struct psd_error *err)
+{
+    struct psi_cluster *cluster = &material->cluster;
+    const bool around = !options->local && slurm_is_around(environment);
+    const bool named = cluster->worker_count > 0;
+    psd_status status = PSD_OK;
+
+    *cluster_p = NULL;
+    if (named && options->roles != NULL) {
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "--roles is for the tasks of a Slurm allocation: the cluster file names the "
+            "machines already");
+    }
+    if (!named && cluster->tasks != NULL && !around) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%s: \"tasks\" needs a Slurm allocation (sbatch, salloc); elsewhere, name "
+                        "worker_nodes and server_nodes",
+                        options->cluster_config);
+    }
+    if (!named && !around) {
+        return count_roles(options, input, err);
+    }
+    if (!named) {
+        status = take_allocation(options, environment, material, prepared, err);
+    }
+    if (status == PSD_OK) {
+        status = read_environments(cluster, material, err);
+    }
+    input->workers = cluster->worker_count;
+    input->servers = without_servers(options, input) ? 0 : cluster->server_count;
     input->worker_set = material->worker_set;
+    *cluster_p = cluster;
     return status;
 }
 
@@ -457,14 +560,16 @@ prepare_job(const struct launch_options *options, char *const *environment,
                                .workers = given_or_1(options->workers),
                                .environment = environment};
     const struct psi_cluster *cluster = NULL;
-    psd_status status = find_own_program(prepared.program, err);
+    psd_status status = prepare_own_program(prepared.program, err);
 
     if (status == PSD_OK) {
         status = read_personality(options, environment, &material, &input, err);
     }
     if (status == PSD_OK && options->cluster_config != NULL) {
         status = read_cluster(options, &material, &input, err);
-        cluster = &material.cluster;
+    }
+    if (status == PSD_OK) {
+        status = find_machines(options, environment, &material, &prepared, &input, &cluster, err);
     }
     if (status == PSD_OK) {
         status = complete(options, &material, &input, err);
@@ -497,6 +602,16 @@ prepare_job(const struct launch_options *options, char *const *environment,
     }
     material_fini(&material);
     return status;
+}
+
+struct call_rules
+prepare_calls(const struct prepared *prepared)
+{
+    return (struct call_rules){.way = prepared->way,
+                               .program = prepared->program,
+                               .pem_file = prepared->pem_file,
+                               .username = prepared->username,
+                               .ssh_options = &prepared->ssh_options};
 }
 
 void

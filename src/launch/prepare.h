@@ -6,6 +6,7 @@
 
 #include <psd/status.h>
 
+#include "launch/call.h"
 #include "launch/layout.h"
 #include "launch/options.h"
 #include "launch/plan.h"
@@ -16,8 +17,10 @@ struct prepared {
     struct plan plan;
     struct layout layout;
     struct watch_config watch;
-    char *pem_file; /* NULL: none */
-    char *username; /* NULL: not said */
+    enum call_way way;
+    uint32_t requeues; /* how often a batch system has begun the job anew */
+    char *pem_file;    /* NULL: none */
+    char *username;    /* NULL: not said */
     struct words ssh_options;
     char program[4096]; /* path of psd_run */
     char note[320];     /* for the user: what is strange, but no mistake; "": nothing */
@@ -29,6 +32,12 @@ struct prepared {
  */
 psd_status prepare_job(const struct launch_options *options, char *const *environment,
                        struct prepared *prepared_p, struct psd_error *err);
+
+/* The path of the psd_run that runs. */
+psd_status prepare_own_program(char program_p[4096], struct psd_error *err);
+
+/* How its machines are called. Borrows from it. */
+struct call_rules prepare_calls(const struct prepared *prepared);
 void prepare_fini(struct prepared *prepared);
 
 #endif

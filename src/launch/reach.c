@@ -221,6 +221,25 @@ reach_addresses(struct words *answers, struct psd_error *err)
     return status;
 }
 
+bool
+reach_is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+void
+reach_resolve(const char *name, char text_p[64])
+{
+    const char *why;
+    struct addrinfo *found = look_up(name, "9", &why);
+
+    text_p[0] = '\0';
+    if (found != NULL) {
+        getnameinfo(found->ai_addr, found->ai_addrlen, text_p, 64, NULL, 0, NI_NUMERICHOST);
+        freeaddrinfo(found);
+    }
+}
+
 void
 reach_source(const char *address, char text_p[64])
 {

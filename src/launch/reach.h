@@ -5,6 +5,7 @@
 #ifndef LAUNCH_REACH_H
 #define LAUNCH_REACH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "launch/words.h"
@@ -19,6 +20,10 @@ psd_status reach_all(const struct words *targets, uint32_t timeout_ms, struct wo
 
 /* The addresses of this machine, loopback last: "address=INTERFACE ADDRESS" each. */
 psd_status reach_addresses(struct words *answers, struct psd_error *err);
+
+/* The first address that a name means here; "" if it means none. */
+void reach_resolve(const char *name, char text_p[64]);
+bool reach_is_loopback(const char *address);
 
 /* The address this machine would use to talk to another; "" if there is no way. No packet is sent.
  */

@@ -119,7 +119,7 @@ report_lost(struct run *run, const struct host *host, pid_t pid, const char *how
     char where[192];
     char said[160];
 
-    ssh_last_words(host->complaint, said, sizeof(said));
+    call_last_words(&host->call, host->complaint, said, sizeof(said));
     if (host->machine->here) {
         const int number =
             host->status != -1 && WIFSIGNALED(host->status) ? WTERMSIG(host->status) : 0;
@@ -133,14 +133,14 @@ report_lost(struct run *run, const struct host *host, pid_t pid, const char *how
         return;
     }
     if (host->status != -1 && WIFSIGNALED(host->status) && how == NULL) {
-        snprintf(ended, sizeof(ended), "its ssh (pid %d here) was killed by signal %d", (int)pid,
-                 WTERMSIG(host->status));
+        snprintf(ended, sizeof(ended), "its %s (pid %d here) was killed by signal %d",
+                 call_program(&host->call), (int)pid, WTERMSIG(host->status));
     } else if (host->status != -1 && WIFEXITED(host->status) && WEXITSTATUS(host->status) > 128 &&
                WEXITSTATUS(host->status) < 255) {
         snprintf(ended, sizeof(ended), "its agent (psd_agent there) was killed by signal %d",
                  WEXITSTATUS(host->status) - 128);
     } else if (said[0] != '\0') {
-        snprintf(ended, sizeof(ended), "ssh says: %s", said);
+        snprintf(ended, sizeof(ended), "%s says: %s", call_program(&host->call), said);
     }
     host_describe(host, where, sizeof(where));
     list_processes(run, host, processes, sizeof(processes));

@@ -45,8 +45,8 @@ on_new_call(void *context, struct host *host)
 {
     struct run *run = context;
 
-    runlog_line(&run->runlog, "SSH", "%s, try %u, pid %d", host->machine->name, host->tries,
-                (int)host->pid);
+    runlog_line(&run->runlog, host->call.way == CALL_SRUN ? "SRUN" : "SSH", "%s, try %u, pid %d",
+                host->machine->name, host->tries, (int)host->pid);
     run_watch_line(run, host);
 }
 
@@ -664,10 +664,16 @@ finish_check(struct run *run)
     int code = watch_exit_code(&run->watch);
 
     console_status(&run->console, "");
-    report_check(run);
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         code = run->hosts[i].problems.count > 0 ? WATCH_CODE_CANNOT_START : code;
+        if (run->args->addresses_p != NULL) {
+            memcpy(run->args->addresses_p[i], run->hosts[i].address, HOST_ADDRESS_BYTES);
+        }
     }
+    if (run->args->addresses_p != NULL && code == 0) {
+        return code;
+    }
+    report_check(run);
     if (run->watch.cause == WATCH_CAUSE_START_TIMEOUT ||
         run->watch.cause == WATCH_CAUSE_INTERRUPT) {
         report_cause(run, text, sizeof(text));

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launch/call.h"
 #include "launch/layout.h"
 #include "launch/plan.h"
 #include "launch/watch.h"
@@ -20,11 +21,13 @@ struct run_args {
     const char *command;       /* of the workers, as it was given; masked */
     const char *arguments;     /* all of psd_run's command line; masked */
     uint32_t attempt;          /* restarts of the whole job before this one */
+    uint32_t requeues;         /* of the job by a batch system before this life */
     bool *port_taken_p;        /* set when the job failed because a worker's port was taken */
     int listener;              /* for show, logs and stop; -1: none */
     const char *entry_path;    /* of the listener; NULL: none */
     int detach_fd;             /* told how the start went; -1: not detached */
     bool check;                /* only look whether all machines are ready */
+    char (*addresses_p)[64];   /* (optional) check: their addresses, by machine, instead of words */
     const char *result_regex;  /* (optional) extended regular expression */
     const char *show;          /* (optional) ranks whose lines are shown: "0,2-3", "none" */
     bool logs_on_nodes;        /* other machines write logs of their processes ... */
@@ -37,11 +40,8 @@ struct run_args {
     char *const *environment; /* psd_run's own */
     int secret_fd;            /* the job's secret, for every process */
 
-    const char *program;             /* path of psd_run */
-    const char *pem_file;            /* (optional) */
-    const char *username;            /* (optional) for machines that name none */
-    const struct words *ssh_options; /* (optional) */
-    const char *interface;           /* (optional) */
+    struct call_rules call;
+    const char *interface; /* (optional) */
 };
 
 /* Runs the job to its end and returns the exit code of psd_run. Call it before any thread. */

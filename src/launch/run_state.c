@@ -103,7 +103,7 @@ take_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* A log for every process, three pipes for every ssh. The agent keeps the limit it inherited. */
+/* A log for every process, three pipes for every call. The agent keeps the limit it inherited. */
 static void
 raise_descriptor_limit(void)
 {
@@ -127,8 +127,8 @@ ask_ssh(struct run *run, struct psd_error *err)
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
 
-        if (!host->machine->here) {
-            questions[count++] = (struct ssh_question){&host->target, &host->defaults};
+        if (!host->machine->here && host->call.way == CALL_SSH) {
+            questions[count++] = (struct ssh_question){&host->call.ssh, &host->call.defaults};
         }
     }
     ssh_ask_defaults(questions, count);
@@ -163,15 +163,7 @@ begin_hosts(struct run *run, struct psd_error *err)
             }
             continue;
         }
-        host->target =
-            (struct ssh_target){.host = host->machine->name,
-                                .user = host->machine->user[0] != '\0' ? host->machine->user
-                                        : run->args->username != NULL  ? run->args->username
-                                                                       : "",
-                                .port = host->machine->ssh_port,
-                                .pem_file = run->args->pem_file,
-                                .options = run->args->ssh_options,
-                                .program = run->args->program};
+        host->call = call_to(&run->args->call, host->machine);
     }
     return status == PSD_OK ? ask_ssh(run, err) : status;
 }

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
+#include "launch/complaint.h"
 
 enum { USUAL_PORT = 22 };
 
@@ -168,16 +169,7 @@ is_warning(const char *line)
 void
 ssh_last_words(const char *complaint, char *text_p, size_t size)
 {
-    text_p[0] = '\0';
-    for (const char *line = complaint; *line != '\0';) {
-        const size_t bytes = strcspn(line, "\r\n");
-
-        if (bytes > 0 && !is_warning(line)) {
-            snprintf(text_p, size, "%.*s", (int)bytes, line);
-        }
-        line += bytes;
-        line += strspn(line, "\r\n");
-    }
+    complaint_last_line(complaint, is_warning, text_p, size);
 }
 
 /* The options of a login, to be pasted: those that psd_run adds for itself alone are left out. */
@@ -318,13 +310,7 @@ ssh_explain(const struct ssh_target *target, const struct ssh_defaults *defaults
         return;
     }
     snprintf(login, sizeof(login), "%s@%s", user, target->host);
-    ssh_last_words(complaint, said, sizeof(said));
-    if (said[0] == '\0' && status != -1 && WIFSIGNALED(status)) {
-        snprintf(said, sizeof(said), "ssh was killed by signal %d", WTERMSIG(status));
-    } else if (said[0] == '\0') {
-        snprintf(said, sizeof(said), "ssh said nothing, code %d",
-                 status != -1 ? WEXITSTATUS(status) : -1);
-    }
+    complaint_describe("ssh", complaint, is_warning, status, said, sizeof(said));
     name_login(stream, target, login, guessed);
     fprintf(stream, "%s; ", said);
     advise(stream, target, login, complaint, status == -1 ? 0 : status);

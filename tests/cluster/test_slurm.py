@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""psd_run under a real Slurm: four nodes, and a launcher that is none of them but has sbatch."""
+
+import json
+import re
+import shlex
+import uuid
+
+import pytest
+
+from bed import PYTHON, hosts, seen_inside, worker
+from helpers import BRISK, HERE, library_path, wait_for
+import slurm as slurm_bed
+
+# Ignores TERM, and has a grandchild in a session of its own that ignores TERM as well.
+STUBBORN = ("sh -c 'trap \"\" TERM; (setsid sh -c \"trap : TERM; while :; do sleep 100; done\" &) ; "
+            "echo up; while :; do sleep 100 & wait $!; done'")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Slurm on hosts of its own."""
+    why = slurm_bed.missing()
+    if why is not None:
+        pytest.skip(f"no Slurm: {why}")
+    bed = hosts.Testbed(4)
+    try:
+        yield slurm_bed.Slurm(bed)
+    finally:
+        bed.remove()
+
+
+class Batch:
+    """A job of Slurm: a script that was given to sbatch."""
+
+    def __init__(self, slurm, lines, *options, arguments=(), environment=None):
+        self.slurm = slurm
+        self.directory = slurm.shared / f"job-{uuid.uuid4().hex[:8]}"
+        self.environment = {"PATH": f"{seen_inside(library_path()).parent}:{slurm_bed.PATH}",
+                            "PYTHONPATH": str(seen_inside(HERE)),
+                            "PSD_LIB": str(seen_inside(library_path())),
+                            "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
+        slurm.run("mkdir", self.directory)
+        script = self.directory / "script"
+        script.write_text(lines if lines.startswith("#!") else f"#!/bin/sh\n{lines}\n")
+        done = self.run("sbatch", "--parsable", "--output=out", "--open-mode=append", *options,
+                        script, *arguments)
+        self.id = int(done.stdout)
+
+    def run(self, *command, check=True):
+        return self.slurm.run(*command, environment=self.environment, directory=self.directory,
+                              check=check)
+
+    def text(self, name="out"):
+        path = self.directory / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def run_log(self):
+        return self.text("poseidon_run.log")
+
+    def show(self):
+        done = self.run("scontrol", "-o", "show", "job", self.id, check=False)
+        return dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
+
+    def wait_for_output(self, text, count=1, seconds=30.0):
+        wait_for(lambda: self.text().count(text) >= count, seconds,
+                 f"{count} x {text!r}\n{self.text()}\n{self.run_log()}\n{self.slurm.logs()}")
+
+    def wait(self, seconds=60.0):
+        """The script's exit code: 128 + N for a signal."""
+        ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+        wait_for(lambda: self.show()["JobState"] in ended, seconds,
+                 f"the job ends\n{self.text()}\n{self.run_log()}\n{self.slurm.logs()}")
+        code, number = map(int, self.show()["ExitCode"].split(":"))
+        return 128 + number if number else code
+
+    def places(self):
+        """{process: host}"""
+        return dict(re.findall(r"PROCESS (\w+) pid \d+ on (\w+): ", self.run_log()))
+
+    def expect_nothing_left(self, seconds=12.0):
+        wait_for(lambda: not self.slurm.processes(), seconds, f"left: {self.slurm.processes()}")
+
+
+@pytest.fixture
+def sbatch(cluster):
+    """Submits scripts. Afterwards all hosts are up, all nodes idle and empty."""
+    jobs = []
+
+    def submit(lines, *options, **more):
+        jobs.append(Batch(cluster, lines, *options, **more))
+        return jobs[-1]
+
+    yield submit
+    for job in jobs:
+        cluster.run("scancel", job.id, check=False)
+    for host in cluster.bed.hosts:
+        if host.holder is None:
+            host.boot()
+            host.wait_until_up()
+            cluster.add(host)
+    cluster.wait_until_ready()
+    wait_for(lambda: not cluster.processes(), 20, f"left: {cluster.processes()}")
+
+
+def psd_run(*words):
+    """A line of a script."""
+    return "exec psd_run " + shlex.join(map(str, words))
+
+
+# ------------------------------------------------------------------------------------- starting ---
+
+
+def test_uneven_tasks_train(sbatch):
+    """If this fails, a batch job has to be described a second time, to psd_run."""
+    job = sbatch(psd_run(*BRISK, "--servers", 2, worker("--steps", 20)), "-N3", "-n7")
+    assert job.wait() == 0, job.text() + job.run_log()
+    assert job.show()["NumTasks"] == "7"
+    assert job.places() == {"master": "host1", "server0": "host1", "server1": "host1",
+                            "worker0": "host1", "worker1": "host1", "worker2": "host2",
+                            "worker3": "host2", "worker4": "host3"}
+    for rank in range(5):
+        assert f"[worker{rank}] step 19\n" in job.text()
+    assert re.search(r"READY master at tcp://10\.213\.0\.1:\d+\n", job.run_log())
+    assert "job ended well" in job.text()
+    job.expect_nothing_left()
+
+
+def test_every_task_is_a_worker(sbatch):
+    """If this fails, a job without a word about servers has none, or fewer workers than tasks."""
+    job = sbatch(psd_run(*BRISK, worker("--steps", 5)), "-N2", "--ntasks-per-node=2")
+    assert job.wait() == 0, job.text() + job.run_log()
+    assert job.places() == {"master": "host1", "server0": "host1", "server1": "host2",
+                            "worker0": "host1", "worker1": "host1", "worker2": "host2",
+                            "worker3": "host2"}
+
+
+def test_roles_of_the_tasks(sbatch):
+    """If this fails, servers run on other nodes than the list says."""
+    job = sbatch(psd_run(*BRISK, "--roles", "worker*3,ps,ps,worker", worker("--steps", 3)),
+                 "-N2", "--ntasks-per-node=3", "--distribution=cyclic")
+    assert job.wait() == 0, job.text() + job.run_log()
+    assert job.places() == {"master": "host1", "server0": "host2", "server1": "host2",
+                            "worker0": "host1", "worker1": "host1", "worker2": "host1",
+                            "worker3": "host2"}
+
+
+def test_spread_servers_and_tasks_of_a_file(sbatch, cluster):
+    """If this fails, servers share a node although each was to have its own."""
+    job = sbatch(psd_run(*BRISK, "--ps", 2, "--placement", "spread", worker("--steps", 3)),
+                 "-N2", "--ntasks-per-node=4")
+    assert job.wait() == 0, job.text() + job.run_log()
+    assert (job.places()["server0"], job.places()["server1"]) == ("host1", "host2")
+    (job.directory / "tasks.json").write_text(json.dumps(
+        {"tasks": ["ps", "worker", "worker", "ps"], "env": {"SIDE": "left"}}))
+    again = sbatch(psd_run("-c", job.directory / "tasks.json", "sh -c 'echo side $SIDE'"),
+                   "-N2", "--ntasks-per-node=2")
+    assert again.wait() == 0, again.text() + again.run_log()
+    assert again.places()["server1"] == "host2"
+    assert "[worker1] side left\n" in again.text()
+
+
+def test_shell_of_salloc(cluster):
+    """If this fails, psd_run on a login node takes that for a node of the job."""
+    done = cluster.run("salloc", "-N2", "--ntasks-per-node=1", "psd_run", "--roles", "ps,worker",
+                       "sh -c 'echo on $(hostname), $SLURM_JOB_NODELIST, ${SLURM_PROCID-no rank}'",
+                       environment={"PATH": f"{seen_inside(library_path()).parent}:"
+                                            f"{slurm_bed.PATH}"}, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[worker0] on host2, host[1-2], no rank\n" in done.stdout
+
+
+def test_all_that_workers_print(sbatch):
+    """If this fails, srun holds back, labels or changes what agents say."""
+    lines = 2000
+    job = sbatch("export SLURM_LABELIO=1\n" + psd_run(
+        "--servers", 1, "--show", "none",
+        f"{PYTHON} -c \"import sys; [sys.stdout.buffer.write(bytes(range(256)) * 8 + b'end\\n') "
+        f"for _ in range({lines})]\""), "-N3", "-n3")
+    assert job.wait() == 0, job.text() + job.run_log()
+    (directory,) = (job.directory / "logs").iterdir()
+    for rank in range(2):
+        assert (directory / f"worker{rank}.log").read_bytes() == (bytes(range(256)) * 8 +
+                                                                  b"end\n") * lines
+
+
+def addresses(*tasks):
+    """["10.213.0.1:18000", ...] of (host, port) pairs."""
+    return [f"10.213.0.{host}:{port}" for host, port in tasks]
+
+
+@pytest.mark.parametrize("placement, servers", [("pack", [(1, 0), (1, 1)]),
+                                                ("spread", [(1, 0), (2, 0)])])
+def test_dictionary_of_two_nodes(sbatch, placement, servers):
+    """If this fails, scripts that start their own servers do not find each other."""
+    job = sbatch("srun --resv-ports=4 -l psd_run --print_cluster --json --ps 2 "
+                 f"--placement {placement}", "-N2", "--ntasks-per-node=4")
+    assert job.wait() == 0, job.text()
+    tasks = dict(re.findall(r"^(\d): (.*)$", job.text(), re.M))
+    told = [json.loads(tasks[str(task)]) for task in range(8)]
+    cluster = told[0]["cluster"]
+    first = min(int(address.rpartition(":")[2]) for address in sum(cluster.values(), []))
+    places = [(host, local) for host in (1, 2) for local in range(4)]
+    workers = [place for place in places if place not in servers]
+    assert cluster == {role: addresses(*((host, first + local) for host, local in those))
+                       for role, those in (("ps", servers), ("worker", workers))}
+    for task, place in enumerate(places):
+        role, those = ("ps", servers) if place in servers else ("worker", workers)
+        assert told[task] == {"cluster": cluster,
+                              "task": {"type": role, "index": those.index(place)}}
+
+
+def test_dictionary_of_a_part_of_the_job(sbatch):
+    """If this fails, a rank's host is derived from counts instead of being looked at."""
+    job = sbatch("srun -N2 -n3 -w host3,host2 --distribution=cyclic -l sh -c "
+                 "'psd_run --print_cluster --roles worker,ps,worker; hostname'", "-N3", "--ntasks-per-node=2")
+    assert job.wait() == 0, job.text()
+    lines = {}
+    for task, line in re.findall(r"^(\d): (.*)$", job.text(), re.M):
+        lines.setdefault(task, []).append(line)
+    cluster = json.loads(lines["0"][0])
+    hosts_of = [address.split(":")[0] for address in cluster["worker"][:1] + cluster["ps"] +
+                cluster["worker"][1:]]
+    assert sorted(hosts_of) == ["10.213.0.2", "10.213.0.2", "10.213.0.3"]
+    for own in lines.values():
+        role, index = own[1].split()
+        assert json.loads(own[0]) == cluster
+        assert cluster[role][int(index)].startswith(f"10.213.0.{own[2].removeprefix('host')}:")
+
+
+def test_dictionary_in_a_script(sbatch):
+    """If this fails, a script has to ask the nodes for their addresses by itself."""
+    job = sbatch("psd_run --print_cluster --roles ps,worker,worker --interface 10.213.0.0/24 && "
+                 "TFSERVER='a b' psd_run --print-cluster --roles ps,worker,worker --json && "
+                 "TFSERVER='a b c' psd_run --print-cluster --roles ps,worker,worker", "-N2", "-n3")
+    assert job.wait() == 2, job.text()
+    first, second, error, _ = job.text().splitlines()
+    cluster = json.loads(first)
+    ports = [int(address.rpartition(":")[2]) for address in cluster["ps"] + cluster["worker"]]
+    assert cluster == {"ps": addresses((1, ports[0])),
+                       "worker": addresses((1, ports[0] + 1), (2, ports[0]))}
+    assert json.loads(second) == {"cluster": {"ps": [f"a:{ports[0]}"], "worker": [
+        f"a:{ports[1]}", f"b:{ports[0]}"]}}
+    assert error == "psd_run: TFSERVER has 3 addresses, but there are 2 nodes"
+
+
+def test_check(sbatch):
+    """If this fails, nobody can see whether an allocation is ready without a job."""
+    job = sbatch(psd_run("--check", "--servers", 1, "echo"), "-N2", "-n2")
+    assert job.wait() == 0, job.text()
+    assert "everything is ready" in job.text()
+
+
+@pytest.mark.parametrize("words, error", [
+    (["--roles", "ps,worker*4"], "the list of roles has 5 entries, but there are 4 tasks"),
+    (["--roles", "ps,wrker*3"], "column 4: \"wrker*3\" is no role"),
+    (["--servers", "4"], "4 servers among 4 tasks leave no worker"),
+    (["--servers", "1", "--workers", "2"], "1 servers are 3 processes, but there are 4 tasks"),
+    (["--roles", "ps,worker*3", "--servers", "1"], "give one of them"),
+])
+def test_bad_roles(sbatch, words, error):
+    """If this fails, a mistake in the roles starts another job than was meant."""
+    job = sbatch(psd_run(*words, "echo"), "-N2", "-n4")
+    assert job.wait() == 2
+    assert error in job.text()
+
+
+def test_no_psd_run_on_a_node(sbatch):
+    """If this fails, a node that lacks Poseidon is not named. Homes are separate here."""
+    job = sbatch(f"cp -r {seen_inside(library_path()).parent}/ps* /home/psd\nPATH={slurm_bed.PATH}\n"
+                 "exec /home/psd/psd_run --servers 1 echo", "-N2", "-n2")
+    assert job.wait() == 3
+    assert "host2 (srun -w host2): " in job.text()
+    assert "psd_run is not there: install Poseidon on that node" in job.text()
+
+
+def test_emitted_script_trains(sbatch, cluster):
+    """If this fails, the script that psd_run writes does not run what it was written for."""
+    program = seen_inside(library_path()).parent / "psd_run"
+    done = cluster.run(program, "--emit", "sbatch", "--nodes", 2, "--setup",
+                       "echo set up with ${1:-nothing}", "--name", "digits", "--ps", 2,
+                       "--placement=spread", *BRISK, worker("--steps", 5))
+    job = sbatch(done.stdout, "--ntasks-per-node=2", arguments=["3.11"])
+    assert job.wait() == 0, job.text() + job.run_log()
+    assert "set up with 3.11\n" in job.text()
+    assert (job.show()["JobName"], job.show()["NumNodes"], job.show()["Requeue"]) == ("digits", "2",
+                                                                                    "1")
+    assert job.places() == {"master": "host1", "server0": "host1", "server1": "host2",
+                            "worker0": "host1", "worker1": "host2"}
+
+
+# --------------------------------------------------------------------------------------- ending ---
+
+
+def test_scancel_leaves_nothing(sbatch):
+    """If this fails, a cancelled job keeps nodes busy."""
+    job = sbatch(psd_run("--servers", 1, STUBBORN), "-N3", "-n4")
+    job.wait_for_output("] up\n", 3)
+    job.run("scancel", job.id)
+    job.expect_nothing_left(25)
+
+
+def test_killed_psd_run_leaves_nothing(sbatch, cluster):
+    """If this fails, agents outlive the psd_run that srun started them for."""
+    job = sbatch(psd_run("--servers", 1, STUBBORN).removeprefix("exec ") + " &\necho $! >pid\nwait",
+                 "-N3", "-n4")
+    job.wait_for_output("] up\n", 3)
+    cluster.run("kill", "-9", job.text("pid").strip(), host=cluster.bed.hosts[1])
+    job.expect_nothing_left(20)
+
+
+def test_power_failure_of_a_node(sbatch, cluster):
+    """If this fails, the loss of a node is noticed only when Slurm's own time is up."""
+    job = sbatch(psd_run("--servers", 1, STUBBORN), "-N3", "-n4", "--no-requeue")
+    job.wait_for_output("] up\n", 3)
+    cluster.bed.hosts[3].power_off()
+    wait_for(lambda: "MACHINE-LOST host3" in job.run_log(), 12, job.run_log())
+    job.expect_nothing_left(20)
+    assert "was lost" in job.text()
+
+
+def test_signal_before_the_time_limit(sbatch):
+    """If this fails, workers are not told in time to save what they have."""
+    job = sbatch(psd_run("--servers", 1, "sh -c 'trap \"echo told; exit 0\" USR1; echo up; "
+                                         "while :; do sleep 100 & wait $!; done'"),
+                 "-N3", "-n3", "--signal=B:USR1@30")
+    job.wait_for_output("] up\n", 2)
+    job.run("scancel", "--batch", "--signal=USR1", job.id)
+    assert job.wait() == 0, job.text() + job.run_log()
+    assert job.text().count("] told\n") == 2
+
+
+def test_requeued_job_counts_its_lives(sbatch):
+    """If this fails, a worker cannot tell that it has to go on where it was."""
+    job = sbatch(psd_run("--servers", 1, "sh -c 'echo life $PSD_RESTART_COUNT; "
+                                         "[ $PSD_RESTART_COUNT = 1 ] || sleep 1000'"),
+                 "-N2", "-n2", "--requeue")
+    job.wait_for_output("] life 0\n")
+    job.run("scontrol", "requeue", job.id)
+    wait_for(lambda: job.show()["JobState"] == "PENDING", 30, "the job waits")
+    job.run("scontrol", "update", f"JobId={job.id}", "StartTime=now")  # Slurm would wait 2 minutes
+    job.wait_for_output("] life 1\n", seconds=60)
+    assert job.wait() == 0, job.text() + job.run_log()
