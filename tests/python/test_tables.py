@@ -217,6 +217,22 @@ def test_who_is_there(run):
     assert said == [[f"{rank} 2 {rank} 2 2 1 {roles}"] for rank in range(2)]
 
 
+def test_replacement_goes_on_where_the_dead_stopped(run):
+    """If this fails, a worker that was killed and started again repeats or skips a step."""
+    said = run("""
+        import signal
+        job = poseidon.init()
+        table = poseidon.Table("w", 1000, rule="add", reduce="sum")
+        values = table.pull().wait()
+        for step in range(table.step, 8):
+            if (job.rank, job.incarnation, step) == (1, 1, 4):
+                os.kill(os.getpid(), signal.SIGKILL)
+            table.push_pull(np.full(1000, 2.0 ** step, np.float32), values).wait()
+        say(job.incarnation, set(values.tolist()))
+    """, options=("--on_worker_death=wait",))
+    assert said[0] == ["1 {510.0}"]
+
+
 @pytest.mark.parametrize("how", ["with", "plain"])
 def test_failed_worker_says_no_farewell(start, how):
     """If this fails, a worker that raised counts as done, and the others hang or go on alone; or it
