@@ -352,9 +352,31 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                               .leave_ms = options->grace_ms};
 }
 
+/* Whether somebody has said so. */
+static bool
+is_set(const struct psi_settings *settings, const char *name)
+{
+    for (size_t i = 0; i < PSI_KNOBS; i++) {
+        if (strcmp(psi_knobs()[i].name, name) == 0) {
+            return settings->source[i] != PSI_SOURCE_DEFAULT;
+        }
+    }
+    return false;
+}
+
+/* A batch system takes workers away and brings them back: the job waits, unless told not to. */
+static psd_status
+apply_joining(struct psi_settings *settings, struct psd_error *err)
+{
+    return is_set(settings, "on_worker_death")
+               ? PSD_OK
+               : psi_settings_set(settings, PSI_SOURCE_COMMAND, "joining", "on_worker_death",
+                                  "wait", err);
+}
+
 psd_status
 prepare_job(const struct launch_options *options, char *const *environment,
-            struct prepared *prepared_p, struct psd_error *err)
+            const struct prepare_tasks *tasks, struct prepared *prepared_p, struct psd_error *err)
 {
     struct material material = {.settings = options->settings};
     struct prepared prepared = {.pem_file = NULL};
@@ -364,6 +386,10 @@ prepare_job(const struct launch_options *options, char *const *environment,
     const struct psi_cluster *cluster = NULL;
     psd_status status = find_own_program(prepared.program, err);
 
+    if (status == PSD_OK && tasks != NULL) {
+        input.workers = tasks->count - input.servers;
+        status = apply_joining(&material.settings, err);
+    }
     if (status == PSD_OK && options->cluster_config != NULL) {
         status = read_cluster(options, &material, &input, err);
         cluster = &material.cluster;
@@ -372,7 +398,9 @@ prepare_job(const struct launch_options *options, char *const *environment,
         status = complete(options, &material, &input, err);
     }
     if (status == PSD_OK) {
-        status = layout_build(cluster, input.servers, input.workers, &prepared.layout, err);
+        status = tasks != NULL
+                     ? layout_build_joined(tasks->list, tasks->count, &prepared.layout, err)
+                     : layout_build(cluster, input.servers, input.workers, &prepared.layout, err);
     }
     if (status == PSD_OK) {
         input.remote = layout_is_remote(&prepared.layout);
@@ -386,6 +414,14 @@ prepare_job(const struct launch_options *options, char *const *environment,
     }
     if (status == PSD_OK) {
         set_rules(options, &material.settings, &prepared);
+        if (tasks != NULL) {
+            prepared.watch.replace_ms = options->max_wait_s * 1000;
+            prepared.watch.max_restarts =
+                is_set(&options->settings, "on_worker_death") || options->restart != NULL
+                    ? prepared.watch.max_restarts
+                    : 0; /* of a worker that fails; one that is lost is replaced as often as it is
+                          */
+        }
         *prepared_p = prepared;
     } else {
         prepare_fini(&prepared);
