@@ -601,6 +601,19 @@ join_take(struct join *join, uint32_t rank, struct join_member *member_p)
 }
 
 void
+join_refuse(struct join *join, uint32_t rank, const char *why)
+{
+    struct seat *seat = &join->seats[rank];
+
+    if (seat->line.conn != NULL) {
+        join_send(seat->line.conn, JOIN_REFUSED, PSI_EXIT_CANNOT_START, why, strlen(why));
+        seat->line.conn->ops->close_after_send(seat->line.conn, FAREWELL_MS);
+        seat->line.conn = NULL;
+    }
+    close_line(seat);
+}
+
+void
 join_drop(struct join *join, uint32_t rank)
 {
     struct seat *seat = &join->seats[rank];

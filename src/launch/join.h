@@ -75,6 +75,9 @@ void join_missing(const struct join *join, char *text_p, size_t size);
  * its line was taken. */
 int join_take(struct join *join, uint32_t rank, struct join_member *member_p);
 
+/* Sends a rank away for good, and tells it why. */
+void join_refuse(struct join *join, uint32_t rank, const char *why);
+
 /* Gives up a rank that is silent. */
 void join_drop(struct join *join, uint32_t rank);
 

@@ -370,7 +370,7 @@ begin_life(struct joiner *joiner, struct psd_error *err)
     joiner->conn = NULL;
     joiner->welcome = false;
     joiner->outcome = OUTCOME_NONE;
-    joiner->retry_ms = 0;
+    joiner->retry_ms = joiner->lives == 0 ? 0 : clock_ms() + RETRY_MS;
     joiner->verdict_ms = UINT64_MAX;
     joiner->give_up_ms = clock_ms() + joiner->config->wait_ms;
     joiner->tell_ms = clock_ms() + TELL_MS;

@@ -11,7 +11,7 @@
 #include "config/cluster.h"
 #include "config/options.h"
 
-enum { GPUS_MAX = 64, WAIT_S_MAX = 4000000 };
+enum { GPUS_MAX = 64, WAIT_S_MAX = 86400 };
 
 static const char about_run[] =
     "Starts ps_master, the ps_servers and the workers of one job, watches them, and leaves\n"

@@ -366,12 +366,21 @@ is_set(const struct psi_settings *settings, const char *name)
 
 /* A batch system takes workers away and brings them back: the job waits, unless told not to. */
 static psd_status
-apply_joining(struct psi_settings *settings, struct psd_error *err)
+apply_joining(struct psi_settings *settings, uint32_t wait_s, struct psd_error *err)
 {
-    return is_set(settings, "on_worker_death")
-               ? PSD_OK
-               : psi_settings_set(settings, PSI_SOURCE_COMMAND, "joining", "on_worker_death",
-                                  "wait", err);
+    char wait_ms[16];
+    psd_status status = PSD_OK;
+
+    snprintf(wait_ms, sizeof(wait_ms), "%u", wait_s * 1000);
+    if (!is_set(settings, "on_worker_death")) {
+        status = psi_settings_set(settings, PSI_SOURCE_COMMAND, "--size", "on_worker_death", "wait",
+                                  err);
+    }
+    if (status == PSD_OK && !is_set(settings, "replacement_timeout_ms")) {
+        status = psi_settings_set(settings, PSI_SOURCE_COMMAND, "--max_wait",
+                                  "replacement_timeout_ms", wait_ms, err);
+    }
+    return status;
 }
 
 psd_status
@@ -388,7 +397,7 @@ prepare_job(const struct launch_options *options, char *const *environment,
 
     if (status == PSD_OK && tasks != NULL) {
         input.workers = tasks->count - input.servers;
-        status = apply_joining(&material.settings, err);
+        status = apply_joining(&material.settings, options->max_wait_s, err);
     }
     if (status == PSD_OK && options->cluster_config != NULL) {
         status = read_cluster(options, &material, &input, err);
@@ -415,7 +424,9 @@ prepare_job(const struct launch_options *options, char *const *environment,
     if (status == PSD_OK) {
         set_rules(options, &material.settings, &prepared);
         if (tasks != NULL) {
-            prepared.watch.replace_ms = options->max_wait_s * 1000;
+            prepared.watch.replace_ms = material.settings.on_worker_death == PSI_DEATH_WAIT
+                                            ? material.settings.replacement_timeout_ms
+                                            : 0;
             prepared.watch.max_restarts =
                 is_set(&options->settings, "on_worker_death") || options->restart != NULL
                     ? prepared.watch.max_restarts

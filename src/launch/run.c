@@ -218,7 +218,7 @@ go_on_returning(struct run *run)
         case GATHER_FAILED:
             console_say(&run->console, "%s", err.text);
             run->hosts[i].returning = false;
-            join_drop(run->args->join, run->hosts[i].machine->rank);
+            join_refuse(run->args->join, run->hosts[i].machine->rank, err.text);
             lose_machine(run, &run->hosts[i], err.text);
             break;
         }
