@@ -185,7 +185,7 @@ add_place(const struct gather *gather, const struct host *host, struct words *or
 
     if (status == PSD_OK && plan->workdir != NULL) {
         status = words_add_format(orders, err, "workdir=%s", plan->workdir);
-    } else if (status == PSD_OK && !host->machine->here) {
+    } else if (status == PSD_OK && !host->machine->here && !host->machine->joined) {
         status = words_add_format(orders, err, "cwd=%s", gather->directory);
     }
     if (status == PSD_OK && gather->logs != NULL && !host->machine->here) {

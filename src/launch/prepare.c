@@ -397,6 +397,7 @@ prepare_job(const struct launch_options *options, char *const *environment,
 
     if (status == PSD_OK && tasks != NULL) {
         input.workers = tasks->count - input.servers;
+        input.joined = true;
         status = apply_joining(&material.settings, options->max_wait_s, err);
     }
     if (status == PSD_OK && options->cluster_config != NULL) {
