@@ -45,12 +45,22 @@ struct launch_options {
     bool print_cluster; /* of a Slurm allocation, and run nothing */
     bool json;          /* ... as JSON */
     const char *result_regex;
-    const char *show;             /* ranks whose lines are shown; NULL: all */
-    const char *log_mode;         /* launcher, nodes, both; NULL: launcher */
-    const char *restart;          /* never, on-failure, exit-code; NULL: as on_worker_death says */
-    const char *restart_scope;    /* process, group */
-    const char *sync;             /* directory for other machines; NULL: none */
-    bool keep_env;                /* the user's values of our variables win */
+    const char *show;          /* ranks whose lines are shown; NULL: all */
+    const char *log_mode;      /* launcher, nodes, both; NULL: launcher */
+    const char *restart;       /* never, on-failure, exit-code; NULL: as on_worker_death says */
+    const char *restart_scope; /* process, group */
+    const char *sync;          /* directory for other machines; NULL: none */
+    bool keep_env;             /* the user's values of our variables win */
+    const char *rendezvous;    /* directory where the psd_run of a job meet; NULL: none */
+    const char *coordinator;   /* HOST:PORT of rank 0; NULL: not so */
+    uint32_t rank;             /* among them; LAUNCH_NOT_GIVEN: the batch system says it */
+    uint32_t size;             /* how many they are; likewise */
+    const char *job_id;        /* of the run; NULL: as the batch system calls it */
+    uint32_t min_workers;      /* enough to begin; LAUNCH_NOT_GIVEN: all */
+    uint32_t max_wait_s;       /* for the others */
+    uint32_t first_port;       /* for rank 0 to listen on; 0: any */
+    uint32_t last_port;
+    const char *advertise_addr;   /* of this machine; NULL: PSD_ADVERTISE, or found out */
     uint32_t gpus_per_worker;     /* 0: as the cluster file says */
     struct psi_settings settings; /* command line and environment */
 
