@@ -503,8 +503,8 @@ begin(const struct launch_options *options, char *const *argv, struct together *
     if (options->emit != NULL) {
         return emit(options, argv);
     }
-    args.secret_fd =
-        launch_secret_offer(together != NULL ? together->secret_file : options->secret_file, &err);
+    args.secret_fd = together != NULL ? together_secret(together, &err)
+                                      : launch_secret_offer(options->secret_file, &err);
     args.environment = environ;
     if (args.secret_fd < 0) {
         return complain(&err);
@@ -554,7 +554,7 @@ begin_job(const struct launch_options *options, char *const *argv)
     if (together_open(&together, options, &err) != PSD_OK) {
         return complain(&err);
     }
-    code = begin(options, argv, &together);
+    code = begin(together.options, argv, &together);
     together_close(&together);
     return code;
 }

@@ -152,7 +152,8 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"min_workers", 0, PSI_OPTION_NUMBER, "so many are enough when --max_wait is over [all]",
          &options->min_workers, 1, PSI_CLUSTER_WORKERS_MAX},
         {"max_wait", 0, PSI_OPTION_NUMBER,
-         "seconds to wait for other psd_run of the job, and for one that was lost [3600]",
+         "seconds to wait for other psd_run of the job, and for one that was lost [3600; Slurm "
+         "120]",
          &options->max_wait_s, 1, WAIT_S_MAX},
         {"initial_port", 0, PSI_OPTION_NUMBER, "first port that rank 0 may listen on [any]",
          &options->first_port, 1, UINT16_MAX},
@@ -219,7 +220,7 @@ options_parse(int argc, char *const *argv, struct launch_options *options_p, str
                                          .rank = LAUNCH_NOT_GIVEN,
                                          .size = LAUNCH_NOT_GIVEN,
                                          .min_workers = LAUNCH_NOT_GIVEN,
-                                         .max_wait_s = 3600,
+                                         .max_wait_s = LAUNCH_MAX_WAIT_S,
                                          .max_restarts = 3,
                                          .grace_ms = 10000};
     psi_settings_init(&options_p->settings);

@@ -14,6 +14,8 @@
 
 #define LAUNCH_NOT_GIVEN UINT32_MAX
 
+enum { LAUNCH_MAX_WAIT_S = 3600 };
+
 /* Text is borrowed from argv. */
 struct launch_options {
     bool help;

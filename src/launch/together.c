@@ -21,9 +21,14 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "config/settings.h"
+#include "launch/allocation.h"
+#include "launch/munge.h"
+#include "launch/reach.h"
+#include "launch/secret.h"
 #include "transport/address.h"
 
 enum {
+    SLURM_WAIT_S = 120,
     TELL_MS = 10000, /* between two lines about waiting */
     BEAT_MS = 1000,
     SETTLE_MS = 1000, /* by which news of a lost psd_run may be later than that of its processes */
@@ -39,10 +44,18 @@ clock_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+/* One psd_run for each task of a step: nobody asked for a way to meet, but Slurm has one. */
+static bool
+is_task_of_slurm(const struct launch_options *options)
+{
+    return options->rendezvous == NULL && options->coordinator == NULL && !options->local &&
+           !options->print_cluster && options->emit == NULL && slurm_is_one_of_many(environ);
+}
+
 bool
 together_wanted(const struct launch_options *options)
 {
-    return options->rendezvous != NULL || options->coordinator != NULL;
+    return options->rendezvous != NULL || options->coordinator != NULL || is_task_of_slurm(options);
 }
 
 /* ------------------------------------------------------------------------------- who is who --- */
@@ -253,6 +266,15 @@ mention_old_files(const struct together *together)
     }
 }
 
+static enum launch_role
+role_of(const struct together *together, uint32_t rank)
+{
+    if (together->roles.count > 0) {
+        return together->roles.list[rank];
+    }
+    return rank < together->servers ? LAUNCH_SERVER : LAUNCH_WORKER;
+}
+
 /* Everybody, until it is known who is there. */
 static psd_status
 list_tasks(struct together *together, struct psd_error *err)
@@ -262,8 +284,7 @@ list_tasks(struct together *together, struct psd_error *err)
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u ranks", together->size);
     }
     for (uint32_t rank = 0; rank < together->size; rank++) {
-        together->tasks[rank] = (struct layout_task){
-            .rank = rank, .role = rank < together->servers ? LAUNCH_SERVER : LAUNCH_WORKER};
+        together->tasks[rank] = (struct layout_task){.rank = rank, .role = role_of(together, rank)};
     }
     together->task_count = together->size;
     return PSD_OK;
@@ -288,13 +309,154 @@ enter_directory(struct together *together, struct psd_error *err)
     return status;
 }
 
+/* ------------------------------------------------------------------------------------- Slurm ---
+ */
+
+static psd_status
+check_slurm_options(const struct launch_options *options, struct psd_error *err)
+{
+    if (options->detach || options->check || options->dry_run) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--%s: not with one psd_run for each task of srun; run it in the batch "
+                        "script",
+                        options->detach  ? "detach"
+                        : options->check ? "check"
+                                         : "dry_run");
+    }
+    if (options->rank != LAUNCH_NOT_GIVEN || options->size != LAUNCH_NOT_GIVEN) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--rank and --size: in a task of srun, Slurm says both");
+    }
+    return PSD_OK;
+}
+
+/* What every task is. Without a word about it, the first one serves. */
+static psd_status
+find_roles(struct together *together, struct psd_error *err)
+{
+    struct launch_options *options = &together->slurm_options;
+    struct psi_cluster file = {0};
+    psd_status status = PSD_OK;
+
+    if (options->cluster_config != NULL) {
+        status = psi_cluster_load(options->cluster_config, &file, err);
+    }
+    if (status == PSD_OK && file.worker_count > 0) {
+        status = psi_fail(err, PSD_ERR_INVALID,
+                          "%s names nodes, but there is one psd_run for each task of srun: give "
+                          "\"tasks\" instead, or start psd_run once",
+                          options->cluster_config);
+    }
+    if (options->servers == LAUNCH_NOT_GIVEN && options->roles == NULL && file.tasks == NULL) {
+        options->servers = 1;
+    }
+    if (status == PSD_OK) {
+        status = allocation_roles(options, &file, &together->slurm, &together->roles, err);
+    }
+    psi_cluster_free(&file);
+    return status;
+}
+
+/* Loopback would do between tasks of a node, and for nobody else. */
+static void
+find_own_address(struct together *together)
+{
+    const struct slurm *slurm = &together->slurm;
+    const uint32_t other = slurm->node == 0 ? 1 : 0;
+    char address[64];
+
+    if (slurm->nodes.count > 1 && together->options->interface == NULL &&
+        together->advertised[0] == '\0') {
+        reach_resolve(slurm->nodes.names[other], address);
+        reach_source(address, together->advertised);
+    }
+}
+
+/* A reserved port that no worker has. 0: none. */
+static uint16_t
+spare_port(const struct together *together)
+{
+    const struct psi_numberlist *ports = &together->slurm.ports;
+    const size_t used =
+        role_of(together, 0) == LAUNCH_SERVER ? 0 : together->slurm.tasks_on.numbers[0];
+
+    return used < ports->count ? (uint16_t)ports->numbers[used] : 0;
+}
+
+static psd_status
+open_meeting(struct together *together, struct psd_error *err)
+{
+    char step[64];
+    const struct slurm_meet_config config = {.slurm = &together->slurm,
+                                             .step = step,
+                                             .munge = together->munge,
+                                             .port = spare_port(together)};
+
+    if (together->munge && !munge_is_there()) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "the tasks of a step get the job's secret by MUNGE, and libmunge.so.2 is "
+                        "not here; give all of them the same --secret_file (psd_run secret FILE "
+                        "makes one)");
+    }
+    snprintf(step, sizeof(step), "%.30s.%.30s", together->slurm.job_id, together->slurm.step_id);
+    return slurm_meet_open(&config, &together->meet, err);
+}
+
+/* This one's place among the tasks of a step. */
+static psd_status
+open_slurm(struct together *together, struct psd_error *err)
+{
+    struct launch_options *options = &together->slurm_options;
+    psd_status status = check_slurm_options(options, err);
+
+    if (options->max_wait_s == LAUNCH_MAX_WAIT_S) {
+        options->max_wait_s = SLURM_WAIT_S; /* Slurm starts all of them, or none */
+    }
+    status = status == PSD_OK ? slurm_read(environ, &together->slurm, err) : status;
+    status = status == PSD_OK ? find_roles(together, err) : status;
+    if (status != PSD_OK) {
+        return status;
+    }
+    together->rank = slurm_task(&together->slurm, together->slurm.node, together->slurm.local);
+    together->size = together->slurm.tasks;
+    together->servers = together->roles.servers;
+    together->munge = options->secret_file == NULL && psi_environment("PSD_SECRET_FILE") == NULL;
+    if (together->size > JOIN_SIZE_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "%u tasks: up to %d are possible", together->size,
+                        JOIN_SIZE_MAX);
+    }
+    status = find_advertised(together, err);
+    find_own_address(together);
+    status = status == PSD_OK ? list_tasks(together, err) : status;
+    return status == PSD_OK ? open_meeting(together, err) : status;
+}
+
+int
+together_secret(struct together *together, struct psd_error *err)
+{
+    if (together->munge && together->rank != 0) {
+        return slurm_meet_secret(together->meet, together->options->max_wait_s * 1000, err);
+    }
+    return launch_secret_offer(together->secret_file, err);
+}
+
 psd_status
 together_open(struct together *together, const struct launch_options *options,
               struct psd_error *err)
 {
-    psd_status status = check_options(options, err);
+    psd_status status = PSD_OK;
 
     *together = (struct together){.options = options, .secret_file = options->secret_file};
+    if (is_task_of_slurm(options)) {
+        together->slurm_options = *options;
+        together->options = &together->slurm_options;
+        status = open_slurm(together, err);
+        if (status != PSD_OK) {
+            together_close(together);
+        }
+        return status;
+    }
+    status = check_options(options, err);
     find_run(together);
     status = status == PSD_OK ? find_rank(together, err) : status;
     status = status == PSD_OK ? find_size(together, err) : status;
@@ -326,6 +488,10 @@ together_close(struct together *together)
     together->join = NULL;
     rendezvous_close(together->rendezvous);
     together->rendezvous = NULL;
+    slurm_meet_close(together->meet);
+    together->meet = NULL;
+    slurm_fini(&together->slurm);
+    roles_fini(&together->roles);
     if (together->prepared_anew) {
         prepare_fini(&together->prepared);
         together->prepared_anew = false;
@@ -374,8 +540,12 @@ together_join(struct together *together, int secret_fd)
         .advertised = together->advertised[0] != '\0' ? together->advertised : NULL,
         .secret_fd = secret_fd,
         .environment = environ,
-        .finder = by_directory ? &rendezvous_finder : &name_finder,
-        .context = by_directory ? (void *)together->rendezvous : (void *)together};
+        .finder = by_directory             ? &rendezvous_finder
+                  : together->meet != NULL ? &slurm_meet_finder
+                                           : &name_finder,
+        .context = by_directory             ? (void *)together->rendezvous
+                   : together->meet != NULL ? (void *)together->meet
+                                            : (void *)together};
 
     return joiner_run(&config);
 }
@@ -405,8 +575,15 @@ open_join(struct together *together, int secret_fd, struct psd_error *err)
         .last_port = (uint16_t)(together->port != 0 ? together->port : options->last_port),
         .secret_fd = secret_fd};
     uint16_t port = 0;
-    psd_status status = join_open(&config, &together->join, &port, err);
+    psd_status status = PSD_OK;
 
+    if (together->meet != NULL) { /* before anything is open that its porter would keep open */
+        status = slurm_meet_answer(together->meet, secret_fd, err);
+    }
+    status = status == PSD_OK ? join_open(&config, &together->join, &port, err) : status;
+    if (status == PSD_OK && together->meet != NULL) {
+        slurm_meet_tell(together->meet, port);
+    }
     if (status == PSD_OK && together->rendezvous != NULL) {
         status = rendezvous_publish(together->rendezvous,
                                     together->advertised[0] != '\0' ? together->advertised : NULL,
@@ -422,10 +599,12 @@ count_workers(const struct together *together)
     uint32_t count = 0;
 
     for (uint32_t rank = 0; rank < together->size; rank++) {
-        if (rank < together->servers && !join_is_present(together->join, rank)) {
+        const bool serves = role_of(together, rank) == LAUNCH_SERVER;
+
+        if (serves && !join_is_present(together->join, rank)) {
             return UINT32_MAX;
         }
-        count += rank >= together->servers && join_is_present(together->join, rank);
+        count += !serves && join_is_present(together->join, rank);
     }
     return count;
 }
@@ -540,8 +719,8 @@ prepare_present(struct together *together, struct run_args *args, struct psd_err
 
     for (uint32_t rank = 0; rank < together->size; rank++) {
         if (join_is_present(together->join, rank)) {
-            together->tasks[tasks.count++] = (struct layout_task){
-                .rank = rank, .role = rank < together->servers ? LAUNCH_SERVER : LAUNCH_WORKER};
+            together->tasks[tasks.count++] =
+                (struct layout_task){.rank = rank, .role = role_of(together, rank)};
         }
     }
     if (tasks.count == together->task_count) {
@@ -570,6 +749,7 @@ together_attempt(struct together *together, struct run_args *args)
     int code = 0;
 
     together->began = false;
+    args->requeues = together->slurm.restarts;
     args->began_p = &together->began;
     args->tick = beat;
     args->tick_context = together;

@@ -3,7 +3,8 @@
  *
  * --rendezvous DIR or --coordinator HOST:PORT says how they find each other, --rank and --size who
  * they are. The rule of roles: ranks 0 to S-1 are the servers (--servers S), the others the
- * workers, in order; rank 0 has the master, too, and coordinates.
+ * workers, in order; rank 0 has the master, too, and coordinates. Tasks of a Slurm step need none
+ * of that: Slurm says who they are, slurm_meet.h how they meet, allocation.h which roles they have.
  */
 #ifndef LAUNCH_TOGETHER_H
 #define LAUNCH_TOGETHER_H
@@ -13,7 +14,10 @@
 #include "launch/options.h"
 #include "launch/prepare.h"
 #include "launch/rendezvous.h"
+#include "launch/roles.h"
 #include "launch/run.h"
+#include "launch/slurm.h"
+#include "launch/slurm_meet.h"
 
 /* Thread: owned by the main thread of psd_run. */
 struct together {
@@ -26,8 +30,13 @@ struct together {
     uint16_t port;                          /* of it; 0: any */
     char advertised[64];                    /* "": not said */
     struct rendezvous *rendezvous;          /* NULL: none */
-    const char *secret_file;                /* NULL: none but what the environment names */
-    struct layout_task *tasks;              /* owned: who takes part, by rank */
+    struct launch_options slurm_options;    /* those of a task of Slurm, with its defaults */
+    struct slurm slurm;
+    struct slurm_meet *meet;   /* NULL: no task of Slurm */
+    bool munge;                /* the secret comes over it */
+    struct roles roles;        /* of all ranks; none: the rule above */
+    const char *secret_file;   /* NULL: none but what the environment names */
+    struct layout_task *tasks; /* owned: who takes part, by rank */
     uint32_t task_count;
     bool prepared_anew; /* with fewer than --size, in: */
     struct prepared prepared;
@@ -42,6 +51,9 @@ bool together_wanted(const struct launch_options *options);
 psd_status together_open(struct together *together, const struct launch_options *options,
                          struct psd_error *err);
 void together_close(struct together *together);
+
+/* The descriptor of the job's secret, as of launch_secret_offer(); -1 with err. */
+int together_secret(struct together *together, struct psd_error *err);
 
 /* Not rank 0: takes part until the job is over. Returns the exit code. */
 int together_join(struct together *together, int secret_fd);
