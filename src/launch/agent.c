@@ -42,6 +42,7 @@ enum {
     KILL_AGAIN_MS = 20,   /* between two rounds of KILL, for those that forked meanwhile */
     FAREWELL_MS = 2000,   /* for the last reports to leave */
     REACH_MS = 3000,      /* to try another machine */
+    COLLECT_MS = 5000,    /* for an agent to end after its line did */
 };
 
 /* Thread: owned by the agent, which has one. */
@@ -80,6 +81,13 @@ end(struct host *host, uint32_t grace_ms)
     }
     host->ending = true;
     host->kill_ms = kill_ms < host->kill_ms ? kill_ms : host->kill_ms;
+}
+
+/* Whoever has not greeted yet may take its time: there may be no psd_run to talk to so far. */
+static bool
+is_leased(const struct host *host)
+{
+    return host->lease_ms > 0 && host->link.in >= 0 && host->link.greeted;
 }
 
 /* psd_run is gone, or might as well be. */
@@ -276,7 +284,7 @@ wait_ms(const struct host *host, uint64_t now_ms)
     if (host->ending) {
         earlier(&until_ms, now_ms < host->kill_ms ? host->kill_ms : now_ms + KILL_AGAIN_MS);
     }
-    if (host->lease_ms > 0 && host->link.in >= 0) {
+    if (is_leased(host)) {
         earlier(&until_ms, host->heard_ms + host->lease_ms);
         earlier(&until_ms, host->pulse_ms);
     }
@@ -286,7 +294,7 @@ wait_ms(const struct host *host, uint64_t now_ms)
 static void
 keep_lease(struct host *host, uint64_t now_ms)
 {
-    if (host->lease_ms == 0 || host->link.in < 0) {
+    if (!is_leased(host)) {
         return;
     }
     if (now_ms >= host->heard_ms + host->lease_ms) {
@@ -415,9 +423,9 @@ run_agent(struct host *host)
 
 psd_status
 agent_fork(struct agent *agent_p, char *const *environment, const char *entry_path,
-           struct psd_error *err)
+           uint32_t lease_ms, struct psd_error *err)
 {
-    struct host host = {.launcher = getpid(), .entry_path = entry_path};
+    struct host host = {.launcher = getpid(), .entry_path = entry_path, .lease_ms = lease_ms};
     int line[2];
     pid_t pid;
 
@@ -446,6 +454,23 @@ agent_fork(struct agent *agent_p, char *const *environment, const char *entry_pa
     close(line[1]);
     *agent_p = (struct agent){.pid = pid, .fd = line[0]};
     return PSD_OK;
+}
+
+bool
+agent_collect(pid_t agent)
+{
+    const uint64_t until_ms = clock_ms() + COLLECT_MS;
+    int status = 0;
+    pid_t ended;
+
+    while ((ended = waitpid(agent, &status, WNOHANG)) == 0 && clock_ms() < until_ms) {
+        poll(NULL, 0, KILL_AGAIN_MS);
+    }
+    if (ended == agent && WIFEXITED(status)) {
+        return true;
+    }
+    agent_bury(agent, NULL, 0);
+    return false;
 }
 
 /* The keeper: above the agent, it only waits, and cleans up after an agent that was killed. */

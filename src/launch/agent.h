@@ -8,6 +8,9 @@
 #ifndef LAUNCH_AGENT_H
 #define LAUNCH_AGENT_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include <sys/types.h>
 
 #include <psd/status.h>
@@ -23,10 +26,15 @@ struct agent {
 };
 
 /* Starts the agent of this machine, which takes psd_run's entry out of the list of jobs when
- * psd_run dies; entry_path is NULL when there is none. Call it before any thread and before opening
+ * psd_run dies; entry_path is NULL when there is none. lease_ms: silence after which it gives up,
+ * counted from the first greeting on; 0: any. Call it before any thread and before opening
  * anything. */
 psd_status agent_fork(struct agent *agent_p, char *const *environment, const char *entry_path,
-                      struct psd_error *err);
+                      uint32_t lease_ms, struct psd_error *err);
+
+/* Collects an agent whose line has closed: kills it if it does not end, and what it leaves if it
+ * was killed. Returns whether it ended by itself. */
+bool agent_collect(pid_t agent);
 
 /* `psd_run --agent`: the agent of a machine that ssh or srun reached. Returns the exit code. */
 int agent_serve(char *const *environment);

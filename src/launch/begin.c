@@ -26,6 +26,7 @@
 #include "launch/run.h"
 #include "launch/runlog.h"
 #include "launch/secret.h"
+#include "launch/together.h"
 #include "launch/verbs.h"
 
 enum {
@@ -297,8 +298,17 @@ wants_restart(const struct launch_options *options, int code, uint32_t attempt)
     return strcmp(options->restart, "exit-code") != 0 || code >= SIGNALLED;
 }
 
+static void
+begin_anew(struct together *together, const char *why)
+{
+    if (together != NULL) {
+        together_again(together, why);
+    }
+}
+
+/* together: NULL, or the others with which this psd_run makes up the job. */
 static int
-run_attempts(const struct launch_options *options, struct run_args *args)
+run_attempts(const struct launch_options *options, struct together *together, struct run_args *args)
 {
     unsigned port_tries = 1;
     bool port_taken = false;
@@ -306,18 +316,29 @@ run_attempts(const struct launch_options *options, struct run_args *args)
 
     args->port_taken_p = &port_taken;
     for (;;) {
-        code = run_job(args);
+        code = together != NULL ? together_attempt(together, args) : run_job(args);
+        if (together != NULL && together_was_left(together, code)) {
+            args->attempt++;
+            fprintf(stderr, "psd_run: the job is begun anew when all are here again\n");
+            begin_anew(together, "somebody was lost without whom it cannot go on");
+            continue;
+        }
         if (port_taken && port_tries < PORT_TRIES_MAX) {
             port_tries++;
             args->attempt++;
             fprintf(stderr, "psd_run: somebody took the port of a worker: the job is begun anew "
                             "with others\n");
+            begin_anew(together, "somebody took the port of a worker");
             continue;
         }
         if (!wants_restart(options, code, args->attempt)) {
+            if (together != NULL) {
+                together_over(together, code);
+            }
             return code;
         }
         args->attempt++;
+        begin_anew(together, "it failed");
         fprintf(stderr, "psd_run: the whole job is begun anew: restart %u of %u\n", args->attempt,
                 options->max_restarts);
     }
@@ -430,7 +451,8 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
 
 /* The job has its name: runs it, perhaps in the background. */
 static int
-run_named(const struct launch_options *options, struct run_args *args, struct jobs_entry *entry)
+run_named(const struct launch_options *options, struct together *together, struct run_args *args,
+          struct jobs_entry *entry)
 {
     char *directory = NULL;
     int code = 0;
@@ -443,7 +465,7 @@ run_named(const struct launch_options *options, struct run_args *args, struct jo
         entry->listener = -1; /* the one behind has it */
         return code;
     }
-    code = run_attempts(options, args);
+    code = run_attempts(options, together, args);
     jobs_leave(entry);
     free(directory);
     return code;
@@ -463,8 +485,8 @@ emit(const struct launch_options *options, char *const *argv)
     return status == PSD_OK ? 0 : complain(&err);
 }
 
-int
-begin_job(const struct launch_options *options, char *const *argv)
+static int
+begin(const struct launch_options *options, char *const *argv, struct together *together)
 {
     struct psd_error err = {0};
     struct prepared prepared;
@@ -472,22 +494,34 @@ begin_job(const struct launch_options *options, char *const *argv)
     struct run_args args = {.runlog = "./poseidon_run.log", .listener = -1, .detach_fd = -1};
     char arguments[COMMAND_BYTES];
     char command[COMMAND_BYTES];
+    struct prepare_tasks tasks;
     int code = 0;
 
     warn_of_near_misses();
-    args.secret_fd = launch_secret_offer(options->secret_file, &err);
-    args.environment = environ;
-    if (check_words(options, &err) != PSD_OK || args.secret_fd < 0) {
+    if (check_words(options, &err) != PSD_OK) {
         return complain(&err);
     }
     if (options->emit != NULL) {
         return emit(options, argv);
     }
+    args.secret_fd = together != NULL ? together_secret(together, &err)
+                                      : launch_secret_offer(options->secret_file, &err);
+    args.environment = environ;
+    if (args.secret_fd < 0) {
+        return complain(&err);
+    }
     if (options->print_cluster) {
         code = print_cluster(options, &args, &err);
         return err.status == PSD_OK ? code : complain(&err);
     }
-    if (prepare_job(options, environ, &prepared, &err) != PSD_OK) {
+    if (together != NULL && together->rank != 0) {
+        return together_join(together, args.secret_fd);
+    }
+    if (together != NULL) {
+        tasks = (struct prepare_tasks){.list = together->tasks, .count = together->task_count};
+    }
+    if (prepare_job(options, environ, together != NULL ? &tasks : NULL, &prepared, &err) !=
+        PSD_OK) {
         return complain(&err);
     }
     warn_of_overwritten(&prepared.plan);
@@ -505,8 +539,26 @@ begin_job(const struct launch_options *options, char *const *argv)
         args.job = "check";
         code = run_job(&args);
     } else if (take_name(options, &prepared.plan, arguments, &entry, &code)) {
-        code = run_named(options, &args, &entry);
+        code = run_named(options, together, &args, &entry);
     }
     prepare_fini(&prepared);
+    return code;
+}
+
+int
+begin_job(const struct launch_options *options, char *const *argv)
+{
+    struct psd_error err = {0};
+    struct together together;
+    int code;
+
+    if (!together_wanted(options)) {
+        return begin(options, argv, NULL);
+    }
+    if (together_open(&together, options, &err) != PSD_OK) {
+        return complain(&err);
+    }
+    code = begin(together.options, argv, &together);
+    together_close(&together);
     return code;
 }

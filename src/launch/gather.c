@@ -76,6 +76,9 @@ gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct 
     if (host->machine->here) {
         return psi_fail(err, PSD_ERR_IO, "the agent of this machine (psd_run's child) was killed");
     }
+    if (host->machine->joined) {
+        return psi_fail(err, PSD_ERR_IO, "%s left before the job began", host->machine->name);
+    }
     call_explain(&host->call, host->complaint[0] != '\0' ? host->complaint : noise, host->status,
                  why, sizeof(why));
     if (gather->check) {
@@ -193,7 +196,7 @@ add_place(const struct gather *gather, const struct host *host, struct words *or
 
     if (status == PSD_OK && plan->workdir != NULL) {
         status = words_add_format(orders, err, "workdir=%s", plan->workdir);
-    } else if (status == PSD_OK && !host->machine->here) {
+    } else if (status == PSD_OK && !host->machine->here && !host->machine->joined) {
         status = words_add_format(orders, err, "cwd=%s", gather->directory);
     }
     if (status == PSD_OK && gather->logs != NULL && !host->machine->here) {
@@ -542,6 +545,33 @@ gather_step(struct gather *gather, uint64_t now_ms,
         if (status == PSD_OK) {
             return GATHER_READY;
         }
+    }
+    return status == PSD_OK ? GATHER_WAIT : GATHER_FAILED;
+}
+
+/* What is missing on one machine. */
+static psd_status
+check_machine(const struct host *host, struct psd_error *err)
+{
+    return host->problems.count == 0
+               ? PSD_OK
+               : psi_fail(err, PSD_ERR_IO, "%s: %s", host->machine->name, host->problems.list[0]);
+}
+
+enum gather_result
+gather_return(struct gather *gather, uint32_t machine, struct psd_error *err)
+{
+    struct host *host = &gather->hosts[machine];
+    psd_status status = fill_machines(gather, err);
+
+    if (status == PSD_OK && host->state == HOST_FILLED) {
+        status = host_choose_address(host, gather->interface, any_remote(gather), err);
+        status = status == PSD_OK ? send_setup(gather, machine, err) : status;
+    } else if (status == PSD_OK && host->state == HOST_SET_UP) {
+        /* It reached us, and so the master, which is here. Nobody listens for a mere test now. */
+        host->state = HOST_READY;
+        status = check_machine(host, err);
+        return status == PSD_OK ? GATHER_READY : GATHER_FAILED;
     }
     return status == PSD_OK ? GATHER_WAIT : GATHER_FAILED;
 }

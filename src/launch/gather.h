@@ -36,6 +36,9 @@ enum gather_result gather_step(struct gather *gather, uint64_t now_ms,
                                void (*new_call)(void *context, struct host *host), void *context,
                                uint32_t *host_p, struct psd_error *err);
 
+/* The same for one machine that joins while the job runs: *host_p names it. */
+enum gather_result gather_return(struct gather *gather, uint32_t machine, struct psd_error *err);
+
 /* When to call again without news; UINT64_MAX: never. */
 uint64_t gather_deadline(const struct gather *gather);
 

@@ -117,6 +117,28 @@ host_adopt(struct host *host, pid_t agent, int line)
 }
 
 void
+host_welcome(struct host *host, const struct join_member *member, int line)
+{
+    const struct layout_machine *machine = host->machine;
+    const bool lost = host->lost;
+
+    host_fini(host);
+    *host = (struct host){.machine = machine, .complaint_fd = -1, .lost = lost};
+    host_adopt(host, 0, line);
+    memcpy(host->its_address, member->address, sizeof(host->its_address));
+    memcpy(host->our_address, member->seen, sizeof(host->our_address));
+    memcpy(host->advertised, member->advertised, sizeof(host->advertised));
+}
+
+void
+host_kill(const struct host *host)
+{
+    if (host->pid > 0) {
+        kill(host->pid, SIGKILL);
+    }
+}
+
+void
 host_fini(struct host *host)
 {
     if (host->complaint_fd >= 0) {
@@ -187,8 +209,8 @@ collect(struct host *host)
 void
 host_close(struct host *host)
 {
+    link_fini(&host->link);
     if (host->pid > 0) {
-        link_fini(&host->link);
         collect(host);
     }
     host_read_complaint(host);
@@ -228,7 +250,8 @@ host_meet(struct host *host, const struct words *hello, struct psd_error *err)
             snprintf(host->hostname, sizeof(host->hostname), "%.255s", value);
         } else if (strncmp(word, "cores=", 6) == 0) {
             host->cores = (uint32_t)strtoul(value, NULL, 10);
-        } else if (strncmp(word, "clock_ms=", 9) == 0) {
+        } else if (strncmp(word, "clock_ms=", 9) == 0 && !host->machine->joined &&
+                   !host->machine->here) { /* those may have said it long ago */
             host->clock_ahead_ms = strtoll(value, NULL, 10) - wall_ms();
         } else if (strncmp(word, "line=", 5) == 0) {
             sscanf(value, "%63s %63s", host->our_address, host->its_address);
@@ -396,6 +419,16 @@ host_choose_address(struct host *host, const char *wanted, const struct host *an
             return psi_fail(err, PSD_ERR_IO, "%s has no address of interface or network %s",
                             host->machine->name, wanted);
         }
+    } else if (host->advertised[0] != '\0') {
+        if (!has_address(host, host->advertised)) {
+            return psi_fail(
+                err, PSD_ERR_IO,
+                "%s (%s) shall be reached under %s, which is none of its own addresses: "
+                "a server listens on the address that it tells (in a container: "
+                "--network host, or a network that all of them share)",
+                host->machine->name, host->hostname, host->advertised);
+        }
+        snprintf(host->address, sizeof(host->address), "%s", host->advertised);
     } else if (host->machine->address[0] != '\0') {
         snprintf(host->address, sizeof(host->address), "%s", host->machine->address);
     } else if (any == NULL) {

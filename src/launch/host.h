@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "launch/call.h"
+#include "launch/join.h"
 #include "launch/layout.h"
 #include "launch/link.h"
 
@@ -39,6 +40,8 @@ struct host {
     enum host_state state;
     bool lost; /* it went without being told to */
 
+    bool returning; /* a joined machine that was lost and is made ready again */
+
     pid_t pid;  /* of ssh or srun, or of the agent here; 0: none */
     int status; /* of that process when it ended; -1: unknown */
     struct link link;
@@ -55,18 +58,25 @@ struct host {
     char its_address[HOST_ADDRESS_BYTES]; /* of the machine, as we reached it */
     int64_t clock_ahead_ms;               /* of ours */
     uint32_t cores;
-    char address[HOST_ADDRESS_BYTES]; /* under which the others reach it */
-    uint16_t probe_port;              /* of its listener; 0: none */
-    size_t sent;                      /* HOST_FILLING: bytes of the archive */
-    struct words problems;            /* what is missing there */
-    struct words notes;               /* what is different there, for the log */
-    uint16_t *worker_ports;           /* owned; gather_port() knows whose they are; 0: none */
-    bool *knows_flags;                /* owned, by command */
+    char advertised[HOST_ADDRESS_BYTES]; /* the one it wants to be reached under; "": any */
+    char address[HOST_ADDRESS_BYTES];    /* under which the others reach it */
+    uint16_t probe_port;                 /* of its listener; 0: none */
+    size_t sent;                         /* HOST_FILLING: bytes of the archive */
+    struct words problems;               /* what is missing there */
+    struct words notes;                  /* what is different there, for the log */
+    uint16_t *worker_ports;              /* owned; gather_port() knows whose they are; 0: none */
+    bool *knows_flags;                   /* owned, by command */
 };
+
+/* Ends the process behind the line at once, if that is ours to do. */
+void host_kill(const struct host *host);
 
 /* Calls a machine by ssh or srun. The agent here is agent_fork()'s, and host_adopt() takes it. */
 psd_status host_call(struct host *host, struct psd_error *err);
 void host_adopt(struct host *host, pid_t agent, int line);
+
+/* A machine came by itself (join.h), for the first time or after it was lost; takes line. */
+void host_welcome(struct host *host, const struct join_member *member, int line);
 void host_fini(struct host *host);
 
 /* Reads what ssh or srun complains about. */

@@ -100,20 +100,31 @@ place_slot(struct layout *layout, uint32_t slot, uint32_t servers,
     }
 }
 
+static psd_status
+allocate(struct layout *layout, uint32_t slots, struct psd_error *err)
+{
+    *layout = (struct layout){.slots = slots};
+    layout->machines = calloc(slots, sizeof(*layout->machines));
+    layout->machine_of = calloc(slots, sizeof(*layout->machine_of));
+    layout->local_rank = calloc(slots, sizeof(*layout->local_rank));
+    layout->gpus = calloc(slots, sizeof(*layout->gpus));
+    if (layout->machines == NULL || layout->machine_of == NULL || layout->local_rank == NULL ||
+        layout->gpus == NULL) {
+        layout_fini(layout);
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u processes", slots);
+    }
+    return PSD_OK;
+}
+
 psd_status
 layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t workers,
              struct layout *layout_p, struct psd_error *err)
 {
-    struct layout layout = {.slots = 1 + servers + workers};
+    struct layout layout;
+    const psd_status status = allocate(&layout, 1 + servers + workers, err);
 
-    layout.machines = calloc(layout.slots, sizeof(*layout.machines));
-    layout.machine_of = calloc(layout.slots, sizeof(*layout.machine_of));
-    layout.local_rank = calloc(layout.slots, sizeof(*layout.local_rank));
-    layout.gpus = calloc(layout.slots, sizeof(*layout.gpus));
-    if (layout.machines == NULL || layout.machine_of == NULL || layout.local_rank == NULL ||
-        layout.gpus == NULL) {
-        layout_fini(&layout);
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u processes", layout.slots);
+    if (status != PSD_OK) {
+        return status;
     }
     /* Workers first: they count the machines. The master last: its entry has no port of ssh. */
     for (uint32_t slot = 1 + servers; slot < layout.slots; slot++) {
@@ -123,6 +134,47 @@ layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t worke
         place_slot(&layout, slot, servers, node_of_slot(cluster, slot, servers));
     }
     place_slot(&layout, 0, servers, node_of_slot(cluster, 0, servers));
+    *layout_p = layout;
+    return PSD_OK;
+}
+
+static void
+place_task(struct layout *layout, uint32_t index, const struct layout_task *task, uint32_t slot)
+{
+    struct layout_machine *machine = &layout->machines[index];
+
+    snprintf(machine->name, sizeof(machine->name), "rank%u", task->rank);
+    machine->here = index == 0;
+    machine->joined = index > 0;
+    machine->rank = task->rank;
+    machine->processes++;
+    machine->servers += task->role == LAUNCH_SERVER;
+    machine->workers += task->role == LAUNCH_WORKER;
+    layout->machine_of[slot] = index;
+}
+
+psd_status
+layout_build_joined(const struct layout_task *tasks, uint32_t count, struct layout *layout_p,
+                    struct psd_error *err)
+{
+    struct layout layout;
+    uint32_t server_slot = 1;
+    uint32_t worker_slot = 1;
+    psd_status status = allocate(&layout, 1 + count, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        worker_slot += tasks[i].role == LAUNCH_SERVER;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const bool server = tasks[i].role == LAUNCH_SERVER;
+
+        place_task(&layout, i, &tasks[i], server ? server_slot++ : worker_slot++);
+    }
+    layout.machine_count = count;
+    layout.machines[0].processes++; /* the master, whose slot and machine are both 0 */
     *layout_p = layout;
     return PSD_OK;
 }

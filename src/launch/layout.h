@@ -13,12 +13,15 @@
 #include <psd/status.h>
 
 #include "config/cluster.h"
+#include "launch/role.h"
 
 struct layout_machine {
     char name[PSI_CLUSTER_HOST_BYTES_MAX + 1]; /* as the configuration has it */
     char user[PSI_CLUSTER_USER_BYTES_MAX + 1]; /* "": not said */
     uint16_t ssh_port;                         /* 0: not said */
     bool here;
+    bool joined;        /* its psd_run came to us by itself: join.h */
+    uint32_t rank;      /* ... with this --rank */
     char address[64];   /* "addr" of the configuration, "": not said */
     uint32_t processes; /* on it */
     uint32_t servers;
@@ -40,6 +43,17 @@ struct layout {
 /* cluster NULL: everything here. */
 psd_status layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t workers,
                         struct layout *layout_p, struct psd_error *err);
+
+/* One of several psd_run that make up a job, and what it runs: a server or a worker. */
+struct layout_task {
+    uint32_t rank;
+    enum launch_role role;
+};
+
+/* Every task is a machine with one process; the first is here, and has the master, too. Servers and
+ * workers are numbered in the order of the tasks. */
+psd_status layout_build_joined(const struct layout_task *tasks, uint32_t count,
+                               struct layout *layout_p, struct psd_error *err);
 void layout_fini(struct layout *layout);
 
 /* A job without a master: its machine is only there if something else runs on it. */

@@ -11,7 +11,7 @@
 #include "config/cluster.h"
 #include "config/options.h"
 
-enum { GPUS_MAX = 64 };
+enum { GPUS_MAX = 64, WAIT_S_MAX = 86400 };
 
 static const char about_run[] =
     "Starts ps_master, the ps_servers and the workers of one job, watches them, and leaves\n"
@@ -163,6 +163,30 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          &options->restart_scope},
         {"sync", 0, PSI_OPTION_TEXT, "directory to ship to every other machine before the start",
          &options->sync},
+        {"rendezvous", 0, PSI_OPTION_TEXT,
+         "directory that all see, where the --size psd_run of a job find each other",
+         &options->rendezvous},
+        {"coordinator", 0, PSI_OPTION_TEXT,
+         "HOST:PORT where the psd_run of rank 0 listens, where there are names instead",
+         &options->coordinator},
+        {"rank", 0, PSI_OPTION_NUMBER,
+         "of this psd_run: 0 to servers-1 are servers, the rest workers; 0 coordinates",
+         &options->rank},
+        {"size", 0, PSI_OPTION_NUMBER, "how many psd_run make up the job", &options->size},
+        {"job_id", 0, PSI_OPTION_TEXT, "of this run, the same for all of its psd_run [job]",
+         &options->job_id},
+        {"min_workers", 0, PSI_OPTION_NUMBER, "so many are enough when --max_wait is over [all]",
+         &options->min_workers, 1, PSI_CLUSTER_WORKERS_MAX},
+        {"max_wait", 0, PSI_OPTION_NUMBER,
+         "seconds to wait for other psd_run of the job, and for one that was lost [3600; Slurm "
+         "120]",
+         &options->max_wait_s, 1, WAIT_S_MAX},
+        {"initial_port", 0, PSI_OPTION_NUMBER, "first port that rank 0 may listen on [any]",
+         &options->first_port, 1, UINT16_MAX},
+        {"final_port", 0, PSI_OPTION_NUMBER, "last port that rank 0 may listen on",
+         &options->last_port, 1, UINT16_MAX},
+        {"advertise_addr", 0, PSI_OPTION_TEXT,
+         "address or name of this machine for the others [found out]", &options->advertise_addr},
         {"version", 0, PSI_OPTION_FLAG, "print the version and exit", &options->version},
         {"pass", 0, PSI_OPTION_TEXT,
          "how workers learn their place: auto, flags, env, both, none [auto]", &options->pass},
@@ -195,6 +219,8 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
     if (status != PSD_OK) {
         return status;
     }
+    options->last_port =
+        options->last_port == 0 && options->first_port != 0 ? UINT16_MAX : options->last_port;
     options->help = arguments.help;
     if (options->help || options->version) {
         return PSD_OK;
@@ -218,6 +244,10 @@ options_parse(int argc, char *const *argv, struct launch_options *options_p, str
     *options_p = (struct launch_options){.out = "./logs",
                                          .servers = LAUNCH_NOT_GIVEN,
                                          .workers = LAUNCH_NOT_GIVEN,
+                                         .rank = LAUNCH_NOT_GIVEN,
+                                         .size = LAUNCH_NOT_GIVEN,
+                                         .min_workers = LAUNCH_NOT_GIVEN,
+                                         .max_wait_s = LAUNCH_MAX_WAIT_S,
                                          .max_restarts = 3,
                                          .grace_ms = LAUNCH_NOT_GIVEN};
     psi_settings_init(&options_p->settings);

@@ -14,6 +14,8 @@
 
 #define LAUNCH_NOT_GIVEN UINT32_MAX
 
+enum { LAUNCH_MAX_WAIT_S = 3600 };
+
 /* Text is borrowed from argv. */
 struct launch_options {
     bool help;
@@ -51,13 +53,23 @@ struct launch_options {
     const char *restart_scope; /* process, group */
     const char *sync;          /* directory for other machines; NULL: none */
     bool keep_env;             /* the user's values of our variables win */
-    uint32_t gpus_per_worker;  /* 0: as the cluster file says */
     const char *personality;   /* NULL: poseidon, or as tf_config says */
     bool chief;                /* the first worker is TensorFlow's chief */
     bool evaluator;            /* the last one its evaluator */
     struct psi_option_list tf_config; /* files: tasks to run by hand; none: as many as counted */
     const char *tf_config_dir;        /* NULL: none */
-    struct psi_settings settings;     /* command line and environment */
+    const char *rendezvous;           /* directory where the psd_run of a job meet; NULL: none */
+    const char *coordinator;          /* HOST:PORT of rank 0; NULL: not so */
+    uint32_t rank;                    /* among them; LAUNCH_NOT_GIVEN: the batch system says it */
+    uint32_t size;                    /* how many they are; likewise */
+    const char *job_id;               /* of the run; NULL: as the batch system calls it */
+    uint32_t min_workers;             /* enough to begin; LAUNCH_NOT_GIVEN: all */
+    uint32_t max_wait_s;              /* for the others */
+    uint32_t first_port;              /* for rank 0 to listen on; 0: any */
+    uint32_t last_port;
+    const char *advertise_addr;   /* of this machine; NULL: PSD_ADVERTISE, or found out */
+    uint32_t gpus_per_worker;     /* 0: as the cluster file says */
+    struct psi_settings settings; /* command line and environment */
 
     const char *command; /* one string; or */
     char *const *argv;   /* the words after "--"; NULL both: none given */

@@ -304,8 +304,8 @@ orders_end(void *context, uint32_t grace_ms)
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
 
-        if (host->state == HOST_CALLING && !host->machine->here) {
-            kill(host->pid, SIGKILL); /* nothing runs there yet */
+        if (host->state == HOST_CALLING && !host->machine->here && !host->machine->joined) {
+            host_kill(host); /* nothing runs there yet */
         } else if (host->state == HOST_AWAY) {
             host->state = HOST_GONE;
         } else {

@@ -34,11 +34,11 @@ copy_worker_sets(const struct plan_input *input, struct plan *plan, struct psd_e
 /* What workers on other machines get of our environment without being asked: not PATH, which
  * differs by machine. */
 static bool
-is_forwarded(const char *variable, const struct words *forward)
+is_forwarded(const char *variable, const struct words *forward, bool joined)
 {
     static const char *const always[] = {"LD_LIBRARY_PATH", "PYTHONPATH", "OMP_*",
                                          "CUDA_*",          "NCCL_*",     "GRPC_*"};
-    const size_t count = sizeof(always) / sizeof(always[0]);
+    const size_t count = joined ? 0 : sizeof(always) / sizeof(always[0]);
     const size_t more = forward != NULL ? forward->count : 0;
 
     for (size_t i = 0; i < count + more; i++) {
@@ -59,7 +59,7 @@ forward_variables(const struct plan_input *input, struct plan *plan, struct psd_
     psd_status status = PSD_OK;
 
     for (char *const *at = input->environment; *at != NULL && status == PSD_OK; at++) {
-        if (is_forwarded(*at, input->forward)) {
+        if (is_forwarded(*at, input->forward, input->joined)) {
             status = variables_set(&plan->forwarded, *at, err);
         }
     }

@@ -23,6 +23,7 @@ struct plan_input {
     uint32_t servers;
     uint32_t workers;
     bool remote;                         /* some workers are not here: nor need their programs be */
+    bool joined;                         /* their environment is their batch system's */
     const char *command;                 /* one string; or NULL: */
     char *const *argv;                   /* ... words, ended by NULL; or NULL: */
     const struct words *worker_commands; /* ... one string for each worker */

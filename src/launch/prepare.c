@@ -550,9 +550,50 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                               .leaders = plan_leaders(&prepared->plan)};
 }
 
+/* Whether somebody has said so. */
+static bool
+is_set(const struct psi_settings *settings, const char *name)
+{
+    for (size_t i = 0; i < PSI_KNOBS; i++) {
+        if (strcmp(psi_knobs()[i].name, name) == 0) {
+            return settings->source[i] != PSI_SOURCE_DEFAULT;
+        }
+    }
+    return false;
+}
+
+/* A batch system takes workers away and brings them back: the job waits, unless told not to. */
+static psd_status
+apply_joining(struct psi_settings *settings, uint32_t wait_s, struct psd_error *err)
+{
+    char wait_ms[16];
+    psd_status status = PSD_OK;
+
+    snprintf(wait_ms, sizeof(wait_ms), "%u", wait_s * 1000);
+    if (!is_set(settings, "on_worker_death")) {
+        status = psi_settings_set(settings, PSI_SOURCE_COMMAND, "--size", "on_worker_death", "wait",
+                                  err);
+    }
+    if (status == PSD_OK && !is_set(settings, "replacement_timeout_ms")) {
+        status = psi_settings_set(settings, PSI_SOURCE_COMMAND, "--max_wait",
+                                  "replacement_timeout_ms", wait_ms, err);
+    }
+    return status;
+}
+
+static void
+count_tasks(const struct prepare_tasks *tasks, struct plan_input *input)
+{
+    input->servers = 0;
+    for (uint32_t i = 0; i < tasks->count; i++) {
+        input->servers += tasks->list[i].role == LAUNCH_SERVER;
+    }
+    input->workers = tasks->count - input->servers;
+}
+
 psd_status
 prepare_job(const struct launch_options *options, char *const *environment,
-            struct prepared *prepared_p, struct psd_error *err)
+            const struct prepare_tasks *tasks, struct prepared *prepared_p, struct psd_error *err)
 {
     struct material material = {.settings = options->settings};
     struct prepared prepared = {.pem_file = NULL};
@@ -565,10 +606,18 @@ prepare_job(const struct launch_options *options, char *const *environment,
     if (status == PSD_OK) {
         status = read_personality(options, environment, &material, &input, err);
     }
+    if (status == PSD_OK && tasks != NULL) {
+        count_tasks(tasks, &input);
+        input.joined = true;
+        status = apply_joining(&material.settings, options->max_wait_s, err);
+    }
     if (status == PSD_OK && options->cluster_config != NULL) {
         status = read_cluster(options, &material, &input, err);
     }
-    if (status == PSD_OK) {
+    if (status == PSD_OK && tasks != NULL) {
+        status =
+            add_variables(&material.set, material.cluster.env, material.cluster.env_count, err);
+    } else if (status == PSD_OK) {
         status = find_machines(options, environment, &material, &prepared, &input, &cluster, err);
     }
     if (status == PSD_OK) {
@@ -578,7 +627,9 @@ prepare_job(const struct launch_options *options, char *const *environment,
         status = count_servers(options, &input, err);
     }
     if (status == PSD_OK) {
-        status = layout_build(cluster, input.servers, input.workers, &prepared.layout, err);
+        status = tasks != NULL
+                     ? layout_build_joined(tasks->list, tasks->count, &prepared.layout, err)
+                     : layout_build(cluster, input.servers, input.workers, &prepared.layout, err);
     }
     if (status == PSD_OK && !personality_has_master(input.personality)) {
         layout_leave_master_out(&prepared.layout);
@@ -596,6 +647,16 @@ prepare_job(const struct launch_options *options, char *const *environment,
     if (status == PSD_OK) {
         set_rules(options, &material.settings, &prepared);
         memcpy(prepared.note, material.tasks.note, sizeof(prepared.note));
+        if (tasks != NULL) {
+            prepared.watch.replace_ms = material.settings.on_worker_death == PSI_DEATH_WAIT
+                                            ? material.settings.replacement_timeout_ms
+                                            : 0;
+            prepared.watch.max_restarts =
+                is_set(&options->settings, "on_worker_death") || options->restart != NULL
+                    ? prepared.watch.max_restarts
+                    : 0; /* of a worker that fails; one that is lost is replaced as often as it is
+                          */
+        }
         *prepared_p = prepared;
     } else {
         prepare_fini(&prepared);

@@ -26,12 +26,19 @@ struct prepared {
     char note[320];     /* for the user: what is strange, but no mistake; "": nothing */
 };
 
+/* The psd_run that make up a job (together.h): who takes part. */
+struct prepare_tasks {
+    struct layout_task *list;
+    uint32_t count;
+};
+
 /*
  * Makes the plan and the rules of ending. PSD_ERR_INVALID: usage or cluster file; anything else:
- * the job cannot start.
+ * the job cannot start. tasks: NULL: the machines are named by options, or here.
  */
 psd_status prepare_job(const struct launch_options *options, char *const *environment,
-                       struct prepared *prepared_p, struct psd_error *err);
+                       const struct prepare_tasks *tasks, struct prepared *prepared_p,
+                       struct psd_error *err);
 
 /* The path of the psd_run that runs. */
 psd_status prepare_own_program(char program_p[4096], struct psd_error *err);

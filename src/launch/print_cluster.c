@@ -114,7 +114,7 @@ ask_nodes(struct sheet *sheet, int *code_p, struct psd_error *err)
     psd_status status;
 
     options.argv = nothing;
-    status = prepare_job(&options, sheet->args->environment, &prepared, err);
+    status = prepare_job(&options, sheet->args->environment, NULL, &prepared, err);
     if (status != PSD_OK) {
         return status;
     }

@@ -173,6 +173,31 @@ reach_all(const struct words *targets, uint32_t timeout_ms, struct words *answer
     return status;
 }
 
+int
+reach_connect(const char *address, uint16_t port, uint32_t timeout_ms)
+{
+    char target[TEXT_BYTES];
+    struct attempt attempt = {.code = -1};
+    struct pollfd item = {.events = POLLOUT};
+    int fd;
+
+    snprintf(target, sizeof(target), "%.300s %u", address, port);
+    fd = begin(target);
+    item.fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1; /* conclude() closes it */
+    if (item.fd >= 0) {
+        wait_all(&item, &attempt, 1, clock_ms() + timeout_ms);
+    }
+    if (fd >= 0 && attempt.code != 0) {
+        if (item.fd >= 0) {
+            close(item.fd);
+        }
+        close(fd);
+        errno = attempt.code > 0 ? attempt.code : ETIMEDOUT;
+        return -1;
+    }
+    return fd;
+}
+
 static psd_status
 add_addresses(const struct ifaddrs *list, int loopback, struct words *answers,
               struct psd_error *err)

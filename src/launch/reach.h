@@ -21,6 +21,9 @@ psd_status reach_all(const struct words *targets, uint32_t timeout_ms, struct wo
 /* The addresses of this machine, loopback last: "address=INTERFACE ADDRESS" each. */
 psd_status reach_addresses(struct words *answers, struct psd_error *err);
 
+/* A connection to an address, or -1 with errno. */
+int reach_connect(const char *address, uint16_t port, uint32_t timeout_ms);
+
 /* The first address that a name means here; "" if it means none. */
 void reach_resolve(const char *name, char text_p[64]);
 bool reach_is_loopback(const char *address);

@@ -171,7 +171,82 @@ handle_closed(struct run *run, struct host *host)
         }
         drop_machine(host);
     } else {
-        lose_machine(run, host, NULL);
+        const char *why =
+            host->machine->joined ? join_why_left(run->args->join, host->machine->rank) : "";
+
+        lose_machine(run, host, why[0] != '\0' ? why : NULL);
+    }
+}
+
+/* A machine that was lost came back, or came before its loss was heard of. */
+static void
+welcome_back(struct run *run, struct host *host, const struct join_member *member, int line)
+{
+    if (host->state != HOST_GONE) {
+        lose_machine(run, host, "its psd_run was started anew");
+    }
+    if (run->watch.phase != WATCH_RUNNING && run->watch.phase != WATCH_LEAVING) {
+        close(line);
+        return;
+    }
+    console_say(&run->console, "%s is back, on %s", host->machine->name, member->host);
+    runlog_line(&run->runlog, "MACHINE-BACK", "%s on %s, pid %d", host->machine->name, member->host,
+                member->pid);
+    host_welcome(host, member, line);
+    host->heard_ms = run_clock_ms();
+    host->returning = true;
+    run_watch_line(run, host);
+    free(run->peers); /* it may have another address now */
+    run->peers = NULL;
+}
+
+static void
+handle_join(struct run *run)
+{
+    struct join_member member;
+    char refusal[512];
+    int line;
+
+    join_turn(run->args->join);
+    while (join_next_refusal(run->args->join, refusal, sizeof(refusal))) {
+        runlog_line(&run->runlog, "REFUSED", "%s", refusal);
+    }
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        struct host *host = &run->hosts[i];
+
+        line =
+            host->machine->joined ? join_take(run->args->join, host->machine->rank, &member) : -1;
+        if (line >= 0) {
+            welcome_back(run, host, &member, line);
+        }
+    }
+}
+
+/* Machines that are back get what they need; then their workers start. */
+static void
+go_on_returning(struct run *run)
+{
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        struct psd_error err = {0};
+
+        if (!run->hosts[i].returning || run->ending) {
+            continue;
+        }
+        switch (gather_return(&run->gather, i, &err)) {
+        case GATHER_WAIT:
+            break;
+        case GATHER_READY:
+            run->hosts[i].returning = false;
+            run->hosts[i].lost = false;
+            run_tell(run, WATCH_MACHINE_BACK, i, 0);
+            break;
+        case GATHER_FAILED:
+            console_say(&run->console, "%s", err.text);
+            run->hosts[i].returning = false;
+            join_refuse(run->args->join, run->hosts[i].machine->rank, err.text);
+            lose_machine(run, &run->hosts[i], err.text);
+            break;
+        }
     }
 }
 
@@ -270,6 +345,9 @@ handle_process_message(struct run *run, const struct link_message *message)
     case LINK_STARTED:
         process->start_pending = false;
         process->port_taken = false;
+        if (run->args->began_p != NULL) {
+            *run->args->began_p = true;
+        }
         process->pid = message->number;
         process->start_ms = run_wall_ms();
         process->end_ms = 0;
@@ -398,6 +476,9 @@ handle_event(struct run *run, uint64_t data)
     case RUN_VISITOR:
         visitors_handle(run);
         break;
+    case RUN_JOIN:
+        handle_join(run);
+        break;
     case RUN_UNSENT:
         break; /* run_pulse() sends */
     }
@@ -420,6 +501,13 @@ run_pulse(void *context)
         link_flush(&host->link);
     }
     run->pulse_ms = due ? now_ms + AGENT_PULSE_MS : run->pulse_ms;
+    if (run->args->join != NULL) {
+        join_turn(run->args->join);
+    }
+    if (run->args->tick != NULL && now_ms >= run->tick_ms) {
+        run->tick_ms = now_ms + AGENT_PULSE_MS;
+        run->args->tick(run->args->tick_context);
+    }
 }
 
 /* Something came that nobody has had the time to read. */
@@ -446,7 +534,10 @@ check_leases(struct run *run)
 
             snprintf(how, sizeof(how), "nothing was heard of it for %llu ms",
                      (unsigned long long)(now_ms - host->heard_ms));
-            kill(host->pid, SIGKILL);
+            host_kill(host);
+            if (host->machine->joined) {
+                join_drop(run->args->join, host->machine->rank);
+            }
             lose_machine(run, host, how);
         }
     }
@@ -479,9 +570,7 @@ check_end(struct run *run)
         if (host->state == HOST_GONE) {
             continue;
         }
-        if (host->pid > 0) {
-            kill(host->pid, SIGKILL);
-        }
+        host_kill(host);
         if (host->machine->here) {
             bury_local(run, host);
         } else {
@@ -514,6 +603,12 @@ wait_ms(const struct run *run, uint64_t now_ms)
     }
     if (layout_is_remote(run->layout)) {
         earlier(&until_ms, run->pulse_ms);
+    }
+    if (run->args->join != NULL) {
+        earlier(&until_ms, join_deadline_ms(run->args->join));
+    }
+    if (run->args->tick != NULL) {
+        earlier(&until_ms, run->tick_ms);
     }
     if (until_ms == UINT64_MAX) {
         return -1;
@@ -585,6 +680,7 @@ loop(struct run *run)
         int count;
 
         go_on_gathering(run);
+        go_on_returning(run);
         run_pulse(run);
         watch_unsent(run);
         redraw(run, run_clock_ms());

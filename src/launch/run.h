@@ -8,7 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launch/agent.h"
 #include "launch/call.h"
+#include "launch/join.h"
 #include "launch/layout.h"
 #include "launch/plan.h"
 #include "launch/watch.h"
@@ -42,6 +44,13 @@ struct run_args {
 
     struct call_rules call;
     const char *interface; /* (optional) */
+
+    struct join *join;           /* (optional) where the machines that join are: join.h */
+    struct agent agent;          /* (optional) of this machine; pid 0: it is to be forked */
+    const char *advertised;      /* (optional) address under which others reach this machine */
+    void (*tick)(void *context); /* (optional) called every second */
+    void *tick_context;
+    bool *began_p; /* (optional) set when the first process was started */
 };
 
 /* Runs the job to its end and returns the exit code of psd_run. Call it before any thread. */

@@ -127,7 +127,7 @@ ask_ssh(struct run *run, struct psd_error *err)
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
 
-        if (!host->machine->here && host->call.way == CALL_SSH) {
+        if (!host->machine->here && !host->machine->joined && host->call.way == CALL_SSH) {
             questions[count++] = (struct ssh_question){&host->call.ssh, &host->call.defaults};
         }
     }
@@ -136,11 +136,43 @@ ask_ssh(struct run *run, struct psd_error *err)
     return PSD_OK;
 }
 
+static psd_status
+begin_here(struct run *run, struct host *host, struct psd_error *err)
+{
+    struct agent agent = run->args->agent;
+    psd_status status = PSD_OK;
+
+    if (agent.pid == 0) {
+        status = agent_fork(&agent, run->args->environment, run->args->entry_path, 0, err);
+    }
+    if (status == PSD_OK) {
+        host_adopt(host, agent.pid, agent.fd);
+    }
+    if (run->args->advertised != NULL) {
+        snprintf(host->advertised, sizeof(host->advertised), "%s", run->args->advertised);
+    }
+    return status;
+}
+
+static psd_status
+begin_joined(struct run *run, struct host *host, struct psd_error *err)
+{
+    struct join_member member;
+    const int line = join_take(run->args->join, host->machine->rank, &member);
+
+    if (line < 0) {
+        return psi_fail(err, PSD_ERR_PEER_LOST, "%s left before the job began",
+                        host->machine->name);
+    }
+    host_welcome(host, &member, line);
+    host->heard_ms = run_clock_ms();
+    return PSD_OK;
+}
+
 /* The agent here is forked before anything is opened; the others are called later. */
 static psd_status
 begin_hosts(struct run *run, struct psd_error *err)
 {
-    struct agent agent;
     psd_status status = PSD_OK;
 
     run->hosts = calloc(run->layout->machine_count, sizeof(*run->hosts));
@@ -157,10 +189,11 @@ begin_hosts(struct run *run, struct psd_error *err)
         struct host *host = &run->hosts[i];
 
         if (host->machine->here) {
-            status = agent_fork(&agent, run->args->environment, run->args->entry_path, err);
-            if (status == PSD_OK) {
-                host_adopt(host, agent.pid, agent.fd);
-            }
+            status = begin_here(run, host, err);
+            continue;
+        }
+        if (host->machine->joined) {
+            status = begin_joined(run, host, err);
             continue;
         }
         host->call = call_to(&run->args->call, host->machine);
@@ -276,8 +309,11 @@ run_init(struct run *run, const struct run_args *args, struct psd_error *err)
     if (args->listener >= 0) {
         run_listen(run, args->listener, EPOLLIN, RUN_VISITOR, 0);
     }
+    if (args->join != NULL) {
+        run_listen(run, join_fd(args->join), EPOLLIN, RUN_JOIN, 0);
+    }
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
-        if (run->hosts[i].machine->here) {
+        if (run->hosts[i].machine->here || run->hosts[i].machine->joined) {
             run_watch_line(run, &run->hosts[i]);
         }
     }

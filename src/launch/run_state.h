@@ -69,13 +69,14 @@ struct run {
     uint64_t begin_ms;
     uint64_t redraw_ms;
     uint64_t pulse_ms;
+    uint64_t tick_ms; /* when args.tick is due */
     uint64_t began_wall_ms;
     uint64_t ended_wall_ms;
     char result[256]; /* the last line that --result_regex found, with its worker; "" if none */
 };
 
 /* What an event of the loop is about: kind in the upper half of its data, machine in the lower. */
-enum run_source { RUN_SIGNAL, RUN_LINE, RUN_UNSENT, RUN_COMPLAINT, RUN_VISITOR };
+enum run_source { RUN_SIGNAL, RUN_LINE, RUN_UNSENT, RUN_COMPLAINT, RUN_VISITOR, RUN_JOIN };
 
 psd_status run_init(struct run *run, const struct run_args *args, struct psd_error *err);
 void run_fini(struct run *run);

@@ -19,14 +19,28 @@
 #include "launch/spawn.h"
 #include "secure/secret.h"
 
+/* Our children learn of the descriptor. Returns it, or -1. */
+static int
+announce(int fd, struct psd_error *err)
+{
+    char number[16];
+
+    snprintf(number, sizeof(number), "%d", fd);
+    if (fd < 0 || setenv("PSD_SECRET_FD", number, 1) != 0 || unsetenv("PSD_SECRET_FILE") != 0 ||
+        unsetenv("PSD_INSECURE") != 0) {
+        psi_fail_errno(err, PSD_ERR_NO_MEMORY, "hand on the job's secret");
+        return -1;
+    }
+    return fd;
+}
+
 int
 launch_secret_offer(const char *file, struct psd_error *err)
 {
     const char *given = file != NULL ? file : psi_environment("PSD_SECRET_FILE");
     struct psi_secret *secret = NULL;
-    char number[16];
     int memory = -1;
-    int fd = -1;
+    int fd;
 
     if ((given != NULL ? psi_secret_from_file(given, &secret, err)
                        : psi_secret_create(&secret, err)) == PSD_OK) {
@@ -38,13 +52,31 @@ launch_secret_offer(const char *file, struct psd_error *err)
     }
     fd = fcntl(memory, F_DUPFD, SPAWN_EXTRA_FD + 1); /* above what children lay out */
     close(memory);
-    snprintf(number, sizeof(number), "%d", fd);
-    if (fd < 0 || setenv("PSD_SECRET_FD", number, 1) != 0 || unsetenv("PSD_SECRET_FILE") != 0 ||
-        unsetenv("PSD_INSECURE") != 0) {
-        psi_fail_errno(err, PSD_ERR_NO_MEMORY, "hand on the job's secret");
-        return -1;
+    return announce(fd, err);
+}
+
+/* A sealed descriptor of these bytes that children inherit, or -1. */
+static int
+seal(const void *bytes)
+{
+    const unsigned seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    const int memory = memfd_create("psd_secret", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+    int fd = -1;
+
+    if (memory >= 0 && write(memory, bytes, PSI_SECRET_BYTES) == PSI_SECRET_BYTES &&
+        fcntl(memory, F_ADD_SEALS, seals) == 0) {
+        fd = fcntl(memory, F_DUPFD, SPAWN_EXTRA_FD + 1); /* above what children lay out */
+    }
+    if (memory >= 0) {
+        close(memory);
     }
     return fd;
+}
+
+int
+launch_secret_adopt(const uint8_t secret[PSI_SECRET_BYTES], struct psd_error *err)
+{
+    return announce(seal(secret), err);
 }
 
 psd_status
@@ -63,18 +95,8 @@ launch_secret_send(int fd, struct link *link, struct psd_error *err)
 int
 launch_secret_take(const struct link_message *message, struct psd_error *err)
 {
-    const unsigned seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    const int memory = memfd_create("psd_secret", MFD_ALLOW_SEALING | MFD_CLOEXEC);
-    int fd = -1;
+    const int fd = message->bytes == PSI_SECRET_BYTES ? seal(message->data) : -1;
 
-    if (message->bytes == PSI_SECRET_BYTES && memory >= 0 &&
-        write(memory, message->data, message->bytes) == (ssize_t)message->bytes &&
-        fcntl(memory, F_ADD_SEALS, seals) == 0) {
-        fd = fcntl(memory, F_DUPFD, SPAWN_EXTRA_FD + 1); /* above what children lay out */
-    }
-    if (memory >= 0) {
-        close(memory);
-    }
     if (fd < 0) {
         psi_fail(err, PSD_ERR_INVALID, "the job's secret did not arrive");
     }

@@ -7,6 +7,7 @@
 #include <psd/status.h>
 
 #include "launch/link.h"
+#include "secure/secret.h"
 
 /*
  * Draws a secret, or reads it from `file` (NULL: PSD_SECRET_FILE, and a fresh one without that). It
@@ -14,6 +15,9 @@
  * in theirs, tells its number. Returns that number, -1 on failure.
  */
 int launch_secret_offer(const char *file, struct psd_error *err);
+
+/* The same for a secret that came another way. */
+int launch_secret_adopt(const uint8_t secret[PSI_SECRET_BYTES], struct psd_error *err);
 
 /* Sends the secret behind such a descriptor to an agent. */
 psd_status launch_secret_send(int fd, struct link *link, struct psd_error *err);

@@ -60,6 +60,18 @@ slurm_is_around(char *const *environment)
     return job_id(environment) != NULL && first_of(environment, names, &name) != NULL;
 }
 
+bool
+slurm_is_one_of_many(char *const *environment)
+{
+    static const char *const names[] = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS",
+                                        NULL};
+    const char *name;
+    const char *tasks = first_of(environment, names, &name);
+
+    return slurm_is_around(environment) && is_task(environment) && tasks != NULL &&
+           strtoul(tasks, NULL, 10) > 1;
+}
+
 void
 slurm_fini(struct slurm *slurm)
 {
@@ -174,7 +186,9 @@ read_own_place(char *const *environment, struct slurm *slurm, struct psd_error *
 psd_status
 slurm_read(char *const *environment, struct slurm *slurm_p, struct psd_error *err)
 {
-    struct slurm slurm = {.job_id = job_id(environment), .is_step = is_task(environment)};
+    struct slurm slurm = {.job_id = job_id(environment),
+                          .step_id = variables_get(environment, "SLURM_STEP_ID"),
+                          .is_step = is_task(environment)};
     psd_status status = read_nodes(environment, &slurm, err);
 
     if (status == PSD_OK) {

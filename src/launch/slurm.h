@@ -16,6 +16,7 @@
 /* Thread: immutable once read. */
 struct slurm {
     const char *job_id;        /* borrowed from the environment */
+    const char *step_id;       /* likewise; NULL: not is_step */
     bool is_step;              /* psd_run is a task of a step; else it is in a script or shell */
     struct psi_hostlist nodes; /* of the step or of the allocation, in Slurm's order */
     struct psi_numberlist tasks_on; /* how many tasks each node has */
@@ -28,6 +29,9 @@ struct slurm {
 
 /* Whether psd_run was started inside an allocation. */
 bool slurm_is_around(char *const *environment);
+
+/* Whether it is one of several tasks of a step. */
+bool slurm_is_one_of_many(char *const *environment);
 
 /* PSD_ERR_INVALID names the variable that makes no sense, and the column. */
 psd_status slurm_read(char *const *environment, struct slurm *slurm_p, struct psd_error *err);

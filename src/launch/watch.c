@@ -400,17 +400,26 @@ ready(struct watch *watch)
     }
 }
 
+static bool
+has_all_servers(const struct watch *watch)
+{
+    for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
+        if (!watch->slots[slot].joined) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Workers start when all servers are there; that they come in time is the master's to see to. */
 static void
 server_joined(struct watch *watch)
 {
-    for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
-        if (!watch->slots[slot].joined) {
-            return;
-        }
+    if (!has_all_servers(watch)) {
+        return;
     }
     for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
-        if (!watch->slots[slot].ordered) {
+        if (!watch->slots[slot].ordered && !watch->slots[slot].away) {
             start(watch, slot);
         }
     }
@@ -447,6 +456,54 @@ lost_code(const struct watch *watch, uint32_t machine)
     return code;
 }
 
+/* Workers of a machine that may come back are waited for; those that have ended are not missed. */
+static void
+await_machine(struct watch *watch, uint32_t machine, uint64_t now_ms)
+{
+    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+        struct watch_slot *state = &watch->slots[slot];
+
+        if (machine_of(watch, slot) == machine && !state->ended) {
+            state->alive = false;
+            state->away = true;
+            state->away_until_ms = now_ms + watch->config.replace_ms;
+        }
+    }
+}
+
+static void
+machine_back(struct watch *watch, uint32_t machine)
+{
+    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+        struct watch_slot *state = &watch->slots[slot];
+
+        if (machine_of(watch, slot) != machine || !state->away) {
+            continue;
+        }
+        state->away = false;
+        state->restarts += state->ordered;
+        if (watch->phase == WATCH_RUNNING && has_all_servers(watch)) {
+            start(watch, slot);
+        }
+    }
+}
+
+/* The first slot whose machine may come back until then; 0: none. */
+static uint32_t
+first_away(const struct watch *watch, uint64_t *until_ms_p)
+{
+    uint32_t first = 0;
+
+    *until_ms_p = UINT64_MAX;
+    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+        if (watch->slots[slot].away && watch->slots[slot].away_until_ms < *until_ms_p) {
+            *until_ms_p = watch->slots[slot].away_until_ms;
+            first = slot;
+        }
+    }
+    return first;
+}
+
 /* Everything on a machine is out of reach, and ends there by itself. */
 static void
 machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
@@ -457,6 +514,11 @@ machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_
                  code == PSI_EXIT_WORKER_LOST;
     uint32_t leaders_failed;
 
+    if (watch->config.replace_ms > 0 && code == PSI_EXIT_WORKER_LOST &&
+        (phase == WATCH_RUNNING || phase == WATCH_LEAVING)) {
+        await_machine(watch, event->slot, now_ms);
+        return;
+    }
     for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
         struct watch_slot *state = &watch->slots[slot];
 
@@ -524,6 +586,9 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
     case WATCH_MACHINE_LOST:
         machine_lost(watch, event, now_ms);
         break;
+    case WATCH_MACHINE_BACK:
+        machine_back(watch, event->slot);
+        break;
     case WATCH_ALL_GONE:
         enter(watch, WATCH_ENDED, UINT64_MAX);
         break;
@@ -533,6 +598,12 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
 void
 watch_tick(struct watch *watch, uint64_t now_ms)
 {
+    uint64_t away_ms;
+    const uint32_t away = first_away(watch, &away_ms);
+
+    if (watch->phase == WATCH_RUNNING && now_ms >= away_ms) {
+        fail(watch, WATCH_CAUSE_MACHINE, machine_of(watch, away), PSI_EXIT_WORKER_LOST);
+    }
     if (watch->phase == WATCH_RUNNING && now_ms >= watch->service_left_deadline_ms) {
         fail(watch, WATCH_CAUSE_SERVICE_LEFT, watch->service_left, 1);
     }
@@ -560,6 +631,11 @@ uint64_t
 watch_deadline(const struct watch *watch)
 {
     uint64_t until_ms = watch->deadline_ms;
+    uint64_t away_ms;
+
+    if (watch->phase == WATCH_RUNNING && first_away(watch, &away_ms) != 0 && away_ms < until_ms) {
+        until_ms = away_ms;
+    }
 
     if (watch->phase == WATCH_RUNNING && watch->service_left_deadline_ms < until_ms) {
         until_ms = watch->service_left_deadline_ms;

@@ -32,6 +32,8 @@ struct watch_config {
     uint32_t start_timeout_ms;  /* for the machines to answer; for the master to say where it
                                    listens */
     uint32_t timeout_ms;        /* for the whole job; 0: any */
+    uint32_t replace_ms;        /* for a lost machine with workers alone to come back; 0: it is
+                                   not waited for */
     uint32_t leave_ms;          /* for servers and master to leave once the workers are done */
     bool foreign;     /* all run the user's command: nobody joins, everything starts at once */
     bool masterless;  /* slot 0 is empty; only of foreign jobs, which may lack servers, too */
@@ -56,6 +58,7 @@ enum watch_event_kind {
     WATCH_EXITED,       /* slot, code or signal */
     WATCH_INTERRUPTED,  /* signal: psd_run itself was asked to stop */
     WATCH_MACHINE_LOST, /* slot is its number; signal: that killed the agent, if that is known */
+    WATCH_MACHINE_BACK, /* slot is its number: it was lost, and is ready again */
     WATCH_ALL_GONE,     /* all agents ended after end(): nothing is left */
 };
 
@@ -120,9 +123,11 @@ struct watch_slot {
     bool ordered; /* start() was called */
     bool started;
     bool alive;
-    bool joined; /* not the master: became a member of the job, in any of its lives */
-    bool ended;  /* a worker: for good */
-    bool asked;  /* the job was being stopped when it ended */
+    bool joined;            /* not the master: became a member of the job, in any of its lives */
+    bool ended;             /* a worker: for good */
+    bool asked;             /* the job was being stopped when it ended */
+    bool away;              /* its machine was lost and may come back ... */
+    uint64_t away_until_ms; /* ... until then */
     uint32_t restarts;
     int code;
     int signal;

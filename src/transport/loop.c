@@ -502,6 +502,12 @@ psi_loop_destroy(struct psi_loop *loop)
     free(loop);
 }
 
+int
+psi_loop_fd(const struct psi_loop *loop)
+{
+    return loop->epoll_fd;
+}
+
 /* ---- Handling ---- */
 
 void

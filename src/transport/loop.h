@@ -60,6 +60,10 @@ psd_status psi_loop_run_once(struct psi_loop *loop, int timeout_ms, struct psd_e
 /* When psi_loop_dispatch() wants to run next even without events; UINT64_MAX: never. */
 uint64_t psi_loop_next_ns(const struct psi_loop *loop);
 
+/* Readable when psi_loop_run_once() has something to do, for whoever waits for other things, too.
+ * What is due by the clock, psi_loop_next_ns() tells. */
+int psi_loop_fd(const struct psi_loop *loop);
+
 /* Makes a psi_loop_wait() in progress return. Any thread; async-signal-safe. */
 void psi_loop_wake(struct psi_loop *loop);
 

@@ -289,6 +289,52 @@ def test_emitted_script_trains(sbatch, cluster):
                             "worker0": "host1", "worker1": "host2"}
 
 
+# ------------------------------------------------------------------------ one psd_run per task ---
+
+
+def srun(*words, options=()):
+    """A line of a script: one psd_run for each task."""
+    return "exec srun " + shlex.join([*map(str, options), "psd_run", *map(str, words)])
+
+
+def test_a_psd_run_for_each_task_trains(sbatch):
+    """If this fails, `srun psd_run` starts as many jobs as there are tasks."""
+    job = sbatch(srun(*BRISK, "--roles", "ps,worker*3,ps,worker,worker", worker("--steps", 20)),
+                 "-N3", "-n7")
+    assert job.wait() == 0, job.text() + job.run_log()
+    for rank in range(5):
+        assert job.text().count(f"[worker{rank}] step 19\n") == 1
+    assert job.text().count("job ended well") == 1
+    job.expect_nothing_left()
+
+
+def test_tasks_of_a_step_on_part_of_the_job(sbatch):
+    """If this fails, a step uses nodes of the job that are not its own, or mixes up its tasks."""
+    job = sbatch(srun(*BRISK, worker("--steps", 5),
+                      options=["-N2", "-n4", "-w", "host3,host2", "--distribution=cyclic"]),
+                 "-N3", "--ntasks-per-node=2")
+    assert job.wait() == 0, job.text() + job.run_log()
+    found = re.findall(r"MACHINE (?:\S+ )*?is (host\d), address (\S+),", job.run_log())
+    assert sorted(found) == [("host2", "10.213.0.2")] * 2 + [("host3", "10.213.0.3")] * 2
+    assert job.text().count("step 4\n") == 3
+
+
+def test_cancelled_tasks_leave_nothing(sbatch):
+    """If this fails, tasks that wait for each other outlive their step."""
+    job = sbatch(srun("--servers", 1, STUBBORN), "-N3", "-n4")
+    job.wait_for_output("] up\n", 3)
+    job.run("scancel", job.id)
+    job.expect_nothing_left(25)
+
+
+def test_failure_of_one_task_is_the_code_of_all(sbatch):
+    """If this fails, Slurm takes a job that failed for one that ended well."""
+    job = sbatch(srun("--servers", 1, "sh -c '[ $PSD_RANK = 1 ] && exit 7; sleep 100'"),
+                 "-N2", "-n3")
+    assert job.wait() == 7, job.text() + job.run_log()
+    job.expect_nothing_left()
+
+
 # --------------------------------------------------------------------------------------- ending ---
 
 

@@ -1,0 +1,841 @@
+/*
+ * together.c - several psd_run that make up one job.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/together.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+
+#include "base/exit_code.h"
+#include "base/fail.h"
+#include "config/settings.h"
+#include "launch/allocation.h"
+#include "launch/munge.h"
+#include "launch/reach.h"
+#include "launch/secret.h"
+#include "transport/address.h"
+
+enum {
+    SLURM_WAIT_S = 120,
+    TELL_MS = 10000, /* between two lines about waiting */
+    BEAT_MS = 1000,
+    SETTLE_MS = 1000, /* by which news of a lost psd_run may be later than that of its processes */
+    MISSING_BYTES = 300,
+};
+
+static uint64_t
+clock_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* One psd_run for each task of a step: nobody asked for a way to meet, but Slurm has one. */
+static bool
+is_task_of_slurm(const struct launch_options *options)
+{
+    return options->rendezvous == NULL && options->coordinator == NULL && !options->local &&
+           !options->print_cluster && options->emit == NULL && slurm_is_one_of_many(environ);
+}
+
+bool
+together_wanted(const struct launch_options *options)
+{
+    return options->rendezvous != NULL || options->coordinator != NULL || is_task_of_slurm(options);
+}
+
+/* ------------------------------------------------------------------------------- who is who --- */
+
+/* A number out of the environment; false: not there. */
+static bool
+read_variable(const char *name, uint32_t *number_p)
+{
+    const char *text = psi_environment(name);
+    char *end;
+    unsigned long number;
+
+    if (text == NULL || text[0] < '0' || text[0] > '9') {
+        return false;
+    }
+    number = strtoul(text, &end, 10);
+    *number_p = (uint32_t)number;
+    return *end == '\0' && number < UINT32_MAX;
+}
+
+/* The ordinal behind the last '-' of a pod's name. */
+static bool
+read_ordinal(uint32_t *number_p)
+{
+    char name[256] = "";
+    const char *dash;
+    char *end;
+
+    gethostname(name, sizeof(name) - 1);
+    name[strcspn(name, ".")] = '\0';
+    dash = strrchr(name, '-');
+    if (dash == NULL || dash[1] < '0' || dash[1] > '9') {
+        return false;
+    }
+    *number_p = (uint32_t)strtoul(dash + 1, &end, 10);
+    return *end == '\0';
+}
+
+/* --rank, or what the batch system says. */
+static psd_status
+find_rank(struct together *together, struct psd_error *err)
+{
+    static const char *const variables[] = {"JOB_COMPLETION_INDEX", "_CONDOR_PROCNO"};
+
+    if (together->options->rank != LAUNCH_NOT_GIVEN) {
+        together->rank = together->options->rank;
+        return PSD_OK;
+    }
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        if (read_variable(variables[i], &together->rank)) {
+            return PSD_OK;
+        }
+    }
+    if (psi_environment("KUBERNETES_SERVICE_HOST") != NULL && read_ordinal(&together->rank)) {
+        return PSD_OK;
+    }
+    return psi_fail(err, PSD_ERR_INVALID,
+                    "--rank is needed: which of the --size processes this one is, from 0; neither "
+                    "JOB_COMPLETION_INDEX nor _CONDOR_PROCNO is set, and this is no pod");
+}
+
+static psd_status
+find_size(struct together *together, struct psd_error *err)
+{
+    const struct launch_options *options = together->options;
+
+    together->size = options->size;
+    if (options->size == LAUNCH_NOT_GIVEN && !read_variable("_CONDOR_NPROCS", &together->size)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--size is needed: how many psd_run make up the job, servers and workers "
+                        "together");
+    }
+    together->servers = options->servers != LAUNCH_NOT_GIVEN ? options->servers : 1;
+    if (together->size < 2 || together->size > JOIN_SIZE_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "--size %u: 2 to %d", together->size, JOIN_SIZE_MAX);
+    }
+    if (together->rank >= together->size) {
+        return psi_fail(err, PSD_ERR_INVALID, "--rank %u of --size %u: ranks are 0 to %u",
+                        together->rank, together->size, together->size - 1);
+    }
+    if (together->servers >= together->size) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--servers %u of --size %u leaves no worker: ranks from %u on are workers",
+                        together->servers, together->size, together->servers);
+    }
+    if (options->min_workers != LAUNCH_NOT_GIVEN &&
+        options->min_workers > together->size - together->servers) {
+        return psi_fail(err, PSD_ERR_INVALID, "--min_workers %u: there are %u (--size %u less %u)",
+                        options->min_workers, together->size - together->servers, together->size,
+                        together->servers);
+    }
+    return PSD_OK;
+}
+
+/* A run has a name of its own, so that files of another one do no harm. */
+static void
+find_run(struct together *together)
+{
+    static const char *const variables[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
+    const char *name = together->options->job_id;
+
+    for (size_t i = 0; name == NULL && i < sizeof(variables) / sizeof(variables[0]); i++) {
+        name = psi_environment(variables[i]);
+    }
+    snprintf(together->run, sizeof(together->run), "%.63s", name != NULL ? name : "job");
+}
+
+static psd_status
+check_options(const struct launch_options *options, struct psd_error *err)
+{
+    if (options->rendezvous != NULL && options->coordinator != NULL) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--rendezvous and --coordinator are two ways to find each other: give one");
+    }
+    if (options->cluster_config != NULL || options->workers != LAUNCH_NOT_GIVEN) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%s: with --rendezvous or --coordinator the job is --size processes, of "
+                        "which --servers are servers",
+                        options->cluster_config != NULL ? "--cluster_config" : "--workers");
+    }
+    if (options->detach || options->check || options->dry_run) {
+        return psi_fail(err, PSD_ERR_INVALID, "--%s: not with --rendezvous or --coordinator",
+                        options->detach  ? "detach"
+                        : options->check ? "check"
+                                         : "dry_run");
+    }
+    if (options->first_port > options->last_port) {
+        return psi_fail(err, PSD_ERR_INVALID, "--initial_port %u is behind --final_port %u",
+                        options->first_port, options->last_port);
+    }
+    return PSD_OK;
+}
+
+/* "HOST:PORT", with tcp:// before it or not. */
+static psd_status
+find_coordinator(struct together *together, struct psd_error *err)
+{
+    const char *text = together->options->coordinator;
+    struct psi_address address;
+    psd_status status;
+
+    if (text == NULL) {
+        return PSD_OK;
+    }
+    snprintf(together->coordinator, sizeof(together->coordinator), "%s%s",
+             strncmp(text, "tcp://", 6) == 0 ? "" : "tcp://", text);
+    status = psi_address_parse(together->coordinator, &address, err);
+    if (status == PSD_OK && address.port == 0) {
+        status = psi_fail(err, PSD_ERR_INVALID, "the port is missing");
+    }
+    if (status != PSD_OK) {
+        char why[200];
+
+        snprintf(why, sizeof(why), "%.199s", err->text);
+        return psi_fail(err, PSD_ERR_INVALID, "--coordinator %.100s: HOST:PORT, please: %s", text,
+                        why);
+    }
+    together->port = address.port;
+    return PSD_OK;
+}
+
+/* A name is fine: the others need the number. */
+static psd_status
+find_advertised(struct together *together, struct psd_error *err)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    const char *text = together->options->advertise_addr != NULL ? together->options->advertise_addr
+                                                                 : psi_environment("PSD_ADVERTISE");
+    struct addrinfo *found = NULL;
+    int code;
+
+    if (text == NULL) {
+        return PSD_OK;
+    }
+    code = getaddrinfo(text, NULL, &hints, &found);
+    if (code != 0) {
+        return psi_fail(err, PSD_ERR_INVALID, "--advertise_addr %.100s: %s", text,
+                        gai_strerror(code));
+    }
+    getnameinfo(found->ai_addr, found->ai_addrlen, together->advertised,
+                sizeof(together->advertised), NULL, 0, NI_NUMERICHOST);
+    freeaddrinfo(found);
+    return PSD_OK;
+}
+
+static void
+warn_of_container(const struct together *together)
+{
+    if ((access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0) &&
+        psi_environment("KUBERNETES_SERVICE_HOST") == NULL && together->advertised[0] == '\0') {
+        fprintf(stderr, "psd_run: this is a container: the others must be on its network, or it on "
+                        "theirs (--network host); --advertise_addr says which address is meant\n");
+    }
+}
+
+static void
+mention_old_files(const struct together *together)
+{
+    char example[160];
+    const uint32_t count = rendezvous_old_files(together->rendezvous, example, sizeof(example));
+
+    if (count > 0 && together->rank == 0) {
+        fprintf(stderr,
+                "psd_run: %s has %u .tfcluster file%s of other runs%s%s: left alone, since they do "
+                "not tell who is alive\n",
+                together->options->rendezvous, count, count == 1 ? "" : "s",
+                example[0] != '\0' ? ", such as " : "", example);
+    }
+}
+
+static enum launch_role
+role_of(const struct together *together, uint32_t rank)
+{
+    if (together->roles.count > 0) {
+        return together->roles.list[rank];
+    }
+    return rank < together->servers ? LAUNCH_SERVER : LAUNCH_WORKER;
+}
+
+/* Everybody, until it is known who is there. */
+static psd_status
+list_tasks(struct together *together, struct psd_error *err)
+{
+    together->tasks = calloc(together->size, sizeof(*together->tasks));
+    if (together->tasks == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u ranks", together->size);
+    }
+    for (uint32_t rank = 0; rank < together->size; rank++) {
+        together->tasks[rank] = (struct layout_task){.rank = rank, .role = role_of(together, rank)};
+    }
+    together->task_count = together->size;
+    return PSD_OK;
+}
+
+static psd_status
+enter_directory(struct together *together, struct psd_error *err)
+{
+    const struct rendezvous_config config = {.directory = together->options->rendezvous,
+                                             .run = together->run,
+                                             .rank = together->rank,
+                                             .size = together->size};
+    psd_status status = rendezvous_open(&config, &together->rendezvous, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    mention_old_files(together);
+    if (together->options->secret_file == NULL && psi_environment("PSD_SECRET_FILE") == NULL) {
+        status = rendezvous_secret(together->rendezvous, &together->secret_file, err);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- Slurm ---
+ */
+
+static psd_status
+check_slurm_options(const struct launch_options *options, struct psd_error *err)
+{
+    if (options->detach || options->check || options->dry_run) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--%s: not with one psd_run for each task of srun; run it in the batch "
+                        "script",
+                        options->detach  ? "detach"
+                        : options->check ? "check"
+                                         : "dry_run");
+    }
+    if (options->rank != LAUNCH_NOT_GIVEN || options->size != LAUNCH_NOT_GIVEN) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--rank and --size: in a task of srun, Slurm says both");
+    }
+    return PSD_OK;
+}
+
+/* What every task is. Without a word about it, the first one serves. */
+static psd_status
+find_roles(struct together *together, struct psd_error *err)
+{
+    struct launch_options *options = &together->slurm_options;
+    struct psi_cluster file = {0};
+    psd_status status = PSD_OK;
+
+    if (options->cluster_config != NULL) {
+        status = psi_cluster_load(options->cluster_config, &file, err);
+    }
+    if (status == PSD_OK && file.worker_count > 0) {
+        status = psi_fail(err, PSD_ERR_INVALID,
+                          "%s names nodes, but there is one psd_run for each task of srun: give "
+                          "\"tasks\" instead, or start psd_run once",
+                          options->cluster_config);
+    }
+    if (options->servers == LAUNCH_NOT_GIVEN && options->roles == NULL && file.tasks == NULL) {
+        options->servers = 1;
+    }
+    if (status == PSD_OK) {
+        status = allocation_roles(options, &file, &together->slurm, &together->roles, err);
+    }
+    psi_cluster_free(&file);
+    return status;
+}
+
+/* Loopback would do between tasks of a node, and for nobody else. */
+static void
+find_own_address(struct together *together)
+{
+    const struct slurm *slurm = &together->slurm;
+    const uint32_t other = slurm->node == 0 ? 1 : 0;
+    char address[64];
+
+    if (slurm->nodes.count > 1 && together->options->interface == NULL &&
+        together->advertised[0] == '\0') {
+        reach_resolve(slurm->nodes.names[other], address);
+        reach_source(address, together->advertised);
+    }
+}
+
+/* A reserved port that no worker has. 0: none. */
+static uint16_t
+spare_port(const struct together *together)
+{
+    const struct psi_numberlist *ports = &together->slurm.ports;
+    const size_t used =
+        role_of(together, 0) == LAUNCH_SERVER ? 0 : together->slurm.tasks_on.numbers[0];
+
+    return used < ports->count ? (uint16_t)ports->numbers[used] : 0;
+}
+
+static psd_status
+open_meeting(struct together *together, struct psd_error *err)
+{
+    char step[64];
+    const struct slurm_meet_config config = {.slurm = &together->slurm,
+                                             .step = step,
+                                             .munge = together->munge,
+                                             .port = spare_port(together)};
+
+    if (together->munge && !munge_is_there()) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "the tasks of a step get the job's secret by MUNGE, and libmunge.so.2 is "
+                        "not here; give all of them the same --secret_file (psd_run secret FILE "
+                        "makes one)");
+    }
+    snprintf(step, sizeof(step), "%.30s.%.30s", together->slurm.job_id, together->slurm.step_id);
+    return slurm_meet_open(&config, &together->meet, err);
+}
+
+/* This one's place among the tasks of a step. */
+static psd_status
+open_slurm(struct together *together, struct psd_error *err)
+{
+    struct launch_options *options = &together->slurm_options;
+    psd_status status = check_slurm_options(options, err);
+
+    if (options->max_wait_s == LAUNCH_MAX_WAIT_S) {
+        options->max_wait_s = SLURM_WAIT_S; /* Slurm starts all of them, or none */
+    }
+    status = status == PSD_OK ? slurm_read(environ, &together->slurm, err) : status;
+    status = status == PSD_OK ? find_roles(together, err) : status;
+    if (status != PSD_OK) {
+        return status;
+    }
+    together->rank = slurm_task(&together->slurm, together->slurm.node, together->slurm.local);
+    together->size = together->slurm.tasks;
+    together->servers = together->roles.servers;
+    together->munge = options->secret_file == NULL && psi_environment("PSD_SECRET_FILE") == NULL;
+    if (together->size > JOIN_SIZE_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "%u tasks: up to %d are possible", together->size,
+                        JOIN_SIZE_MAX);
+    }
+    status = find_advertised(together, err);
+    find_own_address(together);
+    status = status == PSD_OK ? list_tasks(together, err) : status;
+    return status == PSD_OK ? open_meeting(together, err) : status;
+}
+
+int
+together_secret(struct together *together, struct psd_error *err)
+{
+    if (together->munge && together->rank != 0) {
+        return slurm_meet_secret(together->meet, together->options->max_wait_s * 1000, err);
+    }
+    return launch_secret_offer(together->secret_file, err);
+}
+
+psd_status
+together_open(struct together *together, const struct launch_options *options,
+              struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    *together = (struct together){.options = options, .secret_file = options->secret_file};
+    if (is_task_of_slurm(options)) {
+        together->slurm_options = *options;
+        together->options = &together->slurm_options;
+        status = open_slurm(together, err);
+        if (status != PSD_OK) {
+            together_close(together);
+        }
+        return status;
+    }
+    status = check_options(options, err);
+    find_run(together);
+    status = status == PSD_OK ? find_rank(together, err) : status;
+    status = status == PSD_OK ? find_size(together, err) : status;
+    status = status == PSD_OK ? find_coordinator(together, err) : status;
+    status = status == PSD_OK ? find_advertised(together, err) : status;
+    status = status == PSD_OK ? list_tasks(together, err) : status;
+    if (status == PSD_OK && options->coordinator != NULL && options->secret_file == NULL &&
+        psi_environment("PSD_SECRET_FILE") == NULL) {
+        status = psi_fail(err, PSD_ERR_INVALID,
+                          "--coordinator needs a secret that all have: --secret_file FILE or "
+                          "PSD_SECRET_FILE (psd_run secret FILE makes one)");
+    }
+    if (status == PSD_OK) {
+        warn_of_container(together);
+    }
+    if (status == PSD_OK && options->rendezvous != NULL) {
+        status = enter_directory(together, err);
+    }
+    if (status != PSD_OK) {
+        together_close(together);
+    }
+    return status;
+}
+
+void
+together_close(struct together *together)
+{
+    join_close(together->join);
+    together->join = NULL;
+    rendezvous_close(together->rendezvous);
+    together->rendezvous = NULL;
+    slurm_meet_close(together->meet);
+    together->meet = NULL;
+    slurm_fini(&together->slurm);
+    roles_fini(&together->roles);
+    if (together->prepared_anew) {
+        prepare_fini(&together->prepared);
+        together->prepared_anew = false;
+    }
+    free(together->tasks);
+    together->tasks = NULL;
+}
+
+/* ----------------------------------------------------------------------------------- joining ---
+ */
+
+static psd_status
+find_by_name(void *context, char address_p[JOINER_ADDRESS_BYTES], int *code_p,
+             struct psd_error *err)
+{
+    const struct together *together = context;
+
+    (void)code_p;
+    (void)err;
+    memcpy(address_p, together->coordinator, JOINER_ADDRESS_BYTES);
+    return PSD_OK;
+}
+
+static const struct joiner_finder name_finder = {.find = find_by_name};
+
+/* Later lives have larger ones. */
+static uint64_t
+incarnation_by_clock(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+int
+together_join(struct together *together, int secret_fd)
+{
+    const bool by_directory = together->rendezvous != NULL;
+    const struct joiner_config config = {
+        .rank = together->rank,
+        .size = together->size,
+        .incarnation =
+            by_directory ? rendezvous_incarnation(together->rendezvous) : incarnation_by_clock(),
+        .wait_ms = together->options->max_wait_s * 1000,
+        .advertised = together->advertised[0] != '\0' ? together->advertised : NULL,
+        .secret_fd = secret_fd,
+        .environment = environ,
+        .finder = by_directory             ? &rendezvous_finder
+                  : together->meet != NULL ? &slurm_meet_finder
+                                           : &name_finder,
+        .context = by_directory             ? (void *)together->rendezvous
+                   : together->meet != NULL ? (void *)together->meet
+                                            : (void *)together};
+
+    return joiner_run(&config);
+}
+
+/* ------------------------------------------------------------------------------- coordinating ---
+ */
+
+static void
+beat(void *context)
+{
+    struct together *together = context;
+    struct psd_error err = {0};
+
+    if (together->rendezvous != NULL && rendezvous_beat(together->rendezvous, &err) != PSD_OK) {
+        fprintf(stderr, "psd_run: %s\n", err.text);
+        raise(SIGTERM); /* leaves in good order */
+    }
+}
+
+static psd_status
+open_join(struct together *together, int secret_fd, struct psd_error *err)
+{
+    const struct launch_options *options = together->options;
+    const struct join_config config = {
+        .size = together->size,
+        .first_port = (uint16_t)(together->port != 0 ? together->port : options->first_port),
+        .last_port = (uint16_t)(together->port != 0 ? together->port : options->last_port),
+        .secret_fd = secret_fd};
+    uint16_t port = 0;
+    psd_status status = PSD_OK;
+
+    if (together->meet != NULL) { /* before anything is open that its porter would keep open */
+        status = slurm_meet_answer(together->meet, secret_fd, err);
+    }
+    status = status == PSD_OK ? join_open(&config, &together->join, &port, err) : status;
+    if (status == PSD_OK && together->meet != NULL) {
+        slurm_meet_tell(together->meet, port);
+    }
+    if (status == PSD_OK && together->rendezvous != NULL) {
+        status = rendezvous_publish(together->rendezvous,
+                                    together->advertised[0] != '\0' ? together->advertised : NULL,
+                                    port, err);
+    }
+    return status;
+}
+
+/* How many workers are there; UINT32_MAX: a server is not. */
+static uint32_t
+count_workers(const struct together *together)
+{
+    uint32_t count = 0;
+
+    for (uint32_t rank = 0; rank < together->size; rank++) {
+        const bool serves = role_of(together, rank) == LAUNCH_SERVER;
+
+        if (serves && !join_is_present(together->join, rank)) {
+            return UINT32_MAX;
+        }
+        count += !serves && join_is_present(together->join, rank);
+    }
+    return count;
+}
+
+static void
+tell_progress(const struct together *together, uint64_t left_ms)
+{
+    char missing[MISSING_BYTES];
+
+    join_missing(together->join, missing, sizeof(missing));
+    fprintf(stderr, "psd_run: %u/%u are here, missing: rank %s (%llu s left)\n",
+            1 + join_present(together->join), together->size, missing,
+            (unsigned long long)left_ms / 1000);
+}
+
+static void
+tell_refusals(const struct together *together)
+{
+    char text[512];
+
+    while (join_next_refusal(together->join, text, sizeof(text))) {
+        fprintf(stderr, "psd_run: refused: %s\n", text);
+    }
+}
+
+/* The time is up: enough of them, or not. */
+static int
+decide_at_deadline(const struct together *together)
+{
+    const struct launch_options *options = together->options;
+    const uint32_t workers = count_workers(together);
+    char missing[MISSING_BYTES];
+
+    join_missing(together->join, missing, sizeof(missing));
+    if (options->min_workers != LAUNCH_NOT_GIVEN && workers != UINT32_MAX &&
+        workers >= options->min_workers) {
+        fprintf(stderr, "psd_run: the job begins with %u of %u workers; rank %s did not come\n",
+                workers, together->size - together->servers, missing);
+        return 0;
+    }
+    fprintf(stderr,
+            "psd_run: %u/%u are here after %u s (--max_wait), missing: rank %s; the job does not "
+            "begin\n",
+            1 + join_present(together->join), together->size, options->max_wait_s, missing);
+    return PSI_EXIT_START_TIMEOUT;
+}
+
+/* Signals that ask us to leave; they stay blocked, as run.c wants them. */
+static int
+take_signals(void)
+{
+    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action;
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        if (sigaction(wanted[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
+            sigaddset(&set, wanted[i]);
+        }
+    }
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Waits for the others. Returns 0, or the exit code. */
+static int
+wait_for_others(struct together *together)
+{
+    const uint64_t deadline_ms = clock_ms() + (uint64_t)together->options->max_wait_s * 1000;
+    const int signals = take_signals();
+    uint64_t tell_ms = clock_ms() + TELL_MS;
+    uint64_t beat_ms = 0;
+    struct signalfd_siginfo info;
+    int code = -1;
+
+    while (code < 0) {
+        const uint64_t now_ms = clock_ms();
+        struct pollfd polls[] = {{.fd = join_fd(together->join), .events = POLLIN},
+                                 {.fd = signals, .events = POLLIN}};
+
+        if (now_ms >= beat_ms) {
+            beat(together);
+            beat_ms = now_ms + BEAT_MS;
+        }
+        join_turn(together->join);
+        tell_refusals(together);
+        if (join_present(together->join) + 1 == together->size) {
+            code = 0;
+        } else if (now_ms >= deadline_ms) {
+            code = decide_at_deadline(together);
+        } else if (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+            code = 128 + (int)info.ssi_signo;
+        } else {
+            if (now_ms >= tell_ms) {
+                tell_progress(together, deadline_ms - now_ms);
+                tell_ms = now_ms + TELL_MS;
+            }
+            poll(polls, 2, BEAT_MS / 4);
+        }
+    }
+    close(signals);
+    return code;
+}
+
+/* The job of those that are there, if they are not all. */
+static psd_status
+prepare_present(struct together *together, struct run_args *args, struct psd_error *err)
+{
+    struct prepare_tasks tasks = {.list = together->tasks};
+    psd_status status;
+
+    for (uint32_t rank = 0; rank < together->size; rank++) {
+        if (join_is_present(together->join, rank)) {
+            together->tasks[tasks.count++] =
+                (struct layout_task){.rank = rank, .role = role_of(together, rank)};
+        }
+    }
+    if (tasks.count == together->task_count) {
+        return PSD_OK;
+    }
+    if (together->prepared_anew) {
+        prepare_fini(&together->prepared);
+        together->prepared_anew = false;
+    }
+    status = prepare_job(together->options, environ, &tasks, &together->prepared, err);
+    if (status == PSD_OK) {
+        together->task_count = tasks.count;
+        together->prepared_anew = true;
+        args->plan = &together->prepared.plan;
+        args->layout = &together->prepared.layout;
+        args->watch = together->prepared.watch;
+    }
+    return status;
+}
+
+int
+together_attempt(struct together *together, struct run_args *args)
+{
+    struct psd_error err = {0};
+    psd_status status = agent_fork(&args->agent, args->environment, args->entry_path, 0, &err);
+    int code = 0;
+
+    together->began = false;
+    args->requeues = together->slurm.restarts;
+    args->began_p = &together->began;
+    args->tick = beat;
+    args->tick_context = together;
+    args->advertised = together->advertised[0] != '\0' ? together->advertised : NULL;
+    status = status == PSD_OK ? open_join(together, args->secret_fd, &err) : status;
+    args->join = together->join;
+    if (status == PSD_OK) {
+        code = wait_for_others(together);
+        status = code == 0 ? prepare_present(together, args, &err) : PSD_OK;
+    }
+    if (status != PSD_OK) {
+        fprintf(stderr, "psd_run: %s\n", err.text);
+        code = PSI_EXIT_CANNOT_START;
+    }
+    if (code == 0) {
+        return run_job(args);
+    }
+    if (args->agent.pid > 0) {
+        close(args->agent.fd);
+        agent_collect(args->agent.pid);
+    }
+    return code;
+}
+
+static bool
+is_interrupt(int code)
+{
+    return code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP;
+}
+
+static bool
+misses_somebody(const struct together *together)
+{
+    for (uint32_t i = 1; i < together->task_count; i++) {
+        const struct layout_task *task = &together->tasks[i];
+
+        if (!join_is_present(together->join, task->rank) &&
+            (task->role == LAUNCH_SERVER || !together->began)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
+together_was_left(struct together *together, int code)
+{
+    const uint64_t until_ms = clock_ms() + SETTLE_MS;
+    bool left = false;
+    uint64_t now_ms;
+
+    if (code == 0 || code == PSI_EXIT_USAGE || code == PSI_EXIT_START_TIMEOUT ||
+        is_interrupt(code) || together->join == NULL) {
+        return false;
+    }
+    while (!(left = misses_somebody(together)) && (now_ms = clock_ms()) < until_ms) {
+        poll(&(struct pollfd){.fd = join_fd(together->join), .events = POLLIN}, 1,
+             (int)(until_ms - now_ms));
+        join_turn(together->join);
+    }
+    return left;
+}
+
+void
+together_again(struct together *together, const char *why)
+{
+    if (together->join != NULL) {
+        join_again(together->join, why);
+    }
+    join_close(together->join);
+    together->join = NULL;
+}
+
+void
+together_over(struct together *together, int code)
+{
+    const bool all = together->join != NULL && join_present(together->join) + 1 == together->size;
+
+    if (code == 128 + SIGTERM) { /* a batch system takes rank 0 away, and may bring it back */
+        together_again(together, "rank 0 was asked to leave");
+        return;
+    }
+    if (together->join != NULL) {
+        join_over(together->join, code);
+    }
+    if (together->rendezvous != NULL) {
+        rendezvous_over(together->rendezvous, code, all);
+    }
+}

@@ -1,0 +1,71 @@
+/*
+ * together.h - several psd_run that make up one job: from their command lines to their exit codes.
+ *
+ * --rendezvous DIR or --coordinator HOST:PORT says how they find each other, --rank and --size who
+ * they are. The rule of roles: ranks 0 to S-1 are the servers (--servers S), the others the
+ * workers, in order; rank 0 has the master, too, and coordinates. Tasks of a Slurm step need none
+ * of that: Slurm says who they are, slurm_meet.h how they meet, allocation.h which roles they have.
+ */
+#ifndef LAUNCH_TOGETHER_H
+#define LAUNCH_TOGETHER_H
+
+#include <stdbool.h>
+
+#include "launch/options.h"
+#include "launch/prepare.h"
+#include "launch/rendezvous.h"
+#include "launch/roles.h"
+#include "launch/run.h"
+#include "launch/slurm.h"
+#include "launch/slurm_meet.h"
+
+/* Thread: owned by the main thread of psd_run. */
+struct together {
+    const struct launch_options *options;
+    uint32_t rank;
+    uint32_t size;
+    uint32_t servers;
+    char run[64];                           /* name of the run */
+    char coordinator[JOINER_ADDRESS_BYTES]; /* "tcp://HOST:PORT"; "": found in the directory */
+    uint16_t port;                          /* of it; 0: any */
+    char advertised[64];                    /* "": not said */
+    struct rendezvous *rendezvous;          /* NULL: none */
+    struct launch_options slurm_options;    /* those of a task of Slurm, with its defaults */
+    struct slurm slurm;
+    struct slurm_meet *meet;   /* NULL: no task of Slurm */
+    bool munge;                /* the secret comes over it */
+    struct roles roles;        /* of all ranks; none: the rule above */
+    const char *secret_file;   /* NULL: none but what the environment names */
+    struct layout_task *tasks; /* owned: who takes part, by rank */
+    uint32_t task_count;
+    bool prepared_anew; /* with fewer than --size, in: */
+    struct prepared prepared;
+    struct join *join; /* of the present attempt; NULL: none */
+    bool began;        /* the present attempt has started a process */
+};
+
+/* Whether the command line asks for it. */
+bool together_wanted(const struct launch_options *options);
+
+/* Takes this one's place. PSD_ERR_INVALID: usage. */
+psd_status together_open(struct together *together, const struct launch_options *options,
+                         struct psd_error *err);
+void together_close(struct together *together);
+
+/* The descriptor of the job's secret, as of launch_secret_offer(); -1 with err. */
+int together_secret(struct together *together, struct psd_error *err);
+
+/* Not rank 0: takes part until the job is over. Returns the exit code. */
+int together_join(struct together *together, int secret_fd);
+
+/* Rank 0: one attempt: gathers the others, runs the job. Returns the exit code. */
+int together_attempt(struct together *together, struct run_args *args);
+
+/* Whether that attempt failed because somebody was lost without whom it cannot go on. */
+bool together_was_left(struct together *together, int code);
+
+/* The last word about an attempt. */
+void together_again(struct together *together, const char *why);
+void together_over(struct together *together, int code);
+
+#endif
