@@ -766,6 +766,9 @@ on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict
     char name[128];
 
     (void)peer;
+    if (lane->client->leaving && verdict->status == PSD_ERR_FENCED) {
+        return; /* servers know already that we have left: the master's answer is on its way */
+    }
     psi_client_over(lane->client, (psd_status)verdict->status, "refused by %s: %s",
                     psi_lane_name(lane, name, sizeof(name)), verdict->text);
 }

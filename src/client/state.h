@@ -252,6 +252,7 @@ struct psi_client {
     uint64_t pump_turn;
     struct published published;
     uint32_t chunks_in_place; /* of the views of all tables */
+    bool leaving;             /* BYE was said */
 
     struct psi_listener *listener;  /* for other workers of this host */
     char door[PSI_ADDRESS_BYTES];   /* where they find it; "": they do not */

@@ -737,8 +737,8 @@ apply_piece(const struct chunk *chunk, struct array arrays[OUTPUTS], uint32_t fi
     struct apply apply = chunk->apply;
 
     for (uint32_t i = 0; i < apply.leaf_count; i++) {
-        leaves[i].rank = chunk->leaves[i].rank;
-        leaves[i].data = (const char *)chunk->leaves[i].data + first * bytes;
+        leaves[i] = (struct leaf){.rank = chunk->leaves[i].rank,
+                                  .data = (const char *)chunk->leaves[i].data + first * bytes};
     }
     apply.level = psi_kernel_level_best();
     apply.rule = &chunk->rule;

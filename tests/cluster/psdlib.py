@@ -239,7 +239,8 @@ class Context:
         return step.value
 
     def close(self):
-        check(LIB.psd_close(self.handle))
+        handle, self.handle = self.handle, None  # it is gone either way
+        check(LIB.psd_close(handle))
 
     def abandon(self):
         LIB.psd_abandon(self.handle)

@@ -23,6 +23,7 @@ KILLS = int(os.environ.get("PSD_KILLS", 20))
 NOBODY = 65534
 MEMORIES = ("ordinary", "region", "view")
 POLICIES = ("fail", "continue", "wait")
+ALLOWANCE = 64 << 20  # of each process, beside tensors: programs, rings, buffers
 
 
 # ---- what a process has --------------------------------------------------------------------------
@@ -44,6 +45,33 @@ def owned(pid):
         except OSError:
             continue  # closed meanwhile
     return found
+
+
+def resident(pid):
+    """Bytes of memory that are there because of this process: everything resident, but for what it
+    maps of other processes' segments. A segment of its own counts once, however often it is mapped."""
+    own = owned(pid)
+    others = 0
+    segments = dict.fromkeys(own, 0)
+    inode = 0
+    total = 0
+    for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if re.match(r"[0-9a-f]+-[0-9a-f]+$", words[0]):
+            inode = int(words[4]) if "/memfd:psd" in line else 0
+        elif words[0] == "Rss:" and inode == 0:
+            total += int(words[1]) * 1024
+        elif words[0] == "Rss:" and inode in own:
+            segments[inode] += int(words[1]) * 1024
+        elif words[0] == "Rss:":
+            others += int(words[1]) * 1024
+    return total + sum(min(rss, own[inode]) for inode, rss in segments.items()), others
+
+
+def proportional(pid):
+    """Pss of a process: a page that n mappings share counts 1/n in each, so all together count once."""
+    text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(re.search(r"^Pss: +(\d+) kB", text, re.MULTILINE)[1]) * 1024
 
 
 def descriptors(pid):
@@ -162,6 +190,33 @@ def test_memory_is_shared(hand, tmp_path, memory):
         assert mappings > 1, "the view is no mapping of the server's values"
     gate.touch()
     assert [process.wait() for process in processes] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_resident_memory(hand, tmp_path, memory):
+    """If this fails, somewhere lies a copy of the model that nobody needs, or memory leaks by step.
+
+    Counted is what is resident because of a process, see resident(); and, as the kernel counts, all of
+    them together."""
+    tensor = 64 << 20
+    gates = [tmp_path / "gate2", tmp_path / "gate6"]
+    holds = [word for gate, step in zip(gates, (2, 6)) for word in ("--hold", f"{step}:{gate}")]
+    master = hand.master(2, 1)
+    server = hand.server()
+    workers = [hand.worker(rank, "--steps", 7, "--tables", 1, "--elements", tensor // 4, "--rule",
+                           "adam", "--memory", memory, *holds) for rank in range(2)]
+    for held, gate in enumerate(gates):
+        wait_for(lambda: workers[0].output().count("holding") > held, 60, "step before the gate")
+        wait_for(lambda: f"step {(1, 5)[held]}" in workers[1].output(), 60, "the other worker")
+        of_server, of_workers = resident(server.pid), [resident(worker.pid) for worker in workers]
+        together = sum(proportional(process.pid) for process in (server, *workers))
+        print(f"\n{memory}: server {of_server}, workers {of_workers}, together {together}")
+        assert of_server[0] <= 3 * tensor + ALLOWANCE, "parameters and two of adam's"
+        own = 1 if memory == "view" else 2
+        assert all(each[0] <= own * tensor + ALLOWANCE for each in of_workers), "gradient, parameters"
+        assert together <= (3 + 2 * own) * tensor + 3 * ALLOWANCE
+        gate.touch()
+    assert [process.wait(60) for process in (master, server, *workers)] == [0] * 4
 
 
 def test_tcp_shares_nothing(hand, tmp_path):

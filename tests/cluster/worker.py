@@ -44,6 +44,7 @@ def parse():
     parser.add_argument("--awkward", action="store_true",
                         help="gradients whose sum shows the order of every addition")
     parser.add_argument("--staleness", type=int, default=0)
+    parser.add_argument("--rule", choices=("momentum", "adam"), default="momentum")
     parser.add_argument("--zoo", action="store_true", help="tables of every kind instead")
     parser.add_argument("--memory", choices=("ordinary", "region", "view"), default="ordinary",
                         help="gradients from psd_alloc; and values read in psd_view")
@@ -106,7 +107,8 @@ class Worker:
     def kinds(self):
         if self.args.zoo:
             return ZOO
-        rule = psdlib.ADD if self.args.equal else psdlib.MOMENTUM
+        rule = psdlib.ADAM if self.args.rule == "adam" else psdlib.MOMENTUM
+        rule = psdlib.ADD if self.args.equal else rule
         return [Kind(psdlib.F32, rule, psdlib.UPDATE, self.args.staleness)] * self.args.tables
 
     def gradient(self, table, step):

@@ -2,7 +2,9 @@
  * fuzz_client.c - a worker whose master and servers say anything at all.
  *
  * The first byte chooses whether the worker has joined when the input begins: then connection 0 is
- * the master's, 1 and 2 are those of two lanes, and two tables are open. What the program around
+ * the master's, 1 and 2 are those of two lanes, and two tables are open. It also chooses whether
+ * the other worker is on the same host: then ours sends for both, and the other may connect; or the
+ * other sends, and is connection 3. What the program around
  * the worker does (WORLD_OWN) belongs to the input, too. It gives memory of exactly the size of the
  * tables it asked for, and takes it back as soon as an operation has ended.
  *
@@ -25,6 +27,10 @@ enum {
     SMALL_COUNT = 16,
     LARGE_COUNT = PSD_CHUNK_ELEMENTS + 4,
     SHARE_BYTES = 64,
+    HOST = 9,
+    CHOICE_HOST = 32,        /* both workers are on one */
+    CHOICE_OTHER_SENDS = 64, /* ... and the other one sends for it */
+    CHOICE_OBSERVER = 0xc0,
 };
 
 /* The program around the worker. */
@@ -296,13 +302,22 @@ open_tables(struct world *world, struct program *program)
     }
 }
 
+static bool
+other_sends(uint8_t choice)
+{
+    return (choice & CHOICE_HOST) != 0 && (choice & CHOICE_OTHER_SENDS) != 0;
+}
+
 static void
 join(struct world *world, uint8_t choice)
 {
-    struct psi_view_worker workers[WORKERS] = {{1, true}, {1, true}};
+    const uint64_t host = (choice & CHOICE_HOST) != 0 ? HOST : 0;
+    struct psi_view_worker workers[WORKERS] = {{1, true, host, "test://near"},
+                                               {1, true, host, "test://near"}};
     struct psi_view_place places[LANES] = {{.address = "test://a"},
                                            {.lane = 1, .address = "test://b"}};
     const struct psi_welcome welcome = {
+        .rank = other_sends(choice) ? 1 : 0,
         .incarnation = 1,
         .workers = WORKERS,
         .servers = 1,
@@ -323,6 +338,11 @@ join(struct world *world, uint8_t choice)
     for (unsigned i = 1; i <= LANES; i++) {
         WORLD_SAY(world, i, &welcome_frame, welcome, &welcome);
     }
+    if (other_sends(choice) && welcome.policy == PSI_DEATH_FAIL) {
+        world_settle(world); /* it connects ... */
+        world_settle(world); /* ... and says HELLO */
+        WORLD_SAY(world, 1 + LANES, &welcome_frame, welcome, &welcome);
+    }
 }
 
 static void
@@ -330,12 +350,16 @@ make_client(struct world *world, struct program *program, uint8_t choice)
 {
     const struct psi_client_config config = {
         .master_address = "test://master",
-        .rank = (choice & 16) != 0 ? PSI_RANK_AUTO : 0,
+        .rank = (choice & 16) != 0    ? PSI_RANK_AUTO
+                : other_sends(choice) ? 1
+                                      : 0,
         .open_timeout_ms = 5000,
         .op_timeout_ms = 1000,
         .window_bytes = 1 << 20,
         .checksum = (choice & 8) != 0,
-        .observer = (choice & 0xc0) == 0xc0,
+        .observer = (choice & CHOICE_OBSERVER) == CHOICE_OBSERVER,
+        .host = (choice & CHOICE_HOST) != 0 ? HOST : 0,
+        .door = "test://door",
     };
     struct psd_error err;
 
@@ -356,8 +380,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     world_init(&world, &client_core);
+    world.near = true;
     make_client(&world, &program, data[0]);
-    if ((data[0] & 4) == 0 && (data[0] & 0xc0) != 0xc0) {
+    if ((data[0] & 4) == 0 && (data[0] & CHOICE_OBSERVER) != CHOICE_OBSERVER) {
         join(&world, data[0]);
         open_tables(&world, &program);
     }

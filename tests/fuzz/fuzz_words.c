@@ -18,7 +18,7 @@
 
 enum { WORKERS = 2 };
 
-/* The words, each in single quotes as a shell wants them, between blanks. Owned by the caller. */
+/* The words as a shell wants them, between blanks. Owned by the caller. */
 static char *
 quote(const struct words *words)
 {
@@ -28,11 +28,8 @@ quote(const struct words *words)
 
     psi_assert(stream != NULL);
     for (size_t i = 0; i < words->count; i++) {
-        fputc('\'', stream);
-        for (const char *at = words->list[i]; *at != '\0'; at++) {
-            fputs(*at == '\'' ? "'\\''" : (const char[]){*at, '\0'}, stream);
-        }
-        fputs("' ", stream);
+        words_quote(stream, words->list[i]);
+        fputc(' ', stream);
     }
     psi_assert(fclose(stream) == 0);
     return text;
@@ -48,15 +45,19 @@ check_equal(const struct words *a, const struct words *b)
     psi_assert(a->list == NULL || a->list[a->count] == NULL);
 }
 
-/* Quoting what was split, and splitting again, changes nothing. */
+/* Quoting what was split, and splitting again, changes nothing; nor does copying. */
 static void
 check_words(const struct words *words)
 {
     struct words again = {0};
+    struct words copy = {0};
     char *text = quote(words);
 
     psi_assert(words_split(text, &again, NULL) == PSD_OK);
     check_equal(words, &again);
+    psi_assert(words_add_all(&copy, words, NULL) == PSD_OK);
+    check_equal(words, &copy);
+    words_fini(&copy);
     words_fini(&again);
     free(text);
 }

@@ -55,6 +55,9 @@ write_frames(const char *directory)
             .weight = 1.0f,
             .has_trace = (i & 8) != 0,
             .trace = i,
+            .has_node = (i & 16) != 0,
+            .node_first = 2,
+            .node_leaves = 1,
         };
         uint8_t bytes[PSI_FRAME_BYTES + PSI_FRAME_META_MAX];
         const size_t meta_bytes = psi_meta_encode(&meta, bytes + PSI_FRAME_BYTES);

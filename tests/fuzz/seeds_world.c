@@ -92,6 +92,29 @@ say(struct story *story, unsigned conn, struct world_frame frame, size_t bytes, 
     }
 }
 
+/* A gradient of another rank, or (level) the sum of several. */
+static void
+say_node(struct story *story, unsigned conn, struct world_frame frame, unsigned level,
+         const struct psi_meta *meta, size_t bytes)
+{
+    uint8_t options[PSI_META_ENCODED_MAX];
+    const size_t option_bytes = psi_meta_encode(meta, options);
+
+    happen(story, story->half ? WORLD_HALF : WORLD_FRAME, conn);
+    frame.twist = WORLD_LEVEL | WORLD_META;
+    frame.body = bytes > 0 ? WORLD_FILL : WORLD_EMPTY;
+    put(story, &frame, sizeof(frame));
+    put_byte(story, level);
+    put_byte(story, (unsigned)option_bytes);
+    put(story, options, option_bytes);
+    if (bytes > 0) {
+        put_byte(story, bytes & 0xff);
+        put_byte(story, bytes >> 8 & 0xff);
+        put_byte(story, (unsigned)(bytes >> 16));
+        put_byte(story, 0);
+    }
+}
+
 static void
 say_pack(struct story *story, unsigned conn, struct world_frame frame, const struct psi_pack *pack)
 {
@@ -388,6 +411,39 @@ lane_is_fooled(const char *directory)
     write_seed(directory, "lane", "share-checksum", story.bytes, story.used);
 }
 
+/* One worker pushes for all three: two as a sum, which counts once, and one alone. */
+static void
+lane_hears_of_hosts(const char *directory)
+{
+    const struct psi_meta two = {.has_node = true, .node_first = 0, .node_leaves = 2};
+    const struct psi_meta third = {.has_node = true, .node_first = 2, .node_leaves = 1};
+    const struct psi_meta none = {.has_node = true, .node_first = 0};
+    struct world_frame frame = worker_frame(PSI_FRAME_PUSH_PULL, 0, 1, 0);
+    struct world_frame large = worker_frame(PSI_FRAME_PUSH, 0, 2, 0);
+    struct world_frame empty = worker_frame(PSI_FRAME_PUSH, 0, 1, 1);
+    struct story story;
+
+    begin(&story, 0);
+    workers_join(&story, 3);
+    say_node(&story, 1, frame, 1, &two, LANE_SMALL_BYTES);
+    say_node(&story, 1, frame, 1, &two, LANE_SMALL_BYTES);
+    say_node(&story, 1, frame, 0, &third, LANE_SMALL_BYTES);
+    large.chunk = 1;
+    large.dtype = PSD_F32;
+    say_node(&story, 1, large, 1, &two, 2 * LAST_BYTES);
+    large.dtype = PSD_BF16;
+    say_node(&story, 1, large, 0, &third, LAST_BYTES);
+    empty.flags = PSI_FLAG_EMPTY;
+    say_node(&story, 1, empty, 2, &none, 0);
+    write_seed(directory, "lane", "hosts", story.bytes, story.used);
+    begin(&story, 0);
+    workers_join(&story, 3);
+    push_small(&story, PSI_FRAME_PUSH, 2, 0);
+    say_node(&story, 3, worker_frame(PSI_FRAME_PUSH, 2, 1, 0), 2, &two, LANE_SMALL_BYTES);
+    say_node(&story, 3, worker_frame(PSI_FRAME_PUSH, 2, 1, 0), 1, &third, LANE_SMALL_BYTES);
+    write_seed(directory, "lane", "hosts-mixed", story.bytes, story.used);
+}
+
 /* A table that no machine holds. */
 static void
 lane_opens_huge(const char *directory)
@@ -418,6 +474,7 @@ write_lane_seeds(const char *directory)
     lane_drops_midway(directory);
     lane_loads_midway(directory);
     lane_is_fooled(directory);
+    lane_hears_of_hosts(directory);
     lane_opens_huge(directory);
     lane_trains(directory);
     lane_is_slow(directory);
@@ -725,6 +782,138 @@ client_gives_up(const char *directory)
     write_seed(directory, "client", "give-up", story.bytes, story.used);
 }
 
+enum { CHOICE_HOST = 32, CHOICE_OTHER_SENDS = 64, OTHER = 3, BOTH_LANES = 3 };
+
+static struct world_frame
+neighbour_frame(unsigned code, unsigned step)
+{
+    return (struct world_frame){
+        .type = (uint8_t)code,
+        .dtype = PSD_F32,
+        .step = (uint8_t)step,
+        .seq = (uint8_t)(step + 1),
+        .view = 1,
+        .request = (uint8_t)(20 + step),
+        .rank = 1,
+        .incarnation = 1,
+    };
+}
+
+static void
+neighbour_joins(struct story *story, bool routes)
+{
+    const struct psi_hello hello = {
+        .role = PSI_ROLE_WORKER, .rank = 1, .incarnation = 1, .life = 2, .job = 7};
+    const struct psi_ranks lanes = {.word = {BOTH_LANES}};
+
+    happen(story, WORLD_ACCEPT, 0);
+    SAY(story, OTHER, type(PSI_FRAME_HELLO), hello, &hello);
+    if (routes) {
+        SAY(story, OTHER, neighbour_frame(PSI_FRAME_ROUTE, 0), ranks, &lanes);
+    }
+}
+
+/* It pushes for its host: both give, and the value is for both; one asks, is late, and leaves. */
+static void
+client_sends_for_host(const char *directory)
+{
+    const struct psi_verdict verdict = {.status = PSD_PENDING, .text = "waits for worker 1"};
+    struct world_frame empty = neighbour_frame(PSI_FRAME_PUSH, 1);
+    struct story story;
+
+    begin(&story, CHOICE_HOST);
+    neighbour_joins(&story, true);
+    own(&story, OWN_TRANSFER, DO_PUSH_PULL, 0, 0);
+    happen(&story, WORLD_WAIT, 1);
+    say(&story, OTHER, neighbour_frame(PSI_FRAME_WHY, 0), 0, 0);
+    say(&story, OTHER, neighbour_frame(PSI_FRAME_PUSH_PULL, 0), CLIENT_SMALL_BYTES, 1);
+    say(&story, OTHER, neighbour_frame(PSI_FRAME_WANT, 0), 0, 0);
+    say(&story, OTHER, neighbour_frame(PSI_FRAME_WHY, 0), 0, 0);
+    SAY(&story, 1, answer(PSI_FRAME_BECAUSE), verdict, &verdict);
+    say(&story, 1, answer(PSI_FRAME_VALUE), CLIENT_SMALL_BYTES, 1);
+    empty.flags = PSI_FLAG_EMPTY;
+    say(&story, OTHER, empty, 0, 0);
+    say(&story, OTHER, empty, 0, 0);
+    say(&story, OTHER, neighbour_frame(PSI_FRAME_PUSH, 2), CLIENT_SMALL_BYTES, 1);
+    own(&story, OWN_TRANSFER, DO_PUSH, 0, 1);
+    say(&story, 1, answer(PSI_FRAME_ACK), 0, 0);
+    happen(&story, WORLD_HANG_UP, OTHER);
+    own(&story, OWN_TRANSFER, DO_PUSH_PULL, 0, 2);
+    happen(&story, WORLD_WAIT, 100);
+    write_seed(directory, "client", "host", story.bytes, story.used);
+    begin(&story, CHOICE_HOST);
+    neighbour_joins(&story, true);
+    own(&story, OWN_TRANSFER, DO_PUSH, 0, 0);
+    happen(&story, WORLD_WAIT, 100); /* its own deadline passes */
+    say(&story, OTHER, neighbour_frame(PSI_FRAME_PUSH_PULL, 0), CLIENT_SMALL_BYTES, 1);
+    flow(&story, OTHER, WORLD_FLOW_FULL);
+    say(&story, 1, answer(PSI_FRAME_VALUE), CLIENT_SMALL_BYTES, 1);
+    write_seed(directory, "client", "host-late", story.bytes, story.used);
+}
+
+/* Neighbours that break the rules. */
+static void
+client_meets_neighbours(const char *directory)
+{
+    const struct psi_ranks lanes = {.word = {BOTH_LANES}};
+    const struct psi_hello stranger = {
+        .role = PSI_ROLE_WORKER, .rank = 0, .incarnation = 1, .life = 9, .job = 7};
+    const struct psi_meta node = {.has_node = true, .node_first = 1, .node_leaves = 1};
+    struct world_frame frame = neighbour_frame(PSI_FRAME_ROUTE, 0);
+    struct story story;
+
+    begin(&story, CHOICE_HOST);
+    neighbour_joins(&story, false);
+    frame.table = 7; /* was never offered */
+    SAY(&story, OTHER, frame, ranks, &lanes);
+    neighbour_joins(&story, false);
+    say(&story, OTHER, neighbour_frame(PSI_FRAME_ROUTE, 0), 3, 1);
+    neighbour_joins(&story, true);
+    say_node(&story, OTHER, neighbour_frame(PSI_FRAME_PUSH, 0), 0, &node, CLIENT_SMALL_BYTES);
+    neighbour_joins(&story, true);
+    say(&story, OTHER, neighbour_frame(PSI_FRAME_PUSH, 0), CLIENT_SMALL_BYTES / 2, 1);
+    neighbour_joins(&story, true);
+    say(&story, OTHER, neighbour_frame(PSI_FRAME_BARRIER, 0), 0, 0);
+    neighbour_joins(&story, true);
+    frame = neighbour_frame(PSI_FRAME_PUSH, 0);
+    frame.rank = 0;
+    say(&story, OTHER, frame, CLIENT_SMALL_BYTES, 1);
+    happen(&story, WORLD_ACCEPT, 0);
+    SAY(&story, OTHER, type(PSI_FRAME_HELLO), hello, &stranger);
+    happen(&story, WORLD_ACCEPT, 0);
+    say(&story, OTHER, neighbour_frame(PSI_FRAME_PUSH, 0), CLIENT_SMALL_BYTES, 1);
+    write_seed(directory, "client", "neighbours", story.bytes, story.used);
+}
+
+/* It pushes through another worker, which asks for more, and leaves in the middle. */
+static void
+client_goes_through_host(const char *directory)
+{
+    const struct psi_ranks lanes = {.word = {BOTH_LANES}};
+    struct world_frame want = answer(PSI_FRAME_WANT);
+    struct world_frame later = type(PSI_FRAME_OFFER);
+    struct story story;
+
+    begin(&story, CHOICE_HOST | CHOICE_OTHER_SENDS);
+    later.table = 5; /* not open yet */
+    SAY(&story, OTHER, later, ranks, &lanes);
+    SAY(&story, OTHER, type(PSI_FRAME_OFFER), ranks, &lanes);
+    own(&story, OWN_TRANSFER, DO_PUSH_PULL, 0, 0);
+    say(&story, 1, type(PSI_FRAME_WANT), 0, 0);
+    say(&story, 1, type(PSI_FRAME_WANT), 0, 0);
+    say(&story, OTHER, want, 0, 0);
+    say(&story, OTHER, answer(PSI_FRAME_VALUE), CLIENT_SMALL_BYTES, 1);
+    own(&story, OWN_TRANSFER, DO_PUSH, 0, 1);
+    happen(&story, WORLD_WAIT, 20);
+    happen(&story, WORLD_HANG_UP, OTHER);
+    say(&story, 1, answer(PSI_FRAME_ACK), 0, 0);
+    write_seed(directory, "client", "through-host", story.bytes, story.used);
+    begin(&story, CHOICE_HOST | CHOICE_OTHER_SENDS);
+    say(&story, OTHER, type(PSI_FRAME_OFFER), 3, 1);      /* damaged */
+    SAY(&story, 1, type(PSI_FRAME_OFFER), ranks, &lanes); /* a server has none */
+    write_seed(directory, "client", "bad-offer", story.bytes, story.used);
+}
+
 /* The same answer, damaged twice. */
 static void
 client_hears_nonsense(const char *directory)
@@ -752,4 +941,7 @@ write_client_seeds(const char *directory)
     client_asks(directory);
     client_joins(directory);
     client_opens(directory);
+    client_sends_for_host(directory);
+    client_meets_neighbours(directory);
+    client_goes_through_host(directory);
 }

@@ -292,6 +292,7 @@ world_connect(struct psi_env *env, const char *address, const char *identity,
     }
     conn->conn.events = events;
     conn->conn.owner = owner;
+    conn->conn.lends = strcmp(address, "test://near") == 0;
     *conn_p = &conn->conn;
     return PSD_OK;
 }
@@ -444,6 +445,9 @@ world_accept(struct world *world)
 {
     struct world_conn *conn = world->listener_events != NULL ? conn_create(world, OPEN) : NULL;
 
+    if (conn != NULL) {
+        conn->conn.lends = world->near;
+    }
     if (conn != NULL &&
         world->listener_events->on_accept(world->listener_owner, &conn->conn, &conn->conn.events,
                                           &conn->conn.owner) != PSD_OK) {

@@ -102,6 +102,7 @@ struct world {
     uint64_t now_ns;
     uint64_t drawn;
     bool unreachable; /* connects fail */
+    bool near;        /* who connects, and who is at test://near, shares memory with the core */
     const struct psi_listener_events *listener_events;
     void *listener_owner;
     struct world_conn *conn[WORLD_CONNS]; /* in order of appearance; NULL: free */
