@@ -301,6 +301,7 @@ def test_models_that_differ_are_named(fails, what, words):
     ("rule", "servers know no rule like Adamax"),
     ("rate", "learning_rate changed from 0.1 to 0.01"),
     ("staleness", "staleness=3 needs server_side=True"),
+    ("again", "a second backward before step(): the first gradient of 4.bias"),
     ("nan", "NotFiniteError")])
 def test_refusals(once, what, words):
     assert words in once("refused", workers=1)[0][what]

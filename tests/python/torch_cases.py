@@ -536,6 +536,13 @@ def change_the_rate(hub):
     optimizer.step()
 
 
+def push_twice(hub):
+    model = make_model()
+    hub.DistributedOptimizer(sgd(model), model=model, server_side=True)
+    loss_of(model, batch(0, 0)).backward()
+    loss_of(model, batch(1, 0)).backward()
+
+
 def push_a_nan(hub):
     model = hub.DataParallel(make_model(), nan_policy="reject")
     (loss_of(model, batch(0, 0)) * float("nan")).backward()
@@ -549,7 +556,7 @@ REFUSED = {
     "rule": lambda hub: hub.DistributedOptimizer(torch.optim.Adamax(make_model().parameters()),
                                                  server_side=True),
     "staleness": lambda hub: hub.DistributedOptimizer(sgd(make_model()), staleness=3),
-    "rate": change_the_rate, "nan": push_a_nan}
+    "rate": change_the_rate, "again": push_twice, "nan": push_a_nan}
 
 
 def refused():

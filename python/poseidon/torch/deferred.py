@@ -65,10 +65,6 @@ class DeferredSteps:
         self.options = [{key: value for key, value in group.items() if key != "params"}
                         for group in self.optimizer.param_groups]
         self.due = {id(bucket): bucket for bucket in self.engine.buckets}
-        for bucket in self.engine.buckets:
-            if bucket.future is not None:
-                for slot in bucket.slots:
-                    slot.parameter.grad = None  # under way: nobody may write there
         self.engine.note_step(self.optimizer)
 
     def finish(self) -> None:

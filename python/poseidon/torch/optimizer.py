@@ -47,7 +47,8 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
         named_parameters = model.named_parameters()
     named = _named(optimizer, named_parameters)
     if server_side:
-        return ServerSide.over(optimizer, named, staleness, bucket_bytes, nan_policy, timeout)
+        return ServerSide.over(optimizer, named, staleness, backward_passes_per_step,
+                               bucket_bytes=bucket_bytes, nan_policy=nan_policy, timeout=timeout)
     engine = _engine_of_all(named)
     if engine is None:
         engine = Engine(named, bucket_bytes=bucket_bytes, nan_policy=nan_policy, timeout=timeout,
@@ -126,8 +127,7 @@ class _Distributed:
         optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
         optimizer._poseidon = engine
         optimizer.register_step_pre_hook(lambda *_: engine.before_step(optimizer))
-        if passes > 1:
-            engine.passes_per_round = passes
+        engine.passes_per_round = passes
 
     def synchronize(self) -> None:
         """Gradients are the means of all ranks afterwards."""
