@@ -303,6 +303,7 @@ def test_tasks_by_hand(start, tmp_path):
                      environment={"TF_CONFIG": files[2].read_text()})
     assert variable.wait() == 0, variable.stderr()
     assert variable.log("worker1") == b"met the ps\n"
+    assert "you have set" not in variable.stderr()
     server.process.send_signal(signal.SIGINT)
     assert server.wait() == 130
 
@@ -328,6 +329,25 @@ def test_partial_and_sparse_files(start, tmp_path):
     assert "some worker have no address" in job.stderr()
     cluster = json.loads(job.log("worker2").decode().split(" ", 1)[1])["cluster"]
     assert cluster == {"ps": [ps], "worker": {"2": own}}
+
+
+def test_poseidon_workers_by_hand(start, hand, secret_file, tmp_path):
+    """If this fails, a worker that another system gives TF_CONFIG alone cannot join a job whose
+    daemons were started by hand."""
+    hand.master(3, 1)
+    hand.server()
+    cluster = {"chief": ["a:1"], "ps": [f"127.0.0.1:{hand.port}"], "worker": ["b:1", "c:1"]}
+    files = by_hand(tmp_path, cluster, ("chief", 0), ("worker", 0), ("worker", 1))
+    jobs = [start("--personality", "poseidon", "--tf_config", "env", "--secret_file", secret_file,
+                  "sh -c 'echo $PSD_RANK of $PSD_WORLD; exec \"$@\"' x "
+                  + " ".join(python_worker("--steps", 3)), name=path.stem,
+                  environment={"TF_CONFIG": path.read_text()}) for path in files]
+    for rank, (job, name) in enumerate(zip(jobs, ("chief", "worker0", "worker1"))):
+        assert job.wait(30) == 0, job.stdout() + job.stderr()
+        lines = job.log(name).decode().splitlines()
+        assert lines[0] == f"{rank} of 3" and lines[-1] == "closed"
+    for daemon in hand.processes:
+        assert daemon.process.wait(20) == 0, daemon.output()
 
 
 def test_files_that_contradict_each_other(start, tmp_path):
@@ -458,7 +478,10 @@ def test_own_values(start):
     (("--tf_config", "/nowhere.json"), "open /nowhere.json: No such file"),
     (("--tf_config", "env"), "the variable TF_CONFIG is not set"),
     (("--tf_config", "w.json", "--workers", "2"), "give no cluster file, --workers"),
-    (("--tf_config", "w.json", "--personality", "torch"), "--personality=tf_config or tf1"),
+    (("--tf_config", "w.json", "--personality", "torch"), "is tf_config, tf1 or poseidon"),
+    (("--tf_config", "w.json", "--personality", "poseidon"), "worker 1 is not in it"),
+    (("--tf_config", "ps.json", "--personality", "poseidon"), "start ps_master where ps 0 is"),
+    (("--tf_config", "alone.json", "--personality", "poseidon"), "no ps 0"),
     (("--tf_config", "w.json", "--personality", "tf1"), "need all addresses up to that of"),
     (("--tf_config", "no_task.json"), "no_task.json: it has no \"task\""),
     (("--tf_config", "bad.json"), "bad.json:1:26: address \"b\" must be host:port"),
@@ -469,6 +492,9 @@ def test_bad_input(start, tmp_path, arguments, words):
     directory.mkdir()
     (directory / "w.json").write_text(
         '{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 1}}')
+    (directory / "ps.json").write_text('{"cluster": {"ps": ["a:1"]}, "task": {"type": "ps"}}')
+    (directory / "alone.json").write_text(
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}}')
     (directory / "no_task.json").write_text('{"cluster": {"ps": ["a:1"]}}')
     (directory / "bad.json").write_text('{"cluster": {"worker": [ "b"]}, "task": {}}')
     job = start(*arguments, "true", environment={"TF_CONFIG": ""})
