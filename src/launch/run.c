@@ -551,6 +551,17 @@ seconds_left(const struct run *run, uint64_t now_ms)
     return until_ms == UINT64_MAX || until_ms <= now_ms ? 0 : (until_ms - now_ms + 999) / 1000;
 }
 
+static uint32_t
+workers_alive(const struct run *run)
+{
+    uint32_t count = 0;
+
+    for (uint32_t slot = 1 + run->plan->servers; slot < run->slots; slot++) {
+        count += run->watch.slots[slot].alive;
+    }
+    return count;
+}
+
 static void
 redraw(struct run *run, uint64_t now_ms)
 {
@@ -569,6 +580,11 @@ redraw(struct run *run, uint64_t now_ms)
     } else if (run->watch.phase == WATCH_STOPPING || run->watch.phase == WATCH_ENDING) {
         snprintf(text, sizeof(text), "%llu s  stopping, %llu s left",
                  (unsigned long long)(now_ms - run->begin_ms) / 1000, seconds_left(run, now_ms));
+        console_status(&run->console, text);
+    } else if (run->watch.config.foreign) { /* nobody there to ask for more */
+        snprintf(text, sizeof(text), "%llu s  workers %u/%u",
+                 (unsigned long long)(now_ms - run->begin_ms) / 1000, workers_alive(run),
+                 run->plan->workers);
         console_status(&run->console, text);
     } else {
         status_text(&run->status, now_ms - run->begin_ms, run->plan->workers, text, sizeof(text));
