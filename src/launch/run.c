@@ -32,9 +32,10 @@
 enum {
     EVENTS_MAX = 64,
     REDRAW_MS = 250,
-    SHOWN_MS = 500,        /* how often the master is asked, for a terminal ... */
-    ASKED_MS = 1000,       /* ... and for those who may ask us */
-    PORT_QUICK_MS = 10000, /* a worker that lives longer did not fail for want of its port */
+    SHOWN_MS = 500,           /* how often the master is asked, for a terminal ... */
+    ASKED_MS = 1000,          /* ... and for those who may ask us */
+    PORT_QUICK_MS = 10000,    /* a worker that lives longer did not fail for want of its port ... */
+    FOREIGN_QUICK_MS = 60000, /* ... but importing TensorFlow alone may take longer */
     PORT_LINES = 20,
 };
 
@@ -662,15 +663,23 @@ finish(struct run *run)
 static bool
 lacked_a_port(const struct run *run)
 {
+    /* The system's words; gRPC's, which keeps these to itself. */
+    static const char *const complaints[] = {"address already in use",
+                                             "could not start grpc server"};
     const struct process *process = &run->processes[run->watch.cause_slot];
+    const uint64_t quick_ms = run->watch.config.foreign ? FOREIGN_QUICK_MS : PORT_QUICK_MS;
     char tail[OUTPUT_TAIL_BYTES];
+    bool said = false;
 
     if (run->watch.cause != WATCH_CAUSE_PROCESS || !process->port_taken ||
-        process->output == NULL || process->end_ms - process->start_ms > PORT_QUICK_MS) {
+        process->output == NULL || process->end_ms - process->start_ms > quick_ms) {
         return false;
     }
     output_tail(process->output, PORT_LINES, tail, sizeof(tail));
-    return strcasestr(tail, "address already in use") != NULL;
+    for (size_t i = 0; i < sizeof(complaints) / sizeof(complaints[0]); i++) {
+        said = said || strcasestr(tail, complaints[i]) != NULL;
+    }
+    return said;
 }
 
 static int

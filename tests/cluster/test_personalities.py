@@ -157,7 +157,8 @@ def test_interrupted(start):
     assert job.wait(12) == 143
 
 
-# In its first life worker 0 takes the port of the ps, which waits for that and then wants it.
+# In its first life worker 0 takes the port of the ps, which waits for that, wants it, and then
+# complains as TensorFlow does.
 SNATCH = """import os, signal, socket, sys
 flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 host, port = flags["--ps_hosts"].split(":")
@@ -178,7 +179,10 @@ while first:
         break
     except ConnectionRefusedError:
         pass  # not taken yet
-server = socket.create_server((host, int(port)))
+try:
+    server = socket.create_server(("0.0.0.0", int(port)))
+except OSError:
+    sys.exit("UnknownError: Could not start gRPC server")
 print("listens", flush=True)
 signal.pause()
 """
