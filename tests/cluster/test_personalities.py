@@ -80,19 +80,10 @@ def test_torch_distributed(start):
 
 # ----------------------------------------------------------------------------------------- tf1 ---
 
-# Prints its arguments as they are; a ps then waits for ever.
-ARGUMENTS = """import os, signal, sys
-print(*sys.argv[1:], flush=True)
-if "ps" in sys.argv:
-    signal.pause()
-"""
-
-
-def test_four_flags_to_the_byte(start, tmp_path):
+def test_four_flags_to_the_byte(start):
     """If this fails, a script that reads its four flags does not get them as it expects."""
-    path = write(tmp_path, ARGUMENTS, "main.py")
-    job = start("--personality", "tf1", "--workers", 2, "--servers", 2,
-                f"{sys.executable} {path} --epochs 3")
+    job = start("--personality", "tf1", "--workers", 2, "--servers", 2, "--grace_ms", 10000,
+                "sh -c 'echo \"$*\"' main --epochs 3")
     assert job.wait() == 0, job.stdout() + job.stderr()
     lines = {name: job.log(name).decode() for name in ("ps0", "ps1", "worker0", "worker1")}
     ps_hosts, worker_hosts = re.search(r"--ps_hosts (\S+) --worker_hosts (\S+)\n",
@@ -109,8 +100,7 @@ def test_kelda_command_line(launch):
     """If this fails, the flags differ from those of a container deployment: one task for each
     machine, all on port 2222."""
     job = launch({"server_nodes": ["host1"], "worker_nodes": ["host2", "host3"]},
-                 "--personality", "tf1",
-                 "sh -c 'echo \"$0 $*\"; [ $2 = worker ] || exec sleep 1000' main")
+                 "--personality", "tf1", "--grace_ms", "10000", "sh -c 'echo \"$0 $*\"' main")
     assert job.wait() == 0, job.stdout() + job.stderr()
     hosts = "--ps_hosts 10.213.0.1:2222 --worker_hosts 10.213.0.2:2222,10.213.0.3:2222\n"
     for name, task in (("ps0", "ps --task_index 0"), ("worker0", "worker --task_index 0"),
@@ -214,8 +204,8 @@ def test_tf_config_of_every_task(start, tmp_path):
     that --tf_config_dir leaves do not say the same."""
     path = write(tmp_path, TASK, "task.py")
     job = start("--personality", "tf_config", "--chief", "--evaluator", "--workers", 4,
-                "--servers", 2, "--tf_config_dir", "files",
-                f"{sys.executable} {path} ps,worker,evaluator 0")
+                "--servers", 2, "--tf_config_dir", "files", "--grace_ms", 10000,
+                f"{sys.executable} {path} none 0")
     assert job.wait() == 0, job.stdout() + job.stderr()
     seen = {name: json.loads(job.log(name))
             for name in ("chief", "worker0", "worker1", "evaluator", "ps0", "ps1")}
