@@ -48,6 +48,7 @@ struct command_values {
     uint32_t world;
     const char *master; /* "tcp://IP:PORT" */
     const char *port;   /* NULL: the master's */
+    uint32_t servers;   /* of the job; no placeholder */
 };
 
 /* Copies the words of `from`, placeholders filled, to the end of `to`. */

@@ -272,13 +272,18 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders,
     const uint32_t threads = workers > 0 ? host->cores / workers : 0;
     const uint32_t ports = gather_port_count(gather, machine);
     const bool wish = (gather->plan->personality & PERSONALITY_TF1) != 0 && ports == 1;
+    const char *address = host->address;
     psd_status status = PSD_OK;
+
+    if (gather->plan->personality != PERSONALITY_POSEIDON) { /* others listen on all addresses */
+        address = strchr(host->address, ':') != NULL ? "::" : "0.0.0.0";
+    }
 
     if (workers > 1) {
         status = words_add_format(orders, err, "threads=%u", threads > 0 ? threads : 1);
     }
     return status == PSD_OK && ports > 0
-               ? words_add_format(orders, err, "ports=%u %s %u", ports, host->address,
+               ? words_add_format(orders, err, "ports=%u %s %u", ports, address,
                                   wish ? PERSONALITY_TF1_PORT : 0u)
                : status;
 }

@@ -299,6 +299,7 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
                             input->personality != 0 ? input->personality : PERSONALITY_POSEIDON,
                         .chief = input->chief,
                         .evaluator = input->evaluator,
+                        .joins = input->joins,
                         .max_restarts = input->max_restarts,
                         .master_port = input->master_port};
     psd_status status = check_servers(input, plan.personality, err);
@@ -452,12 +453,12 @@ set_place(const struct plan *plan, const struct command_values *values,
         const char *name;
         uint32_t value;
     } numbers[] = {{"PSD_RANK", values->rank},           {"PSD_WORLD", values->world},
-                   {"PSD_WORLD_SIZE", values->world},    {"PSD_NUM_WORKERS", plan->workers},
-                   {"PSD_NUM_SERVERS", plan->servers},   {"PSD_LOCAL_RANK", seat->local_rank},
+                   {"PSD_WORLD_SIZE", values->world},    {"PSD_NUM_WORKERS", values->world},
+                   {"PSD_NUM_SERVERS", values->servers}, {"PSD_LOCAL_RANK", seat->local_rank},
                    {"PSD_LOCAL_SIZE", seat->local_size}, {"PSD_NODE_RANK", seat->machine},
                    {"PSD_NUM_NODES", seat->machines},    {"PSD_RESTART_COUNT", seat->restart}};
-    const bool foreign = personality_is_foreign(plan->personality);
-    const char *const texts[][2] = {{"PSD_MASTER_ADDRESS", foreign ? NULL : values->master},
+    const bool masterless = personality_is_foreign(plan->personality) && !plan->joins;
+    const char *const texts[][2] = {{"PSD_MASTER_ADDRESS", masterless ? NULL : values->master},
                                     {"PSD_ROLE", values->role},
                                     {"PSD_ADDR", seat->address},
                                     {"PSD_PORT", seat->port},
@@ -471,7 +472,7 @@ set_place(const struct plan *plan, const struct command_values *values,
             status = variables_set_pair(environment, texts[i][0], texts[i][1], err);
         }
     }
-    if (status == PSD_OK && foreign) { /* of a job around this one */
+    if (status == PSD_OK && masterless) { /* of a job around this one */
         status = words_add(environment, "PSD_MASTER_ADDRESS", err);
     }
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == PSD_OK; i++) {
@@ -542,6 +543,9 @@ list_overwritten(void *owner, const char *name)
 {
     struct names *names = owner;
 
+    if (names->plan->given != NULL && strcmp(name, "TF_CONFIG") == 0) {
+        return; /* who names the files knows */
+    }
     if (names->used < names->size && (variables_get(names->plan->own_place.list, name) != NULL ||
                                       is_set_for_one(names->plan, name))) {
         names->used += (size_t)snprintf(names->text + names->used, names->size - names->used,
@@ -594,8 +598,9 @@ command_environment(const struct plan *plan, uint32_t slot, const struct command
                     struct words *environment, struct psd_error *err)
 {
     const bool worker = role_of_slot(slot, plan->servers) == LAUNCH_WORKER;
-    const struct words *set =
-        worker && plan->worker_set != NULL ? &plan->worker_set[values->rank] : NULL;
+    const struct words *set = worker && plan->worker_set != NULL
+                                  ? &plan->worker_set[role_index(slot, plan->servers)]
+                                  : NULL;
     struct words own = {0};
     psd_status status = PSD_OK;
 
@@ -663,7 +668,7 @@ command_process(const struct plan *plan, uint32_t slot, const struct command_val
                 const struct plan_seat *seat, struct words *argv, struct words *environment,
                 struct psd_error *err)
 {
-    const uint32_t which = plan_command(plan, values->rank);
+    const uint32_t which = plan_command(plan, role_index(slot, plan->servers));
     const struct command *command = &plan->commands[which];
     const char *reason;
     psd_status status = command_environment(plan, slot, values, seat, command, environment, err);
@@ -729,20 +734,51 @@ plan_leaders(const struct plan *plan)
     return last.type == PSI_TF_EVALUATOR ? plan->workers - 1 : plan->workers;
 }
 
+/* The numbers of a task that was given by a file are those of its cluster, not of this machine. The
+ * chief is the first of the workers. */
+static psd_status
+take_given(const struct plan *plan, uint32_t slot, struct command_values *values, char **master_p,
+           struct psd_error *err)
+{
+    const struct psi_tf_config *given = &plan->given[slot];
+    const uint32_t chiefs = given->jobs[PSI_TF_CHIEF].count;
+    const char *root = psi_tf_config_address(given, PSI_TF_PS, 0);
+
+    values->rank = given->index + (given->type == PSI_TF_WORKER ? chiefs : 0);
+    values->world = chiefs + given->jobs[PSI_TF_WORKER].count;
+    values->servers = given->jobs[PSI_TF_PS].count;
+    if (plan->joins) {
+        if (asprintf(master_p, "tcp://%s", root != NULL ? root : "") < 0) {
+            *master_p = NULL;
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for an address");
+        }
+        values->master = *master_p;
+    }
+    return PSD_OK;
+}
+
 psd_status
 plan_process(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
              struct words *argv_p, struct words *environment_p, struct psd_error *err)
 {
-    const struct command_values values = {
-        .role = plan_task(plan, slot).name,
-        .rank = role_index(slot, plan->servers),
-        .world = plan->workers,
-        .master = seat->master,
-        .port = personality_is_foreign(plan->personality) ? seat->port : NULL};
+    struct command_values values = {.role = plan_task(plan, slot).name,
+                                    .rank = role_index(slot, plan->servers),
+                                    .world = plan->workers,
+                                    .servers = plan->servers,
+                                    .master = seat->master,
+                                    .port = personality_is_foreign(plan->personality) ? seat->port
+                                                                                      : NULL};
     struct words argv = {0};
     struct words environment = {0};
+    char *master = NULL;
     psd_status status = PSD_OK;
 
+    if (plan->given != NULL) {
+        status = take_given(plan, slot, &values, &master, err);
+    }
+    if (status != PSD_OK) {
+        return status;
+    }
     if (plan_runs_command(plan, slot)) {
         status = command_process(plan, slot, &values, seat, &argv, &environment, err);
     } else if (role_of_slot(slot, plan->servers) == LAUNCH_MASTER) {
@@ -752,6 +788,7 @@ plan_process(const struct plan *plan, uint32_t slot, const struct plan_seat *sea
         status = server_arguments(plan, values.rank, seat, &argv, err);
         status = status == PSD_OK ? words_add_all(&argv, &plan->server_settings, err) : status;
     }
+    free(master);
     if (status != PSD_OK) {
         words_fini(&argv);
         words_fini(&environment);

@@ -46,6 +46,7 @@ struct plan_input {
     bool evaluator;                      /* ... the last one the evaluator */
     uint32_t max_restarts;
     const struct psi_tf_config *given; /* (optional) by slot: tasks that were given by files */
+    bool joins;                        /* these are Poseidon's workers; its master is at ps 0 */
 };
 
 /* Thread: immutable once built. */
@@ -74,6 +75,7 @@ struct plan {
     uint32_t max_restarts;
     bool sets_grpc_fail_fast;    /* the user does */
     struct psi_tf_config *given; /* owned: NULL, or by slot */
+    bool joins;
 };
 
 /* What a process is called in its own world: ps 1, chief 0, scheduler 0. */

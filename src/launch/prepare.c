@@ -462,6 +462,7 @@ read_personality(const struct launch_options *options, char *const *environment,
                  struct material *material, struct plan_input *input, struct psd_error *err)
 {
     const bool by_hand = options->tf_config.count > 0;
+    enum tf_tasks_need need;
     psd_status status = PSD_OK;
 
     input->personality = by_hand ? PERSONALITY_TF_CONFIG : PERSONALITY_POSEIDON;
@@ -479,9 +480,10 @@ read_personality(const struct launch_options *options, char *const *environment,
     if (status != PSD_OK || !by_hand) {
         return status;
     }
-    if (!personality_is_tensorflow(input->personality)) {
+    if ((input->personality & (PERSONALITY_TORCH | PERSONALITY_DMLC | PERSONALITY_MPI)) != 0) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--tf_config runs tasks of TensorFlow: --personality=tf_config or tf1");
+                        "--tf_config runs tasks of TensorFlow's clusters: with it, --personality "
+                        "is tf_config, tf1 or poseidon");
     }
     if (options->cluster_config != NULL || options->workers != LAUNCH_NOT_GIVEN ||
         options->servers != LAUNCH_NOT_GIVEN || options->chief || options->evaluator ||
@@ -491,8 +493,14 @@ read_personality(const struct launch_options *options, char *const *environment,
                         "no cluster file, --workers, --servers, --chief, --evaluator or "
                         "--tf_config_dir beside it");
     }
-    status = tf_tasks_load(&options->tf_config, environment,
-                           (input->personality & PERSONALITY_TF1) != 0, &material->tasks, err);
+    need = !personality_is_foreign(input->personality)   ? TF_TASKS_RANK
+           : (input->personality & PERSONALITY_TF1) != 0 ? TF_TASKS_FLAGS
+                                                         : TF_TASKS_VARIABLE;
+    status = tf_tasks_load(&options->tf_config, environment, need, &material->tasks, err);
+    if (need == TF_TASKS_RANK) { /* its daemons run elsewhere */
+        input->personality = PERSONALITY_TF_CONFIG;
+        input->joins = true;
+    }
     input->servers = material->tasks.servers;
     input->workers = material->tasks.workers;
     input->given = material->tasks.list;

@@ -32,9 +32,10 @@
 enum {
     EVENTS_MAX = 64,
     REDRAW_MS = 250,
-    SHOWN_MS = 500,        /* how often the master is asked, for a terminal ... */
-    ASKED_MS = 1000,       /* ... and for those who may ask us */
-    PORT_QUICK_MS = 10000, /* a worker that lives longer did not fail for want of its port */
+    SHOWN_MS = 500,           /* how often the master is asked, for a terminal ... */
+    ASKED_MS = 1000,          /* ... and for those who may ask us */
+    PORT_QUICK_MS = 10000,    /* a worker that lives longer did not fail for want of its port ... */
+    FOREIGN_QUICK_MS = 60000, /* ... but importing TensorFlow alone may take longer */
     PORT_LINES = 20,
 };
 
@@ -646,6 +647,17 @@ seconds_left(const struct run *run, uint64_t now_ms)
     return until_ms == UINT64_MAX || until_ms <= now_ms ? 0 : (until_ms - now_ms + 999) / 1000;
 }
 
+static uint32_t
+workers_alive(const struct run *run)
+{
+    uint32_t count = 0;
+
+    for (uint32_t slot = 1 + run->plan->servers; slot < run->slots; slot++) {
+        count += run->watch.slots[slot].alive;
+    }
+    return count;
+}
+
 static void
 redraw(struct run *run, uint64_t now_ms)
 {
@@ -664,6 +676,11 @@ redraw(struct run *run, uint64_t now_ms)
     } else if (run->watch.phase == WATCH_STOPPING || run->watch.phase == WATCH_ENDING) {
         snprintf(text, sizeof(text), "%llu s  stopping, %llu s left",
                  (unsigned long long)(now_ms - run->begin_ms) / 1000, seconds_left(run, now_ms));
+        console_status(&run->console, text);
+    } else if (run->watch.config.foreign) { /* nobody there to ask for more */
+        snprintf(text, sizeof(text), "%llu s  workers %u/%u",
+                 (unsigned long long)(now_ms - run->begin_ms) / 1000, workers_alive(run),
+                 run->plan->workers);
         console_status(&run->console, text);
     } else {
         status_text(&run->status, now_ms - run->begin_ms, run->plan->workers, text, sizeof(text));
@@ -742,15 +759,23 @@ finish(struct run *run)
 static bool
 lacked_a_port(const struct run *run)
 {
+    /* The system's words; gRPC's, which keeps these to itself. */
+    static const char *const complaints[] = {"address already in use",
+                                             "could not start grpc server"};
     const struct process *process = &run->processes[run->watch.cause_slot];
+    const uint64_t quick_ms = run->watch.config.foreign ? FOREIGN_QUICK_MS : PORT_QUICK_MS;
     char tail[OUTPUT_TAIL_BYTES];
+    bool said = false;
 
     if (run->watch.cause != WATCH_CAUSE_PROCESS || !process->port_taken ||
-        process->output == NULL || process->end_ms - process->start_ms > PORT_QUICK_MS) {
+        process->output == NULL || process->end_ms - process->start_ms > quick_ms) {
         return false;
     }
     output_tail(process->output, PORT_LINES, tail, sizeof(tail));
-    return strcasestr(tail, "address already in use") != NULL;
+    for (size_t i = 0; i < sizeof(complaints) / sizeof(complaints[0]); i++) {
+        said = said || strcasestr(tail, complaints[i]) != NULL;
+    }
+    return said;
 }
 
 static int

@@ -99,6 +99,34 @@ check_flags(const struct piece *piece, struct psd_error *err)
     return PSD_OK;
 }
 
+/* What a rank among Poseidon's workers is made of, and the address of its master. */
+static psd_status
+check_rank(const struct piece *piece, struct psd_error *err)
+{
+    const struct psi_tf_config *config = &piece->config;
+
+    if (config->type != PSI_TF_CHIEF && config->type != PSI_TF_WORKER) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%.100s: with --personality=poseidon, files are for chief and workers; "
+                        "start ps_master where ps 0 is, and the ps_servers, by hand",
+                        piece->name);
+    }
+    if (psi_tf_config_address(config, PSI_TF_PS, 0) == NULL) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%.100s: no ps 0: with --personality=poseidon that is where ps_master "
+                        "listens",
+                        piece->name);
+    }
+    if (!psi_tf_job_is_full(&config->jobs[PSI_TF_WORKER]) ||
+        config->index >= config->jobs[config->type].count) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%.100s: how many workers the job has is told by their list: %s %u is not "
+                        "in it, or some are missing",
+                        piece->name, psi_tf_type_name(config->type), config->index);
+    }
+    return PSD_OK;
+}
+
 /* Returns 0 or an errno: whether a program here could listen there. */
 static int
 try_address(const struct psi_endpoint *endpoint)
@@ -181,8 +209,8 @@ by_task(const void *one, const void *other)
 }
 
 static psd_status
-check_pieces(const struct piece *pieces, size_t count, bool with_flags, struct tf_tasks *tasks,
-             struct psd_error *err)
+check_pieces(const struct piece *pieces, size_t count, enum tf_tasks_need need,
+             struct tf_tasks *tasks, struct psd_error *err)
 {
     psd_status status = PSD_OK;
 
@@ -190,7 +218,11 @@ check_pieces(const struct piece *pieces, size_t count, bool with_flags, struct t
         for (size_t k = 0; k < i && status == PSD_OK; k++) {
             status = compare(&pieces[k], &pieces[i], err);
         }
-        if (status == PSD_OK && with_flags) {
+        if (status == PSD_OK && need == TF_TASKS_RANK) { /* nothing listens where the file says */
+            status = check_rank(&pieces[i], err);
+            continue;
+        }
+        if (status == PSD_OK && need == TF_TASKS_FLAGS) {
             status = check_flags(&pieces[i], err);
         }
         note_gaps(&pieces[i], tasks);
@@ -223,8 +255,8 @@ take_slots(struct piece *pieces, size_t count, struct tf_tasks *tasks, struct ps
 }
 
 psd_status
-tf_tasks_load(const struct psi_option_list *files, char *const *environment, bool with_flags,
-              struct tf_tasks *tasks_p, struct psd_error *err)
+tf_tasks_load(const struct psi_option_list *files, char *const *environment,
+              enum tf_tasks_need need, struct tf_tasks *tasks_p, struct psd_error *err)
 {
     struct piece pieces[PSI_OPTION_LIST_MAX] = {0};
     struct tf_tasks tasks = {0};
@@ -234,7 +266,7 @@ tf_tasks_load(const struct psi_option_list *files, char *const *environment, boo
         status = read_piece(files->values[i], environment, &pieces[i], err);
     }
     if (status == PSD_OK) {
-        status = check_pieces(pieces, files->count, with_flags, &tasks, err);
+        status = check_pieces(pieces, files->count, need, &tasks, err);
     }
     if (status == PSD_OK) {
         status = take_slots(pieces, files->count, &tasks, err);

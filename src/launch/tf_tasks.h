@@ -19,13 +19,20 @@ struct tf_tasks {
     char note[320]; /* what is strange about them, but no mistake; "": nothing */
 };
 
+/* What the tasks have to be told in. */
+enum tf_tasks_need {
+    TF_TASKS_VARIABLE, /* TF_CONFIG */
+    TF_TASKS_FLAGS,    /* those of tf1, too */
+    TF_TASKS_RANK,     /* Poseidon's own: all of them are its workers */
+};
+
 /*
- * Reads the files; "env" is the variable TF_CONFIG of the environment. with_flags: they have to be
- * told in the flags of tf1, too. PSD_ERR_INVALID: a file is wrong, two are the same task or
- * contradict each other, or somebody listens already where one of them should.
+ * Reads the files; "env" is the variable TF_CONFIG of the environment. PSD_ERR_INVALID: a file is
+ * wrong, two are the same task or contradict each other, or somebody listens already where one of
+ * them should.
  */
 psd_status tf_tasks_load(const struct psi_option_list *files, char *const *environment,
-                         bool with_flags, struct tf_tasks *tasks_p, struct psd_error *err);
+                         enum tf_tasks_need need, struct tf_tasks *tasks_p, struct psd_error *err);
 void tf_tasks_fini(struct tf_tasks *tasks);
 
 #endif

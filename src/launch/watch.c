@@ -205,6 +205,20 @@ leaders_ended(const struct watch *watch, uint32_t *failed_p)
     return ended;
 }
 
+/* Whether anything runs, or is on its way: workers of a machine may be done before another machine
+ * says that it started its servers. */
+static bool
+some_are_left(const struct watch *watch)
+{
+    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
+        if (watch->slots[slot].alive ||
+            (watch->slots[slot].ordered && !watch->slots[slot].started)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* All leaders have ended: the others leave by themselves. */
 static void
 leave_if_done(struct watch *watch, uint64_t now_ms)
@@ -214,9 +228,7 @@ leave_if_done(struct watch *watch, uint64_t now_ms)
     if (leaders_ended(watch, &failed) < leader_count(watch)) {
         return;
     }
-    if (alive_count(watch, LAUNCH_MASTER) + alive_count(watch, LAUNCH_SERVER) +
-            alive_count(watch, LAUNCH_WORKER) ==
-        0) {
+    if (!some_are_left(watch)) {
         end(watch, SWEEP_GRACE_MS);
     } else if (watch->phase == WATCH_RUNNING) {
         enter(watch, WATCH_LEAVING, now_ms + watch->config.leave_ms);
@@ -336,7 +348,7 @@ service_exited(struct watch *watch, const struct watch_event *event, uint64_t no
 
     if (code != 0) {
         fail(watch, WATCH_CAUSE_PROCESS, event->slot, code);
-    } else if (!all_started(watch)) {
+    } else if (!watch->config.foreign && !all_started(watch)) {
         fail(watch, WATCH_CAUSE_SERVICE_LEFT, event->slot, 1);
     } else if (event->slot == 0 && !watch->config.foreign) {
         watch->master_left = true;

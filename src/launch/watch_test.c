@@ -615,6 +615,29 @@ test_foreign_servers_that_leave(void **state)
     finish(&job, 0, WATCH_CAUSE_NONE, 0);
 }
 
+/* If this fails, a server that is slow to start is cut off by workers that are quick to end. */
+static void
+test_foreign_server_on_its_way(void **state)
+{
+    const struct watch_config config = {
+        .servers = 1, .workers = 1, .leave_ms = 1000, .foreign = true, .masterless = true};
+    struct job job = {.now_ms = 1000};
+
+    (void)state;
+    assert_true(watch_init(&job.watch, &config, &ops, &job.orders));
+    watch_begin(&job.watch, job.now_ms);
+    tell(&job, WATCH_GATHERED, 0, 0, 0);
+    expect(&job, "s1 s2");
+    tell(&job, WATCH_STARTED, 2, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    expect(&job, "");
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    expect(&job, "");
+    watch_tick(&job.watch, 2000);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
 /* If this fails, workers wait for ever for a server of theirs that is gone. */
 static void
 test_foreign_server_that_dies_first(void **state)
@@ -691,6 +714,7 @@ main(void)
         cmocka_unit_test(test_all_well),
         cmocka_unit_test(test_foreign_servers_are_ended),
         cmocka_unit_test(test_foreign_servers_that_leave),
+        cmocka_unit_test(test_foreign_server_on_its_way),
         cmocka_unit_test(test_foreign_server_that_dies_first),
         cmocka_unit_test(test_chief_decides),
         cmocka_unit_test(test_foreign_master),

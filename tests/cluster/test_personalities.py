@@ -80,19 +80,10 @@ def test_torch_distributed(start):
 
 # ----------------------------------------------------------------------------------------- tf1 ---
 
-# Prints its arguments as they are; a ps then waits for ever.
-ARGUMENTS = """import os, signal, sys
-print(*sys.argv[1:], flush=True)
-if "ps" in sys.argv:
-    signal.pause()
-"""
-
-
-def test_four_flags_to_the_byte(start, tmp_path):
+def test_four_flags_to_the_byte(start):
     """If this fails, a script that reads its four flags does not get them as it expects."""
-    path = write(tmp_path, ARGUMENTS, "main.py")
-    job = start("--personality", "tf1", "--workers", 2, "--servers", 2,
-                f"{sys.executable} {path} --epochs 3")
+    job = start("--personality", "tf1", "--workers", 2, "--servers", 2, "--grace_ms", 10000,
+                "sh -c 'echo \"$*\"' main --epochs 3")
     assert job.wait() == 0, job.stdout() + job.stderr()
     lines = {name: job.log(name).decode() for name in ("ps0", "ps1", "worker0", "worker1")}
     ps_hosts, worker_hosts = re.search(r"--ps_hosts (\S+) --worker_hosts (\S+)\n",
@@ -109,8 +100,7 @@ def test_kelda_command_line(launch):
     """If this fails, the flags differ from those of a container deployment: one task for each
     machine, all on port 2222."""
     job = launch({"server_nodes": ["host1"], "worker_nodes": ["host2", "host3"]},
-                 "--personality", "tf1",
-                 "sh -c 'echo \"$0 $*\"; [ $2 = worker ] || exec sleep 1000' main")
+                 "--personality", "tf1", "--grace_ms", "10000", "sh -c 'echo \"$0 $*\"' main")
     assert job.wait() == 0, job.stdout() + job.stderr()
     hosts = "--ps_hosts 10.213.0.1:2222 --worker_hosts 10.213.0.2:2222,10.213.0.3:2222\n"
     for name, task in (("ps0", "ps --task_index 0"), ("worker0", "worker --task_index 0"),
@@ -157,7 +147,8 @@ def test_interrupted(start):
     assert job.wait(12) == 143
 
 
-# In its first life worker 0 takes the port of the ps, which waits for that and then wants it.
+# In its first life worker 0 takes the port of the ps, which waits for that, wants it, and then
+# complains as TensorFlow does.
 SNATCH = """import os, signal, socket, sys
 flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 host, port = flags["--ps_hosts"].split(":")
@@ -178,7 +169,10 @@ while first:
         break
     except ConnectionRefusedError:
         pass  # not taken yet
-server = socket.create_server((host, int(port)))
+try:
+    server = socket.create_server(("0.0.0.0", int(port)))
+except OSError:
+    sys.exit("UnknownError: Could not start gRPC server")
 print("listens", flush=True)
 signal.pause()
 """
@@ -210,8 +204,8 @@ def test_tf_config_of_every_task(start, tmp_path):
     that --tf_config_dir leaves do not say the same."""
     path = write(tmp_path, TASK, "task.py")
     job = start("--personality", "tf_config", "--chief", "--evaluator", "--workers", 4,
-                "--servers", 2, "--tf_config_dir", "files",
-                f"{sys.executable} {path} ps,worker,evaluator 0")
+                "--servers", 2, "--tf_config_dir", "files", "--grace_ms", 10000,
+                f"{sys.executable} {path} none 0")
     assert job.wait() == 0, job.stdout() + job.stderr()
     seen = {name: json.loads(job.log(name))
             for name in ("chief", "worker0", "worker1", "evaluator", "ps0", "ps1")}
@@ -303,6 +297,7 @@ def test_tasks_by_hand(start, tmp_path):
                      environment={"TF_CONFIG": files[2].read_text()})
     assert variable.wait() == 0, variable.stderr()
     assert variable.log("worker1") == b"met the ps\n"
+    assert "you have set" not in variable.stderr()
     server.process.send_signal(signal.SIGINT)
     assert server.wait() == 130
 
@@ -328,6 +323,25 @@ def test_partial_and_sparse_files(start, tmp_path):
     assert "some worker have no address" in job.stderr()
     cluster = json.loads(job.log("worker2").decode().split(" ", 1)[1])["cluster"]
     assert cluster == {"ps": [ps], "worker": {"2": own}}
+
+
+def test_poseidon_workers_by_hand(start, hand, secret_file, tmp_path):
+    """If this fails, a worker that another system gives TF_CONFIG alone cannot join a job whose
+    daemons were started by hand."""
+    hand.master(3, 1)
+    hand.server()
+    cluster = {"chief": ["a:1"], "ps": [f"127.0.0.1:{hand.port}"], "worker": ["b:1", "c:1"]}
+    files = by_hand(tmp_path, cluster, ("chief", 0), ("worker", 0), ("worker", 1))
+    jobs = [start("--personality", "poseidon", "--tf_config", "env", "--secret_file", secret_file,
+                  "sh -c 'echo $PSD_RANK of $PSD_WORLD; exec \"$@\"' x "
+                  + " ".join(python_worker("--steps", 3)), name=path.stem,
+                  environment={"TF_CONFIG": path.read_text()}) for path in files]
+    for rank, (job, name) in enumerate(zip(jobs, ("chief", "worker0", "worker1"))):
+        assert job.wait(30) == 0, job.stdout() + job.stderr()
+        lines = job.log(name).decode().splitlines()
+        assert lines[0] == f"{rank} of 3" and lines[-1] == "closed"
+    for daemon in hand.processes:
+        assert daemon.process.wait(20) == 0, daemon.output()
 
 
 def test_files_that_contradict_each_other(start, tmp_path):
@@ -458,7 +472,10 @@ def test_own_values(start):
     (("--tf_config", "/nowhere.json"), "open /nowhere.json: No such file"),
     (("--tf_config", "env"), "the variable TF_CONFIG is not set"),
     (("--tf_config", "w.json", "--workers", "2"), "give no cluster file, --workers"),
-    (("--tf_config", "w.json", "--personality", "torch"), "--personality=tf_config or tf1"),
+    (("--tf_config", "w.json", "--personality", "torch"), "is tf_config, tf1 or poseidon"),
+    (("--tf_config", "w.json", "--personality", "poseidon"), "worker 1 is not in it"),
+    (("--tf_config", "ps.json", "--personality", "poseidon"), "start ps_master where ps 0 is"),
+    (("--tf_config", "alone.json", "--personality", "poseidon"), "no ps 0"),
     (("--tf_config", "w.json", "--personality", "tf1"), "need all addresses up to that of"),
     (("--tf_config", "no_task.json"), "no_task.json: it has no \"task\""),
     (("--tf_config", "bad.json"), "bad.json:1:26: address \"b\" must be host:port"),
@@ -469,6 +486,9 @@ def test_bad_input(start, tmp_path, arguments, words):
     directory.mkdir()
     (directory / "w.json").write_text(
         '{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 1}}')
+    (directory / "ps.json").write_text('{"cluster": {"ps": ["a:1"]}, "task": {"type": "ps"}}')
+    (directory / "alone.json").write_text(
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}}')
     (directory / "no_task.json").write_text('{"cluster": {"ps": ["a:1"]}}')
     (directory / "bad.json").write_text('{"cluster": {"worker": [ "b"]}, "task": {}}')
     job = start(*arguments, "true", environment={"TF_CONFIG": ""})

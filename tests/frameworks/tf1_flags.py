@@ -37,10 +37,11 @@ with tf.device(tf.train.replica_device_setter(
 
 # Without filters a session wants to hear from all workers, also from those that are done already.
 config = tf.ConfigProto(device_filters=["/job:ps", f"/job:worker/task:{flags.task_index}"])
-with tf.train.MonitoredTrainingSession(
-        master=server.target, is_chief=flags.task_index == 0, config=config,
-        hooks=[tf.train.StopAtStepHook(last_step=STEPS)]) as session:
-    while not session.should_stop():
+supervisor = tf.train.Supervisor(is_chief=flags.task_index == 0, global_step=step, summary_op=None,
+                                 init_op=tf.global_variables_initializer(), recovery_wait_secs=1)
+with supervisor.prepare_or_wait_for_session(server.target, config=config) as session:
+    now = 0
+    while now < STEPS:
         _, now, last = session.run([train, step, loss])
 print(f"worker {flags.task_index} stops at step {now} with loss {last:.5f}")
 assert last < 0.05, last
