@@ -21,7 +21,7 @@ enum { PATH_BYTES = 4096 };
 static const char *const places[] = {
     "../python/poseidon/auto/site",
     "../share/poseidon/python/poseidon/auto/site",
-    "../auto/site",
+    "../../auto/site",
 };
 
 char *
