@@ -7,7 +7,7 @@ SEEDS ?= 20000
 SECONDS_EACH ?= 60
 PREFIX ?= /usr/local
 
-.PHONY: all help setup setup-test build demo test test-ssh bench bench-suite bench-peers fuzz sim install format clean
+.PHONY: all help setup setup-test build demo test test-ssh bench bench-suite bench-peers fuzz sim install wheel format clean
 
 all: setup build
 
@@ -22,6 +22,7 @@ help:
 	@echo "make sim       the simulator, SEEDS=$(SEEDS) seeds"
 	@echo "make fuzz      every fuzz target for SECONDS_EACH=$(SECONDS_EACH), and coverage of the decoders"
 	@echo "make install   headers, libraries, programs, man pages into PREFIX=$(PREFIX) (DESTDIR works)"
+	@echo "make wheel     the Python package with libpsd and the programs, into dist/"
 	@echo "make format    clang-format over all C files"
 	@echo "make clean     remove what was built"
 
@@ -81,8 +82,11 @@ install: setup build
 	echo "    export PATH=$(DESTDIR)$(PREFIX)/bin:\$$PATH"; \
 	echo "    export MANPATH=$(DESTDIR)$(PREFIX)/share/man:\$$MANPATH"
 
+wheel: setup build
+	@PSD_WHEEL_BUILD=$(CURDIR)/$(BUILD) python3 tools/wheel_backend.py dist
+
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')
 
 clean:
-	rm -rf build build-* bin
+	rm -rf build build-* bin dist

@@ -129,6 +129,8 @@ def __getattr__(name: str) -> Any:
     """What is large, or may not be there, is loaded when it is asked for."""
     if name == "run":
         return importlib.import_module("._run", __name__).run
+    if name == "RunError":
+        return importlib.import_module("._run", __name__).RunError
     if name == "cluster" and importlib.util.find_spec(f"{__name__}.cluster") is not None:
         function = importlib.import_module(".cluster", __name__).cluster
         globals()[name] = function  # in the place of the module

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import sys
 import threading
-import weakref
 from ctypes import byref, c_size_t, c_uint64, c_void_p, sizeof
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
@@ -18,6 +16,7 @@ from ._blocking import Calls
 from ._errors import ClosedError, ForkedError, StateError
 from ._future import Future
 from ._library import FOREVER, OK, ROLES, STATES, NodeInfo, OpenArgs, check, library
+from ._mapping import Mappings
 from ._memory import dtype_name, numpy_dtype
 from ._watcher import Watcher
 
@@ -70,7 +69,7 @@ class Context:
         self._lock = threading.RLock()
         self._live: dict[int, Future] = {}  # pending operations, by address
         self._tables: dict[str, Table] = {}
-        self._regions: dict[int, weakref.finalize] = {}  # memory of alloc(), by address
+        self._mappings = Mappings()
         self._watcher: Watcher | None = None
         self._broadcaster: Any = None
         args = OpenArgs(sizeof(OpenArgs), _encode(master_address), _encode(rank), open_timeout_ms,
@@ -213,19 +212,11 @@ class Context:
             return np.zeros(shape, kind)
         address = c_void_p()
         check(library().psd_alloc(self._handle, array_bytes, byref(address)))
-        memory = (ctypes.c_char * array_bytes).from_address(address.value)
-        end = weakref.finalize(memory, self._free, weakref.ref(self), address.value)
-        end.atexit = False
-        self._regions[address.value] = end
-        return np.ndarray(shape, kind, memory)
+        return self._mappings.array(address.value or 0, shape, kind, self._free)
 
-    @staticmethod
-    def _free(reference: weakref.ref, address: int) -> None:
-        context = reference()
-        if context is None or context.closed:
-            return
-        context._regions.pop(address, None)
-        library().psd_free(context._handle, address)
+    def _free(self, address: int) -> None:
+        if not self.closed:
+            library().psd_free(self._handle, address)
 
     # ---- operations
 
@@ -265,9 +256,7 @@ class Context:
         pending = list(self._live.values())
         for future in pending:
             future._await(None)
-        handle = self._let_go()
-        if handle is not None:
-            self._calls.make(library().psd_close, handle)
+        self._end(lambda handle: self._calls.make(library().psd_close, handle))
         untold = [future.exception() for future in pending if not future._told]
         for error in filter(None, untold):
             raise error
@@ -280,21 +269,27 @@ class Context:
         if self._calls.under_way():  # its thread is inside: the end of the process will do it
             self._handle = None
             return
-        handle = self._let_go()
-        if handle is not None:
-            library().psd_abandon(handle)
-            for future in list(self._live.values()):
-                future._close()
+        self._end(library().psd_abandon)
+        for future in list(self._live.values()):
+            future._close()
 
-    def _let_go(self) -> int | None:
-        """Nobody gets the handle from here on."""
+    def _end(self, leave: Callable[[int], None]) -> None:
+        """Nobody gets the handle from here on. Arrays over the library's memory stay usable."""
         with self._lock:
             handle, self._handle = self._handle, None
             watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.stop()
         _open_contexts.discard(self)
-        return handle
+        if handle is None:
+            return
+        for table in self._tables.values():
+            table._view = None
+        held = self._mappings.save()
+        try:
+            leave(handle)
+        finally:
+            self._mappings.restore(held)
 
 
 _open_contexts: set[Context] = set()

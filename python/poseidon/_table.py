@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import operator
 from ctypes import byref, c_void_p, sizeof
@@ -262,8 +261,7 @@ class Table:
             if self._bytes != 0:
                 address = c_void_p()
                 check(library().psd_view(handle, byref(address)))
-                memory = (ctypes.c_char * self._bytes).from_address(address.value)
-                array = np.ndarray(self.shape, self._numpy, memory)
+                array = self.context._mappings.array(address.value or 0, self.shape, self._numpy)
             array.flags.writeable = False
             self._view = array
         return self._view

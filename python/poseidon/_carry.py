@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions and values on their way to another process of the same Python on the same machine, and
+back, without pickle.
+
+A function of a module goes by its name. One of a notebook or a script goes as its code, with what
+it refers to: modules by their names, other functions like itself, and plain values. Plain values are None, numbers,
+text, bytes, tuples, lists, sets, dictionaries of such, and NumPy arrays of numbers."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import importlib.util
+import io
+import marshal
+import sys
+import types
+from typing import Any, Callable
+
+import numpy as np
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_GROUPS: dict[str, Callable] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+def pack(value: Any, what: str) -> bytes:
+    """`what` names the value in messages."""
+    return marshal.dumps(_Packer().put(value, what))
+
+
+def unpack(packed: bytes) -> Any:
+    """What pack() was given."""
+    return _Unpacker().get(marshal.loads(packed))
+
+
+def _is_importable(function: types.FunctionType) -> bool:
+    """Whether another process finds this very function by name."""
+    module = sys.modules.get(function.__module__)
+    if module is None or function.__module__ == "__main__" or "<" in function.__qualname__:
+        return False
+    found: Any = module
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is function and getattr(module, "__spec__", None) is not None
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Every global name that a function may look up, also from functions inside it."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names(constant)
+    return names
+
+
+class _Packer:
+    def __init__(self) -> None:
+        self._functions: dict[int, int] = {}  # by id: those under way or done, for recursion
+
+    def put(self, value: Any, what: str) -> tuple:
+        if type(value) in _PLAIN:
+            return "plain", value
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self._array(np.asarray(value), isinstance(value, np.generic), what)
+        if type(value).__name__ in _GROUPS and type(value) in _GROUPS.values():
+            return type(value).__name__, [self.put(each, what) for each in value]
+        if type(value) is dict:
+            return "dict", [(self.put(key, what), self.put(each, what))
+                            for key, each in value.items()]
+        if isinstance(value, types.ModuleType):
+            return "module", value.__name__
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        if (getattr(value, "__module__", None) or "__main__") != "__main__" and \
+                isinstance(value, (type, types.BuiltinFunctionType)):
+            return "name", value.__module__, value.__qualname__
+        raise TypeError(
+            f"{what}: a {type(value).__module__}.{type(value).__qualname__} cannot be carried to "
+            "another process: give numbers, text, bytes, lists, dictionaries or arrays of numbers, "
+            "make it inside the function, or put the function into a module")
+
+    @staticmethod
+    def _array(array: np.ndarray, scalar: bool, what: str) -> tuple:
+        if array.dtype.hasobject:
+            raise TypeError(f"{what}: an array of objects cannot be carried to another process")
+        stream = io.BytesIO()
+        np.save(stream, array, allow_pickle=False)
+        return ("scalar" if scalar else "array"), stream.getvalue()
+
+    def _function(self, function: types.FunctionType) -> tuple:
+        if id(function) in self._functions:
+            return "again", self._functions[id(function)]
+        if _is_importable(function):
+            return "name", function.__module__, function.__qualname__
+        number = self._functions[id(function)] = len(self._functions)
+        cells = [self.put(cell.cell_contents, f"{function.__name__}: variable {name}")
+                 for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ())]
+        uses = {name: self.put(function.__globals__[name], f"{function.__name__}: {name}")
+                for name in sorted(_names(function.__code__) & set(function.__globals__))}
+        defaults = self.put(function.__defaults__, f"{function.__name__}: defaults")
+        keywords = self.put(function.__kwdefaults__, f"{function.__name__}: defaults")
+        return "function", number, function.__code__, cells, uses, defaults, keywords
+
+
+class _Unpacker:
+    def __init__(self) -> None:
+        self._functions: dict[int, types.FunctionType] = {}
+
+    def get(self, packed: tuple) -> Any:
+        kind, *rest = packed
+        if kind == "plain":
+            return rest[0]
+        if kind in ("array", "scalar"):
+            array = np.load(io.BytesIO(rest[0]), allow_pickle=False)
+            return array[()] if kind == "scalar" else array
+        if kind in _GROUPS:
+            return _GROUPS[kind](self.get(each) for each in rest[0])
+        if kind == "dict":
+            return {self.get(key): self.get(each) for key, each in rest[0]}
+        if kind == "module":
+            return importlib.import_module(rest[0])
+        if kind == "name":
+            found: Any = importlib.import_module(rest[0])
+            for name in rest[1].split("."):
+                found = getattr(found, name)
+            return found
+        if kind == "again":
+            return self._functions[rest[0]]
+        return self._function(*rest)
+
+    def _function(self, number: int, code: types.CodeType, cells: list, uses: dict,
+                  defaults: tuple, keywords: tuple) -> types.FunctionType:
+        scope: dict[str, Any] = {"__builtins__": builtins, "__name__": "__poseidon_run__"}
+        closure = tuple(types.CellType() for _ in cells)
+        function = types.FunctionType(code, scope, code.co_name, None, closure)
+        self._functions[number] = function
+        for cell, packed in zip(closure, cells):
+            cell.cell_contents = self.get(packed)
+        for name, packed in uses.items():
+            scope[name] = self.get(packed)
+        function.__defaults__ = self.get(defaults)
+        function.__kwdefaults__ = self.get(keywords)
+        return function

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job from a function: poseidon.run."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import Any, Callable, Sequence
+
+from ._carry import pack, unpack
+from ._errors import Error, Status
+from ._library import PACKAGE, program
+
+
+class RunError(Error):
+    """A job of poseidon.run failed. rank: the first worker that raised something, or None;
+    traceback: what it raised, as text."""
+
+    status = Status.ERR_JOB_FAILED
+    rank: int | None = None
+    traceback: str = ""
+
+
+def run(function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None,
+        *, workers: int = 4, servers: int = 1, timeout: float | None = None,
+        options: Sequence[str] = (), env: dict[str, str] | None = None, logs: str | None = None,
+        quiet: bool = False) -> list[Any]:
+    """Starts a job on this machine in which every worker calls function(*args, **kwargs) after
+    poseidon.init(), and returns what they returned, by rank.
+
+    The function may be of a module, or of a notebook or script; then its code is carried over with what it
+    refers to: modules, other functions, plain values and arrays of numbers (not: classes of the
+    notebook, objects, open files). What it returns must be plain, too. No pickle is involved, and
+    nothing leaves this machine.
+
+    timeout  seconds until the job is ended
+    options  further words for psd_run, such as "--on_worker_death=wait"
+    env      variables of the workers, beside those of this process
+    logs     directory for the logs; without one they are kept only when the job fails
+    quiet    print nothing of what the workers print
+    """
+    if not callable(function):
+        raise TypeError(f"poseidon.run: {function!r} is not a function")
+    call = pack((function, tuple(args), dict(kwargs or {})), "poseidon.run")
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="poseidon_run."))  # of this user alone
+    ended_well = False
+    try:
+        (directory / "call").write_bytes(call)
+        command = [program("psd_run"), "--workers", str(workers), "--servers", str(servers),
+                   "--out", os.path.abspath(logs) if logs else str(directory / "logs"),
+                   "--workdir", os.getcwd(), "--pass", "env", *options]
+        if timeout is not None:
+            command += ["--timeout", str(max(1, round(timeout)))]
+        command += ["--", sys.executable, "-m", "poseidon._run_worker", str(directory)]
+        code = _attend(command, directory, _environment(env), quiet)
+        results = _results(directory, code, workers)
+        ended_well = True
+        return results
+    finally:
+        if ended_well or not (directory / "logs").exists():
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _environment(more: dict[str, str] | None) -> dict[str, str]:
+    """The workers find what this process finds: the same modules, the same libpsd."""
+    path = [str(PACKAGE.parent)] + [entry or os.getcwd() for entry in sys.path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), **(more or {})}
+
+
+def _attend(command: list[str], directory: pathlib.Path, environment: dict[str, str], quiet: bool
+            ) -> int:
+    """Runs psd_run and shows what it prints, also in a notebook. Ctrl-C ends the job first."""
+    with subprocess.Popen(command, cwd=directory, env=environment, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace") as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if not quiet:
+                    print(line, end="", flush=True)
+            return process.wait()
+        except BaseException:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+
+
+def _results(directory: pathlib.Path, code: int, workers: int) -> list[Any]:
+    raised = sorted(directory.glob("error.*"), key=lambda path: path.stat().st_mtime_ns)
+    if code != 0 or raised:
+        raise _failure(directory, code, raised)
+    missing = [rank for rank in range(workers) if not (directory / f"result.{rank}").exists()]
+    if missing:
+        raise RunError(f"poseidon.run: the job ended well, but worker {missing[0]} left no result")
+    return [unpack((directory / f"result.{rank}").read_bytes()) for rank in range(workers)]
+
+
+def _failure(directory: pathlib.Path, code: int, raised: list[pathlib.Path]) -> RunError:
+    if not raised:
+        return RunError(f"poseidon.run: psd_run ended with code {code}; see {directory}/logs and "
+                        f"{directory}/poseidon_run.log")
+    text = raised[0].read_text(errors="replace")
+    rank = int(raised[0].suffix[1:])
+    error = RunError(f"poseidon.run: worker {rank} raised {text.rstrip().splitlines()[-1]}\n{text}"
+                     f"logs are in {directory}/logs")
+    error.rank, error.traceback = rank, text
+    return error
