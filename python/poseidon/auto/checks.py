@@ -14,7 +14,7 @@ import poseidon
 FOREVER = 2**32 - 1
 NORM_EVERY = 128  # rounds
 NORM_TOLERANCE = 1e-4  # machines may round differently
-FIELDS = 3  # weights at the first round, norm of the weights, batches
+FIELDS = 4  # it takes part, weights at the first round, norm of the weights, batches
 
 
 class Checks:
@@ -34,11 +34,12 @@ class Checks:
         del active
         self._numbers.zero_()
         mine = self._numbers[:, self._rank]
+        mine[0] = 1
         if self._rounds == 0:
-            mine[0] = digest(self._parameters)
+            mine[1] = digest(self._parameters)
         if self._rounds % NORM_EVERY == 0:
-            mine[1] = norm(self._parameters)
-        mine[2] = self._session.batches_digest
+            mine[2] = norm(self._parameters)
+        mine[3] = self._session.batches_digest
         address = self._numbers.data_ptr()
         self._future = self._table.transfer(address, address, keep=(self._numbers,),
                                             timeout_ms=FOREVER)
@@ -48,7 +49,8 @@ class Checks:
         del active
         self._future.result(self._timeout)
         self._rounds += 1
-        weights, norms, batches = self._numbers.tolist()
+        here = self._numbers[0] > 0  # the job may go on without a worker that died
+        weights, norms, batches = self._numbers[1:, here].tolist()
         if not _equal(weights):
             self._session.refuse(
                 "the workers' weights differ before the first step",

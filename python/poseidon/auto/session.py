@@ -33,13 +33,14 @@ class Session:
         self.batches_digest = 0  # of all that was dealt out to the workers so far
         self._engines = []
         self._owners = None
-        self._owners_of = ()  # the optimizers that they were looked up for
+        self._owners_of = None  # how many optimizers and parameters they were looked up for
         self._roles = weakref.WeakKeyDictionary()  # loader: whether it is for training
         self._told_lengths = weakref.WeakKeyDictionary()
         self._last_optimizer = {}  # identity of a parameter: who stepped it, weakly
         self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
         self._weight = 1.0
         self._weight_hooks = []
+        self._rounds_at_delivery = -1  # rounds() when the script got its last batch
         self._saved = set()
         self._steps = 0
         self._samples = 0
@@ -183,7 +184,7 @@ class Session:
     # ---- loaders
 
     def _look_up_owners(self):
-        optimizers = tuple(map(id, self.live_optimizers()))
+        optimizers = (len(self.optimizers), len(self._parameters()))
         if self._owners is None or self._owners_of != optimizers:
             from .models import Owners
 
@@ -258,7 +259,14 @@ class Session:
         """The script gets the data of a step."""
         self.batches_digest = zlib.crc32(b"%d" % delivery.digest, self.batches_digest)
         self._samples = delivery.samples
+        waiting = self._rounds_at_delivery == self.rounds()
+        self._rounds_at_delivery = self.rounds()
         if delivery.weight != self._weight:
+            if waiting:
+                self.refuse(
+                    "the last step of its epoch has fewer samples, and it took that batch before "
+                    "it had trained on the one before: which gradients are whose cannot be told",
+                    "make the loader with drop_last=True")
             self._weight = delivery.weight
             self._weigh_gradients()
 
@@ -289,8 +297,12 @@ class Session:
             import poseidon.torch  # noqa: F401  (the engine)
         finally:
             sys.path.remove(root)
-        poseidon.init()
+        context = poseidon.init()
         self.joined = True
+        if context.incarnation > 1:
+            self.refuse("this worker was started again in the middle of a job, and the script knows "
+                        "nothing of where the others are",
+                        "restart the whole job instead (--restart_scope=group), or use poseidon.torch")
 
     def _attach(self):
         """Parameters that are new, since the last epoch or at all, become those of worker 0, and
