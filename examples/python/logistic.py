@@ -55,6 +55,7 @@ def main():
                                learning_rate=args.learning_rate)
         gradient = poseidon.alloc(table.shape)
         weights = table.pull().wait()
+        loss = float("nan")  # without a step
         for step in range(table.step, args.steps):
             loss = loss_and_gradient(points[mine], sides[mine], weights, gradient)
             table.push_pull(gradient, weights).wait()

@@ -72,6 +72,7 @@ class Context:
         self._mappings = Mappings()
         self._watcher: Watcher | None = None
         self._broadcaster: Any = None
+        self._interrupted = False  # a wait was broken off, and none has ended well since
         args = OpenArgs(sizeof(OpenArgs), _encode(master_address), _encode(rank), open_timeout_ms,
                         op_timeout_ms, _encode(secret_file))
         handle = c_void_p()
@@ -333,13 +334,14 @@ def close() -> None:
 
 
 def _leave_at_exit() -> None:
-    """A worker that ends well says farewell. One that ends with an uncaught exception does not:
-    the job shall know that it failed."""
+    """A worker that ends well says farewell, when its last operations are done. One that ends with
+    an uncaught exception, or broke off a wait, does not: the job shall know that it failed, and the
+    process shall end."""
     failed = hasattr(sys, "last_value") and not hasattr(sys, "ps1")
     for each in list(_open_contexts):
         if each.closed or each._calls.under_way():
             continue
-        if failed:
+        if failed or each._interrupted:
             each.abandon()
         else:
             each.close()

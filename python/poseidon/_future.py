@@ -90,10 +90,24 @@ class Future:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = SLICE_S if deadline is None else min(SLICE_S, deadline - time.monotonic())
-            if self._poll(max(0, round(left * 1000))):
+            if self._poll_noting(max(0, round(left * 1000))):
                 return
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"{self._what}: not done within {timeout:g} s; it goes on")
+
+    def _poll_noting(self, milliseconds: int) -> bool:
+        """_poll(); the context notes that a wait was broken off, by Ctrl-C say."""
+        try:
+            ended = self._poll(milliseconds)
+        except Error:
+            raise
+        except BaseException:
+            if self._context is not None:
+                self._context._interrupted = True
+            raise
+        if ended and self._context is not None:
+            self._context._interrupted = False
+        return ended
 
     def _poll(self, milliseconds: int) -> bool:
         """Waits so long at most; true when it has ended."""

@@ -100,7 +100,10 @@ class _Foreign(NamedTuple):
 def _by_dlpack(what: str, tensor: Any, any_type: bool = False) -> _Foreign:
     if hasattr(tensor, "detach"):
         tensor = tensor.detach()  # PyTorch lends nothing that wants a gradient
-    device = int(tensor.__dlpack_device__()[0])
+    try:
+        device = int(tensor.__dlpack_device__()[0])
+    except Exception as error:  # pylint: disable=broad-exception-caught
+        raise TypeError(f"{what}: the tensor cannot be read: {error}") from None
     if device not in (_CPU, _CPU_PINNED):
         raise TypeError(f"{what}: the tensor is on a device ({_DEVICES.get(device, device)}): "
                         "copy it to the CPU first (a.cpu())")
