@@ -150,6 +150,22 @@ def test_the_last_step_of_an_epoch_counts_every_sample_once(job, tmp_path, sampl
     assert told(done.log(0).decode(), "HASH") == told(done.log(1).decode(), "HASH")
 
 
+@pytest.mark.parametrize("kind,workers", [
+    ("closure", 2), ("in_turn", 3), ("unused", 2), ("own_batches", 2), ("bulk", 2), ("weighted", 3),
+    ("persistent", 2)])
+def test_loops_of_many_kinds(job, tmp_path, kind, workers):
+    """If this fails, scripts of that kind train on other gradients than one process would."""
+    script = HERE / "plain" / "various.py"
+    one = alone(tmp_path, script, kind, 4 * workers)
+    done = job(script, kind, 4, workers=workers)
+    assert done.code == 0, done.out + done.err
+    for rank in range(workers):
+        text = done.log(rank).decode()
+        assert len(steps(text)) == len(steps(one)) == 20
+        assert (steps(text) - steps(one)).abs().max() <= 1e-5
+        assert told(text, "EVALUATED") == ("90 30" if kind == "weighted" else "108 30")
+
+
 UNSEEDED = """
 import hashlib, os, random
 import numpy as np

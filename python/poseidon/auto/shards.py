@@ -88,4 +88,5 @@ class Batches:
 
 def drops_last(loader):
     """Whether incomplete steps are left out."""
-    return bool(loader.drop_last or getattr(loader.batch_sampler, "drop_last", False))
+    samplers = (loader.batch_sampler, loader.sampler)
+    return bool(loader.drop_last or any(getattr(each, "drop_last", False) for each in samplers))
