@@ -11,10 +11,14 @@ first training loader is read: then the workers join the job.
     shards    which batches of a training loader are this worker's
     checks    what the workers compare in every round"""
 
+from __future__ import annotations
+
+from typing import Any
+
 from .session import Session
 
 
-def begin(watch):
+def begin(watch: Any) -> Session | None:
     """torch was imported. Returns the session, or None when there is nothing to do."""
     from . import patches  # needs torch
 
