@@ -52,7 +52,9 @@ def test_functions_of_a_notebook(own_directory, tmp_path):
     """If this fails, only functions of modules can be run."""
     script = tmp_path / "notebook.py"
     script.write_text(PREAMBLE + textwrap.dedent("""
-        import math
+        from math import floor
+        from numpy import exp, float32
+        more = values = object()  # names that are only attributes, or arguments, below
         scale, words = np.float64(2.5), {"a": [1, (2, 3)], "b": {4}}
 
         def even(n): return True if n == 0 else odd(n - 1)
@@ -60,7 +62,8 @@ def test_functions_of_a_notebook(own_directory, tmp_path):
 
         def make(offset):
             def inner(x, *, more=1):
-                return offset + math.floor(x) + more + scale, words, even(10), [poseidon.size()]
+                assert exp(float32(0)) == 1 and {}.values() is not None
+                return offset + floor(x) + more + scale, words, even(10), [poseidon.size()]
             return inner
 
         print(poseidon.run(make(10), (1.5,), workers=2, quiet=True)[1])

@@ -62,9 +62,36 @@ def test_tensors_in_and_out(run):
     assert said[0][3].startswith("TypeError -: push table leaf: the tensor cannot be read: ")
 
 
-def test_refuses_what_is_read_only():
-    """If this fails, memory that must not change is written."""
+def test_other_frameworks_are_read(run):
+    """If this fails, arrays of JAX are copied or, which is worse, written."""
+    jax = pytest.importorskip("jax", reason="no PyTorch here, nor JAX")
+    array = jax.numpy.arange(3.0)
+    lent = _memory.lend_input("x", array, "float32", (3,))
+    assert lent.address == array.unsafe_buffer_pointer()
+    with pytest.raises(ValueError, match="out is read-only"):
+        _memory.lend_output("x", array, "float32", (3,))
+    said = run("""
+        import jax.numpy
+        poseidon.init()
+        mine = jax.numpy.arange(3.0) + poseidon.rank()
+        got = poseidon.broadcast(mine)
+        say(np.asarray(got).tolist(), (np.asarray(mine) - poseidon.rank()).tolist())
+    """, env={"JAX_PLATFORMS": "cpu"})
+    assert said == [["[0.0, 1.0, 2.0] [0.0, 1.0, 2.0]"]] * 2
+
+
+def test_refuses_what_cannot_be_written():
+    """If this fails, memory that must not change is written, or a copy that nobody sees."""
     frozen = np.zeros(3, np.float32)
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="out is read-only"):
         _memory.lend_output("x", frozen, "float32", (3,))
+    for wrong in ([0.0] * 3, 1.0, object(), None):
+        with pytest.raises(TypeError, match="out must be an array, a CPU tensor of PyTorch or a "):
+            _memory.lend_output("x", wrong, "float32", (3,))
+    buffer = bytearray(12)
+    lent = _memory.lend_output("x", memoryview(buffer).cast("f"), "float32", (3,))
+    lent.keep[0][1] = 1
+    assert buffer[4:8] == np.float32(1).tobytes()
+    with pytest.raises(ValueError, match="out is read-only"):
+        _memory.lend_output("x", memoryview(bytes(12)).cast("f"), "float32", (3,))

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 from conftest import TREE
-from helpers import Job, bin_directory
+from helpers import SANITIZED, Job, bin_directory
 
 
 def build_directory():
@@ -18,8 +18,10 @@ def build_directory():
     return directory if (directory / "build.ninja").exists() else None
 
 
-pytestmark = pytest.mark.skipif(build_directory() is None,
-                                reason="the programs are not in a Meson build")
+pytestmark = [
+    pytest.mark.skipif(build_directory() is None, reason="the programs are not in a Meson build"),
+    pytest.mark.skipif(SANITIZED, reason="Python cannot load a library with a sanitizer in it"),
+]
 
 
 def command(*words, **options):
