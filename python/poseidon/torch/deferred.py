@@ -61,7 +61,7 @@ class DeferredSteps:
     def step(self) -> None:
         """Every parameter's step is due from now on."""
         self.finish()
-        self.engine.begin_missing_round()
+        self.engine.begin_missing_round(self.optimizer)
         self.options = [{key: value for key, value in group.items() if key != "params"}
                         for group in self.optimizer.param_groups]
         self.due = {id(bucket): bucket for bucket in self.engine.buckets}
@@ -69,7 +69,7 @@ class DeferredSteps:
             if bucket.future is not None:
                 for slot in bucket.slots:
                     slot.parameter.grad = None  # under way: nobody may write there
-        self.engine.rounds_since_step = 0
+        self.engine.note_step(self.optimizer)
 
     def finish(self) -> None:
         """Makes all steps that are due."""
@@ -78,7 +78,6 @@ class DeferredSteps:
         for bucket in list(self.due.values()):
             self._step_with(bucket)
         self.engine.synchronize()
-        self.engine.rounds_since_step = 0
 
     def _step_with(self, bucket: Bucket) -> None:
         if self.due.pop(id(bucket), None) is None:
@@ -98,7 +97,6 @@ class DeferredSteps:
             slot.parameter.grad = None
         if not self.due:
             self.engine.synchronize()
-            self.engine.rounds_since_step = 0
 
     # ---- with every round of the engine
 

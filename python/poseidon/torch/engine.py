@@ -98,7 +98,7 @@ class Engine:
         self.share_active = 1.0  # of the ranks that had data in the last round
         self.rounds = 0  # that ended
         self.rounds_active = 0  # of them, with data of this rank
-        self.rounds_since_step = 0
+        self._rounds_at_step: dict[int, int] = {}  # by optimizer
         self.passes_per_round = 1  # backwards that add up here before one is averaged
         self._passes = 0
         self._planned = False
@@ -277,7 +277,6 @@ class Engine:
             companion.end(active=not self._joined)
         self._open = False
         self.rounds += 1
-        self.rounds_since_step += 1
         self.rounds_active += not self._joined
 
     def finish(self, bucket: Bucket) -> None:
@@ -317,18 +316,22 @@ class Engine:
 
     # ---- around a step
 
-    def before_step(self) -> None:
+    def before_step(self, optimizer: Any = None) -> None:
         """What an optimizer calls before it looks at the gradients: they are averaged afterwards,
         also when this rank's backward touched none of the parameters, or was inside no_sync()."""
-        self.begin_missing_round()
+        self.begin_missing_round(optimizer)
         self.synchronize()
-        self.rounds_since_step = 0
+        self.note_step(optimizer)
 
-    def begin_missing_round(self) -> None:
-        """Sends what there is when no backward did since the last step."""
-        if not self._open and self.rounds_since_step == 0:
+    def begin_missing_round(self, optimizer: Any = None) -> None:
+        """Sends what there is when no backward did since this optimizer's last step."""
+        if not self._open and self.rounds == self._rounds_at_step.get(id(optimizer), 0):
             self._begin_round()
             self._push_rest()
+
+    def note_step(self, optimizer: Any = None) -> None:
+        """The rounds so far have served an optimizer's step."""
+        self._rounds_at_step[id(optimizer)] = self.rounds + self._open
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -358,7 +361,7 @@ class Engine:
                     break
         finally:
             self._joined = False
-            self.rounds_since_step = 0
+        self._rounds_at_step = dict.fromkeys(self._rounds_at_step, self.rounds)
         counts = [int(text) for text in
                   collectives.allgather_bytes(str(self.rounds_active).encode())]
         self.rounds_active = max(counts)

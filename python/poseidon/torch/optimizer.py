@@ -108,16 +108,24 @@ class _Distributed:
     """What is added to the class of the wrapped optimizer."""
 
     _poseidon: Engine
-    _passes: int
-    _passes_left: int
 
     @staticmethod
     def over(optimizer: torch.optim.Optimizer, engine: Engine, passes: int) -> None:
         """Gives an optimizer the methods, and a hook before every step."""
+        parameters = [parameter for group in optimizer.param_groups
+                      for parameter in group["params"] if parameter.requires_grad]
+        for parameter in parameters:
+            slot = engine.slot_of(parameter)
+            if slot is not None and slot.stepped:
+                raise poseidon.StateError(f"parameter {slot.name} is averaged already for another "
+                                          "DistributedOptimizer: two would step it")
+        for parameter in parameters:
+            if (slot := engine.slot_of(parameter)) is not None:
+                slot.stepped = True
         kind = type(optimizer)
         optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
         optimizer._poseidon = engine
-        optimizer.register_step_pre_hook(lambda *_: engine.before_step())
+        optimizer.register_step_pre_hook(lambda *_: engine.before_step(optimizer))
         if passes > 1:
             engine.passes_per_round = passes
 
