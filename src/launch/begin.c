@@ -56,7 +56,7 @@ static const char *const other_variables[] = {
     "PSD_NUM_WORKERS",    "PSD_NUM_SERVERS", "PSD_LOCAL_RANK",  "PSD_LOCAL_SIZE",
     "PSD_NODE_RANK",      "PSD_NUM_NODES",   "PSD_SECRET_FILE", "PSD_SECRET_FD",
     "PSD_INSECURE",       "PSD_FORCE_TLS",   "PSD_PORT",        "PSD_PEERS",
-    "PSD_LOG_DIR",
+    "PSD_LOG_DIR",        "PSD_AUTO",        "PSD_NOTE_FD",
 };
 
 static void
@@ -244,6 +244,7 @@ check_words(const struct launch_options *options, struct psd_error *err)
     static const char *const modes[] = {"launcher", "nodes", "both", NULL};
     static const char *const placements[] = {"pack", "spread", NULL};
     static const char *const emitted[] = {"sbatch", NULL};
+    static const char *const automatic[] = {"on", "off", NULL};
     psd_status status = check_word("restart", options->restart, restarts, err);
 
     if (status == PSD_OK) {
@@ -262,6 +263,9 @@ check_words(const struct launch_options *options, struct psd_error *err)
         (options->setup != NULL || options->nodes > 0)) {
         return psi_fail(err, PSD_ERR_INVALID, "--%s is for --emit",
                         options->setup != NULL ? "setup" : "nodes");
+    }
+    if (status == PSD_OK) {
+        status = check_word("auto", options->automatic, automatic, err);
     }
     if (status == PSD_OK && options->show != NULL && strcmp(options->show, "all") != 0 &&
         strcmp(options->show, "none") != 0 &&

@@ -69,6 +69,7 @@ struct launch_options {
     uint32_t last_port;
     const char *advertise_addr;   /* of this machine; NULL: PSD_ADVERTISE, or found out */
     uint32_t gpus_per_worker;     /* 0: as the cluster file says */
+    const char *automatic;        /* on, off; NULL: not given */
     struct psi_settings settings; /* command line and environment */
 
     const char *command; /* one string; or */

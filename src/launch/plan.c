@@ -153,6 +153,9 @@ build_environments(const struct plan_input *input, struct plan *plan, struct psd
         variables_get(input->environment, "PYTHONUNBUFFERED") == NULL) {
         status = words_add(workers, "PYTHONUNBUFFERED=1", err);
     }
+    if (status == PSD_OK && input->automatic != NULL) {
+        status = variables_set_pair(workers, "PSD_AUTO", plan->automatic ? "on" : "off", err);
+    }
     return status;
 }
 
@@ -294,6 +297,7 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
                         .pass = input->pass,
                         .keep_env = input->keep_env,
                         .gpus_per_worker = input->gpus_per_worker,
+                        .automatic_asked = input->automatic_asked,
                         .lanes = input->lanes,
                         .personality =
                             input->personality != 0 ? input->personality : PERSONALITY_POSEIDON,
@@ -306,6 +310,15 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
 
     if (status != PSD_OK) {
         return status;
+    }
+    /* The hook's directory is not in a container, nor is the descriptor for its notes; and it needs
+     * servers of ours. */
+    plan.automatic = input->automatic != NULL && strcmp(input->automatic, "off") != 0 &&
+                     input->image == NULL && !personality_is_foreign(plan.personality);
+    if (input->automatic_asked && input->image != NULL && strcmp(input->automatic, "off") != 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--auto %s: not in containers (\"image\"): scripts there import poseidon",
+                        input->automatic);
     }
     if (input->workers < 1 || input->workers > PSI_CLUSTER_WORKERS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "%u workers: 1 to %d are possible", input->workers,

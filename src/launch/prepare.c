@@ -19,6 +19,7 @@
 #include "launch/slurm.h"
 #include "launch/ssh.h"
 #include "launch/tf_tasks.h"
+#include "launch/variables.h"
 
 static_assert((int)WATCH_FAIL == PSI_DEATH_FAIL && (int)WATCH_CONTINUE == PSI_DEATH_CONTINUE &&
                   (int)WATCH_WAIT == PSI_DEATH_WAIT,
@@ -369,6 +370,17 @@ restarts_of(const struct launch_options *options, const struct psi_settings *set
     return settings->on_worker_death == PSI_DEATH_WAIT && process ? options->max_restarts : 0;
 }
 
+/* The command line, else the environment (PSD_AUTO=off), else on. */
+static void
+choose_automatic(const struct launch_options *options, struct plan_input *input)
+{
+    const char *variable = variables_get(input->environment, "PSD_AUTO");
+    const bool off = variable != NULL && strcmp(variable, "off") == 0;
+
+    input->automatic = options->automatic != NULL ? options->automatic : off ? "off" : "on";
+    input->automatic_asked = options->automatic != NULL;
+}
+
 /* Fills what is left of the input. */
 static psd_status
 complete(const struct launch_options *options, struct material *material, struct plan_input *input,
@@ -392,6 +404,7 @@ complete(const struct launch_options *options, struct material *material, struct
     input->max_restarts = restarts_of(options, &material->settings);
     input->keep_env = options->keep_env;
     input->gpus_per_worker = options->gpus_per_worker;
+    choose_automatic(options, input);
     input->forward = &material->forward;
     input->set = &material->set;
     input->master_settings = &material->master_settings;
