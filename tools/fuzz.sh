@@ -21,7 +21,7 @@ cover_min=95
 # Not decoders, so without a limit: what runs behind them in the stateful targets.
 cores=(src/server/{lane,reads,rounds,sessions,share,slots,tables,views,want}.c
        src/master/{barrier,master,members,nodes,quorum,sessions,tables,views}.c
-       src/client/{control,core,lanes,ops,share,tables,transfer}.c
+       src/client/{control,core,gather,host,lanes,ops,route,share,tables,transfer}.c
        src/rpc/{inbox,peer,post}.c src/transport/{hatch,lending,stream,stream_out}.c)
 
 build=build-fuzz

@@ -566,6 +566,7 @@ test_old_incarnation_is_fenced(void **state)
     int ready_pipe[2];
     char address[72] = "";
     char ready;
+    psd_status opened;
     int how;
     const pid_t child = start_child(address_pipe, ready_pipe); /* before there are threads */
     struct bed *bed = bed_start(&(struct bed_config){.workers = 2,
@@ -581,9 +582,10 @@ test_old_incarnation_is_fenced(void **state)
     assert_int_equal(pthread_create(&thread, NULL, run_first_worker, &first), 0);
     assert_int_equal(read(ready_pipe[0], &ready, 1), 1);
     assert_int_equal(kill(child, SIGSTOP), 0);
-    while (bed_open(bed, "1", &replacement.context) == PSD_ERR_REFUSED) {
-        /* still held by the stopped one, until its heartbeats are missed */
-    }
+    do { /* still held by the stopped one, until its heartbeats are missed */
+        opened = bed_open(bed, "1", &replacement.context);
+    } while (opened == PSD_ERR_REFUSED);
+    assert_int_equal(opened, PSD_OK);
     replacement = (struct worker){.bed = bed, .rank = 1, .context = replacement.context};
     assert_int_equal(kill(child, SIGCONT), 0);
     keep_stepping(&replacement);

@@ -79,17 +79,21 @@ check_environment(struct psi_settings *settings, const struct psi_knob *knob, co
     psi_assert(unsetenv(variable) == 0);
 }
 
+/* Either it is asked for, or nothing is said. */
 static void
-check_help(const struct psi_command *command)
+check_answer(const struct psi_command *command, const struct psi_arguments *arguments)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *stream = open_memstream(&text, &bytes);
+    bool answered;
 
     psi_assert(stream != NULL);
-    psi_options_help(stream, command);
+    answered = psi_options_answer(stream, command, arguments);
     psi_assert(fclose(stream) == 0);
-    psi_assert(strstr(text, "usage: ") == text);
+    psi_assert(answered == (bytes > 0));
+    psi_assert(!arguments->help || strstr(text, "usage: ") == text);
+    psi_assert(arguments->help || !arguments->version || strcmp(text, "fuzz 1.0\n") == 0);
     free(text);
 }
 
@@ -100,16 +104,21 @@ check_arguments(int argc, char **argv, unsigned program, const struct psi_knob *
     bool flag = false;
     const char *word = NULL;
     uint32_t number = 0;
+    uint32_t percent = 0;
+    struct psi_option_list list = {0};
     const struct psi_option options[] = {
         {"json", 'j', PSI_OPTION_FLAG, "for programs", &flag},
         {"cluster_config", 'c', PSI_OPTION_TEXT, "a file", &word},
         {"workers", 'w', PSI_OPTION_NUMBER, "how many", &number},
+        {"percent", 'p', PSI_OPTION_NUMBER, "of all", &percent, 1, 100},
+        {"host", 'H', PSI_OPTION_LIST, "one of them", &list},
     };
     const struct psi_command command = {
         .name = "fuzz",
         .synopsis = "[options]",
         .about = program == PSI_PROGRAM_RUN ? "About it." : NULL,
-        .program = program,
+        .version = program == PSI_PROGRAM_RUN ? "1.0" : NULL,
+        .program = program == PSI_PROGRAM_WORKER ? 0 : program,
         .options = options,
         .option_count = sizeof(options) / sizeof(options[0]),
     };
@@ -120,9 +129,8 @@ check_arguments(int argc, char **argv, unsigned program, const struct psi_knob *
     psi_settings_init(&settings);
     if (psi_options_parse(&command, argc, argv, &settings, &arguments, &err) == PSD_OK) {
         psi_assert(arguments.first >= 1 && arguments.first <= argc);
-        if (arguments.help) {
-            check_help(&command);
-        }
+        check_answer(&command, &arguments);
+        psi_assert(list.count <= PSI_OPTION_LIST_MAX);
     } else {
         psi_assert(err.status == PSD_ERR_INVALID && err.text[0] != '\0');
     }

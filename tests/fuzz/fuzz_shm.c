@@ -700,7 +700,8 @@ owner_sends(struct world *world)
 {
     static const uint8_t ordinary[PAYLOAD_BYTES_MAX];
     const size_t wanted = (size_t)take(world, 3) % (PAYLOAD_BYTES_MAX + 1);
-    const enum shm_source source = (enum shm_source)(take(world, 1) % SHM_SOURCES);
+    const uint64_t how = take(world, 1);
+    const enum shm_source source = (enum shm_source)(how % SHM_PATIENT % SHM_SOURCES);
     const size_t bytes = source == SHM_ORDINARY || wanted < LENT_BYTES ? wanted : LENT_BYTES;
     uint8_t head[PSI_PREFIX_BYTES] = {0};
     const struct psi_outgoing frame = {
@@ -709,9 +710,13 @@ owner_sends(struct world *world)
         .buffers = {{source == SHM_ORDINARY ? ordinary : world->lent.base, bytes}},
         .buffer_count = bytes > 0 ? 1 : 0,
         .stable = source != SHM_LENT_BUT_CHANGING,
+        .patient = how >= SHM_PATIENT,
     };
 
     if (world->conn != NULL) {
+        if (frame.patient && world->conn->ops->set_patience != NULL) {
+            world->conn->ops->set_patience(world->conn, (uint32_t)(how % SHM_PATIENT));
+        }
         (void)world->conn->ops->send(world->conn, &frame);
     }
 }

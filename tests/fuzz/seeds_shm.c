@@ -124,11 +124,11 @@ counter(struct story *story, enum shm_counter which, uint32_t value)
 }
 
 static void
-owner_sends(struct story *story, uint32_t bytes, enum shm_source source)
+owner_sends(struct story *story, uint32_t bytes, unsigned how)
 {
     happen(story, SHM_SEND);
     put(story, bytes, 3);
-    put(story, source, 1);
+    put(story, how, 1);
 }
 
 static void
@@ -598,9 +598,27 @@ write_many(const char *directory)
     save(&story, directory, "blocks");
 }
 
+/* Both have patience; the peer sleeps meanwhile. */
+static void
+write_patience(const char *directory)
+{
+    struct story story;
+
+    go_over(&story, SHM_ACCEPTED, 0);
+    counter(&story, SHM_SLEEPERS, 1);
+    owner_sends(&story, 100, SHM_PATIENT + 3);
+    owner_sends(&story, 20000, SHM_PATIENT + 1);
+    peer_reads(&story, 1);
+    owner_sends(&story, 100, SHM_PATIENT);
+    owner_sends(&story, 100, SHM_ORDINARY);
+    pump(&story, 1);
+    save(&story, directory, "patience");
+}
+
 void
 write_shm_seeds(const char *directory)
 {
+    write_patience(directory);
     write_words(directory);
     write_lies(directory);
     write_frames_over_the_stream(directory);

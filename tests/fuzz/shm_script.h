@@ -71,4 +71,7 @@ enum shm_descriptor { SHM_SEGMENT, SHM_UNSEALED, SHM_FILE, SHM_WRONG_SIZE, SHM_D
 
 enum shm_source { SHM_ORDINARY, SHM_LENT, SHM_LENT_BUT_CHANGING, SHM_SOURCES };
 
+/* Added to it: the peer need not hear of it at once, nor its owner of the peer's frames. */
+enum { SHM_PATIENT = 128 };
+
 #endif
