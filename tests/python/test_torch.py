@@ -135,13 +135,17 @@ def test_bits_do_not_depend_on_buckets_and_servers(job):
 
 def test_optimizer_equals_one_process_with_both_batches(job, alone):
     """With a scheduler and clipping between backward and step."""
-    ranks = job("plain")
-    assert same_bits(*ranks)
-    assert distance(ranks[0], alone("plain_alone")) < 1e-6
+    (first, under_way, rounds), (second, *_) = job("plain")
+    assert same_bits(first, second)
+    assert not any(under_way) and rounds == 20
+    assert distance(first, alone("plain_alone")) < 1e-6
 
 
 def test_steps_made_in_the_next_forward_have_the_same_bits(job):
-    assert same_bits(job("plain", "forward")[1], job("plain", "backward", name="backward")[0])
+    deferred, under_way, rounds = job("plain", "forward")[1]
+    assert same_bits(deferred, job("plain", "backward", name="backward")[0][0])
+    assert under_way == [True, False] * 10, "every second step was synchronized before it"
+    assert rounds == 20
 
 
 def test_error_with_two_workers_is_no_larger_than_with_one(job):

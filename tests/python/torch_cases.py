@@ -116,6 +116,7 @@ def plain(overlap="backward"):
     optimizer = sgd(model)
     hub.DistributedOptimizer(optimizer, model=model, overlap=overlap, bucket_bytes=8192)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.5)
+    under_way = []  # whether gradients were, after each step
     for step in range(STEPS):
         optimizer.zero_grad()
         loss_of(model, batch(step, hub.rank())).backward()
@@ -125,8 +126,9 @@ def plain(overlap="backward"):
             nn.utils.clip_grad_norm_(model.parameters(), 0.5 if step % 2 else 1e9)
         optimizer.step()
         scheduler.step()
+        under_way.append(optimizer._poseidon._open)
     model.state_dict()
-    save(hub.rank(), values(model))
+    save(hub.rank(), (values(model), under_way, optimizer._poseidon.rounds))
 
 
 def plain_alone():

@@ -104,6 +104,7 @@ class Engine:
         self.rounds = 0  # that ended
         self.rounds_active = 0  # of them, with data of this rank
         self._rounds_at_step: dict[int, int] = {}  # by optimizer
+        self.before_next_backward: Callable[[], None] = self.synchronize  # with wait="step"
         self.passes_per_round = 1  # backwards that add up here before one is averaged
         self._passes = 0
         self._planned = False
@@ -203,7 +204,7 @@ class Engine:
     def _before_accumulation(self, slot: Slot) -> Callable[[torch.Tensor], None]:
         def wait_until_back(_gradient: torch.Tensor) -> None:
             if self._open and self._pushed_all:  # of a backward before this one
-                self.synchronize()
+                self.before_next_backward()
 
         return wait_until_back
 

@@ -60,6 +60,8 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     _Distributed.over(optimizer, engine, backward_passes_per_step)
     if overlap == "forward":
         DeferredSteps(optimizer, engine, model)
+    else:
+        optimizer.register_step_pre_hook(lambda *_: engine.before_step(optimizer))
     return optimizer
 
 
@@ -112,7 +114,7 @@ class _Distributed:
 
     @staticmethod
     def over(optimizer: torch.optim.Optimizer, engine: Engine, passes: int) -> None:
-        """Gives an optimizer the methods, and a hook before every step."""
+        """Gives an optimizer the methods."""
         parameters = [parameter for group in optimizer.param_groups
                       for parameter in group["params"] if parameter.requires_grad]
         for parameter in parameters:
@@ -126,7 +128,6 @@ class _Distributed:
         kind = type(optimizer)
         optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
         optimizer._poseidon = engine
-        optimizer.register_step_pre_hook(lambda *_: engine.before_step(optimizer))
         engine.passes_per_round = passes
 
     def synchronize(self) -> None:
