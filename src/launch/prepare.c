@@ -160,16 +160,17 @@ read_cluster(const struct launch_options *options, struct material *material,
              struct plan_input *input, struct psd_error *err)
 {
     struct psi_cluster *cluster = &material->cluster;
-    psd_status status = psi_cluster_load(options->cluster_config, cluster, err);
-    if (status != PSD_OK) {
-        err->status = PSD_ERR_INVALID; /* a file that is not there is a usage error, too */
-        return PSD_ERR_INVALID;
-    }
-    if (cluster->tasks == NULL &&
-        (options->workers != LAUNCH_NOT_GIVEN || options->servers != LAUNCH_NOT_GIVEN)) {
+    psd_status status;
+
+    if (options->workers != LAUNCH_NOT_GIVEN || options->servers != LAUNCH_NOT_GIVEN) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--workers and --servers count processes of this machine: with a cluster "
                         "file, it counts them");
+    }
+    status = psi_cluster_load(options->cluster_config, cluster, err);
+    if (status != PSD_OK) {
+        err->status = PSD_ERR_INVALID; /* a file that is not there is a usage error, too */
+        return PSD_ERR_INVALID;
     }
     psi_settings_merge(&material->settings, &cluster->settings);
     for (const char **command = cluster->worker_commands;
