@@ -139,6 +139,13 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          &options->last_port, 1, UINT16_MAX},
         {"advertise_addr", 0, PSI_OPTION_TEXT,
          "address or name of this machine for the others [found out]", &options->advertise_addr},
+        {"emit", 0, PSI_OPTION_TEXT,
+         "print what another system needs to run the job, and start nothing: condor, k8s, ports",
+         &options->emit},
+        {"universe", 0, PSI_OPTION_TEXT, "of --emit condor: vanilla, docker, parallel [vanilla]",
+         &options->universe},
+        {"image", 0, PSI_OPTION_TEXT, "of --emit: the container with psd_run and the program",
+         &options->image},
         {"version", 0, PSI_OPTION_FLAG, "print the version and exit", &options->version},
         {"pass", 0, PSI_OPTION_TEXT,
          "how workers learn their place: auto, flags, env, both, none [auto]", &options->pass},
@@ -198,7 +205,7 @@ options_parse(int argc, char *const *argv, struct launch_options *options_p, str
                                          .rank = LAUNCH_NOT_GIVEN,
                                          .size = LAUNCH_NOT_GIVEN,
                                          .min_workers = LAUNCH_NOT_GIVEN,
-                                         .max_wait_s = 3600,
+                                         .max_wait_s = LAUNCH_MAX_WAIT_S,
                                          .max_restarts = 3,
                                          .grace_ms = 10000};
     psi_settings_init(&options_p->settings);

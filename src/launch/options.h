@@ -14,6 +14,8 @@
 
 #define LAUNCH_NOT_GIVEN UINT32_MAX
 
+enum { LAUNCH_MAX_WAIT_S = 3600 }; /* what --max_wait is without being said */
+
 /* Text is borrowed from argv. */
 struct launch_options {
     bool help;
@@ -52,6 +54,9 @@ struct launch_options {
     uint32_t max_wait_s;       /* for the others */
     uint32_t first_port;       /* for rank 0 to listen on; 0: any */
     uint32_t last_port;
+    const char *emit;             /* condor, k8s, ports: print for them and start nothing */
+    const char *universe;         /* of condor; NULL: vanilla */
+    const char *image;            /* of a container, for --emit; NULL: none */
     const char *advertise_addr;   /* of this machine; NULL: PSD_ADVERTISE, or found out */
     uint32_t gpus_per_worker;     /* 0: as the cluster file says */
     struct psi_settings settings; /* command line and environment */
