@@ -228,14 +228,18 @@ find_advertised(struct together *together, struct psd_error *err)
     return PSD_OK;
 }
 
-static void
-warn_of_container(const struct together *together)
+/* What may be wrong when the others do not come; NULL: nothing in particular. */
+static const char *
+container_hint(const struct together *together)
 {
-    if ((access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0) &&
-        psi_environment("KUBERNETES_SERVICE_HOST") == NULL && together->advertised[0] == '\0') {
-        fprintf(stderr, "psd_run: this is a container: the others must be on its network, or it on "
-                        "theirs (--network host); --advertise_addr says which address is meant\n");
-    }
+    const bool contained =
+        access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0;
+
+    return contained && psi_environment("KUBERNETES_SERVICE_HOST") == NULL &&
+                   together->advertised[0] == '\0'
+               ? "this is a container: the others must be on its network, or it on theirs "
+                 "(--network host); --advertise_addr says which address is meant"
+               : NULL;
 }
 
 static void
@@ -307,9 +311,6 @@ together_open(struct together *together, const struct launch_options *options,
                           "--coordinator needs a secret that all have: --secret_file FILE or "
                           "PSD_SECRET_FILE (psd_run secret FILE makes one)");
     }
-    if (status == PSD_OK) {
-        warn_of_container(together);
-    }
     if (status == PSD_OK && options->rendezvous != NULL) {
         status = enter_directory(together, err);
     }
@@ -371,6 +372,7 @@ together_join(struct together *together, int secret_fd)
         .incarnation =
             by_directory ? rendezvous_incarnation(together->rendezvous) : incarnation_by_clock(),
         .wait_ms = together->options->max_wait_s * 1000,
+        .hint = container_hint(together),
         .advertised = together->advertised[0] != '\0' ? together->advertised : NULL,
         .secret_fd = secret_fd,
         .environment = environ,
@@ -433,12 +435,13 @@ count_workers(const struct together *together)
 static void
 tell_progress(const struct together *together, uint64_t left_ms)
 {
+    const char *hint = container_hint(together);
     char missing[MISSING_BYTES];
 
     join_missing(together->join, missing, sizeof(missing));
-    fprintf(stderr, "psd_run: %u/%u are here, missing: rank %s (%llu s left)\n",
+    fprintf(stderr, "psd_run: %u/%u are here, missing: rank %s (%llu s left)%s%s\n",
             1 + join_present(together->join), together->size, missing,
-            (unsigned long long)left_ms / 1000);
+            (unsigned long long)left_ms / 1000, hint != NULL ? "; " : "", hint != NULL ? hint : "");
 }
 
 static void
