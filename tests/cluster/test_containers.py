@@ -22,10 +22,10 @@ def test_job_by_names(tmp_path):
     why = containers.missing()
     if why is not None:
         pytest.skip(f"no containers: {why}")
-    make_secret(tmp_path / "secret")
+    secret = make_secret(tmp_path / "secret")
     join = "psd_run --coordinator ps:7070 --size 3 --secret_file /secret --max_wait 30"
     done = subprocess.run(
-        [sys.executable, containers.__file__, str(bin_directory().absolute()), str(tmp_path),
+        [sys.executable, containers.__file__, str(bin_directory().absolute()), str(secret),
          f"ps={join} --rank 0 hello", f"worker={join} --rank 1 hello",
          f"worker2={join} --rank 2 hello"],
         capture_output=True, text=True, timeout=150, env={**os.environ, **NO_SECRET}, check=False)

@@ -6,9 +6,9 @@ this ends goes with them.
 
 By hand, as root:
 
-    python3 tests/testbed/containers.py BIN DIRECTORY NAME=COMMAND ...
+    python3 tests/testbed/containers.py BIN SECRET NAME=COMMAND ...
 
-runs each COMMAND in a container of that NAME, prints what each printed, and exits with the first code
+runs each COMMAND in a container of that NAME, with the file SECRET as /secret, prints what each printed, and exits with the first code
 that is not 0."""
 
 import os
@@ -19,6 +19,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 PROGRAMS = ("psd_run", "ps_master", "ps_server", "hello")
 IMAGE = "localhost/poseidon:test"
@@ -98,12 +99,12 @@ class Podman:
         subprocess.run(["tar", "-C", str(files), "-cf", str(archive), "."], check=True)
         self("import", "-q", archive, IMAGE)
 
-    def run_all(self, commands):
+    def run_all(self, commands, secret):
         """Starts a container for each, and waits for all. Returns {name: (code, output)}."""
         self("network", "create", "--internal", "--subnet", "10.214.0.0/24", NETWORK)
         for name, command in commands.items():
             self("run", "-d", "--pull", "never", "--name", name, "--hostname", name, "--network",
-                 NETWORK, "-w", "/work", "-v", f"{self.directory / 'secret'}:/secret:ro", IMAGE,
+                 NETWORK, "-w", "/work", "-v", f"{secret}:/secret:ro", IMAGE,
                  *shlex.split(command))
         results = {}
         for name in commands:
@@ -121,24 +122,22 @@ class Podman:
 
 
 def main():
-    programs, directory = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    programs, secret = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     commands = dict(word.split("=", 1) for word in sys.argv[3:])
     if os.environ.get("PSD_APART") != "yes":
         os.execvpe(APART[0], [*APART, sys.executable, *sys.argv], {**os.environ, "PSD_APART": "yes"})
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    podman = Podman(directory)
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="psdc-", dir="/tmp"))  # podman wants it short
     try:
+        podman = Podman(directory)
         podman.make_image(programs)
-    except (RuntimeError, subprocess.SubprocessError) as problem:
-        print(f"containers.py: no image: {problem}", file=sys.stderr)
-        sys.exit(77)
-    try:
-        results = podman.run_all(commands)
+        results = podman.run_all(commands, secret)
     except RuntimeError as problem:
         print(f"containers.py: podman cannot run here: {problem}", file=sys.stderr)
         sys.exit(77)
     finally:
         podman.remove(commands)
+        shutil.rmtree(directory, ignore_errors=True)
     for name, (code, output) in results.items():
         print(f"== {name} ended with {code}\n{output}", end="")
     sys.exit(next((code for code, _ in results.values() if code != 0), 0))
