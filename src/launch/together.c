@@ -21,6 +21,7 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "config/settings.h"
+#include "launch/reach.h"
 #include "transport/address.h"
 
 enum {
@@ -397,12 +398,35 @@ beat(void *context)
     }
 }
 
+/* Whether others can reach this machine by IPv6 alone. */
+static bool
+has_v6_alone(void)
+{
+    struct words words = {0};
+    bool v4 = false;
+    bool v6 = false;
+
+    reach_addresses(&words, NULL);
+    for (size_t i = 0; i < words.count; i++) { /* "address=INTERFACE ADDRESS" */
+        const char *address = strchr(words.list[i], ' ');
+
+        if (address != NULL && strncmp(address, " 127.", 5) != 0 && strcmp(address, " ::1") != 0) {
+            v4 = v4 || strchr(address, ':') == NULL;
+            v6 = v6 || strchr(address, ':') != NULL;
+        }
+    }
+    words_fini(&words);
+    return v6 && !v4;
+}
+
 static psd_status
 open_join(struct together *together, int secret_fd, struct psd_error *err)
 {
     const struct launch_options *options = together->options;
+    const bool v6 = has_v6_alone();
     const struct join_config config = {
         .size = together->size,
+        .address = v6 ? "::" : "0.0.0.0",
         .first_port = (uint16_t)(together->port != 0 ? together->port : options->first_port),
         .last_port = (uint16_t)(together->port != 0 ? together->port : options->last_port),
         .secret_fd = secret_fd};
@@ -412,7 +436,7 @@ open_join(struct together *together, int secret_fd, struct psd_error *err)
     if (status == PSD_OK && together->rendezvous != NULL) {
         status = rendezvous_publish(together->rendezvous,
                                     together->advertised[0] != '\0' ? together->advertised : NULL,
-                                    port, err);
+                                    v6, port, err);
     }
     return status;
 }
@@ -436,8 +460,14 @@ static void
 tell_progress(const struct together *together, uint64_t left_ms)
 {
     const char *hint = container_hint(together);
+    const char *last;
+    const uint32_t strangers = join_strangers(together->join, &last);
     char missing[MISSING_BYTES];
 
+    if (strangers > 0) {
+        fprintf(stderr, "psd_run: %u attempt%s to join came to nothing, the last: %s\n", strangers,
+                strangers == 1 ? "" : "s", last);
+    }
     join_missing(together->join, missing, sizeof(missing));
     fprintf(stderr, "psd_run: %u/%u are here, missing: rank %s (%llu s left)%s%s\n",
             1 + join_present(together->join), together->size, missing,
@@ -522,6 +552,7 @@ wait_for_others(struct together *together)
             code = decide_at_deadline(together);
         } else if (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
             code = 128 + (int)info.ssi_signo;
+            together->signal = (int)info.ssi_signo;
         } else {
             if (now_ms >= tell_ms) {
                 tell_progress(together, deadline_ms - now_ms);
@@ -574,6 +605,7 @@ together_attempt(struct together *together, struct run_args *args)
 
     together->began = false;
     args->began_p = &together->began;
+    args->signal_p = &together->signal;
     args->tick = beat;
     args->tick_context = together;
     args->advertised = together->advertised[0] != '\0' ? together->advertised : NULL;
@@ -598,12 +630,6 @@ together_attempt(struct together *together, struct run_args *args)
 }
 
 static bool
-is_interrupt(int code)
-{
-    return code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP;
-}
-
-static bool
 misses_somebody(const struct together *together)
 {
     for (uint32_t i = 1; i < together->task_count; i++) {
@@ -625,7 +651,7 @@ together_was_left(struct together *together, int code)
     uint64_t now_ms;
 
     if (code == 0 || code == PSI_EXIT_USAGE || code == PSI_EXIT_START_TIMEOUT ||
-        is_interrupt(code) || together->join == NULL) {
+        together->signal != 0 || together->join == NULL) {
         return false;
     }
     while (!(left = misses_somebody(together)) && (now_ms = clock_ms()) < until_ms) {
@@ -651,7 +677,7 @@ together_over(struct together *together, int code)
 {
     const bool all = together->join != NULL && join_present(together->join) + 1 == together->size;
 
-    if (code == 128 + SIGTERM) { /* a batch system takes rank 0 away, and may bring it back */
+    if (together->signal == SIGTERM) { /* a batch system takes rank 0 away, and may bring it back */
         together_again(together, "rank 0 was asked to leave");
         return;
     }

@@ -120,11 +120,13 @@ def test_a_job_of_five(group):
 def test_place_of_a_worker(group):
     """If this fails, a worker does not learn its rank, or works in another's directory."""
     made = group(3, environment={"OWN": "kept"})
-    made.start_all("sh", "-c", "echo $PSD_ROLE $PSD_RANK/$PSD_WORLD_SIZE $OWN; pwd")
+    made.start_all("sh", "-c", "echo $PSD_ROLE $PSD_RANK/$PSD_WORLD_SIZE $OWN; pwd; echo "
+                   "$PSD_LOCAL_RANK of $PSD_LOCAL_SIZE on node $PSD_NODE_RANK of $PSD_NUM_NODES")
     assert made.codes() == [0] * 3, made.all_errors()
     for rank in (0, 1):
         lines = made.last(0).log(f"worker{rank}").decode().splitlines()
-        assert lines == [f"worker {rank}/2 kept", str(made.last(rank + 1).directory)]
+        assert lines == [f"worker {rank}/2 kept", str(made.last(rank + 1).directory),
+                         f"{rank} of 2 on node 0 of 1"]
 
 
 def test_failure_is_everybodys(group):
