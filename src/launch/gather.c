@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "launch/neighbours.h"
 #include "launch/secret.h"
 
 enum {
@@ -201,13 +202,16 @@ add_place(const struct gather *gather, const struct host *host, struct words *or
 
 /* What the workers of a machine share: its cores, its ports. */
 static psd_status
-add_shares(const struct host *host, struct words *orders, struct psd_error *err)
+add_shares(const struct gather *gather, const struct host *host, struct words *orders,
+           struct psd_error *err)
 {
     const uint32_t workers = host->machine->workers;
-    const uint32_t threads = workers > 0 ? host->cores / workers : 0;
+    const uint32_t all =
+        neighbours_workers(gather->layout, gather->hosts, (uint32_t)(host - gather->hosts));
+    const uint32_t threads = all > 0 ? host->cores / all : 0;
     psd_status status = PSD_OK;
 
-    if (workers > 1) {
+    if (workers > 0 && all > 1) {
         status = words_add_format(orders, err, "threads=%u", threads > 0 ? threads : 1);
     }
     return status == PSD_OK && workers > 0
@@ -227,7 +231,7 @@ send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
         status = add_place(gather, host, &orders, err);
     }
     if (status == PSD_OK) {
-        status = add_shares(host, &orders, err);
+        status = add_shares(gather, host, &orders, err);
     }
     if (status == PSD_OK && gather->plan->virtualenv != NULL && layout->workers > 0) {
         status = words_add_format(&orders, err, "virtualenv=%s", gather->plan->virtualenv);
@@ -455,6 +459,7 @@ gather_step(struct gather *gather, uint64_t now_ms,
         status = fill_machines(gather, err);
     }
     if (status == PSD_OK && all_are(gather, HOST_FILLED)) {
+        neighbours_number(gather->hosts, gather->host_count);
         status = set_all_up(gather, host_p, err);
     }
     if (status == PSD_OK && all_are(gather, HOST_SET_UP)) {
@@ -495,6 +500,7 @@ gather_return(struct gather *gather, uint32_t machine, struct psd_error *err)
     psd_status status = fill_machines(gather, err);
 
     if (status == PSD_OK && host->state == HOST_FILLED) {
+        neighbours_number(gather->hosts, gather->host_count);
         status = host_choose_address(host, gather->interface, any_remote(gather), err);
         status = status == PSD_OK ? send_setup(gather, machine, err) : status;
     } else if (status == PSD_OK && host->state == HOST_SET_UP) {

@@ -507,7 +507,8 @@ prepare_job(const struct launch_options *options, char *const *environment,
     if (status == PSD_OK && tasks != NULL) {
         count_tasks(tasks, &input);
         input.joined = true;
-        status = apply_joining(&material.settings, options->max_wait_s, err);
+        status = tasks->may_return ? apply_joining(&material.settings, options->max_wait_s, err)
+                                   : PSD_OK;
     }
     if (status == PSD_OK && options->cluster_config != NULL) {
         status = read_cluster(options, &material, &input, err);
@@ -538,7 +539,7 @@ prepare_job(const struct launch_options *options, char *const *environment,
     }
     if (status == PSD_OK) {
         set_rules(options, &material.settings, &prepared);
-        if (tasks != NULL) {
+        if (tasks != NULL && tasks->may_return) {
             prepared.watch.replace_ms = material.settings.on_worker_death == PSI_DEATH_WAIT
                                             ? material.settings.replacement_timeout_ms
                                             : 0;

@@ -360,10 +360,19 @@ def test_signal_to_tasks(sbatch):
     assert (job.directory / "told.0").exists() and (job.directory / "told.1").exists()
 
 
+def test_killed_coordinator_ends_all_tasks(sbatch, cluster):
+    """If this fails, tasks wait for a first one that nobody will start again."""
+    job = sbatch(srun("--servers", 1, STUBBORN, options=["--wait=0"]), "-N3", "-n4")
+    job.wait_for_output("] up\n", 3)
+    (pid,) = set(re.findall(r"psd_run\[(\d+)\] JOB ", job.run_log()))
+    cluster.run("kill", "-9", pid, host=cluster.bed.hosts[1])
+    assert job.wait(30) != 0
+    job.expect_nothing_left()
+
+
 def test_power_failure_under_tasks(sbatch, cluster):
     """If this fails, tasks wait for one whose node is gone."""
-    job = sbatch(srun("--servers", 1, "--on_worker_death=fail", STUBBORN), "-N3", "-n4",
-                 "--no-requeue")
+    job = sbatch(srun("--servers", 1, STUBBORN), "-w", "host[1-3]", "-n4", "--no-requeue")
     job.wait_for_output("] up\n", 3)
     cluster.bed.hosts[3].power_off()
     job.expect_nothing_left(40)
@@ -399,7 +408,7 @@ def test_killed_psd_run_leaves_nothing(sbatch, cluster):
 
 def test_power_failure_of_a_node(sbatch, cluster):
     """If this fails, the loss of a node is noticed only when Slurm's own time is up."""
-    job = sbatch(psd_run("--servers", 1, STUBBORN), "-N3", "-n4", "--no-requeue")
+    job = sbatch(psd_run("--servers", 1, STUBBORN), "-w", "host[1-3]", "-n4", "--no-requeue")
     job.wait_for_output("] up\n", 3)
     cluster.bed.hosts[3].power_off()
     wait_for(lambda: "MACHINE-LOST host3" in job.run_log(), 12, job.run_log())
