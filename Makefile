@@ -52,7 +52,8 @@ test: setup-test setup-frameworks build
 
 test-ssh: setup-test build
 	PSD_BIN=$(CURDIR)/$(BIN) .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/cluster/test_ssh.py \
-	    tests/cluster/test_psd_run_local.py tests/cluster/test_psd_run_load.py tests/cluster/test_terminal.py
+	    tests/cluster/test_psd_run_local.py tests/cluster/test_psd_run_load.py tests/cluster/test_terminal.py \
+	    tests/cluster/test_rendezvous.py
 
 bench: setup build
 	bin/psd_bench

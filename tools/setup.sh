@@ -15,7 +15,7 @@ if [ "${1:-build}" = test ]; then
            python3 python3-venv python3-pytest python3-numpy
            openssh-server openssh-client iproute2 util-linux strace
            slurm-wlm slurm-client munge libmunge-dev
-           podman runc netavark aardvark-dns conmon busybox-static uidmap)
+           podman runc netavark aardvark-dns conmon busybox-static uidmap iptables)
 elif [ "${1:-build}" = peers ]; then
     want+=(libopenmpi-dev openmpi-bin python3 python3-venv iproute2)
 fi

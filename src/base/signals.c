@@ -25,7 +25,8 @@ psi_signals_open(int *fd_p, struct psd_error *err)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     errno = pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (errno != 0 || sigaction(SIGPIPE, &ignore, NULL) != 0) {
+    if (errno != 0 || sigaction(SIGPIPE, &ignore, NULL) != 0 ||
+        sigaction(SIGUSR1, &ignore, NULL) != 0 || sigaction(SIGUSR2, &ignore, NULL) != 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "block signals");
     }
     fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);

@@ -7,9 +7,10 @@
 #include <psd/status.h>
 
 /*
- * Blocks SIGINT and SIGTERM for this thread and those it starts later, ignores SIGPIPE, and gives a
- * descriptor that is readable when one of the two has come: watch it in the loop, close() it at the
- * end. Call it before the first thread starts.
+ * Blocks SIGINT and SIGTERM for this thread and those it starts later, ignores SIGPIPE, SIGUSR1 and
+ * SIGUSR2 (which batch systems send to all processes of a job, for the workers to save what they
+ * have), and gives a descriptor that is readable when one of the two has come: watch it in the
+ * loop, close() it at the end. Call it before the first thread starts.
  */
 psd_status psi_signals_open(int *fd_p, struct psd_error *err);
 

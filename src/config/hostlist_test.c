@@ -5,10 +5,13 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -74,6 +77,69 @@ test_lists(void **state)
     expect_count("n[0-65535]", 65536, "n65535");
 }
 
+/* The names that scontrol makes of a list, between blanks; false: it cannot read it. */
+static bool
+ask_slurm(const char *config, const char *text, char *names_p, size_t size)
+{
+    char command[512];
+    size_t used = 0;
+    FILE *pipe;
+
+    snprintf(command, sizeof(command), "SLURM_CONF=%s scontrol show hostnames '%s' 2>/dev/null",
+             config, text);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    used = fread(names_p, 1, size - 1, pipe);
+    names_p[used] = '\0';
+    for (char *at = names_p; (at = strchr(at, '\n')) != NULL;) {
+        *at = at[1] == '\0' ? '\0' : ' ';
+    }
+    return pclose(pipe) == 0 && used > 0;
+}
+
+/* If this fails, our table of lists is not Slurm's. */
+static void
+test_slurm_agrees(void **state)
+{
+    static const char *const lists[] = {"linux",
+                                        "node-0",
+                                        "jean-zay-ia810",
+                                        "alpha,beta,gamma",
+                                        "linux[1,2]",
+                                        "n[9-11]",
+                                        "lx[15,18,32-33]",
+                                        "compute-b2[011,022]",
+                                        "b04-[09-10]",
+                                        "n[1-2]-ib",
+                                        "rack[0-1]_blade[0-2]",
+                                        "nodeA,nodeB[001,003],nodeC",
+                                        "tux[2,1-2]",
+                                        "n[98-101]",
+                                        "n[08-12]",
+                                        "n[1-2].ib.cluster"};
+    char config[] = "/tmp/psd-hostlist-XXXXXX";
+    const int fd = mkstemp(config);
+    unsigned compared = 0;
+    char names[1024];
+
+    (void)state;
+    assert_true(fd >= 0);
+    dprintf(fd, "ClusterName=none\nSlurmctldHost=localhost\n"); /* it wants one, and asks nobody */
+    close(fd);
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        if (ask_slurm(config, lists[i], names, sizeof(names))) {
+            expect(lists[i], names);
+            compared++;
+        }
+    }
+    unlink(config);
+    if (compared == 0) {
+        print_message("skipped: scontrol is not installed (tools/setup.sh test)\n");
+        skip();
+    }
+    assert_true(compared >= 12); /* of a name behind brackets Slurm knows nothing */
+}
+
 /* If this fails, a mistake in a list is read as something else. */
 static void
 test_nonsense(void **state)
@@ -116,6 +182,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_slurm_agrees),
         cmocka_unit_test(test_nonsense),
     };
 

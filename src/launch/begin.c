@@ -19,7 +19,6 @@
 #include "base/fail.h"
 #include "config/nearest.h"
 #include "launch/dry_run.h"
-#include "launch/emit_sbatch.h"
 #include "launch/jobs.h"
 #include "launch/prepare.h"
 #include "launch/print_cluster.h"
@@ -243,7 +242,6 @@ check_words(const struct launch_options *options, struct psd_error *err)
     static const char *const scopes[] = {"process", "group", NULL};
     static const char *const modes[] = {"launcher", "nodes", "both", NULL};
     static const char *const placements[] = {"pack", "spread", NULL};
-    static const char *const emitted[] = {"sbatch", NULL};
     static const char *const automatic[] = {"on", "off", NULL};
     psd_status status = check_word("restart", options->restart, restarts, err);
 
@@ -256,12 +254,9 @@ check_words(const struct launch_options *options, struct psd_error *err)
     if (status == PSD_OK) {
         status = check_word("placement", options->placement, placements, err);
     }
-    if (status == PSD_OK) {
-        status = check_word("emit", options->emit, emitted, err);
-    }
     if (status == PSD_OK && options->emit == NULL &&
         (options->setup != NULL || options->nodes > 0)) {
-        return psi_fail(err, PSD_ERR_INVALID, "--%s is for --emit",
+        return psi_fail(err, PSD_ERR_INVALID, "--%s is for --emit sbatch",
                         options->setup != NULL ? "setup" : "nodes");
     }
     if (status == PSD_OK) {
@@ -475,20 +470,6 @@ run_named(const struct launch_options *options, struct together *together, struc
     return code;
 }
 
-/* Prints a script instead of running the job. */
-static int
-emit(const struct launch_options *options, char *const *argv)
-{
-    struct psd_error err = {0};
-    char program[4096];
-    psd_status status = prepare_own_program(program, &err);
-
-    if (status == PSD_OK) {
-        status = emit_sbatch(options, argv, program, stdout, &err);
-    }
-    return status == PSD_OK ? 0 : complain(&err);
-}
-
 static int
 begin(const struct launch_options *options, char *const *argv, struct together *together)
 {
@@ -505,9 +486,6 @@ begin(const struct launch_options *options, char *const *argv, struct together *
     if (check_words(options, &err) != PSD_OK) {
         return complain(&err);
     }
-    if (options->emit != NULL) {
-        return emit(options, argv);
-    }
     args.secret_fd = together != NULL ? together_secret(together, &err)
                                       : launch_secret_offer(options->secret_file, &err);
     args.environment = environ;
@@ -522,7 +500,9 @@ begin(const struct launch_options *options, char *const *argv, struct together *
         return together_join(together, args.secret_fd);
     }
     if (together != NULL) {
-        tasks = (struct prepare_tasks){.list = together->tasks, .count = together->task_count};
+        tasks = (struct prepare_tasks){.list = together->tasks,
+                                       .count = together->task_count,
+                                       .may_return = together->meet == NULL};
     }
     if (prepare_job(options, environ, together != NULL ? &tasks : NULL, &prepared, &err) !=
         PSD_OK) {

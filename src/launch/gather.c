@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "launch/neighbours.h"
 #include "launch/secret.h"
 
 enum {
@@ -269,7 +270,8 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders,
 {
     const struct host *host = &gather->hosts[machine];
     const uint32_t workers = host->machine->workers;
-    const uint32_t threads = workers > 0 ? host->cores / workers : 0;
+    const uint32_t all = neighbours_workers(gather->layout, gather->hosts, machine);
+    const uint32_t threads = all > 0 ? host->cores / all : 0;
     const uint32_t ports = gather_port_count(gather, machine);
     const bool wish = (gather->plan->personality & PERSONALITY_TF1) != 0 && ports == 1;
     const char *address = host->address;
@@ -279,7 +281,7 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders,
         address = strchr(host->address, ':') != NULL ? "::" : "0.0.0.0";
     }
 
-    if (workers > 1) {
+    if (workers > 0 && all > 1) {
         status = words_add_format(orders, err, "threads=%u", threads > 0 ? threads : 1);
     }
     return status == PSD_OK && ports > 0
@@ -534,6 +536,7 @@ gather_step(struct gather *gather, uint64_t now_ms,
         status = fill_machines(gather, err);
     }
     if (status == PSD_OK && all_are(gather, HOST_FILLED)) {
+        neighbours_number(gather->hosts, gather->host_count);
         status = set_all_up(gather, host_p, err);
     }
     if (status == PSD_OK && all_are(gather, HOST_SET_UP)) {
@@ -574,6 +577,7 @@ gather_return(struct gather *gather, uint32_t machine, struct psd_error *err)
     psd_status status = fill_machines(gather, err);
 
     if (status == PSD_OK && host->state == HOST_FILLED) {
+        neighbours_number(gather->hosts, gather->host_count);
         status = host_choose_address(host, gather->interface, any_remote(gather), err);
         status = status == PSD_OK ? send_setup(gather, machine, err) : status;
     } else if (status == PSD_OK && host->state == HOST_SET_UP) {

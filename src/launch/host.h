@@ -52,6 +52,7 @@ struct host {
     uint64_t heard_ms;
 
     char hostname[256];
+    uint32_t node; /* number of the computer: neighbours.h */
     char version[32];
     struct words addresses;               /* "INTERFACE ADDRESS" */
     char our_address[HOST_ADDRESS_BYTES]; /* of us, as the machine sees it; "": not known */

@@ -25,6 +25,7 @@
 
 enum {
     FAREWELL_MS = 2000, /* for the last word to be heard */
+    EVENTS_MAX = 64,
     REFUSAL_BYTES = 512,
 };
 
@@ -59,7 +60,9 @@ struct join {
     enum join_kind last_kind;
     int32_t last_number;
     char last_text[160];
-    char refusal[REFUSAL_BYTES];
+    char refusal[REFUSAL_BYTES]; /* of a member; "": none since it was told */
+    char stranger[REFUSAL_BYTES];
+    uint32_t strangers;
 };
 
 static uint64_t
@@ -89,7 +92,7 @@ static void
 watch_line(struct seat *seat)
 {
     const uint32_t wants = (uint32_t)(unsigned short)join_line_wants(&seat->line);
-    struct epoll_event event = {.events = wants};
+    struct epoll_event event = {.events = wants, .data.ptr = seat};
 
     if (wants == seat->line_wants || seat->line.fd < 0) {
         return;
@@ -339,7 +342,8 @@ on_refused(void *owner, const char *peer, const struct psd_error *reason)
 {
     struct join *join = owner;
 
-    snprintf(join->refusal, sizeof(join->refusal), "%s: %.300s", peer, reason->text);
+    join->strangers++;
+    snprintf(join->stranger, sizeof(join->stranger), "%s: %.300s", peer, reason->text);
 }
 
 static const struct psi_listener_events listener_events = {.on_accept = on_accept,
@@ -541,9 +545,15 @@ join_deadline_ms(const struct join *join)
 void
 join_turn(struct join *join)
 {
+    struct epoll_event events[EVENTS_MAX];
+    int count;
+
     psi_loop_run_once(join->loop, 0, NULL);
-    for (uint32_t rank = 1; rank < join->config.size; rank++) {
-        move_line(&join->seats[rank]);
+    count = epoll_wait(join->epoll, events, EVENTS_MAX, 0);
+    for (int i = 0; i < count; i++) {
+        if (events[i].data.ptr != NULL) { /* NULL: the loop */
+            move_line(events[i].data.ptr);
+        }
     }
 }
 
@@ -640,6 +650,13 @@ join_next_refusal(struct join *join, char *text_p, size_t size)
     snprintf(text_p, size, "%s", join->refusal);
     join->refusal[0] = '\0';
     return true;
+}
+
+uint32_t
+join_strangers(const struct join *join, const char **last_p)
+{
+    *last_p = join->stranger;
+    return join->strangers;
 }
 
 /* ------------------------------------------------------------------------------- last word --- */

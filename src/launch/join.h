@@ -84,8 +84,11 @@ void join_drop(struct join *join, uint32_t rank);
 /* Why a rank left, for people: "was asked to leave (signal 15)"; "" if it did not say. */
 const char *join_why_left(const struct join *join, uint32_t rank);
 
-/* Somebody was refused since the last call: text for people; false: nobody. */
+/* A psd_run of the job was refused since the last call: text for people; false: none. */
 bool join_next_refusal(struct join *join, char *text_p, size_t size);
+
+/* How many came who are none, and why the last of them was turned away. */
+uint32_t join_strangers(const struct join *join, const char **last_p);
 
 /* The last word to all that are there, and to those that come within the time it takes: the job
  * is over with this code, or begins anew. Returns when all have heard it, after 2 s at the latest.

@@ -266,8 +266,10 @@ tell_progress(struct joiner *joiner, uint64_t now_ms)
         end_with(joiner, OUTCOME_EXIT, PSI_EXIT_START_TIMEOUT);
     } else if (now_ms >= joiner->tell_ms) {
         joiner->tell_ms = now_ms + TELL_MS;
-        fprintf(stderr, "psd_run: rank %u of %u waits for the coordinator (rank 0): %s\n",
-                joiner->config->rank, joiner->config->size, joiner->obstacle);
+        fprintf(stderr, "psd_run: rank %u of %u waits for the coordinator (rank 0): %s%s%s\n",
+                joiner->config->rank, joiner->config->size, joiner->obstacle,
+                joiner->config->hint != NULL ? "; " : "",
+                joiner->config->hint != NULL ? joiner->config->hint : "");
     }
 }
 

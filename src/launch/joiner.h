@@ -31,6 +31,7 @@ struct joiner_config {
     uint32_t size;
     uint64_t incarnation;   /* of this psd_run: more than that of any before it with this rank */
     uint32_t wait_ms;       /* how long to look for a coordinator, each time */
+    const char *hint;       /* (optional) what may be wrong while nobody is found */
     const char *advertised; /* (optional) address under which others reach this one */
     int secret_fd;
     char *const *environment;

@@ -15,6 +15,7 @@
 #include "launch/agent.h"
 #include "launch/begin.h"
 #include "launch/command.h"
+#include "launch/emit.h"
 #include "launch/options.h"
 #include "launch/secret.h"
 #include "launch/variables.h"
@@ -136,6 +137,9 @@ main(int argc, char **argv)
     if (options.version) {
         printf("psd_run %s\n", PSD_VERSION);
         return 0;
+    }
+    if (options.emit != NULL) {
+        return emit_job(&options, argv, stdout, &err) == PSD_OK ? 0 : complain(&err);
     }
     return begin_job(&options, argv);
 }

@@ -34,6 +34,9 @@ static const char about_run[] =
     "may be named as often as it shall run one. Other machines are reached with the system's ssh,\n"
     "by key alone; ~/.ssh/config holds. man psd-cluster.json has all keys.\n"
     "\n"
+    "Inside a Slurm allocation no file is needed: its nodes and tasks are the job's, in a batch\n"
+    "script, in the shell of salloc, and with one psd_run for each task (srun psd_run ...).\n"
+    "\n"
     "A worker finds its place in PSD_MASTER_ADDRESS, PSD_RANK and PSD_WORLD_SIZE, a port of its\n"
     "own in PSD_PORT and those of all in PSD_PEERS; man psd_run has the rest. A script that\n"
     "knows the word master_address also gets --distributed --master_address tcp://IP:PORT\n"
@@ -73,7 +76,14 @@ static const char about_run[] =
     "    psd_run --personality tf_config --chief --workers 3 \"python train.py\"\n"
     "    psd_run --tf_config worker_0.json \"python train.py\"               a task by hand\n"
     "    psd_run -c cluster.json --personality torch \"python train.py\"\n"
+    "    psd_run --emit sbatch --nodes 2 --ps 2 --workers 6 \"python train.py\" >job.sh\n"
+    "    srun psd_run --roles 'ps,worker*3' \"python train.py\"              one for each task\n"
     "    psd_run list; psd_run show train --watch; psd_run stop train\n"
+    "    psd_run --rendezvous /shared/meet --job_id 4711 --rank 3 --size 6 \"python train.py\"\n"
+    "                                          one of six that a batch system starts; 0 "
+    "coordinates\n"
+    "    psd_run --emit condor --rendezvous /shared/meet --workers 4 \"python train.py\" >job.sub\n"
+    "    psd_run --emit k8s --image registry/train:1 --workers 4 \"python train.py\" >train.yaml\n"
     "\n"
     "exit code: 0; that of the first process that failed (128 + signal); 2 wrong usage; 3 cannot\n"
     "start; 70, 71, 72 a machine with workers, servers, the master was lost; 124 it took too "
@@ -149,12 +159,10 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          "only print where Slurm's tasks are, by role, and which of them this is",
          &options->print_cluster},
         {"json", 0, PSI_OPTION_FLAG, "--print_cluster as one JSON object", &options->json},
-        {"emit", 0, PSI_OPTION_TEXT, "only print a script that runs this job: sbatch",
-         &options->emit},
         {"setup", 0, PSI_OPTION_TEXT,
-         "for --emit: a line before the job, such as module load; $1 is an argument of the script",
+         "of --emit sbatch: a line before the job, such as module load; $1: the script's argument",
          &options->setup},
-        {"nodes", 0, PSI_OPTION_NUMBER, "for --emit: how many nodes [as Slurm likes]",
+        {"nodes", 0, PSI_OPTION_NUMBER, "of --emit sbatch: how many nodes [as Slurm likes]",
          &options->nodes, 1, 65536},
         {"show", 0, PSI_OPTION_TEXT, "workers whose lines are shown: 0, 0,2-5, none [all]",
          &options->show},
@@ -195,6 +203,13 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          &options->last_port, 1, UINT16_MAX},
         {"advertise_addr", 0, PSI_OPTION_TEXT,
          "address or name of this machine for the others [found out]", &options->advertise_addr},
+        {"emit", 0, PSI_OPTION_TEXT,
+         "print what another system needs to run the job: sbatch, condor, k8s, ports",
+         &options->emit},
+        {"universe", 0, PSI_OPTION_TEXT, "of --emit condor: vanilla, docker, parallel [vanilla]",
+         &options->universe},
+        {"image", 0, PSI_OPTION_TEXT, "of --emit: the container with psd_run and the program",
+         &options->image},
         {"version", 0, PSI_OPTION_FLAG, "print the version and exit", &options->version},
         {"pass", 0, PSI_OPTION_TEXT,
          "how workers learn their place: auto, flags, env, both, none [auto]", &options->pass},

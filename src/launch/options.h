@@ -14,7 +14,7 @@
 
 #define LAUNCH_NOT_GIVEN UINT32_MAX
 
-enum { LAUNCH_MAX_WAIT_S = 3600 };
+enum { LAUNCH_MAX_WAIT_S = 3600 }; /* what --max_wait is without being said */
 
 /* Text is borrowed from argv. */
 struct launch_options {
@@ -40,9 +40,8 @@ struct launch_options {
     bool replace;     /* end a job of that name first */
     bool detach;
     bool dry_run;
-    const char *emit;  /* sbatch: only print a script; NULL: not given */
-    const char *setup; /* ... with this line before psd_run; NULL: none, or that of the file */
-    uint32_t nodes;    /* ... for so many nodes; 0: as many as it takes */
+    const char *setup; /* of --emit sbatch: a line before psd_run; NULL: none, or the file's */
+    uint32_t nodes;    /* of --emit sbatch; 0: as many as it takes */
     bool check;
     bool print_cluster; /* of a Slurm allocation, and run nothing */
     bool json;          /* ... as JSON */
@@ -67,6 +66,9 @@ struct launch_options {
     uint32_t max_wait_s;              /* for the others */
     uint32_t first_port;              /* for rank 0 to listen on; 0: any */
     uint32_t last_port;
+    const char *emit;             /* sbatch, condor, k8s, ports: print for them and start nothing */
+    const char *universe;         /* of condor; NULL: vanilla */
+    const char *image;            /* of a container, for --emit; NULL: none */
     const char *advertise_addr;   /* of this machine; NULL: PSD_ADVERTISE, or found out */
     uint32_t gpus_per_worker;     /* 0: as the cluster file says */
     const char *automatic;        /* on, off; NULL: not given */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launch/neighbours.h"
 #include "launch/run_state.h"
 
 enum {
@@ -157,18 +158,18 @@ static void
 take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p, struct seat_texts *texts)
 {
     const struct host *host = run_host_of(run, slot);
-    const enum launch_role role = role_of_slot(slot, run->plan->servers);
     const uint32_t rank = role_index(slot, run->plan->servers);
+    struct neighbours neighbours;
 
+    neighbours_find(run->layout, run->hosts, run->plan->servers, slot, &neighbours);
     *seat_p = (struct plan_seat){.master = run->master,
                                  .address = host->address,
                                  .job = run->args->job,
                                  .restart = run->args->requeues + run->processes[slot].restart,
-                                 .local_rank = run->layout->local_rank[slot],
-                                 .local_size = role == LAUNCH_WORKER ? host->machine->workers
-                                                                     : host->machine->servers,
-                                 .machine = run->layout->machine_of[slot],
-                                 .machines = run->layout->machine_count,
+                                 .local_rank = neighbours.local_rank,
+                                 .local_size = neighbours.local_size,
+                                 .machine = neighbours.node,
+                                 .machines = neighbours.nodes,
                                  .cores = host->cores,
                                  .gpus = run->layout->gpus[slot]};
     if (host->machine->here || run->gather.logs != NULL) {

@@ -176,17 +176,18 @@ read_cluster(const struct launch_options *options, struct material *material,
              struct plan_input *input, struct psd_error *err)
 {
     struct psi_cluster *cluster = &material->cluster;
-    psd_status status = psi_cluster_load(options->cluster_config, cluster, err);
-    if (status != PSD_OK) {
-        err->status = PSD_ERR_INVALID; /* a file that is not there is a usage error, too */
-        return PSD_ERR_INVALID;
-    }
-    if (cluster->tasks == NULL &&
-        (options->workers != LAUNCH_NOT_GIVEN ||
-         (options->servers != LAUNCH_NOT_GIVEN && !without_servers(options, input)))) {
+    psd_status status;
+
+    if (options->workers != LAUNCH_NOT_GIVEN ||
+        (options->servers != LAUNCH_NOT_GIVEN && !without_servers(options, input))) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--workers and --servers count processes of this machine: with a cluster "
                         "file, it counts them");
+    }
+    status = psi_cluster_load(options->cluster_config, cluster, err);
+    if (status != PSD_OK) {
+        err->status = PSD_ERR_INVALID; /* a file that is not there is a usage error, too */
+        return PSD_ERR_INVALID;
     }
     psi_settings_merge(&material->settings, &cluster->settings);
     for (const char **command = cluster->worker_commands;
@@ -630,7 +631,8 @@ prepare_job(const struct launch_options *options, char *const *environment,
     if (status == PSD_OK && tasks != NULL) {
         count_tasks(tasks, &input);
         input.joined = true;
-        status = apply_joining(&material.settings, options->max_wait_s, err);
+        status = tasks->may_return ? apply_joining(&material.settings, options->max_wait_s, err)
+                                   : PSD_OK;
     }
     if (status == PSD_OK && options->cluster_config != NULL) {
         status = read_cluster(options, &material, &input, err);
@@ -668,7 +670,7 @@ prepare_job(const struct launch_options *options, char *const *environment,
     if (status == PSD_OK) {
         set_rules(options, &material.settings, &prepared);
         memcpy(prepared.note, material.tasks.note, sizeof(prepared.note));
-        if (tasks != NULL) {
+        if (tasks != NULL && tasks->may_return) {
             prepared.watch.replace_ms = material.settings.on_worker_death == PSI_DEATH_WAIT
                                             ? material.settings.replacement_timeout_ms
                                             : 0;

@@ -30,6 +30,7 @@ struct prepared {
 struct prepare_tasks {
     struct layout_task *list;
     uint32_t count;
+    bool may_return; /* one that is lost may be started again by somebody */
 };
 
 /*

@@ -446,7 +446,7 @@ unlink_over(const struct rendezvous *rendezvous)
 }
 
 psd_status
-rendezvous_publish(struct rendezvous *rendezvous, const char *advertised, uint16_t port,
+rendezvous_publish(struct rendezvous *rendezvous, const char *advertised, bool v6, uint16_t port,
                    struct psd_error *err)
 {
     struct rendezvous_entry *own = &rendezvous->own;
@@ -463,7 +463,7 @@ rendezvous_publish(struct rendezvous *rendezvous, const char *advertised, uint16
     for (size_t i = 0; i < words.count && own->address_count < RENDEZVOUS_ADDRESSES; i++) {
         const char *blank = strchr(words.list[i], ' '); /* "address=INTERFACE ADDRESS" */
 
-        if (blank != NULL) {
+        if (blank != NULL && (strchr(blank, ':') != NULL) == v6) {
             snprintf(own->addresses[own->address_count++], sizeof(own->addresses[0]), "%.63s",
                      blank + 1);
         }
@@ -537,8 +537,25 @@ rendezvous_old_files(const struct rendezvous *rendezvous, char *text_p, size_t s
     return count;
 }
 
+/* What somebody was about to put in place when it was killed. */
+static void
+remove_temporaries(const struct rendezvous *rendezvous)
+{
+    DIR *directory = opendir(rendezvous->directory);
+    const struct dirent *item;
+
+    while (directory != NULL && (item = readdir(directory)) != NULL) {
+        if (strncmp(item->d_name, ".rank-", 6) == 0 || strncmp(item->d_name, ".secret.", 8) == 0) {
+            unlinkat(dirfd(directory), item->d_name, 0);
+        }
+    }
+    if (directory != NULL) {
+        closedir(directory);
+    }
+}
+
 void
-rendezvous_over(struct rendezvous *rendezvous, int code, int all_know)
+rendezvous_over(struct rendezvous *rendezvous, int code, bool all_know)
 {
     char path[PATH_BYTES + 64];
     FILE *file;
@@ -551,6 +568,7 @@ rendezvous_over(struct rendezvous *rendezvous, int code, int all_know)
         fclose(file);
     }
     unlink(rendezvous->secret);
+    remove_temporaries(rendezvous);
 }
 
 /* ------------------------------------------------------------------------------------- finding ---

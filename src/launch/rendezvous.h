@@ -16,6 +16,7 @@
 #ifndef LAUNCH_RENDEZVOUS_H
 #define LAUNCH_RENDEZVOUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,9 +48,10 @@ void rendezvous_close(struct rendezvous *rendezvous);
 psd_status rendezvous_secret(struct rendezvous *rendezvous, const char **path_p,
                              struct psd_error *err);
 
-/* Rank 0: tells the others where it listens. advertised: NULL: all addresses of this machine. */
-psd_status rendezvous_publish(struct rendezvous *rendezvous, const char *advertised, uint16_t port,
-                              struct psd_error *err);
+/* Rank 0: tells the others where it listens. advertised: NULL: all addresses of this machine, IPv6
+ * or IPv4. */
+psd_status rendezvous_publish(struct rendezvous *rendezvous, const char *advertised, bool v6,
+                              uint16_t port, struct psd_error *err);
 
 /* Renews the time. PSD_ERR_REFUSED: another psd_run has taken the place. */
 psd_status rendezvous_beat(struct rendezvous *rendezvous, struct psd_error *err);
@@ -60,7 +62,7 @@ uint64_t rendezvous_incarnation(const struct rendezvous *rendezvous);
 uint32_t rendezvous_old_files(const struct rendezvous *rendezvous, char *text_p, size_t size);
 
 /* Rank 0: the job is over for good, with this code. all_know: nobody will come back and ask. */
-void rendezvous_over(struct rendezvous *rendezvous, int code, int all_know);
+void rendezvous_over(struct rendezvous *rendezvous, int code, bool all_know);
 
 /* For joiner.h; the context is the rendezvous. */
 extern const struct joiner_finder rendezvous_finder;

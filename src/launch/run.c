@@ -464,6 +464,9 @@ handle_signals(struct run *run)
             continue;
         }
         runlog_line(&run->runlog, "INTERRUPT", "signal %d", number);
+        if (run->args->signal_p != NULL) {
+            *run->args->signal_p = number;
+        }
         console_say(&run->console, run->watch.phase < WATCH_STOPPING
                                        ? "stopping the job (once more: at once)"
                                        : "killing what is left");

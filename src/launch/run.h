@@ -50,6 +50,7 @@ struct run_args {
     const char *advertised;      /* (optional) address under which others reach this machine */
     void (*tick)(void *context); /* (optional) called every second */
     void *tick_context;
+    int *signal_p; /* (optional) set to the signal that asked psd_run to stop */
     bool *began_p; /* (optional) set when the first process was started */
 };
 

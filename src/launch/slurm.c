@@ -11,6 +11,8 @@
 #include "base/fail.h"
 #include "launch/variables.h"
 
+enum { TASKS_MAX = 65536 };
+
 /* Step ids that are no step of tasks: the shell of salloc, the script of sbatch. */
 static const char *const scripts[] = {"4294967290", "4294967291"};
 
@@ -147,6 +149,10 @@ read_tasks(char *const *environment, struct slurm *slurm, struct psd_error *err)
     }
     for (size_t i = 0; i < slurm->tasks_on.count; i++) {
         slurm->tasks += slurm->tasks_on.numbers[i];
+        if (slurm->tasks > TASKS_MAX) {
+            return psi_fail(err, PSD_ERR_INVALID, "%s=%.200s: more than %d tasks", name, value,
+                            TASKS_MAX);
+        }
     }
     return PSD_OK;
 }

@@ -46,6 +46,7 @@ struct slurm_meet {
     char step[STEP_BYTES];
     int door; /* listens; -1: none */
     pid_t porter;
+    bool met;               /* task 0 has answered before */
     _Atomic uint32_t *port; /* shared with the porter */
 };
 
@@ -256,30 +257,33 @@ read_line(int fd, char text_p[LINE_BYTES])
     }
 }
 
-/* Knocks at one door. False: nobody, or somebody else, or nothing to say yet. */
-static bool
+/* Whom a knock at one door found. */
+enum found { FOUND_NOBODY, FOUND_NOT_YET, FOUND_TASK_0 };
+
+/* Somebody else's door is nobody's. */
+static enum found
 knock(const struct slurm_meet *meet, const char *address, uint16_t port, struct news *news_p)
 {
     char text[LINE_BYTES];
     char step[STEP_BYTES] = "";
     unsigned told = 0;
     const int fd = reach_connect(address, port, KNOCK_MS);
-    bool good;
+    bool ours;
 
     if (fd < 0) {
-        return false;
+        return FOUND_NOBODY;
     }
-    good = read_line(fd, text) &&
+    ours = read_line(fd, text) &&
            sscanf(text, "psd-meet %63s %u %2047s", step, &told, news_p->credential) == 3 &&
-           strcmp(step, meet->step) == 0 && told > 0 && told <= UINT16_MAX;
+           strcmp(step, meet->step) == 0 && told <= UINT16_MAX;
     close(fd);
     news_p->port = (uint16_t)told;
-    return good;
+    return !ours ? FOUND_NOBODY : told == 0 ? FOUND_NOT_YET : FOUND_TASK_0;
 }
 
 /* Once around all doors that might be the one. address_p: of task 0's node. */
 static psd_status
-look(const struct slurm_meet *meet, char address_p[64], struct news *news_p, struct psd_error *err)
+look(struct slurm_meet *meet, char address_p[64], struct news *news_p, struct psd_error *err)
 {
     const char *node = meet->config.slurm->nodes.names[0];
 
@@ -290,9 +294,20 @@ look(const struct slurm_meet *meet, char address_p[64], struct news *news_p, str
                         node, meet->step);
     }
     for (unsigned i = 0; i < candidates(meet); i++) {
-        if (knock(meet, address_p, candidate(meet, i), news_p)) {
+        switch (knock(meet, address_p, candidate(meet, i), news_p)) {
+        case FOUND_NOBODY:
+            break;
+        case FOUND_NOT_YET:
+            return psi_fail(err, PSD_PENDING, "task 0 of step %s on %.64s is not ready", meet->step,
+                            node);
+        case FOUND_TASK_0:
+            meet->met = true;
             return PSD_OK;
         }
+    }
+    if (meet->met) { /* Slurm starts no task of a step again */
+        return psi_fail(err, PSD_ERR_PEER_LOST, "task 0 of step %s on %.64s is gone", meet->step,
+                        node);
     }
     return psi_fail(err, PSD_PENDING, "nobody of step %s answers on %.64s, ports %u and %u more",
                     meet->step, node, candidate(meet, 0), candidates(meet) - 1);
@@ -326,7 +341,7 @@ slurm_meet_secret(struct slurm_meet *meet, uint32_t wait_ms, struct psd_error *e
 static psd_status
 find(void *context, char address_p[JOINER_ADDRESS_BYTES], int *code_p, struct psd_error *err)
 {
-    const struct slurm_meet *meet = context;
+    struct slurm_meet *meet = context;
     char address[64];
     struct news news;
     const psd_status status = look(meet, address, &news, err);

@@ -241,14 +241,18 @@ find_advertised(struct together *together, struct psd_error *err)
     return PSD_OK;
 }
 
-static void
-warn_of_container(const struct together *together)
+/* What may be wrong when the others do not come; NULL: nothing in particular. */
+static const char *
+container_hint(const struct together *together)
 {
-    if ((access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0) &&
-        psi_environment("KUBERNETES_SERVICE_HOST") == NULL && together->advertised[0] == '\0') {
-        fprintf(stderr, "psd_run: this is a container: the others must be on its network, or it on "
-                        "theirs (--network host); --advertise_addr says which address is meant\n");
-    }
+    const bool contained =
+        access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0;
+
+    return contained && psi_environment("KUBERNETES_SERVICE_HOST") == NULL &&
+                   together->advertised[0] == '\0'
+               ? "this is a container: the others must be on its network, or it on theirs "
+                 "(--network host); --advertise_addr says which address is meant"
+               : NULL;
 }
 
 static void
@@ -469,9 +473,6 @@ together_open(struct together *together, const struct launch_options *options,
                           "--coordinator needs a secret that all have: --secret_file FILE or "
                           "PSD_SECRET_FILE (psd_run secret FILE makes one)");
     }
-    if (status == PSD_OK) {
-        warn_of_container(together);
-    }
     if (status == PSD_OK && options->rendezvous != NULL) {
         status = enter_directory(together, err);
     }
@@ -537,6 +538,7 @@ together_join(struct together *together, int secret_fd)
         .incarnation =
             by_directory ? rendezvous_incarnation(together->rendezvous) : incarnation_by_clock(),
         .wait_ms = together->options->max_wait_s * 1000,
+        .hint = container_hint(together),
         .advertised = together->advertised[0] != '\0' ? together->advertised : NULL,
         .secret_fd = secret_fd,
         .environment = environ,
@@ -565,12 +567,35 @@ beat(void *context)
     }
 }
 
+/* Whether others can reach this machine by IPv6 alone. */
+static bool
+has_v6_alone(void)
+{
+    struct words words = {0};
+    bool v4 = false;
+    bool v6 = false;
+
+    reach_addresses(&words, NULL);
+    for (size_t i = 0; i < words.count; i++) { /* "address=INTERFACE ADDRESS" */
+        const char *address = strchr(words.list[i], ' ');
+
+        if (address != NULL && strncmp(address, " 127.", 5) != 0 && strcmp(address, " ::1") != 0) {
+            v4 = v4 || strchr(address, ':') == NULL;
+            v6 = v6 || strchr(address, ':') != NULL;
+        }
+    }
+    words_fini(&words);
+    return v6 && !v4;
+}
+
 static psd_status
 open_join(struct together *together, int secret_fd, struct psd_error *err)
 {
     const struct launch_options *options = together->options;
+    const bool v6 = has_v6_alone();
     const struct join_config config = {
         .size = together->size,
+        .address = v6 ? "::" : "0.0.0.0",
         .first_port = (uint16_t)(together->port != 0 ? together->port : options->first_port),
         .last_port = (uint16_t)(together->port != 0 ? together->port : options->last_port),
         .secret_fd = secret_fd};
@@ -587,7 +612,7 @@ open_join(struct together *together, int secret_fd, struct psd_error *err)
     if (status == PSD_OK && together->rendezvous != NULL) {
         status = rendezvous_publish(together->rendezvous,
                                     together->advertised[0] != '\0' ? together->advertised : NULL,
-                                    port, err);
+                                    v6, port, err);
     }
     return status;
 }
@@ -612,12 +637,19 @@ count_workers(const struct together *together)
 static void
 tell_progress(const struct together *together, uint64_t left_ms)
 {
+    const char *hint = container_hint(together);
+    const char *last;
+    const uint32_t strangers = join_strangers(together->join, &last);
     char missing[MISSING_BYTES];
 
+    if (strangers > 0) {
+        fprintf(stderr, "psd_run: %u attempt%s to join came to nothing, the last: %s\n", strangers,
+                strangers == 1 ? "" : "s", last);
+    }
     join_missing(together->join, missing, sizeof(missing));
-    fprintf(stderr, "psd_run: %u/%u are here, missing: rank %s (%llu s left)\n",
+    fprintf(stderr, "psd_run: %u/%u are here, missing: rank %s (%llu s left)%s%s\n",
             1 + join_present(together->join), together->size, missing,
-            (unsigned long long)left_ms / 1000);
+            (unsigned long long)left_ms / 1000, hint != NULL ? "; " : "", hint != NULL ? hint : "");
 }
 
 static void
@@ -698,6 +730,7 @@ wait_for_others(struct together *together)
             code = decide_at_deadline(together);
         } else if (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
             code = 128 + (int)info.ssi_signo;
+            together->signal = (int)info.ssi_signo;
         } else {
             if (now_ms >= tell_ms) {
                 tell_progress(together, deadline_ms - now_ms);
@@ -714,7 +747,7 @@ wait_for_others(struct together *together)
 static psd_status
 prepare_present(struct together *together, struct run_args *args, struct psd_error *err)
 {
-    struct prepare_tasks tasks = {.list = together->tasks};
+    struct prepare_tasks tasks = {.list = together->tasks, .may_return = together->meet == NULL};
     psd_status status;
 
     for (uint32_t rank = 0; rank < together->size; rank++) {
@@ -751,6 +784,7 @@ together_attempt(struct together *together, struct run_args *args)
     together->began = false;
     args->requeues = together->slurm.restarts;
     args->began_p = &together->began;
+    args->signal_p = &together->signal;
     args->tick = beat;
     args->tick_context = together;
     args->advertised = together->advertised[0] != '\0' ? together->advertised : NULL;
@@ -775,12 +809,6 @@ together_attempt(struct together *together, struct run_args *args)
 }
 
 static bool
-is_interrupt(int code)
-{
-    return code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP;
-}
-
-static bool
 misses_somebody(const struct together *together)
 {
     for (uint32_t i = 1; i < together->task_count; i++) {
@@ -801,8 +829,11 @@ together_was_left(struct together *together, int code)
     bool left = false;
     uint64_t now_ms;
 
+    if (together->meet != NULL) {
+        return false; /* Slurm starts no task of a step again */
+    }
     if (code == 0 || code == PSI_EXIT_USAGE || code == PSI_EXIT_START_TIMEOUT ||
-        is_interrupt(code) || together->join == NULL) {
+        together->signal != 0 || together->join == NULL) {
         return false;
     }
     while (!(left = misses_somebody(together)) && (now_ms = clock_ms()) < until_ms) {
@@ -828,7 +859,7 @@ together_over(struct together *together, int code)
 {
     const bool all = together->join != NULL && join_present(together->join) + 1 == together->size;
 
-    if (code == 128 + SIGTERM) { /* a batch system takes rank 0 away, and may bring it back */
+    if (together->signal == SIGTERM) { /* a batch system takes rank 0 away, and may bring it back */
         together_again(together, "rank 0 was asked to leave");
         return;
     }

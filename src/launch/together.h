@@ -41,6 +41,7 @@ struct together {
     bool prepared_anew; /* with fewer than --size, in: */
     struct prepared prepared;
     struct join *join; /* of the present attempt; NULL: none */
+    int signal;        /* that asked this one to leave; 0: none */
     bool began;        /* the present attempt has started a process */
 };
 

@@ -707,6 +707,113 @@ test_foreign_master(void **state)
     finish(&job, 1, WATCH_CAUSE_SERVICE_LEFT, 0);
 }
 
+/* Worker 1 has machine 3 to itself; machines may come back within 30 s. */
+static void
+run_replaced(struct job *job)
+{
+    run(job, WATCH_WAIT);
+    job->watch.config.replace_ms = 30000;
+    tell(job, WATCH_MACHINE_LOST, 3, 0, 0);
+    expect(job, "");
+    assert_int_equal(watch_deadline(&job->watch), job->now_ms + 30000);
+}
+
+/* If this fails, a worker that its batch system moved ends the job, or is not started again. */
+static void
+test_lost_worker_is_replaced(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_replaced(&job);
+    watch_tick(&job.watch, job.now_ms + 29999);
+    expect(&job, "");
+    tell(&job, WATCH_MACHINE_BACK, 3, 0, 0);
+    expect(&job, "s4.1");
+    tell(&job, WATCH_STARTED, 4, 0, 0);
+    watch_tick(&job.watch, job.now_ms + 31000);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    for (uint32_t slot = 0; slot <= 2; slot++) {
+        tell(&job, WATCH_EXITED, slot, 0, 0);
+    }
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, a job waits for ever for a machine that is gone for good. */
+static void
+test_lost_worker_is_not_waited_for_for_ever(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_replaced(&job);
+    watch_tick(&job.watch, job.now_ms + 30000);
+    expect(&job, "e1000");
+    finish(&job, 70, WATCH_CAUSE_MACHINE, 3);
+}
+
+/* If this fails, somebody who leaves after its work is done costs the work of all. */
+static void
+test_lost_machine_whose_worker_is_done(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_WAIT);
+    job.watch.config.replace_ms = 30000;
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    tell(&job, WATCH_MACHINE_LOST, 3, 0, 0);
+    tell(&job, WATCH_MACHINE_BACK, 3, 0, 0);
+    watch_tick(&job.watch, job.now_ms + 31000);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    for (uint32_t slot = 0; slot <= 2; slot++) {
+        tell(&job, WATCH_EXITED, slot, 0, 0);
+    }
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, a job goes on without a server. */
+static void
+test_lost_server_is_not_replaced(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_WAIT);
+    job.watch.config.replace_ms = 30000;
+    tell(&job, WATCH_MACHINE_LOST, 1, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 71, WATCH_CAUSE_MACHINE, 1);
+}
+
+/* If this fails, a worker lost before its servers had joined starts twice, or never. */
+static void
+test_worker_is_lost_before_it_started(void **state)
+{
+    struct job job;
+
+    (void)state;
+    begin(&job, WATCH_WAIT);
+    job.watch.config.replace_ms = 30000;
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_READY, 0, 0, 0);
+    expect(&job, "s1 s2");
+    tell(&job, WATCH_MACHINE_LOST, 3, 0, 0);
+    for (uint32_t slot = 1; slot <= 2; slot++) {
+        tell(&job, WATCH_STARTED, slot, 0, 0);
+        tell(&job, WATCH_JOINED, slot, 0, 0);
+    }
+    expect(&job, "s3");
+    tell(&job, WATCH_MACHINE_BACK, 3, 0, 0);
+    expect(&job, "s4");
+    watch_fini(&job.watch);
+}
+
 int
 main(void)
 {
@@ -739,6 +846,11 @@ main(void)
         cmocka_unit_test(test_worker_that_never_joined),
         cmocka_unit_test(test_joining_may_be_heard_of_late),
         cmocka_unit_test(test_timeout_of_the_job),
+        cmocka_unit_test(test_lost_worker_is_replaced),
+        cmocka_unit_test(test_lost_worker_is_not_waited_for_for_ever),
+        cmocka_unit_test(test_lost_machine_whose_worker_is_done),
+        cmocka_unit_test(test_lost_server_is_not_replaced),
+        cmocka_unit_test(test_worker_is_lost_before_it_started),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,11 +35,13 @@ class Group:
         self.members = {}
         self.lives = 0
 
-    def start(self, rank, *command, size=None, options=()):
+    def start(self, rank, *command, size=None, options=(), host=None):
         self.lives += 1
-        job = Job(self.directory / f"rank{rank}-{self.lives}", *self.way, "--rank", str(rank),
+        directory = self.directory / f"rank{rank}-{self.lives}"
+        prefix = host.inside(user="root", directory=directory) if host is not None else ()
+        job = Job(directory, *self.way, "--rank", str(rank),
                   "--size", str(size or self.size), "--servers", str(self.servers), *self.options,
-                  *options, *BRISK, "--", *command, environment=self.environment)
+                  *options, *BRISK, "--", *command, environment=self.environment, prefix=prefix)
         self.members.setdefault(rank, []).append(job)
         return job
 
@@ -120,11 +122,13 @@ def test_a_job_of_five(group):
 def test_place_of_a_worker(group):
     """If this fails, a worker does not learn its rank, or works in another's directory."""
     made = group(3, environment={"OWN": "kept"})
-    made.start_all("sh", "-c", "echo $PSD_ROLE $PSD_RANK/$PSD_WORLD_SIZE $OWN; pwd")
+    made.start_all("sh", "-c", "echo $PSD_ROLE $PSD_RANK/$PSD_WORLD_SIZE $OWN; pwd; echo "
+                   "$PSD_LOCAL_RANK of $PSD_LOCAL_SIZE on node $PSD_NODE_RANK of $PSD_NUM_NODES")
     assert made.codes() == [0] * 3, made.all_errors()
     for rank in (0, 1):
         lines = made.last(0).log(f"worker{rank}").decode().splitlines()
-        assert lines == [f"worker {rank}/2 kept", str(made.last(rank + 1).directory)]
+        assert lines == [f"worker {rank}/2 kept", str(made.last(rank + 1).directory),
+                         f"{rank} of 2 on node 0 of 1"]
 
 
 def test_failure_is_everybodys(group):
@@ -132,6 +136,14 @@ def test_failure_is_everybodys(group):
     made = group(3)
     made.start_all("sh", "-c", "test $PSD_RANK = 0 && exit 3; sleep 60")
     assert made.codes() == [3] * 3, made.all_errors()
+    made.expect_nothing_left()
+
+
+def test_killed_worker_is_no_eviction(group):
+    """If this fails, a worker that somebody killed sends the others back to waiting, for an hour."""
+    made = group(3)
+    made.start_all("sh", "-c", "test $PSD_RANK = 0 && kill -TERM $$; sleep 60")
+    assert made.codes() == [143] * 3, made.all_errors()
     made.expect_nothing_left()
 
 
@@ -388,6 +400,49 @@ def test_secret_is_not_for_others(group):
     made.start(1, "sleep", "0.1")
     assert made.codes() == [0, 0], made.all_errors()
     assert not secret.exists()
+
+
+# ------------------------------------------------------------------------- hosts and their network ---
+
+
+def on_hosts(four_hosts, group, tmp_path):
+    """A job of three on three hosts, at step 20."""
+    made = group(3, "--max_wait", "60")
+    command, gate = held(tmp_path)
+    for rank in range(3):
+        made.start(rank, *command, host=four_hosts.hosts[1 + rank])
+    made.last(0).wait_for_output("step 19", 2)
+    return made, command, gate
+
+
+def test_network_of_a_worker_cut(four_hosts, group, launch, tmp_path):
+    """If this fails, a cut network leaves processes behind, or the worker does not come back by itself."""
+    made, _, gate = on_hosts(four_hosts, group, tmp_path)
+    four_hosts.hosts[3].cut()
+    wait_for(lambda: "rank2 (10.213.0.3) was lost: nothing was heard of it for" in
+             made.last(0).stderr(), 12, "the loss is noticed")
+    wait_for(lambda: not any("worker.py" in line and "psd_run" not in line for line in
+                             four_hosts.hosts[3].processes().values()), 12, "nothing trains there")
+    four_hosts.hosts[3].heal()
+    wait_for(lambda: "rank2 is back, on host3" in made.last(0).stderr(), 30, "it is back")
+    gate.touch()
+    assert made.codes() == [0] * 3, made.all_errors()
+    made.expect_nothing_left()
+
+
+def test_coordinator_without_power(four_hosts, group, launch, tmp_path):
+    """If this fails, a machine that goes silently takes the whole job with it, or leaves half of it."""
+    made, command, gate = on_hosts(four_hosts, group, tmp_path)
+    four_hosts.hosts[1].power_off()
+    made.last(0).process.wait(20)
+    gate.touch()
+    for number in (2, 3):
+        wait_for(lambda: not any("ps_server" in line or ("worker.py" in line and "psd_run" not in line)
+                                 for line in four_hosts.hosts[number].processes().values()),
+                 12, "nothing runs there")
+    made.start(0, *command, host=four_hosts.hosts[4])
+    assert made.codes(60) == [0] * 3, made.all_errors()
+    made.expect_nothing_left()
 
 
 # ------------------------------------------------------------------------------- a pool of hosts ---

@@ -327,6 +327,57 @@ def test_cancelled_tasks_leave_nothing(sbatch):
     job.expect_nothing_left(25)
 
 
+def test_door_on_a_reserved_port(sbatch):
+    """If this fails, tasks meet on a port that Slurm may have given to another job."""
+    job = sbatch(srun("--servers", 1, "sh -c 'echo up; while ! [ -e go ]; do sleep 0.1; done'",
+                      options=["--resv-ports=2"]), "-N2", "-n2")
+    job.wait_for_output("] up\n")
+    found = job.run("ss", "-Hltn", "sport >= 18000 and sport <= 18999")
+    here = job.slurm.run("ss", "-Hltn", "sport >= 18000 and sport <= 18999",
+                         host=job.slurm.bed.hosts[1])
+    (job.directory / "go").touch()
+    assert job.wait() == 0, job.text() + job.run_log()
+    assert (found.stdout, len(here.stdout.splitlines())) == ("", 1)
+
+
+def test_secret_of_a_file(sbatch, cluster):
+    """If this fails, a cluster without MUNGE cannot run one psd_run for each task."""
+    name = f"secret-{uuid.uuid4().hex[:8]}"
+    cluster.run(seen_inside(library_path()).parent / "psd_run", "secret", name)
+    job = sbatch(srun(*BRISK, "--secret_file", cluster.shared / name, worker("--steps", 3)),
+                 "-N2", "-n3")
+    assert job.wait() == 0, job.text() + job.run_log()
+    job.expect_nothing_left()
+
+
+def test_signal_to_tasks(sbatch):
+    """If this fails, a signal to a step ends those that should hand it on."""
+    job = sbatch(srun("--servers", 1, "sh -c 'trap \"touch told.$PSD_RANK; exit 0\" USR1; echo up; "
+                                      "while :; do sleep 100 & wait $!; done'"), "-N2", "-n3")
+    job.wait_for_output("] up\n", 2)
+    job.run("scancel", "--signal=USR1", f"{job.id}.0")
+    assert job.wait() == 0, job.text() + job.run_log()
+    assert (job.directory / "told.0").exists() and (job.directory / "told.1").exists()
+
+
+def test_killed_coordinator_ends_all_tasks(sbatch, cluster):
+    """If this fails, tasks wait for a first one that nobody will start again."""
+    job = sbatch(srun("--servers", 1, STUBBORN, options=["--wait=0"]), "-N3", "-n4")
+    job.wait_for_output("] up\n", 3)
+    (pid,) = set(re.findall(r"psd_run\[(\d+)\] JOB ", job.run_log()))
+    cluster.run("kill", "-9", pid, host=cluster.bed.hosts[1])
+    assert job.wait(30) != 0
+    job.expect_nothing_left()
+
+
+def test_power_failure_under_tasks(sbatch, cluster):
+    """If this fails, tasks wait for one whose node is gone."""
+    job = sbatch(srun("--servers", 1, STUBBORN), "-w", "host[1-3]", "-n4", "--no-requeue")
+    job.wait_for_output("] up\n", 3)
+    cluster.bed.hosts[3].power_off()
+    job.expect_nothing_left(40)
+
+
 def test_failure_of_one_task_is_the_code_of_all(sbatch):
     """If this fails, Slurm takes a job that failed for one that ended well."""
     job = sbatch(srun("--servers", 1, "sh -c '[ $PSD_RANK = 1 ] && exit 7; sleep 100'"),
@@ -357,7 +408,7 @@ def test_killed_psd_run_leaves_nothing(sbatch, cluster):
 
 def test_power_failure_of_a_node(sbatch, cluster):
     """If this fails, the loss of a node is noticed only when Slurm's own time is up."""
-    job = sbatch(psd_run("--servers", 1, STUBBORN), "-N3", "-n4", "--no-requeue")
+    job = sbatch(psd_run("--servers", 1, STUBBORN), "-w", "host[1-3]", "-n4", "--no-requeue")
     job.wait_for_output("] up\n", 3)
     cluster.bed.hosts[3].power_off()
     wait_for(lambda: "MACHINE-LOST host3" in job.run_log(), 12, job.run_log())

@@ -20,8 +20,9 @@ settle(psd_status status, struct psi_cluster *cluster, const struct psd_error *e
     uint32_t count = 0;
 
     if (status == PSD_OK) {
-        count = cluster->worker_count + cluster->server_count;
-        psi_assert(cluster->worker_count >= 1 && cluster->server_count >= 1);
+        count = cluster->worker_count + cluster->server_count + cluster->task_count;
+        psi_assert((cluster->worker_count >= 1 && cluster->server_count >= 1) ||
+                   (cluster->tasks != NULL && cluster->task_count >= 2));
         psi_cluster_free(cluster);
     } else {
         psi_assert(err->status == status);

@@ -1,0 +1,62 @@
+/*
+ * neighbours.c - which processes share a computer.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/neighbours.h"
+
+#include <string.h>
+
+/* Only those that came by themselves may be several on one computer; rank 0 is with them. */
+static bool
+is_same(const struct host *one, const struct host *other)
+{
+    return (one->machine->joined || other->machine->joined) &&
+           strcmp(one->hostname, other->hostname) == 0;
+}
+
+void
+neighbours_number(struct host *hosts, uint32_t count)
+{
+    uint32_t nodes = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t first = 0;
+
+        while (first < i && !is_same(&hosts[first], &hosts[i])) {
+            first++;
+        }
+        hosts[i].node = first < i ? hosts[first].node : nodes++;
+    }
+}
+
+void
+neighbours_find(const struct layout *layout, const struct host *hosts, uint32_t servers,
+                uint32_t slot, struct neighbours *neighbours_p)
+{
+    const enum launch_role role = role_of_slot(slot, servers);
+    const uint32_t node = hosts[layout->machine_of[slot]].node;
+
+    *neighbours_p = (struct neighbours){.node = node};
+    for (uint32_t i = 0; i < layout->slots; i++) {
+        if (role_of_slot(i, servers) == role && hosts[layout->machine_of[i]].node == node) {
+            neighbours_p->local_rank += i < slot;
+            neighbours_p->local_size++;
+        }
+    }
+    for (uint32_t i = 0; i < layout->machine_count; i++) {
+        neighbours_p->nodes =
+            hosts[i].node >= neighbours_p->nodes ? hosts[i].node + 1 : neighbours_p->nodes;
+    }
+}
+
+uint32_t
+neighbours_workers(const struct layout *layout, const struct host *hosts, uint32_t machine)
+{
+    uint32_t workers = 0;
+
+    for (uint32_t i = 0; i < layout->machine_count; i++) {
+        workers += hosts[i].node == hosts[machine].node ? layout->machines[i].workers : 0;
+    }
+    return workers;
+}

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What psd_run prints for other systems, compared with files that were read by people, and for
+Kubernetes with its schema. PSD_GOLDEN=write makes the files anew."""
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from helpers import NO_SECRET, bin_directory, program
+
+GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
+COMMAND = "python train.py --text 'two words, $HOME $(id)' \"it's\" 'a \"b\"'"
+CONDOR = ["--emit", "condor", "--rendezvous", "/shared/meet", "--workers", "4", "--servers", "2"]
+K8S = ["--emit", "k8s", "--image", "registry/train:1", "--name", "train", "--size", "6",
+       "--servers", "2"]
+SECRET = "0123456789abcdef" * 4
+
+
+def emit(*words, code=0):
+    done = subprocess.run([program("psd_run"), *map(str, words)], capture_output=True, text=True,
+                          timeout=20, env={**os.environ, **NO_SECRET}, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture
+def known_secret(tmp_path):
+    path = tmp_path / "secret"
+    path.write_text(SECRET + "\n")
+    path.chmod(0o600)
+    return path
+
+
+def compare(name, text):
+    path = GOLDEN / name
+    text = text.replace(str((bin_directory() / "psd_run").resolve()), "/PATH/psd_run")
+    if os.environ.get("PSD_GOLDEN") == "write":
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("name, words", [
+    ("vanilla.sub", ["--min_workers", "3", "--max_wait", "60", "--lanes=2"]),
+    ("docker.sub", ["--universe", "docker", "--image", "registry/train:1"]),
+    ("parallel.sub", ["--universe", "parallel", "--secret_file", "/home/ann/secret"]),
+])
+def test_condor(name, words):
+    """If this fails, what is submitted to HTCondor is not what was looked at."""
+    compare(name, emit(*CONDOR, *words, COMMAND))
+
+
+def condor_words(line):
+    """The words of `arguments = "..."`, by HTCondor's rules: quotes of both kinds are doubled, single
+    ones hold blanks together."""
+    text = re.fullmatch(r'arguments = "(.*)"', line).group(1).replace('""', '"')
+    words = re.findall(r"(?:[^\s']|'(?:[^']|'')*')+", text)
+    joined = [re.sub(r"'((?:[^']|'')*)'", lambda m: m.group(1).replace("''", "'"), word)
+              for word in words]
+    return [word.replace("$(DOLLAR)", "$") for word in joined]
+
+
+def test_condor_words_come_back():
+    """If this fails, HTCondor runs another command than the one that was given."""
+    (line,) = [line for line in emit(*CONDOR, COMMAND).splitlines() if line.startswith("arguments")]
+    words = condor_words(line)
+    assert words[words.index("--") + 1:] == shlex.split(COMMAND)
+    assert words[:8] == ["--rendezvous", "/shared/meet", "--job_id", "$(ClusterId)", "--rank",
+                         "$(Process)", "--size", "6"]
+
+
+def test_k8s(known_secret):
+    """If this fails, what is applied to Kubernetes is not what was looked at."""
+    compare("train.yaml", emit(*K8S, "--secret_file", known_secret, "--lanes=2", COMMAND))
+
+
+def test_k8s_is_valid(known_secret):
+    """If this fails, Kubernetes refuses the manifests, or ignores a field that is misspelt."""
+    yaml = pytest.importorskip("yaml")
+    validate = pytest.importorskip("kubernetes_validate")
+    manifests = list(yaml.safe_load_all(emit(*K8S, "--secret_file", known_secret, COMMAND)))
+    assert [item["kind"] for item in manifests] == ["Secret", "Service", "NetworkPolicy", "Job"]
+    for item in manifests:
+        validate.validate(item, validate.latest_version(), strict=True)
+    secret, service, _, job = manifests
+    assert secret["stringData"]["secret"] == SECRET + "\n"
+    pod = job["spec"]["template"]
+    assert pod["metadata"]["labels"] == service["spec"]["selector"]
+    assert pod["spec"]["subdomain"] == service["metadata"]["name"]
+    command = pod["spec"]["containers"][0]["command"]
+    words = [word.replace("$$(", "$(") for word in command[command.index("--") + 1:]]
+    assert words == shlex.split(COMMAND) and "$$(id)" in command[-3]
+    port = service["spec"]["ports"][0]["port"]
+    assert f"--coordinator=train-0.train:{port}" in command
+
+
+def test_k8s_validation_bites(known_secret):
+    """If this fails, the test before proves nothing."""
+    yaml = pytest.importorskip("yaml")
+    validate = pytest.importorskip("kubernetes_validate")
+    *_, job = yaml.safe_load_all(emit(*K8S, "--secret_file", known_secret, COMMAND))
+    job["spec"]["completionsMode"] = "Indexed"
+    with pytest.raises(validate.ValidationError):
+        validate.validate(job, validate.latest_version(), strict=True)
+
+
+def test_k8s_secret_is_fresh():
+    """If this fails, two jobs share a secret that nobody chose."""
+    found = {re.search(r'secret: "([0-9a-f]{64})\\n"', emit(*K8S, "true")).group(1)
+             for _ in range(2)}
+    assert len(found) == 2
+
+
+def test_ports():
+    """If this fails, a firewall is opened in the wrong places."""
+    text = emit("--emit", "ports", "--size", "6", "--servers", "2", "--initial_port", "7000",
+                "--final_port", "7010", "true")
+    first, last = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    rows = [re.split(r"  +", line.strip()) for line in text.splitlines()]
+    any_port = f"{first}-{last}"
+    assert [row[:3] for row in rows[1:]] == [
+        ["all ranks", "rank 0", "7000-7010"], ["all ranks", "rank 0", any_port],
+        ["all ranks", "rank 0-1", any_port], ["rank 2-5", "rank 2-5", "20000-32767"]]
+
+
+@pytest.mark.parametrize("words, text", [
+    (["--emit", "pbs", "--size", "2", "x"], "--emit pbs: must be condor, k8s or ports"),
+    (["--emit", "k8s", "--image", "i", "x"], "give --workers W"),
+    (["--emit", "k8s", "--size", "3", "x"], "--image NAME is needed"),
+    (["--emit", "k8s", "--image", "i", "--size", "3", "--name", "My_Job", "x"],
+     "--name My_Job: for Kubernetes"),
+    (["--emit", "k8s", "--image", "i", "--size", "1", "x"], "at least one worker"),
+    (["--emit", "k8s", "--image", "i", "--size", "3"], "nothing to run"),
+    (["--emit", "condor", "--size", "3", "x"], "--rendezvous /DIR is needed"),
+    (["--emit", "condor", "--rendezvous", "here", "--size", "3", "x"], "--rendezvous /DIR"),
+    ([*CONDOR, "--universe", "grid", "x"], "--universe grid: must be vanilla"),
+    ([*CONDOR, "--universe", "docker", "x"], "--image NAME is needed"),
+    ([*CONDOR, "--", "sh", "-c", "a\nb"], "a line end"),
+])
+def test_usage(words, text):
+    """If this fails, a mistake is found out by the other system, hours later."""
+    assert text in emit(*words, code=2)
