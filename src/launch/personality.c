@@ -138,19 +138,6 @@ personality_each(unsigned set, void (*tell)(void *owner, const char *variable), 
     }
 }
 
-bool
-personality_sets(unsigned set, const char *variable)
-{
-    for (size_t i = 0; i < KINDS; i++) {
-        for (size_t k = 0; (set & kinds[i].bit) != 0 && kinds[i].variables[k] != NULL; k++) {
-            if (strcmp(kinds[i].variables[k], variable) == 0) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 /* ----------------------------------------------------------------------------------- telling ---
  */
 

@@ -39,9 +39,6 @@ bool personality_is_tensorflow(unsigned set);
 bool personality_has_servers(unsigned set); /* processes of that role */
 bool personality_has_master(unsigned set);  /* ps_master, or a scheduler */
 
-/* Whether one of the set tells its processes this variable. */
-bool personality_sets(unsigned set, const char *variable);
-
 /* Calls back for each variable that one of the set tells. */
 void personality_each(unsigned set, void (*tell)(void *owner, const char *variable), void *owner);
 

@@ -232,10 +232,9 @@ static psd_status
 check_servers(const struct plan_input *input, unsigned personality, struct psd_error *err)
 {
     /* TensorFlow's workers may do without, those of torch know none. */
-    const uint32_t least = personality_is_tensorflow(personality)  ? 0
-                           : !personality_has_servers(personality) ? 0
-                                                                   : 1;
-    const uint32_t most = personality_has_servers(personality) ? PSI_CLUSTER_SERVERS_MAX : 0;
+    const bool some = personality_has_servers(personality);
+    const uint32_t least = some && !personality_is_tensorflow(personality) ? 1 : 0;
+    const uint32_t most = some ? PSI_CLUSTER_SERVERS_MAX : 0;
 
     if (input->servers < least || input->servers > most) {
         return psi_fail(err, PSD_ERR_INVALID, "%u servers: %u to %u are possible", input->servers,
@@ -705,6 +704,24 @@ plan_runs_command(const struct plan *plan, uint32_t slot)
            role_of_slot(slot, plan->servers) == LAUNCH_WORKER;
 }
 
+/* The first worker may be the chief, the last one the evaluator; the others move up. */
+static void
+name_tensorflow_task(const struct plan *plan, enum launch_role role, struct plan_task *task)
+{
+    if (role == LAUNCH_SERVER) {
+        task->type = PSI_TF_PS;
+    } else if (plan->chief && task->index == 0) {
+        task->type = PSI_TF_CHIEF;
+    } else if (plan->evaluator && task->index == plan->workers - 1) {
+        task->type = PSI_TF_EVALUATOR;
+        task->index = 0;
+    } else {
+        task->type = PSI_TF_WORKER;
+        task->index -= plan->chief;
+    }
+    task->name = psi_tf_type_name(task->type);
+}
+
 struct plan_task
 plan_task(const struct plan *plan, uint32_t slot)
 {
@@ -716,16 +733,7 @@ plan_task(const struct plan *plan, uint32_t slot)
         task.index = plan->given[slot].index;
         task.name = psi_tf_type_name(task.type);
     } else if (personality_is_tensorflow(plan->personality)) {
-        const bool chief = role == LAUNCH_WORKER && plan->chief && task.index == 0;
-        const bool evaluator =
-            role == LAUNCH_WORKER && plan->evaluator && task.index == plan->workers - 1;
-
-        task.type = role == LAUNCH_SERVER ? PSI_TF_PS
-                    : chief               ? PSI_TF_CHIEF
-                    : evaluator           ? PSI_TF_EVALUATOR
-                                          : PSI_TF_WORKER;
-        task.index -= evaluator ? task.index : role == LAUNCH_WORKER && plan->chief && !chief;
-        task.name = psi_tf_type_name(task.type);
+        name_tensorflow_task(plan, role, &task);
     } else if ((plan->personality & PERSONALITY_DMLC) != 0 && role == LAUNCH_MASTER) {
         task.name = "scheduler";
     }

@@ -430,6 +430,18 @@ def test_ps_lite_over_ssh(launch):
     job.expect_nothing_left(2)
 
 
+def test_worker_that_is_restarted(start):
+    """If this fails, a foreign worker that may be restarted is not, or does not know it."""
+    job = start("--personality", "dmlc,torch", "--restart", "on-failure", "--max_restarts", 2,
+                "--grace_ms", 100,
+                "sh -c 'echo $DMLC_ROLE $DMLC_NUM_ATTEMPT $TORCHELASTIC_RESTART_COUNT of "
+                "$TORCHELASTIC_MAX_RESTARTS; [ $DMLC_ROLE = worker ] || exec sleep 100; "
+                "[ $DMLC_NUM_ATTEMPT = 1 ]'")
+    assert job.wait() == 0, job.stdout() + job.stderr()
+    assert job.log("worker0") == b"worker 0 0 of 2\n"
+    assert job.log("worker0.1") == b"worker 1 1 of 2\n"
+
+
 def test_variables_of_mpi(start):
     """If this fails, programs that look for MPI's or Horovod's variables do not find them."""
     job = start("--personality", "mpi", "--workers", 2,

@@ -74,19 +74,38 @@ load_and_copy(const uint8_t *data, size_t size, const struct psi_tf_config *conf
     close(file);
 }
 
-/* What is not there or not a file says so; who knows only itself finds itself. */
+/* Bounds, files that are none, pieces that fit and pieces that do not. */
 static void
 check_corners(void)
 {
+    static const char large[PSI_TF_BYTES_MAX + 1];
     struct psi_tf_config config = {0};
+    struct psi_tf_config other = {0};
     struct psd_error err = {0};
+    char *hosts;
 
     psi_assert(psi_tf_config_load("/nowhere/ps.json", &config, &err) == PSD_ERR_IO);
     psi_assert(psi_tf_config_load("/", &config, &err) == PSD_ERR_IO);
+    psi_assert(psi_tf_config_parse(large, sizeof(large), "large", &config, &err) ==
+               PSD_ERR_INVALID);
     psi_assert(psi_tf_config_add(&config, PSI_TF_WORKER, 0, "me:1", &err) == PSD_OK);
-    psi_assert(psi_tf_config_address(&config, PSI_TF_WORKER, 4) != NULL);
+    psi_assert(psi_tf_config_address(&config, PSI_TF_WORKER, 4) != NULL); /* itself */
     psi_assert(psi_tf_config_address(&config, PSI_TF_PS, 4) == NULL);
+    psi_assert(psi_tf_config_merge(&other, "other", &config, "one", &err) == PSD_OK);
+    check_same(&config, &other);
+    psi_tf_config_free(&other);
+    psi_assert(psi_tf_config_add(&other, PSI_TF_WORKER, 0, "you:1", &err) == PSD_OK);
+    psi_assert(psi_tf_config_merge(&other, "other", &config, "one", &err) == PSD_ERR_INVALID);
+    for (uint32_t i = 1; i < PSI_TF_TASKS_MAX; i++) {
+        psi_assert(psi_tf_config_add(&config, PSI_TF_WORKER, i, "h:1", &err) == PSD_OK);
+    }
+    psi_assert(psi_tf_config_add(&config, PSI_TF_PS, 0, "h:1", &err) == PSD_ERR_INVALID);
+    hosts = psi_tf_job_text(&other.jobs[PSI_TF_WORKER]);
+    psi_assert(hosts != NULL && strcmp(hosts, "you:1") == 0);
+    psi_assert(strcmp(psi_tf_type_name(PSI_TF_PS), "ps") == 0);
+    free(hosts);
     psi_tf_config_free(&config);
+    psi_tf_config_free(&other);
 }
 
 int
