@@ -126,3 +126,17 @@ def test_jobs_leave_nothing(fresh, tmp_path):
               TREE / "examples" / "python" / "logistic.py", "--steps", 2, bin_path=fresh / "bin",
               environment={"PYTHONPATH": "", "PSD_LIB": ""})
     assert job.wait(60) == 0, job.stderr()
+
+
+def test_mnist_with_pytorch_runs_there(fresh, tmp_path):
+    """If this fails, the PyTorch layer of an installed package is not that of the tree."""
+    pytest.importorskip("torch")
+    example = tmp_path / "torch_mnist.py"
+    example.write_bytes((TREE / "examples" / "python" / "torch_mnist.py").read_bytes())
+    done = subprocess.run([fresh / "bin" / "psd_run", "--workers", "2",
+                           "python torch_mnist.py --samples 600 --epochs 1"], cwd=tmp_path,
+                          env=clean_environment(fresh), timeout=120, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    digests = [line.split()[-1] for line in done.stdout.splitlines() if " parameters " in line]
+    assert len(digests) == 2 and len(set(digests)) == 1
