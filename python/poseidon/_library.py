@@ -125,6 +125,8 @@ def _candidates() -> list[str]:
     if told:
         return [told]
     files = [NATIVE / "lib" / "libpsd.so.0", TREE / "build" / "libpsd.so.0"]
+    if PACKAGE.parts[-4:-1] == ("share", "poseidon", "python"):  # of an installed prefix
+        files += sorted(PACKAGE.parents[3].glob("lib*/**/libpsd.so.0"))
     return [str(file) for file in files if file.exists()] + ["libpsd.so.0"]
 
 

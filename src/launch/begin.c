@@ -53,7 +53,7 @@ static const char *const other_variables[] = {
     "PSD_NUM_WORKERS",    "PSD_NUM_SERVERS", "PSD_LOCAL_RANK",  "PSD_LOCAL_SIZE",
     "PSD_NODE_RANK",      "PSD_NUM_NODES",   "PSD_SECRET_FILE", "PSD_SECRET_FD",
     "PSD_INSECURE",       "PSD_FORCE_TLS",   "PSD_PORT",        "PSD_PEERS",
-    "PSD_LOG_DIR",
+    "PSD_LOG_DIR",        "PSD_AUTO",        "PSD_NOTE_FD",
 };
 
 static void
@@ -239,6 +239,7 @@ check_words(const struct launch_options *options, struct psd_error *err)
     static const char *const restarts[] = {"never", "on-failure", "exit-code", NULL};
     static const char *const scopes[] = {"process", "group", NULL};
     static const char *const modes[] = {"launcher", "nodes", "both", NULL};
+    static const char *const automatic[] = {"on", "off", NULL};
     psd_status status = check_word("restart", options->restart, restarts, err);
 
     if (status == PSD_OK) {
@@ -246,6 +247,9 @@ check_words(const struct launch_options *options, struct psd_error *err)
     }
     if (status == PSD_OK) {
         status = check_word("log_mode", options->log_mode, modes, err);
+    }
+    if (status == PSD_OK) {
+        status = check_word("auto", options->automatic, automatic, err);
     }
     if (status == PSD_OK && options->show != NULL && strcmp(options->show, "all") != 0 &&
         strcmp(options->show, "none") != 0 &&

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
+#include "launch/hook.h"
 #include "launch/spawn.h"
 #include "launch/tree.h"
 #include "launch/variables.h"
@@ -24,7 +25,7 @@ enum {
     READ_BYTES = 32 << 10,
     PENDING_BYTES_MAX = 256 << 10, /* unsent output; then the processes wait */
     DRAIN_READS_MAX = 64, /* of a dead process's pipe, in case somebody else still fills it */
-    POLLS_EACH = 2,
+    POLLS_EACH = 3,
 };
 
 static void
@@ -42,6 +43,7 @@ children_fini(struct children *children)
     for (size_t i = 0; i < children->count; i++) {
         close_fd(&children->list[i].output);
         close_fd(&children->list[i].ready);
+        close_fd(&children->list[i].note);
         close_fd(&children->list[i].log);
     }
     free(children->list);
@@ -74,7 +76,7 @@ take_slot(struct children *children, uint32_t slot)
         }
         children->list = list;
         child = &list[children->count++];
-        *child = (struct child){.slot = slot, .output = -1, .ready = -1, .log = -1};
+        *child = (struct child){.slot = slot, .output = -1, .ready = -1, .note = -1, .log = -1};
     }
     return child;
 }
@@ -124,6 +126,9 @@ order_read(struct order *order, const struct place *place, const struct link_mes
         free(strings->list[--strings->count]);
         strings->list[strings->count] = NULL;
     }
+    if (worker && hook_enter(place->hook_directory, &order->environment, NULL) != PSD_OK) {
+        return ENOMEM;
+    }
     order->path = place_find(order->argv[0], worker, order->environment.list);
     return order->path != NULL ? 0 : ENOENT;
 }
@@ -156,6 +161,24 @@ open_pipe(int *read_end_p)
     return pipes[1];
 }
 
+/* A pipe for notes, named in the environment. Returns its write end; -1: the worker has none. */
+static int
+open_note(struct child *child, struct order *order)
+{
+    const int pipe_end = open_pipe(&child->note);
+    const int fd = pipe_end < 0 ? -1 : fcntl(pipe_end, F_DUPFD_CLOEXEC, SPAWN_EXTRA_FD + 1);
+
+    if (pipe_end >= 0) {
+        close(pipe_end);
+    }
+    notes_init(&child->notes);
+    if (fd >= 0 && hook_name_note(fd, &order->environment, NULL) != PSD_OK) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
 /* A container passes the first descriptor alone. */
 static bool
 wants_low_secret(const struct order *order)
@@ -167,15 +190,15 @@ wants_low_secret(const struct order *order)
 }
 
 static int
-start_child(struct child *child, const struct place *place, const struct order *order)
+start_child(struct child *child, const struct place *place, struct order *order)
 {
     struct spawn_args args = {.path = order->path,
                               .argv = order->argv,
-                              .environment = order->environment.list,
                               .input_fd = -1,
                               .error_fd = -1,
                               .extra_fd = -1,
-                              .secret_fd = place->secret_fd};
+                              .secret_fd = place->secret_fd,
+                              .note_fd = -1};
     int code;
 
     if (child->pid > 0) { /* a restart: nothing of the last life may share the rank with it */
@@ -188,10 +211,15 @@ start_child(struct child *child, const struct place *place, const struct order *
         args.extra_fd = fcntl(place->secret_fd, F_DUPFD_CLOEXEC, 0);
         args.secret_fd = -1;
     }
+    if (hook_is_on(place->hook_directory, &order->environment)) {
+        args.note_fd = open_note(child, order);
+    }
+    args.environment = order->environment.list;
     open_log(child, place, order->log);
     code = args.output_fd < 0 ? errno : spawn_start(&args, &child->pid);
     close_fd(&args.output_fd);
     close_fd(&args.extra_fd);
+    close_fd(&args.note_fd);
     child->alive = code == 0;
     child->drains = 0;
     return code;
@@ -273,6 +301,38 @@ pass_on(struct child *child, int *fd, enum link_kind kind, struct link *link)
     return false;
 }
 
+struct note_way {
+    const struct child *child;
+    struct link *link;
+};
+
+static void
+send_note(void *context, const char *line, size_t bytes)
+{
+    const struct note_way *way = context;
+
+    link_send(way->link, LINK_NOTE, way->child->slot, 0, line, bytes);
+}
+
+/* Reads once. Returns false when there was nothing. */
+static bool
+pass_on_notes(struct child *child, struct link *link)
+{
+    struct note_way way = {.child = child, .link = link};
+    char bytes[READ_BYTES];
+    const ssize_t count = child->note >= 0 ? read(child->note, bytes, sizeof(bytes)) : 0;
+
+    if (count > 0) {
+        notes_take(&child->notes, bytes, (size_t)count, send_note, &way);
+        return true;
+    }
+    if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+        close_fd(&child->note);
+        notes_end(&child->notes, send_note, &way);
+    }
+    return false;
+}
+
 struct pollfd *
 children_polls(struct children *children, size_t pending_bytes, size_t reserved)
 {
@@ -284,11 +344,12 @@ children_polls(struct children *children, size_t pending_bytes, size_t reserved)
     children->poll_count = POLLS_EACH * children->count;
     for (size_t i = 0; i < children->count; i++) {
         const struct child *child = &children->list[i];
-        struct pollfd *pair = polls + reserved + POLLS_EACH * i;
+        struct pollfd *three = polls + reserved + POLLS_EACH * i;
 
-        pair[0] = (struct pollfd){.fd = pending_bytes < PENDING_BYTES_MAX ? child->output : -1,
-                                  .events = POLLIN};
-        pair[1] = (struct pollfd){.fd = child->ready, .events = POLLIN};
+        three[0] = (struct pollfd){.fd = pending_bytes < PENDING_BYTES_MAX ? child->output : -1,
+                                   .events = POLLIN};
+        three[1] = (struct pollfd){.fd = child->ready, .events = POLLIN};
+        three[2] = (struct pollfd){.fd = child->note, .events = POLLIN};
     }
     return polls;
 }
@@ -304,6 +365,9 @@ children_read(struct children *children, struct link *link, const struct pollfd 
         }
         if (polls[POLLS_EACH * i + 1].fd >= 0 && polls[POLLS_EACH * i + 1].revents != 0) {
             pass_on(child, &child->ready, LINK_READY, link);
+        }
+        if (polls[POLLS_EACH * i + 2].fd >= 0 && polls[POLLS_EACH * i + 2].revents != 0) {
+            pass_on_notes(child, link);
         }
     }
 }
@@ -383,6 +447,8 @@ children_report(struct children *children, const struct place *place, struct lin
 
     while ((child = next_dead(children)) != NULL && drain(child, link)) {
         pass_on(child, &child->ready, LINK_READY, link);
+        for (int i = 0; i < DRAIN_READS_MAX && pass_on_notes(child, link); i++) {
+        }
         child->unreported = false;
         if (child->status != 0 && ports_is_taken(&place->ports, child->port)) {
             link_send(link, LINK_PORT_TAKEN, child->slot, child->port, NULL, 0);

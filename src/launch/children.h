@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "launch/link.h"
+#include "launch/notes.h"
 #include "launch/place.h"
 
 struct child {
@@ -24,8 +25,10 @@ struct child {
     uint16_t port;   /* for its own use; 0: none */
     int output;      /* read end of its pipe, -1 when closed */
     int ready;       /* read end of its ready pipe, -1: none */
-    int log;         /* this machine's own log of it, -1: none */
-    int log_error;   /* why it could not be opened, until that is told */
+    int note;        /* read end of its pipe for notes, -1: none */
+    struct notes notes;
+    int log;       /* this machine's own log of it, -1: none */
+    int log_error; /* why it could not be opened, until that is told */
 };
 
 /* Thread: owned by the agent. */

@@ -236,6 +236,10 @@ send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
     if (status == PSD_OK && layout->servers > 0) {
         status = words_add(&orders, "daemon=ps_server", err);
     }
+    if (status == PSD_OK && gather->plan->automatic && layout->workers > 0) {
+        status = words_add_format(&orders, err, "automatic%s=on",
+                                  gather->plan->automatic_asked ? "_asked" : "");
+    }
     if (status == PSD_OK && gather->plan->image.count > 0 && layout->workers > 0) {
         status = words_add_format(&orders, err, "program=%s", gather->plan->image.list[0]);
     }

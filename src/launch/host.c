@@ -67,8 +67,12 @@ host_call(struct host *host, struct psd_error *err)
     struct pipes pipes;
     char *path = command_find("ssh", variables_get(environ, "PATH"));
     psd_status status = ssh_arguments(&host->target, &host->defaults, &argv, err);
-    struct spawn_args args = {
-        .path = path, .argv = argv.list, .environment = environ, .extra_fd = -1, .secret_fd = -1};
+    struct spawn_args args = {.path = path,
+                              .argv = argv.list,
+                              .environment = environ,
+                              .extra_fd = -1,
+                              .secret_fd = -1,
+                              .note_fd = -1};
     int code;
 
     if (status == PSD_OK && path == NULL) {

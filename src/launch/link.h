@@ -42,6 +42,7 @@ enum link_kind {
     LINK_EXITED,       /* slot; number: as waitpid() tells it */
     LINK_PORT_TAKEN,   /* slot, before LINK_EXITED: somebody else has its port */
     LINK_LOG_FAILED,   /* slot; number: errno: the machine's own log of it ends here */
+    LINK_NOTE,         /* slot; bytes: a line that a worker tells psd_run: notes.h */
     /* from both */
     LINK_PULSE, /* still here */
 };

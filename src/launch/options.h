@@ -44,6 +44,7 @@ struct launch_options {
     const char *sync;             /* directory for other machines; NULL: none */
     bool keep_env;                /* the user's values of our variables win */
     uint32_t gpus_per_worker;     /* 0: as the cluster file says */
+    const char *automatic;        /* on, off; NULL: not given */
     struct psi_settings settings; /* command line and environment */
 
     const char *command; /* one string; or */

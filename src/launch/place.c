@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "launch/command.h"
+#include "launch/hook.h"
 #include "launch/reach.h"
 #include "launch/variables.h"
 
@@ -37,6 +38,7 @@ place_init(struct place *place, char *const *environment)
     variables_set_all(&place->service_environment, environment, NULL);
     variables_set_all(&place->worker_environment, environment, NULL);
     variables_unset(&place->worker_environment, "PSD_LOG_DIR"); /* of a job around this one */
+    variables_unset(&place->worker_environment, "PSD_NOTE_FD");
 }
 
 void
@@ -45,6 +47,7 @@ place_fini(struct place *place)
     words_fini(&place->service_environment);
     words_fini(&place->worker_environment);
     free(place->log_directory);
+    free(place->hook_directory);
     ports_fini(&place->ports);
     if (place->listener >= 0) {
         close(place->listener);
@@ -218,6 +221,26 @@ take_threads(struct work *work, const char *value, struct psd_error *err)
 }
 
 static psd_status
+take_automatic(struct work *work, const char *value, struct psd_error *err)
+{
+    (void)value;
+    work->place->hook_directory = hook_find();
+    return work->place->hook_directory != NULL
+               ? PSD_OK
+               : words_add(work->answers,
+                           "note=Python workers are not distributed automatically: " HOOK_MISSING,
+                           err);
+}
+
+static psd_status
+take_automatic_asked(struct work *work, const char *value, struct psd_error *err)
+{
+    work->place->hook_directory = hook_find();
+    return work->place->hook_directory != NULL ? PSD_OK
+                                               : problem(work, err, "--auto ", value, HOOK_MISSING);
+}
+
+static psd_status
 take_ports(struct work *work, const char *value, struct psd_error *err)
 {
     struct ports *ports = &work->place->ports;
@@ -340,14 +363,23 @@ static const struct {
     const char *key;
     psd_status (*take)(struct work *work, const char *value, struct psd_error *err);
 } table[] = {
-    {"workdir", take_workdir}, {"cwd", take_cwd},
-    {"env", take_env},         {"virtualenv", take_virtualenv},
-    {"threads", take_threads}, {"ports", take_ports},
-    {"listen", take_listen},   {"daemon", take_daemon},
-    {"test", take_test},       {"program", take_program},
-    {"command", take_command}, {"contained", take_contained},
-    {"word", take_word},       {"logs_token", take_logs_token},
+    {"workdir", take_workdir},
+    {"cwd", take_cwd},
+    {"env", take_env},
+    {"virtualenv", take_virtualenv},
+    {"threads", take_threads},
+    {"ports", take_ports},
+    {"listen", take_listen},
+    {"daemon", take_daemon},
+    {"test", take_test},
+    {"program", take_program},
+    {"command", take_command},
+    {"contained", take_contained},
+    {"word", take_word},
+    {"logs_token", take_logs_token},
     {"logs", take_logs},
+    {"automatic", take_automatic},
+    {"automatic_asked", take_automatic_asked},
 };
 
 psd_status

@@ -17,10 +17,11 @@
 struct place {
     struct words service_environment;
     struct words worker_environment;
-    int secret_fd;       /* -1: none; every child keeps it under this number */
-    int listener;        /* -1, or what other machines try to reach */
-    struct ports ports;  /* for the workers here */
-    char *log_directory; /* of this machine's own copies of the logs; NULL: none */
+    int secret_fd;        /* -1: none; every child keeps it under this number */
+    int listener;         /* -1, or what other machines try to reach */
+    struct ports ports;   /* for the workers here */
+    char *log_directory;  /* of this machine's own copies of the logs; NULL: none */
+    char *hook_directory; /* owned: what Python workers find first in PYTHONPATH; NULL: nothing */
 };
 
 void place_init(struct place *place, char *const *environment);
@@ -37,6 +38,8 @@ psd_status place_set_secret(struct place *place, int secret_fd, struct psd_error
  *   env=NAME=value       of the workers
  *   logs_token=NAME      a file that only the launcher's own directory of logs has
  *   logs=DIR             where this machine keeps logs, unless that is the launcher's own directory
+ *   automatic=KIND       Python workers are to be distributed automatically, if the hook is here
+ *   automatic_asked=KIND ... and it must be here
  *   threads=N            OMP_NUM_THREADS of the workers, if nobody has set it
  *   ports=COUNT ADDRESS  for the workers
  *   listen=ADDRESS       so that others can try to reach it

@@ -121,6 +121,9 @@ build_environments(const struct plan_input *input, struct plan *plan, struct psd
         variables_get(input->environment, "PYTHONUNBUFFERED") == NULL) {
         status = words_add(workers, "PYTHONUNBUFFERED=1", err);
     }
+    if (status == PSD_OK && input->automatic != NULL) {
+        status = variables_set_pair(workers, "PSD_AUTO", plan->automatic ? "on" : "off", err);
+    }
     return status;
 }
 
@@ -201,10 +204,19 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
                         .pass = input->pass,
                         .keep_env = input->keep_env,
                         .gpus_per_worker = input->gpus_per_worker,
+                        .automatic_asked = input->automatic_asked,
                         .lanes = input->lanes,
                         .master_port = input->master_port};
     psd_status status;
 
+    /* The hook's directory is not in a container, nor is the descriptor for its notes. */
+    plan.automatic =
+        input->automatic != NULL && strcmp(input->automatic, "off") != 0 && input->image == NULL;
+    if (input->automatic_asked && input->image != NULL && strcmp(input->automatic, "off") != 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--auto %s: not in containers (\"image\"): scripts there import poseidon",
+                        input->automatic);
+    }
     if (input->servers < 1 || input->servers > PSI_CLUSTER_SERVERS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "%u servers: 1 to %d are possible", input->servers,
                         PSI_CLUSTER_SERVERS_MAX);

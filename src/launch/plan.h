@@ -35,6 +35,8 @@ struct plan_input {
     const char *image;                   /* (optional) words before every worker's command */
     bool keep_env;                       /* values of the user's win over the job's */
     uint32_t gpus_per_worker;            /* 0: as the machine's are shared out */
+    const char *automatic;               /* (optional) "on", "off": PSD_AUTO of the workers */
+    bool automatic_asked;                /* ... by the user, not by default */
     const struct words *master_settings; /* (optional) options handed on to ps_master */
     const struct words *server_settings; /* (optional) ... to ps_server */
     uint32_t lanes;                      /* of a server; 0: as the cores of its machine allow */
@@ -52,6 +54,8 @@ struct plan {
     struct words own_place;          /* what the user has set of the variables that we set */
     bool keep_env;
     uint32_t gpus_per_worker;
+    bool automatic;       /* unchanged Python scripts are distributed: hook.h */
+    bool automatic_asked; /* ... and the user said so */
     struct words image;
     char *virtualenv; /* NULL: none */
     char *workdir;    /* NULL: none */

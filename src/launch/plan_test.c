@@ -364,6 +364,43 @@ test_gpus_are_dealt_out(void **state)
     plan_fini(&plan);
 }
 
+/* If this fails, scripts are distributed where the user or a container forbids it. */
+static void
+test_automatic(void **state)
+{
+    char *const environment[] = {"PATH=/usr/bin:/bin", NULL};
+    struct plan_input input = {.servers = 1,
+                               .workers = 2,
+                               .command = "true",
+                               .environment = environment,
+                               .automatic = "on"};
+    struct psd_error err = {0};
+    struct plan plan;
+
+    (void)state;
+    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    assert_true(plan.automatic);
+    assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "on");
+    plan_fini(&plan);
+
+    input.image = "apptainer exec x.sif";
+    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    assert_false(plan.automatic);
+    assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "off");
+    plan_fini(&plan);
+
+    input.automatic_asked = true;
+    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_INVALID);
+    assert_non_null(strstr(err.text, "not in containers"));
+
+    input.automatic = "off";
+    input.image = NULL;
+    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    assert_false(plan.automatic);
+    assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "off");
+    plan_fini(&plan);
+}
+
 /* If this fails, a job on this machine is refused, or another machine is taken for it. */
 static void
 test_here(void **state)
@@ -396,6 +433,7 @@ main(void)
         cmocka_unit_test(test_plan_refuses),
         cmocka_unit_test(test_forwarded_environment),
         cmocka_unit_test(test_gpus_are_dealt_out),
+        cmocka_unit_test(test_automatic),
         cmocka_unit_test(test_here),
     };
 

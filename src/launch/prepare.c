@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "config/cluster.h"
 #include "launch/ssh.h"
+#include "launch/variables.h"
 
 static_assert((int)WATCH_FAIL == PSI_DEATH_FAIL && (int)WATCH_CONTINUE == PSI_DEATH_CONTINUE &&
                   (int)WATCH_WAIT == PSI_DEATH_WAIT,
@@ -245,6 +246,17 @@ apply_restart(const struct launch_options *options, struct material *material,
                             err);
 }
 
+/* The command line, else the environment (PSD_AUTO=off), else on. */
+static void
+choose_automatic(const struct launch_options *options, struct plan_input *input)
+{
+    const char *variable = variables_get(input->environment, "PSD_AUTO");
+    const bool off = variable != NULL && strcmp(variable, "off") == 0;
+
+    input->automatic = options->automatic != NULL ? options->automatic : off ? "off" : "on";
+    input->automatic_asked = options->automatic != NULL;
+}
+
 /* Fills what is left of the input. */
 static psd_status
 complete(const struct launch_options *options, struct material *material, struct plan_input *input,
@@ -267,6 +279,7 @@ complete(const struct launch_options *options, struct material *material, struct
     input->workdir = options->workdir != NULL ? options->workdir : input->workdir;
     input->keep_env = options->keep_env;
     input->gpus_per_worker = options->gpus_per_worker;
+    choose_automatic(options, input);
     input->forward = &material->forward;
     input->set = &material->set;
     input->master_settings = &material->master_settings;

@@ -236,6 +236,20 @@ all_started(const struct run *run)
     return true;
 }
 
+/* The console has it once, however many workers say the same. */
+static void
+handle_note(struct run *run, const struct process *process, const struct link_message *message)
+{
+    char text[NOTES_LINE_MAX + 1];
+
+    notes_clean(message->data, message->bytes, text);
+    runlog_line(&run->runlog, "NOTE", "%s: %s", process->name, text);
+    if (strcmp(text, run->note) != 0) {
+        console_say(&run->console, "%s: %s", process->name, text);
+        snprintf(run->note, sizeof(run->note), "%s", text);
+    }
+}
+
 static void
 handle_process_message(struct run *run, const struct link_message *message)
 {
@@ -279,6 +293,9 @@ handle_process_message(struct run *run, const struct link_message *message)
     case LINK_LOG_FAILED:
         console_say(&run->console, "%s: its log on %s: %s; the job goes on", process->name,
                     run_host_of(run, message->slot)->machine->name, strerror(message->number));
+        break;
+    case LINK_NOTE:
+        handle_note(run, process, message);
         break;
     case LINK_EXITED:
         handle_exited(run, message->slot, message->number);

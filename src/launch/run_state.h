@@ -11,6 +11,7 @@
 
 #include "launch/console.h"
 #include "launch/gather.h"
+#include "launch/notes.h"
 #include "launch/output.h"
 #include "launch/plan.h"
 #include "launch/run.h"
@@ -70,6 +71,7 @@ struct run {
     uint64_t pulse_ms;
     uint64_t began_wall_ms;
     uint64_t ended_wall_ms;
+    char note[NOTES_LINE_MAX + 1]; /* the last one that a worker told; "" if none */
     char result[256]; /* the last line that --result_regex found, with its worker; "" if none */
 };
 

@@ -46,15 +46,16 @@ lay_descriptors(const struct spawn_args *args)
     return 0;
 }
 
+/* The program will not see what lies at `first` or above, save the kept ones; -1: not one. */
 static void
-close_all_but(unsigned first, int kept)
+close_all_but(unsigned first, const int kept[2])
 {
-    if (kept < 0) {
-        close_range(first, ~0u, CLOSE_RANGE_CLOEXEC);
-        return;
+    close_range(first, ~0u, CLOSE_RANGE_CLOEXEC);
+    for (size_t i = 0; i < 2; i++) {
+        if (kept[i] >= 0) {
+            fcntl(kept[i], F_SETFD, 0);
+        }
     }
-    close_range(first, (unsigned)kept - 1, CLOSE_RANGE_CLOEXEC);
-    close_range((unsigned)kept + 1, ~0u, CLOSE_RANGE_CLOEXEC);
 }
 
 static void
@@ -71,7 +72,7 @@ run_child(const struct spawn_args *args, pid_t parent, int failure_fd)
     }
     reset_signals();
     if (lay_descriptors(args) == 0) {
-        close_all_but(first_unused, args->secret_fd);
+        close_all_but(first_unused, (const int[]){args->secret_fd, args->note_fd});
         execvpe(args->path, args->argv, args->environment); /* a script without #! is run by sh */
     }
     code = errno;

@@ -18,6 +18,7 @@ struct spawn_args {
     int error_fd;  /* becomes stderr; -1: output_fd does */
     int extra_fd;  /* becomes SPAWN_EXTRA_FD; -1: none */
     int secret_fd; /* kept under its number, which lies above SPAWN_EXTRA_FD; -1: none */
+    int note_fd;   /* likewise */
 };
 
 /*

@@ -140,7 +140,8 @@ begin(struct asking *asking, const struct ssh_target *target, const char *ssh)
                                         .output_fd = pipes[1],
                                         .error_fd = nothing,
                                         .extra_fd = -1,
-                                        .secret_fd = -1};
+                                        .secret_fd = -1,
+                                        .note_fd = -1};
 
         if (spawn_start(&args, &asking->pid) == 0) {
             asking->fd = pipes[0];

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the workers compare in every round, beside the gradients: a few numbers each.
+
+Weights that differ, or batches drawn in different orders, would train something that nobody asked
+for without any other sign of it."""
+
+import math
+import zlib
+
+import torch
+
+import poseidon
+
+FOREVER = 2**32 - 1
+NORM_EVERY = 128  # rounds
+NORM_TOLERANCE = 1e-4  # machines may round differently
+FIELDS = 4  # it takes part, weights at the first round, norm of the weights, batches
+
+
+class Checks:
+    """Travels with the rounds of one engine (poseidon.torch.engine.Companion)."""
+
+    def __init__(self, session, parameters, name, timeout):
+        self._session, self._parameters, self._timeout = session, parameters, timeout
+        self._world, self._rank = session.world, session.rank
+        self._table = poseidon.Table(f"{name}/checks", shape=(FIELDS * self._world,),
+                                     dtype="float64", use="sum", reduce="sum", nan_policy="allow")
+        self._numbers = torch.zeros(FIELDS, self._world, dtype=torch.float64)
+        self._rounds = 0
+        self._future = None
+
+    def begin(self, active):
+        """A round begins: the weights are as the forward saw them."""
+        del active
+        self._numbers.zero_()
+        mine = self._numbers[:, self._rank]
+        mine[0] = 1
+        if self._rounds == 0:
+            mine[1] = digest(self._parameters)
+        if self._rounds % NORM_EVERY == 0:
+            mine[2] = norm(self._parameters)
+        mine[3] = self._session.batches_digest
+        address = self._numbers.data_ptr()
+        self._future = self._table.transfer(address, address, keep=(self._numbers,),
+                                            timeout_ms=FOREVER)
+
+    def end(self, active):
+        """The round has ended: everybody's numbers are here."""
+        del active
+        self._future.result(self._timeout)
+        self._rounds += 1
+        here = self._numbers[0] > 0  # the job may go on without a worker that died
+        weights, norms, batches = self._numbers[1:, here].tolist()
+        if not _equal(weights):
+            self._session.refuse(
+                "the workers' weights differ before the first step",
+                "give the model its initial weights before the first batch of the training loader "
+                "is read, and change them in the optimizer's step alone")
+        if not _near(norms):
+            self._session.refuse(
+                "the workers' weights have drifted apart",
+                "they must change in the optimizer's step alone, and not by anything that is "
+                "random or different on each worker")
+        if not _equal(batches):
+            self._session.refuse(
+                "the workers draw their batches in different orders",
+                "a sampler must take its randomness from torch, numpy.random or random, not from a "
+                "generator of its own that is seeded differently on each worker")
+
+
+def _equal(values):
+    return all(value == values[0] for value in values)
+
+
+def _near(values):
+    if _equal(values) or all(math.isnan(value) for value in values):
+        return True
+    return max(values) - min(values) <= NORM_TOLERANCE * max(map(abs, values))
+
+
+def digest(tensors):
+    """A checksum of their bits."""
+    found = 0
+    for tensor in tensors:
+        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        found = zlib.crc32(raw.numpy(), found)
+    return found
+
+
+def norm(tensors):
+    """The length of all of them as one vector."""
+    return math.sqrt(sum(float(torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64)) ** 2
+                         for tensor in tensors))

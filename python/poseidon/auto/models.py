@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modules that parameters belong to: an optimizer knows its parameters, not their model."""
+
+import gc
+import weakref
+
+import torch
+
+
+class Owners:
+    """Modules of this process that hold some of the parameters, themselves or in their parts."""
+
+    def __init__(self, parameters):
+        wanted = {id(parameter) for parameter in parameters}
+        modules = [found for found in gc.get_objects()
+                   if issubclass(type(found), torch.nn.Module) and "_modules" in found.__dict__]
+        parts = {id(part) for module in modules for part in module._modules.values()}
+        roots = [module for module in modules if id(module) not in parts
+                 and any(id(parameter) in wanted for parameter in module.parameters())]
+        order = {id(parameter): number for number, parameter in enumerate(parameters)}
+        roots.sort(key=lambda root: (min(order.get(id(each), len(order))
+                                         for each in root.parameters()),
+                                     type(root).__name__))
+        self.names = {}  # of parameters, by identity
+        for root in roots:
+            for name, parameter in root.named_parameters():
+                self.names.setdefault(id(parameter), name)
+        self.buffers = list({id(buffer): (name, buffer) for root in roots
+                             for name, buffer in root.named_buffers()}.values())
+        self.sparse = [f"{name}.weight" if name else "weight" for root in roots
+                       for name, part in root.named_modules()
+                       if isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag))
+                       and part.sparse]
+        self._holders = weakref.WeakSet(
+            module for module in modules
+            if any(id(parameter) in wanted for parameter in module._parameters.values()))
+
+    def named(self, parameters):
+        """(name, parameter) pairs."""
+        return [(self.names.get(id(parameter), f"parameter{number}"), parameter)
+                for number, parameter in enumerate(parameters)]
+
+    def training(self):
+        """Whether a part of the models is in training mode. What has no modules is always."""
+        holders = list(self._holders)
+        return not holders or any(module.training for module in holders)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where torch tells the session what the script does. Each function replaces one of torch's own and
+calls it."""
+
+import atexit
+import functools
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import dataloader
+
+from .shards import Batches, Shard
+
+
+def apply(session):
+    """From now on the session hears of it."""
+    atexit.register(session.at_exit)
+    _watch_optimizers(session)
+    _watch_loaders(session)
+    _watch_backward(session)
+    _watch_files(session)
+    _watch_distributed(session)
+
+
+def _watch_optimizers(session):
+    make = torch.optim.Optimizer.__init__
+
+    @functools.wraps(make)
+    def init(optimizer, *args, **kwargs):
+        make(optimizer, *args, **kwargs)
+        session.add_optimizer(optimizer)
+
+    def before_step(optimizer, args, kwargs):
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        session.before_step(optimizer, closure if callable(closure) else None)
+
+    torch.optim.Optimizer.__init__ = init
+    register_optimizer_step_pre_hook(before_step)
+
+
+def _watch_loaders(session):
+    own_batches = dataloader.DataLoader._index_sampler.fget
+    take = dataloader._BaseDataLoaderIter.__next__
+
+    def index_sampler(loader):
+        return Batches(session, loader, own_batches(loader))
+
+    @functools.wraps(take)
+    def next_batch(iterator):
+        shard = iterator._sampler_iter
+        if type(shard) is not Shard:
+            return take(iterator)
+        try:
+            batch = take(iterator)
+        except StopIteration:
+            session.epoch_ended(shard.rounds_before)
+            raise
+        session.delivered(shard.deliveries.popleft())
+        return batch
+
+    dataloader.DataLoader._index_sampler = property(index_sampler)
+    dataloader._BaseDataLoaderIter.__next__ = next_batch
+
+
+def _watch_backward(session):
+    own = torch.autograd.backward
+
+    @functools.wraps(own)
+    def backward(*args, **kwargs):
+        if not session.optimizers:
+            session.backwards_alone += 1
+        return own(*args, **kwargs)
+
+    torch.autograd.backward = backward
+
+
+def _watch_files(session):
+    own_save, own_load = torch.save, torch.load
+
+    @functools.wraps(own_save)
+    def save(obj, f, *args, **kwargs):
+        if session.keeps_file(f):
+            own_save(obj, f, *args, **kwargs)
+
+    @functools.wraps(own_load)
+    def load(f, *args, **kwargs):
+        session.before_load(f)
+        return own_load(f, *args, **kwargs)
+
+    torch.save, torch.load = save, load
+
+
+def _watch_distributed(session):
+    if not torch.distributed.is_available():
+        return
+    own = torch.distributed.init_process_group
+
+    @functools.wraps(own)
+    def init_process_group(*args, **kwargs):
+        session.step_aside("the script begins torch.distributed itself")
+        return own(*args, **kwargs)
+
+    torch.distributed.init_process_group = init_process_group

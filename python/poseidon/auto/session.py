@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the script, and what is done about it.
+
+The script goes through three states. *Watched*: torch is here, optimizers are noted, nothing else is
+done. *Distributed*: the first loader was read for training; the worker has joined the job, weights
+are those of worker 0, gradients are averaged. *Aside*: the script distributes itself, and is left
+alone. A script that cannot be distributed right is stopped (refuse)."""
+
+import multiprocessing
+import os
+import sys
+import weakref
+import zlib
+
+from . import notes
+
+TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
+EXIT_REFUSED = 2
+
+
+class Session:
+    """Thread: that of the script which trains."""
+
+    def __init__(self, watch):
+        self._watch = watch
+        self.world = int(os.environ["PSD_WORLD_SIZE"])
+        self.rank = int(os.environ["PSD_RANK"])
+        self.aside = False
+        self.refused = False
+        self.joined = False
+        self.optimizers = []  # weak references
+        self.backwards_alone = 0  # before there was any optimizer
+        self.batches_digest = 0  # of all that was dealt out to the workers so far
+        self._engines = []
+        self._owners = None
+        self._owners_of = None  # how many optimizers and parameters they were looked up for
+        self._roles = weakref.WeakKeyDictionary()  # loader: whether it is for training
+        self._told_lengths = weakref.WeakKeyDictionary()
+        self._last_optimizer = {}  # identity of a parameter: who stepped it, weakly
+        self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
+        self._weight = 1.0
+        self._weight_hooks = []
+        self._rounds_at_delivery = -1  # rounds() when the script got its last batch
+        self._saved = set()
+        self._steps = 0
+        self._samples = 0
+
+    # ---- how it ends
+
+    def active(self):
+        """Whether something is to be done in this process."""
+        if self.refused:  # the script has caught the exit
+            os._exit(EXIT_REFUSED)
+        return not self.aside
+
+    def step_aside(self, reason):
+        """The script distributes itself."""
+        if self.joined:
+            self.refuse(f"{reason}, after its training had been distributed automatically",
+                        "let it do so before it reads its training data, or run it with --auto off")
+        if not self.aside and self.rank == 0:
+            notes.tell(f"automatic distribution steps aside: {reason}")
+        self.aside = True
+        self.stop_watching()
+
+    def stop_watching(self):
+        """Imports are of no interest any more."""
+        if self._watch in sys.meta_path:
+            sys.meta_path.remove(self._watch)
+
+    def refuse(self, reason, advice):
+        """Stops the script: it would be trained wrong."""
+        self.refused = True
+        notes.explain_refusal(reason, advice)
+        if self.joined:
+            import poseidon
+
+            poseidon.abandon()
+        raise SystemExit(EXIT_REFUSED)
+
+    def at_exit(self):
+        """The script is over."""
+        failed = hasattr(sys, "last_value")
+        if not self.aside and not self.refused and not failed and not self.live_optimizers() and \
+                self.backwards_alone > 0 and not self.joined and not self._is_child():
+            self.refused = True
+            notes.explain_refusal(
+                "it computed gradients without an optimizer of torch.optim, so every worker has "
+                "trained by itself",
+                "use an optimizer of torch.optim, poseidon.torch, or --auto off")
+        if self.refused and not failed:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(EXIT_REFUSED)
+
+    @staticmethod
+    def _is_child():
+        return multiprocessing.parent_process() is not None
+
+    # ---- optimizers
+
+    def live_optimizers(self):
+        """Those that still exist, in the order of their making."""
+        return [found for found in (reference() for reference in self.optimizers)
+                if found is not None]
+
+    def add_optimizer(self, optimizer):
+        """One was made."""
+        self.optimizers.append(weakref.ref(optimizer))
+
+    def _parameters(self):
+        """Those of all optimizers, each once."""
+        found = {id(parameter): parameter for optimizer in self.live_optimizers()
+                 for group in optimizer.param_groups for parameter in group["params"]}
+        return list(found.values())
+
+    def before_step(self, optimizer, closure):
+        """An optimizer is about to use the gradients."""
+        if not self.active():
+            return
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if closure is None and all(parameter.grad is None for parameter in parameters):
+            return
+        self._check_step(optimizer, parameters, closure)
+        from poseidon.torch.engine import engine_of
+
+        engines = dict.fromkeys(filter(None, map(engine_of, parameters)))
+        for engine in engines if closure is None else ():
+            engine.before_step()
+        self._count_step(optimizer, parameters)
+
+    def _check_step(self, optimizer, parameters, closure):
+        name = type(optimizer).__name__
+        if self._is_child():
+            self.refuse("it trains in a process that it started itself",
+                        "use poseidon.torch in it, or run it with --auto off")
+        if name == "LBFGS":
+            self.refuse("LBFGS evaluates the loss several times in a step and decides by it, and "
+                        "each worker sees only the loss of its own samples",
+                        "use another optimizer, or run it with --auto off and one worker")
+        if not self.joined:
+            self.refuse(
+                "it trains on data that does not come from a torch.utils.data.DataLoader which is "
+                "read in training mode after its optimizer was made, so every worker would train "
+                "on the same samples",
+                "use such a loader, or poseidon.torch in the script, or --auto off")
+        from poseidon.torch.engine import engine_of
+
+        for parameter in parameters if closure is None else ():
+            if parameter.grad is not None and engine_of(parameter) is None:
+                self.refuse(
+                    f"{name} has parameters that were not there, or not trained, when the epoch "
+                    "began, and whose gradients are those of one worker",
+                    "make optimizers and unfreeze parameters before the training loader is read")
+        self._check_owner(optimizer, parameters)
+
+    def _check_owner(self, optimizer, parameters):
+        """A later optimizer may take parameters over; two at the same time may not have them."""
+        if optimizer in self._retired:
+            self.refuse("two optimizers step the same parameters in turn",
+                        "give every parameter to one optimizer")
+        for parameter in parameters:
+            last = self._last_optimizer.get(id(parameter))
+            last = None if last is None else last()
+            if last is not None and last is not optimizer:
+                self._retired.add(last)
+            if last is not optimizer:
+                self._last_optimizer[id(parameter)] = weakref.ref(optimizer)
+
+    def _count_step(self, optimizer, parameters):
+        import poseidon
+
+        self._steps += 1
+        poseidon.report(self._steps)
+        if self._steps == 1 and self.rank == 0:
+            values = sum(parameter.numel() for parameter in parameters)
+            notes.tell(
+                f"automatic distribution of {notes.script_name()}: {self.world} workers, weights of "
+                f"worker 0 for all, gradients of {type(optimizer).__name__} averaged "
+                f"({len(parameters)} tensors, {values} values), training data dealt out "
+                f"({self._samples} samples a step), evaluation whole, torch.save by worker 0; "
+                "--auto off turns it off")
+
+    # ---- loaders
+
+    def _look_up_owners(self):
+        optimizers = (len(self.optimizers), len(self._parameters()))
+        if self._owners is None or self._owners_of != optimizers:
+            from .models import Owners
+
+            self._owners, self._owners_of = Owners(self._parameters()), optimizers
+        return self._owners
+
+    def _is_training_now(self):
+        import torch
+
+        return torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and \
+            bool(self.live_optimizers()) and self._look_up_owners().training()
+
+    def is_training_loader(self, loader):
+        """Decides when a loader is about to be read."""
+        if not self.active() or self._is_child():
+            return False
+        training = self._is_training_now()
+        self._roles[loader] = training
+        if training:
+            self._check_loader(loader)
+        return training
+
+    def _check_loader(self, loader):
+        import torch
+
+        data = torch.utils.data
+        if isinstance(loader.dataset, data.IterableDataset):
+            self.refuse("its training data is an IterableDataset, whose samples have no numbers to "
+                        "deal out by",
+                        "use a map-style dataset, or poseidon.torch in the script")
+        samplers = (loader.sampler, loader.batch_sampler,
+                    getattr(loader.batch_sampler, "sampler", None))
+        if any(isinstance(each, data.distributed.DistributedSampler) for each in samplers):
+            self.refuse("it deals its data out itself (DistributedSampler)",
+                        "use a plain loader, or torch.distributed or poseidon.torch all the way")
+        if not getattr(loader, "in_order", True):
+            self.refuse("its loader hands batches out in any order (in_order=False)",
+                        "leave that out")
+
+    def length_is_dealt(self, loader):
+        """Whether len(loader) is to tell the steps of the job, or the loader's own batches."""
+        import torch
+
+        if not self.active() or self._is_child():
+            return False
+        if self.live_optimizers() and not self._is_training_now():
+            return False
+        if loader in self._roles:
+            return self._roles[loader]
+        sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+        dealt = not isinstance(sampler, torch.utils.data.SequentialSampler)
+        self._told_lengths[loader] = dealt
+        return dealt
+
+    def begin_epoch(self, loader):
+        """A loader is about to be read for training: the workers come together."""
+        self._join()
+        self._attach()
+        from poseidon.torch import collectives
+
+        from . import randomness
+
+        found = collectives.broadcast_object(randomness.state(loader))
+        if self.rank != 0:
+            randomness.restore(loader, found)
+        if self._told_lengths.pop(loader, True) is False and self.rank == 0:
+            notes.tell("len() of a training loader without shuffle was asked for before its first "
+                       f"epoch and told its own batches; an epoch has {len(loader)} steps now: if a "
+                       "learning-rate schedule was made of it, it is too long")
+
+    def delivered(self, delivery):
+        """The script gets the data of a step."""
+        self.batches_digest = zlib.crc32(b"%d" % delivery.digest, self.batches_digest)
+        self._samples = delivery.samples
+        waiting = self._rounds_at_delivery == self.rounds()
+        self._rounds_at_delivery = self.rounds()
+        if delivery.weight != self._weight:
+            if waiting:
+                self.refuse(
+                    "the last step of its epoch has fewer samples, and it took that batch before "
+                    "it had trained on the one before: which gradients are whose cannot be told",
+                    "make the loader with drop_last=True")
+            self._weight = delivery.weight
+            self._weigh_gradients()
+
+    def epoch_ended(self, rounds_before):
+        """A loader was read to its end."""
+        if self.rounds() == rounds_before:
+            self.refuse(
+                "it read a whole loader with gradients enabled and the model in training mode, but "
+                "trained on nothing of it: each worker has seen only its part",
+                "read data for evaluation under torch.no_grad() or after model.eval()")
+
+    # ---- gradients
+
+    def rounds(self):
+        """How often gradients were averaged."""
+        return sum(engine.rounds for engine in self._engines)
+
+    def _join(self):
+        """Becomes a worker of the job."""
+        if self.joined:
+            return
+        self.stop_watching()
+        folder = os.path.dirname(os.path.abspath(__file__))
+        root = os.path.dirname(os.path.dirname(folder))
+        sys.path.insert(0, root)
+        try:
+            import poseidon
+            import poseidon.torch  # noqa: F401  (the engine)
+        finally:
+            sys.path.remove(root)
+        context = poseidon.init()
+        self.joined = True
+        if context.incarnation > 1:
+            self.refuse("this worker was started again in the middle of a job, and the script knows "
+                        "nothing of where the others are",
+                        "restart the whole job instead (--restart_scope=group), or use poseidon.torch")
+
+    def _attach(self):
+        """Parameters that are new, since the last epoch or at all, become those of worker 0, and
+        their gradients are averaged from now on."""
+        from poseidon.torch import collectives
+        from poseidon.torch.buffers import Buffers
+        from poseidon.torch.engine import Engine, engine_of
+
+        from .checks import Checks
+
+        new = [parameter for parameter in self._parameters()
+               if parameter.requires_grad and engine_of(parameter) is None and parameter.numel() > 0]
+        if not new:
+            return
+        owners = self._look_up_owners()
+        everything = self._parameters()
+        named = owners.named(everything)
+        collectives.check_same(named + owners.buffers, "automatic distribution")
+        collectives.broadcast_tensors_([tensor.data for _, tensor in named + owners.buffers])
+        attached = {id(parameter) for parameter in new}
+        for optimizer in self.live_optimizers():
+            mine = [parameter for group in optimizer.param_groups for parameter in group["params"]
+                    if id(parameter) in attached]
+            attached.difference_update(map(id, mine))
+            if mine:
+                engine = Engine(owners.named(mine), timeout=TIMEOUT_S, sparse=owners.sparse)
+                self._engines.append(engine)
+                engine.companions.append(Checks(self, mine, engine.name, TIMEOUT_S))
+        if owners.buffers and len(self._engines[0].companions) == 1:
+            self._engines[0].companions.append(
+                Buffers(self._engines[0].name, owners.buffers, TIMEOUT_S))
+        if self._weight_hooks:
+            self._weigh_gradients()
+
+    def _weigh_gradients(self):
+        """Gradients of the batch that is being trained on count by its share of the samples."""
+        for handle in self._weight_hooks:
+            handle.remove()
+        self._weight_hooks = []
+        if self._weight == 1.0:
+            return
+        weight = self._weight
+
+        def scale(gradient):
+            return gradient * weight
+
+        self._weight_hooks = [slot.parameter.register_hook(scale)
+                              for engine in self._engines for slot in engine.slots]
+
+    # ---- files
+
+    def keeps_file(self, target):
+        """Whether torch.save writes on this worker."""
+        if not isinstance(target, (str, os.PathLike)):
+            name = getattr(target, "name", None)
+            if not isinstance(name, str) or not hasattr(target, "fileno"):
+                return True  # memory
+            target = name
+        if not self.active() or self._is_child() or not self.optimizers:
+            return True
+        self._saved.add(os.path.abspath(os.fspath(target)))
+        return self.rank == 0
+
+    def before_load(self, source):
+        """What worker 0 has saved is there when the others load it."""
+        if not self.active() or not self.joined or not isinstance(source, (str, os.PathLike)) or \
+                self._is_child():
+            return
+        if os.path.abspath(os.fspath(source)) in self._saved:
+            import poseidon
+
+            poseidon.barrier(int(TIMEOUT_S * 1000))

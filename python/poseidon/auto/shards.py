@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which batches of a loader are this worker's.
+
+W consecutive batches of the loader's own sampler make one step of the job: worker r takes the r-th.
+That is the batch which one process with W times the batch size would have seen, cut into W pieces,
+whatever the sampler is. All workers walk through the same order, which is why they share the state of
+the random generators before each epoch, and all take the same number of steps.
+
+The last step of an epoch may have less. Each worker's gradient then counts by its share of the
+samples (weight), so that their mean is still the gradient of all of them; a worker without any sample
+computes with somebody else's and counts 0."""
+
+import collections
+import itertools
+import zlib
+
+Delivery = collections.namedtuple("Delivery", "weight digest samples")
+
+
+def _size(batch):
+    return len(batch) if isinstance(batch, (list, tuple)) else 1
+
+
+def deal(group, world, rank):
+    """This worker's piece of one step, and the weight of its gradient."""
+    total = sum(_size(batch) for batch in group)
+    if len(group) == world:
+        mine = group[rank]
+        return mine, _size(mine) * world / total
+    whole = [sample for batch in group for sample in batch] if all(
+        isinstance(batch, (list, tuple)) for batch in group) else group
+    if whole is not group and len(whole) >= 2 * world:  # no batch of one: BatchNorm refuses it
+        begin, end = (len(whole) * number // world for number in (rank, rank + 1))
+        return whole[begin:end], (end - begin) * world / total
+    if rank < len(group):
+        return group[rank], _size(group[rank]) * world / total
+    return group[0], 0.0
+
+
+class Shard:
+    """An iterator over this worker's batches of indices. deliveries has one entry for each that was
+    taken and whose data the script has not got yet: data loaders fetch ahead."""
+
+    def __init__(self, batches, world, rank, drop_last):
+        self._batches = iter(batches)
+        self._world, self._rank, self._drop_last = world, rank, drop_last
+        self.deliveries = collections.deque()
+        self.rounds_before = 0  # of the session, when the epoch began
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        group = list(itertools.islice(self._batches, self._world))
+        if not group or (self._drop_last and len(group) < self._world):
+            raise StopIteration
+        mine, weight = deal(group, self._world, self._rank)
+        digest = zlib.crc32(repr(group).encode())
+        self.deliveries.append(Delivery(weight, digest, sum(map(_size, group))))
+        return mine
+
+
+class Batches:
+    """Stands where a loader has its sampler of batches, and decides when it is iterated."""
+
+    def __init__(self, session, loader, batches):
+        self._session, self._loader, self._batches = session, loader, batches
+
+    def __getattr__(self, name):
+        return getattr(self._batches, name)
+
+    def __iter__(self):
+        session = self._session
+        if not session.is_training_loader(self._loader):
+            return iter(self._batches)
+        session.begin_epoch(self._loader)
+        shard = Shard(self._batches, session.world, session.rank, drops_last(self._loader))
+        shard.rounds_before = session.rounds()
+        return shard
+
+    def __len__(self):
+        count = len(self._batches)
+        if not self._session.length_is_dealt(self._loader):
+            return count
+        world = self._session.world
+        return count // world if drops_last(self._loader) else -(-count // world)
+
+
+def drops_last(loader):
+    """Whether incomplete steps are left out."""
+    return bool(loader.drop_last or getattr(loader.batch_sampler, "drop_last", False))

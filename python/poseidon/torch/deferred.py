@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that are made when they are needed: overlap="forward".
+
+step() only notes that it was called, and with which learning rates. Before a module computes in the
+next forward, a hook waits for the buckets that hold its parameters and makes the step for them, with
+the optimizer's own code over these parameters alone. So the first layers compute while the gradients
+of the last ones are still under way. Optimizers treat each parameter by itself, so the result has
+the same bits.
+
+Between step() and the next forward, parameters that nobody needed yet are those of before the step.
+Whatever reads them as a whole finishes first: state_dict() and load_state_dict() of model and
+optimizer, the next backward, join(), and finish(), for programs that read them in other ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import poseidon
+
+from .buckets import Bucket
+from .engine import Engine
+
+
+class DeferredSteps:
+    """Makes an optimizer's steps module by module."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, engine: Engine, model: torch.nn.Module):
+        self.optimizer, self.engine = optimizer, engine
+        self.options: list[dict[str, Any]] = []  # of the step that is due, by parameter group
+        self.due: dict[int, Bucket] = {}  # buckets whose parameters are before that step
+        self.group_of = {id(parameter): number
+                         for number, group in enumerate(optimizer.param_groups)
+                         for parameter in group["params"]}
+        kind = type(optimizer)
+        self.make_step = getattr(kind.step, "__wrapped__", kind.step)  # without hooks
+        optimizer.__class__ = type(kind.__name__, (_Deferring, kind), {})
+        optimizer._deferred = self
+        engine.companions.append(self)
+        for module in model.modules():
+            parameters = list(module.parameters(recurse=False))
+            if parameters:
+                module.register_forward_pre_hook(self._hook_for(parameters))
+        model.register_state_dict_pre_hook(lambda *_: self.finish())
+        model.register_load_state_dict_pre_hook(lambda *_: self.finish())
+        optimizer.register_state_dict_pre_hook(lambda *_: self.finish())
+        optimizer.register_load_state_dict_pre_hook(lambda *_: self.finish())
+
+    def _hook_for(self, parameters: list[torch.Tensor]) -> Any:
+        slots = [self.engine.slot_of(parameter) for parameter in parameters]
+
+        def bring_up_to_date(*_: Any) -> None:
+            if self.due:
+                for slot in slots:
+                    if slot is not None:
+                        self._step_with(slot.bucket)
+
+        return bring_up_to_date
+
+    def step(self) -> None:
+        """Every parameter's step is due from now on."""
+        self.finish()
+        self.engine.begin_missing_round()
+        self.options = [{key: value for key, value in group.items() if key != "params"}
+                        for group in self.optimizer.param_groups]
+        self.due = {id(bucket): bucket for bucket in self.engine.buckets}
+        for bucket in self.engine.buckets:
+            if bucket.future is not None:
+                for slot in bucket.slots:
+                    slot.parameter.grad = None  # under way: nobody may write there
+        self.engine.rounds_since_step = 0
+
+    def finish(self) -> None:
+        """Makes all steps that are due."""
+        if not self.due:
+            return
+        for bucket in list(self.due.values()):
+            self._step_with(bucket)
+        self.engine.synchronize()
+        self.engine.rounds_since_step = 0
+
+    def _step_with(self, bucket: Bucket) -> None:
+        if self.due.pop(id(bucket), None) is None:
+            return
+        self.engine.finish(bucket)
+        chosen: list[list[torch.Tensor]] = [[] for _ in self.options]
+        for slot in bucket.slots:
+            chosen[self.group_of[id(slot.parameter)]].append(slot.parameter)
+        everything = self.optimizer.param_groups
+        self.optimizer.param_groups = [{**options, "params": parameters} for options, parameters
+                                       in zip(self.options, chosen) if parameters]
+        try:
+            self.make_step(self.optimizer)
+        finally:
+            self.optimizer.param_groups = everything
+        for slot in bucket.slots:
+            slot.parameter.grad = None
+        if not self.due:
+            self.engine.synchronize()
+            self.engine.rounds_since_step = 0
+
+    # ---- with every round of the engine
+
+    def begin(self, active: bool) -> None:
+        """A new round: nothing of the last one may be left."""
+        del active
+        self.finish()
+
+    def end(self, active: bool) -> None:
+        """Nothing to do."""
+
+
+class _Deferring:
+    """What is added to the optimizer's class."""
+
+    _deferred: DeferredSteps
+
+    @torch.optim.Optimizer.profile_hook_step
+    def step(self, closure: Any = None) -> None:
+        """Notes that the step is due; see poseidon.torch.deferred."""
+        if closure is not None:
+            raise poseidon.InvalidError("overlap=\"forward\" takes no closure: call backward(), "
+                                        "then step()")
+        self._deferred.step()
+
+    def finish(self) -> None:
+        """Makes what is left of the last step now."""
+        self._deferred.finish()

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients leave while backward still runs, and come back as their mean.
+
+An engine is attached to parameters. A hook on each (register_post_accumulate_grad_hook) copies its
+gradient into a bucket, memory that servers on this machine read where it is, and makes
+parameter.grad a view of it; a full bucket leaves as one push_pull, whose answer, the mean, is
+written over what was sent. That copy is the only pass over a gradient on this side, and there is
+none when parameter.grad is that view already (gradients that accumulate, zero_grad(set_to_none=
+False)).
+
+A *round* is one synchronizing backward: in it every bucket is pushed once, by every rank, whatever
+that rank's loss depended on. So ranks agree on the number of transfers without talking about it. What
+is not ready when backward ends is pushed as it is, or as zeros when there is no gradient at all. A
+round on top of an older one (two backwards before a step) averages what was averaged before, which
+changes nothing, plus what is new.
+
+The first round has no overlap: the order in which gradients become ready on rank 0 is learned in it,
+told to all, and buckets are packed in that order. Buckets of the first layers, needed first by the
+next forward, have the highest priority."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any, Callable, Iterable, Iterator, Protocol
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+import poseidon
+
+from . import collectives, trace
+from .buckets import DTYPES, Bucket, Slot, plan
+from .memory import memory_for
+
+BUCKET_BYTES = 1 << 20
+TIMEOUT_S = 1800.0
+
+_engines: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # parameter: its engine
+_count = 0  # engines of this process, for their names
+
+
+class Companion(Protocol):
+    """Something that travels with every round, such as buffers."""
+
+    def begin(self, active: bool) -> None:
+        """The round begins; active: this rank takes part with data."""
+
+    def end(self, active: bool) -> None:
+        """The round has ended."""
+
+
+def engine_of(parameter: torch.Tensor) -> "Engine | None":
+    """The engine that a parameter is attached to."""
+    return _engines.get(parameter)
+
+
+def attach(parameters: Iterable[Any], **options: Any) -> "Engine":
+    """An engine for parameters, or (name, parameter) pairs: see Engine for the options. Every rank
+    calls it with the same parameters."""
+    named = [item if isinstance(item, tuple) else (f"parameter{number}", item)
+             for number, item in enumerate(parameters)]
+    return Engine(named, **options)
+
+
+class Engine:
+    """Averages the gradients of some parameters over all ranks.
+
+    bucket_bytes  gradients smaller than this travel together until they reach it
+    wait          "backward": gradients are averaged when backward() returns, so that whatever looks
+                  at them next (clipping, GradScaler, any optimizer) is right. "step": only
+                  synchronize() waits, which must come before anybody looks at a gradient
+    nan_policy    of the tables. "allow": NaN and infinity reach all ranks, which GradScaler needs.
+                  "reject": the push fails and names the parameters
+    timeout       seconds to wait for other ranks before it is called an error
+    sparse        names of the parameters whose gradients are known to be sparse
+    """
+
+    def __init__(self, named: Iterable[tuple[str, torch.Tensor]], *,
+                 bucket_bytes: int = BUCKET_BYTES, wait: str = "backward",
+                 nan_policy: str = "allow", timeout: float = TIMEOUT_S,
+                 sparse: Iterable[str] = ()):
+        global _count  # pylint: disable=global-statement
+        if wait not in ("backward", "step"):
+            raise ValueError(f"wait={wait!r}: \"backward\" or \"step\"")
+        known_sparse = set(sparse)
+        self.context = poseidon.context()
+        self.slots = [Slot(name, parameter, name in known_sparse) for name, parameter in named
+                      if parameter.requires_grad and parameter.numel() > 0]
+        self._check_parameters()
+        collectives.check_same([(slot.name, slot.parameter) for slot in self.slots], "attach")
+        self.name = f"gradients{_count}"
+        _count += 1
+        self.bucket_bytes, self.wait = bucket_bytes, wait
+        self.nan_policy, self.timeout = nan_policy, timeout
+        self.companions: list[Companion] = []
+        self.buckets: list[Bucket] = []
+        self.share_active = 1.0  # of the ranks that had data in the last round
+        self.rounds = 0  # that ended
+        self.rounds_active = 0  # of them, with data of this rank
+        self.rounds_since_step = 0
+        self.passes_per_round = 1  # backwards that add up here before one is averaged
+        self._passes = 0
+        self._planned = False
+        self._order: list[Slot] = []  # as they became ready, until buckets are planned
+        self._synchronizing = True
+        self._joined = False
+        self._open = False  # a round has begun, and not everything of it is back
+        self._pushed_all = True
+        self._task = -1  # the backward that the last gradient came from
+        self._by_parameter = {id(slot.parameter): slot for slot in self.slots}
+        self._handles = [slot.parameter.register_post_accumulate_grad_hook(self._on_gradient)
+                         for slot in self.slots]
+        if wait == "step":
+            self._handles += [slot.parameter.register_hook(self._before_accumulation(slot))
+                              for slot in self.slots]
+        for slot in self.slots:
+            _engines[slot.parameter] = self
+
+    def _check_parameters(self) -> None:
+        for slot in self.slots:
+            if slot.parameter.dtype not in DTYPES:
+                raise poseidon.InvalidError(
+                    f"parameter {slot.name} is {str(slot.parameter.dtype).removeprefix('torch.')}: "
+                    f"only {', '.join(DTYPES.values())} are averaged; give real and imaginary "
+                    "parts parameters of their own")
+            if slot.parameter in _engines:
+                raise poseidon.StateError(
+                    f"parameter {slot.name} is averaged already by another DataParallel or "
+                    "DistributedOptimizer: two would average it twice")
+        if not self.slots:
+            raise poseidon.InvalidError("none of the parameters requires a gradient: "
+                                        "there is nothing to average")
+
+    def slot_of(self, parameter: torch.Tensor) -> Slot | None:
+        """Where a parameter's gradient lies; None: it is not averaged."""
+        return self._by_parameter.get(id(parameter))
+
+    def detach(self) -> None:
+        """Ends it: hooks are taken away, gradients stay as they are."""
+        self.synchronize()
+        for handle in self._handles:
+            handle.remove()
+        for slot in self.slots:
+            _engines.pop(slot.parameter, None)
+            if slot.parameter.grad is not None and slot.parameter.grad is slot.view:
+                slot.parameter.grad = slot.view.clone()
+        self._handles, self.buckets = [], []
+
+    # ---- during backward
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        task = torch._C._current_graph_task_id()
+        if task != self._task:
+            self._task = task
+            self._begin_backward()
+        if not self._open:
+            return
+        slot = self._by_parameter[id(parameter)]
+        if not self._planned:
+            self._order.append(slot)
+            return
+        bucket = slot.bucket
+        if bucket.future is not None:
+            raise poseidon.StateError(
+                f"the gradient of {slot.name} was added to after it had left: a parameter is used "
+                "inside and outside of a reentrant checkpoint (use torch.utils.checkpoint with "
+                "use_reentrant=False), or the backward before this one failed")
+        if not slot.ready:
+            slot.ready = True
+            bucket.missing -= 1
+        self._place(slot)
+        if bucket.missing == 0:
+            self._push(bucket)
+
+    def _begin_backward(self) -> None:
+        if not self._synchronizing:
+            return
+        self._passes += 1
+        if self._passes < self.passes_per_round:
+            return
+        if not self._open:
+            self._begin_round()
+        torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
+
+    def _begin_round(self) -> None:
+        self._open, self._pushed_all, self._passes = True, False, 0
+        for companion in self.companions:
+            companion.begin(active=not self._joined)
+
+    def _end_of_backward(self) -> None:
+        if not self._open:
+            return
+        self._push_rest()
+        if self.wait == "backward":
+            self.synchronize()
+
+    def _before_accumulation(self, slot: Slot) -> Callable[[torch.Tensor], None]:
+        def wait_until_back(_gradient: torch.Tensor) -> None:
+            if self._open and self._pushed_all:  # of a backward before this one
+                self.synchronize()
+
+        return wait_until_back
+
+    def _place(self, slot: Slot) -> None:
+        """The gradient is in the bucket, and parameter.grad is there, too."""
+        gradient = slot.parameter.grad
+        if gradient is slot.view:
+            return
+        if gradient.requires_grad:
+            gradient = gradient.detach()
+        if slot.sparse:
+            self._place_rows(slot, gradient)
+            return
+        if gradient.is_sparse:
+            gradient = gradient.to_dense()
+        slot.view.copy_(gradient)
+        slot.parameter.grad = slot.view
+
+    @staticmethod
+    def _place_rows(slot: Slot, gradient: torch.Tensor) -> None:
+        slot.view.zero_()
+        slot.rows.zero_()
+        if gradient.is_sparse:
+            gradient = gradient.coalesce()
+            rows = gradient.indices()[0]
+            slot.view.index_copy_(0, rows, gradient.values())
+            slot.rows[rows] = 1
+        else:
+            slot.view.copy_(gradient)
+            slot.rows.fill_(1)
+
+    def _push(self, bucket: Bucket) -> None:
+        bucket.marks.copy_(bucket.all_used)
+        for slot in bucket.slots:
+            slot.used = slot.parameter.grad is not None
+            if not slot.used:
+                bucket.marks[slot.flag] = 0
+        if self._joined:
+            bucket.marks[-1] = 0
+        bucket.future = bucket.memory.push_pull(bucket)
+        trace.follow(bucket.future, bucket.name, bucket.elements * bucket.dtype.itemsize)
+
+    # ---- the end of a round
+
+    def _push_rest(self) -> None:
+        """Pushes what has not left: a rank that does not need a gradient still has to answer."""
+        if not self._planned:
+            self._plan()
+        for bucket in self.buckets:
+            if bucket.future is None:
+                for slot in bucket.slots:
+                    self._place_whatever(slot)
+                self._push(bucket)
+        self._pushed_all = True
+
+    def _place_whatever(self, slot: Slot) -> None:
+        if slot.ready:
+            return
+        if slot.parameter.grad is not None:
+            self._place(slot)
+            return
+        slot.view.zero_()
+        if slot.rows is not None:
+            slot.rows.zero_()
+
+    def synchronize(self) -> None:
+        """Waits until the gradients are the means of all ranks."""
+        if not self._open:
+            return
+        if not self._pushed_all:
+            self._push_rest()
+        with trace.span("wait"):
+            for bucket in self.buckets:
+                self.finish(bucket)
+        for companion in self.companions:
+            companion.end(active=not self._joined)
+        self._open = False
+        self.rounds += 1
+        self.rounds_since_step += 1
+        self.rounds_active += not self._joined
+
+    def finish(self, bucket: Bucket) -> None:
+        """Waits for one bucket; its parameters have their gradients then."""
+        if bucket.future is None:
+            return
+        future, bucket.future = bucket.future, None
+        try:
+            future.result(self.timeout)
+        except poseidon.TimeoutError as error:
+            raise poseidon.TimeoutError(
+                f"the gradients of {bucket.name} did not come back within {self.timeout:g} s in "
+                f"round {self.rounds} ({error}): another rank stands still, or has fewer batches "
+                "and does something else; let all leave the loop through join()") from error
+        self._settle(bucket)
+        bucket.missing = len(bucket.slots)
+        for slot in bucket.slots:
+            slot.ready = False
+
+    def _settle(self, bucket: Bucket) -> None:
+        marks = bucket.marks.tolist()
+        self.share_active = marks[-1]
+        if 0 < self.share_active < 1:
+            bucket.payload.div_(self.share_active)
+        if self._joined:
+            return
+        for slot in bucket.slots:
+            if not slot.used and marks[slot.flag] == 0:
+                continue  # nobody has a gradient: no rank makes a step with it
+            slot.parameter.grad = self._rows(slot) if slot.sparse else slot.view
+
+    @staticmethod
+    def _rows(slot: Slot) -> torch.Tensor:
+        rows = slot.rows.nonzero()[:, 0]
+        return torch.sparse_coo_tensor(rows[None], slot.view[rows], slot.parameter.shape,
+                                       is_coalesced=True)
+
+    # ---- around a step
+
+    def before_step(self) -> None:
+        """What an optimizer calls before it looks at the gradients: they are averaged afterwards,
+        also when this rank's backward touched none of the parameters, or was inside no_sync()."""
+        self.begin_missing_round()
+        self.synchronize()
+        self.rounds_since_step = 0
+
+    def begin_missing_round(self) -> None:
+        """Sends what there is when no backward did since the last step."""
+        if not self._open and self.rounds_since_step == 0:
+            self._begin_round()
+            self._push_rest()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backwards inside add up gradients on this rank alone; the first one after it, or the
+        step, averages the sum."""
+        before, self._synchronizing = self._synchronizing, False
+        try:
+            yield
+        finally:
+            self._synchronizing = before
+
+    # ---- ranks with fewer batches
+
+    def join(self) -> int:
+        """This rank has no more data: it takes part in the rounds of the others, adding nothing,
+        until no rank has any. Means are over the ranks that have data. Returns the rank that was
+        last to have some, or -1 when all had equally many rounds."""
+        self.synchronize()
+        self._joined = True
+        for slot in self.slots:
+            slot.parameter.grad = None  # its memory is for the others' means now
+        try:
+            while True:
+                self._begin_round()
+                self.synchronize()
+                if self.share_active == 0:
+                    break
+        finally:
+            self._joined = False
+            self.rounds_since_step = 0
+        counts = [int(text) for text in
+                  collectives.allgather_bytes(str(self.rounds_active).encode())]
+        self.rounds_active = max(counts)
+        return -1 if min(counts) == max(counts) else counts.index(max(counts))
+
+    # ---- buckets
+
+    def _plan(self) -> None:
+        """Packs buckets in the order in which rank 0's gradients became ready; what did not become
+        ready comes last, from the last layer to the first."""
+        self.buckets = [Bucket(slots) for slots in self._agree_on_order()]
+        for number, bucket in enumerate(self.buckets):
+            bucket.priority = 1 + number * 254 // max(1, len(self.buckets) - 1)
+            bucket.table = poseidon.Table(
+                _table_name(f"{self.name}/{number}", bucket.name), shape=(bucket.elements,),
+                dtype=DTYPES[bucket.dtype], use="sum", reduce="mean", nan_policy=self.nan_policy,
+                priority=bucket.priority)
+        memory_for(self.buckets)
+        self._planned = True
+        self._order = []
+
+    def _agree_on_order(self) -> list[list[Slot]]:
+        numbers = {id(slot): number for number, slot in enumerate(self.slots)}
+        seen = list(dict.fromkeys(numbers[id(slot)] for slot in self._order))
+        rest = [number for number in reversed(range(len(self.slots))) if number not in set(seen)]
+        for slot in self.slots:
+            gradient = slot.parameter.grad
+            slot.sparse = slot.sparse or (gradient is not None and gradient.is_sparse)
+        told = json.dumps([seen + rest, [slot.sparse for slot in self.slots]]).encode()
+        order, sparse = json.loads(collectives.broadcast_bytes(told, 0))
+        for slot, is_sparse in zip(self.slots, sparse):
+            slot.sparse = is_sparse
+        return plan([self.slots[number] for number in order], self.bucket_bytes)
+
+
+def _table_name(place: str, content: str) -> str:
+    """Says which parameters it holds, in the 255 bytes that a name may have."""
+    return f"{place} {content}".encode()[:255].decode(errors="ignore")

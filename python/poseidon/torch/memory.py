@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory of buckets, and how a bucket gets from there to the servers and back."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Sequence
+
+import torch
+
+import poseidon
+
+from .buckets import Bucket
+
+FOREVER = 2**32 - 1  # whoever waits for the future has a deadline of his own
+_ALIGNMENT = 4096  # bytes; a bucket begins on a page
+
+
+class Memory(Protocol):
+    """Where a bucket's gradients lie."""
+
+    def push_pull(self, bucket: Bucket) -> Any:
+        """Sends the bucket; the future ends when the means are in its place."""
+
+
+class HostMemory:
+    """One region for all buckets, read by servers on this machine where it is."""
+
+    def __init__(self, buckets: Sequence[Bucket]):
+        sizes = [_rounded(bucket.elements * bucket.dtype.itemsize) for bucket in buckets]
+        self.region = poseidon.alloc(sum(sizes) // 4, "float32")
+        flat = torch.from_numpy(self.region).view(torch.uint8)
+        begin = 0
+        for bucket, size in zip(buckets, sizes):
+            used = bucket.elements * bucket.dtype.itemsize
+            bucket.host = flat[begin:begin + used].view(bucket.dtype)
+            begin += size
+
+    def push_pull(self, bucket: Bucket) -> Any:
+        address = bucket.host.data_ptr()
+        return bucket.table.transfer(address, address, keep=(self.region,),
+                                     priority=bucket.priority, timeout_ms=FOREVER)
+
+
+def _rounded(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def memory_for(buckets: Sequence[Bucket]) -> None:
+    """Gives every bucket memory: of its own machine, and of its device when that is another."""
+    host = HostMemory(buckets)
+    devices: dict[torch.device, Memory] = {}
+    for bucket in buckets:
+        if bucket.device.type == "cpu":
+            bucket.memory = host
+            bucket.lay_out(bucket.host)
+        elif bucket.device.type == "cuda":
+            from .cuda import CudaMemory  # pylint: disable=import-outside-toplevel
+
+            if bucket.device not in devices:
+                devices[bucket.device] = CudaMemory(host, bucket.device)
+            bucket.memory = devices[bucket.device]
+            bucket.lay_out(torch.zeros(bucket.elements, dtype=bucket.dtype, device=bucket.device))
+        else:
+            raise poseidon.InvalidError(f"parameters of {bucket.name} are on {bucket.device}: "
+                                        "only CPU and CUDA tensors are averaged")

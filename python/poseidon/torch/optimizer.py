@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedOptimizer: an optimizer that steps with the gradients of all ranks."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Iterable, Iterator
+
+import torch
+
+import poseidon
+
+from . import collectives, trace
+from .deferred import DeferredSteps
+from .engine import BUCKET_BYTES, TIMEOUT_S, Engine, engine_of
+from .parallel import sparse_names
+from .server_side import ServerSide
+
+
+def DistributedOptimizer(  # pylint: disable=invalid-name
+        optimizer: torch.optim.Optimizer,
+        named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None, *,
+        model: torch.nn.Module | None = None, overlap: str = "backward",
+        backward_passes_per_step: int = 1, bucket_bytes: int = BUCKET_BYTES,
+        nan_policy: str = "allow", timeout: float = TIMEOUT_S, server_side: bool = False,
+        staleness: int | None = 0) -> torch.optim.Optimizer:
+    """Makes an optimizer step with the mean of all ranks' gradients, and returns it. It stays the
+    object it was, so learning-rate schedulers and GradScaler work with it.
+
+    named_parameters  names for messages; model.named_parameters(). Default: "group0.0" and so on
+    model             whose parameters these are: gives the names, and what overlap needs
+    overlap           "backward": gradients travel while backward runs and are averaged when it
+                      returns. "forward" (needs model): they also travel while the next forward
+                      runs, and step() is made module by module, each just before it computes
+    backward_passes_per_step   that many backwards add up on this rank before one is averaged
+    server_side       the servers apply the optimizer's rule (SGD, Adam, AdamW, Adagrad, RMSprop)
+    staleness         with server_side: 0 all ranks step together, N they may be N steps apart,
+                      None they do not wait for each other
+    bucket_bytes, nan_policy, timeout   see Engine
+
+    Parameters are not broadcast: that is broadcast_parameters(), as in Horovod (server_side does).
+    Added methods: synchronize(), no_sync(), join().
+    """
+    trace.start_as_told()
+    _refuse_unfit(optimizer, overlap, model, server_side, staleness, backward_passes_per_step)
+    if named_parameters is None and model is not None:
+        named_parameters = model.named_parameters()
+    named = _named(optimizer, named_parameters)
+    if server_side:
+        return ServerSide.over(optimizer, named, staleness, bucket_bytes, nan_policy, timeout)
+    engine = _engine_of_all(named)
+    if engine is None:
+        engine = Engine(named, bucket_bytes=bucket_bytes, nan_policy=nan_policy, timeout=timeout,
+                        wait="step" if overlap == "forward" else "backward",
+                        sparse=sparse_names(model) if model is not None else ())
+    elif overlap == "forward":
+        raise poseidon.StateError("overlap=\"forward\" with a DataParallel model: DataParallel "
+                                  "waits at the end of backward; give the model itself")
+    _Distributed.over(optimizer, engine, backward_passes_per_step)
+    if overlap == "forward":
+        DeferredSteps(optimizer, engine, model)
+    return optimizer
+
+
+def _refuse_unfit(optimizer: torch.optim.Optimizer, overlap: str, model: torch.nn.Module | None,
+                  server_side: bool, staleness: int | None, passes: int) -> None:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError("DistributedOptimizer takes a torch.optim.Optimizer, not "
+                        f"{type(optimizer).__name__}")
+    if isinstance(optimizer, (_Distributed, ServerSide)):
+        raise poseidon.StateError("this optimizer is a DistributedOptimizer already")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise poseidon.InvalidError(
+            "LBFGS evaluates its closure as often as the loss of one rank asks for, so ranks would "
+            "part; use SGD, Adam or another optimizer that takes one gradient per step")
+    if overlap not in ("backward", "forward"):
+        raise ValueError(f"overlap={overlap!r}: \"backward\" or \"forward\"")
+    if overlap == "forward" and (model is None or server_side):
+        raise ValueError("overlap=\"forward\" needs model=, whose modules wait for their "
+                         "parameters, and steps made here (not server_side)")
+    if staleness != 0 and not server_side:
+        raise ValueError(f"staleness={staleness!r} needs server_side=True: only where servers own "
+                         "the parameters can ranks be at different steps")
+    if passes < 1:
+        raise ValueError(f"backward_passes_per_step={passes}: at least 1")
+
+
+def _named(optimizer: torch.optim.Optimizer,
+           given: Iterable[tuple[str, torch.Tensor]] | None) -> list[tuple[str, torch.Tensor]]:
+    """All parameters of the optimizer with their names."""
+    names = {id(parameter): name for name, parameter in given or ()}
+    return [(names.get(id(parameter), f"group{group_number}.{number}"), parameter)
+            for group_number, group in enumerate(optimizer.param_groups)
+            for number, parameter in enumerate(group["params"])]
+
+
+def _engine_of_all(named: list[tuple[str, torch.Tensor]]) -> Engine | None:
+    """The engine that a DataParallel attached to all of them already; None: there is none."""
+    engines = {id(engine): engine for _, parameter in named
+               if parameter.requires_grad and (engine := engine_of(parameter)) is not None}
+    if len(engines) > 1:
+        raise poseidon.StateError("the optimizer's parameters are those of several DataParallel "
+                                  "models: make an optimizer for each")
+    return next(iter(engines.values()), None)
+
+
+class _Distributed:
+    """What is added to the class of the wrapped optimizer."""
+
+    _poseidon: Engine
+    _passes: int
+    _passes_left: int
+
+    @staticmethod
+    def over(optimizer: torch.optim.Optimizer, engine: Engine, passes: int) -> None:
+        """Gives an optimizer the methods, and a hook before every step."""
+        kind = type(optimizer)
+        optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
+        optimizer._poseidon = engine
+        optimizer.register_step_pre_hook(lambda *_: engine.before_step())
+        if passes > 1:
+            engine.passes_per_round = passes
+
+    def synchronize(self) -> None:
+        """Gradients are the means of all ranks afterwards."""
+        self._poseidon.synchronize()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backwards inside add up on this rank alone; the next one after it, or step(), averages."""
+        with self._poseidon.no_sync():
+            yield
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """For scripts written for Horovod: step() after synchronize() waits for nothing anyway."""
+        yield
+
+    @contextlib.contextmanager
+    def join(self) -> Iterator[None]:
+        """Around a loop over batches of which ranks may have different numbers: a rank that is done
+        answers the others without adding anything. At the end all have the parameters and the
+        optimizer's state of a rank that had data to the end."""
+        yield
+        last = self._poseidon.join()
+        if last >= 0:
+            collectives.broadcast_tensors_(
+                [parameter.data for group in self.param_groups for parameter in group["params"]],
+                last)
+            collectives.broadcast_optimizer_state(self, last)
+
+

@@ -1,0 +1,511 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain PyTorch scripts under psd_run: what is distributed, what is left alone, what is stopped.
+
+The scripts know nothing of Poseidon. Those of plain/ are also run by themselves, with twice the batch:
+two workers have to do the same."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import textwrap
+import uuid
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (tools/setup.sh frameworks)")
+
+HERE = pathlib.Path(__file__).resolve().parent
+TREE = HERE.parents[1]
+BIN = pathlib.Path(os.environ.get("PSD_BIN", TREE / "bin")).absolute()
+AUTO = TREE / "python" / "poseidon" / "auto"
+DEADLINE_S = 150
+
+pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
+
+
+def environment(directory, **more):
+    """Without a word of Poseidon, but where libpsd lies."""
+    clean = {name: value for name, value in os.environ.items()
+             if not name.startswith("PSD_") and name != "PYTHONPATH"}
+    return {**clean, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(directory),
+            "PSD_LIB": str((BIN / "ps_server").resolve().parent / "libpsd.so.0"), **more}
+
+
+class Done:
+    """A job that has ended."""
+
+    def __init__(self, directory, result):
+        self.directory, self.code = directory, result.returncode
+        self.out, self.err = result.stdout, result.stderr
+        path = directory / "poseidon_run.log"
+        self.run_log = path.read_text() if path.exists() else ""
+
+    def log(self, rank):
+        (logs,) = (self.directory / "logs").iterdir()
+        return (logs / f"worker{rank}.log").read_bytes()
+
+    def notes(self):
+        """What the workers told, each once, as the console shows it."""
+        return [line for line in self.err.splitlines() if line.startswith("psd_run: worker")
+                and "automatic distribution" in line]
+
+
+def call(directory, *words, **variables):
+    directory.mkdir(parents=True, exist_ok=True)
+    rendezvous = directory / "rt"
+    rendezvous.mkdir(mode=0o700, exist_ok=True)
+    return subprocess.run([str(word) for word in words], cwd=directory, capture_output=True,
+                          text=True, timeout=DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
+                          env=environment(rendezvous, **variables))
+
+
+@pytest.fixture(name="job")
+def fixture_job(tmp_path):
+    """Runs a script, or the text of one, with two workers."""
+
+    def run(script, *arguments, options=(), workers=2, psd_run=BIN / "psd_run", **variables):
+        directory = tmp_path / f"job{uuid.uuid4().hex[:8]}"
+        return Done(directory, call(directory, psd_run, "--workers", workers, "--grace_ms", 200,
+                                    *options, "--", sys.executable, written(tmp_path, script),
+                                    *arguments, **variables))
+
+    return run
+
+
+def written(directory, script):
+    if isinstance(script, pathlib.Path):
+        return script
+    path = directory / f"train{uuid.uuid4().hex[:8]}.py"
+    path.write_text(textwrap.dedent(script))
+    return path
+
+
+def alone(directory, script, *arguments):
+    """The script as it runs without psd_run."""
+    directory = directory / f"alone{uuid.uuid4().hex[:8]}"
+    done = call(directory, sys.executable, written(directory.parent, script), *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def told(text, word):
+    """What a script printed behind a word, the last time."""
+    return [line[len(word) + 1:] for line in text.splitlines() if line.startswith(f"{word} ")][-1]
+
+
+def steps(text):
+    return torch.tensor([json.loads(line[5:]) for line in text.splitlines()
+                         if line.startswith("STEP ")], dtype=torch.float64)
+
+
+# ---- what has to be shown
+
+
+@pytest.mark.parametrize("name,both,each", [
+    ("strict", ("--batch", 32), ("--batch", 16)),
+    ("scheduled", (40,), (20,)),
+    ("accumulating", (40,), (20,)),
+])
+def test_plain_scripts_train_like_one_process_with_twice_the_batch(job, tmp_path, name, both, each):
+    """If this fails, scripts that nobody changed do not train as they should."""
+    script = HERE / "plain" / f"{name}.py"
+    one = alone(tmp_path, script, *both)
+    done = job(script, *each)
+    assert done.code == 0, done.out + done.err
+    workers = [done.log(rank).decode() for rank in (0, 1)]
+    for text in workers:
+        assert len(steps(text)) == 20
+        assert (steps(text) - steps(one)).abs().max() <= 1e-5
+        assert float(told(text, "ACCURACY")) >= float(told(one, "ACCURACY")) - 0.005
+        assert json.loads(told(text, "TESTED")) == json.loads(told(one, "TESTED"))
+    seen = [json.loads(told(text, "SEEN")) for text in workers]
+    whole = json.loads(told(one, "SEEN"))
+    assert len(seen[0]) == len(seen[1]) == len(whole) / 2
+    assert sorted(seen[0] + seen[1]) == sorted(whole) == list(range(len(whole)))
+    assert told(workers[0], "HASH") == told(workers[1], "HASH")
+    (note,) = done.notes()
+    assert f"worker0: automatic distribution of {name}.py: 2 workers" in note
+    assert f"NOTE worker0: automatic distribution of {name}.py" in done.run_log
+    assert "automatic" not in workers[0] + workers[1]
+    assert "poseidon" not in workers[0] + workers[1]
+
+
+@pytest.mark.parametrize("samples", [70, 65])
+def test_the_last_step_of_an_epoch_counts_every_sample_once(job, tmp_path, samples):
+    """If this fails, an epoch that does not divide evenly trains on wrong gradients: 70 leaves 6
+    samples for two workers, 65 leaves one, and a worker without any."""
+    script = HERE / "plain" / "strict.py"
+    one = alone(tmp_path, script, "--batch", 32, "--samples", samples)
+    done = job(script, "--batch", 16, "--samples", samples)
+    assert done.code == 0, done.out + done.err
+    for rank in (0, 1):
+        text = done.log(rank).decode()
+        assert (steps(text) - steps(one)).abs().max() <= 1e-5
+    assert told(done.log(0).decode(), "HASH") == told(done.log(1).decode(), "HASH")
+
+
+UNSEEDED = """
+import hashlib, os, random
+import numpy as np
+import torch
+from torch import nn
+
+class Weird(torch.utils.data.Sampler):
+    def __init__(self, count):
+        self.count = count
+    def __len__(self):
+        return self.count
+    def __iter__(self):
+        order = list(range(self.count))
+        random.shuffle(order)
+        np.random.shuffle(order)
+        return iter(order)
+
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1))
+head = nn.Linear(16, 1)
+data = torch.utils.data.TensorDataset(torch.arange(96), torch.randn(96, 8), torch.randn(96, 1))
+loader = torch.utils.data.DataLoader(data, 12, sampler=Weird(96))
+first = torch.optim.Adam(model.parameters(), lr=0.01)
+second = torch.optim.SGD(head.parameters(), lr=0.01)
+model.apply(lambda part: nn.init.normal_(part.weight) if isinstance(part, nn.Linear) else None)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 10)
+seen = []
+for epoch in range(2):
+    for index, points, targets in loader:
+        seen += index.tolist() if epoch == 0 else []
+        first.zero_grad(); second.zero_grad()
+        loss = nn.functional.mse_loss(head(model(points)), targets)
+        scaler.scale(loss).backward()
+        scaler.unscale_(first)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        scaler.step(first); scaler.step(second)
+        scaler.update()
+state = [*model.state_dict().values(), *head.state_dict().values()]
+raw = b"".join(value.numpy().tobytes() for value in state)
+print("HASH", hashlib.sha256(raw).hexdigest())
+print("SEEN", sorted(seen))
+torch.save(model.state_dict(), f"{os.getpid()}.pt")
+with open(f"open{os.getpid()}.pt", "wb") as file:
+    torch.save(model.state_dict(), file)
+"""
+
+
+def test_unseeded_workers_agree(job):
+    """If this fails, workers whose scripts set no seed begin with different weights or shuffle
+    differently; buffers, two optimizers, scaled and clipped gradients are part of it."""
+    done = job(UNSEEDED)
+    assert done.code == 0, done.out + done.err
+    texts = [done.log(rank).decode() for rank in (0, 1)]
+    assert told(texts[0], "HASH") == told(texts[1], "HASH")
+    seen = [json.loads(told(text, "SEEN")) for text in texts]
+    assert sorted(seen[0] + seen[1]) == list(range(96))
+    files = sorted(path.name for path in done.directory.glob("*.pt") if path.stat().st_size > 0)
+    assert len(files) == 2, "worker 0 writes, nobody else"
+
+
+# ---- what is stopped
+
+LOOP = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+torch.set_num_threads(1)
+model = nn.Linear(2, 1)
+data = TensorDataset(torch.randn(64, 2), torch.randn(64, 1))
+loader = DataLoader(data, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def loss_of(points, targets):
+    return nn.functional.mse_loss(model(points), targets)
+"""
+
+REFUSED = {
+    "two_optimizers": ("""
+second = torch.optim.Adam(model.parameters())
+for points, targets in loader:
+    loss_of(points, targets).backward()
+    optimizer.step()
+    second.step()
+    optimizer.zero_grad()
+""", "two optimizers step the same parameters"),
+    "no_optimizer": ("""
+for points, targets in loader:
+    loss_of(points, targets).backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
+            parameter.grad = None
+print("LAST LINE")
+""", "without an optimizer of torch.optim"),
+    "no_loader": ("""
+points, targets = data.tensors
+for step in range(3):
+    optimizer.zero_grad()
+    loss_of(points, targets).backward()
+    optimizer.step()
+""", "does not come from a torch.utils.data.DataLoader"),
+    "iterable": ("""
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([(torch.zeros(2), torch.zeros(1))] * 64)
+for points, targets in DataLoader(Stream(), 8):
+    loss_of(points, targets).backward()
+    optimizer.step()
+""", "IterableDataset"),
+    "evaluation_in_training_mode": ("""
+total = 0.0
+for points, targets in loader:
+    total += loss_of(points, targets).item()
+print("EVALUATED", total)
+""", "trained on nothing of it"),
+    "lbfgs": ("""
+optimizer = torch.optim.LBFGS(model.parameters())
+for points, targets in loader:
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(points, targets)
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+""", "LBFGS"),
+    "own_sampler": ("""
+sampler = torch.utils.data.DistributedSampler(data, num_replicas=2, rank=0)
+for points, targets in DataLoader(data, 8, sampler=sampler):
+    loss_of(points, targets).backward()
+    optimizer.step()
+""", "DistributedSampler"),
+    "different_weights": ("""
+import os
+for points, targets in loader:
+    with torch.no_grad():
+        model.weight.fill_(float(os.getpid()))
+    loss_of(points, targets).backward()
+    optimizer.step()
+""", "weights differ before the first step"),
+    "different_order": ("""
+import os
+order = torch.randperm(64, generator=torch.Generator().manual_seed(os.getpid())).tolist()
+try:
+    for points, targets in DataLoader(data, 8, sampler=order):
+        loss_of(points, targets).backward()
+        optimizer.step()
+except BaseException:
+    pass  # whatever it is
+print("GOES ON")
+optimizer.step()
+print("AND ON")
+""", "different orders"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_distributed_is_stopped_by_name(job, case):
+    """If this fails, a script is trained wrong, and nobody is told."""
+    body, reason = REFUSED[case]
+    text = LOOP.replace("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n", "") \
+        if case == "no_optimizer" else LOOP
+    done = job(text + body)
+    assert done.code == 2, done.out + done.err
+    assert reason in " ".join(done.notes()), done.err
+    assert "--auto off" in done.err or "; " in done.notes()[0]
+    assert any(reason in done.log(rank).decode() for rank in (0, 1))
+    assert "EVALUATED" not in done.out and "AND ON" not in done.out
+
+
+# ---- what is left alone
+
+PLAIN = LOOP.replace("torch.set_num_threads(1)", "torch.set_num_threads(1)\ntorch.manual_seed(1)") + """
+import os, sys
+for points, targets in loader:
+    optimizer.zero_grad()
+    loss_of(points, targets).backward()
+    optimizer.step()
+print(len(loader), model.weight.tolist())
+print(sys.path, sorted(name for name in sys.modules if "poseidon" in name))
+"""
+
+
+def test_auto_off_leaves_scripts_alone(job, tmp_path):
+    """If this fails, --auto off, PSD_AUTO=off or a single worker still change what a script does."""
+    script = written(tmp_path, PLAIN)
+    expected = alone(tmp_path, script).encode()
+    for options, variables, workers in ((("--auto", "off"), {}, 2), ((), {"PSD_AUTO": "off"}, 2),
+                                        ((), {}, 1)):
+        done = job(script, options=options, workers=workers, **variables)
+        assert done.code == 0, done.err
+        assert [done.log(rank) for rank in range(workers)] == [expected] * workers
+        assert not done.notes()
+
+
+def test_steps_aside_for_torch_distributed(job):
+    """If this fails, scripts that are distributed already are distributed twice."""
+    done = job(LOOP + """
+import os
+import torch.distributed as dist
+address, port = os.environ["PSD_PEERS"].split(",")[0].removeprefix("tcp://").split(":")
+dist.init_process_group("gloo", init_method=f"tcp://{address}:{port}",
+                        rank=int(os.environ["PSD_RANK"]), world_size=2)
+model = nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for points, targets in loader:
+    optimizer.zero_grad()
+    loss_of(points, targets).backward()
+    optimizer.step()
+print("STEPS", len(loader))
+dist.destroy_process_group()
+""")
+    assert done.code == 0, done.err
+    assert [told(done.log(rank).decode(), "STEPS") for rank in (0, 1)] == ["8", "8"]
+    (note,) = done.notes()
+    assert "steps aside: the script begins torch.distributed itself" in note
+
+
+@pytest.mark.parametrize("first", ["poseidon.torch", "torch"])
+def test_steps_aside_for_poseidon(job, first):
+    """If this fails, scripts that use Poseidon themselves average gradients twice, or cannot join."""
+    imports = "import poseidon.torch\n" + LOOP if first == "poseidon.torch" else \
+        LOOP + "import poseidon.torch\n"
+    done = job(imports + """
+poseidon.init()
+model = poseidon.torch.DataParallel(model)
+for points, targets in loader:
+    optimizer.zero_grad()
+    loss_of(points, targets).backward()
+    optimizer.step()
+print("STEPS", len(loader), poseidon.size())
+""", PYTHONPATH=str(TREE / "python"))
+    assert done.code == 0, done.err
+    assert told(done.log(0).decode(), "STEPS") == "8 2"
+    (note,) = done.notes()
+    assert "steps aside: the script imports poseidon itself" in note
+
+
+def test_other_programs_see_nothing_of_it(job, tmp_path):
+    """If this fails, a worker that has nothing to do with torch pays for the hook, or shows it."""
+    script = written(tmp_path, """
+import sys
+print(sorted(sys.modules))
+print(sys.path, sys.argv[1:], [type(finder).__name__ for finder in sys.meta_path][-3:])
+print("unbuffered", file=sys.stderr)
+""")
+    done = job(script, "a", "b")
+    off = job(script, "a", "b", options=("--auto", "off"))
+    assert done.code == off.code == 0, done.err + off.err
+    shown = done.log(0).decode().replace("'sitecustomize', ", "")
+    assert shown == off.log(0).decode().replace("'sitecustomize', ", "")
+    assert done.log(0) == done.log(1) and not done.notes()
+    directory = tmp_path / "shell"
+    result = Done(directory, call(directory, BIN / "psd_run", "--workers", 2, "--grace_ms", 200,
+                                  "sh -c 'echo to you; ls /nowhere; printf end'"))
+    assert result.log(0) == call(directory, "sh", "-c",
+                                 "(echo to you; ls /nowhere; printf end) 2>&1").stdout.encode()
+
+
+def test_the_hidden_sitecustomize_runs(job, tmp_path):
+    """If this fails, what an administrator set up for every Python process is lost under psd_run."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "sitecustomize.py").write_text("import sys\nsys.hidden = __file__\n")
+    done = job("import sys, sitecustomize\nprint(sys.hidden == sitecustomize.__file__)",
+               PYTHONPATH=str(tmp_path / "mine"))
+    assert done.code == 0, done.err
+    assert done.log(0) == b"True\n"
+
+
+# ---- where the hook lies
+
+
+def test_without_the_hook(job, tmp_path):
+    """If this fails, psd_run without its Python package fails other jobs, or promises what it cannot
+    do."""
+    for name in ("psd_run", "ps_master", "ps_server"):
+        shutil.copy((BIN / name).resolve(), tmp_path / name)
+    done = job("print('fine')", psd_run=tmp_path / "psd_run")
+    assert done.code == 0, done.err
+    assert "not distributed automatically: the Python package poseidon" in done.run_log
+    done = job("print('fine')", psd_run=tmp_path / "psd_run", options=("--auto", "on"))
+    assert done.code == 3
+    assert "--auto on: the Python package poseidon does not lie beside psd_run" in done.err
+
+
+def test_the_hook_of_an_installed_prefix(job, tmp_path):
+    """If this fails, `make install` gives a psd_run that distributes nothing."""
+    build = (BIN / "psd_run").resolve().parent
+    subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir",
+                    tmp_path / "root"], check=True, capture_output=True)
+    (program,) = (tmp_path / "root").rglob("bin/psd_run")
+    done = job("import os\nprint(os.environ['PYTHONPATH'])", psd_run=program)
+    assert done.code == 0, done.err
+    found = pathlib.Path(done.log(0).decode().strip())
+    assert found == program.parents[1] / "share/poseidon/python/poseidon/auto/site"
+    assert (found.parent / "session.py").exists()
+    assert (found.parents[1] / "torch" / "engine.py").exists()
+
+
+# ---- pieces
+
+
+def part(name):
+    spec = importlib.util.spec_from_file_location(f"auto_{name}", AUTO / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_notes_go_to_their_pipe_or_nowhere(monkeypatch, tmp_path):
+    """If this fails, a note ends in a file of the script that has the number of the pipe now."""
+    notes = part("notes")
+    reader, writer = os.pipe()
+    monkeypatch.setenv("PSD_NOTE_FD", f"{writer}:{os.fstat(writer).st_ino}")
+    assert notes.tell("two\nlines  are one")
+    assert os.read(reader, 100) == b"two lines are one\n"
+    os.close(writer)
+    path = tmp_path / "file"
+    other = os.open(path, os.O_WRONLY | os.O_CREAT)
+    os.dup2(other, writer)
+    assert not notes.tell("not into a file")
+    os.close(writer)
+    left, right = os.pipe()
+    os.dup2(right, writer)
+    assert not notes.tell("nor into another pipe")
+    for descriptor in {reader, writer, other, left, right}:
+        os.close(descriptor)
+    assert path.read_bytes() == b""
+    monkeypatch.delenv("PSD_NOTE_FD")
+    assert not notes.tell("nobody listens")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shards_are_the_batches_of_one_process(seed):
+    """If this fails, workers miss samples, see them twice, or take different numbers of steps."""
+    shards = part("shards")
+    dice = random.Random(seed)
+    count, batch, world = dice.randint(1, 200), dice.randint(1, 16), dice.randint(2, 5)
+    drop_last = dice.random() < 0.5
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+
+    def sampler(size):
+        return torch.utils.data.BatchSampler(order, size, drop_last)
+
+    ranks = [shards.Shard(sampler(batch), world, rank, drop_last) for rank in range(world)]
+    taken = [list(shard) for shard in ranks]
+    assert len({len(steps_) for steps_ in taken}) == 1, f"seed {seed}: unequal numbers of steps"
+    whole = list(sampler(batch * world))
+    assert len(whole) == len(taken[0])
+    for number, expected in enumerate(whole):
+        deliveries = [shard.deliveries[number] for shard in ranks]
+        parts = [steps_[number] for steps_ in taken]
+        counted = [sample for piece, delivery in zip(parts, deliveries) if delivery.weight > 0
+                   for sample in piece]
+        assert sorted(counted) == sorted(expected), f"seed {seed}, step {number}"
+        assert len({delivery.digest for delivery in deliveries}) == 1
+        total = sum(delivery.weight * len(piece) / len(piece)
+                    for piece, delivery in zip(parts, deliveries))
+        assert abs(total - world) < 1e-9
+        for piece, delivery in zip(parts, deliveries):
+            assert delivery.weight in (0.0, pytest.approx(len(piece) * world / len(expected)))
