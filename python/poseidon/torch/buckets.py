@@ -76,7 +76,8 @@ class Bucket:
         row = self.rows_begin
         for flag, (slot, offset) in enumerate(zip(self.slots, self.offsets)):
             slot.bucket, slot.flag = self, flag
-            slot.view = flat.as_strided(slot.parameter.shape, dense_strides(slot.parameter), offset)
+            slot.view = flat.as_strided(slot.parameter.shape, dense_strides(slot.parameter),
+                                        flat.storage_offset() + offset)
             if slot.sparse:
                 slot.rows = flat[row:row + slot.parameter.shape[0]]
                 row += slot.parameter.shape[0]

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""poseidon.torch in real jobs: workers are the cases of torch_cases.py."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (tools/setup.sh frameworks)")
+
+HERE = pathlib.Path(__file__).resolve().parent
+TREE = HERE.parents[1]
+BIN = pathlib.Path(os.environ.get("PSD_BIN", TREE / "bin")).absolute()
+CASES = HERE / "torch_cases.py"
+DEADLINE_S = 150
+
+pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
+
+
+def environment(**more):
+    return {**os.environ, "PYTHONPATH": str(TREE / "python"), "PYTHONDONTWRITEBYTECODE": "1",
+            "PSD_LIB": str((BIN / "ps_server").resolve().parent / "libpsd.so.0"),
+            "OMP_NUM_THREADS": "1", **more}
+
+
+def run(directory, *command, **variables):
+    """Runs to its end; nothing may take longer than the deadline."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return subprocess.run([str(word) for word in command], cwd=directory, capture_output=True,
+                          text=True, timeout=DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
+                          env=environment(**variables))
+
+
+def found(directory, rank):
+    return torch.load(directory / f"rank{rank}.pt", weights_only=False)
+
+
+@pytest.fixture(name="job")
+def fixture_job(tmp_path):
+    """Runs a case on several workers: what each rank found."""
+
+    def go(case, *arguments, workers=2, servers=1, name="job", **variables):
+        directory = tmp_path / name
+        done = run(directory, BIN / "psd_run", "--workers", workers, "--servers", servers,
+                   " ".join([sys.executable, str(CASES), case, *map(str, arguments)]),
+                   **variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [found(directory, rank) for rank in range(workers)]
+
+    return go
+
+
+@pytest.fixture(name="fails")
+def fixture_fails(tmp_path):
+    """Runs a case that must not end well: everything it said."""
+
+    def go(case, *arguments, workers=2):
+        done = run(tmp_path / "job", BIN / "psd_run", "--workers", workers, "--servers", 1,
+                   " ".join([sys.executable, str(CASES), case, *map(str, arguments)]))
+        assert done.returncode != 0, done.stdout
+        return done.stdout + done.stderr
+
+    return go
+
+
+@pytest.fixture(name="alone")
+def fixture_alone(tmp_path):
+    """Runs a case in a process without a job: what it found."""
+
+    def go(case, *arguments):
+        done = run(tmp_path / "alone", sys.executable, CASES, case, *arguments)
+        assert done.returncode == 0, done.stderr
+        return found(tmp_path / "alone", 0)
+
+    return go
+
+
+def distance(some, others):
+    """||difference|| / ||others||, of all tensors together."""
+    difference = sum((a.double() - b.double()).square().sum() for a, b in zip(some, others))
+    return (difference / sum(b.double().square().sum() for b in others)).sqrt().item()
+
+
+def same_bits(some, others):
+    return len(some) == len(others) and all(map(torch.equal, some, others))
+
+
+# ---- the same as others
+
+
+def test_fifty_steps_equal_distributed_data_parallel(job, tmp_path):
+    first, second = job("ours"), job("ours", name="again")
+    directory = tmp_path / "ddp"
+    directory.mkdir()
+    ranks = [subprocess.Popen([sys.executable, str(CASES), "ddp_alone", str(rank)], cwd=directory,
+                              env=environment(GLOO_SOCKET_IFNAME="lo")) for rank in range(2)]
+    try:
+        assert [rank.wait(DEADLINE_S) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    theirs = found(directory, 0)
+    assert distance(first[0], theirs) <= 1e-6
+    assert same_bits(first[0], first[1]), "ranks differ"
+    assert same_bits(first[0], second[0]), "two runs differ"
+
+
+def test_bits_do_not_depend_on_buckets_and_servers(job):
+    one = job("ours", 1 << 30)
+    many = job("ours", 1, servers=2, name="many")
+    assert same_bits(one[0], many[0])
+
+
+def test_optimizer_equals_one_process_with_both_batches(job, alone):
+    """With a scheduler and clipping between backward and step."""
+    ranks = job("plain")
+    assert same_bits(*ranks)
+    assert distance(ranks[0], alone("plain_alone")) < 1e-6
+
+
+def test_steps_made_in_the_next_forward_have_the_same_bits(job):
+    assert same_bits(job("plain", "forward")[1], job("plain", "backward", name="backward")[0])
+
+
+def test_error_with_two_workers_is_no_larger_than_with_one(job):
+    one = job("error_after_training", workers=1, name="one")[0]
+    two = job("error_after_training", name="two")[0]
+    assert two <= one
+
+
+# ---- accumulation
+
+
+@pytest.mark.parametrize("how, rounds", [("no_sync", 20), ("passes", 20), ("twice", 40),
+                                         ("zeroed", 40)])
+def test_accumulated_gradients_equal_one_process(job, alone, how, rounds):
+    ranks = job("accumulate", how)
+    assert same_bits(ranks[0][0], ranks[1][0])
+    assert ranks[0][1] == rounds
+    assert distance(ranks[0][0], alone("accumulate_alone")) < 1e-6
+
+
+# ---- what models do
+
+
+def test_parameters_that_a_rank_or_nobody_uses(job):
+    ranks = job("unused")
+    assert same_bits(ranks[0][0], ranks[1][0])
+    for _, never_moved, never_is_none, right_is_none in ranks:
+        assert never_moved, "weight decay moved a parameter that nobody used"
+        assert never_is_none
+        assert not right_is_none, "rank 1 used it in the last step, so all have a gradient"
+
+
+def test_sparse_embedding_gradients_stay_sparse(job, alone):
+    ranks = job("sparse")
+    assert same_bits(ranks[0][0], ranks[1][0])
+    assert all(layout == torch.sparse_coo for _, layout in ranks)
+    assert distance(ranks[0][0], alone("sparse_alone")[0]) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["float64", "bfloat16", "float16"])
+def test_parameters_of_other_types(job, kind):
+    ranks = job("half", kind)
+    assert same_bits(ranks[0][0], ranks[1][0])
+    assert ranks[0][0][0].dtype == getattr(torch, kind)
+    assert all(last < first for _, first, last in ranks)
+
+
+def test_grad_scaler_skips_a_step_on_all_ranks(job):
+    ranks = job("scaler")
+    assert same_bits(ranks[0][0], ranks[1][0])
+    for _, scales, kept in ranks:
+        assert kept, "a rank made the step with the infinity"
+        assert scales[5] < scales[4]
+
+
+def test_layouts_and_odd_parameters(job):
+    contiguous = job("layouts")
+    channels_last = job("layouts", name="channels_last", CHANNELS_LAST="1")
+    assert same_bits(*contiguous) and same_bits(*channels_last)
+    assert distance(channels_last[0], contiguous[0]) < 1e-4
+
+
+def test_buffers_follow_rank_0(job):
+    first, second = job("buffers")
+    assert sorted(first) == sorted(second)
+    assert same_bits(list(first.values()), list(second.values()))
+    assert first["module.1.num_batches_tracked"] == 20
+
+
+# ---- ranks with different numbers of batches
+
+
+@pytest.mark.parametrize("how", ["model", "optimizer"])
+def test_uneven_numbers_of_batches_with_join(job, alone, how):
+    ranks = job("uneven", how)
+    assert same_bits(ranks[0][0], ranks[1][0])
+    assert same_bits(ranks[0][1], ranks[1][1]), "momentum differs"
+    assert distance(ranks[0][0], alone("uneven_alone")) < 1e-6
+
+
+def test_uneven_numbers_of_batches_without_join_do_not_hang(job):
+    job("uneven", "nothing")
+
+
+def test_a_rank_that_does_something_else_is_an_error_with_advice(fails):
+    said = fails("astray")
+    assert "did not come back within 2 s" in said and "join()" in said
+
+
+# ---- states
+
+
+def test_state_dict_round_trip(job):
+    for straight, resumed, names in job("state_round_trip"):
+        assert same_bits(straight, resumed)
+        assert names == [f"module.{number}.{kind}" for number in (0, 2, 4)
+                         for kind in ("bias", "weight")]
+
+
+def test_gradients_outlive_the_job(job):
+    assert job("after_close") == [True, True]
+
+
+# ---- servers make the steps
+
+
+@pytest.mark.parametrize("rule", ["sgd", "momentum", "nesterov", "adam", "adamw", "adagrad",
+                                  "rmsprop"])
+def test_servers_make_the_same_steps(job, rule):
+    ranks = job("server_side", rule, 0)
+    assert same_bits(ranks[0][0], ranks[1][0])
+    reference = job("server_side", rule, "alone", workers=1, name="alone")
+    assert distance(ranks[0][0], reference[0][0]) < 1e-5
+
+
+@pytest.mark.parametrize("staleness", ["2", "none"])
+def test_stale_and_asynchronous_training_learns(job, staleness):
+    for _, losses in job("server_side", "adam", staleness):
+        assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
+
+
+# ---- Horovod's names
+
+
+def test_horovod_names(job):
+    ranks = job("horovod")
+    assert same_bits(ranks[0]["values"], ranks[1]["values"])
+    for rank, result in enumerate(ranks):
+        assert result["place"] == (rank, 2, rank)
+        assert result["lr"] == 0.1
+        assert result["mean"].tolist() == [1.5, 3.0]
+        assert result["sum"].item() == 6.0
+        assert result["gathered"].tolist() == [[0, 0], [1, 1], [1, 1]]
+        assert result["root"].tolist() == [0, 1, 2]
+        assert result["object"] == {"a": (1, None, float("inf")), 2: [1]}
+
+
+# ---- what must be refused
+
+
+@pytest.mark.parametrize("what, words", [
+    ("more", ["extra.weight", "rank 1 has", "rank 0 does not have it"]),
+    ("shape", ["2.weight", "300x64", "301x64", "on rank 0", "rank 1"]),
+    ("type", ["4.weight", "float32 5x300", "float64 5x300"])])
+def test_models_that_differ_are_named(fails, what, words):
+    said = fails("different", what)
+    assert "MismatchError" in said
+    for word in words:
+        assert word in said, said
+
+
+@pytest.mark.parametrize("what, words", [
+    ("twice", "averaged already"),
+    ("complex", "parameter wave is complex64"),
+    ("lbfgs", "LBFGS"),
+    ("frozen", "none of the parameters requires a gradient"),
+    ("rule", "servers know no rule like Adamax"),
+    ("rate", "learning_rate changed from 0.1 to 0.01"),
+    ("nan", "NotFiniteError")])
+def test_refusals(fails, what, words):
+    assert words in fails("refused", what, workers=1)
+
+
+# ---- what one sees
+
+
+def test_trace_shows_transfers_during_backward(job, tmp_path):
+    with pytest.raises(FileNotFoundError):  # this case leaves no values behind
+        job("traced", PSD_TORCH_TRACE="trace-{rank}.json")
+    events = json.loads((tmp_path / "job" / "trace-1.json").read_text())["traceEvents"]
+    waits = [event for event in events if event["name"] == "wait"]
+    transfers = [event for event in events if event["ph"] == "X" and event["tid"] > 0]
+    assert len(waits) == 5 and len(transfers) > 5
+    last = waits[-1]
+    assert any(transfer["ts"] < last["ts"] < transfer["ts"] + transfer["dur"] or
+               transfer["ts"] + transfer["dur"] <= last["ts"] for transfer in transfers[-3:])
+
+
+# ---- devices
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_tensors(job, alone):
+    ranks = job("cuda")
+    assert same_bits(*ranks)
+    assert distance(ranks[0], alone("cuda_alone")) < 1e-5

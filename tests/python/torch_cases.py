@@ -1,0 +1,558 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers of test_torch.py: torch_cases.py CASE [ARGUMENT]. Each rank leaves what it found in
+rankN.pt in its working directory. `alone` in a name: a process without a job, for comparison."""
+
+import contextlib
+import os
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+torch.set_num_threads(1)
+RANKS = 2
+STEPS = 20
+
+
+def make_model(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 300), nn.ReLU(),
+                         nn.Linear(300, 5))
+
+
+class Convolutions(nn.Module):
+    """Several kinds of layers, with more than one bucket of parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(1, 8, 3)
+        self.second = nn.Conv2d(8, 16, 3, stride=2)
+        self.hidden = nn.Linear(16 * 5 * 5, 800)
+        self.last = nn.Linear(800, 10)
+
+    def forward(self, images):
+        hidden = functional.relu(self.second(functional.relu(self.first(images))))
+        return self.last(functional.relu(self.hidden(hidden.flatten(1))))
+
+
+def batch(step, rank, rows=16):
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return (torch.randn(rows, 20, generator=generator),
+            torch.randint(0, 5, (rows,), generator=generator))
+
+
+def both(step):
+    """What all ranks together see."""
+    parts = [batch(step, rank) for rank in range(RANKS)]
+    return tuple(torch.cat(pieces) for pieces in zip(*parts))
+
+
+def images(step, rank):
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return (torch.randn(8, 1, 14, 14, generator=generator),
+            torch.randint(0, 10, (8,), generator=generator))
+
+
+def loss_of(model, pair):
+    return functional.cross_entropy(model(pair[0]), pair[1])
+
+
+def values(model):
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def save(rank, found):
+    torch.save(found, f"rank{rank}.pt")
+
+
+def psd():
+    import poseidon.torch  # a process without a job needs no libpsd
+
+    poseidon.torch.init()
+    return poseidon.torch
+
+
+def sgd(model, **options):
+    return torch.optim.SGD(model.parameters(), **{"lr": 0.1, "momentum": 0.9, **options})
+
+
+def train(model, optimizer, data, steps=STEPS, after_backward=lambda: None):
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss_of(model, data(step)).backward()
+        after_backward()
+        optimizer.step()
+
+
+# ---- the same as others
+
+
+def fifty_steps(model, rank):
+    train(model, sgd(model, lr=0.05), lambda step: images(step, rank), steps=50)
+    save(rank, values(model))
+
+
+def ddp_alone(rank):
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=int(rank),
+                            world_size=RANKS)
+    torch.manual_seed(int(rank))
+    fifty_steps(nn.parallel.DistributedDataParallel(Convolutions()), int(rank))
+    dist.destroy_process_group()
+
+
+def ours(bucket_bytes="100000"):
+    hub = psd()
+    torch.manual_seed(hub.rank())
+    fifty_steps(hub.DataParallel(Convolutions(), bucket_bytes=int(bucket_bytes)), hub.rank())
+
+
+def plain(overlap="backward"):
+    """A DistributedOptimizer, a scheduler that changes its rate, gradients that are clipped."""
+    hub = psd()
+    model = make_model()
+    optimizer = sgd(model)
+    hub.DistributedOptimizer(optimizer, model=model, overlap=overlap, bucket_bytes=8192)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.5)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(model, batch(step, hub.rank())).backward()
+        if overlap == "forward" and step % 2:
+            optimizer.synchronize()
+        if overlap == "backward" or step % 2:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5 if step % 2 else 1e9)
+        optimizer.step()
+        scheduler.step()
+    model.state_dict()
+    save(hub.rank(), values(model))
+
+
+def plain_alone():
+    model = make_model()
+    optimizer = sgd(model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.5)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(model, both(step)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5 if step % 2 else 1e9)
+        optimizer.step()
+        scheduler.step()
+    save(0, values(model))
+
+
+def error_after_training(steps="60"):
+    """A noisy line: the error of what was learned, mean of several problems."""
+    hub = psd()
+    errors = []
+    for problem in range(5):
+        generator = torch.Generator().manual_seed(problem)
+        truth = torch.randn(30, 1, generator=generator)
+        own = torch.Generator().manual_seed(100 * problem + hub.rank() + 1)
+        torch.manual_seed(problem)
+        model = hub.DataParallel(nn.Linear(30, 1, bias=False))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for _ in range(int(steps)):
+            inputs = torch.randn(8, 30, generator=own)
+            targets = inputs @ truth + torch.randn(8, 1, generator=own)
+            optimizer.zero_grad()
+            functional.mse_loss(model(inputs), targets).backward()
+            optimizer.step()
+        errors.append((model.module.weight.detach().T - truth).square().mean().item())
+    save(hub.rank(), sum(errors) / len(errors))
+
+
+# ---- accumulation
+
+
+def accumulate(how):
+    """Two batches for each step, in one of several ways."""
+    hub = psd()
+    model = make_model()
+    optimizer = sgd(model)
+    if how == "no_sync":
+        model = hub.DataParallel(model)
+    else:
+        passes = 2 if how == "passes" else 1
+        hub.DistributedOptimizer(optimizer, model.named_parameters(),
+                                 backward_passes_per_step=passes)
+    for step in range(STEPS):
+        optimizer.zero_grad(set_to_none=how != "zeroed")
+        quiet = model.no_sync() if how == "no_sync" else contextlib.nullcontext()
+        with quiet:
+            (loss_of(model, batch(2 * step, hub.rank())) / 2).backward()
+        (loss_of(model, batch(2 * step + 1, hub.rank())) / 2).backward()
+        optimizer.step()
+    engine = model.engine if how == "no_sync" else optimizer._poseidon
+    save(hub.rank(), (values(model), engine.rounds))
+
+
+def accumulate_alone():
+    model = make_model()
+    optimizer = sgd(model)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        (loss_of(model, both(2 * step)) / 2).backward()
+        (loss_of(model, both(2 * step + 1)) / 2).backward()
+        optimizer.step()
+    save(0, values(model))
+
+
+# ---- parameters that a rank, or nobody, uses
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.trunk = nn.Linear(20, 30)
+        self.left = nn.Linear(30, 5)
+        self.right = nn.Linear(30, 5)
+        self.never = nn.Linear(30, 5)
+
+    def forward(self, inputs, left):
+        hidden = functional.relu(self.trunk(inputs))
+        return self.left(hidden) if left else self.right(hidden)
+
+
+def unused():
+    """Rank 0 goes left, rank 1 right; now and then both go left; once no backward at all."""
+    hub = psd()
+    model = hub.DataParallel(Branches(), bucket_bytes=600)
+    optimizer = hub.DistributedOptimizer(sgd(model, weight_decay=0.1))
+    never = model.module.never.weight.detach().clone()
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        if not (step == 7 and hub.rank() == 1):
+            inputs, labels = batch(step, hub.rank())
+            left = hub.rank() == 0 or step % 3 == 0
+            functional.cross_entropy(model(inputs, left), labels).backward()
+        optimizer.step()
+    save(hub.rank(), (values(model), torch.equal(never, model.module.never.weight),
+                      model.module.never.weight.grad is None,
+                      model.module.right.weight.grad is None))
+
+
+# ---- sparse gradients
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.table = nn.Embedding(50, 16, sparse=True)
+        self.out = nn.Linear(16, 5)
+
+    def forward(self, words):
+        return self.out(self.table(words).mean(1))
+
+
+def words(step, rank):
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return (torch.randint(0, 50, (8, 3), generator=generator),
+            torch.randint(0, 5, (8,), generator=generator))
+
+
+def train_words(model, inner, data, wrap=lambda optimizers: None):
+    optimizers = [torch.optim.SparseAdam(inner.table.parameters(), lr=0.01),
+                  torch.optim.SGD(inner.out.parameters(), lr=0.1)]
+    wrap(optimizers)
+    for step in range(STEPS):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss_of(model, data(step)).backward()
+        kind = inner.table.weight.grad.layout
+        for optimizer in optimizers:
+            optimizer.step()
+    return values(inner), kind
+
+
+def sparse():
+    hub = psd()
+    model = hub.DataParallel(Words())
+    save(hub.rank(), train_words(model, model.module, lambda step: words(step, hub.rank())))
+
+
+def sparse_alone():
+    model = Words()
+    together = lambda step: tuple(torch.cat(pieces) for pieces in
+                                  zip(*(words(step, rank) for rank in range(RANKS))))
+    save(0, train_words(model, model, together))
+
+
+# ---- other types of numbers
+
+
+def half(kind):
+    hub = psd()
+    model = hub.DataParallel(make_model().to(getattr(torch, kind)))
+    optimizer = sgd(model, lr=0.05, momentum=0)
+    first = last = None
+    for step in range(40):
+        inputs, labels = batch(step % 4, hub.rank())
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(inputs.to(getattr(torch, kind))).float(), labels)
+        loss.backward()
+        optimizer.step()
+        first = loss.item() if first is None else first
+        last = loss.item()
+    save(hub.rank(), (values(model), first, last))
+
+
+def scaler():
+    """Rank 1 has an infinity in step 5: no rank may make that step."""
+    hub = psd()
+    model = make_model()
+    optimizer = hub.DistributedOptimizer(sgd(model), model=model)
+    grad_scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scales, kept = [], True
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = loss_of(model, batch(step, hub.rank()))
+        if step == 5 and hub.rank() == 1:
+            loss = loss * float("inf")
+        before = values(model)
+        grad_scaler.scale(loss).backward()
+        grad_scaler.step(optimizer)
+        grad_scaler.update()
+        if step == 5:
+            kept = all(map(torch.equal, before, values(model)))
+        scales.append(grad_scaler.get_scale())
+    save(hub.rank(), (values(model), scales, kept))
+
+
+def layouts():
+    """Channels last, a parameter without elements, a scalar, one that does not train."""
+    hub = psd()
+
+    class Odd(Convolutions):
+        def __init__(self):
+            super().__init__()
+            self.empty = nn.Parameter(torch.zeros(0, 3))
+            self.scale = nn.Parameter(torch.tensor(1.0))
+            self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+
+        def forward(self, pictures):
+            return super().forward(pictures) * self.scale + self.empty.sum() + self.frozen.sum()
+
+    torch.manual_seed(0)
+    inner = Odd()
+    if os.environ.get("CHANNELS_LAST"):
+        inner = inner.to(memory_format=torch.channels_last)
+    model = hub.DataParallel(inner)
+    fifty_steps(model, hub.rank())
+
+
+# ---- buffers
+
+
+def buffers():
+    hub = psd()
+    torch.manual_seed(hub.rank())
+    model = hub.DataParallel(nn.Sequential(nn.Linear(20, 30), nn.BatchNorm1d(30),
+                                           nn.Linear(30, 5)))
+    train(model, sgd(model), lambda step: batch(step, hub.rank()))
+    save(hub.rank(), dict(model.named_buffers()))
+
+
+# ---- ranks with different numbers of batches
+
+
+def uneven(how):
+    """Rank r has 10 + 5 * r batches in each of two epochs."""
+    hub = psd()
+    model = make_model()
+    optimizer = sgd(model)
+    if how == "model":
+        model = hub.DataParallel(model)
+        join = lambda: model.join(optimizer)
+    else:
+        hub.DistributedOptimizer(optimizer, model=model)
+        join = optimizer.join if how == "optimizer" else contextlib.nullcontext
+    counts = [10 + 5 * hub.rank()] * 2
+    for epoch, count in enumerate(counts):
+        with join():
+            train(model, optimizer, lambda step: batch(100 * epoch + step, hub.rank()), count)
+        if how != "nothing":
+            hub.allreduce(torch.ones(1), name="metric")
+    momentum = [state["momentum_buffer"] for state in optimizer.state.values()]
+    save(hub.rank(), (values(model), momentum))
+
+
+def uneven_alone():
+    model = make_model()
+    optimizer = sgd(model)
+    for epoch in range(2):
+        train(model, optimizer, lambda step: both(100 * epoch + step) if step < 10
+              else batch(100 * epoch + step, 1), 15)
+    save(0, values(model))
+
+
+def astray():
+    """Rank 1 has a batch less and goes to a barrier: nobody may wait for ever."""
+    import poseidon
+
+    hub = psd()
+    model = hub.DataParallel(make_model(), timeout=2.0)
+    train(model, sgd(model), lambda step: batch(step, hub.rank()), 3 - hub.rank())
+    poseidon.barrier()
+
+
+# ---- states
+
+
+def state_round_trip():
+    """Ten steps, saved and read again on all ranks, ten more: as if nothing had happened."""
+    hub = psd()
+
+    def build(seed):
+        model = hub.DataParallel(make_model(seed))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        return model, hub.DistributedOptimizer(optimizer)
+
+    model, optimizer = build(0)
+    train(model, optimizer, lambda step: batch(step, hub.rank()), 10)
+    if hub.rank() == 0:
+        torch.save((model.state_dict(), optimizer.state_dict()), "checkpoint.pt")
+    train(model, optimizer, lambda step: batch(10 + step, hub.rank()), 10)
+    again, its_optimizer = build(5)
+    if hub.rank() == 0:
+        states = torch.load("checkpoint.pt")
+        again.load_state_dict(states[0])
+        its_optimizer.load_state_dict(states[1])
+    hub.broadcast_parameters(again.state_dict(), root_rank=0)
+    hub.broadcast_optimizer_state(its_optimizer, root_rank=0)
+    train(again, its_optimizer, lambda step: batch(10 + step, hub.rank()), 10)
+    save(hub.rank(), (values(model), values(again), sorted(model.state_dict())))
+
+
+# ---- servers make the steps
+
+
+def server_side(name, staleness):
+    hub = psd()
+    model = make_model(hub.rank())  # rank 0's counts
+    kinds = {"sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+             "momentum": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01),
+             "nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+             "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+             "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+             "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05),
+             "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.005)}
+    optimizer = kinds[name](model.parameters())
+    if staleness != "alone":
+        allowed = None if staleness == "none" else int(staleness)
+        hub.DistributedOptimizer(optimizer, model=model, server_side=True, staleness=allowed,
+                                 bucket_bytes=8192)
+    losses = []
+    for step in range(STEPS):
+        pair = both(step % 4) if staleness == "alone" else batch(step % 4, hub.rank())
+        optimizer.zero_grad()
+        loss = loss_of(model, pair)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    save(hub.rank(), (values(model), losses))
+
+
+# ---- Horovod's names
+
+
+def horovod():
+    import poseidon.torch as hvd
+
+    hvd.init()
+    model = make_model(hvd.rank())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (hvd.rank() + 1), momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    train(model, optimizer, lambda step: batch(step, hvd.rank()))
+    rows = torch.full((hvd.rank() + 1, 2), hvd.rank(), dtype=torch.int64)
+    save(hvd.rank(), {
+        "values": values(model), "lr": optimizer.param_groups[0]["lr"],
+        "place": (hvd.rank(), hvd.size(), hvd.local_rank()),
+        "mean": hvd.allreduce(torch.tensor([1.0, 2.0]) * (hvd.rank() + 1), name="x"),
+        "sum": hvd.allreduce(torch.tensor(3.0), op=hvd.Sum),
+        "gathered": hvd.allgather(rows),
+        "root": hvd.broadcast(torch.arange(3) * hvd.rank(), root_rank=1),
+        "object": hvd.broadcast_object({"a": (1, None, float("inf")), 2: [hvd.rank()]}, 1)})
+
+
+# ---- what must be refused
+
+
+def different(what):
+    hub = psd()
+    inner = make_model()
+    if hub.rank() == 1 and what == "more":
+        inner.add_module("extra", nn.Linear(5, 5))
+    if hub.rank() == 1 and what == "shape":
+        inner[2] = nn.Linear(64, 301)
+    if hub.rank() == 1 and what == "type":
+        inner[4] = inner[4].double()
+    hub.DataParallel(inner)
+
+
+def refused(what):
+    hub = psd()
+    model = make_model()
+    if what == "twice":
+        hub.DistributedOptimizer(sgd(model))
+        hub.DistributedOptimizer(torch.optim.Adam(model.parameters()))
+    if what == "complex":
+        hub.attach([("wave", nn.Parameter(torch.zeros(3, dtype=torch.complex64)))])
+    if what == "lbfgs":
+        hub.DistributedOptimizer(torch.optim.LBFGS(model.parameters()))
+    if what == "frozen":
+        hub.DataParallel(model.requires_grad_(False))
+    if what == "rule":
+        hub.DistributedOptimizer(torch.optim.Adamax(model.parameters()), server_side=True)
+    if what == "rate":
+        optimizer = hub.DistributedOptimizer(sgd(model), server_side=True)
+        loss_of(model, batch(0, 0)).backward()
+        optimizer.param_groups[0]["lr"] = 0.01
+        optimizer.step()
+    if what == "nan":
+        wrapped = hub.DataParallel(model, nan_policy="reject")
+        (loss_of(wrapped, batch(0, 0)) * float("nan")).backward()
+
+
+def traced():
+    hub = psd()
+    model = hub.DataParallel(Convolutions(), bucket_bytes=50_000)
+    train(model, sgd(model), lambda step: images(step, hub.rank()), 5)
+
+
+def after_close():
+    """Gradients outlive the job."""
+    import poseidon
+
+    hub = psd()
+    model = hub.DataParallel(make_model())
+    train(model, sgd(model), lambda step: batch(step, hub.rank()), 3)
+    rank, norms = hub.rank(), [parameter.grad.norm().item() for parameter in model.parameters()]
+    poseidon.close()
+    save(rank, norms == [parameter.grad.norm().item() for parameter in model.parameters()])
+
+
+def cuda():
+    hub = psd()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    device = torch.device("cuda", hub.local_rank() % torch.cuda.device_count())
+    model = hub.DataParallel(make_model().to(device), bucket_bytes=8192)
+    train(model, sgd(model), lambda step: tuple(part.to(device) for part in
+                                                batch(step, hub.rank())))
+    save(hub.rank(), [value.cpu() for value in values(model)])
+
+
+def cuda_alone():
+    model = make_model()
+    train(model, sgd(model), both)
+    save(0, values(model))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
