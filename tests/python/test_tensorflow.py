@@ -80,6 +80,17 @@ def fixture_job(call):
     return go
 
 
+@pytest.fixture(name="plain")
+def fixture_plain(call):
+    """Runs a script that knows nothing of Poseidon."""
+
+    def go(*words, workers=2, options=(), **variables):
+        return call(BIN / "psd_run", "--workers", workers, "--servers", 1, "--grace_ms", 200,
+                    *options, "--", sys.executable, *words, **variables)
+
+    return go
+
+
 def test_operations_in_opposite_orders_with_one_thread(job):
     """If this fails, kernels wait in TensorFlow's threads, and two workers can wait for ever."""
     done = job(CASES, "opposite_orders")
@@ -132,3 +143,40 @@ def test_own_loop_with_a_tape(job):
     assert done.found(0)["weights"] == done.found(1)["weights"]
     assert done.found(0)["tables"] == ["tensorflow.gradients0.0", "tensorflow.gradients0.1",
                                        "tensorflow.gradients0.2", "tensorflow.gradients0.3"]
+
+
+# ---- scripts that know nothing of Poseidon
+
+
+@pytest.mark.parametrize("kind,samples", [("arrays", 641), ("dataset", 650)])
+def test_plain_keras_trains_like_one_process_with_twice_the_batch(call, plain, kind, samples):
+    """If this fails, Keras scripts that nobody changed do not train as they should."""
+    script = HERE / "plain" / "keras_digits.py"
+    alone = call(sys.executable, script, 32, kind, samples)
+    assert alone.code == 0, alone.err
+    done = plain(script, 16, kind, samples)
+    assert done.code == 0, done.out + done.err
+    one, zero, other = alone.found(), done.found(0), done.found(1)
+    assert len(zero["steps"]) == len(one["steps"]) == 42
+    for mine, theirs in zip(zero["steps"][:20], one["steps"]):
+        assert mine == pytest.approx(theirs, abs=1e-4)
+    assert zero["weights"] == other["weights"]
+    assert zero["same"] and other["same"]
+    assert zero["accuracy"] == pytest.approx(one["accuracy"], abs=0.01)
+    assert zero["loss"] == pytest.approx(one["loss"], abs=1e-4) == other["loss"]
+    assert "gradients of Adam averaged (4 tensors, 387 values)" in done.err
+
+
+def test_a_keras_loop_of_its_own_is_stopped(plain, tmp_path):
+    """If this fails, workers train on the same samples and nobody says so."""
+    script = tmp_path / "loop.py"
+    script.write_text(
+        "import keras, tensorflow as tf\n"
+        "w = keras.Variable([1.0, 2.0])\n"
+        "with tf.GradientTape() as tape:\n    loss = tf.reduce_sum(w.value ** 2)\n"
+        "keras.optimizers.SGD(0.1).apply([tape.gradient(loss, w.value)], [w])\n"
+        "print('went on')\n")
+    done = plain(script)
+    assert done.code == 2
+    assert "trains in a loop of its own, outside of Model.fit" in done.err
+    assert "went on" not in done.out
