@@ -72,6 +72,7 @@ class Context:
         self._mappings = Mappings()
         self._watcher: Watcher | None = None
         self._broadcaster: Any = None
+        self._leaving: list[Callable[[], Any]] = []  # called before the handle goes away
         self._interrupted = False  # a wait was broken off, and none has ended well since
         args = OpenArgs(sizeof(OpenArgs), _encode(master_address), _encode(rank), open_timeout_ms,
                         op_timeout_ms, _encode(secret_file))
@@ -244,6 +245,11 @@ class Context:
 
     # ---- leaving
 
+    def before_leaving(self, function: Callable[[], Any]) -> None:
+        """For layers that keep handles of their own: function() is called when this context is
+        about to end, and must make sure that they are used no more."""
+        self._leaving.append(function)
+
     def close(self) -> None:
         """Waits for what is under way, says farewell and leaves. When all workers have left, the
         job is over. Closing twice does nothing."""
@@ -284,6 +290,8 @@ class Context:
         _open_contexts.discard(self)
         if handle is None:
             return
+        for function in self._leaving:
+            function()
         for table in self._tables.values():
             table._view = None
         held = self._mappings.save()

@@ -130,11 +130,19 @@ def _candidates() -> list[str]:
     return [str(file) for file in files if file.exists()] + ["libpsd.so.0"]
 
 
+def _mode() -> int:
+    """libpsd finds its own libraries before what others have made global: TensorFlow brings a TLS
+    library of its own, whose functions have the names of OpenSSL's. AddressSanitizer cannot do
+    that."""
+    sanitized = "asan" in os.environ.get("LD_PRELOAD", "")
+    return os.RTLD_NOW | os.RTLD_LOCAL | (0 if sanitized else os.RTLD_DEEPBIND)
+
+
 def _open_first(candidates: list[str]) -> tuple[ctypes.CDLL, str]:
     reasons = []
     for path in candidates:
         try:
-            return ctypes.CDLL(path), path
+            return ctypes.CDLL(path, _mode()), path
         except OSError as error:
             reasons.append(f"{path}: {error}")
     hint = ("PSD_LIB names it" if os.environ.get("PSD_LIB") else

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What psd_run puts before a Python worker: waits until torch is imported, then poseidon.auto acts.
+"""What psd_run puts before a Python worker: waits until torch, TensorFlow or Keras is imported, then
+poseidon.auto acts.
 
 Until then nothing but sys and os is used, which Python has loaded anyway. The directory takes itself
 out of sys.path, and the sitecustomize that it hides runs as it would have."""
@@ -8,40 +9,45 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+# What is called in poseidon.auto when they have been imported.
+_FRAMEWORKS = {"torch": "begin", "tensorflow": "begin_tensorflow", "keras": "begin_keras"}
 
 
 class _Watch:
-    """Looks at imports: torch begins the work, poseidon means that the script does it itself."""
+    """Looks at imports: a framework begins the work, poseidon means that the script does it
+    itself."""
 
     def __init__(self):
-        self.session = None  # poseidon.auto's, once torch is here
+        self.sessions = []  # poseidon.auto's, one for each framework that is here
         self.reason = None  # why nothing is to be done
 
     def find_spec(self, name, path=None, target=None):
         """Finds nothing by itself."""
         if name == "poseidon":
             self.reason = "the script imports poseidon itself"
-            if self.session is not None:
-                self.session.step_aside(self.reason)
-        elif name == "torch":
-            return self._find_torch(path, target)
+            for session in self.sessions:
+                session.step_aside(self.reason)
+        elif name in _FRAMEWORKS:
+            return self._find_framework(name, path, target)
         return None
 
-    def _find_torch(self, path, target):
+    def _find_framework(self, name, path, target):
         for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec("torch", path, target)
+            spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                self._follow(spec.loader)
+                self._follow(spec.loader, _FRAMEWORKS[name])
                 return spec
         return None
 
-    def _follow(self, loader):
+    def _follow(self, loader, begin):
         execute = loader.exec_module
 
         def execute_and_begin(module):
             del loader.exec_module
             execute(module)
-            self.session = _load().begin(self)
+            session = getattr(_load(), begin)(self)
+            if session is not None:
+                self.sessions.append(session)
 
         loader.exec_module = execute_and_begin
 
@@ -50,6 +56,8 @@ def _load():
     """poseidon.auto under a name of its own: whether the script imports poseidon is to be seen."""
     import importlib.util
 
+    if "_poseidon_auto" in sys.modules:
+        return sys.modules["_poseidon_auto"]
     folder = os.path.dirname(_HERE)
     spec = importlib.util.spec_from_file_location(
         "_poseidon_auto", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])

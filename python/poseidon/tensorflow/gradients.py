@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of one step, averaged over all workers.
+
+Each gradient has a table of its own and leaves as soon as it is computed. First layers have the
+highest priority: the next forward pass needs them first."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import tensorflow as tf
+
+from . import ops
+
+PRIORITY_MAX = 255
+
+
+class Averager:
+    """The tables of one optimizer or tape. Every worker makes its averagers in the same order and
+    gives them the same gradients."""
+
+    def __init__(self, timeout_ms: int = ops.TIMEOUT_MS):
+        self._name: str | None = None
+        self._timeout_ms = timeout_ms
+        self.share: Any = None  # this worker's samples of the step, in batches of the usual size
+
+    def average(self, gradients: Sequence[Any]) -> list[Any]:
+        """The means. What has no gradient (None) has none on any worker."""
+        if self._name is None:
+            self._name = ops._tables.next_name("tensorflow.gradients")
+        share = None if self.share is None else self._average(self.share, "share", PRIORITY_MAX)
+        return [None if gradient is None else self._scaled(gradient, number, share)
+                for number, gradient in enumerate(gradients)]
+
+    def _average(self, tensor: tf.Tensor, name: Any, priority: int) -> tf.Tensor:
+        return ops.push_pull(tensor, f"{self._name}.{name}", priority=priority,
+                             timeout_ms=self._timeout_ms)
+
+    def _scaled(self, gradient: Any, number: int, share: Any) -> tf.Tensor:
+        """Where workers have different numbers of samples, each gradient counts by them."""
+        dense = tf.convert_to_tensor(gradient)  # rows of embeddings become the whole
+        if share is None:
+            return self._average(dense, number, max(1, PRIORITY_MAX - number))
+        mine = tf.cast(self.share, dense.dtype)
+        return self._average(dense * mine, number, max(1, PRIORITY_MAX - number)) \
+            / tf.cast(share, dense.dtype)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""poseidon.tensorflow in real jobs: workers are the cases of tf_cases.py, and plain scripts."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+if importlib.util.find_spec("tensorflow") is None:  # importing it takes seconds
+    pytest.skip("TensorFlow is not installed (tools/setup.sh frameworks)", allow_module_level=True)
+
+HERE = pathlib.Path(__file__).resolve().parent
+TREE = HERE.parents[1]
+BIN = pathlib.Path(os.environ.get("PSD_BIN", TREE / "bin")).absolute()
+CASES = HERE / "tf_cases.py"
+DEADLINE_S = 240
+
+pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
+
+
+@pytest.fixture(name="cache", scope="session")
+def fixture_cache(tmp_path_factory):
+    """Where the operations are built, once for all tests."""
+    return tmp_path_factory.mktemp("cache")
+
+
+class Done:
+    """A job, or a process alone, that has ended."""
+
+    def __init__(self, directory, result):
+        self.directory, self.code = directory, result.returncode
+        self.out, self.err = result.stdout, result.stderr
+
+    def log(self, name):
+        (logs,) = (self.directory / "logs").iterdir()
+        return (logs / f"{name}.log").read_text(errors="replace")
+
+    def found(self, rank=None):
+        """What a worker, or the process, told last."""
+        text = self.out if rank is None else self.log(f"worker{rank}")
+        return json.loads([line[6:] for line in text.splitlines() if line.startswith("FOUND ")][-1])
+
+
+@pytest.fixture(name="call")
+def fixture_call(tmp_path, cache):
+    """Runs a command to its end."""
+
+    def go(*words, path="", **variables):
+        directory = tmp_path / uuid.uuid4().hex[:8]
+        (directory / "rt").mkdir(parents=True, mode=0o700)
+        clean = {name: value for name, value in os.environ.items()
+                 if not name.startswith("PSD_") and name != "PYTHONPATH"}
+        result = subprocess.run(
+            [str(word) for word in words], cwd=directory, capture_output=True, text=True,
+            timeout=DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
+            env={**clean, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1",
+                 "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "",
+                 "XDG_CACHE_HOME": str(cache), "XDG_RUNTIME_DIR": str(directory / "rt"),
+                 "PSD_LIB": str((BIN / "ps_server").resolve().parent / "libpsd.so.0"), **variables})
+        return Done(directory, result)
+
+    return go
+
+
+@pytest.fixture(name="job")
+def fixture_job(call):
+    """Runs a script that imports poseidon, which must end well."""
+
+    def go(*words, workers=2, options=(), code=0, **variables):
+        done = call(BIN / "psd_run", "--workers", workers, "--servers", 1, *options, "--",
+                    sys.executable, *words, path=str(TREE / "python"), **variables)
+        assert done.code == code, done.out + done.err
+        return done
+
+    return go
+
+
+@pytest.fixture(name="plain")
+def fixture_plain(call):
+    """Runs a script that knows nothing of Poseidon."""
+
+    def go(*words, workers=2, options=(), **variables):
+        return call(BIN / "psd_run", "--workers", workers, "--servers", 1, "--grace_ms", 200,
+                    *options, "--", sys.executable, *words, **variables)
+
+    return go
+
+
+def test_operations_in_opposite_orders_with_one_thread(job):
+    """If this fails, kernels wait in TensorFlow's threads, and two workers can wait for ever."""
+    done = job(CASES, "opposite_orders")
+    for rank in range(2):
+        assert done.found(rank)["sums"] == [number * 7.0 for number in range(50)]
+
+
+def test_operations_move_what_they_are_given(job):
+    """If this fails, graphs compute with something else than servers hold."""
+    done = job(CASES, "operations")
+    for rank in range(2):
+        assert done.found(rank) == {
+            "before": [1.0] * 4, "after": [0.75] * 4, "last": [0.25] * 4, "zero": 1.0, "nan": True,
+            "big": 2**62 + 1, "truth": [True, False, True], "half": 2.0}
+
+
+def test_operations_that_cannot_be_done_say_why(job):
+    """If this fails, a mistake ends in a crash, a hang, or a message that does not help."""
+    done = job(CASES, "refusals")
+    for rank in range(2):
+        found = done.found(rank)
+        assert "not known when the graph is made" in found["unknown"]
+        assert "use another name" in found["shapes"]
+        assert "FailedPreconditionError" in found["closed"] and "not open" in found["closed"]
+    assert "waits for worker 1" in done.found(0)["lonely"]
+
+
+def test_without_a_compiler_it_says_what_to_do(call):
+    """If this fails, somebody without a compiler does not learn what is missing."""
+    done = call(sys.executable, "-c", "import poseidon.tensorflow.build as build\n"
+                "build.library_file()", path=str(TREE / "python"), PATH="/nowhere",
+                XDG_CACHE_HOME="/nowhere/cache")
+    assert done.code != 0
+    assert "there is no C compiler" in done.err and "PSD_TF_OPS" in done.err
+
+
+def test_keras_fit_with_callbacks(job):
+    """If this fails, model.fit with Poseidon's optimizer and callbacks does not train one model."""
+    done = job(CASES, "keras_fit")
+    zero, one = done.found(0), done.found(1)
+    assert zero["weights"] == one["weights"]
+    assert zero["losses"] == one["losses"] and zero["losses"][-1] < 0.5 * zero["losses"][0]
+    assert zero["rates"] == pytest.approx([0.01, 0.01 + 0.01 * 7 / 16, 0.02, 0.02])
+    assert zero["files"] == ["model0.keras"] and zero["same"] and zero["optimizer"] == "adam"
+
+
+def test_own_loop_with_a_tape(job):
+    """If this fails, loops with a tape train two models, or open tables for every step."""
+    done = job(CASES, "own_loop")
+    assert done.found(0)["weights"] == done.found(1)["weights"]
+    assert done.found(0)["tables"] == ["tensorflow.gradients0.0", "tensorflow.gradients0.1",
+                                       "tensorflow.gradients0.2", "tensorflow.gradients0.3"]
+
+
+# ---- scripts that know nothing of Poseidon
+
+
+@pytest.mark.parametrize("kind,samples", [("arrays", 641), ("dataset", 650)])
+def test_plain_keras_trains_like_one_process_with_twice_the_batch(call, plain, kind, samples):
+    """If this fails, Keras scripts that nobody changed do not train as they should."""
+    script = HERE / "plain" / "keras_digits.py"
+    alone = call(sys.executable, script, 32, kind, samples)
+    assert alone.code == 0, alone.err
+    done = plain(script, 16, kind, samples)
+    assert done.code == 0, done.out + done.err
+    one, zero, other = alone.found(), done.found(0), done.found(1)
+    assert len(zero["steps"]) == len(one["steps"]) == 42
+    for mine, theirs in zip(zero["steps"][:20], one["steps"]):
+        assert mine == pytest.approx(theirs, abs=1e-4)
+    assert zero["weights"] == other["weights"]
+    assert zero["same"] and other["same"]
+    assert zero["accuracy"] == pytest.approx(one["accuracy"], abs=0.01)
+    assert zero["loss"] == pytest.approx(one["loss"], abs=1e-4) == other["loss"]
+    assert "gradients of Adam averaged (4 tensors, 387 values)" in done.err
+
+
+def test_a_keras_loop_of_its_own_is_stopped(plain, tmp_path):
+    """If this fails, workers train on the same samples and nobody says so."""
+    script = tmp_path / "loop.py"
+    script.write_text(
+        "import keras, tensorflow as tf\n"
+        "w = keras.Variable([1.0, 2.0])\n"
+        "with tf.GradientTape() as tape:\n    loss = tf.reduce_sum(w.value ** 2)\n"
+        "keras.optimizers.SGD(0.1).apply([tape.gradient(loss, w.value)], [w])\n"
+        "print('went on')\n")
+    done = plain(script)
+    assert done.code == 2
+    assert "trains in a loop of its own, outside of Model.fit" in done.err
+    assert "went on" not in done.out
