@@ -44,10 +44,13 @@ psd_status together_open(struct together *together, const struct launch_options 
                          struct psd_error *err);
 void together_close(struct together *together);
 
+/* What may be wrong when the others do not come; NULL: nothing in particular. */
+const char *together_hint(const struct together *together);
+
 /* Not rank 0: takes part until the job is over. Returns the exit code. */
 int together_join(struct together *together, int secret_fd);
 
-/* Rank 0: one attempt: gathers the others, runs the job. Returns the exit code. */
+/* Rank 0 (coordinate.c): one attempt: gathers the others, runs the job. Returns the exit code. */
 int together_attempt(struct together *together, struct run_args *args);
 
 /* Whether that attempt failed because somebody was lost without whom it cannot go on. */

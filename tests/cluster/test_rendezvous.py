@@ -299,6 +299,7 @@ def test_directories_that_will_not_do(tmp_path):
     (["--rank", "0", "--size", "2", "--initial_port", "9", "--final_port", "8"],
      "--initial_port 9 is behind --final_port 8"),
     (["--rank", "0", "--size", "2", "--dry_run"], "--dry_run: not with"),
+    (["--rank", "0", "--size", "2", "--sync", "."], "--sync: not with"),
 ])
 def test_usage(tmp_path, words, text):
     """If this fails, a mistake on the command line is found out late, or never."""
@@ -319,6 +320,35 @@ def test_who_is_missing(group):
     assert made.codes() == [124] * 3, made.all_errors()
     assert "3/5 are here, missing: rank 2, 4 (" in made.last(0).stderr()
     assert "3/5 are here after 12 s (--max_wait), missing: rank 2, 4;" in made.last(0).stderr()
+
+
+def test_show_and_stop_while_waiting(group):
+    """If this fails, a job that waits for others cannot be found, or not be called off."""
+    made = group(4)
+    made.start_all("true", ranks=[0, 2])
+    wait_for(lambda: "has joined" in made.last(2).stderr(), 20, "rank 2")
+
+    def ask(*words):
+        return subprocess.run([program("psd_run"), *words], capture_output=True, text=True,
+                              timeout=20, check=False)
+
+    shown = ask("show", "--json", "true")
+    assert json.loads(shown.stdout)["state"] == "waiting for rank 1, 3", shown
+    assert "waiting for rank 1, 3" in ask("list").stdout
+    assert "job true" in ask("show", "true").stdout
+    assert ask("stop", "true").returncode == 0
+    assert made.codes() == [143, 143], made.all_errors()
+
+
+def test_much_output_is_complete(group):
+    """If this fails, what workers print is lost on its way to rank 0."""
+    made = group(3)
+    made.start_all("sh", "-c", "seq -f 'line %.0f of a worker that prints a lot' 1 100000",
+                   ranks=[2, 1, 0])
+    assert made.codes() == [0] * 3, made.all_errors()
+    for rank in (0, 1):
+        lines = made.last(0).log(f"worker{rank}").decode().splitlines()
+        assert lines == [f"line {n} of a worker that prints a lot" for n in range(1, 100001)]
 
 
 def test_enough_workers(group):
