@@ -479,7 +479,8 @@ def test_coordinator_without_power(four_hosts, group, launch, tmp_path):
 
 
 def run_pool(four_hosts, seed):
-    """Six processes on four hosts; some are taken away, and come back elsewhere."""
+    """Six processes of an emitted submit file on four hosts; some are taken away, and come back
+    elsewhere."""
     directory = pathlib.Path(four_hosts.directory / f"pool-{seed}")
     directory.mkdir()
     shared = directory / "shared"
@@ -491,10 +492,14 @@ def run_pool(four_hosts, seed):
     environment = {"PYTHONPATH": str(bed.seen_inside(bed.HERE)), "PYTHONDONTWRITEBYTECODE": "1",
                    "PSD_LIB": str(bed.seen_inside(bed.library_path())), **bed.SANITIZER}
 
+    submit = subprocess.run(
+        [program("psd_run"), "--emit", "condor", "--rendezvous", str(shared / "meeting"), "--size", "6",
+         "--servers", str(1 + seed % 2), "--max_wait", "60", *BRISK, "--", *worker],
+        capture_output=True, text=True, check=True, timeout=20).stdout
+
     def command(number):
-        return [str(bed.seen_inside(bed.bin_directory() / "psd_run")), "--rendezvous",
-                str(shared / "meeting"), "--job_id", f"c{seed}", "--rank", str(number), "--size", "6",
-                "--servers", str(1 + seed % 2), "--max_wait", "60", *BRISK, "--", *worker]
+        return [str(bed.seen_inside(bed.bin_directory() / "psd_run")),
+                *condor.words_of(submit, process=str(number), cluster=f"c{seed}")]
 
     pool = condor.Pool(four_hosts, 6, command, directory, seed, evictions=1 + seed % 3,
                        on_quiet=gate.touch, environment=environment)
