@@ -166,6 +166,35 @@ def test_rank_from_the_completion_index(group, tmp_path):
     assert "[worker1] rank 1\n" in jobs[0].stdout()
 
 
+def test_addresses_that_were_chosen(group):
+    """If this fails, a machine with several networks is reached by the wrong one."""
+    port = str(free_port())
+    made = group(3, "--initial_port", port, "--final_port", port,
+                 environment={"PSD_ADVERTISE": "localhost"})
+    made.start_all("sh", "-c", "echo $PSD_ADDR")
+    assert made.codes() == [0] * 3, made.all_errors()
+    assert f"has joined the job at tcp://127.0.0.1:{port}\n" in made.last(1).stderr()
+    assert "READY master at tcp://127.0.0.1:" in made.last(0).run_log()
+    assert made.last(0).log("worker1") == b"127.0.0.1\n"
+
+
+def test_address_of_somebody_else(group):
+    """If this fails, a wrong address is found out by servers that nobody reaches."""
+    made = group(2)
+    made.start(0, "true")
+    made.start(1, "true", options=("--advertise_addr", "203.0.113.9"))
+    assert made.codes() == [3, 3], made.all_errors()
+    assert "shall be reached under 203.0.113.9, which is none of its own" in made.last(0).stderr()
+
+
+def test_program_that_is_missing(group):
+    """If this fails, what is missing on one machine is found out while the others train."""
+    made = group(3)
+    made.start_all("no-such-program")
+    assert made.codes() == [3] * 3, made.all_errors()
+    assert "rank1: no-such-program: " in made.last(0).stderr()
+
+
 # ------------------------------------------------------------------------------- what lies there ---
 
 
