@@ -55,11 +55,16 @@ void together_close(struct together *together);
 
 /* The descriptor of the job's secret, as of launch_secret_offer(); -1 with err. */
 int together_secret(struct together *together, struct psd_error *err);
+/* What a rank does. */
+enum launch_role together_role(const struct together *together, uint32_t rank);
+
+/* What may be wrong when the others do not come; NULL: nothing in particular. */
+const char *together_hint(const struct together *together);
 
 /* Not rank 0: takes part until the job is over. Returns the exit code. */
 int together_join(struct together *together, int secret_fd);
 
-/* Rank 0: one attempt: gathers the others, runs the job. Returns the exit code. */
+/* Rank 0 (coordinate.c): one attempt: gathers the others, runs the job. Returns the exit code. */
 int together_attempt(struct together *together, struct run_args *args);
 
 /* Whether that attempt failed because somebody was lost without whom it cannot go on. */
