@@ -541,13 +541,18 @@ count_servers(const struct launch_options *options, struct plan_input *input, st
 }
 
 static uint32_t
-leave_ms(const struct launch_options *options, unsigned personality)
+leave_ms(const struct launch_options *options, const struct plan *plan)
 {
+    const struct plan_task last = plan_task(plan, plan->servers + plan->workers);
+
     if (options->grace_ms != LAUNCH_NOT_GIVEN) {
         return options->grace_ms;
     }
-    /* TensorFlow's servers wait for ever; those of the others have a farewell of their own. */
-    return personality_is_tensorflow(personality) ? LEAVE_TENSORFLOW_MS : LEAVE_MS;
+    /* TensorFlow's servers wait for ever; an evaluator still looks at the last result, and the
+     * servers of the others have a farewell of their own. */
+    return personality_is_tensorflow(plan->personality) && last.type != PSI_TF_EVALUATOR
+               ? LEAVE_TENSORFLOW_MS
+               : LEAVE_MS;
 }
 
 static void
@@ -566,7 +571,7 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                               .machine_of = prepared->layout.machine_of,
                               .start_timeout_ms = settings->start_timeout_ms,
                               .timeout_ms = options->timeout_s * 1000,
-                              .leave_ms = leave_ms(options, personality),
+                              .leave_ms = leave_ms(options, &prepared->plan),
                               .foreign = personality_is_foreign(personality),
                               .masterless = !personality_has_master(personality),
                               .leaders = plan_leaders(&prepared->plan)};
