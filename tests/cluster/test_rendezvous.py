@@ -394,7 +394,7 @@ def test_enough_workers(group):
 def held(tmp_path, steps=60):
     """A worker whose rank 0 waits at step 20, and the file that it waits for."""
     gate = tmp_path / "gate"
-    return python_worker("--steps", steps, "--hold", f"20:{gate}"), gate
+    return python_worker("--steps", steps, "--pull_first", "--hold", f"20:{gate}"), gate
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -407,11 +407,10 @@ def test_worker_is_replaced(group, tmp_path, how):
     made.last(2).process.send_signal(how)
     assert made.last(2).wait(20) in (128 + how, -how)
     made.start(2, *command)
-    wait_for(lambda: "rank2 is back" in made.last(0).stderr(), 20, "the replacement")
+    made.last(0).wait_for_output("[worker1] joined 1 2", 1)
     gate.touch()
     assert made.codes() == [0] * 4, made.all_errors()
     assert "begun anew" not in made.last(0).stderr()
-    assert len(set(re.findall(r"\] values (\w+)", made.last(0).stdout()))) >= 1
     made.expect_nothing_left()
 
 
@@ -516,8 +515,8 @@ def run_pool(four_hosts, seed):
     shared.mkdir()
     os.chown(shared, bed.hosts.USER_ID, bed.hosts.USER_ID)
     gate = directory / "gate"
-    worker = [bed.PYTHON, str(bed.seen_inside(bed.HERE / "worker.py")), "--steps", "60", "--hold",
-              f"20:{gate}"]
+    worker = [bed.PYTHON, str(bed.seen_inside(bed.HERE / "worker.py")), "--steps", "60",
+              "--pull_first", "--hold", f"20:{gate}"]
     environment = {"PYTHONPATH": str(bed.seen_inside(bed.HERE)), "PYTHONDONTWRITEBYTECODE": "1",
                    "PSD_LIB": str(bed.seen_inside(bed.library_path())), **bed.SANITIZER}
 
