@@ -49,6 +49,28 @@ if ! real; then
     real --last-failed --last-failed-no-failures none || failed+=("pytest")
 fi
 
+# The package in the environment of the frameworks, and with NumPy alone what concerns it most.
+package() {
+    local python=$1
+    shift
+    PSD_BIN=$(realpath "$bin") "$python" -m pytest -q -rs \
+        -o cache_dir="$(realpath "$build")/pytest-python" ${PYTEST_ARGS:-} "$@"
+}
+if [ -x .venv-frameworks/bin/python ]; then
+    step "the Python package (pytest, with the frameworks)"
+    if ! package .venv-frameworks/bin/python tests/python; then
+        step "once more, alone: the tests that failed"
+        package .venv-frameworks/bin/python tests/python --last-failed \
+            --last-failed-no-failures none || failed+=("python")
+    fi
+    alone=(tests/python/test_library.py tests/python/test_tables.py)
+else
+    step "the Python package: no .venv-frameworks (tools/setup.sh frameworks), so what needs PyTorch is skipped"
+    alone=(tests/python)
+fi
+step "the Python package with NumPy alone (pytest)"
+package .venv/bin/python "${alone[@]}" || failed+=("python with NumPy alone")
+
 if [ ${#failed[@]} -gt 0 ]; then
     printf '\nFAILED: %s\n' "${failed[*]}" >&2
     exit 1

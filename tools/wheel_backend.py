@@ -93,8 +93,11 @@ def install(build, root):
     """`meson install` below `root`: without the symbols that only debuggers want."""
     if not (build / "build.ninja").exists():
         sys.exit(f"wheel: {build} is not built: run make first")
+    # pip hides the packages of the system from what it starts; Meson is one of them.
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith("PYTHON")}
     subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--strip",
-                    "--destdir", root], check=True, stdout=subprocess.DEVNULL)
+                    "--destdir", root], check=True, stdout=subprocess.DEVNULL, env=environment)
     (programs,) = root.glob("**/bin/psd_run")
     (library,) = (path for path in root.glob("**/libpsd.so.0") if path.exists())
     return programs.parent, library

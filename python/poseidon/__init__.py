@@ -28,7 +28,7 @@ from ._errors import (ClosedError, DroppedError, Error, FileError, ForkedError, 
                       LibraryError, LostError, MemoryError, MismatchError, NotFiniteError,
                       RefusedError, StateError, Status, StepError, TimeoutError)
 from ._future import Future
-from ._library import library as _library
+from ._library import library as _load_library
 from ._table import Table
 from ._version import __version__
 
@@ -122,7 +122,7 @@ def abandon() -> None:
 
 def library_version() -> str:
     """The version of libpsd: that of the package, or LibraryError is raised."""
-    return _library().psd_version().decode()
+    return _load_library().psd_version().decode()
 
 
 def __getattr__(name: str) -> Any:

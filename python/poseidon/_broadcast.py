@@ -94,8 +94,10 @@ def broadcast(context: Context, array: Any, root: int, name: str) -> Any:
     whole = found if direct else np.array(found, order="C")
     if whole.size:
         context._broadcaster.send(whole.reshape(-1).view(np.uint8), is_root)
-    if not is_root and not direct and not found.flags.writeable:
+    if is_root:
+        return array
+    if not found.flags.writeable:
         return whole
-    if not is_root and not direct:
+    if not direct:
         found[...] = whole
     return array if isinstance(array, np.ndarray) or hasattr(array, "__dlpack__") else found

@@ -9,8 +9,8 @@ text, bytes, tuples, lists, sets, dictionaries of such, and NumPy arrays of numb
 from __future__ import annotations
 
 import builtins
+import dis
 import importlib
-import importlib.util
 import io
 import marshal
 import sys
@@ -33,20 +33,27 @@ def unpack(packed: bytes) -> Any:
     return _Unpacker().get(marshal.loads(packed))
 
 
-def _is_importable(function: types.FunctionType) -> bool:
-    """Whether another process finds this very function by name."""
-    module = sys.modules.get(function.__module__)
-    if module is None or function.__module__ == "__main__" or "<" in function.__qualname__:
-        return False
-    found: Any = module
-    for name in function.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is function and getattr(module, "__spec__", None) is not None
+def _find(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name, None)
+    return module
+
+
+def _place(value: Any) -> tuple[str, str] | None:
+    """The module and the name under which another process finds this very function or class."""
+    path = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    name = getattr(value, "__module__", None) or type(value).__module__  # ufuncs of NumPy
+    module = sys.modules.get(name)
+    if not isinstance(path, str) or name == "__main__" or module is None or \
+            getattr(module, "__spec__", None) is None or _find(module, path) is not value:
+        return None
+    return name, path
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Every global name that a function may look up, also from functions inside it."""
-    names = set(code.co_names)
+    """Every global name that a function looks up, also in functions inside it; not attributes."""
+    names = {each.argval for each in dis.get_instructions(code)
+             if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names |= _names(constant)
@@ -69,11 +76,11 @@ class _Packer:
                             for key, each in value.items()]
         if isinstance(value, types.ModuleType):
             return "module", value.__name__
+        place = _place(value)
+        if place is not None:
+            return "name", *place
         if isinstance(value, types.FunctionType):
             return self._function(value)
-        if (getattr(value, "__module__", None) or "__main__") != "__main__" and \
-                isinstance(value, (type, types.BuiltinFunctionType)):
-            return "name", value.__module__, value.__qualname__
         raise TypeError(
             f"{what}: a {type(value).__module__}.{type(value).__qualname__} cannot be carried to "
             "another process: give numbers, text, bytes, lists, dictionaries or arrays of numbers, "
@@ -90,8 +97,6 @@ class _Packer:
     def _function(self, function: types.FunctionType) -> tuple:
         if id(function) in self._functions:
             return "again", self._functions[id(function)]
-        if _is_importable(function):
-            return "name", function.__module__, function.__qualname__
         number = self._functions[id(function)] = len(self._functions)
         cells = [self.put(cell.cell_contents, f"{function.__name__}: variable {name}")
                  for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ())]
@@ -120,10 +125,7 @@ class _Unpacker:
         if kind == "module":
             return importlib.import_module(rest[0])
         if kind == "name":
-            found: Any = importlib.import_module(rest[0])
-            for name in rest[1].split("."):
-                found = getattr(found, name)
-            return found
+            return _find(importlib.import_module(rest[0]), rest[1])
         if kind == "again":
             return self._functions[rest[0]]
         return self._function(*rest)

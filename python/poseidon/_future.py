@@ -120,15 +120,18 @@ class Future:
                 return True
             op = self._op
             self._users += 1
-        status = library().psd_wait(op, milliseconds)
-        with self._lock:
-            self._users -= 1
-            mine = status != PENDING and not self._ended
-            if mine:
-                self._end(op, status)
-            if self._ended and self._users == 0 and self._op is not None:
-                library().psd_op_release(self._op)
-                self._op = None
+        status = PENDING
+        try:
+            status = library().psd_wait(op, milliseconds)
+        finally:  # also when a signal handler raises
+            with self._lock:
+                self._users -= 1
+                mine = status != PENDING and not self._ended
+                if mine:
+                    self._end(op, status)
+                if self._ended and self._users == 0 and self._op is not None:
+                    library().psd_op_release(self._op)
+                    self._op = None
         if mine:
             self._call_back()
         return self._ended

@@ -89,6 +89,18 @@ def _from_address(address: int, dtype: np.dtype, shape: tuple, strides: tuple) -
     return np.ndarray(shape, dtype, memory, 0, strides)
 
 
+def _may_write(tensor: Any) -> bool:
+    """Whether a tensor of another library may be written: those of JAX and TensorFlow never are."""
+    if not hasattr(tensor, "__setitem__"):
+        return False
+    if hasattr(tensor, "detach"):
+        tensor = tensor.detach()
+    try:
+        return np.asarray(tensor).flags.writeable
+    except (TypeError, RuntimeError, ValueError):  # a type that NumPy lacks: PyTorch's bfloat16
+        return True
+
+
 class _Foreign(NamedTuple):
     """A tensor of another library, by DLPack."""
 
@@ -100,7 +112,10 @@ class _Foreign(NamedTuple):
 def _by_dlpack(what: str, tensor: Any, any_type: bool = False) -> _Foreign:
     if hasattr(tensor, "detach"):
         tensor = tensor.detach()  # PyTorch lends nothing that wants a gradient
-    device = int(tensor.__dlpack_device__()[0])
+    try:
+        device = int(tensor.__dlpack_device__()[0])
+    except Exception as error:  # pylint: disable=broad-exception-caught
+        raise TypeError(f"{what}: the tensor cannot be read: {error}") from None
     if device not in (_CPU, _CPU_PINNED):
         raise TypeError(f"{what}: the tensor is on a device ({_DEVICES.get(device, device)}): "
                         "copy it to the CPU first (a.cpu())")
@@ -143,7 +158,7 @@ def _look(what: str, given: Any, dtype: str | None) -> _Foreign:
 
 def elements(what: str, given: Any) -> tuple[np.ndarray, str]:
     """An array of any plain type as an array over the same memory, and the name of its type."""
-    if not isinstance(given, np.ndarray) and hasattr(given, "__dlpack__"):
+    if not isinstance(given, np.ndarray) and hasattr(given, "__dlpack__") and _may_write(given):
         found = _by_dlpack(what, given, any_type=True)
         return found.array, found.dtype
     array = np.asarray(given)
@@ -171,11 +186,24 @@ def lend_input(what: str, given: Any, dtype: str, shape: tuple) -> Lent:
     return Lent(array.ctypes.data, (array, *found.keep))
 
 
+def _writable(what: str, given: Any) -> Any:
+    """Something whose memory can be written: not a copy, and not what must not change."""
+    if hasattr(given, "__dlpack__"):
+        if not _may_write(given):
+            raise ValueError(f"{what}: out is read-only (a {type(given).__name__})")
+        return given
+    try:
+        return np.asarray(memoryview(given))
+    except TypeError:
+        raise TypeError(f"{what}: out must be an array, a CPU tensor of PyTorch or a buffer, not "
+                        f"{type(given).__name__}") from None
+
+
 def lend_output(what: str, given: Any, dtype: str, shape: tuple) -> Lent:
     """Memory to write: the array itself when it is contiguous, else a stand-in that is copied
     over at the end."""
-    if isinstance(given, (int, float, list, tuple)):
-        raise TypeError(f"{what}: out must be an array, not {type(given).__name__}")
+    if not isinstance(given, np.ndarray):
+        given = _writable(what, given)
     found = _look(what, given, dtype)
     target = found.array
     _require(what, dtype, shape, found.dtype, target.shape)

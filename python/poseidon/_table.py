@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import operator
 from ctypes import byref, c_void_p, sizeof
-from typing import Any, Iterable
+from typing import TYPE_CHECKING, Any, Iterable, TypedDict
 
 import numpy as np
 
@@ -18,8 +18,29 @@ from ._library import (DIMS_MAX, DTYPES, INITS, NAN_POLICIES, REDUCES, RULES, SC
                        Transfer, check, library)
 from ._memory import Lent, describe, dtype_name, lend_input, lend_output, numpy_dtype
 
-_RULE_NUMBERS = ("learning_rate", "momentum", "beta1", "beta2", "epsilon", "l1", "l2", "ftrl_beta",
-                 "weight_decay", "clip_value", "warmup", "period", "decay", "floor")
+if TYPE_CHECKING:
+    from typing import Unpack  # Python 3.11
+
+
+class RuleNumbers(TypedDict, total=False):
+    """The numbers of a rule and of its schedule. A zero means the default that psd.h names."""
+
+    learning_rate: float
+    momentum: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    l1: float
+    l2: float
+    ftrl_beta: float
+    weight_decay: float
+    clip_value: float
+    warmup: int
+    period: int
+    decay: float
+    floor: float
+
+
 _VERBS = {(True, False): "push", (False, True): "pull", (True, True): "push_pull"}
 
 
@@ -36,11 +57,12 @@ def _staleness(value: Any) -> int:
     return operator.index(value)
 
 
-def _rule_args(table: str, rule: str, schedule: str, numbers: dict[str, Any]) -> RuleArgs:
-    unknown = sorted(set(numbers) - set(_RULE_NUMBERS))
+def _rule_args(table: str, rule: str, schedule: str, numbers: RuleNumbers) -> RuleArgs:
+    known = RuleNumbers.__annotations__
+    unknown = sorted(set(numbers) - set(known))
     if unknown:
         raise TypeError(f"table {table}: unknown argument {unknown[0]!r}; of the rule there are "
-                        f"{', '.join(_RULE_NUMBERS)}")
+                        f"{', '.join(known)}")
     return RuleArgs(rule=_one_of(table, "rule", RULES, rule),
                     schedule=_one_of(table, "schedule", SCHEDULES, schedule), **numbers)
 
@@ -74,7 +96,7 @@ class Table:
                  staleness: int | float | str | None = 0, backup_workers: int = 0,
                  nan_policy: str = "reject", init: str | None = None, init_value: float = 0.0,
                  seed: int = 0, priority: int = 0, context: Context | None = None,
-                 **rule_numbers: Any):
+                 **rule_numbers: Unpack[RuleNumbers]):
         self.name = str(name)
         self.use = use
         self.context = context or default_context()

@@ -211,7 +211,8 @@ start_child(struct child *child, const struct place *place, struct order *order)
         args.extra_fd = fcntl(place->secret_fd, F_DUPFD_CLOEXEC, 0);
         args.secret_fd = -1;
     }
-    if (hook_is_on(place->hook_directory, &order->environment)) {
+    if (strcmp(order->role, "worker") == 0 &&
+        hook_is_on(place->hook_directory, &order->environment)) {
         args.note_fd = open_note(child, order);
     }
     args.environment = order->environment.list;

@@ -500,6 +500,9 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
     return PSD_OK;
 }
 
+/* A worker whose model lacks the table never gives anything: a hint that it may be so. */
+static const char gave_nothing[] = " (nothing from it yet: does it have this table?)";
+
 /* Who keeps the chunk from moving on, in words. */
 static void
 describe_wait(const struct chunk *chunk, uint64_t step, char *text, size_t size)
@@ -517,9 +520,9 @@ describe_wait(const struct chunk *chunk, uint64_t step, char *text, size_t size)
     used = (size_t)snprintf(text, size, "table %s step %llu waits for", table->spec.name,
                             (unsigned long long)(step > 0 ? step - 1 : 0));
     rank = psi_clock_missing(&table->rule, &table->members, &chunk->clock, step, 0);
-    for (; rank >= 0 && named < 8 && used + 24 < size; named++) {
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s worker %d", named > 0 ? "," : "", rank);
+    for (; rank >= 0 && named < 8 && used + 24 + sizeof(gave_nothing) < size; named++) {
+        used += (size_t)snprintf(text + used, size - used, "%s worker %d%s", named > 0 ? "," : "",
+                                 rank, chunk->clock.next[rank] == 0 ? gave_nothing : "");
         rank = psi_clock_missing(&table->rule, &table->members, &chunk->clock, step,
                                  (uint32_t)rank + 1);
     }

@@ -55,6 +55,23 @@ def test_forty_workers_on_one_host(launch):
         assert f"[worker{rank}] rank {rank} local {rank} of 40\n" in job.stdout()
 
 
+def test_a_machine_without_the_hook_is_named(launch, four_hosts):
+    """If this fails, workers of one machine train by themselves, and nobody says so."""
+    host = four_hosts.hosts[2]
+    subprocess.run(host.inside("mount", "-t", "tmpfs", "tmpfs", "/opt/poseidon/python",
+                               user="root"), check=True)
+    try:
+        job = launch(SMALL, "--auto", "on", "true")
+        assert job.wait() == 3
+        assert "host2: --auto on: the Python package poseidon does not lie beside" in job.stderr()
+        assert "host1: --auto" not in job.stderr()
+        job = launch(SMALL, "--grace_ms", "100", "true")
+        assert job.wait() == 0, job.stderr()
+        assert "host2: Python workers are not distributed automatically" in job.run_log()
+    finally:
+        subprocess.run(host.inside("umount", "/opt/poseidon/python", user="root"), check=True)
+
+
 def test_login_is_repeated_when_sshd_has_too_many(launch, four_hosts):
     """If this fails, logins of other people make a job fail that a second later would start."""
     host = four_hosts.hosts[1]

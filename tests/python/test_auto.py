@@ -17,7 +17,7 @@ import uuid
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (tools/setup.sh frameworks)")
+torch = pytest.importorskip("torch", reason="no PyTorch here (tools/setup.sh frameworks)")
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
@@ -150,6 +150,22 @@ def test_the_last_step_of_an_epoch_counts_every_sample_once(job, tmp_path, sampl
     assert told(done.log(0).decode(), "HASH") == told(done.log(1).decode(), "HASH")
 
 
+@pytest.mark.parametrize("kind,workers", [
+    ("closure", 2), ("in_turn", 3), ("unused", 2), ("own_batches", 2), ("bulk", 2), ("weighted", 3),
+    ("persistent", 2)])
+def test_loops_of_many_kinds(job, tmp_path, kind, workers):
+    """If this fails, scripts of that kind train on other gradients than one process would."""
+    script = HERE / "plain" / "various.py"
+    one = alone(tmp_path, script, kind, 4 * workers)
+    done = job(script, kind, 4, workers=workers)
+    assert done.code == 0, done.out + done.err
+    for rank in range(workers):
+        text = done.log(rank).decode()
+        assert len(steps(text)) == len(steps(one)) == 20
+        assert (steps(text) - steps(one)).abs().max() <= 1e-5
+        assert told(text, "EVALUATED") == ("90 30" if kind == "weighted" else "108 30")
+
+
 UNSEEDED = """
 import hashlib, os, random
 import numpy as np
@@ -280,6 +296,33 @@ for points, targets in DataLoader(data, 8, sampler=sampler):
     loss_of(points, targets).backward()
     optimizer.step()
 """, "DistributedSampler"),
+    "own_process": ("""
+import torch.multiprocessing as processes
+def train():
+    for points, targets in loader:
+        loss_of(points, targets).backward()
+        optimizer.step()
+child = processes.get_context("fork").Process(target=train)
+child.start()
+child.join()
+raise SystemExit(child.exitcode)
+""", "in a process that it started itself"),
+    "unfrozen": ("""
+model.bias.requires_grad_(False)
+for number, (points, targets) in enumerate(loader):
+    model.bias.requires_grad_(number > 0)
+    loss_of(points, targets).backward()
+    optimizer.step()
+""", "not there, or not trained, when the epoch began"),
+    "fetched_ahead": ("""
+batches = iter(DataLoader(data, 20))
+batch = next(batches)
+while batch is not None:
+    ahead = next(batches, None)
+    loss_of(*batch).backward()
+    optimizer.step()
+    batch = ahead
+""", "which gradients are whose"),
     "different_weights": ("""
 import os
 for points, targets in loader:
@@ -431,6 +474,39 @@ def test_without_the_hook(job, tmp_path):
     done = job("print('fine')", psd_run=tmp_path / "psd_run", options=("--auto", "on"))
     assert done.code == 3
     assert "--auto on: the Python package poseidon does not lie beside psd_run" in done.err
+
+
+def test_a_worker_that_comes_again_is_stopped(job):
+    """If this fails, a worker that is started again trains from the beginning among others that are
+    far ahead."""
+    done = job(LOOP + """
+import os
+for points, targets in loader:
+    optimizer.zero_grad()
+    loss_of(points, targets).backward()
+    optimizer.step()
+    if os.environ["PSD_RESTART_COUNT"] == "0" and os.environ["PSD_RANK"] == "1":
+        os._exit(1)
+""", options=("--restart", "on-failure", "--max_restarts", 1))
+    assert done.code == 2, done.out + done.err
+    assert "started again in the middle of a job" in done.err
+
+
+def test_the_hook_of_a_wheel(job, tmp_path):
+    """If this fails, psd_run of the wheel distributes nothing."""
+    build = (BIN / "psd_run").resolve().parent
+    made = subprocess.run([sys.executable, TREE / "tools" / "wheel_backend.py", tmp_path],
+                          env={**os.environ, "PSD_WHEEL_BUILD": str(build)}, cwd=TREE,
+                          capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    shutil.unpack_archive(wheel, tmp_path / "site", "zip")
+    program = tmp_path / "site" / "poseidon" / "_native" / "bin" / "psd_run"
+    for name in program.parent.iterdir():
+        name.chmod(0o755)
+    done = job("import os\nprint(os.environ['PYTHONPATH'])", psd_run=program)
+    assert done.code == 0, done.err
+    assert done.log(0).decode().strip() == str(tmp_path / "site" / "poseidon" / "auto" / "site")
 
 
 def test_the_hook_of_an_installed_prefix(job, tmp_path):

@@ -38,17 +38,35 @@ def found(directory, rank):
     return torch.load(directory / f"rank{rank}.pt", weights_only=False)
 
 
+def run_job(directory, case, *arguments, workers=2, servers=1, **variables):
+    """Runs a case on several workers; it must end well."""
+    done = run(directory, BIN / "psd_run", "--workers", workers, "--servers", servers,
+               " ".join([sys.executable, str(CASES), case, *map(str, arguments)]), **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.fixture(name="job")
 def fixture_job(tmp_path):
     """Runs a case on several workers: what each rank found."""
 
-    def go(case, *arguments, workers=2, servers=1, name="job", **variables):
-        directory = tmp_path / name
-        done = run(directory, BIN / "psd_run", "--workers", workers, "--servers", servers,
-                   " ".join([sys.executable, str(CASES), case, *map(str, arguments)]),
-                   **variables)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return [found(directory, rank) for rank in range(workers)]
+    def go(case, *arguments, workers=2, name="job", **options):
+        run_job(tmp_path / name, case, *arguments, workers=workers, **options)
+        return [found(tmp_path / name, rank) for rank in range(workers)]
+
+    return go
+
+
+@pytest.fixture(name="once", scope="module")
+def fixture_once(tmp_path_factory):
+    """The same for cases that several tests look at."""
+    results = {}
+
+    def go(case, workers=2):
+        if case not in results:
+            directory = tmp_path_factory.mktemp(case)
+            run_job(directory, case, workers=workers)
+            results[case] = [found(directory, rank) for rank in range(workers)]
+        return results[case]
 
     return go
 
@@ -117,13 +135,17 @@ def test_bits_do_not_depend_on_buckets_and_servers(job):
 
 def test_optimizer_equals_one_process_with_both_batches(job, alone):
     """With a scheduler and clipping between backward and step."""
-    ranks = job("plain")
-    assert same_bits(*ranks)
-    assert distance(ranks[0], alone("plain_alone")) < 1e-6
+    (first, under_way, rounds), (second, *_) = job("plain")
+    assert same_bits(first, second)
+    assert not any(under_way) and rounds == 20
+    assert distance(first, alone("plain_alone")) < 1e-6
 
 
 def test_steps_made_in_the_next_forward_have_the_same_bits(job):
-    assert same_bits(job("plain", "forward")[1], job("plain", "backward", name="backward")[0])
+    deferred, under_way, rounds = job("plain", "forward")[1]
+    assert same_bits(deferred, job("plain", "backward", name="backward")[0][0])
+    assert under_way == [True, False] * 10, "every second step was synchronized before it"
+    assert rounds == 20
 
 
 def test_error_with_two_workers_is_no_larger_than_with_one(job):
@@ -137,11 +159,11 @@ def test_error_with_two_workers_is_no_larger_than_with_one(job):
 
 @pytest.mark.parametrize("how, rounds", [("no_sync", 20), ("passes", 20), ("twice", 40),
                                          ("zeroed", 40)])
-def test_accumulated_gradients_equal_one_process(job, alone, how, rounds):
-    ranks = job("accumulate", how)
-    assert same_bits(ranks[0][0], ranks[1][0])
-    assert ranks[0][1] == rounds
-    assert distance(ranks[0][0], alone("accumulate_alone")) < 1e-6
+def test_accumulated_gradients_equal_one_process(once, how, rounds):
+    first, second = once("accumulated")
+    assert same_bits(first[how][0], second[how][0])
+    assert first[how][1] == rounds
+    assert distance(first[how][0], first["alone"]) < 1e-6
 
 
 # ---- what models do
@@ -164,8 +186,8 @@ def test_sparse_embedding_gradients_stay_sparse(job, alone):
 
 
 @pytest.mark.parametrize("kind", ["float64", "bfloat16", "float16"])
-def test_parameters_of_other_types(job, kind):
-    ranks = job("half", kind)
+def test_parameters_of_other_types(once, kind):
+    ranks = [rank[kind] for rank in once("types")]
     assert same_bits(ranks[0][0], ranks[1][0])
     assert ranks[0][0][0].dtype == getattr(torch, kind)
     assert all(last < first for _, first, last in ranks)
@@ -232,16 +254,16 @@ def test_gradients_outlive_the_job(job):
 
 @pytest.mark.parametrize("rule", ["sgd", "momentum", "nesterov", "adam", "adamw", "adagrad",
                                   "rmsprop"])
-def test_servers_make_the_same_steps(job, rule):
-    ranks = job("server_side", rule, 0)
-    assert same_bits(ranks[0][0], ranks[1][0])
-    reference = job("server_side", rule, "alone", workers=1, name="alone")
-    assert distance(ranks[0][0], reference[0][0]) < 1e-5
+def test_servers_make_the_same_steps(once, rule):
+    first, second = once("server_side")
+    assert same_bits(first[rule][0], second[rule][0])
+    assert distance(first[rule][0], first[rule][1]) < 1e-5
 
 
-@pytest.mark.parametrize("staleness", ["2", "none"])
-def test_stale_and_asynchronous_training_learns(job, staleness):
-    for _, losses in job("server_side", "adam", staleness):
+@pytest.mark.parametrize("staleness", [2, None])
+def test_stale_and_asynchronous_training_learns(once, staleness):
+    for rank in once("asynchronous"):
+        losses = rank[staleness]
         assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
 
 
@@ -282,24 +304,25 @@ def test_models_that_differ_are_named(fails, what, words):
     ("frozen", "none of the parameters requires a gradient"),
     ("rule", "servers know no rule like Adamax"),
     ("rate", "learning_rate changed from 0.1 to 0.01"),
+    ("staleness", "staleness=3 needs server_side=True"),
+    ("again", "a second backward before step(): the first gradient of 4.bias"),
     ("nan", "NotFiniteError")])
-def test_refusals(fails, what, words):
-    assert words in fails("refused", what, workers=1)
+def test_refusals(once, what, words):
+    assert words in once("refused", workers=1)[0][what]
 
 
 # ---- what one sees
 
 
-def test_trace_shows_transfers_during_backward(job, tmp_path):
-    with pytest.raises(FileNotFoundError):  # this case leaves no values behind
-        job("traced", PSD_TORCH_TRACE="trace-{rank}.json")
-    events = json.loads((tmp_path / "job" / "trace-1.json").read_text())["traceEvents"]
+def test_trace_shows_transfers_during_backward(tmp_path):
+    run_job(tmp_path, "traced", PSD_TORCH_TRACE="trace-{rank}.json")
+    events = json.loads((tmp_path / "trace-1.json").read_text())["traceEvents"]
     waits = [event for event in events if event["name"] == "wait"]
     transfers = [event for event in events if event["ph"] == "X" and event["tid"] > 0]
     assert len(waits) == 5 and len(transfers) > 5
-    last = waits[-1]
-    assert any(transfer["ts"] < last["ts"] < transfer["ts"] + transfer["dur"] or
-               transfer["ts"] + transfer["dur"] <= last["ts"] for transfer in transfers[-3:])
+    begins = sorted(transfer["ts"] for transfer in transfers)
+    assert any(waits[-2]["ts"] + waits[-2]["dur"] < begin < waits[-1]["ts"] for begin in begins), \
+        "in the last step nothing left before backward had ended"
 
 
 # ---- devices
@@ -310,3 +333,82 @@ def test_cuda_tensors(job, alone):
     ranks = job("cuda")
     assert same_bits(*ranks)
     assert distance(ranks[0], alone("cuda_alone")) < 1e-5
+
+
+# ---- without a job
+
+
+@pytest.fixture(name="package", scope="module")
+def fixture_package():
+    """poseidon.torch in this process, which is in no job."""
+    os.environ["PSD_LIB"] = environment()["PSD_LIB"]
+    sys.path.insert(0, str(TREE / "python"))
+    yield pytest.importorskip("poseidon.torch")
+    sys.path.remove(str(TREE / "python"))
+    del os.environ["PSD_LIB"]
+
+
+def test_before_init_it_says_so(package):
+    with pytest.raises(Exception, match="poseidon.init"):
+        package.DataParallel(torch.nn.Linear(2, 2))
+
+
+def test_values_travel_without_pickle(package):
+    from poseidon.torch import codec
+
+    assert package is not None
+    value = {"a": (1, 2.5, None, True), 3: ["x", float("-inf")],
+             "t": torch.arange(6, dtype=torch.int16).reshape(2, 3), "e": torch.empty(0, 4)}
+    back = codec.decode(codec.encode(value))
+    assert torch.equal(back.pop("t"), value.pop("t"))
+    assert back.pop("e").shape == value.pop("e").shape
+    assert back == value
+    with pytest.raises(TypeError, match=r"the value\['f'\] is a function"):
+        codec.encode({"f": distance})
+
+
+def test_buckets_are_packed_in_the_order_given(package):
+    from poseidon.torch.buckets import Slot, plan
+
+    assert package is not None
+    sizes = {"a": 10, "big": 1000, "b": 200, "c": 50, "d": 5}
+    slots = [Slot(name, torch.zeros(size)) for name, size in sizes.items()]
+    slots.append(Slot("wide", torch.zeros(3, dtype=torch.float64)))
+    packed = [[slot.name for slot in bucket] for bucket in plan(slots, 900)]
+    assert packed == [["big"], ["a", "b", "c"], ["d"], ["wide"]]
+
+
+# ---- examples and measurements
+
+
+@pytest.mark.parametrize("name, arguments, workers, words", [
+    ("torch_mnist", "--samples=600 --epochs=1", 2, "epoch 1: loss"),
+    ("torch_chars", "--steps=60 --write=20", 2, "step 59: loss"),
+    ("torch_async_adam", "--steps=150", 3, "worker 2:")])
+def test_examples(tmp_path, name, arguments, workers, words):
+    path = TREE / "examples" / "python" / f"{name}.py"
+    assert len(path.read_text().splitlines()) < 150
+    done = run(tmp_path, BIN / "psd_run", "--workers", workers, "--servers", 1,
+               f"{sys.executable} {path} {arguments}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert words in done.stdout
+    digests = {line.split()[-1] for line in done.stdout.splitlines() if " parameters " in line}
+    assert len(digests) <= 1, "workers ended with different parameters"
+
+
+def test_overhead_is_measured(tmp_path):
+    done = run(tmp_path, sys.executable, TREE / "bench" / "torch_overhead.py", "--rounds=2",
+               "--steps=1", "--batch=4", f"--json={tmp_path}/line")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "line").read_text())["name"] == "torch_overhead"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+def test_overlap_is_measured(tmp_path):
+    done = run(tmp_path, sys.executable, TREE / "bench" / "torch_overlap.py", "--repeat=1",
+               "--layers=3", "--width=256", "--batch=64", "--trace=trace.json", "--json=line")
+    assert done.returncode == 0, done.stdout + done.stderr
+    if "skipped" in done.stdout:
+        pytest.skip(done.stdout.strip())
+    assert json.loads((tmp_path / "line").read_text())["name"] == "torch_overlap"
+    assert "backward" in (tmp_path / "trace.json").read_text()

@@ -116,6 +116,7 @@ def plain(overlap="backward"):
     optimizer = sgd(model)
     hub.DistributedOptimizer(optimizer, model=model, overlap=overlap, bucket_bytes=8192)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.5)
+    under_way = []  # whether gradients were, after each step
     for step in range(STEPS):
         optimizer.zero_grad()
         loss_of(model, batch(step, hub.rank())).backward()
@@ -125,8 +126,9 @@ def plain(overlap="backward"):
             nn.utils.clip_grad_norm_(model.parameters(), 0.5 if step % 2 else 1e9)
         optimizer.step()
         scheduler.step()
+        under_way.append(optimizer._poseidon._open)
     model.state_dict()
-    save(hub.rank(), values(model))
+    save(hub.rank(), (values(model), under_way, optimizer._poseidon.rounds))
 
 
 def plain_alone():
@@ -166,9 +168,8 @@ def error_after_training(steps="60"):
 # ---- accumulation
 
 
-def accumulate(how):
-    """Two batches for each step, in one of several ways."""
-    hub = psd()
+def accumulate(hub, how):
+    """Two batches for each step, in one of several ways: values, and rounds that it took."""
     model = make_model()
     optimizer = sgd(model)
     if how == "no_sync":
@@ -185,10 +186,12 @@ def accumulate(how):
         (loss_of(model, batch(2 * step + 1, hub.rank())) / 2).backward()
         optimizer.step()
     engine = model.engine if how == "no_sync" else optimizer._poseidon
-    save(hub.rank(), (values(model), engine.rounds))
+    return values(model), engine.rounds
 
 
-def accumulate_alone():
+def accumulated():
+    hub = psd()
+    result = {how: accumulate(hub, how) for how in ("no_sync", "passes", "twice", "zeroed")}
     model = make_model()
     optimizer = sgd(model)
     for step in range(STEPS):
@@ -196,7 +199,7 @@ def accumulate_alone():
         (loss_of(model, both(2 * step)) / 2).backward()
         (loss_of(model, both(2 * step + 1)) / 2).backward()
         optimizer.step()
-    save(0, values(model))
+    save(hub.rank(), {**result, "alone": values(model)})
 
 
 # ---- parameters that a rank, or nobody, uses
@@ -284,20 +287,25 @@ def sparse_alone():
 # ---- other types of numbers
 
 
-def half(kind):
-    hub = psd()
-    model = hub.DataParallel(make_model().to(getattr(torch, kind)))
+def train_type(hub, kind):
+    """Values, the first loss and the last."""
+    model = hub.DataParallel(make_model().to(kind))
     optimizer = sgd(model, lr=0.05, momentum=0)
-    first = last = None
+    losses = []
     for step in range(40):
         inputs, labels = batch(step % 4, hub.rank())
         optimizer.zero_grad()
-        loss = functional.cross_entropy(model(inputs.to(getattr(torch, kind))).float(), labels)
+        loss = functional.cross_entropy(model(inputs.to(kind)).float(), labels)
         loss.backward()
         optimizer.step()
-        first = loss.item() if first is None else first
-        last = loss.item()
-    save(hub.rank(), (values(model), first, last))
+        losses.append(loss.item())
+    return values(model), losses[0], losses[-1]
+
+
+def types():
+    hub = psd()
+    save(hub.rank(), {name: train_type(hub, getattr(torch, name))
+                      for name in ("float64", "bfloat16", "float16")})
 
 
 def scaler():
@@ -431,30 +439,50 @@ def state_round_trip():
 # ---- servers make the steps
 
 
-def server_side(name, staleness):
-    hub = psd()
-    model = make_model(hub.rank())  # rank 0's counts
-    kinds = {"sgd": lambda p: torch.optim.SGD(p, lr=0.1),
-             "momentum": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01),
-             "nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
-             "adam": lambda p: torch.optim.Adam(p, lr=0.01),
-             "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
-             "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05),
-             "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.005)}
-    optimizer = kinds[name](model.parameters())
-    if staleness != "alone":
-        allowed = None if staleness == "none" else int(staleness)
-        hub.DistributedOptimizer(optimizer, model=model, server_side=True, staleness=allowed,
-                                 bucket_bytes=8192)
+RULES = {"sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+         "momentum": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01),
+         "nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+         "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+         "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+         "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05),
+         "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.005)}
+
+
+def train_losses(model, optimizer, data):
     losses = []
     for step in range(STEPS):
-        pair = both(step % 4) if staleness == "alone" else batch(step % 4, hub.rank())
         optimizer.zero_grad()
-        loss = loss_of(model, pair)
+        loss = loss_of(model, data(step % 4))
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    save(hub.rank(), (values(model), losses))
+    return losses
+
+
+def server_side():
+    """Every rule, made by servers and made here with both batches."""
+    hub = psd()
+    result = {}
+    for name, make in RULES.items():
+        model = make_model(hub.rank())  # rank 0's counts
+        optimizer = hub.DistributedOptimizer(make(model.parameters()), model=model,
+                                             server_side=True, bucket_bytes=8192)
+        train_losses(model, optimizer, lambda step: batch(step, hub.rank()))
+        alone = make_model(0)
+        train_losses(alone, make(alone.parameters()), both)
+        result[name] = values(model), values(alone)
+    save(hub.rank(), result)
+
+
+def asynchronous():
+    hub = psd()
+    result = {}
+    for staleness in (2, None):
+        model = make_model(hub.rank())
+        optimizer = hub.DistributedOptimizer(RULES["adam"](model.parameters()), model=model,
+                                             server_side=True, staleness=staleness)
+        result[staleness] = train_losses(model, optimizer, lambda step: batch(step, hub.rank()))
+    save(hub.rank(), result)
 
 
 # ---- Horovod's names
@@ -496,28 +524,55 @@ def different(what):
     hub.DataParallel(inner)
 
 
-def refused(what):
-    hub = psd()
+def wrap_twice(hub):
     model = make_model()
-    if what == "twice":
-        hub.DistributedOptimizer(sgd(model))
-        hub.DistributedOptimizer(torch.optim.Adam(model.parameters()))
-    if what == "complex":
-        hub.attach([("wave", nn.Parameter(torch.zeros(3, dtype=torch.complex64)))])
-    if what == "lbfgs":
-        hub.DistributedOptimizer(torch.optim.LBFGS(model.parameters()))
-    if what == "frozen":
-        hub.DataParallel(model.requires_grad_(False))
-    if what == "rule":
-        hub.DistributedOptimizer(torch.optim.Adamax(model.parameters()), server_side=True)
-    if what == "rate":
-        optimizer = hub.DistributedOptimizer(sgd(model), server_side=True)
-        loss_of(model, batch(0, 0)).backward()
-        optimizer.param_groups[0]["lr"] = 0.01
-        optimizer.step()
-    if what == "nan":
-        wrapped = hub.DataParallel(model, nan_policy="reject")
-        (loss_of(wrapped, batch(0, 0)) * float("nan")).backward()
+    hub.DistributedOptimizer(sgd(model))
+    hub.DistributedOptimizer(torch.optim.Adam(model.parameters()))
+
+
+def change_the_rate(hub):
+    model = make_model()
+    optimizer = hub.DistributedOptimizer(sgd(model), server_side=True)
+    loss_of(model, batch(0, 0)).backward()
+    optimizer.param_groups[0]["lr"] = 0.01
+    optimizer.step()
+
+
+def push_twice(hub):
+    model = make_model()
+    hub.DistributedOptimizer(sgd(model), model=model, server_side=True)
+    loss_of(model, batch(0, 0)).backward()
+    loss_of(model, batch(1, 0)).backward()
+
+
+def push_a_nan(hub):
+    model = hub.DataParallel(make_model(), nan_policy="reject")
+    (loss_of(model, batch(0, 0)) * float("nan")).backward()
+
+
+REFUSED = {
+    "twice": wrap_twice,
+    "complex": lambda hub: hub.attach([("wave", nn.Parameter(torch.zeros(3) + 0j))]),
+    "lbfgs": lambda hub: hub.DistributedOptimizer(torch.optim.LBFGS(make_model().parameters())),
+    "frozen": lambda hub: hub.DataParallel(make_model().requires_grad_(False)),
+    "rule": lambda hub: hub.DistributedOptimizer(torch.optim.Adamax(make_model().parameters()),
+                                                 server_side=True),
+    "staleness": lambda hub: hub.DistributedOptimizer(sgd(make_model()), staleness=3),
+    "rate": change_the_rate, "again": push_twice, "nan": push_a_nan}
+
+
+def refused():
+    import poseidon
+
+    hub = psd()
+    said = {}
+    for what, attempt in REFUSED.items():
+        try:
+            attempt(hub)
+            said[what] = "not refused"
+        except (poseidon.Error, ValueError) as error:
+            said[what] = f"{type(error).__name__}: {error}"
+    save(hub.rank(), said)
 
 
 def traced():

@@ -15,10 +15,14 @@ first training loader is read: then the workers join the job.
     surface   --auto tf1: tensorflow as it was in version 1, with mnist_data
     seeds     random numbers that are the same on all workers of a job"""
 
+from __future__ import annotations
+
+from typing import Any
+
 from .session import Session
 
 
-def begin(watch):
+def begin(watch: Any) -> Session | None:
     """torch was imported. Returns the session, or None when there is nothing to do."""
     from . import patches  # needs torch
 

@@ -4,12 +4,18 @@
 Weights that differ, or batches drawn in different orders, would train something that nobody asked
 for without any other sign of it."""
 
+from __future__ import annotations
+
 import math
 import zlib
+from typing import TYPE_CHECKING, Any, Iterable
 
 import torch
 
 import poseidon
+
+if TYPE_CHECKING:
+    from .session import Session
 
 FOREVER = 2**32 - 1
 NORM_EVERY = 128  # rounds
@@ -20,16 +26,17 @@ FIELDS = 4  # it takes part, weights at the first round, norm of the weights, ba
 class Checks:
     """Travels with the rounds of one engine (poseidon.torch.engine.Companion)."""
 
-    def __init__(self, session, parameters, name, timeout):
+    def __init__(self, session: Session, parameters: list[torch.Tensor], name: str,
+                 timeout: float):
         self._session, self._parameters, self._timeout = session, parameters, timeout
         self._world, self._rank = session.world, session.rank
         self._table = poseidon.Table(f"{name}/checks", shape=(FIELDS * self._world,),
                                      dtype="float64", use="sum", reduce="sum", nan_policy="allow")
         self._numbers = torch.zeros(FIELDS, self._world, dtype=torch.float64)
         self._rounds = 0
-        self._future = None
+        self._future: Any = None
 
-    def begin(self, active):
+    def begin(self, active: bool) -> None:
         """A round begins: the weights are as the forward saw them."""
         del active
         self._numbers.zero_()
@@ -44,7 +51,7 @@ class Checks:
         self._future = self._table.transfer(address, address, keep=(self._numbers,),
                                             timeout_ms=FOREVER)
 
-    def end(self, active):
+    def end(self, active: bool) -> None:
         """The round has ended: everybody's numbers are here."""
         del active
         self._future.result(self._timeout)
@@ -68,17 +75,17 @@ class Checks:
                 "generator of its own that is seeded differently on each worker")
 
 
-def _equal(values):
+def _equal(values: list[float]) -> bool:
     return all(value == values[0] for value in values)
 
 
-def _near(values):
+def _near(values: list[float]) -> bool:
     if _equal(values) or all(math.isnan(value) for value in values):
         return True
     return max(values) - min(values) <= NORM_TOLERANCE * max(map(abs, values))
 
 
-def digest(tensors):
+def digest(tensors: Iterable[torch.Tensor]) -> int:
     """A checksum of their bits."""
     found = 0
     for tensor in tensors:
@@ -87,7 +94,7 @@ def digest(tensors):
     return found
 
 
-def norm(tensors):
+def norm(tensors: Iterable[torch.Tensor]) -> float:
     """The length of all of them as one vector."""
     return math.sqrt(sum(float(torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64)) ** 2
                          for tensor in tensors))

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The modules that parameters belong to: an optimizer knows its parameters, not their model."""
 
+from __future__ import annotations
+
 import gc
 import weakref
+from typing import Sequence
 
 import torch
 
@@ -10,7 +13,7 @@ import torch
 class Owners:
     """Modules of this process that hold some of the parameters, themselves or in their parts."""
 
-    def __init__(self, parameters):
+    def __init__(self, parameters: Sequence[torch.Tensor]):
         wanted = {id(parameter) for parameter in parameters}
         modules = [found for found in gc.get_objects()
                    if issubclass(type(found), torch.nn.Module) and "_modules" in found.__dict__]
@@ -21,7 +24,7 @@ class Owners:
         roots.sort(key=lambda root: (min(order.get(id(each), len(order))
                                          for each in root.parameters()),
                                      type(root).__name__))
-        self.names = {}  # of parameters, by identity
+        self.names: dict[int, str] = {}  # of parameters, by identity
         for root in roots:
             for name, parameter in root.named_parameters():
                 self.names.setdefault(id(parameter), name)
@@ -35,12 +38,12 @@ class Owners:
             module for module in modules
             if any(id(parameter) in wanted for parameter in module._parameters.values()))
 
-    def named(self, parameters):
+    def named(self, parameters: Sequence[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
         """(name, parameter) pairs."""
         return [(self.names.get(id(parameter), f"parameter{number}"), parameter)
                 for number, parameter in enumerate(parameters)]
 
-    def training(self):
+    def training(self) -> bool:
         """Whether a part of the models is in training mode. What has no modules is always."""
         holders = list(self._holders)
         return not holders or any(module.training for module in holders)

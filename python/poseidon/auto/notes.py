@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What psd_run is told. The script's own output is left alone."""
 
+from __future__ import annotations
+
 import os
 import stat
 import sys
 
 
-def tell(text):
+def tell(text: str) -> bool:
     """One line for psd_run's console and poseidon_run.log. Says whether somebody takes it."""
     place = os.environ.get("PSD_NOTE_FD", "").partition(":")
     try:
@@ -20,12 +22,12 @@ def tell(text):
     return True
 
 
-def script_name():
+def script_name() -> str:
     """The script as people call it."""
     return os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "the script"
 
 
-def explain_refusal(reason, advice):
+def explain_refusal(reason: str, advice: str) -> None:
     """Why the script is stopped, to psd_run and to whoever reads the worker's log."""
     text = f"automatic distribution stopped {script_name()}: {reason}; {advice}"
     tell(text)

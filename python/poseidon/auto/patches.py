@@ -2,8 +2,11 @@
 """Where torch tells the session what the script does. Each function replaces one of torch's own and
 calls it."""
 
+from __future__ import annotations
+
 import atexit
 import functools
+from typing import TYPE_CHECKING
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -11,8 +14,11 @@ from torch.utils.data import dataloader
 
 from .shards import Batches, Shard
 
+if TYPE_CHECKING:
+    from .session import Session
 
-def apply(session):
+
+def apply(session: Session) -> None:
     """From now on the session hears of it."""
     atexit.register(session.at_exit)
     _watch_optimizers(session)
@@ -22,7 +28,7 @@ def apply(session):
     _watch_distributed(session)
 
 
-def _watch_optimizers(session):
+def _watch_optimizers(session: Session) -> None:
     make = torch.optim.Optimizer.__init__
 
     @functools.wraps(make)
@@ -38,7 +44,7 @@ def _watch_optimizers(session):
     register_optimizer_step_pre_hook(before_step)
 
 
-def _watch_loaders(session):
+def _watch_loaders(session: Session) -> None:
     own_batches = dataloader.DataLoader._index_sampler.fget
     take = dataloader._BaseDataLoaderIter.__next__
 
@@ -62,7 +68,7 @@ def _watch_loaders(session):
     dataloader._BaseDataLoaderIter.__next__ = next_batch
 
 
-def _watch_backward(session):
+def _watch_backward(session: Session) -> None:
     own = torch.autograd.backward
 
     @functools.wraps(own)
@@ -74,7 +80,7 @@ def _watch_backward(session):
     torch.autograd.backward = backward
 
 
-def _watch_files(session):
+def _watch_files(session: Session) -> None:
     own_save, own_load = torch.save, torch.load
 
     @functools.wraps(own_save)
@@ -90,7 +96,7 @@ def _watch_files(session):
     torch.save, torch.load = save, load
 
 
-def _watch_distributed(session):
+def _watch_distributed(session: Session) -> None:
     if not torch.distributed.is_available():
         return
     own = torch.distributed.init_process_group

@@ -4,13 +4,16 @@
 After torch.manual_seed() in the script this changes nothing; without it, workers would shuffle
 differently and see some samples twice and others never."""
 
+from __future__ import annotations
+
 import random
 import sys
+from typing import Any
 
 import torch
 
 
-def _generators(loader):
+def _generators(loader: Any) -> list[torch.Generator]:
     """Those that belong to the loader and its samplers, each once."""
     owners = (loader, loader.sampler, loader.batch_sampler,
               getattr(loader.batch_sampler, "sampler", None))
@@ -22,7 +25,7 @@ def _generators(loader):
     return list(found.values())
 
 
-def state(loader):
+def state(loader: Any) -> dict[str, Any]:
     """As plain values and tensors."""
     version, words, gauss = random.getstate()
     found = {"torch": torch.get_rng_state(),
@@ -35,7 +38,7 @@ def state(loader):
     return found
 
 
-def restore(loader, found):
+def restore(loader: Any, found: dict[str, Any]) -> None:
     """Takes over what state() told on another worker."""
     torch.set_rng_state(found["torch"])
     for generator, told in zip(_generators(loader), found["generators"]):

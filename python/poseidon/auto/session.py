@@ -6,13 +6,21 @@ done. *Distributed*: the first loader was read for training; the worker has join
 are those of worker 0, gradients are averaged. *Aside*: the script distributes itself, and is left
 alone. A script that cannot be distributed right is stopped (refuse)."""
 
+from __future__ import annotations
+
+import atexit
 import multiprocessing
 import os
 import sys
 import weakref
 import zlib
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from . import notes
+
+if TYPE_CHECKING:
+    from .models import Owners
+    from .shards import Delivery
 
 TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
 EXIT_REFUSED = 2
@@ -21,39 +29,40 @@ EXIT_REFUSED = 2
 class Session:
     """Thread: that of the script which trains."""
 
-    def __init__(self, watch):
+    def __init__(self, watch: Any):
         self._watch = watch
         self.world = int(os.environ["PSD_WORLD_SIZE"])
         self.rank = int(os.environ["PSD_RANK"])
         self.aside = False
         self.refused = False
         self.joined = False
-        self.optimizers = []  # weak references
+        self.optimizers: list[weakref.ref] = []
         self.backwards_alone = 0  # before there was any optimizer
         self.batches_digest = 0  # of all that was dealt out to the workers so far
-        self._engines = []
-        self._owners = None
-        self._owners_of = None  # how many optimizers and parameters they were looked up for
+        self._engines: list[Any] = []
+        self._owners: Owners | None = None
+        # How many optimizers and parameters they were looked up for.
+        self._owners_of: tuple[int, int] | None = None
         self._roles = weakref.WeakKeyDictionary()  # loader: whether it is for training
         self._told_lengths = weakref.WeakKeyDictionary()
-        self._last_optimizer = {}  # identity of a parameter: who stepped it, weakly
+        self._last_optimizer: dict[int, weakref.ref] = {}  # by identity of a parameter
         self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
         self._weight = 1.0
-        self._weight_hooks = []
+        self._weight_hooks: list[Any] = []
         self._rounds_at_delivery = -1  # rounds() when the script got its last batch
-        self._saved = set()
+        self._saved: set[str] = set()
         self._steps = 0
         self._samples = 0
 
     # ---- how it ends
 
-    def active(self):
+    def active(self) -> bool:
         """Whether something is to be done in this process."""
         if self.refused:  # the script has caught the exit
             os._exit(EXIT_REFUSED)
         return not self.aside
 
-    def step_aside(self, reason):
+    def step_aside(self, reason: str) -> None:
         """The script distributes itself."""
         if self.joined:
             self.refuse(f"{reason}, after its training had been distributed automatically",
@@ -63,26 +72,23 @@ class Session:
         self.aside = True
         self.stop_watching()
 
-    def stop_watching(self):
+    def stop_watching(self) -> None:
         """Imports are of no interest any more."""
         if self._watch in sys.meta_path:
             sys.meta_path.remove(self._watch)
 
-    def refuse(self, reason, advice):
+    def refuse(self, reason: str, advice: str) -> NoReturn:
         """Stops the script: it would be trained wrong."""
         self.refused = True
         notes.explain_refusal(reason, advice)
-        if self.joined:
-            import poseidon
-
-            poseidon.abandon()
         raise SystemExit(EXIT_REFUSED)
 
-    def at_exit(self):
-        """The script is over."""
+    def at_exit(self) -> None:
+        """The script is over. One that was refused leaves without a farewell to the job, also when
+        it has caught the exit."""
         failed = hasattr(sys, "last_value")
-        if not self.aside and not self.refused and not failed and not self.live_optimizers() and \
-                self.backwards_alone > 0 and not self.joined and not self._is_child():
+        if not self.aside and not self.refused and not failed and not self.optimizers and \
+                self.backwards_alone > 0 and not self._is_child():
             self.refused = True
             notes.explain_refusal(
                 "it computed gradients without an optimizer of torch.optim, so every worker has "
@@ -94,27 +100,27 @@ class Session:
             os._exit(EXIT_REFUSED)
 
     @staticmethod
-    def _is_child():
+    def _is_child() -> bool:
         return multiprocessing.parent_process() is not None
 
     # ---- optimizers
 
-    def live_optimizers(self):
+    def live_optimizers(self) -> list:
         """Those that still exist, in the order of their making."""
         return [found for found in (reference() for reference in self.optimizers)
                 if found is not None]
 
-    def add_optimizer(self, optimizer):
+    def add_optimizer(self, optimizer: Any) -> None:
         """One was made."""
         self.optimizers.append(weakref.ref(optimizer))
 
-    def _parameters(self):
+    def _parameters(self) -> list:
         """Those of all optimizers, each once."""
         found = {id(parameter): parameter for optimizer in self.live_optimizers()
                  for group in optimizer.param_groups for parameter in group["params"]}
         return list(found.values())
 
-    def before_step(self, optimizer, closure):
+    def before_step(self, optimizer: Any, closure: Callable | None) -> None:
         """An optimizer is about to use the gradients."""
         if not self.active():
             return
@@ -129,7 +135,7 @@ class Session:
             engine.before_step()
         self._count_step(optimizer, parameters)
 
-    def _check_step(self, optimizer, parameters, closure):
+    def _check_step(self, optimizer: Any, parameters: list, closure: Callable | None) -> None:
         name = type(optimizer).__name__
         if self._is_child():
             self.refuse("it trains in a process that it started itself",
@@ -154,7 +160,7 @@ class Session:
                     "make optimizers and unfreeze parameters before the training loader is read")
         self._check_owner(optimizer, parameters)
 
-    def _check_owner(self, optimizer, parameters):
+    def _check_owner(self, optimizer: Any, parameters: list) -> None:
         """A later optimizer may take parameters over; two at the same time may not have them."""
         if optimizer in self._retired:
             self.refuse("two optimizers step the same parameters in turn",
@@ -167,7 +173,7 @@ class Session:
             if last is not optimizer:
                 self._last_optimizer[id(parameter)] = weakref.ref(optimizer)
 
-    def _count_step(self, optimizer, parameters):
+    def _count_step(self, optimizer: Any, parameters: list) -> None:
         import poseidon
 
         self._steps += 1
@@ -183,7 +189,7 @@ class Session:
 
     # ---- loaders
 
-    def _look_up_owners(self):
+    def _look_up_owners(self) -> Owners:
         optimizers = (len(self.optimizers), len(self._parameters()))
         if self._owners is None or self._owners_of != optimizers:
             from .models import Owners
@@ -191,13 +197,13 @@ class Session:
             self._owners, self._owners_of = Owners(self._parameters()), optimizers
         return self._owners
 
-    def _is_training_now(self):
+    def _is_training_now(self) -> bool:
         import torch
 
         return torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and \
             bool(self.live_optimizers()) and self._look_up_owners().training()
 
-    def is_training_loader(self, loader):
+    def is_training_loader(self, loader: Any) -> bool:
         """Decides when a loader is about to be read."""
         if not self.active() or self._is_child():
             return False
@@ -207,7 +213,7 @@ class Session:
             self._check_loader(loader)
         return training
 
-    def _check_loader(self, loader):
+    def _check_loader(self, loader: Any) -> None:
         import torch
 
         data = torch.utils.data
@@ -224,7 +230,7 @@ class Session:
             self.refuse("its loader hands batches out in any order (in_order=False)",
                         "leave that out")
 
-    def length_is_dealt(self, loader):
+    def length_is_dealt(self, loader: Any) -> bool:
         """Whether len(loader) is to tell the steps of the job, or the loader's own batches."""
         import torch
 
@@ -239,7 +245,7 @@ class Session:
         self._told_lengths[loader] = dealt
         return dealt
 
-    def begin_epoch(self, loader):
+    def begin_epoch(self, loader: Any) -> None:
         """A loader is about to be read for training: the workers come together."""
         self._join()
         self._attach()
@@ -255,7 +261,7 @@ class Session:
                        f"epoch and told its own batches; an epoch has {len(loader)} steps now: if a "
                        "learning-rate schedule was made of it, it is too long")
 
-    def delivered(self, delivery):
+    def delivered(self, delivery: Delivery) -> None:
         """The script gets the data of a step."""
         self.batches_digest = zlib.crc32(b"%d" % delivery.digest, self.batches_digest)
         self._samples = delivery.samples
@@ -270,7 +276,7 @@ class Session:
             self._weight = delivery.weight
             self._weigh_gradients()
 
-    def epoch_ended(self, rounds_before):
+    def epoch_ended(self, rounds_before: int) -> None:
         """A loader was read to its end."""
         if self.rounds() == rounds_before:
             self.refuse(
@@ -280,11 +286,11 @@ class Session:
 
     # ---- gradients
 
-    def rounds(self):
+    def rounds(self) -> int:
         """How often gradients were averaged."""
         return sum(engine.rounds for engine in self._engines)
 
-    def _join(self):
+    def _join(self) -> None:
         """Becomes a worker of the job."""
         if self.joined:
             return
@@ -299,12 +305,13 @@ class Session:
             sys.path.remove(root)
         context = poseidon.init()
         self.joined = True
+        atexit.register(self.at_exit)  # before poseidon's own, which says farewell
         if context.incarnation > 1:
             self.refuse("this worker was started again in the middle of a job, and the script knows "
                         "nothing of where the others are",
                         "restart the whole job instead (--restart_scope=group), or use poseidon.torch")
 
-    def _attach(self):
+    def _attach(self) -> None:
         """Parameters that are new, since the last epoch or at all, become those of worker 0, and
         their gradients are averaged from now on."""
         from poseidon.torch import collectives
@@ -337,7 +344,7 @@ class Session:
         if self._weight_hooks:
             self._weigh_gradients()
 
-    def _weigh_gradients(self):
+    def _weigh_gradients(self) -> None:
         """Gradients of the batch that is being trained on count by its share of the samples."""
         for handle in self._weight_hooks:
             handle.remove()
@@ -354,7 +361,7 @@ class Session:
 
     # ---- files
 
-    def keeps_file(self, target):
+    def keeps_file(self, target: Any) -> bool:
         """Whether torch.save writes on this worker."""
         if not isinstance(target, (str, os.PathLike)):
             name = getattr(target, "name", None)
@@ -366,7 +373,7 @@ class Session:
         self._saved.add(os.path.abspath(os.fspath(target)))
         return self.rank == 0
 
-    def before_load(self, source):
+    def before_load(self, source: Any) -> None:
         """What worker 0 has saved is there when the others load it."""
         if not self.active() or not self.joined or not isinstance(source, (str, os.PathLike)) or \
                 self._is_child():

@@ -10,18 +10,30 @@ The last step of an epoch may have less. Each worker's gradient then counts by i
 samples (weight), so that their mean is still the gradient of all of them; a worker without any sample
 computes with somebody else's and counts 0."""
 
+from __future__ import annotations
+
 import collections
 import itertools
 import zlib
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple
 
-Delivery = collections.namedtuple("Delivery", "weight digest samples")
+if TYPE_CHECKING:
+    from .session import Session
 
 
-def _size(batch):
+class Delivery(NamedTuple):
+    """What there is to know of one batch beside its data."""
+
+    weight: float  # of its gradients
+    digest: int  # of the numbers of all samples of the step
+    samples: int  # of the step
+
+
+def _size(batch: Any) -> int:
     return len(batch) if isinstance(batch, (list, tuple)) else 1
 
 
-def deal(group, world, rank):
+def deal(group: list, world: int, rank: int) -> tuple[Any, float]:
     """This worker's piece of one step, and the weight of its gradient."""
     total = sum(_size(batch) for batch in group)
     if len(group) == world:
@@ -41,16 +53,16 @@ class Shard:
     """An iterator over this worker's batches of indices. deliveries has one entry for each that was
     taken and whose data the script has not got yet: data loaders fetch ahead."""
 
-    def __init__(self, batches, world, rank, drop_last):
+    def __init__(self, batches: Iterable, world: int, rank: int, drop_last: bool):
         self._batches = iter(batches)
         self._world, self._rank, self._drop_last = world, rank, drop_last
-        self.deliveries = collections.deque()
+        self.deliveries: collections.deque[Delivery] = collections.deque()
         self.rounds_before = 0  # of the session, when the epoch began
 
-    def __iter__(self):
+    def __iter__(self) -> Shard:
         return self
 
-    def __next__(self):
+    def __next__(self) -> Any:
         group = list(itertools.islice(self._batches, self._world))
         if not group or (self._drop_last and len(group) < self._world):
             raise StopIteration
@@ -63,13 +75,13 @@ class Shard:
 class Batches:
     """Stands where a loader has its sampler of batches, and decides when it is iterated."""
 
-    def __init__(self, session, loader, batches):
+    def __init__(self, session: Session, loader: Any, batches: Any):
         self._session, self._loader, self._batches = session, loader, batches
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator:
         session = self._session
         if not session.is_training_loader(self._loader):
             return iter(self._batches)
@@ -78,7 +90,7 @@ class Batches:
         shard.rounds_before = session.rounds()
         return shard
 
-    def __len__(self):
+    def __len__(self) -> int:
         count = len(self._batches)
         if not self._session.length_is_dealt(self._loader):
             return count
@@ -86,6 +98,7 @@ class Batches:
         return count // world if drops_last(self._loader) else -(-count // world)
 
 
-def drops_last(loader):
+def drops_last(loader: Any) -> bool:
     """Whether incomplete steps are left out."""
-    return bool(loader.drop_last or getattr(loader.batch_sampler, "drop_last", False))
+    samplers = (loader.batch_sampler, loader.sampler)
+    return bool(loader.drop_last or any(getattr(each, "drop_last", False) for each in samplers))

@@ -28,6 +28,7 @@ class Slot:
     name: str
     parameter: torch.Tensor
     sparse: bool = False  # its gradients come as rows
+    stepped: bool = False  # a DistributedOptimizer has it
     group: int = 0  # slots of different groups never share a bucket
     bucket: "Bucket | None" = None
     view: torch.Tensor | None = None  # its gradient in the bucket's memory, shaped like it

@@ -37,6 +37,7 @@ class DeferredSteps:
         self.make_step = getattr(kind.step, "__wrapped__", kind.step)  # without hooks
         optimizer.__class__ = type(kind.__name__, (_Deferring, kind), {})
         optimizer._deferred = self
+        engine.before_next_backward = self._end_round
         engine.companions.append(self)
         for module in model.modules():
             parameters = list(module.parameters(recurse=False))
@@ -61,15 +62,14 @@ class DeferredSteps:
     def step(self) -> None:
         """Every parameter's step is due from now on."""
         self.finish()
-        self.engine.begin_missing_round()
+        self.engine.begin_missing_round(self.optimizer)
         self.options = [{key: value for key, value in group.items() if key != "params"}
                         for group in self.optimizer.param_groups]
         self.due = {id(bucket): bucket for bucket in self.engine.buckets}
+        self.engine.note_step(self.optimizer)
         for bucket in self.engine.buckets:
-            if bucket.future is not None:
-                for slot in bucket.slots:
-                    slot.parameter.grad = None  # under way: nobody may write there
-        self.engine.rounds_since_step = 0
+            if bucket.future is None:  # somebody has waited for it: zero_grad() may come next
+                self._step_with(bucket)
 
     def finish(self) -> None:
         """Makes all steps that are due."""
@@ -78,7 +78,11 @@ class DeferredSteps:
         for bucket in list(self.due.values()):
             self._step_with(bucket)
         self.engine.synchronize()
-        self.engine.rounds_since_step = 0
+
+    def _end_round(self) -> None:
+        """A backward comes while gradients of the last are under way."""
+        self.finish()  # the step first, if it is due: its gradients are not to be added to
+        self.engine.synchronize()
 
     def _step_with(self, bucket: Bucket) -> None:
         if self.due.pop(id(bucket), None) is None:
@@ -98,7 +102,6 @@ class DeferredSteps:
             slot.parameter.grad = None
         if not self.due:
             self.engine.synchronize()
-            self.engine.rounds_since_step = 0
 
     # ---- with every round of the engine
 

@@ -69,7 +69,7 @@ class Engine:
     bucket_bytes  gradients smaller than this travel together until they reach it
     wait          "backward": gradients are averaged when backward() returns, so that whatever looks
                   at them next (clipping, GradScaler, any optimizer) is right. "step": only
-                  synchronize() waits, which must come before anybody looks at a gradient
+                  synchronize() waits; until then parameter.grad is None
     nan_policy    of the tables. "allow": NaN and infinity reach all ranks, which GradScaler needs.
                   "reject": the push fails and names the parameters
     timeout       seconds to wait for other ranks before it is called an error
@@ -85,6 +85,11 @@ class Engine:
             raise ValueError(f"wait={wait!r}: \"backward\" or \"step\"")
         known_sparse = set(sparse)
         self.context = poseidon.context()
+        if self.context.incarnation > 1:
+            raise poseidon.StateError(
+                "this worker replaces one that died, but the weights of a PyTorch model are with "
+                "the workers, which went on: let psd_run restart all of them "
+                "(--restart_scope=group), from a checkpoint")
         self.slots = [Slot(name, parameter, name in known_sparse) for name, parameter in named
                       if parameter.requires_grad and parameter.numel() > 0]
         self._check_parameters()
@@ -98,7 +103,8 @@ class Engine:
         self.share_active = 1.0  # of the ranks that had data in the last round
         self.rounds = 0  # that ended
         self.rounds_active = 0  # of them, with data of this rank
-        self.rounds_since_step = 0
+        self._rounds_at_step: dict[int, int] = {}  # by optimizer
+        self.before_next_backward: Callable[[], None] = self.synchronize  # with wait="step"
         self.passes_per_round = 1  # backwards that add up here before one is averaged
         self._passes = 0
         self._planned = False
@@ -198,7 +204,7 @@ class Engine:
     def _before_accumulation(self, slot: Slot) -> Callable[[torch.Tensor], None]:
         def wait_until_back(_gradient: torch.Tensor) -> None:
             if self._open and self._pushed_all:  # of a backward before this one
-                self.synchronize()
+                self.before_next_backward()
 
         return wait_until_back
 
@@ -253,6 +259,9 @@ class Engine:
                     self._place_whatever(slot)
                 self._push(bucket)
         self._pushed_all = True
+        if self.wait == "step":
+            for slot in self.slots:
+                slot.parameter.grad = None  # it is under way: nobody may read or write it
 
     def _place_whatever(self, slot: Slot) -> None:
         if slot.ready:
@@ -277,7 +286,6 @@ class Engine:
             companion.end(active=not self._joined)
         self._open = False
         self.rounds += 1
-        self.rounds_since_step += 1
         self.rounds_active += not self._joined
 
     def finish(self, bucket: Bucket) -> None:
@@ -317,18 +325,22 @@ class Engine:
 
     # ---- around a step
 
-    def before_step(self) -> None:
+    def before_step(self, optimizer: Any = None) -> None:
         """What an optimizer calls before it looks at the gradients: they are averaged afterwards,
         also when this rank's backward touched none of the parameters, or was inside no_sync()."""
-        self.begin_missing_round()
+        self.begin_missing_round(optimizer)
         self.synchronize()
-        self.rounds_since_step = 0
+        self.note_step(optimizer)
 
-    def begin_missing_round(self) -> None:
-        """Sends what there is when no backward did since the last step."""
-        if not self._open and self.rounds_since_step == 0:
+    def begin_missing_round(self, optimizer: Any = None) -> None:
+        """Sends what there is when no backward did since this optimizer's last step."""
+        if not self._open and self.rounds == self._rounds_at_step.get(id(optimizer), 0):
             self._begin_round()
             self._push_rest()
+
+    def note_step(self, optimizer: Any = None) -> None:
+        """The rounds so far have served an optimizer's step."""
+        self._rounds_at_step[id(optimizer)] = self.rounds + self._open
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -358,7 +370,7 @@ class Engine:
                     break
         finally:
             self._joined = False
-            self.rounds_since_step = 0
+        self._rounds_at_step = dict.fromkeys(self._rounds_at_step, self.rounds)
         counts = [int(text) for text in
                   collectives.allgather_bytes(str(self.rounds_active).encode())]
         self.rounds_active = max(counts)

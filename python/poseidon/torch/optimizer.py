@@ -47,7 +47,8 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
         named_parameters = model.named_parameters()
     named = _named(optimizer, named_parameters)
     if server_side:
-        return ServerSide.over(optimizer, named, staleness, bucket_bytes, nan_policy, timeout)
+        return ServerSide.over(optimizer, named, staleness, backward_passes_per_step,
+                               bucket_bytes=bucket_bytes, nan_policy=nan_policy, timeout=timeout)
     engine = _engine_of_all(named)
     if engine is None:
         engine = Engine(named, bucket_bytes=bucket_bytes, nan_policy=nan_policy, timeout=timeout,
@@ -59,6 +60,8 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     _Distributed.over(optimizer, engine, backward_passes_per_step)
     if overlap == "forward":
         DeferredSteps(optimizer, engine, model)
+    else:
+        optimizer.register_step_pre_hook(lambda *_: engine.before_step(optimizer))
     return optimizer
 
 
@@ -108,18 +111,24 @@ class _Distributed:
     """What is added to the class of the wrapped optimizer."""
 
     _poseidon: Engine
-    _passes: int
-    _passes_left: int
 
     @staticmethod
     def over(optimizer: torch.optim.Optimizer, engine: Engine, passes: int) -> None:
-        """Gives an optimizer the methods, and a hook before every step."""
+        """Gives an optimizer the methods."""
+        parameters = [parameter for group in optimizer.param_groups
+                      for parameter in group["params"] if parameter.requires_grad]
+        for parameter in parameters:
+            slot = engine.slot_of(parameter)
+            if slot is not None and slot.stepped:
+                raise poseidon.StateError(f"parameter {slot.name} is averaged already for another "
+                                          "DistributedOptimizer: two would step it")
+        for parameter in parameters:
+            if (slot := engine.slot_of(parameter)) is not None:
+                slot.stepped = True
         kind = type(optimizer)
         optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
         optimizer._poseidon = engine
-        optimizer.register_step_pre_hook(lambda *_: engine.before_step())
-        if passes > 1:
-            engine.passes_per_round = passes
+        engine.passes_per_round = passes
 
     def synchronize(self) -> None:
         """Gradients are the means of all ranks afterwards."""

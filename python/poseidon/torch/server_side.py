@@ -26,14 +26,13 @@ class ServerSide:
 
     @staticmethod
     def over(optimizer: torch.optim.Optimizer, named: list[tuple[str, torch.Tensor]],
-             staleness: int | None, bucket_bytes: int, nan_policy: str, timeout: float
-             ) -> torch.optim.Optimizer:
+             staleness: int | None, passes: int, **options: Any) -> torch.optim.Optimizer:
         """Hands an optimizer's rule to the servers; parameters become those of rank 0."""
         if "step" in vars(optimizer):
             raise poseidon.StateError("a learning-rate scheduler holds this optimizer already; "
                                       "servers make its steps: give them the schedule instead")
-        engine = ServerEngine(optimizer, named, staleness, bucket_bytes=bucket_bytes,
-                              nan_policy=nan_policy, timeout=timeout)
+        engine = ServerEngine(optimizer, named, staleness, **options)
+        engine.passes_per_round = passes
         kind = type(optimizer)
         optimizer.__class__ = type(kind.__name__, (ServerSide, kind), {})
         optimizer._engine = engine
@@ -103,6 +102,15 @@ class ServerEngine(Engine):
                                   timeout_ms=FOREVER).result(self.timeout)
             self._settle(bucket)
         self._planned = True
+
+    def _before_accumulation(self, slot: Slot) -> Callable[[torch.Tensor], None]:
+        def refuse_a_second(_gradient: torch.Tensor) -> None:
+            if self._open and self._pushed_all:
+                raise poseidon.StateError(
+                    f"a second backward before step(): the first gradient of {slot.name} is with "
+                    "the servers already; put all backwards but the last inside no_sync()")
+
+        return refuse_a_second
 
     def _place(self, slot: Slot) -> None:
         gradient = slot.parameter.grad.detach()
