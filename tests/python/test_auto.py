@@ -151,7 +151,7 @@ def test_the_last_step_of_an_epoch_counts_every_sample_once(job, tmp_path, sampl
 
 
 @pytest.mark.parametrize("kind,workers", [
-    ("closure", 2), ("in_turn", 3), ("unused", 2), ("own_batches", 2), ("bulk", 2), ("weighted", 3),
+    ("closure", 2), ("in_turn", 3), ("unused", 2), ("routed", 2), ("folds", 2), ("own_batches", 2), ("bulk", 2), ("weighted", 3),
     ("persistent", 2)])
 def test_loops_of_many_kinds(job, tmp_path, kind, workers):
     """If this fails, scripts of that kind train on other gradients than one process would."""

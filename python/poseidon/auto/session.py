@@ -9,6 +9,7 @@ alone. A script that cannot be distributed right is stopped (refuse)."""
 from __future__ import annotations
 
 import atexit
+import gc
 import multiprocessing
 import os
 import sys
@@ -39,7 +40,8 @@ class Session:
         self.optimizers: list[weakref.ref] = []
         self.backwards_alone = 0  # before there was any optimizer
         self.batches_digest = 0  # of all that was dealt out to the workers so far
-        self._engines: list[Any] = []
+        self._engine: Any = None  # poseidon.torch's, of all parameters
+        self._rounds_before = 0  # of engines before this one
         self._owners: Owners | None = None
         # How many optimizers and parameters they were looked up for.
         self._owners_of: tuple[int, int] | None = None
@@ -125,14 +127,12 @@ class Session:
         if not self.active():
             return
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if closure is None and all(parameter.grad is None for parameter in parameters):
-            return
+        if not self.joined and closure is None and \
+                all(parameter.grad is None for parameter in parameters):
+            return  # nothing happens in this step; in a job, other workers may have gradients
         self._check_step(optimizer, parameters, closure)
-        from poseidon.torch.engine import engine_of
-
-        engines = dict.fromkeys(filter(None, map(engine_of, parameters)))
-        for engine in engines if closure is None else ():
-            engine.before_step()
+        if closure is None:
+            self._engine.before_step(optimizer)
         self._count_step(optimizer, parameters)
 
     def _check_step(self, optimizer: Any, parameters: list, closure: Callable | None) -> None:
@@ -288,7 +288,7 @@ class Session:
 
     def rounds(self) -> int:
         """How often gradients were averaged."""
-        return sum(engine.rounds for engine in self._engines)
+        return self._rounds_before + (self._engine.rounds if self._engine is not None else 0)
 
     def _join(self) -> None:
         """Becomes a worker of the job."""
@@ -313,36 +313,34 @@ class Session:
 
     def _attach(self) -> None:
         """Parameters that are new, since the last epoch or at all, become those of worker 0, and
-        their gradients are averaged from now on."""
+        their gradients are averaged from now on.
+
+        One engine has them all: a worker whose batch does without one of two models still answers
+        for it, and nobody waits in one engine for somebody who waits in the other."""
         from poseidon.torch import collectives
         from poseidon.torch.buffers import Buffers
         from poseidon.torch.engine import Engine, engine_of
 
         from .checks import Checks
 
-        new = [parameter for parameter in self._parameters()
-               if parameter.requires_grad and engine_of(parameter) is None and parameter.numel() > 0]
-        if not new:
+        if not any(parameter.requires_grad and parameter.numel() > 0
+                   and engine_of(parameter) is None for parameter in self._parameters()):
             return
+        if self._engine is not None:
+            self._rounds_before += self._engine.rounds
+            self._engine.detach()
+        gc.collect()  # optimizers that nobody has any more are gone on all workers alike
         owners = self._look_up_owners()
-        everything = self._parameters()
-        named = owners.named(everything)
+        named = owners.named(self._parameters())
         collectives.check_same(named + owners.buffers, "automatic distribution")
         collectives.broadcast_tensors_([tensor.data for _, tensor in named + owners.buffers])
-        attached = {id(parameter) for parameter in new}
-        for optimizer in self.live_optimizers():
-            mine = [parameter for group in optimizer.param_groups for parameter in group["params"]
-                    if id(parameter) in attached]
-            attached.difference_update(map(id, mine))
-            if mine:
-                engine = Engine(owners.named(mine), timeout=TIMEOUT_S, sparse=owners.sparse)
-                self._engines.append(engine)
-                engine.companions.append(Checks(self, mine, engine.name, TIMEOUT_S))
-        if owners.buffers and len(self._engines[0].companions) == 1:
-            self._engines[0].companions.append(
-                Buffers(self._engines[0].name, owners.buffers, TIMEOUT_S))
-        if self._weight_hooks:
-            self._weigh_gradients()
+        self._engine = Engine(named, timeout=TIMEOUT_S, sparse=owners.sparse)
+        trained = [slot.parameter for slot in self._engine.slots]
+        self._engine.companions.append(Checks(self, trained, self._engine.name, TIMEOUT_S))
+        if owners.buffers:
+            self._engine.companions.append(
+                Buffers(self._engine.name, owners.buffers, TIMEOUT_S))
+        self._weigh_gradients()
 
     def _weigh_gradients(self) -> None:
         """Gradients of the batch that is being trained on count by its share of the samples."""
@@ -357,7 +355,7 @@ class Session:
             return gradient * weight
 
         self._weight_hooks = [slot.parameter.register_hook(scale)
-                              for engine in self._engines for slot in engine.slots]
+                              for slot in self._engine.slots]
 
     # ---- files
 

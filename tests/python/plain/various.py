@@ -34,6 +34,11 @@ def make_loader():
     return DataLoader(data, BATCH, shuffle=True)
 
 
+def make_model():
+    made = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    return made, torch.optim.SGD(made.parameters(), lr=0.1, momentum=0.5)
+
+
 def values():
     return [value for part in (model, other) for parameter in part.parameters()
             for value in parameter.flatten().tolist()]
@@ -75,6 +80,19 @@ def step_sometimes_unused(index, points, targets):
     second.step()
 
 
+def step_routed(index, points, targets):
+    """A part of the model that few samples go through: there are batches without any."""
+    optimizer.zero_grad()
+    second.zero_grad()
+    outputs = model(points)
+    routed = index % 8 == 0
+    if routed.any():
+        outputs = torch.where(routed[:, None], other(outputs), outputs)
+    nn.functional.mse_loss(outputs, targets).backward()
+    optimizer.step()
+    second.step()
+
+
 def step_plainly(index, points, targets):
     del index
     optimizer.zero_grad()
@@ -93,15 +111,16 @@ def evaluate():
 torch.set_num_threads(1)
 torch.manual_seed(2)
 data = TensorDataset(torch.arange(COUNT), torch.randn(COUNT, 3), torch.randn(COUNT, 1))
-model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
 other = nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+model, optimizer = make_model()
 second = torch.optim.RMSprop(other.parameters(), lr=0.01)
 step = {"closure": step_with_closure, "in_turn": step_in_turn,
-        "unused": step_sometimes_unused}.get(KIND, step_plainly)
+        "unused": step_sometimes_unused, "routed": step_routed}.get(KIND, step_plainly)
 loader = make_loader()
 shown = []
 for epoch in range(EPOCHS):
+    if KIND == "folds" and epoch == 1:  # everything once more, with a fresh model
+        model, optimizer = make_model()
     for batch in loader:
         step(*batch)
         shown.append(values())
