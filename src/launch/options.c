@@ -43,8 +43,8 @@ static const char about_run[] =
     "--client_id K. {rank} {world} {role} {master} {port} in the command are filled in instead.\n"
     "Every job has a secret of its own, drawn afresh: no process without it gets in.\n"
     "\n"
-    "A Python script that trains with torch and knows nothing of Poseidon is distributed as it "
-    "is:\n"
+    "A Python script that trains with torch or TensorFlow and knows nothing of Poseidon is\n"
+    "distributed as it is:\n"
     "weights from worker 0, gradients averaged, training data dealt out. One line says what was\n"
     "done; --auto off leaves the script alone. A script that imports poseidon or begins\n"
     "torch.distributed itself is left alone, too.\n"
@@ -128,7 +128,9 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          "deal the GPUs of a machine out to its workers (CUDA_VISIBLE_DEVICES)",
          &options->gpus_per_worker, 0, GPUS_MAX},
         {"auto", 0, PSI_OPTION_TEXT,
-         "distribute plain PyTorch scripts: on, off; docs/automatic.md [on]", &options->automatic},
+         "distribute plain PyTorch and TensorFlow scripts: on, off, or tf1: tensorflow is its "
+         "version 1; docs/automatic.md [on]",
+         &options->automatic},
         {"personality", 0, PSI_OPTION_TEXT,
          "of the script: poseidon, tf1, tf_config, torch, dmlc, mpi; \"a,b\" both [poseidon]",
          &options->personality},

@@ -154,7 +154,8 @@ build_environments(const struct plan_input *input, struct plan *plan, struct psd
         status = words_add(workers, "PYTHONUNBUFFERED=1", err);
     }
     if (status == PSD_OK && input->automatic != NULL) {
-        status = variables_set_pair(workers, "PSD_AUTO", plan->automatic ? "on" : "off", err);
+        status = variables_set_pair(workers, "PSD_AUTO", plan->automatic ? input->automatic : "off",
+                                    err);
     }
     return status;
 }

@@ -119,7 +119,7 @@ def test_ports():
 
 
 @pytest.mark.parametrize("words, text", [
-    (["--emit", "pbs", "--size", "2", "x"], "--emit pbs: must be condor, k8s or ports"),
+    (["--emit", "pbs", "--size", "2", "x"], "--emit pbs: must be sbatch, condor, k8s or ports"),
     (["--emit", "k8s", "--image", "i", "x"], "give --workers W"),
     (["--emit", "k8s", "--size", "3", "x"], "--image NAME is needed"),
     (["--emit", "k8s", "--image", "i", "--size", "3", "--name", "My_Job", "x"],

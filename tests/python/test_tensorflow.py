@@ -163,7 +163,8 @@ def test_plain_keras_trains_like_one_process_with_twice_the_batch(call, plain, k
     assert zero["weights"] == other["weights"]
     assert zero["same"] and other["same"]
     assert zero["accuracy"] == pytest.approx(one["accuracy"], abs=0.01)
-    assert zero["loss"] == pytest.approx(one["loss"], abs=1e-4) == other["loss"]
+    assert zero["loss"] == other["loss"]  # by worker, where the last batch has one sample
+    assert zero["loss"] == pytest.approx(one["loss"], abs=5e-3)
     assert "gradients of Adam averaged (4 tensors, 387 values)" in done.err
 
 
@@ -180,3 +181,54 @@ def test_a_keras_loop_of_its_own_is_stopped(plain, tmp_path):
     assert done.code == 2
     assert "trains in a loop of its own, outside of Model.fit" in done.err
     assert "went on" not in done.out
+
+
+def errors_in(done):
+    """Lines of any log that tell of an error."""
+    (logs,) = (done.directory / "logs").iterdir()
+    return [line for path in logs.glob("*.log") for line in path.read_text().splitlines()
+            if " error " in line or "Error" in line or "Traceback" in line]
+
+
+def test_a_session_script_of_2017_runs_unchanged(plain):
+    """If this fails, scripts of the original Poseidon do not train together."""
+    done = plain(HERE / "plain" / "session_2017.py", options=("--auto", "tf1"))
+    assert done.code == 0, done.out + done.err
+    zero, one = done.found(0), done.found(1)
+    assert zero["weights"] == one["weights"] and zero["step"] == one["step"] == 40
+    assert zero["losses"] != one["losses"] and zero["error"] < 0.01
+    assert (zero["client_id"], one["client_id"]) == (0, 1) and zero["distributed"]
+    assert zero["saved"] == "./model-40" and one["saved"] is None
+    assert "gradients of MomentumOptimizer averaged" in done.err
+    assert errors_in(done) == []
+
+
+def test_the_error_is_no_larger_with_two_workers(plain):
+    """If this fails, a second worker makes training worse after the same number of steps."""
+    errors = {}
+    for workers in (1, 2):
+        done = plain(HERE / "plain" / "session_2017.py", "--max_steps", 12, workers=workers,
+                     options=("--auto", "tf1"))
+        assert done.code == 0, done.out + done.err
+        errors[workers] = done.found(0)["error"]
+    assert errors[2] <= errors[1]
+
+
+def test_a_monitored_session_stops_at_exactly_the_step(plain):
+    """If this fails, workers end at different steps, or servers stay behind."""
+    done = plain(HERE / "plain" / "monitored.py")
+    assert done.code == 0, done.out + done.err
+    zero, one = done.found(0), done.found(1)
+    assert zero["runs"] == one["runs"] == 25 and zero["weights"] == one["weights"]
+    assert (done.directory / "checkpoints" / "checkpoint").exists()
+    assert errors_in(done) == []
+
+
+def test_hooks_and_sessions_of_the_package(job):
+    """If this fails, session code that imports poseidon does not train one model."""
+    done = job(CASES, "hooks")
+    zero, one = done.found(0), done.found(1)
+    assert zero["weights"] == one["weights"]
+    assert zero["runs"] == one["runs"] == 6
+    assert zero["step"] == 7  # with the one of the first session
+    assert zero["chief"] and not one["chief"] and zero["closed"] and one["closed"]

@@ -144,5 +144,35 @@ def own_loop():
          tables=sorted(name for name in poseidon.context()._tables if "gradients" in name))
 
 
+def hooks():
+    """A graph with Poseidon's optimizer, sessions and hooks."""
+    import poseidon.tensorflow.v1 as v1
+
+    tf1 = tf.compat.v1
+    tf1.disable_v2_behavior()
+    config = v1.ConfigProto(distributed=True, inter_op_parallelism_threads=2)
+    v1.join(config)
+    chief = v1.is_chief()
+    w = tf1.get_variable("w", [3], initializer=tf1.random_normal_initializer())
+    loss = tf1.reduce_sum((w - [1.0, 2.0, 3.0 + poseidon.rank()]) ** 2)
+    step = tf1.train.get_or_create_global_step()
+    train = v1.DistributedOptimizer(tf1.train.GradientDescentOptimizer(0.1)).minimize(loss, step)
+    with v1.Session(config=config) as session:
+        session.run(tf1.global_variables_initializer())
+        session.run([train])
+        once = session.run(w)
+    runs = 0
+    told = []
+    read = tf1.train.SessionRunHook()
+    read.end = lambda session: told.append(poseidon.global_step())
+    with v1.MonitoredTrainingSession(config=config, hooks=[
+            v1.BroadcastHook(), v1.StopAtStepHook(num_steps=6), read, v1.DoneHook()]) as session:
+        while not session.should_stop():
+            _, found = session.run([train, w])
+            runs += 1
+    tell(weights=[once.tolist(), found.tolist()], runs=runs, step=told[0], chief=chief,
+         closed=not poseidon.is_initialized())
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

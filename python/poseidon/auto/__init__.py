@@ -11,6 +11,8 @@ first training loader is read: then the workers join the job.
     shards    which batches of a training loader are this worker's
     checks    what the workers compare in every round
     keras     the same for Model.fit
+    graphs    the same for graphs and sessions of TensorFlow 1, with proto: tf.ConfigProto
+    surface   --auto tf1: tensorflow as it was in version 1, with mnist_data
     seeds     random numbers that are the same on all workers of a job"""
 
 from __future__ import annotations
@@ -33,20 +35,33 @@ def begin(watch: Any) -> Session | None:
 
 
 def begin_tensorflow(watch):
-    """tensorflow was imported: what a script draws from now on, all workers draw alike."""
-    from . import seeds
+    """tensorflow was imported. One worker alone gets the names that Poseidon's scripts use, too."""
+    from . import graphs, surface  # need tensorflow
 
-    if watch.reason is None:
-        seeds.plant()
+    if watch.kind == "tf1":
+        surface.show_version_1()
+    if watch.reason is not None:
+        return None
+    graphs.take_config()
+    if watch.alone:
+        return None
+    if watch.kind != "tf1":
+        from . import seeds
+
+        seeds.plant_in_tensorflow()
+    session = graphs.GraphSession(watch)
+    graphs.apply(session)
+    return session
 
 
 def begin_keras(watch):
     """keras was imported."""
-    from . import keras  # needs keras
+    from . import keras, seeds  # need keras
 
     session = keras.KerasSession(watch)
     if watch.reason is not None:
         session.step_aside(watch.reason)
         return None
+    seeds.plant_in_python()
     keras.apply(session)
     return session

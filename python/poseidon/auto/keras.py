@@ -24,7 +24,7 @@ from . import notes
 from .session import EXIT_REFUSED, Session
 
 BATCH_SIZE = 32  # of Keras, when nothing is said
-_BATCH_BY_BATCH = ("Prefetch", "Map", "Options", "Cache")  # steps that leave sizes as they are
+_BATCH_BY_BATCH = ("Prefetch", "Map", "ParallelMap", "Options", "Cache")  # sizes stay as they are
 DIGEST_BYTES = 1 << 20  # of each array that the workers compare
 
 
@@ -283,7 +283,8 @@ def _batch_size(dataset):
         size = getattr(each, "_batch_size", None)
         if size is not None:
             return int(tensorflow.get_static_value(size)), plain
-        plain = plain and any(word in type(each).__name__ for word in _BATCH_BY_BATCH)
+        kind = type(each).__name__.lstrip("_").removesuffix("Dataset")
+        plain = plain and kind in _BATCH_BY_BATCH
         waiting += each._inputs()
     return None, False
 

@@ -20,6 +20,8 @@ class _Watch:
     def __init__(self):
         self.sessions = []  # poseidon.auto's, one for each framework that is here
         self.reason = None  # why nothing is to be done
+        self.kind = os.environ.get("PSD_AUTO")  # on, tf1
+        self.alone = os.environ.get("PSD_WORLD_SIZE", "1") == "1"
 
     def find_spec(self, name, path=None, target=None):
         """Finds nothing by itself."""
@@ -27,7 +29,7 @@ class _Watch:
             self.reason = "the script imports poseidon itself"
             for session in self.sessions:
                 session.step_aside(self.reason)
-        elif name in _FRAMEWORKS:
+        elif name in _FRAMEWORKS and (name == "tensorflow" or not self.alone):
             return self._find_framework(name, path, target)
         return None
 
@@ -80,6 +82,6 @@ def _run_hidden():
 
 
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
-if os.environ.get("PSD_AUTO") == "on" and os.environ.get("PSD_WORLD_SIZE", "1") != "1":
+if os.environ.get("PSD_AUTO") in ("on", "tf1") and "PSD_WORLD_SIZE" in os.environ:
     sys.meta_path.insert(0, _Watch())
 _run_hidden()

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Poseidon for code in the style of TensorFlow 1: graphs, sessions, hooks (tf.compat.v1).
+
+    import poseidon.tensorflow.v1 as psd
+
+    config = psd.ConfigProto(distributed=FLAGS.distributed, master_address=FLAGS.master_address,
+                             client_id=FLAGS.client_id)
+    psd.join(config)                                       # before the optimizer makes its part
+    train = psd.DistributedOptimizer(tf.train.AdamOptimizer()).minimize(loss, global_step)
+    with psd.Session(config=config) as session: ...
+
+Workers train in step: a step is the same one on all of them, and so is the global step."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import poseidon
+
+from .._errors import InvalidError, StateError
+from ..auto.proto import ConfigProto, plain
+from .gradients import Averager
+
+__all__ = ["BroadcastHook", "ConfigProto", "DistributedOptimizer", "DoneHook",
+           "MonitoredTrainingSession", "Session", "StopAtStepHook", "broadcast_global_variables",
+           "is_chief", "join"]
+
+
+def join(config: ConfigProto | None = None) -> None:
+    """Becomes a worker of the job: the one that psd_run prepared, or that the config tells of."""
+    if poseidon.is_initialized() or (config is not None and not config.distributed):
+        return
+    if config is None or config.client_id < 0:
+        poseidon.init()
+    else:
+        poseidon.init(config.master_address, config.client_id)
+
+
+def is_chief() -> bool:
+    """Whether this worker writes files and speaks for all."""
+    return not poseidon.is_initialized() or poseidon.rank() == 0
+
+
+# ---- gradients
+
+
+def is_averaged(tensor: Any) -> bool:
+    """Whether a tensor of a graph was made of averages."""
+    return tensor is not None and reaches_servers([getattr(tensor, "op", None)])
+
+
+def reaches_servers(operations: Any) -> bool:
+    """Whether running these operations of a graph means to meet the other workers."""
+    waiting = [each for each in operations if each is not None]
+    seen = set()
+    while waiting:
+        operation = waiting.pop()
+        if operation in seen:
+            continue
+        if operation.type == "PoseidonPushPull":
+            return True
+        seen.add(operation)
+        waiting += [each.op for each in operation.inputs]
+        waiting += operation.control_inputs
+    return False
+
+
+def average_pairs(averager: Averager, pairs: Any) -> list[tuple[Any, Any]]:
+    """(gradient, variable) pairs with the means of all workers. What is one already stays."""
+    pairs = list(pairs)
+    if any(is_averaged(gradient) for gradient, _ in pairs):
+        return pairs
+    dense = []
+    for gradient, variable in pairs:
+        if gradient is not None:
+            gradient = tf.convert_to_tensor(gradient)
+            gradient.set_shape(variable.shape)
+        dense.append(gradient)
+    return [(gradient, variable) for gradient, (_, variable) in zip(averager.average(dense), pairs)]
+
+
+class _Distributed:
+    """Comes before an optimizer's own class."""
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """The means: what clips them afterwards sees what one process would."""
+        return average_pairs(self._poseidon,  # type: ignore[attr-defined]
+                             super().compute_gradients(*args, **kwargs))  # type: ignore[misc]
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """Gradients that came from elsewhere (tf.gradients) are averaged here."""
+        pairs = average_pairs(self._poseidon, grads_and_vars)  # type: ignore[attr-defined]
+        return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
+
+
+@functools.lru_cache(maxsize=None)
+def _distributed_class(kind: type) -> type:
+    return type(kind.__name__, (_Distributed, kind), {"__doc__": kind.__doc__})
+
+
+def DistributedOptimizer(optimizer: Any) -> Any:  # pylint: disable=invalid-name
+    """Makes this optimizer of tf.compat.v1.train average its gradients over all workers, and returns
+    it. Every worker calls it for its optimizers in the same order, after join()."""
+    if not isinstance(optimizer, tf.train.Optimizer):
+        raise InvalidError(f"DistributedOptimizer: {type(optimizer).__name__} is not an optimizer "
+                           "of tf.compat.v1.train; those of Keras: poseidon.tensorflow")
+    if isinstance(optimizer, _Distributed):
+        raise StateError("DistributedOptimizer: this optimizer is distributed already")
+    if not poseidon.is_initialized():
+        return optimizer  # distributed=False: a process by itself
+    optimizer._poseidon = Averager()
+    optimizer.__class__ = _distributed_class(type(optimizer))
+    return optimizer
+
+
+# ---- sessions
+
+
+def broadcast_global_variables(session: Any, root: int = 0) -> None:
+    """Gives all workers the root's values of the graph's variables."""
+    variables = [each for each in session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
+                 if each.dtype.base_dtype != tf.string]
+    for number, (variable, value) in enumerate(zip(variables, session.run(variables))):
+        value = np.array(value, order="C")
+        got = poseidon.broadcast(value, root, f"{number} {variable.name}"[:200])
+        if poseidon.rank() != root:
+            initial = variable.initializer.inputs[1]
+            session.run(variable.initializer, {initial: got})
+
+
+class Steps:
+    """What happens around the runs of sessions that train: before the first one of a session its
+    variables become those of worker 0; each one is a step of the job."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._begun: Any = weakref.WeakSet()
+        self._kinds: Any = weakref.WeakKeyDictionary()  # graph: fetches: whether they train
+
+    def trains(self, graph: Any, fetches: Any) -> bool:
+        """Whether a run with these fetches meets the other workers."""
+        operations = list(filter(None, (_operation(graph, each)
+                                        for each in _leaves(fetches))))
+        known = self._kinds.setdefault(graph, {})
+        names = tuple(operation.name for operation in operations)
+        if names not in known:
+            known[names] = reaches_servers(operations)
+        return known[names]
+
+    def before(self, session: Any) -> None:
+        """A run that trains is about to begin."""
+        if session not in self._begun:
+            self._begun.add(session)
+            broadcast_global_variables(session)
+
+    def after(self) -> None:
+        """It has ended: worker 0 counts for all."""
+        self.count += 1
+        poseidon.report(self.count)
+        if poseidon.rank() == 0:
+            poseidon.global_step(1)
+
+
+def _leaves(fetches: Any) -> list[Any]:
+    """Of nested lists, tuples and dictionaries, whose keys are anything."""
+    if isinstance(fetches, dict):
+        fetches = list(fetches.values())
+    if isinstance(fetches, (list, tuple)):
+        return [leaf for each in fetches for leaf in _leaves(each)]
+    return [fetches]
+
+
+def _operation(graph: Any, fetch: Any) -> Any:
+    try:
+        found = graph.as_graph_element(fetch, allow_tensor=True, allow_operation=True)
+    except (TypeError, ValueError, KeyError):
+        return None  # Session.run says what is wrong with it
+    return getattr(found, "op", found)
+
+
+_steps = Steps()
+
+
+class Session(tf.Session):
+    """tf.compat.v1.Session that takes Poseidon's ConfigProto; with distributed=True it belongs to
+    a worker of a job."""
+
+    def __init__(self, target: str = "", graph: Any = None, config: Any = None):
+        if isinstance(config, ConfigProto):
+            join(config)
+        super().__init__(target, graph, plain(config))
+
+    def run(self, fetches: Any, *args: Any, **kwargs: Any) -> Any:
+        """As always; a run that trains is a step of the job."""
+        if not poseidon.is_initialized() or not _steps.trains(self.graph, fetches):
+            return super().run(fetches, *args, **kwargs)
+        _steps.before(self)
+        result = super().run(fetches, *args, **kwargs)
+        _steps.after()
+        return result
+
+
+def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # pylint: disable=invalid-name
+    """tf.compat.v1.train.MonitoredTrainingSession: every worker makes its variables itself, worker 0
+    alone keeps checkpoints and summaries. Give it BroadcastHook()."""
+    names = ("master", "is_chief", "checkpoint_dir", "scaffold", "hooks", "chief_only_hooks",
+             "save_checkpoint_secs", "save_summaries_steps", "save_summaries_secs", "config")
+    kwargs.update(zip(names, args))
+    kwargs["config"] = plain(kwargs.get("config"))
+    if not is_chief():
+        kwargs.update(checkpoint_dir=None, chief_only_hooks=None, summary_dir=None)
+    kwargs["is_chief"] = True  # it initializes variables: they are this process's own
+    return tf.train.MonitoredTrainingSession(**kwargs)
+
+
+class BroadcastHook(tf.train.SessionRunHook):
+    """When a session was made, all workers get the variables of the root."""
+
+    def __init__(self, root: int = 0):
+        self._root = root
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Variables are initialized or restored by now."""
+        broadcast_global_variables(session, self._root)
+
+
+class StopAtStepHook(tf.train.StopAtStepHook):
+    """Stops all workers after exactly that step of the servers' global step
+    (poseidon.global_step(), shown by psd_run), which worker 0 moves with each step of the job. A
+    checkpoint with a later step moves it there; num_steps counts from where it is."""
+
+    def __init__(self, num_steps: int | None = None, last_step: int | None = None):
+        super().__init__(num_steps, last_step)
+        self._offset = 0  # of the servers' step against this session's
+        self._counted = 0
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """All workers look where the job is, before one of them goes on."""
+        self._counted = int(session.run(self._global_step_tensor))
+        now = poseidon.global_step()
+        poseidon.barrier()
+        if is_chief() and self._counted > now:
+            poseidon.global_step(self._counted - now)
+        self._offset = max(now, self._counted) - self._counted
+        if self._last_step is None:
+            self._last_step = self._offset + self._counted + self._num_steps
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Only runs that moved the global step count."""
+        step = int(run_context.session.run(self._global_step_tensor))
+        if is_chief() and step > self._counted:
+            poseidon.global_step(step - self._counted)
+        self._counted = step
+        if self._offset + step >= self._last_step:
+            run_context.request_stop()
+
+
+class DoneHook(tf.train.SessionRunHook):
+    """The end of training: this worker says farewell. Servers leave when all workers have, also
+    when one of them died: the queues that did this in clusters of TensorFlow are not needed."""
+
+    def end(self, session: Any) -> None:
+        """The session is about to be closed."""
+        poseidon.close()
