@@ -218,7 +218,7 @@ def test_buffers_follow_rank_0(job):
 # ---- ranks with different numbers of batches
 
 
-@pytest.mark.parametrize("how", ["model", "optimizer"])
+@pytest.mark.parametrize("how", ["model", "optimizer", "forward"])
 def test_uneven_numbers_of_batches_with_join(job, alone, how):
     ranks = job("uneven", how)
     assert same_bits(ranks[0][0], ranks[1][0])
@@ -289,6 +289,7 @@ def test_horovod_names(job):
 @pytest.mark.parametrize("what, words", [
     ("more", ["extra.weight", "rank 1 has", "rank 0 does not have it"]),
     ("shape", ["2.weight", "300x64", "301x64", "on rank 0", "rank 1"]),
+    ("layout", ["second.weight", "on rank 0 and", "strides [72, 1, 24, 8] on rank 1"]),
     ("type", ["4.weight", "float32 5x300", "float64 5x300"])])
 def test_models_that_differ_are_named(fails, what, words):
     said = fails("different", what)

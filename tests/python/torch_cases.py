@@ -377,8 +377,9 @@ def uneven(how):
         model = hub.DataParallel(model)
         join = lambda: model.join(optimizer)
     else:
-        hub.DistributedOptimizer(optimizer, model=model)
-        join = optimizer.join if how == "optimizer" else contextlib.nullcontext
+        overlap = "forward" if how == "forward" else "backward"
+        hub.DistributedOptimizer(optimizer, model=model, overlap=overlap)
+        join = optimizer.join if how != "nothing" else contextlib.nullcontext
     counts = [10 + 5 * hub.rank()] * 2
     for epoch, count in enumerate(counts):
         with join():
@@ -521,6 +522,10 @@ def different(what):
         inner[2] = nn.Linear(64, 301)
     if hub.rank() == 1 and what == "type":
         inner[4] = inner[4].double()
+    if what == "layout":
+        inner = Convolutions()
+        if hub.rank() == 1:
+            inner = inner.to(memory_format=torch.channels_last)
     hub.DataParallel(inner)
 
 

@@ -58,6 +58,8 @@ class Bucket:
         self.host: torch.Tensor = torch.empty(0)  # what the servers read and write
         self.flat: torch.Tensor = torch.empty(0)
         self.marks: torch.Tensor = torch.empty(0)  # flags and, last, "active"
+        self.all_used: torch.Tensor = torch.empty(0)  # the marks when every slot has a gradient
+        self.values: torch.Tensor = torch.empty(0)  # where servers make the steps: what comes back
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ import torch
 import poseidon
 
 from . import codec
-from .buckets import DTYPES
+from .buckets import DTYPES, dense_strides
 from .memory import FOREVER
 
 Average = "mean"
@@ -201,8 +201,15 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
 
 
 def _signature(named: Iterable[tuple[str, torch.Tensor]]) -> list[list]:
-    return [[name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+    return [[name, [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), _order(tensor)]]
             for name, tensor in named]
+
+
+def _order(tensor: torch.Tensor) -> list[int]:
+    """The strides of its gradient, when they are not the usual ones (channels_last)."""
+    strides = dense_strides(tensor)
+    usual = torch.empty(tensor.shape, device="meta").stride()
+    return [] if strides == usual else list(strides)
 
 
 def check_same(named: Iterable[tuple[str, torch.Tensor]], what: str) -> None:
@@ -219,8 +226,7 @@ def check_same(named: Iterable[tuple[str, torch.Tensor]], what: str) -> None:
 
 
 def _difference(first: list[list], theirs: list[list], rank: int) -> str:
-    by_name = {name: (dtype, shape) for name, dtype, shape in first}
-    their_names = {name: (dtype, shape) for name, dtype, shape in theirs}
+    by_name, their_names = dict(first), dict(theirs)
     for name, spec in by_name.items():
         if name not in their_names:
             return f"rank 0 has {name} ({_words(spec)}), rank {rank} does not have it"
@@ -236,6 +242,7 @@ def _difference(first: list[list], theirs: list[list], rank: int) -> str:
     return f"rank 0 has {len(first)} tensors, rank {rank} has {len(theirs)}"
 
 
-def _words(spec: tuple[str, list[int]]) -> str:
-    dtype, shape = spec
-    return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}, {math.prod(shape)} elements"
+def _words(spec: list) -> str:
+    dtype, shape, strides = spec
+    order = f", strides {strides}" if strides else ""
+    return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}, {math.prod(shape)} elements{order}"

@@ -37,8 +37,7 @@ class DeferredSteps:
         self.make_step = getattr(kind.step, "__wrapped__", kind.step)  # without hooks
         optimizer.__class__ = type(kind.__name__, (_Deferring, kind), {})
         optimizer._deferred = self
-        engine.before_next_backward = self._end_round
-        engine.companions.append(self)
+        engine.before_next_backward = self.end_round
         for module in model.modules():
             parameters = list(module.parameters(recurse=False))
             if parameters:
@@ -79,9 +78,10 @@ class DeferredSteps:
             self._step_with(bucket)
         self.engine.synchronize()
 
-    def _end_round(self) -> None:
-        """A backward comes while gradients of the last are under way."""
-        self.finish()  # the step first, if it is due: its gradients are not to be added to
+    def end_round(self) -> None:
+        """Gradients of the last backward are averaged afterwards, and its step is made if it is
+        due: nothing may be added to its gradients, nor may anybody clear them."""
+        self.finish()
         self.engine.synchronize()
 
     def _step_with(self, bucket: Bucket) -> None:
@@ -103,16 +103,6 @@ class DeferredSteps:
         if not self.due:
             self.engine.synchronize()
 
-    # ---- with every round of the engine
-
-    def begin(self, active: bool) -> None:
-        """A new round: nothing of the last one may be left."""
-        del active
-        self.finish()
-
-    def end(self, active: bool) -> None:
-        """Nothing to do."""
-
 
 class _Deferring:
     """What is added to the optimizer's class."""
@@ -126,6 +116,10 @@ class _Deferring:
             raise poseidon.InvalidError("overlap=\"forward\" takes no closure: call backward(), "
                                         "then step()")
         self._deferred.step()
+
+    def synchronize(self) -> None:
+        """Gradients are the means of all ranks afterwards; a step that is due is made before."""
+        self._deferred.end_round()
 
     def finish(self) -> None:
         """Makes what is left of the last step now."""

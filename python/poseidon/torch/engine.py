@@ -104,7 +104,8 @@ class Engine:
         self.rounds = 0  # that ended
         self.rounds_active = 0  # of them, with data of this rank
         self._rounds_at_step: dict[int, int] = {}  # by optimizer
-        self.before_next_backward: Callable[[], None] = self.synchronize  # with wait="step"
+        # Called when gradients are under way and this rank goes on: with wait="step", or to join.
+        self.before_next_backward: Callable[[], None] = self.synchronize
         self.passes_per_round = 1  # backwards that add up here before one is averaged
         self._passes = 0
         self._planned = False
@@ -358,7 +359,7 @@ class Engine:
         """This rank has no more data: it takes part in the rounds of the others, adding nothing,
         until no rank has any. Means are over the ranks that have data. Returns the rank that was
         last to have some, or -1 when all had equally many rounds."""
-        self.synchronize()
+        self.before_next_backward()
         self._joined = True
         for slot in self.slots:
             slot.parameter.grad = None  # its memory is for the others' means now
@@ -394,12 +395,12 @@ class Engine:
 
     def _agree_on_order(self) -> list[list[Slot]]:
         numbers = {id(slot): number for number, slot in enumerate(self.slots)}
-        seen = list(dict.fromkeys(numbers[id(slot)] for slot in self._order))
-        rest = [number for number in reversed(range(len(self.slots))) if number not in set(seen)]
+        ready = dict.fromkeys(numbers[id(slot)] for slot in self._order)
+        rest = [number for number in reversed(range(len(self.slots))) if number not in ready]
         for slot in self.slots:
             gradient = slot.parameter.grad
             slot.sparse = slot.sparse or (gradient is not None and gradient.is_sparse)
-        told = json.dumps([seen + rest, [slot.sparse for slot in self.slots]]).encode()
+        told = json.dumps([[*ready, *rest], [slot.sparse for slot in self.slots]]).encode()
         order, sparse = json.loads(collectives.broadcast_bytes(told, 0))
         for slot, is_sparse in zip(self.slots, sparse):
             slot.sparse = is_sparse

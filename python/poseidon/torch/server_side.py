@@ -14,6 +14,7 @@ import torch
 
 import poseidon
 
+from . import trace
 from .buckets import DTYPES, Bucket, Slot, plan
 from .engine import Engine, _table_name
 from .memory import FOREVER, HostMemory
@@ -121,6 +122,7 @@ class ServerEngine(Engine):
             bucket.host.data_ptr(), bucket.values.data_ptr(),
             keep=(self.memory.region, bucket.values), priority=bucket.priority,
             timeout_ms=FOREVER)
+        trace.follow(bucket.future, bucket.name, bucket.elements * bucket.dtype.itemsize)
 
     def _settle(self, bucket: Bucket) -> None:
         with torch.no_grad():
