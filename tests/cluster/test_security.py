@@ -806,12 +806,19 @@ def test_secret_is_nowhere_to_be_found(start, tmp_path, secret_file, drawn):
     secret = descriptor_secret(fortress.job.pid_of("server0"))
     assert len(secret) == 32
     assert drawn or secret == read_secret(secret_file)
+    searched = 0
     for pid in processes:
-        for name in ("cmdline", "environ"):
-            expect_absent(secret, pathlib.Path(f"/proc/{pid}/{name}").read_bytes(), f"{pid} {name}")
-        if os.geteuid() == 0:
-            for where, memory in dumped_memory(pid):
-                expect_absent(secret, memory, f"memory of {processes[pid]} at {where}")
+        try:
+            for name in ("cmdline", "environ"):
+                expect_absent(secret, pathlib.Path(f"/proc/{pid}/{name}").read_bytes(),
+                              f"{pid} {name}")
+            if os.geteuid() == 0:
+                for where, memory in dumped_memory(pid):
+                    expect_absent(secret, memory, f"memory of {processes[pid]} at {where}")
+            searched += 1
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # a shell's child that has ended since it was listed
+    assert searched >= 7
     fortress.finish()
     files = [path for path in fortress.job.directory.rglob("*") if path.is_file()]
     assert {"poseidon_run.log", "stdout", "stderr", "server0.log"} <= {path.name for path in files}
