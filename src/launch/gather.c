@@ -215,7 +215,8 @@ add_shares(const struct gather *gather, const struct host *host, struct words *o
         status = words_add_format(orders, err, "threads=%u", threads > 0 ? threads : 1);
     }
     return status == PSD_OK && workers > 0
-               ? words_add_format(orders, err, "ports=%u %s", workers, host->address)
+               ? words_add_format(orders, err, "ports=%u %s %u", workers, host->address,
+                                  host->machine->port)
                : status;
 }
 

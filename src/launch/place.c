@@ -252,10 +252,11 @@ take_ports(struct work *work, const char *value, struct psd_error *err)
     struct psd_error why = {0};
     char address[64] = "";
     unsigned count = 0;
+    unsigned wish = 0;
     psd_status status = PSD_OK;
 
-    if (sscanf(value, "%u %63s", &count, address) != 2 ||
-        ports_reserve(ports, address, count, &why) != PSD_OK) {
+    if (sscanf(value, "%u %63s %u", &count, address, &wish) < 2 ||
+        ports_reserve(ports, address, count, (uint16_t)wish, &why) != PSD_OK) {
         return words_add_format(work->answers, err, "problem=%s", why.text);
     }
     for (size_t i = 0; i < ports->count && status == PSD_OK; i++) {

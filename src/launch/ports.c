@@ -105,21 +105,27 @@ ports_is_taken(const struct ports *ports, uint16_t number)
     return false;
 }
 
+/* Adds a port to the list if it is free. */
+static void
+try_number(struct ports *ports, uint16_t number)
+{
+    struct ports_one one = {.number = number, .claim = claim(number)};
+
+    one.socket = one.claim >= 0 ? take(ports, number, 0) : -1;
+    if (one.socket >= 0) {
+        ports->list[ports->count++] = one;
+    } else {
+        close_fd(&one.claim);
+    }
+}
+
 static psd_status
 fill(struct ports *ports, const char *text, size_t count, struct psd_error *err)
 {
     const unsigned start = (unsigned)getpid() * STRIDE % RANGE;
 
     for (unsigned i = 0; i < RANGE && ports->count < count; i++) {
-        struct ports_one one = {.number = (uint16_t)(PORTS_FIRST + (start + i) % RANGE)};
-
-        one.claim = claim(one.number);
-        one.socket = one.claim >= 0 ? take(ports, one.number, 0) : -1;
-        if (one.socket >= 0) {
-            ports->list[ports->count++] = one;
-        } else {
-            close_fd(&one.claim);
-        }
+        try_number(ports, (uint16_t)(PORTS_FIRST + (start + i) % RANGE));
     }
     return ports->count == count
                ? PSD_OK
@@ -129,7 +135,8 @@ fill(struct ports *ports, const char *text, size_t count, struct psd_error *err)
 }
 
 psd_status
-ports_reserve(struct ports *ports, const char *address, size_t count, struct psd_error *err)
+ports_reserve(struct ports *ports, const char *address, size_t count, uint16_t wish,
+              struct psd_error *err)
 {
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
@@ -148,6 +155,9 @@ ports_reserve(struct ports *ports, const char *address, size_t count, struct psd
     memcpy(&ports->address, found->ai_addr, found->ai_addrlen);
     ports->address_bytes = found->ai_addrlen;
     freeaddrinfo(found);
+    if (wish != 0 && count > 0) {
+        try_number(ports, wish);
+    }
     status = fill(ports, address, count, err);
     if (status != PSD_OK) {
         ports_fini(ports);

@@ -32,8 +32,9 @@ struct ports_one {
     int socket; /* bound to it until its worker starts; -1: released */
 };
 
-/* Reserves `count` ports of an address. On failure nothing is held. */
-psd_status ports_reserve(struct ports *ports, const char *address, size_t count,
+/* Reserves `count` ports of an address; `wish` is the first of them if it is free (0: any). On
+ * failure nothing is held. */
+psd_status ports_reserve(struct ports *ports, const char *address, size_t count, uint16_t wish,
                          struct psd_error *err);
 
 /* Lets the worker bind its port; a number that is none of them means nothing. */

@@ -50,12 +50,12 @@ test_jobs_share_no_port(void **state)
     struct ports other = {0};
 
     (void)state;
-    assert_int_equal(ports_reserve(&one, "127.0.0.1", 40, NULL), PSD_OK);
+    assert_int_equal(ports_reserve(&one, "127.0.0.1", 40, 0, NULL), PSD_OK);
     for (size_t i = 0; i < one.count; i++) {
         assert_in_range(one.list[i].number, PORTS_FIRST, PORTS_LAST);
         ports_release(&one, one.list[i].number); /* its worker runs, but has not bound it yet */
     }
-    assert_int_equal(ports_reserve(&other, "127.0.0.1", 40, NULL), PSD_OK);
+    assert_int_equal(ports_reserve(&other, "127.0.0.1", 40, 0, NULL), PSD_OK);
     for (size_t i = 0; i < one.count; i++) {
         assert_false(has(&other, one.list[i].number));
     }
@@ -70,7 +70,7 @@ test_port_is_held_until_released(void **state)
     struct ports ports = {0};
 
     (void)state;
-    assert_int_equal(ports_reserve(&ports, "127.0.0.1", 2, NULL), PSD_OK);
+    assert_int_equal(ports_reserve(&ports, "127.0.0.1", 2, 0, NULL), PSD_OK);
     assert_false(can_bind(ports.list[0].number));
     ports_release(&ports, ports.list[0].number);
     assert_true(can_bind(ports.list[0].number));
@@ -88,7 +88,7 @@ test_taken_port_is_known(void **state)
     struct ports ports = {0};
 
     (void)state;
-    assert_int_equal(ports_reserve(&ports, "127.0.0.1", 1, NULL), PSD_OK);
+    assert_int_equal(ports_reserve(&ports, "127.0.0.1", 1, 0, NULL), PSD_OK);
     assert_false(ports_is_taken(&ports, ports.list[0].number));
     ports_release(&ports, ports.list[0].number);
     assert_false(ports_is_taken(&ports, ports.list[0].number));
@@ -109,16 +109,38 @@ test_too_many_and_bad_addresses_are_refused(void **state)
     struct psd_error err = {0};
 
     (void)state;
-    assert_int_equal(ports_reserve(&ports, "192.0.2.1", 1, &err), PSD_ERR_IO);
-    assert_int_equal(ports_reserve(&ports, "no address", 1, &err), PSD_ERR_IO);
+    assert_int_equal(ports_reserve(&ports, "192.0.2.1", 1, 0, &err), PSD_ERR_IO);
+    assert_int_equal(ports_reserve(&ports, "no address", 1, 0, &err), PSD_ERR_IO);
     assert_int_equal(ports.count, 0);
     assert_null(ports.list);
+}
+
+/* If this fails, a task does not get the port by which others know it, or two get the same. */
+static void
+test_wish(void **state)
+{
+    struct ports first = {0};
+    struct ports second = {0};
+    uint16_t wish;
+
+    (void)state;
+    assert_int_equal(ports_reserve(&first, "127.0.0.1", 1, 0, NULL), PSD_OK);
+    wish = first.list[0].number;
+    assert_int_equal(ports_reserve(&second, "127.0.0.1", 1, wish, NULL), PSD_OK);
+    assert_int_not_equal(second.list[0].number, wish);
+    ports_fini(&second);
+    ports_fini(&first);
+    assert_int_equal(ports_reserve(&second, "127.0.0.1", 2, wish, NULL), PSD_OK);
+    assert_int_equal(second.list[0].number, wish);
+    assert_int_not_equal(second.list[1].number, wish);
+    ports_fini(&second);
 }
 
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wish),
         cmocka_unit_test(test_jobs_share_no_port),
         cmocka_unit_test(test_port_is_held_until_released),
         cmocka_unit_test(test_taken_port_is_known),

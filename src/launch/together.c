@@ -279,6 +279,24 @@ role_of(const struct together *together, uint32_t rank)
     return rank < together->servers ? LAUNCH_SERVER : LAUNCH_WORKER;
 }
 
+/* The task of a rank; its port is the one that Slurm reserved for it. */
+static struct layout_task
+task_of(const struct together *together, uint32_t rank)
+{
+    const struct slurm *slurm = &together->slurm;
+    struct layout_task task = {.rank = rank, .role = role_of(together, rank)};
+    uint32_t local = rank;
+
+    for (size_t node = 0; node < slurm->nodes.count && local >= slurm->tasks_on.numbers[node];
+         node++) {
+        local -= slurm->tasks_on.numbers[node];
+    }
+    if (local < slurm->ports.count) {
+        task.port = (uint16_t)slurm->ports.numbers[local];
+    }
+    return task;
+}
+
 /* Everybody, until it is known who is there. */
 static psd_status
 list_tasks(struct together *together, struct psd_error *err)
@@ -288,7 +306,7 @@ list_tasks(struct together *together, struct psd_error *err)
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u ranks", together->size);
     }
     for (uint32_t rank = 0; rank < together->size; rank++) {
-        together->tasks[rank] = (struct layout_task){.rank = rank, .role = role_of(together, rank)};
+        together->tasks[rank] = task_of(together, rank);
     }
     together->task_count = together->size;
     return PSD_OK;
@@ -752,8 +770,7 @@ prepare_present(struct together *together, struct run_args *args, struct psd_err
 
     for (uint32_t rank = 0; rank < together->size; rank++) {
         if (join_is_present(together->join, rank)) {
-            together->tasks[tasks.count++] =
-                (struct layout_task){.rank = rank, .role = role_of(together, rank)};
+            together->tasks[tasks.count++] = task_of(together, rank);
         }
     }
     if (tasks.count == together->task_count) {

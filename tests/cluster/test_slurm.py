@@ -327,17 +327,23 @@ def test_cancelled_tasks_leave_nothing(sbatch):
     job.expect_nothing_left(25)
 
 
-def test_door_on_a_reserved_port(sbatch):
-    """If this fails, tasks meet on a port that Slurm may have given to another job."""
-    job = sbatch(srun("--servers", 1, "sh -c 'echo up; while ! [ -e go ]; do sleep 0.1; done'",
-                      options=["--resv-ports=2"]), "-N2", "-n2")
-    job.wait_for_output("] up\n")
+def test_reserved_ports(sbatch):
+    """If this fails, tasks meet or listen on ports that Slurm may have given to another job."""
+    job = sbatch(srun("--servers", 1, "sh -c 'echo up $PSD_PORT of $SLURM_RESERVED; "
+                                      "while ! [ -e go ]; do sleep 0.1; done'",
+                      options=["--resv-ports=2", "sh", "-c",
+                               "SLURM_RESERVED=$SLURM_STEP_RESV_PORTS exec \"$0\" \"$@\""]),
+                 "-N2", "-n3")
+    job.wait_for_output("] up ", 2)
     found = job.run("ss", "-Hltn", "sport >= 18000 and sport <= 18999")
     here = job.slurm.run("ss", "-Hltn", "sport >= 18000 and sport <= 18999",
                          host=job.slurm.bed.hosts[1])
     (job.directory / "go").touch()
     assert job.wait() == 0, job.text() + job.run_log()
     assert (found.stdout, len(here.stdout.splitlines())) == ("", 1)
+    lines = re.findall(r"\[worker(\d)\] up (\d+) of (\d+)-(\d+)", job.text())
+    reserved = set(range(int(lines[0][2]), int(lines[0][3]) + 1))
+    assert len(lines) == 2 and {int(line[1]) for line in lines} == reserved
 
 
 def test_secret_of_a_file(sbatch, cluster):
