@@ -221,12 +221,21 @@ add_shares(const struct gather *gather, const struct host *host, struct words *o
 }
 
 static psd_status
+send_secret(const struct gather *gather, struct host *host, struct psd_error *err)
+{
+    if (!host->machine->here && !host->machine->joined && host->call.way == CALL_SRUN) {
+        return launch_secret_send_sealed(gather->secret_fd, gather->secret_file, &host->link, err);
+    }
+    return launch_secret_send(gather->secret_fd, &host->link, err);
+}
+
+static psd_status
 send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
 {
     struct host *host = &gather->hosts[machine];
     const struct layout_machine *layout = &gather->layout->machines[machine];
     struct words orders = {0};
-    psd_status status = launch_secret_send(gather->secret_fd, &host->link, err);
+    psd_status status = send_secret(gather, host, err);
 
     if (status == PSD_OK) {
         status = add_place(gather, host, &orders, err);

@@ -361,7 +361,7 @@ find_roles(struct together *together, struct psd_error *err)
     psd_status status = PSD_OK;
 
     if (options->cluster_config != NULL) {
-        status = psi_cluster_load(options->cluster_config, &file, err);
+        status = prepare_load_file(options->cluster_config, &file, err);
     }
     if (status == PSD_OK && file.worker_count > 0) {
         status = psi_fail(err, PSD_ERR_INVALID,

@@ -4,6 +4,7 @@
 import json
 import re
 import shlex
+import subprocess
 import uuid
 
 import pytest
@@ -242,6 +243,25 @@ def test_dictionary_in_a_script(sbatch):
     assert json.loads(second) == {"cluster": {"ps": [f"a:{ports[0]}"], "worker": [
         f"a:{ports[1]}", f"b:{ports[0]}"]}}
     assert error == "psd_run: TFSERVER has 3 addresses, but there are 2 nodes"
+
+
+def test_secret_is_sealed_on_the_wire(sbatch, cluster):
+    """If this fails, whoever listens on the network of the cluster can join the job."""
+    name = f"secret-{uuid.uuid4().hex[:8]}"
+    cluster.run(seen_inside(library_path()).parent / "psd_run", "secret", name)
+    secret = (cluster.shared / name).read_text().strip()
+    heard = cluster.shared / f"{name}.heard"
+    tap = subprocess.Popen(cluster.bed.hosts[2].inside(PYTHON, seen_inside(HERE / "capture.py"),
+                                                       "eth0", heard, user="root"),
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert tap.stdout.readline() == "ready\n"
+    job = sbatch(psd_run(*BRISK, "--secret_file", cluster.shared / name, "--servers", 1,
+                         worker("--steps", 3)), "-N2", "-n2")
+    assert job.wait() == 0, job.text() + job.run_log()
+    tap.communicate(timeout=20)
+    wire = heard.read_bytes()
+    assert b"psd_agent" in wire and b"MUNGE:" in wire
+    assert bytes.fromhex(secret) not in wire and secret.encode() not in wire
 
 
 def test_check(sbatch):
