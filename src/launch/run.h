@@ -50,7 +50,8 @@ struct run_args {
     const char *advertised;      /* (optional) address under which others reach this machine */
     void (*tick)(void *context); /* (optional) called every second */
     void *tick_context;
-    int *signal_p; /* (optional) set to the signal that asked psd_run to stop */
+    int *signal_p; /* (optional) set to the signal that asked psd_run to stop; SIGINT for psd_run
+                      stop */
     bool *began_p; /* (optional) set when the first process was started */
 };
 

@@ -5,57 +5,24 @@
  */
 #include "launch/together.h"
 
-#include <errno.h>
 #include <netdb.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 
-#include "base/exit_code.h"
 #include "base/fail.h"
 #include "config/settings.h"
-#include "launch/allocation.h"
-#include "launch/munge.h"
-#include "launch/reach.h"
-#include "launch/secret.h"
 #include "transport/address.h"
-
-enum {
-    SLURM_WAIT_S = 120,
-    TELL_MS = 10000, /* between two lines about waiting */
-    BEAT_MS = 1000,
-    SETTLE_MS = 1000, /* by which news of a lost psd_run may be later than that of its processes */
-    MISSING_BYTES = 300,
-};
-
-static uint64_t
-clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* One psd_run for each task of a step: nobody asked for a way to meet, but Slurm has one. */
-static bool
-is_task_of_slurm(const struct launch_options *options)
-{
-    return options->rendezvous == NULL && options->coordinator == NULL && !options->local &&
-           !options->print_cluster && options->emit == NULL && slurm_is_one_of_many(environ);
-}
 
 bool
 together_wanted(const struct launch_options *options)
 {
-    return options->rendezvous != NULL || options->coordinator != NULL || is_task_of_slurm(options);
+    return options->rendezvous != NULL || options->coordinator != NULL ||
+           together_is_task_of_slurm(options);
 }
 
 /* ------------------------------------------------------------------------------- who is who --- */
@@ -182,6 +149,11 @@ check_options(const struct launch_options *options, struct psd_error *err)
                         : options->check ? "check"
                                          : "dry_run");
     }
+    if (options->sync != NULL) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--sync: not with --rendezvous or --coordinator: several of them may share "
+                        "a disk");
+    }
     if (options->first_port > options->last_port) {
         return psi_fail(err, PSD_ERR_INVALID, "--initial_port %u is behind --final_port %u",
                         options->first_port, options->last_port);
@@ -218,8 +190,8 @@ find_coordinator(struct together *together, struct psd_error *err)
 }
 
 /* A name is fine: the others need the number. */
-static psd_status
-find_advertised(struct together *together, struct psd_error *err)
+psd_status
+together_find_advertised(struct together *together, struct psd_error *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     const char *text = together->options->advertise_addr != NULL ? together->options->advertise_addr
@@ -241,9 +213,8 @@ find_advertised(struct together *together, struct psd_error *err)
     return PSD_OK;
 }
 
-/* What may be wrong when the others do not come; NULL: nothing in particular. */
-static const char *
-container_hint(const struct together *together)
+const char *
+together_hint(const struct together *together)
 {
     const bool contained =
         access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0;
@@ -280,8 +251,8 @@ role_of(const struct together *together, uint32_t rank)
 }
 
 /* The task of a rank; its port is the one that Slurm reserved for it. */
-static struct layout_task
-task_of(const struct together *together, uint32_t rank)
+struct layout_task
+together_task(const struct together *together, uint32_t rank)
 {
     const struct slurm *slurm = &together->slurm;
     struct layout_task task = {.rank = rank, .role = role_of(together, rank)};
@@ -298,15 +269,15 @@ task_of(const struct together *together, uint32_t rank)
 }
 
 /* Everybody, until it is known who is there. */
-static psd_status
-list_tasks(struct together *together, struct psd_error *err)
+psd_status
+together_list_tasks(struct together *together, struct psd_error *err)
 {
     together->tasks = calloc(together->size, sizeof(*together->tasks));
     if (together->tasks == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u ranks", together->size);
     }
     for (uint32_t rank = 0; rank < together->size; rank++) {
-        together->tasks[rank] = task_of(together, rank);
+        together->tasks[rank] = together_task(together, rank);
     }
     together->task_count = together->size;
     return PSD_OK;
@@ -331,148 +302,15 @@ enter_directory(struct together *together, struct psd_error *err)
     return status;
 }
 
-/* ------------------------------------------------------------------------------------- Slurm ---
- */
-
-static psd_status
-check_slurm_options(const struct launch_options *options, struct psd_error *err)
-{
-    if (options->detach || options->check || options->dry_run) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--%s: not with one psd_run for each task of srun; run it in the batch "
-                        "script",
-                        options->detach  ? "detach"
-                        : options->check ? "check"
-                                         : "dry_run");
-    }
-    if (options->rank != LAUNCH_NOT_GIVEN || options->size != LAUNCH_NOT_GIVEN) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--rank and --size: in a task of srun, Slurm says both");
-    }
-    return PSD_OK;
-}
-
-/* What every task is. Without a word about it, the first one serves. */
-static psd_status
-find_roles(struct together *together, struct psd_error *err)
-{
-    struct launch_options *options = &together->slurm_options;
-    struct psi_cluster file = {0};
-    psd_status status = PSD_OK;
-
-    if (options->cluster_config != NULL) {
-        status = prepare_load_file(options->cluster_config, &file, err);
-    }
-    if (status == PSD_OK && file.worker_count > 0) {
-        status = psi_fail(err, PSD_ERR_INVALID,
-                          "%s names nodes, but there is one psd_run for each task of srun: give "
-                          "\"tasks\" instead, or start psd_run once",
-                          options->cluster_config);
-    }
-    if (options->servers == LAUNCH_NOT_GIVEN && options->roles == NULL && file.tasks == NULL) {
-        options->servers = 1;
-    }
-    if (status == PSD_OK) {
-        status = allocation_roles(options, &file, &together->slurm, &together->roles, err);
-    }
-    psi_cluster_free(&file);
-    return status;
-}
-
-/* Loopback would do between tasks of a node, and for nobody else. */
-static void
-find_own_address(struct together *together)
-{
-    const struct slurm *slurm = &together->slurm;
-    const uint32_t other = slurm->node == 0 ? 1 : 0;
-    char address[64];
-
-    if (slurm->nodes.count > 1 && together->options->interface == NULL &&
-        together->advertised[0] == '\0') {
-        reach_resolve(slurm->nodes.names[other], address);
-        reach_source(address, together->advertised);
-    }
-}
-
-/* A reserved port that no worker has. 0: none. */
-static uint16_t
-spare_port(const struct together *together)
-{
-    const struct psi_numberlist *ports = &together->slurm.ports;
-    const size_t used =
-        role_of(together, 0) == LAUNCH_SERVER ? 0 : together->slurm.tasks_on.numbers[0];
-
-    return used < ports->count ? (uint16_t)ports->numbers[used] : 0;
-}
-
-static psd_status
-open_meeting(struct together *together, struct psd_error *err)
-{
-    char step[64];
-    const struct slurm_meet_config config = {.slurm = &together->slurm,
-                                             .step = step,
-                                             .munge = together->munge,
-                                             .port = spare_port(together)};
-
-    if (together->munge && !munge_is_there()) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "the tasks of a step get the job's secret by MUNGE, and libmunge.so.2 is "
-                        "not here; give all of them the same --secret_file (psd_run secret FILE "
-                        "makes one)");
-    }
-    snprintf(step, sizeof(step), "%.30s.%.30s", together->slurm.job_id, together->slurm.step_id);
-    return slurm_meet_open(&config, &together->meet, err);
-}
-
-/* This one's place among the tasks of a step. */
-static psd_status
-open_slurm(struct together *together, struct psd_error *err)
-{
-    struct launch_options *options = &together->slurm_options;
-    psd_status status = check_slurm_options(options, err);
-
-    if (options->max_wait_s == LAUNCH_MAX_WAIT_S) {
-        options->max_wait_s = SLURM_WAIT_S; /* Slurm starts all of them, or none */
-    }
-    status = status == PSD_OK ? slurm_read(environ, &together->slurm, err) : status;
-    status = status == PSD_OK ? find_roles(together, err) : status;
-    if (status != PSD_OK) {
-        return status;
-    }
-    together->rank = slurm_task(&together->slurm, together->slurm.node, together->slurm.local);
-    together->size = together->slurm.tasks;
-    together->servers = together->roles.servers;
-    together->munge = options->secret_file == NULL && psi_environment("PSD_SECRET_FILE") == NULL;
-    if (together->size > JOIN_SIZE_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "%u tasks: up to %d are possible", together->size,
-                        JOIN_SIZE_MAX);
-    }
-    status = find_advertised(together, err);
-    find_own_address(together);
-    status = status == PSD_OK ? list_tasks(together, err) : status;
-    return status == PSD_OK ? open_meeting(together, err) : status;
-}
-
-int
-together_secret(struct together *together, struct psd_error *err)
-{
-    if (together->munge && together->rank != 0) {
-        return slurm_meet_secret(together->meet, together->options->max_wait_s * 1000, err);
-    }
-    return launch_secret_offer(together->secret_file, err);
-}
-
 psd_status
 together_open(struct together *together, const struct launch_options *options,
               struct psd_error *err)
 {
-    psd_status status = PSD_OK;
+    psd_status status;
 
     *together = (struct together){.options = options, .secret_file = options->secret_file};
-    if (is_task_of_slurm(options)) {
-        together->slurm_options = *options;
-        together->options = &together->slurm_options;
-        status = open_slurm(together, err);
+    if (together_is_task_of_slurm(options)) {
+        status = together_open_slurm(together, err);
         if (status != PSD_OK) {
             together_close(together);
         }
@@ -483,8 +321,8 @@ together_open(struct together *together, const struct launch_options *options,
     status = status == PSD_OK ? find_rank(together, err) : status;
     status = status == PSD_OK ? find_size(together, err) : status;
     status = status == PSD_OK ? find_coordinator(together, err) : status;
-    status = status == PSD_OK ? find_advertised(together, err) : status;
-    status = status == PSD_OK ? list_tasks(together, err) : status;
+    status = status == PSD_OK ? together_find_advertised(together, err) : status;
+    status = status == PSD_OK ? together_list_tasks(together, err) : status;
     if (status == PSD_OK && options->coordinator != NULL && options->secret_file == NULL &&
         psi_environment("PSD_SECRET_FILE") == NULL) {
         status = psi_fail(err, PSD_ERR_INVALID,
@@ -556,7 +394,7 @@ together_join(struct together *together, int secret_fd)
         .incarnation =
             by_directory ? rendezvous_incarnation(together->rendezvous) : incarnation_by_clock(),
         .wait_ms = together->options->max_wait_s * 1000,
-        .hint = container_hint(together),
+        .hint = together_hint(together),
         .advertised = together->advertised[0] != '\0' ? together->advertised : NULL,
         .secret_fd = secret_fd,
         .environment = environ,
@@ -568,322 +406,4 @@ together_join(struct together *together, int secret_fd)
                                             : (void *)together};
 
     return joiner_run(&config);
-}
-
-/* ------------------------------------------------------------------------------- coordinating ---
- */
-
-static void
-beat(void *context)
-{
-    struct together *together = context;
-    struct psd_error err = {0};
-
-    if (together->rendezvous != NULL && rendezvous_beat(together->rendezvous, &err) != PSD_OK) {
-        fprintf(stderr, "psd_run: %s\n", err.text);
-        raise(SIGTERM); /* leaves in good order */
-    }
-}
-
-/* Whether others can reach this machine by IPv6 alone. */
-static bool
-has_v6_alone(void)
-{
-    struct words words = {0};
-    bool v4 = false;
-    bool v6 = false;
-
-    reach_addresses(&words, NULL);
-    for (size_t i = 0; i < words.count; i++) { /* "address=INTERFACE ADDRESS" */
-        const char *address = strchr(words.list[i], ' ');
-
-        if (address != NULL && strncmp(address, " 127.", 5) != 0 && strcmp(address, " ::1") != 0) {
-            v4 = v4 || strchr(address, ':') == NULL;
-            v6 = v6 || strchr(address, ':') != NULL;
-        }
-    }
-    words_fini(&words);
-    return v6 && !v4;
-}
-
-static psd_status
-open_join(struct together *together, int secret_fd, struct psd_error *err)
-{
-    const struct launch_options *options = together->options;
-    const bool v6 = has_v6_alone();
-    const struct join_config config = {
-        .size = together->size,
-        .address = v6 ? "::" : "0.0.0.0",
-        .first_port = (uint16_t)(together->port != 0 ? together->port : options->first_port),
-        .last_port = (uint16_t)(together->port != 0 ? together->port : options->last_port),
-        .secret_fd = secret_fd};
-    uint16_t port = 0;
-    psd_status status = PSD_OK;
-
-    if (together->meet != NULL) { /* before anything is open that its porter would keep open */
-        status = slurm_meet_answer(together->meet, secret_fd, err);
-    }
-    status = status == PSD_OK ? join_open(&config, &together->join, &port, err) : status;
-    if (status == PSD_OK && together->meet != NULL) {
-        slurm_meet_tell(together->meet, port);
-    }
-    if (status == PSD_OK && together->rendezvous != NULL) {
-        status = rendezvous_publish(together->rendezvous,
-                                    together->advertised[0] != '\0' ? together->advertised : NULL,
-                                    v6, port, err);
-    }
-    return status;
-}
-
-/* How many workers are there; UINT32_MAX: a server is not. */
-static uint32_t
-count_workers(const struct together *together)
-{
-    uint32_t count = 0;
-
-    for (uint32_t rank = 0; rank < together->size; rank++) {
-        const bool serves = role_of(together, rank) == LAUNCH_SERVER;
-
-        if (serves && !join_is_present(together->join, rank)) {
-            return UINT32_MAX;
-        }
-        count += !serves && join_is_present(together->join, rank);
-    }
-    return count;
-}
-
-static void
-tell_progress(const struct together *together, uint64_t left_ms)
-{
-    const char *hint = container_hint(together);
-    const char *last;
-    const uint32_t strangers = join_strangers(together->join, &last);
-    char missing[MISSING_BYTES];
-
-    if (strangers > 0) {
-        fprintf(stderr, "psd_run: %u attempt%s to join came to nothing, the last: %s\n", strangers,
-                strangers == 1 ? "" : "s", last);
-    }
-    join_missing(together->join, missing, sizeof(missing));
-    fprintf(stderr, "psd_run: %u/%u are here, missing: rank %s (%llu s left)%s%s\n",
-            1 + join_present(together->join), together->size, missing,
-            (unsigned long long)left_ms / 1000, hint != NULL ? "; " : "", hint != NULL ? hint : "");
-}
-
-static void
-tell_refusals(const struct together *together)
-{
-    char text[512];
-
-    while (join_next_refusal(together->join, text, sizeof(text))) {
-        fprintf(stderr, "psd_run: refused: %s\n", text);
-    }
-}
-
-/* The time is up: enough of them, or not. */
-static int
-decide_at_deadline(const struct together *together)
-{
-    const struct launch_options *options = together->options;
-    const uint32_t workers = count_workers(together);
-    char missing[MISSING_BYTES];
-
-    join_missing(together->join, missing, sizeof(missing));
-    if (options->min_workers != LAUNCH_NOT_GIVEN && workers != UINT32_MAX &&
-        workers >= options->min_workers) {
-        fprintf(stderr, "psd_run: the job begins with %u of %u workers; rank %s did not come\n",
-                workers, together->size - together->servers, missing);
-        return 0;
-    }
-    fprintf(stderr,
-            "psd_run: %u/%u are here after %u s (--max_wait), missing: rank %s; the job does not "
-            "begin\n",
-            1 + join_present(together->join), together->size, options->max_wait_s, missing);
-    return PSI_EXIT_START_TIMEOUT;
-}
-
-/* Signals that ask us to leave; they stay blocked, as run.c wants them. */
-static int
-take_signals(void)
-{
-    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action;
-    sigset_t set;
-
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-        if (sigaction(wanted[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
-            sigaddset(&set, wanted[i]);
-        }
-    }
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
-/* Waits for the others. Returns 0, or the exit code. */
-static int
-wait_for_others(struct together *together)
-{
-    const uint64_t deadline_ms = clock_ms() + (uint64_t)together->options->max_wait_s * 1000;
-    const int signals = take_signals();
-    uint64_t tell_ms = clock_ms() + TELL_MS;
-    uint64_t beat_ms = 0;
-    struct signalfd_siginfo info;
-    int code = -1;
-
-    while (code < 0) {
-        const uint64_t now_ms = clock_ms();
-        struct pollfd polls[] = {{.fd = join_fd(together->join), .events = POLLIN},
-                                 {.fd = signals, .events = POLLIN}};
-
-        if (now_ms >= beat_ms) {
-            beat(together);
-            beat_ms = now_ms + BEAT_MS;
-        }
-        join_turn(together->join);
-        tell_refusals(together);
-        if (join_present(together->join) + 1 == together->size) {
-            code = 0;
-        } else if (now_ms >= deadline_ms) {
-            code = decide_at_deadline(together);
-        } else if (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-            code = 128 + (int)info.ssi_signo;
-            together->signal = (int)info.ssi_signo;
-        } else {
-            if (now_ms >= tell_ms) {
-                tell_progress(together, deadline_ms - now_ms);
-                tell_ms = now_ms + TELL_MS;
-            }
-            poll(polls, 2, BEAT_MS / 4);
-        }
-    }
-    close(signals);
-    return code;
-}
-
-/* The job of those that are there, if they are not all. */
-static psd_status
-prepare_present(struct together *together, struct run_args *args, struct psd_error *err)
-{
-    struct prepare_tasks tasks = {.list = together->tasks, .may_return = together->meet == NULL};
-    psd_status status;
-
-    for (uint32_t rank = 0; rank < together->size; rank++) {
-        if (join_is_present(together->join, rank)) {
-            together->tasks[tasks.count++] = task_of(together, rank);
-        }
-    }
-    if (tasks.count == together->task_count) {
-        return PSD_OK;
-    }
-    if (together->prepared_anew) {
-        prepare_fini(&together->prepared);
-        together->prepared_anew = false;
-    }
-    status = prepare_job(together->options, environ, &tasks, &together->prepared, err);
-    if (status == PSD_OK) {
-        together->task_count = tasks.count;
-        together->prepared_anew = true;
-        args->plan = &together->prepared.plan;
-        args->layout = &together->prepared.layout;
-        args->watch = together->prepared.watch;
-    }
-    return status;
-}
-
-int
-together_attempt(struct together *together, struct run_args *args)
-{
-    struct psd_error err = {0};
-    psd_status status = agent_fork(&args->agent, args->environment, args->entry_path, 0, &err);
-    int code = 0;
-
-    together->began = false;
-    args->requeues = together->slurm.restarts;
-    args->began_p = &together->began;
-    args->signal_p = &together->signal;
-    args->tick = beat;
-    args->tick_context = together;
-    args->advertised = together->advertised[0] != '\0' ? together->advertised : NULL;
-    status = status == PSD_OK ? open_join(together, args->secret_fd, &err) : status;
-    args->join = together->join;
-    if (status == PSD_OK) {
-        code = wait_for_others(together);
-        status = code == 0 ? prepare_present(together, args, &err) : PSD_OK;
-    }
-    if (status != PSD_OK) {
-        fprintf(stderr, "psd_run: %s\n", err.text);
-        code = PSI_EXIT_CANNOT_START;
-    }
-    if (code == 0) {
-        return run_job(args);
-    }
-    if (args->agent.pid > 0) {
-        close(args->agent.fd);
-        agent_collect(args->agent.pid);
-    }
-    return code;
-}
-
-static bool
-misses_somebody(const struct together *together)
-{
-    for (uint32_t i = 1; i < together->task_count; i++) {
-        const struct layout_task *task = &together->tasks[i];
-
-        if (!join_is_present(together->join, task->rank) &&
-            (task->role == LAUNCH_SERVER || !together->began)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool
-together_was_left(struct together *together, int code)
-{
-    const uint64_t until_ms = clock_ms() + SETTLE_MS;
-    bool left = false;
-    uint64_t now_ms;
-
-    if (together->meet != NULL) {
-        return false; /* Slurm starts no task of a step again */
-    }
-    if (code == 0 || code == PSI_EXIT_USAGE || code == PSI_EXIT_START_TIMEOUT ||
-        together->signal != 0 || together->join == NULL) {
-        return false;
-    }
-    while (!(left = misses_somebody(together)) && (now_ms = clock_ms()) < until_ms) {
-        poll(&(struct pollfd){.fd = join_fd(together->join), .events = POLLIN}, 1,
-             (int)(until_ms - now_ms));
-        join_turn(together->join);
-    }
-    return left;
-}
-
-void
-together_again(struct together *together, const char *why)
-{
-    if (together->join != NULL) {
-        join_again(together->join, why);
-    }
-    join_close(together->join);
-    together->join = NULL;
-}
-
-void
-together_over(struct together *together, int code)
-{
-    const bool all = together->join != NULL && join_present(together->join) + 1 == together->size;
-
-    if (together->signal == SIGTERM) { /* a batch system takes rank 0 away, and may bring it back */
-        together_again(together, "rank 0 was asked to leave");
-        return;
-    }
-    if (together->join != NULL) {
-        join_over(together->join, code);
-    }
-    if (together->rendezvous != NULL) {
-        rendezvous_over(together->rendezvous, code, all);
-    }
 }

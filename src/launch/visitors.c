@@ -23,6 +23,9 @@ stop_for_visitor(struct run *run, bool at_once)
     runlog_line(&run->runlog, "INTERRUPT", "psd_run stop");
     console_say(&run->console, "stopping the job: psd_run stop");
     run->stopped_by_verb = run->stopped_by_verb || run->watch.phase < WATCH_STOPPING;
+    if (run->args->signal_p != NULL) {
+        *run->args->signal_p = SIGINT; /* the user's own wish, for all that joined */
+    }
     run_ask_last(run);
     run_tell(run, WATCH_INTERRUPTED, 0, SIGTERM);
     if (at_once) {
@@ -30,40 +33,51 @@ stop_for_visitor(struct run *run, bool at_once)
     }
 }
 
-/* One question, one answer: "show", "stop", "stop now". Only our own user gets this far. */
+/* "show", "stop", "stop now" */
+static char *
+answer_visitor(void *context, const char *line)
+{
+    struct run *run = context;
+
+    if (strcmp(line, "show\n") == 0) {
+        return story_tell(run);
+    }
+    if (strcmp(line, "stop\n") == 0 || strcmp(line, "stop now\n") == 0) {
+        stop_for_visitor(run, strcmp(line, "stop now\n") == 0);
+        return strdup("stopping\n");
+    }
+    return NULL;
+}
+
+/* One question, one answer. Only our own user gets this far. */
 static void
-answer_visitor(struct run *run, int fd)
+converse(int fd, char *(*answer)(void *context, const char *line), void *context)
 {
     const struct timeval limit = {.tv_usec = VISITOR_MS * 1000};
     char line[64] = "";
-    char *answer = NULL;
+    char *text;
 
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     if (read(fd, line, sizeof(line) - 1) <= 0) {
         return; /* somebody who only wanted to know whether we are here */
     }
-    if (strcmp(line, "show\n") == 0) {
-        answer = story_tell(run);
-    } else if (strcmp(line, "stop\n") == 0 || strcmp(line, "stop now\n") == 0) {
-        stop_for_visitor(run, strcmp(line, "stop now\n") == 0);
-        answer = strdup("stopping\n");
-    }
-    for (size_t at = 0, bytes = answer != NULL ? strlen(answer) : 0; at < bytes;) {
-        const ssize_t written = send(fd, answer + at, bytes - at, MSG_NOSIGNAL);
+    text = answer(context, line);
+    for (size_t at = 0, bytes = text != NULL ? strlen(text) : 0; at < bytes;) {
+        const ssize_t written = send(fd, text + at, bytes - at, MSG_NOSIGNAL);
 
         if (written <= 0) {
             break;
         }
         at += (size_t)written;
     }
-    free(answer);
+    free(text);
 }
 
 void
-visitors_handle(struct run *run)
+visitors_serve(int listener, char *(*answer)(void *context, const char *line), void *context)
 {
-    const int fd = accept4(run->args->listener, NULL, NULL, SOCK_CLOEXEC);
+    const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     struct ucred peer;
     socklen_t bytes = sizeof(peer);
 
@@ -71,7 +85,13 @@ visitors_handle(struct run *run)
         return;
     }
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid()) {
-        answer_visitor(run, fd);
+        converse(fd, answer, context);
     }
     close(fd);
+}
+
+void
+visitors_handle(struct run *run)
+{
+    visitors_serve(run->args->listener, answer_visitor, run);
 }

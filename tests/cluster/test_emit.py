@@ -10,7 +10,10 @@ import subprocess
 
 import pytest
 
+import bed  # noqa: F401  (puts tests/testbed on the path)
 from helpers import NO_SECRET, bin_directory, program
+
+import condor
 
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
 COMMAND = "python train.py --text 'two words, $HOME $(id)' \"it's\" 'a \"b\"'"
@@ -53,20 +56,9 @@ def test_condor(name, words):
     compare(name, emit(*CONDOR, *words, COMMAND))
 
 
-def condor_words(line):
-    """The words of `arguments = "..."`, by HTCondor's rules: quotes of both kinds are doubled, single
-    ones hold blanks together."""
-    text = re.fullmatch(r'arguments = "(.*)"', line).group(1).replace('""', '"')
-    words = re.findall(r"(?:[^\s']|'(?:[^']|'')*')+", text)
-    joined = [re.sub(r"'((?:[^']|'')*)'", lambda m: m.group(1).replace("''", "'"), word)
-              for word in words]
-    return [word.replace("$(DOLLAR)", "$") for word in joined]
-
-
 def test_condor_words_come_back():
     """If this fails, HTCondor runs another command than the one that was given."""
-    (line,) = [line for line in emit(*CONDOR, COMMAND).splitlines() if line.startswith("arguments")]
-    words = condor_words(line)
+    words = condor.words_of(emit(*CONDOR, COMMAND))
     assert words[words.index("--") + 1:] == shlex.split(COMMAND)
     assert words[:8] == ["--rendezvous", "/shared/meet", "--job_id", "$(ClusterId)", "--rank",
                          "$(Process)", "--size", "6"]

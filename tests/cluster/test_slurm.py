@@ -396,8 +396,9 @@ def test_killed_coordinator_ends_all_tasks(sbatch, cluster):
     job.expect_nothing_left()
 
 
+@pytest.mark.slow
 def test_power_failure_under_tasks(sbatch, cluster):
-    """If this fails, tasks wait for one whose node is gone."""
+    """If this fails, tasks wait for one whose node is gone. srun stays until Slurm knows it."""
     job = sbatch(srun("--servers", 1, STUBBORN), "-w", "host[1-3]", "-n4", "--no-requeue")
     job.wait_for_output("] up\n", 3)
     cluster.bed.hosts[3].power_off()

@@ -47,6 +47,8 @@ def parse():
     parser.add_argument("--check", action="store_true", help="pull again what came, and compare")
     parser.add_argument("--equal", action="store_true",
                         help="all elements of a gradient are one number, all values a sum")
+    parser.add_argument("--pull_first", action="store_true",
+                        help="begin with the values, as a worker that trains does")
     parser.add_argument("--cut", type=int, default=-1, help="STEP")
     parser.add_argument("--save", help="directory for rank 0")
     parser.add_argument("--die", default="", help="RANK:MOMENT or RANK:MOMENT:STEP")
@@ -197,7 +199,11 @@ class Worker:
         self.moment("joined")
         tables = self.open_tables()
         self.moment("opened")
-        for step in range(min(table.step() for table in tables), self.args.steps):
+        first = min(table.step() for table in tables)
+        if self.args.pull_first:
+            for number, table in enumerate(tables):
+                table.pull(first, self.values[number]).wait()
+        for step in range(first, self.args.steps):
             self.hold(step)
             if self.args.cut == step:
                 self.cut()

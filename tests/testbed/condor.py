@@ -6,6 +6,7 @@ shared directory is all that they have in common. What happens is a function of 
 
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -15,6 +16,17 @@ import hosts
 GRACE_S = 4.0  # between TERM and KILL
 SPREAD_S = 1.0  # over which processes start
 QUIET_S = 2.5  # no eviction after that
+
+
+def words_of(submit, process="$(Process)", cluster="$(ClusterId)"):
+    """The words of `arguments = "..."` in a submit description, by HTCondor's rules: quotes of both
+    kinds are doubled, single ones hold blanks together, $(NAME) is a macro."""
+    (text,) = re.findall(r'^arguments = "(.*)"$', submit, re.MULTILINE)
+    words = re.findall(r"(?:[^\s']|'(?:[^']|'')*')+", text.replace('""', '"'))
+    plain = [re.sub(r"'((?:[^']|'')*)'", lambda m: m.group(1).replace("''", "'"), word)
+             for word in words]
+    macros = {"Process": process, "ClusterId": cluster, "DOLLAR": "$"}
+    return [re.sub(r"\$\((\w+)\)", lambda m: macros[m.group(1)], word) for word in plain]
 
 
 class Task:
