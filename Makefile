@@ -51,7 +51,7 @@ test: setup-test setup-frameworks build
 	@tools/test.sh
 
 test-ssh: setup-test build
-	PSD_BIN=$(CURDIR)/$(BIN) .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/cluster/test_ssh.py \
+	PSD_BIN=$(CURDIR)/$(BIN) .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/cluster/test_ssh.py tests/cluster/test_slurm.py \
 	    tests/cluster/test_psd_run_local.py tests/cluster/test_psd_run_load.py tests/cluster/test_terminal.py \
 	    tests/cluster/test_rendezvous.py
 

@@ -50,6 +50,7 @@ struct host {
     struct link link;
     int signals; /* signalfd: a child died, the keeper died */
     struct place place;
+    struct psd_error secret_error; /* why there is no secret; PSD_OK: there is, or is none yet */
     struct children children;
     struct unpack unpack;
     bool ending;
@@ -103,9 +104,9 @@ lose_launcher(struct host *host)
 static void
 handle_secret(struct host *host, const struct link_message *message)
 {
-    const int fd = launch_secret_take(message, NULL);
+    const int fd = launch_secret_take(message, &host->secret_error);
 
-    if (fd >= 0) { /* without one, the daemons will say so */
+    if (fd >= 0) {
         place_set_secret(&host->place, fd, NULL);
     }
     link_forget(&host->link, message);
@@ -124,6 +125,9 @@ handle_setup(struct host *host, const struct link_message *message)
     }
     if (status != PSD_OK) {
         words_add_format(&answers, NULL, "problem=%s", err.text);
+    }
+    if (host->secret_error.status != PSD_OK) {
+        words_add_format(&answers, NULL, "problem=%s", host->secret_error.text);
     }
     link_send_words(&host->link, LINK_SET_UP, 0, 0, &answers);
     words_fini(&orders);

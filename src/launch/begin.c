@@ -488,6 +488,7 @@ begin(const struct launch_options *options, char *const *argv, struct together *
     }
     args.secret_fd = together != NULL ? together_secret(together, &err)
                                       : launch_secret_offer(options->secret_file, &err);
+    args.secret_file = options->secret_file;
     args.environment = environ;
     if (args.secret_fd < 0) {
         return complain(&err);

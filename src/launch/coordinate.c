@@ -106,7 +106,7 @@ count_workers(const struct together *together)
     uint32_t count = 0;
 
     for (uint32_t rank = 0; rank < together->size; rank++) {
-        const bool serves = together_role(together, rank) == LAUNCH_SERVER;
+        const bool serves = together_task(together, rank).role == LAUNCH_SERVER;
 
         if (serves && !join_is_present(together->join, rank)) {
             return UINT32_MAX;
@@ -284,8 +284,7 @@ prepare_present(struct together *together, struct run_args *args, struct psd_err
 
     for (uint32_t rank = 0; rank < together->size; rank++) {
         if (join_is_present(together->join, rank)) {
-            together->tasks[tasks.count++] =
-                (struct layout_task){.rank = rank, .role = together_role(together, rank)};
+            together->tasks[tasks.count++] = together_task(together, rank);
         }
     }
     if (tasks.count == together->task_count) {
@@ -391,7 +390,8 @@ together_over(struct together *together, int code)
 {
     const bool all = together->join != NULL && join_present(together->join) + 1 == together->size;
 
-    if (together->signal == SIGTERM) { /* a batch system takes rank 0 away, and may bring it back */
+    if (together->signal == SIGTERM &&
+        together->meet == NULL) { /* a batch system takes rank 0 away, and may bring it back */
         together_again(together, "rank 0 was asked to leave");
         return;
     }

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "config/cluster.h"
+#include "launch/prepare.h"
 #include "launch/roles.h"
 #include "launch/words.h"
 
@@ -121,7 +122,7 @@ emit_sbatch(const struct launch_options *options, char *const *argv, const char 
     uint32_t tasks = 0;
 
     if (options->cluster_config != NULL) {
-        status = psi_cluster_load(options->cluster_config, &cluster, err);
+        status = prepare_load_file(options->cluster_config, &cluster, err);
     }
     if (status == PSD_OK && options->command == NULL && options->argv == NULL &&
         cluster.worker_commands == NULL) {

@@ -286,8 +286,17 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders,
     }
     return status == PSD_OK && ports > 0
                ? words_add_format(orders, err, "ports=%u %s %u", ports, address,
-                                  wish ? PERSONALITY_TF1_PORT : 0u)
+                                  wish ? PERSONALITY_TF1_PORT : host->machine->port)
                : status;
+}
+
+static psd_status
+send_secret(const struct gather *gather, struct host *host, struct psd_error *err)
+{
+    if (!host->machine->here && !host->machine->joined && host->call.way == CALL_SRUN) {
+        return launch_secret_send_sealed(gather->secret_fd, gather->secret_file, &host->link, err);
+    }
+    return launch_secret_send(gather->secret_fd, &host->link, err);
 }
 
 static psd_status
@@ -297,7 +306,7 @@ send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
     const struct layout_machine *layout = &gather->layout->machines[machine];
     const bool foreign = personality_is_foreign(gather->plan->personality);
     struct words orders = {0};
-    psd_status status = launch_secret_send(gather->secret_fd, &host->link, err);
+    psd_status status = send_secret(gather, host, err);
 
     if (status == PSD_OK) {
         status = add_place(gather, host, &orders, err);

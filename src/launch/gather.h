@@ -20,6 +20,7 @@ struct gather {
     const char *directory;   /* psd_run's own: machines work there if they have it */
     const struct sync *sync; /* (optional) files for other machines */
     int secret_fd;           /* the job's */
+    const char *secret_file; /* (optional) where it came from */
     const char *logs;        /* (optional) directory for the machines' own logs */
     const char *logs_token;  /* (optional) a file that tells them that it is psd_run's own */
     bool check;              /* look at all machines, although some are not ready */

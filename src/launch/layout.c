@@ -147,6 +147,7 @@ place_task(struct layout *layout, uint32_t index, const struct layout_task *task
     machine->here = index == 0;
     machine->joined = index > 0;
     machine->rank = task->rank;
+    machine->port = task->port;
     machine->processes++;
     machine->servers += task->role == LAUNCH_SERVER;
     machine->workers += task->role == LAUNCH_WORKER;

@@ -20,6 +20,7 @@ struct layout_machine {
     char user[PSI_CLUSTER_USER_BYTES_MAX + 1]; /* "": not said */
     uint16_t ssh_port;                         /* 0: not said */
     bool here;
+    uint16_t port;      /* that its worker should have; 0: any */
     bool joined;        /* its psd_run came to us by itself: join.h */
     uint32_t rank;      /* ... with this --rank */
     char address[64];   /* "addr" of the configuration, "": not said */
@@ -48,6 +49,7 @@ psd_status layout_build(const struct psi_cluster *cluster, uint32_t servers, uin
 struct layout_task {
     uint32_t rank;
     enum launch_role role;
+    uint16_t port; /* that a batch system reserved for it; 0: none */
 };
 
 /* Every task is a machine with one process; the first is here, and has the master, too. Servers and

@@ -120,6 +120,16 @@ hand_on_settings(struct material *material, struct psd_error *err)
 }
 
 psd_status
+prepare_load_file(const char *path, struct psi_cluster *cluster_p, struct psd_error *err)
+{
+    if (psi_cluster_load(path, cluster_p, err) != PSD_OK) {
+        err->status = PSD_ERR_INVALID;
+        return PSD_ERR_INVALID;
+    }
+    return PSD_OK;
+}
+
+psd_status
 prepare_own_program(char program_p[4096], struct psd_error *err)
 {
     const ssize_t bytes = readlink("/proc/self/exe", program_p, 4095);
@@ -184,10 +194,9 @@ read_cluster(const struct launch_options *options, struct material *material,
                         "--workers and --servers count processes of this machine: with a cluster "
                         "file, it counts them");
     }
-    status = psi_cluster_load(options->cluster_config, cluster, err);
+    status = prepare_load_file(options->cluster_config, cluster, err);
     if (status != PSD_OK) {
-        err->status = PSD_ERR_INVALID; /* a file that is not there is a usage error, too */
-        return PSD_ERR_INVALID;
+        return status;
     }
     psi_settings_merge(&material->settings, &cluster->settings);
     for (const char **command = cluster->worker_commands;

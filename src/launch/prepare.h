@@ -6,6 +6,7 @@
 
 #include <psd/status.h>
 
+#include "config/cluster.h"
 #include "launch/call.h"
 #include "launch/layout.h"
 #include "launch/options.h"
@@ -40,6 +41,10 @@ struct prepare_tasks {
 psd_status prepare_job(const struct launch_options *options, char *const *environment,
                        const struct prepare_tasks *tasks, struct prepared *prepared_p,
                        struct psd_error *err);
+
+/* Loads the cluster file. PSD_ERR_INVALID also when it is not there: that is a usage error, too. */
+psd_status prepare_load_file(const char *path, struct psi_cluster *cluster_p,
+                             struct psd_error *err);
 
 /* The path of the psd_run that runs. */
 psd_status prepare_own_program(char program_p[4096], struct psd_error *err);

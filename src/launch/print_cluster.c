@@ -251,7 +251,7 @@ print_cluster(const struct launch_options *options, struct run_args *args, struc
                           "salloc and srun make one");
     }
     if (status == PSD_OK && options->cluster_config != NULL) {
-        status = psi_cluster_load(options->cluster_config, &sheet.file, err);
+        status = prepare_load_file(options->cluster_config, &sheet.file, err);
     }
     if (status == PSD_OK) {
         status = slurm_read(args->environment, &sheet.slurm, err);

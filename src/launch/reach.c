@@ -257,10 +257,16 @@ reach_resolve(const char *name, char text_p[64])
 {
     const char *why;
     struct addrinfo *found = look_up(name, "9", &why);
+    const struct addrinfo *chosen = found;
 
+    for (const struct addrinfo *item = found; item != NULL; item = item->ai_next) {
+        if (item->ai_family == AF_INET && chosen->ai_family != AF_INET) {
+            chosen = item;
+        }
+    }
     text_p[0] = '\0';
     if (found != NULL) {
-        getnameinfo(found->ai_addr, found->ai_addrlen, text_p, 64, NULL, 0, NI_NUMERICHOST);
+        getnameinfo(chosen->ai_addr, chosen->ai_addrlen, text_p, 64, NULL, 0, NI_NUMERICHOST);
         freeaddrinfo(found);
     }
 }

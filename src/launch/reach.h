@@ -24,7 +24,7 @@ psd_status reach_addresses(struct words *answers, struct psd_error *err);
 /* A connection to an address, or -1 with errno. */
 int reach_connect(const char *address, uint16_t port, uint32_t timeout_ms);
 
-/* The first address that a name means here; "" if it means none. */
+/* An address that a name means here, of IPv4 if there is one; "" if it means none. */
 void reach_resolve(const char *name, char text_p[64]);
 bool reach_is_loopback(const char *address);
 

@@ -41,6 +41,7 @@ struct run_args {
     const char *runlog; /* psd_run's own log */
     char *const *environment; /* psd_run's own */
     int secret_fd;            /* the job's secret, for every process */
+    const char *secret_file;  /* (optional) where it came from */
 
     struct call_rules call;
     const char *interface; /* (optional) */

@@ -259,7 +259,8 @@ init_gather(struct run *run)
                                   .check = run->args->check,
                                   .directory = run->here,
                                   .sync = run->sync.bytes != NULL ? &run->sync : NULL,
-                                  .secret_fd = run->args->secret_fd};
+                                  .secret_fd = run->args->secret_fd,
+                                  .secret_file = run->args->secret_file};
     if (run->directory == NULL || realpath(run->directory, run->logs) == NULL) {
         run->logs[0] = '\0';
     }

@@ -22,6 +22,13 @@ int launch_secret_adopt(const uint8_t secret[PSI_SECRET_BYTES], struct psd_error
 /* Sends the secret behind such a descriptor to an agent. */
 psd_status launch_secret_send(int fd, struct link *link, struct psd_error *err);
 
+/*
+ * The same over a line that others may read, as srun's: as a MUNGE credential (munge.h); without
+ * MUNGE as the name of a file that the agent has, too (NULL: none). PSD_ERR_IO: there is neither.
+ */
+psd_status launch_secret_send_sealed(int fd, const char *file, struct link *link,
+                                     struct psd_error *err);
+
 /* In the agent: makes a descriptor of it that children inherit; -1 with err. */
 int launch_secret_take(const struct link_message *message, struct psd_error *err);
 

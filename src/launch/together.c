@@ -16,26 +16,13 @@
 
 #include "base/fail.h"
 #include "config/settings.h"
-#include "launch/allocation.h"
-#include "launch/munge.h"
-#include "launch/reach.h"
-#include "launch/secret.h"
 #include "transport/address.h"
-
-enum { SLURM_WAIT_S = 120 };
-
-/* One psd_run for each task of a step: nobody asked for a way to meet, but Slurm has one. */
-static bool
-is_task_of_slurm(const struct launch_options *options)
-{
-    return options->rendezvous == NULL && options->coordinator == NULL && !options->local &&
-           !options->print_cluster && options->emit == NULL && slurm_is_one_of_many(environ);
-}
 
 bool
 together_wanted(const struct launch_options *options)
 {
-    return options->rendezvous != NULL || options->coordinator != NULL || is_task_of_slurm(options);
+    return options->rendezvous != NULL || options->coordinator != NULL ||
+           together_is_task_of_slurm(options);
 }
 
 /* ------------------------------------------------------------------------------- who is who --- */
@@ -203,8 +190,8 @@ find_coordinator(struct together *together, struct psd_error *err)
 }
 
 /* A name is fine: the others need the number. */
-static psd_status
-find_advertised(struct together *together, struct psd_error *err)
+psd_status
+together_find_advertised(struct together *together, struct psd_error *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     const char *text = together->options->advertise_addr != NULL ? together->options->advertise_addr
@@ -254,8 +241,8 @@ mention_old_files(const struct together *together)
     }
 }
 
-enum launch_role
-together_role(const struct together *together, uint32_t rank)
+static enum launch_role
+role_of(const struct together *together, uint32_t rank)
 {
     if (together->roles.count > 0) {
         return together->roles.list[rank];
@@ -263,17 +250,34 @@ together_role(const struct together *together, uint32_t rank)
     return rank < together->servers ? LAUNCH_SERVER : LAUNCH_WORKER;
 }
 
+/* The task of a rank; its port is the one that Slurm reserved for it. */
+struct layout_task
+together_task(const struct together *together, uint32_t rank)
+{
+    const struct slurm *slurm = &together->slurm;
+    struct layout_task task = {.rank = rank, .role = role_of(together, rank)};
+    uint32_t local = rank;
+
+    for (size_t node = 0; node < slurm->nodes.count && local >= slurm->tasks_on.numbers[node];
+         node++) {
+        local -= slurm->tasks_on.numbers[node];
+    }
+    if (local < slurm->ports.count) {
+        task.port = (uint16_t)slurm->ports.numbers[local];
+    }
+    return task;
+}
+
 /* Everybody, until it is known who is there. */
-static psd_status
-list_tasks(struct together *together, struct psd_error *err)
+psd_status
+together_list_tasks(struct together *together, struct psd_error *err)
 {
     together->tasks = calloc(together->size, sizeof(*together->tasks));
     if (together->tasks == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u ranks", together->size);
     }
     for (uint32_t rank = 0; rank < together->size; rank++) {
-        together->tasks[rank] =
-            (struct layout_task){.rank = rank, .role = together_role(together, rank)};
+        together->tasks[rank] = together_task(together, rank);
     }
     together->task_count = together->size;
     return PSD_OK;
@@ -298,148 +302,15 @@ enter_directory(struct together *together, struct psd_error *err)
     return status;
 }
 
-/* ------------------------------------------------------------------------------------- Slurm ---
- */
-
-static psd_status
-check_slurm_options(const struct launch_options *options, struct psd_error *err)
-{
-    if (options->detach || options->check || options->dry_run) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--%s: not with one psd_run for each task of srun; run it in the batch "
-                        "script",
-                        options->detach  ? "detach"
-                        : options->check ? "check"
-                                         : "dry_run");
-    }
-    if (options->rank != LAUNCH_NOT_GIVEN || options->size != LAUNCH_NOT_GIVEN) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--rank and --size: in a task of srun, Slurm says both");
-    }
-    return PSD_OK;
-}
-
-/* What every task is. Without a word about it, the first one serves. */
-static psd_status
-find_roles(struct together *together, struct psd_error *err)
-{
-    struct launch_options *options = &together->slurm_options;
-    struct psi_cluster file = {0};
-    psd_status status = PSD_OK;
-
-    if (options->cluster_config != NULL) {
-        status = psi_cluster_load(options->cluster_config, &file, err);
-    }
-    if (status == PSD_OK && file.worker_count > 0) {
-        status = psi_fail(err, PSD_ERR_INVALID,
-                          "%s names nodes, but there is one psd_run for each task of srun: give "
-                          "\"tasks\" instead, or start psd_run once",
-                          options->cluster_config);
-    }
-    if (options->servers == LAUNCH_NOT_GIVEN && options->roles == NULL && file.tasks == NULL) {
-        options->servers = 1;
-    }
-    if (status == PSD_OK) {
-        status = allocation_roles(options, &file, &together->slurm, &together->roles, err);
-    }
-    psi_cluster_free(&file);
-    return status;
-}
-
-/* Loopback would do between tasks of a node, and for nobody else. */
-static void
-find_own_address(struct together *together)
-{
-    const struct slurm *slurm = &together->slurm;
-    const uint32_t other = slurm->node == 0 ? 1 : 0;
-    char address[64];
-
-    if (slurm->nodes.count > 1 && together->options->interface == NULL &&
-        together->advertised[0] == '\0') {
-        reach_resolve(slurm->nodes.names[other], address);
-        reach_source(address, together->advertised);
-    }
-}
-
-/* A reserved port that no worker has. 0: none. */
-static uint16_t
-spare_port(const struct together *together)
-{
-    const struct psi_numberlist *ports = &together->slurm.ports;
-    const size_t used =
-        together_role(together, 0) == LAUNCH_SERVER ? 0 : together->slurm.tasks_on.numbers[0];
-
-    return used < ports->count ? (uint16_t)ports->numbers[used] : 0;
-}
-
-static psd_status
-open_meeting(struct together *together, struct psd_error *err)
-{
-    char step[64];
-    const struct slurm_meet_config config = {.slurm = &together->slurm,
-                                             .step = step,
-                                             .munge = together->munge,
-                                             .port = spare_port(together)};
-
-    if (together->munge && !munge_is_there()) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "the tasks of a step get the job's secret by MUNGE, and libmunge.so.2 is "
-                        "not here; give all of them the same --secret_file (psd_run secret FILE "
-                        "makes one)");
-    }
-    snprintf(step, sizeof(step), "%.30s.%.30s", together->slurm.job_id, together->slurm.step_id);
-    return slurm_meet_open(&config, &together->meet, err);
-}
-
-/* This one's place among the tasks of a step. */
-static psd_status
-open_slurm(struct together *together, struct psd_error *err)
-{
-    struct launch_options *options = &together->slurm_options;
-    psd_status status = check_slurm_options(options, err);
-
-    if (options->max_wait_s == LAUNCH_MAX_WAIT_S) {
-        options->max_wait_s = SLURM_WAIT_S; /* Slurm starts all of them, or none */
-    }
-    status = status == PSD_OK ? slurm_read(environ, &together->slurm, err) : status;
-    status = status == PSD_OK ? find_roles(together, err) : status;
-    if (status != PSD_OK) {
-        return status;
-    }
-    together->rank = slurm_task(&together->slurm, together->slurm.node, together->slurm.local);
-    together->size = together->slurm.tasks;
-    together->servers = together->roles.servers;
-    together->munge = options->secret_file == NULL && psi_environment("PSD_SECRET_FILE") == NULL;
-    if (together->size > JOIN_SIZE_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "%u tasks: up to %d are possible", together->size,
-                        JOIN_SIZE_MAX);
-    }
-    status = find_advertised(together, err);
-    find_own_address(together);
-    status = status == PSD_OK ? list_tasks(together, err) : status;
-    return status == PSD_OK ? open_meeting(together, err) : status;
-}
-
-int
-together_secret(struct together *together, struct psd_error *err)
-{
-    if (together->munge && together->rank != 0) {
-        return slurm_meet_secret(together->meet, together->options->max_wait_s * 1000, err);
-    }
-    return launch_secret_offer(together->secret_file, err);
-}
-
 psd_status
 together_open(struct together *together, const struct launch_options *options,
               struct psd_error *err)
 {
-    psd_status status = PSD_OK;
+    psd_status status;
 
     *together = (struct together){.options = options, .secret_file = options->secret_file};
-    if (is_task_of_slurm(options)) {
-        together->slurm_options = *options;
-        together->options = &together->slurm_options;
-        status = open_slurm(together, err);
+    if (together_is_task_of_slurm(options)) {
+        status = together_open_slurm(together, err);
         if (status != PSD_OK) {
             together_close(together);
         }
@@ -450,8 +321,8 @@ together_open(struct together *together, const struct launch_options *options,
     status = status == PSD_OK ? find_rank(together, err) : status;
     status = status == PSD_OK ? find_size(together, err) : status;
     status = status == PSD_OK ? find_coordinator(together, err) : status;
-    status = status == PSD_OK ? find_advertised(together, err) : status;
-    status = status == PSD_OK ? list_tasks(together, err) : status;
+    status = status == PSD_OK ? together_find_advertised(together, err) : status;
+    status = status == PSD_OK ? together_list_tasks(together, err) : status;
     if (status == PSD_OK && options->coordinator != NULL && options->secret_file == NULL &&
         psi_environment("PSD_SECRET_FILE") == NULL) {
         status = psi_fail(err, PSD_ERR_INVALID,

@@ -31,12 +31,12 @@ struct together {
     char advertised[64];                    /* "": not said */
     struct rendezvous *rendezvous;          /* NULL: none */
     struct launch_options slurm_options;    /* those of a task of Slurm, with its defaults */
-    struct slurm slurm;
-    struct slurm_meet *meet;   /* NULL: no task of Slurm */
-    bool munge;                /* the secret comes over it */
-    struct roles roles;        /* of all ranks; none: the rule above */
-    const char *secret_file;   /* NULL: none but what the environment names */
-    struct layout_task *tasks; /* owned: who takes part, by rank */
+    struct slurm slurm;                     /* zero: no task of Slurm */
+    struct slurm_meet *meet;                /* NULL: no task of Slurm */
+    bool munge;                             /* the secret comes over it */
+    struct roles roles;                     /* of all ranks; none: the rule above */
+    const char *secret_file;                /* NULL: none but what the environment names */
+    struct layout_task *tasks;              /* owned: who takes part, by rank */
     uint32_t task_count;
     bool prepared_anew; /* with fewer than --size, in: */
     struct prepared prepared;
@@ -55,8 +55,6 @@ void together_close(struct together *together);
 
 /* The descriptor of the job's secret, as of launch_secret_offer(); -1 with err. */
 int together_secret(struct together *together, struct psd_error *err);
-/* What a rank does. */
-enum launch_role together_role(const struct together *together, uint32_t rank);
 
 /* What may be wrong when the others do not come; NULL: nothing in particular. */
 const char *together_hint(const struct together *together);
@@ -73,5 +71,15 @@ bool together_was_left(struct together *together, int code);
 /* The last word about an attempt. */
 void together_again(struct together *together, const char *why);
 void together_over(struct together *together, int code);
+
+/* For coordinate.c and together_slurm.c: what a rank is, who takes part, the own address. */
+struct layout_task together_task(const struct together *together, uint32_t rank);
+psd_status together_list_tasks(struct together *together, struct psd_error *err);
+psd_status together_find_advertised(struct together *together, struct psd_error *err);
+
+/* together_slurm.c: whether this is one of several tasks of a step that were given no other way to
+ * meet; and its place among them. */
+bool together_is_task_of_slurm(const struct launch_options *options);
+psd_status together_open_slurm(struct together *together, struct psd_error *err);
 
 #endif

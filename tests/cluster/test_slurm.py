@@ -4,6 +4,7 @@
 import json
 import re
 import shlex
+import subprocess
 import uuid
 
 import pytest
@@ -244,6 +245,25 @@ def test_dictionary_in_a_script(sbatch):
     assert error == "psd_run: TFSERVER has 3 addresses, but there are 2 nodes"
 
 
+def test_secret_is_sealed_on_the_wire(sbatch, cluster):
+    """If this fails, whoever listens on the network of the cluster can join the job."""
+    name = f"secret-{uuid.uuid4().hex[:8]}"
+    cluster.run(seen_inside(library_path()).parent / "psd_run", "secret", name)
+    secret = (cluster.shared / name).read_text().strip()
+    heard = cluster.shared / f"{name}.heard"
+    tap = subprocess.Popen(cluster.bed.hosts[2].inside(PYTHON, seen_inside(HERE / "capture.py"),
+                                                       "eth0", heard, user="root"),
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert tap.stdout.readline() == "ready\n"
+    job = sbatch(psd_run(*BRISK, "--secret_file", cluster.shared / name, "--servers", 1,
+                         worker("--steps", 3)), "-N2", "-n2")
+    assert job.wait() == 0, job.text() + job.run_log()
+    tap.communicate(timeout=20)
+    wire = heard.read_bytes()
+    assert b"psd_agent" in wire and b"MUNGE:" in wire
+    assert bytes.fromhex(secret) not in wire and secret.encode() not in wire
+
+
 def test_check(sbatch):
     """If this fails, nobody can see whether an allocation is ready without a job."""
     job = sbatch(psd_run("--check", "--servers", 1, "echo"), "-N2", "-n2")
@@ -327,17 +347,23 @@ def test_cancelled_tasks_leave_nothing(sbatch):
     job.expect_nothing_left(25)
 
 
-def test_door_on_a_reserved_port(sbatch):
-    """If this fails, tasks meet on a port that Slurm may have given to another job."""
-    job = sbatch(srun("--servers", 1, "sh -c 'echo up; while ! [ -e go ]; do sleep 0.1; done'",
-                      options=["--resv-ports=2"]), "-N2", "-n2")
-    job.wait_for_output("] up\n")
+def test_reserved_ports(sbatch):
+    """If this fails, tasks meet or listen on ports that Slurm may have given to another job."""
+    job = sbatch(srun("--servers", 1, "sh -c 'echo up $PSD_PORT of $SLURM_RESERVED; "
+                                      "while ! [ -e go ]; do sleep 0.1; done'",
+                      options=["--resv-ports=2", "sh", "-c",
+                               "SLURM_RESERVED=$SLURM_STEP_RESV_PORTS exec \"$0\" \"$@\""]),
+                 "-N2", "-n3")
+    job.wait_for_output("] up ", 2)
     found = job.run("ss", "-Hltn", "sport >= 18000 and sport <= 18999")
     here = job.slurm.run("ss", "-Hltn", "sport >= 18000 and sport <= 18999",
                          host=job.slurm.bed.hosts[1])
     (job.directory / "go").touch()
     assert job.wait() == 0, job.text() + job.run_log()
     assert (found.stdout, len(here.stdout.splitlines())) == ("", 1)
+    lines = re.findall(r"\[worker(\d)\] up (\d+) of (\d+)-(\d+)", job.text())
+    reserved = set(range(int(lines[0][2]), int(lines[0][3]) + 1))
+    assert len(lines) == 2 and {int(line[1]) for line in lines} == reserved
 
 
 def test_secret_of_a_file(sbatch, cluster):
@@ -370,8 +396,9 @@ def test_killed_coordinator_ends_all_tasks(sbatch, cluster):
     job.expect_nothing_left()
 
 
+@pytest.mark.slow
 def test_power_failure_under_tasks(sbatch, cluster):
-    """If this fails, tasks wait for one whose node is gone."""
+    """If this fails, tasks wait for one whose node is gone. srun stays until Slurm knows it."""
     job = sbatch(srun("--servers", 1, STUBBORN), "-w", "host[1-3]", "-n4", "--no-requeue")
     job.wait_for_output("] up\n", 3)
     cluster.bed.hosts[3].power_off()

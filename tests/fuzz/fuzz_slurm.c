@@ -59,6 +59,8 @@ check_placement(const struct slurm *slurm, enum roles_placement placement)
         check_list(&roles);
         roles_fini(&roles);
     }
+    psi_assert(roles_place(slurm->tasks, placement, slurm->tasks_on.numbers,
+                           (uint32_t)slurm->nodes.count, &roles, &err) == PSD_ERR_INVALID);
 }
 
 static void
