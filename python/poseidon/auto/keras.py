@@ -34,7 +34,6 @@ class KerasSession(Session):
     def __init__(self, watch):
         super().__init__(watch)
         self.in_fit = False
-        self._fits = 0
 
     def at_exit(self):
         """A refused script ends as such, also when it caught the exit."""
