@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import uuid
@@ -279,6 +280,47 @@ def test_example_cifar10(plain):
         found[workers] = [accuracies(done.log(f"worker{rank}"))[-1] for rank in range(workers)]
     assert found[2][0] == found[2][1]
     assert found[2][0] >= found[1][0] - 0.02 > 0.35
+
+
+def run_cluster(directory, script, *words):
+    """One parameter server and two workers of TensorFlow's own: what each said, when all have
+    ended."""
+    ports = [socket.socket() for _ in range(3)]
+    for each in ports:
+        each.bind(("127.0.0.1", 0))
+    ps, *workers = (f"127.0.0.1:{each.getsockname()[1]}" for each in ports)
+    for each in ports:
+        each.close()
+    tasks = []
+    for name, index in (("ps", 0), ("worker", 0), ("worker", 1)):
+        tasks.append(subprocess.Popen(
+            [sys.executable, script, "--job_name", name, "--task_index", str(index), "--ps_hosts",
+             ps, "--worker_hosts", ",".join(workers), *map(str, words)], cwd=directory, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}))
+    try:
+        said = [task.communicate(timeout=DEADLINE_S)[0] for task in tasks]
+    finally:
+        for task in tasks:
+            task.kill()
+            task.wait()
+    assert [task.returncode for task in tasks] == [0, 0, 0], said
+    assert "ps 0 received done 0" in said[0] and "ps 0 received done 1" in said[0]
+    return said
+
+
+@needs_mnist
+def test_example_cluster_with_four_flags(tmp_path):
+    """If this fails, the example for clusters of TensorFlow does not learn, or its ps stays."""
+    said = run_cluster(tmp_path, EXAMPLES / "tensorflow" / "cluster_mnist.py", "--data_dir", MNIST)
+    assert max(accuracies("".join(said))) > 0.88
+
+
+def test_example_cluster_with_hooks(tmp_path):
+    """If this fails, the example with hooks does not end, or does too much."""
+    said = run_cluster(tmp_path, EXAMPLES / "tensorflow" / "cluster_hooks.py", "--sleep", 0.01)
+    done = [int(found) for text in said for found in re.findall(r"did (\d+) iterations", text)]
+    assert len(done) == 2 and 10 <= sum(done) <= 12  # each may be in the middle of one
 
 
 @needs_mnist
