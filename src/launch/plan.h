@@ -35,7 +35,7 @@ struct plan_input {
     const char *image;                   /* (optional) words before every worker's command */
     bool keep_env;                       /* values of the user's win over the job's */
     uint32_t gpus_per_worker;            /* 0: as the machine's are shared out */
-    const char *automatic;               /* (optional) "on", "tf1", "off": PSD_AUTO of the workers */
+    const char *automatic;               /* (optional) on, tf1, off: PSD_AUTO of the workers */
     bool automatic_asked;                /* ... by the user, not by default */
     const struct words *master_settings; /* (optional) options handed on to ps_master */
     const struct words *server_settings; /* (optional) ... to ps_server */

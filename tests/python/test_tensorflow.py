@@ -127,6 +127,18 @@ def test_operations_that_cannot_be_done_say_why(job):
     assert "waits for worker 1" in done.found(0)["lonely"]
 
 
+def test_operations_compile_without_a_warning(call):
+    """If this fails, the operations do not have the rules of the project's other C."""
+    done = call(sys.executable, "-c", "import poseidon.tensorflow.build as build\n"
+                "print(build._tensorflow_headers())", path=str(TREE / "python"))
+    include = done.out.split()[-1]
+    sources = sorted((TREE / "python" / "poseidon" / "tensorflow").glob("*.c"))
+    done = call("cc", "-std=c11", "-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Wshadow",
+                "-Wformat=2", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Werror",
+                "-isystem", include, f"-I{TREE / 'include'}", *sources)
+    assert done.code == 0, done.err
+
+
 def test_without_a_compiler_it_says_what_to_do(call):
     """If this fails, somebody without a compiler does not learn what is missing."""
     done = call(sys.executable, "-c", "import poseidon.tensorflow.build as build\n"
