@@ -5,6 +5,7 @@
 Writes throughput_shm.svg, throughput_tcp.svg, ratio.svg and latency.svg; nothing but Python's own
 library is needed. Charts without data are not written.
 """
+import argparse
 import json
 import math
 import pathlib
@@ -12,7 +13,7 @@ import sys
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 840, 440
-LEFT, RIGHT, TOP, BOTTOM = 64, 310, 42, 48
+LEFT, RIGHT, TOP, BOTTOM = 64, 310, 56, 48
 COLOURS = ["#0b5fa5", "#d1495b", "#2e8b57", "#8e6bbf", "#e08e2b", "#3aa6a6", "#7a7a7a", "#b5651d",
            "#c2185b", "#5c6bc0"]
 
@@ -132,7 +133,7 @@ class Chart:
     def frame(self, x, y, y_range, sizes):
         yield (f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
                f'<text x="{LEFT}" y="24" font-size="15" font-weight="bold">{escape(self.title)}</text>'
-               f'<text x="{LEFT - 52}" y="{TOP - 6}">{escape(self.unit)}</text>')
+               f'<text x="{LEFT - 52}" y="{TOP - 14}">{escape(self.unit)}</text>')
         for mark in self.ticks or decades(*y_range):
             at = y.at(mark)
             yield (f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>'
@@ -194,10 +195,18 @@ def charts(results):
 
 
 def main():
-    source = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results/latest.jsonl")
-    folder = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else source.parent
+    parser = argparse.ArgumentParser(description="Draws the results of psd_bench as SVG.")
+    parser.add_argument("source", nargs="?", type=pathlib.Path,
+                        default=pathlib.Path("bench/results/latest.jsonl"), help="[%(default)s]")
+    parser.add_argument("folder", nargs="?", type=pathlib.Path, help="for the plots [the source's]")
+    arguments = parser.parse_args()
+    folder = arguments.folder or arguments.source.parent
+    try:
+        results = Results(arguments.source)
+    except (OSError, ValueError) as error:
+        sys.exit(f"plot: cannot read results: {error}; psd_bench writes them")
     folder.mkdir(parents=True, exist_ok=True)
-    for name, chart in charts(Results(source)).items():
+    for name, chart in charts(results).items():
         if chart.series:
             path = folder / f"{name}.svg"
             path.write_text("\n".join(chart.svg()) + "\n", encoding="utf-8")

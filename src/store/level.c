@@ -7,6 +7,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <stdatomic.h>
 #endif
 
 #include "base/fail.h"
@@ -22,16 +23,25 @@ kernel_level_name(enum kernel_level level)
 
 #if defined(__x86_64__)
 
-/* Not every compiler knows this one by name. */
+/* Not every compiler knows this one by name. Asked once: a virtual machine answers in microseconds,
+ * and kernels are looked up for every chunk. */
 static bool
 converts_f16(void)
 {
-    unsigned eax = 0;
-    unsigned ebx = 0;
-    unsigned ecx = 0;
-    unsigned edx = 0;
+    enum { NOT_ASKED, NO, YES };
+    static _Atomic int known = NOT_ASKED;
+    int answer = atomic_load_explicit(&known, memory_order_relaxed);
 
-    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    if (answer == NOT_ASKED) {
+        unsigned eax = 0;
+        unsigned ebx = 0;
+        unsigned ecx = 0;
+        unsigned edx = 0;
+
+        answer = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0 ? YES : NO;
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
+    }
+    return answer == YES;
 }
 
 bool

@@ -910,3 +910,35 @@ def test_check_of_this_machine(start):
     job = start("--check", "no-such-program", name="missing")
     assert job.wait() == 3
     assert "no-such-program: no such program" in job.stdout()
+
+
+# Tells psd_run something beside its output; the loud one never stops.
+NOTES = r"""import os, sys
+descriptor = int(os.environ["PSD_NOTE_FD"].split(":")[0])
+print("own output", flush=True)
+os.write(descriptor, b"a word\x1b[31m to psd_run\nwithout an end: " + b"x" * 5000)
+os.write(descriptor, b"\n")
+if sys.argv[1:] == ["loud"]:
+    for number in range(1000):
+        os.write(descriptor, b"again %d\n" % number)
+"""
+
+
+def test_notes_reach_the_console_and_no_log(start, tmp_path):
+    """If this fails, what the hook for Python does is not told, or told where it does not belong."""
+    path = script(tmp_path, NOTES, "notes.py")
+    job = start(*QUICK, "--workers", 2, f"{sys.executable} {path}")
+    assert job.wait() == 0, job.stderr()
+    assert job.stderr().count(": a word?[31m to psd_run\n") in (1, 2)
+    for rank in (0, 1):
+        assert job.log(f"worker{rank}") == b"own output\n"
+        assert f"NOTE worker{rank}: a word?[31m to psd_run\n" in job.run_log()
+    longest = max(len(line) for line in job.stderr().splitlines())
+    assert 600 < longest < 700
+    job = start(*QUICK, "--workers", 1, f"{sys.executable} {path} loud", name="loud")
+    assert job.wait() == 0, job.stderr()
+    assert job.run_log().count(" NOTE worker0: ") == 16
+    assert "(more notes than are shown)" in job.stderr()
+    job = start(*QUICK, "--auto", "off", "sh -c 'echo ${PSD_NOTE_FD-none}'", name="off")
+    assert job.wait() == 0, job.stderr()
+    assert job.log("worker0") == b"none\n"
