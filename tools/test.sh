@@ -15,6 +15,11 @@ if [ -z "${MNIST_DATA:-}" ] && [ ! -d data/mnist ] && [ -d "$beside" ]; then
     MNIST_DATA=$(realpath "$beside")
     export MNIST_DATA
 fi
+beside=../shared/data/cifar-10-batches-bin
+if [ -z "${CIFAR10_DATA:-}" ] && [ ! -d data/cifar-10-batches-bin ] && [ -d "$beside" ]; then
+    CIFAR10_DATA=$(realpath "$beside")
+    export CIFAR10_DATA
+fi
 
 # Hundreds of tests kill, cut and time real processes on whatever machine this is. One that fails is
 # run once more, alone, and both results are shown: what fails twice is broken, what fails once is

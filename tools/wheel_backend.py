@@ -124,6 +124,8 @@ def add_native(wheel, build):
     with tempfile.TemporaryDirectory(prefix="psd_wheel.") as directory:
         programs, library = install(build, pathlib.Path(directory))
         wheel.add("poseidon/_native/lib/libpsd.so.0", library.read_bytes(), 0o755)
+        for header in sorted((TREE / "include" / "psd").glob("*.h")):  # for what is compiled later
+            wheel.add(f"poseidon/_native/include/psd/{header.name}", header.read_bytes())
         carried = {}
         for name in PROGRAMS:
             wheel.add(f"poseidon/_native/bin/{name}", (programs / name).read_bytes(), 0o755)
@@ -144,7 +146,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     wheel = Wheel(wheel_directory, tag())
     for path in sorted(PACKAGE.rglob("*")):
         inside = path.relative_to(PACKAGE.parent)
-        if path.suffix == ".py" or path.name == "py.typed":
+        if path.suffix in (".py", ".c", ".h") or path.name == "py.typed":
             wheel.add(inside.as_posix(), path.read_bytes())
     add_native(wheel, pathlib.Path(os.environ.get("PSD_WHEEL_BUILD", TREE / "build")))
     return wheel.close(tag())

@@ -20,6 +20,7 @@ tf.app.flags.DEFINE_string('data_dir', 'data/cifar-10-batches-bin', 'Directory o
 tf.app.flags.DEFINE_string('train_dir', '', 'Directory for checkpoints; none: no checkpoint.')
 tf.app.flags.DEFINE_integer('max_steps', 1000, 'Number of steps.')
 tf.app.flags.DEFINE_integer('batch_size', 64, 'Images of a step, of each worker.')
+tf.app.flags.DEFINE_integer('seed', 0, 'Of everything random; 0: none.')
 tf.app.flags.DEFINE_float('learning_rate', 0.001, 'Of Adam.')
 
 IMAGE_SIZE, CLASSES, RECORD_BYTES = 32, 10, 1 + 3 * 32 * 32
@@ -75,6 +76,8 @@ def test_set():
 
 
 def main(_):
+    if FLAGS.seed:
+        tf.set_random_seed(FLAGS.seed + max(FLAGS.client_id, 0))  # workers draw different images
     global_step = tf.Variable(0, trainable=False, name='global_step')
     images, labels = distorted_inputs()
     loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(

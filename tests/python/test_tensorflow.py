@@ -5,6 +5,8 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
+import socket
 import subprocess
 import sys
 import uuid
@@ -18,6 +20,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("PSD_BIN", TREE / "bin")).absolute()
 CASES = HERE / "tf_cases.py"
+EXAMPLES = TREE / "examples"
+MNIST = pathlib.Path(os.environ.get("MNIST_DATA", TREE / "data" / "mnist"))
+CIFAR = pathlib.Path(os.environ.get("CIFAR10_DATA", TREE / "data" / "cifar-10-batches-bin"))
+needs_mnist = pytest.mark.skipif(not (MNIST / "train-images-idx3-ubyte.gz").exists(),
+                                 reason=f"no MNIST in {MNIST}")
+needs_cifar = pytest.mark.skipif(not (CIFAR / "data_batch_1.bin").exists(),
+                                 reason=f"no CIFAR-10 in {CIFAR}")
 DEADLINE_S = 240
 
 pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
@@ -116,6 +125,18 @@ def test_operations_that_cannot_be_done_say_why(job):
         assert "use another name" in found["shapes"]
         assert "FailedPreconditionError" in found["closed"] and "not open" in found["closed"]
     assert "waits for worker 1" in done.found(0)["lonely"]
+
+
+def test_operations_compile_without_a_warning(call):
+    """If this fails, the operations do not have the rules of the project's other C."""
+    done = call(sys.executable, "-c", "import poseidon.tensorflow.build as build\n"
+                "print(build._tensorflow_headers())", path=str(TREE / "python"))
+    include = done.out.split()[-1]
+    sources = sorted((TREE / "python" / "poseidon" / "tensorflow").glob("*.c"))
+    done = call("cc", "-std=c11", "-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Wshadow",
+                "-Wformat=2", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Werror",
+                "-isystem", include, f"-I{TREE / 'include'}", *sources)
+    assert done.code == 0, done.err
 
 
 def test_without_a_compiler_it_says_what_to_do(call):
@@ -232,3 +253,97 @@ def test_hooks_and_sessions_of_the_package(job):
     assert zero["runs"] == one["runs"] == 6
     assert zero["step"] == 7  # with the one of the first session
     assert zero["chief"] and not one["chief"] and zero["closed"] and one["closed"]
+
+
+# ---- examples
+
+
+@pytest.mark.parametrize("path", sorted([*EXAMPLES.glob("tensorflow/*.py"),
+                                         *EXAMPLES.glob("jax/*.py")]), ids=lambda path: path.name)
+def test_example_is_short(path):
+    """If this fails, an example is no example any more."""
+    assert len(path.read_text().splitlines()) < 150
+
+
+def accuracies(text):
+    return [float(found) for found in re.findall(r"accuracy: (\d\.\d+)", text)]
+
+
+@needs_mnist
+def test_example_keras_mnist(plain):
+    """If this fails, the first Keras script that people try does not learn."""
+    done = plain(EXAMPLES / "tensorflow" / "keras_mnist.py", "--data", MNIST, "--samples", 12000)
+    assert done.code == 0, done.out + done.err
+    zero, one = (accuracies(done.log(f"worker{rank}"))[-1] for rank in range(2))
+    assert zero == one > 0.85
+    assert (done.directory / "mnist.keras").exists()
+
+
+@needs_cifar
+def test_example_cifar10(plain):
+    """If this fails, two workers learn less from the same number of images than one. Batches of the
+    one are those of both together, so that the numbers of images and of steps are the same."""
+    script = EXAMPLES / "tensorflow" / "cifar10_train.py"
+    found = {}
+    for workers, batch in ((1, 64), (2, 32)):
+        done = plain(script, "--data_dir", CIFAR, "--max_steps", 400, "--batch_size", batch,
+                     "--seed", 1, workers=workers, options=("--auto", "tf1"))
+        assert done.code == 0, done.out + done.err
+        found[workers] = [accuracies(done.log(f"worker{rank}"))[-1] for rank in range(workers)]
+    assert found[2][0] == found[2][1]
+    assert found[2][0] >= found[1][0] - 0.02 > 0.35
+
+
+def run_cluster(directory, script, *words):
+    """One parameter server and two workers of TensorFlow's own: what each said, when all have
+    ended."""
+    ports = [socket.socket() for _ in range(3)]
+    for each in ports:
+        each.bind(("127.0.0.1", 0))
+    ps, *workers = (f"127.0.0.1:{each.getsockname()[1]}" for each in ports)
+    for each in ports:
+        each.close()
+    tasks = []
+    for name, index in (("ps", 0), ("worker", 0), ("worker", 1)):
+        tasks.append(subprocess.Popen(
+            [sys.executable, script, "--job_name", name, "--task_index", str(index), "--ps_hosts",
+             ps, "--worker_hosts", ",".join(workers), *map(str, words)], cwd=directory, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}))
+    try:
+        said = [task.communicate(timeout=DEADLINE_S)[0] for task in tasks]
+    finally:
+        for task in tasks:
+            task.kill()
+            task.wait()
+    assert [task.returncode for task in tasks] == [0, 0, 0], said
+    assert "ps 0 received done 0" in said[0] and "ps 0 received done 1" in said[0]
+    return said
+
+
+@needs_mnist
+def test_example_cluster_with_four_flags(tmp_path):
+    """If this fails, the example for clusters of TensorFlow does not learn, or its ps stays."""
+    said = run_cluster(tmp_path, EXAMPLES / "tensorflow" / "cluster_mnist.py", "--data_dir", MNIST)
+    assert max(accuracies("".join(said))) > 0.88
+
+
+def test_example_cluster_with_hooks(tmp_path):
+    """If this fails, the example with hooks does not end, or does too much."""
+    said = run_cluster(tmp_path, EXAMPLES / "tensorflow" / "cluster_hooks.py", "--sleep", 0.01)
+    done = [int(found) for text in said for found in re.findall(r"did (\d+) iterations", text)]
+    assert len(done) == 2 and 10 <= sum(done) <= 12  # each may be in the middle of one
+
+
+@needs_mnist
+def test_example_jax_mnist(call, job):
+    """If this fails, workers with JAX train different models, or a worse one than one process."""
+    script = EXAMPLES / "jax" / "mnist.py"
+    words = (script, "--data", MNIST, "--steps", 200)
+    alone = call(sys.executable, *words, path=str(TREE / "python"))
+    assert alone.code == 0, alone.err
+    done = job(*words)
+    told = [re.findall("parameters ([0-9a-f]+)", done.log(f"worker{rank}")) for rank in range(2)]
+    assert told[0] == told[1] and len(told[0]) == 1
+    zero = accuracies(done.log("worker0"))[-1]
+    assert zero == pytest.approx(accuracies(alone.out)[-1], abs=0.005) and zero > 0.9

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributes a PyTorch or Keras script that knows nothing of Poseidon. docs/automatic.md says what is done.
+"""Distributes a script of PyTorch, Keras or TensorFlow 1 that knows nothing of Poseidon.
+docs/automatic.md and docs/tensorflow.md say what is done.
 
 psd_run brings site/sitecustomize.py before the script; it loads this package, under the name
-_poseidon_auto, when the script has imported torch. Nothing of poseidon itself is imported before the
+_poseidon_auto, when the script has imported one of them. Nothing of poseidon itself is imported before the
 first training loader is read: then the workers join the job.
 
     notes     the line to psd_run, and how a script is stopped
@@ -34,27 +35,28 @@ def begin(watch: Any) -> Session | None:
     return session
 
 
-def begin_tensorflow(watch):
+def begin_tensorflow(watch: Any) -> Session | None:
     """tensorflow was imported. One worker alone gets the names that Poseidon's scripts use, too."""
     from . import graphs, surface  # need tensorflow
 
     if watch.kind == "tf1":
         surface.show_version_1()
-    if watch.reason is not None:
-        return None
     graphs.take_config()
     if watch.alone:
+        return None
+    session = graphs.GraphSession(watch)
+    if watch.reason is not None:
+        session.step_aside(watch.reason)
         return None
     if watch.kind != "tf1":
         from . import seeds
 
         seeds.plant_in_tensorflow()
-    session = graphs.GraphSession(watch)
     graphs.apply(session)
     return session
 
 
-def begin_keras(watch):
+def begin_keras(watch: Any) -> Session | None:
     """keras was imported."""
     from . import keras, seeds  # need keras
 

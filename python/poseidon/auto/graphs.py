@@ -27,10 +27,8 @@ class GraphSession(Session):
 
     def __init__(self, watch):
         super().__init__(watch)
-        self.averaging = False  # a part of a graph is being made
         self._averagers = {}
         self._runs = None
-        self._samples_told = False
 
     def at_exit(self):
         """A refused script ends as such, also when it caught the exit."""

@@ -34,7 +34,6 @@ class KerasSession(Session):
     def __init__(self, watch):
         super().__init__(watch)
         self.in_fit = False
-        self._fits = 0
 
     def at_exit(self):
         """A refused script ends as such, also when it caught the exit."""
@@ -42,6 +41,13 @@ class KerasSession(Session):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(EXIT_REFUSED)
+
+    def step_aside(self, reason):
+        """Why the script does it itself is told once: by TensorFlow's session, where both know."""
+        if reason == self._watch.reason:
+            self.aside = True
+        else:
+            super().step_aside(reason)
 
     def before_apply(self):
         """An optimizer is about to change weights."""
@@ -75,6 +81,8 @@ class KerasSession(Session):
             callbacks=None, validation_split=0.0, validation_data=None, shuffle=True,
             class_weight=None, sample_weight=None, initial_epoch=0, steps_per_epoch=None, **rest):
         """Model.fit of this worker."""
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks = callbacks.callbacks
         self._check_fit(model, callbacks)
         self._join()
         if validation_split and validation_data is None:
@@ -116,6 +124,8 @@ class KerasSession(Session):
 
         if not layer.is_distributed(model.optimizer):
             layer.DistributedOptimizer(model.optimizer)
+        if pieces.uneven:
+            model.steps_per_execution = 1  # shares of two steps must not be mixed up
         averager = model.optimizer._poseidon
         averager.share = None
         model.jit_compile = False  # operations that talk to servers cannot be compiled

@@ -55,8 +55,7 @@ struct pending {
     TF_Tensor *output; /* (optional) */
     float *pairs;      /* broadcast: two bytes of the tensor in each */
     bool is_root;
-    psd_op *op;
-    psd_status status;
+    struct psd_error error; /* of the operation, which is gone when the finisher comes */
 };
 
 static pthread_mutex_t finished_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -102,7 +101,6 @@ release(struct pending *pending)
         TF_DeleteTensor(pending->output);
     }
     free(pending->pairs);
-    tables_library()->op_release(pending->op);
     free(pending);
 }
 
@@ -135,9 +133,8 @@ finish(struct pending *pending)
 {
     struct done done = pending->done;
 
-    if (pending->status != PSD_OK) {
-        fail(pending->context, code_of(pending->status),
-             tables_library()->op_error(pending->op)->text);
+    if (pending->error.status != PSD_OK) {
+        fail(pending->context, code_of(pending->error.status), pending->error.text);
     } else if (pending->pairs != NULL) {
         unpack_pairs(pending->pairs, TF_TensorData(pending->output),
                      TF_TensorByteSize(pending->output));
@@ -185,8 +182,11 @@ on_done(psd_op *op, psd_status status, void *user)
 {
     struct pending *pending = user;
 
-    pending->op = op;
-    pending->status = status;
+    if (status != PSD_OK) {
+        pending->error = *tables_library()->op_error(op);
+        pending->error.status = status;
+    }
+    tables_library()->op_release(op); /* here: the context may be closed as soon as we return */
     pthread_mutex_lock(&finished_lock);
     *finished_end = pending;
     finished_end = &pending->next;
