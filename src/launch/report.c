@@ -102,7 +102,7 @@ report_lost(struct run *run, const struct host *host, pid_t pid, const char *how
     runlog_line(&run->runlog, "MACHINE-LOST", "%s", run->obstacle);
     if (run->watch.config.on_worker_death == WATCH_CONTINUE) {
         console_say(&run->console, "%s", run->obstacle);
-    } else if (host->machine->joined && host->machine->workers > 0) {
+    } else if (host->machine->workers > 0 && watch_replaces(&run->watch)) {
         console_say(&run->console, "%s; the job waits for it to be started anew", run->obstacle);
     }
 }

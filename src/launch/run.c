@@ -160,7 +160,7 @@ welcome_back(struct run *run, struct host *host, const struct join_member *membe
     if (host->state != HOST_GONE) {
         lose_machine(run, host, "its psd_run was started anew");
     }
-    if (run->watch.phase != WATCH_RUNNING && run->watch.phase != WATCH_LEAVING) {
+    if (!watch_replaces(&run->watch)) {
         close(line);
         return;
     }

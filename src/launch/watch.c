@@ -459,6 +459,13 @@ first_away(const struct watch *watch, uint64_t *until_ms_p)
     return first;
 }
 
+bool
+watch_replaces(const struct watch *watch)
+{
+    return watch->config.replace_ms > 0 && watch->phase >= WATCH_STARTING &&
+           watch->phase <= WATCH_LEAVING;
+}
+
 /* Everything on a machine is out of reach, and ends there by itself. */
 static void
 machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
@@ -468,8 +475,7 @@ machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_
     bool go_on = watch->config.on_worker_death == WATCH_CONTINUE && phase == WATCH_RUNNING &&
                  code == PSI_EXIT_WORKER_LOST;
 
-    if (watch->config.replace_ms > 0 && code == PSI_EXIT_WORKER_LOST &&
-        (phase == WATCH_RUNNING || phase == WATCH_LEAVING)) {
+    if (code == PSI_EXIT_WORKER_LOST && watch_replaces(watch)) {
         await_machine(watch, event->slot, now_ms);
         return;
     }
@@ -554,7 +560,7 @@ watch_tick(struct watch *watch, uint64_t now_ms)
     uint64_t away_ms;
     const uint32_t away = first_away(watch, &away_ms);
 
-    if (watch->phase == WATCH_RUNNING && now_ms >= away_ms) {
+    if (watch_replaces(watch) && now_ms >= away_ms) {
         fail(watch, WATCH_CAUSE_MACHINE, machine_of(watch, away), PSI_EXIT_WORKER_LOST);
     }
     if (watch->phase == WATCH_RUNNING && watch->server_left != 0 &&
@@ -587,7 +593,7 @@ watch_deadline(const struct watch *watch)
     uint64_t until_ms = watch->deadline_ms;
     uint64_t away_ms;
 
-    if (watch->phase == WATCH_RUNNING && first_away(watch, &away_ms) != 0 && away_ms < until_ms) {
+    if (watch_replaces(watch) && first_away(watch, &away_ms) != 0 && away_ms < until_ms) {
         until_ms = away_ms;
     }
 

@@ -143,6 +143,9 @@ void watch_event(struct watch *watch, const struct watch_event *event, uint64_t 
 void watch_tick(struct watch *watch, uint64_t now_ms);
 uint64_t watch_deadline(const struct watch *watch); /* UINT64_MAX: none */
 
+/* Whether a machine with workers alone that is lost now is waited for. */
+bool watch_replaces(const struct watch *watch);
+
 /* Whether a job ended well of which no worker was ever a member. */
 bool watch_was_plain(const struct watch *watch);
 

@@ -635,6 +635,24 @@ test_lost_server_is_not_replaced(void **state)
     finish(&job, 71, WATCH_CAUSE_MACHINE, 1);
 }
 
+/* If this fails, a worker that is lost while the master starts ends the job. */
+static void
+test_worker_is_lost_while_the_master_starts(void **state)
+{
+    struct job job;
+
+    (void)state;
+    begin(&job, WATCH_WAIT);
+    job.watch.config.replace_ms = 30000;
+    tell(&job, WATCH_MACHINE_LOST, 3, 0, 0);
+    tell(&job, WATCH_MACHINE_BACK, 3, 0, 0);
+    expect(&job, "");
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_READY, 0, 0, 0);
+    start_all(&job);
+    watch_fini(&job.watch);
+}
+
 /* If this fails, a worker lost before its servers had joined starts twice, or never. */
 static void
 test_worker_is_lost_before_it_started(void **state)
@@ -689,6 +707,7 @@ main(void)
         cmocka_unit_test(test_lost_machine_whose_worker_is_done),
         cmocka_unit_test(test_lost_server_is_not_replaced),
         cmocka_unit_test(test_worker_is_lost_before_it_started),
+        cmocka_unit_test(test_worker_is_lost_while_the_master_starts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -522,7 +522,7 @@ def run_pool(four_hosts, seed):
 
     submit = subprocess.run(
         [program("psd_run"), "--emit", "condor", "--rendezvous", str(shared / "meeting"), "--size", "6",
-         "--servers", str(1 + seed % 2), "--max_wait", "60", *BRISK, "--", *worker],
+         "--servers", str(1 + seed % 2), "--max_wait", "60", "--", *worker],
         capture_output=True, text=True, check=True, timeout=20).stdout
 
     def command(number):
