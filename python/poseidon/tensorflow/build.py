@@ -63,7 +63,7 @@ def _tensorflow_headers() -> str:
 def compile_to(target: pathlib.Path) -> None:
     """Leaves a complete file there, or nothing."""
     compiler = _compiler()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(0o700, parents=True, exist_ok=True)
     descriptor, made = tempfile.mkstemp(suffix=".so", dir=target.parent)
     os.close(descriptor)
     command = [*compiler, *FLAGS, "-isystem", _tensorflow_headers(), f"-I{_psd_headers()}",
