@@ -73,6 +73,7 @@ def compile_to(target: pathlib.Path) -> None:
                               check=False, stdin=subprocess.DEVNULL)
         if done.returncode != 0:
             raise LibraryError(f"poseidon.tensorflow: {' '.join(command)} failed:\n{done.stderr}")
+        os.chmod(made, 0o755)
         os.rename(made, target)  # workers of one machine may build it at the same time
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LibraryError(f"poseidon.tensorflow: {' '.join(command)}: {error}") from None
