@@ -14,7 +14,7 @@ import uuid
 import pytest
 
 if importlib.util.find_spec("tensorflow") is None:  # importing it takes seconds
-    pytest.skip("TensorFlow is not installed (tools/setup.sh frameworks)", allow_module_level=True)
+    pytest.skip("no TensorFlow here (tools/setup.sh frameworks)", allow_module_level=True)
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
