@@ -555,6 +555,12 @@ test_automatic(void **state)
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "on");
     plan_fini(&plan);
 
+    input.automatic = "tf1";
+    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    assert_true(plan.automatic);
+    assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "tf1");
+    plan_fini(&plan);
+
     input.image = "apptainer exec x.sif";
     assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
     assert_false(plan.automatic);

@@ -14,7 +14,7 @@ import uuid
 import pytest
 
 if importlib.util.find_spec("tensorflow") is None:  # importing it takes seconds
-    pytest.skip("TensorFlow is not installed (tools/setup.sh frameworks)", allow_module_level=True)
+    pytest.skip("no TensorFlow here (tools/setup.sh frameworks)", allow_module_level=True)
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
@@ -187,6 +187,16 @@ def test_plain_keras_trains_like_one_process_with_twice_the_batch(call, plain, k
     assert zero["loss"] == other["loss"]  # by worker, where the last batch has one sample
     assert zero["loss"] == pytest.approx(one["loss"], abs=5e-3)
     assert "gradients of Adam averaged (4 tensors, 387 values)" in done.err
+
+
+def test_plain_keras_of_many_kinds(plain):
+    """If this fails, a way to call fit is distributed wrong, or hangs."""
+    done = plain(HERE / "plain" / "keras_kinds.py")
+    assert done.code == 2, done.out + done.err  # the last kind cannot be dealt out
+    zero, one = done.found(0), done.found(1)
+    assert zero["weights"] == one["weights"]
+    assert zero["steps"] == one["steps"] == [6, 4, 5, 3]
+    assert "its training data is a generator" in done.err
 
 
 def test_a_keras_loop_of_its_own_is_stopped(plain, tmp_path):

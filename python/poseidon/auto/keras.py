@@ -210,11 +210,9 @@ class Pieces:
         self.batch = batch_size or (-(-samples // steps) if steps else BATCH_SIZE)
         together = self.batch * self._world
         self.uneven = samples % together != 0
-        count = -(-samples // together)
-        return data_adapters.get_data_adapter(
+        return _counted(data_adapters.get_data_adapter(
             x=x, y=y, sample_weight=sample_weight, batch_size=together, shuffle=shuffle,
-            class_weight=class_weight).get_tf_dataset().apply(
-                tensorflow.data.experimental.assert_cardinality(count))
+            class_weight=class_weight).get_tf_dataset(), -(-samples // together))
 
     def _of_dataset(self, dataset, y, sample_weight, class_weight):
         adapter = data_adapters.get_data_adapter(x=dataset, y=y, sample_weight=sample_weight,
@@ -222,20 +220,18 @@ class Pieces:
         dataset = adapter.get_tf_dataset()
         static = {spec.shape[0] if spec.shape.rank else None
                   for spec in tensorflow.nest.flatten(dataset.element_spec)}
+        count = int(dataset.cardinality())
         if len(static) == 1 and None not in static:
             self.batch = static.pop()
             self.uneven = False
-            return dataset.rebatch(self.batch * self._world, drop_remainder=True)
+            return _counted(dataset.rebatch(self.batch * self._world, drop_remainder=True),
+                            count // self._world if count >= 0 else None)
         self.batch, plain = _batch_size(dataset)
         if self.batch is None:
             self._session.refuse("its tf.data.Dataset does not tell its batch size",
                                  "batch it with Dataset.batch(n), or with drop_remainder=True")
-        count = int(dataset.cardinality())
-        together = dataset.rebatch(self.batch * self._world)
-        if plain and count >= 0:
-            together = together.apply(
-                tensorflow.data.experimental.assert_cardinality(-(-count // self._world)))
-        return together
+        return _counted(dataset.rebatch(self.batch * self._world),
+                        -(-count // self._world) if plain and count >= 0 else None)
 
     def _compare(self, arrays):
         """Workers that shuffled differently would see some samples twice and others never."""
@@ -278,6 +274,13 @@ class Pieces:
         """This worker's samples, in batches."""
         count = tensorflow.shape(_first(data))[0]
         return tensorflow.cast(count, tensorflow.float32) / float(self.batch)
+
+
+def _counted(dataset, steps):
+    """Keras makes better plans when it knows how many there are; rebatch() does not tell."""
+    if steps is None:
+        return dataset
+    return dataset.apply(tensorflow.data.experimental.assert_cardinality(steps))
 
 
 def _first(parts):

@@ -63,7 +63,7 @@ def _tensorflow_headers() -> str:
 def compile_to(target: pathlib.Path) -> None:
     """Leaves a complete file there, or nothing."""
     compiler = _compiler()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(0o700, parents=True, exist_ok=True)
     descriptor, made = tempfile.mkstemp(suffix=".so", dir=target.parent)
     os.close(descriptor)
     command = [*compiler, *FLAGS, "-isystem", _tensorflow_headers(), f"-I{_psd_headers()}",
@@ -73,6 +73,7 @@ def compile_to(target: pathlib.Path) -> None:
                               check=False, stdin=subprocess.DEVNULL)
         if done.returncode != 0:
             raise LibraryError(f"poseidon.tensorflow: {' '.join(command)} failed:\n{done.stderr}")
+        os.chmod(made, 0o755)
         os.rename(made, target)  # workers of one machine may build it at the same time
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LibraryError(f"poseidon.tensorflow: {' '.join(command)}: {error}") from None

@@ -19,7 +19,6 @@ import poseidon
 
 from .._errors import InvalidError, LibraryError
 from .._library import library as libpsd
-from .build import library_file
 
 # A function's operations with a state run one after the other, in the order of the program. For those
 # that meet other workers that would be a deadlock: workers may have different orders, and it would
@@ -33,6 +32,8 @@ TIMEOUT_MS = 1_800_000  # for the slowest worker to come to the same operation
 @functools.lru_cache(maxsize=1)
 def _native() -> tuple[Any, ctypes.CDLL]:
     """The operations as TensorFlow knows them, and the functions that tell them of tables."""
+    from .build import library_file
+
     path = str(library_file())
     try:
         operations = tf.load_op_library(path)
