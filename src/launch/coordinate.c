@@ -314,6 +314,8 @@ together_attempt(struct together *together, struct run_args *args)
     int code = 0;
 
     together->began = false;
+    together->inseparable =
+        args->watch.foreign && args->watch.on_worker_death == WATCH_WAIT && together->meet == NULL;
     args->requeues = together->slurm.restarts;
     args->began_p = &together->began;
     args->signal_p = &together->signal;
@@ -347,7 +349,7 @@ misses_somebody(const struct together *together)
         const struct layout_task *task = &together->tasks[i];
 
         if (!join_is_present(together->join, task->rank) &&
-            (task->role == LAUNCH_SERVER || !together->began)) {
+            (task->role == LAUNCH_SERVER || !together->began || together->inseparable)) {
             return true;
         }
     }

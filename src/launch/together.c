@@ -29,7 +29,8 @@ static bool
 is_task_of_slurm(const struct launch_options *options)
 {
     return options->rendezvous == NULL && options->coordinator == NULL && !options->local &&
-           !options->print_cluster && options->emit == NULL && slurm_is_one_of_many(environ);
+           options->tf_config.count == 0 && !options->print_cluster && options->emit == NULL &&
+           slurm_is_one_of_many(environ);
 }
 
 bool
@@ -97,18 +98,36 @@ find_rank(struct together *together, struct psd_error *err)
                     "JOB_COMPLETION_INDEX nor _CONDOR_PROCNO is set, and this is no pod");
 }
 
+/* As many as were asked for, or as such scripts usually have. */
+static psd_status
+find_servers(const struct launch_options *options, uint32_t *servers_p, struct psd_error *err)
+{
+    unsigned set = 0;
+    const psd_status status = personality_parse(options->personality, &set, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    *servers_p =
+        options->servers != LAUNCH_NOT_GIVEN ? options->servers : personality_usual_servers(set);
+    return personality_check_servers(set, options->personality, *servers_p, err);
+}
+
 static psd_status
 find_size(struct together *together, struct psd_error *err)
 {
     const struct launch_options *options = together->options;
+    const psd_status status = find_servers(options, &together->servers, err);
 
+    if (status != PSD_OK) {
+        return status;
+    }
     together->size = options->size;
     if (options->size == LAUNCH_NOT_GIVEN && !read_variable("_CONDOR_NPROCS", &together->size)) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--size is needed: how many psd_run make up the job, servers and workers "
                         "together");
     }
-    together->servers = options->servers != LAUNCH_NOT_GIVEN ? options->servers : 1;
     if (together->size < 2 || together->size > JOIN_SIZE_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "--size %u: 2 to %d", together->size, JOIN_SIZE_MAX);
     }
@@ -161,6 +180,17 @@ check_options(const struct launch_options *options, struct psd_error *err)
                         options->detach  ? "detach"
                         : options->check ? "check"
                                          : "dry_run");
+    }
+    if (options->tf_config.count > 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--tf_config: not with --rendezvous or --coordinator: its files say "
+                        "already who is where");
+    }
+    if (options->roles != NULL || options->placement != NULL) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--%s is about the tasks of Slurm: with --rendezvous or --coordinator, the "
+                        "first --servers ranks are servers",
+                        options->roles != NULL ? "roles" : "placement");
     }
     if (options->sync != NULL) {
         return psi_fail(err, PSD_ERR_INVALID,
@@ -319,7 +349,8 @@ check_slurm_options(const struct launch_options *options, struct psd_error *err)
     return PSD_OK;
 }
 
-/* What every task is. Without a word about it, the first one serves. */
+/* What every task is. Without a word about it, the first one serves, if such scripts have servers.
+ */
 static psd_status
 find_roles(struct together *together, struct psd_error *err)
 {
@@ -336,8 +367,9 @@ find_roles(struct together *together, struct psd_error *err)
                           "\"tasks\" instead, or start psd_run once",
                           options->cluster_config);
     }
-    if (options->servers == LAUNCH_NOT_GIVEN && options->roles == NULL && file.tasks == NULL) {
-        options->servers = 1;
+    if (status == PSD_OK && options->servers == LAUNCH_NOT_GIVEN && options->roles == NULL &&
+        file.tasks == NULL) {
+        status = find_servers(options, &options->servers, err);
     }
     if (status == PSD_OK) {
         status = allocation_roles(options, &file, &together->slurm, &together->roles, err);

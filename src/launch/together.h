@@ -43,6 +43,7 @@ struct together {
     struct join *join; /* of the present attempt; NULL: none */
     int signal;        /* that asked this one to leave; 0: none */
     bool began;        /* the present attempt has started a process */
+    bool inseparable;  /* a lost worker cannot be replaced alone, and is waited for */
 };
 
 /* Whether the command line asks for it. */

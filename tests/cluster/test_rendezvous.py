@@ -40,8 +40,9 @@ class Group:
         directory = self.directory / f"rank{rank}-{self.lives}"
         prefix = host.inside(user="root", directory=directory) if host is not None else ()
         job = Job(directory, *self.way, "--rank", str(rank),
-                  "--size", str(size or self.size), "--servers", str(self.servers), *self.options,
-                  *options, *BRISK, "--", *command, environment=self.environment, prefix=prefix)
+                  "--size", str(size or self.size),
+                  *(["--servers", str(self.servers)] if self.servers is not None else []),
+                  *self.options, *options, *BRISK, "--", *command, environment=self.environment, prefix=prefix)
         self.members.setdefault(rank, []).append(job)
         return job
 
@@ -129,6 +130,35 @@ def test_place_of_a_worker(group):
         lines = made.last(0).log(f"worker{rank}").decode().splitlines()
         assert lines == [f"worker {rank}/2 kept", str(made.last(rank + 1).directory),
                          f"{rank} of 2 on node 0 of 1"]
+
+
+def test_scripts_without_servers(group):
+    """If this fails, a script for torch.distributed has a rank that runs nothing, or ranks of one
+    computer take themselves for several computers."""
+    made = group(3, "--personality", "torch,mpi", servers=None)
+    made.start_all("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE "
+                   "$GROUP_RANK/$GROUP_WORLD_SIZE $HOROVOD_CROSS_RANK/$HOROVOD_CROSS_SIZE "
+                   "$PSD_NUM_SERVERS", ranks=[2, 0, 1])
+    assert made.codes() == [0] * 3, made.all_errors()
+    for rank in range(3):
+        assert made.last(0).log(f"worker{rank}").decode() == f"{rank}/3 {rank}/3 0/1 0/1 0\n"
+    made.expect_nothing_left()
+
+
+def test_servers_that_run_the_command(group):
+    """If this fails, tasks of TensorFlow that a batch system starts one by one do not form a
+    cluster."""
+    made = group(4, "--personality", "tf_config", "--chief")
+    made.start_all("sh", "-c", "echo $TF_CONFIG; [ $PSD_ROLE != ps ] || exec sleep 100")
+    assert made.codes() == [0] * 4, made.all_errors()
+    names = ("ps0", "chief", "worker0", "worker1")
+    told = [json.loads(made.last(0).log(name)) for name in names]
+    assert [(one["task"]["type"], one["task"]["index"]) for one in told] == [
+        ("ps", 0), ("chief", 0), ("worker", 0), ("worker", 1)]
+    assert all(one["cluster"] == told[0]["cluster"] for one in told)
+    assert {role: len(tasks) for role, tasks in told[0]["cluster"].items()} == {
+        "ps": 1, "chief": 1, "worker": 2}
+    made.expect_nothing_left()
 
 
 def test_failure_is_everybodys(group):
@@ -329,6 +359,11 @@ def test_directories_that_will_not_do(tmp_path):
      "--initial_port 9 is behind --final_port 8"),
     (["--rank", "0", "--size", "2", "--dry_run"], "--dry_run: not with"),
     (["--rank", "0", "--size", "2", "--sync", "."], "--sync: not with"),
+    (["--rank", "1", "--size", "2", "--tf_config", "w.json"], "--tf_config: not with"),
+    (["--rank", "1", "--size", "2", "--roles", "ps,worker"], "--roles is about the tasks of Slurm"),
+    (["--rank", "1", "--size", "2", "--servers", "0"], "--servers: 0 is not a number"),
+    (["--rank", "1", "--size", "2", "--personality", "tf3"], "must be some of poseidon"),
+    (["--rank", "1", "--size", "3", "--personality", "torch", "--servers", "1"], "torch has none"),
 ])
 def test_usage(tmp_path, words, text):
     """If this fails, a mistake on the command line is found out late, or never."""
@@ -431,6 +466,26 @@ def test_group_begins_anew(group, tmp_path, rank, how):
     if rank == 1:
         assert "the job is begun anew when all are here again" in first.stderr()
     assert made.last(0).stdout().count("] closed") == 2
+    made.expect_nothing_left()
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_foreign_group_begins_anew(group, tmp_path, rank):
+    """If this fails, a script of another system waits for ever for a peer that was evicted, or is
+    given a new one where it does not look for it."""
+    made = group(3, "--personality", "tf_config")
+    gate = tmp_path / "gate"
+    command = ("sh", "-c", f"echo up; [ $PSD_ROLE != ps ] || exec sleep 100; "
+               f"while ! [ -e {gate} ]; do sleep 0.1; done")
+    made.start_all(*command)
+    made.last(0).wait_for_output("] up", 3)
+    made.last(rank).process.send_signal(signal.SIGKILL)
+    assert made.last(rank).wait(20) == -signal.SIGKILL
+    made.start(rank, *command)
+    made.last(0).wait_for_output("] up", 6)
+    gate.touch()
+    assert made.codes() == [0] * 3, made.all_errors()
+    assert "the job is begun anew when all are here again" in made.last(0).stderr()
     made.expect_nothing_left()
 
 
