@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "config/numberlist.h"
 #include "launch/command.h"
 #include "launch/hook.h"
 #include "launch/reach.h"
@@ -268,9 +269,30 @@ take_automatic_asked(struct work *work, const char *value, struct psd_error *err
                                                : problem(work, err, "--auto ", value, HOOK_MISSING);
 }
 
+/* The port that `srun --resv-ports` keeps for this task on every node, the same that
+ * --print_cluster names. 0: none. */
+static uint16_t
+reserved_port(char *const *environment)
+{
+    const char *value = variables_get(environment, "SLURM_STEP_RESV_PORTS");
+    const char *local = variables_get(environment, "SLURM_LOCALID");
+    const unsigned long index = local != NULL ? strtoul(local, NULL, 10) : 0;
+    struct psi_numberlist ports = {0};
+    uint16_t port = 0;
+    size_t column;
+
+    if (value != NULL && psi_numberlist_ports(value, &ports, &column) == NULL &&
+        index < ports.count) {
+        port = (uint16_t)ports.numbers[index];
+    }
+    psi_numberlist_free(&ports);
+    return port;
+}
+
 static psd_status
 take_ports(struct work *work, const char *value, struct psd_error *err)
 {
+    const uint16_t reserved = reserved_port(work->place->service_environment.list);
     struct ports *ports = &work->place->ports;
     struct psd_error why = {0};
     char address[64] = "";
@@ -279,7 +301,8 @@ take_ports(struct work *work, const char *value, struct psd_error *err)
     psd_status status = PSD_OK;
 
     if (sscanf(value, "%u %63s %u", &count, address, &wish) < 2 ||
-        ports_reserve(ports, address, count, (uint16_t)wish, &why) != PSD_OK) {
+        ports_reserve(ports, address, count, reserved != 0 ? reserved : (uint16_t)wish, &why) !=
+            PSD_OK) {
         return words_add_format(work->answers, err, "problem=%s", why.text);
     }
     for (size_t i = 0; i < ports->count && status == PSD_OK; i++) {

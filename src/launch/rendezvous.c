@@ -246,12 +246,19 @@ struct moment {
     ino_t inode;
 };
 
+/* NFS asks its server when a file is opened; what it says of one that is not may be a minute old.
+ */
 static bool
 look(const char *path, struct moment *moment_p)
 {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat found;
+    const bool seen = fd >= 0 ? fstat(fd, &found) == 0 : lstat(path, &found) == 0;
 
-    if (lstat(path, &found) != 0) {
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (!seen) {
         return false;
     }
     *moment_p = (struct moment){.time = found.st_mtim, .inode = found.st_ino};

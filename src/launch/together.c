@@ -100,24 +100,21 @@ find_rank(struct together *together, struct psd_error *err)
 
 /* As many as were asked for, or as such scripts usually have. */
 static psd_status
-find_servers(const struct launch_options *options, uint32_t *servers_p, struct psd_error *err)
+find_servers(const struct together *together, uint32_t *servers_p, struct psd_error *err)
 {
-    unsigned set = 0;
-    const psd_status status = personality_parse(options->personality, &set, err);
+    const struct launch_options *options = together->options;
 
-    if (status != PSD_OK) {
-        return status;
-    }
-    *servers_p =
-        options->servers != LAUNCH_NOT_GIVEN ? options->servers : personality_usual_servers(set);
-    return personality_check_servers(set, options->personality, *servers_p, err);
+    *servers_p = options->servers != LAUNCH_NOT_GIVEN
+                     ? options->servers
+                     : personality_usual_servers(together->personality);
+    return personality_check_servers(together->personality, options->personality, *servers_p, err);
 }
 
 static psd_status
 find_size(struct together *together, struct psd_error *err)
 {
     const struct launch_options *options = together->options;
-    const psd_status status = find_servers(options, &together->servers, err);
+    const psd_status status = find_servers(together, &together->servers, err);
 
     if (status != PSD_OK) {
         return status;
@@ -175,11 +172,12 @@ check_options(const struct launch_options *options, struct psd_error *err)
                         "which --servers are servers",
                         options->cluster_config != NULL ? "--cluster_config" : "--workers");
     }
-    if (options->detach || options->check || options->dry_run) {
+    if (options->detach || options->check || options->dry_run || options->print_cluster) {
         return psi_fail(err, PSD_ERR_INVALID, "--%s: not with --rendezvous or --coordinator",
-                        options->detach  ? "detach"
-                        : options->check ? "check"
-                                         : "dry_run");
+                        options->detach    ? "detach"
+                        : options->check   ? "check"
+                        : options->dry_run ? "dry_run"
+                                           : "print_cluster");
     }
     if (options->tf_config.count > 0) {
         return psi_fail(err, PSD_ERR_INVALID,
@@ -369,7 +367,7 @@ find_roles(struct together *together, struct psd_error *err)
     }
     if (status == PSD_OK && options->servers == LAUNCH_NOT_GIVEN && options->roles == NULL &&
         file.tasks == NULL) {
-        status = find_servers(options, &options->servers, err);
+        status = find_servers(together, &options->servers, err);
     }
     if (status == PSD_OK) {
         status = allocation_roles(options, &file, &together->slurm, &together->roles, err);
@@ -393,13 +391,14 @@ find_own_address(struct together *together)
     }
 }
 
-/* A reserved port that no worker has. 0: none. */
+/* A reserved port that no task has: each has its own (place.c), save ps_servers. 0: none. */
 static uint16_t
 spare_port(const struct together *together)
 {
     const struct psi_numberlist *ports = &together->slurm.ports;
-    const size_t used =
-        together_role(together, 0) == LAUNCH_SERVER ? 0 : together->slurm.tasks_on.numbers[0];
+    const bool own_server = together_role(together, 0) == LAUNCH_SERVER &&
+                            !personality_is_foreign(together->personality);
+    const size_t used = own_server ? 0 : together->slurm.tasks_on.numbers[0];
 
     return used < ports->count ? (uint16_t)ports->numbers[used] : 0;
 }
@@ -465,9 +464,13 @@ psd_status
 together_open(struct together *together, const struct launch_options *options,
               struct psd_error *err)
 {
-    psd_status status = PSD_OK;
+    psd_status status;
 
     *together = (struct together){.options = options, .secret_file = options->secret_file};
+    status = personality_parse(options->personality, &together->personality, err);
+    if (status != PSD_OK) {
+        return status;
+    }
     if (is_task_of_slurm(options)) {
         together->slurm_options = *options;
         together->options = &together->slurm_options;

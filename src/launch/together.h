@@ -25,6 +25,7 @@ struct together {
     uint32_t rank;
     uint32_t size;
     uint32_t servers;
+    unsigned personality;                   /* of the scripts: a set */
     char run[64];                           /* name of the run */
     char coordinator[JOINER_ADDRESS_BYTES]; /* "tcp://HOST:PORT"; "": found in the directory */
     uint16_t port;                          /* of it; 0: any */
