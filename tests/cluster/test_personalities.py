@@ -306,6 +306,19 @@ def test_tasks_by_hand(start, tmp_path):
     assert together.log("worker0") == b"met the ps\n" and together.log("ps0") == b"serves\n"
 
 
+def test_task_by_hand_inside_slurm(start, tmp_path):
+    """If this fails, a task that was laid out by hand becomes as many as Slurm has."""
+    path = tmp_path / "ps.json"
+    path.write_text('{"cluster": {"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}, '
+                    '"task": {"type": "worker", "index": 0}}')
+    slurm = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "nowhere[1-3]", "SLURM_STEP_ID": "0",
+             "SLURM_STEP_NODELIST": "nowhere[1-3]", "SLURM_STEP_NUM_TASKS": "3",
+             "SLURM_STEP_TASKS_PER_NODE": "1(x3)", "SLURM_NODEID": "1", "SLURM_LOCALID": "0"}
+    job = start("--tf_config", path, "sh -c 'echo $TF_CONFIG'", environment=slurm)
+    assert job.wait() == 0, job.stdout() + job.stderr()
+    assert json.loads(job.log("worker0"))["task"] == {"type": "worker", "index": 0}
+
+
 def test_partial_and_sparse_files(start, tmp_path):
     """If this fails, a task that knows only itself, or a map with gaps, is refused."""
     ps, own = free_addresses(2)
