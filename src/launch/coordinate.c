@@ -322,6 +322,7 @@ together_attempt(struct together *together, struct run_args *args)
     args->tick = beat;
     args->tick_context = together;
     args->advertised = together->advertised[0] != '\0' ? together->advertised : NULL;
+    run_raise_descriptor_limit();
     status = status == PSD_OK ? open_join(together, args->secret_fd, &err) : status;
     args->join = together->join;
     if (status == PSD_OK) {
@@ -401,6 +402,6 @@ together_over(struct together *together, int code)
         join_over(together->join, code);
     }
     if (together->rendezvous != NULL) {
-        rendezvous_over(together->rendezvous, code, all);
+        rendezvous_over(together->rendezvous, code, all || !together->named);
     }
 }

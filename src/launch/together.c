@@ -156,6 +156,7 @@ find_run(struct together *together)
     for (size_t i = 0; name == NULL && i < sizeof(variables) / sizeof(variables[0]); i++) {
         name = psi_environment(variables[i]);
     }
+    together->named = name != NULL;
     snprintf(together->run, sizeof(together->run), "%.63s", name != NULL ? name : "job");
 }
 

@@ -27,6 +27,7 @@ struct together {
     uint32_t servers;
     unsigned personality;                   /* of the scripts: a set */
     char run[64];                           /* name of the run */
+    bool named;                             /* by somebody: no other run has that name */
     char coordinator[JOINER_ADDRESS_BYTES]; /* "tcp://HOST:PORT"; "": found in the directory */
     uint16_t port;                          /* of it; 0: any */
     char advertised[64];                    /* "": not said */

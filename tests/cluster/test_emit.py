@@ -150,6 +150,7 @@ def test_ports_of_other_scripts():
 
 @pytest.mark.parametrize("words, text", [
     (["--emit", "pbs", "--size", "2", "x"], "--emit pbs: must be sbatch, condor, k8s or ports"),
+    (["--emit", "sbatch", "--name", "a\n#SBATCH -N9", "x"], "a name has letters"),
     (["--emit", "k8s", "--image", "i", "x"], "give --workers W"),
     (["--emit", "k8s", "--size", "3", "x"], "--image NAME is needed"),
     (["--emit", "k8s", "--image", "i", "--size", "3", "--name", "My_Job", "x"],

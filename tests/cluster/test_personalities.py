@@ -489,6 +489,7 @@ def test_own_values(start):
     (("--personality", "poseidon,dmlc"), "ps_servers, with dmlc they run your command"),
     (("--personality", "dmlc,tf1"), "dmlc has a scheduler"),
     (("--personality", "torch", "--servers", "2"), "torch has none"),
+    (("--personality", "torch", "--auto", "on"), "--auto on: it needs ps_servers"),
     (("--personality", "tf1", "--pass", "env"), "--pass is about Poseidon's own"),
     (("--personality", "torch", "--chief"), "--chief is a task of --personality=tf_config"),
     (("--personality", "tf1,tf_config", "--chief"), "the flags of tf1 have no word for it"),

@@ -35,10 +35,10 @@ class Group:
         self.members = {}
         self.lives = 0
 
-    def start(self, rank, *command, size=None, options=(), host=None):
+    def start(self, rank, *command, size=None, options=(), host=None, prefix=()):
         self.lives += 1
         directory = self.directory / f"rank{rank}-{self.lives}"
-        prefix = host.inside(user="root", directory=directory) if host is not None else ()
+        prefix = host.inside(user="root", directory=directory) if host is not None else prefix
         job = Job(directory, *self.way, "--rank", str(rank),
                   "--size", str(size or self.size),
                   *(["--servers", str(self.servers)] if self.servers is not None else []),
@@ -159,6 +159,16 @@ def test_servers_that_run_the_command(group):
     assert {role: len(tasks) for role, tasks in told[0]["cluster"].items()} == {
         "ps": 1, "chief": 1, "worker": 2}
     made.expect_nothing_left()
+
+
+def test_more_than_descriptors(group):
+    """If this fails, a job of some hundred processes does not begin where 1024 descriptors are
+    usual, or its workers have more than their user allows."""
+    made = group(12, "--personality", "torch", servers=None)
+    made.start(0, "sh", "-c", "ulimit -n", prefix=("prlimit", "--nofile=32:4096"))
+    made.start_all("true", ranks=range(1, 12))
+    assert made.codes() == [0] * 12, made.all_errors()
+    assert made.last(0).log("worker0") == b"32\n"
 
 
 def test_failure_is_everybodys(group):
@@ -415,15 +425,17 @@ def test_much_output_is_complete(group):
         assert lines == [f"line {n} of a worker that prints a lot" for n in range(1, 100001)]
 
 
-def test_enough_workers(group):
-    """If this fails, a job waits for ever for a slot that the pool does not have."""
-    made = group(5, "--max_wait", "2", "--min_workers", "2", servers=2)
+@pytest.mark.parametrize("named", [("--job_id", "4711"), ()])
+def test_enough_workers(group, named):
+    """If this fails, a job waits for ever for a slot that the pool does not have; or a run without a
+    name of its own leaves word of its end for the next one."""
+    made = group(5, "--max_wait", "2", "--min_workers", "2", *named, servers=2)
     made.start_all("sh", "-c", "echo $PSD_RANK of $PSD_WORLD_SIZE", ranks=[0, 1, 2, 4])
     assert made.codes() == [0] * 4, made.all_errors()
     assert "begins with 2 of 3 workers; rank 3 did not come" in made.last(0).stderr()
     assert "[worker1] 1 of 2\n" in made.last(0).stdout()
     late = made.start(3, "true")
-    assert late.wait(20) == 0, late.stderr()
+    assert late.wait(20) == (0 if named else 124), late.stderr()
 
 
 def held(tmp_path, steps=60):
