@@ -343,6 +343,8 @@ take_setup(struct gather *gather, struct host *host, const struct words *answers
     psd_status status = PSD_OK;
     uint32_t ports = 0;
 
+    free(host->knows_flags); /* of a life before */
+    free(host->worker_ports);
     host->knows_flags = calloc(gather->plan->command_count, sizeof(*host->knows_flags));
     host->worker_ports = calloc(port_count + 1, sizeof(*host->worker_ports));
     if (host->knows_flags == NULL || host->worker_ports == NULL) {

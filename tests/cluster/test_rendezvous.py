@@ -461,6 +461,25 @@ def test_worker_is_replaced(group, tmp_path, how):
     made.expect_nothing_left()
 
 
+def test_several_workers_are_replaced(group, tmp_path):
+    """If this fails, workers that come back at the same time bring the job down."""
+    made = group(6)
+    command, gate = held(tmp_path)
+    made.start_all(*command)
+    made.last(0).wait_for_output("step 19", 5)
+    for rank in (2, 3, 4, 5):
+        made.last(rank).process.send_signal(signal.SIGTERM)
+    for rank in (2, 3, 4, 5):
+        assert made.last(rank).wait(20) == 143
+    made.start_all(*command, ranks=(2, 3, 4, 5))
+    for rank in (1, 2, 3, 4):
+        made.last(0).wait_for_output(f"[worker{rank}] joined {rank} 2")
+    gate.touch()
+    assert made.codes() == [0] * 6, made.all_errors()
+    assert "begun anew" not in made.last(0).stderr()
+    made.expect_nothing_left()
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_group_begins_anew(group, tmp_path, rank, how):
