@@ -282,6 +282,7 @@ prepare_present(struct together *together, struct run_args *args, struct psd_err
     struct prepare_tasks tasks = {.list = together->tasks, .may_return = together->meet == NULL};
     psd_status status;
 
+    join_mark(together->join);
     for (uint32_t rank = 0; rank < together->size; rank++) {
         if (join_is_present(together->join, rank)) {
             together->tasks[tasks.count++] =
@@ -343,13 +344,14 @@ together_attempt(struct together *together, struct run_args *args)
     return code;
 }
 
+/* Somebody who is back already was lost all the same. */
 static bool
 misses_somebody(const struct together *together)
 {
     for (uint32_t i = 1; i < together->task_count; i++) {
         const struct layout_task *task = &together->tasks[i];
 
-        if (!join_is_present(together->join, task->rank) &&
+        if (!join_has_stayed(together->join, task->rank) &&
             (task->role == LAUNCH_SERVER || !together->began || together->inseparable)) {
             return true;
         }

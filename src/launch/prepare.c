@@ -570,7 +570,7 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                                                       strcmp(options->restart, "exit-code") == 0,
                               .machine_of = prepared->layout.machine_of,
                               .start_timeout_ms = settings->start_timeout_ms,
-                              .timeout_ms = options->timeout_s * 1000,
+                              .timeout_ms = (uint64_t)options->timeout_s * 1000,
                               .leave_ms = leave_ms(options, &prepared->plan),
                               .foreign = personality_is_foreign(personality),
                               .masterless = !personality_has_master(personality),

@@ -27,6 +27,7 @@
 enum {
     PATH_BYTES = 4096,
     LOOK_MS = 250, /* between two looks at a file whose owner may be gone */
+    ENTER_TRIES = 8,
 };
 
 struct rendezvous {
@@ -346,6 +347,21 @@ take_rank(struct rendezvous *rendezvous, struct psd_error *err)
 /* -------------------------------------------------------------------------------- open, close ---
  */
 
+/* Somebody who leaves as the last one takes the directory away, perhaps while we go in. */
+static psd_status
+enter(struct rendezvous *rendezvous, struct psd_error *err)
+{
+    unsigned tries = 0;
+    psd_status status;
+
+    do {
+        status = make_run_directory(rendezvous->directory, err);
+        status = status == PSD_OK ? take_rank(rendezvous, err) : status;
+    } while (status == PSD_ERR_IO && ++tries < ENTER_TRIES &&
+             access(rendezvous->directory, F_OK) != 0 && errno == ENOENT);
+    return status;
+}
+
 psd_status
 rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rendezvous_p,
                 struct psd_error *err)
@@ -377,8 +393,7 @@ rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rend
                  rendezvous->directory);
         status = make_all(config->directory, err);
     }
-    status = status == PSD_OK ? make_run_directory(rendezvous->directory, err) : status;
-    status = status == PSD_OK ? take_rank(rendezvous, err) : status;
+    status = status == PSD_OK ? enter(rendezvous, err) : status;
     if (status != PSD_OK) {
         free(rendezvous);
         return status;

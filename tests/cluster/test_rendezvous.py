@@ -461,6 +461,24 @@ def test_worker_is_replaced(group, tmp_path, how):
     made.expect_nothing_left()
 
 
+def test_server_that_is_back_at_once(group, tmp_path):
+    """If this fails, a job whose server was moved quickly ends, although all are there."""
+    secret = make_secret(tmp_path / "own_secret")
+    made = group(4, servers=2, way=["--coordinator", f"localhost:{free_port()}", "--secret_file",
+                                    str(secret)])
+    command, gate = held(tmp_path)
+    made.start_all(*command)
+    made.last(0).wait_for_output("step 19", 2)
+    former = made.last(1)
+    made.start(1, *command)
+    assert former.wait(20) == 75, made.all_errors()
+    made.last(0).wait_for_output("step 19", 4)
+    gate.touch()
+    assert made.codes() == [0] * 4, made.all_errors()
+    assert "the job is begun anew when all are here again" in made.last(0).stderr()
+    made.expect_nothing_left()
+
+
 def test_several_workers_are_replaced(group, tmp_path):
     """If this fails, workers that come back at the same time bring the job down."""
     made = group(6)
