@@ -31,8 +31,9 @@ def write(tmp_path, text, name):
 
 
 def expect_quiet_end(job, *names):
-    """No log ends with a complaint. (TensorFlow's own information, I0000, speaks of rounding
-    errors.)"""
+    """No log ends with a complaint, and no process is left. (TensorFlow's own information, I0000,
+    speaks of rounding errors.)"""
+    job.expect_nothing_left(2)
     for name in names:
         lines = job.log(name).decode(errors="replace").splitlines()
         for line in [line for line in lines if not re.match(r"I\d{4} ", line)][-10:]:
