@@ -86,7 +86,10 @@ def expand_counts(text):
         match = _COUNT.match(item)
         if match is None or int(match.group(1)) == 0:
             _fail(text, begin, "has something that is no number of tasks")
-        counts += [int(match.group(1))] * int(match.group(2) or 1)
+        times = int(match.group(2) or 1)
+        if len(counts) + times > NODES_MAX:
+            _fail(text, begin, f"means more than {NODES_MAX} nodes")
+        counts += [int(match.group(1))] * times
     return counts
 
 

@@ -122,6 +122,8 @@ psi_tf_config_copy(const struct psi_tf_config *from, struct psi_tf_config *to_p,
         .has_task = from->has_task, .type = from->type, .index = from->index};
     psd_status status = PSD_OK;
 
+    memcpy(copy.rpc_layer, from->rpc_layer, sizeof(copy.rpc_layer));
+    memcpy(copy.session_master, from->session_master, sizeof(copy.session_master));
     for (unsigned type = 0; type < PSI_TF_TYPES; type++) {
         const struct psi_tf_job *job = &from->jobs[type];
 
@@ -387,6 +389,27 @@ read_task(struct parser *parser, const struct psi_json_item *task)
     return status;
 }
 
+/* A word that is only handed on: it has to look the same in quotes. */
+static psd_status
+read_word(struct parser *parser, const struct psi_json_item *item, char word_p[PSI_TF_WORD_BYTES])
+{
+    const psd_status status = psi_json_want(&parser->text, item, item->key, JSON_STRING);
+    const char *word = json_string_value(item->value);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    for (size_t i = 0; word[i] != '\0'; i++) {
+        if (word[i] <= ' ' || word[i] > '~' || word[i] == '"' || word[i] == '\\' ||
+            i + 1 == PSI_TF_WORD_BYTES) {
+            return psi_json_fail(&parser->text, item->at,
+                                 "\"%s\" has letters that it cannot have, or too many", item->key);
+        }
+    }
+    snprintf(word_p, PSI_TF_WORD_BYTES, "%s", word);
+    return PSD_OK;
+}
+
 static psd_status
 read_root(struct parser *parser, json_t *document)
 {
@@ -401,6 +424,10 @@ read_root(struct parser *parser, json_t *document)
             status = read_cluster(parser, &item);
         } else if (strcmp(item.key, "task") == 0) {
             status = read_task(parser, &item);
+        } else if (strcmp(item.key, "rpc_layer") == 0) {
+            status = read_word(parser, &item, parser->config.rpc_layer);
+        } else if (strcmp(item.key, "session_master") == 0) {
+            status = read_word(parser, &item, parser->config.session_master);
         }
     }
     if (status != PSD_OK) {
@@ -487,6 +514,14 @@ write_job(FILE *stream, const char *name, const struct psi_tf_job *job)
     fputc(full ? ']' : '}', stream);
 }
 
+static void
+write_word(FILE *stream, const char *key, const char *word)
+{
+    if (word[0] != '\0') {
+        fprintf(stream, ", \"%s\": \"%s\"", key, word);
+    }
+}
+
 /* What was written, or NULL. */
 static char *
 close_text(FILE *stream, char **text)
@@ -517,8 +552,11 @@ psi_tf_config_text(const struct psi_tf_config *config, enum psi_tf_type type, ui
         }
         /* TensorFlow up to 1.3 looks for the environment. */
         fprintf(stream,
-                "}, \"task\": {\"type\": \"%s\", \"index\": %u}, \"environment\": \"cloud\"}",
+                "}, \"task\": {\"type\": \"%s\", \"index\": %u}, \"environment\": \"cloud\"",
                 type_names[type], index);
+        write_word(stream, "rpc_layer", config->rpc_layer);
+        write_word(stream, "session_master", config->session_master);
+        fputc('}', stream);
     }
     return close_text(stream, &text);
 }

@@ -24,6 +24,7 @@ enum {
     PSI_TF_INDEX_MAX = 65535,
     PSI_TF_TASKS_MAX = 2048, /* of a cluster */
     PSI_TF_BYTES_MAX = 1 << 20,
+    PSI_TF_WORD_BYTES = 256,
 };
 
 struct psi_tf_task {
@@ -40,8 +41,10 @@ struct psi_tf_job {
 struct psi_tf_config {
     struct psi_tf_job jobs[PSI_TF_TYPES];
     bool has_task;
-    enum psi_tf_type type; /* of the task ... */
-    uint32_t index;        /* ... which may lie beyond what the cluster lists */
+    enum psi_tf_type type;             /* of the task ... */
+    uint32_t index;                    /* ... which may lie beyond what the cluster lists */
+    char rpc_layer[PSI_TF_WORD_BYTES]; /* handed on as they came; "": not said */
+    char session_master[PSI_TF_WORD_BYTES];
 };
 
 /* "chief", "worker", "ps", "evaluator" */

@@ -81,7 +81,7 @@ test_whole_cluster(void **state)
     expect_text(&config, PSI_TF_EVALUATOR, 0,
                 "{\"cluster\": {\"chief\": [\"h0:1\"], \"worker\": [\"h1:2\", \"h2:3\"], "
                 "\"ps\": [\"[fd00::1]:4\"]}, \"task\": {\"type\": \"evaluator\", \"index\": 0}, "
-                "\"environment\": \"cloud\"}");
+                "\"environment\": \"cloud\", \"rpc_layer\": \"grpc\"}");
     hosts = psi_tf_job_text(&config.jobs[PSI_TF_WORKER]);
     assert_string_equal(hosts, "h1:2,h2:3");
     free(hosts);
@@ -152,6 +152,9 @@ test_refusals(void **state)
     } cases[] = {
         {"{", "t.json:1:1: string or '}' expected near end of file"},
         {"[]", "t.json:1:1: TF_CONFIG must be an object, not an array"},
+        {"{\"rpc_layer\": \"a b\"}",
+         "t.json:1:15: \"rpc_layer\" has letters that it cannot have, or too many"},
+        {"{\"session_master\": 1}", "t.json:1:20: session_master must be a string, not an integer"},
         {"{}", "t.json:1:1: no \"cluster\" with an address in it"},
         {"{\"cluster\": []}", "t.json:1:13: \"cluster\" must be an object, not an array"},
         {"{\"cluster\": {\"wroker\": []}}",

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "config/endpoint.h"
+#include "launch/personality.h"
 
 /* -------------------------------------------------------------------------------- roles --- */
 
@@ -20,15 +21,29 @@ is_given(uint32_t number)
 }
 
 static psd_status
-check_count(const struct roles *roles, const struct slurm *slurm, struct psd_error *err)
+check_count(const struct launch_options *options, const struct roles *roles,
+            const struct slurm *slurm, struct psd_error *err)
 {
+    unsigned set = 0;
+    const psd_status status = personality_parse(options->personality, &set, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
     if (roles->count != slurm->tasks) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "the list of roles has %u entries, but there are %u tasks (SLURM_NTASKS): "
                         "it takes one for each",
                         roles->count, slurm->tasks);
     }
-    if (roles->workers == 0 || roles->servers == 0) {
+    if (roles->servers > 0 && !personality_has_servers(set)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "the list of roles has %u ps, but --personality=%.64s has none: make them "
+                        "workers",
+                        roles->servers, options->personality);
+    }
+    if (roles->workers == 0 ||
+        (roles->servers == 0 && personality_has_servers(set) && !personality_is_tensorflow(set))) {
         return psi_fail(err, PSD_ERR_INVALID, "the list of roles has no %s: it takes one at least",
                         roles->workers == 0 ? "worker" : "ps");
     }
@@ -77,7 +92,7 @@ allocation_roles(const struct launch_options *options, const struct psi_cluster 
     status = listed ? roles_take(cluster->tasks, cluster->task_count, &roles, err)
                     : roles_parse(options->roles, &roles, err);
     if (status == PSD_OK) {
-        status = check_count(&roles, slurm, err);
+        status = check_count(options, &roles, slurm, err);
     }
     if (status != PSD_OK) {
         roles_fini(&roles);

@@ -470,6 +470,21 @@ run_named(const struct launch_options *options, struct together *together, struc
     return code;
 }
 
+/* A mistake on the command line is everybody's: those that join need not wait for rank 0 in vain.
+ */
+static psd_status
+check_joining(const struct launch_options *options, const struct prepare_tasks *tasks,
+              struct psd_error *err)
+{
+    struct prepared prepared;
+    const psd_status status = prepare_job(options, environ, tasks, &prepared, err);
+
+    if (status == PSD_OK) {
+        prepare_fini(&prepared);
+    }
+    return status;
+}
+
 static int
 begin(const struct launch_options *options, char *const *argv, struct together *together)
 {
@@ -486,6 +501,14 @@ begin(const struct launch_options *options, char *const *argv, struct together *
     if (check_words(options, &err) != PSD_OK) {
         return complain(&err);
     }
+    if (together != NULL) {
+        tasks = (struct prepare_tasks){.list = together->tasks,
+                                       .count = together->task_count,
+                                       .may_return = together->meet == NULL};
+    }
+    if (together != NULL && together->rank != 0 && check_joining(options, &tasks, &err) != PSD_OK) {
+        return complain(&err);
+    }
     args.secret_fd = together != NULL ? together_secret(together, &err)
                                       : launch_secret_offer(options->secret_file, &err);
     args.secret_file = options->secret_file;
@@ -499,11 +522,6 @@ begin(const struct launch_options *options, char *const *argv, struct together *
     }
     if (together != NULL && together->rank != 0) {
         return together_join(together, args.secret_fd);
-    }
-    if (together != NULL) {
-        tasks = (struct prepare_tasks){.list = together->tasks,
-                                       .count = together->task_count,
-                                       .may_return = together->meet == NULL};
     }
     if (prepare_job(options, environ, together != NULL ? &tasks : NULL, &prepared, &err) !=
         PSD_OK) {

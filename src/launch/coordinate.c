@@ -282,6 +282,7 @@ prepare_present(struct together *together, struct run_args *args, struct psd_err
     struct prepare_tasks tasks = {.list = together->tasks, .may_return = together->meet == NULL};
     psd_status status;
 
+    join_mark(together->join);
     for (uint32_t rank = 0; rank < together->size; rank++) {
         if (join_is_present(together->join, rank)) {
             together->tasks[tasks.count++] = together_task(together, rank);
@@ -313,12 +314,15 @@ together_attempt(struct together *together, struct run_args *args)
     int code = 0;
 
     together->began = false;
+    together->inseparable =
+        args->watch.foreign && args->watch.on_worker_death == WATCH_WAIT && together->meet == NULL;
     args->requeues = together->slurm.restarts;
     args->began_p = &together->began;
     args->signal_p = &together->signal;
     args->tick = beat;
     args->tick_context = together;
     args->advertised = together->advertised[0] != '\0' ? together->advertised : NULL;
+    run_raise_descriptor_limit();
     status = status == PSD_OK ? open_join(together, args->secret_fd, &err) : status;
     args->join = together->join;
     if (status == PSD_OK) {
@@ -339,14 +343,15 @@ together_attempt(struct together *together, struct run_args *args)
     return code;
 }
 
+/* Somebody who is back already was lost all the same. */
 static bool
 misses_somebody(const struct together *together)
 {
     for (uint32_t i = 1; i < together->task_count; i++) {
         const struct layout_task *task = &together->tasks[i];
 
-        if (!join_is_present(together->join, task->rank) &&
-            (task->role == LAUNCH_SERVER || !together->began)) {
+        if (!join_has_stayed(together->join, task->rank) &&
+            (task->role == LAUNCH_SERVER || !together->began || together->inseparable)) {
             return true;
         }
     }
@@ -399,6 +404,6 @@ together_over(struct together *together, int code)
         join_over(together->join, code);
     }
     if (together->rendezvous != NULL) {
-        rendezvous_over(together->rendezvous, code, all);
+        rendezvous_over(together->rendezvous, code, all || !together->named);
     }
 }

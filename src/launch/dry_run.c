@@ -130,6 +130,7 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
                              .store_address = store,
                              .store_port = "<port>",
                              .remote = layout_is_remote(layout),
+                             .worker_machine = machine, /* those with workers come first */
                              .worker_machines = layout_worker_machines(layout)};
     psd_status status;
 

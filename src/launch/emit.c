@@ -22,12 +22,48 @@ static const struct {
     {"ports", emit_ports},
 };
 
+/* What would be left out without a word. */
+static psd_status
+check_options(const struct launch_options *options, struct psd_error *err)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } others[] = {{"cluster_config", options->cluster_config != NULL},
+                  {"roles", options->roles != NULL},
+                  {"placement", options->placement != NULL},
+                  {"tf_config", options->tf_config.count > 0},
+                  {"sync", options->sync != NULL},
+                  {"setup", options->setup != NULL}};
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (others[i].given) {
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "--%s: not with --emit %s, where the job is --servers and --workers, "
+                            "and all of it is in the image or on a shared disk",
+                            others[i].name, options->emit);
+        }
+    }
+    return PSD_OK;
+}
+
 static psd_status
 find_counts(struct emit *emit, struct psd_error *err)
 {
     const struct launch_options *options = emit->options;
+    psd_status status;
 
-    emit->servers = options->servers != LAUNCH_NOT_GIVEN ? options->servers : 1;
+    status = personality_parse(options->personality, &emit->personality, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    emit->servers = options->servers != LAUNCH_NOT_GIVEN
+                        ? options->servers
+                        : personality_usual_servers(emit->personality);
+    status = personality_check_servers(emit->personality, options->personality, emit->servers, err);
+    if (status != PSD_OK) {
+        return status;
+    }
     if (options->size == LAUNCH_NOT_GIVEN && options->workers != LAUNCH_NOT_GIVEN) {
         emit->size = emit->servers + options->workers;
     } else if (options->size != LAUNCH_NOT_GIVEN && options->workers == LAUNCH_NOT_GIVEN) {
@@ -105,24 +141,37 @@ hand_on(struct emit *emit, struct psd_error *err)
         {"workdir", options->workdir},   {"interface", options->interface},
         {"pass", options->pass},         {"result_regex", options->result_regex},
         {"restart", options->restart},   {"restart_scope", options->restart_scope},
-        {"log_mode", options->log_mode},
+        {"log_mode", options->log_mode}, {"personality", options->personality},
+        {"auto", options->automatic},    {"tf_config_dir", options->tf_config_dir},
+        {"show", options->show},
     };
+    const struct {
+        const char *name;
+        bool value;
+    } flags[] = {{"chief", options->chief},
+                 {"evaluator", options->evaluator},
+                 {"keep_env", options->keep_env}};
+    const struct {
+        const char *name;
+        uint32_t value;
+        uint32_t usual;
+    } numbers[] = {{"min_workers", options->min_workers, LAUNCH_NOT_GIVEN},
+                   {"max_wait", options->max_wait_s, LAUNCH_MAX_WAIT_S},
+                   {"timeout", options->timeout_s, 0},
+                   {"gpus_per_worker", options->gpus_per_worker, 0},
+                   {"max_restarts", options->max_restarts, LAUNCH_MAX_RESTARTS},
+                   {"grace_ms", options->grace_ms, LAUNCH_NOT_GIVEN}};
     psd_status status = PSD_OK;
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && status == PSD_OK; i++) {
         status = hand_on_text(emit, texts[i].name, texts[i].value, err);
     }
-    if (status == PSD_OK) {
-        status = hand_on_number(emit, "min_workers", options->min_workers, LAUNCH_NOT_GIVEN, err);
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]) && status == PSD_OK; i++) {
+        status = flags[i].value ? words_add_format(&emit->handed_on, err, "--%s", flags[i].name)
+                                : PSD_OK;
     }
-    if (status == PSD_OK) {
-        status = hand_on_number(emit, "max_wait", options->max_wait_s, LAUNCH_MAX_WAIT_S, err);
-    }
-    if (status == PSD_OK) {
-        status = hand_on_number(emit, "timeout", options->timeout_s, 0, err);
-    }
-    if (status == PSD_OK) {
-        status = hand_on_number(emit, "gpus_per_worker", options->gpus_per_worker, 0, err);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == PSD_OK; i++) {
+        status = hand_on_number(emit, numbers[i].name, numbers[i].value, numbers[i].usual, err);
     }
     for (size_t i = 0; i < options->forward.count && status == PSD_OK; i++) {
         status = hand_on_text(emit, "forward", options->forward.values[i], err);
@@ -159,13 +208,27 @@ emit_job(const struct launch_options *options, char *const *argv, FILE *file, st
         return psi_fail(err, PSD_ERR_INVALID, "--emit %.64s: must be sbatch, condor, k8s or ports",
                         options->emit);
     }
-    status = find_counts(&emit, err);
+    status = check_options(options, err);
+    status = status == PSD_OK ? find_counts(&emit, err) : status;
     status = status == PSD_OK ? find_command(&emit, err) : status;
     status = status == PSD_OK ? hand_on(&emit, err) : status;
     status = status == PSD_OK ? systems[i].print(&emit, file, err) : status;
     words_fini(&emit.command);
     words_fini(&emit.handed_on);
     return status;
+}
+
+void
+emit_print_counts(const struct emit *emit, const char *first, FILE *file)
+{
+    const bool master = personality_has_master(emit->personality);
+
+    if (emit->servers == 0) {
+        fprintf(file, "# %u workers (%s 0 is one, and coordinates).", emit->size, first);
+        return;
+    }
+    fprintf(file, "# %u servers (%s 0 is one, and %s) and %u workers.", emit->servers, first,
+            master ? "has the master" : "coordinates", emit->size - emit->servers);
 }
 
 /* ------------------------------------------------------------------------------------- ports ---
@@ -211,12 +274,21 @@ emit_ports(const struct emit *emit, FILE *file, struct psd_error *err)
 
     (void)err;
     find_range(&first, &last);
-    name_ranks(0, emit->servers - 1, servers);
     name_ranks(emit->servers, emit->size - 1, workers);
     fprintf(file, "%-15s %-15s %-13s %s\n", "FROM", "TO", "TCP PORT", "WHAT");
     print_ports(file, "all ranks", "rank 0", chosen != 0 ? chosen : first,
                 chosen != 0 ? emit->options->last_port : last,
                 chosen != 0 ? "psd_run" : "psd_run (--initial_port, --final_port narrow it)");
+    if (personality_is_foreign(emit->personality)) {
+        if ((emit->personality & PERSONALITY_TF1) != 0) {
+            print_ports(file, "all ranks", "all ranks", PERSONALITY_TF1_PORT, PERSONALITY_TF1_PORT,
+                        "the command, where that is free");
+        }
+        print_ports(file, "all ranks", "all ranks", PORTS_FIRST, PORTS_LAST,
+                    "the command, a port or two for each");
+        return PSD_OK;
+    }
+    name_ranks(0, emit->servers - 1, servers);
     print_ports(file, "all ranks", "rank 0", first, last, "ps_master");
     print_ports(file, "all ranks", servers, first, last, "ps_server, a port for each lane");
     print_ports(file, workers, workers, PORTS_FIRST, PORTS_LAST, "PSD_PORT, if the workers use it");

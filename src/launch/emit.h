@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "launch/options.h"
+#include "launch/personality.h"
 #include "launch/words.h"
 
 enum { EMIT_PORT = 7070 }; /* of the coordinator, where a fixed one is needed */
@@ -17,6 +18,7 @@ struct emit {
     const struct launch_options *options;
     uint32_t size;
     uint32_t servers;
+    unsigned personality;   /* a set */
     struct words handed_on; /* options of the command line that psd_run gets there, too */
     struct words command;   /* the workers' */
 };
@@ -25,6 +27,9 @@ struct emit {
  * missing on the command line. */
 psd_status emit_job(const struct launch_options *options, char *const *argv, FILE *file,
                     struct psd_error *err);
+
+/* The counts in words, for the head of a file. `first` is how the system calls rank 0. */
+void emit_print_counts(const struct emit *emit, const char *first, FILE *file);
 
 /* One for each system. */
 psd_status emit_condor(const struct emit *emit, FILE *file, struct psd_error *err);

@@ -74,7 +74,8 @@ check(const struct emit *emit, enum universe universe, struct psd_error *err)
                         "--emit condor --universe docker: --image NAME is needed, with psd_run, "
                         "ps_master and ps_server in it");
     }
-    return check_words(&emit->command, err);
+    return check_words(&emit->handed_on, err) == PSD_OK ? check_words(&emit->command, err)
+                                                        : PSD_ERR_INVALID;
 }
 
 static void
@@ -130,10 +131,8 @@ emit_condor(const struct emit *emit, FILE *file, struct psd_error *err)
     if (status != PSD_OK) {
         return status;
     }
-    fprintf(file,
-            "# %u servers (rank 0 is one, and has the master) and %u workers. condor_submit "
-            "this file.\n",
-            emit->servers, emit->size - emit->servers);
+    emit_print_counts(emit, "rank", file);
+    fprintf(file, " condor_submit this file.\n");
     print_universe(emit, universe, file);
     print_arguments(emit, universe, file);
     fprintf(file,

@@ -299,11 +299,9 @@ emit_k8s(const struct emit *emit, FILE *file, struct psd_error *err)
     if (status != PSD_OK) {
         return status;
     }
-    fprintf(file,
-            "# %u servers (index 0 is one, and has the master) and %u workers. kubectl apply -f "
-            "this file.\n"
-            "# It holds the job's secret: keep it to yourself.\n",
-            emit->servers, emit->size - emit->servers);
+    emit_print_counts(emit, "index", file);
+    fprintf(file, " kubectl apply -f this file.\n"
+                  "# It holds the job's secret: keep it to yourself.\n");
     print_secret(file, name, digits);
     print_service(file, name);
     print_policy(file, name);

@@ -128,6 +128,11 @@ emit_sbatch(const struct launch_options *options, char *const *argv, const char 
         cluster.worker_commands == NULL) {
         status = psi_fail(err, PSD_ERR_INVALID, "nothing to run: give the workers' command");
     }
+    if (status == PSD_OK && options->name != NULL &&
+        (options->name[0] == '\0' || strpbrk(options->name, "/\\% \t\r\n\"'") != NULL)) {
+        status = psi_fail(err, PSD_ERR_INVALID,
+                          "--name %.64s: a name has letters, digits, '-' and '_'", options->name);
+    }
     if (status == PSD_OK) {
         status = count_tasks(options, &cluster, &tasks, err);
     }

@@ -286,7 +286,9 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders,
     }
     return status == PSD_OK && ports > 0
                ? words_add_format(orders, err, "ports=%u %s %u", ports, address,
-                                  wish ? PERSONALITY_TF1_PORT : host->machine->port)
+                                  host->machine->port != 0 ? host->machine->port
+                                  : wish                   ? PERSONALITY_TF1_PORT
+                                                           : 0u)
                : status;
 }
 
@@ -352,6 +354,8 @@ take_setup(struct gather *gather, struct host *host, const struct words *answers
     psd_status status = PSD_OK;
     uint32_t ports = 0;
 
+    free(host->knows_flags); /* of a life before */
+    free(host->worker_ports);
     host->knows_flags = calloc(gather->plan->command_count, sizeof(*host->knows_flags));
     host->worker_ports = calloc(port_count + 1, sizeof(*host->worker_ports));
     if (host->knows_flags == NULL || host->worker_ports == NULL) {

@@ -119,11 +119,19 @@ host_adopt(struct host *host, pid_t agent, int line)
 void
 host_welcome(struct host *host, const struct join_member *member, int line)
 {
-    const struct layout_machine *machine = host->machine;
-    const bool lost = host->lost;
+    const struct host former = *host;
 
+    /* Others that start meanwhile are told where it was, until it says where it is. */
+    host->worker_ports = NULL;
     host_fini(host);
-    *host = (struct host){.machine = machine, .complaint_fd = -1, .lost = lost};
+    *host = (struct host){.machine = former.machine,
+                          .complaint_fd = -1,
+                          .lost = former.lost,
+                          .node = former.node,
+                          .node_workers = former.node_workers,
+                          .worker_ports = former.worker_ports};
+    memcpy(host->address, former.address, sizeof(host->address));
+    memcpy(host->hostname, former.hostname, sizeof(host->hostname));
     host_adopt(host, 0, line);
     memcpy(host->its_address, member->address, sizeof(host->its_address));
     memcpy(host->our_address, member->seen, sizeof(host->our_address));

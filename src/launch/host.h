@@ -52,7 +52,8 @@ struct host {
     uint64_t heard_ms;
 
     char hostname[256];
-    uint32_t node; /* number of the computer: neighbours.h */
+    uint32_t node;         /* number of the computer: neighbours.h */
+    uint32_t node_workers; /* of all its machines, with the first of them; 0 with the others */
     char version[32];
     struct words addresses;               /* "INTERFACE ADDRESS" */
     char our_address[HOST_ADDRESS_BYTES]; /* of us, as the machine sees it; "": not known */

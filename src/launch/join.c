@@ -37,6 +37,7 @@ struct seat {
     int theirs;          /* the other end of the line until it is taken; -1: taken */
     uint32_t line_wants; /* what the epoll set waits for on the line; 0: not in it */
     bool draining;       /* nothing more comes: the line closes when all was read */
+    bool marked;         /* it was there at the last join_mark(), in this life */
     char why_left[96];
 };
 
@@ -241,6 +242,7 @@ admit(struct guest *guest, const struct join_member *member, struct psd_error *e
     }
     seat->member = *member;
     seat->draining = false;
+    seat->marked = false;
     conn->events = &member_events;
     conn->owner = seat;
     forget_guest(guest);
@@ -572,6 +574,20 @@ join_present(const struct join *join)
         count += join_is_present(join, rank);
     }
     return count;
+}
+
+void
+join_mark(struct join *join)
+{
+    for (uint32_t rank = 1; rank < join->config.size; rank++) {
+        join->seats[rank].marked = join_is_present(join, rank);
+    }
+}
+
+bool
+join_has_stayed(const struct join *join, uint32_t rank)
+{
+    return rank == 0 || (join_is_present(join, rank) && join->seats[rank].marked);
 }
 
 void

@@ -68,6 +68,10 @@ void join_turn(struct join *join);
 uint32_t join_present(const struct join *join);
 bool join_is_present(const struct join *join, uint32_t rank);
 
+/* Notes who is there; and whether a rank is since then, in the same life. */
+void join_mark(struct join *join);
+bool join_has_stayed(const struct join *join, uint32_t rank);
+
 /* "1-3, 5": the ranks that are not there; "" if all are. */
 void join_missing(const struct join *join, char *text_p, size_t size);
 

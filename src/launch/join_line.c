@@ -134,6 +134,7 @@ join_line_open(struct join_line *line, struct psi_conn *conn, struct psd_error *
         return -1;
     }
     if (join_line_adopt(line, conn, pair[0], err) != PSD_OK) {
+        line->conn = NULL;
         close(pair[1]);
         return -1;
     }

@@ -27,6 +27,8 @@ neighbours_number(struct host *hosts, uint32_t count)
             first++;
         }
         hosts[i].node = first < i ? hosts[first].node : nodes++;
+        hosts[i].node_workers = 0;
+        hosts[first].node_workers += hosts[i].machine->workers;
     }
 }
 
@@ -45,8 +47,15 @@ neighbours_find(const struct layout *layout, const struct host *hosts, uint32_t 
         }
     }
     for (uint32_t i = 0; i < layout->machine_count; i++) {
+        const bool before = hosts[i].node < node;
+        const bool crosses = hosts[i].node_workers > neighbours_p->local_rank;
+
         neighbours_p->nodes =
             hosts[i].node >= neighbours_p->nodes ? hosts[i].node + 1 : neighbours_p->nodes;
+        neighbours_p->worker_node += before && hosts[i].node_workers > 0;
+        neighbours_p->worker_nodes += hosts[i].node_workers > 0;
+        neighbours_p->cross_rank += before && crosses;
+        neighbours_p->cross_size += crosses;
     }
 }
 

@@ -7,12 +7,17 @@
 
 #include "launch/host.h"
 
-/* A process among those of its role on the same computer, and the computer among all. */
+/* A process among those of its role on the same computer, and the computer among all, among those
+ * with workers, and among those that have a worker of the same local rank. */
 struct neighbours {
     uint32_t local_rank;
     uint32_t local_size;
     uint32_t node;
     uint32_t nodes;
+    uint32_t worker_node;
+    uint32_t worker_nodes;
+    uint32_t cross_rank;
+    uint32_t cross_size;
 };
 
 /* Numbers the computers (host.node), in the order of the machines. Every machine has said hello. */

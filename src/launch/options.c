@@ -273,7 +273,7 @@ options_parse(int argc, char *const *argv, struct launch_options *options_p, str
                                          .size = LAUNCH_NOT_GIVEN,
                                          .min_workers = LAUNCH_NOT_GIVEN,
                                          .max_wait_s = LAUNCH_MAX_WAIT_S,
-                                         .max_restarts = 3,
+                                         .max_restarts = LAUNCH_MAX_RESTARTS,
                                          .grace_ms = LAUNCH_NOT_GIVEN};
     psi_settings_init(&options_p->settings);
     if (argc > 1 && strcmp(argv[1], "run") == 0) {

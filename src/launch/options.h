@@ -14,7 +14,8 @@
 
 #define LAUNCH_NOT_GIVEN UINT32_MAX
 
-enum { LAUNCH_MAX_WAIT_S = 3600 }; /* what --max_wait is without being said */
+/* What --max_wait and --max_restarts are without being said. */
+enum { LAUNCH_MAX_WAIT_S = 3600, LAUNCH_MAX_RESTARTS = 3 };
 
 /* Text is borrowed from argv. */
 struct launch_options {

@@ -148,10 +148,6 @@ take_foreign_seat(struct run *run, uint32_t slot, struct plan_seat *seat, struct
     seat->interface =
         host_interface(host, texts->interface, sizeof(texts->interface)) ? texts->interface : NULL;
     seat->remote = layout_is_remote(run->layout);
-    seat->worker_machines = layout_worker_machines(run->layout);
-    if (slot >= first) {
-        layout_cross(run->layout, slot, &seat->cross_rank, &seat->cross_size);
-    }
 }
 
 static void
@@ -170,6 +166,10 @@ take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p, struct seat_
                                  .local_size = neighbours.local_size,
                                  .machine = neighbours.node,
                                  .machines = neighbours.nodes,
+                                 .worker_machine = neighbours.worker_node,
+                                 .worker_machines = neighbours.worker_nodes,
+                                 .cross_rank = neighbours.cross_rank,
+                                 .cross_size = neighbours.cross_size,
                                  .cores = host->cores,
                                  .gpus = run->layout->gpus[slot]};
     if (host->machine->here || run->gather.logs != NULL) {

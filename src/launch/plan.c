@@ -320,6 +320,13 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
                         "--auto %s: not in containers (\"image\"): scripts there import poseidon",
                         input->automatic);
     }
+    if (input->automatic_asked && personality_is_foreign(plan.personality) &&
+        strcmp(input->automatic, "off") != 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--auto %s: it needs ps_servers, and with that --personality there are "
+                        "none; leave one of the two out",
+                        input->automatic);
+    }
     if (input->workers < 1 || input->workers > PSI_CLUSTER_WORKERS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "%u workers: 1 to %d are possible", input->workers,
                         PSI_CLUSTER_WORKERS_MAX);

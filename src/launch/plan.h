@@ -114,7 +114,8 @@ struct plan_seat {
     const char *store_port;
     const char *interface;    /* of `address`; NULL: not known */
     bool remote;              /* some machine is reached by ssh */
-    uint32_t worker_machines; /* that have workers */
+    uint32_t worker_machine;  /* this one among those that have workers ... */
+    uint32_t worker_machines; /* ... and how many they are */
     uint32_t cross_rank;      /* of the machine, among those with as many workers */
     uint32_t cross_size;
 };

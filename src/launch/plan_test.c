@@ -385,6 +385,7 @@ make_foreign(const struct plan_input *given, uint32_t slot, struct made *made, c
                              .store_address = "10.0.0.7",
                              .store_port = "7000",
                              .interface = "eth0",
+                             .worker_machine = 1,
                              .worker_machines = 2,
                              .cross_size = 2};
     struct psd_error err = {0};
@@ -432,6 +433,7 @@ test_personalities(void **state)
         {PERSONALITY_DMLC, 3, "worker1", "<sh><main.sh>", "PORT", NULL},
         {PERSONALITY_DMLC | PERSONALITY_TORCH, 3, "worker1", "<sh><main.sh>", "MASTER_ADDR",
          "10.0.0.7"},
+        {PERSONALITY_DMLC | PERSONALITY_TORCH, 3, "worker1", "<sh><main.sh>", "GROUP_RANK", "1"},
     };
 
     (void)state;

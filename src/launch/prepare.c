@@ -241,6 +241,10 @@ take_allocation(const struct launch_options *options, char *const *environment,
     if (status == PSD_OK) {
         status = allocation_fill(&slurm, &roles, cluster, err);
     }
+    if (status == PSD_OK && roles.servers == 0 &&
+        (options->roles != NULL || cluster->tasks != NULL)) {
+        cluster->server_count = 0; /* the list is meant as it is */
+    }
     if (status == PSD_OK) {
         status = forward_allocation(&material->forward, err);
     }
@@ -283,7 +287,9 @@ find_machines(const struct launch_options *options, char *const *environment,
               const struct psi_cluster **cluster_p, struct psd_error *err)
 {
     struct psi_cluster *cluster = &material->cluster;
-    const bool around = !options->local && slurm_is_around(environment);
+    /* Tasks that were laid out by hand run here, whatever is around. */
+    const bool around =
+        !options->local && options->tf_config.count == 0 && slurm_is_around(environment);
     const bool named = cluster->worker_count > 0;
     psd_status status = PSD_OK;
 
@@ -509,11 +515,11 @@ read_personality(const struct launch_options *options, char *const *environment,
                         "is tf_config, tf1 or poseidon");
     }
     if (options->cluster_config != NULL || options->workers != LAUNCH_NOT_GIVEN ||
-        options->servers != LAUNCH_NOT_GIVEN || options->chief || options->evaluator ||
-        options->tf_config_dir != NULL) {
+        options->servers != LAUNCH_NOT_GIVEN || options->roles != NULL || options->chief ||
+        options->evaluator || options->tf_config_dir != NULL) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--tf_config says which tasks run here, and where all of them listen: give "
-                        "no cluster file, --workers, --servers, --chief, --evaluator or "
+                        "no cluster file, --workers, --servers, --roles, --chief, --evaluator or "
                         "--tf_config_dir beside it");
     }
     need = !personality_is_foreign(input->personality)   ? TF_TASKS_RANK
@@ -534,19 +540,13 @@ read_personality(const struct launch_options *options, char *const *environment,
 static psd_status
 count_servers(const struct launch_options *options, struct plan_input *input, struct psd_error *err)
 {
-    if (personality_has_servers(input->personality)) {
-        return options->servers != 0 || personality_is_tensorflow(input->personality)
-                   ? PSD_OK
-                   : psi_fail(err, PSD_ERR_INVALID, "--servers: 0 is not a number from 1 to %d",
-                              PSI_CLUSTER_SERVERS_MAX);
+    if (!personality_has_servers(input->personality)) {
+        input->servers = 0; /* a cluster file may be shared with other jobs */
     }
-    if (options->servers != LAUNCH_NOT_GIVEN && options->servers > 0) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--servers %u: --personality=%s has none (poseidon,%s starts ps_servers)",
-                        options->servers, options->personality, options->personality);
-    }
-    input->servers = 0; /* a cluster file may be shared with other jobs */
-    return PSD_OK;
+    return options->servers == LAUNCH_NOT_GIVEN
+               ? PSD_OK
+               : personality_check_servers(input->personality, options->personality,
+                                           options->servers, err);
 }
 
 static uint32_t
@@ -579,7 +579,7 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                                                       strcmp(options->restart, "exit-code") == 0,
                               .machine_of = prepared->layout.machine_of,
                               .start_timeout_ms = settings->start_timeout_ms,
-                              .timeout_ms = options->timeout_s * 1000,
+                              .timeout_ms = (uint64_t)options->timeout_s * 1000,
                               .leave_ms = leave_ms(options, &prepared->plan),
                               .foreign = personality_is_foreign(personality),
                               .masterless = !personality_has_master(personality),
@@ -685,9 +685,11 @@ prepare_job(const struct launch_options *options, char *const *environment,
         set_rules(options, &material.settings, &prepared);
         memcpy(prepared.note, material.tasks.note, sizeof(prepared.note));
         if (tasks != NULL && tasks->may_return) {
-            prepared.watch.replace_ms = material.settings.on_worker_death == PSI_DEATH_WAIT
-                                            ? material.settings.replacement_timeout_ms
-                                            : 0;
+            /* The others of a foreign job know the address of who was lost: it begins anew. */
+            prepared.watch.replace_ms =
+                material.settings.on_worker_death == PSI_DEATH_WAIT && !prepared.watch.foreign
+                    ? material.settings.replacement_timeout_ms
+                    : 0;
             prepared.watch.max_restarts =
                 is_set(&options->settings, "on_worker_death") || options->restart != NULL
                     ? prepared.watch.max_restarts

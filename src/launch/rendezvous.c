@@ -27,6 +27,7 @@
 enum {
     PATH_BYTES = 4096,
     LOOK_MS = 250, /* between two looks at a file whose owner may be gone */
+    ENTER_TRIES = 8,
 };
 
 struct rendezvous {
@@ -246,12 +247,19 @@ struct moment {
     ino_t inode;
 };
 
+/* NFS asks its server when a file is opened; what it says of one that is not may be a minute old.
+ */
 static bool
 look(const char *path, struct moment *moment_p)
 {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat found;
+    const bool seen = fd >= 0 ? fstat(fd, &found) == 0 : lstat(path, &found) == 0;
 
-    if (lstat(path, &found) != 0) {
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (!seen) {
         return false;
     }
     *moment_p = (struct moment){.time = found.st_mtim, .inode = found.st_ino};
@@ -339,6 +347,21 @@ take_rank(struct rendezvous *rendezvous, struct psd_error *err)
 /* -------------------------------------------------------------------------------- open, close ---
  */
 
+/* Somebody who leaves as the last one takes the directory away, perhaps while we go in. */
+static psd_status
+enter(struct rendezvous *rendezvous, struct psd_error *err)
+{
+    unsigned tries = 0;
+    psd_status status;
+
+    do {
+        status = make_run_directory(rendezvous->directory, err);
+        status = status == PSD_OK ? take_rank(rendezvous, err) : status;
+    } while (status == PSD_ERR_IO && ++tries < ENTER_TRIES &&
+             access(rendezvous->directory, F_OK) != 0 && errno == ENOENT);
+    return status;
+}
+
 psd_status
 rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rendezvous_p,
                 struct psd_error *err)
@@ -370,8 +393,7 @@ rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rend
                  rendezvous->directory);
         status = make_all(config->directory, err);
     }
-    status = status == PSD_OK ? make_run_directory(rendezvous->directory, err) : status;
-    status = status == PSD_OK ? take_rank(rendezvous, err) : status;
+    status = status == PSD_OK ? enter(rendezvous, err) : status;
     if (status != PSD_OK) {
         free(rendezvous);
         return status;

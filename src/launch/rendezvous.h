@@ -61,7 +61,8 @@ uint64_t rendezvous_incarnation(const struct rendezvous *rendezvous);
 /* Files of older tools in the directory, which are left alone: how many, and one of them. */
 uint32_t rendezvous_old_files(const struct rendezvous *rendezvous, char *text_p, size_t size);
 
-/* Rank 0: the job is over for good, with this code. all_know: nobody will come back and ask. */
+/* Rank 0: the job is over for good, with this code. all_know: nobody will come back and ask, or who
+ * does may be of the next job. */
 void rendezvous_over(struct rendezvous *rendezvous, int code, bool all_know);
 
 /* For joiner.h; the context is the rendezvous. */

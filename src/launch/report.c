@@ -324,7 +324,8 @@ report_cause(const struct run *run, char *text_p, size_t size)
         }
         break;
     case WATCH_CAUSE_TIMEOUT:
-        snprintf(text_p, size, "not done within %u s (--timeout)", watch->config.timeout_ms / 1000);
+        snprintf(text_p, size, "not done within %llu s (--timeout)",
+                 (unsigned long long)watch->config.timeout_ms / 1000);
         break;
     case WATCH_CAUSE_INTERRUPT:
         if (run->stopped_by_verb) {

@@ -59,4 +59,8 @@ struct run_args {
 /* Runs the job to its end and returns the exit code of psd_run. Call it before any thread. */
 int run_job(const struct run_args *args);
 
+/* A log for every process, three pipes for every call, as many for everybody who joins. An agent
+ * that was forked before keeps the limit it inherited. */
+void run_raise_descriptor_limit(void);
+
 #endif

@@ -103,9 +103,8 @@ take_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* A log for every process, three pipes for every call. The agent keeps the limit it inherited. */
-static void
-raise_descriptor_limit(void)
+void
+run_raise_descriptor_limit(void)
 {
     struct rlimit limit;
 
@@ -300,7 +299,7 @@ run_init(struct run *run, const struct run_args *args, struct psd_error *err)
     if (status != PSD_OK) {
         return status;
     }
-    raise_descriptor_limit();
+    run_raise_descriptor_limit();
     run->epoll = epoll_create1(EPOLL_CLOEXEC);
     console_init(&run->console, run->signals, run_pulse, run, args->environment);
     if (runlog_open(&run->runlog, args->runlog, err) != PSD_OK) {

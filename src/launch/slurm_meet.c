@@ -183,6 +183,9 @@ answer(const struct slurm_meet *meet, int secret_fd, pid_t parent)
         const int visitor = accept4(meet->door, NULL, NULL, SOCK_CLOEXEC);
         const char *text = visitor >= 0 ? describe(meet, &line) : NULL;
 
+        if (visitor < 0) {
+            poll(NULL, 0, RETRY_MS); /* no descriptor, no memory: there may be some again */
+        }
         if (text != NULL) { /* shorter than any socket's buffer: nobody can hold us up */
             send(visitor, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
         }

@@ -84,18 +84,32 @@ find_rank(struct together *together, struct psd_error *err)
                     "JOB_COMPLETION_INDEX nor _CONDOR_PROCNO is set, and this is no pod");
 }
 
+psd_status
+together_servers(const struct together *together, uint32_t *servers_p, struct psd_error *err)
+{
+    const struct launch_options *options = together->options;
+
+    *servers_p = options->servers != LAUNCH_NOT_GIVEN
+                     ? options->servers
+                     : personality_usual_servers(together->personality);
+    return personality_check_servers(together->personality, options->personality, *servers_p, err);
+}
+
 static psd_status
 find_size(struct together *together, struct psd_error *err)
 {
     const struct launch_options *options = together->options;
+    const psd_status status = together_servers(together, &together->servers, err);
 
+    if (status != PSD_OK) {
+        return status;
+    }
     together->size = options->size;
     if (options->size == LAUNCH_NOT_GIVEN && !read_variable("_CONDOR_NPROCS", &together->size)) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--size is needed: how many psd_run make up the job, servers and workers "
                         "together");
     }
-    together->servers = options->servers != LAUNCH_NOT_GIVEN ? options->servers : 1;
     if (together->size < 2 || together->size > JOIN_SIZE_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "--size %u: 2 to %d", together->size, JOIN_SIZE_MAX);
     }
@@ -127,6 +141,7 @@ find_run(struct together *together)
     for (size_t i = 0; name == NULL && i < sizeof(variables) / sizeof(variables[0]); i++) {
         name = psi_environment(variables[i]);
     }
+    together->named = name != NULL;
     snprintf(together->run, sizeof(together->run), "%.63s", name != NULL ? name : "job");
 }
 
@@ -143,11 +158,23 @@ check_options(const struct launch_options *options, struct psd_error *err)
                         "which --servers are servers",
                         options->cluster_config != NULL ? "--cluster_config" : "--workers");
     }
-    if (options->detach || options->check || options->dry_run) {
+    if (options->detach || options->check || options->dry_run || options->print_cluster) {
         return psi_fail(err, PSD_ERR_INVALID, "--%s: not with --rendezvous or --coordinator",
-                        options->detach  ? "detach"
-                        : options->check ? "check"
-                                         : "dry_run");
+                        options->detach    ? "detach"
+                        : options->check   ? "check"
+                        : options->dry_run ? "dry_run"
+                                           : "print_cluster");
+    }
+    if (options->tf_config.count > 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--tf_config: not with --rendezvous or --coordinator: its files say "
+                        "already who is where");
+    }
+    if (options->roles != NULL || options->placement != NULL) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--%s is about the tasks of Slurm: with --rendezvous or --coordinator, the "
+                        "first --servers ranks are servers",
+                        options->roles != NULL ? "roles" : "placement");
     }
     if (options->sync != NULL) {
         return psi_fail(err, PSD_ERR_INVALID,
@@ -309,6 +336,10 @@ together_open(struct together *together, const struct launch_options *options,
     psd_status status;
 
     *together = (struct together){.options = options, .secret_file = options->secret_file};
+    status = personality_parse(options->personality, &together->personality, err);
+    if (status != PSD_OK) {
+        return status;
+    }
     if (together_is_task_of_slurm(options)) {
         status = together_open_slurm(together, err);
         if (status != PSD_OK) {

@@ -25,7 +25,9 @@ struct together {
     uint32_t rank;
     uint32_t size;
     uint32_t servers;
+    unsigned personality;                   /* of the scripts: a set */
     char run[64];                           /* name of the run */
+    bool named;                             /* by somebody: no other run has that name */
     char coordinator[JOINER_ADDRESS_BYTES]; /* "tcp://HOST:PORT"; "": found in the directory */
     uint16_t port;                          /* of it; 0: any */
     char advertised[64];                    /* "": not said */
@@ -43,6 +45,7 @@ struct together {
     struct join *join; /* of the present attempt; NULL: none */
     int signal;        /* that asked this one to leave; 0: none */
     bool began;        /* the present attempt has started a process */
+    bool inseparable;  /* a lost worker cannot be replaced alone, and is waited for */
 };
 
 /* Whether the command line asks for it. */
@@ -52,6 +55,10 @@ bool together_wanted(const struct launch_options *options);
 psd_status together_open(struct together *together, const struct launch_options *options,
                          struct psd_error *err);
 void together_close(struct together *together);
+
+/* As many as were asked for, or as such scripts usually have. */
+psd_status together_servers(const struct together *together, uint32_t *servers_p,
+                            struct psd_error *err);
 
 /* The descriptor of the job's secret, as of launch_secret_offer(); -1 with err. */
 int together_secret(struct together *together, struct psd_error *err);

@@ -21,7 +21,8 @@ bool
 together_is_task_of_slurm(const struct launch_options *options)
 {
     return options->rendezvous == NULL && options->coordinator == NULL && !options->local &&
-           !options->print_cluster && options->emit == NULL && slurm_is_one_of_many(environ);
+           options->tf_config.count == 0 && !options->print_cluster && options->emit == NULL &&
+           slurm_is_one_of_many(environ);
 }
 
 static psd_status
@@ -42,7 +43,8 @@ check_slurm_options(const struct launch_options *options, struct psd_error *err)
     return PSD_OK;
 }
 
-/* What every task is. Without a word about it, the first one serves. */
+/* What every task is. Without a word about it, the first one serves, if such scripts have servers.
+ */
 static psd_status
 find_roles(struct together *together, struct psd_error *err)
 {
@@ -59,8 +61,9 @@ find_roles(struct together *together, struct psd_error *err)
                           "\"tasks\" instead, or start psd_run once",
                           options->cluster_config);
     }
-    if (options->servers == LAUNCH_NOT_GIVEN && options->roles == NULL && file.tasks == NULL) {
-        options->servers = 1;
+    if (status == PSD_OK && options->servers == LAUNCH_NOT_GIVEN && options->roles == NULL &&
+        file.tasks == NULL) {
+        status = together_servers(together, &options->servers, err);
     }
     if (status == PSD_OK) {
         status = allocation_roles(options, &file, &together->slurm, &together->roles, err);
@@ -84,13 +87,14 @@ find_own_address(struct together *together)
     }
 }
 
-/* A reserved port that no worker has. 0: none. */
+/* A reserved port that no task has: each has its own, save ps_servers. 0: none. */
 static uint16_t
 spare_port(const struct together *together)
 {
     const struct psi_numberlist *ports = &together->slurm.ports;
-    const size_t used =
-        together->roles.list[0] == LAUNCH_SERVER ? 0 : together->slurm.tasks_on.numbers[0];
+    const bool own_server =
+        together->roles.list[0] == LAUNCH_SERVER && !personality_is_foreign(together->personality);
+    const size_t used = own_server ? 0 : together->slurm.tasks_on.numbers[0];
 
     return used < ports->count ? (uint16_t)ports->numbers[used] : 0;
 }

@@ -31,7 +31,7 @@ struct watch_config {
     const uint32_t *machine_of; /* (optional) by slot: NULL is one machine for all */
     uint32_t start_timeout_ms;  /* for the machines to answer; for the master to say where it
                                    listens */
-    uint32_t timeout_ms;        /* for the whole job; 0: any */
+    uint64_t timeout_ms;        /* for the whole job; 0: any */
     uint32_t replace_ms;        /* for a lost machine with workers alone to come back; 0: it is
                                    not waited for */
     uint32_t leave_ms;          /* for servers and master to leave once the workers are done */

@@ -64,6 +64,27 @@ def test_condor_words_come_back():
                          "$(Process)", "--size", "6"]
 
 
+@pytest.mark.parametrize("system", [CONDOR[:4], K8S[:6]])
+def test_personality_is_handed_on(system):
+    """If this fails, the other system runs a script as one of Poseidon's that was given as one of
+    TensorFlow's."""
+    words = ("--personality", "tf_config", "--chief", "--evaluator", "--auto", "off", "--keep_env",
+             "--grace_ms", "500", "--max_restarts", "7", "--workers", "3")
+    text = emit(*system, *words, "--", "train")
+    for word in ("personality=tf_config", "chief", "evaluator", "auto=off", "keep_env",
+                 "grace_ms=500", "max_restarts=7"):
+        assert re.search(rf"['\"]--{word}['\"]", text), text
+    assert text.startswith("# 1 servers (") and "and coordinates) and 3 workers." in text
+
+
+@pytest.mark.parametrize("system", [CONDOR[:4], K8S[:6]])
+def test_scripts_without_servers(system):
+    """If this fails, a script for torch.distributed is given a rank that serves nobody."""
+    text = emit(*system, "--personality", "torch", "--workers", "3", "--", "train")
+    assert text.startswith("# 3 workers (")
+    assert re.search(r"--servers[ =]0\b", text) and re.search(r"--size[ =]3\b", text)
+
+
 def test_k8s(known_secret):
     """If this fails, what is applied to Kubernetes is not what was looked at."""
     compare("train.yaml", emit(*K8S, "--secret_file", known_secret, "--lanes=2", COMMAND))
@@ -118,8 +139,18 @@ def test_ports():
         ["all ranks", "rank 0-1", any_port], ["rank 2-5", "rank 2-5", "20000-32767"]]
 
 
+def test_ports_of_other_scripts():
+    """If this fails, a firewall is opened for daemons that are not there, and not for the script."""
+    text = emit("--emit", "ports", "--workers", "3", "--personality", "torch", "--initial_port",
+                "7000", "--final_port", "7010", "true")
+    rows = [re.split(r"  +", line.strip())[:3] for line in text.splitlines()]
+    assert rows[1:] == [["all ranks", "rank 0", "7000-7010"],
+                        ["all ranks", "all ranks", "20000-32767"]]
+
+
 @pytest.mark.parametrize("words, text", [
     (["--emit", "pbs", "--size", "2", "x"], "--emit pbs: must be sbatch, condor, k8s or ports"),
+    (["--emit", "sbatch", "--name", "a\n#SBATCH -N9", "x"], "a name has letters"),
     (["--emit", "k8s", "--image", "i", "x"], "give --workers W"),
     (["--emit", "k8s", "--size", "3", "x"], "--image NAME is needed"),
     (["--emit", "k8s", "--image", "i", "--size", "3", "--name", "My_Job", "x"],
@@ -131,6 +162,9 @@ def test_ports():
     ([*CONDOR, "--universe", "grid", "x"], "--universe grid: must be vanilla"),
     ([*CONDOR, "--universe", "docker", "x"], "--image NAME is needed"),
     ([*CONDOR, "--", "sh", "-c", "a\nb"], "a line end"),
+    ([*CONDOR, "--workdir", "/a\nqueue 99", "x"], "a line end"),
+    ([*CONDOR, "-c", "cluster.json", "x"], "--cluster_config: not with --emit condor"),
+    ([*CONDOR[:6], "--personality", "torch", "--servers", "1", "x"], "torch has none"),
 ])
 def test_usage(words, text):
     """If this fails, a mistake is found out by the other system, hours later."""

@@ -31,8 +31,9 @@ def write(tmp_path, text, name):
 
 
 def expect_quiet_end(job, *names):
-    """No log ends with a complaint. (TensorFlow's own information, I0000, speaks of rounding
-    errors.)"""
+    """No log ends with a complaint, and no process is left. (TensorFlow's own information, I0000,
+    speaks of rounding errors.)"""
+    job.expect_nothing_left(2)
     for name in names:
         lines = job.log(name).decode(errors="replace").splitlines()
         for line in [line for line in lines if not re.match(r"I\d{4} ", line)][-10:]:
@@ -306,6 +307,19 @@ def test_tasks_by_hand(start, tmp_path):
     assert together.log("worker0") == b"met the ps\n" and together.log("ps0") == b"serves\n"
 
 
+def test_task_by_hand_inside_slurm(start, tmp_path):
+    """If this fails, a task that was laid out by hand becomes as many as Slurm has."""
+    path = tmp_path / "ps.json"
+    path.write_text('{"cluster": {"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}, '
+                    '"task": {"type": "worker", "index": 0}}')
+    slurm = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "nowhere[1-3]", "SLURM_STEP_ID": "0",
+             "SLURM_STEP_NODELIST": "nowhere[1-3]", "SLURM_STEP_NUM_TASKS": "3",
+             "SLURM_STEP_TASKS_PER_NODE": "1(x3)", "SLURM_NODEID": "1", "SLURM_LOCALID": "0"}
+    job = start("--tf_config", path, "sh -c 'echo $TF_CONFIG'", environment=slurm)
+    assert job.wait() == 0, job.stdout() + job.stderr()
+    assert json.loads(job.log("worker0"))["task"] == {"type": "worker", "index": 0}
+
+
 def test_partial_and_sparse_files(start, tmp_path):
     """If this fails, a task that knows only itself, or a map with gaps, is refused."""
     ps, own = free_addresses(2)
@@ -476,6 +490,7 @@ def test_own_values(start):
     (("--personality", "poseidon,dmlc"), "ps_servers, with dmlc they run your command"),
     (("--personality", "dmlc,tf1"), "dmlc has a scheduler"),
     (("--personality", "torch", "--servers", "2"), "torch has none"),
+    (("--personality", "torch", "--auto", "on"), "--auto on: it needs ps_servers"),
     (("--personality", "tf1", "--pass", "env"), "--pass is about Poseidon's own"),
     (("--personality", "torch", "--chief"), "--chief is a task of --personality=tf_config"),
     (("--personality", "tf1,tf_config", "--chief"), "the flags of tf1 have no word for it"),

@@ -35,13 +35,14 @@ class Group:
         self.members = {}
         self.lives = 0
 
-    def start(self, rank, *command, size=None, options=(), host=None):
+    def start(self, rank, *command, size=None, options=(), host=None, prefix=()):
         self.lives += 1
         directory = self.directory / f"rank{rank}-{self.lives}"
-        prefix = host.inside(user="root", directory=directory) if host is not None else ()
+        prefix = host.inside(user="root", directory=directory) if host is not None else prefix
         job = Job(directory, *self.way, "--rank", str(rank),
-                  "--size", str(size or self.size), "--servers", str(self.servers), *self.options,
-                  *options, *BRISK, "--", *command, environment=self.environment, prefix=prefix)
+                  "--size", str(size or self.size),
+                  *(["--servers", str(self.servers)] if self.servers is not None else []),
+                  *self.options, *options, *BRISK, "--", *command, environment=self.environment, prefix=prefix)
         self.members.setdefault(rank, []).append(job)
         return job
 
@@ -129,6 +130,45 @@ def test_place_of_a_worker(group):
         lines = made.last(0).log(f"worker{rank}").decode().splitlines()
         assert lines == [f"worker {rank}/2 kept", str(made.last(rank + 1).directory),
                          f"{rank} of 2 on node 0 of 1"]
+
+
+def test_scripts_without_servers(group):
+    """If this fails, a script for torch.distributed has a rank that runs nothing, or ranks of one
+    computer take themselves for several computers."""
+    made = group(3, "--personality", "torch,mpi", servers=None)
+    made.start_all("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE "
+                   "$GROUP_RANK/$GROUP_WORLD_SIZE $HOROVOD_CROSS_RANK/$HOROVOD_CROSS_SIZE "
+                   "$PSD_NUM_SERVERS", ranks=[2, 0, 1])
+    assert made.codes() == [0] * 3, made.all_errors()
+    for rank in range(3):
+        assert made.last(0).log(f"worker{rank}").decode() == f"{rank}/3 {rank}/3 0/1 0/1 0\n"
+    made.expect_nothing_left()
+
+
+def test_servers_that_run_the_command(group):
+    """If this fails, tasks of TensorFlow that a batch system starts one by one do not form a
+    cluster."""
+    made = group(4, "--personality", "tf_config", "--chief")
+    made.start_all("sh", "-c", "echo $TF_CONFIG; [ $PSD_ROLE != ps ] || exec sleep 100")
+    assert made.codes() == [0] * 4, made.all_errors()
+    names = ("ps0", "chief", "worker0", "worker1")
+    told = [json.loads(made.last(0).log(name)) for name in names]
+    assert [(one["task"]["type"], one["task"]["index"]) for one in told] == [
+        ("ps", 0), ("chief", 0), ("worker", 0), ("worker", 1)]
+    assert all(one["cluster"] == told[0]["cluster"] for one in told)
+    assert {role: len(tasks) for role, tasks in told[0]["cluster"].items()} == {
+        "ps": 1, "chief": 1, "worker": 2}
+    made.expect_nothing_left()
+
+
+def test_more_than_descriptors(group):
+    """If this fails, a job of some hundred processes does not begin where 1024 descriptors are
+    usual, or its workers have more than their user allows."""
+    made = group(12, "--personality", "torch", servers=None)
+    made.start(0, "sh", "-c", "ulimit -n", prefix=("prlimit", "--nofile=32:4096"))
+    made.start_all("true", ranks=range(1, 12))
+    assert made.codes() == [0] * 12, made.all_errors()
+    assert made.last(0).log("worker0") == b"32\n"
 
 
 def test_failure_is_everybodys(group):
@@ -329,6 +369,11 @@ def test_directories_that_will_not_do(tmp_path):
      "--initial_port 9 is behind --final_port 8"),
     (["--rank", "0", "--size", "2", "--dry_run"], "--dry_run: not with"),
     (["--rank", "0", "--size", "2", "--sync", "."], "--sync: not with"),
+    (["--rank", "1", "--size", "2", "--tf_config", "w.json"], "--tf_config: not with"),
+    (["--rank", "1", "--size", "2", "--roles", "ps,worker"], "--roles is about the tasks of Slurm"),
+    (["--rank", "1", "--size", "2", "--servers", "0"], "--servers: 0 is not a number"),
+    (["--rank", "1", "--size", "2", "--personality", "tf3"], "must be some of poseidon"),
+    (["--rank", "1", "--size", "3", "--personality", "torch", "--servers", "1"], "torch has none"),
 ])
 def test_usage(tmp_path, words, text):
     """If this fails, a mistake on the command line is found out late, or never."""
@@ -380,15 +425,17 @@ def test_much_output_is_complete(group):
         assert lines == [f"line {n} of a worker that prints a lot" for n in range(1, 100001)]
 
 
-def test_enough_workers(group):
-    """If this fails, a job waits for ever for a slot that the pool does not have."""
-    made = group(5, "--max_wait", "2", "--min_workers", "2", servers=2)
+@pytest.mark.parametrize("named", [("--job_id", "4711"), ()])
+def test_enough_workers(group, named):
+    """If this fails, a job waits for ever for a slot that the pool does not have; or a run without a
+    name of its own leaves word of its end for the next one."""
+    made = group(5, "--max_wait", "2", "--min_workers", "2", *named, servers=2)
     made.start_all("sh", "-c", "echo $PSD_RANK of $PSD_WORLD_SIZE", ranks=[0, 1, 2, 4])
     assert made.codes() == [0] * 4, made.all_errors()
     assert "begins with 2 of 3 workers; rank 3 did not come" in made.last(0).stderr()
     assert "[worker1] 1 of 2\n" in made.last(0).stdout()
     late = made.start(3, "true")
-    assert late.wait(20) == 0, late.stderr()
+    assert late.wait(20) == (0 if named else 124), late.stderr()
 
 
 def held(tmp_path, steps=60):
@@ -414,6 +461,43 @@ def test_worker_is_replaced(group, tmp_path, how):
     made.expect_nothing_left()
 
 
+def test_server_that_is_back_at_once(group, tmp_path):
+    """If this fails, a job whose server was moved quickly ends, although all are there."""
+    secret = make_secret(tmp_path / "own_secret")
+    made = group(4, servers=2, way=["--coordinator", f"localhost:{free_port()}", "--secret_file",
+                                    str(secret)])
+    command, gate = held(tmp_path)
+    made.start_all(*command)
+    made.last(0).wait_for_output("step 19", 2)
+    former = made.last(1)
+    made.start(1, *command)
+    assert former.wait(20) == 75, made.all_errors()
+    made.last(0).wait_for_output("step 19", 4)
+    gate.touch()
+    assert made.codes() == [0] * 4, made.all_errors()
+    assert "the job is begun anew when all are here again" in made.last(0).stderr()
+    made.expect_nothing_left()
+
+
+def test_several_workers_are_replaced(group, tmp_path):
+    """If this fails, workers that come back at the same time bring the job down."""
+    made = group(6)
+    command, gate = held(tmp_path)
+    made.start_all(*command)
+    made.last(0).wait_for_output("step 19", 5)
+    for rank in (2, 3, 4, 5):
+        made.last(rank).process.send_signal(signal.SIGTERM)
+    for rank in (2, 3, 4, 5):
+        assert made.last(rank).wait(20) == 143
+    made.start_all(*command, ranks=(2, 3, 4, 5))
+    for rank in (1, 2, 3, 4):
+        made.last(0).wait_for_output(f"[worker{rank}] joined {rank} 2")
+    gate.touch()
+    assert made.codes() == [0] * 6, made.all_errors()
+    assert "begun anew" not in made.last(0).stderr()
+    made.expect_nothing_left()
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_group_begins_anew(group, tmp_path, rank, how):
@@ -431,6 +515,26 @@ def test_group_begins_anew(group, tmp_path, rank, how):
     if rank == 1:
         assert "the job is begun anew when all are here again" in first.stderr()
     assert made.last(0).stdout().count("] closed") == 2
+    made.expect_nothing_left()
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_foreign_group_begins_anew(group, tmp_path, rank):
+    """If this fails, a script of another system waits for ever for a peer that was evicted, or is
+    given a new one where it does not look for it."""
+    made = group(3, "--personality", "tf_config")
+    gate = tmp_path / "gate"
+    command = ("sh", "-c", f"echo up; [ $PSD_ROLE != ps ] || exec sleep 100; "
+               f"while ! [ -e {gate} ]; do sleep 0.1; done")
+    made.start_all(*command)
+    made.last(0).wait_for_output("] up", 3)
+    made.last(rank).process.send_signal(signal.SIGKILL)
+    assert made.last(rank).wait(20) == -signal.SIGKILL
+    made.start(rank, *command)
+    made.last(0).wait_for_output("] up", 6)
+    gate.touch()
+    assert made.codes() == [0] * 3, made.all_errors()
+    assert "the job is begun anew when all are here again" in made.last(0).stderr()
     made.expect_nothing_left()
 
 

@@ -366,6 +366,31 @@ def test_reserved_ports(sbatch):
     assert len(lines) == 2 and {int(line[1]) for line in lines} == reserved
 
 
+def test_scripts_without_servers(sbatch):
+    """If this fails, a task of srun runs nothing with a script that knows no servers, or tasks
+    listen on ports that Slurm may have given to another job."""
+    job = sbatch(srun(*BRISK, "--personality", "torch",
+                      "sh -c 'echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE "
+                      "$GROUP_RANK/$GROUP_WORLD_SIZE $PSD_PORT'", options=["--resv-ports=3"]),
+                 "-N2", "-n3")
+    assert job.wait() == 0, job.text() + job.run_log()
+    found = re.findall(r"^\[worker\d\] (\S+) (\S+) (\S+) (\d+)$", job.text(), re.M)
+    first = int(min(port for *_, port in found))
+    assert 18000 <= first <= 18997, found
+    assert sorted(found) == [("0/3", "0/2", "0/2", str(first)), ("1/3", "1/2", "0/2", str(first + 1)),
+                             ("2/3", "0/1", "1/2", str(first))]
+
+
+def test_roles_without_servers(sbatch):
+    """If this fails, a list of roles without a ps is refused where scripts know none, or TensorFlow
+    gets servers that the list does not have."""
+    job = sbatch(psd_run(*BRISK, "--personality", "tf_config", "--roles", "worker*3",
+                         "sh -c 'echo $PSD_ROLE of $PSD_NUM_WORKERS, $PSD_NUM_SERVERS'"),
+                 "-N2", "-n3")
+    assert job.wait() == 0, job.text() + job.run_log()
+    assert job.text().count("worker of 3, 0\n") == 3
+
+
 def test_secret_of_a_file(sbatch, cluster):
     """If this fails, a cluster without MUNGE cannot run one psd_run for each task."""
     name = f"secret-{uuid.uuid4().hex[:8]}"

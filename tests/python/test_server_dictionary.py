@@ -70,7 +70,7 @@ def test_counts_and_ports():
     """If this fails, tasks are counted where there are none."""
     assert slurm.expand_counts("3(x2),2,1") == [3, 3, 2, 1]
     assert slurm.expand_ports("12000,12005-12006") == [12000, 12005, 12006]
-    for bad in ("", "3(x2", "0", "a", "3,,1"):
+    for bad in ("", "3(x2", "0", "a", "3,,1", "1(x65537)", "1(x99999999999)"):
         with pytest.raises(ValueError):
             slurm.expand_counts(bad)
     for bad in ("", "12000-", "12003-12000", "70000"):

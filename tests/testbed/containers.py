@@ -99,9 +99,13 @@ class Podman:
         subprocess.run(["tar", "-C", str(files), "-cf", str(archive), "."], check=True)
         self("import", "-q", archive, IMAGE)
 
+    def try_one(self):
+        """Whether a container with a network can be at all."""
+        self("network", "create", "--internal", "--subnet", "10.214.0.0/24", NETWORK)
+        self("run", "--rm", "--pull", "never", "--network", NETWORK, IMAGE, "/bin/busybox", "true")
+
     def run_all(self, commands, secret):
         """Starts a container for each, and waits for all. Returns {name: (code, output)}."""
-        self("network", "create", "--internal", "--subnet", "10.214.0.0/24", NETWORK)
         for name, command in commands.items():
             self("run", "-d", "--pull", "never", "--name", name, "--hostname", name, "--network",
                  NETWORK, "-w", "/work", "-v", f"{secret}:/secret:ro", IMAGE,
@@ -128,13 +132,15 @@ def main():
         os.execvpe(APART[0], [*APART, sys.executable, *sys.argv], {**os.environ, "PSD_APART": "yes"})
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     directory = pathlib.Path(tempfile.mkdtemp(prefix="psdc-", dir="/tmp"))  # podman wants it short
+    podman = Podman(directory)
     try:
-        podman = Podman(directory)
-        podman.make_image(programs)
+        try:
+            podman.make_image(programs)
+            podman.try_one()
+        except RuntimeError as problem:
+            print(f"containers.py: podman cannot run here: {problem}", file=sys.stderr)
+            sys.exit(77)
         results = podman.run_all(commands, secret)
-    except RuntimeError as problem:
-        print(f"containers.py: podman cannot run here: {problem}", file=sys.stderr)
-        sys.exit(77)
     finally:
         podman.remove(commands)
         shutil.rmtree(directory, ignore_errors=True)
