@@ -226,6 +226,42 @@ def test_unseeded_workers_agree(job):
     assert len(files) == 2, "worker 0 writes, nobody else"
 
 
+SPLIT = """
+import hashlib
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, random_split
+torch.set_num_threads(1)
+whole = TensorDataset(torch.arange(100), torch.randn(100, 4), torch.randn(100, 1))
+training, held_back = random_split(whole, [80, 20])
+model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
+seen = []
+for index, points, targets in DataLoader(training, 10, shuffle=True):
+    seen += index.tolist()
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(points), targets).backward()
+    optimizer.step()
+raw = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
+print("HASH", hashlib.sha256(raw).hexdigest())
+print("SEEN", seen)
+print("HELD", sorted(held_back.indices))
+print("SET", list({"ant", "bee", "cat", "dog", "eel", "fox"}))
+"""
+
+
+def test_unseeded_workers_split_alike(job):
+    """If this fails, one worker trains on what another evaluates with, or layers that no optimizer
+    has differ between workers."""
+    done = job(SPLIT)
+    assert done.code == 0, done.out + done.err
+    texts = [done.log(rank).decode() for rank in (0, 1)]
+    for word in ("HASH", "HELD", "SET"):
+        assert told(texts[0], word) == told(texts[1], word)
+    seen = [sample for text in texts for sample in json.loads(told(text, "SEEN"))]
+    assert sorted(seen + json.loads(told(texts[0], "HELD"))) == list(range(100))
+
+
 # ---- what is stopped
 
 LOOP = """
@@ -331,6 +367,13 @@ for points, targets in loader:
     loss_of(points, targets).backward()
     optimizer.step()
 """, "weights differ before the first step"),
+    "different_data": ("""
+import os
+order = torch.randperm(64, generator=torch.Generator().manual_seed(os.getpid())).tolist()
+for points, targets in DataLoader(torch.utils.data.Subset(data, order[:48]), 8, shuffle=True):
+    loss_of(points, targets).backward()
+    optimizer.step()
+""", "training data are not the same on all workers"),
     "different_order": ("""
 import os
 order = torch.randperm(64, generator=torch.Generator().manual_seed(os.getpid())).tolist()
@@ -401,10 +444,12 @@ for points, targets in loader:
     loss_of(points, targets).backward()
     optimizer.step()
 print("STEPS", len(loader))
+print("DRAWN", torch.rand(1).item())
 dist.destroy_process_group()
 """)
     assert done.code == 0, done.err
     assert [told(done.log(rank).decode(), "STEPS") for rank in (0, 1)] == ["8", "8"]
+    assert told(done.log(0).decode(), "DRAWN") != told(done.log(1).decode(), "DRAWN")
     (note,) = done.notes()
     assert "steps aside: the script begins torch.distributed itself" in note
 

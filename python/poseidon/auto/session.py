@@ -17,7 +17,7 @@ import weakref
 import zlib
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
-from . import notes
+from . import notes, seeds
 
 if TYPE_CHECKING:
     from .models import Owners
@@ -72,6 +72,7 @@ class Session:
         if not self.aside and self.rank == 0:
             notes.tell(f"automatic distribution steps aside: {reason}")
         self.aside = True
+        seeds.withdraw_from_torch()
         self.stop_watching()
 
     def stop_watching(self) -> None:
@@ -251,9 +252,15 @@ class Session:
         self._attach()
         from poseidon.torch import collectives
 
-        from . import randomness
+        from . import datasets, randomness
 
-        found = collectives.broadcast_object(randomness.state(loader))
+        mine = datasets.fingerprint(loader.dataset)
+        found, first = collectives.broadcast_object([randomness.state(loader), mine])
+        if mine != first:
+            self.refuse(
+                "its training data are not the same on all workers",
+                "set a seed (torch, numpy.random and random) before data are made or split, and "
+                "do not depend on the order of directories")
         if self.rank != 0:
             randomness.restore(loader, found)
         if self._told_lengths.pop(loader, True) is False and self.rank == 0:
@@ -303,7 +310,9 @@ class Session:
             import poseidon.torch  # noqa: F401  (the engine)
         finally:
             sys.path.remove(root)
-        context = poseidon.init()
+        told = "PSD_OPEN_TIMEOUT_MS" in os.environ
+        # Workers prepare their data before they come here, and need not be done together.
+        context = poseidon.init() if told else poseidon.init(open_timeout_ms=int(TIMEOUT_S * 1000))
         self.joined = True
         atexit.register(self.at_exit)  # before poseidon's own, which says farewell
         if context.incarnation > 1:
@@ -332,8 +341,9 @@ class Session:
         gc.collect()  # optimizers that nobody has any more are gone on all workers alike
         owners = self._look_up_owners()
         named = owners.named(self._parameters())
-        collectives.check_same(named + owners.buffers, "automatic distribution")
-        collectives.broadcast_tensors_([tensor.data for _, tensor in named + owners.buffers])
+        shared = named + owners.fixed + owners.buffers
+        collectives.check_same(shared, "automatic distribution")
+        collectives.broadcast_tensors_([tensor.data for _, tensor in shared])
         self._engine = Engine(named, timeout=TIMEOUT_S, sparse=owners.sparse)
         trained = [slot.parameter for slot in self._engine.slots]
         self._engine.companions.append(Checks(self, trained, self._engine.name, TIMEOUT_S))
