@@ -151,8 +151,8 @@ def test_the_last_step_of_an_epoch_counts_every_sample_once(job, tmp_path, sampl
 
 
 @pytest.mark.parametrize("kind,workers", [
-    ("closure", 2), ("in_turn", 3), ("unused", 2), ("routed", 2), ("folds", 2), ("own_batches", 2), ("bulk", 2), ("weighted", 3),
-    ("persistent", 2)])
+    ("closure", 2), ("in_turn", 3), ("by_grad", 2), ("kept", 2), ("unused", 2), ("routed", 2),
+    ("folds", 2), ("own_batches", 2), ("bulk", 2), ("weighted", 3), ("persistent", 2)])
 def test_loops_of_many_kinds(job, tmp_path, kind, workers):
     """If this fails, scripts of that kind train on other gradients than one process would."""
     script = HERE / "plain" / "various.py"
@@ -247,12 +247,19 @@ print("HASH", hashlib.sha256(raw).hexdigest())
 print("SEEN", seen)
 print("HELD", sorted(held_back.indices))
 print("SET", list({"ant", "bee", "cat", "dog", "eel", "fox"}))
+import os, pathlib, time
+goal, deadline = pathlib.Path("model.pt"), time.monotonic() + 3
+while os.environ["PSD_RANK"] == "1" and time.monotonic() < deadline and \\
+        not (goal.exists() and goal.stat().st_size > 0):
+    time.sleep(0.01)
+with open(goal, "wb") as file:  # which makes it empty
+    torch.save(model.state_dict(), file)
 """
 
 
 def test_unseeded_workers_split_alike(job):
-    """If this fails, one worker trains on what another evaluates with, or layers that no optimizer
-    has differ between workers."""
+    """If this fails, one worker trains on what another evaluates with, layers that no optimizer has
+    differ between workers, or a worker empties the file that worker 0 has written."""
     done = job(SPLIT)
     assert done.code == 0, done.out + done.err
     texts = [done.log(rank).decode() for rank in (0, 1)]
@@ -260,6 +267,7 @@ def test_unseeded_workers_split_alike(job):
         assert told(texts[0], word) == told(texts[1], word)
     seen = [sample for text in texts for sample in json.loads(told(text, "SEEN"))]
     assert sorted(seen + json.loads(told(texts[0], "HELD"))) == list(range(100))
+    assert list(torch.load(done.directory / "model.pt")) == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
 # ---- what is stopped
@@ -294,6 +302,14 @@ for points, targets in loader:
             parameter -= 0.1 * parameter.grad
             parameter.grad = None
 print("LAST LINE")
+""", "without an optimizer of torch.optim"),
+    "no_optimizer_nor_backward": ("""
+for points, targets in loader:
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(loss_of(points, targets), parameters)
+    with torch.no_grad():
+        for parameter, gradient in zip(parameters, gradients):
+            parameter -= 0.1 * gradient
 """, "without an optimizer of torch.optim"),
     "no_loader": ("""
 points, targets = data.tensors
@@ -395,7 +411,7 @@ def test_what_cannot_be_distributed_is_stopped_by_name(job, case):
     """If this fails, a script is trained wrong, and nobody is told."""
     body, reason = REFUSED[case]
     text = LOOP.replace("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n", "") \
-        if case == "no_optimizer" else LOOP
+        if case.startswith("no_optimizer") else LOOP
     done = job(text + body)
     assert done.code == 2, done.out + done.err
     assert reason in " ".join(done.notes()), done.err

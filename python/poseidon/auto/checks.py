@@ -70,8 +70,9 @@ class Checks:
                 "random or different on each worker")
         if not _equal(batches):
             self._session.refuse(
-                "the workers draw their batches in different orders",
-                "a sampler must take its randomness from torch, numpy.random or random, not from a "
+                "the workers draw their batches in different orders, or one has trained on a batch "
+                "that another has left out",
+                "decide by nothing that only one worker sees, such as its own loss; a sampler must take its randomness from torch, numpy.random or random, not from a "
                 "generator of its own that is seeded differently on each worker")
 
 
