@@ -56,7 +56,7 @@ package() {
     PSD_BIN=$(realpath "$bin") "$python" -m pytest -q -rs \
         -o cache_dir="$(realpath "$build")/pytest-python" ${PYTEST_ARGS:-} "$@"
 }
-if [ -x .venv-frameworks/bin/python ]; then
+if [ -f .venv-frameworks/versions ]; then # it is complete
     step "the Python package (pytest, with the frameworks)"
     if ! package .venv-frameworks/bin/python tests/python; then
         step "once more, alone: the tests that failed"
@@ -65,7 +65,7 @@ if [ -x .venv-frameworks/bin/python ]; then
     fi
     alone=(tests/python/test_library.py tests/python/test_tables.py)
 else
-    step "the Python package: no .venv-frameworks (tools/setup.sh frameworks), so what needs PyTorch is skipped"
+    step "the Python package: no complete .venv-frameworks (tools/setup.sh frameworks), so what needs PyTorch is skipped"
     alone=(tests/python)
 fi
 step "the Python package with NumPy alone (pytest)"
