@@ -390,6 +390,15 @@ for points, targets in DataLoader(torch.utils.data.Subset(data, order[:48]), 8, 
     loss_of(points, targets).backward()
     optimizer.step()
 """, "training data are not the same on all workers"),
+    "ends_early": ("""
+import os
+for number, (points, targets) in enumerate(loader):
+    if number == 2 and os.environ["PSD_RANK"] == "1":
+        raise SystemExit(0)
+    optimizer.zero_grad()
+    loss_of(points, targets).backward()
+    optimizer.step()
+""", "worker 1 has ended its training while others go on"),
     "different_order": ("""
 import os
 order = torch.randperm(64, generator=torch.Generator().manual_seed(os.getpid())).tolist()
