@@ -254,17 +254,25 @@ while os.environ["PSD_RANK"] == "1" and time.monotonic() < deadline and \\
     time.sleep(0.01)
 with open(goal, "wb") as file:  # which makes it empty
     torch.save(model.state_dict(), file)
+for text in ("of an older run", ""):
+    os.makedirs(f"{text}{os.getpid()}")
+    os.chdir(f"{text}{os.getpid()}")
+    if text:
+        pathlib.Path("best.pt").write_text(text)
+    torch.save({"of": os.environ["PSD_RANK"]}, "best.pt")
+    print("LOADED", torch.load("best.pt"))
 """
 
 
 def test_unseeded_workers_split_alike(job):
     """If this fails, one worker trains on what another evaluates with, layers that no optimizer has
-    differ between workers, or a worker empties the file that worker 0 has written."""
+    differ between workers, a worker empties the file that worker 0 has written, or loads another."""
     done = job(SPLIT)
     assert done.code == 0, done.out + done.err
     texts = [done.log(rank).decode() for rank in (0, 1)]
     for word in ("HASH", "HELD", "SET"):
         assert told(texts[0], word) == told(texts[1], word)
+    assert [text.count("LOADED {'of': '0'}") for text in texts] == [2, 2]
     seen = [sample for text in texts for sample in json.loads(told(text, "SEEN"))]
     assert sorted(seen + json.loads(told(texts[0], "HELD"))) == list(range(100))
     assert list(torch.load(done.directory / "model.pt")) == ["0.weight", "0.bias", "2.weight", "2.bias"]

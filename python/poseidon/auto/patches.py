@@ -109,8 +109,7 @@ def _watch_files(session: Session) -> None:
 
     @functools.wraps(own_load)
     def load(f, *args, **kwargs):
-        session.before_load(f)
-        return own_load(f, *args, **kwargs)
+        return own_load(session.to_load(f), *args, **kwargs)
 
     torch.save, torch.load = save, load
 

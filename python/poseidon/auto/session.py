@@ -416,12 +416,21 @@ class Session:
             poseidon.barrier(int(TIMEOUT_S * 1000))  # all have emptied it by opening it
         return self.rank == 0
 
-    def before_load(self, source: Any) -> None:
-        """What worker 0 has saved is there when the others load it."""
+    def before_load(self, source: Any) -> bool:
+        """What worker 0 has saved is there when the others load it. Says whether it is of that
+        kind."""
         if not self.active() or not self.joined or not isinstance(source, (str, os.PathLike)) or \
-                self._is_child():
-            return
-        if os.path.abspath(os.fspath(source)) in self._saved:
-            import poseidon
+                self._is_child() or os.path.abspath(os.fspath(source)) not in self._saved:
+            return False
+        import poseidon
 
-            poseidon.barrier(int(TIMEOUT_S * 1000))
+        poseidon.barrier(int(TIMEOUT_S * 1000))
+        return True
+
+    def to_load(self, source: Any) -> Any:
+        """What torch.load reads: the file that worker 0 has saved, or a copy of it."""
+        if not self.before_load(source):
+            return source
+        from . import files
+
+        return files.as_worker_0_has_it(source)
