@@ -209,7 +209,8 @@ def _order(tensor: torch.Tensor) -> list[int]:
     """The strides of its gradient, when they are not the usual ones (channels_last)."""
     strides = dense_strides(tensor)
     usual = torch.empty(tensor.shape, device="meta").stride()
-    return [] if strides == usual else list(strides)
+    matter = [(stride, other) for stride, other, size in zip(strides, usual, tensor.shape) if size > 1]
+    return list(strides) if any(stride != other for stride, other in matter) else []
 
 
 def check_same(named: Iterable[tuple[str, torch.Tensor]], what: str) -> None:
