@@ -64,7 +64,7 @@ package() {
 if [ -n "${PSD_SANITIZED:-}" ]; then
     # Python is not instrumented, and what the frameworks ask of daemons and psd_run is no different.
     alone=(tests/python/test_library.py tests/python/test_tables.py)
-elif [ -x .venv-frameworks/bin/python ]; then
+elif [ -f .venv-frameworks/versions ]; then # it is complete
     step "the Python package (pytest, with the frameworks)"
     if ! package .venv-frameworks/bin/python tests/python; then
         step "once more, alone: the tests that failed"
@@ -73,7 +73,7 @@ elif [ -x .venv-frameworks/bin/python ]; then
     fi
     alone=(tests/python/test_library.py tests/python/test_tables.py)
 else
-    step "the Python package: no .venv-frameworks (tools/setup.sh frameworks), so what needs PyTorch is skipped"
+    step "the Python package: no complete .venv-frameworks (tools/setup.sh frameworks), so what needs PyTorch is skipped"
     alone=(tests/python)
 fi
 step "the Python package with NumPy alone (pytest)"

@@ -7,6 +7,7 @@ import atexit
 import os
 import sys
 import threading
+import time
 from ctypes import byref, c_size_t, c_uint64, c_void_p, sizeof
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ._table import Table
 
 _NODES_MAX = 1024 + 256 + 1
+_DRAIN_S = 1800.0  # for transfers under way when a worker leaves: as long as frameworks wait
 
 
 class Node(NamedTuple):
@@ -261,8 +263,9 @@ class Context:
             raise StateError("close: a call that was interrupted is still under way; "
                              "abandon() or exit")
         pending = list(self._live.values())
+        deadline = time.monotonic() + _DRAIN_S
         for future in pending:
-            future._await(None)
+            future._await(max(0.0, deadline - time.monotonic()))
         self._end(lambda handle: self._calls.make(library().psd_close, handle))
         untold = [future.exception() for future in pending if not future._told]
         for error in filter(None, untold):
@@ -351,8 +354,12 @@ def _leave_at_exit() -> None:
             continue
         if failed or each._interrupted:
             each.abandon()
-        else:
+            continue
+        try:
             each.close()
+        finally:
+            if not each.closed:  # what was under way did not end: the job shall know
+                each.abandon()
 
 
 atexit.register(_leave_at_exit)

@@ -5,6 +5,7 @@
  */
 #include "launch/hook.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,25 @@ hook_is_on(const char *directory, const struct words *environment)
     return directory != NULL && kind != NULL && strcmp(kind, "off") != 0;
 }
 
+/* Sets of text have one order on all workers of a job, as they have in one process: class numbers
+ * that a script makes of them are the same everywhere. */
+static psd_status
+share_order_of_sets(struct words *environment, struct psd_error *err)
+{
+    const char *job = variables_get(environment->list, "PSD_JOB_ID");
+    uint32_t seed = 2166136261U; /* FNV-1a */
+    char text[16];
+
+    if (variables_get(environment->list, "PYTHONHASHSEED") != NULL) {
+        return PSD_OK;
+    }
+    for (const char *c = job != NULL ? job : ""; *c != '\0'; c++) {
+        seed = (seed ^ (uint8_t)*c) * 16777619U;
+    }
+    snprintf(text, sizeof(text), "%" PRIu32, seed);
+    return variables_set_pair(environment, "PYTHONHASHSEED", text, err);
+}
+
 psd_status
 hook_enter(const char *directory, struct words *environment, struct psd_error *err)
 {
@@ -76,7 +96,7 @@ hook_enter(const char *directory, struct words *environment, struct psd_error *e
     }
     status = variables_set_pair(environment, "PYTHONPATH", joined, err);
     free(joined);
-    return status;
+    return status == PSD_OK ? share_order_of_sets(environment, err) : status;
 }
 
 psd_status

@@ -44,6 +44,30 @@ test_hook_comes_first(void **state)
     words_fini(&environment);
 }
 
+/* If this fails, workers of one job number the classes of a set differently, or lose what the user
+ * has said. */
+static void
+test_sets_have_one_order(void **state)
+{
+    struct words one = {0};
+    struct words other = {0};
+
+    (void)state;
+    set(&one, "PSD_AUTO=on");
+    set(&one, "PSD_JOB_ID=a");
+    set(&other, "PSD_AUTO=on");
+    set(&other, "PSD_JOB_ID=b");
+    assert_int_equal(hook_enter(directory, &one, NULL), PSD_OK);
+    assert_int_equal(hook_enter(directory, &other, NULL), PSD_OK);
+    assert_string_equal(variables_get(one.list, "PYTHONHASHSEED"), "3826002220");
+    assert_string_not_equal(variables_get(other.list, "PYTHONHASHSEED"), "3826002220");
+    set(&other, "PYTHONHASHSEED=random");
+    assert_int_equal(hook_enter(directory, &other, NULL), PSD_OK);
+    assert_string_equal(variables_get(other.list, "PYTHONHASHSEED"), "random");
+    words_fini(&one);
+    words_fini(&other);
+}
+
 /* If this fails, --auto off still changes the environment of workers. */
 static void
 test_hook_stays_away(void **state)
@@ -60,6 +84,7 @@ test_hook_stays_away(void **state)
     set(&environment, "PYTHONPATH=/mine");
     assert_int_equal(hook_enter(directory, &environment, NULL), PSD_OK);
     assert_string_equal(variables_get(environment.list, "PYTHONPATH"), "/mine");
+    assert_null(variables_get(environment.list, "PYTHONHASHSEED"));
     words_fini(&environment);
 }
 
@@ -89,6 +114,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hook_comes_first),
+        cmocka_unit_test(test_sets_have_one_order),
         cmocka_unit_test(test_hook_stays_away),
         cmocka_unit_test(test_note_has_an_identity),
     };

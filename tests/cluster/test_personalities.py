@@ -17,7 +17,8 @@ FRAMEWORKS = HERE.parent / "frameworks"
 FRAMEWORK_PYTHON = HERE.parents[1] / ".venv-frameworks" / "bin" / "python"
 
 needs_frameworks = pytest.mark.skipif(
-    not FRAMEWORK_PYTHON.exists(), reason="no frameworks (tools/setup.sh frameworks)")
+    not (FRAMEWORK_PYTHON.parents[1] / "versions").exists(),
+    reason="no frameworks (tools/setup.sh frameworks)")
 
 
 def framework_command(name):

@@ -151,8 +151,8 @@ def test_the_last_step_of_an_epoch_counts_every_sample_once(job, tmp_path, sampl
 
 
 @pytest.mark.parametrize("kind,workers", [
-    ("closure", 2), ("in_turn", 3), ("unused", 2), ("routed", 2), ("folds", 2), ("own_batches", 2), ("bulk", 2), ("weighted", 3),
-    ("persistent", 2)])
+    ("closure", 2), ("in_turn", 3), ("by_grad", 2), ("kept", 2), ("unused", 2), ("routed", 2),
+    ("folds", 2), ("own_batches", 2), ("bulk", 2), ("weighted", 3), ("persistent", 2)])
 def test_loops_of_many_kinds(job, tmp_path, kind, workers):
     """If this fails, scripts of that kind train on other gradients than one process would."""
     script = HERE / "plain" / "various.py"
@@ -226,6 +226,58 @@ def test_unseeded_workers_agree(job):
     assert len(files) == 2, "worker 0 writes, nobody else"
 
 
+SPLIT = """
+import hashlib
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, random_split
+torch.set_num_threads(1)
+whole = TensorDataset(torch.arange(100), torch.randn(100, 4), torch.randn(100, 1))
+training, held_back = random_split(whole, [80, 20])
+model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
+seen = []
+for index, points, targets in DataLoader(training, 10, shuffle=True):
+    seen += index.tolist()
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(points), targets).backward()
+    optimizer.step()
+raw = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
+print("HASH", hashlib.sha256(raw).hexdigest())
+print("SEEN", seen)
+print("HELD", sorted(held_back.indices))
+print("SET", list({"ant", "bee", "cat", "dog", "eel", "fox"}))
+import os, pathlib, time
+goal, deadline = pathlib.Path("model.pt"), time.monotonic() + 3
+while os.environ["PSD_RANK"] == "1" and time.monotonic() < deadline and \\
+        not (goal.exists() and goal.stat().st_size > 0):
+    time.sleep(0.01)
+with open(goal, "wb") as file:  # which makes it empty
+    torch.save(model.state_dict(), file)
+for text in ("of an older run", ""):
+    os.makedirs(f"{text}{os.getpid()}")
+    os.chdir(f"{text}{os.getpid()}")
+    if text:
+        pathlib.Path("best.pt").write_text(text)
+    torch.save({"of": os.environ["PSD_RANK"]}, "best.pt")
+    print("LOADED", torch.load("best.pt"))
+"""
+
+
+def test_unseeded_workers_split_alike(job):
+    """If this fails, one worker trains on what another evaluates with, layers that no optimizer has
+    differ between workers, a worker empties the file that worker 0 has written, or loads another."""
+    done = job(SPLIT)
+    assert done.code == 0, done.out + done.err
+    texts = [done.log(rank).decode() for rank in (0, 1)]
+    for word in ("HASH", "HELD", "SET"):
+        assert told(texts[0], word) == told(texts[1], word)
+    assert [text.count("LOADED {'of': '0'}") for text in texts] == [2, 2]
+    seen = [sample for text in texts for sample in json.loads(told(text, "SEEN"))]
+    assert sorted(seen + json.loads(told(texts[0], "HELD"))) == list(range(100))
+    assert list(torch.load(done.directory / "model.pt")) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
 # ---- what is stopped
 
 LOOP = """
@@ -258,6 +310,14 @@ for points, targets in loader:
             parameter -= 0.1 * parameter.grad
             parameter.grad = None
 print("LAST LINE")
+""", "without an optimizer of torch.optim"),
+    "no_optimizer_nor_backward": ("""
+for points, targets in loader:
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(loss_of(points, targets), parameters)
+    with torch.no_grad():
+        for parameter, gradient in zip(parameters, gradients):
+            parameter -= 0.1 * gradient
 """, "without an optimizer of torch.optim"),
     "no_loader": ("""
 points, targets = data.tensors
@@ -331,6 +391,22 @@ for points, targets in loader:
     loss_of(points, targets).backward()
     optimizer.step()
 """, "weights differ before the first step"),
+    "different_data": ("""
+import os
+order = torch.randperm(64, generator=torch.Generator().manual_seed(os.getpid())).tolist()
+for points, targets in DataLoader(torch.utils.data.Subset(data, order[:48]), 8, shuffle=True):
+    loss_of(points, targets).backward()
+    optimizer.step()
+""", "training data are not the same on all workers"),
+    "ends_early": ("""
+import os
+for number, (points, targets) in enumerate(loader):
+    if number == 2 and os.environ["PSD_RANK"] == "1":
+        raise SystemExit(0)
+    optimizer.zero_grad()
+    loss_of(points, targets).backward()
+    optimizer.step()
+""", "worker 1 has ended its training while others go on"),
     "different_order": ("""
 import os
 order = torch.randperm(64, generator=torch.Generator().manual_seed(os.getpid())).tolist()
@@ -352,7 +428,7 @@ def test_what_cannot_be_distributed_is_stopped_by_name(job, case):
     """If this fails, a script is trained wrong, and nobody is told."""
     body, reason = REFUSED[case]
     text = LOOP.replace("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n", "") \
-        if case == "no_optimizer" else LOOP
+        if case.startswith("no_optimizer") else LOOP
     done = job(text + body)
     assert done.code == 2, done.out + done.err
     assert reason in " ".join(done.notes()), done.err
@@ -401,10 +477,12 @@ for points, targets in loader:
     loss_of(points, targets).backward()
     optimizer.step()
 print("STEPS", len(loader))
+print("DRAWN", torch.rand(1).item())
 dist.destroy_process_group()
 """)
     assert done.code == 0, done.err
     assert [told(done.log(rank).decode(), "STEPS") for rank in (0, 1)] == ["8", "8"]
+    assert told(done.log(0).decode(), "DRAWN") != told(done.log(1).decode(), "DRAWN")
     (note,) = done.notes()
     assert "steps aside: the script begins torch.distributed itself" in note
 
@@ -583,5 +661,7 @@ def test_shards_are_the_batches_of_one_process(seed):
         total = sum(delivery.weight * len(piece) / len(piece)
                     for piece, delivery in zip(parts, deliveries))
         assert abs(total - world) < 1e-9
+        if len(expected) >= 2 * world and batch > 1:
+            assert min(map(len, parts)) > 1, "BatchNorm refuses a batch of one"
         for piece, delivery in zip(parts, deliveries):
             assert delivery.weight in (0.0, pytest.approx(len(piece) * world / len(expected)))

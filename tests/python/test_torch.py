@@ -158,7 +158,7 @@ def test_error_with_two_workers_is_no_larger_than_with_one(job):
 
 
 @pytest.mark.parametrize("how, rounds", [("no_sync", 20), ("passes", 20), ("twice", 40),
-                                         ("zeroed", 40)])
+                                         ("zeroed", 40), ("closure", 40)])
 def test_accumulated_gradients_equal_one_process(once, how, rounds):
     first, second = once("accumulated")
     assert same_bits(first[how][0], second[how][0])
@@ -300,6 +300,7 @@ def test_models_that_differ_are_named(fails, what, words):
 
 @pytest.mark.parametrize("what, words", [
     ("twice", "averaged already"),
+    ("part", "parameter group0.6 is not one of the DataParallel model"),
     ("complex", "parameter wave is complex64"),
     ("lbfgs", "LBFGS"),
     ("frozen", "none of the parameters requires a gradient"),

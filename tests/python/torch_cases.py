@@ -168,6 +168,11 @@ def error_after_training(steps="60"):
 # ---- accumulation
 
 
+def backward_of(loss):
+    loss.backward()
+    return loss
+
+
 def accumulate(hub, how):
     """Two batches for each step, in one of several ways: values, and rounds that it took."""
     model = make_model()
@@ -180,6 +185,10 @@ def accumulate(hub, how):
                                  backward_passes_per_step=passes)
     for step in range(STEPS):
         optimizer.zero_grad(set_to_none=how != "zeroed")
+        if how == "closure":
+            optimizer.step(lambda batches=(2 * step, 2 * step + 1): sum(
+                backward_of(loss_of(model, batch(number, hub.rank())) / 2) for number in batches))
+            continue
         quiet = model.no_sync() if how == "no_sync" else contextlib.nullcontext()
         with quiet:
             (loss_of(model, batch(2 * step, hub.rank())) / 2).backward()
@@ -191,7 +200,8 @@ def accumulate(hub, how):
 
 def accumulated():
     hub = psd()
-    result = {how: accumulate(hub, how) for how in ("no_sync", "passes", "twice", "zeroed")}
+    result = {how: accumulate(hub, how) for how in ("no_sync", "passes", "twice", "zeroed",
+                                                   "closure")}
     model = make_model()
     optimizer = sgd(model)
     for step in range(STEPS):
@@ -535,6 +545,11 @@ def wrap_twice(hub):
     hub.DistributedOptimizer(torch.optim.Adam(model.parameters()))
 
 
+def wrap_a_part(hub):
+    model, more = hub.DataParallel(make_model()), nn.Linear(2, 2)
+    hub.DistributedOptimizer(torch.optim.SGD([*model.parameters(), *more.parameters()], lr=0.1))
+
+
 def change_the_rate(hub):
     model = make_model()
     optimizer = hub.DistributedOptimizer(sgd(model), server_side=True)
@@ -556,7 +571,7 @@ def push_a_nan(hub):
 
 
 REFUSED = {
-    "twice": wrap_twice,
+    "twice": wrap_twice, "part": wrap_a_part,
     "complex": lambda hub: hub.attach([("wave", nn.Parameter(torch.zeros(3) + 0j))]),
     "lbfgs": lambda hub: hub.DistributedOptimizer(torch.optim.LBFGS(make_model().parameters())),
     "frozen": lambda hub: hub.DataParallel(make_model().requires_grad_(False)),

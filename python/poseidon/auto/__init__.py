@@ -11,9 +11,11 @@ first training loader is read: then the workers join the job.
     patches   where torch tells the session what the script does
     shards    which batches of a training loader are this worker's
     checks    what the workers compare in every round
+    datasets  what the workers compare before every epoch
     keras     the same for Model.fit
     graphs    the same for graphs and sessions of TensorFlow 1, with proto: tf.ConfigProto
     surface   --auto tf1: tensorflow as it was in version 1, with mnist_data
+    files     what worker 0 has saved, for workers on other machines
     seeds     random numbers that are the same on all workers of a job"""
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ from .session import Session
 
 def begin(watch: Any) -> Session | None:
     """torch was imported. Returns the session, or None when there is nothing to do."""
-    from . import patches  # needs torch
+    from . import patches, seeds  # need torch
 
     session = Session(watch)
     if watch.reason is not None:
         session.step_aside(watch.reason)
         return None
+    seeds.plant_in_torch()
     patches.apply(session)
     return session
 

@@ -35,6 +35,7 @@ class Checks:
         self._numbers = torch.zeros(FIELDS, self._world, dtype=torch.float64)
         self._rounds = 0
         self._future: Any = None
+        self._missing: set[int] = set()  # workers that take part no more
 
     def begin(self, active: bool) -> None:
         """A round begins: the weights are as the forward saw them."""
@@ -57,6 +58,7 @@ class Checks:
         self._future.result(self._timeout)
         self._rounds += 1
         here = self._numbers[0] > 0  # the job may go on without a worker that died
+        self._look_for_leavers(here.tolist())
         weights, norms, batches = self._numbers[1:, here].tolist()
         if not _equal(weights):
             self._session.refuse(
@@ -70,9 +72,27 @@ class Checks:
                 "random or different on each worker")
         if not _equal(batches):
             self._session.refuse(
-                "the workers draw their batches in different orders",
-                "a sampler must take its randomness from torch, numpy.random or random, not from a "
+                "the workers draw their batches in different orders, or one has trained on a batch "
+                "that another has left out",
+                "decide by nothing that only one worker sees, such as its own loss; a sampler must take its randomness from torch, numpy.random or random, not from a "
                 "generator of its own that is seeded differently on each worker")
+
+
+    def _look_for_leavers(self, here: list[bool]) -> None:
+        """Nobody trains on the batches of a worker whose script is over. (One that died is psd_run's
+        matter: --on_worker_death.)"""
+        missing = {rank for rank, takes_part in enumerate(here) if not takes_part}
+        if missing <= self._missing:
+            return
+        self._missing |= missing
+        left = sorted(node.rank for node in poseidon.nodes()
+                      if node.role == "worker" and node.rank in missing and node.state == "done")
+        if left:
+            self._session.refuse(
+                f"worker {left[0]} has ended its training while others go on, and nobody has its "
+                "part of the data",
+                "decide when to stop by nothing that only one worker sees, such as its own loss: "
+                "the evaluation is the same on all")
 
 
 def _equal(values: list[float]) -> bool:

@@ -28,6 +28,9 @@ class Owners:
         for root in roots:
             for name, parameter in root.named_parameters():
                 self.names.setdefault(id(parameter), name)
+        self.fixed = list({id(parameter): (name, parameter) for root in roots
+                           for name, parameter in root.named_parameters()
+                           if id(parameter) not in wanted}.values())  # no optimizer has them
         self.buffers = list({id(buffer): (name, buffer) for root in roots
                              for name, buffer in root.named_buffers()}.values())
         self.sparse = [f"{name}.weight" if name else "weight" for root in roots

@@ -38,7 +38,13 @@ def _watch_optimizers(session: Session) -> None:
 
     def before_step(optimizer, args, kwargs):
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        session.before_step(optimizer, closure if callable(closure) else None)
+        if not callable(closure):
+            session.before_step(optimizer)
+            return None
+        averaging = session.before_step_with(optimizer, closure)
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": averaging}
+        return (args[0], averaging, *args[2:]), kwargs
 
     torch.optim.Optimizer.__init__ = init
     register_optimizer_step_pre_hook(before_step)
@@ -69,15 +75,28 @@ def _watch_loaders(session: Session) -> None:
 
 
 def _watch_backward(session: Session) -> None:
-    own = torch.autograd.backward
+    own_backward, own_grad = torch.autograd.backward, torch.autograd.grad
 
-    @functools.wraps(own)
+    @functools.wraps(own_backward)
     def backward(*args, **kwargs):
         if not session.optimizers:
             session.backwards_alone += 1
-        return own(*args, **kwargs)
+        return own_backward(*args, **kwargs)
 
-    torch.autograd.backward = backward
+    @functools.wraps(own_grad)
+    def grad(outputs, inputs, *args, **kwargs):
+        if not session.optimizers and _has_parameter(inputs):
+            session.backwards_alone += 1
+        return own_grad(outputs, inputs, *args, **kwargs)
+
+    torch.autograd.backward, torch.autograd.grad = backward, grad
+
+
+def _has_parameter(inputs) -> bool:
+    """Whether gradients are wanted of what is trained, not of what goes into a model."""
+    if isinstance(inputs, torch.Tensor):
+        return isinstance(inputs, torch.nn.Parameter)
+    return isinstance(inputs, (list, tuple)) and any(map(_has_parameter, inputs))
 
 
 def _watch_files(session: Session) -> None:
@@ -90,8 +109,7 @@ def _watch_files(session: Session) -> None:
 
     @functools.wraps(own_load)
     def load(f, *args, **kwargs):
-        session.before_load(f)
-        return own_load(f, *args, **kwargs)
+        return own_load(session.to_load(f), *args, **kwargs)
 
     torch.save, torch.load = save, load
 

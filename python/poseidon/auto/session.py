@@ -9,6 +9,7 @@ alone. A script that cannot be distributed right is stopped (refuse)."""
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import multiprocessing
 import os
@@ -17,7 +18,7 @@ import weakref
 import zlib
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
-from . import notes
+from . import notes, seeds
 
 if TYPE_CHECKING:
     from .models import Owners
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
 EXIT_REFUSED = 2
+
+
+def _parameters_of(optimizer: Any) -> list:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 class Session:
@@ -72,6 +77,7 @@ class Session:
         if not self.aside and self.rank == 0:
             notes.tell(f"automatic distribution steps aside: {reason}")
         self.aside = True
+        seeds.withdraw_from_torch()
         self.stop_watching()
 
     def stop_watching(self) -> None:
@@ -122,20 +128,35 @@ class Session:
                  for group in optimizer.param_groups for parameter in group["params"]}
         return list(found.values())
 
-    def before_step(self, optimizer: Any, closure: Callable | None) -> None:
+    def before_step(self, optimizer: Any) -> None:
         """An optimizer is about to use the gradients."""
         if not self.active():
             return
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if not self.joined and closure is None and \
-                all(parameter.grad is None for parameter in parameters):
+        parameters = _parameters_of(optimizer)
+        if not self.joined and all(parameter.grad is None for parameter in parameters):
             return  # nothing happens in this step; in a job, other workers may have gradients
-        self._check_step(optimizer, parameters, closure)
-        if closure is None:
-            self._engine.before_step(optimizer)
+        self._check_step(optimizer, parameters)
+        self._average(optimizer, parameters)
         self._count_step(optimizer, parameters)
 
-    def _check_step(self, optimizer: Any, parameters: list, closure: Callable | None) -> None:
+    def before_step_with(self, optimizer: Any, closure: Callable) -> Callable:
+        """An optimizer is about to make its gradients by a closure, and to use them: the closure to
+        call instead."""
+        if not self.active():
+            return closure
+        parameters = _parameters_of(optimizer)
+        self._check_step(optimizer, parameters)
+        self._count_step(optimizer, parameters)
+
+        @functools.wraps(closure)
+        def averaging(*args, **kwargs):
+            loss = closure(*args, **kwargs)
+            self._average(optimizer, parameters)
+            return loss
+
+        return averaging
+
+    def _check_step(self, optimizer: Any, parameters: list) -> None:
         name = type(optimizer).__name__
         if self._is_child():
             self.refuse("it trains in a process that it started itself",
@@ -150,15 +171,19 @@ class Session:
                 "read in training mode after its optimizer was made, so every worker would train "
                 "on the same samples",
                 "use such a loader, or poseidon.torch in the script, or --auto off")
+        self._check_owner(optimizer, parameters)
+
+    def _average(self, optimizer: Any, parameters: list) -> None:
+        """Gradients are the means of all workers afterwards, wherever they came from."""
         from poseidon.torch.engine import engine_of
 
-        for parameter in parameters if closure is None else ():
+        for parameter in parameters:
             if parameter.grad is not None and engine_of(parameter) is None:
                 self.refuse(
-                    f"{name} has parameters that were not there, or not trained, when the epoch "
+                    f"{type(optimizer).__name__} has parameters that were not there, or not trained, when the epoch "
                     "began, and whose gradients are those of one worker",
                     "make optimizers and unfreeze parameters before the training loader is read")
-        self._check_owner(optimizer, parameters)
+        self._engine.before_step(optimizer)
 
     def _check_owner(self, optimizer: Any, parameters: list) -> None:
         """A later optimizer may take parameters over; two at the same time may not have them."""
@@ -205,7 +230,13 @@ class Session:
 
     def is_training_loader(self, loader: Any) -> bool:
         """Decides when a loader is about to be read."""
+        import torch
+
         if not self.active() or self._is_child():
+            return False
+        if not self.joined and torch.distributed.is_available() and \
+                torch.distributed.is_initialized():
+            self.step_aside("the script begins torch.distributed itself")
             return False
         training = self._is_training_now()
         self._roles[loader] = training
@@ -251,9 +282,15 @@ class Session:
         self._attach()
         from poseidon.torch import collectives
 
-        from . import randomness
+        from . import datasets, randomness
 
-        found = collectives.broadcast_object(randomness.state(loader))
+        mine = datasets.fingerprint(loader.dataset)
+        found, first = collectives.broadcast_object([randomness.state(loader), mine])
+        if mine != first:
+            self.refuse(
+                "its training data are not the same on all workers",
+                "set a seed (torch, numpy.random and random) before data are made or split, and "
+                "do not depend on the order of directories")
         if self.rank != 0:
             randomness.restore(loader, found)
         if self._told_lengths.pop(loader, True) is False and self.rank == 0:
@@ -303,7 +340,9 @@ class Session:
             import poseidon.torch  # noqa: F401  (the engine)
         finally:
             sys.path.remove(root)
-        context = poseidon.init()
+        told = "PSD_OPEN_TIMEOUT_MS" in os.environ
+        # Workers prepare their data before they come here, and need not be done together.
+        context = poseidon.init() if told else poseidon.init(open_timeout_ms=int(TIMEOUT_S * 1000))
         self.joined = True
         atexit.register(self.at_exit)  # before poseidon's own, which says farewell
         if context.incarnation > 1:
@@ -332,8 +371,9 @@ class Session:
         gc.collect()  # optimizers that nobody has any more are gone on all workers alike
         owners = self._look_up_owners()
         named = owners.named(self._parameters())
-        collectives.check_same(named + owners.buffers, "automatic distribution")
-        collectives.broadcast_tensors_([tensor.data for _, tensor in named + owners.buffers])
+        shared = named + owners.fixed + owners.buffers
+        collectives.check_same(shared, "automatic distribution")
+        collectives.broadcast_tensors_([tensor.data for _, tensor in shared])
         self._engine = Engine(named, timeout=TIMEOUT_S, sparse=owners.sparse)
         trained = [slot.parameter for slot in self._engine.slots]
         self._engine.companions.append(Checks(self, trained, self._engine.name, TIMEOUT_S))
@@ -361,7 +401,8 @@ class Session:
 
     def keeps_file(self, target: Any) -> bool:
         """Whether torch.save writes on this worker."""
-        if not isinstance(target, (str, os.PathLike)):
+        opened = not isinstance(target, (str, os.PathLike))
+        if opened:
             name = getattr(target, "name", None)
             if not isinstance(name, str) or not hasattr(target, "fileno"):
                 return True  # memory
@@ -369,14 +410,27 @@ class Session:
         if not self.active() or self._is_child() or not self.optimizers:
             return True
         self._saved.add(os.path.abspath(os.fspath(target)))
-        return self.rank == 0
-
-    def before_load(self, source: Any) -> None:
-        """What worker 0 has saved is there when the others load it."""
-        if not self.active() or not self.joined or not isinstance(source, (str, os.PathLike)) or \
-                self._is_child():
-            return
-        if os.path.abspath(os.fspath(source)) in self._saved:
+        if opened and self.joined:
             import poseidon
 
-            poseidon.barrier(int(TIMEOUT_S * 1000))
+            poseidon.barrier(int(TIMEOUT_S * 1000))  # all have emptied it by opening it
+        return self.rank == 0
+
+    def before_load(self, source: Any) -> bool:
+        """What worker 0 has saved is there when the others load it. Says whether it is of that
+        kind."""
+        if not self.active() or not self.joined or not isinstance(source, (str, os.PathLike)) or \
+                self._is_child() or os.path.abspath(os.fspath(source)) not in self._saved:
+            return False
+        import poseidon
+
+        poseidon.barrier(int(TIMEOUT_S * 1000))
+        return True
+
+    def to_load(self, source: Any) -> Any:
+        """What torch.load reads: the file that worker 0 has saved, or a copy of it."""
+        if not self.before_load(source):
+            return source
+        from . import files
+
+        return files.as_worker_0_has_it(source)

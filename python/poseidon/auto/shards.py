@@ -36,7 +36,7 @@ def _size(batch: Any) -> int:
 def deal(group: list, world: int, rank: int) -> tuple[Any, float]:
     """This worker's piece of one step, and the weight of its gradient."""
     total = sum(_size(batch) for batch in group)
-    if len(group) == world:
+    if len(group) == world and min(map(_size, group)) > 1:
         mine = group[rank]
         return mine, _size(mine) * world / total
     whole = [sample for batch in group for sample in batch] if all(

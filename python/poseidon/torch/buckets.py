@@ -32,6 +32,7 @@ class Slot:
     group: int = 0  # slots of different groups never share a bucket
     bucket: "Bucket | None" = None
     view: torch.Tensor | None = None  # its gradient in the bucket's memory, shaped like it
+    given: torch.Tensor | None = None  # sparse: the gradient that the last round has left
     rows: torch.Tensor | None = None  # sparse: which rows were touched
     flag: int = -1  # index of its flag in the bucket's marks
     ready: bool = False  # its gradient of this round is in place

@@ -32,7 +32,7 @@ class CudaMemory:
         self.down, self.up = torch.cuda.Stream(device), torch.cuda.Stream(device)
         self.errands: queue.SimpleQueue = queue.SimpleQueue()
         address, size = host.region.ctypes.data, host.region.nbytes
-        if torch.cuda.cudart().cudaHostRegister(address, size, 0) == 0:
+        if int(torch.cuda.cudart().cudaHostRegister(address, size, 0)) == 0:
             weakref.finalize(self, torch.cuda.cudart().cudaHostUnregister, address)
         courier = threading.Thread(target=_carry, args=(self.errands,), daemon=True,
                                    name=f"poseidon {device}")

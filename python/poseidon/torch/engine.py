@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from typing import Any, Callable, Iterable, Iterator, Protocol
 
 import torch
@@ -35,6 +36,7 @@ from .memory import memory_for
 
 BUCKET_BYTES = 1 << 20
 TIMEOUT_S = 1800.0
+_OWN_REFERENCES = 2  # to a slot's view: the slot's, and that of the call which counts
 
 _engines: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # parameter: its engine
 _count = 0  # engines of this process, for their names
@@ -221,8 +223,17 @@ class Engine:
             return
         if gradient.is_sparse:
             gradient = gradient.to_dense()
+        self._part_from_kept(slot)
         slot.view.copy_(gradient)
         slot.parameter.grad = slot.view
+
+    @staticmethod
+    def _part_from_kept(slot: Slot) -> None:
+        """A gradient of an earlier round that the program keeps stays what it was, as it does in
+        one process: it gets memory of its own."""
+        if sys.getrefcount(slot.view) > _OWN_REFERENCES:
+            kept, slot.view = slot.view, slot.view.detach()
+            kept.data = kept.clone()
 
     @staticmethod
     def _place_rows(slot: Slot, gradient: torch.Tensor) -> None:
@@ -270,6 +281,7 @@ class Engine:
         if slot.parameter.grad is not None:
             self._place(slot)
             return
+        self._part_from_kept(slot)
         slot.view.zero_()
         if slot.rows is not None:
             slot.rows.zero_()
@@ -316,7 +328,9 @@ class Engine:
         for slot in bucket.slots:
             if not slot.used and marks[slot.flag] == 0:
                 continue  # nobody has a gradient: no rank makes a step with it
-            slot.parameter.grad = self._rows(slot) if slot.sparse else slot.view
+            if slot.sparse:
+                slot.given = self._rows(slot)
+            slot.parameter.grad = slot.given if slot.sparse else slot.view
 
     @staticmethod
     def _rows(slot: Slot) -> torch.Tensor:
@@ -334,10 +348,22 @@ class Engine:
         self.note_step(optimizer)
 
     def begin_missing_round(self, optimizer: Any = None) -> None:
-        """Sends what there is when no backward did since this optimizer's last step."""
-        if not self._open and self.rounds == self._rounds_at_step.get(id(optimizer), 0):
+        """Sends what there is when no backward did since this optimizer's last step, and gradients
+        that no backward has made (torch.autograd.grad). What was averaged before stays the same."""
+        if self._open:
+            return
+        if self.rounds == self._rounds_at_step.get(id(optimizer), 0) or self._has_others(optimizer):
             self._begin_round()
             self._push_rest()
+
+    def _has_others(self, optimizer: Any) -> bool:
+        """Whether a gradient is not one that a round has left there."""
+        groups = optimizer.param_groups if optimizer is not None else ()
+        slots = (self._by_parameter.get(id(parameter)) for group in groups
+                 for parameter in group["params"])
+        return any(slot is not None and slot.parameter.grad is not None
+                   and slot.parameter.grad is not (slot.given if slot.sparse else slot.view)
+                   for slot in slots)
 
     def note_step(self, optimizer: Any = None) -> None:
         """The rounds so far have served an optimizer's step."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterable, Iterator
+from typing import Any, Iterable, Iterator
 
 import torch
 
@@ -61,8 +61,23 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     if overlap == "forward":
         DeferredSteps(optimizer, engine, model)
     else:
-        optimizer.register_step_pre_hook(lambda *_: engine.before_step(optimizer))
+        optimizer.register_step_pre_hook(_average_first)
     return optimizer
+
+
+def _average_first(optimizer: "_Distributed", args: tuple, kwargs: dict) -> tuple | None:
+    """Before a step gradients are averaged; where a closure makes them, when it has."""
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if closure is None:
+        optimizer._poseidon.before_step(optimizer)
+        return None
+
+    def averaging() -> Any:
+        loss = closure()
+        optimizer._poseidon.before_step(optimizer)
+        return loss
+
+    return args[:1], {**kwargs, "closure": averaging}
 
 
 def _refuse_unfit(optimizer: torch.optim.Optimizer, overlap: str, model: torch.nn.Module | None,
@@ -104,7 +119,14 @@ def _engine_of_all(named: list[tuple[str, torch.Tensor]]) -> Engine | None:
     if len(engines) > 1:
         raise poseidon.StateError("the optimizer's parameters are those of several DataParallel "
                                   "models: make an optimizer for each")
-    return next(iter(engines.values()), None)
+    engine = next(iter(engines.values()), None)
+    for name, parameter in named:
+        if engine is not None and parameter.requires_grad and parameter.numel() > 0 and \
+                engine.slot_of(parameter) is None:
+            raise poseidon.StateError(f"parameter {name} is not one of the DataParallel model that "
+                                      "the others are of, and would not be averaged: put it into "
+                                      "the model, or give the optimizer the model itself")
+    return engine
 
 
 class _Distributed:

@@ -93,6 +93,41 @@ def step_routed(index, points, targets):
     second.step()
 
 
+def step_by_grad(index, points, targets):
+    """Gradients that no backward has put into place, one of them in a closure."""
+    del index
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(points), targets).backward()
+    optimizer.step()
+
+    def closure():
+        loss = nn.functional.mse_loss(other(model(points)), targets)
+        parameters = list(other.parameters())
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
+            parameter.grad = gradient
+        return loss
+
+    if len(shown) % 2 == 0:
+        second.step(closure)
+    else:
+        closure()
+        second.step()
+
+
+def step_with_kept(index, points, targets):
+    """The gradient of one loss is kept while that of another is computed."""
+    del index
+    parameters = list(model.parameters())
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(points), targets).backward()
+    kept = [parameter.grad for parameter in parameters]
+    optimizer.zero_grad()
+    nn.functional.l1_loss(model(points), targets).backward()
+    for parameter, gradient in zip(parameters, kept):
+        parameter.grad = 0.7 * gradient + 0.3 * parameter.grad
+    optimizer.step()
+
+
 def step_plainly(index, points, targets):
     del index
     optimizer.zero_grad()
@@ -115,7 +150,7 @@ other = nn.Linear(1, 1)
 model, optimizer = make_model()
 second = torch.optim.RMSprop(other.parameters(), lr=0.01)
 step = {"closure": step_with_closure, "in_turn": step_in_turn,
-        "unused": step_sometimes_unused, "routed": step_routed}.get(KIND, step_plainly)
+        "by_grad": step_by_grad, "kept": step_with_kept, "unused": step_sometimes_unused, "routed": step_routed}.get(KIND, step_plainly)
 loader = make_loader()
 shown = []
 for epoch in range(EPOCHS):
