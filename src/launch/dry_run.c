@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cores.h"
 #include "launch/call.h"
 #include "launch/runlog.h"
 
@@ -122,7 +123,7 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
                              .local_size = role == LAUNCH_WORKER ? where->workers : where->servers,
                              .machine = machine,
                              .machines = layout->machine_count,
-                             .cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
+                             .cores = psi_usable_cores(),
                              .gpus = layout->gpus[slot],
                              .cluster = plan->given != NULL ? &plan->given[slot] : cluster,
                              .root_address = root,

@@ -13,16 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cores.h"
 #include "config/settings.h"
 #include "launch/reach.h"
-
-static int
-usable_cores(void)
-{
-    cpu_set_t set;
-
-    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 /* Under which address we see psd_run, and under which it sees us, as far as ssh or srun tell:
  * "line=ITS OURS". */
@@ -65,7 +58,7 @@ greet_describe(struct words *answers, struct psd_error *err)
                                   (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000);
     }
     if (status == PSD_OK) {
-        status = words_add_format(answers, err, "cores=%d", usable_cores());
+        status = words_add_format(answers, err, "cores=%u", psi_usable_cores());
     }
     if (status == PSD_OK) {
         status = describe_line(answers, err);

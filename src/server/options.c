@@ -11,6 +11,7 @@
 
 #include <psd/psd.h>
 
+#include "base/cores.h"
 #include "base/fail.h"
 #include "config/cluster.h"
 #include "config/environment.h"
@@ -163,8 +164,7 @@ size_process(const struct given *given, const struct psi_settings *settings,
              struct server_options *options)
 {
     const uint32_t servers = given->servers == not_given ? 1 : given->servers;
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    const uint32_t share = cores > 0 ? (uint32_t)cores / servers : 1;
+    const uint32_t share = psi_usable_cores() / servers;
 
     options->lanes = settings->lanes != 0 ? settings->lanes : share;
     if (options->lanes == 0) {
