@@ -46,8 +46,9 @@ count_tasks(const struct launch_options *options, const struct psi_cluster *clus
         *tasks_p = given_or(options->servers, 0) + given_or(options->workers, 1);
     }
     if (status == PSD_OK && options->nodes > *tasks_p) {
-        return psi_fail(err, PSD_ERR_INVALID, "--nodes=%u: there are only %u tasks", options->nodes,
-                        *tasks_p);
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--nodes %u: --servers and --workers give only %u of them a task",
+                        options->nodes, *tasks_p);
     }
     return status;
 }
