@@ -118,6 +118,7 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
                              .job = "<name>",
                              .port = "<port>",
                              .peers = "<tcp://address:port,...>",
+                             .hosts = "<name=address,...>",
                              .logs = where->here ? "<log directory>" : NULL,
                              .local_rank = layout->local_rank[slot],
                              .local_size = role == LAUNCH_WORKER ? where->workers : where->servers,

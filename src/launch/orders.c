@@ -126,6 +126,26 @@ describe_peers(struct run *run)
     }
 }
 
+/* "master=10.0.0.1,server0=10.0.0.2,worker0=...": what is where, for whoever wants names. */
+static void
+describe_hosts(struct run *run)
+{
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&run->host_map, &bytes);
+    bool first = true;
+
+    for (uint32_t slot = 0; stream != NULL && slot < run->slots; slot++) {
+        if (run->layout->machine_of[slot] != LAYOUT_NOWHERE) {
+            fprintf(stream, "%s%s=%s", first ? "" : ",", run->processes[slot].name,
+                    run_host_of(run, slot)->address);
+            first = false;
+        }
+    }
+    if (stream != NULL) {
+        fclose(stream);
+    }
+}
+
 /* What other personalities need to know beyond what Poseidon's processes do. */
 static void
 take_foreign_seat(struct run *run, uint32_t slot, struct plan_seat *seat, struct seat_texts *texts)
@@ -179,6 +199,10 @@ take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p, struct seat_
         if (run->peers == NULL && run->plan->given == NULL) {
             describe_peers(run);
         }
+        if (run->host_map == NULL) {
+            describe_hosts(run);
+        }
+        seat_p->hosts = run->host_map;
         if (run->plan->given == NULL) {
             snprintf(texts->port, sizeof(texts->port), "%u", gather_port(&run->gather, slot));
             seat_p->port = texts->port;

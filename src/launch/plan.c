@@ -82,11 +82,11 @@ sets_own_place(const struct plan *plan)
 
 /* What set_place() sets. */
 static const char *const place_names[] = {
-    "PSD_RANK",           "PSD_WORLD",      "PSD_WORLD_SIZE",    "PSD_NUM_WORKERS",
-    "PSD_NUM_SERVERS",    "PSD_LOCAL_RANK", "PSD_LOCAL_SIZE",    "PSD_NODE_RANK",
-    "PSD_NUM_NODES",      "PSD_PORT",       "PSD_RESTART_COUNT", "PSD_PEERS",
-    "PSD_MASTER_ADDRESS", "PSD_ROLE",       "PSD_ADDR",          "PSD_JOB_ID",
-    "PSD_LOG_DIR",
+    "PSD_RANK",        "PSD_WORLD",          "PSD_WORLD_SIZE",    "PSD_NUM_WORKERS",
+    "PSD_NUM_SERVERS", "PSD_LOCAL_RANK",     "PSD_LOCAL_SIZE",    "PSD_NODE_RANK",
+    "PSD_NUM_NODES",   "PSD_PORT",           "PSD_RESTART_COUNT", "PSD_PEERS",
+    "PSD_HOSTS",       "PSD_MASTER_ADDRESS", "PSD_ROLE",          "PSD_ADDR",
+    "PSD_JOB_ID",      "PSD_LOG_DIR",
 };
 enum { PLACE_NAMES = sizeof(place_names) / sizeof(place_names[0]) };
 
@@ -483,6 +483,7 @@ set_place(const struct plan *plan, const struct command_values *values,
                                     {"PSD_ADDR", seat->address},
                                     {"PSD_PORT", seat->port},
                                     {"PSD_PEERS", seat->peers},
+                                    {"PSD_HOSTS", seat->hosts},
                                     {"PSD_LOG_DIR", seat->logs},
                                     {"PSD_JOB_ID", seat->job}};
     psd_status status = PSD_OK;

@@ -96,6 +96,7 @@ struct plan_seat {
     const char *job;     /* the job's name */
     const char *port;    /* of a worker, for its own use */
     const char *peers;   /* "tcp://IP:PORT,...": where the workers are, by rank */
+    const char *hosts;   /* "master=IP,server0=IP,worker0=IP,...": what is where, by name */
     const char *logs;    /* directory of the job's logs on the machine; NULL: it has none */
     uint32_t restart;
     uint32_t local_rank;

@@ -351,6 +351,7 @@ run_fini(struct run *run)
     free(run->hosts);
     free(run->processes);
     free(run->peers);
+    free(run->host_map);
     psi_tf_config_free(&run->cluster);
     watch_fini(&run->watch);
     runlog_close(&run->runlog);

@@ -59,6 +59,7 @@ struct run {
     char here[4096];  /* directory in which psd_run was started */
     char logs[4096];  /* directory of the logs, absolute; "" with --check */
     char *peers;      /* owned: addresses of the workers; NULL before the first is started */
+    char *host_map;   /* owned: addresses of all processes by name; likewise */
     struct psi_tf_config cluster; /* who of TensorFlow's tasks listens where; empty otherwise */
     bool checked;                 /* --check: every machine has answered */
     regex_t result_regex;

@@ -241,6 +241,11 @@ end_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_err
     const struct psi_frame bye = {.type = PSI_FRAME_BYE, .view = lane->view};
     const psd_status status = psi_verdict_decode(payload, bytes, &verdict, err);
 
+    for (uint32_t rank = 0; status == PSD_OK && rank < lane->job.workers; rank++) {
+        if (lane->members[rank]) {
+            lane_tell_done(lane, rank);
+        }
+    }
     if (status == PSD_OK) {
         (void)psi_post(lane->master.conn, &bye); /* or the master would wait for us */
         psi_peer_close_after_send(&lane->master, FAREWELL_MS);

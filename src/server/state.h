@@ -279,6 +279,9 @@ void sessions_end_doomed(struct lane *lane);
 psd_status view_committed(struct lane *lane, const struct psi_view *view, struct psd_error *err);
 void view_proposed(struct lane *lane, const struct psi_propose *propose);
 
+/* A worker is done, or dead: nobody waits for it any more. */
+void lane_tell_done(const struct lane *lane, uint32_t rank);
+
 /* share.c */
 psd_status share_pull_arrived(struct session *session, const void *payload, size_t bytes,
                               struct psd_error *err);

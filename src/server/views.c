@@ -87,9 +87,19 @@ view_proposed(struct lane *lane, const struct psi_propose *propose)
     free(ack.given);
 }
 
+void
+lane_tell_done(const struct lane *lane, uint32_t rank)
+{
+    if (lane->config.lane == 0) { /* once for the server */
+        psi_log(&lane->log, PSI_LOG_INFO, "WORKER-DONE", "ps %u received done %u",
+                lane->config.server, rank);
+    }
+}
+
 static void
 rank_leaves(struct lane *lane, const struct psi_view *view)
 {
+    lane_tell_done(lane, view->rank);
     for (uint32_t i = 0; i < view->tables; i++) {
         const struct psi_view_table *decision = &view->table[i];
         struct table *table = table_find(lane, decision->id);
