@@ -77,6 +77,25 @@ print("met", len(peers), "in", os.environ["PSD_LOG_DIR"], os.environ.get("OMP_NU
 """
 
 
+def test_names_of_all_processes(start):
+    """If this fails, a script that wants names must guess who runs where."""
+    job = start("--workers", 2, "--servers", 1, "sh -c 'echo hosts $PSD_HOSTS'")
+    assert job.wait() == 0, job.stderr()
+    names = ",".join(f"{name}=127.0.0.1" for name in ("master", "server0", "worker0", "worker1"))
+    assert f"[worker1] hosts {names}\n" in job.stdout()
+
+
+def test_servers_hear_that_workers_are_done(start):
+    """If this fails, nobody can see in a server's log which workers it still had."""
+    job = start("--workers", 2, "--servers", 2, *BRISK, "--", *python_worker("--steps", 3))
+    assert job.wait() == 0, job.stderr()
+    (directory,) = (job.directory / "logs").iterdir()
+    for server in range(2):
+        text = (directory / f"server{server}.log").read_text()
+        for worker in range(2):
+            assert text.count(f"ps {server} received done {worker}\n") == 1, text
+
+
 def test_workers_find_each_other(start, tmp_path):
     """If this fails, workers that talk to each other need their addresses written by hand."""
     path = script(tmp_path, MEET, "meet.py")
