@@ -2,12 +2,19 @@
 """Fixtures of the tests with real processes."""
 
 import os
+import signal
 import subprocess
 
 import pytest
 
 import bed
 from helpers import Flood, Hand, Hosts, Job, bin_directory, ip, make_secret
+
+
+# Under nohup, and in the background of a shell, these come ignored, and every job would inherit that.
+for number, action in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, action)
 
 
 def pytest_collection_modifyitems(items):

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import signal
 import sys
 import textwrap
 
@@ -15,6 +16,12 @@ sys.path[:0] = [str(PACKAGE_PATH), str(TREE / "tests" / "cluster")]
 from helpers import Job, bin_directory, library_path, make_secret  # noqa: E402
 
 os.environ.setdefault("PSD_LIB", str(library_path()))
+
+
+# Under nohup, and in the background of a shell, these come ignored, and every job would inherit that.
+for number, action in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, action)
 
 
 def pytest_collection_modifyitems(items):
