@@ -427,7 +427,7 @@ run_agent(struct host *host)
 
 psd_status
 agent_fork(struct agent *agent_p, char *const *environment, const char *entry_path,
-           uint32_t lease_ms, struct psd_error *err)
+           uint32_t lease_ms, bool detached, struct psd_error *err)
 {
     struct host host = {.launcher = getpid(), .entry_path = entry_path, .lease_ms = lease_ms};
     int line[2];
@@ -451,6 +451,9 @@ agent_fork(struct agent *agent_p, char *const *environment, const char *entry_pa
         setsid();
         dup2(nothing, STDIN_FILENO);
         dup2(nothing, STDOUT_FILENO);
+        if (detached) { /* whoever reads what psd_run says in front is not to wait for the job */
+            dup2(nothing, STDERR_FILENO);
+        }
         become_agent(&host, environment);
         link_init(&host.link, line[1], line[1]);
         run_agent(&host);

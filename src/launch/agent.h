@@ -27,10 +27,10 @@ struct agent {
 
 /* Starts the agent of this machine, which takes psd_run's entry out of the list of jobs when
  * psd_run dies; entry_path is NULL when there is none. lease_ms: silence after which it gives up,
- * counted from the first greeting on; 0: any. Call it before any thread and before opening
- * anything. */
+ * counted from the first greeting on; 0: any. detached: psd_run is in the background. Call it
+ * before any thread and before opening anything. */
 psd_status agent_fork(struct agent *agent_p, char *const *environment, const char *entry_path,
-                      uint32_t lease_ms, struct psd_error *err);
+                      uint32_t lease_ms, bool detached, struct psd_error *err);
 
 /* Collects an agent whose line has closed: kills it if it does not end, and what it leaves if it
  * was killed. Returns whether it ended by itself. */

@@ -310,7 +310,8 @@ int
 together_attempt(struct together *together, struct run_args *args)
 {
     struct psd_error err = {0};
-    psd_status status = agent_fork(&args->agent, args->environment, args->entry_path, 0, &err);
+    psd_status status =
+        agent_fork(&args->agent, args->environment, args->entry_path, 0, false, &err);
     int code = 0;
 
     together->began = false;

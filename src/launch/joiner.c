@@ -366,7 +366,7 @@ static psd_status
 begin_life(struct joiner *joiner, struct psd_error *err)
 {
     psd_status status =
-        agent_fork(&joiner->agent, joiner->config->environment, NULL, AGENT_LEASE_MS, err);
+        agent_fork(&joiner->agent, joiner->config->environment, NULL, AGENT_LEASE_MS, false, err);
 
     joiner->line = (struct join_line){.fd = -1};
     joiner->conn = NULL;

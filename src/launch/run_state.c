@@ -142,7 +142,8 @@ begin_here(struct run *run, struct host *host, struct psd_error *err)
     psd_status status = PSD_OK;
 
     if (agent.pid == 0) {
-        status = agent_fork(&agent, run->args->environment, run->args->entry_path, 0, err);
+        status = agent_fork(&agent, run->args->environment, run->args->entry_path, 0,
+                            run->args->detach_fd >= 0, err);
     }
     if (status == PSD_OK) {
         host_adopt(host, agent.pid, agent.fd);

@@ -745,6 +745,20 @@ def test_detached_job(start, tmp_path):
     assert json.loads((directory / "result.json").read_text())["exit_code"] == 0
 
 
+def test_detached_job_lets_go_of_its_caller(tmp_path):
+    """If this fails, `psd_run --detach ... 2>&1 | tail` waits until the job is over."""
+    name = f"behind{os.getpid()}"
+    front = subprocess.run([program("psd_run"), "--detach", "--name", name, "sleep 100"], cwd=tmp_path,
+                           capture_output=True, text=True, timeout=20)
+    try:
+        assert front.returncode == 0, front.stderr
+        assert "runs in the background" in front.stdout
+    finally:
+        ended = subprocess.run([program("psd_run"), "stop", name], cwd=tmp_path,
+                               capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_detached_job_that_cannot_start(start):
     """If this fails, --detach says that all is well although nothing runs."""
     job = start("--detach", "no-such-program")

@@ -3,6 +3,7 @@
 Poseidon. Fits a line, gradients averaged over all ranks."""
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -27,3 +28,5 @@ for _ in range(60):
 assert loss.item() < 0.05, loss.item()
 print(f"rank {rank} of {world}: slope {model.weight.item():.3f} offset {model.bias.item():.3f}")
 dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # gloo's threads sometimes abort an interpreter that ends by itself
