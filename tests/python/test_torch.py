@@ -148,6 +148,21 @@ def test_steps_made_in_the_next_forward_have_the_same_bits(job):
     assert rounds == 20
 
 
+@pytest.mark.parametrize("overlap", ["backward", "forward"])
+@pytest.mark.parametrize("before", ["scheduler", "holder", "replacement"])
+def test_who_holds_step_before_it_is_distributed_makes_the_same_steps(job, once, overlap, before):
+    """If this fails, a program trains nothing, or on its own gradients, without a word."""
+    first, second = job("plain", overlap, before)
+    assert same_bits(first[0], second[0])
+    assert same_bits(first[0], once("plain")[0][0])
+
+
+def test_every_optimizer_steps_in_the_next_forward(once):
+    for name, (begin, backward, forward) in once("every_optimizer")[0].items():
+        assert not same_bits(begin, forward), f"{name} does not train"
+        assert same_bits(backward, forward), name
+
+
 def test_error_with_two_workers_is_no_larger_than_with_one(job):
     one = job("error_after_training", workers=1, name="one")[0]
     two = job("error_after_training", name="two")[0]
@@ -193,10 +208,12 @@ def test_parameters_of_other_types(once, kind):
     assert all(last < first for _, first, last in ranks)
 
 
-def test_grad_scaler_skips_a_step_on_all_ranks(job):
-    ranks = job("scaler")
+@pytest.mark.parametrize("how", [("backward",), ("forward",), ("forward", "fused")])
+def test_grad_scaler_skips_a_step_on_all_ranks(job, how):
+    ranks = job("scaler", *how)
     assert same_bits(ranks[0][0], ranks[1][0])
-    for _, scales, kept in ranks:
+    for trained, scales, kept, begin in ranks:
+        assert not same_bits(trained, begin)
         assert kept, "a rank made the step with the infinity"
         assert scales[5] < scales[4]
 
