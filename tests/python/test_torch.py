@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -400,17 +401,30 @@ def test_buckets_are_packed_in_the_order_given(package):
 # ---- examples and measurements
 
 
-@pytest.mark.parametrize("name, arguments, workers, words", [
-    ("torch_mnist", "--samples=600 --epochs=1", 2, "epoch 1: loss"),
-    ("torch_chars", "--steps=60 --write=20", 2, "step 59: loss"),
-    ("torch_async_adam", "--steps=150", 3, "worker 2:")])
-def test_examples(tmp_path, name, arguments, workers, words):
+def loss_at(step, said):
+    return float(re.search(rf"step {step}: loss (\S+)", said)[1])
+
+
+def writes_better_after_60_steps(said):
+    return loss_at(0, said) > 4 and loss_at(59, said) < 3.2
+
+
+def reads_nine_of_ten_digits(said):
+    return float(re.search(r"epoch 3: loss \S+, accuracy (\S+)", said)[1]) > 0.9
+
+
+@pytest.mark.parametrize("name, arguments, workers, learned", [
+    ("torch_mnist", "", 2, reads_nine_of_ten_digits),
+    ("torch_chars", "--steps=60 --write=20", 2, writes_better_after_60_steps),
+    ("torch_async_adam", "--steps=150", 3, lambda said: "worker 2:" in said)])
+def test_examples(tmp_path, name, arguments, workers, learned):
+    """If this fails, an example ends well, but what it shows does not train."""
     path = TREE / "examples" / "python" / f"{name}.py"
     assert len(path.read_text().splitlines()) < 150
     done = run(tmp_path, BIN / "psd_run", "--workers", workers, "--servers", 1,
                f"{sys.executable} {path} {arguments}")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert words in done.stdout
+    assert learned(done.stdout), done.stdout
     digests = {line.split()[-1] for line in done.stdout.splitlines() if " parameters " in line}
     assert len(digests) <= 1, "workers ended with different parameters"
 
