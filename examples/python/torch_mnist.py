@@ -6,7 +6,8 @@
 
 Without --data (examples/mnist/fetch.sh fetches the files) digits are drawn: seven-by-five letters,
 moved, scaled and blurred by chance; one or two workers read more than nine of ten after three epochs,
-more workers make fewer steps in an epoch and want more of them (--epochs). What makes it distributed is marked with (1) to (4)."""
+more workers make fewer steps in an epoch and want more of them (--epochs). What makes it distributed
+is marked with (1) to (4)."""
 
 import argparse
 import gzip
@@ -33,7 +34,7 @@ def parse():
     parser.add_argument("--batch", type=int, default=32, help="images of a step, on each worker")
     parser.add_argument("--samples", type=int, default=4000, help="digits to draw, or to use")
     parser.add_argument("--learning_rate", type=float, default=0.02,
-                        help="of the first epoch; each has half of the one before")
+                        help="of the first epoch; it falls to 0 with the epochs")
     parser.add_argument("--save", help="file for the trained model")
     return parser.parse_args()
 
@@ -107,7 +108,7 @@ def main():
     model = psd.DataParallel(make_model())  # (3) rank 0's weights, everybody's gradients
     optimizer = torch.optim.SGD(model.parameters(), lr=args.learning_rate, momentum=0.9,
                                 nesterov=True)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, args.epochs)
     for epoch in range(args.epochs):
         with model.join(optimizer):  # (4) shares may differ by a batch
             for images, labels in loader:
