@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -148,6 +149,21 @@ def test_steps_made_in_the_next_forward_have_the_same_bits(job):
     assert rounds == 20
 
 
+@pytest.mark.parametrize("overlap", ["backward", "forward"])
+@pytest.mark.parametrize("before", ["scheduler", "holder", "replacement"])
+def test_who_holds_step_before_it_is_distributed_makes_the_same_steps(job, once, overlap, before):
+    """If this fails, a program trains nothing, or on its own gradients, without a word."""
+    first, second = job("plain", overlap, before)
+    assert same_bits(first[0], second[0])
+    assert same_bits(first[0], once("plain")[0][0])
+
+
+def test_every_optimizer_steps_in_the_next_forward(once):
+    for name, (begin, backward, forward) in once("every_optimizer")[0].items():
+        assert not same_bits(begin, forward), f"{name} does not train"
+        assert same_bits(backward, forward), name
+
+
 def test_error_with_two_workers_is_no_larger_than_with_one(job):
     one = job("error_after_training", workers=1, name="one")[0]
     two = job("error_after_training", name="two")[0]
@@ -193,10 +209,12 @@ def test_parameters_of_other_types(once, kind):
     assert all(last < first for _, first, last in ranks)
 
 
-def test_grad_scaler_skips_a_step_on_all_ranks(job):
-    ranks = job("scaler")
+@pytest.mark.parametrize("how", [("backward",), ("forward",), ("forward", "fused")])
+def test_grad_scaler_skips_a_step_on_all_ranks(job, how):
+    ranks = job("scaler", *how)
     assert same_bits(ranks[0][0], ranks[1][0])
-    for _, scales, kept in ranks:
+    for trained, scales, kept, begin in ranks:
+        assert not same_bits(trained, begin)
         assert kept, "a rank made the step with the infinity"
         assert scales[5] < scales[4]
 
@@ -383,17 +401,30 @@ def test_buckets_are_packed_in_the_order_given(package):
 # ---- examples and measurements
 
 
-@pytest.mark.parametrize("name, arguments, workers, words", [
-    ("torch_mnist", "--samples=600 --epochs=1", 2, "epoch 1: loss"),
-    ("torch_chars", "--steps=60 --write=20", 2, "step 59: loss"),
-    ("torch_async_adam", "--steps=150", 3, "worker 2:")])
-def test_examples(tmp_path, name, arguments, workers, words):
+def loss_at(step, said):
+    return float(re.search(rf"step {step}: loss (\S+)", said)[1])
+
+
+def writes_better_after_60_steps(said):
+    return loss_at(0, said) > 4 and loss_at(59, said) < 3.2
+
+
+def reads_nine_of_ten_digits(said):
+    return float(re.search(r"epoch 3: loss \S+, accuracy (\S+)", said)[1]) > 0.9
+
+
+@pytest.mark.parametrize("name, arguments, workers, learned", [
+    ("torch_mnist", "", 2, reads_nine_of_ten_digits),
+    ("torch_chars", "--steps=60 --write=20", 2, writes_better_after_60_steps),
+    ("torch_async_adam", "--steps=150", 3, lambda said: "worker 2:" in said)])
+def test_examples(tmp_path, name, arguments, workers, learned):
+    """If this fails, an example ends well, but what it shows does not train."""
     path = TREE / "examples" / "python" / f"{name}.py"
     assert len(path.read_text().splitlines()) < 150
     done = run(tmp_path, BIN / "psd_run", "--workers", workers, "--servers", 1,
                f"{sys.executable} {path} {arguments}")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert words in done.stdout
+    assert learned(done.stdout), done.stdout
     digests = {line.split()[-1] for line in done.stdout.splitlines() if " parameters " in line}
     assert len(digests) <= 1, "workers ended with different parameters"
 

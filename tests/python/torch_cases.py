@@ -110,13 +110,27 @@ def ours(bucket_bytes="100000"):
     fifty_steps(hub.DataParallel(Convolutions(), bucket_bytes=int(bucket_bytes)), hub.rank())
 
 
-def plain(overlap="backward"):
-    """A DistributedOptimizer, a scheduler that changes its rate, gradients that are clipped."""
+def replace_step(optimizer):
+    """As programs do that count steps, or time them."""
+    original = optimizer.step
+    optimizer.step = lambda: original()
+
+
+def plain(overlap="backward", before="nothing"):
+    """A DistributedOptimizer, a scheduler that changes its rate, gradients that are clipped; before:
+    what took hold of the optimizer's step() when it was not a DistributedOptimizer yet."""
     hub = psd()
     model = make_model()
     optimizer = sgd(model)
+    scheduler = None
+    held_step = optimizer.step if before == "holder" else lambda: optimizer.step()
+    if before == "replacement":
+        replace_step(optimizer)
+    if before == "scheduler":
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.5)
     hub.DistributedOptimizer(optimizer, model=model, overlap=overlap, bucket_bytes=8192)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.5)
+    if before == "nothing":
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.5)
     under_way = []  # whether gradients were, after each step
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -125,8 +139,11 @@ def plain(overlap="backward"):
             optimizer.synchronize()
         if overlap == "backward" or step % 2:
             nn.utils.clip_grad_norm_(model.parameters(), 0.5 if step % 2 else 1e9)
-        optimizer.step()
-        scheduler.step()
+        held_step()
+        if scheduler is not None:
+            scheduler.step()
+        elif step % 5 == 4:  # what StepLR does, which wants a step() of its own
+            optimizer.param_groups[0]["lr"] *= 0.5
         under_way.append(optimizer._poseidon._open)
     model.state_dict()
     save(hub.rank(), (values(model), under_way, optimizer._poseidon.rounds))
@@ -319,11 +336,14 @@ def types():
                       for name in ("float64", "bfloat16", "float16")})
 
 
-def scaler():
-    """Rank 1 has an infinity in step 5: no rank may make that step."""
+def scaler(overlap="backward", fused=""):
+    """Rank 1 has an infinity in step 5: no rank may make that step. Fused optimizers get the scale
+    through attributes of the optimizer, others have their gradients unscaled before."""
     hub = psd()
     model = make_model()
-    optimizer = hub.DistributedOptimizer(sgd(model), model=model)
+    optimizer = sgd(model, fused=bool(fused))
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.5)
+    hub.DistributedOptimizer(optimizer, model=model, overlap=overlap)
     grad_scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     scales, kept = [], True
     for step in range(STEPS):
@@ -334,12 +354,47 @@ def scaler():
             loss = loss * float("inf")
         before = values(model)
         grad_scaler.scale(loss).backward()
+        if overlap == "forward":
+            optimizer.synchronize()
         grad_scaler.step(optimizer)
         grad_scaler.update()
+        scheduler.step()
         if step == 5:
             kept = all(map(torch.equal, before, values(model)))
         scales.append(grad_scaler.get_scale())
-    save(hub.rank(), (values(model), scales, kept))
+    save(hub.rank(), (values(model), scales, kept, values(make_model())))
+
+
+class CallsItsBase(torch.optim.SGD):
+    """Its base class's step() has hooks, too, as soon as there was one of that class."""
+
+    def step(self, closure=None):
+        return super().step(closure)
+
+
+EVERY = ("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam",
+         "RMSprop", "Rprop", "SGD")
+
+
+def every_optimizer():
+    """overlap="forward" beside "backward", each with a scheduler that was there first."""
+    hub = psd()
+    found = {}
+    for kind in [*(getattr(torch.optim, name) for name in EVERY), CallsItsBase]:
+        found[kind.__name__] = [make_model()]
+        for overlap in ("backward", "forward"):
+            model = make_model()
+            optimizer = kind(model.parameters(), lr=0.01)
+            scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+            hub.DistributedOptimizer(optimizer, model=model, overlap=overlap, bucket_bytes=8192)
+            for step in range(4):
+                optimizer.zero_grad()
+                loss_of(model, batch(step, hub.rank())).backward()
+                optimizer.step()
+                scheduler.step()
+            model.state_dict()
+            found[kind.__name__].append(model)
+    save(hub.rank(), {name: [values(model) for model in models] for name, models in found.items()})
 
 
 def layouts():

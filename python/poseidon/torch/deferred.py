@@ -7,12 +7,16 @@ the optimizer's own code over these parameters alone. So the first layers comput
 of the last ones are still under way. Optimizers treat each parameter by itself, so the result has
 the same bits.
 
+step() itself stays the optimizer's own, with hooks: learning-rate schedulers and other wrappers keep
+the step that they found when they were made, so one that takes its place would never be called.
+
 Between step() and the next forward, parameters that nobody needed yet are those of before the step.
 Whatever reads them as a whole finishes first: state_dict() and load_state_dict() of model and
 optimizer, the next backward, join(), and finish(), for programs that read them in other ways."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -37,6 +41,10 @@ class DeferredSteps:
         self.make_step = getattr(kind.step, "__wrapped__", kind.step)  # without hooks
         optimizer.__class__ = type(kind.__name__, (_Deferring, kind), {})
         optimizer._deferred = self
+        self.applying = False  # the optimizer's own code runs, for some of its parameters
+        optimizer.register_step_pre_hook(self._hold_back)
+        noting = optimizer.register_step_post_hook(self._note)
+        optimizer._optimizer_step_post_hooks.move_to_end(noting.id, last=False)
         engine.before_next_backward = self.end_round
         for module in model.modules():
             parameters = list(module.parameters(recurse=False))
@@ -57,6 +65,19 @@ class DeferredSteps:
                         self._step_with(slot.bucket)
 
         return bring_up_to_date
+
+    def _hold_back(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> Any:
+        """Lets the optimizer's own step pass over nothing: its parameters' turn comes later."""
+        if self.applying:
+            return None  # a step that calls that of its base class
+        if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
+            raise poseidon.InvalidError("overlap=\"forward\" takes no closure: call backward(), "
+                                        "then step()")
+        return (_without_parameters(optimizer), *args[1:]), kwargs
+
+    def _note(self, *_: Any) -> None:
+        if not self.applying:
+            self.step()
 
     def step(self) -> None:
         """Every parameter's step is due from now on."""
@@ -94,9 +115,11 @@ class DeferredSteps:
         everything = self.optimizer.param_groups
         self.optimizer.param_groups = [{**options, "params": parameters} for options, parameters
                                        in zip(self.options, chosen) if parameters]
+        self.applying = True
         try:
             self.make_step(self.optimizer)
         finally:
+            self.applying = False
             self.optimizer.param_groups = everything
         for slot in bucket.slots:
             slot.parameter.grad = None
@@ -104,18 +127,20 @@ class DeferredSteps:
             self.engine.synchronize()
 
 
+def _without_parameters(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """An optimizer with the same options, and nothing to step."""
+    kind = type(optimizer)
+    empty = kind.__new__(kind)
+    vars(empty).update(vars(optimizer), _optimizer_step_pre_hooks=OrderedDict(),
+                       _optimizer_step_post_hooks=OrderedDict(),
+                       param_groups=[{**group, "params": []} for group in optimizer.param_groups])
+    return empty
+
+
 class _Deferring:
     """What is added to the optimizer's class."""
 
     _deferred: DeferredSteps
-
-    @torch.optim.Optimizer.profile_hook_step
-    def step(self, closure: Any = None) -> None:
-        """Notes that the step is due; see poseidon.torch.deferred."""
-        if closure is not None:
-            raise poseidon.InvalidError("overlap=\"forward\" takes no closure: call backward(), "
-                                        "then step()")
-        self._deferred.step()
 
     def synchronize(self) -> None:
         """Gradients are the means of all ranks afterwards; a step that is due is made before."""
