@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 import time
 from ctypes import byref, c_size_t, c_uint64, c_void_p, sizeof
@@ -16,6 +15,7 @@ import numpy as np
 from ._blocking import Calls
 from ._errors import ClosedError, ForkedError, StateError
 from ._future import Future
+from ._leaving import failing, keep_to_the_end, watch_exit
 from ._library import FOREVER, OK, ROLES, STATES, NodeInfo, OpenArgs, check, library
 from ._mapping import Mappings
 from ._memory import dtype_name, numpy_dtype
@@ -75,6 +75,7 @@ class Context:
         self._watcher: Watcher | None = None
         self._broadcaster: Any = None
         self._leaving: list[Callable[[], Any]] = []  # called before the handle goes away
+        self._failed = False  # no farewell at the end of the process
         self._interrupted = False  # a wait was broken off, and none has ended well since
         args = OpenArgs(sizeof(OpenArgs), _encode(master_address), _encode(rank), open_timeout_ms,
                         op_timeout_ms, _encode(secret_file))
@@ -82,6 +83,7 @@ class Context:
         self._calls.make(library().psd_open, byref(args), byref(handle))
         self._handle = handle.value
         _open_contexts.add(self)
+        watch_exit()
 
     def __repr__(self) -> str:
         if self._handle is None:
@@ -283,6 +285,10 @@ class Context:
         for future in list(self._live.values()):
             future._close()
 
+    def _leave_to_the_end(self) -> None:
+        """Leaves without a farewell when the process is gone, which is about to end as failed."""
+        self._failed = True
+
     def _end(self, leave: Callable[[int], None]) -> None:
         """Nobody gets the handle from here on. Arrays over the library's memory stay usable."""
         with self._lock:
@@ -345,21 +351,22 @@ def close() -> None:
 
 
 def _leave_at_exit() -> None:
-    """A worker that ends well says farewell, when its last operations are done. One that ends with
-    an uncaught exception, or broke off a wait, does not: the job shall know that it failed, and the
-    process shall end."""
-    failed = hasattr(sys, "last_value") and not hasattr(sys, "ps1")
+    """A worker that ends well says farewell, when its last operations are done. One that fails, or
+    broke off a wait, does not, and its connections are left to the kernel, which closes them when
+    the process is gone: unloading a framework takes longer than the job waits for a worker whose
+    connection is closed, and the job shall end with this worker's own code and last lines."""
+    failed = failing()
     for each in list(_open_contexts):
         if each.closed or each._calls.under_way():
             continue
-        if failed or each._interrupted:
-            each.abandon()
+        if failed or each._failed or each._interrupted:
+            keep_to_the_end(each)
             continue
         try:
             each.close()
         finally:
             if not each.closed:  # what was under way did not end: the job shall know
-                each.abandon()
+                keep_to_the_end(each)
 
 
 atexit.register(_leave_at_exit)

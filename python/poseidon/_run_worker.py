@@ -29,8 +29,7 @@ def main() -> int:
     except BaseException:  # pylint: disable=broad-exception-caught
         _leave(directory, f"error.{rank}", traceback.format_exc().encode())
         traceback.print_exc()
-        if not context.closed:
-            context.abandon()
+        context._leave_to_the_end()
         return 1
     _leave(directory, f"result.{rank}", result)
     return 0

@@ -437,6 +437,57 @@ def test_what_cannot_be_distributed_is_stopped_by_name(job, case):
     assert "EVALUATED" not in done.out and "AND ON" not in done.out
 
 
+# ---- what fails
+
+FAILING = """
+import os, sys
+for number, (points, targets) in enumerate(loader):
+    optimizer.zero_grad()
+    loss_of(points, targets).backward()
+    if number == 2 and os.environ["PSD_RANK"] == "1":
+        if sys.argv[1] == "exit":
+            sys.exit("label 17 is none of 10")
+        raise ValueError("label 17 is none of 10")
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_a_script_that_fails_on_one_worker_ends_the_job_with_its_code(job, how):
+    """If this fails, people read of a lost connection instead of their own traceback."""
+    done = job(LOOP + FAILING, how)
+    assert done.code == 1, done.out + done.err
+    cause, _, last_lines = done.err.partition("the last lines of its output:")
+    assert "worker 1 (pid" in cause.splitlines()[-2] and "ended with code 1" in cause
+    assert "label 17 is none of 10" in last_lines
+    assert ("Traceback (most recent call last)" in last_lines) == (how == "raise")
+    assert "ended with code 1" in done.err.splitlines()[-1]
+
+
+def test_the_length_of_a_loader_is_that_of_its_last_epoch(job):
+    """If this fails, means over an epoch that are printed after the evaluation are wrong."""
+    done = job(LOOP + """
+losses = 0
+for points, targets in loader:
+    optimizer.zero_grad()
+    loss_of(points, targets).backward()
+    optimizer.step()
+    losses += 1
+whole = DataLoader(data, 8, shuffle=True)
+model.eval()
+print("EVAL", losses, len(loader), len(whole), len(loader.dataset))
+with torch.no_grad():
+    print("NO_GRAD", len(loader), len(whole))
+    print("READ", sum(1 for _ in loader), len(loader))
+""")
+    assert done.code == 0, done.out + done.err
+    for rank in (0, 1):
+        text = done.log(rank).decode()
+        assert told(text, "EVAL") == "4 4 8 64"
+        assert told(text, "NO_GRAD") == "4 8"
+        assert told(text, "READ") == "8 8"
+
+
 # ---- what is left alone
 
 PLAIN = LOOP.replace("torch.set_num_threads(1)", "torch.set_num_threads(1)\ntorch.manual_seed(1)") + """

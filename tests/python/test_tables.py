@@ -251,5 +251,56 @@ def test_failed_worker_says_no_farewell(start, how):
             poseidon.init()
             work()
     """, how)
-    assert job.wait(30) in (1, 70), job.stderr()  # whichever psd_run hears of first
+    codes = (1, 70) if how == "with" else (1,)  # the end of the block may be heard of first
+    assert job.wait(30) in codes, job.stderr()
     assert "ValueError: no luck" in job.stdout()
+
+
+SLOW_TO_UNLOAD = """
+    import atexit
+    atexit.register(time.sleep, 2)  # comes after poseidon's own, as the unloading of a framework does
+    sys.modules.pop("poseidon", None)
+    for name in [name for name in sys.modules if name.startswith("poseidon.")]:
+        del sys.modules[name]
+    import poseidon
+"""
+
+
+@pytest.mark.parametrize("how,code", [("raise", 1), ("exit", 3), ("text", 1), ("finally", 3)])
+def test_failed_worker_ends_with_its_own_code(start, how, code):
+    """If this fails, a worker that takes its time to end is called lost before its code is known,
+    and nobody reads why it failed."""
+    job = start(SLOW_TO_UNLOAD + """
+    poseidon.init()
+    table = poseidon.Table("w", 4)
+    pending = table.push(np.ones(4, np.float32)) if poseidon.rank() == 1 else None
+    if poseidon.rank() == 1:
+        say("no luck")
+        if sys.argv[1] == "raise":
+            raise ValueError("at all")
+        if sys.argv[1] == "finally":
+            try:
+                sys.exit(3)
+            finally:
+                say("at all")
+        say("at all")
+        sys.exit(3 if sys.argv[1] == "exit" else "at all")
+    poseidon.barrier()
+    """, how)
+    assert job.wait(30) == code, job.stdout() + job.stderr()
+    assert "lost" not in job.stderr().splitlines()[-1]
+    assert "worker 1 (pid" in job.stderr() and f"ended with code {code}" in job.stderr()
+    assert "at all" in job.stderr().partition("the last lines of its output")[2]
+
+
+def test_an_exit_that_was_caught_is_none(run):
+    """If this fails, a worker that ended well counts as failed because it once tried to exit."""
+    said = run("""
+        poseidon.init()
+        try:
+            sys.exit(3)
+        except SystemExit:
+            say("goes on")
+        poseidon.barrier()
+    """)
+    assert said == [["goes on"]] * 2

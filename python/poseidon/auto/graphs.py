@@ -50,6 +50,7 @@ class GraphSession(Session):
             sys.path.remove(root)
         context = poseidon.init()
         self.joined = True
+        atexit.register(self.at_exit)  # before poseidon's own, which says farewell
         self._runs = poseidon.tensorflow.v1.Steps()
         if context.incarnation > 1:
             self.refuse("this worker was started again in the middle of a job, and the script knows "

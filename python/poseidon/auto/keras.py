@@ -6,6 +6,7 @@ this one process would see and cuts each into W pieces: worker r trains on the r
 short, at the end of an epoch, each worker's gradient counts by its samples; of a batch with fewer
 samples than workers everybody takes all, which is the same gradient."""
 
+import atexit
 import functools
 import math
 import os
@@ -69,6 +70,7 @@ class KerasSession(Session):
             sys.path.remove(root)
         context = poseidon.init()
         self.joined = True
+        atexit.register(self.at_exit)  # before poseidon's own, which says farewell
         if context.incarnation > 1:
             self.refuse("this worker was started again in the middle of a job, and the script knows "
                         "nothing of where the others are",
@@ -304,8 +306,6 @@ def _batch_size(dataset):
 
 def apply(session):
     """From now on the session hears of it."""
-    import atexit
-
     atexit.register(session.at_exit)
     _watch_fit(session)
     _watch_optimizers(session)

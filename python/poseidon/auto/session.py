@@ -267,10 +267,10 @@ class Session:
 
         if not self.active() or self._is_child():
             return False
+        if loader in self._roles:  # as it was read last, also when asked for after an evaluation
+            return self._roles[loader]
         if self.live_optimizers() and not self._is_training_now():
             return False
-        if loader in self._roles:
-            return self._roles[loader]
         sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
         dealt = not isinstance(sampler, torch.utils.data.SequentialSampler)
         self._told_lengths[loader] = dealt
