@@ -128,8 +128,8 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          "deal the GPUs of a machine out to its workers (CUDA_VISIBLE_DEVICES)",
          &options->gpus_per_worker, 0, GPUS_MAX},
         {"auto", 0, PSI_OPTION_TEXT,
-         "distribute plain PyTorch and TensorFlow scripts: on, off, or tf1: tensorflow is its "
-         "version 1; docs/automatic.md [on]",
+         "distribute plain scripts: on, off; tf1: with TensorFlow 1's names; docs/automatic.md "
+         "[on]",
          &options->automatic},
         {"personality", 0, PSI_OPTION_TEXT,
          "of the script: poseidon, tf1, tf_config, torch, dmlc, mpi; \"a,b\" both [poseidon]",
@@ -196,7 +196,7 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"min_workers", 0, PSI_OPTION_NUMBER, "so many are enough when --max_wait is over [all]",
          &options->min_workers, 1, PSI_CLUSTER_WORKERS_MAX},
         {"max_wait", 0, PSI_OPTION_NUMBER,
-         "seconds to wait for other psd_run of the job, and for one that was lost [3600; Slurm "
+         "seconds to wait for the job's other psd_run, also lost ones [3600; Slurm "
          "120]",
          &options->max_wait_s, 1, WAIT_S_MAX},
         {"initial_port", 0, PSI_OPTION_NUMBER, "first port that rank 0 may listen on [any]",
