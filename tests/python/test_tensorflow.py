@@ -338,13 +338,6 @@ def test_example_cluster_with_four_flags(tmp_path):
     assert max(accuracies("".join(said))) > 0.88
 
 
-def test_example_cluster_with_hooks(tmp_path):
-    """If this fails, the example with hooks does not end, or does too much."""
-    said = run_cluster(tmp_path, EXAMPLES / "tensorflow" / "cluster_hooks.py", "--sleep", 0.01)
-    done = [int(found) for text in said for found in re.findall(r"did (\d+) iterations", text)]
-    assert len(done) == 2 and 10 <= sum(done) <= 12  # each may be in the middle of one
-
-
 @needs_mnist
 def test_example_jax_mnist(call, job):
     """If this fails, workers with JAX train different models, or a worse one than one process."""
