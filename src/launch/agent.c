@@ -27,6 +27,7 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "launch/children.h"
 #include "launch/greet.h"
 #include "launch/jobs.h"
@@ -62,19 +63,10 @@ struct host {
     const char *entry_path; /* NULL: none */
 };
 
-static uint64_t
-clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static void
 end(struct host *host, uint32_t grace_ms)
 {
-    const uint64_t kill_ms = clock_ms() + grace_ms;
+    const uint64_t kill_ms = psi_monotonic_ms() + grace_ms;
 
     if (!host->ending) {
         tree_signal(&(struct tree_pick){.root = getpid()}, SIGTERM);
@@ -255,7 +247,7 @@ handle_link(struct host *host)
             return;
         }
     }
-    host->heard_ms = read == 1 ? clock_ms() : host->heard_ms;
+    host->heard_ms = read == 1 ? psi_monotonic_ms() : host->heard_ms;
     if (read < 0 || result < 0) {
         lose_launcher(host);
     }
@@ -336,7 +328,7 @@ turn(struct host *host)
     if (link_pending(&host->link) == 0) {
         polls[2].fd = -1;
     }
-    poll(polls, 3 + host->children.poll_count, wait_ms(host, clock_ms()));
+    poll(polls, 3 + host->children.poll_count, wait_ms(host, psi_monotonic_ms()));
     handle_signals(host);
     link_flush(&host->link);
     children_read(&host->children, &host->link, polls + 3);
@@ -345,8 +337,8 @@ turn(struct host *host)
         handle_link(host);
         left = reap(host);
     }
-    keep_lease(host, clock_ms());
-    if (host->ending && clock_ms() >= host->kill_ms) {
+    keep_lease(host, psi_monotonic_ms());
+    if (host->ending && psi_monotonic_ms() >= host->kill_ms) {
         tree_signal(&(struct tree_pick){.root = getpid()}, SIGKILL);
     }
     return left || !host->ending;
@@ -356,10 +348,10 @@ turn(struct host *host)
 static void
 say_farewell(struct host *host)
 {
-    const uint64_t until_ms = clock_ms() + FAREWELL_MS;
+    const uint64_t until_ms = psi_monotonic_ms() + FAREWELL_MS;
 
     while (children_busy(&host->children) || link_pending(&host->link) > 0) {
-        const uint64_t now_ms = clock_ms();
+        const uint64_t now_ms = psi_monotonic_ms();
 
         if (now_ms >= until_ms || host->link.out < 0) {
             return;
@@ -401,7 +393,7 @@ become_agent(struct host *host, char *const *environment)
     sigaddset(&set, SIGHUP);
     sigprocmask(SIG_SETMASK, &set, NULL);
     host->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    host->heard_ms = clock_ms();
+    host->heard_ms = psi_monotonic_ms();
     place_init(&host->place, environment);
 }
 
@@ -466,11 +458,11 @@ agent_fork(struct agent *agent_p, char *const *environment, const char *entry_pa
 bool
 agent_collect(pid_t agent)
 {
-    const uint64_t until_ms = clock_ms() + COLLECT_MS;
+    const uint64_t until_ms = psi_monotonic_ms() + COLLECT_MS;
     int status = 0;
     pid_t ended;
 
-    while ((ended = waitpid(agent, &status, WNOHANG)) == 0 && clock_ms() < until_ms) {
+    while ((ended = waitpid(agent, &status, WNOHANG)) == 0 && psi_monotonic_ms() < until_ms) {
         poll(NULL, 0, KILL_AGAIN_MS);
     }
     if (ended == agent && WIFEXITED(status)) {

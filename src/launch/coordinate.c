@@ -17,6 +17,7 @@
 
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "launch/reach.h"
 #include "launch/together.h"
 #include "launch/visitors.h"
@@ -27,15 +28,6 @@ enum {
     SETTLE_MS = 1000, /* by which news of a lost psd_run may be later than that of its processes */
     MISSING_BYTES = 300,
 };
-
-static uint64_t
-clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static void
 beat(void *context)
@@ -236,16 +228,17 @@ static int
 wait_for_others(struct together *together, const struct run_args *args)
 {
     struct waiting waiting = {.together = together, .args = args, .code = -1};
-    const uint64_t deadline_ms = clock_ms() + (uint64_t)together->options->max_wait_s * 1000;
+    const uint64_t deadline_ms =
+        psi_monotonic_ms() + (uint64_t)together->options->max_wait_s * 1000;
     struct pollfd polls[] = {{.fd = join_fd(together->join), .events = POLLIN},
                              {.fd = take_signals(), .events = POLLIN},
                              {.fd = args->listener, .events = POLLIN}};
-    uint64_t tell_ms = clock_ms() + TELL_MS;
+    uint64_t tell_ms = psi_monotonic_ms() + TELL_MS;
     uint64_t beat_ms = 0;
     struct signalfd_siginfo info;
 
     while (waiting.code < 0) {
-        const uint64_t now_ms = clock_ms();
+        const uint64_t now_ms = psi_monotonic_ms();
 
         if (now_ms >= beat_ms) {
             beat(together);
@@ -362,7 +355,7 @@ misses_somebody(const struct together *together)
 bool
 together_was_left(struct together *together, int code)
 {
-    const uint64_t until_ms = clock_ms() + SETTLE_MS;
+    const uint64_t until_ms = psi_monotonic_ms() + SETTLE_MS;
     bool left = false;
     uint64_t now_ms;
 
@@ -373,7 +366,7 @@ together_was_left(struct together *together, int code)
         together->signal != 0 || together->join == NULL) {
         return false;
     }
-    while (!(left = misses_somebody(together)) && (now_ms = clock_ms()) < until_ms) {
+    while (!(left = misses_somebody(together)) && (now_ms = psi_monotonic_ms()) < until_ms) {
         poll(&(struct pollfd){.fd = join_fd(together->join), .events = POLLIN}, 1,
              (int)(until_ms - now_ms));
         join_turn(together->join);

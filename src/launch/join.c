@@ -17,6 +17,7 @@
 
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "launch/join_line.h"
 #include "rpc/identity.h"
 #include "secure/tls.h"
@@ -65,15 +66,6 @@ struct join {
     char stranger[REFUSAL_BYTES];
     uint32_t strangers;
 };
-
-static uint64_t
-clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* ----------------------------------------------------------------------------------- lines --- */
 
@@ -696,10 +688,10 @@ say_last(struct join *join, enum join_kind kind, int32_t number, const char *tex
 static void
 wait_until_heard(struct join *join)
 {
-    const uint64_t until_ms = clock_ms() + FAREWELL_MS;
+    const uint64_t until_ms = psi_monotonic_ms() + FAREWELL_MS;
     uint64_t now_ms;
 
-    while (join_present(join) > 0 && (now_ms = clock_ms()) < until_ms) {
+    while (join_present(join) > 0 && (now_ms = psi_monotonic_ms()) < until_ms) {
         poll(&(struct pollfd){.fd = join->epoll, .events = POLLIN}, 1, (int)(until_ms - now_ms));
         join_turn(join);
     }

@@ -17,6 +17,7 @@
 
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "launch/agent.h"
 #include "launch/join.h"
 #include "launch/join_line.h"
@@ -61,15 +62,6 @@ struct joiner {
     enum outcome outcome;
     int code;
 };
-
-static uint64_t
-clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static void
 end_with(struct joiner *joiner, enum outcome outcome, int code)
@@ -319,7 +311,7 @@ move_bytes(struct joiner *joiner)
         end_with(joiner, OUTCOME_AGAIN, 0); /* it was killed: a new one may take its place */
     } else if (joiner->conn != NULL) {
         join_send(joiner->conn, JOIN_CLOSED, 0, NULL, 0);
-        joiner->verdict_ms = clock_ms() + VERDICT_MS;
+        joiner->verdict_ms = psi_monotonic_ms() + VERDICT_MS;
     }
     joiner->agent.pid = 0;
 }
@@ -349,11 +341,11 @@ turn(struct joiner *joiner)
     };
     uint64_t now_ms;
 
-    poll(polls, sizeof(polls) / sizeof(polls[0]), wait_ms(joiner, clock_ms()));
+    poll(polls, sizeof(polls) / sizeof(polls[0]), wait_ms(joiner, psi_monotonic_ms()));
     handle_signals(joiner);
     psi_loop_run_once(joiner->loop, 0, NULL);
     move_bytes(joiner);
-    now_ms = clock_ms();
+    now_ms = psi_monotonic_ms();
     keep_signs_of_life(joiner, now_ms);
     look_for_coordinator(joiner, now_ms);
     tell_progress(joiner, now_ms);
@@ -372,10 +364,10 @@ begin_life(struct joiner *joiner, struct psd_error *err)
     joiner->conn = NULL;
     joiner->welcome = false;
     joiner->outcome = OUTCOME_NONE;
-    joiner->retry_ms = joiner->lives == 0 ? 0 : clock_ms() + RETRY_MS;
+    joiner->retry_ms = joiner->lives == 0 ? 0 : psi_monotonic_ms() + RETRY_MS;
     joiner->verdict_ms = UINT64_MAX;
-    joiner->give_up_ms = clock_ms() + joiner->config->wait_ms;
-    joiner->tell_ms = clock_ms() + TELL_MS;
+    joiner->give_up_ms = psi_monotonic_ms() + joiner->config->wait_ms;
+    joiner->tell_ms = psi_monotonic_ms() + TELL_MS;
     snprintf(joiner->obstacle, sizeof(joiner->obstacle), "not looked for yet");
     if (status != PSD_OK) {
         return status;
@@ -393,10 +385,10 @@ begin_life(struct joiner *joiner, struct psd_error *err)
 static void
 close_connection(struct joiner *joiner)
 {
-    const uint64_t until_ms = clock_ms() + LINGER_MS;
+    const uint64_t until_ms = psi_monotonic_ms() + LINGER_MS;
 
     while (joiner->conn != NULL && joiner->conn->ops->queued_bytes(joiner->conn) > 0 &&
-           clock_ms() < until_ms) {
+           psi_monotonic_ms() < until_ms) {
         psi_loop_run_once(joiner->loop, 20, NULL);
     }
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/monotonic.h"
 #include "launch/neighbours.h"
 #include "launch/run_state.h"
 
@@ -325,7 +326,7 @@ orders_end(void *context, uint32_t grace_ms)
     runlog_line(&run->runlog, "STOP", "what is left has %u ms", grace_ms);
     run->ending = true;
     run->console.daemons_quiet = true;
-    run->end_ms = run_clock_ms() + grace_ms + ANSWER_MS;
+    run->end_ms = psi_monotonic_ms() + grace_ms + ANSWER_MS;
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
 

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "launch/agent.h"
 #include "launch/orders.h"
 #include "launch/report.h"
@@ -85,7 +86,7 @@ go_on_gathering(struct run *run)
     if (run->watch.phase != WATCH_GATHERING || run->checked) {
         return;
     }
-    switch (gather_step(&run->gather, run_clock_ms(), on_new_call, run, &machine, &err)) {
+    switch (gather_step(&run->gather, psi_monotonic_ms(), on_new_call, run, &machine, &err)) {
     case GATHER_WAIT:
         break;
     case GATHER_READY:
@@ -156,7 +157,7 @@ handle_closed(struct run *run, struct host *host)
     struct psd_error err = {0};
 
     if (run->watch.phase == WATCH_GATHERING && !run->ending) {
-        if (gather_closed(&run->gather, host, run_clock_ms(), &err) != PSD_OK) {
+        if (gather_closed(&run->gather, host, psi_monotonic_ms(), &err) != PSD_OK) {
             snprintf(run->obstacle, sizeof(run->obstacle), "%s", err.text);
             run_tell(run, WATCH_CANNOT_START, (uint32_t)(host - run->hosts), 0);
             drop_machine(host);
@@ -194,7 +195,7 @@ welcome_back(struct run *run, struct host *host, const struct join_member *membe
     runlog_line(&run->runlog, "MACHINE-BACK", "%s on %s, pid %d", host->machine->name, member->host,
                 member->pid);
     host_welcome(host, member, line);
-    host->heard_ms = run_clock_ms();
+    host->heard_ms = psi_monotonic_ms();
     host->returning = true;
     run_watch_line(run, host);
     free(run->peers); /* it may have another address now */
@@ -266,7 +267,7 @@ handle_exited(struct run *run, uint32_t slot, int status)
     process->end_ms = run_wall_ms();
     runlog_line(&run->runlog, "EXIT", "%s pid %d code %d signal %d", process->name,
                 (int)process->pid, event.code, event.signal);
-    watch_event(&run->watch, &event, run_clock_ms());
+    watch_event(&run->watch, &event, psi_monotonic_ms());
     report_exit(run, &event);
 }
 
@@ -383,7 +384,7 @@ handle_process_message(struct run *run, const struct link_message *message)
     case LINK_OUTPUT:
         if (process->output != NULL) {
             output_take(process->output, &run->console, message->data, message->bytes,
-                        run_clock_ms());
+                        psi_monotonic_ms());
         }
         break;
     case LINK_READY:
@@ -432,10 +433,10 @@ handle_line(struct run *run, struct host *host)
     const int read = link_read(&host->link);
     int result = 0;
 
-    host->heard_ms = read == 1 ? run_clock_ms() : host->heard_ms;
+    host->heard_ms = read == 1 ? psi_monotonic_ms() : host->heard_ms;
     while (run->watch.phase != WATCH_ENDED && (result = link_next(&host->link, &message)) == 1) {
         handle_message(run, host, &message);
-        host->heard_ms = run_clock_ms(); /* the console may have taken its time */
+        host->heard_ms = psi_monotonic_ms(); /* the console may have taken its time */
     }
     if ((read < 0 || result < 0) && host->state != HOST_GONE) {
         handle_closed(run, host);
@@ -510,7 +511,7 @@ void
 run_pulse(void *context)
 {
     struct run *run = context;
-    const uint64_t now_ms = run_clock_ms();
+    const uint64_t now_ms = psi_monotonic_ms();
     const bool due = now_ms >= run->pulse_ms;
 
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
@@ -542,7 +543,7 @@ has_news(const struct host *host)
 static void
 check_leases(struct run *run)
 {
-    const uint64_t now_ms = run_clock_ms();
+    const uint64_t now_ms = psi_monotonic_ms();
 
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
@@ -582,7 +583,7 @@ check_end(struct run *run)
     if (run->ending && all_gone(run)) {
         run_tell(run, WATCH_ALL_GONE, 0, 0);
     }
-    if (!run->ending || run_clock_ms() < run->end_ms) {
+    if (!run->ending || psi_monotonic_ms() < run->end_ms) {
         return;
     }
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
@@ -720,18 +721,18 @@ loop(struct run *run)
         go_on_returning(run);
         run_pulse(run);
         watch_unsent(run);
-        redraw(run, run_clock_ms());
+        redraw(run, psi_monotonic_ms());
         if (run->watch.phase == WATCH_ENDED) {
             return;
         }
-        count = epoll_wait(run->epoll, events, EVENTS_MAX, wait_ms(run, run_clock_ms()));
+        count = epoll_wait(run->epoll, events, EVENTS_MAX, wait_ms(run, psi_monotonic_ms()));
         for (int i = 0; i < count && run->watch.phase != WATCH_ENDED; i++) {
             handle_event(run, events[i].data.u64);
         }
         if (run->watch.phase == WATCH_GATHERING) {
             gather_missing(&run->gather, run->obstacle, sizeof(run->obstacle));
         }
-        watch_tick(&run->watch, run_clock_ms());
+        watch_tick(&run->watch, psi_monotonic_ms());
         check_leases(run);
         check_end(run);
     }
@@ -768,7 +769,7 @@ finish(struct run *run)
     find_result(run);
     status_stop(&run->status);
     console_status(&run->console, "");
-    report_end(run, run_clock_ms() - run->begin_ms);
+    report_end(run, psi_monotonic_ms() - run->begin_ms);
     if (story_write(run, &err) != PSD_OK) {
         console_say(&run->console, "%s", err.text);
     }
@@ -839,7 +840,7 @@ run_job(const struct run_args *args)
     if (!args->check) {
         report_begin(&run);
     }
-    watch_begin(&run.watch, run_clock_ms());
+    watch_begin(&run.watch, psi_monotonic_ms());
     loop(&run);
     if (args->check) {
         code = finish_check(&run);

@@ -19,17 +19,9 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "launch/agent.h"
 #include "launch/orders.h"
-
-uint64_t
-run_clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 uint64_t
 run_wall_ms(void)
@@ -79,7 +71,7 @@ run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number)
 {
     const struct watch_event event = {.kind = kind, .slot = slot, .signal = number};
 
-    watch_event(&run->watch, &event, run_clock_ms());
+    watch_event(&run->watch, &event, psi_monotonic_ms());
 }
 
 /* ------------------------------------------------------------------------- begin and end --- */
@@ -165,7 +157,7 @@ begin_joined(struct run *run, struct host *host, struct psd_error *err)
                         host->machine->name);
     }
     host_welcome(host, &member, line);
-    host->heard_ms = run_clock_ms();
+    host->heard_ms = psi_monotonic_ms();
     return PSD_OK;
 }
 
@@ -281,7 +273,7 @@ run_init(struct run *run, const struct run_args *args, struct psd_error *err)
                         .layout = args->layout,
                         .epoll = -1,
                         .runlog = {.fd = -1},
-                        .begin_ms = run_clock_ms(),
+                        .begin_ms = psi_monotonic_ms(),
                         .began_wall_ms = run_wall_ms()};
     run->slots = 1 + args->plan->servers + args->plan->workers;
     run->processes = calloc(run->slots, sizeof(*run->processes));

@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "launch/munge.h"
 #include "launch/ports.h"
 #include "launch/reach.h"
@@ -49,15 +50,6 @@ struct slurm_meet {
     bool met;               /* task 0 has answered before */
     _Atomic uint32_t *port; /* shared with the porter */
 };
-
-static uint64_t
-clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* The ports that everybody comes to by himself. */
 static uint16_t
@@ -239,11 +231,11 @@ struct news {
 static bool
 read_line(int fd, char text_p[LINE_BYTES])
 {
-    const uint64_t until_ms = clock_ms() + KNOCK_MS;
+    const uint64_t until_ms = psi_monotonic_ms() + KNOCK_MS;
     size_t used = 0;
 
     for (;;) {
-        const uint64_t now_ms = clock_ms();
+        const uint64_t now_ms = psi_monotonic_ms();
         struct pollfd wait = {.fd = fd, .events = POLLIN};
         ssize_t count;
 
@@ -319,14 +311,15 @@ look(struct slurm_meet *meet, char address_p[64], struct news *news_p, struct ps
 int
 slurm_meet_secret(struct slurm_meet *meet, uint32_t wait_ms, struct psd_error *err)
 {
-    const uint64_t until_ms = clock_ms() + wait_ms;
+    const uint64_t until_ms = psi_monotonic_ms() + wait_ms;
     uint8_t secret[PSI_SECRET_BYTES];
     char address[64];
     struct news news;
     psd_status status;
     int fd = -1;
 
-    while ((status = look(meet, address, &news, err)) == PSD_PENDING && clock_ms() < until_ms) {
+    while ((status = look(meet, address, &news, err)) == PSD_PENDING &&
+           psi_monotonic_ms() < until_ms) {
         poll(NULL, 0, RETRY_MS);
     }
     if (status == PSD_OK) {

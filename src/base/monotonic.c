@@ -1,0 +1,17 @@
+/*
+ * monotonic.c - milliseconds of a clock that nobody sets.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/monotonic.h"
+
+#include <time.h>
+
+uint64_t
+psi_monotonic_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
