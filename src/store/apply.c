@@ -87,7 +87,9 @@ publish(const struct pass *pass, void *to, const void *values, size_t count)
     if (pass->from_real != NULL) {
         pass->from_real(to, values, count);
     } else {
-        pass->real->publish(to, values, count);
+        const struct kernel_block copy = {.leaves = {values}, .scale = 1, .to = to, .count = count};
+
+        pass->real->sum[KERNEL_ONE_LEAF](&pass->numbers, &copy);
     }
 }
 
@@ -97,7 +99,7 @@ update_block(const struct pass *pass, const struct block *block, const void *gra
     const struct apply *apply = pass->apply;
     const size_t offset = block->first * pass->real_bytes;
     void *to = (char *)apply->to + block->first * pass->bytes;
-    struct kernel_block rule = {.count = block->count};
+    struct kernel_block rule = {.scale = 1, .count = block->count};
 
     if (pass->from_real != NULL) {
         rule.to = (char *)apply->master + offset;
@@ -118,8 +120,8 @@ update_block(const struct pass *pass, const struct block *block, const void *gra
                           block->count);
         gradient = block->work;
     }
-    rule.gradient = gradient;
-    pass->real->rule[apply->rule->rule](&pass->numbers, &rule);
+    rule.leaves[0] = gradient;
+    pass->real->rule[apply->rule->rule][KERNEL_ONE_LEAF](&pass->numbers, &rule);
     if (pass->from_real != NULL) {
         pass->from_real(to, rule.to, block->count);
     }
@@ -214,12 +216,64 @@ apply_streaming(const struct pass *pass, char *scratch)
     return APPLY_OK;
 }
 
+/* ---- All in one loop ---- */
+
+/*
+ * Blocks in cache cost another trip through it, and while the sum of a block is made the memory of
+ * its values rests. Where the whole of an update can be said in one loop over elements it is.
+ */
+static bool
+fits_one_loop(const struct pass *pass, enum kernel_leaves *leaves_p)
+{
+    const struct apply *apply = pass->apply;
+    const bool plain = apply->use == PSD_USE_SUM ||
+                       (apply->rule->clip_value == 0 &&
+                        (apply->rule->weight_decay == 0 || apply->rule->rule == PSD_RULE_ADAMW));
+
+    if (apply->check || !plain || pass->from_real != NULL ||
+        (apply->divisor & (apply->divisor - 1)) != 0) {
+        return false;
+    }
+    *leaves_p = apply->leaf_count == 1   ? KERNEL_ONE_LEAF
+                : apply->leaf_count == 2 ? KERNEL_TWO_LEAVES
+                                         : KERNEL_FOUR_LEAVES;
+    return apply->leaf_count == 1 || apply->leaf_count == 2 ||
+           (apply->leaf_count == 4 && psi_sum_is_subtree(apply->leaves, 4));
+}
+
+static int64_t
+apply_at_once(const struct pass *pass, enum kernel_leaves leaves)
+{
+    const struct apply *apply = pass->apply;
+    struct kernel_block block = {
+        .scale = apply->divisor > 1 ? 1.0 / apply->divisor : 1,
+        .from = apply->from,
+        .to = apply->to,
+        .state = {apply->state[0], apply->state[1]},
+        .count = apply->elements,
+    };
+
+    for (uint32_t i = 0; i < apply->leaf_count; i++) {
+        block.leaves[i] = apply->leaves[i].data;
+    }
+    if (apply->use == PSD_USE_SUM) {
+        pass->real->sum[leaves](&pass->numbers, &block);
+    } else {
+        pass->real->rule[apply->rule->rule][leaves](&pass->numbers, &block);
+    }
+    return APPLY_OK;
+}
+
 int64_t
 store_apply(const struct apply *apply, void *scratch)
 {
     struct pass pass;
+    enum kernel_leaves leaves;
 
     psi_assert(apply->elements >= 1 && apply->elements <= PSD_CHUNK_ELEMENTS);
     pass_init(&pass, apply, (char *)scratch + PSD_CHUNK_ELEMENTS * sizeof(double));
+    if (fits_one_loop(&pass, &leaves)) {
+        return apply_at_once(&pass, leaves);
+    }
     return apply->check ? apply_checked(&pass, scratch) : apply_streaming(&pass, scratch);
 }

@@ -35,6 +35,30 @@ typedef float any_float __attribute__((aligned(1)));
 typedef double any_double __attribute__((aligned(1)));
 typedef uint16_t any_half __attribute__((aligned(1)));
 
+/* The rule itself, and a function for each number of leaves it may get its gradient from. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define RULE(rule)                                                                                 \
+    static ALWAYS_INLINE void NAME(rule)(const struct kernel_numbers *numbers,                     \
+                                         const struct kernel_block *block,                         \
+                                         enum kernel_leaves leaves);                               \
+    RULE_OF(rule, 1, KERNEL_ONE_LEAF)                                                              \
+    RULE_OF(rule, 2, KERNEL_TWO_LEAVES)                                                            \
+    RULE_OF(rule, 4, KERNEL_FOUR_LEAVES)                                                           \
+    static ALWAYS_INLINE void NAME(rule)(const struct kernel_numbers *numbers,                     \
+                                         const struct kernel_block *block,                         \
+                                         enum kernel_leaves leaves)
+#define RULE_OF(rule, count, leaves)                                                               \
+    static void NAME(rule##count)(const struct kernel_numbers *numbers,                            \
+                                  const struct kernel_block *block)                                \
+    {                                                                                              \
+        NAME(rule)(numbers, block, leaves);                                                        \
+    }
+#define BY_LEAVES(rule)                                                                            \
+    {                                                                                              \
+        [KERNEL_ONE_LEAF] = NAME(rule##1), [KERNEL_TWO_LEAVES] = NAME(rule##2),                    \
+        [KERNEL_FOUR_LEAVES] = NAME(rule##4)                                                       \
+    }
+
 #define REAL       float
 #define ANY        any_float
 #define MASK       uint32_t

@@ -29,9 +29,14 @@ struct kernel_numbers {
     double shrink; /* adamw: rate * weight_decay */
 };
 
-/* What a rule works on: `count` elements of each. */
+/* How many arrays a rule adds to get its gradient, as the tree does: a, a + b, or
+ * (a + b) + (c + d). */
+enum kernel_leaves { KERNEL_ONE_LEAF, KERNEL_TWO_LEAVES, KERNEL_FOUR_LEAVES, KERNEL_LEAVES };
+
+/* What a rule works on: `count` elements of each. The gradient is `scale` times the leaves' sum. */
 struct kernel_block {
-    const void *gradient;
+    const void *leaves[4];
+    double scale;
     const void *from;
     void *to;
     void *state[PSI_STATES_MAX];
@@ -53,9 +58,9 @@ struct kernels_real {
     void (*clip)(void *to, const void *values, double limit, size_t count);
     /* to = gradient + decay * values */
     void (*decay)(void *to, const void *gradient, const void *values, double decay, size_t count);
-    /* A copy in which every NaN is the canonical one. */
-    void (*publish)(void *to, const void *values, size_t count);
-    kernel_rule_fn rule[KERNEL_RULES]; /* by psd_rule; stored NaNs are canonical */
+    /* Rules and sums store no NaN but the canonical one. */
+    kernel_rule_fn sum[KERNEL_LEAVES];                /* to = gradient */
+    kernel_rule_fn rule[KERNEL_RULES][KERNEL_LEAVES]; /* by psd_rule */
 };
 
 struct kernels {

@@ -134,23 +134,56 @@ NAME(decay)(void *to, const void *gradient, const void *values, double decay, si
     }
 }
 
-static void
-NAME(publish)(void *to, const void *values, size_t count)
-{
-    ANY *out = to;
-    const ANY *in = values;
+/* ---- Rules ---- */
 
+/* Where a gradient comes from. */
+struct NAME(source) {
+    const ANY *a, *b, *c, *d;
+    REAL scale;
+};
+
+static inline struct NAME(source) NAME(source_of)(const struct kernel_block *block)
+{
+    return (struct NAME(source)){.a = block->leaves[0],
+                                 .b = block->leaves[1],
+                                 .c = block->leaves[2],
+                                 .d = block->leaves[3],
+                                 .scale = (REAL)block->scale};
+}
+
+/* leaves: known when this is compiled, so nothing is left of the question. By a scale of 1 it is
+ * the same number. */
+static inline REAL
+NAME(gradient)(const struct NAME(source) * from, enum kernel_leaves leaves, size_t i)
+{
+    switch (leaves) {
+    case KERNEL_ONE_LEAF:
+        return from->a[i] * from->scale;
+    case KERNEL_TWO_LEAVES:
+        return (from->a[i] + from->b[i]) * from->scale;
+    default:
+        return ((from->a[i] + from->b[i]) + (from->c[i] + from->d[i])) * from->scale;
+    }
+}
+
+/* to = g */
+RULE(sum)
+{
+    const struct NAME(source) source = NAME(source_of)(block);
+    ANY *to = block->to;
+    const size_t count = block->count;
+
+    (void)numbers;
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
-        out[i] = NAME(canonical)(in[i]);
+        to[i] = NAME(canonical)(NAME(gradient)(&source, leaves, i));
     }
 }
 
 /* w = w - rate * g */
-static void
-NAME(sgd)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+RULE(sgd)
 {
-    const ANY *g = block->gradient;
+    const struct NAME(source) source = NAME(source_of)(block);
     const ANY *w = block->from;
     ANY *to = block->to;
     const size_t count = block->count;
@@ -158,30 +191,32 @@ NAME(sgd)(const struct kernel_numbers *numbers, const struct kernel_block *block
 
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
-        to[i] = NAME(canonical)(w[i] - rate * g[i]);
+        const REAL g = NAME(gradient)(&source, leaves, i);
+
+        to[i] = NAME(canonical)(w[i] - rate * g);
     }
 }
 
 /* w = w + g */
-static void
-NAME(plus)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+RULE(plus)
 {
-    const ANY *g = block->gradient;
+    const struct NAME(source) source = NAME(source_of)(block);
     const ANY *w = block->from;
     ANY *to = block->to;
     const size_t count = block->count;
 
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
-        to[i] = NAME(canonical)(w[i] + g[i]);
+        const REAL g = NAME(gradient)(&source, leaves, i);
+
+        to[i] = NAME(canonical)(w[i] + g);
     }
 }
 
 /* m = momentum * m + g;  w = w - rate * m */
-static void
-NAME(momentum)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+RULE(momentum)
 {
-    const ANY *g = block->gradient;
+    const struct NAME(source) source = NAME(source_of)(block);
     const ANY *w = block->from;
     ANY *to = block->to;
     ANY *mean = block->state[0];
@@ -191,7 +226,8 @@ NAME(momentum)(const struct kernel_numbers *numbers, const struct kernel_block *
 
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
-        const REAL m = momentum * mean[i] + g[i];
+        const REAL g = NAME(gradient)(&source, leaves, i);
+        const REAL m = momentum * mean[i] + g;
 
         mean[i] = NAME(canonical)(m);
         to[i] = NAME(canonical)(w[i] - rate * m);
@@ -199,10 +235,9 @@ NAME(momentum)(const struct kernel_numbers *numbers, const struct kernel_block *
 }
 
 /* m = momentum * m + g;  w = w - rate * (g + momentum * m) */
-static void
-NAME(nesterov)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+RULE(nesterov)
 {
-    const ANY *g = block->gradient;
+    const struct NAME(source) source = NAME(source_of)(block);
     const ANY *w = block->from;
     ANY *to = block->to;
     ANY *mean = block->state[0];
@@ -212,18 +247,18 @@ NAME(nesterov)(const struct kernel_numbers *numbers, const struct kernel_block *
 
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
-        const REAL m = momentum * mean[i] + g[i];
+        const REAL g = NAME(gradient)(&source, leaves, i);
+        const REAL m = momentum * mean[i] + g;
 
         mean[i] = NAME(canonical)(m);
-        to[i] = NAME(canonical)(w[i] - rate * (g[i] + momentum * m));
+        to[i] = NAME(canonical)(w[i] - rate * (g + momentum * m));
     }
 }
 
 /* n = n + g * g;  w = w - rate * g / (sqrt(n) + epsilon) */
-static void
-NAME(adagrad)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+RULE(adagrad)
 {
-    const ANY *g = block->gradient;
+    const struct NAME(source) source = NAME(source_of)(block);
     const ANY *w = block->from;
     ANY *to = block->to;
     ANY *square = block->state[0];
@@ -233,18 +268,18 @@ NAME(adagrad)(const struct kernel_numbers *numbers, const struct kernel_block *b
 
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
-        const REAL n = square[i] + g[i] * g[i];
+        const REAL g = NAME(gradient)(&source, leaves, i);
+        const REAL n = square[i] + g * g;
 
         square[i] = NAME(canonical)(n);
-        to[i] = NAME(canonical)(w[i] - rate * g[i] / (SQRT(n) + epsilon));
+        to[i] = NAME(canonical)(w[i] - rate * g / (SQRT(n) + epsilon));
     }
 }
 
 /* n = beta2 * n + (1 - beta2) * g * g;  w = w - rate * g / (sqrt(n) + epsilon) */
-static void
-NAME(rmsprop)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+RULE(rmsprop)
 {
-    const ANY *g = block->gradient;
+    const struct NAME(source) source = NAME(source_of)(block);
     const ANY *w = block->from;
     ANY *to = block->to;
     ANY *square = block->state[0];
@@ -256,10 +291,11 @@ NAME(rmsprop)(const struct kernel_numbers *numbers, const struct kernel_block *b
 
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
-        const REAL n = beta2 * square[i] + rest * g[i] * g[i];
+        const REAL g = NAME(gradient)(&source, leaves, i);
+        const REAL n = beta2 * square[i] + rest * g * g;
 
         square[i] = NAME(canonical)(n);
-        to[i] = NAME(canonical)(w[i] - rate * g[i] / (SQRT(n) + epsilon));
+        to[i] = NAME(canonical)(w[i] - rate * g / (SQRT(n) + epsilon));
     }
 }
 
@@ -268,11 +304,11 @@ NAME(rmsprop)(const struct kernel_numbers *numbers, const struct kernel_block *b
  * w = w - shrink * w   (adamw)
  * w = w - rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
  */
-static inline void
+static ALWAYS_INLINE void
 NAME(adam_step)(const struct kernel_numbers *numbers, const struct kernel_block *block,
-                bool decoupled)
+                enum kernel_leaves leaves, bool decoupled)
 {
-    const ANY *g = block->gradient;
+    const struct NAME(source) source = NAME(source_of)(block);
     const ANY *from = block->from;
     ANY *to = block->to;
     ANY *mean = block->state[0];
@@ -290,8 +326,9 @@ NAME(adam_step)(const struct kernel_numbers *numbers, const struct kernel_block 
 
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
-        const REAL m = beta1 * mean[i] + rest1 * g[i];
-        const REAL v = beta2 * variance[i] + rest2 * g[i] * g[i];
+        const REAL g = NAME(gradient)(&source, leaves, i);
+        const REAL m = beta1 * mean[i] + rest1 * g;
+        const REAL v = beta2 * variance[i] + rest2 * g * g;
         const REAL w = decoupled ? from[i] - shrink * from[i] : from[i];
 
         mean[i] = NAME(canonical)(m);
@@ -300,26 +337,23 @@ NAME(adam_step)(const struct kernel_numbers *numbers, const struct kernel_block 
     }
 }
 
-static void
-NAME(adam)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+RULE(adam)
 {
-    NAME(adam_step)(numbers, block, false);
+    NAME(adam_step)(numbers, block, leaves, false);
 }
 
-static void
-NAME(adamw)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+RULE(adamw)
 {
-    NAME(adam_step)(numbers, block, true);
+    NAME(adam_step)(numbers, block, leaves, true);
 }
 
 /*
  * q = n + g * g;  sigma = (sqrt(q) - sqrt(n)) / rate;  z = z + (g - sigma * w);  n = q
  * w = |z| <= l1 ? 0 : -(z - sign(z) * l1) / ((ftrl_beta + sqrt(q)) / rate + l2)
  */
-static void
-NAME(ftrl)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+RULE(ftrl)
 {
-    const ANY *g = block->gradient;
+    const struct NAME(source) source = NAME(source_of)(block);
     const ANY *w = block->from;
     ANY *to = block->to;
     ANY *square = block->state[0];
@@ -332,10 +366,11 @@ NAME(ftrl)(const struct kernel_numbers *numbers, const struct kernel_block *bloc
 
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
-        const REAL q = square[i] + g[i] * g[i];
+        const REAL g = NAME(gradient)(&source, leaves, i);
+        const REAL q = square[i] + g * g;
         const REAL root = SQRT(q);
         const REAL sigma = (root - SQRT(square[i])) / rate;
-        const REAL z = linear[i] + (g[i] - sigma * w[i]);
+        const REAL z = linear[i] + (g - sigma * w[i]);
         const REAL size = z < 0 ? -z : z;
         const REAL beyond = z < 0 ? z + l1 : z - l1;
         const REAL solved = -beyond / ((beta + root) / rate + l2);
@@ -355,18 +390,18 @@ static const struct kernels_real NAME(kernels) = {
     .scale = NAME(scale),
     .clip = NAME(clip),
     .decay = NAME(decay),
-    .publish = NAME(publish),
+    .sum = BY_LEAVES(sum),
     .rule =
         {
-            [PSD_RULE_SGD] = NAME(sgd),
-            [PSD_RULE_ADD] = NAME(plus),
-            [PSD_RULE_MOMENTUM] = NAME(momentum),
-            [PSD_RULE_NESTEROV] = NAME(nesterov),
-            [PSD_RULE_ADAGRAD] = NAME(adagrad),
-            [PSD_RULE_RMSPROP] = NAME(rmsprop),
-            [PSD_RULE_ADAM] = NAME(adam),
-            [PSD_RULE_ADAMW] = NAME(adamw),
-            [PSD_RULE_FTRL] = NAME(ftrl),
+            [PSD_RULE_SGD] = BY_LEAVES(sgd),
+            [PSD_RULE_ADD] = BY_LEAVES(plus),
+            [PSD_RULE_MOMENTUM] = BY_LEAVES(momentum),
+            [PSD_RULE_NESTEROV] = BY_LEAVES(nesterov),
+            [PSD_RULE_ADAGRAD] = BY_LEAVES(adagrad),
+            [PSD_RULE_RMSPROP] = BY_LEAVES(rmsprop),
+            [PSD_RULE_ADAM] = BY_LEAVES(adam),
+            [PSD_RULE_ADAMW] = BY_LEAVES(adamw),
+            [PSD_RULE_FTRL] = BY_LEAVES(ftrl),
         },
 };
 

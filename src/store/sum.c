@@ -64,6 +64,12 @@ slot(const struct psi_sum *sum, const struct block *block, size_t height)
     return height == 0 ? block->work : sum->slots + (height - 1) * SUM_BLOCK_BYTES;
 }
 
+bool
+psi_sum_is_subtree(const struct leaf *leaves, uint32_t count)
+{
+    return leaves[0].rank % count == 0 && leaves[count - 1].rank == leaves[0].rank + count - 1;
+}
+
 /*
  * The leaves from `index` on that are a complete aligned subtree and can be added in one go: 8, 4,
  * 2, or only 1. Dense ranks are the usual case, and one pass over 8 arrays beats 7 over 2. The
@@ -75,8 +81,7 @@ leaves_together(const struct psi_sum *sum, uint32_t index)
     const struct leaf *leaf = &sum->leaves[index];
     uint32_t size = sum->to_real != NULL ? 1 : 8;
 
-    while (size > 1 && (size > sum->leaf_count - index || leaf->rank % size != 0 ||
-                        leaf[size - 1].rank != leaf->rank + size - 1)) {
+    while (size > 1 && (size > sum->leaf_count - index || !psi_sum_is_subtree(leaf, size))) {
         size /= 2;
     }
     return size;

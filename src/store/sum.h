@@ -49,6 +49,10 @@ struct psi_sum {
 void psi_sum_init(struct psi_sum *sum, enum kernel_level level, psd_dtype dtype,
                   const struct leaf *leaves, uint32_t leaf_count, void *scratch);
 
+/* Whether these leaves, a power of two of them by rising rank, are all below one node and no other
+ * is: then they are added as ((a + b) + (c + d)) + ... */
+bool psi_sum_is_subtree(const struct leaf *leaves, uint32_t count);
+
 /* How many elements make a block, from `first` of `elements` on. */
 uint32_t psi_sum_block_count(const struct psi_sum *sum, uint32_t first, uint32_t elements);
 
