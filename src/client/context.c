@@ -205,14 +205,18 @@ tell_locked(psd_context *context)
 void
 psi_context_settle_locked(psd_context *context)
 {
+    psi_loop_hold_bells(context->loop);
     psi_client_tick(context->client);
+    psi_loop_ring_bells(context->loop);
     tell_locked(context);
 }
 
 void
 psi_context_send_locked(psd_context *context)
 {
+    psi_loop_hold_bells(context->loop);
     psi_client_send(context->client);
+    psi_loop_ring_bells(context->loop);
     tell_locked(context);
 }
 

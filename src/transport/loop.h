@@ -67,6 +67,15 @@ int psi_loop_fd(const struct psi_loop *loop);
 /* Makes a psi_loop_wait() in progress return. Any thread; async-signal-safe. */
 void psi_loop_wake(struct psi_loop *loop);
 
+/* From now on neighbours are not woken by frames that need no copy; ring_bells() makes up for it,
+ * those on other cores first: one that is woken on ours may take it from us at once, and the others
+ * would wait until it is done. The owner only. */
+void psi_loop_hold_bells(struct psi_loop *loop);
+void psi_loop_ring_bells(struct psi_loop *loop);
+
+/* Connections whose peers are on this host, and share memory with us. The owner only. */
+uint32_t psi_loop_neighbours(const struct psi_loop *loop);
+
 /* Also report a foreign descriptor (signalfd) when it is readable: handler runs in dispatch. The
  * descriptor must outlive the loop. */
 psd_status psi_loop_watch(struct psi_loop *loop, int fd, void (*handler)(void *owner), void *owner,

@@ -108,6 +108,8 @@ struct psi_loop {
     _Atomic uint32_t ring_count;
     _Atomic(struct psi_loop_ring *) *rings; /* conns_max of them; the first ring_count are used */
     _Atomic uint32_t misses;                /* any thread: looks in a row that found nothing */
+    bool holds_bells;                       /* psi_loop_hold_bells() */
+    bool owes_bells;                        /* and a connection may have one to ring */
 };
 
 uint64_t psi_loop_now_ns(void);
@@ -116,6 +118,9 @@ uint64_t psi_loop_now_ns(void);
 void psi_loop_watch_ring(struct psi_loop *loop, struct psi_loop_ring *ring);
 void psi_loop_unwatch_ring(struct psi_loop *loop, struct psi_loop_ring *ring);
 void psi_loop_hear_rings(struct psi_loop *loop);
+
+/* Shows neighbours which core this thread is at work on, and says it (as in psi_bell). */
+uint32_t psi_loop_say_core(struct psi_loop *loop);
 
 /* Frees object by destroy() as soon as no other thread can be looking at it. */
 void psi_loop_bury(struct psi_loop *loop, void (*destroy)(void *object), void *object);

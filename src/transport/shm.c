@@ -78,6 +78,7 @@ struct psi_shm {
     struct psi_ring ring;
     struct psi_loop_ring watch;
 
+    enum { NO_BELL, PATIENT_BELL, URGENT_BELL } owes; /* while the loop holds bells back */
     bool rung; /* and the peer has read nothing since: it knows */
     uint64_t rung_at;
     bool socket_full; /* the last frame could not be sent for want of room there */
@@ -139,6 +140,27 @@ ring_bell(struct psi_shm *shm, bool urgent)
         shm->rung = true;
         shm->rung_at = read_to;
         wake(shm);
+    }
+}
+
+uint32_t
+psi_shm_busy_core(const struct psi_shm *shm)
+{
+    return atomic_load_explicit(&bell_of(shm)->busy_core, memory_order_relaxed);
+}
+
+uint32_t
+psi_shm_core(const struct psi_shm *shm)
+{
+    return atomic_load_explicit(&bell_of(shm)->core, memory_order_relaxed);
+}
+
+void
+psi_shm_ring_bell(struct psi_shm *shm)
+{
+    if (shm->owes != NO_BELL) {
+        ring_bell(shm, shm->owes == URGENT_BELL);
+        shm->owes = NO_BELL;
     }
 }
 
@@ -342,11 +364,23 @@ reserve(struct psi_shm *shm, size_t bytes, psd_status *status_p, struct psd_erro
     return room;
 }
 
+/* cheap: nothing was copied, so the bell can wait for what follows. A copy takes long enough for a
+ * peer to work meanwhile, unless it would do so on our core. */
 static void
-commit(struct psi_shm *shm, bool urgent)
+commit(struct psi_shm *shm, bool urgent, bool cheap)
 {
+    struct psi_loop *loop = shm->loop;
+    const uint32_t core = psi_loop_say_core(loop);
+
     psi_ring_commit(&shm->ring, urgent);
-    ring_bell(shm, urgent);
+    if (!loop->holds_bells || (!cheap && psi_shm_core(shm) != core)) {
+        ring_bell(shm, urgent);
+        return;
+    }
+    loop->owes_bells = true;
+    if (shm->owes != URGENT_BELL) {
+        shm->owes = urgent ? URGENT_BELL : PATIENT_BELL;
+    }
 }
 
 static void
@@ -398,7 +432,7 @@ try_to_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_er
     }
     if (status == PSD_OK) {
         write_frame(room, &record, frame);
-        commit(shm, !frame->patient);
+        commit(shm, !frame->patient, record.block == 0);
     }
     return status;
 }
@@ -425,7 +459,7 @@ send_note(struct psi_shm *shm, const struct psi_shm_record *record, struct psd_e
 
     if (room != NULL) {
         memcpy(room, record, sizeof(*record));
-        commit(shm, false);
+        commit(shm, false, false);
     }
     return status;
 }
@@ -726,7 +760,9 @@ psi_shm_receive(struct psi_shm *shm, unsigned *frames_p, bool *more_p, struct ps
             break;
         }
         records++;
+        psi_loop_hold_bells(shm->loop);
         status = hear(shm, bytes, count, err);
+        psi_loop_ring_bells(shm->loop);
         if (!shm->closed) {
             psi_ring_consume(&shm->ring);
         }

@@ -21,9 +21,12 @@ struct psi_shm;
 /* So often psi_shm_receive() has to be called, at most, to hear all that a full ring holds. */
 enum { PSI_SHM_TURNS_MAX = 128 };
 
-/* What a peer shows of its loop: does it sleep, so that it must be woken? */
+/* What a peer shows of its loop: does it sleep, so that it must be woken? And which core does it
+ * work on, or did it: 0 none, else 1 + its number. */
 struct psi_bell {
     _Alignas(64) _Atomic uint32_t sleepers;
+    _Atomic uint32_t core;      /* last seen on it */
+    _Atomic uint32_t busy_core; /* 0 while it sleeps */
 };
 
 struct psi_shm_args {
@@ -61,6 +64,14 @@ void psi_shm_deafen(struct psi_shm *shm);
 
 /* Takes what came over the socket. *ended_p: it was closed by the peer. */
 psd_status psi_shm_read_socket(struct psi_shm *shm, bool *ended_p, struct psd_error *err);
+
+/* The core that the peer is at work on right now, and the one it was on last; as in psi_bell. Any
+ * thread. */
+uint32_t psi_shm_busy_core(const struct psi_shm *shm);
+uint32_t psi_shm_core(const struct psi_shm *shm);
+
+/* Wakes the peer, if psi_loop_hold_bells() has kept that from happening. */
+void psi_shm_ring_bell(struct psi_shm *shm);
 
 /* As psi_conn_ops.set_patience. */
 void psi_shm_set_patience(struct psi_shm *shm, uint32_t frames);

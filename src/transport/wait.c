@@ -61,6 +61,12 @@ psi_loop_unwatch_ring(struct psi_loop *loop, struct psi_loop_ring *ring)
     atomic_store(&loop->rings[last], NULL);
 }
 
+uint32_t
+psi_loop_neighbours(const struct psi_loop *loop)
+{
+    return atomic_load_explicit(&loop->ring_count, memory_order_relaxed);
+}
+
 /* Any thread; a ring that ends meanwhile stays in place for it (psi_loop_bury). */
 static bool
 any_ring_ready(const struct psi_loop *loop)
@@ -93,6 +99,81 @@ psi_loop_hear_rings(struct psi_loop *loop)
         }
         i++;
     }
+}
+
+/* ---- Who is where ---- */
+
+static uint32_t
+this_core(void)
+{
+    return (uint32_t)sched_getcpu() + 1; /* 0 where the kernel does not say */
+}
+
+static struct psi_bell *
+bell_of(const struct psi_loop *loop)
+{
+    return (struct psi_bell *)(void *)loop->bell.base;
+}
+
+static void
+say(_Atomic uint32_t *word, uint32_t value)
+{
+    if (atomic_load_explicit(word, memory_order_relaxed) != value) {
+        atomic_store_explicit(word, value, memory_order_relaxed);
+    }
+}
+
+uint32_t
+psi_loop_say_core(struct psi_loop *loop)
+{
+    const uint32_t core = this_core();
+
+    say(&bell_of(loop)->core, core);
+    say(&bell_of(loop)->busy_core, core);
+    return core;
+}
+
+/* While we look, a neighbour that is at work on this core is not: what we look for cannot come.
+ * sched_yield() does not help, a fair scheduler may find that it is still our turn. */
+static bool
+keeps_a_neighbour_from_work(const struct psi_loop *loop)
+{
+    const uint32_t count = atomic_load(&loop->ring_count);
+    const uint32_t core = this_core();
+
+    for (uint32_t i = 0; i < count && core != 0; i++) {
+        const struct psi_loop_ring *ring = atomic_load(&loop->rings[i]);
+
+        if (ring != NULL && psi_shm_busy_core(ring->shm) == core) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+psi_loop_hold_bells(struct psi_loop *loop)
+{
+    loop->holds_bells = true;
+}
+
+void
+psi_loop_ring_bells(struct psi_loop *loop)
+{
+    const uint32_t count = atomic_load_explicit(&loop->ring_count, memory_order_relaxed);
+    const uint32_t core = this_core();
+
+    loop->holds_bells = false;
+    for (unsigned turn = 0; turn < 2 && loop->owes_bells; turn++) {
+        for (uint32_t i = 0; i < count; i++) {
+            struct psi_shm *shm = atomic_load_explicit(&loop->rings[i], memory_order_relaxed)->shm;
+
+            if (turn == 1 || psi_shm_core(shm) != core) {
+                psi_shm_ring_bell(shm);
+            }
+        }
+    }
+    loop->owes_bells = false;
 }
 
 /* ---- What may be looked at after its end ---- */
@@ -163,6 +244,9 @@ look(const struct psi_loop *loop, uint64_t spin_ns, struct psi_loop_ready *ready
             if (status != PSD_OK || ready->count > 0) {
                 return status;
             }
+            if (keeps_a_neighbour_from_work(loop)) {
+                return PSD_PENDING;
+            }
         }
         if (spent_ns < PAUSE_NS) {
             relax();
@@ -180,7 +264,7 @@ static psd_status
 sleep_and_learn(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
                 struct psd_error *err)
 {
-    struct psi_bell *bell = (struct psi_bell *)(void *)loop->bell.base;
+    struct psi_bell *bell = bell_of(loop);
     const uint64_t spin_ns = loop->config.spin_us * UINT64_C(1000);
     uint64_t began_ns;
     psd_status status = PSD_OK;
@@ -192,6 +276,7 @@ sleep_and_learn(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *re
     ring_ready = any_ring_ready(loop);
     atomic_fetch_sub(&loop->lookers, 1);
     if (!ring_ready) {
+        say(&bell->busy_core, 0);
         began_ns = spin_ns > 0 ? psi_loop_now_ns() : 0;
         status = ask_epoll(loop, timeout_ms, ready, err);
         if (ready->count > 0 && spin_ns > 0 && psi_loop_now_ns() - began_ns < spin_ns) {
@@ -199,6 +284,7 @@ sleep_and_learn(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *re
         }
     }
     atomic_fetch_sub(&bell->sleepers, 1);
+    psi_loop_say_core(loop);
     return status;
 }
 
