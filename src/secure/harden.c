@@ -276,8 +276,10 @@ static const int plain_calls[] = {
     SCMP_SYS(sysinfo),
 };
 
-/* A server connects to the master, and shares memory with workers of its host. */
-static const int server_calls[] = {SCMP_SYS(connect), SCMP_SYS(ftruncate), SCMP_SYS(memfd_create)};
+/* A server connects to the master, shares memory with workers of its host, and has lanes that keep
+ * to cores of their own. */
+static const int server_calls[] = {SCMP_SYS(connect), SCMP_SYS(ftruncate), SCMP_SYS(memfd_create),
+                                   SCMP_SYS(sched_setaffinity)};
 
 /* libc asks for the host's own name before it looks up others. */
 static const int naming_calls[] = {SCMP_SYS(uname)};

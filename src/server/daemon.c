@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/cores.h"
 #include "base/descriptors.h"
 #include "base/exit_code.h"
 #include "base/fail.h"
@@ -45,6 +46,7 @@ struct lane_thread {
     struct psi_tls *tls; /* NULL: insecure */
     struct psi_loop *loop;
     struct lane *lane;
+    bool settled;   /* keeps to cores of its own */
     int exit_code;  /* read by the main thread after the join, as are the next two */
     bool first_bad; /* this lane ended badly before any other did */
     char text[512];
@@ -92,6 +94,22 @@ linger(struct lane_thread *self)
     }
 }
 
+/*
+ * With as many workers on this host as lanes, each core has one of both. Threads that look before
+ * they sleep seem busy to the scheduler, so it would leave two lanes on one core for long: from now
+ * on each keeps to its own, and the workers find theirs. With fewer workers it is better to roam.
+ */
+static void
+settle_down(struct lane_thread *self)
+{
+    const struct process *process = self->process;
+
+    if (!self->settled && psi_loop_neighbours(self->loop) >= process->lanes) {
+        self->settled = true;
+        psi_cores_keep_to_share((uint32_t)(self - process->lane), process->lanes);
+    }
+}
+
 static void *
 run_lane(void *argument)
 {
@@ -115,6 +133,7 @@ run_lane(void *argument)
             continue;
         }
         lane_tick(self->lane);
+        settle_down(self);
     }
     snprintf(self->text, sizeof(self->text), "%s", text);
     if (self->exit_code != PSI_EXIT_OK) {
