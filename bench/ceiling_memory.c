@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/cores.h"
 #include "base/fail.h"
 #include "ceiling.h"
 #include "kernel.h"
@@ -330,7 +331,7 @@ run_team(enum ceiling_memory kind, uint32_t workers, uint64_t bytes, int control
     memset(team, 0, sizeof(*team));
     team->kind = kind;
     team->workers = workers;
-    team->threads = process_cores() < THREADS_MAX ? process_cores() : THREADS_MAX;
+    team->threads = psi_usable_cores() < THREADS_MAX ? psi_usable_cores() : THREADS_MAX;
     team->count = bytes / sizeof(float);
     if (!make_tensors(team, bytes)) {
         return 1;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cores.h"
 #include "base/fail.h"
 #include "process.h"
 
@@ -80,7 +81,7 @@ start_mpi(const struct entrant_about *about, uint32_t workers, struct troupe *tr
 
     beside("peer_mpi", program);
     snprintf(count, sizeof(count), "%u", workers);
-    if (workers > process_cores()) {
+    if (workers > psi_usable_cores()) {
         words[used++] = "--oversubscribe"; /* or it would refuse */
     }
     if (about->tcp) {

@@ -8,7 +8,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cores.h"
 #include "base/fail.h"
 
 enum { PROCESSES_MAX = 4096 };
@@ -192,22 +192,10 @@ process_cpu_ns(pid_t pid)
     return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
-unsigned
-process_cores(void)
-{
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-
-    return cores > 1 ? (unsigned)cores : 1;
-}
-
 void
-process_bind(unsigned core)
+process_bind(uint32_t core)
 {
-    cpu_set_t set;
+    const uint32_t cores = psi_usable_cores();
 
-    if (process_cores() > 1) {
-        CPU_ZERO(&set);
-        CPU_SET(core % process_cores(), &set);
-        (void)sched_setaffinity(0, sizeof(set), &set); /* where it may not, the scheduler decides */
-    }
+    psi_cores_keep_to_share(core % cores, cores);
 }

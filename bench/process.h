@@ -34,7 +34,6 @@ size_t process_descendants(pid_t pid, pid_t *pids, size_t max);
 uint64_t process_cpu_ns(pid_t pid);
 
 /* Keeps this process, or this thread, on one core; without effect where there is only one. */
-void process_bind(unsigned core);
-unsigned process_cores(void);
+void process_bind(uint32_t core);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "mapping.h"
+#include "process.h"
 #include "rounds.h"
 #include "subject.h"
 #include "troupe.h"
@@ -157,6 +158,9 @@ worker_run(const char *control, struct psd_error *err)
     if (status != PSD_OK) {
         free(worker);
         return status;
+    }
+    if (psd_size(worker->context) > 1) {
+        process_bind(psd_rank(worker->context)); /* as the ceilings are, and OpenMPI's ranks */
     }
     status = troupe_call(control, &fd, err);
     if (status == PSD_OK) {
