@@ -25,6 +25,7 @@ enum {
     PAUSE_NS = 1000,  /* of looking without giving the core away */
     MISSES_MAX = 8,   /* in a row: looking does not pay */
     EPOLL_EVERY = 16, /* looks at rings for one at the epoll set, while nothing is given away */
+    YIELD_EVERY = 4,  /* looks at the epoll set for one time that the core is given away */
 };
 
 static void
@@ -211,7 +212,7 @@ static psd_status
 ask_epoll(const struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
           struct psd_error *err)
 {
-    struct epoll_event events[PSI_LOOP_EVENTS];
+    PSI_UNINITIALIZED struct epoll_event events[PSI_LOOP_EVENTS];
     const int count = epoll_wait(loop->epoll_fd, events, PSI_LOOP_EVENTS, timeout_ms);
 
     ready->count = 0;
@@ -250,7 +251,7 @@ look(const struct psi_loop *loop, uint64_t spin_ns, struct psi_loop_ready *ready
         }
         if (spent_ns < PAUSE_NS) {
             relax();
-        } else {
+        } else if (turn % YIELD_EVERY == 0) {
             sched_yield();
         }
         spent_ns = psi_loop_now_ns() - began_ns;
