@@ -1,9 +1,12 @@
 /*
- * base_test.c - the leaf tools: checksum, errors, status texts, log lines, descriptors.
+ * base_test.c - the leaf tools: checksum, errors, status texts, log lines, descriptors,
+ * cores.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "base/cores.h"
 #include "base/crc32c.h"
 #include "base/descriptors.h"
 #include "base/fail.h"
@@ -246,6 +250,70 @@ test_descriptors_for_strangers(void **state)
     assert_int_equal(psi_descriptors_for_strangers(UINT32_MAX, 1), 256);
 }
 
+/* ---- cores ------------------------------------------------------------------------------- */
+
+struct share {
+    uint32_t index;
+    uint32_t shares;
+    cpu_set_t cores;
+};
+
+static void *
+keep_to_share(void *context)
+{
+    struct share *share = context;
+
+    psi_cores_keep_to_share(share->index, share->shares);
+    return (void *)(intptr_t)sched_getaffinity(0, sizeof(share->cores), &share->cores);
+}
+
+static cpu_set_t
+cores_of_share(uint32_t index, uint32_t shares)
+{
+    struct share share = {.index = index, .shares = shares};
+    pthread_t thread;
+    void *code;
+
+    assert_int_equal(pthread_create(&thread, NULL, keep_to_share, &share), 0);
+    assert_int_equal(pthread_join(thread, &code), 0);
+    assert_null(code);
+    return share.cores;
+}
+
+/* If this fails, two threads are put on one core, or a core is nobody's. */
+static void
+test_shares_of_cores_are_apart(void **state)
+{
+    const uint32_t cores = psi_usable_cores();
+
+    (void)state;
+    for (uint32_t shares = 1; shares <= cores && shares <= 8; shares++) {
+        cpu_set_t taken;
+        int count = 0;
+
+        CPU_ZERO(&taken);
+        for (uint32_t i = 0; i < shares; i++) {
+            const cpu_set_t share = cores_of_share(i, shares);
+
+            assert_true(CPU_COUNT(&share) >= (int)(cores / shares));
+            count += CPU_COUNT(&share);
+            CPU_OR(&taken, &taken, &share);
+        }
+        assert_int_equal(count, cores);
+        assert_int_equal(CPU_COUNT(&taken), cores);
+    }
+}
+
+/* If this fails, threads of which there are more than cores crowd on some of them. */
+static void
+test_more_shares_than_cores_change_nothing(void **state)
+{
+    const cpu_set_t share = cores_of_share(0, psi_usable_cores() + 1);
+
+    (void)state;
+    assert_int_equal(CPU_COUNT(&share), psi_usable_cores());
+}
+
 int
 main(void)
 {
@@ -261,6 +329,8 @@ main(void)
         cmocka_unit_test(test_limiter_tells_few_things_a_second),
         cmocka_unit_test(test_descriptors_are_raised),
         cmocka_unit_test(test_descriptors_for_strangers),
+        cmocka_unit_test(test_shares_of_cores_are_apart),
+        cmocka_unit_test(test_more_shares_than_cores_change_nothing),
     };
 
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
