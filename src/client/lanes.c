@@ -902,10 +902,17 @@ psi_lanes_stop(struct psi_client *client)
 }
 
 /* Connections that are up need no turn of their own. */
+/* Lanes let go of a worker that has said BYE, perhaps before it hears that it may go. */
+static bool
+wants_lanes(const struct psi_client *client)
+{
+    return !client->leaving && !psi_lanes_up(client);
+}
+
 void
 psi_lanes_tick(struct psi_client *client, uint64_t now_ns)
 {
-    for (uint32_t i = 0; !psi_lanes_up(client) && i < client->lane_count; i++) {
+    for (uint32_t i = 0; wants_lanes(client) && i < client->lane_count; i++) {
         psi_peer_tick(&client->lanes[i].peer, now_ns);
     }
 }
@@ -915,7 +922,7 @@ psi_lanes_next_ns(const struct psi_client *client)
 {
     uint64_t next_ns = UINT64_MAX;
 
-    for (uint32_t i = 0; !psi_lanes_up(client) && i < client->lane_count; i++) {
+    for (uint32_t i = 0; wants_lanes(client) && i < client->lane_count; i++) {
         const uint64_t peer_ns = psi_peer_next_ns(&client->lanes[i].peer);
 
         next_ns = peer_ns < next_ns ? peer_ns : next_ns;
