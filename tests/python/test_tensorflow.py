@@ -235,14 +235,18 @@ def test_a_session_script_of_2017_runs_unchanged(plain):
 
 
 def test_the_error_is_no_larger_with_two_workers(plain):
-    """If this fails, a second worker makes training worse after the same number of steps."""
+    """If this fails, a second worker makes training worse after the same number of steps, or no
+    better, where the noise of half as large batches is all that is wrong."""
     errors = {}
     for workers in (1, 2):
-        done = plain(HERE / "plain" / "session_2017.py", "--max_steps", 12, workers=workers,
+        done = plain(HERE / "plain" / "session_noise.py", workers=workers,
                      options=("--auto", "tf1"))
         assert done.code == 0, done.out + done.err
-        errors[workers] = done.found(0)["error"]
-    assert errors[2] <= errors[1]
+        told = [done.found(rank) for rank in range(workers)]
+        assert all(each == told[0] for each in told)
+        errors[workers] = sum(told[0]["errors"])
+        assert errors[workers] < 0.05 * sum(told[0]["before"])  # it has learnt
+    assert errors[2] < 0.7 * errors[1]  # about half is to be expected
 
 
 def test_a_monitored_session_stops_at_exactly_the_step(plain):
