@@ -269,6 +269,15 @@ def test_hooks_and_sessions_of_the_package(job):
     assert zero["chief"] and not one["chief"] and zero["closed"] and one["closed"]
 
 
+def test_an_optimizer_from_before_the_join_is_an_error(job):
+    """If this fails, workers train alone because of the order of two lines, and nobody says so."""
+    done = job(CASES, "late_join")
+    for rank in range(2):
+        found = done.found(rank)
+        assert len(found["told"]) == 2 and found["joined"]
+        assert all("before DistributedOptimizer" in told for told in found["told"])
+
+
 # ---- examples
 
 

@@ -174,5 +174,24 @@ def hooks():
          closed=not poseidon.is_initialized())
 
 
+def late_join():
+    """The optimizer comes before the worker has joined: first for a session, then for a monitored
+    one, which join by their config."""
+    import poseidon.tensorflow.v1 as v1
+
+    tf1 = tf.compat.v1
+    tf1.disable_v2_behavior()
+    config = v1.ConfigProto(distributed=True)
+    told = []
+    w = tf1.get_variable("w", [3])
+    v1.DistributedOptimizer(tf1.train.GradientDescentOptimizer(0.1)).minimize(tf1.reduce_sum(w))
+    for kind in (v1.Session, v1.MonitoredTrainingSession):
+        try:
+            kind(config=config)
+        except poseidon.StateError as error:
+            told.append(str(error))
+    tell(told=told, joined=poseidon.is_initialized())
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

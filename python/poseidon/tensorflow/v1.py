@@ -98,6 +98,17 @@ class _Distributed:
         return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
 
 
+_graphs_alone: Any = weakref.WeakSet()  # their optimizers were made before this process joined a job
+
+
+def _check_order(graph: Any) -> None:
+    """A worker whose gradients stay its own would train alone, and nobody would see it."""
+    if poseidon.is_initialized() and graph in _graphs_alone:
+        raise StateError("DistributedOptimizer was called before this process joined the job, so its "
+                         "gradients are not averaged: call join(config), or poseidon.init(), before "
+                         "DistributedOptimizer")
+
+
 @functools.lru_cache(maxsize=None)
 def _distributed_class(kind: type) -> type:
     return type(kind.__name__, (_Distributed, kind), {"__doc__": kind.__doc__})
@@ -112,6 +123,7 @@ def DistributedOptimizer(optimizer: Any) -> Any:  # pylint: disable=invalid-name
     if isinstance(optimizer, _Distributed):
         raise StateError("DistributedOptimizer: this optimizer is distributed already")
     if not poseidon.is_initialized():
+        _graphs_alone.add(tf.get_default_graph())
         return optimizer  # distributed=False: a process by itself
     optimizer._poseidon = Averager()
     optimizer.__class__ = _distributed_class(type(optimizer))
@@ -194,6 +206,7 @@ class Session(tf.Session):
         if isinstance(config, ConfigProto):
             join(config)
         super().__init__(target, graph, plain(config))
+        _check_order(self.graph)
 
     def run(self, fetches: Any, *args: Any, **kwargs: Any) -> Any:
         """As always; a run that trains is a step of the job."""
@@ -211,6 +224,9 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # pylint: disab
     names = ("master", "is_chief", "checkpoint_dir", "scaffold", "hooks", "chief_only_hooks",
              "save_checkpoint_secs", "save_summaries_steps", "save_summaries_secs", "config")
     kwargs.update(zip(names, args))
+    if isinstance(kwargs.get("config"), ConfigProto):
+        join(kwargs["config"])
+    _check_order(tf.get_default_graph())
     kwargs["config"] = plain(kwargs.get("config"))
     if not is_chief():
         kwargs.update(checkpoint_dir=None, chief_only_hooks=None, summary_dir=None)
