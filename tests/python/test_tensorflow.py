@@ -234,6 +234,25 @@ def test_a_session_script_of_2017_runs_unchanged(plain):
     assert errors_in(done) == []
 
 
+def test_layers_of_2017_are_there(plain):
+    """If this fails, scripts of the time that use tf.layers do not run, or not as they did."""
+    done = plain(HERE / "plain" / "layers_2017.py", options=("--auto", "tf1"))
+    assert done.code == 0, done.out + done.err
+    zero, one = done.found(0), done.found(1)
+    assert zero["weights"] == one["weights"] and zero["accuracy"] > 0.95
+    assert (zero["client_id"], one["client_id"]) == (0, 1)
+    normalized = [f"batch_normalization/{name}" for name in ("gamma", "beta", "moving_mean",
+                                                             "moving_variance")]
+    assert zero["names"][:10] == ["conv/kernel", "conv/bias", *normalized, "dense/kernel",
+                                  "dense/bias", "dense_1/kernel", "dense_1/bias"]
+    assert zero["normal"] == pytest.approx([0, 1], abs=1e-3)
+    assert zero["moved"] == pytest.approx([0, 0], abs=1e-3)
+    for gone in ("contrib", "estimator", "other"):
+        assert "is no part of TensorFlow any more" in zero[gone]
+    assert "use_biass" in zero["mistyped"]
+    assert errors_in(done) == []
+
+
 def test_the_error_is_no_larger_with_two_workers(plain):
     """If this fails, a second worker makes training worse after the same number of steps, or no
     better, where the noise of half as large batches is all that is wrong."""

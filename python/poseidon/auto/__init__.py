@@ -14,7 +14,7 @@ first training loader is read: then the workers join the job.
     datasets  what the workers compare before every epoch
     keras     the same for Model.fit
     graphs    the same for graphs and sessions of TensorFlow 1, with proto: tf.ConfigProto
-    surface   --auto tf1: tensorflow as it was in version 1, with mnist_data
+    surface   --auto tf1: tensorflow as it was in version 1, with layers and mnist_data
     files     what worker 0 has saved, for workers on other machines
     seeds     random numbers that are the same on all workers of a job"""
 
