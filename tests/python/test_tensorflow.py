@@ -19,7 +19,7 @@ if importlib.util.find_spec("tensorflow") is None:  # importing it takes seconds
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("PSD_BIN", TREE / "bin")).absolute()
-CASES = HERE / "tf_cases.py"
+CASES, JAX_CASES = HERE / "tf_cases.py", HERE / "jax_cases.py"
 EXAMPLES = TREE / "examples"
 MNIST = pathlib.Path(os.environ.get("MNIST_DATA", TREE / "data" / "mnist"))
 CIFAR = pathlib.Path(os.environ.get("CIFAR10_DATA", TREE / "data" / "cifar-10-batches-bin"))
@@ -27,6 +27,7 @@ needs_mnist = pytest.mark.skipif(not (MNIST / "train-images-idx3-ubyte.gz").exis
                                  reason=f"no MNIST in {MNIST}")
 needs_cifar = pytest.mark.skipif(not (CIFAR / "data_batch_1.bin").exists(),
                                  reason=f"no CIFAR-10 in {CIFAR}")
+needs_jax = pytest.mark.skipif(importlib.util.find_spec("optax") is None, reason="no JAX here")
 DEADLINE_S = 240
 
 pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
@@ -100,9 +101,10 @@ def fixture_plain(call):
     return go
 
 
-def test_operations_in_opposite_orders_with_one_thread(job):
+@pytest.mark.parametrize("kind", ["function", "session"])
+def test_operations_in_opposite_orders_with_one_thread(job, kind):
     """If this fails, kernels wait in TensorFlow's threads, and two workers can wait for ever."""
-    done = job(CASES, "opposite_orders")
+    done = job(CASES, "opposite_orders", kind)
     for rank in range(2):
         assert done.found(rank)["sums"] == [number * 7.0 for number in range(50)]
 
@@ -297,6 +299,41 @@ def test_an_optimizer_from_before_the_join_is_an_error(job):
         assert all("before DistributedOptimizer" in told for told in found["told"])
 
 
+# ---- JAX
+
+
+@needs_jax
+def test_jax_trees(job):
+    """If this fails, pytrees are averaged wrong, or lose their structure or their bits."""
+    done = job(JAX_CASES, "trees")
+    for rank in range(2):
+        found = done.found(rank)
+        assert found["mean"] == {"layers": [{"w": [[0.5, 0.5]] * 2}, [0.5, 1.0]],
+                                 "half": [2.0] * 3, "empty": [], "none": None}
+        assert found["total"] == {"layers": [{"w": [[1.0, 1.0]] * 2}, [1.0, 2.0]],
+                                  "half": [4.0] * 3, "empty": [], "none": None}
+        assert found["again"] == [3.5, 3.5] and found["half"] == "bfloat16"
+        assert found["int"] == [0, 1, 2] and found["truth"] and found["bits"] == [True, True, 1.0]
+
+
+@needs_jax
+def test_jax_optimizer_averages_first(job):
+    """If this fails, a chain of optax clips the gradients of one worker instead of the means."""
+    done = job(JAX_CASES, "optimizer")
+    for rank in range(2):
+        assert done.found(rank)["w"] == pytest.approx([-1.6, -1.2])
+
+
+@needs_jax
+def test_jax_refusals_say_why(job):
+    """If this fails, a mistake with JAX ends in a hang or a message that does not help."""
+    done = job(JAX_CASES, "refusals")
+    for rank in range(2):
+        found = done.found(rank)
+        assert "elements of type int32" in found["integers"] and "convert it" in found["integers"]
+        assert "another name" in found["shapes"] and "ClosedError" in found["closed"]
+
+
 # ---- examples
 
 
@@ -371,6 +408,7 @@ def test_example_cluster_with_four_flags(tmp_path):
 
 
 @needs_mnist
+@needs_jax
 def test_example_jax_mnist(call, job):
     """If this fails, workers with JAX train different models, or a worse one than one process."""
     script = EXAMPLES / "jax" / "mnist.py"
