@@ -22,7 +22,7 @@ from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import array_data_adapter
 
 from . import notes
-from .session import EXIT_REFUSED, Session
+from .session import EXIT_REFUSED, TIMEOUT_S, Session
 
 BATCH_SIZE = 32  # of Keras, when nothing is said
 _BATCH_BY_BATCH = ("Prefetch", "Map", "ParallelMap", "Options", "Cache")  # sizes stay as they are
@@ -68,7 +68,10 @@ class KerasSession(Session):
             import poseidon.tensorflow  # noqa: F401
         finally:
             sys.path.remove(root)
-        context = poseidon.init()
+        # Workers prepare data, evaluate and write files, and need not be done together.
+        context = poseidon.init(**{name: int(TIMEOUT_S * 1000)
+                                   for name in ("open_timeout_ms", "op_timeout_ms")
+                                   if f"PSD_{name.upper()}" not in os.environ})
         self.joined = True
         atexit.register(self.at_exit)  # before poseidon's own, which says farewell
         if context.incarnation > 1:

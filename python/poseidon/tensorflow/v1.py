@@ -25,6 +25,7 @@ import poseidon
 from .._errors import InvalidError, StateError
 from ..auto.proto import ConfigProto, plain
 from .gradients import Averager
+from .ops import TIMEOUT_MS
 
 __all__ = ["BroadcastHook", "ConfigProto", "DistributedOptimizer", "DoneHook",
            "MonitoredTrainingSession", "Session", "StopAtStepHook", "broadcast_global_variables",
@@ -135,6 +136,7 @@ def DistributedOptimizer(optimizer: Any) -> Any:  # pylint: disable=invalid-name
 
 def broadcast_global_variables(session: Any, root: int = 0) -> None:
     """Gives all workers the root's values of the graph's variables."""
+    poseidon.barrier(TIMEOUT_MS)  # workers prepare their data before, and need not be done together
     variables = [each for each in session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
                  if each.dtype.base_dtype != tf.string]
     for number, (variable, value) in enumerate(zip(variables, session.run(variables))):
@@ -259,7 +261,7 @@ class StopAtStepHook(tf.train.StopAtStepHook):
         """All workers look where the job is, before one of them goes on."""
         self._counted = int(session.run(self._global_step_tensor))
         now = poseidon.global_step()
-        poseidon.barrier()
+        poseidon.barrier(TIMEOUT_MS)
         if is_chief() and self._counted > now:
             poseidon.global_step(self._counted - now)
         self._offset = max(now, self._counted) - self._counted
