@@ -22,7 +22,7 @@ from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import array_data_adapter
 
 from . import notes
-from .session import EXIT_REFUSED, TIMEOUT_S, Session
+from .session import EXIT_REFUSED, Session
 
 BATCH_SIZE = 32  # of Keras, when nothing is said
 _BATCH_BY_BATCH = ("Prefetch", "Map", "ParallelMap", "Options", "Cache")  # sizes stay as they are
@@ -72,10 +72,7 @@ class KerasSession(Session):
             import poseidon.tensorflow  # noqa: F401
         finally:
             sys.path.remove(root)
-        # Workers prepare data, evaluate and write files, and need not be done together.
-        context = poseidon.init(**{name: int(TIMEOUT_S * 1000)
-                                   for name in ("open_timeout_ms", "op_timeout_ms")
-                                   if f"PSD_{name.upper()}" not in os.environ})
+        context = poseidon.init()
         self.joined = True
         atexit.register(self.at_exit)  # before poseidon's own, which says farewell
         if context.incarnation > 1:
@@ -245,7 +242,9 @@ class Pieces:
     def _compare(self, arrays):
         """Workers that shuffled differently would see some samples twice and others never."""
         import poseidon
+        from poseidon.tensorflow.ops import TIMEOUT_MS
 
+        poseidon.barrier(TIMEOUT_MS)  # between two fits worker 0 may have written files
         digest = 0
         for each in arrays:
             rows = max(1, DIGEST_BYTES // max(1, each[:1].nbytes if hasattr(each[:1], "nbytes")
