@@ -4,7 +4,8 @@
     psd_run --workers 2 --auto tf1 "python cifar10_train.py --data_dir DIRECTORY --max_steps 400"
 
 DIRECTORY has the binary batches (data_batch_1.bin ... test_batch.bin). Nothing in here is Poseidon's
-but the three flags, which psd_run gives, and the fields of tf.ConfigProto that they go to."""
+but the three flags, which psd_run gives, the fields of tf.ConfigProto that they go to, and the number
+of workers in the environment, by which the learning rate is multiplied."""
 
 import os
 import time
@@ -21,7 +22,7 @@ tf.app.flags.DEFINE_string('train_dir', '', 'Directory for checkpoints; none: no
 tf.app.flags.DEFINE_integer('max_steps', 1000, 'Number of steps.')
 tf.app.flags.DEFINE_integer('batch_size', 64, 'Images of a step, of each worker.')
 tf.app.flags.DEFINE_integer('seed', 0, 'Of everything random; 0: none.')
-tf.app.flags.DEFINE_float('learning_rate', 0.001, 'Of Adam.')
+tf.app.flags.DEFINE_float('learning_rate', 0.001, 'Of Adam, with one worker.')
 
 IMAGE_SIZE, CLASSES, RECORD_BYTES = 32, 10, 1 + 3 * 32 * 32
 
@@ -47,10 +48,10 @@ def distorted_inputs():
                                   min_after_dequeue=3000, num_threads=1)
 
 
-def inference(images):
-    """Two convolutions and two fully connected layers."""
+def inference(images, getter=None):
+    """Two convolutions and two fully connected layers; the getter may give other variables."""
     hidden = images
-    with tf.variable_scope('model', reuse=tf.AUTO_REUSE):
+    with tf.variable_scope('model', reuse=tf.AUTO_REUSE, custom_getter=getter):
         for number, channels in enumerate((16, 32)):
             kernel = tf.get_variable('conv%d' % number, [5, 5, hidden.shape[-1], channels],
                                      initializer=tf.truncated_normal_initializer(stddev=5e-2))
@@ -82,9 +83,18 @@ def main(_):
     images, labels = distorted_inputs()
     loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=labels, logits=inference(images)))
-    train_op = tf.train.AdamOptimizer(FLAGS.learning_rate).minimize(loss, global_step)
+    # A step of N workers is that of N times the batch, and bears N times the learning rate.
+    workers = int(os.environ.get('PSD_WORLD_SIZE', 1))
+    step_op = tf.train.AdamOptimizer(FLAGS.learning_rate * workers).minimize(loss, global_step)
+    averages = tf.train.ExponentialMovingAverage(0.999, global_step)
+    with tf.control_dependencies([step_op]):
+        train_op = averages.apply(tf.trainable_variables())
+
+    def averaged(getter, *args, **kwargs):
+        return averages.average(getter(*args, **kwargs))
+
     given = tf.placeholder(tf.float32, [None, IMAGE_SIZE, IMAGE_SIZE, 3])
-    predicted = tf.argmax(inference(given), 1)
+    predicted = tf.argmax(inference(given, averaged), 1)
 
     config = tf.ConfigProto(distributed=FLAGS.distributed, master_address=FLAGS.master_address,
                             client_id=FLAGS.client_id)

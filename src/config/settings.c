@@ -230,6 +230,14 @@ psi_settings_set(struct psi_settings *settings, enum psi_source source, const ch
     return PSD_OK;
 }
 
+bool
+psi_settings_told(const struct psi_settings *settings, const char *name)
+{
+    const struct psi_knob *knob = find_knob(name);
+
+    return knob != NULL && settings->source[knob - knobs] != PSI_SOURCE_DEFAULT;
+}
+
 const char *
 psi_environment(const char *name)
 {

@@ -11,6 +11,7 @@
 #ifndef PSI_CONFIG_SETTINGS_H
 #define PSI_CONFIG_SETTINGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -98,6 +99,9 @@ psd_status psi_settings_set(struct psi_settings *settings, enum psi_source sourc
 /* Reads PSD_<NAME> for every setting of `programs`. An empty variable counts as unset. */
 psd_status psi_settings_environment(struct psi_settings *settings, unsigned programs,
                                     struct psd_error *err);
+
+/* Whether somebody has said it: false for a default, and for what is no setting. */
+bool psi_settings_told(const struct psi_settings *settings, const char *name);
 
 /* Takes over from `other` every value whose source is higher. */
 void psi_settings_merge(struct psi_settings *settings, const struct psi_settings *other);

@@ -223,7 +223,10 @@ test_merge_takes_higher_sources_only(void **state)
     set(&file, PSI_SOURCE_FILE, "lanes", "3", NULL);
     set(&file, PSI_SOURCE_FILE, "kernel", "scalar", NULL);
     set(&settings, PSI_SOURCE_COMMAND, "lanes", "5", NULL);
+    assert_false(psi_settings_told(&settings, "kernel"));
     psi_settings_merge(&settings, &file);
+    assert_true(psi_settings_told(&settings, "kernel"));
+    assert_false(psi_settings_told(&settings, "heartbeat_ms"));
     assert_int_equal(settings.lanes, 5);
     assert_int_equal(settings.kernel, PSI_KERNEL_SCALAR);
     assert_int_equal(settings.heartbeat_ms, 250);

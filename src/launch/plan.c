@@ -428,7 +428,11 @@ master_arguments(const struct plan *plan, const struct plan_seat *seat, struct w
     if (status == PSD_OK) {
         status = add_number(argv, "--ready_fd", SPAWN_EXTRA_FD, err);
     }
-    return status == PSD_OK ? words_add(argv, "--tell_joins", err) : status;
+    if (status == PSD_OK) {
+        status = words_add(argv, "--tell_joins", err);
+    }
+    /* Scripts that know nothing of Poseidon join when they train, one alone never does. */
+    return status == PSD_OK && plan->automatic ? words_add(argv, "--late_workers", err) : status;
 }
 
 /* Cores of the machine, shared by its servers. */

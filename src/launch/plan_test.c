@@ -538,6 +538,21 @@ test_personality_sets(void **state)
     }
 }
 
+static bool
+master_waits_for_late_workers(const struct plan *plan)
+{
+    const struct plan_seat seat = {.master = "tcp://127.0.0.1:7001", .address = "127.0.0.1"};
+    struct words argv = {0};
+    struct words environment = {0};
+    char text[512];
+
+    assert_int_equal(plan_process(plan, 0, &seat, &argv, &environment, NULL), PSD_OK);
+    join(&argv, text, sizeof(text));
+    words_fini(&argv);
+    words_fini(&environment);
+    return strstr(text, "<--late_workers>") != NULL;
+}
+
 /* If this fails, scripts are distributed where the user or a container forbids it. */
 static void
 test_automatic(void **state)
@@ -555,6 +570,7 @@ test_automatic(void **state)
     assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
     assert_true(plan.automatic);
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "on");
+    assert_true(master_waits_for_late_workers(&plan));
     plan_fini(&plan);
 
     input.automatic = "tf1";
@@ -567,6 +583,7 @@ test_automatic(void **state)
     assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
     assert_false(plan.automatic);
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "off");
+    assert_false(master_waits_for_late_workers(&plan));
     plan_fini(&plan);
 
     input.automatic_asked = true;

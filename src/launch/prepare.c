@@ -586,18 +586,6 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                               .leaders = plan_leaders(&prepared->plan)};
 }
 
-/* Whether somebody has said so. */
-static bool
-is_set(const struct psi_settings *settings, const char *name)
-{
-    for (size_t i = 0; i < PSI_KNOBS; i++) {
-        if (strcmp(psi_knobs()[i].name, name) == 0) {
-            return settings->source[i] != PSI_SOURCE_DEFAULT;
-        }
-    }
-    return false;
-}
-
 /* A batch system takes workers away and brings them back: the job waits, unless told not to. */
 static psd_status
 apply_joining(struct psi_settings *settings, uint32_t wait_s, struct psd_error *err)
@@ -606,11 +594,11 @@ apply_joining(struct psi_settings *settings, uint32_t wait_s, struct psd_error *
     psd_status status = PSD_OK;
 
     snprintf(wait_ms, sizeof(wait_ms), "%u", wait_s * 1000);
-    if (!is_set(settings, "on_worker_death")) {
+    if (!psi_settings_told(settings, "on_worker_death")) {
         status = psi_settings_set(settings, PSI_SOURCE_COMMAND, "--size", "on_worker_death", "wait",
                                   err);
     }
-    if (status == PSD_OK && !is_set(settings, "replacement_timeout_ms")) {
+    if (status == PSD_OK && !psi_settings_told(settings, "replacement_timeout_ms")) {
         status = psi_settings_set(settings, PSI_SOURCE_COMMAND, "--max_wait",
                                   "replacement_timeout_ms", wait_ms, err);
     }
@@ -691,7 +679,7 @@ prepare_job(const struct launch_options *options, char *const *environment,
                     ? material.settings.replacement_timeout_ms
                     : 0;
             prepared.watch.max_restarts =
-                is_set(&options->settings, "on_worker_death") || options->restart != NULL
+                psi_settings_told(&options->settings, "on_worker_death") || options->restart != NULL
                     ? prepared.watch.max_restarts
                     : 0; /* of a worker that fails; one that is lost is replaced as often as it is
                           */

@@ -113,6 +113,7 @@ start(struct process *process, const struct master_options *options, struct psd_
         .dead_heartbeats = options->dead_heartbeats,
         .lost_grace_ms = options->lost_grace_ms,
         .start_timeout_ms = options->start_timeout_ms,
+        .late_workers = options->late_workers,
         .replacement_timeout_ms = options->replacement_timeout_ms,
         .policy = (enum psi_death_policy)options->policy,
         .listen_address = options->security.listen_address,

@@ -101,8 +101,8 @@ master_create(struct psi_env *env, const struct master_config *config, const str
     master->limiter.log = log;
     master->config = *config;
     master->config.listen_address = NULL;
-    master->created_ns = psi_now_ns(env);
-    master->missing_line_ns = master->created_ns + MASTER_MISSING_MS * MASTER_MS_NS;
+    master->waiting_since_ns = psi_now_ns(env);
+    master->missing_line_ns = master->waiting_since_ns + MASTER_MISSING_MS * MASTER_MS_NS;
     while (master->job == 0) {
         master->job = env->ops->random(env);
     }
@@ -243,8 +243,8 @@ ending_tick(struct master *master, uint64_t now_ns)
 static void
 gathering_tick(struct master *master, uint64_t now_ns)
 {
-    const uint64_t late_ns = master->created_ns + master->config.start_timeout_ms * MASTER_MS_NS;
     struct names names = {0};
+    uint64_t late_ns;
 
     if (master->view > 0) {
         return;
@@ -254,6 +254,10 @@ gathering_tick(struct master *master, uint64_t now_ns)
         master_view_start(master);
         return;
     }
+    if (master->config.late_workers && names.count == names.workers) {
+        master->waiting_since_ns = now_ns;
+    }
+    late_ns = master->waiting_since_ns + master->config.start_timeout_ms * MASTER_MS_NS;
     if (now_ns >= late_ns) {
         master_end(master, PSI_EXIT_START_TIMEOUT, PSD_ERR_TIMEOUT,
                    "waiting for %s: not here after %u ms", names.text,

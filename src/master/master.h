@@ -26,6 +26,7 @@ struct master_config {
     uint32_t dead_heartbeats; /* silent for that many: dead */
     uint32_t lost_grace_ms;   /* a member whose connection ended may take that long to come back */
     uint32_t start_timeout_ms;
+    bool late_workers; /* that is for servers: who started the workers sees whether they live */
     uint32_t replacement_timeout_ms; /* PSI_DEATH_WAIT */
     enum psi_death_policy policy;
     const char *listen_address; /* "tcp://127.0.0.1:0"; borrowed until master_create() returns */

@@ -102,8 +102,8 @@ keep_line(void *sink, enum psi_log_level level, const char *id, const char *text
     snprintf(world->log_text + used, LOG_BYTES - used, "%s %s\n", id, text);
 }
 
-struct world *
-world_create(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
+static struct world *
+create(uint32_t workers, uint32_t servers, enum psi_death_policy policy, bool late_workers)
 {
     struct world *world = calloc(1, sizeof(*world));
     const struct master_config config = {
@@ -113,6 +113,7 @@ world_create(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
         .dead_heartbeats = 8,
         .lost_grace_ms = 500,
         .start_timeout_ms = 60000,
+        .late_workers = late_workers,
         .replacement_timeout_ms = 30000,
         .policy = policy,
         .listen_address = "test://master",
@@ -127,6 +128,18 @@ world_create(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
                      PSD_OK);
     assert_string_equal(master_address(world->master), "test://master");
     return world;
+}
+
+struct world *
+world_create(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
+{
+    return create(workers, servers, policy, false);
+}
+
+struct world *
+world_create_patient(uint32_t workers, uint32_t servers)
+{
+    return create(workers, servers, PSI_DEATH_FAIL, true);
 }
 
 void

@@ -55,6 +55,9 @@ struct world {
 
 /* A master that has just begun to listen. Destroying asserts that it left no connection open. */
 struct world *world_create(uint32_t workers, uint32_t servers, enum psi_death_policy policy);
+
+/* Its workers may take any time to join. */
+struct world *world_create_patient(uint32_t workers, uint32_t servers);
 void world_destroy(struct world *world);
 bool logged(const struct world *world, const char *text);
 struct peer *dial(struct world *world);

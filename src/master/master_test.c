@@ -62,6 +62,30 @@ test_start_names_the_missing(void **state)
     world_destroy(world);
 }
 
+/* If this fails, scripts that prepare their data for longer than servers may take are ended, or a
+ * server that does not come is waited for without end. */
+static void
+test_start_waits_for_late_workers_alone(void **state)
+{
+    struct world *world = world_create_patient(2, 1);
+
+    (void)state;
+    world->lane[0] = join(world, PSI_ROLE_SERVER, 0, 1);
+    pass_ms(world, 600000, NULL);
+    assert_true(logged(world, "JOB-WAITING waiting for worker 0, worker 1"));
+    world->worker[0] = join(world, PSI_ROLE_WORKER, 0, 2);
+    world->worker[1] = join(world, PSI_ROLE_WORKER, 1, 3);
+    ack_view(world, 0, 1, 1, NULL);
+    assert_true(logged(world, "JOB-START 2 workers, 1 server"));
+    world_destroy(world);
+
+    world = world_create_patient(1, 1);
+    world->worker[0] = join(world, PSI_ROLE_WORKER, 0, 1);
+    pass_ms(world, 60000, NULL);
+    assert_over(world, PSI_EXIT_START_TIMEOUT, "waiting for server 0");
+    world_destroy(world);
+}
+
 /* If this fails, a worker that dies before the start blocks its rank for ever. */
 static void
 test_death_before_the_start_frees_the_place(void **state)
@@ -900,6 +924,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_start_in_any_order),
         cmocka_unit_test(test_start_names_the_missing),
+        cmocka_unit_test(test_start_waits_for_late_workers_alone),
         cmocka_unit_test(test_death_before_the_start_frees_the_place),
         cmocka_unit_test(test_duplicate_rank_is_refused),
         cmocka_unit_test(test_out_of_range_is_refused),

@@ -37,6 +37,7 @@ struct given {
     uint32_t port;
     uint32_t ready_fd;
     bool tell_joins;
+    bool late_workers;
 };
 
 static psd_status
@@ -55,6 +56,9 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
          &given->ready_fd, 0, READY_FD_MAX},
         {"tell_joins", 0, PSI_OPTION_FLAG,
          "keep ready_fd open, and write there who has joined and who is done", &given->tell_joins},
+        {"late_workers", 0, PSI_OPTION_FLAG,
+         "workers may join at any time, unless start_timeout_ms is given: that is for servers",
+         &given->late_workers},
     };
     const struct psi_command command = {
         .name = "ps_master",
@@ -140,6 +144,8 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
     options_p->dead_heartbeats = settings.dead_heartbeats;
     options_p->lost_grace_ms = settings.lost_grace_ms;
     options_p->start_timeout_ms = settings.start_timeout_ms;
+    options_p->late_workers =
+        given.late_workers && !psi_settings_told(&settings, "start_timeout_ms");
     options_p->replacement_timeout_ms = settings.replacement_timeout_ms;
     options_p->policy = settings.on_worker_death;
     options_p->harden = settings.harden != 0;

@@ -19,6 +19,7 @@ struct master_options {
     uint32_t dead_heartbeats;
     uint32_t lost_grace_ms;
     uint32_t start_timeout_ms;
+    bool late_workers;
     uint32_t replacement_timeout_ms;
     uint32_t policy; /* a value of enum psi_death_policy */
     int ready_fd;    /* -1: nobody waits to hear the address */

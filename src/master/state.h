@@ -162,8 +162,8 @@ struct master {
     char address[PSI_ADDRESS_BYTES];
     uint64_t job;
     enum phase phase;
-    uint64_t created_ns;
-    uint64_t missing_line_ns; /* when to say again who is missing */
+    uint64_t waiting_since_ns; /* for what has start_timeout_ms to come */
+    uint64_t missing_line_ns;  /* when to say again who is missing */
     uint64_t due_ns;
     uint64_t awake_ns; /* when a tick last came late: silence before it was the master's own */
     struct psi_limiter limiter; /* of master_warn() */
@@ -270,6 +270,7 @@ psd_status master_on_end(struct session *session, const void *body, size_t bytes
 struct names {
     char text[256];
     uint32_t count;
+    uint32_t workers; /* of them */
 };
 
 void master_names_add(struct names *names, const char *role, uint32_t rank);

@@ -166,6 +166,7 @@ master_view_missing(const struct master *master, struct names *names)
     for (uint32_t rank = 0; rank < master->config.workers && gathering; rank++) {
         if (master->worker[rank].member.session == NULL) {
             master_names_add(names, "worker", rank);
+            names->workers++;
         }
     }
     master_names_end(names);

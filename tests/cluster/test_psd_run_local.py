@@ -918,6 +918,13 @@ def test_timeout(start):
     assert "not done within 1 s" in job.stderr()
 
 
+def test_workers_that_do_not_join_have_the_time_that_is_given(start):
+    """If this fails, a program that never joins is waited for although somebody said how long."""
+    job = start("--start_timeout_ms=1500", "sleep 100")
+    assert job.wait() == 124
+    assert "waiting for worker 0: not here after 1500 ms" in job.stderr()
+
+
 def test_dry_run_starts_nothing(start):
     """If this fails, looking at what would happen makes it happen."""
     traced = shutil.which("strace") is not None and not SANITIZED  # which look for leaks by ptrace

@@ -99,7 +99,7 @@ SETTINGS = ("heartbeat_ms", "log_level", "start_timeout_ms")
                    *SETTINGS)),
     (["psd_run", "show"], ("master", "json", "help")),
     (["ps_master"], ("workers", "servers", "cluster_config", "bind", "port", "ready_fd",
-                     "tell_joins",
+                     "tell_joins", "late_workers",
                      "on_worker_death", "replacement_timeout_ms", "dead_heartbeats",
                      "lost_grace_ms", "harden", *SETTINGS)),
     (["ps_server"], ("index", "master_address", "cluster_config", "servers", "bind", "lanes",

@@ -19,7 +19,7 @@ if importlib.util.find_spec("tensorflow") is None:  # importing it takes seconds
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("PSD_BIN", TREE / "bin")).absolute()
-CASES = HERE / "tf_cases.py"
+CASES, JAX_CASES = HERE / "tf_cases.py", HERE / "jax_cases.py"
 EXAMPLES = TREE / "examples"
 MNIST = pathlib.Path(os.environ.get("MNIST_DATA", TREE / "data" / "mnist"))
 CIFAR = pathlib.Path(os.environ.get("CIFAR10_DATA", TREE / "data" / "cifar-10-batches-bin"))
@@ -27,6 +27,7 @@ needs_mnist = pytest.mark.skipif(not (MNIST / "train-images-idx3-ubyte.gz").exis
                                  reason=f"no MNIST in {MNIST}")
 needs_cifar = pytest.mark.skipif(not (CIFAR / "data_batch_1.bin").exists(),
                                  reason=f"no CIFAR-10 in {CIFAR}")
+needs_jax = pytest.mark.skipif(importlib.util.find_spec("optax") is None, reason="no JAX here")
 DEADLINE_S = 240
 
 pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
@@ -100,9 +101,10 @@ def fixture_plain(call):
     return go
 
 
-def test_operations_in_opposite_orders_with_one_thread(job):
+@pytest.mark.parametrize("kind", ["function", "session"])
+def test_operations_in_opposite_orders_with_one_thread(job, kind):
     """If this fails, kernels wait in TensorFlow's threads, and two workers can wait for ever."""
-    done = job(CASES, "opposite_orders")
+    done = job(CASES, "opposite_orders", kind)
     for rank in range(2):
         assert done.found(rank)["sums"] == [number * 7.0 for number in range(50)]
 
@@ -214,6 +216,63 @@ def test_a_keras_loop_of_its_own_is_stopped(plain, tmp_path):
     assert "went on" not in done.out
 
 
+BY_HAND = """
+import tensorflow as tf
+w = tf.Variable([1.0, 2.0])
+with tf.GradientTape() as tape:
+    loss = tf.reduce_sum(w ** 2)
+w.assign_sub(0.1 * tape.gradient(loss, w))
+print('went on')
+"""
+BY_HAND_IN_A_GRAPH = """
+import tensorflow as tf
+w = tf.Variable([1.0, 2.0])
+train = tf.assign_sub(w, 0.1 * tf.gradients(tf.reduce_sum(w ** 2), [w])[0])
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    session.run(train)
+print('went on')
+"""
+OF_AN_INPUT = """
+import tensorflow as tf
+x = tf.constant([1.0, 2.0])
+with tf.GradientTape() as tape:
+    tape.watch(x)
+    loss = tf.reduce_sum(x ** 2)
+print('went on', tape.gradient(loss, x))
+"""
+WITH_A_STRATEGY = """
+import keras, tensorflow as tf
+strategy = tf.distribute.OneDeviceStrategy('/cpu:0')
+with strategy.scope():
+    w = keras.Variable([1.0, 2.0])
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([w])
+def step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(w.value ** 2)
+    optimizer.apply([tape.gradient(loss, w.value)], [w])
+strategy.run(step)
+print('went on')
+"""
+
+
+@pytest.mark.parametrize("text,auto,code,said", [
+    (BY_HAND, "on", 2, "gave them to no optimizer"),
+    (BY_HAND_IN_A_GRAPH, "tf1", 2, "gave them to no optimizer"),
+    (OF_AN_INPUT, "on", 0, ""),
+    (WITH_A_STRATEGY, "on", 0, "steps aside: the script uses tf.distribute itself")],
+    ids=["tape", "graph", "input", "strategy"])
+def test_training_by_hand_is_told_and_nothing_else(plain, tmp_path, text, auto, code, said):
+    """If this fails, workers train alone and nobody says so, or scripts are stopped without need."""
+    script = tmp_path / "by_hand.py"
+    script.write_text(text)
+    done = plain(script, options=("--auto", auto))
+    assert done.code == code, done.out + done.err
+    assert said in done.err and ("automatic distribution" in done.err) == bool(said)
+    assert "went on" in done.out  # it is told at the end
+
+
 def errors_in(done):
     """Lines of any log that tell of an error."""
     (logs,) = (done.directory / "logs").iterdir()
@@ -234,15 +293,38 @@ def test_a_session_script_of_2017_runs_unchanged(plain):
     assert errors_in(done) == []
 
 
+def test_layers_of_2017_are_there(plain):
+    """If this fails, scripts of the time that use tf.layers do not run, or not as they did."""
+    done = plain(HERE / "plain" / "layers_2017.py", options=("--auto", "tf1"))
+    assert done.code == 0, done.out + done.err
+    zero, one = done.found(0), done.found(1)
+    assert zero["weights"] == one["weights"] and zero["accuracy"] > 0.95
+    assert (zero["client_id"], one["client_id"]) == (0, 1)
+    normalized = [f"batch_normalization/{name}" for name in ("gamma", "beta", "moving_mean",
+                                                             "moving_variance")]
+    assert zero["names"][:10] == ["conv/kernel", "conv/bias", *normalized, "dense/kernel",
+                                  "dense/bias", "dense_1/kernel", "dense_1/bias"]
+    assert zero["normal"] == pytest.approx([0, 1], abs=1e-3)
+    assert zero["moved"] == pytest.approx([0, 0], abs=1e-3)
+    for gone in ("contrib", "estimator", "other"):
+        assert "is no part of TensorFlow any more" in zero[gone]
+    assert "use_biass" in zero["mistyped"]
+    assert errors_in(done) == []
+
+
 def test_the_error_is_no_larger_with_two_workers(plain):
-    """If this fails, a second worker makes training worse after the same number of steps."""
+    """If this fails, a second worker makes training worse after the same number of steps, or no
+    better, where the noise of half as large batches is all that is wrong."""
     errors = {}
     for workers in (1, 2):
-        done = plain(HERE / "plain" / "session_2017.py", "--max_steps", 12, workers=workers,
+        done = plain(HERE / "plain" / "session_noise.py", workers=workers,
                      options=("--auto", "tf1"))
         assert done.code == 0, done.out + done.err
-        errors[workers] = done.found(0)["error"]
-    assert errors[2] <= errors[1]
+        told = [done.found(rank) for rank in range(workers)]
+        assert all(each == told[0] for each in told)
+        errors[workers] = sum(told[0]["errors"])
+        assert errors[workers] < 0.05 * sum(told[0]["before"])  # it has learnt
+    assert errors[2] < 0.7 * errors[1]  # about half is to be expected
 
 
 def test_a_monitored_session_stops_at_exactly_the_step(plain):
@@ -263,6 +345,50 @@ def test_hooks_and_sessions_of_the_package(job):
     assert zero["runs"] == one["runs"] == 6
     assert zero["step"] == 7  # with the one of the first session
     assert zero["chief"] and not one["chief"] and zero["closed"] and one["closed"]
+
+
+def test_an_optimizer_from_before_the_join_is_an_error(job):
+    """If this fails, workers train alone because of the order of two lines, and nobody says so."""
+    done = job(CASES, "late_join")
+    for rank in range(2):
+        found = done.found(rank)
+        assert len(found["told"]) == 2 and found["joined"]
+        assert all("before DistributedOptimizer" in told for told in found["told"])
+
+
+# ---- JAX
+
+
+@needs_jax
+def test_jax_trees(job):
+    """If this fails, pytrees are averaged wrong, or lose their structure or their bits."""
+    done = job(JAX_CASES, "trees")
+    for rank in range(2):
+        found = done.found(rank)
+        assert found["mean"] == {"layers": [{"w": [[0.5, 0.5]] * 2}, [0.5, 1.0]],
+                                 "half": [2.0] * 3, "empty": [], "none": None}
+        assert found["total"] == {"layers": [{"w": [[1.0, 1.0]] * 2}, [1.0, 2.0]],
+                                  "half": [4.0] * 3, "empty": [], "none": None}
+        assert found["again"] == [3.5, 3.5] and found["half"] == "bfloat16"
+        assert found["int"] == [0, 1, 2] and found["truth"] and found["bits"] == [True, True, 1.0]
+
+
+@needs_jax
+def test_jax_optimizer_averages_first(job):
+    """If this fails, a chain of optax clips the gradients of one worker instead of the means."""
+    done = job(JAX_CASES, "optimizer")
+    for rank in range(2):
+        assert done.found(rank)["w"] == pytest.approx([-1.6, -1.2])
+
+
+@needs_jax
+def test_jax_refusals_say_why(job):
+    """If this fails, a mistake with JAX ends in a hang or a message that does not help."""
+    done = job(JAX_CASES, "refusals")
+    for rank in range(2):
+        found = done.found(rank)
+        assert "elements of type int32" in found["integers"] and "convert it" in found["integers"]
+        assert "another name" in found["shapes"] and "ClosedError" in found["closed"]
 
 
 # ---- examples
@@ -291,17 +417,24 @@ def test_example_keras_mnist(plain):
 
 @needs_cifar
 def test_example_cifar10(plain):
-    """If this fails, two workers learn less from the same number of images than one. Batches of the
-    one are those of both together, so that the numbers of images and of steps are the same."""
-    script = EXAMPLES / "tensorflow" / "cifar10_train.py"
-    found = {}
-    for workers, batch in ((1, 64), (2, 32)):
-        done = plain(script, "--data_dir", CIFAR, "--max_steps", 400, "--batch_size", batch,
-                     "--seed", 1, workers=workers, options=("--auto", "tf1"))
+    """If this fails, two workers learn less from the same number of images than one: with as many
+    steps of batches like theirs together, or with twice the steps of batches like theirs. What a
+    worker draws depends on the time, so the closer of the two is compared by the means of two
+    runs."""
+
+    def accuracy(workers, steps, batch, seed):
+        done = plain(EXAMPLES / "tensorflow" / "cifar10_train.py", "--data_dir", CIFAR,
+                     "--max_steps", steps, "--batch_size", batch, "--seed", seed, workers=workers,
+                     options=("--auto", "tf1"))
         assert done.code == 0, done.out + done.err
-        found[workers] = [accuracies(done.log(f"worker{rank}"))[-1] for rank in range(workers)]
-    assert found[2][0] == found[2][1]
-    assert found[2][0] >= found[1][0] - 0.02 > 0.35
+        found = [accuracies(done.log(f"worker{rank}"))[-1] for rank in range(workers)]
+        assert len(set(found)) == 1
+        return found[0]
+
+    two = [accuracy(2, 400, 32, seed) for seed in (1, 2)]
+    small_steps = [accuracy(1, 800, 32, seed) for seed in (1, 2)]
+    assert sum(two) / 2 >= sum(small_steps) / 2 - 0.02 > 0.48
+    assert two[0] >= accuracy(1, 400, 64, 1) - 0.02
 
 
 def run_cluster(directory, script, *words):
@@ -339,6 +472,7 @@ def test_example_cluster_with_four_flags(tmp_path):
 
 
 @needs_mnist
+@needs_jax
 def test_example_jax_mnist(call, job):
     """If this fails, workers with JAX train different models, or a worse one than one process."""
     script = EXAMPLES / "jax" / "mnist.py"

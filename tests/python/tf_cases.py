@@ -15,7 +15,7 @@ def tell(**found):
     print("FOUND " + json.dumps(found), flush=True)
 
 
-def opposite_orders():
+def opposite_orders(kind):
     """50 operations, started from the first to the last on one worker and the other way round on
     the other, with one thread for all of them."""
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -23,15 +23,31 @@ def opposite_orders():
     psd.init()
     numbers = list(range(50)) if psd.rank() == 0 else list(reversed(range(50)))
 
-    @tf.function
     def all_of_them(base):
         found = {number: psd.push_pull(base * float(number), f"many{number}", reduce="sum")
                  for number in numbers}
         return [found[number] for number in range(50)]
 
+    for sums in (_in_a_function if kind == "function" else _in_a_session)(all_of_them):
+        last = sums
+    tell(sums=[float(each[-1]) for each in last])
+
+
+def _in_a_function(made):
+    function = tf.function(made)
     for step in range(3):
-        sums = all_of_them(tf.fill([1000], float(psd.rank() + 1 + step)))
-    tell(sums=[float(each[-1]) for each in sums])
+        yield function(tf.fill([1000], float(psd.rank() + 1 + step)))
+
+
+def _in_a_session(made):
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default():
+        base = tf1.placeholder(tf.float32, [1000])
+        sums = made(base)
+        with tf1.Session(config=tf1.ConfigProto(inter_op_parallelism_threads=1,
+                                                intra_op_parallelism_threads=1)) as session:
+            for step in range(3):
+                yield session.run(sums, {base: np.full(1000, psd.rank() + 1.0 + step)})
 
 
 def operations():
@@ -172,6 +188,25 @@ def hooks():
             runs += 1
     tell(weights=[once.tolist(), found.tolist()], runs=runs, step=told[0], chief=chief,
          closed=not poseidon.is_initialized())
+
+
+def late_join():
+    """The optimizer comes before the worker has joined: first for a session, then for a monitored
+    one, which join by their config."""
+    import poseidon.tensorflow.v1 as v1
+
+    tf1 = tf.compat.v1
+    tf1.disable_v2_behavior()
+    config = v1.ConfigProto(distributed=True)
+    told = []
+    w = tf1.get_variable("w", [3])
+    v1.DistributedOptimizer(tf1.train.GradientDescentOptimizer(0.1)).minimize(tf1.reduce_sum(w))
+    for kind in (v1.Session, v1.MonitoredTrainingSession):
+        try:
+            kind(config=config)
+        except poseidon.StateError as error:
+            told.append(str(error))
+    tell(told=told, joined=poseidon.is_initialized())
 
 
 if __name__ == "__main__":

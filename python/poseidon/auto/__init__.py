@@ -14,7 +14,8 @@ first training loader is read: then the workers join the job.
     datasets  what the workers compare before every epoch
     keras     the same for Model.fit
     graphs    the same for graphs and sessions of TensorFlow 1, with proto: tf.ConfigProto
-    surface   --auto tf1: tensorflow as it was in version 1, with mnist_data
+    surface   --auto tf1: tensorflow as it was in version 1, with layers and mnist_data
+    by_hand   scripts of TensorFlow whose gradients go to no optimizer
     files     what worker 0 has saved, for workers on other machines
     seeds     random numbers that are the same on all workers of a job"""
 
@@ -40,7 +41,7 @@ def begin(watch: Any) -> Session | None:
 
 def begin_tensorflow(watch: Any) -> Session | None:
     """tensorflow was imported. One worker alone gets the names that Poseidon's scripts use, too."""
-    from . import graphs, surface  # need tensorflow
+    from . import by_hand, graphs, surface  # need tensorflow
 
     if watch.kind == "tf1":
         surface.show_version_1()
@@ -56,6 +57,7 @@ def begin_tensorflow(watch: Any) -> Session | None:
 
         seeds.plant_in_tensorflow()
     graphs.apply(session)
+    by_hand.watch_gradients(watch)
     return session
 
 

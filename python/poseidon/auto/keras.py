@@ -52,7 +52,11 @@ class KerasSession(Session):
 
     def before_apply(self):
         """An optimizer is about to change weights."""
-        if self.active() and not self.in_fit and not self._is_child():
+        if not self.active() or self.in_fit or self._is_child():
+            return
+        if tensorflow.distribute.has_strategy():
+            self.step_aside("the script uses tf.distribute itself")
+        else:
             self.refuse("it trains in a loop of its own, outside of Model.fit, so every worker "
                         "would train on the same samples",
                         "use Model.fit, or poseidon.tensorflow in the script, or --auto off")
@@ -238,7 +242,9 @@ class Pieces:
     def _compare(self, arrays):
         """Workers that shuffled differently would see some samples twice and others never."""
         import poseidon
+        from poseidon.tensorflow.ops import TIMEOUT_MS
 
+        poseidon.barrier(TIMEOUT_MS)  # between two fits worker 0 may have written files
         digest = 0
         for each in arrays:
             rows = max(1, DIGEST_BYTES // max(1, each[:1].nbytes if hasattr(each[:1], "nbytes")

@@ -4,6 +4,8 @@
 A class of protocol buffers cannot have more fields, so this one has a ConfigProto inside, to which it
 hands everything else."""
 
+import functools
+
 from tensorflow.core.protobuf import config_pb2
 
 # distributed, master_address and client_id say who this worker is. The others tuned the original's
@@ -29,6 +31,18 @@ class ConfigProto:
             self._own[name] = value
         else:
             setattr(self._proto, name, value)
+
+    def CopyFrom(self, other):  # pylint: disable=invalid-name
+        """As protocol buffers do it, of either kind."""
+        self._own.update(getattr(other, "_own", FIELDS))
+        self._proto.CopyFrom(plain(other))
+
+    def __deepcopy__(self, memo):
+        made = ConfigProto()
+        made.CopyFrom(self)
+        return made
+
+    __copy__ = functools.partialmethod(__deepcopy__, None)
 
     def __repr__(self):
         return f"{self._own} {self._proto}"

@@ -11,10 +11,12 @@ import numpy as np
 import poseidon
 
 from .. import broadcast as broadcast_array
+from .ops import TIMEOUT_MS
 
 
 def broadcast_variables(variables: Any, root: int = 0) -> None:
     """Gives all workers the root's values. Every worker calls it with the same variables."""
+    poseidon.barrier(TIMEOUT_MS)  # workers prepare their data before, and need not be done together
     for number, variable in enumerate(variables):
         value = np.array(variable.numpy(), order="C")
         if value.dtype.hasobject:
@@ -33,7 +35,8 @@ def average_values(values: dict[str, float], name: str) -> dict[str, float]:
     context = poseidon.context()
     found = context._tables.get(table) or poseidon.Table(
         table, len(values), "float64", use="sum", nan_policy="allow")
-    means = found.push_pull(np.array([values[key] for key in sorted(values)], np.float64)).wait()
+    means = found.push_pull(np.array([values[key] for key in sorted(values)], np.float64),
+                            timeout_ms=TIMEOUT_MS).wait()
     return dict(zip(sorted(values), map(float, means)))
 
 

@@ -25,6 +25,7 @@ import poseidon
 from .._errors import InvalidError, StateError
 from ..auto.proto import ConfigProto, plain
 from .gradients import Averager
+from .ops import TIMEOUT_MS
 
 __all__ = ["BroadcastHook", "ConfigProto", "DistributedOptimizer", "DoneHook",
            "MonitoredTrainingSession", "Session", "StopAtStepHook", "broadcast_global_variables",
@@ -98,6 +99,17 @@ class _Distributed:
         return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
 
 
+_graphs_alone: Any = weakref.WeakSet()  # their optimizers were made before this process joined a job
+
+
+def _check_order(graph: Any) -> None:
+    """A worker whose gradients stay its own would train alone, and nobody would see it."""
+    if poseidon.is_initialized() and graph in _graphs_alone:
+        raise StateError("DistributedOptimizer was called before this process joined the job, so its "
+                         "gradients are not averaged: call join(config), or poseidon.init(), before "
+                         "DistributedOptimizer")
+
+
 @functools.lru_cache(maxsize=None)
 def _distributed_class(kind: type) -> type:
     return type(kind.__name__, (_Distributed, kind), {"__doc__": kind.__doc__})
@@ -112,6 +124,7 @@ def DistributedOptimizer(optimizer: Any) -> Any:  # pylint: disable=invalid-name
     if isinstance(optimizer, _Distributed):
         raise StateError("DistributedOptimizer: this optimizer is distributed already")
     if not poseidon.is_initialized():
+        _graphs_alone.add(tf.get_default_graph())
         return optimizer  # distributed=False: a process by itself
     optimizer._poseidon = Averager()
     optimizer.__class__ = _distributed_class(type(optimizer))
@@ -123,6 +136,7 @@ def DistributedOptimizer(optimizer: Any) -> Any:  # pylint: disable=invalid-name
 
 def broadcast_global_variables(session: Any, root: int = 0) -> None:
     """Gives all workers the root's values of the graph's variables."""
+    poseidon.barrier(TIMEOUT_MS)  # workers prepare their data before, and need not be done together
     variables = [each for each in session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
                  if each.dtype.base_dtype != tf.string]
     for number, (variable, value) in enumerate(zip(variables, session.run(variables))):
@@ -194,6 +208,7 @@ class Session(tf.Session):
         if isinstance(config, ConfigProto):
             join(config)
         super().__init__(target, graph, plain(config))
+        _check_order(self.graph)
 
     def run(self, fetches: Any, *args: Any, **kwargs: Any) -> Any:
         """As always; a run that trains is a step of the job."""
@@ -211,6 +226,9 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # pylint: disab
     names = ("master", "is_chief", "checkpoint_dir", "scaffold", "hooks", "chief_only_hooks",
              "save_checkpoint_secs", "save_summaries_steps", "save_summaries_secs", "config")
     kwargs.update(zip(names, args))
+    if isinstance(kwargs.get("config"), ConfigProto):
+        join(kwargs["config"])
+    _check_order(tf.get_default_graph())
     kwargs["config"] = plain(kwargs.get("config"))
     if not is_chief():
         kwargs.update(checkpoint_dir=None, chief_only_hooks=None, summary_dir=None)
@@ -243,7 +261,7 @@ class StopAtStepHook(tf.train.StopAtStepHook):
         """All workers look where the job is, before one of them goes on."""
         self._counted = int(session.run(self._global_step_tensor))
         now = poseidon.global_step()
-        poseidon.barrier()
+        poseidon.barrier(TIMEOUT_MS)
         if is_chief() and self._counted > now:
             poseidon.global_step(self._counted - now)
         self._offset = max(now, self._counted) - self._counted
