@@ -2,61 +2,72 @@
 """Scripts with graphs and sessions (tf.compat.v1) that know nothing of Poseidon.
 
 Gradients are averaged where the script's optimizer makes its part of the graph; before the first run
-that trains, variables become those of worker 0. Data is the script's: what it feeds or reads is not
-dealt out, as it was with the original Poseidon. Workers that feed the same are told."""
+that trains, variables become those of worker 0. Runs that train get this worker's part of the data:
+of what they are fed (feeds), of what the graph reads (reads). All other runs see everything. A script
+that deals its data out itself, by the original Poseidon's client_id say, is left to do so."""
 
 import atexit
 import functools
-import os
 import sys
-import zlib
 
-import numpy
 import tensorflow.compat.v1 as tensorflow
 from tensorflow.python.client import session as client
-from tensorflow.python.summary.writer import event_file_writer
-from tensorflow.python.training import monitored_session, saver, server_lib
+from tensorflow.python.training import server_lib
 
-from . import notes
+from . import graph_files, notes, reads, seeds
+from .claims import Claim, are_equal
+from .feeds import Fed
 from .proto import ConfigProto, plain
-from .session import EXIT_REFUSED, Session
+from .session import Session
+
+_UNDEALT = ("IteratorGetNextAsOptional", "MultiDeviceIteratorGetNextFromShard")
+
+
+class _Known:
+    """Of one graph. It lives as long as that."""
+
+    def __init__(self):
+        self.reads = {}  # by the name of the operation that says how much is read
+        self.claims = {}  # by the name of the operation that exchanges shares
+        self.of_fetches = {}  # the claims that a run meets
+
+
+def _known(graph):
+    if not hasattr(graph, "_poseidon"):
+        graph._poseidon = _Known()
+    return graph._poseidon
 
 
 class GraphSession(Session):
     """Thread: that of the script which trains."""
 
+    package = "poseidon.tensorflow.v1"
+
     def __init__(self, watch):
         super().__init__(watch)
-        self._averagers = {}
+        self._optimizers = set()  # their names
         self._runs = None
+        self._data_is_left = any(word.split("=")[0] == "--client_id" for word in sys.argv[1:])
+        self._told_whole = False
 
-    def at_exit(self):
-        """A refused script ends as such, also when it caught the exit."""
-        if self.refused and not hasattr(sys, "last_value"):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(EXIT_REFUSED)
+    # ---- data
 
-    def _join(self):
-        if self.joined:
-            return
-        self.stop_watching()
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        sys.path.insert(0, root)
-        try:
-            import poseidon
-            import poseidon.tensorflow.v1
-        finally:
-            sys.path.remove(root)
-        context = poseidon.init()
-        self.joined = True
-        atexit.register(self.at_exit)  # before poseidon's own, which says farewell
-        self._runs = poseidon.tensorflow.v1.Steps()
-        if context.incarnation > 1:
-            self.refuse("this worker was started again in the middle of a job, and the script knows "
-                        "nothing of where the others are",
-                        "restart the whole job instead (--restart_scope=group), or use "
-                        "poseidon.tensorflow.v1")
+    def deals(self):
+        """Whether data for training is dealt out."""
+        return self.active() and not self._data_is_left
+
+    def leave_data(self, reason):
+        """The script deals it out itself."""
+        if self.deals() and self.rank == 0:
+            notes.tell(f"{notes.script_name()} deals its data out itself: {reason}")
+        self._data_is_left = True
+        seeds.withdraw()
+
+    def add_read(self, graph, read):
+        """An iterator is read there."""
+        _known(graph).reads[read.parts.op.name] = read
+
+    # ---- gradients
 
     def average(self, optimizer, pairs):
         """Gradients of an optimizer, on their way to it."""
@@ -65,45 +76,131 @@ class GraphSession(Session):
         self._join()
         from poseidon.tensorflow import gradients, v1
 
-        averager = self._averagers.setdefault(optimizer, gradients.Averager())
-        return v1.average_pairs(averager, pairs)
+        if v1.are_averaged(pairs):
+            return pairs
+        self._optimizers.add(type(optimizer).__name__)
+        averager = gradients.Averager()
+        if not self.deals():
+            return v1.average_pairs(averager, pairs)
+        known, claim = self._claim(pairs)
+        averager.share, averager.digest = claim.share, claim.compared
+        averaged = v1.average_pairs(averager, pairs)
+        if averager.told is not None:
+            claim.told = averager.told
+            known.claims[averager.told.op.name] = claim
+        return averaged
+
+    def _claim(self, pairs):
+        from poseidon.tensorflow import v1
+
+        found = [gradient for gradient, _ in pairs if gradient is not None]
+        known = _known(tensorflow.get_default_graph())
+        operations = list(v1.ancestors({each.op for each in found}))
+        for each in operations:
+            if each.type in _UNDEALT and not each.name.startswith(reads.SCOPE):
+                self.refuse(f"it reads its training data by {each.type}, which cannot be dealt out",
+                            "use Iterator.get_next(), or poseidon.tensorflow.v1 in the script")
+        return known, Claim(operations, known.reads)
 
     # ---- runs
 
     def trains(self, graph, fetches):
         """Whether a run meets the other workers."""
-        return self.joined and self.active() and self._runs.trains(graph, fetches)
+        if not self.joined or not self.active():
+            return False
+        if self._runs is None:
+            from poseidon.tensorflow import v1
 
-    def before_run(self, session, feeds):
-        """A run that trains is about to begin."""
+            self._runs = v1.Steps()
+        return self._runs.trains(graph, fetches)
+
+    def _claims_of(self, graph, fetches):
+        from poseidon.tensorflow import v1
+
+        known = _known(graph)
+        operations = v1.operations_of(graph, fetches)
+        names = tuple(each.name for each in operations)
+        if names not in known.of_fetches:
+            known.of_fetches[names] = [known.claims[each.name]
+                                       for each in v1.ancestors(operations)
+                                       if each.name in known.claims]
+        return known.of_fetches[names]
+
+    def run(self, own, session, fetches, feeds, *rest):
+        """A run that trains."""
         self._runs.before(session)
-        if self._runs.count == 0:
-            self._compare_feeds(feeds)
+        claims = self._claims_of(session.graph, fetches)
+        if self._data_is_left:
+            for claim in claims:
+                claim.dealt = False
+        feeds = dict(feeds or {})
+        fed = Fed(session.graph, feeds, set().union(*(claim.needed for claim in claims)))
+        mine, weight = {}, 1.0
+        if claims and all(claim.dealt for claim in claims):
+            mine, weight = fed.part(self.world, self.rank)
+        for claim in claims:
+            mine.update(claim.feeds(fed, weight, self.world))
+        result, told = own(session, [fetches, [claim.told for claim in claims]], {**feeds, **mine},
+                           *rest)
+        for claim, each in zip(claims, told):
+            self._heed(claim, each)
+        self._runs.after()
+        if self.rank == 0:
+            self._tell(claims, fed)
+        return result
 
-    def _compare_feeds(self, feeds):
+    def _heed(self, claim, told):
+        """What the workers told each other in this step."""
+        if told[0] < self.world:
+            self._look_for_leavers()
+        if claim.dealt is None:
+            claim.dealt = are_equal(told)
+        elif claim.dealt and not are_equal(told):
+            self.refuse(
+                "the workers do not have the same batch any more that each would train on its part "
+                "of, be it fed or read",
+                "shuffle with random, numpy.random or tf.data, and not with a generator of its own "
+                "that is seeded differently on each worker; decide by nothing that only one worker "
+                "sees, such as its own loss; read in a fixed order")
+
+    def _look_for_leavers(self):
+        """Nobody trains on the parts of a worker whose script is over."""
         import poseidon
 
-        mine = 0
-        for value in (feeds or {}).values():
-            mine = zlib.crc32(numpy.ascontiguousarray(value).tobytes(), mine)
-        told = numpy.zeros(self.world)
-        told[self.rank] = mine
-        table = poseidon.Table("session.feeds", self.world, "float64", use="sum", reduce="sum")
-        told = table.push_pull(told).wait()
-        if feeds and self.rank == 0 and len(set(told)) == 1:
-            notes.tell(f"{notes.script_name()}: all workers feed the same first batch, so they "
-                       "compute the same; give each worker its part (client_id), or shuffle "
-                       "without a fixed seed")
+        left = [node.rank for node in poseidon.nodes()
+                if node.role == "worker" and node.state == "done"]
+        if left and self.deals():
+            self.refuse(f"worker {min(left)} has ended its training while others go on, and nobody "
+                        "has its part of the data",
+                        "decide when to stop by nothing that only one worker sees, such as its own "
+                        "loss: an evaluation is the same on all")
 
-    def after_run(self):
-        """It has ended."""
-        self._runs.after()
-        if self._runs.count == 1 and self.rank == 0:
-            names = sorted({type(optimizer).__name__ for optimizer in self._averagers})
+    def _tell(self, claims, fed):
+        """psd_run has a line about the first step, and one about batches that stay whole."""
+        if self._runs.count == 1:
             notes.tell(
                 f"automatic distribution of {notes.script_name()}: {self.world} workers, variables "
-                f"of worker 0 for all, gradients of {', '.join(names)} averaged, data as the script "
-                "reads it, files by worker 0; --auto off turns it off")
+                f"of worker 0 for all, gradients of {', '.join(sorted(self._optimizers))} averaged, "
+                f"{self._data(claims, fed)}, evaluation whole, files by worker 0; --auto off turns "
+                "it off")
+        whole = fed.given and fed.samples == 0 and not any(claim.reads for claim in claims)
+        if whole and not self._told_whole and all(claim.dealt for claim in claims) and claims:
+            self._told_whole = True
+            notes.tell(f"{notes.script_name()} feeds batches that cannot be cut, because a "
+                       "placeholder has a fixed number of samples, or their numbers differ: every "
+                       "worker trains on all of them, right but no faster")
+
+    @staticmethod
+    def _data(claims, fed):
+        if not claims or not all(claim.dealt for claim in claims):
+            return "data as the script deals it out"
+        if any(claim.reads for claim in claims):
+            return "data of tf.data dealt out"
+        if fed.samples > 0:
+            return f"fed data dealt out (at first {fed.samples} samples a step)"
+        if any(claim.queues for claim in claims):
+            return "data from queues of each worker"
+        return "data whole"
 
     def writes(self):
         """Whether this worker keeps files."""
@@ -127,8 +224,10 @@ def apply(session):
     atexit.register(session.at_exit)
     _watch_optimizers(session)
     _watch_runs(session)
-    _watch_files(session)
+    _watch_config(session)
     _watch_clusters(session)
+    reads.apply(session)
+    graph_files.apply(session)
 
 
 def _watch_optimizers(session):
@@ -137,7 +236,7 @@ def _watch_optimizers(session):
 
     @functools.wraps(own_compute)
     def compute_gradients(optimizer, *args, **kwargs):
-        return session.average(optimizer, own_compute(optimizer, *args, **kwargs))
+        return session.average(optimizer, list(own_compute(optimizer, *args, **kwargs)))
 
     @functools.wraps(own_apply)
     def apply_gradients(optimizer, grads_and_vars, *args, **kwargs):
@@ -148,47 +247,43 @@ def _watch_optimizers(session):
 
 
 def _watch_runs(session):
-    own = client.BaseSession.run
+    own_run, own_make = client.BaseSession.run, client.BaseSession.make_callable
+    own_setup = client.BaseSession.partial_run_setup
 
-    @functools.wraps(own)
+    @functools.wraps(own_run)
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         if not session.trains(self.graph, fetches):
-            return own(self, fetches, feed_dict, options, run_metadata)
-        session.before_run(self, feed_dict)
-        result = own(self, fetches, feed_dict, options, run_metadata)
-        session.after_run()
-        return result
+            return own_run(self, fetches, feed_dict, options, run_metadata)
+        return session.run(own_run, self, fetches, feed_dict, options, run_metadata)
 
-    client.BaseSession.run = run
+    @functools.wraps(own_make)
+    def make_callable(self, fetches, feed_list=None, accept_options=False):
+        if not session.trains(self.graph, fetches):
+            return own_make(self, fetches, feed_list, accept_options)
+        return lambda *values, **options: run(self, fetches, dict(zip(feed_list or (), values)),
+                                              **options)
+
+    @functools.wraps(own_setup)
+    def partial_run_setup(self, fetches, feeds=None):
+        if session.trains(self.graph, fetches):
+            session.refuse("it trains by partial_run, piece by piece",
+                           "train by run, or use poseidon.tensorflow.v1 in the script")
+        return own_setup(self, fetches, feeds)
+
+    client.BaseSession.run, client.BaseSession.make_callable = run, make_callable
+    client.BaseSession.partial_run_setup = partial_run_setup
 
 
-def _watch_files(session):
-    own_save = saver.Saver.save
-    own_event = event_file_writer.EventFileWriter.add_event
-    own_monitored = monitored_session.MonitoredTrainingSession
+def _watch_config(session):
+    own = client.BaseSession.__init__
 
-    @functools.wraps(own_save)
-    def save(self, sess, save_path, *args, **kwargs):
-        return own_save(self, sess, save_path, *args, **kwargs) if session.writes() else None
+    @functools.wraps(own)
+    def init(self, target="", graph=None, config=None):
+        if isinstance(config, ConfigProto) and (config.distributed or config.client_id >= 0):
+            session.leave_data("its session has a client_id")
+        own(self, target, graph, config)
 
-    @functools.wraps(own_event)
-    def add_event(self, event):
-        if session.writes():
-            own_event(self, event)
-
-    @functools.wraps(own_monitored)
-    def monitored(master="", is_chief=True, checkpoint_dir=None, *args, **kwargs):
-        if session.joined and session.active() and not master:
-            is_chief = True  # its variables are its own: worker 0 gives them their values later
-            if session.rank != 0:
-                checkpoint_dir = None
-                kwargs.update(summary_dir=None)
-        return own_monitored(master, is_chief, checkpoint_dir, *args, **kwargs)
-
-    saver.Saver.save = save
-    event_file_writer.EventFileWriter.add_event = add_event
-    monitored_session.MonitoredTrainingSession = monitored
-    tensorflow.train.MonitoredTrainingSession = monitored
+    client.BaseSession.__init__ = init
 
 
 def _watch_clusters(session):

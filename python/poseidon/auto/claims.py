@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the gradients of an optimizer are computed from, and whether it is dealt out.
+
+Data is dealt out where all workers have the same: they compare a digest of it in every step, which
+travels with the weights of their parts. Where it differs from the beginning, the script deals it out
+itself. The first batch that is fed is not cut yet: everybody trains on all of it, which is the same
+step."""
+
+import tensorflow.compat.v1 as tensorflow
+
+from .feeds import DIGESTS
+
+_NEARLY = 1e-4  # sums of squares below DIGESTS**2 are that exact, and differ more when they differ
+
+
+class Claim:
+    """Those of one call of compute_gradients() or apply_gradients()."""
+
+    def __init__(self, operations, reads):
+        """operations: all that the gradients need; reads: by the operation that says how much."""
+        self.needed = {each.name for each in operations}
+        self.reads = [read for name, read in reads.items() if name in self.needed]
+        self.queues = [each for each in operations if each.type.startswith("QueueDequeue")]
+        self.dealt = None  # True, False: known since the first run
+        self.told = None  # what the workers exchange: poseidon.tensorflow.gradients
+        with tensorflow.name_scope("poseidon_share"):
+            self.weight, self.digest = _given(1.0, "weight"), _given(0.0, "digest")
+            # What is read comes before gradients leave: at the end of the data none does.
+            with tensorflow.control_dependencies(self.queues):
+                self.share = tensorflow.identity(self.weight)
+            if self.reads:
+                self.share *= self.reads[0].weight
+            digests = [tensorflow.cast(read.digest, tensorflow.float64) for read in self.reads]
+            self.compared = tensorflow.floormod(tensorflow.add_n([self.digest, *digests]), DIGESTS)
+
+    def feeds(self, fed, weight, world):
+        """What a run is fed beside the script's."""
+        found = {self.weight: weight, self.digest: float(fed.digest)}
+        if self.dealt is not False:
+            found.update({read.parts: world for read in self.reads})
+        return found
+
+
+def _given(value, name):
+    return tensorflow.placeholder_with_default(tensorflow.constant(value, tensorflow.float64), [],
+                                               name)
+
+
+def are_equal(told):
+    """Whether all workers had the same digest."""
+    count, _, digests, squares = told
+    return abs(squares / count - (digests / count) ** 2) < _NEARLY

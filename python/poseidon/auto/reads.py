@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a graph reads by itself: iterators of tf.data, and queues.
+
+Where an iterator is read, a run that trains reads W elements (batches, as a rule), and worker r keeps
+the r-th; any other run reads one. So training and evaluation may share an iterator, whatever kind it
+is of. All workers come to the end of the data in the same step. When less than W are left, who has
+none keeps the first one, and shares its weight with all who do.
+
+Queues shuffle for each worker by itself, as the original Poseidon had it."""
+
+import functools
+
+import tensorflow.compat.v1 as tensorflow
+from tensorflow.python.data.ops import dataset_ops, iterator_ops
+from tensorflow.python.data.util import random_seed, structure
+from tensorflow.python.ops import data_flow_ops
+from tensorflow.python.training import input as queues
+
+from . import seeds
+from .feeds import DIGESTS
+
+SCOPE = "poseidon_read"  # names of what is added to graphs begin with it
+ONE = 1  # element: what a run reads that does not train
+_SEED_STRIDE = 1_000_003  # between workers
+
+
+class Read:
+    """One place in a graph where an iterator is read."""
+
+    def __init__(self, iterator, first, rank):
+        """first: the tensors that the iterator gives."""
+        self._resource = iterator._iterator_resource
+        self._types = [each.dtype for each in first]
+        self._shapes = [each.shape for each in first]
+        self._rank = rank
+        self.parts = tensorflow.placeholder_with_default(
+            tensorflow.constant(ONE, tensorflow.int64), [], "parts")
+        count, *self.kept = self._keep(first)
+        lonely = tensorflow.logical_or(tensorflow.equal(rank, 0), count <= rank)
+        holders = tensorflow.where(lonely, self.parts - count + 1, tensorflow.ones_like(count))
+        self.weight = _size(self.kept) / _size(first) / tensorflow.cast(holders, tensorflow.float64)
+        self.digest = _digest(first)
+
+    def _keep(self, first):
+        """How many there were, and this worker's."""
+        with tensorflow.control_dependencies(first):
+            left = tensorflow.identity(tensorflow.constant(True))
+        begin = [tensorflow.constant(1, tensorflow.int64), left, *first]
+        scalar = tensorflow.TensorShape([])
+        count, _, *kept = tensorflow.while_loop(
+            lambda number, left, *_: tensorflow.logical_and(number < self.parts, left), self._next,
+            begin, [scalar, scalar, *self._shapes], parallel_iterations=1, back_prop=False)
+        return count, *kept
+
+    def _next(self, number, left, *kept):
+        with tensorflow.control_dependencies([left]):  # one after the other
+            found = tensorflow.raw_ops.IteratorGetNextAsOptional(
+                iterator=self._resource, output_types=self._types, output_shapes=self._shapes)
+        left = tensorflow.raw_ops.OptionalHasValue(optional=found)
+        kept = tensorflow.cond(
+            tensorflow.logical_and(left, tensorflow.equal(number, self._rank)),
+            lambda: tensorflow.raw_ops.OptionalGetValue(
+                optional=found, output_types=self._types, output_shapes=self._shapes),
+            lambda: [tensorflow.identity(each) for each in kept])
+        kept = list(kept) if isinstance(kept, (list, tuple)) else [kept]
+        return number + tensorflow.cast(left, tensorflow.int64), left, *kept
+
+
+def _dense(tensors):
+    return [each for each in tensors if each.dtype not in (tensorflow.variant, tensorflow.resource)]
+
+
+def _size(tensors):
+    """Samples of an element: its rows, where all its tensors have some."""
+    if any(each.shape.rank == 0 for each in tensors) or not _dense(tensors):
+        return tensorflow.constant(1.0, tensorflow.float64)
+    rows = tensorflow.shape(_dense(tensors)[0])[:1]
+    return tensorflow.cast(tensorflow.reduce_prod(rows), tensorflow.float64)
+
+
+def _digest(tensors):
+    """A number below DIGESTS, of all there is in them."""
+    numbers = [tensorflow.constant(0)]
+    for each in _dense(tensors):
+        flat = tensorflow.reshape(each, [1, -1])
+        found = tensorflow.raw_ops.Fingerprint(data=flat, method="farmhash64")
+        high, low = tensorflow.unstack(tensorflow.cast(found[0, :2], tensorflow.int32))
+        numbers.append(high * 256 + low)
+    return tensorflow.floormod(tensorflow.add_n(numbers), DIGESTS)
+
+
+def apply(session):
+    """From now on the session hears of it."""
+    _watch_iterators(session)
+    _watch_datasets(session)
+    _watch_queues(session)
+
+
+def _watch_iterators(session):
+    own = iterator_ops.Iterator.get_next
+
+    @functools.wraps(own)
+    def get_next(iterator, name=None):
+        element = own(iterator, name)
+        graph = tensorflow.get_default_graph()
+        if not session.deals() or tensorflow.executing_eagerly() or graph.building_function:
+            return element
+        first = structure.to_tensor_list(iterator.element_spec, element)
+        with tensorflow.name_scope(f"{SCOPE}/"), tensorflow.device("/device:CPU:0"):
+            read = Read(iterator, first, session.rank)
+        session.add_read(graph, read)
+        return structure.from_tensor_list(iterator.element_spec, read.kept)
+
+    iterator_ops.Iterator.get_next = get_next
+
+
+def _watch_datasets(session):
+    """Those that shuffle without a seed do it alike on all workers; one that is dealt out by the
+    script itself is left alone."""
+    own_seed = random_seed.get_seed
+    own_shard = dataset_ops.DatasetV2.shard
+    made = 0
+
+    @functools.wraps(own_seed)
+    def get_seed(seed):
+        nonlocal made
+        if seed is None and not tensorflow.executing_eagerly() and session.deals() and \
+                tensorflow.get_default_graph().seed is None:
+            made += 1
+            seed = (seeds.of_job() + made) % (1 << 31)
+        return own_seed(seed)
+
+    @functools.wraps(own_shard)
+    def shard(dataset, num_shards, *args, **kwargs):
+        known = tensorflow.get_static_value(num_shards)
+        if not tensorflow.executing_eagerly() and (known is None or known == session.world):
+            session.leave_data("it calls Dataset.shard()")
+        return own_shard(dataset, num_shards, *args, **kwargs)
+
+    random_seed.get_seed = get_seed
+    dataset_ops.DatasetV2.shard = shard
+
+
+def _watch_queues(session):
+    """A seed makes them shuffle alike in every run, but not alike on all workers."""
+    own_producer = queues.input_producer
+    own_init = data_flow_ops.RandomShuffleQueue.__init__
+
+    def apart(seed):
+        graph = tensorflow.get_default_graph()
+        if session.rank == 0 or not session.deals() or (seed is None and graph.seed is None):
+            return seed
+        return (graph._last_id if seed is None else seed) + session.rank * _SEED_STRIDE
+
+    @functools.wraps(own_producer)
+    def input_producer(input_tensor, element_shape=None, num_epochs=None, shuffle=True, seed=None,
+                       *args, **kwargs):
+        return own_producer(input_tensor, element_shape, num_epochs, shuffle, apart(seed), *args,
+                            **kwargs)
+
+    @functools.wraps(own_init)
+    def init(queue, capacity, min_after_dequeue, dtypes, shapes=None, names=None, seed=None,
+             *args, **kwargs):
+        own_init(queue, capacity, min_after_dequeue, dtypes, shapes, names, apart(seed), *args,
+                 **kwargs)
+
+    queues.input_producer = tensorflow.train.input_producer = input_producer
+    data_flow_ops.RandomShuffleQueue.__init__ = init
