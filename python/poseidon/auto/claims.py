@@ -8,6 +8,7 @@ step."""
 
 import tensorflow.compat.v1 as tensorflow
 
+from . import reads as reads_of_graphs
 from .feeds import DIGESTS
 
 _NEARLY = 1e-4  # sums of squares below DIGESTS**2 are that exact, and differ more when they differ
@@ -22,6 +23,7 @@ class Claim:
         self.reads = [read for name, read in reads.items() if name in self.needed]
         self.queues = [each for each in operations if each.type.startswith("QueueDequeue")]
         self.dealt = None  # True, False: known since the first run
+        self.alike = None  # whether all workers had the same then
         self.told = None  # what the workers exchange: poseidon.tensorflow.gradients
         with tensorflow.name_scope("poseidon_share"):
             self.weight, self.digest = _given(1.0, "weight"), _given(0.0, "digest")
@@ -30,8 +32,11 @@ class Claim:
                 self.share = tensorflow.identity(self.weight)
             if self.reads:
                 self.share *= self.reads[0].weight
-            digests = [tensorflow.cast(read.digest, tensorflow.float64) for read in self.reads]
-            self.compared = tensorflow.floormod(tensorflow.add_n([self.digest, *digests]), DIGESTS)
+            digests = [read.digest for read in self.reads]
+            digests += [reads_of_graphs.digest(queue.outputs) for queue in self.queues]
+            self.compared = self.digest + tensorflow.cast(
+                tensorflow.add_n([tensorflow.constant(0), *digests]), tensorflow.float64)
+            self.compared = tensorflow.floormod(self.compared, DIGESTS)
 
     def feeds(self, fed, weight, world):
         """What a run is fed beside the script's."""
@@ -40,13 +45,20 @@ class Claim:
             found.update({read.parts: world for read in self.reads})
         return found
 
+    def heed(self, told):
+        """What the workers told each other. Says whether they can go on."""
+        equal = _are_equal(told)
+        if self.dealt is None:
+            self.dealt, self.alike = equal and not self.queues, equal
+        return equal or not self.dealt
+
 
 def _given(value, name):
     return tensorflow.placeholder_with_default(tensorflow.constant(value, tensorflow.float64), [],
                                                name)
 
 
-def are_equal(told):
+def _are_equal(told):
     """Whether all workers had the same digest."""
     count, _, digests, squares = told
-    return abs(squares / count - (digests / count) ** 2) < _NEARLY
+    return bool(abs(squares / count - (digests / count) ** 2) < _NEARLY)

@@ -31,9 +31,9 @@ class Fed:
                 known = False
             elif array.ndim > 0:
                 self._add(key, array, tensor.shape, fixed)
-        sizes = {len(array) for array in self._arrays.values()}
-        if known and len(sizes) == 1 and not sizes & fixed:
-            (self.samples,) = sizes
+        self.sizes = {len(array) for array in self._arrays.values()}
+        if known and len(self.sizes) == 1 and not self.sizes & fixed:
+            (self.samples,) = self.sizes
 
     def _add(self, key, array, shape, fixed):
         self.given = True
@@ -44,12 +44,11 @@ class Fed:
             fixed.add(len(array))
 
     def part(self, world, rank):
-        """This worker's arrays, and how much its gradient counts."""
+        """This worker's arrays, and how many samples they have."""
         if self.samples < world:
-            return {}, 1.0
+            return {}, self.samples
         begin, end = (self.samples * number // world for number in (rank, rank + 1))
-        return ({key: array[begin:end] for key, array in self._arrays.items()},
-                (end - begin) * world / self.samples)
+        return {key: array[begin:end] for key, array in self._arrays.items()}, end - begin
 
 
 def _tensor(graph, key):

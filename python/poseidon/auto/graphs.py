@@ -15,7 +15,7 @@ from tensorflow.python.client import session as client
 from tensorflow.python.training import server_lib
 
 from . import graph_files, notes, reads, seeds
-from .claims import Claim, are_equal
+from .claims import Claim
 from .feeds import Fed
 from .proto import ConfigProto, plain
 from .session import Session
@@ -130,16 +130,9 @@ class GraphSession(Session):
         """A run that trains."""
         self._runs.before(session)
         claims = self._claims_of(session.graph, fetches)
-        if self._data_is_left:
-            for claim in claims:
-                claim.dealt = False
         feeds = dict(feeds or {})
         fed = Fed(session.graph, feeds, set().union(*(claim.needed for claim in claims)))
-        mine, weight = {}, 1.0
-        if claims and all(claim.dealt for claim in claims):
-            mine, weight = fed.part(self.world, self.rank)
-        for claim in claims:
-            mine.update(claim.feeds(fed, weight, self.world))
+        mine = self._part(claims, fed)
         result, told = own(session, [fetches, [claim.told for claim in claims]], {**feeds, **mine},
                            *rest)
         for claim, each in zip(claims, told):
@@ -149,13 +142,28 @@ class GraphSession(Session):
             self._tell(claims, fed)
         return result
 
+    def _part(self, claims, fed):
+        """What is fed instead of the script's, and beside it."""
+        if self._data_is_left:
+            for claim in claims:
+                claim.dealt = False
+        mine, weight = {}, 1.0
+        if claims and all(claim.dealt for claim in claims):
+            if fed.samples == 0 and self._samples in fed.sizes:
+                self.refuse("it feeds what a run that trains has returned, which is of the worker's "
+                            "part of the samples only",
+                            "keep it in variables, or use poseidon.tensorflow.v1 in the script")
+            mine, self._samples = fed.part(self.world, self.rank)
+            weight = self._samples * self.world / fed.samples if mine else 1.0
+        for claim in claims:
+            mine.update(claim.feeds(fed, weight, self.world))
+        return mine
+
     def _heed(self, claim, told):
         """What the workers told each other in this step."""
-        if told[0] < self.world:
+        if claim.dealt and told[0] < self.world:
             self._look_for_leavers()
-        if claim.dealt is None:
-            claim.dealt = are_equal(told)
-        elif claim.dealt and not are_equal(told):
+        if not claim.heed(told):
             self.refuse(
                 "the workers do not have the same batch any more that each would train on its part "
                 "of, be it fed or read",
@@ -169,7 +177,7 @@ class GraphSession(Session):
 
         left = [node.rank for node in poseidon.nodes()
                 if node.role == "worker" and node.state == "done"]
-        if left and self.deals():
+        if left:
             self.refuse(f"worker {min(left)} has ended its training while others go on, and nobody "
                         "has its part of the data",
                         "decide when to stop by nothing that only one worker sees, such as its own "
@@ -183,28 +191,33 @@ class GraphSession(Session):
                 f"of worker 0 for all, gradients of {', '.join(sorted(self._optimizers))} averaged, "
                 f"{self._data(claims, fed)}, evaluation whole, files by worker 0; --auto off turns "
                 "it off")
-        whole = fed.given and fed.samples == 0 and not any(claim.reads for claim in claims)
-        if whole and not self._told_whole and all(claim.dealt for claim in claims) and claims:
+        if not self._told_whole and any(_is_whole(claim, fed) for claim in claims):
             self._told_whole = True
-            notes.tell(f"{notes.script_name()} feeds batches that cannot be cut, because a "
-                       "placeholder has a fixed number of samples, or their numbers differ: every "
-                       "worker trains on all of them, right but no faster")
+            notes.tell(f"all workers of {notes.script_name()} train on the same batches, which is "
+                       "right but no faster: what it feeds has a fixed number of samples, or several "
+                       "numbers; or what it reads through queues has one order")
 
     @staticmethod
     def _data(claims, fed):
+        if any(claim.queues for claim in claims):
+            return "data from queues of each worker"
         if not claims or not all(claim.dealt for claim in claims):
             return "data as the script deals it out"
         if any(claim.reads for claim in claims):
             return "data of tf.data dealt out"
         if fed.samples > 0:
             return f"fed data dealt out (at first {fed.samples} samples a step)"
-        if any(claim.queues for claim in claims):
-            return "data from queues of each worker"
         return "data whole"
 
     def writes(self):
         """Whether this worker keeps files."""
         return not self.active() or not self.joined or self.rank == 0
+
+
+def _is_whole(claim, fed):
+    """Whether the same data goes to all workers, and could have been dealt out."""
+    given = claim.queues or (fed.given and fed.samples == 0)
+    return bool(given and claim.alike and not claim.reads)
 
 
 def take_config():

@@ -6,7 +6,8 @@ the r-th; any other run reads one. So training and evaluation may share an itera
 is of. All workers come to the end of the data in the same step. When less than W are left, who has
 none keeps the first one, and shares its weight with all who do.
 
-Queues shuffle for each worker by itself, as the original Poseidon had it."""
+Queues are each worker's own, as the original Poseidon had it: every worker reads everything, in an
+order of its own."""
 
 import functools
 
@@ -39,7 +40,7 @@ class Read:
         lonely = tensorflow.logical_or(tensorflow.equal(rank, 0), count <= rank)
         holders = tensorflow.where(lonely, self.parts - count + 1, tensorflow.ones_like(count))
         self.weight = _size(self.kept) / _size(first) / tensorflow.cast(holders, tensorflow.float64)
-        self.digest = _digest(first)
+        self.digest = digest(first)
 
     def _keep(self, first):
         """How many there were, and this worker's."""
@@ -78,9 +79,9 @@ def _size(tensors):
     return tensorflow.cast(tensorflow.reduce_prod(rows), tensorflow.float64)
 
 
-def _digest(tensors):
+def digest(tensors):
     """A number below DIGESTS, of all there is in them."""
-    numbers = [tensorflow.constant(0)]
+    numbers = [tensorflow.constant(0)]  # where there is none
     for each in _dense(tensors):
         flat = tensorflow.reshape(each, [1, -1])
         found = tensorflow.raw_ops.Fingerprint(data=flat, method="farmhash64")
@@ -142,27 +143,35 @@ def _watch_datasets(session):
 
 
 def _watch_queues(session):
-    """A seed makes them shuffle alike in every run, but not alike on all workers."""
+    """Workers read in different orders, also where a seed says which, or none is to be shuffled."""
     own_producer = queues.input_producer
     own_init = data_flow_ops.RandomShuffleQueue.__init__
+    made = 0
 
     def apart(seed):
-        graph = tensorflow.get_default_graph()
-        if session.rank == 0 or not session.deals() or (seed is None and graph.seed is None):
-            return seed
-        return (graph._last_id if seed is None else seed) + session.rank * _SEED_STRIDE
+        nonlocal made
+        if seed is None and tensorflow.get_default_graph().seed is None:
+            return None
+        made += 1
+        return (made if seed is None else seed) + session.rank * _SEED_STRIDE
 
     @functools.wraps(own_producer)
     def input_producer(input_tensor, element_shape=None, num_epochs=None, shuffle=True, seed=None,
                        *args, **kwargs):
-        return own_producer(input_tensor, element_shape, num_epochs, shuffle, apart(seed), *args,
-                            **kwargs)
+        if session.deals() and session.rank > 0:
+            seed = apart(seed)
+            if not shuffle:
+                input_tensor = tensorflow.convert_to_tensor(input_tensor)
+                begin = tensorflow.shape(input_tensor)[0] * session.rank // session.world
+                input_tensor = tensorflow.roll(input_tensor, -begin, 0)
+        return own_producer(input_tensor, element_shape, num_epochs, shuffle, seed, *args, **kwargs)
 
     @functools.wraps(own_init)
     def init(queue, capacity, min_after_dequeue, dtypes, shapes=None, names=None, seed=None,
              *args, **kwargs):
-        own_init(queue, capacity, min_after_dequeue, dtypes, shapes, names, apart(seed), *args,
-                 **kwargs)
+        if session.deals() and session.rank > 0:
+            seed = apart(seed)
+        own_init(queue, capacity, min_after_dequeue, dtypes, shapes, names, seed, *args, **kwargs)
 
     queues.input_producer = tensorflow.train.input_producer = input_producer
     data_flow_ops.RandomShuffleQueue.__init__ = init
