@@ -318,7 +318,7 @@ def test_data_of_sessions_of_many_kinds(plain):
 @pytest.mark.parametrize("kind,reason", [
     ("fed_apart_later", "the workers do not have the same batch any more"),
     ("fed_back", "it feeds what a run that trains has returned"),
-    ("optional", "it reads its training data by IteratorGetNextAsOptional")])
+    ("optional", "it reads its training data by get_next_as_optional()")])
 def test_data_of_sessions_that_cannot_be_dealt_out(plain, kind, reason):
     """If this fails, workers train on something wrong, and nobody says so."""
     done = plain(HERE / "plain" / "session_kinds.py", kind, options=("--auto", "tf1"))

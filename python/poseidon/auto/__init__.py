@@ -13,10 +13,10 @@ first training loader is read: then the workers join the job.
     checks    what the workers compare in every round
     datasets  what the workers compare before every epoch
     keras     the same for Model.fit
-    graphs    the same for graphs and sessions of TensorFlow 1, with proto: tf.ConfigProto
+    graphs    the same for graphs and sessions of TensorFlow 1, told by graph_patches, with
+              graph_files: checkpoints and summaries, and proto: tf.ConfigProto
     claims    what the gradients of an optimizer are computed from, and whether it is dealt out:
               feeds, what sessions are fed; reads, what graphs read by themselves
-    graph_files  their checkpoints and summaries
     surface   --auto tf1: tensorflow as it was in version 1, with mnist_data
     files     what worker 0 has saved, for workers on other machines
     seeds     random numbers that are the same on all workers of a job"""
@@ -43,11 +43,11 @@ def begin(watch: Any) -> Session | None:
 
 def begin_tensorflow(watch: Any) -> Session | None:
     """tensorflow was imported. One worker alone gets the names that Poseidon's scripts use, too."""
-    from . import graphs, seeds, surface  # need tensorflow
+    from . import graph_patches, graphs, seeds, surface  # need tensorflow
 
     if watch.kind == "tf1":
         surface.show_version_1()
-    graphs.take_config()
+    graph_patches.take_config()
     if watch.alone:
         return None
     session = graphs.GraphSession(watch)
@@ -58,7 +58,7 @@ def begin_tensorflow(watch: Any) -> Session | None:
         seeds.plant_in_tensorflow()
     if session.deals():
         seeds.plant_in_python()
-    graphs.apply(session)
+    graph_patches.apply(session)
     return session
 
 

@@ -67,6 +67,12 @@ class Read:
         return number + tensorflow.cast(left, tensorflow.int64), left, *kept
 
 
+def is_optional(operation):
+    """Whether a script reads there and looks itself whether there is more."""
+    return operation.type == "IteratorGetNextAsOptional" and \
+        not operation.name.startswith(SCOPE)
+
+
 def _dense(tensors):
     return [each for each in tensors if each.dtype not in (tensorflow.variant, tensorflow.resource)]
 
