@@ -318,6 +318,8 @@ def test_data_of_sessions_of_many_kinds(plain):
 @pytest.mark.parametrize("kind,reason", [
     ("fed_apart_later", "the workers do not have the same batch any more"),
     ("fed_back", "it feeds what a run that trains has returned"),
+    ("fed_less", "worker 1 has ended its training while others go on"),
+    ("pieces", "it trains by partial_run"),
     ("optional", "it reads its training data by get_next_as_optional()")])
 def test_data_of_sessions_that_cannot_be_dealt_out(plain, kind, reason):
     """If this fails, workers train on something wrong, and nobody says so."""
