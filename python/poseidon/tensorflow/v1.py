@@ -90,12 +90,12 @@ class _Distributed:
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """The means: what clips them afterwards sees what one process would."""
-        return average_pairs(self._poseidon,  # type: ignore[attr-defined]
+        return average_pairs(Averager(),  # of this call: one for each tower has tables of its own
                              super().compute_gradients(*args, **kwargs))  # type: ignore[misc]
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """Gradients that came from elsewhere (tf.gradients) are averaged here."""
-        pairs = average_pairs(self._poseidon, grads_and_vars)  # type: ignore[attr-defined]
+        pairs = average_pairs(Averager(), grads_and_vars)
         return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
 
 
@@ -114,7 +114,6 @@ def DistributedOptimizer(optimizer: Any) -> Any:  # pylint: disable=invalid-name
         raise StateError("DistributedOptimizer: this optimizer is distributed already")
     if not poseidon.is_initialized():
         return optimizer  # distributed=False: a process by itself
-    optimizer._poseidon = Averager()
     optimizer.__class__ = _distributed_class(type(optimizer))
     return optimizer
 

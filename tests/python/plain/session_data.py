@@ -66,6 +66,24 @@ def fixed():
         found['fixed'] = {'variables': variables(session)}
 
 
+def towers():
+    """Gradients of two halves of a batch, by one optimizer."""
+    x = tf.placeholder(tf.float32, [None, 4])
+    y = tf.placeholder(tf.float32, [None, 1])
+    w = tf.get_variable('w', [4, 1], initializer=tf.random_normal_initializer(seed=3))
+    optimizer = tf.train.AdamOptimizer(0.1)
+    half = tf.shape(x)[0] // 2
+    gradients = [
+        optimizer.compute_gradients(tf.reduce_mean(tf.square(tf.matmul(x[part], w) - y[part])))[0][0]
+        for part in (slice(None, half), slice(half, None))]
+    train = optimizer.apply_gradients([((gradients[0] + gradients[1]) / 2, w)])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for begin in range(0, 72, 12):
+            session.run(train, {x: FEATURES[begin:begin + 12], y: LABELS[begin:begin + 12]})
+        found['towers'] = {'variables': variables(session)}
+
+
 def one_shot():
     """An iterator that ends by itself, and another one for evaluation, in the same run."""
     data = tf.data.Dataset.from_tensor_slices((FEATURES, LABELS)).shuffle(75, seed=4)
@@ -128,7 +146,7 @@ def shared():
         found['shared'] = {'variables': variables(session), 'steps': steps, 'sizes': sizes}
 
 
-for case in (feed, fixed, one_shot, shared):
+for case in (feed, fixed, towers, one_shot, shared):
     with tf.Graph().as_default():
         case()
 print('FOUND ' + json.dumps(found), flush=True)
