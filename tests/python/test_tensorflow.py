@@ -292,7 +292,8 @@ def test_a_session_trains_like_one_process(call, plain, workers):
 
 def test_data_of_sessions_of_many_kinds(plain):
     """If this fails, data is dealt out that the script deals out itself, or not in one order."""
-    kinds = ("fed", "fed_by_rank", "shuffled", "by_rank", "queue", "plain_queue", "sharded")
+    kinds = ("fed", "fed_by_rank", "shuffled", "sparse", "by_rank", "queue", "plain_queue",
+             "sharded")
     done = plain(HERE / "plain" / "session_kinds.py", *kinds, workers=3, options=("--auto", "tf1"))
     assert done.code == 0, done.out + done.err
     workers = [done.found(rank) for rank in range(3)]
@@ -305,6 +306,7 @@ def test_data_of_sessions_of_many_kinds(plain):
     assert [len(each) for each in seen["shuffled"]] == [4] * 3  # 11 batches: 3, 3, 3 and 2
     assert seen["shuffled"][2][3] == seen["shuffled"][0][3]
     assert len(set(flat(seen["shuffled"]))) == len(flat(seen["shuffled"])) - 4 == 44
+    assert sorted(flat(seen["sparse"])) == list(range(1, 49))
     for rank in range(3):
         own = range(16 * rank, 16 * rank + 16)
         assert flat(seen["fed_by_rank"][rank]) == list(own)

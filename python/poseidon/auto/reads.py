@@ -13,7 +13,7 @@ import functools
 
 import tensorflow.compat.v1 as tensorflow
 from tensorflow.python.data.ops import dataset_ops, iterator_ops
-from tensorflow.python.data.util import random_seed, structure
+from tensorflow.python.data.util import random_seed
 from tensorflow.python.ops import data_flow_ops
 from tensorflow.python.training import input as queues
 
@@ -21,7 +21,6 @@ from . import seeds
 from .feeds import DIGESTS
 
 SCOPE = "poseidon_read"  # names of what is added to graphs begin with it
-ONE = 1  # element: what a run reads that does not train
 _SEED_STRIDE = 1_000_003  # between workers
 
 
@@ -29,39 +28,34 @@ class Read:
     """One place in a graph where an iterator is read."""
 
     def __init__(self, iterator, first, rank):
-        """first: the tensors that the iterator gives."""
-        self._resource = iterator._iterator_resource
-        self._types = [each.dtype for each in first]
-        self._shapes = [each.shape for each in first]
-        self._rank = rank
-        self.parts = tensorflow.placeholder_with_default(
-            tensorflow.constant(ONE, tensorflow.int64), [], "parts")
-        count, *self.kept = self._keep(first)
+        """first: the element that the script would get."""
+        self._iterator, self._rank = iterator, rank
+        self.parts = tensorflow.placeholder_with_default(  # how many to read
+            tensorflow.constant(1, tensorflow.int64), [], "parts")
+        count, *kept = self._keep(_tensors(first))
+        self.kept = tensorflow.nest.pack_sequence_as(first, kept, expand_composites=True)
         lonely = tensorflow.logical_or(tensorflow.equal(rank, 0), count <= rank)
         holders = tensorflow.where(lonely, self.parts - count + 1, tensorflow.ones_like(count))
         self.weight = _size(self.kept) / _size(first) / tensorflow.cast(holders, tensorflow.float64)
-        self.digest = digest(first)
+        self.digest = digest(_tensors(first))
 
     def _keep(self, first):
         """How many there were, and this worker's."""
         with tensorflow.control_dependencies(first):
             left = tensorflow.identity(tensorflow.constant(True))
         begin = [tensorflow.constant(1, tensorflow.int64), left, *first]
-        scalar = tensorflow.TensorShape([])
         count, _, *kept = tensorflow.while_loop(
             lambda number, left, *_: tensorflow.logical_and(number < self.parts, left), self._next,
-            begin, [scalar, scalar, *self._shapes], parallel_iterations=1, back_prop=False)
+            begin, [each.shape for each in begin], parallel_iterations=1, back_prop=False)
         return count, *kept
 
     def _next(self, number, left, *kept):
         with tensorflow.control_dependencies([left]):  # one after the other
-            found = tensorflow.raw_ops.IteratorGetNextAsOptional(
-                iterator=self._resource, output_types=self._types, output_shapes=self._shapes)
-        left = tensorflow.raw_ops.OptionalHasValue(optional=found)
+            found = self._iterator.get_next_as_optional()
+        left = found.has_value()
         kept = tensorflow.cond(
             tensorflow.logical_and(left, tensorflow.equal(number, self._rank)),
-            lambda: tensorflow.raw_ops.OptionalGetValue(
-                optional=found, output_types=self._types, output_shapes=self._shapes),
+            lambda: _tensors(found.get_value()),
             lambda: [tensorflow.identity(each) for each in kept])
         kept = list(kept) if isinstance(kept, (list, tuple)) else [kept]
         return number + tensorflow.cast(left, tensorflow.int64), left, *kept
@@ -73,22 +67,27 @@ def is_optional(operation):
         not operation.name.startswith(SCOPE)
 
 
-def _dense(tensors):
-    return [each for each in tensors if each.dtype not in (tensorflow.variant, tensorflow.resource)]
+def _tensors(element):
+    """Of a dictionary, of a sparse or ragged tensor and so on."""
+    return tensorflow.nest.flatten(element, expand_composites=True)
 
 
-def _size(tensors):
-    """Samples of an element: its rows, where all its tensors have some."""
-    if any(each.shape.rank == 0 for each in tensors) or not _dense(tensors):
+def _size(element):
+    """Its samples: its rows, where all its tensors have some."""
+    dense = [each for each in tensorflow.nest.flatten(element) if tensorflow.is_tensor(each)
+             and not isinstance(each, (tensorflow.SparseTensor, tensorflow.RaggedTensor))]
+    if not dense or any(each.shape.rank == 0 for each in dense):
         return tensorflow.constant(1.0, tensorflow.float64)
-    rows = tensorflow.shape(_dense(tensors)[0])[:1]
+    rows = tensorflow.shape(dense[0])[:1]
     return tensorflow.cast(tensorflow.reduce_prod(rows), tensorflow.float64)
 
 
 def digest(tensors):
     """A number below DIGESTS, of all there is in them."""
     numbers = [tensorflow.constant(0)]  # where there is none
-    for each in _dense(tensors):
+    for each in tensors:
+        if each.dtype in (tensorflow.variant, tensorflow.resource):
+            continue
         flat = tensorflow.reshape(each, [1, -1])
         found = tensorflow.raw_ops.Fingerprint(data=flat, method="farmhash64")
         high, low = tensorflow.unstack(tensorflow.cast(found[0, :2], tensorflow.int32))
@@ -112,11 +111,10 @@ def _watch_iterators(session):
         graph = tensorflow.get_default_graph()
         if not session.deals() or tensorflow.executing_eagerly() or graph.building_function:
             return element
-        first = structure.to_tensor_list(iterator.element_spec, element)
         with tensorflow.name_scope(f"{SCOPE}/"), tensorflow.device("/device:CPU:0"):
-            read = Read(iterator, first, session.rank)
+            read = Read(iterator, element, session.rank)
         session.add_read(graph, read)
-        return structure.from_tensor_list(iterator.element_spec, read.kept)
+        return read.kept
 
     iterator_ops.Iterator.get_next = get_next
 

@@ -57,6 +57,9 @@ def batches(kind):
     if kind == 'plain_queue':  # not shuffled
         value, = tf.train.slice_input_producer([VALUES], num_epochs=1, shuffle=False)
         return tf.train.batch([value], 8), None
+    if kind == 'sparse':
+        data = tf.data.Dataset.from_tensor_slices(tf.sparse.from_dense(VALUES + 1)).batch(4)
+        return tf.sparse.to_dense(tf.data.make_one_shot_iterator(data).get_next()), None
     return tf.data.make_one_shot_iterator(dataset(kind)).get_next(), None
 
 
