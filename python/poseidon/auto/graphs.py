@@ -22,7 +22,7 @@ class _Known:
     def __init__(self):
         self.reads = {}  # by the name of the operation that says how much is read
         self.claims = {}  # by the name of the operation that exchanges shares
-        self.of_fetches = {}  # the claims that a run meets
+        self.of_fetches = {}  # the claims that a run meets, and all that these need
 
 
 def _known(graph):
@@ -115,17 +115,17 @@ class GraphSession(Session):
         operations = v1.operations_of(graph, fetches)
         names = tuple(each.name for each in operations)
         if names not in known.of_fetches:
-            known.of_fetches[names] = [known.claims[each.name]
-                                       for each in v1.ancestors(operations)
-                                       if each.name in known.claims]
+            claims = [known.claims[each.name] for each in v1.ancestors(operations)
+                      if each.name in known.claims]
+            known.of_fetches[names] = claims, set().union(*(claim.needed for claim in claims))
         return known.of_fetches[names]
 
     def run(self, own, session, fetches, feeds, *rest):
         """A run that trains."""
         self._runs.before(session)
-        claims = self._claims_of(session.graph, fetches)
+        claims, needed = self._claims_of(session.graph, fetches)
         feeds = dict(feeds or {})
-        fed = Fed(session.graph, feeds, set().union(*(claim.needed for claim in claims)))
+        fed = Fed(session.graph, feeds, needed)
         mine = self._part(claims, fed)
         result, told = own(session, [fetches, [claim.told for claim in claims]], {**feeds, **mine},
                            *rest)
