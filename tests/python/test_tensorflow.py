@@ -271,8 +271,8 @@ def test_a_session_trains_like_one_process(call, plain, workers):
     done = plain(script, 10, workers=workers)
     assert done.code == 0, done.out + done.err
     one, all_found = alone.found(), [done.found(rank) for rank in range(workers)]
-    for case, tolerance in (("feed", 1e-5), ("fixed", 1e-5), ("towers", 1e-5), ("one_shot", 1e-4),
-                            ("shared", 1e-4)):
+    for case, tolerance in (("feed", 1e-5), ("fixed", 1e-5), ("sums", 1e-5), ("towers", 1e-5),
+                            ("one_shot", 1e-4), ("shared", 1e-4)):
         for found in all_found:
             assert flat(found[case]["variables"]) == pytest.approx(
                 flat(one[case]["variables"]), abs=tolerance)

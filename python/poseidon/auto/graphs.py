@@ -8,12 +8,16 @@ that deals its data out itself, by the original Poseidon's client_id say, is lef
 
 import sys
 
+import numpy
 import tensorflow.compat.v1 as tensorflow
 
 from . import notes, reads, seeds
 from .claims import Claim
 from .feeds import Fed
 from .session import Session
+
+_SUM_TOLERANCE = 1e-3  # of a gradient's length: rounding
+_GROWTH = 1.2  # of a gradient's length, with every sample twice: more than chance
 
 
 class _Known:
@@ -76,7 +80,8 @@ class GraphSession(Session):
         if not self.deals():
             return v1.average_pairs(averager, pairs)
         known, claim = self._claim(pairs)
-        averager.share, averager.digest = claim.share, claim.compared
+        averager.share, averager.scale = claim.share, claim.scale
+        averager.digest = claim.compared
         averaged = v1.average_pairs(averager, pairs)
         if averager.told is not None:
             claim.told = averager.told
@@ -94,7 +99,7 @@ class GraphSession(Session):
             self.refuse("it reads its training data by get_next_as_optional(), which cannot be "
                         "dealt out",
                         "use get_next(), or poseidon.tensorflow.v1 in the script")
-        return known, Claim(operations, known.reads)
+        return known, Claim(found, operations, known.reads)
 
     # ---- runs
 
@@ -129,8 +134,12 @@ class GraphSession(Session):
         mine = self._part(claims, fed)
         result, told = own(session, [fetches, [claim.told for claim in claims]], {**feeds, **mine},
                            *rest)
-        for claim, each in zip(claims, told):
-            self._heed(claim, each)
+        for claim, sums in zip(claims, told):
+            is_first = claim.dealt is None
+            self._heed(claim, sums)
+            if is_first and claim.dealt and not claim.reads and fed.samples > 1:
+                claim.adds_up = self._adds_up(*(own(session, claim.norm, {**feeds, **arrays})
+                                                for arrays in fed.half_and_twice_that()))
         self._runs.after()
         if self.rank == 0:
             self._tell(claims, fed)
@@ -141,16 +150,16 @@ class GraphSession(Session):
         if self._data_is_left:
             for claim in claims:
                 claim.dealt = False
-        mine, weight = {}, 1.0
+        mine, share = {}, None
         if claims and all(claim.dealt for claim in claims):
             if fed.samples == 0 < self._samples and self._samples in fed.sizes:
                 self.refuse("it feeds what a run that trains has returned, which is of the worker's "
                             "part of the samples only",
                             "keep it in variables, or use poseidon.tensorflow.v1 in the script")
             mine, self._samples = fed.part(self.world, self.rank)
-            weight = self._samples * self.world / fed.samples if mine else 1.0
+            share = self._samples / fed.samples if mine else None
         for claim in claims:
-            mine.update(claim.feeds(fed, weight, self.world))
+            mine.update(claim.feeds(fed, share, self.world))
         return mine
 
     def _heed(self, claim, told):
@@ -164,6 +173,19 @@ class GraphSession(Session):
                 "shuffle with random, numpy.random or tf.data, and not with a generator of its own "
                 "that is seeded differently on each worker; decide by nothing that only one worker "
                 "sees, such as its own loss; read in a fixed order")
+
+    def _adds_up(self, once, twice):
+        """Whether a gradient is twice as long with every sample twice. Worker 0 decides: dropout may
+        differ."""
+        import poseidon
+
+        is_sum = abs(twice - 2 * once) <= _SUM_TOLERANCE * twice and once > 0
+        if self.rank == 0 and not is_sum and twice > _GROWTH * once > 0:
+            notes.tell(f"the loss of {notes.script_name()} is neither a mean nor a sum over samples: "
+                       "what of it grows with their number counts by the number of workers less "
+                       "than in one process")
+        decided = numpy.array([is_sum], numpy.int32)
+        return bool(poseidon.broadcast(decided, name="session.adds_up")[0])
 
     def _look_for_leavers(self):
         """Nobody trains on the parts of a worker whose script is over."""

@@ -23,6 +23,7 @@ class Averager:
         self._name: str | None = None
         self._timeout_ms = timeout_ms
         self.share: Any = None  # this worker's samples of the step, in batches of the usual size
+        self.scale: Any = 1.0  # of the means, where there is a share
         self.digest: Any = None  # a number that is to be compared, where there is a share
         self.told: Any = None  # sums over all workers: 1, shares, digests, their squares
 
@@ -43,7 +44,7 @@ class Averager:
                              timeout_ms=self._timeout_ms)
         if self.digest is not None:
             self.told = sums
-        return sums[1] / sums[0]
+        return sums[1] / (sums[0] * self.scale)
 
     def _average(self, tensor: tf.Tensor, name: Any, priority: int) -> tf.Tensor:
         return ops.push_pull(tensor, f"{self._name}.{name}", priority=priority,

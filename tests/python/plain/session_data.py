@@ -66,6 +66,20 @@ def fixed():
         found['fixed'] = {'variables': variables(session)}
 
 
+def sums():
+    """A loss that is a sum over samples."""
+    x = tf.placeholder(tf.float32, [None, 4])
+    y = tf.placeholder(tf.float32, [None, 1])
+    w = tf.get_variable('w', [4, 1], initializer=tf.random_normal_initializer(seed=3))
+    loss = tf.reduce_sum(tf.square(tf.matmul(x, w) - y))
+    train = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for begin in range(0, 75, 11):
+            session.run(train, {x: FEATURES[begin:begin + 11], y: LABELS[begin:begin + 11]})
+        found['sums'] = {'variables': variables(session)}
+
+
 def towers():
     """Gradients of two halves of a batch, by one optimizer."""
     x = tf.placeholder(tf.float32, [None, 4])
@@ -146,7 +160,7 @@ def shared():
         found['shared'] = {'variables': variables(session), 'steps': steps, 'sizes': sizes}
 
 
-for case in (feed, fixed, towers, one_shot, shared):
+for case in (feed, fixed, sums, towers, one_shot, shared):
     with tf.Graph().as_default():
         case()
 print('FOUND ' + json.dumps(found), flush=True)
