@@ -337,6 +337,82 @@ def test_a_monitored_session_stops_at_exactly_the_step(plain):
     assert errors_in(done) == []
 
 
+def flat(values):
+    """Numbers of nested lists."""
+    return [number for each in values for number in flat(each)] if isinstance(values, list) \
+        else [values]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_session_trains_like_one_process(call, plain, workers):
+    """If this fails, what sessions are fed, or what graphs read, is dealt out wrong: samples are
+    lost or counted twice, an evaluation sees a part, or workers end at different steps."""
+    script = HERE / "plain" / "session_data.py"
+    alone = call(sys.executable, script, 10 * workers)
+    assert alone.code == 0, alone.err
+    done = plain(script, 10, workers=workers)
+    assert done.code == 0, done.out + done.err
+    one, all_found = alone.found(), [done.found(rank) for rank in range(workers)]
+    for case, tolerance in (("feed", 1e-5), ("fixed", 1e-5), ("sums", 1e-5), ("towers", 1e-5),
+                            ("one_shot", 1e-4), ("shared", 1e-4)):
+        for found in all_found:
+            assert flat(found[case]["variables"]) == pytest.approx(
+                flat(one[case]["variables"]), abs=tolerance)
+            assert found[case]["variables"] == all_found[0][case]["variables"]
+    for found in all_found:
+        for case in ("one_shot", "shared"):
+            assert found[case]["steps"] == one[case]["steps"]
+            assert found[case]["sizes"] == one[case]["sizes"]
+        assert found["feed"]["evaluated"] == 75
+        assert found["feed"]["loss"] == pytest.approx(one["feed"]["loss"], abs=1e-5)
+    rows = zip(*(found["feed"]["rows"] for found in all_found))
+    for number, (mine, whole) in enumerate(zip(rows, one["feed"]["rows"])):
+        assert mine == (whole,) * workers if number == 0 or whole == 1 else sum(mine) == whole
+    assert "fed data dealt out (at first 16 samples a step)" in done.err
+    assert "train on the same batches, which is right but no faster" in done.err
+
+
+def test_data_of_sessions_of_many_kinds(plain):
+    """If this fails, data is dealt out that the script deals out itself, or not in one order."""
+    kinds = ("fed", "fed_by_rank", "shuffled", "sparse", "by_rank", "queue", "plain_queue",
+             "sharded")
+    done = plain(HERE / "plain" / "session_kinds.py", *kinds, workers=3, options=("--auto", "tf1"))
+    assert done.code == 0, done.out + done.err
+    workers = [done.found(rank) for rank in range(3)]
+    for kind in kinds:
+        assert workers[0][kind]["w"] == workers[1][kind]["w"] == workers[2][kind]["w"]
+    seen = {kind: [found[kind]["seen"] for found in workers] for kind in kinds}
+    assert seen["fed"][0][0] == seen["fed"][1][0]  # the first batch is whole
+    later = flat([each[1:] for each in seen["fed"]])
+    assert sorted(seen["fed"][0][0] + later) == list(range(48))
+    assert [len(each) for each in seen["shuffled"]] == [4] * 3  # 11 batches: 3, 3, 3 and 2
+    assert seen["shuffled"][2][3] == seen["shuffled"][0][3]
+    assert len(set(flat(seen["shuffled"]))) == len(flat(seen["shuffled"])) - 4 == 44
+    assert sorted(flat(seen["sparse"])) == list(range(1, 49))
+    for rank in range(3):
+        own = range(16 * rank, 16 * rank + 16)
+        assert flat(seen["fed_by_rank"][rank]) == list(own)
+        assert flat(seen["by_rank"][rank][1:]) == list(own)[12:]  # the first run reads three
+        assert flat(seen["sharded"][rank]) == list(range(rank, 48, 3))
+        for kind in ("queue", "plain_queue"):
+            assert sorted(flat(seen[kind][rank])) == list(range(48))
+            assert seen[kind][rank][0] != seen[kind][rank - 1][0]
+    assert "deals its data out itself: it calls Dataset.shard()" in done.err
+
+
+@pytest.mark.parametrize("kind,reason", [
+    ("fed_apart_later", "the workers do not have the same batch any more"),
+    ("fed_back", "it feeds what a run that trains has returned"),
+    ("fed_less", "worker 1 has ended its training while others go on"),
+    ("pieces", "it trains by partial_run"),
+    ("optional", "it reads its training data by get_next_as_optional()")])
+def test_data_of_sessions_that_cannot_be_dealt_out(plain, kind, reason):
+    """If this fails, workers train on something wrong, and nobody says so."""
+    done = plain(HERE / "plain" / "session_kinds.py", kind, options=("--auto", "tf1"))
+    assert done.code == 2, done.out + done.err
+    assert reason in done.err
+
+
 def test_hooks_and_sessions_of_the_package(job):
     """If this fails, session code that imports poseidon does not train one model."""
     done = job(CASES, "hooks")

@@ -13,7 +13,10 @@ first training loader is read: then the workers join the job.
     checks    what the workers compare in every round
     datasets  what the workers compare before every epoch
     keras     the same for Model.fit
-    graphs    the same for graphs and sessions of TensorFlow 1, with proto: tf.ConfigProto
+    graphs    the same for graphs and sessions of TensorFlow 1, told by graph_patches, with
+              graph_files: checkpoints and summaries, and proto: tf.ConfigProto
+    claims    what the gradients of an optimizer are computed from, and whether it is dealt out:
+              feeds, what sessions are fed; reads, what graphs read by themselves
     surface   --auto tf1: tensorflow as it was in version 1, with layers and mnist_data
     by_hand   scripts of TensorFlow whose gradients go to no optimizer
     files     what worker 0 has saved, for workers on other machines
@@ -41,11 +44,11 @@ def begin(watch: Any) -> Session | None:
 
 def begin_tensorflow(watch: Any) -> Session | None:
     """tensorflow was imported. One worker alone gets the names that Poseidon's scripts use, too."""
-    from . import by_hand, graphs, surface  # need tensorflow
+    from . import by_hand, graph_patches, graphs, seeds, surface  # need tensorflow
 
     if watch.kind == "tf1":
         surface.show_version_1()
-    graphs.take_config()
+    graph_patches.take_config()
     if watch.alone:
         return None
     session = graphs.GraphSession(watch)
@@ -53,10 +56,10 @@ def begin_tensorflow(watch: Any) -> Session | None:
         session.step_aside(watch.reason)
         return None
     if watch.kind != "tf1":
-        from . import seeds
-
         seeds.plant_in_tensorflow()
-    graphs.apply(session)
+    if session.deals():
+        seeds.plant_in_python()
+    graph_patches.apply(session)
     by_hand.watch_gradients(watch)
     return session
 

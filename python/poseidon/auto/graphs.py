@@ -2,61 +2,69 @@
 """Scripts with graphs and sessions (tf.compat.v1) that know nothing of Poseidon.
 
 Gradients are averaged where the script's optimizer makes its part of the graph; before the first run
-that trains, variables become those of worker 0. Data is the script's: what it feeds or reads is not
-dealt out, as it was with the original Poseidon. Workers that feed the same are told."""
+that trains, variables become those of worker 0. Runs that train get this worker's part of the data:
+of what they are fed (feeds), of what the graph reads (reads). All other runs see everything. A script
+that deals its data out itself, by the original Poseidon's client_id say, is left to do so."""
 
-import atexit
-import functools
-import os
 import sys
-import zlib
 
 import numpy
 import tensorflow.compat.v1 as tensorflow
-from tensorflow.python.client import session as client
-from tensorflow.python.summary.writer import event_file_writer
-from tensorflow.python.training import monitored_session, saver, server_lib
 
-from . import notes
-from .proto import ConfigProto, plain
-from .session import EXIT_REFUSED, Session
+from . import notes, reads, seeds
+from .claims import Claim
+from .feeds import Fed
+from .session import Session
+
+_SUM_TOLERANCE = 1e-3  # of a gradient's length: rounding
+_GROWTH = 1.2  # of a gradient's length, with every sample twice: more than chance
+
+
+class _Known:
+    """Of one graph. It lives as long as that."""
+
+    def __init__(self):
+        self.reads = {}  # by the name of the operation that says how much is read
+        self.claims = {}  # by the name of the operation that exchanges shares
+        self.of_fetches = {}  # the claims that a run meets, and all that these need
+
+
+def _known(graph):
+    if not hasattr(graph, "_poseidon"):
+        graph._poseidon = _Known()
+    return graph._poseidon
 
 
 class GraphSession(Session):
     """Thread: that of the script which trains."""
 
+    package = "poseidon.tensorflow.v1"
+
     def __init__(self, watch):
         super().__init__(watch)
-        self._averagers = {}
+        self._optimizers = set()  # their names
         self._runs = None
+        self._data_is_left = any(word.split("=")[0] == "--client_id" for word in sys.argv[1:])
+        self._told_whole = False
 
-    def at_exit(self):
-        """A refused script ends as such, also when it caught the exit."""
-        if self.refused and not hasattr(sys, "last_value"):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(EXIT_REFUSED)
+    # ---- data
 
-    def _join(self):
-        if self.joined:
-            return
-        self.stop_watching()
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        sys.path.insert(0, root)
-        try:
-            import poseidon
-            import poseidon.tensorflow.v1
-        finally:
-            sys.path.remove(root)
-        context = poseidon.init()
-        self.joined = True
-        atexit.register(self.at_exit)  # before poseidon's own, which says farewell
-        self._runs = poseidon.tensorflow.v1.Steps()
-        if context.incarnation > 1:
-            self.refuse("this worker was started again in the middle of a job, and the script knows "
-                        "nothing of where the others are",
-                        "restart the whole job instead (--restart_scope=group), or use "
-                        "poseidon.tensorflow.v1")
+    def deals(self):
+        """Whether data for training is dealt out."""
+        return self.active() and not self._data_is_left
+
+    def leave_data(self, reason):
+        """The script deals it out itself."""
+        if self.deals() and self.rank == 0:
+            notes.tell(f"{notes.script_name()} deals its data out itself: {reason}")
+        self._data_is_left = True
+        seeds.withdraw()
+
+    def add_read(self, graph, read):
+        """An iterator is read there."""
+        _known(graph).reads[read.parts.op.name] = read
+
+    # ---- gradients
 
     def average(self, optimizer, pairs):
         """Gradients of an optimizer, on their way to it."""
@@ -65,138 +73,164 @@ class GraphSession(Session):
         self._join()
         from poseidon.tensorflow import gradients, v1
 
-        averager = self._averagers.setdefault(optimizer, gradients.Averager())
-        return v1.average_pairs(averager, pairs)
+        if v1.are_averaged(pairs):
+            return pairs
+        self._optimizers.add(type(optimizer).__name__)
+        averager = gradients.Averager()
+        if not self.deals():
+            return v1.average_pairs(averager, pairs)
+        known, claim = self._claim(pairs)
+        averager.share, averager.scale = claim.share, claim.scale
+        averager.digest = claim.compared
+        averaged = v1.average_pairs(averager, pairs)
+        if averager.told is not None:
+            claim.told = averager.told
+            known.claims[averager.told.op.name] = claim
+        return averaged
+
+    def _claim(self, pairs):
+        from poseidon.tensorflow import v1
+
+        found = [gradient for gradient, _ in pairs if gradient is not None]
+        known = _known(tensorflow.get_default_graph())
+        tensors = tensorflow.nest.flatten(found, expand_composites=True)
+        operations = list(v1.ancestors({each.op for each in tensors}))
+        if any(map(reads.is_optional, operations)):
+            self.refuse("it reads its training data by get_next_as_optional(), which cannot be "
+                        "dealt out",
+                        "use get_next(), or poseidon.tensorflow.v1 in the script")
+        return known, Claim(found, operations, known.reads)
 
     # ---- runs
 
     def trains(self, graph, fetches):
         """Whether a run meets the other workers."""
-        return self.joined and self.active() and self._runs.trains(graph, fetches)
+        if not self.joined or not self.active():
+            return False
+        if self._runs is None:
+            from poseidon.tensorflow import v1
 
-    def before_run(self, session, feeds):
-        """A run that trains is about to begin."""
+            self._runs = v1.Steps()
+        return self._runs.trains(graph, fetches)
+
+    def _claims_of(self, graph, fetches):
+        from poseidon.tensorflow import v1
+
+        known = _known(graph)
+        operations = v1.operations_of(graph, fetches)
+        names = tuple(each.name for each in operations)
+        if names not in known.of_fetches:
+            claims = [known.claims[each.name] for each in v1.ancestors(operations)
+                      if each.name in known.claims]
+            known.of_fetches[names] = claims, set().union(*(claim.needed for claim in claims))
+        return known.of_fetches[names]
+
+    def run(self, own, session, fetches, feeds, *rest):
+        """A run that trains."""
         self._runs.before(session)
-        if self._runs.count == 0:
-            self._compare_feeds(feeds)
+        claims, needed = self._claims_of(session.graph, fetches)
+        feeds = dict(feeds or {})
+        fed = Fed(session.graph, feeds, needed)
+        mine = self._part(claims, fed)
+        result, told = own(session, [fetches, [claim.told for claim in claims]], {**feeds, **mine},
+                           *rest)
+        for claim, sums in zip(claims, told):
+            is_first = claim.dealt is None
+            self._heed(claim, sums)
+            if is_first and claim.dealt and not claim.reads and fed.samples > 1:
+                claim.adds_up = self._adds_up(*(own(session, claim.norm, {**feeds, **arrays})
+                                                for arrays in fed.half_and_twice_that()))
+        self._runs.after()
+        if self.rank == 0:
+            self._tell(claims, fed)
+        return result
 
-    def _compare_feeds(self, feeds):
+    def _part(self, claims, fed):
+        """What is fed instead of the script's, and beside it."""
+        if self._data_is_left:
+            for claim in claims:
+                claim.dealt = False
+        mine, share = {}, None
+        if claims and all(claim.dealt for claim in claims):
+            if fed.samples == 0 < self._samples and self._samples in fed.sizes:
+                self.refuse("it feeds what a run that trains has returned, which is of the worker's "
+                            "part of the samples only",
+                            "keep it in variables, or use poseidon.tensorflow.v1 in the script")
+            mine, self._samples = fed.part(self.world, self.rank)
+            share = self._samples / fed.samples if mine else None
+        for claim in claims:
+            mine.update(claim.feeds(fed, share, self.world))
+        return mine
+
+    def _heed(self, claim, told):
+        """What the workers told each other in this step."""
+        if claim.dealt and told[0] < self.world:
+            self._look_for_leavers()
+        if not claim.heed(told):
+            self.refuse(
+                "the workers do not have the same batch any more that each would train on its part "
+                "of, be it fed or read",
+                "shuffle with random, numpy.random or tf.data, and not with a generator of its own "
+                "that is seeded differently on each worker; decide by nothing that only one worker "
+                "sees, such as its own loss; read in a fixed order")
+
+    def _adds_up(self, once, twice):
+        """Whether a gradient is twice as long with every sample twice. Worker 0 decides: dropout may
+        differ."""
         import poseidon
 
-        mine = 0
-        for value in (feeds or {}).values():
-            mine = zlib.crc32(numpy.ascontiguousarray(value).tobytes(), mine)
-        told = numpy.zeros(self.world)
-        told[self.rank] = mine
-        table = poseidon.Table("session.feeds", self.world, "float64", use="sum", reduce="sum")
-        told = table.push_pull(told).wait()
-        if feeds and self.rank == 0 and len(set(told)) == 1:
-            notes.tell(f"{notes.script_name()}: all workers feed the same first batch, so they "
-                       "compute the same; give each worker its part (client_id), or shuffle "
-                       "without a fixed seed")
+        is_sum = abs(twice - 2 * once) <= _SUM_TOLERANCE * twice and once > 0
+        if self.rank == 0 and not is_sum and twice > _GROWTH * once > 0:
+            notes.tell(f"the loss of {notes.script_name()} is neither a mean nor a sum over samples: "
+                       "what of it grows with their number counts by the number of workers less "
+                       "than in one process")
+        decided = numpy.array([is_sum], numpy.int32)
+        return bool(poseidon.broadcast(decided, name="session.adds_up")[0])
 
-    def after_run(self):
-        """It has ended."""
-        self._runs.after()
-        if self._runs.count == 1 and self.rank == 0:
-            names = sorted({type(optimizer).__name__ for optimizer in self._averagers})
+    def _look_for_leavers(self):
+        """Nobody trains on the parts of a worker whose script is over."""
+        import poseidon
+
+        left = [node.rank for node in poseidon.nodes()
+                if node.role == "worker" and node.state == "done"]
+        if left:
+            self.refuse(f"worker {min(left)} has ended its training while others go on, and nobody "
+                        "has its part of the data",
+                        "decide when to stop by nothing that only one worker sees, such as its own "
+                        "loss: an evaluation is the same on all")
+
+    def _tell(self, claims, fed):
+        """psd_run has a line about the first step, and one about batches that stay whole."""
+        if self._runs.count == 1:
             notes.tell(
                 f"automatic distribution of {notes.script_name()}: {self.world} workers, variables "
-                f"of worker 0 for all, gradients of {', '.join(names)} averaged, data as the script "
-                "reads it, files by worker 0; --auto off turns it off")
+                f"of worker 0 for all, gradients of {', '.join(sorted(self._optimizers))} averaged, "
+                f"{self._data(claims, fed)}, evaluation whole, files by worker 0; --auto off turns "
+                "it off")
+        if not self._told_whole and any(_is_whole(claim, fed) for claim in claims):
+            self._told_whole = True
+            notes.tell(f"all workers of {notes.script_name()} train on the same batches, which is "
+                       "right but no faster: what it feeds has a fixed number of samples, or several "
+                       "numbers; or what it reads through queues has one order")
+
+    @staticmethod
+    def _data(claims, fed):
+        if any(claim.queues for claim in claims):
+            return "data from queues of each worker"
+        if not claims or not all(claim.dealt for claim in claims):
+            return "data as the script deals it out"
+        if any(claim.reads for claim in claims):
+            return "data of tf.data dealt out"
+        if fed.samples > 0:
+            return f"fed data dealt out (at first {fed.samples} samples a step)"
+        return "data whole"
 
     def writes(self):
         """Whether this worker keeps files."""
         return not self.active() or not self.joined or self.rank == 0
 
 
-def take_config():
-    """tf.ConfigProto has Poseidon's fields, and sessions take it."""
-    tensorflow.ConfigProto = ConfigProto
-    own = client.BaseSession.__init__
-
-    @functools.wraps(own)
-    def init(session, target="", graph=None, config=None):
-        own(session, target, graph, plain(config))
-
-    client.BaseSession.__init__ = init
-
-
-def apply(session):
-    """From now on the session hears of it."""
-    atexit.register(session.at_exit)
-    _watch_optimizers(session)
-    _watch_runs(session)
-    _watch_files(session)
-    _watch_clusters(session)
-
-
-def _watch_optimizers(session):
-    kind = tensorflow.train.Optimizer
-    own_compute, own_apply = kind.compute_gradients, kind.apply_gradients
-
-    @functools.wraps(own_compute)
-    def compute_gradients(optimizer, *args, **kwargs):
-        return session.average(optimizer, own_compute(optimizer, *args, **kwargs))
-
-    @functools.wraps(own_apply)
-    def apply_gradients(optimizer, grads_and_vars, *args, **kwargs):
-        pairs = session.average(optimizer, list(grads_and_vars))
-        return own_apply(optimizer, pairs, *args, **kwargs)
-
-    kind.compute_gradients, kind.apply_gradients = compute_gradients, apply_gradients
-
-
-def _watch_runs(session):
-    own = client.BaseSession.run
-
-    @functools.wraps(own)
-    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
-        if not session.trains(self.graph, fetches):
-            return own(self, fetches, feed_dict, options, run_metadata)
-        session.before_run(self, feed_dict)
-        result = own(self, fetches, feed_dict, options, run_metadata)
-        session.after_run()
-        return result
-
-    client.BaseSession.run = run
-
-
-def _watch_files(session):
-    own_save = saver.Saver.save
-    own_event = event_file_writer.EventFileWriter.add_event
-    own_monitored = monitored_session.MonitoredTrainingSession
-
-    @functools.wraps(own_save)
-    def save(self, sess, save_path, *args, **kwargs):
-        return own_save(self, sess, save_path, *args, **kwargs) if session.writes() else None
-
-    @functools.wraps(own_event)
-    def add_event(self, event):
-        if session.writes():
-            own_event(self, event)
-
-    @functools.wraps(own_monitored)
-    def monitored(master="", is_chief=True, checkpoint_dir=None, *args, **kwargs):
-        if session.joined and session.active() and not master:
-            is_chief = True  # its variables are its own: worker 0 gives them their values later
-            if session.rank != 0:
-                checkpoint_dir = None
-                kwargs.update(summary_dir=None)
-        return own_monitored(master, is_chief, checkpoint_dir, *args, **kwargs)
-
-    saver.Saver.save = save
-    event_file_writer.EventFileWriter.add_event = add_event
-    monitored_session.MonitoredTrainingSession = monitored
-    tensorflow.train.MonitoredTrainingSession = monitored
-
-
-def _watch_clusters(session):
-    own = server_lib.Server.__init__
-
-    @functools.wraps(own)
-    def init(server, *args, **kwargs):
-        session.step_aside("the script begins a cluster of TensorFlow itself")
-        own(server, *args, **kwargs)
-
-    server_lib.Server.__init__ = init
+def _is_whole(claim, fed):
+    """Whether the same data goes to all workers, and could have been dealt out."""
+    given = claim.queues or (fed.given and fed.samples == 0)
+    return bool(given and claim.alike and not claim.reads)

@@ -10,7 +10,6 @@ import atexit
 import functools
 import math
 import os
-import sys
 import zlib
 
 import keras
@@ -22,7 +21,7 @@ from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import array_data_adapter
 
 from . import notes
-from .session import EXIT_REFUSED, Session
+from .session import Session
 
 BATCH_SIZE = 32  # of Keras, when nothing is said
 _BATCH_BY_BATCH = ("Prefetch", "Map", "ParallelMap", "Options", "Cache")  # sizes stay as they are
@@ -32,16 +31,11 @@ DIGEST_BYTES = 1 << 20  # of each array that the workers compare
 class KerasSession(Session):
     """Thread: that of the script which trains."""
 
+    package = "poseidon.tensorflow"
+
     def __init__(self, watch):
         super().__init__(watch)
         self.in_fit = False
-
-    def at_exit(self):
-        """A refused script ends as such, also when it caught the exit."""
-        if self.refused and not hasattr(sys, "last_value"):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(EXIT_REFUSED)
 
     def step_aside(self, reason):
         """Why the script does it itself is told once: by TensorFlow's session, where both know."""
@@ -60,26 +54,6 @@ class KerasSession(Session):
             self.refuse("it trains in a loop of its own, outside of Model.fit, so every worker "
                         "would train on the same samples",
                         "use Model.fit, or poseidon.tensorflow in the script, or --auto off")
-
-    def _join(self):
-        if self.joined:
-            return
-        self.stop_watching()
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        sys.path.insert(0, root)
-        try:
-            import poseidon
-            import poseidon.tensorflow  # noqa: F401
-        finally:
-            sys.path.remove(root)
-        context = poseidon.init()
-        self.joined = True
-        atexit.register(self.at_exit)  # before poseidon's own, which says farewell
-        if context.incarnation > 1:
-            self.refuse("this worker was started again in the middle of a job, and the script knows "
-                        "nothing of where the others are",
-                        "restart the whole job instead (--restart_scope=group), or use "
-                        "poseidon.tensorflow")
 
     # ---- fit
 

@@ -2,16 +2,19 @@
 """Random numbers that are the same on all workers of a job, and others in the next.
 
 Data that is shuffled or split without a seed would otherwise be another on each worker: pieces of it
-would overlap, and what one evaluates with another would train on. A seed that the script sets itself comes later and counts. Graphs of
-TensorFlow 1 have seeds of their own and keep them: their workers choose their data themselves, and
-should choose differently."""
+would overlap, and what one evaluates with another would train on. A seed that the script sets itself
+comes later and counts. Graphs of TensorFlow 1 keep their own seeds, but for datasets (reads.py)."""
 
 import hashlib
 import os
+import pickle
 import sys
 
+_planted = {}  # generator: how to read its state, and what that was
 
-def _seed():
+
+def of_job():
+    """A number of 32 bits."""
     digest = hashlib.sha256(os.environ.get("PSD_JOB_ID", "").encode()).digest()
     return int.from_bytes(digest[:4], "little")
 
@@ -20,22 +23,26 @@ def plant_in_torch():
     """For initial weights, random_split() and whatever is drawn before the first epoch."""
     import torch
 
-    torch.manual_seed(_seed())
+    torch.manual_seed(of_job())
 
 
-def withdraw_from_torch():
+def withdraw():
     """The script distributes itself: its workers draw each for itself again, unless it has set a
-    seed."""
+    seed or drawn already."""
     torch = sys.modules.get("torch")
-    if torch is not None and torch.initial_seed() == _seed():
+    if torch is not None and torch.initial_seed() == of_job():
         torch.seed()
+    for generator, (read, state) in _planted.items():
+        if pickle.dumps(read()) == state:
+            generator.seed()
+    _planted.clear()
 
 
 def plant_in_tensorflow():
     """For datasets, which take it when they are made."""
     import tensorflow
 
-    tensorflow.random.set_seed(_seed())
+    tensorflow.random.set_seed(of_job())
 
 
 def plant_in_python():
@@ -44,5 +51,6 @@ def plant_in_python():
 
     import numpy
 
-    random.seed(_seed())
-    numpy.random.seed(_seed())
+    for generator, read in ((random, random.getstate), (numpy.random, numpy.random.get_state)):
+        generator.seed(of_job())
+        _planted[generator] = (read, pickle.dumps(read()))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import importlib
 import multiprocessing
 import os
 import sys
@@ -34,6 +35,8 @@ def _parameters_of(optimizer: Any) -> list:
 
 class Session:
     """Thread: that of the script which trains."""
+
+    package = "poseidon.torch"  # what distributes, and what a script can use itself
 
     def __init__(self, watch: Any):
         self._watch = watch
@@ -77,7 +80,7 @@ class Session:
         if not self.aside and self.rank == 0:
             notes.tell(f"automatic distribution steps aside: {reason}")
         self.aside = True
-        seeds.withdraw_from_torch()
+        seeds.withdraw()
         self.stop_watching()
 
     def stop_watching(self) -> None:
@@ -337,7 +340,8 @@ class Session:
         sys.path.insert(0, root)
         try:
             import poseidon
-            import poseidon.torch  # noqa: F401  (the engine)
+
+            importlib.import_module(self.package)
         finally:
             sys.path.remove(root)
         told = "PSD_OPEN_TIMEOUT_MS" in os.environ
@@ -348,7 +352,8 @@ class Session:
         if context.incarnation > 1:
             self.refuse("this worker was started again in the middle of a job, and the script knows "
                         "nothing of where the others are",
-                        "restart the whole job instead (--restart_scope=group), or use poseidon.torch")
+                        "restart the whole job instead (--restart_scope=group), or use "
+                        f"{self.package}")
 
     def _attach(self) -> None:
         """Parameters that are new, since the last epoch or at all, become those of worker 0, and

@@ -23,14 +23,28 @@ class Averager:
         self._name: str | None = None
         self._timeout_ms = timeout_ms
         self.share: Any = None  # this worker's samples of the step, in batches of the usual size
+        self.scale: Any = 1.0  # of the means, where there is a share
+        self.digest: Any = None  # a number that is to be compared, where there is a share
+        self.told: Any = None  # sums over all workers: 1, shares, digests, their squares
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
         """The means. What has no gradient (None) has none on any worker."""
         if self._name is None:
             self._name = ops._tables.next_name("tensorflow.gradients")
-        share = None if self.share is None else self._average(self.share, "share", PRIORITY_MAX)
+        share = None if self.share is None else self._mean_share()
         return [None if gradient is None else self._scaled(gradient, number, share)
                 for number, gradient in enumerate(gradients)]
+
+    def _mean_share(self) -> tf.Tensor:
+        """Of all workers. What they compare travels with it."""
+        share = tf.cast(self.share, tf.float64)
+        digest = tf.zeros_like(share) if self.digest is None else tf.cast(self.digest, tf.float64)
+        sums = ops.push_pull(tf.stack([tf.ones_like(share), share, digest, digest * digest]),
+                             f"{self._name}.share", reduce="sum", priority=PRIORITY_MAX,
+                             timeout_ms=self._timeout_ms)
+        if self.digest is not None:
+            self.told = sums
+        return sums[1] / (sums[0] * self.scale)
 
     def _average(self, tensor: tf.Tensor, name: Any, priority: int) -> tf.Tensor:
         return ops.push_pull(tensor, f"{self._name}.{name}", priority=priority,

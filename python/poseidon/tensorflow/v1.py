@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import Any
+from typing import Any, Iterator
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -50,31 +50,32 @@ def is_chief() -> bool:
 # ---- gradients
 
 
-def is_averaged(tensor: Any) -> bool:
-    """Whether a tensor of a graph was made of averages."""
-    return tensor is not None and reaches_servers([getattr(tensor, "op", None)])
+def ancestors(operations: Any) -> Iterator[Any]:
+    """These operations of a graph, and all that run before them."""
+    waiting = [each for each in operations if each is not None]
+    seen = set(waiting)
+    while waiting:
+        operation = waiting.pop()
+        yield operation
+        before = [*(each.op for each in operation.inputs), *operation.control_inputs]
+        waiting += [each for each in before if each not in seen]
+        seen.update(before)
 
 
 def reaches_servers(operations: Any) -> bool:
     """Whether running these operations of a graph means to meet the other workers."""
-    waiting = [each for each in operations if each is not None]
-    seen = set()
-    while waiting:
-        operation = waiting.pop()
-        if operation in seen:
-            continue
-        if operation.type == "PoseidonPushPull":
-            return True
-        seen.add(operation)
-        waiting += [each.op for each in operation.inputs]
-        waiting += operation.control_inputs
-    return False
+    return any(operation.type == "PoseidonPushPull" for operation in ancestors(operations))
+
+
+def are_averaged(pairs: Any) -> bool:
+    """Whether gradients of a graph were made of averages."""
+    return reaches_servers(getattr(gradient, "op", None) for gradient, _ in pairs)
 
 
 def average_pairs(averager: Averager, pairs: Any) -> list[tuple[Any, Any]]:
     """(gradient, variable) pairs with the means of all workers. What is one already stays."""
     pairs = list(pairs)
-    if any(is_averaged(gradient) for gradient, _ in pairs):
+    if are_averaged(pairs):
         return pairs
     dense = []
     for gradient, variable in pairs:
@@ -90,12 +91,12 @@ class _Distributed:
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """The means: what clips them afterwards sees what one process would."""
-        return average_pairs(self._poseidon,  # type: ignore[attr-defined]
+        return average_pairs(Averager(),  # of this call: one for each tower has tables of its own
                              super().compute_gradients(*args, **kwargs))  # type: ignore[misc]
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """Gradients that came from elsewhere (tf.gradients) are averaged here."""
-        pairs = average_pairs(self._poseidon, grads_and_vars)  # type: ignore[attr-defined]
+        pairs = average_pairs(Averager(), grads_and_vars)
         return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
 
 
@@ -126,7 +127,6 @@ def DistributedOptimizer(optimizer: Any) -> Any:  # pylint: disable=invalid-name
     if not poseidon.is_initialized():
         _graphs_alone.add(tf.get_default_graph())
         return optimizer  # distributed=False: a process by itself
-    optimizer._poseidon = Averager()
     optimizer.__class__ = _distributed_class(type(optimizer))
     return optimizer
 
@@ -158,8 +158,7 @@ class Steps:
 
     def trains(self, graph: Any, fetches: Any) -> bool:
         """Whether a run with these fetches meets the other workers."""
-        operations = list(filter(None, (_operation(graph, each)
-                                        for each in _leaves(fetches))))
+        operations = operations_of(graph, fetches)
         known = self._kinds.setdefault(graph, {})
         names = tuple(operation.name for operation in operations)
         if names not in known:
@@ -178,6 +177,11 @@ class Steps:
         poseidon.report(self.count)
         if poseidon.rank() == 0:
             poseidon.global_step(1)
+
+
+def operations_of(graph: Any, fetches: Any) -> list[Any]:
+    """What a run with these fetches runs for them."""
+    return list(filter(None, (_operation(graph, each) for each in _leaves(fetches))))
 
 
 def _leaves(fetches: Any) -> list[Any]:

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the gradients of an optimizer are computed from, and whether it is dealt out.
+
+Data is dealt out where all workers have the same: they compare a digest of it in every step, which
+travels with the weights of their parts. Where it differs from the beginning, the script deals it out
+itself. The first batch that is fed is not cut yet: everybody trains on all of it, which is the same
+step.
+
+A loss may be a mean over samples or their sum: the gradient of a batch that has every sample twice
+tells. Parts of a sum are added."""
+
+import tensorflow.compat.v1 as tensorflow
+
+from . import reads as reads_of_graphs
+from .feeds import DIGESTS
+
+_NEARLY = 1e-4  # sums of squares below DIGESTS**2 are that exact, and differ more when they differ
+
+
+class Claim:
+    """Those of one call of compute_gradients() or apply_gradients()."""
+
+    def __init__(self, gradients, operations, reads):
+        """operations: all that the gradients need; reads: by the operation that says how much."""
+        self.needed = {each.name for each in operations}
+        self.reads = [read for name, read in reads.items() if name in self.needed]
+        self.queues = [each for each in operations if each.type.startswith("QueueDequeue")]
+        self.dealt = None  # True, False: known since the first run
+        self.alike = None  # whether all workers had the same then
+        self.adds_up = False  # whether the loss is a sum over what is fed
+        self.told = None  # what the workers exchange: poseidon.tensorflow.gradients
+        with tensorflow.name_scope("poseidon_share"):
+            self.weight, self.digest = _given(1.0, "weight"), _given(0.0, "digest")
+            self.scale = _given(1.0, "scale")
+            self.norm = tensorflow.global_norm(gradients)
+            # What is read comes before gradients leave: at the end of the data none does.
+            with tensorflow.control_dependencies(self.queues):
+                self.share = tensorflow.identity(self.weight)
+            if self.reads:
+                self.share *= self.reads[0].weight
+            digests = [read.digest for read in self.reads]
+            digests += [reads_of_graphs.digest(queue.outputs) for queue in self.queues]
+            self.compared = self.digest + tensorflow.cast(
+                tensorflow.add_n([tensorflow.constant(0), *digests]), tensorflow.float64)
+            self.compared = tensorflow.floormod(self.compared, DIGESTS)
+
+    def feeds(self, fed, share, world):
+        """What a run is fed beside the script's. share: this worker's part of the samples, None where
+        it has all."""
+        found = {self.digest: float(fed.digest)}
+        if share is not None:
+            found.update({self.scale: world} if self.adds_up else {self.weight: share * world})
+        if self.dealt is not False:
+            found.update({read.parts: world for read in self.reads})
+        return found
+
+    def heed(self, told):
+        """What the workers told each other. Says whether they can go on."""
+        equal = _are_equal(told)
+        if self.dealt is None:
+            self.dealt, self.alike = equal and not self.queues, equal
+        return equal or not self.dealt
+
+
+def _given(value, name):
+    return tensorflow.placeholder_with_default(tensorflow.constant(value, tensorflow.float64), [],
+                                               name)
+
+
+def _are_equal(told):
+    """Whether all workers had the same digest."""
+    count, _, digests, squares = told
+    return bool(abs(squares / count - (digests / count) ** 2) < _NEARLY)

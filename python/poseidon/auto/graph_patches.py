@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where TensorFlow tells the session what a script with graphs does. Each function replaces one of
+TensorFlow's own and calls it."""
+
+import atexit
+import functools
+
+import tensorflow.compat.v1 as tensorflow
+from tensorflow.python.client import session as client
+from tensorflow.python.training import server_lib
+
+from . import graph_files, reads
+from .proto import ConfigProto, plain
+
+
+def take_config():
+    """tf.ConfigProto has Poseidon's fields, and sessions take it."""
+    tensorflow.ConfigProto = ConfigProto
+    own = client.BaseSession.__init__
+
+    @functools.wraps(own)
+    def init(session, target="", graph=None, config=None):
+        own(session, target, graph, plain(config))
+
+    client.BaseSession.__init__ = init
+
+
+def apply(session):
+    """From now on the session hears of it."""
+    atexit.register(session.at_exit)
+    _watch_optimizers(session)
+    _watch_runs(session)
+    _watch_config(session)
+    _watch_clusters(session)
+    reads.apply(session)
+    graph_files.apply(session)
+
+
+def _watch_optimizers(session):
+    kind = tensorflow.train.Optimizer
+    own_compute, own_apply = kind.compute_gradients, kind.apply_gradients
+
+    @functools.wraps(own_compute)
+    def compute_gradients(optimizer, *args, **kwargs):
+        return session.average(optimizer, list(own_compute(optimizer, *args, **kwargs)))
+
+    @functools.wraps(own_apply)
+    def apply_gradients(optimizer, grads_and_vars, *args, **kwargs):
+        pairs = session.average(optimizer, list(grads_and_vars))
+        return own_apply(optimizer, pairs, *args, **kwargs)
+
+    kind.compute_gradients, kind.apply_gradients = compute_gradients, apply_gradients
+
+
+def _watch_runs(session):
+    own_run, own_make = client.BaseSession.run, client.BaseSession.make_callable
+    own_setup = client.BaseSession.partial_run_setup
+
+    @functools.wraps(own_run)
+    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
+        if not session.trains(self.graph, fetches):
+            return own_run(self, fetches, feed_dict, options, run_metadata)
+        return session.run(own_run, self, fetches, feed_dict, options, run_metadata)
+
+    @functools.wraps(own_make)
+    def make_callable(self, fetches, feed_list=None, accept_options=False):
+        if not session.trains(self.graph, fetches):
+            return own_make(self, fetches, feed_list, accept_options)
+        return lambda *values, **options: run(self, fetches, dict(zip(feed_list or (), values)),
+                                              **options)
+
+    @functools.wraps(own_setup)
+    def partial_run_setup(self, fetches, feeds=None):
+        if session.trains(self.graph, fetches):
+            session.refuse("it trains by partial_run, piece by piece",
+                           "train by run, or use poseidon.tensorflow.v1 in the script")
+        return own_setup(self, fetches, feeds)
+
+    client.BaseSession.run, client.BaseSession.make_callable = run, make_callable
+    client.BaseSession.partial_run_setup = partial_run_setup
+
+
+def _watch_config(session):
+    own = client.BaseSession.__init__
+
+    @functools.wraps(own)
+    def init(self, target="", graph=None, config=None):
+        if isinstance(config, ConfigProto) and (config.distributed or config.client_id >= 0):
+            session.leave_data("its session has a client_id")
+        own(self, target, graph, config)
+
+    client.BaseSession.__init__ = init
+
+
+def _watch_clusters(session):
+    own = server_lib.Server.__init__
+
+    @functools.wraps(own)
+    def init(server, *args, **kwargs):
+        session.step_aside("the script begins a cluster of TensorFlow itself")
+        own(server, *args, **kwargs)
+
+    server_lib.Server.__init__ = init
