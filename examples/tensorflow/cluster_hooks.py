@@ -64,14 +64,16 @@ def serve(server, workers):
 
 
 def wait_for_variables(server, config):
-    """MonitoredTrainingSession does it as well, but looks only every 30 s."""
+    """MonitoredTrainingSession would do it as well, but it looks only every 30 s."""
     missing = tf.report_uninitialized_variables()
     deadline = time.monotonic() + FLAGS.max_wait
     with tf.Session(server.target, config=config) as session:
+        if session.run(missing).size > 0:
+            print('worker %d waits for worker 0' % FLAGS.task_index, flush=True)
         while session.run(missing).size > 0:
             if time.monotonic() > deadline:
                 raise SystemExit('worker %d: worker 0 has not initialized the variables within '
-                                 '%g s: does it run?' % (FLAGS.task_index, FLAGS.max_wait))
+                                 '%g s; does it run?' % (FLAGS.task_index, FLAGS.max_wait))
             time.sleep(0.1)
 
 
