@@ -60,7 +60,7 @@ class DoneHook(tf.train.SessionRunHook):
             try:
                 session.run(each)
             except tf.errors.UnavailableError:
-                pass  # it heard us, as the last one, and was gone before it could answer
+                pass  # it has heard from all, and was gone before it could answer
 
 
 def serve(server, workers):

@@ -478,10 +478,11 @@ def test_tensorflow_worker_after_the_others_have_ended(sbatch):
     for workers that have ended."""
     job = sbatch(psd_run("--personality", "tf1", "--servers", 2, "--grace_ms", 60000, HOOKS),
                  "-N2", "-n4")
-    job.wait_for_output("worker 0 did 10 iterations", seconds=240)
+    wait_for(lambda: " EXIT worker0 " in job.run_log(), 240, f"{job.text()}\n{job.run_log()}")
     (job.directory / "go").touch()
     assert job.wait(240) == 0, job.text() + job.run_log()
-    assert "worker 1 did 1 iterations, the last one was 11\n" in job.text()
+    assert "[worker0] worker 0 did 10 iterations, the last one was 10\n" in job.text()
+    assert "[worker1] worker 1 did 1 iterations, the last one was 11\n" in job.text()
     expect_all_ended_by_themselves(job)
 
 
