@@ -5,9 +5,10 @@
     python cluster_hooks.py --job_name worker --task_index 0 --ps_hosts H:P --worker_hosts H:P,H:P
     python cluster_hooks.py --job_name worker --task_index 1 --ps_hosts H:P --worker_hosts H:P,H:P
 
-in any order. An iteration sleeps a while, in place of work. When a worker has stopped, a hook puts its
-number into the queue of every parameter server; one that has the numbers of all workers ends. A worker
-that comes when the others have ended long ago does one iteration, sees that there are enough, and ends."""
+in any order. An iteration sleeps a while, in place of work. When a worker has stopped, a hook puts
+its number into the queue of every parameter server; one that has the numbers of all workers ends. A
+worker that comes when the others have ended long ago does one iteration, sees that these are enough,
+and ends."""
 
 import time
 
@@ -30,9 +31,9 @@ def done_queue(ps, workers):
 
 
 def only(*devices):
-    """A session without this wants all tasks of the cluster to be there when it begins. One that has
-    ended is waited for without end or makes it fail, and one that has not come yet is called in vain,
-    after which TensorFlow keeps failing to reach it for a while."""
+    """A session without this wants all tasks of the cluster to be there when it begins. One that
+    has ended is waited for without end or makes it fail, and one that has not come yet is called in
+    vain, after which TensorFlow fails to reach it for a while."""
     return tf.ConfigProto(device_filters=devices)
 
 

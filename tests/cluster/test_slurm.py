@@ -445,9 +445,11 @@ def test_failure_of_one_task_is_the_code_of_all(sbatch):
 # -------------------------------------------------------------------- TensorFlow's own servers ---
 
 # The cluster with hooks. Worker 1 comes when a file "go" is there.
-HOOKS = (f"sh -c 'case \"$*\" in *\"worker --task_index 1 \"*) while ! [ -e go ]; do sleep 0.1; done;; "
-         f"esac; exec {CHECKOUT}/.venv-frameworks/bin/python \"$@\"' x "
+HOOKS = ("sh -c 'case \"$*\" in *\"worker --task_index 1 \"*) "
+         "while ! [ -e go ]; do sleep 0.1; done;; esac; "
+         f"exec {CHECKOUT}/.venv-frameworks/bin/python \"$@\"' x "
          f"{CHECKOUT}/examples/tensorflow/cluster_hooks.py")
+TF1 = ("--personality", "tf1", "--servers", 2, "--grace_ms", 60000, HOOKS)
 
 
 def expect_all_ended_by_themselves(job):
@@ -466,8 +468,7 @@ def expect_all_ended_by_themselves(job):
 @pytest.mark.parametrize("line", [psd_run, srun])
 def test_tensorflow_cluster_with_hooks(sbatch, line):
     """If this fails, parameter servers of TensorFlow keep their nodes when the workers are done."""
-    job = sbatch(f"touch go\n{line('--personality', 'tf1', '--servers', 2, '--grace_ms', 60000, HOOKS)}",
-                 "-N2", "-n4")
+    job = sbatch("touch go\n" + line(*TF1), "-N2", "-n4")
     assert job.wait(240) == 0, job.text() + job.run_log()
     expect_all_ended_by_themselves(job)
 
@@ -476,8 +477,7 @@ def test_tensorflow_cluster_with_hooks(sbatch, line):
 def test_tensorflow_worker_after_the_others_have_ended(sbatch):
     """If this fails, a worker of TensorFlow that comes late keeps all servers from ending, or waits
     for workers that have ended."""
-    job = sbatch(psd_run("--personality", "tf1", "--servers", 2, "--grace_ms", 60000, HOOKS),
-                 "-N2", "-n4")
+    job = sbatch(psd_run(*TF1), "-N2", "-n4")
     wait_for(lambda: " EXIT worker0 " in job.run_log(), 240, f"{job.text()}\n{job.run_log()}")
     (job.directory / "go").touch()
     assert job.wait(240) == 0, job.text() + job.run_log()
