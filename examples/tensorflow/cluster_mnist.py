@@ -41,34 +41,40 @@ def done_queue(ps, workers):
         return tf.FIFOQueue(workers, tf.int32, shared_name='done_queue%d' % ps)
 
 
-def only_servers_and_me():
-    """A session that waits for no other worker, which may have ended already."""
-    return tf.ConfigProto(device_filters=['/job:ps', '/job:worker/task:%d' % FLAGS.task_index])
+def only(*devices):
+    """A session that needs no other task, which may have ended already or not have come yet."""
+    return tf.ConfigProto(device_filters=devices)
 
 
 class DoneHook(tf.train.SessionRunHook):
     """Tells all parameter servers when this worker is done."""
 
     def __init__(self, servers, workers):
-        self._tell = [done_queue(ps, workers).enqueue(1) for ps in range(servers)]
+        self._tell = []
+        for ps in range(servers):
+            with tf.device('/job:ps/task:%d' % ps):  # the 1, too: the ps has to fetch nothing
+                self._tell.append(done_queue(ps, workers).enqueue(tf.constant(1)))
 
     def end(self, session):
         for each in self._tell:
-            session.run(each)
+            try:
+                session.run(each)
+            except tf.errors.UnavailableError:
+                pass  # it has heard from all, and was gone before it could answer
 
 
 def serve(server, workers):
     """A parameter server waits for all workers, and ends."""
     queue = done_queue(FLAGS.task_index, workers)
-    with tf.Session(server.target) as session:
+    with tf.Session(server.target, config=only('/job:ps/task:%d' % FLAGS.task_index)) as session:
         for number in range(workers):
             session.run(queue.dequeue())
             print('ps %d received done %d' % (FLAGS.task_index, number), flush=True)
 
 
 def train(server, servers, workers):
-    with tf.device(tf.train.replica_device_setter(
-            ps_tasks=servers, worker_device='/job:worker/task:%d' % FLAGS.task_index)):
+    me = '/job:worker/task:%d' % FLAGS.task_index
+    with tf.device(tf.train.replica_device_setter(ps_tasks=servers, worker_device=me)):
         x = tf.placeholder(tf.float32, [None, 784])
         y = tf.placeholder(tf.int64, [None])
         weights = tf.get_variable('weights', [784, 10], initializer=tf.zeros_initializer())
@@ -85,7 +91,7 @@ def train(server, servers, workers):
     numbers = np.random.default_rng(FLAGS.task_index)
     accuracy = 0.0
     with tf.train.MonitoredTrainingSession(
-            server.target, is_chief=FLAGS.task_index == 0, config=only_servers_and_me(),
+            server.target, is_chief=FLAGS.task_index == 0, config=only('/job:ps', me),
             hooks=[tf.train.StopAtStepHook(last_step=FLAGS.last_step),
                    DoneHook(servers, workers)]) as session:
         while not session.should_stop():

@@ -336,6 +336,16 @@ all_started(const struct watch *watch)
     return true;
 }
 
+/* A job whose servers may take long to end after the workers has workers that end slowly, too. */
+static uint32_t
+service_left_ms(const struct watch_config *config)
+{
+    if (!config->foreign) {
+        return SERVER_LEFT_MS;
+    }
+    return config->leave_ms > FOREIGN_LEFT_MS ? config->leave_ms : FOREIGN_LEFT_MS;
+}
+
 /*
  * A service ended while workers run. A master that leaves with 0 says that every worker said done:
  * they are closing their files, and their own codes decide. A server may do so a moment earlier. A
@@ -355,8 +365,7 @@ service_exited(struct watch *watch, const struct watch_event *event, uint64_t no
         watch->service_left_deadline_ms = UINT64_MAX;
     } else if (!watch->master_left && watch->service_left_deadline_ms == UINT64_MAX) {
         watch->service_left = event->slot;
-        watch->service_left_deadline_ms =
-            now_ms + (watch->config.foreign ? FOREIGN_LEFT_MS : SERVER_LEFT_MS);
+        watch->service_left_deadline_ms = now_ms + service_left_ms(&watch->config);
     }
 }
 

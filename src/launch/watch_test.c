@@ -658,6 +658,30 @@ test_foreign_server_that_dies_first(void **state)
     finish(&job, 1, WATCH_CAUSE_SERVICE_LEFT, 2);
 }
 
+/* If this fails, workers that end slowly fail a job whose servers ended before them, although it
+ * was given more time to end. */
+static void
+test_foreign_server_that_ends_before_slow_workers(void **state)
+{
+    const struct watch_config config = {
+        .servers = 1, .workers = 1, .leave_ms = 60000, .foreign = true, .masterless = true};
+    struct job job = {.now_ms = 1000};
+
+    (void)state;
+    assert_true(watch_init(&job.watch, &config, &ops, &job.orders));
+    watch_begin(&job.watch, job.now_ms);
+    tell(&job, WATCH_GATHERED, 0, 0, 0);
+    expect(&job, "s1 s2");
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    tell(&job, WATCH_STARTED, 2, 0, 0);
+    tell(&job, WATCH_EXITED, 1, 0, 0);
+    watch_tick(&job.watch, 60999);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
 /* If this fails, a job with a chief waits for workers that only serve it, or ends before it. */
 static void
 test_chief_decides(void **state)
@@ -841,6 +865,7 @@ main(void)
         cmocka_unit_test(test_foreign_servers_that_leave),
         cmocka_unit_test(test_foreign_server_on_its_way),
         cmocka_unit_test(test_foreign_server_that_dies_first),
+        cmocka_unit_test(test_foreign_server_that_ends_before_slow_workers),
         cmocka_unit_test(test_chief_decides),
         cmocka_unit_test(test_foreign_master),
         cmocka_unit_test(test_services_that_stay_are_ended),

@@ -9,9 +9,13 @@ import uuid
 
 import pytest
 
-from bed import PYTHON, hosts, seen_inside, worker
+from bed import CHECKOUT, PYTHON, hosts, seen_inside, worker
 from helpers import BRISK, HERE, library_path, wait_for
 import slurm as slurm_bed
+
+FRAMEWORKS = HERE.parents[1] / ".venv-frameworks"
+needs_frameworks = pytest.mark.skipif(not (FRAMEWORKS / "versions").exists(),
+                                      reason="no frameworks (tools/setup.sh frameworks)")
 
 # Ignores TERM, and has a grandchild in a session of its own that ignores TERM as well.
 STUBBORN = ("sh -c 'trap \"\" TERM; (setsid sh -c \"trap : TERM; while :; do sleep 100; done\" &) ; "
@@ -436,6 +440,50 @@ def test_failure_of_one_task_is_the_code_of_all(sbatch):
                  "-N2", "-n3")
     assert job.wait() == 7, job.text() + job.run_log()
     job.expect_nothing_left()
+
+
+# -------------------------------------------------------------------- TensorFlow's own servers ---
+
+# The cluster with hooks. Worker 1 comes when a file "go" is there.
+HOOKS = ("sh -c 'case \"$*\" in *\"worker --task_index 1 \"*) "
+         "while ! [ -e go ]; do sleep 0.1; done;; esac; "
+         f"exec {CHECKOUT}/.venv-frameworks/bin/python \"$@\"' x "
+         f"{CHECKOUT}/examples/tensorflow/cluster_hooks.py")
+TF1 = ("--personality", "tf1", "--servers", 2, "--grace_ms", 60000, HOOKS)
+
+
+def expect_all_ended_by_themselves(job):
+    """Every ps has heard from every worker, and psd_run had to end nobody."""
+    (directory,) = (job.directory / "logs").iterdir()
+    result = json.loads((directory / "result.json").read_text())
+    ended = {each["name"]: (each["state"], each["code"]) for each in result["processes"]}
+    assert ended == {name: ("done", 0) for name in ("ps0", "ps1", "worker0", "worker1")}, ended
+    for ps in range(2):
+        told = re.findall(rf"ps {ps} received done (\d)\n", (directory / f"ps{ps}.log").read_text())
+        assert sorted(told) == ["0", "1"]
+    job.expect_nothing_left()
+
+
+@needs_frameworks
+@pytest.mark.parametrize("line", [psd_run, srun])
+def test_tensorflow_cluster_with_hooks(sbatch, line):
+    """If this fails, parameter servers of TensorFlow keep their nodes when the workers are done."""
+    job = sbatch("touch go\n" + line(*TF1), "-N2", "-n4")
+    assert job.wait(240) == 0, job.text() + job.run_log()
+    expect_all_ended_by_themselves(job)
+
+
+@needs_frameworks
+def test_tensorflow_worker_after_the_others_have_ended(sbatch):
+    """If this fails, a worker of TensorFlow that comes late keeps all servers from ending, or waits
+    for workers that have ended."""
+    job = sbatch(psd_run(*TF1), "-N2", "-n4")
+    wait_for(lambda: " EXIT worker0 " in job.run_log(), 240, f"{job.text()}\n{job.run_log()}")
+    (job.directory / "go").touch()
+    assert job.wait(240) == 0, job.text() + job.run_log()
+    assert "[worker0] worker 0 did 10 iterations, the last one was 10\n" in job.text()
+    assert "[worker1] worker 1 did 1 iterations, the last one was 11\n" in job.text()
+    expect_all_ended_by_themselves(job)
 
 
 # --------------------------------------------------------------------------------------- ending ---

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 import uuid
 
 import pytest
@@ -513,38 +514,107 @@ def test_example_cifar10(plain):
     assert two[0] >= accuracy(1, 400, 64, 1) - 0.02
 
 
-def run_cluster(directory, script, *words):
-    """One parameter server and two workers of TensorFlow's own: what each said, when all have
-    ended."""
-    ports = [socket.socket() for _ in range(3)]
+class Task:
+    """One process of a cluster of TensorFlow's own."""
+
+    def __init__(self, directory, words):
+        self.path = directory / f"{uuid.uuid4().hex[:8]}.out"
+        with open(self.path, "wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, *map(str, words)], cwd=directory, stdout=out,
+                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""})
+
+    def said(self):
+        return self.path.read_text(errors="replace")
+
+    def wait_until_it_says(self, text):
+        deadline = time.monotonic() + DEADLINE_S
+        while text not in self.said():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.said()
+            time.sleep(0.05)
+
+    def ended(self):
+        """What it said, when it has ended well."""
+        try:
+            assert self.process.wait(DEADLINE_S) == 0, self.said()
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"it does not end: {self.process.args}\n{self.said()}")
+        return self.said()
+
+
+@pytest.fixture(name="cluster")
+def fixture_cluster(tmp_path):
+    """Starts tasks of a cluster with two workers, and kills what a failed test leaves of them."""
+    ports = [socket.socket() for _ in range(4)]
     for each in ports:
         each.bind(("127.0.0.1", 0))
-    ps, *workers = (f"127.0.0.1:{each.getsockname()[1]}" for each in ports)
+    hosts = [f"127.0.0.1:{each.getsockname()[1]}" for each in ports]
     for each in ports:
         each.close()
     tasks = []
-    for name, index in (("ps", 0), ("worker", 0), ("worker", 1)):
-        tasks.append(subprocess.Popen(
-            [sys.executable, script, "--job_name", name, "--task_index", str(index), "--ps_hosts",
-             ps, "--worker_hosts", ",".join(workers), *map(str, words)], cwd=directory, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}))
-    try:
-        said = [task.communicate(timeout=DEADLINE_S)[0] for task in tasks]
-    finally:
-        for task in tasks:
-            task.kill()
-            task.wait()
-    assert [task.returncode for task in tasks] == [0, 0, 0], said
-    assert "ps 0 received done 0" in said[0] and "ps 0 received done 1" in said[0]
-    return said
+
+    def begin(script, name, index, *words, servers=1):
+        tasks.append(Task(tmp_path, [
+            EXAMPLES / "tensorflow" / script, "--job_name", name, "--task_index", index,
+            "--ps_hosts", ",".join(hosts[2:2 + servers]), "--worker_hosts", ",".join(hosts[:2]),
+            *words]))
+        return tasks[-1]
+
+    yield begin
+    for task in tasks:
+        task.process.kill()
+        task.process.wait()
+
+
+def heard(ps, said):
+    """From which workers a parameter server heard that they are done."""
+    return sorted(re.findall(rf"ps {ps} received done (\d)\n", said))
+
+
+def iterations(said):
+    return int(re.search(r"did (\d+) iterations", said)[1])
 
 
 @needs_mnist
-def test_example_cluster_with_four_flags(tmp_path):
+def test_example_cluster_with_four_flags(cluster):
     """If this fails, the example for clusters of TensorFlow does not learn, or its ps stays."""
-    said = run_cluster(tmp_path, EXAMPLES / "tensorflow" / "cluster_mnist.py", "--data_dir", MNIST)
+    tasks = [cluster("cluster_mnist.py", name, index, "--data_dir", MNIST)
+             for name, index in (("ps", 0), ("worker", 0), ("worker", 1))]
+    said = [task.ended() for task in tasks]
+    assert heard(0, said[0]) == ["0", "1"]
     assert max(accuracies("".join(said))) > 0.88
+
+
+def test_example_cluster_with_hooks(cluster):
+    """If this fails, the example with hooks does not end, or does too much."""
+    ps, *workers = [cluster("cluster_hooks.py", name, index, "--sleep", 0.01)
+                    for name, index in (("ps", 0), ("worker", 0), ("worker", 1))]
+    done = [iterations(worker.ended()) for worker in workers]
+    assert 10 <= sum(done) <= 12  # each may be in the middle of one
+    assert heard(0, ps.ended()) == ["0", "1"]
+
+
+def test_example_cluster_with_hooks_and_a_worker_after_the_others(cluster):
+    """If this fails, parameter servers do not wait for a worker that comes when the others have
+    ended, or it waits for those."""
+    servers = [cluster("cluster_hooks.py", "ps", ps, servers=2) for ps in range(2)]
+    assert iterations(cluster("cluster_hooks.py", "worker", 0, servers=2).ended()) == 10
+    assert iterations(cluster("cluster_hooks.py", "worker", 1, servers=2).ended()) == 1
+    for ps, server in enumerate(servers):
+        assert heard(ps, server.ended()) == ["0", "1"]
+
+
+def test_example_cluster_with_hooks_and_worker_0_last(cluster):
+    """If this fails, workers do not wait for the one that initializes the variables, or the script
+    depends on who calls first."""
+    one = cluster("cluster_hooks.py", "worker", 1)
+    ps = cluster("cluster_hooks.py", "ps", 0)
+    one.wait_until_it_says("worker 1 waits for worker 0")
+    zero = cluster("cluster_hooks.py", "worker", 0)
+    done = [iterations(worker.ended()) for worker in (zero, one)]
+    assert 10 <= sum(done) <= 12
+    assert heard(0, ps.ended()) == ["0", "1"]
 
 
 @needs_mnist
