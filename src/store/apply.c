@@ -1,11 +1,11 @@
 /*
  * apply.c - the one pass over memory: add the gradients of a chunk and update its values.
  *
- * Few leaves and a plain rule go in one loop over elements. Else a chunk is worked through in blocks
- * that stay in the first-level cache: the leaves of a block are added along the tree (sum.c), the
- * sum is divided, clipped and handed to the rule, and the next block follows. With `check` the sum
- * of the whole chunk comes first, because nothing may change when any element of it is not finite.
- * The loops over elements are in kernels.c.
+ * Few leaves and a plain rule go in one loop over elements. Else a chunk is worked through in
+ * blocks that stay in the first-level cache: the leaves of a block are added along the tree
+ * (sum.c), the sum is divided, clipped and handed to the rule, and the next block follows. With
+ * `check` the sum of the whole chunk comes first, because nothing may change when any element of it
+ * is not finite. The loops over elements are in kernels.c.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
