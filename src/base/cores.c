@@ -6,13 +6,19 @@
 #include "base/cores.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 uint32_t
 psi_usable_cores(void)
 {
     cpu_set_t set;
+    long online;
 
-    return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+        return (uint32_t)CPU_COUNT(&set);
+    }
+    online = sysconf(_SC_NPROCESSORS_ONLN); /* more of them than a cpu_set_t holds */
+    return online > 1 ? (uint32_t)online : 1;
 }
 
 void

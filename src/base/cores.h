@@ -11,7 +11,8 @@ uint32_t psi_usable_cores(void); /* at least 1 */
 
 /*
  * From now on the calling thread runs on share `index` (from 0) of as many equal ones, of the cores
- * it may use; neighbouring cores, which share caches. More shares than cores: it runs where it did.
+ * it may use, by their numbers, because neighbours often share a cache. More shares than cores: it
+ * runs where it did.
  */
 void psi_cores_keep_to_share(uint32_t index, uint32_t shares);
 

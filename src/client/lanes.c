@@ -901,8 +901,8 @@ psi_lanes_stop(struct psi_client *client)
     client->busy = NULL;
 }
 
-/* Connections that are up need no turn of their own. */
-/* Lanes let go of a worker that has said BYE, perhaps before it hears that it may go. */
+/* Connections that are up need no turn of their own; and lanes let go of a worker that has said
+ * BYE, perhaps before it hears that it may go. */
 static bool
 wants_lanes(const struct psi_client *client)
 {

@@ -262,6 +262,7 @@ static const int plain_calls[] = {
     SCMP_SYS(exit_group),
     SCMP_SYS(fstat),
     SCMP_SYS(futex),
+    SCMP_SYS(getcpu),
     SCMP_SYS(lseek),
     SCMP_SYS(newfstatat),
     SCMP_SYS(restart_syscall),
@@ -276,10 +277,8 @@ static const int plain_calls[] = {
     SCMP_SYS(sysinfo),
 };
 
-/* A server connects to the master, shares memory with workers of its host, and has lanes that keep
- * to cores of their own. */
-static const int server_calls[] = {SCMP_SYS(connect), SCMP_SYS(ftruncate), SCMP_SYS(memfd_create),
-                                   SCMP_SYS(sched_setaffinity)};
+/* A server connects to the master, and shares memory with workers of its host. */
+static const int server_calls[] = {SCMP_SYS(connect), SCMP_SYS(ftruncate), SCMP_SYS(memfd_create)};
 
 /* libc asks for the host's own name before it looks up others. */
 static const int naming_calls[] = {SCMP_SYS(uname)};
@@ -325,12 +324,13 @@ static const struct conditional plain_conditions[] = {
             WHEN_EQUAL(2, 0),                                                                      \
     }
 
-/* Threads but no processes; TCP but no other kind of socket; seals for the memory that is shared.
- */
+/* Threads but no processes, each on cores of its own choice; TCP but no other kind of socket; seals
+ * for the memory that is shared. */
 static const struct conditional server_conditions[] = {
     {SCMP_SYS(clone), 1, {{0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD}}},
     {SCMP_SYS(fcntl), 1, {WHEN_EQUAL(1, F_ADD_SEALS)}},
     {SCMP_SYS(fcntl), 1, {WHEN_EQUAL(1, F_GET_SEALS)}},
+    {SCMP_SYS(sched_setaffinity), 1, {WHEN_EQUAL(0, 0)}},
     {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET, SOCK_STREAM)},
     {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET6, SOCK_STREAM)},
 };

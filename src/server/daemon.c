@@ -63,6 +63,7 @@ struct process {
     bool master_found;      /* false: a name that nobody knows yet */
     uint32_t strangers_max; /* of each lane */
     uint32_t segments_max;  /* of each lane; half of all descriptors, the rest is for connections */
+    uint32_t cores;         /* that the process may use */
     uint32_t lanes;
     struct lane_thread *lane;
 };
@@ -95,16 +96,16 @@ linger(struct lane_thread *self)
 }
 
 /*
- * With as many workers on this host as lanes, each core has one of both. Threads that look before
- * they sleep seem busy to the scheduler, so it would leave two lanes on one core for long: from now
- * on each keeps to its own, and the workers find theirs. With fewer workers it is better to roam.
+ * With a worker here for every core, no core is left for lanes alone. Threads that look before they
+ * sleep seem busy to the scheduler, so it would leave two lanes on one core for long: from now on,
+ * and for good, each lane keeps to its share of the cores. With fewer workers it is better to roam.
  */
 static void
 settle_down(struct lane_thread *self)
 {
     const struct process *process = self->process;
 
-    if (!self->settled && psi_loop_neighbours(self->loop) >= process->lanes) {
+    if (!self->settled && psi_loop_neighbours(self->loop) >= process->cores) {
         self->settled = true;
         psi_cores_keep_to_share((uint32_t)(self - process->lane), process->lanes);
     }
@@ -240,6 +241,7 @@ start_lanes(struct process *process, const struct server_options *options, struc
     const uint32_t descriptors = psi_descriptors_raise();
     psd_status status = find_master(process, options, err);
 
+    process->cores = psi_usable_cores();
     process->strangers_max = psi_descriptors_for_strangers(descriptors, options->lanes);
     process->segments_max = descriptors / 2 / options->lanes + 1;
     while (status == PSD_OK && process->lanes < options->lanes) {

@@ -246,6 +246,7 @@ static int64_t
 apply_at_once(const struct pass *pass, enum kernel_leaves leaves)
 {
     const struct apply *apply = pass->apply;
+    _Static_assert(PSI_STATES_MAX == 2, "all of them are here");
     struct kernel_block block = {
         .scale = apply->divisor > 1 ? 1.0 / apply->divisor : 1,
         .from = apply->from,

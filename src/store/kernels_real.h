@@ -153,7 +153,7 @@ static inline struct NAME(source) NAME(source_of)(const struct kernel_block *blo
 
 /* leaves: known when this is compiled, so nothing is left of the question. By a scale of 1 it is
  * the same number. */
-static inline REAL
+static ALWAYS_INLINE REAL
 NAME(gradient)(const struct NAME(source) * from, enum kernel_leaves leaves, size_t i)
 {
     switch (leaves) {

@@ -24,6 +24,8 @@ enum {
     SLEEP_MS = 20000,    /* for so long it sleeps, if nobody wakes it */
     PATIENCE_MS = 10000,
     COPIED_BYTES = 64 << 10,
+    BLOCK_BYTES = 512 << 10, /* the largest copy of the usual kind, ... */
+    BLOCKS = 16,             /* ... and how many of them may be on loan */
 };
 
 static const struct bed_transport near = {
@@ -124,6 +126,56 @@ test_a_copy_wakes_at_once_but_on_our_core(void **state)
     leave(bed, &hand);
 }
 
+static void
+read_everything(struct hand *hand)
+{
+    atomic_store(&hand->ring.mine->head, atomic_load(&hand->ring.theirs->tail));
+    (void)hand_drain(hand);
+}
+
+/* If this fails, a peer that was woken for nothing but reserved room is not woken for the record
+ * that comes to be there. */
+static void
+test_woken_for_what_is_shown(void **state)
+{
+    enum { META = 240, SMALL = 8 + sizeof(struct psi_shm_record) + PSI_PREFIX_BYTES };
+    struct hand hand;
+    struct bed *bed = hand_in_bed(&hand, 0);
+    struct end *end = &bed->accepted[0];
+    const struct psi_shm_record returned = {.kind = PSI_SHM_RETURNED, .block = 1};
+    uint8_t *payload = malloc(BLOCK_BYTES);
+    uint64_t number = 0;
+
+    (void)state;
+    assert_non_null(payload);
+    bed_fill(payload, 0, BLOCK_BYTES);
+    for (unsigned i = 0; i < BLOCKS; i++) { /* all copies that may be on loan */
+        assert_int_equal(bed_send(end, 0, 0, payload, BLOCK_BYTES), PSD_OK);
+    }
+    read_everything(&hand);
+    do { /* until a larger record would not fit before the end of the ring */
+        assert_int_equal(bed_send(end, number++, 0, NULL, 0), PSD_OK);
+        read_everything(&hand);
+    } while (PSI_RING_BYTES - atomic_load(&hand.ring.theirs->tail) % PSI_RING_BYTES >=
+             2 * SMALL + META);
+    atomic_store(&bell_in(&hand.bell)->sleepers, 1);
+
+    psi_loop_hold_bells(bed->server);
+    assert_int_equal(bed_send(end, number, 0, NULL, 0), PSD_OK);
+    read_everything(&hand);
+    assert_int_equal(bed_send(end, 0, META, payload, BLOCK_BYTES), PSD_OK); /* waits for a block */
+    (void)hand_drain(&hand);
+    psi_loop_ring_bells(bed->server);
+    assert_int_equal(hand_drain(&hand), 0);
+
+    hand_put(&hand, &returned, NULL, 0);
+    bed_pump_loop(bed->server);
+    assert_true(atomic_load(&hand.ring.theirs->tail) != atomic_load(&hand.ring.mine->head));
+    assert_int_equal(hand_drain(&hand), 1);
+    free(payload);
+    leave(bed, &hand);
+}
+
 /* ---- Getting out of the way ---- */
 
 struct looker {
@@ -191,6 +243,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_held_bells_ring_once_at_the_end),
         cmocka_unit_test(test_a_copy_wakes_at_once_but_on_our_core),
+        cmocka_unit_test(test_woken_for_what_is_shown),
         cmocka_unit_test(test_sleeps_when_a_neighbour_works_on_its_core),
     };
 

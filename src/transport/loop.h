@@ -67,9 +67,9 @@ int psi_loop_fd(const struct psi_loop *loop);
 /* Makes a psi_loop_wait() in progress return. Any thread; async-signal-safe. */
 void psi_loop_wake(struct psi_loop *loop);
 
-/* From now on neighbours are not woken by frames that need no copy; ring_bells() makes up for it,
- * those on other cores first: one that is woken on ours may take it from us at once, and the others
- * would wait until it is done. The owner only. */
+/* From now on neighbours are not woken by frames that need no copy, those on our core by none;
+ * ring_bells() makes up for it, the others first: one that is woken on our core may take it from us
+ * at once, and they would wait until it is done. The owner only; does not nest. */
 void psi_loop_hold_bells(struct psi_loop *loop);
 void psi_loop_ring_bells(struct psi_loop *loop);
 

@@ -126,17 +126,20 @@ wake(const struct psi_shm *shm)
 }
 
 /* Something was written. A peer that has read nothing since it was woken, although there was
- * something to read, is still awake because of that. */
+ * something to read, is still awake because of that; what is reserved but not shown yet is nothing
+ * to read. */
 static void
 ring_bell(struct psi_shm *shm, bool urgent)
 {
     uint64_t read_to;
+    uint64_t shown;
 
     if (!peer_sleeps(shm) || (!urgent && !psi_ring_is_awaited(&shm->ring))) {
         return;
     }
     read_to = atomic_load_explicit(&shm->ring.theirs->head, memory_order_relaxed);
-    if (read_to != shm->ring.tail && (!shm->rung || shm->rung_at != read_to)) {
+    shown = atomic_load_explicit(&shm->ring.mine->tail, memory_order_relaxed);
+    if (read_to != shown && (!shm->rung || shm->rung_at != read_to)) {
         shm->rung = true;
         shm->rung_at = read_to;
         wake(shm);
@@ -155,13 +158,19 @@ psi_shm_core(const struct psi_shm *shm)
     return atomic_load_explicit(&bell_of(shm)->core, memory_order_relaxed);
 }
 
+bool
+psi_shm_owes_bell(const struct psi_shm *shm)
+{
+    return shm->owes != NO_BELL;
+}
+
 void
 psi_shm_ring_bell(struct psi_shm *shm)
 {
-    if (shm->owes != NO_BELL) {
-        ring_bell(shm, shm->owes == URGENT_BELL);
-        shm->owes = NO_BELL;
-    }
+    const bool urgent = shm->owes == URGENT_BELL;
+
+    shm->owes = NO_BELL;
+    ring_bell(shm, urgent);
 }
 
 /* Something was read: the peer may have waited for that. */
@@ -364,8 +373,8 @@ reserve(struct psi_shm *shm, size_t bytes, psd_status *status_p, struct psd_erro
     return room;
 }
 
-/* cheap: nothing was copied, so the bell can wait for what follows. A copy takes long enough for a
- * peer to work meanwhile, unless it would do so on our core. */
+/* cheap: more of the kind may follow at once, so the bell can wait for them. A copy takes long
+ * enough for a peer to work meanwhile, unless it would do so on our core. */
 static void
 commit(struct psi_shm *shm, bool urgent, bool cheap)
 {
@@ -373,13 +382,13 @@ commit(struct psi_shm *shm, bool urgent, bool cheap)
     const uint32_t core = psi_loop_say_core(loop);
 
     psi_ring_commit(&shm->ring, urgent);
-    if (!loop->holds_bells || (!cheap && psi_shm_core(shm) != core)) {
-        ring_bell(shm, urgent);
-        return;
-    }
-    loop->owes_bells = true;
     if (shm->owes != URGENT_BELL) {
         shm->owes = urgent ? URGENT_BELL : PATIENT_BELL;
+    }
+    if (loop->holds_bells && (cheap || psi_shm_core(shm) == core)) {
+        loop->owes_bells = true;
+    } else {
+        psi_shm_ring_bell(shm);
     }
 }
 

@@ -70,7 +70,8 @@ psd_status psi_shm_read_socket(struct psi_shm *shm, bool *ended_p, struct psd_er
 uint32_t psi_shm_busy_core(const struct psi_shm *shm);
 uint32_t psi_shm_core(const struct psi_shm *shm);
 
-/* Wakes the peer, if psi_loop_hold_bells() has kept that from happening. */
+/* Has psi_loop_hold_bells() kept us from waking the peer? Then this does it, if it sleeps. */
+bool psi_shm_owes_bell(const struct psi_shm *shm);
 void psi_shm_ring_bell(struct psi_shm *shm);
 
 /* As psi_conn_ops.set_patience. */

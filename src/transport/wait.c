@@ -2,9 +2,9 @@
  * wait.c - waiting for what comes next: looking for a while, then sleeping.
  *
  * To be woken costs a sleeper tens of microseconds, so a thread looks first: at the rings of its
- * neighbours and at the epoll set, giving its core to whoever else is ready to run. When looking
- * has not paid several times in a row it sleeps at once, until it is woken so soon that looking
- * would have paid.
+ * neighbours and at the epoll set, giving its core to whoever else is ready to run. It sleeps at
+ * once when a neighbour is at work on its core; or when looking has not paid several times in a
+ * row, until it is woken so soon that it would have paid.
  *
  * A neighbour that writes into a ring wakes us only if we say that we sleep (bell). We say so first
  * and then look once more; it writes first and then looks whether we sleep: one of the two notices.
@@ -158,23 +158,29 @@ psi_loop_hold_bells(struct psi_loop *loop)
     loop->holds_bells = true;
 }
 
+static void
+ring_bells(struct psi_loop *loop, uint32_t but_on_core)
+{
+    const uint32_t count = atomic_load_explicit(&loop->ring_count, memory_order_relaxed);
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct psi_shm *shm = atomic_load_explicit(&loop->rings[i], memory_order_relaxed)->shm;
+
+        if (psi_shm_owes_bell(shm) && (but_on_core == 0 || psi_shm_core(shm) != but_on_core)) {
+            psi_shm_ring_bell(shm);
+        }
+    }
+}
+
 void
 psi_loop_ring_bells(struct psi_loop *loop)
 {
-    const uint32_t count = atomic_load_explicit(&loop->ring_count, memory_order_relaxed);
-    const uint32_t core = this_core();
-
     loop->holds_bells = false;
-    for (unsigned turn = 0; turn < 2 && loop->owes_bells; turn++) {
-        for (uint32_t i = 0; i < count; i++) {
-            struct psi_shm *shm = atomic_load_explicit(&loop->rings[i], memory_order_relaxed)->shm;
-
-            if (turn == 1 || psi_shm_core(shm) != core) {
-                psi_shm_ring_bell(shm);
-            }
-        }
+    if (loop->owes_bells) {
+        loop->owes_bells = false;
+        ring_bells(loop, this_core());
+        ring_bells(loop, 0);
     }
-    loop->owes_bells = false;
 }
 
 /* ---- What may be looked at after its end ---- */
