@@ -16,6 +16,7 @@ help:
 	@echo "make demo      set up, build, and train on handwritten digits: 2 workers, 2 servers"
 	@echo "make test      set up, build, and run all tests"
 	@echo "make test-ssh  psd_run over ssh on hosts of its own (root), all of it"
+	@echo "make setup-frameworks  PyTorch, TensorFlow and JAX for the tests and examples, into .venv-frameworks"
 	@echo "make bench     speed and latency beside the ceilings and the peers, about 10 minutes"
 	@echo "make bench-suite  only what the project's targets name, each with its target"
 	@echo "make bench-peers  install the peers: OpenMPI, PyTorch"

@@ -57,7 +57,7 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
         {"seconds", 0, PSI_OPTION_TEXT, "of one timed run [0.1]", &raw->seconds},
         {"repeat", 0, PSI_OPTION_NUMBER, "timed runs of each; the median counts [5]",
          &options->repeat},
-        {"quick", 'q', PSI_OPTION_FLAG, "about a minute: does it run, are the bits right?",
+        {"quick", 'q', PSI_OPTION_FLAG, "does it run, are the bits right? Less than a minute",
          &options->quick},
         {"alone", 0, PSI_OPTION_FLAG, "without peers", &options->alone},
         {"sealed", 0, PSI_OPTION_FLAG, "with TLS, beside two processes that do nothing but TLS",
