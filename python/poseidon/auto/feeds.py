@@ -50,10 +50,10 @@ class Fed:
         begin, end = (self.samples * number // world for number in (rank, rank + 1))
         return {key: array[begin:end] for key, array in self._arrays.items()}, end - begin
 
-    def half_and_twice_that(self):
-        """Arrays of no more samples than these have."""
-        half = {key: array[:self.samples // 2] for key, array in self._arrays.items()}
-        return half, {key: numpy.repeat(array, 2, axis=0) for key, array in half.items()}
+    def parts(self, world):
+        """The whole, and the parts of all workers with their shares of the samples."""
+        found = [self.part(world, rank) for rank in range(world)]
+        return self._arrays, [(arrays, count / self.samples) for arrays, count in found]
 
 
 def _tensor(graph, key):

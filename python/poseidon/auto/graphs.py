@@ -11,13 +11,16 @@ import sys
 import numpy
 import tensorflow.compat.v1 as tensorflow
 
-from . import notes, reads, seeds
+from . import cuts, notes, reads, seeds
 from .claims import Claim
 from .feeds import Fed
-from .session import Session
+from .session import TIMEOUT_S, Session
 
-_SUM_TOLERANCE = 1e-3  # of a gradient's length: rounding
-_GROWTH = 1.2  # of a gradient's length, with every sample twice: more than chance
+_WHY_WHOLE = {
+    cuts.Verdict.NEITHER: "the gradients of the parts of a batch do not make that of the whole (its "
+                          "loss is no mean or sum over samples, or what is random hides that it is)",
+    cuts.Verdict.FAILED: "its graph cannot compute with a part of a batch (it has a number of samples "
+                         "of its own, say)"}
 
 
 class _Known:
@@ -46,6 +49,7 @@ class GraphSession(Session):
         self._runs = None
         self._data_is_left = any(word.split("=")[0] == "--client_id" for word in sys.argv[1:])
         self._told_whole = False
+        self._cut = None  # how many samples the last batch that was cut had, and this worker's part
 
     # ---- data
 
@@ -135,11 +139,11 @@ class GraphSession(Session):
         result, told = own(session, [fetches, [claim.told for claim in claims]], {**feeds, **mine},
                            *rest)
         for claim, sums in zip(claims, told):
-            is_first = claim.dealt is None
             self._heed(claim, sums)
-            if is_first and claim.dealt and not claim.reads and fed.samples > 1:
-                claim.adds_up = self._adds_up(*(own(session, claim.norm, {**feeds, **arrays})
-                                                for arrays in fed.half_and_twice_that()))
+        for claim in claims:
+            if claim.dealt and not claim.reads and claim.verdict is None and \
+                    fed.samples >= self.world:
+                self._look_whether_it_can_be_cut(own, session, claim, feeds, fed)
         self._runs.after()
         if self.rank == 0:
             self._tell(claims, fed)
@@ -151,13 +155,14 @@ class GraphSession(Session):
             for claim in claims:
                 claim.dealt = False
         mine, share = {}, None
-        if claims and all(claim.dealt for claim in claims):
-            if fed.samples == 0 < self._samples and self._samples in fed.sizes:
+        if claims and all(claim.can_be_cut() for claim in claims):
+            if self._cut is not None and fed.samples == 0 and self._cut <= fed.sizes:
                 self.refuse("it feeds what a run that trains has returned, which is of the worker's "
                             "part of the samples only",
                             "keep it in variables, or use poseidon.tensorflow.v1 in the script")
-            mine, self._samples = fed.part(self.world, self.rank)
-            share = self._samples / fed.samples if mine else None
+            mine, count = fed.part(self.world, self.rank)
+            if mine:
+                share, self._cut = count / fed.samples, {count, fed.samples}
         for claim in claims:
             mine.update(claim.feeds(fed, share, self.world))
         return mine
@@ -174,18 +179,44 @@ class GraphSession(Session):
                 "that is seeded differently on each worker; decide by nothing that only one worker "
                 "sees, such as its own loss; read in a fixed order")
 
-    def _adds_up(self, once, twice):
-        """Whether a gradient is twice as long with every sample twice. Worker 0 decides: dropout may
-        differ."""
+    def _look_whether_it_can_be_cut(self, own, session, claim, feeds, fed):
+        """Worker 0 decides: what is random differs."""
         import poseidon
 
-        is_sum = abs(twice - 2 * once) <= _SUM_TOLERANCE * twice and once > 0
-        if self.rank == 0 and not is_sum and twice > _GROWTH * once > 0:
-            notes.tell(f"the loss of {notes.script_name()} is neither a mean nor a sum over samples: "
-                       "what of it grows with their number counts by the number of workers less "
-                       "than in one process")
-        decided = numpy.array([is_sum], numpy.int32)
-        return bool(poseidon.broadcast(decided, name="session.adds_up")[0])
+        whole, parts = fed.parts(self.world)
+        verdict = self._judge(own, session, claim, feeds, whole, parts)
+        poseidon.barrier(int(TIMEOUT_S * 1000))  # some compute more slowly
+        decided = poseidon.broadcast(numpy.array([verdict], numpy.int32), name="session.verdict")
+        verdict = cuts.Verdict(int(decided[0]))
+        if verdict == cuts.Verdict.ZERO:
+            return  # the next batch will tell
+        claim.verdict = verdict
+        if self.rank == 0 and not claim.can_be_cut():
+            notes.tell(f"all workers of {notes.script_name()} train on the same batches, which is "
+                       f"right but no faster: {_WHY_WHOLE[verdict]}")
+
+    def _judge(self, own, session, claim, feeds, whole, parts):
+        """Computes gradients, and changes nothing as far as that can be."""
+        if claim.meets:
+            return cuts.Verdict.NEITHER
+
+        def run(more, arrays):
+            return own(session, [claim.gradients, more], {**feeds, **arrays})
+
+        variables = _variables(session.graph, claim.written)
+        before = own(session, variables)
+        try:
+            verdict = cuts.judge(run, whole, parts, claim.draws)
+            if verdict == cuts.Verdict.NEITHER and claim.normalizes:
+                if self.rank == 0:
+                    notes.tell(f"batch normalization of {notes.script_name()} sees each worker's part "
+                               "of a batch; for that, nobody can tell whether its loss is otherwise "
+                               "one of parts")
+                verdict = cuts.nearest(run, whole, parts)
+            return verdict
+        finally:
+            for variable, value in zip(variables, before):
+                own(session, variable.initializer, {variable.initializer.inputs[1]: value})
 
     def _look_for_leavers(self):
         """Nobody trains on the parts of a worker whose script is over."""
@@ -221,7 +252,7 @@ class GraphSession(Session):
             return "data as the script deals it out"
         if any(claim.reads for claim in claims):
             return "data of tf.data dealt out"
-        if fed.samples > 0:
+        if fed.samples > 0 and all(claim.verdict is None or claim.can_be_cut() for claim in claims):
             return f"fed data dealt out (at first {fed.samples} samples a step)"
         return "data whole"
 
@@ -234,3 +265,10 @@ def _is_whole(claim, fed):
     """Whether the same data goes to all workers, and could have been dealt out."""
     given = claim.queues or (fed.given and fed.samples == 0)
     return bool(given and claim.alike and not claim.reads)
+
+
+def _variables(graph, names):
+    """Those whose operations have these names."""
+    keys = tensorflow.GraphKeys
+    found = graph.get_collection(keys.GLOBAL_VARIABLES) + graph.get_collection(keys.LOCAL_VARIABLES)
+    return [each for each in found if each.op.name in names]
