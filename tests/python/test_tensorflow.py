@@ -414,6 +414,27 @@ def test_data_of_sessions_that_cannot_be_dealt_out(plain, kind, reason):
     assert reason in done.err
 
 
+def test_batches_are_cut_only_where_parts_make_the_whole(call, plain):
+    """If this fails, workers train on parts of batches whose loss is none of parts, a look whether it
+    is changes something, or a batch that could be cut stays whole."""
+    script = HERE / "plain" / "session_cuts.py"
+    alone = call(sys.executable, script)
+    assert alone.code == 0, alone.err
+    done = plain(script)
+    assert done.code == 0, done.out + done.err
+    one, workers = alone.found(), [done.found(rank) for rank in range(2)]
+    for case in ("masked", "compared", "mean_and_sum", "fixed_inside", "of_several_sizes"):
+        for found in workers:
+            assert flat(found[case]["w"]) == pytest.approx(flat(one[case]["w"]), abs=1e-5)
+    for found in workers:
+        for case in ("masked", "compared", "mean_and_sum", "fixed_inside", "beside_an_iterator"):
+            assert found[case]["rows"] == [16] * 6
+        assert found["dropped"]["rows"] == [16] + [8] * 5
+        assert found["dropped"]["others"] == one["dropped"]["others"] == [6]
+    assert "the gradients of the parts of a batch do not make that of the whole" in done.err
+    assert "its graph cannot compute with a part of a batch" in done.err
+
+
 def test_hooks_and_sessions_of_the_package(job):
     """If this fails, session code that imports poseidon does not train one model."""
     done = job(CASES, "hooks")
