@@ -435,6 +435,28 @@ def test_batches_are_cut_only_where_parts_make_the_whole(call, plain):
     assert "its graph cannot compute with a part of a batch" in done.err
 
 
+def test_data_that_is_random_without_a_seed(plain):
+    """If this fails, workers read the same samples, or have one order in all epochs."""
+    done = plain(HERE / "plain" / "session_random.py", "shuffled", "augmented", "generator")
+    assert done.code == 0, done.out + done.err
+    zero, one = done.found(0), done.found(1)
+    for kind in ("shuffled", "augmented"):
+        for mine, others in zip(zero[kind], one[kind]):
+            assert sorted(mine + others) == list(range(48))
+        assert len({tuple(epoch) for epoch in zero[kind]}) == 3
+    assert zero["generator"][0] == one["generator"][0]  # the first batch is whole
+    assert sorted(zero["generator"][0] + flat([each["generator"][1:] for each in (zero, one)])) == \
+        list(range(48))
+
+
+def test_first_batches_that_differ_are_refused(plain):
+    """If this fails, workers whose script does not know them train on data of their own, which may be
+    the same, and nobody says so."""
+    done = plain(HERE / "plain" / "session_random.py", "unseeded")
+    assert done.code == 2, done.out + done.err
+    assert "do not have the same first batch" in done.err and "RandomState()" in done.err
+
+
 def test_hooks_and_sessions_of_the_package(job):
     """If this fails, session code that imports poseidon does not train one model."""
     done = job(CASES, "hooks")

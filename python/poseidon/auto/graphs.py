@@ -171,7 +171,16 @@ class GraphSession(Session):
         """What the workers told each other in this step."""
         if claim.dealt and told[0] < self.world:
             self._look_for_leavers()
-        if not claim.heed(told):
+        can_go_on = claim.heed(told)
+        if not claim.alike and not claim.queues and not self._data_is_left and \
+                not self._watch.script_asked_for_rank():
+            self.refuse(
+                "the workers do not have the same first batch, and the script did not ask which "
+                "worker it is, so it does not deal its data out itself",
+                "give a seed to generators of its own (numpy.random.RandomState(), random.Random()) "
+                "and to what is random in its datasets, and read files in a fixed order; or deal out "
+                "by PSD_RANK and PSD_WORLD_SIZE in the environment")
+        if not can_go_on:
             self.refuse(
                 "the workers do not have the same batch any more that each would train on its part "
                 "of, be it fed or read",

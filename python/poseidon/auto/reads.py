@@ -13,11 +13,10 @@ import functools
 
 import tensorflow.compat.v1 as tensorflow
 from tensorflow.python.data.ops import dataset_ops, iterator_ops
-from tensorflow.python.data.util import random_seed
 from tensorflow.python.ops import data_flow_ops
 from tensorflow.python.training import input as queues
 
-from . import seeds
+from . import orders
 from .feeds import DIGESTS
 
 SCOPE = "poseidon_read"  # names of what is added to graphs begin with it
@@ -99,6 +98,7 @@ def apply(session):
     """From now on the session hears of it."""
     _watch_iterators(session)
     _watch_datasets(session)
+    orders.apply(session)
     _watch_queues(session)
 
 
@@ -120,20 +120,8 @@ def _watch_iterators(session):
 
 
 def _watch_datasets(session):
-    """Those that shuffle without a seed do it alike on all workers; one that is dealt out by the
-    script itself is left alone."""
-    own_seed = random_seed.get_seed
+    """One that is dealt out by the script itself is left alone."""
     own_shard = dataset_ops.DatasetV2.shard
-    made = 0
-
-    @functools.wraps(own_seed)
-    def get_seed(seed):
-        nonlocal made
-        if seed is None and not tensorflow.executing_eagerly() and session.deals() and \
-                tensorflow.get_default_graph().seed is None:
-            made += 1
-            seed = (seeds.of_job() + made) % (1 << 31)
-        return own_seed(seed)
 
     @functools.wraps(own_shard)
     def shard(dataset, num_shards, *args, **kwargs):
@@ -142,7 +130,6 @@ def _watch_datasets(session):
             session.leave_data("it calls Dataset.shard()")
         return own_shard(dataset, num_shards, *args, **kwargs)
 
-    random_seed.get_seed = get_seed
     dataset_ops.DatasetV2.shard = shard
 
 
