@@ -433,6 +433,8 @@ def test_batches_are_cut_only_where_parts_make_the_whole(call, plain):
         assert found["dropped"]["others"] == one["dropped"]["others"] == [6]
     assert "the gradients of the parts of a batch do not make that of the whole" in done.err
     assert "its graph cannot compute with a part of a batch" in done.err
+    assert done.err.count("is a sum over the samples that it reads") == 1
+    assert "neither a mean" not in done.err and "nobody can tell" not in done.err
 
 
 def test_data_that_is_random_without_a_seed(plain):

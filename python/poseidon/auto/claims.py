@@ -48,6 +48,12 @@ class Claim:
                 tensorflow.add_n([tensorflow.constant(0), *digests]), tensorflow.float64)
             self.compared = tensorflow.floormod(self.compared, DIGESTS)
 
+    def elements(self):
+        """What is read, where its rows are samples: as tensors."""
+        dense = all(isinstance(each, tensorflow.Tensor) and each.dtype not in (tensorflow.variant, tensorflow.resource)
+                    for read in self.reads for each in tensorflow.nest.flatten(read.kept))
+        return [each for read in self.reads for each in read.tensors] if dense else []
+
     def can_be_cut(self):
         """Whether everybody may train on a part of what is fed."""
         return bool(self.dealt) and not self.reads and \

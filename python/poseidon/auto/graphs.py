@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tensorflow
 
 from . import cuts, notes, reads, seeds
 from .claims import Claim
-from .feeds import Fed
+from .feeds import Fed, cut
 from .session import TIMEOUT_S, Session
 
 _WHY_WHOLE = {
@@ -21,6 +21,16 @@ _WHY_WHOLE = {
                           "loss is no mean or sum over samples, or what is random hides that it is)",
     cuts.Verdict.FAILED: "its graph cannot compute with a part of a batch (it has a number of samples "
                          "of its own, say)"}
+_OF_READS = {
+    cuts.Verdict.SUM: "the loss of {script} is a sum over the samples that it reads: gradients are "
+                      "those of one process with {world} times the batch, divided by {world}; take a "
+                      "mean, or {world} times the learning rate",
+    cuts.Verdict.NEITHER: "the loss of {script} is neither a mean nor a sum over the samples that it "
+                          "reads, or what is random hides that it is: each worker computes it of its "
+                          "own batch, and gradients are the means of those",
+    cuts.Verdict.FAILED: "nobody can tell whether the loss of {script} is a mean over the samples "
+                         "that it reads: of a sum, gradients are those of one process divided by "
+                         "{world}"}
 
 
 class _Known:
@@ -136,14 +146,20 @@ class GraphSession(Session):
         feeds = dict(feeds or {})
         fed = Fed(session.graph, feeds, needed)
         mine = self._part(claims, fed)
-        result, told = own(session, [fetches, [claim.told for claim in claims]], {**feeds, **mine},
-                           *rest)
+        readers = [claim for claim in claims if claim.reads and claim.verdict is None
+                   and claim.dealt is not False and self.rank == 0]
+        result, told, read = own(session, [fetches, [claim.told for claim in claims],
+                                           [claim.elements() for claim in readers]],
+                                 {**feeds, **mine}, *rest)
         for claim, sums in zip(claims, told):
             self._heed(claim, sums)
         for claim in claims:
             if claim.dealt and not claim.reads and claim.verdict is None and \
                     fed.samples >= self.world:
                 self._look_whether_it_can_be_cut(own, session, claim, feeds, fed)
+        for claim, values in zip(readers, read):
+            if claim.dealt:
+                self._look_whether_it_is_a_mean(own, session, claim, feeds, fed, values)
         self._runs.after()
         if self.rank == 0:
             self._tell(claims, fed)
@@ -192,8 +208,11 @@ class GraphSession(Session):
         """Worker 0 decides: what is random differs."""
         import poseidon
 
-        whole, parts = fed.parts(self.world)
-        verdict = self._judge(own, session, claim, feeds, whole, parts)
+        parts = cut(fed.arrays, fed.samples, self.world)
+        verdict, exact = self._judge(own, session, claim, feeds, fed.arrays, parts)
+        if self.rank == 0 and not exact:
+            notes.tell(f"batch normalization of {notes.script_name()} sees each worker's part of a "
+                       "batch, so nobody can tell whether its loss is otherwise one of parts")
         poseidon.barrier(int(TIMEOUT_S * 1000))  # some compute more slowly
         decided = poseidon.broadcast(numpy.array([verdict], numpy.int32), name="session.verdict")
         verdict = cuts.Verdict(int(decided[0]))
@@ -204,10 +223,26 @@ class GraphSession(Session):
             notes.tell(f"all workers of {notes.script_name()} train on the same batches, which is "
                        f"right but no faster: {_WHY_WHOLE[verdict]}")
 
-    def _judge(self, own, session, claim, feeds, whole, parts):
-        """Computes gradients, and changes nothing as far as that can be."""
+    def _look_whether_it_is_a_mean(self, own, session, claim, feeds, fed, values):
+        """Worker 0 does, of what it has read."""
+        samples = reads.rows(values)
+        whole = dict(zip(claim.elements(), values))
+        if fed.samples == samples:
+            whole.update(fed.arrays)
+        if samples > 1:
+            claim.verdict, _ = self._judge(own, session, claim, feeds, whole,
+                                           cut(whole, samples, 2))
+        else:  # one sample is its mean and its sum
+            claim.verdict = cuts.Verdict.ZERO if samples == 1 else cuts.Verdict.FAILED
+        if claim.verdict in _OF_READS:
+            notes.tell(_OF_READS[claim.verdict].format(script=notes.script_name(), world=self.world))
+
+    @staticmethod
+    def _judge(own, session, claim, feeds, whole, parts):
+        """Computes gradients, and changes nothing as far as that can be. Says whether the verdict is
+        exact, too."""
         if claim.meets:
-            return cuts.Verdict.NEITHER
+            return cuts.Verdict.NEITHER, True
 
         def run(more, arrays):
             return own(session, [claim.gradients, more], {**feeds, **arrays})
@@ -217,12 +252,8 @@ class GraphSession(Session):
         try:
             verdict = cuts.judge(run, whole, parts, claim.draws)
             if verdict == cuts.Verdict.NEITHER and claim.normalizes:
-                if self.rank == 0:
-                    notes.tell(f"batch normalization of {notes.script_name()} sees each worker's part "
-                               "of a batch; for that, nobody can tell whether its loss is otherwise "
-                               "one of parts")
-                verdict = cuts.nearest(run, whole, parts)
-            return verdict
+                return cuts.nearest(run, whole, parts), False
+            return verdict, True
         finally:
             for variable, value in zip(variables, before):
                 own(session, variable.initializer, {variable.initializer.inputs[1]: value})

@@ -32,6 +32,7 @@ class Read:
         self.parts = tensorflow.placeholder_with_default(  # how many to read
             tensorflow.constant(1, tensorflow.int64), [], "parts")
         count, *kept = self._keep(_tensors(first))
+        self.tensors = kept
         self.kept = tensorflow.nest.pack_sequence_as(first, kept, expand_composites=True)
         lonely = tensorflow.logical_or(tensorflow.equal(rank, 0), count <= rank)
         holders = tensorflow.where(lonely, self.parts - count + 1, tensorflow.ones_like(count))
@@ -58,6 +59,12 @@ class Read:
             lambda: [tensorflow.identity(each) for each in kept])
         kept = list(kept) if isinstance(kept, (list, tuple)) else [kept]
         return number + tensorflow.cast(left, tensorflow.int64), left, *kept
+
+
+def rows(values):
+    """How many all of them have; 0 where they have none, or not the same number."""
+    found = {len(each) if each.ndim > 0 else 0 for each in values}
+    return found.pop() if len(found) == 1 else 0
 
 
 def is_optional(operation):

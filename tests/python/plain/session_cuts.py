@@ -84,6 +84,20 @@ def beside_an_iterator():
     return fit(tf.reduce_mean(tf.square(tf.matmul(element + x, w) - 1)), {x: X}, w)
 
 
+def read_and_summed():
+    """A sum over what is read."""
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(16)
+    x, y = tf.data.make_one_shot_iterator(data).get_next()
+    w = tf.get_variable('w', [4, 1], initializer=NORMAL)
+    train = tf.train.GradientDescentOptimizer(0.001).minimize(
+        tf.reduce_sum(tf.square(tf.matmul(x, w) - y)))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for _ in range(3):
+            session.run(train)
+        return {'w': session.run(w).tolist()}
+
+
 def of_several_sizes():
     """32 samples, then 16 beside 64: nothing that a run has returned."""
     a, b = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.float32, [None, 4])
@@ -105,7 +119,7 @@ def of_several_sizes():
 
 
 for case in (masked, compared, mean_and_sum, fixed_inside, dropped, beside_an_iterator,
-             of_several_sizes):
+             read_and_summed, of_several_sizes):
     with tf.Graph().as_default():
         found[case.__name__] = case()
 print('FOUND ' + json.dumps(found, default=float), flush=True)
