@@ -429,12 +429,13 @@ def test_batches_are_cut_only_where_parts_make_the_whole(call, plain):
     for found in workers:
         for case in ("masked", "compared", "mean_and_sum", "fixed_inside", "beside_an_iterator"):
             assert found[case]["rows"] == [16] * 6
-        assert found["dropped"]["rows"] == [16] + [8] * 5
+        assert found["dropped"]["rows"] == found["normalized"]["rows"] == [16] + [8] * 5
         assert found["dropped"]["others"] == one["dropped"]["others"] == [6]
     assert "the gradients of the parts of a batch do not make that of the whole" in done.err
     assert "its graph cannot compute with a part of a batch" in done.err
     assert done.err.count("is a sum over the samples that it reads") == 1
-    assert "neither a mean" not in done.err and "nobody can tell" not in done.err
+    assert done.err.count("batch normalization of session_cuts.py sees each worker's part") == 1
+    assert "neither a mean" not in done.err and "nobody can tell whether the" not in done.err
 
 
 def test_data_that_is_random_without_a_seed(plain):

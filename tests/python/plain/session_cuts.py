@@ -75,6 +75,16 @@ def dropped():
     return fit(loss, {x: X, y: Y}, w)
 
 
+def normalized():
+    """By the samples of a batch."""
+    x, y = placeholders()
+    w = tf.get_variable('w', [4, 1], initializer=NORMAL)
+    z = tf.matmul(x, w)
+    mean, variance = tf.nn.moments(z, [0])
+    z = tf.nn.batch_normalization(z, mean, variance, None, None, 0.001)
+    return fit(tf.reduce_mean(tf.square(z - y)), {x: X, y: Y}, w)
+
+
 def beside_an_iterator():
     """Numbers are fed, samples are read."""
     data = tf.data.Dataset.from_tensor_slices(X).repeat().batch(16)
@@ -118,8 +128,8 @@ def of_several_sizes():
         return {'w': session.run(w).tolist()}
 
 
-for case in (masked, compared, mean_and_sum, fixed_inside, dropped, beside_an_iterator,
-             read_and_summed, of_several_sizes):
+for case in (masked, compared, mean_and_sum, fixed_inside, dropped, normalized,
+             beside_an_iterator, read_and_summed, of_several_sizes):
     with tf.Graph().as_default():
         found[case.__name__] = case()
 print('FOUND ' + json.dumps(found, default=float), flush=True)
