@@ -414,6 +414,52 @@ def test_data_of_sessions_that_cannot_be_dealt_out(plain, kind, reason):
     assert reason in done.err
 
 
+def test_batches_are_cut_only_where_parts_make_the_whole(call, plain):
+    """If this fails, workers train on parts of batches whose loss is none of parts, a look whether it
+    is changes something, or a batch that could be cut stays whole."""
+    script = HERE / "plain" / "session_cuts.py"
+    alone = call(sys.executable, script)
+    assert alone.code == 0, alone.err
+    done = plain(script)
+    assert done.code == 0, done.out + done.err
+    one, workers = alone.found(), [done.found(rank) for rank in range(2)]
+    for case in ("masked", "compared", "mean_and_sum", "fixed_inside", "of_several_sizes"):
+        for found in workers:
+            assert flat(found[case]["w"]) == pytest.approx(flat(one[case]["w"]), abs=1e-5)
+    for found in workers:
+        for case in ("masked", "compared", "mean_and_sum", "fixed_inside", "beside_an_iterator"):
+            assert found[case]["rows"] == [16] * 6
+        assert found["dropped"]["rows"] == found["normalized"]["rows"] == [16] + [8] * 5
+        assert found["dropped"]["others"] == one["dropped"]["others"] == [6]
+    assert "the gradients of the parts of a batch do not make that of the whole" in done.err
+    assert "its graph cannot compute with a part of a batch" in done.err
+    assert done.err.count("is a sum over the samples that it reads") == 1
+    assert done.err.count("batch normalization of session_cuts.py sees each worker's part") == 1
+    assert "neither a mean" not in done.err and "nobody can tell whether the" not in done.err
+
+
+def test_data_that_is_random_without_a_seed(plain):
+    """If this fails, workers read the same samples, or have one order in all epochs."""
+    done = plain(HERE / "plain" / "session_random.py", "shuffled", "augmented", "generator")
+    assert done.code == 0, done.out + done.err
+    zero, one = done.found(0), done.found(1)
+    for kind in ("shuffled", "augmented"):
+        for mine, others in zip(zero[kind], one[kind]):
+            assert sorted(mine + others) == list(range(48))
+        assert len({tuple(epoch) for epoch in zero[kind]}) == 3
+    assert zero["generator"][0] == one["generator"][0]  # the first batch is whole
+    assert sorted(zero["generator"][0] + flat([each["generator"][1:] for each in (zero, one)])) == \
+        list(range(48))
+
+
+def test_first_batches_that_differ_are_refused(plain):
+    """If this fails, workers whose script does not know them train on data of their own, which may be
+    the same, and nobody says so."""
+    done = plain(HERE / "plain" / "session_random.py", "unseeded")
+    assert done.code == 2, done.out + done.err
+    assert "do not have the same first batch" in done.err and "RandomState()" in done.err
+
+
 def test_hooks_and_sessions_of_the_package(job):
     """If this fails, session code that imports poseidon does not train one model."""
     done = job(CASES, "hooks")

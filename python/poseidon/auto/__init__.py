@@ -16,7 +16,8 @@ first training loader is read: then the workers join the job.
     graphs    the same for graphs and sessions of TensorFlow 1, told by graph_patches, with
               graph_files: checkpoints and summaries, and proto: tf.ConfigProto
     claims    what the gradients of an optimizer are computed from, and whether it is dealt out:
-              feeds, what sessions are fed; reads, what graphs read by themselves
+              feeds, what sessions are fed; reads, what graphs read by themselves; orders, what
+              is random in that; cuts, whether a batch can be cut
     surface   --auto tf1: tensorflow as it was in version 1, with layers and mnist_data
     by_hand   scripts of TensorFlow whose gradients go to no optimizer
     files     what worker 0 has saved, for workers on other machines

@@ -4,13 +4,12 @@
 Data is dealt out where all workers have the same: they compare a digest of it in every step, which
 travels with the weights of their parts. Where it differs from the beginning, the script deals it out
 itself. The first batch that is fed is not cut yet: everybody trains on all of it, which is the same
-step.
-
-A loss may be a mean over samples or their sum: the gradient of a batch that has every sample twice
-tells. Parts of a sum are added."""
+step, and then looks whether it can be cut (cuts.py). Parts of a loss that is a sum are added. What is
+fed beside something that is read stays whole: the elements that are read make the step larger."""
 
 import tensorflow.compat.v1 as tensorflow
 
+from . import cuts
 from . import reads as reads_of_graphs
 from .feeds import DIGESTS
 
@@ -27,12 +26,17 @@ class Claim:
         self.queues = [each for each in operations if each.type.startswith("QueueDequeue")]
         self.dealt = None  # True, False: known since the first run
         self.alike = None  # whether all workers had the same then
-        self.adds_up = False  # whether the loss is a sum over what is fed
+        self.verdict = None  # cuts.Verdict, once it is known
+        self.draws = cuts.draws_of(operations)
+        self.normalizes = any(map(_normalizes, operations))  # over the samples of a batch
+        self.meets = any(each.type == "PoseidonPushPull" for each in operations)
+        self.written = {each.inputs[0].op.name for each in operations
+                        if each.type.startswith("Assign") and each.inputs}
         self.told = None  # what the workers exchange: poseidon.tensorflow.gradients
         with tensorflow.name_scope("poseidon_share"):
             self.weight, self.digest = _given(1.0, "weight"), _given(0.0, "digest")
             self.scale = _given(1.0, "scale")
-            self.norm = tensorflow.global_norm(gradients)
+            self.gradients = [tensorflow.convert_to_tensor(each) for each in gradients]
             # What is read comes before gradients leave: at the end of the data none does.
             with tensorflow.control_dependencies(self.queues):
                 self.share = tensorflow.identity(self.weight)
@@ -44,12 +48,23 @@ class Claim:
                 tensorflow.add_n([tensorflow.constant(0), *digests]), tensorflow.float64)
             self.compared = tensorflow.floormod(self.compared, DIGESTS)
 
+    def elements(self):
+        """What is read, where its rows are samples: as tensors."""
+        dense = all(isinstance(each, tensorflow.Tensor) and each.dtype not in (tensorflow.variant, tensorflow.resource)
+                    for read in self.reads for each in tensorflow.nest.flatten(read.kept))
+        return [each for read in self.reads for each in read.tensors] if dense else []
+
+    def can_be_cut(self):
+        """Whether everybody may train on a part of what is fed."""
+        return bool(self.dealt) and not self.reads and \
+            self.verdict in (cuts.Verdict.MEAN, cuts.Verdict.SUM)
+
     def feeds(self, fed, share, world):
         """What a run is fed beside the script's. share: this worker's part of the samples, None where
         it has all."""
         found = {self.digest: float(fed.digest)}
         if share is not None:
-            found.update({self.scale: world} if self.adds_up else {self.weight: share * world})
+            found.update({self.scale: world} if self.verdict == cuts.Verdict.SUM else {self.weight: share * world})
         if self.dealt is not False:
             found.update({read.parts: world for read in self.reads})
         return found
@@ -65,6 +80,12 @@ class Claim:
 def _given(value, name):
     return tensorflow.placeholder_with_default(tensorflow.constant(value, tensorflow.float64), [],
                                                name)
+
+
+def _normalizes(operation):
+    if operation.type.startswith("FusedBatchNorm"):
+        return "Grad" not in operation.type and operation.get_attr("is_training")
+    return "/batchnorm/" in f"/{operation.name}"  # tf.nn.batch_normalization
 
 
 def _are_equal(told):

@@ -20,7 +20,7 @@ class Fed:
         self.digest = 0
         self.samples = 0  # 0: cannot be cut
         self.given = False  # whether there is more than scalars
-        self._arrays = {}
+        self.arrays = {}  # that count samples
         fixed, known = set(), True
         for key, value in feeds.items():
             tensor = _tensor(graph, key)
@@ -31,7 +31,7 @@ class Fed:
                 known = False
             elif array.ndim > 0:
                 self._add(key, array, tensor.shape, fixed)
-        self.sizes = {len(array) for array in self._arrays.values()}
+        self.sizes = {len(array) for array in self.arrays.values()}
         if known and len(self.sizes) == 1 and not self.sizes & fixed:
             (self.samples,) = self.sizes
 
@@ -39,7 +39,7 @@ class Fed:
         self.given = True
         self.digest = _digest(array, self.digest)
         if shape.rank is None or shape.as_list()[0] is None:
-            self._arrays[key] = array
+            self.arrays[key] = array
         else:
             fixed.add(len(array))
 
@@ -47,13 +47,15 @@ class Fed:
         """This worker's arrays, and how many samples they have."""
         if self.samples < world:
             return {}, self.samples
-        begin, end = (self.samples * number // world for number in (rank, rank + 1))
-        return {key: array[begin:end] for key, array in self._arrays.items()}, end - begin
+        arrays, share = cut(self.arrays, self.samples, world)[rank]
+        return arrays, round(share * self.samples)
 
-    def half_and_twice_that(self):
-        """Arrays of no more samples than these have."""
-        half = {key: array[:self.samples // 2] for key, array in self._arrays.items()}
-        return half, {key: numpy.repeat(array, 2, axis=0) for key, array in half.items()}
+
+def cut(arrays, samples, count):
+    """So many parts, with their shares of the samples."""
+    ends = [samples * number // count for number in range(count + 1)]
+    return [({key: array[begin:end] for key, array in arrays.items()}, (end - begin) / samples)
+            for begin, end in zip(ends, ends[1:])]
 
 
 def _tensor(graph, key):

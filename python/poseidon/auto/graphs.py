@@ -11,13 +11,26 @@ import sys
 import numpy
 import tensorflow.compat.v1 as tensorflow
 
-from . import notes, reads, seeds
+from . import cuts, notes, reads, seeds
 from .claims import Claim
-from .feeds import Fed
-from .session import Session
+from .feeds import Fed, cut
+from .session import TIMEOUT_S, Session
 
-_SUM_TOLERANCE = 1e-3  # of a gradient's length: rounding
-_GROWTH = 1.2  # of a gradient's length, with every sample twice: more than chance
+_WHY_WHOLE = {
+    cuts.Verdict.NEITHER: "the gradients of the parts of a batch do not make that of the whole (its "
+                          "loss is no mean or sum over samples, or what is random hides that it is)",
+    cuts.Verdict.FAILED: "its graph cannot compute with a part of a batch (it has a number of samples "
+                         "of its own, say)"}
+_OF_READS = {
+    cuts.Verdict.SUM: "the loss of {script} is a sum over the samples that it reads: gradients are "
+                      "those of one process with {world} times the batch, divided by {world}; take a "
+                      "mean, or {world} times the learning rate",
+    cuts.Verdict.NEITHER: "the loss of {script} is neither a mean nor a sum over the samples that it "
+                          "reads, or what is random hides that it is: each worker computes it of its "
+                          "own batch, and gradients are the means of those",
+    cuts.Verdict.FAILED: "nobody can tell whether the loss of {script} is a mean over the samples "
+                         "that it reads: of a sum, gradients are those of one process divided by "
+                         "{world}"}
 
 
 class _Known:
@@ -46,6 +59,7 @@ class GraphSession(Session):
         self._runs = None
         self._data_is_left = any(word.split("=")[0] == "--client_id" for word in sys.argv[1:])
         self._told_whole = False
+        self._cut = None  # how many samples the last batch that was cut had, and this worker's part
 
     # ---- data
 
@@ -132,14 +146,20 @@ class GraphSession(Session):
         feeds = dict(feeds or {})
         fed = Fed(session.graph, feeds, needed)
         mine = self._part(claims, fed)
-        result, told = own(session, [fetches, [claim.told for claim in claims]], {**feeds, **mine},
-                           *rest)
+        readers = [claim for claim in claims if claim.reads and claim.verdict is None
+                   and claim.dealt is not False and self.rank == 0]
+        result, told, read = own(session, [fetches, [claim.told for claim in claims],
+                                           [claim.elements() for claim in readers]],
+                                 {**feeds, **mine}, *rest)
         for claim, sums in zip(claims, told):
-            is_first = claim.dealt is None
             self._heed(claim, sums)
-            if is_first and claim.dealt and not claim.reads and fed.samples > 1:
-                claim.adds_up = self._adds_up(*(own(session, claim.norm, {**feeds, **arrays})
-                                                for arrays in fed.half_and_twice_that()))
+        for claim in claims:
+            if claim.dealt and not claim.reads and claim.verdict is None and \
+                    fed.samples >= self.world:
+                self._look_whether_it_can_be_cut(own, session, claim, feeds, fed)
+        for claim, values in zip(readers, read):
+            if claim.dealt:
+                self._look_whether_it_is_a_mean(own, session, claim, feeds, fed, values)
         self._runs.after()
         if self.rank == 0:
             self._tell(claims, fed)
@@ -151,13 +171,14 @@ class GraphSession(Session):
             for claim in claims:
                 claim.dealt = False
         mine, share = {}, None
-        if claims and all(claim.dealt for claim in claims):
-            if fed.samples == 0 < self._samples and self._samples in fed.sizes:
+        if claims and all(claim.can_be_cut() for claim in claims):
+            if self._cut is not None and fed.samples == 0 and self._cut <= fed.sizes:
                 self.refuse("it feeds what a run that trains has returned, which is of the worker's "
                             "part of the samples only",
                             "keep it in variables, or use poseidon.tensorflow.v1 in the script")
-            mine, self._samples = fed.part(self.world, self.rank)
-            share = self._samples / fed.samples if mine else None
+            mine, count = fed.part(self.world, self.rank)
+            if mine:
+                share, self._cut = count / fed.samples, {count, fed.samples}
         for claim in claims:
             mine.update(claim.feeds(fed, share, self.world))
         return mine
@@ -166,7 +187,16 @@ class GraphSession(Session):
         """What the workers told each other in this step."""
         if claim.dealt and told[0] < self.world:
             self._look_for_leavers()
-        if not claim.heed(told):
+        can_go_on = claim.heed(told)
+        if not claim.alike and not claim.queues and not self._data_is_left and \
+                not self._watch.script_asked_for_rank():
+            self.refuse(
+                "the workers do not have the same first batch, and the script did not ask which "
+                "worker it is, so it does not deal its data out itself",
+                "give a seed to generators of its own (numpy.random.RandomState(), random.Random()) "
+                "and to what is random in its datasets, and read files in a fixed order; or deal out "
+                "by PSD_RANK and PSD_WORLD_SIZE in the environment")
+        if not can_go_on:
             self.refuse(
                 "the workers do not have the same batch any more that each would train on its part "
                 "of, be it fed or read",
@@ -174,18 +204,59 @@ class GraphSession(Session):
                 "that is seeded differently on each worker; decide by nothing that only one worker "
                 "sees, such as its own loss; read in a fixed order")
 
-    def _adds_up(self, once, twice):
-        """Whether a gradient is twice as long with every sample twice. Worker 0 decides: dropout may
-        differ."""
+    def _look_whether_it_can_be_cut(self, own, session, claim, feeds, fed):
+        """Worker 0 decides: what is random differs."""
         import poseidon
 
-        is_sum = abs(twice - 2 * once) <= _SUM_TOLERANCE * twice and once > 0
-        if self.rank == 0 and not is_sum and twice > _GROWTH * once > 0:
-            notes.tell(f"the loss of {notes.script_name()} is neither a mean nor a sum over samples: "
-                       "what of it grows with their number counts by the number of workers less "
-                       "than in one process")
-        decided = numpy.array([is_sum], numpy.int32)
-        return bool(poseidon.broadcast(decided, name="session.adds_up")[0])
+        parts = cut(fed.arrays, fed.samples, self.world)
+        verdict, exact = self._judge(own, session, claim, feeds, fed.arrays, parts)
+        if self.rank == 0 and not exact:
+            notes.tell(f"batch normalization of {notes.script_name()} sees each worker's part of a "
+                       "batch, so nobody can tell whether its loss is otherwise one of parts")
+        poseidon.barrier(int(TIMEOUT_S * 1000))  # some compute more slowly
+        decided = poseidon.broadcast(numpy.array([verdict], numpy.int32), name="session.verdict")
+        verdict = cuts.Verdict(int(decided[0]))
+        if verdict == cuts.Verdict.ZERO:
+            return  # the next batch will tell
+        claim.verdict = verdict
+        if self.rank == 0 and not claim.can_be_cut():
+            notes.tell(f"all workers of {notes.script_name()} train on the same batches, which is "
+                       f"right but no faster: {_WHY_WHOLE[verdict]}")
+
+    def _look_whether_it_is_a_mean(self, own, session, claim, feeds, fed, values):
+        """Worker 0 does, of what it has read."""
+        samples = reads.rows(values)
+        whole = dict(zip(claim.elements(), values))
+        if fed.samples == samples:
+            whole.update(fed.arrays)
+        if samples > 1:
+            claim.verdict, _ = self._judge(own, session, claim, feeds, whole,
+                                           cut(whole, samples, 2))
+        else:  # one sample is its mean and its sum
+            claim.verdict = cuts.Verdict.ZERO if samples == 1 else cuts.Verdict.FAILED
+        if claim.verdict in _OF_READS:
+            notes.tell(_OF_READS[claim.verdict].format(script=notes.script_name(), world=self.world))
+
+    @staticmethod
+    def _judge(own, session, claim, feeds, whole, parts):
+        """Computes gradients, and changes nothing as far as that can be. Says whether the verdict is
+        exact, too."""
+        if claim.meets:
+            return cuts.Verdict.NEITHER, True
+
+        def run(more, arrays):
+            return own(session, [claim.gradients, more], {**feeds, **arrays})
+
+        variables = _variables(session.graph, claim.written)
+        before = own(session, variables)
+        try:
+            verdict = cuts.judge(run, whole, parts, claim.draws)
+            if verdict == cuts.Verdict.NEITHER and claim.normalizes:
+                return cuts.nearest(run, whole, parts), False
+            return verdict, True
+        finally:
+            for variable, value in zip(variables, before):
+                own(session, variable.initializer, {variable.initializer.inputs[1]: value})
 
     def _look_for_leavers(self):
         """Nobody trains on the parts of a worker whose script is over."""
@@ -221,7 +292,7 @@ class GraphSession(Session):
             return "data as the script deals it out"
         if any(claim.reads for claim in claims):
             return "data of tf.data dealt out"
-        if fed.samples > 0:
+        if fed.samples > 0 and all(claim.verdict is None or claim.can_be_cut() for claim in claims):
             return f"fed data dealt out (at first {fed.samples} samples a step)"
         return "data whole"
 
@@ -234,3 +305,10 @@ def _is_whole(claim, fed):
     """Whether the same data goes to all workers, and could have been dealt out."""
     given = claim.queues or (fed.given and fed.samples == 0)
     return bool(given and claim.alike and not claim.reads)
+
+
+def _variables(graph, names):
+    """Those whose operations have these names."""
+    keys = tensorflow.GraphKeys
+    found = graph.get_collection(keys.GLOBAL_VARIABLES) + graph.get_collection(keys.LOCAL_VARIABLES)
+    return [each for each in found if each.op.name in names]

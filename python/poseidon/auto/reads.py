@@ -13,11 +13,10 @@ import functools
 
 import tensorflow.compat.v1 as tensorflow
 from tensorflow.python.data.ops import dataset_ops, iterator_ops
-from tensorflow.python.data.util import random_seed
 from tensorflow.python.ops import data_flow_ops
 from tensorflow.python.training import input as queues
 
-from . import seeds
+from . import orders
 from .feeds import DIGESTS
 
 SCOPE = "poseidon_read"  # names of what is added to graphs begin with it
@@ -33,6 +32,7 @@ class Read:
         self.parts = tensorflow.placeholder_with_default(  # how many to read
             tensorflow.constant(1, tensorflow.int64), [], "parts")
         count, *kept = self._keep(_tensors(first))
+        self.tensors = kept
         self.kept = tensorflow.nest.pack_sequence_as(first, kept, expand_composites=True)
         lonely = tensorflow.logical_or(tensorflow.equal(rank, 0), count <= rank)
         holders = tensorflow.where(lonely, self.parts - count + 1, tensorflow.ones_like(count))
@@ -59,6 +59,12 @@ class Read:
             lambda: [tensorflow.identity(each) for each in kept])
         kept = list(kept) if isinstance(kept, (list, tuple)) else [kept]
         return number + tensorflow.cast(left, tensorflow.int64), left, *kept
+
+
+def rows(values):
+    """How many all of them have; 0 where they have none, or not the same number."""
+    found = {len(each) if each.ndim > 0 else 0 for each in values}
+    return found.pop() if len(found) == 1 else 0
 
 
 def is_optional(operation):
@@ -99,6 +105,7 @@ def apply(session):
     """From now on the session hears of it."""
     _watch_iterators(session)
     _watch_datasets(session)
+    orders.apply(session)
     _watch_queues(session)
 
 
@@ -120,20 +127,8 @@ def _watch_iterators(session):
 
 
 def _watch_datasets(session):
-    """Those that shuffle without a seed do it alike on all workers; one that is dealt out by the
-    script itself is left alone."""
-    own_seed = random_seed.get_seed
+    """One that is dealt out by the script itself is left alone."""
     own_shard = dataset_ops.DatasetV2.shard
-    made = 0
-
-    @functools.wraps(own_seed)
-    def get_seed(seed):
-        nonlocal made
-        if seed is None and not tensorflow.executing_eagerly() and session.deals() and \
-                tensorflow.get_default_graph().seed is None:
-            made += 1
-            seed = (seeds.of_job() + made) % (1 << 31)
-        return own_seed(seed)
 
     @functools.wraps(own_shard)
     def shard(dataset, num_shards, *args, **kwargs):
@@ -142,7 +137,6 @@ def _watch_datasets(session):
             session.leave_data("it calls Dataset.shard()")
         return own_shard(dataset, num_shards, *args, **kwargs)
 
-    random_seed.get_seed = get_seed
     dataset_ops.DatasetV2.shard = shard
 
 

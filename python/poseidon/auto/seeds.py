@@ -3,14 +3,17 @@
 
 Data that is shuffled or split without a seed would otherwise be another on each worker: pieces of it
 would overlap, and what one evaluates with another would train on. A seed that the script sets itself
-comes later and counts. Graphs of TensorFlow 1 keep their own seeds, but for datasets (reads.py)."""
+comes later and counts. Graphs of TensorFlow 1 keep their own seeds, but for datasets (orders.py)."""
 
+import functools
 import hashlib
+import itertools
 import os
 import pickle
 import sys
 
 _planted = {}  # generator: how to read its state, and what that was
+_own_generator = []  # numpy.random.default_rng, while there is another in its place
 
 
 def of_job():
@@ -36,6 +39,8 @@ def withdraw():
         if pickle.dumps(read()) == state:
             generator.seed()
     _planted.clear()
+    if _own_generator:
+        sys.modules["numpy"].random.default_rng = _own_generator.pop()
 
 
 def plant_in_tensorflow():
@@ -54,3 +59,18 @@ def plant_in_python():
     for generator, read in ((random, random.getstate), (numpy.random, numpy.random.get_state)):
         generator.seed(of_job())
         _planted[generator] = (read, pickle.dumps(read()))
+    if not _own_generator:
+        _plant_in_new_generators(numpy)
+
+
+def _plant_in_new_generators(numpy):
+    """Those that are made without a seed have the same on all workers, each another one."""
+    own = numpy.random.default_rng
+    numbers = itertools.count()
+
+    @functools.wraps(own)
+    def default_rng(seed=None):
+        return own([of_job(), next(numbers)] if seed is None else seed)
+
+    _own_generator.append(own)
+    numpy.random.default_rng = default_rng

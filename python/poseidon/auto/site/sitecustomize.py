@@ -11,6 +11,30 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # What is called in poseidon.auto when they have been imported.
 _FRAMEWORKS = {"torch": "begin", "tensorflow": "begin_tensorflow", "keras": "begin_keras"}
+# How variables end that tell a script which worker it is.
+_RANKS = ("RANK", "PROCID", "TF_CONFIG")
+
+
+class _Environment(os._Environ):
+    """os.environ, which notes whether the script asks which worker it is."""
+
+    asked_for_rank = False
+
+    def __getitem__(self, name):
+        if isinstance(name, str) and name.endswith(_RANKS) and _is_asked_by_script():
+            _Environment.asked_for_rank = True
+        return super().__getitem__(name)
+
+
+def _is_asked_by_script():
+    """Who copies all variables asks for none, and poseidon has to know."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") in ("os", "_collections_abc"):
+        if frame.f_code.co_name not in ("get", "getenv", "__getitem__"):
+            return False
+        frame = frame.f_back
+    name = frame.f_globals.get("__name__", "") if frame is not None else ""
+    return name.split(".")[0] not in ("poseidon", "_poseidon_auto")
 
 
 class _Watch:
@@ -22,6 +46,11 @@ class _Watch:
         self.reason = None  # why nothing is to be done
         self.kind = os.environ.get("PSD_AUTO")  # on, tf1
         self.alone = os.environ.get("PSD_WORLD_SIZE", "1") == "1"
+
+    @staticmethod
+    def script_asked_for_rank():
+        """Whether the script may deal something out itself."""
+        return _Environment.asked_for_rank
 
     def find_spec(self, name, path=None, target=None):
         """Finds nothing by itself."""
@@ -84,4 +113,5 @@ def _run_hidden():
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
 if os.environ.get("PSD_AUTO") in ("on", "tf1") and "PSD_WORLD_SIZE" in os.environ:
     sys.meta_path.insert(0, _Watch())
+    os.environ.__class__ = _Environment
 _run_hidden()
