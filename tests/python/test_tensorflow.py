@@ -630,3 +630,17 @@ def test_example_jax_mnist(call, job):
     assert told[0] == told[1] and len(told[0]) == 1
     zero = accuracies(done.log("worker0"))[-1]
     assert zero == pytest.approx(accuracies(alone.out)[-1], abs=0.005) and zero > 0.9
+
+
+# ---- what plain scripts do between runs that train
+
+
+def test_variables_written_between_steps_are_the_same_on_all_workers(plain):
+    """If this fails, workers train different models after a script has initialized, assigned or
+    restored variables once more."""
+    done = plain(HERE / "plain" / "session_variables.py")
+    assert done.code == 0, done.out + done.err
+    zero, one = done.found(0), done.found(1)
+    assert zero["initialized_again"] == one["initialized_again"]
+    assert zero["second_stage"] == one["second_stage"]
+    assert zero["assigned"] == one["assigned"]
