@@ -149,7 +149,6 @@ def broadcast_global_variables(session: Any, root: int = 0, names: Any = None) -
 
 
 _WRITES = re.compile("(Resource)?(Sparse)?(Apply|Assign|Scatter(?!Nd$)|StridedSliceAssign|CountUpTo)")
-_CALLS = {"StatefulPartitionedCall", "If", "While", "Case"}  # what is in them may write
 _READS = {"VarHandleOp", "ReadVariableOp", "Variable", "VariableV2", "ResourceGather",
           "ResourceGatherNd", "VariableShape", "VarIsInitializedOp", "IsVariableInitialized"}
 _PASS_ON = {"Enter", "RefEnter", "Switch", "RefSwitch", "Identity", "RefIdentity"}
@@ -196,11 +195,20 @@ def _look_at(graph: Any, operations: list[Any]) -> RunKind:
 
 def _targets(operation: Any) -> set[str]:
     """Names of the variables that an operation changes."""
-    if operation.type in _CALLS:
-        return {_origin(each).name for each in operation.inputs if each.dtype == tf.resource}
     if _WRITES.match(operation.type) and operation.inputs:
         return {_origin(operation.inputs[0]).name}
+    handles = [each for each in operation.inputs if each.dtype == tf.resource]
+    if handles and _calls_writer(operation.graph, operation.node_def):
+        return {_origin(each).name for each in handles}
     return set()
+
+
+def _calls_writer(graph: Any, node: Any) -> bool:
+    """Whether a function that is called there (a branch, a body) changes variables."""
+    names = [each.name for value in node.attr.values() for each in (value.func, *value.list.func)]
+    return any(_WRITES.match(inner.op) or _calls_writer(graph, inner)
+               for name in filter(None, names)
+               for inner in graph._get_function(name).cached_definition.node_def)
 
 
 def _origin(tensor: Any) -> Any:
