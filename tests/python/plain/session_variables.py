@@ -1,12 +1,13 @@
-"""A plain script whose variables are written between runs that train. Nothing of Poseidon."""
+"""A plain script whose variables are written between runs that train, by checkpoints too, after a
+model of Keras. Nothing of Poseidon."""
 
 import json
 import os
 
+import keras
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-tf.disable_v2_behavior()
 FEATURES = np.random.RandomState(1).normal(size=(32, 4)).astype(np.float32)
 TARGET = FEATURES.sum(1, keepdims=True)
 RANK = float(os.environ.get('PSD_RANK', 0))  # stands for whatever is different on each worker
@@ -85,8 +86,76 @@ def assigned():
     return found
 
 
-found = {}
-for case in (initialized_again, second_stage, assigned):
+def restored():
+    """The last of several checkpoints, large enough to take a while; then one by its path."""
+    net = Net()
+    large = [tf.get_variable(f'large{number}', [1500, 1500]) for number in range(3)]
+    step = net.optimizer.minimize(net.loss)
+    saver = tf.train.Saver()
+    found = []
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for epoch in range(3):
+            train(session, step, net)
+            path = saver.save(session, './checkpoints/best', global_step=epoch)
+        found.append([path, values(session, net.w)])
+        latest = tf.train.latest_checkpoint('./checkpoints')
+        saver.restore(session, latest)
+        found.append([latest, values(session, net.w)])
+        train(session, step, net)
+        saver.restore(session, saver.save(session, './checkpoints/end'))
+        found.append(values(session, net.w))
+    return found
+
+
+class StepAtBegin(tf.train.SessionRunHook):
+    def after_create_session(self, session, coord):
+        self.step = int(session.run(tf.train.get_global_step()))
+
+
+def resumed():
+    """Twice five steps, the second time from the checkpoint of the first."""
+    found = []
+    for _ in range(2):
+        with tf.Graph().as_default():
+            net = Net()
+            count = tf.train.get_or_create_global_step()
+            step = net.optimizer.minimize(net.loss, global_step=count)
+            hook = StepAtBegin()
+            with tf.train.MonitoredTrainingSession(
+                    checkpoint_dir='monitored', save_checkpoint_steps=2,
+                    hooks=[hook, tf.train.StopAtStepHook(num_steps=5)]) as session:
+                found.append([hook.step, int(session.run(count))])
+                while not session.should_stop():
+                    _, w = session.run([step, net.w], net.feeds())
+            found.append(tf.train.latest_checkpoint('monitored'))
+    return found + w.ravel().tolist()
+
+
+def summarized():
+    """Gradients are looked at, for all samples; then for one worker alone."""
+    net = Net()
+    pairs = net.optimizer.compute_gradients(net.loss)
+    step = net.optimizer.apply_gradients(pairs)
+    gradient, rows = pairs[0][0], tf.shape(net.x)[0]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        train(session, step, net)
+        seen = session.run([gradient, rows], net.feeds())
+        w = session.run(net.w)
+        expected = 2 * FEATURES.T @ (FEATURES @ w - TARGET) / 32
+        for _ in range(2 if RANK == 0 else 0):
+            session.run(gradient, net.feeds())
+        train(session, step, net)
+        return [bool(np.allclose(seen[0], expected, atol=1e-4)), int(seen[1]),
+                values(session, net.w)]
+
+
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile('sgd', 'mse')
+model.fit(FEATURES, TARGET, batch_size=8, verbose=0)
+found = {'keras': model.get_weights()[0].ravel().tolist()}
+for case in (initialized_again, second_stage, assigned, restored, resumed, summarized):
     with tf.Graph().as_default():
         found[case.__name__] = case()
 print('FOUND ' + json.dumps(found), flush=True)
