@@ -289,7 +289,7 @@ def test_a_session_script_of_2017_runs_unchanged(plain):
     assert zero["weights"] == one["weights"] and zero["step"] == one["step"] == 40
     assert zero["losses"] != one["losses"] and zero["error"] < 0.01
     assert (zero["client_id"], one["client_id"]) == (0, 1) and zero["distributed"]
-    assert zero["saved"] == "./model-40" and one["saved"] is None
+    assert zero["saved"] == one["saved"] == "./model-40"
     assert "gradients of MomentumOptimizer averaged" in done.err
     assert errors_in(done) == []
 
@@ -676,3 +676,26 @@ def test_example_jax_mnist(call, job):
     assert told[0] == told[1] and len(told[0]) == 1
     zero = accuracies(done.log("worker0"))[-1]
     assert zero == pytest.approx(accuracies(alone.out)[-1], abs=0.005) and zero > 0.9
+
+
+# ---- what plain scripts do between runs that train
+
+
+def test_variables_written_between_steps_are_the_same_on_all_workers(plain):
+    """If this fails, workers train different models after a script has initialized, assigned or
+    restored variables once more."""
+    done = plain(HERE / "plain" / "session_variables.py")
+    assert done.code == 0, done.out + done.err
+    zero, one = done.found(0), done.found(1)
+    assert zero["initialized_again"] == one["initialized_again"]
+    assert zero["second_stage"] == one["second_stage"]
+    assert zero["assigned"] == one["assigned"]
+    assert zero["keras"] == one["keras"]  # and its job goes on
+    assert zero["restored"] == one["restored"]
+    assert zero["restored"][0] == zero["restored"][1]
+    assert zero["restored"][0][0] == "./checkpoints/best-2"
+    assert zero["resumed"] == one["resumed"]
+    assert zero["resumed"][:4] == [[0, 0], "monitored/model.ckpt-5", [5, 5],
+                                   "monitored/model.ckpt-10"]
+    assert zero["summarized"] == one["summarized"]
+    assert zero["summarized"][:2] == [True, 32]

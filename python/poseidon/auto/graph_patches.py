@@ -58,13 +58,15 @@ def _watch_runs(session):
 
     @functools.wraps(own_run)
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
-        if not session.trains(self.graph, fetches):
+        if session.trains(self.graph, fetches):
+            return session.run(own_run, self, fetches, feed_dict, options, run_metadata)
+        if not session.joined or not session.active():
             return own_run(self, fetches, feed_dict, options, run_metadata)
-        return session.run(own_run, self, fetches, feed_dict, options, run_metadata)
+        return _run_beside(own_run, self, fetches, feed_dict, options, run_metadata)
 
     @functools.wraps(own_make)
     def make_callable(self, fetches, feed_list=None, accept_options=False):
-        if not session.trains(self.graph, fetches):
+        if not _concerns_others(session, self.graph, fetches):
             return own_make(self, fetches, feed_list, accept_options)
         return lambda *values, **options: run(self, fetches, dict(zip(feed_list or (), values)),
                                               **options)
@@ -78,6 +80,31 @@ def _watch_runs(session):
 
     client.BaseSession.run, client.BaseSession.make_callable = run, make_callable
     client.BaseSession.partial_run_setup = partial_run_setup
+
+
+def _concerns_others(session, graph, fetches):
+    """Whether a run is more than this worker's own matter."""
+    if not session.joined or not session.active():
+        return False
+    from poseidon.tensorflow import v1
+
+    kind = v1.kind_of(graph, fetches)
+    return bool(kind.meetings or kind.written)
+
+
+def _run_beside(own_run, self, fetches, feeds, *rest):
+    """A run that does not train. Where it needs gradients, for summaries say, it takes those of this
+    worker, who has all the data: nobody else need make the same run at the same time."""
+    from poseidon.tensorflow import v1
+
+    kind = v1.kind_of(self.graph, fetches)
+    means = {}
+    if kind.meetings:
+        mine = own_run(self, [each.inputs[0] for each in kind.meetings], feeds)
+        means = dict(zip((each.outputs[0] for each in kind.meetings), mine))
+    result = own_run(self, fetches, {**(feeds or {}), **means} if means else feeds, *rest)
+    v1.shared_variables.written(self, fetches, bool(feeds))
+    return result
 
 
 def _watch_config(session):

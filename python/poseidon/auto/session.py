@@ -344,8 +344,9 @@ class Session:
             importlib.import_module(self.package)
         finally:
             sys.path.remove(root)
-        told = "PSD_OPEN_TIMEOUT_MS" in os.environ
-        # Workers prepare their data before they come here, and need not be done together.
+        # Workers prepare their data before they come here, and need not be done together. Another
+        # framework of the script may have joined before.
+        told = "PSD_OPEN_TIMEOUT_MS" in os.environ or poseidon.is_initialized()
         context = poseidon.init() if told else poseidon.init(open_timeout_ms=int(TIMEOUT_S * 1000))
         self.joined = True
         atexit.register(self.at_exit)  # before poseidon's own, which says farewell

@@ -14,8 +14,9 @@ Workers train in step: a step is the same one on all of them, and so is the glob
 from __future__ import annotations
 
 import functools
+import re
 import weakref
-from typing import Any, Iterator
+from typing import Any, Iterator, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -134,11 +135,11 @@ def DistributedOptimizer(optimizer: Any) -> Any:  # pylint: disable=invalid-name
 # ---- sessions
 
 
-def broadcast_global_variables(session: Any, root: int = 0) -> None:
-    """Gives all workers the root's values of the graph's variables."""
+def broadcast_global_variables(session: Any, root: int = 0, names: Any = None) -> None:
+    """Gives all workers the root's values of the graph's variables, or of those with these names."""
     poseidon.barrier(TIMEOUT_MS)  # workers prepare their data before, and need not be done together
     variables = [each for each in session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
-                 if each.dtype.base_dtype != tf.string]
+                 if each.dtype.base_dtype != tf.string and (names is None or each.op.name in names)]
     for number, (variable, value) in enumerate(zip(variables, session.run(variables))):
         value = np.array(value, order="C")
         got = poseidon.broadcast(value, root, f"{number} {variable.name}"[:200])
@@ -147,29 +148,124 @@ def broadcast_global_variables(session: Any, root: int = 0) -> None:
             session.run(variable.initializer, {initial: got})
 
 
+_WRITES = re.compile("(Resource)?(Sparse)?(Apply|Assign|Scatter(?!Nd$)|StridedSliceAssign|CountUpTo)")
+_READS = {"VarHandleOp", "ReadVariableOp", "Variable", "VariableV2", "ResourceGather",
+          "ResourceGatherNd", "VariableShape", "VarIsInitializedOp", "IsVariableInitialized"}
+_PASS_ON = {"Enter", "RefEnter", "Switch", "RefSwitch", "Identity", "RefIdentity"}
+
+
+class RunKind(NamedTuple):
+    """What a run does, as its graph tells: the same on all workers."""
+
+    meetings: list[Any]  # operations that meet the other workers
+    trains: bool  # averaged gradients change variables
+    written: frozenset[str]  # global variables that it changes otherwise ...
+    apart: frozenset[str]  # ... to what may not be the same on all workers
+
+
+_kinds: Any = weakref.WeakKeyDictionary()  # graph: names of what is fetched: RunKind
+
+
+def kind_of(graph: Any, fetches: Any) -> RunKind:
+    """Looks at a graph once for the same fetches."""
+    operations = operations_of(graph, fetches)
+    known = _kinds.setdefault(graph, {})
+    names = tuple(operation.name for operation in operations)
+    if names not in known:
+        known[names] = _look_at(graph, operations)
+    return known[names]
+
+
+def _look_at(graph: Any, operations: list[Any]) -> RunKind:
+    shared = {each.op.name for each in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)}
+    meetings, targets = [], {}
+    for each in ancestors(operations):
+        if each.type == "PoseidonPushPull":
+            meetings.append(each)
+        elif found := _targets(each) & shared or ("Apply" in each.type and {each.name}):
+            targets[each] = found
+    trains = bool(meetings) and any(reaches_servers([each]) for each in targets)
+    if trains:
+        return RunKind(meetings, True, frozenset(), frozenset())
+    apart = [found for each, found in targets.items()
+             if any(_may_differ(before, shared) for before in ancestors([each]))]
+    return RunKind(meetings, False, frozenset().union(*targets.values()),
+                   frozenset().union(*apart))
+
+
+def _targets(operation: Any) -> set[str]:
+    """Names of the variables that an operation changes."""
+    if _WRITES.match(operation.type) and operation.inputs:
+        return {_origin(operation.inputs[0]).name}
+    handles = [each for each in operation.inputs if each.dtype == tf.resource]
+    if handles and _calls_writer(operation.graph, operation.node_def):
+        return {_origin(each).name for each in handles}
+    return set()
+
+
+def _calls_writer(graph: Any, node: Any) -> bool:
+    """Whether a function that is called there (a branch, a body) changes variables."""
+    names = [each.name for value in node.attr.values() for each in (value.func, *value.list.func)]
+    return any(_WRITES.match(inner.op) or _calls_writer(graph, inner)
+               for name in filter(None, names)
+               for inner in graph._get_function(name).cached_definition.node_def)
+
+
+def _origin(tensor: Any) -> Any:
+    """The operation that a reference to a variable comes from."""
+    while tensor.op.type in _PASS_ON:
+        tensor = tensor.op.inputs[0]
+    return tensor.op
+
+
+def _may_differ(operation: Any, shared: set[str]) -> bool:
+    """Whether an operation may deliver something else on each worker where variables are the same:
+    random numbers, files, what is fed, variables of a worker's own."""
+    if operation.type in ("VarHandleOp", "Variable", "VariableV2"):
+        return operation.name not in shared
+    if operation.type in _READS or _WRITES.match(operation.type):
+        return False
+    return operation.type.startswith("Placeholder") or operation.op_def.is_stateful
+
+
+class SharedVariables:
+    """Variables of sessions are the same on all workers before each run that trains: all of them
+    are those of worker 0 before the first one, and later what other runs wrote in between
+    (initializers, assignments, load, restore)."""
+
+    def __init__(self) -> None:
+        self._apart: Any = weakref.WeakKeyDictionary()  # session: names; none before the first
+
+    def written(self, session: Any, fetches: Any, fed: bool) -> None:
+        """A run that does not train was made. What is fed may take the place of anything."""
+        if session in self._apart:
+            kind = kind_of(session.graph, fetches)
+            self._apart[session] |= kind.written if fed else kind.apart
+
+    def share(self, session: Any) -> None:
+        """Every worker calls it, after the same runs."""
+        names = self._apart.get(session)
+        if names is None or names:
+            broadcast_global_variables(session, names=names)
+            self._apart[session] = set()
+
+
+shared_variables = SharedVariables()
+
+
 class Steps:
-    """What happens around the runs of sessions that train: before the first one of a session its
-    variables become those of worker 0; each one is a step of the job."""
+    """What happens around the runs of sessions that train: each one is a step of the job."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._begun: Any = weakref.WeakSet()
-        self._kinds: Any = weakref.WeakKeyDictionary()  # graph: fetches: whether they train
 
     def trains(self, graph: Any, fetches: Any) -> bool:
-        """Whether a run with these fetches meets the other workers."""
-        operations = operations_of(graph, fetches)
-        known = self._kinds.setdefault(graph, {})
-        names = tuple(operation.name for operation in operations)
-        if names not in known:
-            known[names] = reaches_servers(operations)
-        return known[names]
+        """Whether a run with these fetches changes variables by averaged gradients."""
+        return kind_of(graph, fetches).trains
 
     def before(self, session: Any) -> None:
         """A run that trains is about to begin."""
-        if session not in self._begun:
-            self._begun.add(session)
-            broadcast_global_variables(session)
+        shared_variables.share(session)
 
     def after(self) -> None:
         """It has ended: worker 0 counts for all."""
@@ -216,11 +312,17 @@ class Session(tf.Session):
 
     def run(self, fetches: Any, *args: Any, **kwargs: Any) -> Any:
         """As always; a run that trains is a step of the job."""
-        if not poseidon.is_initialized() or not _steps.trains(self.graph, fetches):
+        if not poseidon.is_initialized():
             return super().run(fetches, *args, **kwargs)
-        _steps.before(self)
+        trains = _steps.trains(self.graph, fetches)
+        if trains:
+            _steps.before(self)
         result = super().run(fetches, *args, **kwargs)
-        _steps.after()
+        if trains:
+            _steps.after()
+        else:
+            shared_variables.written(self, fetches, bool(args and args[0] or
+                                                         kwargs.get("feed_dict")))
         return result
 
 
