@@ -274,6 +274,23 @@ def test_training_by_hand_is_told_and_nothing_else(plain, tmp_path, text, auto, 
     assert "went on" in done.out  # it is told at the end
 
 
+def test_gradients_that_a_script_changes_itself(call, plain):
+    """If this fails, clipping sees the gradients of one worker's samples, or gradients that serve
+    something else are not left alone."""
+    script = HERE / "plain" / "own_gradients.py"
+    kinds = ("rows", "clip", "clip_sum", "two_optimizers", "tape", "penalty", "factor")
+    alone, done = call(sys.executable, script, *kinds), plain(script, *kinds)
+    assert alone.code == 0, alone.err
+    assert done.code == 0, done.out + done.err
+    one, zero, other = alone.found(), done.found(0), done.found(1)
+    assert zero == other
+    for kind in kinds:  # rows of one process count one by one in a norm
+        assert flat(zero[kind]) == pytest.approx(flat(one[kind]), abs=0.02 if kind == "rows" else 1e-5)
+    done = plain(script, "divided_and_clipped")
+    assert done.code == 2, done.out + done.err
+    assert "samples or random numbers have a say in it" in done.err
+
+
 def errors_in(done):
     """Lines of any log that tell of an error."""
     (logs,) = (done.directory / "logs").iterdir()
