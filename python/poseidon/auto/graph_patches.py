@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tensorflow
 from tensorflow.python.client import session as client
 from tensorflow.python.training import server_lib
 
-from . import graph_files, own_gradients, reads
+from . import graph_files, meta_graphs, own_gradients, reads
 from .proto import ConfigProto, plain
 
 
@@ -34,6 +34,7 @@ def apply(session):
     _watch_clusters(session)
     reads.apply(session)
     graph_files.apply(session)
+    meta_graphs.apply(session)
 
 
 def _watch_optimizers(session):
