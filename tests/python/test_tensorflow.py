@@ -274,6 +274,77 @@ def test_training_by_hand_is_told_and_nothing_else(plain, tmp_path, text, auto, 
     assert "went on" in done.out  # it is told at the end
 
 
+def test_gradients_that_a_script_changes_itself(call, plain):
+    """If this fails, clipping sees the gradients of one worker's samples, or gradients that serve
+    something else are not left alone."""
+    script = HERE / "plain" / "own_gradients.py"
+    kinds = ("rows", "clip", "clip_sum", "two_optimizers", "tape", "penalty", "factor")
+    alone, done = call(sys.executable, script, *kinds), plain(script, *kinds)
+    assert alone.code == 0, alone.err
+    assert done.code == 0, done.out + done.err
+    one, zero, other = alone.found(), done.found(0), done.found(1)
+    assert zero == other
+    for kind in kinds:  # rows of one process count one by one in a norm
+        assert flat(zero[kind]) == pytest.approx(flat(one[kind]), abs=0.02 if kind == "rows" else 1e-5)
+    done = plain(script, "divided_and_clipped")
+    assert done.code == 2, done.out + done.err
+    assert "samples or random numbers have a say in it" in done.err
+
+
+def test_graphs_in_files_are_those_of_one_process(call, plain, tmp_path):
+    """If this fails, checkpoints of a job cannot be read without Poseidon, or a graph that was read
+    trains on each worker by itself and nobody says so."""
+    script, place = HERE / "plain" / "graph_files.py", tmp_path / "model"
+    done = plain(script, "write", place)
+    assert done.code == 0, done.out + done.err
+    look, train = (call(sys.executable, script, how, place) for how in ("look", "train"))
+    assert look.code == train.code == 0, look.err + train.err
+    assert flat(look.found()["w"]) != pytest.approx(flat(train.found()["w"]), abs=1e-3)
+    alone, done = call(sys.executable, script, "optimizer", place), plain(script, "optimizer", place)
+    assert done.code == 0, done.out + done.err
+    assert done.found(0) == done.found(1)
+    assert flat(done.found(0)["w"]) == pytest.approx(flat(alone.found()["w"]), abs=1e-5)
+    done = plain(script, "train", place)
+    assert done.code == 2, done.out + done.err
+    assert "by operations of a graph that was read from a file" in done.err
+
+
+BY_HAND_IN_VERSION_2 = """
+import tensorflow as tf
+tf.compat.v1.disable_eager_execution()
+w = tf.Variable([1.0, 2.0])
+train = w.assign_sub(0.1 * tf.gradients(tf.reduce_sum(w ** 2), [w])[0])
+with tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.global_variables_initializer())
+    session.run(train)
+print('went on')
+"""
+VERSION_1_EAGERLY = """
+import tensorflow as tf
+w = tf.Variable([1.0, 2.0])
+optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+def step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(w ** 2)
+    optimizer.apply_gradients([(tape.gradient(loss, w), w)])
+step()
+"""
+
+
+@pytest.mark.parametrize("text,reason", [
+    (BY_HAND_IN_VERSION_2, "gave them to no optimizer"),
+    (VERSION_1_EAGERLY, "trains eagerly or in a function"),
+    (VERSION_1_EAGERLY.replace("def step", "@tf.function\ndef step"),
+     "trains eagerly or in a function")], ids=["gradients", "eager", "function"])
+def test_training_that_no_session_averages_is_refused(plain, tmp_path, text, reason):
+    """If this fails, workers train alone and nobody says so, or in words of TensorFlow."""
+    script = tmp_path / "alone.py"
+    script.write_text(text)
+    done = plain(script)
+    assert done.code == 2, done.out + done.err
+    assert reason in done.err and "Traceback" not in done.err
+
+
 def errors_in(done):
     """Lines of any log that tell of an error."""
     (logs,) = (done.directory / "logs").iterdir()
@@ -588,6 +659,11 @@ class Task:
             pytest.fail(f"it does not end: {self.process.args}\n{self.said()}")
         return self.said()
 
+    def failed(self):
+        """What it said, when it has ended with an error."""
+        assert self.process.wait(DEADLINE_S) == 1, self.said()
+        return self.said()
+
 
 @pytest.fixture(name="cluster")
 def fixture_cluster(tmp_path):
@@ -661,6 +737,20 @@ def test_example_cluster_with_hooks_and_worker_0_last(cluster):
     done = [iterations(worker.ended()) for worker in (zero, one)]
     assert 10 <= sum(done) <= 12
     assert heard(0, ps.ended()) == ["0", "1"]
+
+
+def test_example_cluster_with_hooks_waits_no_longer_than_told(cluster):
+    """If this fails, tasks wait without end for one that never comes, or that died."""
+    alone = [cluster("cluster_hooks.py", "worker", index, "--max_wait", 3) for index in range(2)]
+    for index, worker in enumerate(alone):
+        assert f"worker {index}: heard nothing from the parameter servers" in worker.failed()
+    ps = cluster("cluster_hooks.py", "ps", 0, "--max_wait", 15)
+    doomed = cluster("cluster_hooks.py", "worker", 0, "--iterations", 1000000)
+    one = cluster("cluster_hooks.py", "worker", 1, "--iterations", 3)
+    assert iterations(one.ended()) >= 1  # so worker 0 had begun
+    doomed.process.kill()
+    assert "ps 0: heard nothing from workers for 15 s" in ps.failed()
+    assert heard(0, ps.said()) == ["1"]
 
 
 @needs_mnist

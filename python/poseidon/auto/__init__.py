@@ -20,6 +20,8 @@ first training loader is read: then the workers join the job.
               is random in that; cuts, whether a batch can be cut
     surface   --auto tf1: tensorflow as it was in version 1, with layers and mnist_data
     by_hand   scripts of TensorFlow whose gradients go to no optimizer
+    meta_graphs    graphs in files, which are those of one process
+    own_gradients  gradients that a script computes and changes before an optimizer gets them
     files     what worker 0 has saved, for workers on other machines
     seeds     random numbers that are the same on all workers of a job"""
 

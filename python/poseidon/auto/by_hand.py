@@ -8,10 +8,11 @@ import multiprocessing
 import os
 import sys
 
+import tensorflow as version_2
 import tensorflow.compat.v1 as tensorflow
 from tensorflow.python.eager import backprop
 
-from . import notes
+from . import notes, own_gradients
 from .session import EXIT_REFUSED
 
 
@@ -45,17 +46,29 @@ def watch_gradients(watch):
     """From now on."""
     by_hand = _ByHand(watch)
     atexit.register(by_hand.at_exit)
-    own_tape, own_graph = backprop.GradientTape.gradient, tensorflow.gradients
+    own_tape = backprop.GradientTape.gradient
 
     @functools.wraps(own_tape)
     def gradient(tape, target, sources, *args, **kwargs):
         by_hand.note(sources)
-        return own_tape(tape, target, sources, *args, **kwargs)
+        found = own_tape(tape, target, sources, *args, **kwargs)
+        if not own_gradients.in_plain_graph():
+            return found
+        flat = tensorflow.nest.flatten
+        return tensorflow.nest.pack_sequence_as(
+            sources, own_gradients.remember(flat(sources), flat(found)))
 
-    @functools.wraps(own_graph)
-    def gradients(ys, xs, *args, **kwargs):
-        by_hand.note(xs)
-        return own_graph(ys, xs, *args, **kwargs)
+    def watched(own):
+        @functools.wraps(own)
+        def gradients(ys, xs, *args, **kwargs):
+            by_hand.note(xs)
+            found = own(ys, xs, *args, **kwargs)
+            if not own_gradients.in_plain_graph():
+                return found
+            return own_gradients.remember(xs if isinstance(xs, (list, tuple)) else [xs], found)
+
+        return gradients
 
     backprop.GradientTape.gradient = gradient
-    tensorflow.gradients = gradients
+    for module in (tensorflow, version_2, version_2.compat.v2):
+        module.gradients = watched(module.gradients)

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tensorflow
 from tensorflow.python.client import session as client
 from tensorflow.python.training import server_lib
 
-from . import graph_files, reads
+from . import graph_files, meta_graphs, own_gradients, reads
 from .proto import ConfigProto, plain
 
 
@@ -34,19 +34,36 @@ def apply(session):
     _watch_clusters(session)
     reads.apply(session)
     graph_files.apply(session)
+    meta_graphs.apply(session)
 
 
 def _watch_optimizers(session):
     kind = tensorflow.train.Optimizer
     own_compute, own_apply = kind.compute_gradients, kind.apply_gradients
 
+    def check_place(optimizer):
+        if not session.active() or own_gradients.in_plain_graph():
+            return
+        if tensorflow.distribute.has_strategy():
+            session.step_aside("the script uses tf.distribute itself")
+        else:
+            session.refuse(f"{type(optimizer).__name__} of tf.compat.v1.train trains eagerly or in a "
+                           "function, so every worker would train by itself",
+                           "train by a graph and a session, by Model.fit of Keras, or by "
+                           "poseidon.tensorflow in the script; --auto off turns this off")
+
     @functools.wraps(own_compute)
     def compute_gradients(optimizer, *args, **kwargs):
+        check_place(optimizer)
         return session.average(optimizer, list(own_compute(optimizer, *args, **kwargs)))
 
     @functools.wraps(own_apply)
     def apply_gradients(optimizer, grads_and_vars, *args, **kwargs):
-        pairs = session.average(optimizer, list(grads_and_vars))
+        check_place(optimizer)
+        pairs = list(grads_and_vars)
+        if session.active():
+            pairs = own_gradients.settle(session, optimizer, pairs)
+        pairs = session.average(optimizer, pairs)
         return own_apply(optimizer, pairs, *args, **kwargs)
 
     kind.compute_gradients, kind.apply_gradients = compute_gradients, apply_gradients
