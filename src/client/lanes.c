@@ -428,7 +428,8 @@ pump_again(struct lane_link *lane)
     return lane->resend == NULL;
 }
 
-/* A transfer that is blocked does not block others, except of its own table. */
+/* A transfer that is blocked does not block others, except of its own table. A sum of the host's
+ * gradients waits for none: a read that came before it may be waiting for its round. */
 static void
 pump(struct lane_link *lane)
 {
@@ -442,7 +443,8 @@ pump(struct lane_link *lane)
         struct psd_table *table = part->op->table;
 
         next = part->next;
-        if (table->blocked_turn != turn && !pump_part(lane, part)) {
+        if ((part->op->gathering != NULL || table->blocked_turn != turn) &&
+            !pump_part(lane, part)) {
             table->blocked_turn = turn;
         }
     }
