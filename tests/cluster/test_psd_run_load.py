@@ -52,17 +52,19 @@ def test_sixteen_workers_print_as_fast_as_they_can(start, tmp_path):
     script = tmp_path / "writer.py"
     script.write_text(WRITER.format(seconds=WRITE_S))
     job = start("--workers", WORKERS, "--show", "none", "--", sys.executable, script)
-    pids = []
     wait_for(lambda: "PROCESS worker15" in job.run_log(), 20, "all run")
     pids = [job.process.pid, job.agent_pid()]
     peaks = [0, 0]
-    while job.process.poll() is None:
+
+    def has_ended():
         for i, pid in enumerate(pids):
             try:
                 peaks[i] = max(peaks[i], peak_memory(pid))
             except (OSError, AttributeError):
                 pass  # it ended while we looked
-        time.sleep(0.05)
+        return job.process.poll() is not None
+
+    wait_for(has_ended, 120, "end of the job")
     assert job.wait() == 0, job.stderr()
     lines = 0
     for rank in range(WORKERS):
