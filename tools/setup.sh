@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing need on Debian 12: quiet and quick when nothing is missing.
 #   tools/setup.sh build   compiler, Meson and the libraries (make, make demo)
-#   tools/setup.sh test    the above, clang, cmocka, pytest, Slurm, podman, independent checkers
+#   tools/setup.sh test    the above, ccache, clang, cmocka, pytest, Slurm, podman, independent checkers
 #   tools/setup.sh frameworks   PyTorch, TensorFlow and JAX in .venv-frameworks; exit code 4 where
 #                          they cannot be had, and their tests are skipped
 #   tools/setup.sh peers   what psd_bench is compared with: OpenMPI, and the frameworks
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 want=(gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libssl-dev libseccomp-dev
       libopenblas-dev zlib1g-dev)
 if [ "${1:-build}" = test ]; then
-    want+=(libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ procps
+    want+=(ccache libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ procps
            python3 python3-venv python3-pytest python3-numpy
            openssh-server openssh-client iproute2 util-linux strace
            slurm-wlm slurm-client munge libmunge-dev
