@@ -5,9 +5,10 @@ BIN_PROGRAMS := ps_master ps_server psd_run bench/psd_bench tests/sim/psd_sim \
                 examples/mnist examples/hello
 SEEDS ?= 20000
 SECONDS_EACH ?= 60
+RUNS ?= 10
 PREFIX ?= /usr/local
 
-.PHONY: all help setup setup-test setup-frameworks build demo test test-ssh bench bench-suite bench-peers fuzz sim install wheel format clean
+.PHONY: all help setup setup-test setup-frameworks build demo test test-ssh flakes bench bench-suite bench-peers fuzz sim install wheel format clean
 
 all: setup build
 
@@ -16,6 +17,7 @@ help:
 	@echo "make demo      set up, build, and train on handwritten digits: 2 workers, 2 servers"
 	@echo "make test      set up, build, and run all tests"
 	@echo "make test-ssh  psd_run over ssh on hosts of its own (root), all of it"
+	@echo "make flakes    each tier of tests RUNS=$(RUNS) times with all cores kept busy; goes on where it stopped"
 	@echo "make setup-frameworks  PyTorch, TensorFlow and JAX for the tests and examples, into .venv-frameworks"
 	@echo "make bench     speed and latency beside the ceilings and the peers, about 10 minutes"
 	@echo "make bench-suite  only what the project's targets name, each with its target"
@@ -55,6 +57,9 @@ test-ssh: setup-test build
 	PSD_BIN=$(CURDIR)/$(BIN) .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/cluster/test_ssh.py tests/cluster/test_slurm.py \
 	    tests/cluster/test_psd_run_local.py tests/cluster/test_psd_run_load.py tests/cluster/test_terminal.py \
 	    tests/cluster/test_rendezvous.py
+
+flakes: setup-test setup-frameworks build
+	@. tools/datasets.sh && tools/flakes.py --runs $(RUNS) $(FLAKES_ARGS)
 
 bench: setup build
 	bin/psd_bench

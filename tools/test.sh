@@ -9,17 +9,7 @@ failed=()
 
 step() { printf '\n== %s\n' "$*"; }
 
-# A checkout beside a folder of data sets need not fetch its own.
-beside=../shared/data/mnist
-if [ -z "${MNIST_DATA:-}" ] && [ ! -d data/mnist ] && [ -d "$beside" ]; then
-    MNIST_DATA=$(realpath "$beside")
-    export MNIST_DATA
-fi
-beside=../shared/data/cifar-10-batches-bin
-if [ -z "${CIFAR10_DATA:-}" ] && [ ! -d data/cifar-10-batches-bin ] && [ -d "$beside" ]; then
-    CIFAR10_DATA=$(realpath "$beside")
-    export CIFAR10_DATA
-fi
+. tools/datasets.sh
 
 # Hundreds of tests kill, cut and time real processes on whatever machine this is. One that fails is
 # run once more, alone, and both results are shown: what fails twice is broken, what fails once is
