@@ -14,6 +14,7 @@
 
 #include "faults.h"
 #include "job.h"
+#include "plan_file.h"
 #include "worker.h"
 
 enum { LIVENESS_S = 150 }; /* after the last fault */
@@ -23,6 +24,8 @@ static const char usage[] =
     "\n"
     "usage: psd_sim --seeds N [--first K]   run seeds K .. K + N - 1 (K: 1), stop at a failure\n"
     "       psd_sim --seed N [--trace]      run one seed; --trace prints every event\n"
+    "       psd_sim --dump-plan N           print what was drawn for a seed, to be kept\n"
+    "       psd_sim --plan FILE [--trace]   run a job that was kept\n"
     "       psd_sim -h | --version\n"
     "\n"
     "Everything in a run follows from its seed: the shape of the job, what its workers do, "
@@ -36,13 +39,23 @@ static const char usage[] =
     "processes are simulated.\n"
     "\n"
     "example: psd_sim --seeds 2000\n"
-    "exit code: 0 all seeds passed, 1 a seed failed, 2 bad usage\n";
+    "exit code: 0 all seeds passed, 1 a seed failed, 2 bad usage or a plan that cannot be read\n";
 
 struct options {
     uint64_t first;
     uint64_t count;
+    const char *plan; /* a file; NULL: seeds */
     bool single;
+    bool dump;
     bool trace;
+};
+
+/* What a run gave. The numbers of several runs are added up. */
+struct outcome {
+    struct sim_counters total;
+    uint64_t virtual_ns;
+    uint64_t hash;     /* of the last run */
+    char failure[512]; /* likewise */
 };
 
 static void
@@ -90,22 +103,19 @@ weights_may_be_lost(const struct job *job)
     return sums && job->plan.policy == PSI_DEATH_WAIT;
 }
 
-/* Runs one seed to its end. The counters are added to *total. */
+/* Runs one job to its end. */
 static bool
-run_seed(uint64_t seed, bool trace, struct sim_counters *total, uint64_t *virtual_ns,
-         char failure[512], uint64_t *hash_p)
+run_plan(const struct plan *plan, bool trace, struct outcome *outcome)
 {
     struct sim sim;
     struct job job;
-    struct plan plan;
     char stuck[256];
 
-    sim_init(&sim, seed, trace);
-    plan_make(&plan, seed);
+    sim_init(&sim, plan->seed, trace);
     if (trace) {
-        plan_print(&plan);
+        plan_print(plan);
     }
-    job_start(&job, &sim, &plan);
+    job_start(&job, &sim, plan);
     faults_schedule(&job);
     sim_at(&sim, SIM_S, tick_second, &job, 0);
     while (!sim.failed && !job_over(&job) && sim_step(&sim)) {
@@ -123,12 +133,12 @@ run_seed(uint64_t seed, bool trace, struct sim_counters *total, uint64_t *virtua
         job_judge(&job);
     }
     job_stop(&job);
-    for (size_t i = 0; i < sizeof(*total) / sizeof(uint64_t); i++) {
-        ((uint64_t *)total)[i] += ((const uint64_t *)&sim.counters)[i];
+    for (size_t i = 0; i < sizeof(outcome->total) / sizeof(uint64_t); i++) {
+        ((uint64_t *)&outcome->total)[i] += ((const uint64_t *)&sim.counters)[i];
     }
-    *virtual_ns += sim.now_ns;
-    *hash_p = sim.hash;
-    memcpy(failure, sim.failure, sizeof(sim.failure));
+    outcome->virtual_ns += sim.now_ns;
+    outcome->hash = sim.hash;
+    memcpy(outcome->failure, sim.failure, sizeof(sim.failure));
     sim_fini(&sim);
     return !sim.failed;
 }
@@ -143,13 +153,22 @@ seconds(void)
 }
 
 static void
-print_summary(const struct sim_counters *total, uint64_t seeds, uint64_t virtual_ns, double elapsed)
+print_summary(const struct outcome *outcome, uint64_t seeds, double elapsed)
 {
     printf("%llu seeds in %.1f s (%.0f a second), %.0f virtual seconds\n",
-           (unsigned long long)seeds, elapsed, (double)seeds / elapsed, (double)virtual_ns / 1e9);
-#define PRINT_COUNTER(name) printf("  %-16s %llu\n", #name, (unsigned long long)total->name);
+           (unsigned long long)seeds, elapsed, (double)seeds / elapsed,
+           (double)outcome->virtual_ns / 1e9);
+#define PRINT_COUNTER(name)                                                                        \
+    printf("  %-16s %llu\n", #name, (unsigned long long)outcome->total.name);
     SIM_COUNTER_MAP(PRINT_COUNTER)
 #undef PRINT_COUNTER
+}
+
+static void
+print_passed(const char *what, const char *which, const struct outcome *outcome)
+{
+    printf("%s %s passed, hash %016llx, %.3f virtual seconds\n", what, which,
+           (unsigned long long)outcome->hash, (double)outcome->virtual_ns / 1e9);
 }
 
 static int
@@ -157,19 +176,17 @@ run_many(const struct options *options)
 {
     const bool terminal = isatty(STDOUT_FILENO) != 0;
     const double start = seconds();
-    struct sim_counters total = {0};
-    uint64_t virtual_ns = 0;
+    struct outcome outcome = {{0}};
     double shown = start;
-    char failure[512];
-    uint64_t hash = 0;
+    struct plan plan;
+    char number[24] = "";
 
     for (uint64_t i = 0; i < options->count; i++) {
-        const uint64_t seed = options->first + i;
-
-        if (!run_seed(seed, options->trace, &total, &virtual_ns, failure, &hash)) {
-            printf("%sseed %llu failed: %s\nreplay: psd_sim --seed %llu --trace\n",
-                   terminal ? "\r\033[K" : "", (unsigned long long)seed, failure,
-                   (unsigned long long)seed);
+        plan_make(&plan, options->first + i);
+        snprintf(number, sizeof(number), "%llu", (unsigned long long)plan.seed);
+        if (!run_plan(&plan, options->trace, &outcome)) {
+            printf("%sseed %s failed: %s\nreplay: psd_sim --seed %s --trace\n",
+                   terminal ? "\r\033[K" : "", number, outcome.failure, number);
             return 1;
         }
         if (terminal && seconds() - shown >= 1) {
@@ -183,12 +200,40 @@ run_many(const struct options *options)
         printf("\r\033[K");
     }
     if (options->single) {
-        printf("seed %llu passed, hash %016llx, %.3f virtual seconds\n",
-               (unsigned long long)options->first, (unsigned long long)hash,
-               (double)virtual_ns / 1e9);
+        print_passed("seed", number, &outcome);
     } else {
-        print_summary(&total, options->count, virtual_ns, seconds() - start);
+        print_summary(&outcome, options->count, seconds() - start);
     }
+    return 0;
+}
+
+static int
+dump_plan(uint64_t seed)
+{
+    struct plan plan;
+
+    plan_make(&plan, seed);
+    plan_write(&plan, stdout);
+    return 0;
+}
+
+static int
+run_kept(const struct options *options)
+{
+    struct outcome outcome = {{0}};
+    struct plan plan;
+    char text[512];
+
+    if (!plan_read(&plan, options->plan, text, sizeof(text))) {
+        fprintf(stderr, "psd_sim: %s\n", text);
+        return 2;
+    }
+    if (!run_plan(&plan, options->trace, &outcome)) {
+        printf("plan %s failed: %s\nreplay: psd_sim --plan %s --trace\n", options->plan,
+               outcome.failure, options->plan);
+        return 1;
+    }
+    print_passed("plan", options->plan, &outcome);
     return 0;
 }
 
@@ -211,8 +256,11 @@ parse(int argc, char **argv, struct options *options)
             options->trace = true;
         } else if (i + 1 == argc) {
             return false;
-        } else if (strcmp(argv[i], "--seed") == 0) {
+        } else if (strcmp(argv[i], "--plan") == 0) {
+            options->plan = argv[++i];
+        } else if (strcmp(argv[i], "--seed") == 0 || strcmp(argv[i], "--dump-plan") == 0) {
             options->single = true;
+            options->dump = strcmp(argv[i], "--dump-plan") == 0;
             options->count = 1;
             if (!parse_number(argv[++i], &options->first)) {
                 return false;
@@ -229,7 +277,7 @@ parse(int argc, char **argv, struct options *options)
             return false;
         }
     }
-    return options->count > 0;
+    return (options->count > 0) != (options->plan != NULL);
 }
 
 int
@@ -249,5 +297,8 @@ main(int argc, char **argv)
         fputs(usage, stderr);
         return 2;
     }
-    return run_many(&options);
+    if (options.dump) {
+        return dump_plan(options.first);
+    }
+    return options.plan != NULL ? run_kept(&options) : run_many(&options);
 }
