@@ -290,7 +290,8 @@ struct psd_transfer {
  * pull at c + 1 in one message each way. A worker always sees its own pushes.
  *
  * Operations on the same table take effect in the order they were started. Submitting never blocks:
- * what does not fit the window waits inside the operation.
+ * what does not fit the window waits inside the operation. A server lets 256 pulls of one worker
+ * wait for one chunk; more of them end as PSD_ERR_BUSY.
  *
  * Returns PSD_OK, or
  *   PSD_ERR_INVALID     range not on the grid, missing pointer, unknown flag;

@@ -14,7 +14,10 @@
 #include "rpc/post.h"
 #include "server/state.h"
 
-enum { PARKED_PER_RANK_MAX = 256 }; /* of one chunk */
+enum {
+    READS_PARKED_MAX = 256,  /* of one worker, on one chunk */
+    PUSHES_PARKED_MAX = 256, /* ... of one gradient: one of them waits, the others gave up */
+};
 
 void
 answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
@@ -282,29 +285,56 @@ asked_by(const struct session *session, const struct chunk *chunk)
 }
 
 static bool
-waits_too_often(const struct chunk *chunk, uint32_t sender)
+is_push(const struct parked *parked)
 {
-    unsigned same = 0;
-
-    if (chunk->parked_count < PARKED_PER_RANK_MAX) {
-        return false;
-    }
-    for (const struct parked *parked = chunk->parked; parked != NULL; parked = parked->next) {
-        same += parked->sender == sender;
-    }
-    return same >= PARKED_PER_RANK_MAX;
+    return parked->type == PSI_FRAME_PUSH || parked->type == PSI_FRAME_PUSH_PULL;
 }
 
+static unsigned
+reads_of(const struct chunk *chunk, uint32_t sender)
+{
+    unsigned reads = 0;
+
+    for (const struct parked *parked = chunk->parked; parked != NULL; parked = parked->next) {
+        reads += parked->sender == sender && !is_push(parked);
+    }
+    return reads;
+}
+
+static unsigned
+pushes_of(const struct chunk *chunk, uint32_t sender, uint32_t rank)
+{
+    unsigned pushes = 0;
+
+    for (const struct parked *parked = chunk->parked; parked != NULL; parked = parked->next) {
+        pushes += parked->sender == sender && parked->rank == rank && is_push(parked);
+    }
+    return pushes;
+}
+
+/*
+ * Too many requests cannot all be kept. A read is refused: it changes nothing, so "not applied" is
+ * true of it. A push must not be: it may repeat one that counts. Its connection is cut instead, the
+ * requests that its worker gave up go with it, and what the worker still waits for it asks again.
+ */
 static psd_status
 keep(struct chunk *chunk, const struct session *session, const struct parked *asked,
      struct psd_error *err)
 {
     struct parked *parked;
 
-    if (waits_too_often(chunk, asked->sender)) {
+    if (chunk->parked_count >= READS_PARKED_MAX && !is_push(asked) &&
+        reads_of(chunk, asked->sender) >= READS_PARKED_MAX) {
         answer_status(session->lane, asked->sender, asked->request, chunk, PSD_ERR_BUSY,
-                      "too many requests of this worker wait for one chunk");
+                      "too many reads of this worker wait for one chunk");
         return PSD_OK;
+    }
+    if (chunk->parked_count >= PUSHES_PARKED_MAX && is_push(asked) &&
+        pushes_of(chunk, asked->sender, asked->rank) >= PUSHES_PARKED_MAX) {
+        return psi_fail(err, PSD_ERR_BUSY,
+                        "table %s chunk %u: worker %u repeats its push of step %llu without end",
+                        chunk->table->spec.name, chunk->index, asked->rank,
+                        (unsigned long long)asked->step);
     }
     parked = psi_pool_take(&session->lane->parked);
     if (parked == NULL) {
@@ -339,8 +369,7 @@ answer_or_park(struct chunk *chunk, const struct session *session, struct psd_er
 static bool
 is_push_of(const struct parked *parked, uint32_t rank)
 {
-    return parked->rank == rank &&
-           (parked->type == PSI_FRAME_PUSH || parked->type == PSI_FRAME_PUSH_PULL);
+    return parked->rank == rank && is_push(parked);
 }
 
 void

@@ -392,9 +392,10 @@ round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank)
     }
 }
 
-/* A gradient joins the open round and its sender waits for the end of it. */
-static psd_status
-hold(struct session *session, struct chunk *chunk, struct slot *slot, struct psd_error *err)
+/* A gradient joins the open round, and its sender, whose request is kept, waits for the end of it.
+ */
+static void
+hold(struct session *session, struct chunk *chunk, struct slot *slot)
 {
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
@@ -417,30 +418,23 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot, struct psd
     }
     chunk->table->priority = frame->priority;
     open_add(lane, chunk);
-    const psd_status status = park(chunk, session, err);
-
-    if (status == PSD_OK) {
-        round_try_close(lane, chunk);
-    }
-    return status;
+    round_try_close(lane, chunk);
 }
 
 /* Stale-synchronous and asynchronous tables: applied by itself, answered at once. */
-static psd_status
-apply_alone(struct session *session, struct chunk *chunk, struct slot *slot, struct psd_error *err)
+static void
+apply_alone(struct session *session, struct chunk *chunk, struct slot *slot)
 {
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
     const struct leaf leaf = {.rank = session->rank, .data = slot->gradient};
     const struct meeting alone = {.leaves = &leaf, .leaf_count = 1, .gradients = 1};
     const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
-    psd_status status;
-    bool applied;
+    const bool applied = empty || chunk_update(lane, chunk, &alone);
 
-    applied = empty || chunk_update(lane, chunk, &alone);
     slot_give(&lane->pool, slot);
     if (!applied) {
-        return PSD_OK; /* the job has failed, everybody is being told */
+        return; /* the job has failed, everybody is being told */
     }
     if (chunk->marks != NULL) {
         chunk->marks[session->rank].incarnation = frame->incarnation;
@@ -448,17 +442,15 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot, str
     } else {
         chunk->clock.next[session->rank] = frame->step + 1;
     }
-    status = park(chunk, session, err);
-    if (status == PSD_OK) {
-        replicate_round(lane, chunk);
-    }
-    return status;
+    replicate_round(lane, chunk);
 }
 
+/* Its request is kept before anything counts: what cannot be answered must not have happened. */
 static psd_status
 count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct psd_error *err)
 {
     struct lane *lane = session->lane;
+    psd_status status;
 
     if (slot == NULL) {
         if ((session->inbox.frame.flags & PSI_FLAG_EMPTY) == 0) {
@@ -476,17 +468,24 @@ count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct
             return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no slot", session->rank);
         }
     }
-    chunk->pushed = true;
-    if (psi_spec_synchronous(&chunk->table->spec)) {
-        return hold(session, chunk, slot, err);
-    }
-    if (!chunk->ready) {
+    if (!chunk->ready && !psi_spec_synchronous(&chunk->table->spec)) {
         slot_give(&lane->pool, slot);
         answer_status(lane, session->rank, session->inbox.frame.request, chunk, PSD_ERR_STATE,
                       "no initial values yet: rank 0 gives them when it opens the table");
         return PSD_OK;
     }
-    return apply_alone(session, chunk, slot, err);
+    status = park(chunk, session, err);
+    if (status != PSD_OK) {
+        slot_give(&lane->pool, slot);
+        return status;
+    }
+    chunk->pushed = true;
+    if (psi_spec_synchronous(&chunk->table->spec)) {
+        hold(session, chunk, slot);
+    } else {
+        apply_alone(session, chunk, slot);
+    }
+    return PSD_OK;
 }
 
 /* A gradient that does not count now: repeated, late, or early. */
