@@ -376,7 +376,14 @@ PSD_API int psd_fd(psd_context *context);
 
 /* -------------------------------------------------------------------------- all together --- */
 
-/* Waits until every live worker has come to its n-th barrier. */
+/*
+ * psd_barrier - waits until every live worker has come to its n-th barrier. Each call is the next
+ * barrier of its worker, in the order in which the calls began, whichever thread makes it: several
+ * may wait at once, and two threads in a barrier are two barriers. A call that timed out has not
+ * passed: its barrier is the next call's again (the other workers have seen this one there).
+ *
+ * PSD_ERR_TIMEOUT names the workers that have not come; PSD_ERR_BUSY: more than 4,096 threads wait.
+ */
 PSD_API psd_status psd_barrier(psd_context *context, uint32_t timeout_ms);
 
 /* Adds to the job's global step, exactly once, and returns the new value. add = 0 reads it. */

@@ -71,7 +71,8 @@ def num_servers() -> int:
 
 
 def barrier(timeout_ms: int | None = None) -> None:
-    """Waits until every live worker has come to its n-th barrier."""
+    """Waits until every live worker has come to its n-th barrier. Several threads may wait at
+    once: each call is a barrier of its own, in the order in which the calls began."""
     if timeout_ms is None:
         context().barrier()
     else:

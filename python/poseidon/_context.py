@@ -163,7 +163,8 @@ class Context:
     # ---- all together
 
     def barrier(self, timeout_ms: int = FOREVER) -> None:
-        """Waits until every live worker has come to its n-th barrier."""
+        """Waits until every live worker has come to its n-th barrier. Several threads may wait at
+        once: each call is a barrier of its own, in the order in which the calls began."""
         self._calls.make(library().psd_barrier, self._check(), timeout_ms)
 
     def global_step(self, add: int = 0) -> int:

@@ -164,6 +164,22 @@ psi_client_barrier(struct psi_client *client, uint32_t timeout_ms, struct psd_op
     return status;
 }
 
+/* A call that did not get through has not passed its barrier: the number goes to whoever comes
+ * next, those that wait already first. */
+void
+psi_control_barrier_again(const struct psd_op *failed)
+{
+    struct psi_client *client = failed->client;
+
+    client->barrier--;
+    for (struct psd_op *op = client->pending; op != NULL; op = op->next) {
+        if (op->kind == OP_BARRIER && op->frame.seq > failed->frame.seq) {
+            op->frame.seq--;
+            psi_control_send(op);
+        }
+    }
+}
+
 psd_status
 psi_client_nodes(struct psi_client *client, struct psd_op **op_p, struct psd_error *err)
 {

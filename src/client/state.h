@@ -240,7 +240,7 @@ struct psi_client {
     uint64_t op_number;
     uint64_t seq;
     uint32_t control_id;
-    uint64_t barrier;
+    uint64_t barrier; /* how many it has come to */
     uint64_t next_deadline_ns;
     struct psd_op *held; /* transfers that wait for earlier ones; oldest first */
     struct psd_op *held_last;
@@ -338,6 +338,7 @@ psd_status psi_control_frame(struct psi_client *client, struct psi_peer *peer, c
                              size_t bytes, struct psd_error *err);
 void psi_control_resend(struct psi_client *client);
 void psi_control_send(struct psd_op *op);
+void psi_control_barrier_again(const struct psd_op *failed);
 void psi_control_have(const struct psd_op *op);
 
 /* tables.c */

@@ -1,28 +1,47 @@
 /*
  * barrier.c - the n-th barrier: released when every worker the job waits for has come to it.
  *
- * A worker's request number of a released barrier is not kept: one that asks again is answered at
- * once. Deadlines are the workers' business.
+ * Several threads of a worker may wait at once, each in a barrier of its own number. Numbers of
+ * released barriers are not kept: whoever asks again is answered at once. Deadlines are the
+ * workers' business: one whose call timed out asks again, with the same number and another request.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/fail.h"
 #include "master/state.h"
 
+enum { ARRIVALS_MAX = 4096 }; /* threads of one worker */
+
 static void
-release(struct master *master, struct worker *worker)
+release(struct master *master, struct session *session, const struct arrival *arrival)
 {
-    struct session *session = worker->member.session;
     struct psi_frame ack = master_frame(master, PSI_FRAME_ACK);
 
-    worker->barrier_waiting = false;
-    if (session != NULL) {
-        ack.seq = worker->barrier;
-        ack.request = worker->barrier_request;
-        master_posted(session, psi_post(session->conn, &ack));
+    ack.seq = arrival->barrier;
+    ack.request = arrival->request;
+    master_posted(session, psi_post(session->conn, &ack));
+}
+
+/* A worker without a connection asks again when it is back. */
+static void
+release_reached(struct master *master, struct worker *worker)
+{
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < worker->arrivals; i++) {
+        const struct arrival *arrival = &worker->arrival[i];
+
+        if (arrival->barrier > master->barrier_released) {
+            worker->arrival[left++] = *arrival;
+        } else if (worker->member.session != NULL) {
+            release(master, worker->member.session, arrival);
+        }
     }
+    worker->arrivals = left;
 }
 
 void
@@ -41,12 +60,37 @@ master_barrier_check(struct master *master)
         master->barrier_released = reached;
     }
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
-        struct worker *worker = &master->worker[rank];
+        release_reached(master, &master->worker[rank]);
+    }
+}
 
-        if (worker->barrier_waiting && worker->barrier <= master->barrier_released) {
-            release(master, worker);
+void
+master_barrier_forget(struct worker *worker)
+{
+    worker->arrivals = 0;
+}
+
+/* Where to note who waits in that barrier; NULL: no memory, or too many. */
+static struct arrival *
+arrival_at(struct worker *worker, uint64_t barrier)
+{
+    for (uint32_t i = 0; i < worker->arrivals; i++) {
+        if (worker->arrival[i].barrier == barrier) {
+            return &worker->arrival[i];
         }
     }
+    if (worker->arrivals == worker->arrivals_capacity) {
+        const uint32_t capacity = worker->arrivals == 0 ? 4 : 2 * worker->arrivals;
+        struct arrival *grown =
+            capacity > ARRIVALS_MAX ? NULL : realloc(worker->arrival, capacity * sizeof(*grown));
+
+        if (grown == NULL) {
+            return NULL;
+        }
+        worker->arrival = grown;
+        worker->arrivals_capacity = capacity;
+    }
+    return &worker->arrival[worker->arrivals++];
 }
 
 psd_status
@@ -54,13 +98,23 @@ master_on_barrier(struct session *session, const void *body, size_t bytes, struc
 {
     const struct psi_frame *frame = &session->inbox.frame;
     struct worker *worker = &session->master->worker[session->member->rank];
+    struct arrival *arrival = arrival_at(worker, frame->seq);
 
     (void)body;
     (void)bytes;
     (void)err;
-    worker->barrier = frame->seq;
-    worker->barrier_request = frame->request;
-    worker->barrier_waiting = true;
+    if (arrival == NULL) {
+        const struct psi_frame refusal = master_answer(session, PSI_FRAME_ACK);
+
+        master_posted(session,
+                      psi_post_error(session->conn, &refusal, PSD_ERR_BUSY, 0,
+                                     "barrier: too many threads of this worker wait in one"));
+        return PSD_OK;
+    }
+    *arrival = (struct arrival){.barrier = frame->seq, .request = frame->request};
+    if (frame->seq > worker->barrier) {
+        worker->barrier = frame->seq;
+    }
     master_barrier_check(session->master);
     return PSD_OK;
 }

@@ -132,6 +132,9 @@ master_destroy(struct master *master)
     for (uint32_t id = 0; id < master->tables; id++) {
         master_table_destroy(master->table[id]);
     }
+    for (uint32_t rank = 0; master->worker != NULL && rank < master->config.workers; rank++) {
+        free(master->worker[rank].arrival);
+    }
     for (uint32_t index = 0; master->server != NULL && index < master->config.servers; index++) {
         free(master->server[index].lane);
     }

@@ -308,6 +308,28 @@ test_table_open_waits_for_every_lane(void **state)
     world_destroy(world);
 }
 
+/* If this fails, a thread that opens a table is forgotten when another of its worker does. */
+static void
+test_table_opened_by_several_threads(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_FAIL);
+    const struct psi_table_info want = table_named("w", 10);
+
+    (void)state;
+    for (uint32_t request = 5; request < 15; request++) {
+        open_table(world, 0, &want, request);
+    }
+    open_table(world, 0, &want, 5); /* asked again after a cut: one answer is enough */
+    open_table(world, 1, &want, 20);
+    ack_table(world, 0);
+    for (uint32_t request = 5; request < 15; request++) {
+        (void)hear_table(world->worker[0], PSI_FRAME_TABLE_INFO, request);
+    }
+    assert_null(hear(world->worker[0], PSI_FRAME_TABLE_INFO));
+    (void)hear_table(world->worker[1], PSI_FRAME_TABLE_INFO, 20);
+    world_destroy(world);
+}
+
 /* If this fails, workers that disagree train garbage. */
 static void
 test_table_mismatch_names_both(void **state)
@@ -412,6 +434,33 @@ test_barrier_waits_for_everybody_alive(void **state)
     give_up(world, world->worker[2], 0, "crashed");
     assert_int_equal(hear(world->worker[0], PSI_FRAME_ACK)->frame.request, 14);
     assert_int_equal(hear(world->worker[1], PSI_FRAME_ACK)->frame.request, 15);
+    world_destroy(world);
+}
+
+/* If this fails, a thread that waits in a barrier is forgotten when another comes to the next, or
+ * one that asks again after a timeout is not answered. */
+static void
+test_barriers_of_several_threads(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_CONTINUE);
+
+    (void)state;
+    arrive(world, 0, 1, 10);
+    arrive(world, 0, 2, 11);
+    arrive(world, 0, 3, 12);
+    arrive(world, 1, 1, 20);
+    assert_int_equal(hear(world->worker[0], PSI_FRAME_ACK)->frame.request, 10);
+    assert_null(hear(world->worker[0], PSI_FRAME_ACK));
+    arrive(world, 0, 2, 12); /* 11 timed out: its number is the next one's */
+    arrive(world, 1, 2, 21);
+    assert_int_equal(hear(world->worker[0], PSI_FRAME_ACK)->frame.request, 12);
+    assert_null(hear(world->worker[0], PSI_FRAME_ACK));
+    arrive(world, 0, 3, 13);
+    arrive(world, 1, 3, 22);
+    assert_int_equal(hear(world->worker[0], PSI_FRAME_ACK)->frame.request, 13);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(hear(world->worker[1], PSI_FRAME_ACK)->frame.request, 20 + i);
+    }
     world_destroy(world);
 }
 
@@ -935,10 +984,12 @@ main(void)
         cmocka_unit_test(test_member_with_a_secret_is_refused_by_name),
         cmocka_unit_test(test_other_kernels_or_job_are_refused),
         cmocka_unit_test(test_table_open_waits_for_every_lane),
+        cmocka_unit_test(test_table_opened_by_several_threads),
         cmocka_unit_test(test_table_mismatch_names_both),
         cmocka_unit_test(test_table_refused_by_a_lane_is_rolled_back),
         cmocka_unit_test(test_lane_reconnect_gets_what_it_missed),
         cmocka_unit_test(test_barrier_waits_for_everybody_alive),
+        cmocka_unit_test(test_barriers_of_several_threads),
         cmocka_unit_test(test_quorum_closes_with_the_first),
         cmocka_unit_test(test_quorum_shrinks_when_workers_leave),
         cmocka_unit_test(test_leave_with_nothing),

@@ -343,7 +343,7 @@ replace(struct session *session, struct worker *worker)
     worker->old_life = worker->member.life;
     worker->wanted = CHANGE_REPLACE;
     worker->barrier = 0;
-    worker->barrier_waiting = false;
+    master_barrier_forget(worker);
     take_worker_place(session, worker);
 }
 
@@ -476,7 +476,7 @@ master_worker_lost(struct master *master, struct worker *worker, const char *rea
     member->state = PSD_NODE_LOST;
     worker->lost_ns = psi_now_ns(master->env);
     worker->wanted = CHANGE_NONE;
-    worker->barrier_waiting = false;
+    master_barrier_forget(worker);
     master_tables_forget(master, member->rank);
     master_wake_at(master, 0);
     if (master->config.policy == PSI_DEATH_FAIL) {

@@ -74,6 +74,12 @@ struct member {
     char value_name[32];
 };
 
+/* A thread of a worker waits in a barrier. */
+struct arrival {
+    uint64_t barrier;
+    uint32_t request;
+};
+
 enum change_kind { CHANGE_NONE, CHANGE_LEAVE, CHANGE_REPLACE };
 
 struct worker {
@@ -84,9 +90,10 @@ struct worker {
     enum change_kind wanted; /* change of view that waits for its turn */
     bool in_view;            /* as the current view has it ... */
     uint32_t view_incarnation;
-    uint64_t barrier; /* the last one it came to; from 1 */
-    uint32_t barrier_request;
-    bool barrier_waiting;
+    uint64_t barrier;        /* the last one it came to; from 1 */
+    struct arrival *arrival; /* owned; of its threads that wait in a barrier */
+    uint32_t arrivals;
+    uint32_t arrivals_capacity;
     uint64_t host;              /* of its HELLO: who may be on its host ... */
     char door[PSI_ADDRESS_MAX]; /* ... and where those reach it */
 };
@@ -131,8 +138,9 @@ struct table {
     uint64_t *load_before; /* owned; one per place */
     bool *acked;           /* owned; one per place; OPENING */
     uint32_t acks_left;
-    struct waiter *waiter; /* owned; room for one per worker; OPENING */
+    struct waiter *waiter; /* owned; OPENING */
     uint32_t waiters;
+    uint32_t waiters_capacity;
     uint64_t *resume;      /* owned; one per worker; NULL: 0 for all */
     struct backup *backup; /* owned; NULL: no backup workers */
     struct given given;    /* during a change of view */
@@ -312,6 +320,7 @@ psd_status master_on_barrier(struct session *session, const void *body, size_t b
 psd_status master_on_why(struct session *session, const void *body, size_t bytes,
                          struct psd_error *err);
 void master_barrier_check(struct master *master);
+void master_barrier_forget(struct worker *worker); /* nobody there waits any more */
 
 /* ------------------------------------------------------------------------------- quorum.c --- */
 

@@ -15,6 +15,8 @@
 #include "base/fail.h"
 #include "master/state.h"
 
+enum { OPENERS_MAX = 4096 }; /* threads of one worker that open one table */
+
 void
 master_table_destroy(struct table *table)
 {
@@ -138,18 +140,43 @@ change_loads(struct master *master, const struct table *table, bool add)
     }
 }
 
-static void
+static bool
+make_room_for_waiter(struct table *table)
+{
+    const uint32_t capacity = table->waiters == 0 ? 4 : 2 * table->waiters;
+    struct waiter *grown;
+
+    if (table->waiters < table->waiters_capacity) {
+        return true;
+    }
+    grown = realloc(table->waiter, capacity * sizeof(*grown));
+    if (grown != NULL) {
+        table->waiter = grown;
+        table->waiters_capacity = capacity;
+    }
+    return grown != NULL;
+}
+
+/* Several threads of a worker may wait for one table; after a cut each asks again. False: no
+ * memory, or too many. */
+static bool
 add_waiter(struct table *table, uint32_t rank, uint32_t request)
 {
-    uint32_t i = 0;
+    uint32_t of_rank = 0;
 
-    while (i < table->waiters && table->waiter[i].rank != rank) {
-        i++;
+    for (uint32_t i = 0; i < table->waiters; i++) {
+        if (table->waiter[i].rank == rank) {
+            if (table->waiter[i].request == request) {
+                return true;
+            }
+            of_rank++;
+        }
     }
-    if (i == table->waiters) {
-        table->waiters++;
+    if (of_rank == OPENERS_MAX || !make_room_for_waiter(table)) {
+        return false;
     }
-    table->waiter[i] = (struct waiter){.rank = rank, .request = request};
+    table->waiter[table->waiters++] = (struct waiter){.rank = rank, .request = request};
+    return true;
 }
 
 static struct table *
@@ -167,8 +194,7 @@ create_table(struct master *master, const struct psi_spec *spec, uint32_t creato
     table->acks_left = master->places;
     table->load_before = malloc(master->places * sizeof(*table->load_before));
     table->acked = calloc(master->places, sizeof(*table->acked));
-    table->waiter = calloc(master->config.workers, sizeof(*table->waiter));
-    if (table->load_before == NULL || table->acked == NULL || table->waiter == NULL ||
+    if (table->load_before == NULL || table->acked == NULL || !make_room_for_waiter(table) ||
         master_quorum_create(master, table) != PSD_OK) {
         master_table_destroy(table);
         return NULL;
@@ -204,7 +230,7 @@ open_new(struct session *session, const struct psi_spec *spec)
         return;
     }
     master->table[master->tables++] = table;
-    add_waiter(table, rank, session->inbox.frame.request);
+    (void)add_waiter(table, rank, session->inbox.frame.request); /* the first: there is room */
     change_loads(master, table, true);
     psi_log(master->log, PSI_LOG_DEBUG, "TABLE-OPEN", "table %u is %s, opened by worker %u",
             table->id, spec->name, rank);
@@ -266,8 +292,10 @@ master_on_table_open(struct session *session, const void *body, size_t bytes, st
         refuse_mismatch(session, table, &info.spec, difference);
     } else if (table->state == TABLE_READY) {
         send_info(master, table, &asker);
-    } else {
-        add_waiter(table, asker.rank, asker.request);
+    } else if (!add_waiter(table, asker.rank, asker.request)) {
+        psi_fail(&error, PSD_ERR_BUSY, "table %s: too many threads of worker %u open it",
+                 info.spec.name, asker.rank);
+        send_error(session, &error);
     }
     return PSD_OK;
 }
@@ -356,12 +384,14 @@ master_tables_forget(struct master *master, uint32_t rank)
     for (uint32_t id = 0; id < master->tables; id++) {
         struct table *table = master->table[id];
 
+        uint32_t left = 0;
+
         for (uint32_t i = 0; i < table->waiters; i++) {
-            if (table->waiter[i].rank == rank) {
-                table->waiter[i] = table->waiter[--table->waiters];
-                break;
+            if (table->waiter[i].rank != rank) {
+                table->waiter[left++] = table->waiter[i];
             }
         }
+        table->waiters = left;
     }
 }
 

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -423,6 +424,62 @@ test_initial_values_do_not_depend_on_servers(void **state)
     free(three);
 }
 
+/* ---- from several threads ----------------------------------------------------------------- */
+
+enum { OPENERS = 8 };
+
+struct opener {
+    psd_context *context;
+    pthread_t thread;
+    psd_status status;
+    psd_table *table;
+};
+
+static const float threaded_values[4] = {1, 2, 3, 4};
+
+static void *
+open_threaded(void *argument)
+{
+    struct opener *opener = argument;
+
+    opener->status = psd_table_open(
+        opener->context, TABLE("w", PSD_F32, 4, .init = PSD_INIT_RANK0, .values = threaded_values),
+        &opener->table);
+    return NULL;
+}
+
+static void
+open_from_threads(struct worker *worker)
+{
+    struct opener openers[OPENERS];
+    float values[4] = {0};
+
+    for (unsigned i = 0; i < OPENERS; i++) {
+        openers[i] = (struct opener){.context = worker->context};
+        CHECK(worker, pthread_create(&openers[i].thread, NULL, open_threaded, &openers[i]) == 0);
+    }
+    for (unsigned i = 0; i < OPENERS; i++) {
+        pthread_join(openers[i].thread, NULL);
+    }
+    for (unsigned i = 0; i < OPENERS; i++) {
+        CHECK_OK(worker, openers[i].status);
+        CHECK(worker, openers[i].table == openers[0].table);
+    }
+    CHECK_OK(worker, pull(openers[0].table, 0, values));
+    CHECK(worker, memcmp(values, threaded_values, sizeof(values)) == 0);
+}
+
+/* If this fails, threads of a worker that open one table at once wait for ever, or get two. */
+static void
+test_threads_open_one_table(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 2, .servers = 2, .lanes = 2});
+
+    (void)state;
+    bed_run(bed, open_from_threads, NULL);
+    bed_finish(bed);
+}
+
 int
 main(void)
 {
@@ -436,6 +493,7 @@ main(void)
         cmocka_unit_test(test_tables_open_in_any_order),
         cmocka_unit_test(test_initial_values_of_rank_0_reach_everybody),
         cmocka_unit_test(test_initial_values_do_not_depend_on_servers),
+        cmocka_unit_test(test_threads_open_one_table),
     };
 
     bed_begin();

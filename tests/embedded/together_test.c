@@ -49,13 +49,14 @@ wait_in_vain(struct worker *worker)
         CHECK(worker, strstr(psd_last_error()->text, "worker 1") == NULL);
     }
     bed_meet(worker->bed);
-    if (worker->rank != 1) {
-        CHECK_OK(worker, psd_barrier(worker->context, 15000)); /* its first: 1 has been there */
+    for (unsigned barrier = 0; barrier < 2; barrier++) { /* 1 has not passed the first yet */
+        CHECK_OK(worker, psd_barrier(worker->context, 5000));
     }
-    CHECK_OK(worker, psd_barrier(worker->context, 15000));
+    bed_meet(worker->bed); /* nobody waits for those who have left */
 }
 
-/* If this fails, a barrier that nobody comes to does not say whom it waits for. */
+/* If this fails, a barrier that nobody comes to does not say whom it waits for; or whoever asks
+ * again after a timeout waits for the next barrier, and the others for it. */
 static void
 test_barrier_timeout_names_the_missing(void **state)
 {
@@ -82,6 +83,101 @@ test_barrier_does_not_wait_for_those_who_left(void **state)
 
     (void)state;
     bed_run(bed, leave_before_the_barrier, NULL);
+    bed_finish(bed);
+}
+
+enum { VISITORS = 4, VISITS = 25 };
+
+struct visitor {
+    psd_context *context;
+    pthread_t thread;
+    unsigned calls;
+    uint32_t timeout_ms;
+    _Atomic bool *begins; /* (optional) */
+    psd_status status;
+};
+
+static void *
+visit_barriers(void *argument)
+{
+    struct visitor *visitor = argument;
+
+    if (visitor->begins != NULL) {
+        atomic_store(visitor->begins, true);
+    }
+    for (unsigned i = 0; i < visitor->calls && visitor->status == PSD_OK; i++) {
+        visitor->status = psd_barrier(visitor->context, visitor->timeout_ms);
+    }
+    return NULL;
+}
+
+/* 0 comes with all threads at once, 1 with one thread, one barrier after the other. */
+static void
+meet_from_threads(struct worker *worker)
+{
+    const unsigned threads = worker->rank == 1 ? 1 : VISITORS;
+    struct visitor visitors[VISITORS];
+
+    for (unsigned i = 0; i < threads; i++) {
+        visitors[i] = (struct visitor){
+            .context = worker->context, .calls = VISITORS * VISITS / threads, .timeout_ms = 15000};
+        CHECK(worker, pthread_create(&visitors[i].thread, NULL, visit_barriers, &visitors[i]) == 0);
+    }
+    for (unsigned i = 0; i < threads; i++) {
+        pthread_join(visitors[i].thread, NULL);
+    }
+    for (unsigned i = 0; i < threads; i++) {
+        CHECK_OK(worker, visitors[i].status);
+    }
+}
+
+/* If this fails, a thread that waits in a barrier is forgotten when another one comes to the next.
+ */
+static void
+test_barriers_from_threads(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 3});
+
+    (void)state;
+    bed_run(bed, meet_from_threads, NULL);
+    bed_finish(bed);
+}
+
+/* One thread of 0 gives up while another waits behind it. That one then passes with the others. */
+static void
+give_up_before_another(struct worker *worker)
+{
+    _Atomic bool begins = false;
+    struct visitor early = {
+        .context = worker->context, .calls = 1, .timeout_ms = 500, .begins = &begins};
+    struct visitor late = {.context = worker->context, .calls = 1, .timeout_ms = 5000};
+
+    if (worker->rank != 0) {
+        bed_meet(worker->bed);
+        CHECK_OK(worker, psd_barrier(worker->context, 15000));
+        bed_meet(worker->bed); /* nobody waits for those who have left */
+        return;
+    }
+    CHECK(worker, pthread_create(&early.thread, NULL, visit_barriers, &early) == 0);
+    while (!atomic_load(&begins)) {
+    }
+    CHECK(worker, pthread_create(&late.thread, NULL, visit_barriers, &late) == 0);
+    pthread_join(early.thread, NULL);
+    bed_meet(worker->bed);
+    pthread_join(late.thread, NULL);
+    bed_meet(worker->bed);
+    CHECK_STATUS(worker, early.status, PSD_ERR_TIMEOUT);
+    CHECK_OK(worker, late.status);
+}
+
+/* If this fails, a timeout in one thread makes another wait for a barrier that nobody comes to. */
+static void
+test_barrier_given_up_before_another(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 3});
+
+    (void)state;
+    bed_run(bed, give_up_before_another, NULL);
     bed_finish(bed);
 }
 
@@ -282,6 +378,8 @@ main(void)
         cmocka_unit_test(test_barrier_holds_everybody),
         cmocka_unit_test(test_barrier_timeout_names_the_missing),
         cmocka_unit_test(test_barrier_does_not_wait_for_those_who_left),
+        cmocka_unit_test(test_barriers_from_threads),
+        cmocka_unit_test(test_barrier_given_up_before_another),
         cmocka_unit_test(test_global_step_counts_once),
         cmocka_unit_test(test_nodes_and_reports),
         cmocka_unit_test(test_nodes_before_the_start),
