@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/process.h"
+#include "base/std_fds.h"
 
 /* If this fails, two hosts would not agree about any header. */
 static void
@@ -314,6 +315,42 @@ test_more_shares_than_cores_change_nothing(void **state)
     assert_int_equal(CPU_COUNT(&share), psi_usable_cores());
 }
 
+/* What a program of which a shell closed some of 0 to 2 finds there. Returns 0 if it can print. */
+static int
+fill_and_look(const int *closed, size_t count)
+{
+    int files[2];
+
+    for (size_t i = 0; i < count; i++) {
+        close(closed[i]);
+    }
+    if (psi_std_fds_fill() != 0 || pipe(files) != 0 || files[0] <= STDERR_FILENO) {
+        return 1; /* the next descriptor is one of the three: whatever is printed goes there */
+    }
+    return write(STDOUT_FILENO, "", 0) == 0 && write(STDERR_FILENO, "", 0) == 0 ? 0 : 2;
+}
+
+/* If this fails, `ps_server >&-` writes what it prints into its first socket. */
+static void
+test_closed_descriptors_are_filled(void **state)
+{
+    static const int closed[][3] = {{0}, {1}, {2}, {1, 2}, {0, 1, 2}};
+    static const size_t counts[] = {1, 1, 1, 2, 3};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        int status = 0;
+        const pid_t child = fork();
+
+        assert_true(child >= 0);
+        if (child == 0) {
+            _exit(fill_and_look(closed[i], counts[i]));
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
 int
 main(void)
 {
@@ -329,6 +366,7 @@ main(void)
         cmocka_unit_test(test_limiter_tells_few_things_a_second),
         cmocka_unit_test(test_descriptors_are_raised),
         cmocka_unit_test(test_descriptors_for_strangers),
+        cmocka_unit_test(test_closed_descriptors_are_filled),
         cmocka_unit_test(test_shares_of_cores_are_apart),
         cmocka_unit_test(test_more_shares_than_cores_change_nothing),
     };

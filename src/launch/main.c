@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/std_fds.h"
 #include "config/nearest.h"
 #include "launch/agent.h"
 #include "launch/begin.h"
@@ -119,6 +120,9 @@ main(int argc, char **argv)
     struct psd_error err = {0};
     struct launch_options options;
 
+    if (psi_std_fds_fill() != 0) { /* agents come this way, too */
+        return WATCH_CODE_CANNOT_START;
+    }
     for (size_t i = 0; argc > 1 && i < sizeof(verbs) / sizeof(verbs[0]); i++) {
         if (strcmp(argv[1], verbs[i].word) == 0) {
             return verbs[i].run(argc - 1, argv + 1);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/exit_code.h"
+#include "base/std_fds.h"
 #include "master/daemon.h"
 #include "master/options.h"
 
@@ -19,6 +20,9 @@ main(int argc, char **argv)
     struct psi_log log = {0};
     int exit_code;
 
+    if (psi_std_fds_fill() != 0) {
+        return PSI_EXIT_CANNOT_START;
+    }
     if (master_options_read(argc, argv, &options, &log, &err) != PSD_OK) {
         fprintf(stderr, "ps_master: %s\nps_master -h explains\n", err.text);
         return PSI_EXIT_USAGE;
