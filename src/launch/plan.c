@@ -148,10 +148,12 @@ build_environments(const struct plan_input *input, struct plan *plan, struct psd
     }
     plan->sets_grpc_fail_fast = variables_get(workers->list, "GRPC_FAIL_FAST") != NULL ||
                                 variables_get(input->environment, "GRPC_FAIL_FAST") != NULL;
-    /* A worker's lines are wanted when it prints them, not when a buffer is full. */
-    if (status == PSD_OK && variables_get(workers->list, "PYTHONUNBUFFERED") == NULL &&
-        variables_get(input->environment, "PYTHONUNBUFFERED") == NULL) {
-        status = words_add(workers, "PYTHONUNBUFFERED=1", err);
+    /* A worker's lines are wanted when it prints them, not when a buffer is full. What the shell
+     * has is handed on: another machine has another shell. */
+    if (status == PSD_OK && variables_get(workers->list, "PYTHONUNBUFFERED") == NULL) {
+        const char *own = variables_get(input->environment, "PYTHONUNBUFFERED");
+
+        status = variables_set_pair(workers, "PYTHONUNBUFFERED", own != NULL ? own : "1", err);
     }
     if (status == PSD_OK && input->automatic != NULL) {
         status = variables_set_pair(workers, "PSD_AUTO", plan->automatic ? input->automatic : "off",

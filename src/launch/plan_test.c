@@ -257,6 +257,30 @@ test_worker_environment(void **state)
     words_fini(&made.environment);
 }
 
+static void
+expect_unbuffered(char *own, const char *wanted)
+{
+    char *environment[] = {"PATH=/usr/bin:/bin", own, NULL};
+    struct psd_error err = {0};
+    struct plan plan;
+    const struct plan_input input = {
+        .servers = 1, .workers = 1, .command = "sh", .environment = environment};
+
+    assert_int_equal(plan_build(&input, &plan, &err), PSD_OK);
+    assert_string_equal(variables_get(plan.worker_environment.list, "PYTHONUNBUFFERED"), wanted);
+    plan_fini(&plan);
+}
+
+/* If this fails, workers of other machines print at their end what they had to say before. */
+static void
+test_python_prints_at_once(void **state)
+{
+    (void)state;
+    expect_unbuffered(NULL, "1");
+    expect_unbuffered("PYTHONUNBUFFERED=x", "x");
+    expect_unbuffered("PYTHONUNBUFFERED=", ""); /* which means no to Python */
+}
+
 /* If this fails, the daemons are started with options they do not have. */
 static void
 test_daemon_arguments(void **state)
@@ -626,6 +650,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_flags_by_the_script, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_placeholders, set_up, tear_down),
         cmocka_unit_test(test_worker_environment),
+        cmocka_unit_test(test_python_prints_at_once),
         cmocka_unit_test(test_daemon_arguments),
         cmocka_unit_test(test_plan_refuses),
         cmocka_unit_test(test_forwarded_environment),
