@@ -134,10 +134,11 @@ class _Step:
         """One for each node, by the number of the node."""
         given = self.environment.get("TFSERVER")
         if given is not None:
-            if len(given.split()) != len(self.nodes):
-                raise ValueError(f"TFSERVER has {len(given.split())} addresses, but there are "
+            addresses = given.replace(",", " ").split()
+            if len(addresses) != len(self.nodes):
+                raise ValueError(f"TFSERVER has {len(addresses)} addresses, but there are "
                                  f"{len(self.nodes)} nodes")
-            return given.split()
+            return addresses
         found = [_resolve(name) for name in self.nodes]
         if found[self.node] is None:
             found[self.node] = self.own_address(found)

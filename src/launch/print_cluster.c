@@ -31,11 +31,12 @@ struct sheet {
 
 /* ------------------------------------------------------------------------------- addresses --- */
 
-/* TFSERVER: one address for each node, in the order of the nodes, separated by white space. */
+/* TFSERVER: one address for each node, in the order of the nodes, separated by blanks, line
+ * ends or commas. */
 static psd_status
 take_given(struct sheet *sheet, const char *given, struct psd_error *err)
 {
-    static const char blanks[] = " \t\r\n";
+    static const char blanks[] = " \t\r\n,";
     const size_t nodes = sheet->slurm.nodes.count;
     size_t count = 0;
 

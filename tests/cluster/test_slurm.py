@@ -236,7 +236,7 @@ def test_dictionary_of_a_part_of_the_job(sbatch):
 def test_dictionary_in_a_script(sbatch):
     """If this fails, a script has to ask the nodes for their addresses by itself."""
     job = sbatch("psd_run --print_cluster --roles ps,worker,worker --interface 10.213.0.0/24 && "
-                 "TFSERVER='a b' psd_run --print-cluster --roles ps,worker,worker --json && "
+                 "TFSERVER='a,b' psd_run --print-cluster --roles ps,worker,worker --json && "
                  "TFSERVER='a b c' psd_run --print-cluster --roles ps,worker,worker", "-N2", "-n3")
     assert job.wait() == 2, job.text()
     first, second, error, _ = job.text().splitlines()

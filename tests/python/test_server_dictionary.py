@@ -112,7 +112,7 @@ def test_several_nodes_with_several_tasks(tasks, servers):
 def test_uneven_tasks():
     """If this fails, nodes must all have the same number of tasks."""
     tasks = ["ps", "worker", "worker", "worker", "ps", "worker", "worker"]
-    assert slurm.server_dictionary(tasks, step("n[1-3]", "4,2,1", 2, 0, TFSERVER="a b c")) == (
+    assert slurm.server_dictionary(tasks, step("n[1-3]", "4,2,1", 2, 0, TFSERVER="a,b,c")) == (
         {"ps": ["a:12000", "b:12000"],
          "worker": ["a:12001", "a:12002", "a:12003", "b:12001", "c:12000"]}, "worker", 4)
 
