@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CIFAR-10 in the style of the tutorials of 2017: a graph, queue runners, a session, --max_steps.
 
-    psd_run --workers 2 --auto tf1 "python cifar10_train.py --data_dir DIRECTORY --max_steps 400"
+    psd_run --workers 2 "python cifar10_train.py --data_dir DIRECTORY --max_steps 400"
 
 DIRECTORY has the binary batches (data_batch_1.bin ... test_batch.bin). Nothing in here is Poseidon's
 but the three flags, which psd_run gives, the fields of tf.ConfigProto that they go to, and the number

@@ -365,6 +365,56 @@ def test_a_session_script_of_2017_runs_unchanged(plain):
     assert errors_in(done) == []
 
 
+OLD_LINE = "was written for TensorFlow 1"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_script_of_2017_needs_no_option(plain, workers):
+    """If this fails, the command of the original's documents ends with: no attribute 'app'."""
+    done = plain(HERE / "plain" / "session_2017.py", workers=workers)
+    assert done.code == 0, done.out + done.err
+    assert done.err.count(f"session_2017.py {OLD_LINE} (tf.app.flags, line 8 of session_2017.py)") == 1
+    found = [done.found(rank) for rank in range(workers)]
+    assert all(each["weights"] == found[0]["weights"] for each in found)
+    assert [each["client_id"] for each in found] == list(range(workers))
+
+
+def test_a_tutorial_with_its_model_beside_it_needs_no_option(plain):
+    """If this fails, the tutorials of 2017 do not run as they are: two files, flags of argparse, the
+    global step of tf.contrib."""
+    done = plain(HERE / "plain" / "cifar_2017.py", "--max_steps", 30)
+    assert done.code == 0, done.out + done.err
+    assert done.err.count(OLD_LINE) == 1
+    zero, one = done.found(0), done.found(1)
+    assert zero["step"] == one["step"] == 30 and zero["losses"] != one["losses"]
+    assert sum(zero["losses"][-5:]) < sum(zero["losses"][:5])
+    assert (done.directory / "trained" / "checkpoint").exists()
+    assert errors_in(done) == []
+
+
+@pytest.mark.parametrize("text,name", [
+    ("import tensorflow as tf\ngetattr(tf, 'app').run()\n", "tf.app"),
+    ("import tensorflow as tf\nprint(vars()['tf'].train.AdamOptimizer)\n", "tf.train.AdamOptimizer"),
+    ("import tensorflow, importlib\nimportlib.import_module('tensorflow.contrib.slim')\n",
+     "tf.contrib")])
+def test_a_script_that_was_not_recognised_gets_a_hint(plain, tmp_path, text, name):
+    """If this fails, its user reads of a missing attribute, and not what to do."""
+    script = tmp_path / "hidden.py"
+    script.write_text(text)
+    done = plain(script)
+    assert done.code == 1, done.out + done.err
+    assert f"hidden.py uses {name}, which is TensorFlow 1's: psd_run --auto tf1" in done.err
+    assert OLD_LINE not in done.err
+
+
+def test_another_error_gets_no_hint(plain, tmp_path):
+    """If this fails, --auto tf1 is recommended where it does not help."""
+    script = tmp_path / "mistyped.py"
+    script.write_text("import tensorflow as tf\ntf.konstant(1)\n")
+    done = plain(script)
+    assert done.code == 1 and "tf1" not in done.err
+
+
 def test_layers_of_2017_are_there(plain):
     """If this fails, scripts of the time that use tf.layers do not run, or not as they did."""
     done = plain(HERE / "plain" / "layers_2017.py", options=("--auto", "tf1"))

@@ -18,7 +18,8 @@ first training loader is read: then the workers join the job.
     claims    what the gradients of an optimizer are computed from, and whether it is dealt out:
               feeds, what sessions are fed; reads, what graphs read by themselves; orders, what
               is random in that; cuts, whether a batch can be cut
-    surface   --auto tf1: tensorflow as it was in version 1, with layers and mnist_data
+    surface   tensorflow as it was in version 1, with layers, contrib and mnist_data, for --auto tf1 and
+              for scripts of which written_for finds that they need it
     by_hand   scripts of TensorFlow whose gradients go to no optimizer
     meta_graphs    graphs in files, which are those of one process
     own_gradients  gradients that a script computes and changes before an optimizer gets them
@@ -47,10 +48,9 @@ def begin(watch: Any) -> Session | None:
 
 def begin_tensorflow(watch: Any) -> Session | None:
     """tensorflow was imported. One worker alone gets the names that Poseidon's scripts use, too."""
-    from . import by_hand, graph_patches, graphs, seeds, surface  # need tensorflow
+    from . import by_hand, graph_patches, graphs, seeds, versions  # need tensorflow
 
-    if watch.kind == "tf1":
-        surface.show_version_1()
+    versions.choose(watch)
     graph_patches.take_config()
     if watch.alone:
         return None

@@ -2,7 +2,8 @@
 """`import tensorflow` as it was in version 1: --auto tf1.
 
 The module that scripts get looks a name up among those of tf.compat.v1 first, and then in TensorFlow
-itself. Modules below it are TensorFlow's own; tf.layers and the tutorial's reader of MNIST are back."""
+itself. Modules below it are TensorFlow's own; tf.layers, the global step of tf.contrib.framework and the
+tutorial's reader of MNIST are back."""
 
 import importlib.abc
 import importlib.util
@@ -13,10 +14,10 @@ import types
 import tensorflow
 from tensorflow.compat import v1
 
-from . import layers
+from . import contrib, layers
 
 _MNIST = "tensorflow.examples.tutorials.mnist"
-_GONE = "is no part of TensorFlow any more: what the script uses of it has to be replaced"
+_BACK = {"layers": layers, "contrib": contrib.contrib}
 _PACKAGES = ("tensorflow.examples", "tensorflow.examples.tutorials", _MNIST)
 
 
@@ -24,10 +25,10 @@ class _Version1(types.ModuleType):
     """Stands for tensorflow in sys.modules."""
 
     def __getattr__(self, name):
-        if name in ("contrib", "estimator"):
-            raise AttributeError(f"tf.{name} {_GONE}")
-        if name == "layers":
-            return layers
+        if name == "estimator":
+            raise AttributeError("tf.estimator is no part of TensorFlow any more: train by a session")
+        if name in _BACK:
+            return _BACK[name]
         return getattr(v1, name) if hasattr(v1, name) else getattr(tensorflow, name)
 
     def __setattr__(self, name, value):
@@ -42,8 +43,8 @@ class _Tutorials(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name, path=None, target=None):
         """The packages on the way are empty."""
-        if name == "tensorflow.contrib":
-            raise ModuleNotFoundError(f"{name} {_GONE}", name=name)
+        if name.startswith("tensorflow.contrib."):
+            raise ModuleNotFoundError(contrib.refusal(name.split(".", 2)[2]), name=name)
         if name in _PACKAGES:
             return importlib.util.spec_from_loader(name, self, is_package=True)
         if name == f"{_MNIST}.input_data":
@@ -67,3 +68,4 @@ def show_version_1():
         shown.__dict__[name] = getattr(tensorflow, name)
     sys.modules["tensorflow"] = shown
     sys.meta_path.append(_Tutorials())
+    contrib.install()

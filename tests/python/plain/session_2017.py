@@ -1,4 +1,4 @@
-"""A session script of the original Poseidon's time. It is run with psd_run --auto tf1, unchanged."""
+"""A session script of the original Poseidon's time. It is run with psd_run as it is, with --auto tf1 and without."""
 
 import json
 
