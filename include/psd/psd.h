@@ -386,7 +386,12 @@ PSD_API int psd_fd(psd_context *context);
  */
 PSD_API psd_status psd_barrier(psd_context *context, uint32_t timeout_ms);
 
-/* Adds to the job's global step, exactly once, and returns the new value. add = 0 reads it. */
+/*
+ * psd_global_step - adds to the job's global step, exactly once, and returns the value that this
+ * made of it. add = 0 reads it. What a dead worker added stays; its replacement adds to that.
+ *
+ * PSD_ERR_BUSY: 256 threads of this worker are in this call. Nothing was added then.
+ */
 PSD_API psd_status psd_global_step(psd_context *context, uint64_t add, uint64_t *step_p);
 
 /* Tells the job how this worker is doing: shown by psd_run and psd_nodes(). Never blocks. */

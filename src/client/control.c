@@ -192,13 +192,30 @@ psi_client_nodes(struct psi_client *client, struct psd_op **op_p, struct psd_err
     return status;
 }
 
+static unsigned
+step_adds_under_way(const struct psi_client *client)
+{
+    unsigned count = 0;
+
+    for (const struct psd_op *op = client->pending; op != NULL; op = op->next) {
+        count += op->kind == OP_STEP_ADD;
+    }
+    return count;
+}
+
+/* No more than the server keeps answers of: each may have to be repeated after a cut. */
 psd_status
 psi_client_step_add(struct psi_client *client, uint64_t add, struct psd_op **op_p,
                     struct psd_error *err)
 {
     struct psd_op *op = NULL;
-    const psd_status status = control_create(client, OP_STEP_ADD, PSI_FRAME_STEP_ADD, 0, &op, err);
+    psd_status status;
 
+    if (step_adds_under_way(client) >= PSI_STEP_ADDS_MAX) {
+        return psi_fail(err, PSD_ERR_BUSY, "global step: %d additions of this worker are under way",
+                        PSI_STEP_ADDS_MAX);
+    }
+    status = control_create(client, OP_STEP_ADD, PSI_FRAME_STEP_ADD, 0, &op, err);
     if (status == PSD_OK) {
         op->frame.seq = ++client->seq;
         op->frame.step = add;

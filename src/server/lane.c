@@ -359,7 +359,7 @@ lane_destroy(struct lane *lane)
     free(lane->leaves);
     free(lane->given);
     free(lane->copies);
-    free(lane->global.adders);
+    global_step_fini(lane);
     free(lane->scratch);
     free(lane);
 }

@@ -135,9 +135,40 @@ share_data_arrived(struct session *session, void *payload, size_t bytes, struct 
     return PSD_OK;
 }
 
+static const struct add *
+find_add(const struct adder *adder, const struct psi_frame *frame)
+{
+    for (unsigned i = 0; adder->adds != NULL && i < PSI_STEP_ADDS_MAX; i++) {
+        if (adder->adds[i].incarnation == frame->incarnation &&
+            adder->adds[i].sequence == frame->seq) {
+            return &adder->adds[i];
+        }
+    }
+    return NULL;
+}
+
+static psd_status
+add(struct lane *lane, struct adder *adder, const struct psi_frame *frame, struct psd_error *err)
+{
+    if (adder->adds == NULL) {
+        adder->adds = calloc(PSI_STEP_ADDS_MAX, sizeof(*adder->adds));
+    }
+    if (adder->adds == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory to add to the global step",
+                        frame->rank);
+    }
+    lane->global.value += frame->step;
+    adder->mark.incarnation = frame->incarnation;
+    adder->mark.sequence = frame->seq;
+    adder->last = (adder->last + 1) % PSI_STEP_ADDS_MAX;
+    adder->adds[adder->last] = (struct add){
+        .incarnation = frame->incarnation, .sequence = frame->seq, .result = lane->global.value};
+    return PSD_OK;
+}
+
 /*
  * Adds frame.step (the addend travels there) exactly once per (incarnation, sequence). A repetition
- * gets the answer of the first time, as long as it is among the last few of its rank.
+ * gets the answer of the first time: a worker has no more of them under way than are kept.
  */
 psd_status
 step_add_arrived(struct session *session, struct psd_error *err)
@@ -147,25 +178,33 @@ step_add_arrived(struct session *session, struct psd_error *err)
     struct adder *adder = &lane->global.adders[session->rank];
     struct psi_frame answer = {
         .type = PSI_FRAME_ACK, .view = lane->view, .request = frame->request};
-    unsigned i;
+    const struct add *done;
 
-    (void)err;
     if (psi_clock_admit_sequence(&adder->mark, frame->incarnation, frame->seq) == PSI_ADMIT_COUNT) {
-        lane->global.value += frame->step;
-        adder->mark.incarnation = frame->incarnation;
-        adder->mark.sequence = frame->seq;
-        adder->last = (adder->last + 1) % ADDS_KEPT;
-        adder->adds[adder->last].sequence = frame->seq;
-        adder->adds[adder->last].result = lane->global.value;
-    }
-    answer.step = lane->global.value;
-    for (i = 0; i < ADDS_KEPT; i++) {
-        if (adder->adds[i].sequence == frame->seq) {
-            answer.step = adder->adds[i].result;
+        const psd_status status = add(lane, adder, frame, err);
+
+        if (status != PSD_OK) {
+            return status;
         }
     }
+    done = find_add(adder, frame);
+    if (done == NULL) {
+        return psi_fail(err, PSD_ERR_PROTOCOL,
+                        "STEP_ADD %llu of worker %u: repeated after more than %d others",
+                        (unsigned long long)frame->seq, session->rank, PSI_STEP_ADDS_MAX);
+    }
+    answer.step = done->result;
     if (psi_post(session->conn, &answer) != PSD_OK) {
         session_doom(session);
     }
     return PSD_OK;
+}
+
+void
+global_step_fini(struct lane *lane)
+{
+    for (uint32_t rank = 0; lane->global.adders != NULL && rank < lane->job.workers; rank++) {
+        free(lane->global.adders[rank].adds);
+    }
+    free(lane->global.adders);
 }

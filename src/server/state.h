@@ -143,16 +143,18 @@ struct relay {
     uint32_t relay_id; /* our own number, as request to the worker asked */
 };
 
-/* What one rank added last to the global step, for those of its requests that come twice. */
-enum { ADDS_KEPT = 8 };
+/* One addition to the global step, for the request that comes twice. */
+struct add {
+    uint32_t incarnation; /* a replacement counts its requests from the start again */
+    uint64_t sequence;
+    uint64_t result;
+};
 
+/* What one rank added last. */
 struct adder {
     struct psi_mark mark;
-    unsigned last; /* in adds */
-    struct {
-        uint64_t sequence;
-        uint64_t result;
-    } adds[ADDS_KEPT];
+    struct add *adds; /* PSI_STEP_ADDS_MAX; NULL: it has added nothing yet */
+    unsigned last;    /* in adds */
 };
 
 struct global_step {
@@ -290,6 +292,7 @@ psd_status share_data_arrived(struct session *session, void *payload, size_t byt
                               struct psd_error *err);
 void share_session_gone(struct session *session);
 psd_status step_add_arrived(struct session *session, struct psd_error *err);
+void global_step_fini(struct lane *lane);
 
 /* replicate.c */
 void replicate_round(struct lane *lane, struct chunk *chunk);

@@ -36,6 +36,7 @@ enum {
     PSI_TEXT_MAX = 480,   /* likewise */
     PSI_TABLES_MAX = 16384,
     PSI_SHARE_NAME_MAX = 128,
+    PSI_STEP_ADDS_MAX = 256, /* STEP_ADDs of one worker under way: so many answers are kept */
 };
 
 #define PSI_RANK_AUTO UINT32_MAX

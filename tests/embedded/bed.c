@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/exit_code.h"
+#include "base/fail.h"
 #include "base/log.h"
 #include "client/context.h"
 #include "client/state.h"
@@ -101,6 +102,21 @@ bed_is_routed(const struct worker *worker, const psd_table *table)
     routed = table->route_from != PSI_STEP_NEVER;
     pthread_mutex_unlock(&worker->context->lock);
     return routed;
+}
+
+void
+bed_cut(const struct worker *worker, uint32_t place)
+{
+    psd_context *context = worker->context;
+    struct psd_error reason;
+
+    psi_fail(&reason, PSD_ERR_PEER_LOST, "cut by the test");
+    pthread_mutex_lock(&context->lock);
+    psi_assert(place < context->client->lane_count);
+    if (context->client->lanes[place].peer.state == PSI_PEER_UP) {
+        psi_peer_reset(&context->client->lanes[place].peer, &reason);
+    }
+    pthread_mutex_unlock(&context->lock);
 }
 
 bool

@@ -143,6 +143,10 @@ bool bed_lends(void);
 bool bed_await_route(const struct worker *worker, const psd_table *table);
 bool bed_is_routed(const struct worker *worker, const psd_table *table); /* by now? */
 
+/* Cuts the worker's connection to a lane (by place), as a network would: what is under way is lost.
+ * The worker connects again by itself. Any thread may call it while the worker has its context. */
+void bed_cut(const struct worker *worker, uint32_t place);
+
 /* ------------------------------------------------------------------------------ shorthand --- */
 
 void worker_fail(struct worker *worker, const char *file, int line, const char *format, ...)

@@ -472,6 +472,57 @@ test_wait_for_nobody(void **state)
     bed_finish_failed(bed, PSI_EXIT_WORKER_LOST);
 }
 
+/* ---- what a replacement counts for itself ------------------------------------------------- */
+
+enum { ADDS_BEFORE = 7, ADDS_AFTER = 7 };
+
+static void
+add_die_add(struct worker *worker)
+{
+    const bool replacement = psd_incarnation(worker->context) > 1;
+    uint64_t step = 0;
+
+    if (worker->rank == VICTIM && !replacement) {
+        for (uint64_t i = 1; i <= ADDS_BEFORE; i++) {
+            CHECK_OK(worker, psd_global_step(worker->context, 1, &step));
+            CHECK(worker, step == i);
+        }
+        psd_abandon(worker->context);
+        worker->context = NULL;
+        bed_next_turn(worker->bed);
+    } else if (worker->rank == VICTIM) {
+        for (uint64_t i = 1; i <= ADDS_AFTER; i++) {
+            CHECK_OK(worker, psd_global_step(worker->context, 1, &step));
+            CHECK(worker, step == ADDS_BEFORE + i);
+        }
+        bed_next_turn(worker->bed);
+    } else {
+        bed_wait_turn(worker->bed, 2);
+        CHECK_OK(worker, psd_global_step(worker->context, 0, &step));
+        CHECK(worker, step == ADDS_BEFORE + ADDS_AFTER);
+    }
+}
+
+/* If this fails, a replacement is told what its predecessor's additions to the global step made. */
+static void
+test_global_step_of_a_replacement(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = WORKERS, .policy = PSI_DEATH_WAIT});
+    struct worker replacement = {0};
+    bool well;
+
+    (void)state;
+    bed_start_workers(bed, add_die_add, NULL);
+    bed_wait_turn(bed, 1);
+    well = bed_run_one(bed, VICTIM, add_die_add, NULL, &replacement);
+    if (!well) {
+        bed_stop(bed);
+        fail_msg("the replacement: %s", replacement.failure);
+    }
+    bed_join_workers(bed);
+    bed_finish(bed);
+}
+
 /* ---- the old incarnation ------------------------------------------------------------------ */
 
 enum { CHILD_FENCED = 0, CHILD_TIME_S = 60 };
@@ -613,6 +664,7 @@ main(void)
         cmocka_unit_test(test_continue_drops_half_a_step),
         cmocka_unit_test(test_wait_update_tables),
         cmocka_unit_test(test_wait_sum_tables),
+        cmocka_unit_test(test_global_step_of_a_replacement),
         cmocka_unit_test(test_fetch_checks_names_sizes_and_steps),
         cmocka_unit_test(test_wait_for_nobody),
     };

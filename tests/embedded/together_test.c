@@ -242,6 +242,85 @@ test_global_step_counts_once(void **state)
     bed_finish(bed);
 }
 
+enum { CUT_ADDERS = 24, CUT_ADDS = BED_SANITIZED ? 10 : 40, CUT_WORKERS = 2 };
+
+/* Thread: each of `values` written by the one adder that was told it. */
+struct tally {
+    _Atomic unsigned told[CUT_WORKERS * CUT_ADDERS * CUT_ADDS + 1];
+    _Atomic unsigned wrong;
+};
+
+struct cut_adder {
+    struct worker *worker;
+    struct tally *tally;
+    pthread_t thread;
+    psd_status status;
+};
+
+/* Every addition has a result of its own: no two may be told the same. */
+static void *
+add_and_tally(void *argument)
+{
+    struct cut_adder *adder = argument;
+    uint64_t step = 0;
+
+    for (unsigned i = 0; i < CUT_ADDS; i++) {
+        adder->status = psd_global_step(adder->worker->context, 1, &step);
+        if (adder->status != PSD_OK) {
+            return NULL;
+        }
+        if (step == 0 || step > CUT_WORKERS * CUT_ADDERS * CUT_ADDS) {
+            atomic_fetch_add(&adder->tally->wrong, 1);
+        } else {
+            atomic_fetch_add(&adder->tally->told[step], 1);
+        }
+    }
+    return NULL;
+}
+
+static void
+add_through_cuts(struct worker *worker)
+{
+    struct tally *tally = worker->user;
+    struct cut_adder adders[CUT_ADDERS];
+    uint64_t step = 0;
+
+    for (unsigned i = 0; i < CUT_ADDERS; i++) {
+        adders[i] = (struct cut_adder){.worker = worker, .tally = tally};
+        CHECK(worker, pthread_create(&adders[i].thread, NULL, add_and_tally, &adders[i]) == 0);
+    }
+    for (uint64_t seen = 0; step < (uint64_t)CUT_WORKERS * CUT_ADDERS * CUT_ADDS / 2;) {
+        CHECK_OK(worker, psd_global_step(worker->context, 0, &step));
+        if (step > seen) { /* never twice without progress: cuts alone must not stop the job */
+            seen = step;
+            bed_cut(worker, 0);
+        }
+    }
+    for (unsigned i = 0; i < CUT_ADDERS; i++) {
+        pthread_join(adders[i].thread, NULL);
+        CHECK_OK(worker, adders[i].status);
+    }
+}
+
+/* If this fails, an addition that was repeated after a cut counts twice, or is told the result of
+ * another one. */
+static void
+test_global_step_through_cuts(void **state)
+{
+    static struct tally tally;
+    struct bed *bed = bed_start(&(struct bed_config){.workers = CUT_WORKERS});
+
+    (void)state;
+    bed_run(bed, add_through_cuts, &tally);
+    assert_int_equal(atomic_load(&tally.wrong), 0);
+    for (unsigned i = 1; i <= CUT_WORKERS * CUT_ADDERS * CUT_ADDS; i++) {
+        if (atomic_load(&tally.told[i]) != 1) {
+            fail_msg("step %u: told %u times", i, atomic_load(&tally.told[i]));
+        }
+    }
+    bed_finish(bed);
+}
+
 /* ---- nodes and reports -------------------------------------------------------------------- */
 
 enum { NODES = 6 }; /* a master, two servers, three workers */
@@ -381,6 +460,7 @@ main(void)
         cmocka_unit_test(test_barriers_from_threads),
         cmocka_unit_test(test_barrier_given_up_before_another),
         cmocka_unit_test(test_global_step_counts_once),
+        cmocka_unit_test(test_global_step_through_cuts),
         cmocka_unit_test(test_nodes_and_reports),
         cmocka_unit_test(test_nodes_before_the_start),
         cmocka_unit_test(test_nodes_at_nobody),
