@@ -34,8 +34,8 @@
 #include "launch/place.h"
 #include "launch/reach.h"
 #include "launch/secret.h"
-#include "launch/sync.h"
 #include "launch/tree.h"
+#include "launch/unpack.h"
 
 enum {
     LOST_GRACE_MS = 1000, /* psd_run is gone: nobody waits for a long goodbye */
@@ -125,16 +125,16 @@ handle_setup(struct host *host, const struct link_message *message)
     words_fini(&answers);
 }
 
-/* Answers what psd_run is to do: 1 send the files, 0 they are here. */
+/* Answers how many bytes more psd_run is to send; 0: all is here, or err says why not. */
 static void
-answer_sync(struct host *host, int32_t wanted, const struct psd_error *err)
+answer_sync(struct host *host, uint32_t wanted, const struct psd_error *err)
 {
     struct words problems = {0};
 
     if (err->status != PSD_OK) {
         words_add(&problems, err->text, NULL);
     }
-    link_send_words(&host->link, LINK_SYNCED, 0, wanted, &problems);
+    link_send_words(&host->link, LINK_SYNCED, 0, (int32_t)wanted, &problems);
     words_fini(&problems);
 }
 
@@ -143,7 +143,7 @@ handle_sync(struct host *host, const struct link_message *message)
 {
     struct psd_error err = {0};
     struct words words = {0};
-    bool wanted = false;
+    uint32_t wanted = 0;
 
     if (link_words(message, &words, &err) == PSD_OK) {
         unpack_begin(&host->unpack, &words, &wanted, &err);
@@ -156,10 +156,22 @@ static void
 handle_files(struct host *host, const struct link_message *message)
 {
     struct psd_error err = {0};
-    bool done = false;
 
-    if (unpack_take(&host->unpack, message, &done, &err) != PSD_OK || done) {
+    if (unpack_take(&host->unpack, message, &err) != PSD_OK) {
+        unpack_fini(&host->unpack);
         answer_sync(host, 0, &err);
+    }
+}
+
+/* Files that have arrived go on to tar. */
+static void
+go_on_unpacking(struct host *host)
+{
+    struct psd_error err = {0};
+    uint32_t more = 0;
+
+    if (unpack_step(&host->unpack, &more, &err) != UNPACK_GOES_ON) {
+        answer_sync(host, more, &err);
     }
 }
 
@@ -260,7 +272,7 @@ reap(struct host *host)
 {
     siginfo_t info;
 
-    children_reap(&host->children);
+    children_reap(&host->children, &host->unpack);
     children_report(&host->children, &host->place, &host->link);
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
@@ -279,6 +291,7 @@ wait_ms(const struct host *host, uint64_t now_ms)
     if (host->ending) {
         earlier(&until_ms, now_ms < host->kill_ms ? host->kill_ms : now_ms + KILL_AGAIN_MS);
     }
+    earlier(&until_ms, unpack_deadline_ms(&host->unpack));
     if (is_leased(host)) {
         earlier(&until_ms, host->heard_ms + host->lease_ms);
         earlier(&until_ms, host->pulse_ms);
@@ -316,7 +329,7 @@ handle_signals(struct host *host)
 static bool
 turn(struct host *host)
 {
-    struct pollfd *polls = children_polls(&host->children, link_pending(&host->link), 3);
+    struct pollfd *polls = children_polls(&host->children, link_pending(&host->link), 4);
     const short line_events = (short)(POLLIN | (link_pending(&host->link) > 0 ? POLLOUT : 0));
     bool left;
 
@@ -327,15 +340,17 @@ turn(struct host *host)
     if (link_pending(&host->link) == 0) {
         polls[2].fd = -1;
     }
-    poll(polls, 3 + host->children.poll_count, wait_ms(host, psi_monotonic_ms()));
+    polls[3] = (struct pollfd){.fd = unpack_fd(&host->unpack), .events = POLLOUT};
+    poll(polls, 4 + host->children.poll_count, wait_ms(host, psi_monotonic_ms()));
     handle_signals(host);
     link_flush(&host->link);
-    children_read(&host->children, &host->link, polls + 3);
+    children_read(&host->children, &host->link, polls + 4);
     left = reap(host);
     if (host->link.in >= 0 && polls[1].revents != 0) {
         handle_link(host);
         left = reap(host);
     }
+    go_on_unpacking(host);
     keep_lease(host, psi_monotonic_ms());
     if (host->ending && psi_monotonic_ms() >= host->kill_ms) {
         tree_signal(&(struct tree_pick){.root = getpid()}, SIGKILL);
@@ -394,6 +409,7 @@ become_agent(struct host *host, char *const *environment)
     host->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     host->heard_ms = psi_monotonic_ms();
     place_init(&host->place, environment);
+    unpack_init(&host->unpack);
 }
 
 static _Noreturn void
@@ -411,6 +427,7 @@ run_agent(struct host *host)
         jobs_forget(host->entry_path); /* we inherited its socket: until we end, nobody takes it */
     }
     link_fini(&host->link);
+    unpack_fini(&host->unpack);
     children_fini(&host->children);
     place_fini(&host->place);
     _exit(0);

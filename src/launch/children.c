@@ -17,6 +17,7 @@
 
 #include "base/fail.h"
 #include "launch/hook.h"
+#include "launch/log_file.h"
 #include "launch/spawn.h"
 #include "launch/tree.h"
 #include "launch/variables.h"
@@ -143,7 +144,7 @@ open_log(struct child *child, const struct place *place, const char *name)
     close_fd(&child->log);
     if (place->log_directory != NULL) {
         snprintf(path, sizeof(path), "%s/%s", place->log_directory, name);
-        child->log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        child->log = log_file_open(path);
         child->log_error = child->log < 0 ? errno : 0;
     }
 }
@@ -388,12 +389,13 @@ children_read(struct children *children, struct link *link, const struct pollfd 
 /* ---------------------------------------------------------------------------------- to end --- */
 
 void
-children_reap(struct children *children)
+children_reap(struct children *children, struct unpack *unpack)
 {
     int status;
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        unpack_died(unpack, pid, status);
         for (size_t i = 0; i < children->count; i++) {
             struct child *child = &children->list[i];
 

@@ -14,6 +14,7 @@
 #include "launch/link.h"
 #include "launch/notes.h"
 #include "launch/place.h"
+#include "launch/unpack.h"
 
 enum { CHILD_PORTS = 2 }; /* its own, and that of a store for all workers */
 
@@ -52,8 +53,9 @@ int children_start(struct children *children, struct place *place,
 /* A signal to a process and everything of it. */
 void children_signal(const struct children *children, uint32_t slot, int number);
 
-/* Collects the dead; children_report() then tells of them, each after the last of its output. */
-void children_reap(struct children *children);
+/* Collects the dead; children_report() then tells of them, each after the last of its output.
+ * unpack hears of all, for its tar is one of them. */
+void children_reap(struct children *children, struct unpack *unpack);
 void children_report(struct children *children, const struct place *place, struct link *link);
 
 /* Whether somebody's end was not reported yet. */

@@ -16,6 +16,7 @@
 #include <sys/ioctl.h>
 
 #include "base/fail.h"
+#include "launch/log_file.h"
 #include "launch/variables.h"
 
 enum {
@@ -106,7 +107,7 @@ console_fini(struct console *console)
 psd_status
 console_redirect(struct console *console, const char *path, struct psd_error *err)
 {
-    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    const int fd = log_file_open(path);
 
     if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "open %s", path);

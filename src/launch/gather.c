@@ -405,16 +405,17 @@ fill_machines(struct gather *gather, struct psd_error *err)
             words_fini(&words);
             host->state = HOST_ASKED;
         } else if (host->state == HOST_FILLING) {
-            sync_send(gather->sync, &host->link, &host->sent);
+            sync_send(gather->sync, &host->link, &host->sent, host->wanted);
         }
     }
     return status;
 }
 
 static psd_status
-take_synced(struct host *host, bool wanted, const struct words *problems, struct psd_error *err)
+take_synced(struct host *host, int32_t wanted, const struct words *problems, struct psd_error *err)
 {
-    host->state = wanted ? HOST_FILLING : HOST_FILLED;
+    host->state = wanted > 0 ? HOST_FILLING : HOST_FILLED;
+    host->wanted += wanted > 0 ? (size_t)wanted : 0;
     return words_add_all(&host->problems, problems, err);
 }
 
@@ -468,7 +469,7 @@ gather_message(struct gather *gather, struct host *host, const struct link_messa
     if (status == PSD_OK && message->kind == LINK_HELLO) {
         status = host_meet(host, &words, err);
     } else if (status == PSD_OK && message->kind == LINK_SYNCED) {
-        status = take_synced(host, message->number == 1, &words, err);
+        status = take_synced(host, message->number, &words, err);
     } else if (status == PSD_OK && message->kind == LINK_SET_UP) {
         status = take_setup(gather, host, &words, err);
     } else if (status == PSD_OK && message->kind == LINK_REACHED) {
@@ -600,6 +601,12 @@ gather_return(struct gather *gather, uint32_t machine, struct psd_error *err)
         return status == PSD_OK ? GATHER_READY : GATHER_FAILED;
     }
     return status == PSD_OK ? GATHER_WAIT : GATHER_FAILED;
+}
+
+bool
+gather_files_move(const struct gather *gather)
+{
+    return count_state(gather, HOST_FILLING) > 0;
 }
 
 uint64_t

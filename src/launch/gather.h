@@ -40,6 +40,9 @@ enum gather_result gather_step(struct gather *gather, uint64_t now_ms,
 /* The same for one machine that joins while the job runs: *host_p names it. */
 enum gather_result gather_return(struct gather *gather, uint32_t machine, struct psd_error *err);
 
+/* Whether files are on their way to a machine, which tells when they are there or cannot be. */
+bool gather_files_move(const struct gather *gather);
+
 /* When to call again without news; UINT64_MAX: never. */
 uint64_t gather_deadline(const struct gather *gather);
 

@@ -64,6 +64,7 @@ struct host {
     char address[HOST_ADDRESS_BYTES];    /* under which the others reach it */
     uint16_t probe_port;                 /* of its listener; 0: none */
     size_t sent;                         /* HOST_FILLING: bytes of the archive */
+    size_t wanted;                       /* ... that it asked for so far */
     struct words problems;               /* what is missing there */
     struct words notes;                  /* what is different there, for the log */
     uint16_t *worker_ports;              /* owned; gather_port() knows whose they are; 0: none */

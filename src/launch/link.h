@@ -32,7 +32,7 @@ enum link_kind {
     LINK_END,        /* number: grace in ms */
     /* from the agent */
     LINK_HELLO,        /* strings, KEY=value: host.h */
-    LINK_SYNCED,       /* number: 1 the files are wanted, 0 they are there; strings: problems */
+    LINK_SYNCED,       /* number: bytes that may be sent now, 0 all is there; strings: problems */
     LINK_SET_UP,       /* strings, KEY=value */
     LINK_REACHED,      /* strings: what could not be reached, and why */
     LINK_STARTED,      /* slot; number: pid; bytes: path of the program */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "launch/log_file.h"
 
 enum {
     TIMES_MS = 100,     /* between two notes of the time */
@@ -31,7 +32,7 @@ output_init(struct output *output, enum launch_role role, const char *name, cons
     if (log_path == NULL) {
         return PSD_OK;
     }
-    output->log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    output->log_fd = log_file_open(log_path);
     if (output->log_fd < 0) {
         output->log_failed = true;
         return psi_fail_errno(err, PSD_ERR_IO, "open %s", log_path);
@@ -42,7 +43,7 @@ output_init(struct output *output, enum launch_role role, const char *name, cons
 void
 output_keep_times(struct output *output, const char *path)
 {
-    output->times_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    output->times_fd = log_file_open(path);
 }
 
 static void

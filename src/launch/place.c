@@ -196,6 +196,15 @@ make_directories(char *path)
     return mkdir(path, 0755) == 0 || errno == EEXIST;
 }
 
+/* Its name can be guessed: somebody may have made it to read, or to change, what we log. */
+static bool
+is_own_directory(const char *path)
+{
+    struct stat info;
+
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid();
+}
+
 /* Whoever sees the launcher's own directory leaves the writing to it, if the launcher writes. */
 static psd_status
 take_logs(struct work *work, const char *value, struct psd_error *err)
@@ -211,6 +220,9 @@ take_logs(struct work *work, const char *value, struct psd_error *err)
     snprintf(path, sizeof(path), "%s", value);
     if (!make_directories(path)) {
         return problem(work, err, "log directory ", path, strerror(errno));
+    }
+    if (!is_own_directory(path)) {
+        return problem(work, err, "log directory ", path, "somebody else made it, or a link");
     }
     work->place->log_directory = strdup(path);
     return work->place->log_directory != NULL ? PSD_OK

@@ -88,6 +88,9 @@ go_on_gathering(struct run *run)
     }
     switch (gather_step(&run->gather, psi_monotonic_ms(), on_new_call, run, &machine, &err)) {
     case GATHER_WAIT:
+        if (gather_files_move(&run->gather)) {
+            watch_files_move(&run->watch, psi_monotonic_ms());
+        }
         break;
     case GATHER_READY:
         if (run->args->check) {

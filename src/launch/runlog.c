@@ -18,13 +18,20 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "launch/log_file.h"
 
 enum { DIRECTORIES_MAX = 10000 };
 
 psd_status
 runlog_open(struct runlog *runlog, const char *path, struct psd_error *err)
 {
-    runlog->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    runlog->fd = log_file_open(path);
+    if (runlog->fd < 0 && errno == ELOOP) {
+        return psi_fail(err, PSD_ERR_IO,
+                        "open %s: it is a link, and psd_run writes no log through a link: remove "
+                        "it",
+                        path);
+    }
     if (runlog->fd < 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "open %s", path);
     }

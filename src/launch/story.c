@@ -5,6 +5,7 @@
  */
 #include "launch/story.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #include "base/fail.h"
 #include "launch/report.h"
+#include "launch/whole_file.h"
 
 /* Text from other processes may be anything: what is no UTF-8 is replaced. */
 static json_t *
@@ -241,16 +243,13 @@ story_tell(struct run *run)
 psd_status
 story_write(struct run *run, struct psd_error *err)
 {
-    json_t *job = build(run);
+    char *document = story_tell(run);
     char path[4096];
-    char part[4112];
-    psd_status status = PSD_OK;
+    psd_status status;
 
     snprintf(path, sizeof(path), "%s/result.json", run->directory);
-    snprintf(part, sizeof(part), "%s.part", path);
-    if (json_dump_file(job, part, JSON_INDENT(2)) != 0 || rename(part, path) != 0) {
-        status = psi_fail_errno(err, PSD_ERR_IO, "write %s", path);
-    }
-    json_decref(job);
+    status = document != NULL ? whole_file_write(AT_FDCWD, path, document, err)
+                              : psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %s", path);
+    free(document);
     return status;
 }

@@ -1,6 +1,6 @@
 /*
- * sync.h - ships a directory to other machines: packed once, sent to those that lack it, unpacked
- * and verified there.
+ * sync.h - ships a directory to other machines: packed once and sent to those that lack it, which
+ * unpack it (unpack.h).
  *
  * A mark in the directory (.psd_sync) holds the SHA-256 of the archive it came from: a machine that
  * has the same one needs nothing, and so does one that shares the disk. The mark is taken away
@@ -12,15 +12,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
-
-#include <sys/types.h>
 
 #include "launch/link.h"
+#include "launch/sync_mark.h"
 
-enum { SYNC_DIGEST_BYTES = 65 };
-
-/* psd_run's side. Thread: owned by the main thread. */
+/* Thread: owned by the main thread of psd_run. */
 struct sync {
     char directory[4096]; /* absolute */
     char digest[SYNC_DIGEST_BYTES];
@@ -32,25 +28,8 @@ struct sync {
 psd_status sync_pack(const char *directory, struct sync *sync_p, struct psd_error *err);
 void sync_fini(struct sync *sync);
 
-/* Sends what fits of the archive from *offset on. True: all is out. */
-bool sync_send(const struct sync *sync, struct link *link, size_t *offset);
-
-/* The agent's side. */
-struct unpack {
-    char directory[4096];
-    char digest[SYNC_DIGEST_BYTES]; /* that is to come out */
-    pid_t pid;                      /* of tar; 0: none */
-    int fd;                         /* its input */
-    void *hash;                     /* of what came so far */
-    bool failed;                    /* given up: the rest is dropped */
-};
-
-/* LINK_SYNC: strings DIRECTORY, DIGEST. Whether the files are wanted. */
-psd_status unpack_begin(struct unpack *unpack, const struct words *words, bool *wanted_p,
-                        struct psd_error *err);
-
-/* LINK_FILES: a part; of 0 bytes: the end, and *done_p. A tar that hangs is killed after 3 s. */
-psd_status unpack_take(struct unpack *unpack, const struct link_message *message, bool *done_p,
-                       struct psd_error *err);
+/* Sends what fits of the archive from *offset on, up to the first `wanted` bytes of it: so many the
+ * other end has asked for. True: all is out. */
+bool sync_send(const struct sync *sync, struct link *link, size_t *offset, size_t wanted);
 
 #endif

@@ -6,6 +6,7 @@
 #include "launch/tf_files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "launch/whole_file.h"
 
 /* ps.json where there is one, ps_1.json where there are several; worker_0.json always. */
 static void
@@ -28,22 +30,14 @@ name_file(const struct run *run, struct plan_task task, char name_p[64])
     }
 }
 
-/* Whole or not at all: somebody may be waiting for it. */
+/* Somebody may be waiting for it. */
 static psd_status
 write_file(const char *path, const char *text, struct psd_error *err)
 {
-    char part[4200];
-    FILE *file;
-    bool written;
+    struct psd_error why = {0};
 
-    snprintf(part, sizeof(part), "%s.part", path);
-    file = fopen(part, "we");
-    if (file == NULL) {
-        return psi_fail_errno(err, PSD_ERR_IO, "tf_config_dir: open %s", part);
-    }
-    written = fprintf(file, "%s\n", text) > 0;
-    if (fclose(file) != 0 || !written || rename(part, path) != 0) {
-        return psi_fail_errno(err, PSD_ERR_IO, "tf_config_dir: write %s", path);
+    if (whole_file_write(AT_FDCWD, path, text, &why) != PSD_OK) {
+        return psi_fail(err, why.status, "tf_config_dir: %s", why.text);
     }
     return PSD_OK;
 }

@@ -138,6 +138,14 @@ watch_begin(struct watch *watch, uint64_t now_ms)
     }
 }
 
+void
+watch_files_move(struct watch *watch, uint64_t now_ms)
+{
+    if (watch->phase == WATCH_GATHERING) {
+        watch->deadline_ms = now_ms + watch->config.start_timeout_ms;
+    }
+}
+
 static void
 gathered(struct watch *watch, uint64_t now_ms)
 {

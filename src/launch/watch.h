@@ -140,6 +140,9 @@ void watch_fini(struct watch *watch);
 
 /* Waits for WATCH_GATHERED. */
 void watch_begin(struct watch *watch, uint64_t now_ms);
+
+/* Machines get files, however long that takes: the time for the others begins anew. */
+void watch_files_move(struct watch *watch, uint64_t now_ms);
 void watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_ms);
 
 /* To be called when watch_deadline() has come; harmless at any time. */

@@ -982,3 +982,19 @@ def test_notes_reach_the_console_and_no_log(start, tmp_path):
     job = start(*QUICK, "--auto", "off", "sh -c 'echo ${PSD_NOTE_FD-none}'", name="off")
     assert job.wait() == 0, job.stderr()
     assert job.log("worker0") == b"none\n"
+
+
+def test_nothing_is_written_through_a_link(start, tmp_path):
+    """If this fails, a job in a cloned repository writes into any file of the user's."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    directory = tmp_path / "job"
+    (directory / "files").mkdir(parents=True)
+    (directory / "poseidon_run.log").symlink_to(precious)
+    for name in ("worker_0.json", "worker_0.json.part"):
+        (directory / "files" / name).symlink_to(precious)
+    job = start(*QUICK, "--personality", "tf_config", "--tf_config_dir", "files", "true")
+    assert job.wait() == 0, job.stderr()
+    assert precious.read_text() == "precious"
+    assert "poseidon_run.log: it is a link" in job.stderr()
+    assert json.loads((directory / "files" / "worker_0.json").read_text())["task"]["index"] == 0

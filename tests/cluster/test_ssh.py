@@ -203,7 +203,7 @@ def test_sync(launch, four_hosts):
     project = four_hosts.launcher.directory / "home" / "project"
     (project / "data").mkdir(parents=True)
     (project / "train.sh").write_text("cat data/values\n")
-    (project / "data" / "values").write_bytes(os.urandom(3 << 20) + b"\nthe end\n")
+    (project / "data" / "values").write_bytes(os.urandom(9 << 20) + b"\nthe end\n")
     hosts.run("chown", "-R", f"{hosts.USER_ID}:{hosts.USER_ID}", project)
     options = ("--sync", "/home/psd/project", "--workdir", "/home/psd/project")
     job = launch(SMALL, *options, "sh train.sh")
@@ -221,6 +221,42 @@ def test_sync(launch, four_hosts):
     assert job.wait() == 0, job.stderr()
     assert job.log("worker0") == b"second\n"
     assert before[1] == (copies[1] / "data" / "values").stat().st_mtime_ns
+
+
+def test_sync_overwrites_nothing_behind_a_link(launch, four_hosts):
+    """If this fails, whoever clones a repository and ships it has any of their files overwritten."""
+    home = four_hosts.launcher.directory / "home"
+    project = home / "cloned"
+    project.mkdir()
+    (home / "precious").write_text("precious")
+    (project / ".psd_sync").symlink_to("/home/psd/precious")
+    hosts.run("chown", "-hR", f"{hosts.USER_ID}:{hosts.USER_ID}", project, home / "precious")
+    job = launch(SMALL, "--sync", "/home/psd/cloned", "true")
+    assert job.wait() == 0, job.stderr()
+    assert (home / "precious").read_text() == "precious"
+    assert not (project / ".psd_sync").is_symlink()
+
+
+def test_sync_uses_no_directory_of_others(launch, four_hosts):
+    """If this fails, whoever makes the directory first on a node has their own files run."""
+    project = four_hosts.launcher.directory / "home" / "shared"
+    project.mkdir()
+    (project / "train.sh").write_text("echo ours\n")
+    hosts.run("chown", "-R", f"{hosts.USER_ID}:{hosts.USER_ID}", project)
+    options = ("--sync", "/home/psd/shared", "--workdir", "/home/psd/shared")
+    job = launch(SMALL, *options, "sh train.sh")
+    assert job.wait() == 0, job.stderr()
+    there = four_hosts.hosts[1].directory / "home" / "shared"  # the mark in it fits
+    (there / "train.sh").write_text("echo theirs\n")
+    os.chown(there, 12345, 12345)
+    job = launch(SMALL, *options, "sh train.sh")
+    assert job.wait() == 3
+    assert "host1: --sync: /home/psd/shared belongs to user 12345" in job.stderr(), job.stderr()
+    os.chown(there, hosts.USER_ID, hosts.USER_ID)
+    there.chmod(0o777)
+    job = launch(SMALL, *options, "sh train.sh")
+    assert job.wait() == 3
+    assert "others may write to it (mode 0777)" in job.stderr(), job.stderr()
 
 
 def test_logs_on_nodes(launch, four_hosts):

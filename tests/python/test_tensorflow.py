@@ -151,6 +151,28 @@ def test_without_a_compiler_it_says_what_to_do(call):
     assert "there is no C compiler" in done.err and "PSD_TF_OPS" in done.err
 
 
+@pytest.mark.parametrize("what", ["directory", "file", "link"])
+def test_operations_of_others_are_not_loaded(call, tmp_path, what):
+    """If this fails, whoever fills a cache in /tmp first has their own code run by the job."""
+    build = ("import poseidon.tensorflow.build as build\nimport os, pathlib, sys\n"
+             "build._identity = lambda: 'ops.so'\n"
+             "print('FOUND', build.library_file())")
+    mine = tmp_path / "theirs" / "poseidon"
+    mine.mkdir(parents=True, mode=0o700)
+    (mine / "ops.so").write_bytes(b"")
+    variables = {"path": str(TREE / "python"), "XDG_CACHE_HOME": str(mine.parent)}
+    done = call(sys.executable, "-c", build, **variables)
+    assert f"FOUND {mine / 'ops.so'}" in done.out, done.err
+    if what == "link":
+        (mine / "ops.so").rename(mine / "other.so")
+        (mine / "ops.so").symlink_to(mine / "other.so")
+    else:
+        (mine if what == "directory" else mine / "ops.so").chmod(0o777)
+    done = call(sys.executable, "-c", build, **variables)
+    assert done.code != 0
+    assert "is not loaded" in done.err and "XDG_CACHE_HOME" in done.err
+
+
 def test_keras_fit_with_callbacks(job):
     """If this fails, model.fit with Poseidon's optimizer and callbacks does not train one model."""
     done = job(CASES, "keras_fit")

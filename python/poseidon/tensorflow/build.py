@@ -16,6 +16,7 @@ import hashlib
 import os
 import pathlib
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,17 @@ def _identity() -> str:
     return f"tensorflow-{tf.__version__}-{digest.hexdigest()[:16]}.so"
 
 
+def _check_is_ours(path: pathlib.Path) -> None:
+    """What is loaded runs with all our rights: a cache in /tmp may be somebody else's work."""
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+        raise LibraryError(
+            f"poseidon.tensorflow: {path} is a link, belongs to another user (it is user "
+            f"{found.st_uid}'s, this is user {os.geteuid()}) or may be written by everybody (mode "
+            f"{stat.S_IMODE(found.st_mode):04o}), so what it holds is not loaded: remove it, set "
+            "XDG_CACHE_HOME to a directory of your own, or PSD_TF_OPS to a built file")
+
+
 def library_file() -> pathlib.Path:
     """The compiled operations; built first where they are not there yet."""
     told = os.environ.get("PSD_TF_OPS")
@@ -99,7 +111,11 @@ def library_file() -> pathlib.Path:
         return pathlib.Path(told)
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     target = cache / "poseidon" / _identity()
-    if not target.exists():
+    if os.path.lexists(target.parent):
+        _check_is_ours(target.parent)
+    if os.path.lexists(target):
+        _check_is_ours(target)
+    else:
         try:
             compile_to(target)
         except OSError as error:

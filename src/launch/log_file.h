@@ -1,0 +1,14 @@
+/*
+ * log_file.h - a log that grows: opened for appending, and only where it is a file.
+ */
+#ifndef LAUNCH_LOG_FILE_H
+#define LAUNCH_LOG_FILE_H
+
+/*
+ * Makes the file where it is not there. Whoever hands over a directory, a cloned repository or one
+ * in /tmp, may have left a link or a pipe of that name: neither is written to. Returns the
+ * descriptor, or -1 with errno (ELOOP: a link).
+ */
+int log_file_open(const char *path);
+
+#endif
