@@ -19,7 +19,7 @@ log_file_open(const char *path)
         open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
     struct stat info;
 
-    if (fd >= 0 && (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))) {
+    if (fd >= 0 && (fstat(fd, &info) != 0 || S_ISFIFO(info.st_mode))) {
         close(fd);
         errno = EINVAL;
         return -1;

@@ -1,5 +1,5 @@
 /*
- * log_file.h - a log that grows: opened for appending, and only where it is a file.
+ * log_file.h - a log that grows: opened for appending, never through a link or into a pipe.
  */
 #ifndef LAUNCH_LOG_FILE_H
 #define LAUNCH_LOG_FILE_H
