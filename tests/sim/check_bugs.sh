@@ -1,52 +1,185 @@
-#!/bin/sh
-# Tests the test: every planted bug (bugs/*.patch) must make psd_sim fail. Works on a copy.
-# usage: tests/sim/check_bugs.sh [BUG...]      (default: all of them)
+#!/usr/bin/env bash
+# Tests the tests: every planted bug (bugs/*.patch) must be caught by the test that it names.
+#
+#   tests/sim/check_bugs.sh [BUG...]             default: all of them
+#   SHARD=2/4 tests/sim/check_bugs.sh            every fourth bug, beginning with the second
+#   JOBS=2 tests/sim/check_bugs.sh               so many shards at once
+#   KEEP=DIRECTORY tests/sim/check_bugs.sh       remembers there what was caught; a run that was
+#                                                interrupted goes on where it was
+#
+# A patch says what is broken, and by what it has to be noticed:
+#
+#   Caught by: sim 2000                          psd_sim, within so many seeds
+#   Caught by: plan FILE                         psd_sim --plan tests/sim/plans/FILE
+#   Caught by: unit NAME FUNCTION                build/test_NAME; FUNCTION is the one that fails
+#   Caught by: unit-tcp NAME FUNCTION            the same with PSD_TRANSPORT=tcp
+#
+# Works on a copy of the tree. Only what the test needs is built; ccache makes that quick. A test
+# that does not pass without the bug, a patch that does not apply, a build that fails and a test
+# that is still running after DEADLINE seconds (default 300) are failures, not catches.
+#
 # SPDX-License-Identifier: Apache-2.0
-set -eu
+set -euo pipefail
 
-seeds=2000
 root=$(cd "$(dirname "$0")/../.." && pwd)
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+bugs=$root/tests/sim/bugs
+deadline=${DEADLINE:-300}
+shard=${SHARD:-1/1}
+jobs=${JOBS:-1}
+keep=${KEEP:-}
 
-[ $# -gt 0 ] || set -- $(cd "$root/tests/sim/bugs" && ls ./*.patch | sed 's|^./||; s|.patch$||')
-mkdir "$scratch/tree"
-(cd "$root" && tar cf - --exclude=./.git --exclude='./build*' --exclude=./bin .) |
-    tar xf - -C "$scratch/tree"
-cd "$scratch/tree"
-meson setup "$scratch/build" >/dev/null
-
-build()
+die()
 {
-    ninja -C "$scratch/build" --quiet tests/sim/psd_sim >"$scratch/log" 2>&1 ||
-        { tail -n 20 "$scratch/log"; exit 2; }
+    echo "check_bugs: $*" >&2
+    exit 2
 }
 
-build
-if ! "$scratch/build/tests/sim/psd_sim" --seeds 200 >"$scratch/out"; then
-    cat "$scratch/out"
-    echo "psd_sim fails without any planted bug"
-    exit 2
+if [ $# -eq 0 ]; then
+    names=()
+    for patch in "$bugs"/*.patch; do
+        names+=("$(basename "$patch" .patch)")
+    done
+    set -- "${names[@]}"
 fi
-escaped=0
-printf '%-40s %8s %8s  %s\n' bug seed seconds 'what it saw'
 for bug; do
-    patch -p1 --quiet <"$root/tests/sim/bugs/$bug.patch" || { echo "$bug does not apply"; exit 2; }
-    build
-    start=$(date +%s)
-    if "$scratch/build/tests/sim/psd_sim" --seeds $seeds >"$scratch/out" 2>&1; then
-        printf '%-40s %8s %8s\n' "$bug" - "$(($(date +%s) - start))"
-        escaped=$((escaped + 1))
-    else
-        printf '%-40s %8s %8s  %s\n' "$bug" \
-            "$(sed -n 's/.*seed \([0-9]*\) failed.*/\1/p' "$scratch/out" | head -n 1)" \
-            "$(($(date +%s) - start))" \
-            "$(sed -n 's/.*seed [0-9]* failed: //p; s/.*assertion failed/assertion failed/p' \
-                "$scratch/out" | head -n 1 | cut -c1-90)"
+    [ -f "$bugs/$bug.patch" ] || die "no $bugs/$bug.patch"
+    grep -q '^Caught by: ' "$bugs/$bug.patch" || die "$bug.patch names no test (Caught by: ...)"
+done
+
+# Several at once: each shard is a process of its own.
+if [ "$jobs" -gt 1 ]; then
+    pids=()
+    for ((i = 1; i <= jobs; i++)); do
+        JOBS=1 SHARD=$i/$jobs "$0" "$@" &
+        pids+=($!)
+    done
+    failed=0
+    for pid in "${pids[@]}"; do
+        wait "$pid" || failed=$?
+    done
+    exit "$failed"
+fi
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+tree=$scratch/tree
+mkdir "$tree"
+(cd "$root" && tar cf - --exclude=./.git --exclude='./build*' --exclude=./bin --exclude='./.venv*' \
+    --exclude=./data .) | tar xf - -C "$tree"
+cd "$tree"
+# The same paths from the build folder as in any other checkout, so that ccache has the objects.
+export CCACHE_BASEDIR=$tree CCACHE_NOHASHDIR=1
+meson setup build >"$scratch/log" 2>&1 || die "meson setup: $(tail -n 5 "$scratch/log")"
+# What was caught before counts again only for the very same sources.
+sources=$(find src include tests bench examples meson.build meson_options.txt -type f \
+    ! -path 'tests/sim/bugs/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -c1-16)
+
+field() # BUG NUMBER: a word of its line
+{
+    sed -n 's/^Caught by: //p' "$bugs/$1.patch" | head -n 1 | cut -d' ' -f"$2"
+}
+
+target() # BUG
+{
+    case $(field "$1" 1) in
+    sim | plan) echo tests/sim/psd_sim ;;
+    unit | unit-tcp) echo "test_$(field "$1" 2)" ;;
+    *) die "$1.patch: \"$(field "$1" 1)\" is no kind of test" ;;
+    esac
+}
+
+build() # BUG
+{
+    ninja -C build --quiet "$(target "$1")" >"$scratch/log" 2>&1 || {
+        grep -m 3 -A 6 'error:' "$scratch/log" || tail -n 20 "$scratch/log"
+        die "$1: the build failed"
+    }
+}
+
+run() # BUG [SEEDS]: runs its test; the output goes to $scratch/out
+{
+    local kind word
+    kind=$(field "$1" 1)
+    word=$(field "$1" 2)
+    case $kind in
+    sim) timeout -k 5 "$deadline" build/tests/sim/psd_sim --seeds "${2:-$word}" ;;
+    plan) timeout -k 5 "$deadline" build/tests/sim/psd_sim --plan "tests/sim/plans/$word" ;;
+    unit) timeout -k 5 "$deadline" "build/test_$word" ;;
+    unit-tcp) PSD_TRANSPORT=tcp timeout -k 5 "$deadline" "build/test_$word" ;;
+    esac >"$scratch/out" 2>&1
+}
+
+# Without any bug every one of these tests passes; each is asked once.
+declare -A sound
+check_sound() # BUG
+{
+    local what
+    what="$(field "$1" 1) $(field "$1" 2)"
+    [ "$(field "$1" 1)" != sim ] || what=sim
+    [ -z "${sound[$what]:-}" ] || return 0
+    build "$1"
+    run "$1" 200 || {
+        tail -n 20 "$scratch/out"
+        die "$what fails without any planted bug"
+    }
+    sound[$what]=yes
+}
+
+# What the test said, in one line.
+saw()
+{
+    sed -n 's/.*\(seed [0-9]*\) failed: /\1: /p; s/.*plan .* failed: //p; s/^\[  *FAILED *\] \(test_[a-z0-9_]*\).*/\1/p;
+            s/.*assertion failed/assertion failed/p' "$scratch/out" | head -n 1 | cut -c1-90
+}
+
+# Did the named test notice? A crash or a hang that the test itself ends names no function.
+noticed() # BUG EXIT_CODE
+{
+    local function
+    [ "$2" -ne 0 ] && [ "$2" -ne 124 ] && [ "$2" -ne 137 ] || return 1
+    function=$(field "$1" 3)
+    case $(field "$1" 1) in
+    unit | unit-tcp) [ "$2" -ge 128 ] || grep -q "FAILED.*$function" "$scratch/out" ;;
+    *) [ "$2" -eq 1 ] || [ "$2" -ge 128 ] ;;
+    esac
+}
+
+try() # BUG: applies it, runs its test, prints a row; false: not caught
+{
+    local bug=$1 start=$SECONDS code=0 mark=
+    [ -z "$keep" ] || mark=$keep/$bug.$(sha256sum "$bugs/$bug.patch" | cut -c1-16).$sources
+    if [ -n "$mark" ] && [ -f "$mark" ]; then
+        cat "$mark"
+        return 0
     fi
-    patch -p1 --quiet -R <"$root/tests/sim/bugs/$bug.patch"
+    check_sound "$bug"
+    patch -p1 --quiet <"$bugs/$bug.patch" >"$scratch/log" || die "$bug does not apply: $(cat "$scratch/log")"
+    build "$bug"
+    run "$bug" || code=$?
+    patch -p1 --quiet -R <"$bugs/$bug.patch"
+    if ! noticed "$bug" "$code"; then
+        printf '%-45s %-28s %5d  %s\n' "$bug" "$(target "$bug")" $((SECONDS - start)) \
+            "NOT CAUGHT (exit code $code)"
+        return 1
+    fi
+    printf '%-45s %-28s %5d  %s\n' "$bug" "$(target "$bug")" $((SECONDS - start)) "$(saw)" |
+        tee "$scratch/row"
+    if [ -n "$mark" ]; then
+        mkdir -p "$keep"
+        mv "$scratch/row" "$mark"
+    fi
+}
+
+escaped=0
+count=0
+printf '%-45s %-28s %5s  %s\n' bug test s 'what it saw'
+for bug; do
+    count=$((count + 1))
+    if [ $((count % ${shard#*/})) -eq $((${shard%/*} % ${shard#*/})) ]; then
+        try "$bug" || escaped=$((escaped + 1))
+    fi
 done
 if [ $escaped -gt 0 ]; then
-    echo "$escaped planted bugs were not caught in $seeds seeds"
+    echo "$escaped planted bugs were not caught"
     exit 1
 fi

@@ -1,0 +1,81 @@
+/*
+ * lane_bed.h - a small world for a lane's tests: the test is its master and its workers, frame by
+ * frame. Nothing sleeps, nothing listens; the clock stands still unless the test moves it.
+ */
+#ifndef SERVER_LANE_BED_H
+#define SERVER_LANE_BED_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/lane.h"
+#include "wire/frame.h"
+#include "wire/message.h"
+
+enum { LANE_BED_WORKERS_MAX = 4, LANE_BED_PEERS_MAX = 16, LANE_BED_FRAMES_MAX = 64 };
+
+struct heard {
+    struct psi_frame frame;
+    uint8_t *body;
+};
+
+/* The test's end of one connection; `conn` is what the lane holds. */
+struct peer {
+    struct psi_conn conn; /* first */
+    bool closed;          /* by either side */
+    struct heard frame[LANE_BED_FRAMES_MAX];
+    unsigned frames;
+    unsigned read; /* frames the test has looked at */
+    uint32_t rank;
+    uint16_t incarnation;
+};
+
+struct lane_bed {
+    struct psi_env env; /* first */
+    uint64_t now_ns;
+    uint64_t drawn;
+    const struct psi_listener_events *listener_events;
+    void *listener_owner;
+    struct peer *peer[LANE_BED_PEERS_MAX];
+    unsigned peers;
+    struct lane *lane;
+    uint32_t workers;
+    uint32_t view;
+    struct psi_view_worker member[LANE_BED_WORKERS_MAX];
+    struct peer *master;
+    struct peer *worker[LANE_BED_WORKERS_MAX];
+    char warnings[4096];
+};
+
+/* A lane that has joined a job; every worker is connected, as incarnation 1. */
+struct lane_bed *lane_bed_start(uint32_t workers, enum psi_death_policy policy);
+void lane_bed_stop(struct lane_bed *bed);
+
+/* What the master says. A proposal is for the next view; a commit carries bed->member. */
+void open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args);
+void propose(struct lane_bed *bed, uint32_t rank, bool leaves);
+void commit(struct lane_bed *bed, const struct psi_view_table *left, uint32_t rank, bool leaves);
+void close_round(struct lane_bed *bed, uint32_t table, uint64_t step, uint32_t rank_bits);
+
+/* A new connection that says HELLO as that life of the rank. */
+struct peer *meet(struct lane_bed *bed, uint32_t rank, uint16_t incarnation);
+
+/* A frame from a peer, with a payload or without (bytes 0); rank and incarnation are filled in. */
+void say(struct lane_bed *bed, struct peer *peer, struct psi_frame frame, const void *payload,
+         size_t bytes);
+
+/* The same with the options behind the header. */
+void say_with(struct lane_bed *bed, struct peer *peer, struct psi_frame frame,
+              const struct psi_meta *meta, const void *payload, size_t bytes);
+
+/* The next frame of this type that the peer was sent; others before it are passed over. NULL: there
+ * is none. */
+const struct heard *hear(struct peer *peer, uint8_t type);
+struct psi_verdict hear_verdict(struct peer *peer, uint8_t type);
+
+#endif

@@ -1,0 +1,288 @@
+/*
+ * lane_members_test.c - a lane between its master and its workers: whose gradients count, when a
+ * round may close, and what each worker is told.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "server/lane_bed.h"
+
+enum { TABLE = 1, ELEMENTS = 4, BYTES = ELEMENTS * sizeof(float) };
+
+/* Gradients of these workers are added to what was there: easy to read in a value. */
+static void
+open_sum(struct lane_bed *bed, uint32_t backup)
+{
+    open_table(bed, TABLE,
+               &(struct psd_table_args){.struct_size = sizeof(struct psd_table_args),
+                                        .name = "w",
+                                        .dtype = PSD_F32,
+                                        .dims = 1,
+                                        .shape = {ELEMENTS},
+                                        .reduce = PSD_REDUCE_SUM,
+                                        .rule = {.rule = PSD_RULE_ADD},
+                                        .backup_workers = backup});
+}
+
+static struct psi_frame
+push_frame(uint64_t step, uint32_t request)
+{
+    return (struct psi_frame){.type = PSI_FRAME_PUSH,
+                              .dtype = PSD_F32,
+                              .seq = request,
+                              .step = step,
+                              .table = TABLE,
+                              .request = request};
+}
+
+static void
+push(struct lane_bed *bed, struct peer *peer, uint64_t step, uint32_t request, float value)
+{
+    const float gradient[ELEMENTS] = {value, value, value, value};
+
+    say(bed, peer, push_frame(step, request), gradient, BYTES);
+}
+
+/* The answer to a request; none so far: status PSD_PENDING. */
+static psd_status
+answered(struct peer *peer, uint32_t request)
+{
+    const struct heard *heard = hear(peer, PSI_FRAME_ACK);
+
+    if (heard == NULL) {
+        return PSD_PENDING;
+    }
+    assert_int_equal(heard->frame.request, request);
+    return (psd_status)heard->frame.status;
+}
+
+static float
+pull(struct lane_bed *bed, struct peer *peer, uint64_t step)
+{
+    const struct heard *heard;
+    float value;
+
+    say(bed, peer,
+        (struct psi_frame){.type = PSI_FRAME_PULL, .table = TABLE, .step = step, .request = 99},
+        NULL, 0);
+    heard = hear(peer, PSI_FRAME_VALUE);
+    assert_non_null(heard);
+    assert_int_equal(heard->frame.payload_bytes, BYTES);
+    memcpy(&value, heard->body, sizeof(value));
+    return value;
+}
+
+/* ---- lives -------------------------------------------------------------------------------- */
+
+/* If this fails, a process that the job has gone on without is let in again. */
+static void
+test_an_older_life_is_fenced(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(2, PSI_DEATH_WAIT);
+    struct psi_verdict verdict;
+    struct peer *old;
+
+    (void)state;
+    open_sum(bed, 0);
+    propose(bed, 1, false);
+    assert_true(bed->worker[1]->closed);
+    old = meet(bed, 1, 1); /* before the commit ... */
+    verdict = hear_verdict(old, PSI_FRAME_REFUSE);
+    assert_int_equal(verdict.status, PSD_ERR_FENCED);
+    commit(bed, NULL, 1, false);
+    old = meet(bed, 1, 1); /* ... and after it */
+    verdict = hear_verdict(old, PSI_FRAME_REFUSE);
+    assert_int_equal(verdict.status, PSD_ERR_FENCED);
+    assert_non_null(strstr(verdict.text, "worker 1 incarnation 1"));
+    assert_true(old->closed);
+    bed->worker[1] = meet(bed, 1, 2);
+    assert_non_null(hear(bed->worker[1], PSI_FRAME_WELCOME));
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a worker pushes in the name of another life, or of another rank. */
+static void
+test_frames_of_another_life_count_nothing(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(2, PSI_DEATH_WAIT);
+
+    (void)state;
+    open_sum(bed, 0);
+    bed->worker[1]->incarnation = 2; /* it was met as 1 */
+    push(bed, bed->worker[1], 0, 1, 8);
+    assert_true(bed->worker[1]->closed);
+    assert_non_null(strstr(bed->warnings, "PUSH as worker 1 incarnation 2, met as worker 1"));
+    bed->worker[1] = meet(bed, 1, 1);
+    bed->worker[1]->rank = 0;
+    push(bed, bed->worker[1], 0, 1, 8);
+    assert_true(bed->worker[1]->closed);
+    push(bed, bed->worker[0], 0, 1, 1);
+    assert_int_equal(answered(bed->worker[0], 1), PSD_PENDING); /* nothing came from worker 1 */
+    bed->worker[1] = meet(bed, 1, 1);
+    push(bed, bed->worker[1], 0, 2, 2);
+    assert_int_equal(answered(bed->worker[0], 1), PSD_OK);
+    assert_true(pull(bed, bed->worker[0], 1) == 3);
+    lane_bed_stop(bed);
+}
+
+/* ---- bytes -------------------------------------------------------------------------------- */
+
+/* If this fails, payload_checksum=on looks at nothing: a flipped bit becomes part of the model. */
+static void
+test_a_payload_must_match_its_checksum(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(2, PSI_DEATH_FAIL);
+    float gradient[ELEMENTS] = {1, 2, 3, 4};
+    struct psi_frame frame = push_frame(0, 1);
+
+    (void)state;
+    open_sum(bed, 0);
+    frame.flags = PSI_FLAG_CHECKSUM;
+    frame.payload_crc = psi_crc32c(0, gradient, BYTES);
+    gradient[2] = 3.5f; /* on the way */
+    say(bed, bed->worker[1], frame, gradient, BYTES);
+    assert_true(bed->worker[1]->closed);
+    assert_non_null(strstr(bed->warnings, "payload does not match its checksum"));
+    push(bed, bed->worker[0], 0, 1, 1);
+    assert_int_equal(answered(bed->worker[0], 1), PSD_PENDING);
+    bed->worker[1] = meet(bed, 1, 1); /* it sends it again */
+    gradient[2] = 3;
+    say(bed, bed->worker[1], frame, gradient, BYTES);
+    assert_false(bed->worker[1]->closed);
+    assert_int_equal(answered(bed->worker[0], 1), PSD_OK);
+    lane_bed_stop(bed);
+}
+
+/* ---- rounds and views ---------------------------------------------------------------------- */
+
+/* If this fails, two lanes may close one round with two different sets of members. */
+static void
+test_nothing_closes_between_proposal_and_commit(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(3, PSI_DEATH_CONTINUE);
+    const struct psi_view_table left = {.id = TABLE, .left_at = 0, .drop = true};
+
+    (void)state;
+    open_sum(bed, 0);
+    push(bed, bed->worker[0], 0, 1, 1);
+    push(bed, bed->worker[2], 0, 1, 4);
+    propose(bed, 2, true); /* it has given here: the master may hear otherwise elsewhere */
+    push(bed, bed->worker[1], 0, 1, 2);
+    assert_int_equal(answered(bed->worker[0], 1), PSD_PENDING); /* all three are here */
+    assert_int_equal(answered(bed->worker[1], 1), PSD_PENDING);
+    commit(bed, &left, 2, true);
+    assert_int_equal(answered(bed->worker[0], 1), PSD_OK);
+    assert_int_equal(answered(bed->worker[1], 1), PSD_OK);
+    assert_true(pull(bed, bed->worker[0], 1) == 3); /* without the 4, as decided */
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a worker whose gradient was left out believes that it counts, or waits for ever.
+ */
+static void
+test_who_is_left_out_is_told(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(3, PSI_DEATH_FAIL);
+
+    (void)state;
+    open_sum(bed, 1);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        push(bed, bed->worker[rank], 0, 1, (float)(1 << rank));
+    }
+    assert_int_equal(answered(bed->worker[0], 1), PSD_PENDING); /* the master decides */
+    close_round(bed, TABLE, 0, 5);
+    assert_int_equal(answered(bed->worker[0], 1), PSD_OK);
+    assert_int_equal(answered(bed->worker[1], 1), PSD_ERR_DROPPED);
+    assert_int_equal(answered(bed->worker[2], 1), PSD_OK);
+    assert_true(pull(bed, bed->worker[1], 1) == 5);
+    push(bed, bed->worker[1], 0, 2, 2); /* once more: it is over */
+    assert_int_equal(answered(bed->worker[1], 2), PSD_ERR_DROPPED);
+    push(bed, bed->worker[1], 1, 3, 2); /* the next one is open to it */
+    push(bed, bed->worker[0], 1, 2, 1);
+    close_round(bed, TABLE, 1, 3);
+    assert_int_equal(answered(bed->worker[1], 3), PSD_OK);
+    assert_int_equal(answered(bed->worker[0], 2), PSD_OK);
+    assert_true(pull(bed, bed->worker[1], 2) == 8);
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a save of one step may hold the values of another. */
+static void
+test_a_save_gets_its_step_or_is_told(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(1, PSI_DEATH_FAIL);
+    const struct psi_meta value = {.has_part = true, .part = 0};
+    struct psi_frame frame = {.type = PSI_FRAME_STATE_PULL,
+                              .flags = PSI_FLAG_EXACT,
+                              .table = TABLE,
+                              .step = 1,
+                              .request = 7};
+    struct psi_verdict verdict;
+
+    (void)state;
+    open_sum(bed, 0);
+    push(bed, bed->worker[0], 0, 1, 1);
+    assert_int_equal(answered(bed->worker[0], 1), PSD_OK);
+    say_with(bed, bed->worker[0], frame, &value, NULL, 0);
+    assert_non_null(hear(bed->worker[0], PSI_FRAME_VALUE));
+    push(bed, bed->worker[0], 1, 2, 1);
+    assert_int_equal(answered(bed->worker[0], 2), PSD_OK);
+    say_with(bed, bed->worker[0], frame, &value, NULL, 0);
+    verdict = hear_verdict(bed->worker[0], PSI_FRAME_ACK);
+    assert_int_equal(verdict.status, PSD_ERR_STEP);
+    assert_non_null(strstr(verdict.text, "version 1 is gone, the current one is 2"));
+    lane_bed_stop(bed);
+}
+
+/* ---- the global step ----------------------------------------------------------------------- */
+
+static uint64_t
+add(struct lane_bed *bed, struct peer *peer, uint64_t sequence, uint64_t count)
+{
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_STEP_ADD, .seq = sequence, .step = count, .request = 5};
+    const struct heard *heard;
+
+    say(bed, peer, frame, NULL, 0);
+    heard = hear(peer, PSI_FRAME_ACK);
+    assert_non_null(heard);
+    return heard->frame.step;
+}
+
+/* If this fails, an addition whose answer was lost counts twice, or is answered with the number of
+ * somebody else's. */
+static void
+test_a_repeated_addition_has_its_first_answer(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(2, PSI_DEATH_WAIT);
+    struct peer *again;
+
+    (void)state;
+    assert_int_equal(add(bed, bed->worker[0], 1, 2), 2);
+    assert_int_equal(add(bed, bed->worker[0], 2, 3), 5);
+    assert_int_equal(add(bed, bed->worker[1], 1, 10), 15);
+    again = meet(bed, 0, 1); /* after a cut it repeats what it has no answer to */
+    assert_int_equal(add(bed, again, 1, 2), 2);
+    assert_int_equal(add(bed, again, 2, 3), 5);
+    assert_int_equal(add(bed, bed->worker[1], 1, 10), 15);
+    assert_int_equal(add(bed, again, 3, 1), 16);
+    lane_bed_stop(bed);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_older_life_is_fenced),
+        cmocka_unit_test(test_frames_of_another_life_count_nothing),
+        cmocka_unit_test(test_a_payload_must_match_its_checksum),
+        cmocka_unit_test(test_nothing_closes_between_proposal_and_commit),
+        cmocka_unit_test(test_who_is_left_out_is_told),
+        cmocka_unit_test(test_a_save_gets_its_step_or_is_told),
+        cmocka_unit_test(test_a_repeated_addition_has_its_first_answer),
+    };
+
+    return cmocka_run_group_tests_name("lane_members", tests, NULL, NULL);
+}
