@@ -742,6 +742,70 @@ test_abort_still_aborts(void **state)
     assert_false(WCOREDUMP(status));
 }
 
+/* ---- who may look inside ----------------------------------------------------------------- */
+
+enum { NOBODY = 65534 };
+
+/* As a user of its own, on the other end of the channel: hardens when told, ends when told again.
+ * A process that changes its user is not dumpable: it was before a daemon began. */
+static void
+live_as_somebody(struct world *world)
+{
+    char byte;
+
+    if ((geteuid() == 0 && setresuid(NOBODY, NOBODY, NOBODY) != 0) ||
+        prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) != 0 || write(world->channel[1], "1", 1) != 1 ||
+        read(world->channel[1], &byte, 1) != 1) {
+        _exit(OTHERWISE);
+    }
+    harden(world, PSI_HARDEN_SERVER, true);
+    _exit(write(world->channel[1], "2", 1) == 1 && read(world->channel[1], &byte, 1) == 1
+              ? WORKED
+              : OTHERWISE);
+}
+
+/* What cannot be dumped belongs to root in /proc: others of its user read neither memory nor
+ * descriptors. */
+static uid_t
+owner_in_proc(pid_t process)
+{
+    char path[64];
+    struct stat about;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)process);
+    assert_int_equal(stat(path, &about), 0);
+    return about.st_uid;
+}
+
+/* If this fails, a daemon leaves cores where limits allow them, and its user may read the secret
+ * out of its memory. */
+static void
+test_memory_is_closed_to_others(void **state)
+{
+    struct world world;
+    int status = 0;
+    pid_t child;
+    char byte;
+
+    (void)state;
+    need_hardening(false);
+    open_world(&world);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        live_as_somebody(&world);
+    }
+    assert_int_equal(read(world.channel[0], &byte, 1), 1);
+    assert_int_not_equal(owner_in_proc(child), 0); /* or this test could not fail */
+    assert_int_equal(write(world.channel[0], "1", 1), 1);
+    assert_int_equal(read(world.channel[0], &byte, 1), 1);
+    assert_int_equal(owner_in_proc(child), 0);
+    assert_int_equal(write(world.channel[0], "2", 1), 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close_world(&world);
+}
+
 /* ---- what is said ------------------------------------------------------------------------ */
 
 static int
@@ -788,6 +852,7 @@ main(void)
         cmocka_unit_test(test_only_a_lookup_needs_name_services),
         cmocka_unit_test(test_serving_still_works),
         cmocka_unit_test(test_abort_still_aborts),
+        cmocka_unit_test(test_memory_is_closed_to_others),
         cmocka_unit_test(test_one_line_says_what_was_done),
         cmocka_unit_test(test_off_means_off_and_says_so),
     };

@@ -17,6 +17,8 @@
 #include <cmocka.h>
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/sha.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
@@ -979,6 +981,124 @@ test_stranger_who_would_be_asked_for_another_curve(void **state)
     hang_up(server);
 }
 
+/* ---- a client that wants no forward secrecy ---- */
+
+enum {
+    RECORD_BYTES = 5, /* in front of a handshake message */
+    BINDER_BYTES = 32,
+    BINDERS_BYTES = 2 + 1 + BINDER_BYTES, /* the list of one, the last of a ClientHello */
+};
+
+static void
+hmac(const uint8_t key[BINDER_BYTES], const uint8_t *text, size_t bytes,
+     uint8_t mac_p[BINDER_BYTES])
+{
+    assert_non_null(HMAC(EVP_sha256(), key, BINDER_BYTES, text, bytes, mac_p, NULL));
+}
+
+/* HKDF-Expand-Label of RFC 8446, 7.1, for one block. */
+static void
+expand_label(const uint8_t secret[BINDER_BYTES], const char *label, const uint8_t *context,
+             size_t context_bytes, uint8_t key_p[BINDER_BYTES])
+{
+    uint8_t text[128] = {0, BINDER_BYTES};
+    size_t used = 2;
+
+    text[used++] = (uint8_t)(6 + strlen(label));
+    used += (size_t)snprintf((char *)text + used, 64, "tls13 %s", label);
+    text[used++] = (uint8_t)context_bytes;
+    memcpy(text + used, context, context_bytes);
+    used += context_bytes;
+    text[used++] = 1;
+    hmac(secret, text, used, key_p);
+}
+
+/* What proves that whoever wrote this ClientHello has the key: RFC 8446, 4.2.11.2. */
+static void
+write_binder(const uint8_t key[PSI_KEY_BYTES], uint8_t *hello, size_t bytes)
+{
+    static const uint8_t zeros[BINDER_BYTES];
+    const size_t signed_bytes = bytes - RECORD_BYTES - BINDERS_BYTES;
+    uint8_t nothing[BINDER_BYTES];
+    uint8_t transcript[BINDER_BYTES];
+    uint8_t early[BINDER_BYTES];
+    uint8_t binder[BINDER_BYTES];
+    uint8_t finished[BINDER_BYTES];
+
+    assert_int_equal(PSI_KEY_BYTES, BINDER_BYTES);
+    SHA256(zeros, 0, nothing);
+    SHA256(hello + RECORD_BYTES, signed_bytes, transcript);
+    hmac(zeros, key, PSI_KEY_BYTES, early);
+    expand_label(early, "ext binder", nothing, sizeof(nothing), binder);
+    expand_label(binder, "finished", NULL, 0, finished);
+    hmac(finished, transcript, sizeof(transcript), hello + bytes - BINDER_BYTES);
+}
+
+/* Writes what a member says first, with the one key exchange mode that it offers. */
+static size_t
+write_hello(const struct job *job, uint8_t mode, uint8_t hello[PSI_AUTH_BYTES_MAX])
+{
+    static const uint8_t modes[] = {0, 45, 0, 2, 1, 1}; /* one: psk_dhe_ke */
+    char identity[PSI_LABEL_BYTES];
+    char label[PSI_LABEL_BYTES];
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    SSL *ssl = SSL_new(context);
+    BIO *out = BIO_new(BIO_s_mem());
+    uint8_t key[PSI_KEY_BYTES];
+    struct claim claim;
+    uint8_t *offered;
+    int bytes;
+
+    snprintf(identity, sizeof(identity), "%s", good_label);
+    snprintf(label, sizeof(label), "%s", good_label);
+    write_pass(job, identity, label);
+    claim = (struct claim){.secret = job->secret,
+                           .label = label,
+                           .identity = (const uint8_t *)identity,
+                           .identity_bytes = strlen(identity)};
+    SSL_set_psk_use_session_callback(ssl, claim_session);
+    SSL_set_app_data(ssl, &claim);
+    SSL_set_connect_state(ssl);
+    SSL_set_bio(ssl, BIO_new(BIO_s_mem()), out);
+    (void)SSL_do_handshake(ssl);
+    bytes = BIO_read(out, hello, PSI_AUTH_BYTES_MAX);
+    assert_true(bytes > RECORD_BYTES + BINDERS_BYTES);
+    offered = memmem(hello, (size_t)bytes, modes, sizeof(modes));
+    assert_non_null(offered);
+    offered[5] = mode;
+    assert_int_equal(psi_secret_derive(job->secret, label, key, NULL), PSD_OK);
+    write_binder(key, hello, (size_t)bytes);
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+    return (size_t)bytes;
+}
+
+/* If this fails, whoever learns the secret later can read what was recorded before. */
+static void
+test_forward_secrecy_is_not_negotiable(void **state)
+{
+    const struct job *job = *state;
+
+    for (uint8_t mode = 0; mode < 2; mode++) { /* psk_ke, psk_dhe_ke */
+        uint8_t hello[PSI_AUTH_BYTES_MAX];
+        const size_t bytes = write_hello(job, mode, hello);
+        struct end *server = answer(job, true);
+        struct tape said = {0};
+
+        put(&server->in, hello, bytes);
+        while (step(server, SIZE_MAX, &said)) {
+        }
+        if (mode == 0) {
+            expect_refused(server, "authentication failed");
+            assert_int_equal(said.written, 7); /* an alert */
+        } else {
+            assert_int_equal(server->status, PSD_PENDING); /* the same words, and it goes on */
+            assert_true(said.written > 100);
+        }
+        hang_up(server);
+    }
+}
+
 /* If this fails, a peer without a key, or with an old TLS, gets in. */
 static void
 test_no_key_and_old_versions(void **state)
@@ -1067,6 +1187,7 @@ main(void)
         TLS_TEST(test_stranger_who_would_be_asked_for_another_curve),
         TLS_TEST(test_keys_are_bound_to_names),
         TLS_TEST(test_keys_are_bound_to_the_connection),
+        TLS_TEST(test_forward_secrecy_is_not_negotiable),
         TLS_TEST(test_no_key_and_old_versions),
         TLS_TEST(test_impostor_with_a_certificate),
     };

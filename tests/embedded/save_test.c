@@ -358,6 +358,46 @@ test_damaged_generations_are_passed_over(void **state)
     remove_directory(directory);
 }
 
+/* Worker 0 saves the step that it has pulled, then one that is gone. */
+static void
+save_too_late(struct worker *worker)
+{
+    const char *directory = worker->user;
+    const float gradient[2] = {1, 1};
+    float values[2];
+    psd_table *table;
+
+    CHECK_OK(worker,
+             psd_table_open(worker->context,
+                            TABLE("w", PSD_F32, 2, .rule = {.rule = PSD_RULE_MOMENTUM}), &table));
+    for (uint64_t step = 0; step < 2; step++) {
+        CHECK_OK(worker, push_pull(table, step, gradient, values));
+        if (worker->rank == 0 && step == 0) {
+            CHECK_OK(worker, psd_save(worker->context, directory, 1));
+        }
+    }
+    if (worker->rank == 0) {
+        CHECK_STATUS(worker, psd_save(worker->context, directory, 1), PSD_ERR_STEP);
+        CHECK_SAYS(worker, psd_last_error()->text, "version 1 is gone");
+    }
+    bed_meet(worker->bed);
+}
+
+/* If this fails, a file that says it is of one step holds the values of another. */
+static void
+test_save_of_a_step_that_is_gone(void **state)
+{
+    char *directory = make_directory();
+    struct bed *bed = bed_start(&(struct bed_config){.workers = WORKERS});
+
+    (void)state;
+    bed_run(bed, save_too_late, directory);
+    bed_finish(bed);
+    assert_true(exists(directory, "manifest-1.json")); /* the one before is intact */
+    assert_false(exists(directory, "manifest-2.json"));
+    remove_directory(directory);
+}
+
 static void
 load_other_shapes(struct worker *worker)
 {
@@ -409,6 +449,7 @@ main(void)
         cmocka_unit_test(test_load_goes_on_bit_for_bit),
         cmocka_unit_test(test_files_are_equal_for_any_servers),
         cmocka_unit_test(test_damaged_generations_are_passed_over),
+        cmocka_unit_test(test_save_of_a_step_that_is_gone),
         cmocka_unit_test(test_load_and_save_errors),
     };
 
