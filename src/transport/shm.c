@@ -111,12 +111,10 @@ bell_of(const struct psi_shm *shm)
     return (const struct psi_bell *)(const void *)shm->bell.base;
 }
 
-/* The peer sees what we did before, or is seen to sleep: never neither. */
 static bool
 peer_sleeps(const struct psi_shm *shm)
 {
-    atomic_thread_fence(memory_order_seq_cst);
-    return atomic_load_explicit(&bell_of(shm)->sleepers, memory_order_relaxed) > 0;
+    return psi_bell_peer_sleeps(bell_of(shm));
 }
 
 static void

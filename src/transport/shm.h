@@ -13,6 +13,7 @@
 #define PSI_TRANSPORT_SHM_H
 
 #include "base/segment.h"
+#include "transport/bell.h"
 #include "transport/loop_state.h"
 #include "transport/ring.h"
 
@@ -20,14 +21,6 @@ struct psi_shm;
 
 /* So often psi_shm_receive() has to be called, at most, to hear all that a full ring holds. */
 enum { PSI_SHM_TURNS_MAX = 128 };
-
-/* What a peer shows of its loop: does it sleep, so that it must be woken? And which core does it
- * work on, or did it: 0 none, else 1 + its number. */
-struct psi_bell {
-    _Alignas(64) _Atomic uint32_t sleepers;
-    _Atomic uint32_t core;      /* last seen on it */
-    _Atomic uint32_t busy_core; /* 0 while it sleeps */
-};
 
 struct psi_shm_args {
     struct psi_loop *loop;

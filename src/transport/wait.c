@@ -277,8 +277,7 @@ sleep_and_learn(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *re
     psd_status status = PSD_OK;
     bool ring_ready;
 
-    atomic_fetch_add(&bell->sleepers, 1);
-    atomic_thread_fence(memory_order_seq_cst);
+    psi_bell_lie_down(bell);
     atomic_fetch_add(&loop->lookers, 1);
     ring_ready = any_ring_ready(loop);
     atomic_fetch_sub(&loop->lookers, 1);
@@ -290,7 +289,7 @@ sleep_and_learn(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *re
             atomic_store_explicit(&loop->misses, 0, memory_order_relaxed);
         }
     }
-    atomic_fetch_sub(&bell->sleepers, 1);
+    psi_bell_get_up(bell);
     psi_loop_say_core(loop);
     return status;
 }
