@@ -120,26 +120,6 @@ bed_cut(const struct worker *worker, uint32_t place)
 }
 
 bool
-bed_cut_while_asking(const struct worker *worker)
-{
-    struct psi_client *client = worker->context->client;
-    struct psd_error reason;
-    bool asking = false;
-
-    psi_fail(&reason, PSD_ERR_PEER_LOST, "cut by the test");
-    pthread_mutex_lock(&worker->context->lock);
-    for (const struct psd_op *op = client->pending; op != NULL; op = op->next) {
-        asking = asking || op->kind == OP_STEP_ADD || op->kind == OP_TRANSFER;
-    }
-    asking = asking && psi_lanes_up(client);
-    for (uint32_t i = 0; asking && i < client->lane_count; i++) {
-        psi_peer_reset(&client->lanes[i].peer, &reason);
-    }
-    pthread_mutex_unlock(&worker->context->lock);
-    return asking;
-}
-
-bool
 bed_await_route(const struct worker *worker, const psd_table *table)
 {
     const uint64_t deadline_ms = bed_now_ms() + ROUTE_MS;

@@ -133,10 +133,6 @@ void bed_meet(struct bed *bed);
 void bed_wait_turn(struct bed *bed, uint64_t turn);
 void bed_next_turn(struct bed *bed);
 
-/* Cuts the worker's connections to all lanes if a request to them is unanswered: what it asked may
- * have been done or not. It connects and asks again by itself. False: nothing was under way. */
-bool bed_cut_while_asking(const struct worker *worker);
-
 uint64_t bed_now_ms(void);
 
 /* Do processes of this host share memory at all? Not with PSD_TRANSPORT=tcp. */
