@@ -2,6 +2,7 @@
 # Tests the tests: every planted bug (bugs/*.patch) must be caught by the test that it names.
 #
 #   tests/sim/check_bugs.sh [BUG...]             default: all of them
+#   tests/sim/check_bugs.sh apply                only looks whether all patches still apply
 #   SHARD=2/4 tests/sim/check_bugs.sh            every fourth bug, beginning with the second
 #   JOBS=2 tests/sim/check_bugs.sh               so many shards at once
 #   KEEP=DIRECTORY tests/sim/check_bugs.sh       remembers there what was caught; a run that was
@@ -34,6 +35,11 @@ die()
     exit 2
 }
 
+apply_only=
+if [ "${1:-}" = apply ]; then
+    apply_only=yes
+    shift
+fi
 if [ $# -eq 0 ]; then
     names=()
     for patch in "$bugs"/*.patch; do
@@ -45,6 +51,15 @@ for bug; do
     [ -f "$bugs/$bug.patch" ] || die "no $bugs/$bug.patch"
     grep -q '^Caught by: ' "$bugs/$bug.patch" || die "$bug.patch names no test (Caught by: ...)"
 done
+
+if [ -n "$apply_only" ]; then
+    cd "$root"
+    for bug; do
+        patch -p1 --dry-run --silent <"$bugs/$bug.patch" >/dev/null || die "$bug does not apply"
+    done
+    echo "$# patches apply"
+    exit 0
+fi
 
 # Several at once: each shard is a process of its own.
 if [ "$jobs" -gt 1 ]; then
