@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 from poseidon import slurm  # noqa: E402
 from poseidon.cluster import cluster  # noqa: E402
+from poseidon.slurm import ServerDictionary  # noqa: E402
 
 LISTS = [("linux", ["linux"]), ("node-0", ["node-0"]), ("jean-zay-ia810", ["jean-zay-ia810"]),
          ("alpha,beta,gamma", ["alpha", "beta", "gamma"]), ("linux[1,2]", ["linux1", "linux2"]),
@@ -127,6 +128,20 @@ def test_both_numbers():
         slurm.server_dictionary(["worker"] * 5, step("n1", "5", 0, 0, TFSERVER="a"))
     with pytest.raises(LookupError, match="not started by Slurm"):
         slurm.server_dictionary(["ps"], {})
+
+
+def test_names_of_tf_for_slurm(monkeypatch):
+    """If this fails, scripts for tf_for_slurm need more than another import."""
+    for name, value in step("n[1-2]", "2(x2)", 1, 1, TFSERVER="a\nb").items():
+        monkeypatch.setenv(name, value)
+    tasks = ["ps", "worker", "worker", "worker"]
+    assert ServerDictionary.GetServerDictionary(tasks) == slurm.server_dictionary(tasks) == (
+        {"ps": ["a:12000"], "worker": ["a:12001", "b:12000", "b:12001"]}, "worker", 2)
+    assert ServerDictionary.GetServerDictionary(tasks, InfinyBand=True)[1:] == ("worker", 2)
+    monkeypatch.delenv("TFSERVER")
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "10.0.0.[1-2]")
+    with pytest.warns(UserWarning, match="TFSERVER"):
+        assert ServerDictionary.GetServerDictionary(tasks, InfinyBand=True)[1:] == ("worker", 2)
 
 
 def test_cluster_of_each_environment():

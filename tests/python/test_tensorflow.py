@@ -456,6 +456,41 @@ def test_layers_of_2017_are_there(plain):
     assert errors_in(done) == []
 
 
+def free_ports(count):
+    """Ports that nobody has now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def test_parameter_servers_with_done_queues_end_by_themselves(tmp_path):
+    """If this fails, scripts for tf_for_slurm do not run with the imports changed, or their parameter
+    servers stay behind."""
+    servers, workers = 2, 2
+    shared = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n1", "SLURM_NODEID": "0",
+              "SLURM_STEP_TASKS_PER_NODE": str(servers + workers), "TFSERVER": "127.0.0.1",
+              "SLURM_STEP_RESV_PORTS": ",".join(map(str, free_ports(servers + workers))),
+              "PYTHONPATH": str(TREE / "python"), "TF_CPP_MIN_LOG_LEVEL": "2",
+              "CUDA_VISIBLE_DEVICES": ""}
+    tasks = [subprocess.Popen(
+        [sys.executable, str(HERE / "plain" / "slurm_2018.py"), "-ps", str(servers), "-workers",
+         str(workers)], cwd=tmp_path, env={**os.environ, **shared, "SLURM_LOCALID": str(local)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for local in range(servers + workers)]
+    try:
+        printed = [each.communicate(timeout=DEADLINE_S)[0] for each in tasks]
+    finally:
+        for each in tasks:
+            each.kill()
+    assert [each.returncode for each in tasks] == [0] * 4, printed
+    for ps in range(servers):
+        assert f"ps {ps} received done 0\nps {ps} received done 1\n" in printed[ps]
+    for worker in range(workers):
+        assert f"worker {worker} ended at 1" in printed[servers + worker]  # 10, or 11 for the second
+
+
 def test_the_error_is_no_larger_with_two_workers(plain):
     """If this fails, a second worker makes training worse after the same number of steps, or no
     better, where the noise of half as large batches is all that is wrong."""

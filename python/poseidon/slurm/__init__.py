@@ -6,6 +6,10 @@
     cluster, task_type, task_index = server_dictionary(["ps", "worker", "worker", "worker"])
     # {"ps": ["10.0.0.1:12000"], "worker": ["10.0.0.1:12001", "10.0.0.2:12000", ...]}, "worker", 2
 
+    done_queues               parameter servers of TensorFlow 1 that end with the workers
+    ServerDictionary,         both by the names of tf_for_slurm
+    DistributedTFQueueHook
+
 Roles are given node by node: with M tasks on the first node, the first M are its. Nodes may have
 different numbers of tasks, and tasks any distribution. Ports are those that `srun --resv-ports`
 reserved, else a range that follows from the number of the job. `psd_run --print_cluster` prints the
@@ -215,3 +219,9 @@ def server_dictionary(tasks, environment=None):
         raise ValueError(f"SLURM_NODEID={step.node} and SLURM_LOCALID={step.local} name no task of "
                          "this step")
     return cluster, *own
+
+
+from .ServerDictionary import GetServerDictionary  # noqa: E402  needs server_dictionary
+
+__all__ = ["GetServerDictionary", "expand_counts", "expand_hostlist", "expand_ports",
+           "server_dictionary"]
