@@ -288,6 +288,7 @@ wait_ms(const struct host *host, uint64_t now_ms)
 {
     uint64_t until_ms = now_ms + 60000;
 
+    earlier(&until_ms, children_deadline(&host->children));
     if (host->ending) {
         earlier(&until_ms, now_ms < host->kill_ms ? host->kill_ms : now_ms + KILL_AGAIN_MS);
     }
@@ -422,6 +423,7 @@ run_agent(struct host *host)
     words_fini(&hello);
     while (turn(host)) {
     }
+    children_finish(&host->children, &host->link);
     say_farewell(host);
     if (host->entry_path != NULL && getppid() != host->launcher) {
         jobs_forget(host->entry_path); /* we inherited its socket: until we end, nobody takes it */

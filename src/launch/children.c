@@ -17,16 +17,15 @@
 
 #include "base/fail.h"
 #include "launch/hook.h"
-#include "launch/log_file.h"
 #include "launch/spawn.h"
 #include "launch/tree.h"
 #include "launch/variables.h"
 
 enum {
-    READ_BYTES = 32 << 10,
+    READ_BYTES = 4 << 10,
     PENDING_BYTES_MAX = 256 << 10, /* unsent output; then the processes wait */
     DRAIN_READS_MAX = 64, /* of a dead process's pipe, in case somebody else still fills it */
-    POLLS_EACH = 3,
+    POLLS_EACH = MERGE_STREAMS + 2,
 };
 
 static void
@@ -42,10 +41,9 @@ void
 children_fini(struct children *children)
 {
     for (size_t i = 0; i < children->count; i++) {
-        close_fd(&children->list[i].output);
+        printout_fini(&children->list[i].printout);
         close_fd(&children->list[i].ready);
         close_fd(&children->list[i].note);
-        close_fd(&children->list[i].log);
     }
     free(children->list);
     free(children->polls);
@@ -77,7 +75,8 @@ take_slot(struct children *children, uint32_t slot)
         }
         children->list = list;
         child = &list[children->count++];
-        *child = (struct child){.slot = slot, .output = -1, .ready = -1, .note = -1, .log = -1};
+        *child = (struct child){.slot = slot, .ready = -1, .note = -1};
+        printout_init(&child->printout, slot);
     }
     return child;
 }
@@ -136,17 +135,18 @@ order_read(struct order *order, const struct place *place, const struct link_mes
     return order->path != NULL ? 0 : ENOENT;
 }
 
-static void
-open_log(struct child *child, const struct place *place, const char *name)
+/* Returns 0 or an errno. */
+static int
+open_printout(struct child *child, const struct place *place, const char *name,
+              int write_ends_p[MERGE_STREAMS])
 {
     char path[4096];
 
-    close_fd(&child->log);
-    if (place->log_directory != NULL) {
-        snprintf(path, sizeof(path), "%s/%s", place->log_directory, name);
-        child->log = log_file_open(path);
-        child->log_error = child->log < 0 ? errno : 0;
+    if (place->log_directory == NULL) {
+        return printout_begin(&child->printout, NULL, write_ends_p);
     }
+    snprintf(path, sizeof(path), "%s/%s", place->log_directory, name);
+    return printout_begin(&child->printout, path, write_ends_p);
 }
 
 /* A pipe whose read end we keep. Returns its write end, or -1. */
@@ -198,16 +198,18 @@ start_child(struct child *child, const struct place *place, struct order *order)
     struct spawn_args args = {.path = order->path,
                               .argv = order->argv,
                               .input_fd = -1,
-                              .error_fd = -1,
                               .extra_fd = -1,
                               .secret_fd = place->secret_fd,
                               .note_fd = -1};
+    int ends[MERGE_STREAMS] = {-1, -1};
     int code;
 
     if (child->pid > 0) { /* a restart: nothing of the last life may share the rank with it */
         tree_signal(&(struct tree_pick){.root = getpid(), .leader = child->pid}, SIGKILL);
     }
-    args.output_fd = open_pipe(&child->output);
+    code = open_printout(child, place, order->log, ends);
+    args.output_fd = ends[0];
+    args.error_fd = ends[1];
     if (strcmp(order->role, "master") == 0) {
         args.extra_fd = open_pipe(&child->ready);
     } else if (wants_low_secret(order)) {
@@ -219,9 +221,9 @@ start_child(struct child *child, const struct place *place, struct order *order)
         args.note_fd = open_note(child, order);
     }
     args.environment = order->environment.list;
-    open_log(child, place, order->log);
-    code = args.output_fd < 0 ? errno : spawn_start(&args, &child->pid);
-    close_fd(&args.output_fd);
+    code = code != 0 ? code : spawn_start(&args, &child->pid);
+    close_fd(&ends[0]);
+    close_fd(&ends[1]);
     close_fd(&args.extra_fd);
     close_fd(&args.note_fd);
     child->alive = code == 0;
@@ -279,40 +281,18 @@ children_signal(const struct children *children, uint32_t slot, int number)
 
 /* -------------------------------------------------------------------------------- to print --- */
 
-/* A full disk costs the log, not the job. */
+/* Reads once and hands it on. */
 static void
-write_log(struct child *child, const char *bytes, size_t count, struct link *link)
-{
-    const ssize_t written = child->log >= 0 ? write(child->log, bytes, count) : (ssize_t)count;
-
-    if (written != (ssize_t)count) {
-        child->log_error = written < 0 ? errno : ENOSPC;
-        close_fd(&child->log);
-    }
-    if (child->log_error != 0) {
-        link_send(link, LINK_LOG_FAILED, child->slot, child->log_error, NULL, 0);
-        child->log_error = 0;
-    }
-}
-
-/* Reads once and hands it on. Returns false when there was nothing. */
-static bool
-pass_on(struct child *child, int *fd, enum link_kind kind, struct link *link)
+pass_on_ready(struct child *child, struct link *link)
 {
     char bytes[READ_BYTES];
-    const ssize_t count = *fd >= 0 ? read(*fd, bytes, sizeof(bytes)) : 0;
+    const ssize_t count = child->ready >= 0 ? read(child->ready, bytes, sizeof(bytes)) : 0;
 
     if (count > 0) {
-        link_send(link, kind, child->slot, 0, bytes, (size_t)count);
-        if (kind == LINK_OUTPUT) {
-            write_log(child, bytes, (size_t)count, link);
-        }
-        return true;
+        link_send(link, LINK_READY, child->slot, 0, bytes, (size_t)count);
+    } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+        close_fd(&child->ready);
     }
-    if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
-        close_fd(fd);
-    }
-    return false;
 }
 
 struct note_way {
@@ -358,12 +338,15 @@ children_polls(struct children *children, size_t pending_bytes, size_t reserved)
     children->poll_count = POLLS_EACH * children->count;
     for (size_t i = 0; i < children->count; i++) {
         const struct child *child = &children->list[i];
-        struct pollfd *three = polls + reserved + POLLS_EACH * i;
+        const bool room = pending_bytes < PENDING_BYTES_MAX;
+        struct pollfd *poll = polls + reserved + POLLS_EACH * i;
 
-        three[0] = (struct pollfd){.fd = pending_bytes < PENDING_BYTES_MAX ? child->output : -1,
-                                   .events = POLLIN};
-        three[1] = (struct pollfd){.fd = child->ready, .events = POLLIN};
-        three[2] = (struct pollfd){.fd = child->note, .events = POLLIN};
+        for (unsigned stream = 0; stream < MERGE_STREAMS; stream++) {
+            *poll++ =
+                (struct pollfd){.fd = room ? child->printout.fds[stream] : -1, .events = POLLIN};
+        }
+        *poll++ = (struct pollfd){.fd = child->ready, .events = POLLIN};
+        *poll++ = (struct pollfd){.fd = child->note, .events = POLLIN};
     }
     return polls;
 }
@@ -373,14 +356,18 @@ children_read(struct children *children, struct link *link, const struct pollfd 
 {
     for (size_t i = 0; POLLS_EACH * i < children->poll_count; i++) {
         struct child *child = &children->list[i];
+        const struct pollfd *poll = polls + POLLS_EACH * i;
 
-        if (polls[POLLS_EACH * i].fd >= 0 && polls[POLLS_EACH * i].revents != 0) {
-            pass_on(child, &child->output, LINK_OUTPUT, link);
+        for (unsigned stream = 0; stream < MERGE_STREAMS; stream++, poll++) {
+            if (poll->fd >= 0 && poll->revents != 0) {
+                printout_read(&child->printout, stream, link);
+            }
         }
-        if (polls[POLLS_EACH * i + 1].fd >= 0 && polls[POLLS_EACH * i + 1].revents != 0) {
-            pass_on(child, &child->ready, LINK_READY, link);
+        printout_tick(&child->printout, link);
+        if (poll[0].fd >= 0 && poll[0].revents != 0) {
+            pass_on_ready(child, link);
         }
-        if (polls[POLLS_EACH * i + 2].fd >= 0 && polls[POLLS_EACH * i + 2].revents != 0) {
+        if (poll[1].fd >= 0 && poll[1].revents != 0) {
             pass_on_notes(child, link);
         }
     }
@@ -406,6 +393,33 @@ children_reap(struct children *children, struct unpack *unpack)
             }
         }
     }
+}
+
+void
+children_finish(struct children *children, struct link *link)
+{
+    for (size_t i = 0; i < children->count; i++) {
+        struct printout *printout = &children->list[i].printout;
+
+        for (unsigned stream = 0; stream < MERGE_STREAMS; stream++) {
+            for (int k = 0; k < DRAIN_READS_MAX && printout_read(printout, stream, link); k++) {
+            }
+        }
+        printout_end(printout, link);
+    }
+}
+
+uint64_t
+children_deadline(const struct children *children)
+{
+    uint64_t until_ms = UINT64_MAX;
+
+    for (size_t i = 0; i < children->count; i++) {
+        const uint64_t ms = printout_deadline(&children->list[i].printout);
+
+        until_ms = ms < until_ms ? ms : until_ms;
+    }
+    return until_ms;
 }
 
 bool
@@ -446,12 +460,15 @@ next_dead(const struct children *children)
 static bool
 drain(struct child *child, struct link *link)
 {
+    bool any;
+
     do {
         if (link_pending(link) >= PENDING_BYTES_MAX) {
             return false;
         }
-    } while (child->drains++ < DRAIN_READS_MAX &&
-             pass_on(child, &child->output, LINK_OUTPUT, link));
+        any = printout_read(&child->printout, 0, link);
+        any = printout_read(&child->printout, 1, link) || any;
+    } while (any && child->drains++ < DRAIN_READS_MAX);
     return true;
 }
 
@@ -461,7 +478,7 @@ children_report(struct children *children, const struct place *place, struct lin
     struct child *child;
 
     while ((child = next_dead(children)) != NULL && drain(child, link)) {
-        pass_on(child, &child->ready, LINK_READY, link);
+        pass_on_ready(child, link);
         for (int i = 0; i < DRAIN_READS_MAX && pass_on_notes(child, link); i++) {
         }
         child->unreported = false;

@@ -14,6 +14,7 @@
 #include "launch/link.h"
 #include "launch/notes.h"
 #include "launch/place.h"
+#include "launch/printout.h"
 #include "launch/unpack.h"
 
 enum { CHILD_PORTS = 2 }; /* its own, and that of a store for all workers */
@@ -26,12 +27,10 @@ struct child {
     int status;                  /* as waitpid() told it */
     int drains;                  /* of its pipe after its death */
     uint16_t ports[CHILD_PORTS]; /* for its own use; 0: none */
-    int output;                  /* read end of its pipe, -1 when closed */
-    int ready;                   /* read end of its ready pipe, -1: none */
-    int note;                    /* read end of its pipe for notes, -1: none */
+    struct printout printout;
+    int ready; /* read end of its ready pipe, -1: none */
+    int note;  /* read end of its pipe for notes, -1: none */
     struct notes notes;
-    int log;       /* this machine's own log of it, -1: none */
-    int log_error; /* why it could not be opened, until that is told */
 };
 
 /* Thread: owned by the agent. */
@@ -58,6 +57,9 @@ void children_signal(const struct children *children, uint32_t slot, int number)
 void children_reap(struct children *children, struct unpack *unpack);
 void children_report(struct children *children, const struct place *place, struct link *link);
 
+/* All have ended: hands on what is left in their pipes, unfinished lines too. */
+void children_finish(struct children *children, struct link *link);
+
 /* Whether somebody's end was not reported yet. */
 bool children_busy(const struct children *children);
 
@@ -67,5 +69,6 @@ bool children_busy(const struct children *children);
  */
 struct pollfd *children_polls(struct children *children, size_t pending_bytes, size_t reserved);
 void children_read(struct children *children, struct link *link, const struct pollfd *polls);
+uint64_t children_deadline(const struct children *children); /* when to look without being told */
 
 #endif

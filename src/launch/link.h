@@ -19,6 +19,9 @@ enum {
     LINK_NOISE_MAX = 64 << 10, /* before the greeting: what login scripts print */
 };
 
+/* Of LINK_OUTPUT's number: before these bytes, the unfinished line of the other stream ends. */
+enum { LINK_OUTPUT_STREAM = 1, LINK_OUTPUT_BROKEN = 2 };
+
 /* "Strings" are NUL-terminated, one after the other. */
 enum link_kind {
     /* from psd_run */
@@ -37,7 +40,8 @@ enum link_kind {
     LINK_REACHED,      /* strings: what could not be reached, and why */
     LINK_STARTED,      /* slot; number: pid; bytes: path of the program */
     LINK_START_FAILED, /* slot; number: errno */
-    LINK_OUTPUT,       /* slot; bytes that the process printed */
+    LINK_OUTPUT,       /* slot; bytes that the process printed; number: of the stream (merge.h),
+                          with LINK_OUTPUT_BROKEN */
     LINK_READY,        /* slot; bytes that it wrote to its ready descriptor */
     LINK_EXITED,       /* slot; number: as waitpid() tells it */
     LINK_PORT_TAKEN,   /* slot, before LINK_EXITED: somebody else has its port */

@@ -1,7 +1,7 @@
 /*
  * logs.c - `psd_run logs`: what a process of a job printed.
  *
- * The logs lie on this machine, byte for byte as the processes printed them; when they grew stands
+ * The logs lie on this machine as the processes printed them; when they grew stands
  * in .times beside them.
  *
  * SPDX-License-Identifier: Apache-2.0

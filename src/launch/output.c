@@ -62,51 +62,58 @@ note_time(struct output *output)
 }
 
 static void
-look_for_result(struct output *output)
+look_for_result(struct output *output, const struct output_line *line)
 {
-    char line[sizeof(output->result)];
+    char text[sizeof(output->result)];
 
-    snprintf(line, sizeof(line), "%.*s", (int)output->line_bytes, output->line);
-    if (output->wanted != NULL && regexec(output->wanted, line, 0, NULL, 0) == 0) {
-        memcpy(output->result, line, sizeof(output->result));
+    snprintf(text, sizeof(text), "%.*s", (int)line->bytes, line->text);
+    if (output->wanted != NULL && regexec(output->wanted, text, 0, NULL, 0) == 0) {
+        memcpy(output->result, text, sizeof(output->result));
     }
 }
 
 /* What every daemon of a job says alike is said once. */
 static bool
-is_repeated(const struct output *output, struct console *console)
+is_repeated(const struct output *output, const struct output_line *line, struct console *console)
 {
     static const char mark[] = " AS-ROOT ";
     const bool before = console->told_root;
 
     if (output->role == LAUNCH_WORKER ||
-        memmem(output->line, output->line_bytes, mark, sizeof(mark) - 1) == NULL) {
+        memmem(line->text, line->bytes, mark, sizeof(mark) - 1) == NULL) {
         return false;
     }
     console->told_root = true;
     return before;
 }
 
-static void
-show(struct output *output, struct console *console)
+static bool
+is_shown(const struct output *output, const struct output_line *line, struct console *console)
 {
-    look_for_result(output);
-    if (output->hidden || is_repeated(output, console)) {
-        output->line_bytes = 0;
-        return;
+    if (output->hidden || is_repeated(output, line, console)) {
+        return false;
     }
-    if (output->role == LAUNCH_WORKER ||
-        (!console->daemons_quiet && output_is_loud(output->line, output->line_bytes))) {
-        console_line(console, output->role, output->name, output->line, output->line_bytes);
+    return output->role == LAUNCH_WORKER ||
+           (!console->daemons_quiet && output_is_loud(line->text, line->bytes));
+}
+
+static void
+show(struct output *output, struct output_line *line, struct console *console)
+{
+    look_for_result(output, line);
+    if (is_shown(output, line, console)) {
+        console_line(console, output->role, output->name, line->text, line->bytes);
     }
-    output->line_bytes = 0;
+    line->bytes = 0;
 }
 
 void
 output_flush(struct output *output, struct console *console)
 {
-    if (output->line_bytes > 0) {
-        show(output, console);
+    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+        if (output->lines[i].bytes > 0) {
+            show(output, &output->lines[i], console);
+        }
     }
 }
 
@@ -162,51 +169,63 @@ keep_tail(struct output *output, const char *bytes, size_t count)
 
 /* What follows a lone carriage return overwrites the line, as on a terminal. */
 static void
-begin_over(struct output *output, struct console *console, uint64_t now_ms)
+begin_over(struct output *output, struct output_line *line, struct console *console,
+           uint64_t now_ms)
 {
-    output->returned = false;
-    if (output->line_bytes > 0 && now_ms - output->progress_ms >= PROGRESS_MS) {
-        output->progress_ms = now_ms;
-        show(output, console);
+    line->returned = false;
+    if (line->bytes > 0 && now_ms - line->progress_ms >= PROGRESS_MS) {
+        line->progress_ms = now_ms;
+        show(output, line, console);
     }
-    output->line_bytes = 0;
+    line->bytes = 0;
 }
 
 void
-output_feed(struct output *output, struct console *console, const char *bytes, size_t count,
+output_feed(struct output *output, struct console *console, const struct output_piece *piece,
             uint64_t now_ms)
 {
-    for (size_t i = 0; i < count; i++) {
-        const char c = bytes[i];
+    struct output_line *line = &output->lines[piece->stream];
+
+    for (size_t i = 0; i < piece->count; i++) {
+        const char c = piece->bytes[i];
 
         if (c == '\n') {
-            output->returned = false;
-            show(output, console);
+            line->returned = false;
+            show(output, line, console);
             continue;
         }
-        if (output->returned && c != '\r') {
-            begin_over(output, console, now_ms);
+        if (line->returned && c != '\r') {
+            begin_over(output, line, console, now_ms);
         }
         if (c == '\r') {
-            output->returned = true;
+            line->returned = true;
             continue;
         }
-        if (output->line_bytes == OUTPUT_LINE_BYTES) {
-            show(output, console);
+        if (line->bytes == OUTPUT_LINE_BYTES) {
+            show(output, line, console);
         }
-        output->line[output->line_bytes++] = c;
+        line->text[line->bytes++] = c;
     }
 }
 
-void
-output_take(struct output *output, struct console *console, const char *bytes, size_t count,
-            uint64_t now_ms)
+static void
+keep(struct output *output, struct console *console, const char *bytes, size_t count)
 {
-    note_time(output);
     write_log(output, console, bytes, count);
     output->log_bytes += count;
     keep_tail(output, bytes, count);
-    output_feed(output, console, bytes, count, now_ms);
+}
+
+void
+output_take(struct output *output, struct console *console, const struct output_piece *piece,
+            uint64_t now_ms)
+{
+    if (piece->broken) {
+        keep(output, console, "\n", 1);
+    }
+    note_time(output);
+    keep(output, console, piece->bytes, piece->count);
+    output_feed(output, console, piece, now_ms);
 }
 
 size_t

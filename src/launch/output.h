@@ -1,6 +1,5 @@
 /*
- * output.h - what one process prints: all of it to its log, byte for byte, and lines to the
- * console.
+ * output.h - what one process prints: all of it to its log, and lines to the console.
  */
 #ifndef LAUNCH_OUTPUT_H
 #define LAUNCH_OUTPUT_H
@@ -13,10 +12,19 @@
 #include <psd/status.h>
 
 #include "launch/console.h"
+#include "launch/merge.h"
 
 enum {
     OUTPUT_LINE_BYTES = 8192, /* longer lines are shown in pieces */
     OUTPUT_TAIL_BYTES = 8192, /* kept for the closing summary */
+};
+
+/* A line that is not complete. */
+struct output_line {
+    bool returned;        /* the last character was a carriage return */
+    uint64_t progress_ms; /* when a line that overwrites itself was last shown */
+    size_t bytes;
+    char text[OUTPUT_LINE_BYTES];
 };
 
 /* Thread: owned by the main thread of psd_run. */
@@ -31,11 +39,8 @@ struct output {
     int times_fd;          /* when which byte was printed, -1: not kept */
     uint64_t times_ms;
     uint64_t log_bytes;
-    bool returned;        /* the last character was a carriage return */
-    uint64_t progress_ms; /* when a line that overwrites itself was last shown */
-    size_t line_bytes;
+    struct output_line lines[MERGE_STREAMS];
     size_t tail_bytes; /* ever written to tail; the ring holds the last OUTPUT_TAIL_BYTES */
-    char line[OUTPUT_LINE_BYTES];
     char tail[OUTPUT_TAIL_BYTES];
 };
 
@@ -56,15 +61,23 @@ void output_fini(struct output *output, struct console *console);
  */
 void output_keep_times(struct output *output, const char *path);
 
+/* Bytes that a process printed: merge.h. */
+struct output_piece {
+    unsigned stream;
+    bool broken; /* in the log, a line end goes before them */
+    const char *bytes;
+    size_t count;
+};
+
 /* Takes bytes that the process printed. */
-void output_take(struct output *output, struct console *console, const char *bytes, size_t count,
+void output_take(struct output *output, struct console *console, const struct output_piece *piece,
                  uint64_t now_ms);
 
 /* The last `lines` lines, at most OUTPUT_TAIL_BYTES: copied and NUL-terminated. */
 size_t output_tail(const struct output *output, unsigned lines, char *text_p, size_t size);
 
 /* For output_take and its test: the console's part of it. */
-void output_feed(struct output *output, struct console *console, const char *bytes, size_t count,
+void output_feed(struct output *output, struct console *console, const struct output_piece *piece,
                  uint64_t now_ms);
 
 /* Whether a line of a daemon is shown: warnings, errors, and what is no log line at all. */

@@ -39,7 +39,9 @@ show(const char *const *pieces, uint64_t step_ms, char *shown, size_t size)
     fflush(stdout);
     dup2(file, STDOUT_FILENO);
     for (; *pieces != NULL; pieces++, now_ms += step_ms) {
-        output_feed(output, &console, *pieces, strlen(*pieces), now_ms);
+        const struct output_piece piece = {.bytes = *pieces, .count = strlen(*pieces)};
+
+        output_feed(output, &console, &piece, now_ms);
     }
     output_fini(output, &console);
     dup2(saved, STDOUT_FILENO);
@@ -117,7 +119,10 @@ test_log_and_tail(void **state)
     }
     assert_int_equal(output_init(output, LAUNCH_MASTER, "master", path, NULL), PSD_OK);
     for (size_t at = 0; at < used; at += 1000) {
-        output_take(output, &console, wrote + at, used - at < 1000 ? used - at : 1000, 0);
+        output_take(output, &console,
+                    &(struct output_piece){.bytes = wrote + at,
+                                           .count = used - at < 1000 ? used - at : 1000},
+                    0);
     }
     assert_int_equal(pread(file, read_back, sizeof(read_back), 0), used);
     assert_memory_equal(read_back, wrote, used);

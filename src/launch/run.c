@@ -386,8 +386,13 @@ handle_process_message(struct run *run, const struct link_message *message)
         break;
     case LINK_OUTPUT:
         if (process->output != NULL) {
-            output_take(process->output, &run->console, message->data, message->bytes,
-                        psi_monotonic_ms());
+            const struct output_piece piece = {
+                .stream = (uint32_t)message->number & LINK_OUTPUT_STREAM,
+                .broken = (message->number & LINK_OUTPUT_BROKEN) != 0,
+                .bytes = message->data,
+                .count = message->bytes};
+
+            output_take(process->output, &run->console, &piece, psi_monotonic_ms());
         }
         break;
     case LINK_READY:

@@ -41,3 +41,94 @@ def test_daemons_with_closed_descriptors(hand):
     worker = hand.worker(0, "--steps", 3)
     assert worker.wait() == 0, worker.output()
     assert (server.wait(), master.wait()) == (0, 0)
+
+
+# Lines of both streams at once, each in two writes, as Python's unbuffered print does.
+BESIDE = """import os, sys, threading
+def complain():
+    for i in range(lines):
+        sys.stderr.write(f"err {i:05d} " + "e" * 30 + "\\n")
+lines = int(sys.argv[1])
+thread = threading.Thread(target=complain)
+thread.start()
+for i in range(lines):
+    print(f"out {i:05d} " + "o" * 30)
+thread.join()
+"""
+
+
+def expect_whole(text, lines):
+    """Every line of both streams is there, whole, once, and in order."""
+    found = {"out": [], "err": []}
+    for line in text.splitlines():
+        name, number, rest = line.split(" ")
+        assert rest == {"out": "o", "err": "e"}[name] * 30, line
+        found[name].append(int(number))
+    assert found == {"out": list(range(lines)), "err": list(range(lines))}
+
+
+def shown(job, name="worker0"):
+    """What the console showed of a process."""
+    return "".join(line.removeprefix(f"[{name}] ") for line in job.stdout().splitlines(True)
+                   if line.startswith(f"[{name}] "))
+
+
+def test_streams_do_not_tear_each_other(start, tmp_path):
+    """If this fails, a line of stderr lands inside a line of stdout."""
+    job = start(*TORCH, "--workers", 2, "--", sys.executable, script(tmp_path, BESIDE), 5000)
+    assert job.wait(60) == 0, job.stderr()
+    for name in ("worker0", "worker1"):
+        expect_whole(job.log(name).decode(), 5000)
+        expect_whole(shown(job, name), 5000)
+
+
+def test_very_long_and_unfinished_lines(start, tmp_path):
+    """If this fails, a long line is cut, mixed with another, or the last words are lost."""
+    text = ("import os, sys\n"
+            "for i in range(40):\n"
+            "    os.write(1, b'%02d' % i + b'x' * 20000)\n"
+            "    os.write(2, b'beside\\n')\n"
+            "os.write(1, b'\\nlast')\n"
+            "os.write(2, b'words')\n")
+    job = start(*TORCH, "--", sys.executable, script(tmp_path, text))
+    assert job.wait() == 0, job.stderr()
+    lines = job.log("worker0").decode().split("\n")
+    assert lines.pop(lines.index("".join(f"{i:02d}" + "x" * 20000 for i in range(40))))
+    assert lines == ["beside"] * 40 + ["last", "words"]
+    assert shown(job).endswith("last\nwords\n")
+    assert shown(job).count("x") == 40 * 20000
+
+
+def test_text_between_carriage_returns(start, tmp_path):
+    """If this fails, a progress bar costs the log some text, or lines of the other stream."""
+    text = ("import os, sys\n"
+            "for i in range(101):\n"
+            "    sys.stderr.write(f'\\r{i:3d}%|####')\n"
+            "    if i % 10 == 0: print('epoch', i // 10)\n"
+            "sys.stderr.write('\\n')\n"
+            "os.write(1, b'a\\rb\\rc')\n")
+    job = start(*TORCH, "--", sys.executable, script(tmp_path, text))
+    assert job.wait() == 0, job.stderr()
+    log = job.log("worker0").decode()
+    assert "".join(f"\r{i:3d}%|####" for i in range(101)) + "\n" in log
+    assert [line for line in log.splitlines() if line.startswith("epoch")] == [
+        f"epoch {i}" for i in range(11)]
+    assert log.endswith("a\rb\rc")
+    assert "100%|####\n" in shown(job), "its last state"
+    assert shown(job).endswith("c\n"), "as on a terminal"
+    assert [line for line in shown(job).splitlines() if line.startswith("epoch")] == [
+        f"epoch {i}" for i in range(11)]
+
+
+def test_prompt_shows_in_the_log_before_its_line_ends(start, tmp_path):
+    """If this fails, `loading...` is not to be seen as long as something loads."""
+    job = start(*TORCH, "--", "sh", "-c", "printf loading...; sleep 1000")
+
+    def is_there():
+        return [path for path in job.directory.glob("logs/*/worker0.log")
+                if path.read_text() == "loading..."]
+
+    wait_for(is_there, 20, "the prompt in the log")
+    job.process.terminate()
+    assert job.wait() == 143
+    assert shown(job) == "loading...\n"
