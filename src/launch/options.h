@@ -51,6 +51,7 @@ struct launch_options {
     const char *log_mode;      /* launcher, nodes, both; NULL: launcher */
     const char *restart;       /* never, on-failure, exit-code; NULL: as on_worker_death says */
     const char *restart_scope; /* process, group */
+    bool trust_ssh_options;    /* all of the cluster file's, whatever they do */
     const char *sync;          /* directory for other machines; NULL: none */
     bool keep_env;             /* the user's values of our variables win */
     const char *personality;   /* NULL: poseidon, or as tf_config says */

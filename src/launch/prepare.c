@@ -18,6 +18,7 @@
 #include "launch/roles.h"
 #include "launch/slurm.h"
 #include "launch/ssh.h"
+#include "launch/ssh_options.h"
 #include "launch/tf_tasks.h"
 #include "launch/variables.h"
 
@@ -450,13 +451,19 @@ check_key(const char *config, const struct psi_cluster *cluster, struct psd_erro
 
 /* How the machines of the cluster file are reached. */
 static psd_status
-prepare_ssh(const char *config, const struct psi_cluster *cluster, struct prepared *prepared,
-            struct psd_error *err)
+prepare_ssh(const struct launch_options *options, const struct psi_cluster *cluster,
+            struct prepared *prepared, struct psd_error *err)
 {
+    const char *config = options->cluster_config;
+    struct psd_error why = {0};
     psd_status status = PSD_OK;
 
     for (uint32_t i = 0; i < cluster->ssh_option_count && status == PSD_OK; i++) {
         status = words_add(&prepared->ssh_options, cluster->ssh_options[i], err);
+    }
+    if (status == PSD_OK && !options->trust_ssh_options &&
+        ssh_options_check(&prepared->ssh_options, &why) != PSD_OK) {
+        status = psi_fail(err, PSD_ERR_INVALID, "%s: %s", config, why.text);
     }
     if (status == PSD_OK && cluster->username != NULL) {
         prepared->username = strdup(cluster->username);
@@ -667,7 +674,7 @@ prepare_job(const struct launch_options *options, char *const *environment,
         status = check_gpus(&prepared.layout, &prepared.plan, err);
     }
     if (status == PSD_OK && cluster != NULL) {
-        status = prepare_ssh(options->cluster_config, cluster, &prepared, err);
+        status = prepare_ssh(options, cluster, &prepared, err);
     }
     if (status == PSD_OK) {
         set_rules(options, &material.settings, &prepared);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "launch/ssh.h"
+#include "launch/ssh_options.h"
 
 enum { REFUSED = 255 << 8 };
 
@@ -82,6 +83,91 @@ test_user_that_nobody_named(void **state)
                 "ssh_config names another user): ");
 }
 
+static psd_status
+check(const char *first, const char *second)
+{
+    char *list[] = {(char *)(uintptr_t)first, (char *)(uintptr_t)second, NULL};
+    const struct words words = {.list = list, .count = second != NULL ? 2 : 1};
+    struct psd_error err = {0};
+    const psd_status status = ssh_options_check(&words, &err);
+
+    assert_true(status == PSD_OK || strstr(err.text, "--trust_ssh_options") != NULL);
+    return status;
+}
+
+/* If this fails, ssh runs what the writer of a cluster file likes, on the user's own machine. */
+static void
+test_options_that_run_something(void **state)
+{
+    static const char *const bad[] = {
+        "-oProxyCommand=evil",
+        "-oproxycommand evil",
+        "-o ProxyCommand=evil",
+        "-oLocalCommand=evil",
+        "-oPermitLocalCommand=yes",
+        "-oKnownHostsCommand=evil",
+        "-oRemoteCommand=evil",
+        "-oInclude=evil",
+        "-oMatch=exec evil",
+        "-oPKCS11Provider=evil.so",
+        "-oSecurityKeyProvider=evil.so",
+        "-oXAuthLocation=evil",
+        "-oControlPath=/tmp/evil",
+        "-oUserKnownHostsFile=~/.bashrc",
+        "-oLocalForward=1 h:2",
+        "-oSendEnv=*",
+        "-oForwardAgent=yes",
+        "-o\"ProxyCommand\" evil",
+        "-oUser=x\nProxyCommand=evil",
+        "-oProxyJump=x -oProxyCommand=evil",
+        "-oProxyJump=-evil",
+        "-Jx;evil",
+        "-Fevil",
+        "-Eevil",
+        "-Ievil.so",
+        "-Sevil",
+        "-L1:h:2",
+        "-D1",
+        "-W h:1",
+        "-vFevil",
+        "-A",
+        "-X",
+        "--",
+        "-",
+        "host",
+        "-o",
+    };
+    static const char *const good[] = {
+        "-4",
+        "-qC",
+        "-p22",
+        "-vp22",
+        "-lann",
+        "-i/home/ann/key",
+        "-Jgate,b:22",
+        "-oUser=ann",
+        "-oProxyJump=ann@gate:22,[::1]:22",
+        "-oport 22",
+        "-oIdentityFile = ~/.ssh/key",
+        "-oConnectTimeout=3",
+        "-oStrictHostKeyChecking=yes",
+        "-oUserKnownHostsFile=/dev/null",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(check(bad[i], NULL), PSD_ERR_REFUSED);
+    }
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_int_equal(check(good[i], NULL), PSD_OK);
+    }
+    assert_int_equal(check("-o", "ProxyCommand=evil"), PSD_ERR_REFUSED);
+    assert_int_equal(check("-o", "Port=22"), PSD_OK);
+    assert_int_equal(check("-J", "gate"), PSD_OK);
+    assert_int_equal(check("-4", "-oProxyCommand=evil"), PSD_ERR_REFUSED);
+    assert_int_equal(check("-p", "-oProxyCommand=evil"), PSD_OK); /* the value of -p: no port */
+}
+
 int
 main(void)
 {
@@ -89,6 +175,7 @@ main(void)
         cmocka_unit_test(test_hints_repeat_the_login),
         cmocka_unit_test(test_hint_about_a_changed_key),
         cmocka_unit_test(test_user_that_nobody_named),
+        cmocka_unit_test(test_options_that_run_something),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -554,10 +554,24 @@ def test_login_to_this_machine(start, tmp_path, node):
     config = tmp_path / "cluster.json"
     config.write_text(json.dumps({"worker_nodes": [node], "server_nodes": ["localhost"],
                                   "ssh_options": ["-oProxyCommand=false"]}))
-    job = start("-c", config, "true")
+    job = start("-c", config, "--trust_ssh_options", "true")
     assert job.wait() == 3
     assert "(ssh " in job.stderr()
     assert "PROCESS" not in job.run_log()
+
+
+@pytest.mark.parametrize("asked", [["--check"], ["--dry_run"], []])
+def test_a_cluster_file_runs_nothing_here(start, tmp_path, asked):
+    """If this fails, whoever wrote a cluster file runs what they like on the user's machine."""
+    config = tmp_path / "cluster.json"
+    evil = f"-oProxyCommand=touch {tmp_path / 'evil'}"
+    config.write_text(json.dumps({"worker_nodes": ["no-such-host.invalid"],
+                                  "server_nodes": ["localhost"], "ssh_options": ["-4", evil]}))
+    job = start("-c", config, *asked, "true")
+    assert job.wait() == 2
+    assert f'"{evil}" is not among those that are known' in job.stderr(), job.stderr()
+    assert "--trust_ssh_options" in job.stderr()
+    assert not (tmp_path / "evil").exists()
 
 
 def test_missing_daemons_are_named(start, tmp_path):
