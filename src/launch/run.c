@@ -418,6 +418,18 @@ handle_process_message(struct run *run, const struct link_message *message)
     }
 }
 
+/* A machine cannot be used. --check goes on: the others may have something to tell as well. */
+static void
+refuse_machine(struct run *run, struct host *host, const struct psd_error *why)
+{
+    if (run->args->check && words_add(&host->problems, why->text, NULL) == PSD_OK) {
+        drop_machine(host);
+        return;
+    }
+    snprintf(run->obstacle, sizeof(run->obstacle), "%s", why->text);
+    run_tell(run, WATCH_CANNOT_START, (uint32_t)(host - run->hosts), 0);
+}
+
 static void
 handle_message(struct run *run, struct host *host, const struct link_message *message)
 {
@@ -426,8 +438,7 @@ handle_message(struct run *run, struct host *host, const struct link_message *me
     if (message->kind == LINK_HELLO || message->kind == LINK_SYNCED ||
         message->kind == LINK_SET_UP || message->kind == LINK_REACHED) {
         if (gather_message(&run->gather, host, message, &err) != PSD_OK) {
-            snprintf(run->obstacle, sizeof(run->obstacle), "%s", err.text);
-            run_tell(run, WATCH_CANNOT_START, (uint32_t)(host - run->hosts), 0);
+            refuse_machine(run, host, &err);
         }
     } else if (message->slot < run->slots) {
         handle_process_message(run, message);
@@ -442,7 +453,8 @@ handle_line(struct run *run, struct host *host)
     int result = 0;
 
     host->heard_ms = read == 1 ? psi_monotonic_ms() : host->heard_ms;
-    while (run->watch.phase != WATCH_ENDED && (result = link_next(&host->link, &message)) == 1) {
+    while (run->watch.phase != WATCH_ENDED && host->state != HOST_GONE &&
+           (result = link_next(&host->link, &message)) == 1) {
         handle_message(run, host, &message);
         host->heard_ms = psi_monotonic_ms(); /* the console may have taken its time */
     }
@@ -824,8 +836,7 @@ finish_check(struct run *run)
         return code;
     }
     report_check(run);
-    if (run->watch.cause == WATCH_CAUSE_START_TIMEOUT ||
-        run->watch.cause == WATCH_CAUSE_INTERRUPT) {
+    if (run->watch.cause != WATCH_CAUSE_NONE) { /* it ended before all had told what is missing */
         report_cause(run, text, sizeof(text));
         fprintf(stderr, "psd_run: %s\n", text);
     }

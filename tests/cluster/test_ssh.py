@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from bed import PYTHON, hosts, worker
-from helpers import BRISK, wait_for
+from helpers import BRISK, bin_directory, wait_for
 
 # Five workers and three servers on four hosts, the master on the third.
 WIDE = {"worker_nodes": ["host1", "host2", "host3", "host4", "host1"],
@@ -301,6 +301,36 @@ def test_check(launch, four_hosts):
     assert re.search(r"host1 .* ready\nhost2 .* NOT READY\n    virtualenv /home/psd/venv: no "
                      r"bin/python there\nhost3 .* NOT READY\n    host3 \(ssh psd@host3\): ", text), text
     job.expect_nothing_left(3)
+
+
+def test_check_tells_of_another_version(launch, four_hosts):
+    """If this fails, --check says that a machine is not ready, and not why."""
+    host = four_hosts.hosts[1]
+    other = host.directory / "home" / "psd_run"
+    mine = (bin_directory() / "psd_run").read_bytes()
+    version = subprocess.run([bin_directory() / "psd_run", "--version"], capture_output=True,
+                             check=True).stdout.split()[1]
+    other.write_bytes(mine.replace(version + b"\0", b"9.9.9"[:len(version)] + b"\0"))
+    other.chmod(0o755)
+    keys = host.directory / "home" / ".ssh" / "authorized_keys"
+    usual = keys.read_text()
+    keys.write_text(f'command="/home/psd/psd_run --agent" {usual}')
+    try:
+        job = launch(WIDE, "--check", worker())
+        assert job.wait(30) == 3
+        reason = "host1 has psd_run 9.9.9, this is " + version.decode()
+        assert re.search(rf"^host1 .* NOT READY\n    {reason}: install the same version", job.stdout(),
+                         re.MULTILINE), job.stdout()
+        assert len(re.findall(r"^host[234] .* ready$", job.stdout(), re.MULTILINE)) == 3
+        job = launch(WIDE, worker())
+        assert job.wait(30) == 3
+        assert reason in job.stderr()
+        job.expect_nothing_left(3)
+        job = launch(WIDE, "--check", "--interface", "ib0", worker(), name="interface")
+        assert job.wait(30) == 3
+        assert "has no address of interface or network ib0" in job.stdout() + job.stderr()
+    finally:
+        keys.write_text(usual)
 
 
 def test_dry_run_shows_ssh(launch):
