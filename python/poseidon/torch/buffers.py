@@ -66,7 +66,8 @@ class _Parcel:
         if poseidon.rank() == 0 or not active or self.flat[-1] == 0:
             return
         at = 0
-        with torch.no_grad():
-            for tensor in self.tensors:
-                tensor.copy_(self.flat[at:at + tensor.numel()].reshape(tensor.shape))
-                at += tensor.numel()
+        for tensor in self.tensors:
+            # By its data: a forward of the same layers may wait for its backward (two losses, a GAN), and
+            # autograd need not complain. Batch normalization itself writes its statistics in this way.
+            tensor.data.copy_(self.flat[at:at + tensor.numel()].reshape(tensor.shape))
+            at += tensor.numel()
