@@ -9,6 +9,7 @@ first training loader is read: then the workers join the job.
     notes     the line to psd_run, and how a script is stopped
     session   what is known of the script: its optimizers, its models, whether it is distributed
     patches   where torch tells the session what the script does
+    streams   random numbers that all workers draw alike, and those that are each worker's own
     shards    which batches of a training loader are this worker's
     checks    what the workers compare in every round
     datasets  what the workers compare before every epoch
@@ -42,6 +43,7 @@ def begin(watch: Any) -> Session | None:
         session.step_aside(watch.reason)
         return None
     seeds.plant_in_torch()
+    seeds.plant_in_python()
     patches.apply(session)
     return session
 

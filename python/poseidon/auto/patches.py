@@ -12,6 +12,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
+from . import streams
 from .shards import Batches, Shard
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 def apply(session: Session) -> None:
     """From now on the session hears of it."""
     atexit.register(session.at_exit)
+    session.streams = streams.Streams(session.rank)
+    streams.apply(session.streams)
     _watch_optimizers(session)
     _watch_loaders(session)
     _watch_backward(session)
@@ -52,7 +55,20 @@ def _watch_optimizers(session: Session) -> None:
 
 def _watch_loaders(session: Session) -> None:
     own_batches = dataloader.DataLoader._index_sampler.fget
+    make, reset = dataloader._BaseDataLoaderIter.__init__, dataloader._BaseDataLoaderIter._reset
     take = dataloader._BaseDataLoaderIter.__next__
+
+    @functools.wraps(make)
+    def init(iterator, loader):
+        with session.streams.common():
+            make(iterator, loader)
+        if type(iterator._sampler_iter) is Shard:  # processes that prepare its data have noise of their own
+            iterator._base_seed += session.rank << 32
+
+    @functools.wraps(reset)
+    def begin_again(iterator, loader, *args, **kwargs):
+        with session.streams.common():
+            reset(iterator, loader, *args, **kwargs)
 
     def index_sampler(loader):
         return Batches(session, loader, own_batches(loader))
@@ -71,6 +87,7 @@ def _watch_loaders(session: Session) -> None:
         return batch
 
     dataloader.DataLoader._index_sampler = property(index_sampler)
+    dataloader._BaseDataLoaderIter.__init__, dataloader._BaseDataLoaderIter._reset = init, begin_again
     dataloader._BaseDataLoaderIter.__next__ = next_batch
 
 

@@ -5,6 +5,7 @@ Data that is shuffled or split without a seed would otherwise be another on each
 would overlap, and what one evaluates with another would train on. A seed that the script sets itself
 comes later and counts. Graphs of TensorFlow 1 keep their own seeds, but for datasets (orders.py)."""
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -51,16 +52,20 @@ def plant_in_tensorflow():
 
 
 def plant_in_python():
-    """For arrays, and for initial weights."""
+    """For arrays, splits and initial weights. Once: Keras may come after torch."""
+    if _planted:
+        return
     import random
 
-    import numpy
+    generators = [(random, random.getstate)]
+    with contextlib.suppress(ImportError):  # torch does without
+        import numpy
 
-    for generator, read in ((random, random.getstate), (numpy.random, numpy.random.get_state)):
+        generators.append((numpy.random, numpy.random.get_state))
+        _plant_in_new_generators(numpy)
+    for generator, read in generators:
         generator.seed(of_job())
         _planted[generator] = (read, pickle.dumps(read()))
-    if not _own_generator:
-        _plant_in_new_generators(numpy)
 
 
 def _plant_in_new_generators(numpy):

@@ -24,6 +24,7 @@ from . import notes, seeds
 if TYPE_CHECKING:
     from .models import Owners
     from .shards import Delivery
+    from .streams import Streams
 
 TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
 EXIT_REFUSED = 2
@@ -63,6 +64,7 @@ class Session:
         self._saved: set[str] = set()
         self._steps = 0
         self._samples = 0
+        self.streams: Streams | None = None  # of random numbers; patches.py sets it
 
     # ---- how it ends
 
@@ -296,6 +298,7 @@ class Session:
                 "do not depend on the order of directories")
         if self.rank != 0:
             randomness.restore(loader, found)
+        self.streams.part()
         if self._told_lengths.pop(loader, True) is False and self.rank == 0:
             notes.tell("len() of a training loader without shuffle was asked for before its first "
                        f"epoch and told its own batches; an epoch has {len(loader)} steps now: if a "

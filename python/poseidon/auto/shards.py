@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple
 
 if TYPE_CHECKING:
     from .session import Session
+    from .streams import Streams
 
 
 class Delivery(NamedTuple):
@@ -47,6 +48,31 @@ def deal(group: list, world: int, rank: int) -> tuple[Any, float]:
     if rank < len(group):
         return group[rank], _size(group[rank]) * world / total
     return group[0], 0.0
+
+
+class DrawnAlike:
+    """An iterator over the batches of a sampler, which draws from the stream that all workers have in
+    common. Samplers of torch draw when their first batch is asked for, others perhaps at every one."""
+
+    def __init__(self, streams: Streams, batches: Any):
+        self._streams = streams
+        self._batches = iter(batches)
+        self._draws_once = _is_of_torch(batches) and _is_of_torch(getattr(batches, "sampler", batches))
+        self._drawn = False
+
+    def __iter__(self) -> DrawnAlike:
+        return self
+
+    def __next__(self) -> Any:
+        if self._drawn and self._draws_once:
+            return next(self._batches)
+        self._drawn = True
+        with self._streams.common():
+            return next(self._batches)
+
+
+def _is_of_torch(sampler: Any) -> bool:
+    return type(sampler).__module__.startswith("torch.utils.data.")
 
 
 class Shard:
@@ -83,10 +109,13 @@ class Batches:
 
     def __iter__(self) -> Iterator:
         session = self._session
-        if not session.is_training_loader(self._loader):
-            return iter(self._batches)
-        session.begin_epoch(self._loader)
-        shard = Shard(self._batches, session.world, session.rank, drops_last(self._loader))
+        training = session.is_training_loader(self._loader)
+        if training:
+            session.begin_epoch(self._loader)
+        drawn = DrawnAlike(session.streams, self._batches)
+        if not training:
+            return drawn
+        shard = Shard(drawn, session.world, session.rank, drops_last(self._loader))
         shard.rounds_before = session.rounds()
         return shard
 

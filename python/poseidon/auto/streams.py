@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two streams of random numbers for each of torch, random and numpy.random.
+
+What decides which sample is trained where has to be drawn alike on all workers: the order of a sampler, a
+permutation, initial weights. That is the *common* stream. Noise (dropout, augmentation, the input of a
+generator, time steps of a diffusion) has to differ, or W workers would see the same noise W times: that is the
+worker's *own* stream, a function of the common one and the rank, so a seed of the script still decides both.
+
+Until training begins there is only the common stream. Afterwards the generators hold the worker's own, and the
+functions that walk a set (torch.randperm, shuffles, initial weights, samplers: shards.py) borrow the common one.
+
+Thread: that of the script which trains. A generator that the script made itself is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import random
+import sys
+from typing import Any, Callable, Iterator
+
+import torch
+from torch.utils.data import dataset as torch_dataset
+
+INITIAL_VALUES = ("uniform_", "normal_", "trunc_normal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_",
+                  "kaiming_normal_", "orthogonal_", "sparse_")
+
+
+def _numpy_random() -> Any:
+    """numpy.random where its generator is the usual one, else None."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or numpy.random.get_state(legacy=True)[0] != "MT19937":
+        return None
+    return numpy.random
+
+
+def _take_states() -> tuple:
+    numpy_random = _numpy_random()
+    return (torch.get_rng_state(), random.getstate(),
+            None if numpy_random is None else numpy_random.get_state())
+
+
+def _set_states(states: tuple) -> None:
+    torch.set_rng_state(states[0])
+    random.setstate(states[1])
+    numpy_random = _numpy_random()
+    if states[2] is not None and numpy_random is not None:
+        numpy_random.set_state(states[2])
+
+
+def _mixed(source: bytes, rank: int) -> int:
+    digest = hashlib.sha256(source + b"%d" % rank).digest()
+    return int.from_bytes(digest[:4], "little")
+
+
+class Streams:
+    """Which of the two the generators of this process hold."""
+
+    def __init__(self, rank: int):
+        self._rank = rank
+        self._apart = False
+        self._depth = 0  # of common()
+        self._other: tuple = ()  # states of the stream that the generators do not hold
+        self._manual_seed, self._random_seed = torch.manual_seed, random.seed  # not ours below
+
+    def part(self) -> None:
+        """Training begins: from now on this worker's noise is its own. Called inside common()."""
+        if self._apart:
+            return
+        common = _take_states()
+        self._seed_own(common[0].numpy().tobytes())
+        self._other = _take_states()
+        _set_states(common)
+        self._apart = True
+
+    @contextlib.contextmanager
+    def common(self) -> Iterator[None]:
+        """What is drawn inside is drawn alike on all workers."""
+        swapped = self._apart and self._depth == 0
+        if swapped:
+            self._swap()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0 and self._apart:
+                self._swap()
+
+    def _swap(self) -> None:
+        held = _take_states()
+        _set_states(self._other)
+        self._other = held
+
+    def _seed_own(self, source: bytes) -> None:
+        mixed = _mixed(source, self._rank)
+        self._manual_seed(mixed)
+        self._random_seed(mixed)
+        numpy_random = _numpy_random()
+        if numpy_random is not None:
+            numpy_seed = getattr(numpy_random.seed, "__wrapped__", numpy_random.seed)
+            numpy_seed(mixed)
+
+    # ---- functions of others
+
+    def borrow(self, function: Callable, applies: Callable[..., bool] = lambda *_, **__: True) -> Callable:
+        """A function that draws from the common stream where it walks a set."""
+        @functools.wraps(function)
+        def drawn_alike(*args, **kwargs):
+            if not self._apart or self._depth > 0 or not applies(*args, **kwargs):
+                return function(*args, **kwargs)
+            with self.common():
+                return function(*args, **kwargs)
+
+        return drawn_alike
+
+    def follow_seeds(self, seed: Callable) -> Callable:
+        """A function that sets a seed: both streams begin anew, the worker's own with its rank mixed in."""
+        @functools.wraps(seed)
+        def seed_both(*args, **kwargs):
+            if not self._apart or self._depth > 0 or not (args or kwargs) or \
+                    (args or tuple(kwargs.values()))[0] is None:
+                return seed(*args, **kwargs)
+            with self.common():
+                result = seed(*args, **kwargs)
+            seed(_mixed(repr((args, sorted(kwargs.items()))).encode(), self._rank))
+            return result
+
+        return seed_both
+
+
+
+
+def _is_default(generator: Any) -> bool:
+    return generator is None or generator is torch.default_generator
+
+
+def _permutes_all(population: Any, k: int, **_: Any) -> bool:
+    """random.sample of everything is a permutation; of less, it is a draw."""
+    return hasattr(population, "__len__") and k == len(population)
+
+
+def apply(streams: Streams) -> None:
+    """From now on the functions that walk a set, or set a seed, know of the two streams."""
+    randperm = streams.borrow(torch.randperm, lambda *_, **kwargs: _is_default(kwargs.get("generator")))
+    torch.randperm = torch_dataset.randperm = randperm
+    torch.manual_seed = torch.random.manual_seed = streams.follow_seeds(torch.manual_seed)
+    for name in INITIAL_VALUES:
+        setattr(torch.nn.init, name, streams.borrow(getattr(torch.nn.init, name)))
+    random.shuffle = streams.borrow(random.shuffle)
+    random.sample = streams.borrow(random.sample, _permutes_all)
+    random.seed = streams.follow_seeds(random.seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        for name in ("shuffle", "permutation"):
+            setattr(numpy.random, name, streams.borrow(getattr(numpy.random, name)))
+        numpy.random.seed = streams.follow_seeds(numpy.random.seed)
