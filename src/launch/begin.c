@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +26,7 @@
 #include "launch/secret.h"
 #include "launch/together.h"
 #include "launch/verbs.h"
+#include "launch/what_runs.h"
 
 enum {
     COMMAND_BYTES = 4096,
@@ -150,34 +150,48 @@ describe_command(const struct launch_options *options, const struct plan *plan,
     words_fini(&words);
 }
 
-/* Whether the job of that name was started with the same words in the same directory. */
+/*
+ * Makes room for a job of that name: one that runs something else is ended. Returns false when
+ * there is nothing to start: *code_p.
+ */
 static bool
-runs_the_same(const char *name, const char *arguments)
+replace(const char *name, const char *what, int *code_p)
 {
-    char here[4096];
-    char *answer = NULL;
-    json_t *job;
-    const char *theirs;
-    const char *where;
-    bool same;
+    char here[4096] = "?";
+    char differs[96];
+    char by[380];
+    char *theirs = NULL;
 
-    if (jobs_ask(name, "show\n", &answer, NULL) != PSD_OK) {
+    if (jobs_ask(name, "what\n", &theirs, NULL) != PSD_OK) {
+        return true; /* there is none */
+    }
+    what_runs_differ(what, theirs, differs, sizeof(differs));
+    free(theirs);
+    if (differs[0] == '\0') {
+        printf("job %s runs already, with this very command; psd_run logs -f %s worker0 follows "
+               "it\n",
+               name, name);
+        *code_p = 0;
         return false;
     }
-    job = json_loads(answer, 0, NULL);
-    free(answer);
-    theirs = json_string_value(json_object_get(job, "arguments"));
-    where = json_string_value(json_object_get(job, "directory"));
-    same = theirs != NULL && where != NULL && strcmp(theirs, arguments) == 0 &&
-           getcwd(here, sizeof(here)) != NULL && strcmp(here, where) == 0;
-    json_decref(job);
-    return same;
+    fprintf(stderr, "psd_run: job %s runs and is replaced; what differs: %s\n", name, differs);
+    if (getcwd(here, sizeof(here)) == NULL) {
+        here[0] = '\0';
+    }
+    snprintf(by, sizeof(by), "psd_run run (pid %d in %.200s), which replaces it; what differs: %s",
+             (int)getpid(), here, differs);
+    if (!verb_end_job(name, false, by)) {
+        fprintf(stderr, "psd_run: job %s does not end; psd_run stop --now %s\n", name, name);
+        *code_p = WATCH_CODE_CANNOT_START;
+        return false;
+    }
+    return true;
 }
 
 /* Takes a name among the jobs of this user. Returns false when there is nothing to start: *code_p.
  */
 static bool
-take_name(const struct launch_options *options, const struct plan *plan, const char *arguments,
+take_name(const struct launch_options *options, const struct plan *plan, const char *what,
           struct jobs_entry *entry, int *code_p)
 {
     char wanted[JOBS_NAME_BYTES];
@@ -197,14 +211,7 @@ take_name(const struct launch_options *options, const struct plan *plan, const c
     } else {
         jobs_name_of(plan->commands[0].argv.list, wanted);
     }
-    if (options->replace && runs_the_same(wanted, arguments)) {
-        printf("job %s runs already, with this very command\n", wanted);
-        *code_p = 0;
-        return false;
-    }
-    if (options->replace && !verb_end_job(wanted, false)) {
-        fprintf(stderr, "psd_run: job %s does not end; psd_run stop --now %s\n", wanted, wanted);
-        *code_p = WATCH_CODE_CANNOT_START;
+    if (options->replace && !replace(wanted, what, code_p)) {
         return false;
     }
     if (jobs_enter(wanted, exact, entry, &err) != PSD_OK) {
@@ -496,6 +503,7 @@ begin(const struct launch_options *options, char *const *argv, struct together *
     char arguments[COMMAND_BYTES];
     char command[COMMAND_BYTES];
     struct prepare_tasks tasks;
+    char *what;
     int code = 0;
 
     warn_of_near_misses();
@@ -533,6 +541,7 @@ begin(const struct launch_options *options, char *const *argv, struct together *
         fprintf(stderr, "psd_run: %s\n", prepared.note);
     }
     fill_args(options, &prepared, &args);
+    what = what_runs(options, &prepared);
     describe_command(options, &prepared.plan, command);
     mask_list(argv + 1, arguments);
     args.command = command;
@@ -542,9 +551,11 @@ begin(const struct launch_options *options, char *const *argv, struct together *
     } else if (options->check) {
         args.job = "check";
         code = run_job(&args);
-    } else if (take_name(options, &prepared.plan, arguments, &entry, &code)) {
+    } else if (take_name(options, &prepared.plan, what != NULL ? what : "", &entry, &code)) {
+        args.what = what;
         code = run_named(options, together, &args, &entry);
     }
+    free(what);
     prepare_fini(&prepared);
     return code;
 }

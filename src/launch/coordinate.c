@@ -209,12 +209,14 @@ static char *
 answer(void *context, const char *line)
 {
     struct waiting *waiting = context;
+    char by[VISITORS_LINE_BYTES];
+    bool now;
 
     if (strcmp(line, "show\n") == 0) {
         return tell_story(waiting);
     }
-    if (strcmp(line, "stop\n") == 0 || strcmp(line, "stop now\n") == 0) {
-        fprintf(stderr, "psd_run: stopping the job: psd_run stop\n");
+    if (visitors_want_stop(line, &now, by)) {
+        fprintf(stderr, "psd_run: stopping the job: %s\n", by);
         waiting->code = 128 + SIGTERM;
         waiting->together->signal = SIGINT; /* the user's own wish, for all of them */
         return strdup("stopping\n");

@@ -328,8 +328,8 @@ report_cause(const struct run *run, char *text_p, size_t size)
                  (unsigned long long)watch->config.timeout_ms / 1000);
         break;
     case WATCH_CAUSE_INTERRUPT:
-        if (run->stopped_by_verb) {
-            snprintf(text_p, size, "stopped by psd_run stop");
+        if (run->stopped_by[0] != '\0') {
+            snprintf(text_p, size, "stopped by %s", run->stopped_by);
         } else {
             snprintf(text_p, size, "stopped by signal %d", watch->cause_code - 128);
         }

@@ -22,6 +22,7 @@ struct run_args {
     const char *job;           /* its name */
     const char *command;       /* of the workers, as it was given; masked */
     const char *arguments;     /* all of psd_run's command line; masked */
+    const char *what;          /* (optional) what it comes to: what_runs.h */
     uint32_t attempt;          /* restarts of the whole job before this one */
     uint32_t requeues;         /* of the job by a batch system before this life */
     bool *port_taken_p;        /* set when the job failed because a worker's port was taken */

@@ -65,7 +65,7 @@ struct run {
     regex_t result_regex;
     const regex_t *wanted; /* NULL: no --result_regex */
     bool refreshed;        /* the master was asked a last time */
-    bool stopped_by_verb;  /* psd_run stop asked first */
+    char stopped_by[512];  /* "psd_run stop", if that asked first; "": it did not */
     bool ending;           /* end() was ordered */
     uint64_t end_ms;       /* when machines that have not ended by then are given up */
     uint64_t begin_ms;

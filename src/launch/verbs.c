@@ -240,12 +240,18 @@ verb_show(int argc, char *const *argv)
 /* ------------------------------------------------------------------------------ stop, list --- */
 
 bool
-verb_end_job(const char *name, bool now)
+verb_end_job(const char *name, bool now, const char *by)
 {
     struct psd_error err = {0};
     char *answer = NULL;
+    char line[400];
 
-    if (jobs_ask(name, now ? "stop now\n" : "stop\n", &answer, &err) == PSD_ERR_REFUSED) {
+    if (by != NULL) {
+        snprintf(line, sizeof(line), "stop for %.380s\n", by);
+    } else {
+        snprintf(line, sizeof(line), now ? "stop now\n" : "stop\n");
+    }
+    if (jobs_ask(name, line, &answer, &err) == PSD_ERR_REFUSED) {
         return true; /* it is gone */
     }
     free(answer);
@@ -272,7 +278,7 @@ verb_stop(int argc, char *const *argv)
         !verb_choose_job(rest, VERB_STOP, name, &code)) {
         return code;
     }
-    if (!verb_end_job(name, options.now)) {
+    if (!verb_end_job(name, options.now, NULL)) {
         fprintf(stderr, "psd_run: job %s has not ended within %d s; psd_run stop --now %s\n", name,
                 STOP_MS_MAX / 1000, name);
         return 1;

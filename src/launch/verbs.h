@@ -26,7 +26,8 @@ int verb_logs(int argc, char *const *argv);
 int verb_stop(int argc, char *const *argv);
 int verb_list(int argc, char *const *argv);
 
-/* Ends a job and waits until it is gone. Returns false when it stays. */
-bool verb_end_job(const char *name, bool now);
+/* Ends a job and waits until it is gone. by: who does, for its log; NULL: psd_run stop. Returns
+ * false when it stays. */
+bool verb_end_job(const char *name, bool now, const char *by);
 
 #endif

@@ -6,6 +6,7 @@
 #include "launch/visitors.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,12 +18,15 @@
 
 enum { VISITOR_MS = 300 }; /* for one to ask and to take the answer: nobody else is served then */
 
+/* by: "psd_run stop", or what replaces the job. */
 static void
-stop_for_visitor(struct run *run, bool at_once)
+stop_for_visitor(struct run *run, bool at_once, const char *by)
 {
-    runlog_line(&run->runlog, "INTERRUPT", "psd_run stop");
-    console_say(&run->console, "stopping the job: psd_run stop");
-    run->stopped_by_verb = run->stopped_by_verb || run->watch.phase < WATCH_STOPPING;
+    runlog_line(&run->runlog, "INTERRUPT", "%s", by);
+    console_say(&run->console, "stopping the job: %s", by);
+    if (run->watch.phase < WATCH_STOPPING) {
+        snprintf(run->stopped_by, sizeof(run->stopped_by), "%s", by);
+    }
     if (run->args->signal_p != NULL) {
         *run->args->signal_p = SIGINT; /* the user's own wish, for all that joined */
     }
@@ -33,17 +37,37 @@ stop_for_visitor(struct run *run, bool at_once)
     }
 }
 
-/* "show", "stop", "stop now" */
+bool
+visitors_want_stop(const char *line, bool *now_p, char by_p[VISITORS_LINE_BYTES])
+{
+    static const char named[] = "stop for ";
+
+    *now_p = strcmp(line, "stop now\n") == 0;
+    snprintf(by_p, VISITORS_LINE_BYTES, "psd_run stop");
+    if (strncmp(line, named, sizeof(named) - 1) == 0) {
+        line += sizeof(named) - 1;
+        snprintf(by_p, VISITORS_LINE_BYTES, "%.*s", (int)strcspn(line, "\n"), line);
+        return true;
+    }
+    return *now_p || strcmp(line, "stop\n") == 0;
+}
+
+/* "show", "what", and those above. */
 static char *
 answer_visitor(void *context, const char *line)
 {
     struct run *run = context;
+    char by[VISITORS_LINE_BYTES];
+    bool now;
 
     if (strcmp(line, "show\n") == 0) {
         return story_tell(run);
     }
-    if (strcmp(line, "stop\n") == 0 || strcmp(line, "stop now\n") == 0) {
-        stop_for_visitor(run, strcmp(line, "stop now\n") == 0);
+    if (strcmp(line, "what\n") == 0) {
+        return strdup(run->args->what != NULL ? run->args->what : "");
+    }
+    if (visitors_want_stop(line, &now, by)) {
+        stop_for_visitor(run, now, by);
         return strdup("stopping\n");
     }
     return NULL;
@@ -54,7 +78,7 @@ static void
 converse(int fd, char *(*answer)(void *context, const char *line), void *context)
 {
     const struct timeval limit = {.tv_usec = VISITOR_MS * 1000};
-    char line[64] = "";
+    char line[VISITORS_LINE_BYTES] = "";
     char *text;
 
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));

@@ -172,10 +172,10 @@ class Job:
         path = self.directory / "poseidon_run.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def log(self, name, out="logs"):
-        """The bytes of one process's log."""
+    def log(self, name, out="logs", ending="log"):
+        """The bytes of one process's log, or of another file beside it."""
         (directory,) = (self.directory / out).iterdir()
-        return (directory / f"{name}.log").read_bytes()
+        return (directory / f"{name}.{ending}").read_bytes()
 
     def wait(self, seconds=20.0):
         """The exit code; afterwards nothing of the job may be left."""

@@ -736,8 +736,50 @@ def test_changed_command_replaces_the_job(start):
     other = start("run", "--name", "again", "sh -c 'echo two; sleep 100'", name="other")
     other.wait_for_output("two")
     assert first.wait() == 143
+    assert "job again runs and is replaced; what differs: command, directory" in other.stderr()
+    by = f"psd_run run (pid {other.process.pid} in {other.directory}), which replaces it"
+    assert f"stopping the job: {by}; what differs: command" in first.stderr()
+    assert f"INTERRUPT {by}" in first.run_log()
+    assert f"stopped by {by}" in json.loads(first.log("result", ending="json"))["cause"]
     assert "job again is stopped" in verb(other, "stop", "again")
     assert other.wait() == 143
+
+
+@pytest.mark.parametrize("words", [
+    ["-o", "elsewhere", "--workers", 2, "--auto=off"], ["--auto", "off", "--workers=2", "--detach"],
+    ["--workers", 2, "--auto=off", "--show=0", "--servers=1", "--max_restarts", 3],
+    ["--workers", 2, "--auto=off", "--", "sh", "-c", "echo one; sleep 100"]])
+def test_the_same_job_is_left_alone_however_it_is_written(start, words):
+    """If this fails, another order of options, or another place for logs, kills a running job."""
+    first = start("run", "--name", "same", "--workers", 2, "--auto=off",
+                  "sh -c 'echo one; sleep 100'", name="where")
+    first.wait_for_output("one", count=2)
+    command = [] if "--" in words else ["sh -c 'echo one; sleep 100'"]
+    same = subprocess.run([program("psd_run"), "run", "--name", "same", *map(str, words), *command],
+                          cwd=first.directory, capture_output=True, text=True, timeout=20,
+                          check=False)
+    assert "job same runs already" in same.stdout, same.stderr
+    assert first.process.poll() is None
+    assert "job same is stopped" in verb(first, "stop", "same")
+    assert first.wait() == 143
+
+
+@pytest.mark.parametrize("what, words", [
+    ("machines", ["--workers", 2]), ("environment", ["-x", "PLACE=here"]),
+    ("settings", ["--timeout", 1000]), ("command", ["--token=other"])])
+def test_another_job_replaces_whatever_differs(start, what, words):
+    """If this fails, a job that was meant to be replaced goes on, and its user waits for the new."""
+    first = start("run", "--name", "other", "--", "sh", "-c", "echo one; sleep 100", "x",
+                  "--token=one", name="where")
+    first.wait_for_output("one")
+    token = words.pop() if what == "command" else "--token=one"
+    second = start("run", "--name", "other", *words, "--", "sh", "-c", "echo one; sleep 100", "x",
+                   token, name="where")
+    assert first.wait() == 143
+    second.wait_for_output("one")
+    assert f"job other runs and is replaced; what differs: {what}\n" in second.stderr()
+    assert "job other is stopped" in verb(second, "stop", "other")
+    assert second.wait() == 143
 
 
 def test_detached_job(start, tmp_path):
