@@ -382,6 +382,10 @@ PSD_API int psd_fd(psd_context *context);
  * may wait at once, and two threads in a barrier are two barriers. A call that timed out has not
  * passed: its barrier is the next call's again (the other workers have seen this one there).
  *
+ * The first barrier of a replacement is the first that the others have not passed: one in which its
+ * predecessor died is its own. So where workers meet before they train, a replacement
+ * (psd_incarnation() > 1) must not: it would meet the others at their next barrier.
+ *
  * PSD_ERR_TIMEOUT names the workers that have not come; PSD_ERR_BUSY: more than 4,096 threads wait.
  */
 PSD_API psd_status psd_barrier(psd_context *context, uint32_t timeout_ms);
@@ -451,7 +455,9 @@ PSD_API psd_status psd_save(psd_context *context, const char *directory, uint64_
 /*
  * psd_load - every worker calls it, after it opened the tables and before its first push. Rank 0
  * reads the newest intact generation (an older one when the newest is damaged) and sends it; all
- * return the step to go on from. Tables must match the files by name, type and shape.
+ * return the step to go on from. Tables must match the files by name, type and shape. It waits for
+ * all workers, by barriers of its own. A replacement calls it, too: where the job has loaded, it
+ * returns the step to repeat, at once.
  *
  * PSD_ERR_CORRUPT when no generation is intact, PSD_ERR_MISMATCH naming the table, PSD_ERR_IO when
  * there is none. Only rank 0 sees such an error: the others return the step that the servers are

@@ -673,25 +673,31 @@ refresh_table(psd_context *context, psd_table *table, struct psd_error *err)
 }
 
 psd_status
-psi_context_refresh_steps(psd_context *context, uint64_t *step_p, struct psd_error *err)
+psi_context_refresh_steps(psd_context *context, struct psd_error *err)
 {
-    const bool replacement = psi_client_job(context->client)->incarnation > 1;
-    uint64_t step = UINT64_MAX;
     psd_status status = PSD_OK;
     psd_table *table;
 
     for (size_t i = 0; (table = psi_context_table(context, i)) != NULL && status == PSD_OK; i++) {
-        if (table->spec.use != PSD_USE_UPDATE) {
-            continue;
+        if (table->spec.use == PSD_USE_UPDATE) {
+            status = refresh_table(context, table, err);
         }
-        /* A replacement was told where to go on when it opened the table. */
-        status = replacement ? PSD_OK : refresh_table(context, table, err);
-        step = status == PSD_OK && table->next_step[0] < step ? table->next_step[0] : step;
-    }
-    if (status == PSD_OK) {
-        *step_p = step == UINT64_MAX ? 0 : step;
     }
     return status;
+}
+
+uint64_t
+psi_context_first_step(psd_context *context)
+{
+    uint64_t step = UINT64_MAX;
+    psd_table *table;
+
+    for (size_t i = 0; (table = psi_context_table(context, i)) != NULL; i++) {
+        if (table->spec.use == PSD_USE_UPDATE && table->next_step[0] < step) {
+            step = table->next_step[0];
+        }
+    }
+    return step == UINT64_MAX ? 0 : step;
 }
 
 psd_table *

@@ -98,8 +98,11 @@ psd_status psi_context_transfer(psd_context *context, psd_table *table,
                                 const struct psi_transfer *transfer, uint64_t *updates_p,
                                 struct psd_error *err);
 
-/* Asks the servers at which step each table is, remembers it, and returns the smallest. */
-psd_status psi_context_refresh_steps(psd_context *context, uint64_t *step_p, struct psd_error *err);
+/* Asks the servers at which step each table is, and remembers it. */
+psd_status psi_context_refresh_steps(psd_context *context, struct psd_error *err);
+
+/* The smallest step of a table to push next. */
+uint64_t psi_context_first_step(psd_context *context);
 
 /* The index-th opened table, NULL after the last. */
 psd_table *psi_context_table(psd_context *context, size_t index);

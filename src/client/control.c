@@ -149,19 +149,39 @@ psi_client_table_open(struct psi_client *client, const struct psi_spec *spec, ui
     return status;
 }
 
-psd_status
-psi_client_barrier(struct psi_client *client, uint32_t timeout_ms, struct psd_op **op_p,
-                   struct psd_error *err)
+static psd_status
+meet(struct psi_client *client, enum psi_barrier_kind kind, uint32_t timeout_ms,
+     struct psd_op **op_p, struct psd_error *err)
 {
     struct psd_op *op = NULL;
     const psd_status status =
         control_create(client, OP_BARRIER, PSI_FRAME_BARRIER, timeout_ms, &op, err);
 
     if (status == PSD_OK) {
-        op->frame.seq = ++client->barrier;
+        op->frame.table = kind;
+        op->frame.seq = ++client->barrier[kind];
         start(op, op_p);
     }
     return status;
+}
+
+psd_status
+psi_client_barrier(struct psi_client *client, uint32_t timeout_ms, struct psd_op **op_p,
+                   struct psd_error *err)
+{
+    return meet(client, PSI_BARRIER_CALLED, timeout_ms, op_p, err);
+}
+
+psd_status
+psi_client_load_barrier(struct psi_client *client, struct psd_op **op_p, struct psd_error *err)
+{
+    return meet(client, PSI_BARRIER_LOAD, PSD_FOREVER, op_p, err);
+}
+
+bool
+psi_client_load_is_over(const struct psi_client *client)
+{
+    return client->barrier[PSI_BARRIER_LOAD] < client->job.load_barriers;
 }
 
 /* A call that did not get through has not passed its barrier: the number goes to whoever comes
@@ -170,10 +190,12 @@ void
 psi_control_barrier_again(const struct psd_op *failed)
 {
     struct psi_client *client = failed->client;
+    const uint32_t kind = failed->frame.table;
 
-    client->barrier--;
+    client->barrier[kind]--;
     for (struct psd_op *op = client->pending; op != NULL; op = op->next) {
-        if (op->kind == OP_BARRIER && op->frame.seq > failed->frame.seq) {
+        if (op->kind == OP_BARRIER && op->frame.table == kind &&
+            op->frame.seq > failed->frame.seq) {
             op->frame.seq--;
             psi_control_send(op);
         }

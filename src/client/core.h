@@ -98,6 +98,11 @@ psd_status psi_client_table_open(struct psi_client *client, const struct psi_spe
                                  uint8_t priority, struct psd_op **op_p, struct psd_error *err);
 psd_status psi_client_barrier(struct psi_client *client, uint32_t timeout_ms, struct psd_op **op_p,
                               struct psd_error *err);
+psd_status psi_client_load_barrier(struct psi_client *client, struct psd_op **op_p,
+                                   struct psd_error *err);
+
+/* Did the others load what this worker is about to load before it came to the job? */
+bool psi_client_load_is_over(const struct psi_client *client);
 psd_status psi_client_nodes(struct psi_client *client, struct psd_op **op_p, struct psd_error *err);
 psd_status psi_client_step_add(struct psi_client *client, uint64_t add, struct psd_op **op_p,
                                struct psd_error *err);

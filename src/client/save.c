@@ -461,11 +461,44 @@ load_files(psd_context *context, const char *directory, struct psd_error *err)
     return status;
 }
 
+/* Waits until every worker has come to the same place of the same psd_load(). */
+static psd_status
+meet(psd_context *context)
+{
+    struct psd_error *err = psi_error();
+    psd_op *op;
+    psd_status status;
+
+    pthread_mutex_lock(&context->lock);
+    status = psi_client_load_barrier(context->client, &op, err);
+    if (status == PSD_OK) {
+        status = psi_context_finish_locked(context, op, NULL, err);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+/*
+ * A replacement that comes to a job which has loaded loads nothing: the servers are ahead of the
+ * files, and each table was opened with the step to go on from. One that comes while the others
+ * still wait for the load takes its predecessor's part in it.
+ */
+static bool
+load_is_over(psd_context *context)
+{
+    bool over;
+
+    pthread_mutex_lock(&context->lock);
+    over = psi_client_load_is_over(context->client);
+    pthread_mutex_unlock(&context->lock);
+    return over;
+}
+
 /*
  * Loaded, everybody asks the servers for the step, and only when all have it may anybody push:
- * hence two barriers. Whatever happens to rank 0, it comes to both: the others must not wait for
- * ever. They then return the step they see, which is 0 when nothing was loaded, while rank 0
- * returns its error. A replacement loads nothing: the servers are ahead of the files.
+ * hence two barriers, which no psd_barrier() is taken for. Whatever happens to rank 0, it comes to
+ * both: the others must not wait for ever. They then return the step they see, which is 0 when
+ * nothing was loaded, while rank 0 returns its error.
  */
 psd_status
 psd_load(psd_context *context, const char *directory, uint64_t *step_p)
@@ -473,30 +506,31 @@ psd_load(psd_context *context, const char *directory, uint64_t *step_p)
     struct psd_error failure = {0};
     psd_status status = psi_context_check(context, psi_error());
     psd_status met;
-    uint64_t step = 0;
+    bool over;
 
     if (status != PSD_OK) {
         return status;
     }
+    over = load_is_over(context);
     if (directory == NULL || directory[0] == '\0' || step_p == NULL) {
         status = psi_fail(&failure, PSD_ERR_INVALID, "load: no %s given",
                           step_p == NULL ? "place for the step" : "directory");
-    } else if (psd_rank(context) == 0 && psd_incarnation(context) == 1) {
+    } else if (psd_rank(context) == 0 && !over) {
         status = load_files(context, directory, &failure);
     }
-    met = psd_barrier(context, PSD_FOREVER);
-    if (met == PSD_OK) {
-        met = psi_context_refresh_steps(context, &step, psi_error());
+    met = meet(context);
+    if (met == PSD_OK && !over) {
+        met = psi_context_refresh_steps(context, psi_error());
     }
     if (met == PSD_OK) {
-        met = psd_barrier(context, PSD_FOREVER);
+        met = meet(context);
     }
     if (status != PSD_OK) {
         *psi_error() = failure;
         return status;
     }
     if (met == PSD_OK) {
-        *step_p = step;
+        *step_p = psi_context_first_step(context);
     }
     return met;
 }

@@ -240,7 +240,7 @@ struct psi_client {
     uint64_t op_number;
     uint64_t seq;
     uint32_t control_id;
-    uint64_t barrier; /* how many it has come to */
+    uint64_t barrier[PSI_BARRIER_KINDS]; /* how many it has come to */
     uint64_t next_deadline_ns;
     struct psd_op *held; /* transfers that wait for earlier ones; oldest first */
     struct psd_op *held_last;

@@ -5,6 +5,11 @@
  * released barriers are not kept: whoever asks again is answered at once. Deadlines are the
  * workers' business: one whose call timed out asks again, with the same number and another request.
  *
+ * A worker counts from 1 in every life. In psd_barrier()'s the first of a replacement is the first
+ * that was not released before it came: what its predecessor passed it does not pass again, and the
+ * others are not to wait until it has caught up. In psd_load()'s it is the first: it loads where
+ * the others have loaded, and finds those barriers released.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <inttypes.h>
@@ -21,7 +26,6 @@ release(struct master *master, struct session *session, const struct arrival *ar
 {
     struct psi_frame ack = master_frame(master, PSI_FRAME_ACK);
 
-    ack.seq = arrival->barrier;
     ack.request = arrival->request;
     master_posted(session, psi_post(session->conn, &ack));
 }
@@ -35,7 +39,7 @@ release_reached(struct master *master, struct worker *worker)
     for (uint32_t i = 0; i < worker->arrivals; i++) {
         const struct arrival *arrival = &worker->arrival[i];
 
-        if (arrival->barrier > master->barrier_released) {
+        if (arrival->barrier > master->barrier_released[arrival->kind]) {
             worker->arrival[left++] = *arrival;
         } else if (worker->member.session != NULL) {
             release(master, worker->member.session, arrival);
@@ -44,20 +48,28 @@ release_reached(struct master *master, struct worker *worker)
     worker->arrivals = left;
 }
 
-void
-master_barrier_check(struct master *master)
+static void
+check_kind(struct master *master, unsigned kind)
 {
     uint64_t reached = UINT64_MAX;
 
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
         const struct worker *worker = &master->worker[rank];
 
-        if (master_worker_expected(master, worker) && worker->barrier < reached) {
-            reached = worker->barrier;
+        if (master_worker_expected(master, worker) && worker->barrier[kind] < reached) {
+            reached = worker->barrier[kind];
         }
     }
-    if (reached != UINT64_MAX && reached > master->barrier_released) {
-        master->barrier_released = reached;
+    if (reached != UINT64_MAX && reached > master->barrier_released[kind]) {
+        master->barrier_released[kind] = reached;
+    }
+}
+
+void
+master_barrier_check(struct master *master)
+{
+    for (unsigned kind = 0; kind < PSI_BARRIER_KINDS; kind++) {
+        check_kind(master, kind);
     }
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
         release_reached(master, &master->worker[rank]);
@@ -65,17 +77,33 @@ master_barrier_check(struct master *master)
 }
 
 void
-master_barrier_forget(struct worker *worker)
+master_barrier_left(const struct master *master, struct worker *worker)
 {
     worker->arrivals = 0;
+    for (unsigned kind = 0; kind < PSI_BARRIER_KINDS; kind++) {
+        if (worker->barrier[kind] > master->barrier_released[kind]) {
+            worker->barrier[kind] = master->barrier_released[kind];
+        }
+    }
+}
+
+void
+master_barrier_replaced(const struct master *master, struct worker *worker)
+{
+    const uint64_t called = master->barrier_released[PSI_BARRIER_CALLED];
+
+    worker->arrivals = 0;
+    worker->barrier_base[PSI_BARRIER_CALLED] = called;
+    worker->barrier[PSI_BARRIER_CALLED] = called;
+    worker->barrier[PSI_BARRIER_LOAD] = 0;
 }
 
 /* Where to note who waits in that barrier; NULL: no memory, or too many. */
 static struct arrival *
-arrival_at(struct worker *worker, uint64_t barrier)
+arrival_at(struct worker *worker, uint32_t kind, uint64_t barrier)
 {
     for (uint32_t i = 0; i < worker->arrivals; i++) {
-        if (worker->arrival[i].barrier == barrier) {
+        if (worker->arrival[i].kind == kind && worker->arrival[i].barrier == barrier) {
             return &worker->arrival[i];
         }
     }
@@ -93,16 +121,38 @@ arrival_at(struct worker *worker, uint64_t barrier)
     return &worker->arrival[worker->arrivals++];
 }
 
+/* Which barrier the session's frame names, as all workers count them. */
+static psd_status
+named(const struct session *session, uint32_t *kind_p, uint64_t *barrier_p, struct psd_error *err)
+{
+    const struct psi_frame *frame = &session->inbox.frame;
+    const struct worker *worker = &session->master->worker[session->member->rank];
+
+    if (frame->table >= PSI_BARRIER_KINDS) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: no barriers of kind %u",
+                        psi_frame_type_name(frame->type), frame->table);
+    }
+    *kind_p = frame->table;
+    *barrier_p = worker->barrier_base[frame->table] + frame->seq;
+    return PSD_OK;
+}
+
 psd_status
 master_on_barrier(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
     const struct psi_frame *frame = &session->inbox.frame;
     struct worker *worker = &session->master->worker[session->member->rank];
-    struct arrival *arrival = arrival_at(worker, frame->seq);
+    struct arrival *arrival;
+    uint32_t kind;
+    uint64_t barrier;
+    const psd_status status = named(session, &kind, &barrier, err);
 
     (void)body;
     (void)bytes;
-    (void)err;
+    if (status != PSD_OK) {
+        return status;
+    }
+    arrival = arrival_at(worker, kind, barrier);
     if (arrival == NULL) {
         const struct psi_frame refusal = master_answer(session, PSI_FRAME_ACK);
 
@@ -111,9 +161,9 @@ master_on_barrier(struct session *session, const void *body, size_t bytes, struc
                                      "barrier: too many threads of this worker wait in one"));
         return PSD_OK;
     }
-    *arrival = (struct arrival){.barrier = frame->seq, .request = frame->request};
-    if (frame->seq > worker->barrier) {
-        worker->barrier = frame->seq;
+    *arrival = (struct arrival){.kind = kind, .barrier = barrier, .request = frame->request};
+    if (barrier > worker->barrier[kind]) {
+        worker->barrier[kind] = barrier;
     }
     master_barrier_check(session->master);
     return PSD_OK;
@@ -123,19 +173,23 @@ psd_status
 master_on_why(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
     struct master *master = session->master;
-    const uint64_t barrier = session->inbox.frame.seq;
     const struct psi_frame because = master_answer(session, PSI_FRAME_BECAUSE);
     struct names names = {0};
     char text[PSI_TEXT_MAX];
+    uint32_t kind;
+    uint64_t barrier;
+    const psd_status status = named(session, &kind, &barrier, err);
 
     (void)body;
     (void)bytes;
-    (void)err;
+    if (status != PSD_OK) {
+        return status;
+    }
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
         const struct worker *worker = &master->worker[rank];
 
-        if (barrier > master->barrier_released && master_worker_expected(master, worker) &&
-            worker->barrier < barrier) {
+        if (barrier > master->barrier_released[kind] && master_worker_expected(master, worker) &&
+            worker->barrier[kind] < barrier) {
             master_names_add(&names, "worker", rank);
         }
     }

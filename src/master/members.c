@@ -70,6 +70,7 @@ welcome(struct session *session, struct member *member)
         .policy = (uint8_t)master->config.policy,
         .job = master->job,
         .view = master->view,
+        .load_barriers = master->barrier_released[PSI_BARRIER_LOAD],
     };
     const struct psi_frame frame = master_frame(master, PSI_FRAME_WELCOME);
 
@@ -342,8 +343,7 @@ replace(struct session *session, struct worker *worker)
 {
     worker->old_life = worker->member.life;
     worker->wanted = CHANGE_REPLACE;
-    worker->barrier = 0;
-    master_barrier_forget(worker);
+    master_barrier_replaced(session->master, worker);
     take_worker_place(session, worker);
 }
 
@@ -476,7 +476,7 @@ master_worker_lost(struct master *master, struct worker *worker, const char *rea
     member->state = PSD_NODE_LOST;
     worker->lost_ns = psi_now_ns(master->env);
     worker->wanted = CHANGE_NONE;
-    master_barrier_forget(worker);
+    master_barrier_left(master, worker);
     master_tables_forget(master, member->rank);
     master_wake_at(master, 0);
     if (master->config.policy == PSI_DEATH_FAIL) {

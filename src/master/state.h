@@ -76,6 +76,7 @@ struct member {
 
 /* A thread of a worker waits in a barrier. */
 struct arrival {
+    uint32_t kind; /* enum psi_barrier_kind */
     uint64_t barrier;
     uint32_t request;
 };
@@ -90,8 +91,9 @@ struct worker {
     enum change_kind wanted; /* change of view that waits for its turn */
     bool in_view;            /* as the current view has it ... */
     uint32_t view_incarnation;
-    uint64_t barrier;        /* the last one it came to; from 1 */
-    struct arrival *arrival; /* owned; of its threads that wait in a barrier */
+    uint64_t barrier[PSI_BARRIER_KINDS];      /* the last one it came to; from 1 */
+    uint64_t barrier_base[PSI_BARRIER_KINDS]; /* ... of which this life did not come to so many */
+    struct arrival *arrival;                  /* owned; of its threads that wait in a barrier */
     uint32_t arrivals;
     uint32_t arrivals_capacity;
     uint64_t host;              /* of its HELLO: who may be on its host ... */
@@ -195,7 +197,7 @@ struct master {
     struct table **table; /* owned, and every one of them; index = id */
     uint32_t tables;
 
-    uint64_t barrier_released;
+    uint64_t barrier_released[PSI_BARRIER_KINDS];
 
     uint64_t end_ns; /* ENDING: no waiting beyond */
     psd_status end_status;
@@ -320,7 +322,11 @@ psd_status master_on_barrier(struct session *session, const void *body, size_t b
 psd_status master_on_why(struct session *session, const void *body, size_t bytes,
                          struct psd_error *err);
 void master_barrier_check(struct master *master);
-void master_barrier_forget(struct worker *worker); /* nobody there waits any more */
+
+/* A worker is dead: it has not come to what was not released. Then, if there is one, its
+ * replacement goes on from there. */
+void master_barrier_left(const struct master *master, struct worker *worker);
+void master_barrier_replaced(const struct master *master, struct worker *worker);
 
 /* ------------------------------------------------------------------------------- quorum.c --- */
 

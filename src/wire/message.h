@@ -68,6 +68,14 @@ struct psi_welcome {
     uint64_t job;
     uint32_t window_bytes; /* WELCOME by a lane: unanswered gradient bytes this worker may have */
     uint32_t view;
+    uint64_t load_barriers; /* those of PSI_BARRIER_LOAD that are over */
+};
+
+/* BARRIER: each kind is counted by itself. */
+enum psi_barrier_kind {
+    PSI_BARRIER_CALLED = 0, /* psd_barrier() */
+    PSI_BARRIER_LOAD = 1,   /* psd_load(), two in each call */
+    PSI_BARRIER_KINDS,
 };
 
 /* REFUSE, END, BECAUSE, an ACK with an error. */

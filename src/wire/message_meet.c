@@ -77,6 +77,7 @@ psi_welcome_encode(struct psi_pack *pack, const struct psi_welcome *welcome)
     psi_pack_u64(pack, welcome->job);
     psi_pack_u32(pack, welcome->window_bytes);
     psi_pack_u32(pack, welcome->view);
+    psi_pack_u64(pack, welcome->load_barriers);
 }
 
 psd_status
@@ -96,6 +97,7 @@ psi_welcome_decode(const uint8_t *bytes, size_t size, struct psi_welcome *welcom
     welcome_p->job = psi_unpack_u64(&unpack, "job");
     welcome_p->window_bytes = psi_unpack_u32(&unpack, "window_bytes", 0, UINT32_MAX);
     welcome_p->view = psi_unpack_u32(&unpack, "view", 0, UINT32_MAX);
+    welcome_p->load_barriers = psi_unpack_u64(&unpack, "load_barriers");
     return unpack.status;
 }
 

@@ -523,6 +523,95 @@ test_global_step_of_a_replacement(void **state)
     bed_finish(bed);
 }
 
+enum { BARRIERS_BEFORE = 3, BARRIERS_AFTER = 2, NOBODY_MS = 100 };
+
+static void
+await_death_of_victim(struct worker *worker)
+{
+    const uint64_t deadline_ms = bed_now_ms() + 20000;
+    struct psd_node nodes[2 + WORKERS] = {{0}};
+    size_t count;
+
+    do {
+        CHECK_OK(worker, psd_nodes(worker->context, nodes, 2 + WORKERS, &count));
+    } while (nodes[2 + VICTIM].state != PSD_NODE_LOST && bed_now_ms() < deadline_ms);
+    CHECK(worker, nodes[2 + VICTIM].state == PSD_NODE_LOST);
+}
+
+/* The victim is the first at the fourth barrier, and dies there. */
+static void
+meet_and_die(struct worker *worker)
+{
+    CHECK_STATUS(worker, psd_barrier(worker->context, NOBODY_MS), PSD_ERR_TIMEOUT);
+    psd_abandon(worker->context);
+    worker->context = NULL;
+    bed_next_turn(worker->bed);
+}
+
+/* The others come to it, and it is not over: the victim has not stayed. */
+static void
+meet_without_victim(struct worker *worker)
+{
+    bed_wait_turn(worker->bed, 1);
+    await_death_of_victim(worker);
+    CHECK_STATUS(worker, psd_barrier(worker->context, NOBODY_MS), PSD_ERR_TIMEOUT);
+    CHECK_SAYS(worker, psd_last_error()->text, "worker 1");
+    bed_next_turn(worker->bed);
+    bed_wait_turn(worker->bed, WORKERS + 1);
+    CHECK_OK(worker, psd_barrier(worker->context, 20000)); /* the fourth again */
+}
+
+/* The fourth is the replacement's first; to the fifth nobody else has come. */
+static void
+meet_as_replacement(struct worker *worker)
+{
+    CHECK_OK(worker, psd_barrier(worker->context, 20000));
+    CHECK_STATUS(worker, psd_barrier(worker->context, NOBODY_MS), PSD_ERR_TIMEOUT);
+    CHECK_SAYS(worker, psd_last_error()->text, "worker 0");
+    bed_next_turn(worker->bed);
+}
+
+static void
+meet_die_meet(struct worker *worker)
+{
+    const bool replacement = psd_incarnation(worker->context) > 1;
+
+    for (unsigned i = 0; i < BARRIERS_BEFORE && !replacement; i++) {
+        CHECK_OK(worker, psd_barrier(worker->context, 20000));
+    }
+    if (worker->rank != VICTIM) {
+        meet_without_victim(worker);
+    } else if (replacement) {
+        meet_as_replacement(worker);
+    } else {
+        meet_and_die(worker);
+    }
+    for (unsigned i = 0; i < BARRIERS_AFTER && worker->context != NULL; i++) {
+        CHECK_OK(worker, psd_barrier(worker->context, 20000));
+    }
+}
+
+/* If this fails, a replacement passes barriers that nobody else comes to, and the others wait until
+ * it has passed as many as they. */
+static void
+test_barriers_of_a_replacement(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = WORKERS, .policy = PSI_DEATH_WAIT});
+    struct worker replacement = {0};
+    bool well;
+
+    (void)state;
+    bed_start_workers(bed, meet_die_meet, NULL);
+    bed_wait_turn(bed, WORKERS);
+    well = bed_run_one(bed, VICTIM, meet_die_meet, NULL, &replacement);
+    bed_join_workers(bed);
+    if (!well) {
+        bed_stop(bed);
+        fail_msg("the replacement: %s", replacement.failure);
+    }
+    bed_finish(bed);
+}
+
 /* ---- the old incarnation ------------------------------------------------------------------ */
 
 enum { CHILD_FENCED = 0, CHILD_TIME_S = 60 };
@@ -665,6 +754,7 @@ main(void)
         cmocka_unit_test(test_wait_update_tables),
         cmocka_unit_test(test_wait_sum_tables),
         cmocka_unit_test(test_global_step_of_a_replacement),
+        cmocka_unit_test(test_barriers_of_a_replacement),
         cmocka_unit_test(test_fetch_checks_names_sizes_and_steps),
         cmocka_unit_test(test_wait_for_nobody),
     };

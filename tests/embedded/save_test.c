@@ -275,6 +275,93 @@ test_files_are_equal_for_any_servers(void **state)
     }
 }
 
+/* ---- deaths beside a load ----------------------------------------------------------------- */
+
+/* Thread: immutable. */
+struct death {
+    struct training *training;
+    uint32_t victim;
+    bool loaded; /* it dies after the load and one step; else before the load */
+};
+
+static void
+train_or_die(struct worker *worker)
+{
+    const struct death *death = worker->user;
+    struct training shortened = *death->training;
+    psd_table *handles[TABLES];
+
+    if (worker->rank != death->victim || psd_incarnation(worker->context) > 1) {
+        worker->user = death->training;
+        train(worker);
+        CHECK_OK(worker, psd_barrier(worker->context, 20000)); /* the first one of everybody */
+        return;
+    }
+    if (death->loaded) {
+        shortened.steps = SAVED + 1;
+        worker->user = &shortened;
+        train(worker);
+    } else {
+        open_tables(worker, handles);
+    }
+    psd_abandon(worker->context);
+    worker->context = NULL;
+    bed_next_turn(worker->bed);
+}
+
+static void
+run_with_death(struct death *death)
+{
+    struct bed *bed =
+        bed_start(&(struct bed_config){.workers = WORKERS, .servers = 2, .policy = PSI_DEATH_WAIT});
+    struct worker replacement = {0};
+    bool well;
+
+    bed_start_workers(bed, train_or_die, death);
+    bed_wait_turn(bed, 1);
+    well = bed_run_one(bed, death->victim, train_or_die, death, &replacement);
+    bed_join_workers(bed);
+    if (!well) {
+        bed_stop(bed);
+        fail_msg("the replacement: %s", replacement.failure);
+    }
+    bed_finish(bed);
+}
+
+/* If this fails, a job whose worker dies before or after the load begins untrained, hangs, or ends
+ * in other bits. */
+static void
+test_load_with_replacements(void **state)
+{
+    static const struct death deaths[] = {{.victim = 0}, {.victim = 1}, {.victim = 1, .loaded = 1}};
+    char *directory = make_directory();
+    struct training whole;
+    struct training first;
+
+    (void)state;
+    training_init(&whole, NULL, NULL, STEPS);
+    run_training(&whole, (struct bed_config){.servers = 2});
+    training_init(&first, NULL, directory, SAVED + 1);
+    run_training(&first, (struct bed_config){.servers = 1});
+    for (size_t i = 0; i < sizeof(deaths) / sizeof(deaths[0]); i++) {
+        struct death death = deaths[i];
+        struct training second;
+
+        training_init(&second, directory, NULL, STEPS);
+        death.training = &second;
+        run_with_death(&death);
+        for (size_t t = 0; t < TABLES; t++) {
+            if (memcmp(whole.values[t], second.values[t], tables[t].count * tables[t].bytes) != 0) {
+                fail_msg("death %zu: table %s differs", i, tables[t].name);
+            }
+        }
+        training_fini(&second);
+    }
+    training_fini(&whole);
+    training_fini(&first);
+    remove_directory(directory);
+}
+
 /* Saves before steps 1, 2 and 3. */
 static void
 save_often(struct worker *worker)
@@ -448,6 +535,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_load_goes_on_bit_for_bit),
         cmocka_unit_test(test_files_are_equal_for_any_servers),
+        cmocka_unit_test(test_load_with_replacements),
         cmocka_unit_test(test_damaged_generations_are_passed_over),
         cmocka_unit_test(test_save_of_a_step_that_is_gone),
         cmocka_unit_test(test_load_and_save_errors),
