@@ -61,11 +61,12 @@ call_last_words(const struct call *call, const char *complaint, char *text_p, si
 }
 
 void
-call_explain(const struct call *call, const char *complaint, int status, char *text_p, size_t size)
+call_explain(const struct call *call, const char *complaint, const char *printed, int status,
+             char *text_p, size_t size)
 {
     if (call->way == CALL_SRUN) {
-        srun_explain(&call->srun, complaint, status, text_p, size);
+        srun_explain(&call->srun, complaint, printed, status, text_p, size);
     } else {
-        ssh_explain(&call->ssh, &call->defaults, complaint, status, text_p, size);
+        ssh_explain(&call->ssh, &call->defaults, complaint, printed, status, text_p, size);
     }
 }

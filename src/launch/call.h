@@ -50,7 +50,7 @@ void call_last_words(const struct call *call, const char *complaint, char *text_
 
 /* Why there is no agent: what was tried, what was said, what to do. status: as waitpid() told it,
  * -1: unknown. */
-void call_explain(const struct call *call, const char *complaint, int status, char *text_p,
-                  size_t size);
+void call_explain(const struct call *call, const char *complaint, const char *printed, int status,
+                  char *text_p, size_t size);
 
 #endif

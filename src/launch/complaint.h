@@ -12,9 +12,15 @@
 void complaint_last_line(const char *complaint, bool (*is_noise)(const char *line), char *text_p,
                          size_t size);
 
-/* That line; or how a program ended that said nothing. status: as waitpid() told it, -1: unknown.
+/*
+ * That line; else what the other side printed in the place of an agent's words (a login that is not
+ * allowed says so there); else how the program ended. status: as waitpid() told it, -1: unknown.
  */
-void complaint_describe(const char *program, const char *complaint,
+void complaint_describe(const char *program, const char *complaint, const char *printed,
                         bool (*is_noise)(const char *line), int status, char *text_p, size_t size);
+
+/* Whether there is nothing but such words to go by. */
+bool complaint_is_printed(const char *complaint, const char *printed,
+                          bool (*is_noise)(const char *line));
 
 #endif

@@ -80,8 +80,7 @@ gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct 
     if (host->machine->joined) {
         return psi_fail(err, PSD_ERR_IO, "%s left before the job began", host->machine->name);
     }
-    call_explain(&host->call, host->complaint[0] != '\0' ? host->complaint : noise, host->status,
-                 why, sizeof(why));
+    call_explain(&host->call, host->complaint, noise, host->status, why, sizeof(why));
     if (gather->check) {
         return words_add(&host->problems, why, err);
     }

@@ -144,8 +144,8 @@ advise(FILE *stream, const struct srun_target *target, const char *complaint, in
 }
 
 void
-srun_explain(const struct srun_target *target, const char *complaint, int status, char *text_p,
-             size_t size)
+srun_explain(const struct srun_target *target, const char *complaint, const char *printed,
+             int status, char *text_p, size_t size)
 {
     FILE *stream = fmemopen(text_p, size, "w");
     char said[256];
@@ -154,7 +154,7 @@ srun_explain(const struct srun_target *target, const char *complaint, int status
     if (stream == NULL) {
         return;
     }
-    complaint_describe("srun", complaint, is_noise, status, said, sizeof(said));
+    complaint_describe("srun", complaint, printed, is_noise, status, said, sizeof(said));
     fprintf(stream, "%s (srun -w %s): %s; ", target->node, target->node, said);
     advise(stream, target, complaint, status);
     fclose(stream);

@@ -32,7 +32,7 @@ bool srun_may_try_again(const char *complaint);
 void srun_last_words(const char *complaint, char *text_p, size_t size);
 
 /* Why there is no agent, as ssh_explain() does. */
-void srun_explain(const struct srun_target *target, const char *complaint, int status, char *text_p,
-                  size_t size);
+void srun_explain(const struct srun_target *target, const char *complaint, const char *printed,
+                  int status, char *text_p, size_t size);
 
 #endif

@@ -5,7 +5,6 @@
  */
 #include "launch/ssh.h"
 
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 
 #include "base/fail.h"
 #include "launch/complaint.h"
+#include "launch/ssh_key.h"
 
 enum { USUAL_PORT = 22 };
 
@@ -113,13 +113,10 @@ ssh_arguments(const struct ssh_target *target, const struct ssh_defaults *defaul
 psd_status
 ssh_check_key(const char *pem_file, struct psd_error *err)
 {
-    const struct passwd *entry = getpwuid(getuid());
     char path[4096];
     struct stat info;
 
-    snprintf(path, sizeof(path), "%s%s",
-             pem_file[0] == '~' && pem_file[1] == '/' && entry != NULL ? entry->pw_dir : "",
-             pem_file[0] == '~' && pem_file[1] == '/' ? pem_file + 1 : pem_file);
+    ssh_key_path(pem_file, path, sizeof(path));
     if (stat(path, &info) != 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "pem_file %s", pem_file);
     }
@@ -246,10 +243,25 @@ advise_on_changed_key(FILE *stream, const struct ssh_target *target, const char 
     words_quote(stream, name);
 }
 
+static void
+advise_on_refused_key(FILE *stream, const struct ssh_target *target, const char *login)
+{
+    const char *flaw = target->pem_file != NULL ? ssh_key_flaw(target->pem_file) : NULL;
+
+    if (flaw != NULL) {
+        fprintf(stream, "the key was not used: %s %s", target->pem_file, flaw);
+        return;
+    }
+    fprintf(stream, "no key was accepted (tried: %s); to install one, run: ssh-copy-id",
+            target->pem_file != NULL ? target->pem_file : "those of ~/.ssh and the ssh agent");
+    write_login(stream, target, true);
+    fprintf(stream, " %s", login);
+}
+
 /* What a person can do about it. */
 static void
 advise(FILE *stream, const struct ssh_target *target, const char *login, const char *complaint,
-       int status)
+       bool printed, int status)
 {
     if (strstr(complaint, "REMOTE HOST IDENTIFICATION HAS CHANGED") != NULL ||
         strstr(complaint, "has changed and you have requested") != NULL) {
@@ -261,14 +273,17 @@ advise(FILE *stream, const struct ssh_target *target, const char *login, const c
         write_login(stream, target, false);
         fprintf(stream, " %s true", login);
     } else if (strstr(complaint, "Permission denied") != NULL) {
-        fprintf(stream, "no key was accepted (tried: %s); to install one, run: ssh-copy-id",
-                target->pem_file != NULL ? target->pem_file : "those of ~/.ssh and the ssh agent");
-        write_login(stream, target, true);
-        fprintf(stream, " %s", login);
+        advise_on_refused_key(stream, target, login);
     } else if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
         fprintf(stream,
                 "psd_run is not there: install Poseidon on that machine, in its PATH or as %s",
                 target->program);
+    } else if (printed) {
+        fputs("its shell must run commands (no nologin, no menu), and its start-up files must not "
+              "end it; to see for yourself, run: ssh",
+              stream);
+        write_login(stream, target, false);
+        fprintf(stream, " %s true", login);
     } else {
         fputs("to see for yourself, run: ssh", stream);
         write_login(stream, target, false);
@@ -295,7 +310,7 @@ name_login(FILE *stream, const struct ssh_target *target, const char *login, boo
 
 void
 ssh_explain(const struct ssh_target *target, const struct ssh_defaults *defaults,
-            const char *complaint, int status, char *text_p, size_t size)
+            const char *complaint, const char *printed, int status, char *text_p, size_t size)
 {
     const bool guessed = target->user[0] == '\0' && defaults->user[0] == '\0';
     const char *user = target->user[0] != '\0' ? target->user
@@ -310,10 +325,11 @@ ssh_explain(const struct ssh_target *target, const struct ssh_defaults *defaults
         return;
     }
     snprintf(login, sizeof(login), "%s@%s", user, target->host);
-    complaint_describe("ssh", complaint, is_warning, status, said, sizeof(said));
+    complaint_describe("ssh", complaint, printed, is_warning, status, said, sizeof(said));
     name_login(stream, target, login, guessed);
     fprintf(stream, "%s; ", said);
-    advise(stream, target, login, complaint, status == -1 ? 0 : status);
+    advise(stream, target, login, complaint, complaint_is_printed(complaint, printed, is_warning),
+           status == -1 ? 0 : status);
     fclose(stream);
     text_p[size - 1] = '\0';
 }

@@ -55,10 +55,10 @@ bool ssh_may_try_again(const char *complaint);
 void ssh_last_words(const char *complaint, char *text_p, size_t size);
 
 /*
- * Why there is no agent: what was tried, what ssh said (its standard error, or what a login script
- * printed), what to do. status: as waitpid() told it, -1: unknown.
+ * Why there is no agent: what was tried, what ssh said (its standard error) or what the login
+ * printed, what to do. status: as waitpid() told it, -1: unknown.
  */
 void ssh_explain(const struct ssh_target *target, const struct ssh_defaults *defaults,
-                 const char *complaint, int status, char *text_p, size_t size);
+                 const char *complaint, const char *printed, int status, char *text_p, size_t size);
 
 #endif

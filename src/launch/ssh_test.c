@@ -7,7 +7,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -24,15 +27,22 @@ static const char changed_key[] =
     "Host key verification failed.\r\n";
 
 static void
-expect_told(const struct ssh_target *target, const char *complaint, const char *wanted)
+expect_all_told(const struct ssh_target *target, const char *complaint, const char *printed,
+                int status, const char *wanted)
 {
     const struct ssh_defaults defaults = {.strict = false};
     char text[900];
 
-    ssh_explain(target, &defaults, complaint, REFUSED, text, sizeof(text));
+    ssh_explain(target, &defaults, complaint, printed, status, text, sizeof(text));
     if (strstr(text, wanted) == NULL) {
         fail_msg("'%s' is not in '%s'", wanted, text);
     }
+}
+
+static void
+expect_told(const struct ssh_target *target, const char *complaint, const char *wanted)
+{
+    expect_all_told(target, complaint, "", REFUSED, wanted);
 }
 
 /* If this fails, a hint leads to another port, another key or another way than psd_run took. */
@@ -168,10 +178,62 @@ test_options_that_run_something(void **state)
     assert_int_equal(check("-p", "-oProxyCommand=evil"), PSD_OK); /* the value of -p: no port */
 }
 
+/* If this fails, an account that is not for logins is reported as a silent ssh, or a greeting on
+ * the way to another failure hides it. */
+static void
+test_what_the_login_printed(void **state)
+{
+    static const char closed[] = "This account is currently not available.\r\n";
+    const struct ssh_target target = {.host = "h", .user = "ann", .program = "/bin/psd_run"};
+
+    (void)state;
+    expect_all_told(&target, "Warning: Permanently added 'h' to the list of known hosts.\r\n",
+                    closed, 1 << 8,
+                    "h (ssh ann@h): the login printed \"This account is currently not available.\" "
+                    "and ended with code 1; its shell must run commands (no nologin, no menu)");
+    expect_all_told(&target, "", "Welcome!\n\033[1mchoose: \n\n", 0,
+                    "the login printed \"?[1mchoose: \" and ended with code 0");
+    expect_all_told(&target, "bash: line 1: psd_run: command not found\n", "Welcome!\n", 127 << 8,
+                    "psd_run: command not found; psd_run is not there");
+    expect_all_told(&target, "", "\n \n", 9, "ssh said nothing and was killed by signal 9");
+}
+
+static void
+expect_key_told(const char *content, const char *wanted)
+{
+    char path[] = "/tmp/psd-key-XXXXXX";
+    const int fd = mkstemp(path);
+    const struct ssh_target target = {
+        .host = "h", .user = "ann", .pem_file = path, .program = "/bin/psd_run"};
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, content, strlen(content)), (ssize_t)strlen(content));
+    close(fd);
+    expect_told(&target, "ann@h: Permission denied (publickey).", wanted);
+    unlink(path);
+}
+
+/* If this fails, people install a key that ssh never offered. */
+static void
+test_files_that_are_no_usable_key(void **state)
+{
+    (void)state;
+    expect_key_told("hello\n", "is no private key: it must begin with");
+    expect_key_told("", "is no private key");
+    expect_key_told("ssh-ed25519 AAAAC3Nz ann@laptop\n", "is a public key; name the private key");
+    expect_key_told("PuTTY-User-Key-File-3: ssh-ed25519\n", "run: puttygen");
+    expect_key_told("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n",
+                    "needs a passphrase, and psd_run never asks for one");
+    expect_key_told("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIF\n", "needs a passphrase");
+    expect_key_told("-----BEGIN RSA PRIVATE KEY-----\nMIIF\n", "run: ssh-copy-id -i ");
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_the_login_printed),
+        cmocka_unit_test(test_files_that_are_no_usable_key),
         cmocka_unit_test(test_hints_repeat_the_login),
         cmocka_unit_test(test_hint_about_a_changed_key),
         cmocka_unit_test(test_user_that_nobody_named),

@@ -124,5 +124,5 @@ sync_last_words(int said, int status, char *text_p, size_t size)
     if (said >= 0) {
         close(said);
     }
-    complaint_describe("tar", text, is_closing_line, status, text_p, size);
+    complaint_describe("tar", text, "", is_closing_line, status, text_p, size);
 }

@@ -432,6 +432,45 @@ def test_pem_file(launch, four_hosts):
     assert job.wait() == 0, job.stderr()
 
 
+@pytest.mark.parametrize("kind, told", [
+    ("junk", "is no private key"), ("public", "is a public key"), ("sealed", "needs a passphrase")])
+def test_pem_file_that_ssh_cannot_use(launch, four_hosts, kind, told):
+    """If this fails, people install a key that was never offered."""
+    home = four_hosts.launcher.directory / "home"
+    pem = home / f"{kind}.pem"
+    if kind == "sealed":
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "a secret", "-f", pem], check=True)
+    else:
+        pem.write_text("hello\n" if kind == "junk" else
+                       four_hosts.key.with_suffix(".pub").read_text())
+    os.chown(pem, hosts.USER_ID, hosts.USER_ID)
+    pem.chmod(0o600)
+    job = launch({**SMALL, "pem_file": f"../{kind}.pem"}, "echo hello")
+    assert job.wait() == 3
+    assert re.search(rf"the key was not used: \S*{kind}\.pem {told}", job.stderr()), job.stderr()
+    assert "ssh-copy-id" not in job.stderr()
+
+
+@pytest.mark.parametrize("command, told", [
+    ("/usr/sbin/nologin", "This account is currently not available."),
+    ("echo Choose a project, then log in again.", "Choose a project, then log in again.")])
+def test_login_that_runs_nothing(launch, four_hosts, command, told):
+    """If this fails, what an account says to whoever logs in does not reach the user."""
+    host = four_hosts.hosts[1]
+    config = host.directory / "closed_config"
+    config.write_text(hosts.SSHD_CONFIG.format(directory=host.directory).replace(
+        "/run/sshd.pid", "/run/closed.pid") + f"Port 2223\nForceCommand {command}\n")
+    hosts.run(*host.inside("/usr/sbin/sshd", "-f", config, user="root"))
+    try:
+        job = launch({"worker_nodes": ["host1:2223"], "server_nodes": ["host1"],
+                      "master_node": "host1"}, "echo hello")
+        assert job.wait() == 3
+    finally:
+        hosts.run(*host.inside("sh", "-c", "kill $(cat /run/closed.pid)", user="root"))
+    assert f'the login printed "{told}" and ended with code ' in job.stderr()
+    assert "its shell must run commands" in job.stderr()
+
+
 def test_changed_host_key_is_refused(launch, four_hosts):
     """If this fails, somebody in the middle can take over a cluster."""
     known = four_hosts.launcher.directory / "home" / ".ssh" / "known_hosts"
