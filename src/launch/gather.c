@@ -199,6 +199,9 @@ add_place(const struct gather *gather, const struct host *host, struct words *or
     } else if (status == PSD_OK && !host->machine->here && !host->machine->joined) {
         status = words_add_format(orders, err, "cwd=%s", gather->directory);
     }
+    if (status == PSD_OK && !host->machine->here && !host->machine->joined) {
+        status = words_add(orders, "elsewhere=1", err);
+    }
     if (status == PSD_OK && gather->logs != NULL && !host->machine->here) {
         status = gather->logs_token != NULL
                      ? words_add_format(orders, err, "logs_token=%s", gather->logs_token)

@@ -28,6 +28,7 @@ struct work {
     struct command command; /* being collected */
     long command_index;     /* -1: none */
     bool contained;         /* its program need not be here */
+    bool elsewhere;         /* --sync could bring what is missing */
     const char *logs_token; /* NULL: none */
 };
 
@@ -145,6 +146,15 @@ take_cwd(struct work *work, const char *value, struct psd_error *err)
     }
     return words_add_format(work->answers, err, "note=no directory %s: works in %s", value,
                             getcwd(here, sizeof(here)) != NULL ? here : "?");
+}
+
+static psd_status
+take_elsewhere(struct work *work, const char *value, struct psd_error *err)
+{
+    (void)value;
+    (void)err;
+    work->elsewhere = true;
+    return PSD_OK;
 }
 
 /* What `source VENV/bin/activate` would do. */
@@ -315,26 +325,68 @@ take_daemon(struct work *work, const char *value, struct psd_error *err)
     if (strrchr(directory, '/') != NULL) {
         *strrchr(directory, '/') = '\0';
     }
-    return words_add_format(work->answers, err, "problem=%s: neither in %s nor in PATH", value,
-                            directory);
+    return words_add_format(work->answers, err,
+                            "problem=%s: neither in %s nor in PATH; install Poseidon there whole",
+                            value, directory);
 }
 
+/* A relative path says little without the directory that it was looked for in. */
 static psd_status
 take_test(struct work *work, const char *value, struct psd_error *err)
 {
-    return access(value, R_OK) == 0 ? PSD_OK : problem(work, err, "", value, strerror(errno));
+    const bool relative = value[0] != '/';
+    const char *advice = "";
+    char here[PATH_BYTES] = "";
+    int code;
+
+    if (access(value, R_OK) == 0) {
+        return PSD_OK;
+    }
+    code = errno;
+    if (relative && getcwd(here, sizeof(here)) == NULL) {
+        here[0] = '\0';
+    }
+    if (work->elsewhere) {
+        advice = relative ? "; --workdir DIR says where it is, --sync DIR ships your files there"
+                          : "; copy it there, or ship your files with --sync DIR";
+    }
+    return words_add_format(work->answers, err, "problem=%s: %s%s%s%s", value, strerror(code),
+                            here[0] != '\0' ? " in " : "", here, advice);
 }
 
 /* For a path that command_find() did not take. */
-static const char *
-why_not_found(const char *program)
+static void
+tell_why_not_found(const char *program, char *text_p, size_t size)
 {
+    char here[PATH_BYTES];
     struct stat info;
 
-    if (strchr(program, '/') == NULL || stat(program, &info) != 0) {
-        return "no such program";
+    if (getcwd(here, sizeof(here)) == NULL) {
+        snprintf(here, sizeof(here), "this directory");
     }
-    return S_ISDIR(info.st_mode) ? "is a directory" : "not executable";
+    if (strchr(program, '/') == NULL) {
+        snprintf(text_p, size, "no such program in PATH");
+        if (access(program, X_OK) == 0 && stat(program, &info) == 0 && S_ISREG(info.st_mode)) {
+            snprintf(text_p, size, "no such program in PATH; for the one in %s write ./%s", here,
+                     program);
+        }
+    } else if (stat(program, &info) != 0) {
+        snprintf(text_p, size, "no such program%s%s", program[0] != '/' ? " in " : "",
+                 program[0] != '/' ? here : "");
+    } else if (S_ISDIR(info.st_mode)) {
+        snprintf(text_p, size, "is a directory");
+    } else {
+        snprintf(text_p, size, "not executable; run: chmod +x %s", program);
+    }
+}
+
+static psd_status
+report_not_found(struct work *work, const char *what, const char *program, struct psd_error *err)
+{
+    char why[2 * PATH_BYTES];
+
+    tell_why_not_found(program, why, sizeof(why));
+    return problem(work, err, what, program, why);
 }
 
 /* A command is complete: is its program here, and does it know the flags? */
@@ -354,8 +406,7 @@ finish_command(struct work *work, struct psd_error *err)
     }
     path = command_find(command->argv.list[0], search);
     if (path == NULL && !work->contained && strchr(command->argv.list[0], '{') == NULL) {
-        status =
-            problem(work, err, "", command->argv.list[0], why_not_found(command->argv.list[0]));
+        status = report_not_found(work, "", command->argv.list[0], err);
     } else {
         const bool knows = command_knows_flags(command, search, &file);
 
@@ -391,7 +442,7 @@ take_program(struct work *work, const char *value, struct psd_error *err)
     const bool found = path != NULL;
 
     free(path);
-    return found ? PSD_OK : problem(work, err, "image: ", value, why_not_found(value));
+    return found ? PSD_OK : report_not_found(work, "image: ", value, err);
 }
 
 static psd_status
@@ -404,23 +455,15 @@ static const struct {
     const char *key;
     psd_status (*take)(struct work *work, const char *value, struct psd_error *err);
 } table[] = {
-    {"workdir", take_workdir},
-    {"cwd", take_cwd},
-    {"env", take_env},
-    {"virtualenv", take_virtualenv},
-    {"threads", take_threads},
-    {"ports", take_ports},
-    {"listen", take_listen},
-    {"daemon", take_daemon},
-    {"test", take_test},
-    {"program", take_program},
-    {"command", take_command},
-    {"contained", take_contained},
-    {"word", take_word},
-    {"logs_token", take_logs_token},
-    {"logs", take_logs},
-    {"automatic", take_automatic},
-    {"automatic_asked", take_automatic_asked},
+    {"workdir", take_workdir},       {"cwd", take_cwd},
+    {"elsewhere", take_elsewhere},   {"env", take_env},
+    {"virtualenv", take_virtualenv}, {"threads", take_threads},
+    {"ports", take_ports},           {"listen", take_listen},
+    {"daemon", take_daemon},         {"test", take_test},
+    {"program", take_program},       {"command", take_command},
+    {"contained", take_contained},   {"word", take_word},
+    {"logs_token", take_logs_token}, {"logs", take_logs},
+    {"automatic", take_automatic},   {"automatic_asked", take_automatic_asked},
 };
 
 psd_status

@@ -34,6 +34,7 @@ psd_status place_set_secret(struct place *place, int secret_fd, struct psd_error
  * Follows the strings of LINK_SETUP:
  *   workdir=DIR          to be in; must be there
  *   cwd=DIR              to be in, if it is there
+ *   elsewhere=1          this machine is not the launcher: files may have to be brought here
  *   virtualenv=DIR       of the workers
  *   env=NAME=value       of the workers
  *   logs_token=NAME      a file that only the launcher's own directory of logs has

@@ -5,6 +5,7 @@
  */
 #include "launch/report.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +286,20 @@ tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t si
     }
 }
 
+static void
+tell_interrupt(int number, char *text_p, size_t size)
+{
+    if (number == SIGINT) {
+        snprintf(text_p, size, "stopped by Ctrl-C (SIGINT)");
+    } else if (number == SIGHUP) {
+        snprintf(text_p, size, "stopped because its terminal was closed (SIGHUP)");
+    } else if (number == SIGTERM) {
+        snprintf(text_p, size, "stopped by SIGTERM");
+    } else {
+        snprintf(text_p, size, "stopped by signal %d (%s)", number, strsignal(number));
+    }
+}
+
 void
 report_cause(const struct run *run, char *text_p, size_t size)
 {
@@ -331,7 +346,7 @@ report_cause(const struct run *run, char *text_p, size_t size)
         if (run->stopped_by[0] != '\0') {
             snprintf(text_p, size, "stopped by %s", run->stopped_by);
         } else {
-            snprintf(text_p, size, "stopped by signal %d", watch->cause_code - 128);
+            tell_interrupt(watch->cause_code - 128, text_p, size);
         }
         break;
     case WATCH_CAUSE_MACHINE:

@@ -60,6 +60,7 @@ begin_processes(struct run *run)
     psd_status status = orders_describe_cluster(run, &err);
 
     report_gathered(run);
+    console_status(&run->console, ""); /* nobody is waited for any longer */
     if (status == PSD_OK && run->args->tf_config_dir != NULL) {
         status = tf_files_write(run, run->args->tf_config_dir, &err);
     }

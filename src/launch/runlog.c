@@ -140,6 +140,13 @@ make_path(const char *path)
     return result;
 }
 
+static psd_status
+fail_to_make(const char *out, struct psd_error *err)
+{
+    return psi_fail(err, PSD_ERR_IO, "log directory %s: %s; -o DIR puts the logs somewhere else",
+                    out, strerror(errno));
+}
+
 psd_status
 runlog_make_directory(const char *out, char **directory_p, struct psd_error *err)
 {
@@ -150,7 +157,7 @@ runlog_make_directory(const char *out, char **directory_p, struct psd_error *err
     localtime_r(&now, &parts);
     strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", &parts);
     if (make_path(out) != 0) {
-        return psi_fail_errno(err, PSD_ERR_IO, "make %s", out);
+        return fail_to_make(out, err);
     }
     for (int i = 0; i < DIRECTORIES_MAX; i++) {
         char suffix[16] = "";
@@ -167,7 +174,7 @@ runlog_make_directory(const char *out, char **directory_p, struct psd_error *err
             return PSD_OK;
         }
         if (errno != EEXIST) {
-            psi_fail_errno(err, PSD_ERR_IO, "make %s", path);
+            fail_to_make(out, err);
             free(path);
             return PSD_ERR_IO;
         }

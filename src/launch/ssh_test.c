@@ -76,8 +76,8 @@ test_hint_about_a_changed_key(void **state)
 
     (void)state;
     expect_told(&target, changed_key,
-                "run: ssh-keygen -f '/home/ann/known hosts' -R [127.0.0.1]:22822");
-    expect_told(&port, "REMOTE HOST IDENTIFICATION HAS CHANGED", "run: ssh-keygen -R [h]:2222");
+                "run: ssh-keygen -f '/home/ann/known hosts' -R '[127.0.0.1]:22822'");
+    expect_told(&port, "REMOTE HOST IDENTIFICATION HAS CHANGED", "run: ssh-keygen -R '[h]:2222'");
     expect_told(&port, "Host key verification failed.", "run: ssh -p 2222 ann@h true");
 }
 

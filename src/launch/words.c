@@ -244,10 +244,11 @@ words_name_bytes(const char *word)
 void
 words_quote(FILE *stream, const char *word)
 {
+    /* No brackets or braces, nor = in front: zsh looks for files and programs by them. */
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-./:=@%+,[]{}";
+                                "_-./:=@%+,";
 
-    if (word[0] != '\0' && strspn(word, plain) == strlen(word)) {
+    if (word[0] != '\0' && word[0] != '=' && strspn(word, plain) == strlen(word)) {
         fputs(word, stream);
         return;
     }

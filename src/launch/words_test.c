@@ -162,6 +162,26 @@ test_split_inverts_quoting(void **state)
     }
 }
 
+/* If this fails, a command that psd_run tells people to type is something else to their shell. */
+static void
+test_quotes_what_shells_expand(void **state)
+{
+    static const char *const pairs[][2] = {{"ann@h", "ann@h"},         {"[h]:2222", "'[h]:2222'"},
+                                           {"{rank}", "'{rank}'"},     {"=python", "'=python'"},
+                                           {"~/x", "'~/x'"},           {"a*", "'a*'"},
+                                           {"--a=b:c,d", "--a=b:c,d"}, {"", "''"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        char text[64] = "";
+        FILE *stream = fmemopen(text, sizeof(text), "w");
+
+        words_quote(stream, pairs[i][0]);
+        fclose(stream);
+        assert_string_equal(text, pairs[i][1]);
+    }
+}
+
 int
 main(void)
 {
@@ -171,6 +191,7 @@ main(void)
         cmocka_unit_test(test_cut_commas_respects_quotes),
         cmocka_unit_test(test_name_bytes),
         cmocka_unit_test(test_split_inverts_quoting),
+        cmocka_unit_test(test_quotes_what_shells_expand),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

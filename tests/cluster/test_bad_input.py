@@ -82,14 +82,24 @@ def test_ps_server_refuses(hand, arguments, text):
     (("show", "--heartbeat_ms=100"), USAGE, "is not one of psd_run show"),
     (("show", "--master", "nonsense"), CANNOT_START, "expected tcp://host:port"),
     (("/tmp",), CANNOT_START, "/tmp: is a directory"),
-    (("/etc/passwd",), CANNOT_START, "/etc/passwd: not executable"),
-    (("./absent",), CANNOT_START, "./absent: no such program"),
+    (("/etc/passwd",), CANNOT_START, "/etc/passwd: not executable; run: chmod +x /etc/passwd"),
+    (("./absent",), CANNOT_START, "./absent: no such program in {directory}"),
+    (("absent",), CANNOT_START, "absent: no such program in PATH"),
+    (("here.sh",), CANNOT_START, "no such program in PATH; for the one in {directory} write ./here.sh"),
+    (("python3 t.py",), CANNOT_START, "t.py: No such file or directory in {directory}"),
+    (("-o", "/proc/logs", "true"), CANNOT_START,
+     "log directory /proc/logs: No such file or directory; -o DIR puts the logs somewhere else"),
 ])
-def test_psd_run_refuses(start, arguments, code, text):
+def test_psd_run_refuses(start, tmp_path, arguments, code, text):
     """If this fails, a mistake starts processes, or is not explained."""
+    directory = tmp_path / "job"
+    directory.mkdir()
+    script = directory / "here.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
     job = start(*arguments)
     assert job.wait(5) == code
-    assert text in job.stderr()
+    assert text.format(directory=directory) in job.stderr()
     assert "PROCESS" not in job.run_log()
 
 

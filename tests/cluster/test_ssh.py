@@ -386,9 +386,12 @@ def test_user_of_ssh_config(launch, four_hosts):
 @pytest.mark.parametrize("config,command,text", [
     ({"virtualenv": "/nowhere/venv"}, "true", "host1: virtualenv /nowhere/venv: no bin/python there"),
     ({}, "nosuchprogram --x", "host1: nosuchprogram: no such program"),
-    ({}, f"{PYTHON} /nowhere/train.py", "host1: /nowhere/train.py: No such file or directory"),
+    ({}, f"{PYTHON} /nowhere/train.py", "host1: /nowhere/train.py: No such file or directory; copy it "
+     "there, or ship your files with --sync DIR"),
+    ({}, f"{PYTHON} t.py", "host1: t.py: No such file or directory in /home/psd; --workdir DIR says "
+     "where it is, --sync DIR ships your files there"),
     ({"workdir": "/nowhere"}, "true", "host1: workdir /nowhere: No such file or directory"),
-], ids=["virtualenv", "program", "script", "workdir"])
+], ids=["virtualenv", "program", "script", "relative script", "workdir"])
 def test_what_is_missing_on_a_host_is_found_before_the_start(launch, config, command, text):
     """If this fails, half of a job starts before somebody sees that the rest cannot."""
     job = launch({**SMALL, **config}, command)

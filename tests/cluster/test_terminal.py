@@ -100,7 +100,7 @@ def test_interrupt_from_the_keyboard(terminal):
     os.write(run.master, b"\x03")
     assert run.wait() == 128 + signal.SIGINT
     assert run.text().count("saved") == 2
-    assert any("stopped by signal 2" in line for line in run.screen())
+    assert any("stopped by Ctrl-C" in line for line in run.screen())
 
 
 def test_time_left_after_an_interrupt(terminal):
@@ -111,6 +111,14 @@ def test_time_left_after_an_interrupt(terminal):
     wait_for(lambda: re.search(r"stopping, [1-5] s left", run.text()), 10, "the time that is left")
     os.write(run.master, b"\x03")
     assert run.wait() == 128 + signal.SIGINT
+
+
+def test_nobody_is_waited_for_once_the_job_begins(terminal):
+    """If this fails, the line under a job that runs says that a machine is waited for."""
+    run = terminal(program("psd_run"), "--workers", 2, "sh -c 'echo up; exec sleep 0.2'")
+    assert run.wait() == 0
+    before, begins, after = run.text().partition("job begins")
+    assert begins and "waiting for" not in after
 
 
 def test_local_job_waits_for_no_ssh(terminal):
