@@ -265,12 +265,23 @@ children_start(struct children *children, struct place *place, const struct link
 
 /* The group at once, so that nobody slips through by forking; then those in sessions of their own.
  */
+/* A signal that tells something, and is not meant to end anybody: whoever does not know it would
+ * die of it, or stop. */
+static bool
+is_news(int number)
+{
+    return number == SIGUSR1 || number == SIGUSR2 || number == SIGTSTP;
+}
+
 void
 children_signal(const struct children *children, uint32_t slot, int number)
 {
     const struct child *child = find_slot(children, slot);
 
-    if (child != NULL && child->alive) {
+    if (child != NULL && child->alive && is_news(number)) {
+        tree_signal(&(struct tree_pick){.root = getpid(), .leader = child->pid, .handling = true},
+                    number);
+    } else if (child != NULL && child->alive) {
         kill(-child->pid, number);
         tree_signal(&(struct tree_pick){.root = getpid(),
                                         .leader = child->pid,

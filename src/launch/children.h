@@ -49,7 +49,7 @@ void children_fini(struct children *children);
 int children_start(struct children *children, struct place *place,
                    const struct link_message *message, pid_t *pid_p, char **path_p);
 
-/* A signal to a process and everything of it. */
+/* A signal to a process and everything of it; USR1, USR2 and TSTP only to what handles them. */
 void children_signal(const struct children *children, uint32_t slot, int number);
 
 /* Collects the dead; children_report() then tells of them, each after the last of its output.

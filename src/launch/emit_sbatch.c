@@ -73,8 +73,7 @@ write_directives(const struct launch_options *options, uint32_t tasks, FILE *str
             "#SBATCH --output=%s-%%j.out\n"
             "#SBATCH --open-mode=append\n"
             "#SBATCH --requeue\n"
-            "# %d s before the time is up, every worker gets SIGUSR1; one that does not handle it "
-            "ends.\n"
+            "# %d s before the time is up, workers that handle SIGUSR1 get it; the others go on.\n"
             "#SBATCH --signal=B:USR1@%d\n",
             name, WARNING_S, WARNING_S);
 }

@@ -145,6 +145,30 @@ mark(struct table *table, const struct tree_pick *pick)
     }
 }
 
+/* Whether a process catches a signal, or blocks it to read it from a signalfd; the mask is that of
+ * its first thread. sigwait() cannot be seen: the kernel takes its signals out of the mask. */
+static bool
+handles(pid_t pid, int number)
+{
+    char path[64];
+    char line[256];
+    unsigned long long mask;
+    bool found = false;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "SigCgt: %llx", &mask) == 1 || sscanf(line, "SigBlk: %llx", &mask) == 1) {
+            found = found || (mask >> (number - 1) & 1) != 0;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return found;
+}
+
 size_t
 tree_signal(const struct tree_pick *pick, int number)
 {
@@ -157,7 +181,8 @@ tree_signal(const struct tree_pick *pick, int number)
         const struct entry *entry = &table.entries[i];
 
         if (entry->belongs && entry->state != 'Z' &&
-            (pick->spare_session == 0 || entry->session != pick->spare_session)) {
+            (pick->spare_session == 0 || entry->session != pick->spare_session) &&
+            (!pick->handling || handles(entry->pid, number))) {
             count++;
             kill(entry->pid, number);
         }

@@ -8,6 +8,7 @@
 #ifndef LAUNCH_TREE_H
 #define LAUNCH_TREE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <sys/types.h>
@@ -19,6 +20,7 @@ struct tree_pick {
     pid_t spare_session; /* but not those in this session; 0: none */
     const pid_t *spare;  /* nor these and what descends from them */
     size_t spare_count;
+    bool handling; /* only those that handle the signal: it would end the others */
 };
 
 /* Each gets the signal once; zombies get none. Returns how many there were. */

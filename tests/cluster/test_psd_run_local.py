@@ -264,6 +264,20 @@ def test_images_that_cannot_work(start, tmp_path, image, text):
     assert text in job.stderr()
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_signal_that_nobody_handles(start, tmp_path, number):
+    """If this fails, a warning that the time is nearly up ends workers that know nothing of it."""
+    gate = tmp_path / "gate"
+    waits = f"until [ -e {gate} ]; do sleep 0.05; done; exec true"
+    hears = (f"import signal; signal.signal({number}, lambda *_: open({str(gate)!r}, 'w')); "
+             "print('up', flush=True); signal.pause()")
+    job = start(*QUICK, "--workers", 2, "--auto=off", "--", "sh", "-c",
+                f"if [ $PSD_RANK = 0 ]; then echo up; {waits}; else {sys.executable} -c \"{hears}\"; fi")
+    job.wait_for_output("up", count=2)
+    job.process.send_signal(number)
+    assert job.wait() == 0, job.stderr()
+
+
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT])
 def test_signals_for_the_workers(start, tmp_path, number):
     """If this fails, a training that saves when it is told to is never told."""
