@@ -289,9 +289,10 @@ struct psd_transfer {
  * gradients of all steps below c - staleness are in. A push_pull at step c is a push at c and a
  * pull at c + 1 in one message each way. A worker always sees its own pushes.
  *
- * Operations on the same table take effect in the order they were started. Submitting never blocks:
- * what does not fit the window waits inside the operation. A server lets 256 pulls of one worker
- * wait for one chunk; more of them end as PSD_ERR_BUSY.
+ * Operations on the same table take effect in the order they were started; a pull that was started
+ * before the pushes that it waits for takes its place behind them. Submitting never blocks: what
+ * does not fit the window waits inside the operation. A server lets 256 pulls of one worker wait
+ * for one chunk; more of them end as PSD_ERR_BUSY.
  *
  * Returns PSD_OK, or
  *   PSD_ERR_INVALID     range not on the grid, missing pointer, unknown flag;

@@ -7,6 +7,12 @@
  * everything unanswered is sent again in the same order with the same numbers; the server counts it
  * once. The host's own lane (route.c, gather.c) is one of them, with a connection or without.
  *
+ * A read of a later step waits at the server, perhaps for what this worker has not sent yet. So it
+ * must not hold up anything: pushes and reads of the steps before it pass it, and it gives its room
+ * back to other reads when no answer has come for a while. Nor must a gradient that waits for other
+ * workers hold up a sum of the host's that these wait for: the server asks for what it has a part
+ * of (WANT), but of a sum that is complete here it has none.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
@@ -18,6 +24,8 @@
 #include "client/table_view.h"
 #include "rpc/identity.h"
 #include "rpc/post.h"
+
+#define ROOM_NS UINT64_C(10000000)
 
 const char *
 psi_lane_name(const struct lane_link *lane, char *text, size_t size)
@@ -230,6 +238,7 @@ request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
     if (!pushes(op->transfer.type) && !op->transfer.empty) {
         request->pull_cost = (uint32_t)bytes;
     }
+    lane->read_count += !pushes(op->transfer.type);
     lane->used += request->push_cost;
     lane->reads += request->pull_cost;
     lane->request_count++;
@@ -250,6 +259,7 @@ request_free(struct lane_link *lane, struct request *request)
 {
     lane->used -= request->push_cost;
     lane->reads -= request->pull_cost;
+    lane->read_count -= !pushes(request->op->transfer.type);
     lane->request_count--;
     if (request->prev != NULL) {
         request->prev->next = request->next;
@@ -360,19 +370,80 @@ has_room(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
         /* The value that answers a push_pull needs no room of its own: the lane knows our gradients
          * and asks for what it lacks (WANT), but it could not know that we wait for room to read.
          */
-        return lane->used == 0 || lane->used + cost <= lane->window_bytes;
+        return lane->used == 0 || lane->used + cost <= lane->window_bytes ||
+               (lane->extra && op->gathering != NULL);
     }
-    return lane->reads == 0 || lane->reads + bytes <= lane->client->config.window_bytes;
+    return lane->read_count < READS_MAX &&
+           (lane->reads == 0 || lane->reads + bytes <= lane->client->config.window_bytes);
 }
 
 static bool
 may_send_at_all(const struct lane_link *lane)
 {
     if (lane->is_self) {
-        return lane->request_count < REQUESTS_MAX / 2;
+        return lane->request_count < REQUESTS_FREE_MAX;
     }
-    return lane->peer.state == PSI_PEER_UP && lane->request_count < REQUESTS_MAX / 2 &&
+    return lane->peer.state == PSI_PEER_UP && lane->request_count < REQUESTS_FREE_MAX &&
            lane->peer.conn->ops->queued_bytes(lane->peer.conn) < SEND_QUEUE_BYTES;
+}
+
+static void
+room_check_at(struct lane_link *lane, uint64_t at_ns)
+{
+    struct psi_client *client = lane->client;
+
+    lane->room_ns = at_ns;
+    if (client->room_ns == 0 || at_ns < client->room_ns) {
+        client->room_ns = at_ns;
+    }
+}
+
+/* A read or a sum of the host's finds no room. If no answer comes for a while, what is under way
+ * waits for something, perhaps for this. Other gradients wait until they are asked for. */
+static void
+wait_for_room(struct lane_link *lane, const struct psd_op *op)
+{
+    if (lane->room_ns == 0 && (op->gathering != NULL || !pushes(op->transfer.type))) {
+        room_check_at(lane, psi_now_ns(lane->client->env) + ROOM_NS);
+    }
+}
+
+/* Reads that wait at the server give their room back, and one sum leaves. */
+static void
+free_room(struct lane_link *lane)
+{
+    lane->extra = true;
+    for (struct request *request = lane->first; request != NULL; request = request->next) {
+        if (pulls(request->op->transfer.type)) {
+            lane->reads -= request->pull_cost;
+            request->pull_cost = 0;
+        }
+    }
+    lane->room_ns = 0;
+    mark_busy(lane);
+}
+
+static void
+room_tick(struct psi_client *client, uint64_t now_ns)
+{
+    if (client->room_ns == 0 || now_ns < client->room_ns) {
+        return;
+    }
+    client->room_ns = 0;
+    for (uint32_t i = 0; i <= client->lane_count; i++) {
+        struct lane_link *lane = &client->lanes[i];
+
+        if (lane->room_ns == 0) {
+            continue;
+        }
+        if (now_ns < lane->room_ns) {
+            room_check_at(lane, lane->room_ns);
+        } else if (lane->receiving != NULL) {
+            room_check_at(lane, now_ns + ROOM_NS); /* a slow line */
+        } else {
+            free_room(lane);
+        }
+    }
 }
 
 /* Sends what it can of one transfer; false when it is blocked. */
@@ -388,9 +459,17 @@ pump_part(struct lane_link *lane, struct part *part)
             part->cursor++;
             continue;
         }
-        if (!may_send_at_all(lane) || !has_room(lane, op, chunk) || !psi_gather_fill(op)) {
+        if (!may_send_at_all(lane)) {
             return false;
         }
+        if (!has_room(lane, op, chunk)) {
+            wait_for_room(lane, op);
+            return false;
+        }
+        if (!psi_gather_fill(op)) {
+            return false;
+        }
+        lane->extra = lane->extra && op->gathering == NULL;
         if (!send_chunk(lane, op, chunk)) {
             return false;
         }
@@ -400,12 +479,35 @@ pump_part(struct lane_link *lane, struct part *part)
     return true;
 }
 
-/* Is an older or more urgent transfer of the same table still in the queue? Then order forbids. */
+/* What is of an earlier step than this may pass a transfer that is blocked: a pull of a step waits
+ * for all that comes before it. */
+static uint64_t
+passable_step(const struct psd_op *blocked)
+{
+    return blocked->transfer.type == PSI_FRAME_PULL ? blocked->transfer.step : 0;
+}
+
+/* The first pull that sees a push is that of the next step, or a later one of a stale table. */
+static bool
+belongs_before(const struct psd_op *op, uint64_t step)
+{
+    const uint32_t staleness = op->table->spec.staleness;
+
+    if (pushes(op->transfer.type)) {
+        return staleness != PSD_STALENESS_UNBOUNDED && step > staleness &&
+               op->transfer.step < step - staleness;
+    }
+    return pulls(op->transfer.type) && op->transfer.step < step;
+}
+
+/* Is an older or more urgent transfer of the same table still in the queue? Then order forbids,
+ * unless this one has to come before it. */
 static bool
 behind_its_table(const struct lane_link *lane, const struct part *part)
 {
     for (const struct part *other = lane->queue; other != part; other = other->next) {
-        if (other->op->table == part->op->table) {
+        if (other->op->table == part->op->table &&
+            !belongs_before(part->op, passable_step(other->op))) {
             return true;
         }
     }
@@ -428,6 +530,25 @@ pump_again(struct lane_link *lane)
     return lane->resend == NULL;
 }
 
+static bool
+may_pump(const struct psd_op *op, uint64_t turn)
+{
+    return op->gathering != NULL || op->table->blocked_turn != turn ||
+           belongs_before(op, op->table->passable);
+}
+
+static void
+note_blocked(const struct psd_op *op, uint64_t turn)
+{
+    struct psd_table *table = op->table;
+    const uint64_t passable = passable_step(op);
+
+    if (table->blocked_turn != turn || passable < table->passable) {
+        table->passable = passable;
+    }
+    table->blocked_turn = turn;
+}
+
 /* A transfer that is blocked does not block others, except of its own table. A sum of the host's
  * gradients waits for none: a read that came before it may be waiting for its round. */
 static void
@@ -440,12 +561,9 @@ pump(struct lane_link *lane)
         return;
     }
     for (struct part *part = lane->queue; part != NULL && may_send_at_all(lane); part = next) {
-        struct psd_table *table = part->op->table;
-
         next = part->next;
-        if ((part->op->gathering != NULL || table->blocked_turn != turn) &&
-            !pump_part(lane, part)) {
-            table->blocked_turn = turn;
+        if (may_pump(part->op, turn) && !pump_part(lane, part)) {
+            note_blocked(part->op, turn);
         }
     }
 }
@@ -522,6 +640,8 @@ request_answered(struct lane_link *lane, struct request *request, psd_status sta
 
     op->chunks[chunk - op->first_chunk] = CHUNK_DONE;
     request_free(lane, request);
+    lane->extra = op->gathering != NULL; /* where one got through, the next may */
+    lane->room_ns = 0;
     mark_busy(lane); /* what it has patience for changes */
     op->remaining--;
     if (frame->seq > op->updates) {
@@ -642,8 +762,7 @@ find_wanted(struct lane_link *lane, const struct psi_frame *frame)
     return NULL;
 }
 
-/* This chunk leaves now, whatever the window. Ordinary requests leave half of the numbers to those
- * that are asked for. */
+/* This chunk leaves now, whatever the window. */
 void
 psi_lane_want(struct lane_link *lane, const struct psi_frame *wanted)
 {
@@ -659,6 +778,7 @@ psi_lane_want(struct lane_link *lane, const struct psi_frame *wanted)
 static void
 want_arrived(struct lane_link *lane)
 {
+    psi_order_want(lane->client, &lane->peer.inbox.frame);
     psi_lane_want(lane, &lane->peer.inbox.frame);
     if (lane != psi_host_lane(lane->client)) {
         psi_route_want(lane->client, &lane->peer.inbox.frame);
@@ -917,12 +1037,13 @@ psi_lanes_tick(struct psi_client *client, uint64_t now_ns)
     for (uint32_t i = 0; wants_lanes(client) && i < client->lane_count; i++) {
         psi_peer_tick(&client->lanes[i].peer, now_ns);
     }
+    room_tick(client, now_ns);
 }
 
 uint64_t
 psi_lanes_next_ns(const struct psi_client *client)
 {
-    uint64_t next_ns = UINT64_MAX;
+    uint64_t next_ns = client->room_ns != 0 ? client->room_ns : UINT64_MAX;
 
     for (uint32_t i = 0; wants_lanes(client) && i < client->lane_count; i++) {
         const uint64_t peer_ns = psi_peer_next_ns(&client->lanes[i].peer);

@@ -5,7 +5,13 @@
  *   - a push of step c + 1 leaves only when this worker's pushes of step c are done, so that a
  * chunk meets at most one gradient per rank at a time. If the job waits for replacements, the rule
  * spans all tables: then two versions of a value are enough to repeat a step (docs/consistency.md);
- *   - operations on one table leave in the order they were submitted.
+ *   - operations on one table leave in the order they were submitted (lanes.c: but a read of a
+ * later step does not hold up what it waits for).
+ *
+ * The rule across tables gives way when a server asks for the push (WANT). Another worker has then
+ * pushed it already. If that one submits its tables in the same order, the earlier step is done
+ * everywhere, and the news is on its way; if not, each of the two would wait for the other, and the
+ * tables are not pushed together.
  *
  * A transfer that has to wait is held. Only its own table's transfers are looked at to tell, and
  * those of all tables only while some of an earlier step are under way.
@@ -65,7 +71,7 @@ must_wait_for_other_tables(const struct psd_op *op)
     const struct psi_client *client = op->client;
     const struct psd_op *earlier = client->pending;
 
-    if (!in_common_order(op) || client->lowest.step >= op->transfer.step) {
+    if (!in_common_order(op) || op->wanted || client->lowest.step >= op->transfer.step) {
         return false;
     }
     while (earlier != op &&
@@ -181,6 +187,19 @@ psi_order_leave(struct psd_op *op)
         common_order_leave(client, op);
     }
     client->hold_changed = client->held != NULL;
+}
+
+void
+psi_order_want(struct psi_client *client, const struct psi_frame *wanted)
+{
+    for (struct psd_op *op = client->held; op != NULL; op = op->held_next) {
+        if (op->table->id == wanted->table && op->transfer.step == wanted->step &&
+            psi_op_is_push(op) && wanted->chunk >= op->first_chunk &&
+            wanted->chunk - op->first_chunk < op->chunk_count) {
+            op->wanted = true;
+            client->hold_changed = true;
+        }
+    }
 }
 
 void

@@ -11,7 +11,9 @@
 #include "clock/clock.h"
 
 enum {
-    REQUESTS_MAX = 4096,          /* unanswered, per lane */
+    REQUESTS_MAX = 4096, /* unanswered, per lane: a quarter reads, a quarter pushes ... */
+    REQUESTS_FREE_MAX = REQUESTS_MAX / 2, /* ... and half for those that are asked for */
+    READS_MAX = REQUESTS_MAX / 4,
     COPY_AT_ONCE = 4,             /* values that may wait to be copied */
     SEND_QUEUE_BYTES = 512 << 10, /* handed to the transport; more would spoil the priorities */
     COST_MIN = 4096,              /* even a tiny gradient occupies a slot of the server */
@@ -104,6 +106,7 @@ struct psd_op {
     bool held;          /* waits for earlier operations: in client->held */
     struct psd_op *held_next;
     struct psd_op *held_prev;
+    bool wanted; /* a server asks for it: other workers push the tables in another order */
     struct psd_op *table_next; /* of the table's transfers that have not ended */
     struct psd_op *table_prev;
     bool exact;         /* a read of the very version of its step */
@@ -162,7 +165,8 @@ struct psd_table {
     uint64_t resume_step;            /* a replacement repeats from here */
     bool resuming;                   /* opened by a replacement */
     struct table_view *view;         /* NULL: nobody asked for one */
-    uint64_t blocked_turn;           /* the pump's turn in which a transfer of it was blocked */
+    uint64_t blocked_turn;           /* the pump's turn in which a transfer of it was blocked ... */
+    uint64_t passable;               /* ... by which only what belongs before this step passes */
 };
 
 /*
@@ -188,6 +192,9 @@ struct lane_link {
     uint64_t window_bytes;
     uint64_t used;             /* unanswered gradient bytes */
     uint64_t reads;            /* unanswered value bytes */
+    uint32_t read_count;       /* requests that push nothing */
+    uint64_t room_ns;          /* something waits for room: then it gets some; 0: nothing does */
+    bool extra;                /* a sum of the host's gradients leaves whatever the window */
     struct request *resend;    /* after a cut: the next of these to be sent again */
     struct request *receiving; /* whose value is coming in */
     uint32_t ups;              /* how often it has come up: what was mapped before is old */
@@ -250,6 +257,7 @@ struct psi_client {
         size_t count;
     } lowest; /* PSI_DEATH_WAIT: the earliest step of the pending pushes, and how many are of it */
     uint64_t pump_turn;
+    uint64_t room_ns; /* the earliest of the lanes */
     struct published published;
     uint32_t chunks_in_place; /* of the views of all tables */
     bool leaving;             /* BYE was said */
@@ -296,6 +304,7 @@ bool psi_transfer_completes_step(const struct psd_op *op);
 void psi_order_enter(struct psd_op *op);          /* submitted: leaves now, or is held */
 void psi_order_leave(struct psd_op *op);          /* ended */
 void psi_order_let_go(struct psi_client *client); /* those that no longer have to wait */
+void psi_order_want(struct psi_client *client, const struct psi_frame *wanted);
 
 /* lanes.c */
 psd_status psi_lanes_start(struct psi_client *client, const struct psi_view *view,

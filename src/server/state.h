@@ -162,6 +162,14 @@ struct global_step {
     struct adder *adders; /* per rank */
 };
 
+/* A chunk's place in the order in which open chunks are asked for (want.c). */
+struct turn {
+    uint64_t step;
+    uint32_t table;
+    uint32_t chunk;
+    uint8_t priority;
+};
+
 struct lane {
     struct psi_env *env;
     struct psi_log log;
@@ -199,7 +207,8 @@ struct lane {
     struct session *strangers;
     struct psi_limiter warnings; /* about strangers */
     struct chunk *open;          /* chunks with slots, newest first */
-    struct chunk *wanted;        /* the last one asked for because somebody's window is full */
+    struct chunk *wanted;        /* the last one asked for; NULL: it has come */
+    struct turn last_turn;       /* ... where it stood in the order of asking */
     uint64_t progress_ns;        /* when a round last closed or a chunk was asked for */
     bool progressed;             /* since the last tick, which knows the time */
     bool want_now;               /* the last one asked for came: ask for the next */

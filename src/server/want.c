@@ -60,33 +60,59 @@ open_remove(struct lane *lane, struct chunk *chunk)
     }
 }
 
+static struct turn
+turn_of(const struct chunk *chunk)
+{
+    return (struct turn){
+        .step = chunk->clock.version,
+        .priority = chunk->table->priority,
+        .table = chunk->table->id,
+        .chunk = chunk->index,
+    };
+}
+
+static bool
+turn_before(const struct turn *a, const struct turn *b)
+{
+    if (a->step != b->step) {
+        return a->step < b->step;
+    }
+    if (a->priority != b->priority) {
+        return a->priority > b->priority;
+    }
+    if (a->table != b->table) {
+        return a->table < b->table;
+    }
+    return a->chunk < b->chunk;
+}
+
 /* Does a come before b in the order in which chunks are asked for? */
 static bool
 before(const struct chunk *a, const struct chunk *b)
 {
-    if (a->clock.version != b->clock.version) {
-        return a->clock.version < b->clock.version;
-    }
-    if (a->table->priority != b->table->priority) {
-        return a->table->priority > b->table->priority;
-    }
-    if (a->table->id != b->table->id) {
-        return a->table->id < b->table->id;
-    }
-    return a->index < b->index;
+    const struct turn first = turn_of(a);
+    const struct turn second = turn_of(b);
+
+    return turn_before(&first, &second);
 }
 
+/* The one behind the last that was asked for; when that has come, only in its table and step: those
+ * are likely to come as well, while others before them have been asked for in vain. */
 static struct chunk *
 next_wanted(const struct lane *lane)
 {
+    const struct turn *last = &lane->last_turn;
     struct chunk *first = NULL;
     struct chunk *next = NULL;
 
     for (struct chunk *chunk = lane->open; chunk != NULL; chunk = chunk->open_next) {
+        const struct turn turn = turn_of(chunk);
+
         if (first == NULL || before(chunk, first)) {
             first = chunk;
         }
-        if (lane->wanted != NULL && before(lane->wanted, chunk) &&
+        if (turn_before(last, &turn) &&
+            (lane->wanted != NULL || (turn.step == last->step && turn.table == last->table)) &&
             (next == NULL || before(chunk, next))) {
             next = chunk;
         }
@@ -125,6 +151,7 @@ want_look(struct lane *lane, uint64_t now_ns)
     lane->progress_ns = now_ns;
     lane->want_now = false;
     lane->wanted = next_wanted(lane);
+    lane->last_turn = turn_of(lane->wanted);
     rank = psi_clock_missing(&lane->wanted->table->rule, &lane->wanted->table->members,
                              &lane->wanted->clock, lane->wanted->clock.version + 1, 0);
     while (rank >= 0) {
