@@ -267,6 +267,11 @@ check_words(const struct launch_options *options, struct psd_error *err)
         return psi_fail(err, PSD_ERR_INVALID, "--%s is for --emit sbatch",
                         options->setup != NULL ? "setup" : "nodes");
     }
+    if (status == PSD_OK && options->emit == NULL &&
+        (options->cpus_per_worker > 0 || options->memory_per_worker > 0)) {
+        return psi_fail(err, PSD_ERR_INVALID, "--%s_per_worker is for --emit",
+                        options->cpus_per_worker > 0 ? "cpus" : "memory");
+    }
     if (status == PSD_OK) {
         status = check_word("auto", options->automatic, automatic, err);
     }

@@ -121,6 +121,45 @@ print_universe(const struct emit *emit, enum universe universe, FILE *file)
     fprintf(file, "transfer_executable = false\n");
 }
 
+/* What each process needs. Servers hold the model as well, and compute on cores. */
+static void
+print_share(const struct emit *emit, bool gpus, FILE *file)
+{
+    const struct launch_options *options = emit->options;
+
+    if (options->cpus_per_worker > 0) {
+        fprintf(file, "request_cpus = %u\n", options->cpus_per_worker);
+    }
+    if (options->memory_per_worker > 0) {
+        fprintf(file, "request_memory = %u MB\n", options->memory_per_worker);
+    }
+    if (gpus && options->gpus_per_worker > 0) {
+        fprintf(file, "request_gpus = %u\n", options->gpus_per_worker);
+    }
+}
+
+/* $(Process) goes on counting from one queue to the next. */
+static void
+print_queue(const struct emit *emit, enum universe universe, FILE *file)
+{
+    if (universe == PARALLEL) { /* its nodes are all alike */
+        print_share(emit, true, file);
+        fprintf(file,
+                "machine_count = %u\n"
+                "+ParallelShutdownPolicy = \"WAIT_FOR_ALL\"\n"
+                "queue\n",
+                emit->size);
+    } else if (emit->options->gpus_per_worker == 0 || emit->servers == 0) {
+        print_share(emit, true, file);
+        fprintf(file, "queue %u\n", emit->size);
+    } else {
+        print_share(emit, false, file);
+        fprintf(file, "# The servers; the workers follow.\nqueue %u\n", emit->servers);
+        fprintf(file, "request_gpus = %u\nqueue %u\n", emit->options->gpus_per_worker,
+                emit->size - emit->servers);
+    }
+}
+
 psd_status
 emit_condor(const struct emit *emit, FILE *file, struct psd_error *err)
 {
@@ -144,14 +183,6 @@ emit_condor(const struct emit *emit, FILE *file, struct psd_error *err)
             "error = error_$(ClusterId)_%s.txt\n",
             universe == PARALLEL ? "$(Node)" : "$(Process)",
             universe == PARALLEL ? "$(Node)" : "$(Process)");
-    if (universe == PARALLEL) {
-        fprintf(file,
-                "machine_count = %u\n"
-                "+ParallelShutdownPolicy = \"WAIT_FOR_ALL\"\n"
-                "queue\n",
-                emit->size);
-    } else {
-        fprintf(file, "queue %u\n", emit->size);
-    }
+    print_queue(emit, universe, file);
     return PSD_OK;
 }

@@ -215,6 +215,35 @@ print_job_head(FILE *file, const struct emit *emit, const char *name)
             name, emit->size, emit->size, emit->size);
 }
 
+/* The pods of an indexed job have one template: those of servers ask for the same. */
+static void
+print_resources(FILE *file, const struct emit *emit)
+{
+    const struct launch_options *options = emit->options;
+
+    if (options->cpus_per_worker == 0 && options->memory_per_worker == 0 &&
+        options->gpus_per_worker == 0) {
+        return;
+    }
+    if (emit->servers > 0) {
+        fprintf(file, "          # Every pod has as much, those of the servers too.\n");
+    }
+    fprintf(file, "          resources:\n");
+    if (options->cpus_per_worker > 0 || options->memory_per_worker > 0) {
+        fprintf(file, "            requests:\n");
+    }
+    if (options->cpus_per_worker > 0) {
+        fprintf(file, "              cpu: \"%u\"\n", options->cpus_per_worker);
+    }
+    if (options->memory_per_worker > 0) {
+        fprintf(file, "              memory: \"%uMi\"\n", options->memory_per_worker);
+    }
+    if (options->gpus_per_worker > 0) {
+        fprintf(file, "            limits:\n              nvidia.com/gpu: %u\n",
+                options->gpus_per_worker);
+    }
+}
+
 /* The secret is copied: psd_run takes it only from a file that is the user's alone. */
 static void
 print_pod(FILE *file, const struct emit *emit, const char *name)
@@ -252,11 +281,12 @@ print_pod(FILE *file, const struct emit *emit, const char *name)
     fprintf(file,
             "\n"
             "          ports:\n"
-            "            - {name: coordinator, containerPort: %d}\n"
-            "          volumeMounts:\n"
-            "            - {name: own, mountPath: /own, readOnly: true}\n"
-            "          command:\n",
+            "            - {name: coordinator, containerPort: %d}\n",
             EMIT_PORT);
+    print_resources(file, emit);
+    fprintf(file, "          volumeMounts:\n"
+                  "            - {name: own, mountPath: /own, readOnly: true}\n"
+                  "          command:\n");
 }
 
 static void

@@ -6,6 +6,7 @@
 #include "launch/emit_sbatch.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -22,13 +23,65 @@ given_or(uint32_t number, uint32_t otherwise)
     return number != LAUNCH_NOT_GIVEN ? number : otherwise;
 }
 
-/* How many tasks the job has: psd_run will want exactly as many. */
+/* What Slurm is asked for. */
+struct shape {
+    uint32_t tasks;           /* psd_run will want exactly as many */
+    uint32_t tasks_on_node;   /* the most on one; 0: --nodes was not given */
+    uint32_t workers_on_node; /* of these */
+};
+
+/* Tasks are counted node by node, the first nodes full. */
+static void
+count_on_nodes(const struct launch_options *options, const struct roles *roles,
+               struct shape *shape_p)
+{
+    if (options->nodes == 0) {
+        return;
+    }
+    shape_p->tasks_on_node = (shape_p->tasks + options->nodes - 1) / options->nodes;
+    for (uint32_t first = 0; first < roles->count; first += shape_p->tasks_on_node) {
+        uint32_t workers = 0;
+
+        for (uint32_t i = first; i < roles->count && i < first + shape_p->tasks_on_node; i++) {
+            workers += roles->list[i] == LAUNCH_WORKER;
+        }
+        shape_p->workers_on_node =
+            workers > shape_p->workers_on_node ? workers : shape_p->workers_on_node;
+    }
+}
+
+/* --servers and --workers, as --placement has them. */
 static psd_status
-count_tasks(const struct launch_options *options, const struct psi_cluster *cluster,
-            uint32_t *tasks_p, struct psd_error *err)
+place_roles(const struct launch_options *options, struct roles *roles_p, struct psd_error *err)
+{
+    const bool spread = options->placement != NULL && strcmp(options->placement, "spread") == 0;
+    const uint32_t servers = given_or(options->servers, 0);
+    const uint32_t tasks = servers + given_or(options->workers, 1);
+    const uint32_t nodes = options->nodes > 0 && options->nodes <= tasks ? options->nodes : 1;
+    const uint32_t full = (tasks + nodes - 1) / nodes;
+    uint32_t *tasks_on = calloc(nodes, sizeof(*tasks_on));
+    uint32_t left = tasks;
+    psd_status status;
+
+    if (tasks_on == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u nodes", nodes);
+    }
+    for (uint32_t i = 0; i < nodes; i++) {
+        tasks_on[i] = left < full ? left : full;
+        left -= tasks_on[i];
+    }
+    status =
+        roles_place(servers, spread ? ROLES_SPREAD : ROLES_PACK, tasks_on, nodes, roles_p, err);
+    free(tasks_on);
+    return status;
+}
+
+static psd_status
+find_shape(const struct launch_options *options, const struct psi_cluster *cluster,
+           struct shape *shape_p, struct psd_error *err)
 {
     struct roles roles = {0};
-    psd_status status = PSD_OK;
+    psd_status status;
 
     if (cluster->worker_count > 0) {
         return psi_fail(err, PSD_ERR_INVALID,
@@ -37,34 +90,72 @@ count_tasks(const struct launch_options *options, const struct psi_cluster *clus
                         options->cluster_config);
     }
     if (cluster->tasks != NULL) {
-        *tasks_p = cluster->task_count;
+        status = roles_take(cluster->tasks, cluster->task_count, &roles, err);
     } else if (options->roles != NULL) {
         status = roles_parse(options->roles, &roles, err);
-        *tasks_p = roles.count;
-        roles_fini(&roles);
     } else {
-        *tasks_p = given_or(options->servers, 0) + given_or(options->workers, 1);
+        status = place_roles(options, &roles, err);
     }
-    if (status == PSD_OK && options->nodes > *tasks_p) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--nodes %u: --servers and --workers give only %u of them a task",
-                        options->nodes, *tasks_p);
+    *shape_p = (struct shape){.tasks = roles.count};
+    if (status == PSD_OK && options->nodes > roles.count) {
+        status = psi_fail(err, PSD_ERR_INVALID,
+                          "--nodes %u: --servers and --workers give only %u of them a task",
+                          options->nodes, roles.count);
     }
+    if (status == PSD_OK) {
+        count_on_nodes(options, &roles, shape_p);
+    }
+    roles_fini(&roles);
     return status;
 }
 
+/* Agents are one task on a node each and hand on what the node has: so it is the node's share that
+ * is asked for, of all but cores. */
+static psd_status
+check_shares(const struct launch_options *options, struct psd_error *err)
+{
+    if (options->nodes == 0 && (options->gpus_per_worker > 0 || options->memory_per_worker > 0)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--emit sbatch: --%s_per_worker needs --nodes N, to know what to ask of "
+                        "each node",
+                        options->gpus_per_worker > 0 ? "gpus" : "memory");
+    }
+    return PSD_OK;
+}
+
 static void
-write_directives(const struct launch_options *options, uint32_t tasks, FILE *stream)
+write_shares(const struct launch_options *options, const struct shape *shape, FILE *stream)
+{
+    if (options->gpus_per_worker > 0) {
+        fprintf(stream, "#SBATCH --gres=gpu:%u\n",
+                options->gpus_per_worker * shape->workers_on_node);
+    }
+    if (options->cpus_per_worker > 0) {
+        fprintf(stream, "#SBATCH --cpus-per-task=%u\n", options->cpus_per_worker);
+    }
+    if (options->memory_per_worker > 0) { /* servers hold the model as well: as much for them */
+        fprintf(stream, "#SBATCH --mem=%lluM\n",
+                (unsigned long long)options->memory_per_worker * shape->tasks_on_node);
+    }
+}
+
+static void
+write_directives(const struct launch_options *options, const struct shape *shape, FILE *stream)
 {
     const char *name = options->name != NULL ? options->name : "poseidon";
-    const bool even = options->nodes > 0 && tasks % options->nodes == 0;
+    const bool even = options->nodes > 0 && shape->tasks % options->nodes == 0;
 
     fprintf(stream, "#SBATCH --job-name=%s\n", name);
     if (options->nodes > 0) {
         fprintf(stream, "#SBATCH --nodes=%u\n", options->nodes);
     }
-    fprintf(stream, even ? "#SBATCH --ntasks-per-node=%u\n" : "#SBATCH --ntasks=%u\n",
-            even ? tasks / options->nodes : tasks);
+    if (!even) {
+        fprintf(stream, "#SBATCH --ntasks=%u\n", shape->tasks);
+    }
+    if (options->nodes > 0) { /* beside --ntasks: at most */
+        fprintf(stream, "#SBATCH --ntasks-per-node=%u\n", shape->tasks_on_node);
+    }
+    write_shares(options, shape, stream);
     if (options->timeout_s > 0) {
         fprintf(stream, "#SBATCH --time=%u\n",
                 (options->timeout_s + WARNING_S + MINUTE_S - 1) / MINUTE_S);
@@ -78,15 +169,28 @@ write_directives(const struct launch_options *options, uint32_t tasks, FILE *str
             name, WARNING_S, WARNING_S);
 }
 
+/* In names of options, - and _ are equal. */
+static bool
+is_option(const char *word, const char *name)
+{
+    const size_t bytes = strcspn(word, "=");
+    bool same = strlen(name) == bytes;
+
+    for (size_t i = 0; same && i < bytes; i++) {
+        same = word[i] == name[i] || (word[i] == '-' && name[i] == '_');
+    }
+    return same;
+}
+
 /* Options for this command alone, with the value that follows. */
 static bool
 is_of_emit(const char *word)
 {
-    static const char *const names[] = {"--emit", "--setup", "--nodes"};
-    const size_t bytes = strcspn(word, "=");
+    static const char *const names[] = {"--emit", "--setup", "--nodes", "--cpus_per_worker",
+                                        "--memory_per_worker"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strlen(names[i]) == bytes && strncmp(word, names[i], bytes) == 0) {
+        if (is_option(word, names[i])) {
             return true;
         }
     }
@@ -119,7 +223,7 @@ emit_sbatch(const struct launch_options *options, char *const *argv, const char 
 {
     struct psi_cluster cluster = {0};
     psd_status status = PSD_OK;
-    uint32_t tasks = 0;
+    struct shape shape = {0};
 
     if (options->cluster_config != NULL) {
         status = prepare_load_file(options->cluster_config, &cluster, err);
@@ -134,13 +238,16 @@ emit_sbatch(const struct launch_options *options, char *const *argv, const char 
                           "--name %.64s: a name has letters, digits, '-' and '_'", options->name);
     }
     if (status == PSD_OK) {
-        status = count_tasks(options, &cluster, &tasks, err);
+        status = find_shape(options, &cluster, &shape, err);
+    }
+    if (status == PSD_OK) {
+        status = check_shares(options, err);
     }
     if (status == PSD_OK) {
         const char *setup = options->setup != NULL ? options->setup : cluster.setup;
 
         fputs("#!/bin/bash\n", stream);
-        write_directives(options, tasks, stream);
+        write_directives(options, &shape, stream);
         fputc('\n', stream);
         if (setup != NULL) {
             fprintf(stream, "%s\n", setup);

@@ -11,7 +11,7 @@
 #include "config/cluster.h"
 #include "config/options.h"
 
-enum { GPUS_MAX = 64, WAIT_S_MAX = 86400 };
+enum { GPUS_MAX = 64, CPUS_MAX = 4096, MEMORY_MIB_MAX = 1 << 30, WAIT_S_MAX = 86400 };
 
 static const char about_run[] =
     "Starts ps_master, the ps_servers and the workers of one job, watches them, and leaves\n"
@@ -125,8 +125,13 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          "where you have set PSD_RANK and the like, workers get your values, not the job's",
          &options->keep_env},
         {"gpus_per_worker", 0, PSI_OPTION_NUMBER,
-         "deal the GPUs of a machine out to its workers (CUDA_VISIBLE_DEVICES)",
+         "deal the GPUs of a machine out to its workers (CUDA_VISIBLE_DEVICES); --emit asks for "
+         "them",
          &options->gpus_per_worker, 0, GPUS_MAX},
+        {"cpus_per_worker", 0, PSI_OPTION_NUMBER, "of --emit: cores to ask for",
+         &options->cpus_per_worker, 0, CPUS_MAX},
+        {"memory_per_worker", 0, PSI_OPTION_NUMBER, "of --emit: MiB of memory to ask for",
+         &options->memory_per_worker, 0, MEMORY_MIB_MAX},
         {"auto", 0, PSI_OPTION_TEXT,
          "distribute plain scripts: on, off; tf1: with TensorFlow 1's names; docs/automatic.md "
          "[on]",

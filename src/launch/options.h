@@ -73,6 +73,8 @@ struct launch_options {
     const char *image;            /* of a container, for --emit; NULL: none */
     const char *advertise_addr;   /* of this machine; NULL: PSD_ADVERTISE, or found out */
     uint32_t gpus_per_worker;     /* 0: as the cluster file says */
+    uint32_t cpus_per_worker;     /* for --emit; 0: as the other system likes */
+    uint32_t memory_per_worker;   /* for --emit, MiB; 0: likewise */
     const char *automatic;        /* on, off; NULL: not given */
     struct psi_settings settings; /* command line and environment */
 

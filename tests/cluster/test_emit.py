@@ -127,6 +127,53 @@ def test_k8s_secret_is_fresh():
     assert len(found) == 2
 
 
+SHARES = ["--gpus_per_worker", "2", "--cpus-per-worker", "6", "--memory_per_worker=16000"]
+
+
+@pytest.mark.parametrize("words, found", [
+    (["--nodes", "2", "--workers", "6"],
+     ["--nodes=2", "--ntasks-per-node=3", "--gres=gpu:6", "--cpus-per-task=6", "--mem=48000M"]),
+    (["--nodes", "2", "--workers", "6", "--ps", "2"],  # both servers on the first node
+     ["--nodes=2", "--ntasks-per-node=4", "--gres=gpu:8", "--cpus-per-task=6", "--mem=64000M"]),
+    (["--nodes", "2", "--workers", "6", "--ps", "2", "--placement", "spread"],
+     ["--nodes=2", "--ntasks-per-node=4", "--gres=gpu:6", "--cpus-per-task=6", "--mem=64000M"]),
+    (["--nodes", "3", "--roles", "ps,worker*6"],
+     ["--nodes=3", "--ntasks=7", "--ntasks-per-node=3", "--gres=gpu:6", "--cpus-per-task=6",
+      "--mem=48000M"])])
+def test_sbatch_asks_for_what_workers_need(words, found):
+    """If this fails, a job that needs GPUs is sent where there are none."""
+    text = emit("--emit", "sbatch", *words, *SHARES, "--", "train", "--cpus_per_worker", "1")
+    asked = re.findall(r"^#SBATCH (--(?:nodes|ntasks|gres|cpus|mem)\S*)", text, re.MULTILINE)
+    assert asked == found
+    command = shlex.split(text.splitlines()[-1])
+    assert command[-4:] == ["--", "train", "--cpus_per_worker", "1"]
+    assert "--gpus_per_worker" in command and "--memory_per_worker=16000" not in command
+    assert command.count("--cpus_per_worker") == 1 and "--cpus-per-worker" not in command
+
+
+def test_condor_asks_for_what_workers_need():
+    """If this fails, workers get no GPU, or servers hold one that nobody uses."""
+    text = emit(*CONDOR, *SHARES, "train")
+    assert re.search(r"\nrequest_cpus = 6\nrequest_memory = 16000 MB\n# .*\nqueue 2\n"
+                     r"request_gpus = 2\nqueue 4\n$", text), text
+    text = emit(*CONDOR, *SHARES, "--universe", "parallel", "train")
+    assert re.search(r"\nrequest_gpus = 2\nmachine_count = 6\n", text), text
+    text = emit(*CONDOR[:6], "--personality", "torch", *SHARES, "train")
+    assert re.search(r"\nrequest_gpus = 2\nqueue 4\n$", text), text
+
+
+def test_k8s_asks_for_what_workers_need():
+    """If this fails, pods start where there is no GPU, or memory for half of them."""
+    yaml = pytest.importorskip("yaml")
+    validate = pytest.importorskip("kubernetes_validate")
+    *_, job = yaml.safe_load_all(emit(*K8S, *SHARES, "train"))
+    validate.validate(job, validate.latest_version(), strict=True)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["resources"] == {"requests": {"cpu": "6", "memory": "16000Mi"},
+                                      "limits": {"nvidia.com/gpu": 2}}
+    assert "--gpus_per_worker=2" in container["command"]
+
+
 def test_ports():
     """If this fails, a firewall is opened in the wrong places."""
     text = emit("--emit", "ports", "--size", "6", "--servers", "2", "--initial_port", "7000",
@@ -151,6 +198,9 @@ def test_ports_of_other_scripts():
 @pytest.mark.parametrize("words, text", [
     (["--emit", "pbs", "--size", "2", "x"], "--emit pbs: must be sbatch, condor, k8s or ports"),
     (["--emit", "sbatch", "--name", "a\n#SBATCH -N9", "x"], "a name has letters"),
+    (["--emit", "sbatch", "--gpus_per_worker", "1", "x"], "--gpus_per_worker needs --nodes N"),
+    (["--emit", "sbatch", "--memory_per_worker", "1", "x"], "--memory_per_worker needs --nodes N"),
+    (["--cpus_per_worker", "1", "x"], "--cpus_per_worker is for --emit"),
     (["--emit", "k8s", "--image", "i", "x"], "give --workers W"),
     (["--emit", "k8s", "--size", "3", "x"], "--image NAME is needed"),
     (["--emit", "k8s", "--image", "i", "--size", "3", "--name", "My_Job", "x"],
