@@ -15,9 +15,10 @@
 #include "launch/secret.h"
 
 enum {
-    CALLS_MAX = 16, /* logins at the same time */
-    TRIES_MAX = 6,  /* of one machine whose sshd has too many at once */
-    RETRY_MS = 300, /* after the first try; twice as long after each other */
+    CALLS_MAX = 16,   /* logins at the same time */
+    TRIES_MAX = 6,    /* of one machine whose sshd has too many at once */
+    RETRY_MS = 300,   /* after the first try; twice as long after each other */
+    OTHERS_MS = 2000, /* for other machines to fail, too: their problems are told together */
 };
 
 /* ---------------------------------------------------------------------------------- logins --- */
@@ -60,6 +61,14 @@ call_machines(struct gather *gather, uint64_t now_ms,
 }
 
 psd_status
+gather_refuse(struct gather *gather, struct host *host, const char *why, uint64_t now_ms,
+              struct psd_error *err)
+{
+    gather->failed_ms = gather->failed_ms != 0 ? gather->failed_ms : now_ms;
+    return words_add(&host->problems, why, err);
+}
+
+psd_status
 gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct psd_error *err)
 {
     const bool greeted = host->state != HOST_CALLING;
@@ -81,10 +90,15 @@ gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct 
         return psi_fail(err, PSD_ERR_IO, "%s left before the job began", host->machine->name);
     }
     call_explain(&host->call, host->complaint, noise, host->status, why, sizeof(why));
-    if (gather->check) {
-        return words_add(&host->problems, why, err);
-    }
-    return psi_fail(err, PSD_ERR_IO, "%s", why);
+    return gather_refuse(gather, host, why, now_ms, err);
+}
+
+/* Whether the problems that are known are all that are worth waiting for. */
+static bool
+knows_failures(const struct gather *gather, uint64_t now_ms)
+{
+    return count_state(gather, HOST_CALLING) + count_state(gather, HOST_AWAY) == 0 ||
+           now_ms >= gather->failed_ms + OTHERS_MS;
 }
 
 /* ----------------------------------------------------------------------------------- setup --- */
@@ -518,27 +532,70 @@ set_all_up(struct gather *gather, uint32_t *host_p, struct psd_error *err)
     return status;
 }
 
+/* What is said of a machine's login has its name in front already. */
+static bool
+names_machine(const struct host *host, const char *problem)
+{
+    const size_t bytes = strlen(host->machine->name);
+
+    return strncmp(problem, host->machine->name, bytes) == 0 && problem[bytes] == ' ';
+}
+
+size_t
+gather_tell_problems(const struct gather *gather, void (*tell)(void *context, const char *problem),
+                     void *context)
+{
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        const struct host *host = &gather->hosts[i];
+        const bool named = !host->machine->here || gather->host_count > 1;
+
+        for (size_t k = 0; k < host->problems.count; k++, count++) {
+            const char *problem = host->problems.list[k];
+            const bool prefix = named && !names_machine(host, problem);
+            char *line = NULL;
+
+            if (asprintf(&line, "%s%s%s", prefix ? host->machine->name : "", prefix ? ": " : "",
+                         problem) >= 0) {
+                tell(context, line);
+                free(line);
+            }
+        }
+    }
+    return count;
+}
+
+/* A text that grows. */
+struct joined {
+    char *text;
+    size_t size;
+    size_t used;
+};
+
+static void
+join_problem(void *context, const char *problem)
+{
+    struct joined *joined = context;
+
+    if (joined->used < joined->size) {
+        joined->used += (size_t)snprintf(joined->text + joined->used, joined->size - joined->used,
+                                         "%s%s", joined->used > 0 ? "; " : "", problem);
+    }
+}
+
 /* The problems of all machines in one text, the first machine's first. */
 static psd_status
 check_problems(const struct gather *gather, uint32_t *host_p, struct psd_error *err)
 {
     char text[sizeof(err->text)] = "";
-    size_t used = 0;
+    struct joined joined = {.text = text, .size = sizeof(text)};
 
     for (uint32_t i = gather->host_count; i-- > 0;) {
         *host_p = gather->hosts[i].problems.count > 0 ? i : *host_p;
     }
-    for (uint32_t i = 0; i < gather->host_count; i++) {
-        const struct host *host = &gather->hosts[i];
-        const bool named = !host->machine->here || gather->host_count > 1;
-
-        for (size_t k = 0; k < host->problems.count && used < sizeof(text); k++) {
-            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s%s%s",
-                                     used > 0 ? "; " : "", named ? host->machine->name : "",
-                                     named ? ": " : "", host->problems.list[k]);
-        }
-    }
-    return used == 0 ? PSD_OK : psi_fail(err, PSD_ERR_IO, "%s", text);
+    gather_tell_problems(gather, join_problem, &joined);
+    return joined.used == 0 ? PSD_OK : psi_fail(err, PSD_ERR_IO, "%s", text);
 }
 
 enum gather_result
@@ -548,6 +605,12 @@ gather_step(struct gather *gather, uint64_t now_ms,
 {
     psd_status status = call_machines(gather, now_ms, new_call, context, host_p, err);
 
+    if (status == PSD_OK && gather->failed_ms != 0 && !gather->check) {
+        if (!knows_failures(gather, now_ms)) {
+            return GATHER_WAIT;
+        }
+        status = check_problems(gather, host_p, err);
+    }
     if (status == PSD_OK) {
         status = fill_machines(gather, err);
     }
@@ -616,6 +679,9 @@ gather_deadline(const struct gather *gather)
 {
     uint64_t until_ms = UINT64_MAX;
 
+    if (gather->failed_ms != 0 && !gather->check) {
+        return gather->failed_ms + OTHERS_MS;
+    }
     for (uint32_t i = 0; i < gather->host_count; i++) {
         const struct host *host = &gather->hosts[i];
 

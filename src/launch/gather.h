@@ -24,6 +24,7 @@ struct gather {
     const char *logs;        /* (optional) directory for the machines' own logs */
     const char *logs_token;  /* (optional) a file that tells them that it is psd_run's own */
     bool check;              /* look at all machines, although some are not ready */
+    uint64_t failed_ms;      /* when the first machine could not be reached; 0: not yet */
 };
 
 enum gather_result {
@@ -50,9 +51,19 @@ uint64_t gather_deadline(const struct gather *gather);
 psd_status gather_message(struct gather *gather, struct host *host,
                           const struct link_message *message, struct psd_error *err);
 
-/* The line of a machine that was called has closed. PSD_OK: it is called again later. */
+/* The line of a machine that was called has closed. PSD_OK: it is called again later, or its
+ * problem is kept until those of others are known. */
 psd_status gather_closed(struct gather *gather, struct host *host, uint64_t now_ms,
                          struct psd_error *err);
+
+/* A machine cannot be used: the gathering fails when the problems of the others are known, too. */
+psd_status gather_refuse(struct gather *gather, struct host *host, const char *why, uint64_t now_ms,
+                         struct psd_error *err);
+
+/* Tells every problem of every machine, each with its machine's name where there are several.
+ * Returns how many. */
+size_t gather_tell_problems(const struct gather *gather,
+                            void (*tell)(void *context, const char *problem), void *context);
 
 /* The ports that machines keep for those who run the user's command, once they are gathered: of one
  * process; of torch's store. 0: none. */

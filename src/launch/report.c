@@ -410,10 +410,10 @@ show_tail(struct run *run, uint32_t slot)
 
     if (process->output == NULL ||
         output_tail(process->output, TAIL_LINES, text, sizeof(text)) == 0) {
-        console_say(&run->console, "it printed nothing");
+        console_say(&run->console, "%s printed nothing", process->name);
         return;
     }
-    console_say(&run->console, "the last lines of its output:");
+    console_say(&run->console, "the last lines that %s printed:", process->name);
     while (line != NULL && *line != '\0') {
         char *next = strchr(line, '\n');
 
@@ -475,6 +475,33 @@ add_silent(const struct run *run, char *text_p, size_t size)
     }
 }
 
+static void
+say_problem(void *context, const char *problem)
+{
+    console_say(context, "%.1000s", problem);
+}
+
+static void
+ignore_problem(void *context, const char *problem)
+{
+    (void)context;
+    (void)problem;
+}
+
+/* One problem is the cause and stands in the last line; of several, each has a line of its own. */
+static void
+report_problems(struct run *run, char *text_p, size_t size)
+{
+    const size_t count = run->watch.cause == WATCH_CAUSE_NO_MACHINE
+                             ? gather_tell_problems(&run->gather, ignore_problem, NULL)
+                             : 0;
+
+    if (count > 1) {
+        gather_tell_problems(&run->gather, say_problem, &run->console);
+        snprintf(text_p, size, "%zu problems, listed above", count);
+    }
+}
+
 void
 report_end(struct run *run, uint64_t elapsed_ms)
 {
@@ -494,11 +521,11 @@ report_end(struct run *run, uint64_t elapsed_ms)
          (cause == WATCH_CAUSE_NOT_STARTED && run->processes[run->watch.cause_slot].pid != 0)) &&
         !(cause == WATCH_CAUSE_PROCESS &&
           find_verdict(run, run->watch.cause_slot, verdict, sizeof(verdict)))) {
-        console_say(&run->console, "%s", text);
         show_tail(run, run->watch.cause_slot);
     }
-    console_say(&run->console, "job ended after %.1f s with code %d: %s; logs in %s", seconds,
-                watch_exit_code(&run->watch), text, run->directory);
     runlog_line(&run->runlog, "END", "code %d after %.1f s: %s", watch_exit_code(&run->watch),
                 seconds, text);
+    report_problems(run, text, sizeof(text));
+    console_say(&run->console, "job ended after %.1f s with code %d: %s; logs in %s", seconds,
+                watch_exit_code(&run->watch), text, run->directory);
 }

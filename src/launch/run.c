@@ -419,11 +419,11 @@ handle_process_message(struct run *run, const struct link_message *message)
     }
 }
 
-/* A machine cannot be used. --check goes on: the others may have something to tell as well. */
+/* A machine cannot be used. The others may have something to tell as well. */
 static void
 refuse_machine(struct run *run, struct host *host, const struct psd_error *why)
 {
-    if (run->args->check && words_add(&host->problems, why->text, NULL) == PSD_OK) {
+    if (gather_refuse(&run->gather, host, why->text, psi_monotonic_ms(), NULL) == PSD_OK) {
         drop_machine(host);
         return;
     }

@@ -401,6 +401,23 @@ def test_what_is_missing_on_a_host_is_found_before_the_start(launch, config, com
     job.expect_nothing_left(3)
 
 
+@pytest.mark.parametrize("config, command, hosts_told, what", [
+    ({}, "sh /home/psd/absent.sh", (1, 2), r": /home/psd/absent\.sh: No such file"),
+    ({"username": "root"}, "true", (1, 2, 3), r" \(ssh root@host\d\): .*Permission denied"),
+], ids=["script", "login"])
+def test_problems_of_several_hosts_are_told_one_by_one(launch, config, command, hosts_told, what):
+    """If this fails, problems run together in one long line, or people mend one at a time."""
+    job = launch({**SMALL, **config}, command)
+    assert job.wait(30) == 3
+    *problems, last = job.stderr().splitlines()
+    assert len(problems) == len(hosts_told), job.stderr()
+    for number, problem in zip(hosts_told, problems):
+        assert re.match(rf"psd_run: host{number}{what}", problem)
+    assert f": {len(problems)} problems, listed above; logs in " in last
+    cause = json.loads((job.logs() / "result.json").read_text())["cause"]
+    assert all(f"host{number}" in cause for number in hosts_told)
+
+
 def test_script_missing_on_one_host_alone(launch, four_hosts):
     """If this fails, the one node that is different is not named."""
     script = four_hosts.hosts[1].directory / "home" / "only_here.sh"
