@@ -29,9 +29,11 @@ enum { FOLLOW_MS = 100, PATH_MAX_BYTES = 4096 };
 /* Where the logs of a job are. job "": it has ended. */
 struct place {
     char job[JOBS_NAME_BYTES];
+    char started_in[PATH_MAX_BYTES]; /* of one that runs */
     char directory[PATH_MAX_BYTES];
     char path[PATH_MAX_BYTES]; /* of the log that is meant */
     char file[256];            /* its name */
+    bool unnamed;              /* the user did not say which job */
 };
 
 /* Asks a running job. */
@@ -50,6 +52,9 @@ ask_directory(struct place *place)
     free(answer);
     logs = json_string_value(json_object_get(job, "logs"));
     base = json_string_value(json_object_get(job, "directory"));
+    if (base != NULL) {
+        snprintf(place->started_in, sizeof(place->started_in), "%s", base);
+    }
     if (logs != NULL && base != NULL) {
         snprintf(place->directory, sizeof(place->directory), "%s%s%s", logs[0] == '/' ? "" : base,
                  logs[0] == '/' ? "" : "/", logs);
@@ -58,24 +63,37 @@ ask_directory(struct place *place)
     return place->directory[0] != '\0';
 }
 
-/* The newest directory of logs under `out`: their names sort by time. */
-static bool
-newest_directory(const char *out, struct place *place)
+/* ----------------------------------------------------------------------------- which file --- */
+
+static int
+compare_names(const void *left, const void *right)
 {
-    DIR *stream = opendir(out);
-    char newest[256] = "";
+    return strverscmp(*(char *const *)left, *(char *const *)right);
+}
+
+/* The names in a directory with that beginning and end, numbers in them sorted as such. */
+static void
+list_names(const char *directory, const char *beginning, const char *ending, struct words *names_p)
+{
+    DIR *stream = opendir(directory);
     struct dirent *item;
 
+    *names_p = (struct words){0};
     while (stream != NULL && (item = readdir(stream)) != NULL) {
-        if (strncmp(item->d_name, "poseidon_log_", 13) == 0 && strcmp(item->d_name, newest) > 0) {
-            snprintf(newest, sizeof(newest), "%s", item->d_name);
+        const size_t bytes = strlen(item->d_name);
+        const size_t last = strlen(ending);
+
+        if (strncmp(item->d_name, beginning, strlen(beginning)) == 0 && bytes >= last &&
+            strcmp(item->d_name + bytes - last, ending) == 0) {
+            words_add(names_p, item->d_name, NULL);
         }
     }
     if (stream != NULL) {
         closedir(stream);
     }
-    snprintf(place->directory, sizeof(place->directory), "%s/%s", out, newest);
-    return newest[0] != '\0';
+    if (names_p->count > 0) {
+        qsort(names_p->list, names_p->count, sizeof(names_p->list[0]), compare_names);
+    }
 }
 
 /* Whether two logs are of one process: worker0.log, worker0.1.log. */
@@ -87,6 +105,13 @@ same_process(const char *left, const char *right)
     return bytes == strcspn(right, ".") && strncmp(left, right, bytes) == 0;
 }
 
+/* Which life of its process a log is of: worker0.log is the first, 0. */
+static unsigned long
+life_of(const char *name)
+{
+    return strtoul(name + strcspn(name, ".") + 1, NULL, 10); /* "log" is no number */
+}
+
 /*
  * Counts the processes whose name is `wanted` or, if not exact, begins with it; place->file becomes
  * the log of the last of them, of its lives the last. list: their names.
@@ -94,32 +119,39 @@ same_process(const char *left, const char *right)
 static unsigned
 scan(struct place *place, const char *wanted, bool exact, char *list_p, size_t size)
 {
-    DIR *stream = opendir(place->directory);
     unsigned matching = 0;
-    struct dirent *item;
+    struct words names;
 
     list_p[0] = '\0';
     place->file[0] = '\0';
-    while (stream != NULL && (item = readdir(stream)) != NULL) {
-        const char *name = item->d_name;
-        const char *dot = strrchr(name, '.');
+    list_names(place->directory, wanted, ".log", &names);
+    for (size_t i = 0; i < names.count; i++) {
+        const char *name = names.list[i];
         const size_t stem = strcspn(name, ".");
 
-        if (dot == NULL || strcmp(dot, ".log") != 0 || strncmp(name, wanted, strlen(wanted)) != 0 ||
-            (exact && stem != strlen(wanted))) {
+        if (exact && stem != strlen(wanted)) {
             continue;
         }
-        if (!same_process(name, place->file)) {
+        if (!same_process(name, place->file)) { /* those of one process follow each other */
             snprintf(list_p + strlen(list_p), size - strlen(list_p), " %.*s", (int)stem, name);
             matching++;
-        } else if (strverscmp(name, place->file) < 0 && strcmp(place->file + stem, ".log") != 0) {
-            continue; /* an earlier life */
+        } else if (life_of(name) < life_of(place->file)) {
+            continue;
         }
-        snprintf(place->file, sizeof(place->file), "%s", name);
+        snprintf(place->file, sizeof(place->file), "%.255s", name);
     }
-    if (stream != NULL) {
-        closedir(stream);
-    }
+    words_fini(&names);
+    return matching;
+}
+
+/* How many processes are meant; place has the log of the last. */
+static unsigned
+match(struct place *place, const char *wanted, char *list_p, size_t size)
+{
+    const unsigned exact = scan(place, wanted, true, list_p, size);
+    const unsigned matching = exact > 0 ? exact : scan(place, wanted, false, list_p, size);
+
+    snprintf(place->path, sizeof(place->path), "%.3800s/%s", place->directory, place->file);
     return matching;
 }
 
@@ -127,13 +159,9 @@ static int
 find_log(struct place *place, const char *wanted)
 {
     char list[1024];
-    unsigned matching = scan(place, wanted, true, list, sizeof(list));
+    const unsigned matching = match(place, wanted, list, sizeof(list));
 
-    if (matching == 0) {
-        matching = scan(place, wanted, false, list, sizeof(list));
-    }
     if (matching == 1) {
-        snprintf(place->path, sizeof(place->path), "%.3800s/%s", place->directory, place->file);
         return 0;
     }
     if (matching == 0) {
@@ -141,12 +169,118 @@ find_log(struct place *place, const char *wanted)
         fprintf(stderr,
                 "psd_run: %s has no log of %.64s; it has:%s (with --log_mode=nodes a log is on the "
                 "machine of the process)\n",
-                place->directory, wanted, list);
+                place->directory, wanted, list[0] != '\0' ? list : " none");
     } else {
         fprintf(stderr, "psd_run: which one?%s\n", list);
     }
     return WATCH_CODE_CANNOT_START;
 }
+
+/* -------------------------------------------------------------------------- which directory --- */
+
+/*
+ * The newest directory of logs under `out` that has one of the process: a job that could not start
+ * leaves one without. Names sort by time. Returns false when there is no directory at all.
+ */
+static bool
+newest_directory(const char *out, const char *wanted, struct place *place)
+{
+    struct words names;
+    char list[1024];
+    size_t at;
+
+    list_names(out, "poseidon_log_", "", &names);
+    for (at = names.count; at > 0; at--) {
+        snprintf(place->directory, sizeof(place->directory), "%.3800s/%.200s", out,
+                 names.list[at - 1]);
+        if (match(place, wanted, list, sizeof(list)) > 0) {
+            break;
+        }
+    }
+    if (names.count > 0 && at != names.count) { /* the newest has none */
+        char newest[PATH_MAX_BYTES];
+
+        snprintf(newest, sizeof(newest), "%.3800s/%.200s", out, names.list[names.count - 1]);
+        if (at == 0) {
+            memcpy(place->directory, newest, sizeof(newest));
+        } else {
+            fprintf(stderr, "psd_run: %s, which is newer, has no log of %.64s\n", newest, wanted);
+        }
+    }
+    words_fini(&names);
+    return place->directory[0] != '\0';
+}
+
+/* The only job that runs and was started in this directory; *count_p: how many were. */
+static void
+find_job_of_here(struct place *place, size_t *count_p)
+{
+    struct words names = {0};
+    char here[PATH_MAX_BYTES] = "";
+
+    *count_p = 0;
+    jobs_list(&names, NULL);
+    for (size_t i = 0; i < names.count && getcwd(here, sizeof(here)) != NULL; i++) {
+        struct place job = {0};
+
+        snprintf(job.job, sizeof(job.job), "%.63s", names.list[i]);
+        if (ask_directory(&job) && strcmp(job.started_in, here) == 0) {
+            *place = job;
+            (*count_p)++;
+        }
+    }
+    words_fini(&names);
+}
+
+/* Without the name of a job: one that runs and was started here; else the newest logs here; else
+ * the only job that runs. It is said which, for the user did not. */
+static bool
+choose_unnamed(const char *wanted, struct place *place, int *code_p)
+{
+    size_t count;
+
+    find_job_of_here(place, &count);
+    place->unnamed = true;
+    if (count == 0 && newest_directory("./logs", wanted, place)) {
+        return true;
+    }
+    if (count != 1) {
+        *place = (struct place){.unnamed = true};
+        if (!verb_choose_job(NULL, VERB_LOGS, place->job, code_p) || !ask_directory(place)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void
+name_job(const struct place *place)
+{
+    if (place->job[0] != '\0') {
+        fprintf(stderr, "psd_run: this is of job %s, which runs: %s\n", place->job, place->path);
+    } else {
+        fprintf(stderr, "psd_run: this is of a job that has ended: %s\n", place->path);
+    }
+}
+
+static bool
+choose(const char *job, const char *out, const char *wanted, struct place *place, int *code_p)
+{
+    if (job == NULL && out == NULL) {
+        return choose_unnamed(wanted, place, code_p);
+    }
+    if (out == NULL) {
+        return verb_choose_job(job, VERB_LOGS, place->job, code_p) && ask_directory(place);
+    }
+    if (!newest_directory(out, wanted, place)) {
+        fprintf(stderr, "psd_run: %s has no logs\n", out);
+        *code_p = WATCH_CODE_CANNOT_START;
+        return false;
+    }
+    return true;
+}
+
+/* --------------------------------------------------------------------------------- contents --- */
 
 /* "30s", "10m", "2h", "1d", or seconds. Returns milliseconds; -1: not understood. */
 static int64_t
@@ -297,30 +431,6 @@ print_log(const struct place *place, const struct verb_options *options, long of
     return 0;
 }
 
-/* A running job if there is one that fits, else the newest logs. */
-static bool
-choose(const char *job, const char *out, struct place *place, int *code_p)
-{
-    struct words names = {0};
-    bool found;
-
-    if (out == NULL) {
-        jobs_list(&names, NULL);
-        if (names.count > 0 || job != NULL) {
-            words_fini(&names);
-            return verb_choose_job(job, VERB_LOGS, place->job, code_p) && ask_directory(place);
-        }
-    }
-    words_fini(&names);
-    found = newest_directory(out != NULL ? out : "./logs", place);
-    if (!found) {
-        fprintf(stderr, "psd_run: no job of yours runs on this machine, and %s has no logs\n",
-                out != NULL ? out : "./logs");
-        *code_p = WATCH_CODE_CANNOT_START;
-    }
-    return found;
-}
-
 int
 verb_logs(int argc, char *const *argv)
 {
@@ -328,6 +438,7 @@ verb_logs(int argc, char *const *argv)
     struct place place = {0};
     const char *first = NULL;
     const char *second = NULL;
+    const char *wanted;
     long offset = 0;
     int code = WATCH_CODE_CANNOT_START;
 
@@ -340,12 +451,16 @@ verb_logs(int argc, char *const *argv)
                               : "--since wants a time like 30s, 10m or 2h");
         return WATCH_CODE_USAGE;
     }
-    if (!choose(second != NULL ? first : NULL, options.out, &place, &code)) {
+    wanted = second != NULL ? second : first;
+    if (!choose(second != NULL ? first : NULL, options.out, wanted, &place, &code)) {
         return code;
     }
-    code = find_log(&place, second != NULL ? second : first);
+    code = find_log(&place, wanted);
     if (code != 0) {
         return code;
+    }
+    if (place.unnamed) {
+        name_job(&place);
     }
     if (options.since != NULL) {
         offset = offset_since(&place, wall_ms() - parse_age(options.since));

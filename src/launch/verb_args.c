@@ -21,7 +21,7 @@ static const char about_show[] =
     "    psd_run show --master tcp://10.0.0.1:5555 --secret_file job.secret";
 static const char about_logs[] =
     "What a process of a job printed. NAME is worker0, server1, master, or the beginning of one.\n"
-    "Jobs that have ended are found in the newest directory of the logs (--out).\n"
+    "Without JOB: the one that was started in this directory, or ended there last (--out).\n"
     "\n"
     "    psd_run logs worker0\n"
     "    psd_run logs -f --since 10s train worker3";

@@ -726,6 +726,44 @@ def test_stop_of_a_running_job(held):
     assert verb(held, "stop", code=3) == "psd_run: no job of yours runs on this machine\n"
 
 
+def look(job, *words):
+    done = subprocess.run([program("psd_run"), "logs", *words], cwd=job.directory,
+                          capture_output=True, text=True, timeout=30, check=True)
+    return done.stdout, done.stderr
+
+
+def test_logs_are_those_of_this_directory(start, held):
+    """If this fails, somebody reads the log of another job, and believes it to be of theirs."""
+    mine = start(*QUICK, "--name", "mine", "echo of mine", name="mine")
+    assert mine.wait() == 0
+    said = look(mine, "worker0")
+    assert said[0] == "of mine\n"
+    assert re.fullmatch(r"psd_run: this is of a job that has ended: \./logs/\S+/worker0\.log\n",
+                        said[1])
+    out, err = look(held, "worker0")
+    assert out.endswith("holding\n") and "this is of job held, which runs: /" in err
+    (mine.directory / "logs").rename(mine.directory / "moved")
+    out, err = look(mine, "worker0")
+    assert out.endswith("holding\n") and "this is of job held, which runs: /" in err
+    assert look(mine, "-o", "moved", "worker0") == ("of mine\n", "")
+    assert look(mine, "held", "worker0")[1] == ""
+
+
+def test_logs_of_the_newest_life(start, tmp_path):
+    """If this fails, the log of a life long past is shown, or a job that did not start hides those
+    of the last one."""
+    lives = "for life in 0 1 2 3 4 5 6 7 8 9 10; do echo life $PSD_RESTART_COUNT; exit 1; done"
+    job = start(*QUICK, "--restart", "on-failure", "--max_restarts", 11, f"sh -c '{lives}'")
+    assert job.wait() == 1
+    assert look(job, "worker0")[0] == "life 11\n"
+    assert look(job, "work")[0] == "life 11\n"
+    failed = start("./not-there", name="job")
+    assert failed.wait() == 3
+    assert len(list((job.directory / "logs").iterdir())) == 2, "or this shows nothing"
+    out, err = look(job, "worker0")
+    assert out == "life 11\n" and "which is newer, has no log of worker0" in err
+
+
 def test_names_of_jobs(start, held):
     """If this fails, two jobs share a name and one cannot be reached."""
     second = start("--name", "held", "true", name="second")
