@@ -66,9 +66,11 @@ hold(struct merge_stream *stream, const char *bytes, size_t count, uint64_t now_
         stream->held = held;
         stream->capacity = 2 * needed;
     }
-    stream->since_ms = stream->bytes == 0 ? now_ms : stream->since_ms;
+    stream->since_ms = stream->bytes == 0 || !stream->overwrites ? now_ms : stream->since_ms;
     if (count > 0) {
         memcpy(stream->held + stream->bytes, bytes, count);
+        stream->overwrites =
+            (stream->bytes > 0 && stream->overwrites) || memchr(bytes, '\r', count) != NULL;
     }
     stream->bytes = needed;
     return true;

@@ -16,7 +16,7 @@
 enum {
     MERGE_STREAMS = 2,          /* 0 stdout, 1 stderr */
     MERGE_HELD_BYTES = 1 << 20, /* lines up to this length are never torn */
-    MERGE_HELD_MS = 1000,       /* an unfinished line (a prompt, a progress bar) waits this long */
+    MERGE_HELD_MS = 1000,       /* a line that does not go on (a prompt) waits this long */
 };
 
 /*
@@ -30,7 +30,8 @@ struct merge_stream {
     char *held; /* owned: the unfinished line */
     size_t bytes;
     size_t capacity;
-    uint64_t since_ms; /* when the first of them came */
+    bool overwrites;   /* it has carriage returns: it may never end, however much comes */
+    uint64_t since_ms; /* when the last of them came; when it overwrites, the first */
 };
 
 /* Thread: owned by the agent. */

@@ -145,6 +145,20 @@ test_prompt_is_handed_on_after_a_while(void **state)
     assert_string_equal(kept->log, "loading done\nx\n");
 }
 
+/* If this fails, a long line is torn because it takes a slow machine long to write it. */
+static void
+test_line_that_goes_on_is_waited_for(void **state)
+{
+    struct kept *kept = *state;
+
+    merge_take(&kept->merge, OUT, "slow", 4, 0, keep, kept);
+    merge_take(&kept->merge, OUT, "ly", 2, MERGE_HELD_MS - 1, keep, kept);
+    merge_tick(&kept->merge, MERGE_HELD_MS + 1, keep, kept);
+    assert_string_equal(kept->log, "");
+    merge_tick(&kept->merge, 2 * MERGE_HELD_MS - 1, keep, kept);
+    assert_string_equal(kept->log, "slowly");
+}
+
 /* If this fails, a line of the other stream continues a prompt instead of having its own line. */
 static void
 test_other_stream_ends_a_prompt(void **state)
@@ -164,7 +178,8 @@ test_progress_bar(void **state)
 {
     struct kept *kept = *state;
 
-    merge_take(&kept->merge, ERR, "\r 1%\r 2%\r 3", 11, 0, keep, kept);
+    merge_take(&kept->merge, ERR, "\r 1%\r 2%", 8, 0, keep, kept);
+    merge_take(&kept->merge, ERR, "\r 3", 3, MERGE_HELD_MS - 1, keep, kept);
     take(kept, OUT, "epoch 1\n");
     merge_tick(&kept->merge, MERGE_HELD_MS, keep, kept);
     assert_string_equal(kept->log, "epoch 1\n\r 1%\r 2%");
@@ -247,6 +262,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_unfinished_last_lines, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bytes_of_one_stream_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_prompt_is_handed_on_after_a_while, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_line_that_goes_on_is_waited_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_stream_ends_a_prompt, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_progress_bar, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_very_long_line, set_up, tear_down),

@@ -94,8 +94,9 @@ def test_very_long_and_unfinished_lines(start, tmp_path):
     assert job.wait() == 0, job.stderr()
     lines = job.log("worker0").decode().split("\n")
     assert lines.pop(lines.index("".join(f"{i:02d}" + "x" * 20000 for i in range(40))))
-    assert lines == ["beside"] * 40 + ["last", "words"]
-    assert shown(job).endswith("last\nwords\n")
+    assert lines[:-2] == ["beside"] * 40
+    assert sorted(lines[-2:]) == ["last", "words"]
+    assert sorted(shown(job).splitlines()[-2:]) == ["last", "words"]
     assert shown(job).count("x") == 40 * 20000
 
 
