@@ -28,6 +28,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "launch/children.h"
+#include "launch/ending.h"
 #include "launch/greet.h"
 #include "launch/jobs.h"
 #include "launch/link.h"
@@ -39,8 +40,8 @@
 
 enum {
     LOST_GRACE_MS = 1000, /* psd_run is gone: nobody waits for a long goodbye */
-    KILL_AGAIN_MS = 20,   /* between two rounds of KILL, for those that forked meanwhile */
-    FAREWELL_MS = 2000,   /* for the last reports to leave */
+    LOOK_AGAIN_MS = 20,   /* whether somebody who was killed is gone */
+    FAREWELL_MS = 5000,   /* for one more byte of the last reports to leave */
     REACH_MS = 3000,      /* to try another machine */
     COLLECT_MS = 5000,    /* for an agent to end after its line did */
 };
@@ -53,27 +54,13 @@ struct host {
     struct psd_error secret_error; /* why there is no secret; PSD_OK: there is, or is none yet */
     struct children children;
     struct unpack unpack;
-    bool ending;
-    uint64_t kill_ms;       /* when ending: from then on, KILL */
+    struct ending ending;
     uint32_t lease_ms;      /* silence of psd_run after which the job is over; 0: any */
     uint64_t heard_ms;      /* of psd_run */
     uint64_t pulse_ms;      /* when to say the next time that we are here */
     pid_t launcher;         /* whose entry in the list of jobs is ours to take out if it dies */
     const char *entry_path; /* NULL: none */
 };
-
-static void
-end(struct host *host, uint32_t grace_ms)
-{
-    const uint64_t kill_ms = psi_monotonic_ms() + grace_ms;
-
-    if (!host->ending) {
-        tree_signal(&(struct tree_pick){.root = getpid()}, SIGTERM);
-        host->kill_ms = kill_ms;
-    }
-    host->ending = true;
-    host->kill_ms = kill_ms < host->kill_ms ? kill_ms : host->kill_ms;
-}
 
 /* Whoever has not greeted yet may take its time: there may be no psd_run to talk to so far. */
 static bool
@@ -87,7 +74,7 @@ static void
 lose_launcher(struct host *host)
 {
     link_fini(&host->link);
-    end(host, LOST_GRACE_MS);
+    ending_begin(&host->ending, &host->children, LOST_GRACE_MS, true);
 }
 
 /* -------------------------------------------------------------------------------- requests --- */
@@ -195,11 +182,11 @@ handle_reach(struct host *host, const struct link_message *message)
 }
 
 static void
-handle_start(struct host *host, const struct link_message *message)
+start_now(struct host *host, const struct link_message *message)
 {
     char *path = NULL;
     pid_t pid = 0;
-    const int code = host->ending
+    const int code = host->ending.begun
                          ? ECANCELED
                          : children_start(&host->children, &host->place, message, &pid, &path);
 
@@ -210,6 +197,26 @@ handle_start(struct host *host, const struct link_message *message)
     link_send(&host->link, code == 0 ? LINK_STARTED : LINK_START_FAILED, message->slot,
               code == 0 ? (int32_t)pid : code, path, path != NULL ? strlen(path) : 0);
     free(path);
+}
+
+static void
+handle_start(struct host *host, const struct link_message *message)
+{
+    if (!children_keep_order(&host->children, message)) {
+        start_now(host, message);
+    }
+}
+
+/* Those whose last life has said all. */
+static void
+start_kept(struct host *host)
+{
+    struct link_message message;
+
+    while (children_next_order(&host->children, &host->link, &message)) {
+        start_now(host, &message);
+        free((char *)message.data);
+    }
 }
 
 static void
@@ -238,7 +245,7 @@ handle_message(struct host *host, const struct link_message *message)
         children_signal(&host->children, message->slot, message->number);
         break;
     case LINK_END:
-        end(host, (uint32_t)message->number);
+        ending_begin(&host->ending, &host->children, (uint32_t)message->number, false);
         break;
     default:
         break; /* LINK_PULSE, and what a newer psd_run may say */
@@ -289,9 +296,7 @@ wait_ms(const struct host *host, uint64_t now_ms)
     uint64_t until_ms = now_ms + 60000;
 
     earlier(&until_ms, children_deadline(&host->children));
-    if (host->ending) {
-        earlier(&until_ms, now_ms < host->kill_ms ? host->kill_ms : now_ms + KILL_AGAIN_MS);
-    }
+    earlier(&until_ms, ending_deadline(&host->ending, &host->children));
     earlier(&until_ms, unpack_deadline_ms(&host->unpack));
     if (is_leased(host)) {
         earlier(&until_ms, host->heard_ms + host->lease_ms);
@@ -353,20 +358,20 @@ turn(struct host *host)
     }
     go_on_unpacking(host);
     keep_lease(host, psi_monotonic_ms());
-    if (host->ending && psi_monotonic_ms() >= host->kill_ms) {
-        tree_signal(&(struct tree_pick){.root = getpid()}, SIGKILL);
-    }
-    return left || !host->ending;
+    start_kept(host);
+    ending_turn(&host->ending, &host->children, &host->link);
+    return left || !host->ending.begun || ending_reads(&host->ending, &host->children);
 }
 
 /* The last reports, as long as somebody takes them. */
 static void
 say_farewell(struct host *host)
 {
-    const uint64_t until_ms = psi_monotonic_ms() + FAREWELL_MS;
+    uint64_t until_ms = psi_monotonic_ms() + FAREWELL_MS;
 
     while (children_busy(&host->children) || link_pending(&host->link) > 0) {
         const uint64_t now_ms = psi_monotonic_ms();
+        const size_t before = link_pending(&host->link);
 
         if (now_ms >= until_ms || host->link.out < 0) {
             return;
@@ -377,6 +382,7 @@ say_farewell(struct host *host)
             poll(&line, 1, (int)(until_ms - now_ms));
         }
         link_flush(&host->link);
+        until_ms = link_pending(&host->link) < before ? now_ms + FAREWELL_MS : until_ms;
         children_report(&host->children, &host->place, &host->link);
     }
 }
@@ -481,7 +487,7 @@ agent_collect(pid_t agent)
     pid_t ended;
 
     while ((ended = waitpid(agent, &status, WNOHANG)) == 0 && psi_monotonic_ms() < until_ms) {
-        poll(NULL, 0, KILL_AGAIN_MS);
+        poll(NULL, 0, LOOK_AGAIN_MS);
     }
     if (ended == agent && WIFEXITED(status)) {
         return true;
@@ -557,6 +563,6 @@ agent_bury(pid_t agent, const pid_t *kept, size_t kept_count)
 
         while (waitpid(-1, &status, WNOHANG) > 0) {
         }
-        poll(NULL, 0, KILL_AGAIN_MS);
+        poll(NULL, 0, LOOK_AGAIN_MS);
     }
 }

@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
+#include "base/monotonic.h"
+#include "launch/filters.h"
 #include "launch/hook.h"
 #include "launch/spawn.h"
 #include "launch/tree.h"
@@ -44,6 +46,7 @@ children_fini(struct children *children)
         printout_fini(&children->list[i].printout);
         close_fd(&children->list[i].ready);
         close_fd(&children->list[i].note);
+        free((char *)children->list[i].order.data);
     }
     free(children->list);
     free(children->polls);
@@ -228,6 +231,7 @@ start_child(struct child *child, const struct place *place, struct order *order)
     close_fd(&args.note_fd);
     child->alive = code == 0;
     child->drains = 0;
+    child->released = false;
     return code;
 }
 
@@ -263,8 +267,51 @@ children_start(struct children *children, struct place *place, const struct link
     return code;
 }
 
-/* The group at once, so that nobody slips through by forking; then those in sessions of their own.
- */
+/* ------------------------------------------------------------------------ to start again --- */
+
+bool
+children_keep_order(struct children *children, const struct link_message *message)
+{
+    struct child *child = find_slot(children, message->slot);
+    char *data;
+
+    if (child == NULL || child->alive || !printout_is_open(&child->printout)) {
+        return false;
+    }
+    data = malloc(message->bytes + 1);
+    if (data == NULL) {
+        return false;
+    }
+    memcpy(data, message->data, message->bytes);
+    child->order = *message;
+    child->order.data = data;
+    return true;
+}
+
+bool
+children_next_order(struct children *children, struct link *link, struct link_message *message_p)
+{
+    for (size_t i = 0; i < children->count; i++) {
+        struct child *child = &children->list[i];
+        enum children_drain drain;
+
+        if (child->order.kind == 0) {
+            continue;
+        }
+        drain = children_drain(child, psi_monotonic_ms());
+        if (drain != CHILDREN_READS) {
+            children_name_holders(child, drain, link);
+            printout_end(&child->printout, link);
+            *message_p = child->order;
+            child->order = (struct link_message){0};
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------------------- to signal --- */
+
 /* A signal that tells something, and is not meant to end anybody: whoever does not know it would
  * die of it, or stop. */
 static bool
@@ -273,21 +320,46 @@ is_news(int number)
     return number == SIGUSR1 || number == SIGUSR2 || number == SIGTSTP;
 }
 
+/* The group at once, so that nobody slips through by forking; then those in sessions of their own.
+ */
+static void
+signal_everybody(const struct child *child, int number)
+{
+    kill(-child->pid, number);
+    tree_signal(
+        &(struct tree_pick){.root = getpid(), .leader = child->pid, .spare_session = child->pid},
+        number);
+}
+
 void
 children_signal(const struct children *children, uint32_t slot, int number)
 {
     const struct child *child = find_slot(children, slot);
+    struct filters_pipes pipes = {0};
+    struct tree_pids filters = {0};
+    struct tree_pids leader = {0};
 
-    if (child != NULL && child->alive && is_news(number)) {
-        tree_signal(&(struct tree_pick){.root = getpid(), .leader = child->pid, .handling = true},
-                    number);
-    } else if (child != NULL && child->alive) {
-        kill(-child->pid, number);
+    if (child == NULL || !child->alive) {
+        return;
+    }
+    tree_pids_add(&leader, child->pid);
+    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+        filters_pipes_add(&pipes, child->printout.fds[i]);
+    }
+    filters_find(getpid(), &leader, &pipes, &filters);
+    if (filters.count == 0 && !is_news(number)) {
+        signal_everybody(child, number);
+    } else {
         tree_signal(&(struct tree_pick){.root = getpid(),
                                         .leader = child->pid,
-                                        .spare_session = child->pid},
+                                        .spare = filters.list,
+                                        .spare_count = filters.count,
+                                        .handling = is_news(number)},
                     number);
     }
+    tree_pids_fini(&leader);
+    tree_pids_fini(&filters);
+    filters_pipes_fini(&pipes);
 }
 
 /* -------------------------------------------------------------------------------- to print --- */
@@ -365,6 +437,8 @@ children_polls(struct children *children, size_t pending_bytes, size_t reserved)
 void
 children_read(struct children *children, struct link *link, const struct pollfd *polls)
 {
+    const bool congested = link_pending(link) >= PENDING_BYTES_MAX;
+
     for (size_t i = 0; POLLS_EACH * i < children->poll_count; i++) {
         struct child *child = &children->list[i];
         const struct pollfd *poll = polls + POLLS_EACH * i;
@@ -375,6 +449,7 @@ children_read(struct children *children, struct link *link, const struct pollfd 
             }
         }
         printout_tick(&child->printout, link);
+        child->died_ms = congested ? psi_monotonic_ms() : child->died_ms; /* its pipe has to wait */
         if (poll[0].fd >= 0 && poll[0].revents != 0) {
             pass_on_ready(child, link);
         }
@@ -401,9 +476,54 @@ children_reap(struct children *children, struct unpack *unpack)
                 child->alive = false;
                 child->unreported = true;
                 child->status = status;
+                child->died_ms = psi_monotonic_ms();
             }
         }
     }
+}
+
+enum children_drain
+children_drain(const struct child *child, uint64_t now_ms)
+{
+    if (!printout_is_open(&child->printout)) {
+        return CHILDREN_READ;
+    }
+    if (now_ms >= child->died_ms + CHILDREN_SILENT_MS &&
+        now_ms >= child->printout.read_ms + CHILDREN_SILENT_MS) {
+        return CHILDREN_SILENT;
+    }
+    return now_ms >= child->died_ms + CHILDREN_ENDLESS_MS ? CHILDREN_ENDLESS : CHILDREN_READS;
+}
+
+uint64_t
+children_drain_deadline(const struct child *child)
+{
+    const uint64_t endless_ms = child->died_ms + CHILDREN_ENDLESS_MS;
+    const uint64_t since_ms =
+        child->died_ms > child->printout.read_ms ? child->died_ms : child->printout.read_ms;
+    const uint64_t silent_ms = since_ms + CHILDREN_SILENT_MS;
+
+    return silent_ms < endless_ms ? silent_ms : endless_ms;
+}
+
+void
+children_name_holders(const struct child *child, enum children_drain drain, struct link *link)
+{
+    struct filters_pipes pipes = {0};
+    struct tree_pids holders = {0};
+    char text[512];
+
+    if (drain == CHILDREN_READS || drain == CHILDREN_READ) {
+        return;
+    }
+    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+        filters_pipes_add(&pipes, child->printout.fds[i]);
+    }
+    filters_find_holders(getpid(), &pipes, &holders);
+    filters_describe(&holders, text, sizeof(text));
+    link_send(link, LINK_HELD, child->slot, (int32_t)drain, text, strlen(text));
+    tree_pids_fini(&holders);
+    filters_pipes_fini(&pipes);
 }
 
 void
@@ -426,9 +546,13 @@ children_deadline(const struct children *children)
     uint64_t until_ms = UINT64_MAX;
 
     for (size_t i = 0; i < children->count; i++) {
-        const uint64_t ms = printout_deadline(&children->list[i].printout);
+        const struct child *child = &children->list[i];
+        const uint64_t ms = printout_deadline(&child->printout);
 
         until_ms = ms < until_ms ? ms : until_ms;
+        if (child->order.kind != 0 && children_drain_deadline(child) < until_ms) {
+            until_ms = children_drain_deadline(child);
+        }
     }
     return until_ms;
 }

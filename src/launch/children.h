@@ -17,7 +17,21 @@
 #include "launch/printout.h"
 #include "launch/unpack.h"
 
-enum { CHILD_PORTS = 2 }; /* its own, and that of a store for all workers */
+enum {
+    CHILD_PORTS = 2, /* its own, and that of a store for all workers */
+    /* A dead process's pipe is read to its end; if somebody else holds it, until nothing has come
+     * for the first, and for the second at most. */
+    CHILDREN_SILENT_MS = 1000,
+    CHILDREN_ENDLESS_MS = 10000,
+};
+
+/* How far the reading of a dead process's pipe is. */
+enum children_drain {
+    CHILDREN_READS,
+    CHILDREN_READ,    /* to its end */
+    CHILDREN_SILENT,  /* somebody holds it, and says nothing */
+    CHILDREN_ENDLESS, /* ... and goes on and on */
+};
 
 struct child {
     uint32_t slot;
@@ -25,7 +39,12 @@ struct child {
     bool alive;
     bool unreported;             /* dead, and psd_run has not been told */
     int status;                  /* as waitpid() told it */
-    int drains;                  /* of its pipe after its death */
+    int drains;                  /* of its pipe after its death, before that is reported */
+    uint64_t died_ms;            /* while psd_run takes nothing: now */
+    bool asked;                  /* it lived when the end began: ending.h */
+    bool released;               /* what it left behind was asked to stop ... */
+    uint64_t kill_ms;            /* ... and is killed then */
+    struct link_message order;   /* to start it again, once its pipe is read; kind 0: none */
     uint16_t ports[CHILD_PORTS]; /* for its own use; 0: none */
     struct printout printout;
     int ready; /* read end of its ready pipe, -1: none */
@@ -49,7 +68,24 @@ void children_fini(struct children *children);
 int children_start(struct children *children, struct place *place,
                    const struct link_message *message, pid_t *pid_p, char **path_p);
 
-/* A signal to a process and everything of it; USR1, USR2 and TSTP only to what handles them. */
+/*
+ * Whether the start that a message orders has to wait for what the last life of its process says.
+ * If so, the message is kept, and children_next_order() has it when it is due. The caller frees its
+ * data then.
+ */
+bool children_keep_order(struct children *children, const struct link_message *message);
+bool children_next_order(struct children *children, struct link *link,
+                         struct link_message *message_p);
+
+/* How far the reading is; and when it may be further without a byte. */
+enum children_drain children_drain(const struct child *child, uint64_t now_ms);
+uint64_t children_drain_deadline(const struct child *child);
+
+/* Tells psd_run who holds the pipe of a process that has ended. */
+void children_name_holders(const struct child *child, enum children_drain drain, struct link *link);
+
+/* A signal to a process and everything of it, but the filters of its output (filters.h); USR1,
+ * USR2 and TSTP only to what handles them. */
 void children_signal(const struct children *children, uint32_t slot, int number);
 
 /* Collects the dead; children_report() then tells of them, each after the last of its output.

@@ -46,7 +46,9 @@ enum link_kind {
     LINK_EXITED,       /* slot; number: as waitpid() tells it */
     LINK_PORT_TAKEN,   /* slot, before LINK_EXITED: somebody else has its port */
     LINK_LOG_FAILED,   /* slot; number: errno: the machine's own log of it ends here */
-    LINK_NOTE,         /* slot; bytes: a line that a worker tells psd_run: notes.h */
+    LINK_HELD,    /* slot; number: enum children_drain; bytes: who holds its output (children.h) */
+    LINK_READING, /* after LINK_END: output of processes that have ended is being read */
+    LINK_NOTE,    /* slot; bytes: a line that a worker tells psd_run: notes.h */
     /* from both */
     LINK_PULSE, /* still here */
 };

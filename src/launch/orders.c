@@ -15,7 +15,6 @@
 #include "launch/run_state.h"
 
 enum {
-    ANSWER_MS = 2000, /* for an agent to end after the last of its processes should have */
     ADDRESS_BYTES = HOST_ADDRESS_BYTES + 16,
 };
 
@@ -58,9 +57,8 @@ is_listed(const char *list, uint32_t rank)
     return false;
 }
 
-/* Where what a process prints goes. */
-static void
-open_output(struct run *run, uint32_t slot)
+void
+orders_open_output(struct run *run, uint32_t slot)
 {
     const bool kept_here = run->args->logs_here || run_host_of(run, slot)->machine->here;
     struct process *process = &run->processes[slot];
@@ -247,7 +245,6 @@ send_start(struct run *run, uint32_t slot, struct psd_error *err)
     }
     runlog_mask(&argv, text, sizeof(text));
     runlog_line(&run->runlog, "START", "%s: %s", process->name, text);
-    open_output(run, slot);
     free(process->command);
     process->command = strdup(text);
     log_path(".", process, text, sizeof(text));
@@ -326,7 +323,7 @@ orders_end(void *context, uint32_t grace_ms)
     runlog_line(&run->runlog, "STOP", "what is left has %u ms", grace_ms);
     run->ending = true;
     run->console.daemons_quiet = true;
-    run->end_ms = psi_monotonic_ms() + grace_ms + ANSWER_MS;
+    run->end_ms = psi_monotonic_ms() + grace_ms + ORDERS_ANSWER_MS;
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
 

@@ -23,6 +23,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "launch/agent.h"
+#include "launch/children.h"
 #include "launch/orders.h"
 #include "launch/report.h"
 #include "launch/run_state.h"
@@ -356,6 +357,30 @@ handle_note(struct run *run, const struct process *process, const struct link_me
     }
 }
 
+/* A process has ended, but somebody else holds its pipe. */
+static void
+handle_held(struct run *run, const struct process *process, const struct link_message *message)
+{
+    const bool endless = message->number == CHILDREN_ENDLESS;
+    char who[NOTES_LINE_MAX + 1];
+
+    notes_clean(message->data, message->bytes, who);
+    runlog_line(&run->runlog, "HELD", "output of %s by %s", process->name, who);
+    console_say(&run->console,
+                "%s has ended, but its output is still held open by %s, %s: ended, too",
+                process->name, who[0] != '\0' ? who : "a process that is not of this job",
+                endless ? "which prints on and on" : "which printed nothing for 1 s");
+}
+
+/* Agents that read what dead processes left say so, and get the time for it. */
+static void
+be_patient(struct run *run)
+{
+    const uint64_t until_ms = psi_monotonic_ms() + ORDERS_ANSWER_MS;
+
+    run->end_ms = run->ending && run->end_ms < until_ms ? until_ms : run->end_ms;
+}
+
 static void
 handle_process_message(struct run *run, const struct link_message *message)
 {
@@ -363,6 +388,7 @@ handle_process_message(struct run *run, const struct link_message *message)
 
     switch ((enum link_kind)message->kind) {
     case LINK_STARTED:
+        orders_open_output(run, message->slot); /* so far the life before may have printed */
         process->start_pending = false;
         process->port_taken = false;
         if (run->args->began_p != NULL) {
@@ -407,6 +433,12 @@ handle_process_message(struct run *run, const struct link_message *message)
     case LINK_LOG_FAILED:
         console_say(&run->console, "%s: its log on %s: %s; the job goes on", process->name,
                     run_host_of(run, message->slot)->machine->name, strerror(message->number));
+        break;
+    case LINK_HELD:
+        handle_held(run, process, message);
+        break;
+    case LINK_READING:
+        be_patient(run);
         break;
     case LINK_NOTE:
         handle_note(run, process, message);
@@ -610,7 +642,7 @@ check_end(struct run *run)
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
 
-        if (host->state == HOST_GONE) {
+        if (host->state == HOST_GONE || (host->link.in >= 0 && has_news(host))) {
             continue;
         }
         host_kill(host);

@@ -110,10 +110,10 @@ find(const struct table *table, pid_t pid)
 }
 
 static bool
-is_spared(const struct tree_pick *pick, pid_t pid)
+is_spared(const struct tree_pick *pick, const struct entry *entry)
 {
     for (size_t i = 0; i < pick->spare_count; i++) {
-        if (pick->spare[i] == pid) {
+        if (pick->spare[i] == entry->pid || pick->spare[i] == entry->session) {
             return true;
         }
     }
@@ -133,7 +133,7 @@ mark(struct table *table, const struct tree_pick *pick)
             const struct entry *parent = find(table, entry->parent);
             const bool inside =
                 (entry->parent == pick->root || (parent != NULL && parent->inside)) &&
-                !is_spared(pick, entry->pid);
+                !is_spared(pick, entry);
             const bool belongs =
                 inside && (pick->leader == 0 || entry->pid == pick->leader ||
                            entry->session == pick->leader || (parent != NULL && parent->belongs));
@@ -169,11 +169,39 @@ handles(pid_t pid, int number)
     return found;
 }
 
-size_t
-tree_signal(const struct tree_pick *pick, int number)
+void
+tree_pids_fini(struct tree_pids *pids)
+{
+    free(pids->list);
+    *pids = (struct tree_pids){0};
+}
+
+void
+tree_pids_add(struct tree_pids *pids, pid_t pid)
+{
+    pid_t *list = realloc(pids->list, (pids->count + 1) * sizeof(*list));
+
+    if (list != NULL) {
+        pids->list = list;
+        pids->list[pids->count++] = pid;
+    }
+}
+
+bool
+tree_pids_have(const struct tree_pids *pids, pid_t pid)
+{
+    for (size_t i = 0; i < pids->count; i++) {
+        if (pids->list[i] == pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+tree_list(const struct tree_pick *pick, struct tree_pids *pids)
 {
     struct table table;
-    size_t count = 0;
 
     read_table(&table);
     mark(&table, pick);
@@ -181,12 +209,26 @@ tree_signal(const struct tree_pick *pick, int number)
         const struct entry *entry = &table.entries[i];
 
         if (entry->belongs && entry->state != 'Z' &&
-            (pick->spare_session == 0 || entry->session != pick->spare_session) &&
-            (!pick->handling || handles(entry->pid, number))) {
-            count++;
-            kill(entry->pid, number);
+            (pick->spare_session == 0 || entry->session != pick->spare_session)) {
+            tree_pids_add(pids, entry->pid);
         }
     }
     free(table.entries);
+}
+
+size_t
+tree_signal(const struct tree_pick *pick, int number)
+{
+    struct tree_pids pids = {0};
+    size_t count = 0;
+
+    tree_list(pick, &pids);
+    for (size_t i = 0; i < pids.count; i++) {
+        if (!pick->handling || handles(pids.list[i], number)) {
+            kill(pids.list[i], number);
+            count++;
+        }
+    }
+    tree_pids_fini(&pids);
     return count;
 }

@@ -133,3 +133,93 @@ def test_prompt_shows_in_the_log_before_its_line_ends(start, tmp_path):
     job.process.terminate()
     assert job.wait() == 143
     assert shown(job) == "loading...\n"
+
+
+# What is printed reaches psd_run through another process, which outlives the one that printed.
+THROUGH_TEE = """exec > >(tee "$1.$RANK.$PSD_RESTART_COUNT") 2>&1
+for i in $(seq 1 200); do echo "line $i"; done
+echo the reason >&2
+exit $2
+"""
+LINES = "".join(f"line {i}\n" for i in range(1, 201)) + "the reason\n"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_last_lines_through_tee(start, tmp_path, workers):
+    """If this fails, `exec > >(tee log)` costs a worker its last lines."""
+    for i in range(10):
+        job = start(*TORCH, "--workers", workers, "--", "bash", script(tmp_path, THROUGH_TEE),
+                    tmp_path / f"{i}", 0, name=f"job{i}")
+        assert job.wait() == 0, job.stderr()
+        for rank in range(workers):
+            assert job.log(f"worker{rank}").decode() == LINES
+            assert shown(job, f"worker{rank}") == LINES
+        assert "held" not in job.stderr()
+
+
+def test_reason_of_a_failure_through_tee(start, tmp_path):
+    """If this fails, the one line that says why a script failed is the one that is lost."""
+    for i in range(10):
+        job = start(*TORCH, "--", "bash", script(tmp_path, THROUGH_TEE), tmp_path / f"{i}", 3,
+                    name=f"job{i}")
+        assert job.wait() == 3, job.stderr()
+        assert job.log("worker0").decode() == LINES
+        assert "  | the reason\n" in job.stderr(), "among the last lines"
+
+
+def test_last_words_through_a_pipeline_of_a_job_that_failed(start, tmp_path):
+    """If this fails, who is asked to stop because another failed cannot say what it still does, or
+    dies of the broken pipe while it saves."""
+    text = """exec > >(sed -u 's/^/> /' | tee /dev/null) 2>&1
+trap 'for i in $(seq 1 50); do echo "saved $i"; done; exit 1' TERM
+if [ "$RANK" = 0 ]; then while [ ! -e "$1" ]; do sleep 0.01; done; exit 3; fi
+echo up
+touch "$1"
+while :; do sleep 0.01; done
+"""
+    for i in range(3):
+        job = start(*TORCH, "--workers", 2, "--", "bash", script(tmp_path, text), tmp_path / f"{i}",
+                    name=f"job{i}")
+        assert job.wait() == 3, job.stderr()
+        said = [line for line in job.log("worker1").decode().splitlines()
+                if "Terminated" not in line]  # bash, about its sleep
+        assert said == ["> up"] + [f"> saved {i}" for i in range(1, 51)]
+
+
+def test_last_words_through_a_pipe_after_an_interrupt(start):
+    """If this fails, Ctrl-C kills the filter before the worker, which then cannot save."""
+    job = start(*TORCH, "--", "bash", "-c",
+                "(trap 'for i in $(seq 1 50); do echo saved $i; done; exit 0' TERM; echo up; "
+                "while :; do sleep 0.01; done) | cat")
+    job.wait_for_output("up")
+    job.process.terminate()
+    assert job.wait() == 143
+    said = [line for line in shown(job).splitlines() if "Terminated" not in line]
+    assert said == ["up"] + [f"saved {i}" for i in range(1, 51)]
+
+
+def test_last_lines_of_a_life_before_a_restart(start, tmp_path):
+    """If this fails, the lines of a worker that is restarted are lost, or in the next life's log."""
+    job = start(*TORCH, "--restart", "on-failure", "--max_restarts", 1, "--", "bash",
+                script(tmp_path, THROUGH_TEE), tmp_path / "log", 3)
+    assert job.wait() == 3, job.stderr()
+    assert job.log("worker0").decode() == LINES
+    assert job.log("worker0.1").decode() == LINES
+
+
+def test_holder_of_the_output_is_named(start):
+    """If this fails, nobody knows why a job lasts a second longer than its workers."""
+    job = start(*TORCH, "--", "sh", "-c", "sleep 1000 & (sleep 0.5; echo late) & echo early")
+    assert job.wait() == 0, job.stderr()
+    assert job.log("worker0").decode() == "early\nlate\n"
+    assert "worker0 has ended, but its output is still held open by pid " in job.stderr()
+    assert "(sleep 1000), which printed nothing for 1 s: ended, too\n" in job.stderr()
+
+
+@pytest.mark.slow  # 10 s
+def test_endless_writer_is_ended(start):
+    """If this fails, something in the background that prints for ever keeps a job for ever."""
+    job = start(*TORCH, "--", "sh", "-c", "(while echo again; do sleep 0.1; done) & echo first")
+    assert job.wait(30) == 0, job.stderr()
+    assert "which prints on and on: ended, too\n" in job.stderr()
+    assert job.log("worker0").decode().count("again\n") > 10
