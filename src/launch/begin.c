@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "config/nearest.h"
 #include "launch/dry_run.h"
 #include "launch/jobs.h"
@@ -324,10 +325,13 @@ run_attempts(const struct launch_options *options, struct together *together, st
 {
     unsigned port_tries = 1;
     bool port_taken = false;
+    uint32_t hasty = 0;
     int code;
 
     args->port_taken_p = &port_taken;
     for (;;) {
+        const uint64_t begin_ms = psi_monotonic_ms() + args->delay_ms;
+
         code = together != NULL ? together_attempt(together, args) : run_job(args);
         if (together != NULL && together_was_left(together, code)) {
             args->attempt++;
@@ -350,9 +354,10 @@ run_attempts(const struct launch_options *options, struct together *together, st
             return code;
         }
         args->attempt++;
+        args->delay_ms = watch_restart_delay_ms(psi_monotonic_ms() - begin_ms, &hasty);
         begin_anew(together, "it failed");
-        fprintf(stderr, "psd_run: the whole job is begun anew: restart %u of %u\n", args->attempt,
-                options->max_restarts);
+        fprintf(stderr, "psd_run: the whole job is begun anew: restart %u of %u, in %.1f s\n",
+                args->attempt, options->max_restarts, (double)args->delay_ms / 1000);
     }
 }
 

@@ -212,8 +212,10 @@ report_exit(struct run *run, const struct watch_event *event)
     if (leaving) {
         console_say(&run->console, "%s when the job was done", text);
     } else if (run->watch.config.on_worker_death == WATCH_WAIT) {
-        console_say(&run->console, "%s; restart %u of %u", text,
-                    run->watch.slots[event->slot].restarts, run->watch.config.max_restarts);
+        const struct watch_slot *slot = &run->watch.slots[event->slot];
+
+        console_say(&run->console, "%s; restart %u of %u, in %.1f s", text, slot->restarts,
+                    run->watch.config.max_restarts, (double)slot->delay_ms / 1000);
     } else {
         console_say(&run->console, "%s; the job goes on without it", text);
     }

@@ -85,7 +85,8 @@ go_on_gathering(struct run *run)
     struct psd_error err = {0};
     uint32_t machine = 0;
 
-    if (run->watch.phase != WATCH_GATHERING || run->checked) {
+    if (run->watch.phase != WATCH_GATHERING || run->checked ||
+        psi_monotonic_ms() < run->begin_ms + run->args->delay_ms) {
         return;
     }
     switch (gather_step(&run->gather, psi_monotonic_ms(), on_new_call, run, &machine, &err)) {
@@ -667,7 +668,9 @@ wait_ms(const struct run *run, uint64_t now_ms)
 {
     uint64_t until_ms = watch_deadline(&run->watch);
 
-    if (run->watch.phase == WATCH_GATHERING) {
+    if (run->watch.phase == WATCH_GATHERING && now_ms < run->begin_ms + run->args->delay_ms) {
+        earlier(&until_ms, run->begin_ms + run->args->delay_ms);
+    } else if (run->watch.phase == WATCH_GATHERING) {
         earlier(&until_ms, gather_deadline(&run->gather));
     }
     if (run->console.terminal) {
@@ -892,7 +895,7 @@ run_job(const struct run_args *args)
     if (!args->check) {
         report_begin(&run);
     }
-    watch_begin(&run.watch, psi_monotonic_ms());
+    watch_begin(&run.watch, psi_monotonic_ms() + args->delay_ms);
     loop(&run);
     if (args->check) {
         code = finish_check(&run);

@@ -19,14 +19,15 @@ struct run_args {
     const struct plan *plan;
     const struct layout *layout;
     struct watch_config watch;
-    const char *job;           /* its name */
-    const char *command;       /* of the workers, as it was given; masked */
-    const char *arguments;     /* all of psd_run's command line; masked */
-    const char *what;          /* (optional) what it comes to: what_runs.h */
-    uint32_t attempt;          /* restarts of the whole job before this one */
-    uint32_t requeues;         /* of the job by a batch system before this life */
-    bool *port_taken_p;        /* set when the job failed because a worker's port was taken */
-    int listener;              /* for show, logs and stop; -1: none */
+    const char *job;       /* its name */
+    const char *command;   /* of the workers, as it was given; masked */
+    const char *arguments; /* all of psd_run's command line; masked */
+    const char *what;      /* (optional) what it comes to: what_runs.h */
+    uint32_t attempt;      /* restarts of the whole job before this one */
+    uint32_t delay_ms;  /* to wait before anything is started, so that the last failure may pass */
+    uint32_t requeues;  /* of the job by a batch system before this life */
+    bool *port_taken_p; /* set when the job failed because a worker's port was taken */
+    int listener;       /* for show, logs and stop; -1: none */
     const char *entry_path;    /* of the listener; NULL: none */
     int detach_fd;             /* told how the start went; -1: not detached */
     bool check;                /* only look whether all machines are ready */

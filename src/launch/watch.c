@@ -22,6 +22,9 @@ enum {
     FOREIGN_LEFT_MS = 10000, /* between a user's server leaving well and the workers' end */
     SWEEP_GRACE_MS = 1000,   /* what a worker left behind in the background */
     ABSENCE_MS = 300,        /* by which news of a joining may be later than that of an end */
+    LIVED_MS = 10000,        /* who lives longer is restarted at once */
+    RESTART_MS = 500,        /* before the first restart of those that do not ... */
+    RESTART_MAX_MS = 30000,  /* ... and before the last ones */
 };
 
 static uint32_t
@@ -101,7 +104,67 @@ start(struct watch *watch, uint32_t slot)
 {
     watch->slots[slot].ordered = true;
     watch->slots[slot].started = false;
+    watch->slots[slot].restart_ms = 0;
     watch->ops->start(watch->context, slot, watch->slots[slot].restarts);
+}
+
+uint32_t
+watch_restart_delay_ms(uint64_t lived_ms, uint32_t *hasty_p)
+{
+    uint32_t delay_ms = RESTART_MS;
+
+    if (lived_ms >= LIVED_MS) {
+        *hasty_p = 0;
+        return 0;
+    }
+    for (uint32_t i = 0; i < *hasty_p && delay_ms < RESTART_MAX_MS; i++) {
+        delay_ms *= 2;
+    }
+    (*hasty_p)++;
+    return delay_ms < RESTART_MAX_MS ? delay_ms : RESTART_MAX_MS;
+}
+
+/* A worker is to live again, now or after a while. */
+static void
+start_again(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    struct watch_slot *state = &watch->slots[slot];
+    const uint32_t delay_ms = watch_restart_delay_ms(now_ms - state->start_ms, &state->hasty);
+
+    state->restarts++;
+    state->delay_ms = delay_ms;
+    if (delay_ms == 0) {
+        start(watch, slot);
+        return;
+    }
+    state->started = false; /* on its way, as if it were ordered */
+    state->restart_ms = now_ms + delay_ms;
+}
+
+/* The next restart that is due; UINT64_MAX: none. */
+static uint64_t
+next_restart(const struct watch *watch)
+{
+    uint64_t until_ms = UINT64_MAX;
+
+    for (uint32_t slot = 0; slot < slot_count(watch) && watch->phase == WATCH_RUNNING; slot++) {
+        const uint64_t ms = watch->slots[slot].restart_ms;
+
+        until_ms = ms > 0 && ms < until_ms ? ms : until_ms;
+    }
+    return until_ms;
+}
+
+static void
+start_due(struct watch *watch, uint64_t now_ms)
+{
+    for (uint32_t slot = 0; slot < slot_count(watch) && watch->phase == WATCH_RUNNING; slot++) {
+        const uint64_t ms = watch->slots[slot].restart_ms;
+
+        if (ms > 0 && now_ms >= ms) {
+            start(watch, slot);
+        }
+    }
 }
 
 bool
@@ -314,8 +377,7 @@ worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now
     if (watch->config.on_worker_death == WATCH_WAIT && !watch->master_left &&
         slot->restarts < watch->config.max_restarts &&
         (!watch->config.restart_signals_only || code >= 128)) {
-        slot->restarts++;
-        start(watch, event->slot);
+        start_again(watch, event->slot, now_ms);
         return;
     }
     slot->ended = true;
@@ -494,6 +556,7 @@ await_machine(struct watch *watch, uint32_t machine, uint64_t now_ms)
 
         if (machine_of(watch, slot) == machine && !state->ended) {
             state->alive = false;
+            state->restart_ms = 0;
             state->away = true;
             state->away_until_ms = now_ms + watch->config.replace_ms;
         }
@@ -561,6 +624,7 @@ machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_
             continue;
         }
         state->alive = false;
+        state->restart_ms = 0;
         state->signal = SIGKILL;
         if (go_on && !state->ended) {
             state->ended = true;
@@ -603,6 +667,7 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
     case WATCH_STARTED:
         watch->slots[event->slot].started = true;
         watch->slots[event->slot].alive = true;
+        watch->slots[event->slot].start_ms = now_ms;
         if (watch->phase == WATCH_STOPPING) { /* it was on its way when the stop came */
             watch->ops->signal(watch->context, event->slot, SIGTERM);
         }
@@ -645,6 +710,7 @@ watch_tick(struct watch *watch, uint64_t now_ms)
     if (now_ms >= watch->absence_ms) {
         settle_absence(watch);
     }
+    start_due(watch, now_ms);
     if (now_ms >= watch->timeout_ms && watch->phase < WATCH_LEAVING) {
         fail(watch, WATCH_CAUSE_TIMEOUT, 0, WATCH_CODE_START_TIMEOUT);
     }
@@ -674,6 +740,9 @@ watch_deadline(const struct watch *watch)
 
     if (watch->phase == WATCH_RUNNING && watch->service_left_deadline_ms < until_ms) {
         until_ms = watch->service_left_deadline_ms;
+    }
+    if (next_restart(watch) < until_ms) {
+        until_ms = next_restart(watch);
     }
     if (watch->phase < WATCH_STOPPING && watch->absence_ms < until_ms) {
         until_ms = watch->absence_ms;

@@ -129,6 +129,10 @@ struct watch_slot {
     bool away;              /* its machine was lost and may come back ... */
     uint64_t away_until_ms; /* ... until then */
     uint32_t restarts;
+    uint32_t hasty;      /* of them, the last ones that followed upon short lives */
+    uint64_t start_ms;   /* when its last life began */
+    uint64_t restart_ms; /* when the next is due; 0: none is */
+    uint32_t delay_ms;   /* of the last restart */
     int code;
     int signal;
 };
@@ -148,6 +152,14 @@ void watch_event(struct watch *watch, const struct watch_event *event, uint64_t 
 /* To be called when watch_deadline() has come; harmless at any time. */
 void watch_tick(struct watch *watch, uint64_t now_ms);
 uint64_t watch_deadline(const struct watch *watch); /* UINT64_MAX: none */
+
+/*
+ * How long to wait before something that failed is started again: not at all if it lived for 10 s,
+ * else 500 ms, and twice as long each time, up to 30 s. What fails at once, for want of a file, a
+ * port or a GPU's memory, would use all its restarts up before that is there. *hasty_p: short lives
+ * in a row so far.
+ */
+uint32_t watch_restart_delay_ms(uint64_t lived_ms, uint32_t *hasty_p);
 
 /* Whether a machine with workers alone that is lost now is waited for. */
 bool watch_replaces(const struct watch *watch);

@@ -314,15 +314,60 @@ test_wait_restarts_up_to_the_limit(void **state)
 
     (void)state;
     run(&job, WATCH_WAIT);
+    job.now_ms += 10000; /* it has lived for a while: no reason to wait */
     tell(&job, WATCH_EXITED, 4, 0, SIGKILL);
     expect(&job, "s4.1");
     tell(&job, WATCH_STARTED, 4, 0, 0);
+    job.now_ms += 10000;
     tell(&job, WATCH_EXITED, 4, 2, 0);
     expect(&job, "s4.2");
     tell(&job, WATCH_STARTED, 4, 0, 0);
     tell(&job, WATCH_EXITED, 4, 2, 0);
     expect(&job, "e1000");
     finish(&job, 2, WATCH_CAUSE_PROCESS, 4);
+}
+
+/* If this fails, a worker that fails at once uses all its restarts up in no time. */
+static void
+test_short_lives_are_restarted_later_and_later(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_WAIT);
+    tell(&job, WATCH_EXITED, 4, 1, 0);
+    expect(&job, "");
+    assert_true(watch_deadline(&job.watch) == job.now_ms + 500);
+    watch_tick(&job.watch, job.now_ms + 499);
+    expect(&job, "");
+    job.now_ms += 500;
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "s4.1");
+    watch_tick(&job.watch, job.now_ms + 300);
+    expect(&job, "");
+    tell(&job, WATCH_STARTED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 1, 0);
+    assert_true(watch_deadline(&job.watch) == job.now_ms + 1000);
+    tell(&job, WATCH_INTERRUPTED, 0, 0, SIGINT); /* nothing is started in a job that stops */
+    expect(&job, "t3");
+    watch_tick(&job.watch, job.now_ms + 1000);
+    expect(&job, "");
+    watch_fini(&job.watch);
+}
+
+/* If this fails, restarts wait for ever, or not at all after a life that was long. */
+static void
+test_delays_of_restarts(void **state)
+{
+    static const uint32_t wanted_ms[] = {500, 1000, 2000, 4000, 8000, 16000, 30000, 30000};
+    uint32_t hasty = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wanted_ms) / sizeof(wanted_ms[0]); i++) {
+        assert_int_equal(watch_restart_delay_ms(9999, &hasty), wanted_ms[i]);
+    }
+    assert_int_equal(watch_restart_delay_ms(10000, &hasty), 0);
+    assert_int_equal(watch_restart_delay_ms(0, &hasty), 500);
 }
 
 /* If this fails, Ctrl-C takes servers away from workers that are saving, or hangs on one. */
@@ -877,6 +922,8 @@ main(void)
         cmocka_unit_test(test_master_that_leaves_before_the_start_is_a_failure),
         cmocka_unit_test(test_continue),
         cmocka_unit_test(test_wait_restarts_up_to_the_limit),
+        cmocka_unit_test(test_short_lives_are_restarted_later_and_later),
+        cmocka_unit_test(test_delays_of_restarts),
         cmocka_unit_test(test_interrupt_stops_workers_then_servers_then_master),
         cmocka_unit_test(test_second_interrupt_kills),
         cmocka_unit_test(test_interrupt_during_start),

@@ -926,6 +926,19 @@ def test_restart_on_failure_and_by_exit_code(start):
     assert job.wait() == 0, job.stderr()
 
 
+@pytest.mark.parametrize("scope", ["process", "group"])
+def test_restarts_wait(start, scope):
+    """If this fails, what fails at once uses its restarts up before the cause can pass."""
+    job = start("--personality", "torch", "--restart=on-failure", f"--restart_scope={scope}",
+                "--max_restarts", 9, "--", "sh", "-c", "date +%s%N; exit 6")
+    wait_for(lambda: "restart 3 of 9, in 2.0 s" in job.stderr(), 20, "the third restart")
+    job.process.terminate()  # which nobody has to wait for
+    assert job.wait() == 143, job.stderr()
+    times = [int(line.split()[1]) / 1e9 for line in job.stdout().splitlines()]
+    assert len(times) == 3, "nothing is started in a job that stops"
+    assert times[1] - times[0] >= 0.5 and times[2] - times[1] >= 1
+
+
 def test_restart_of_the_whole_job(start):
     """If this fails, a job whose server died is not begun anew, or its logs are overwritten."""
     job = start(*BRISK, "--workers", 2, "--restart=on-failure", "--restart_scope=group", "--",
