@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cores.h"
+#include "base/machine.h"
 #include "config/settings.h"
 #include "launch/reach.h"
 
@@ -49,6 +50,10 @@ greet_describe(struct words *answers, struct psd_error *err)
     gethostname(name, sizeof(name) - 1);
     if (status == PSD_OK) {
         status = words_add_format(answers, err, "hostname=%s", name);
+    }
+    if (status == PSD_OK) {
+        status = words_add_format(answers, err, "computer=%016llx",
+                                  (unsigned long long)psi_machine_guess());
     }
     if (status == PSD_OK) {
         status = words_add_format(answers, err, "user=%s", entry != NULL ? entry->pw_name : "?");

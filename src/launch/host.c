@@ -256,6 +256,8 @@ host_meet(struct host *host, const struct words *hello, struct psd_error *err)
             snprintf(host->version, sizeof(host->version), "%.31s", value);
         } else if (strncmp(word, "hostname=", 9) == 0) {
             snprintf(host->hostname, sizeof(host->hostname), "%.255s", value);
+        } else if (strncmp(word, "computer=", 9) == 0) {
+            host->computer = strtoull(value, NULL, 16);
         } else if (strncmp(word, "cores=", 6) == 0) {
             host->cores = (uint32_t)strtoul(value, NULL, 10);
         } else if (strncmp(word, "clock_ms=", 9) == 0 && !host->machine->joined &&

@@ -52,6 +52,7 @@ struct host {
     uint64_t heard_ms;
 
     char hostname[256];
+    uint64_t computer;     /* what machines that are one and the same share; 0: not known */
     uint32_t node;         /* number of the computer: neighbours.h */
     uint32_t node_workers; /* of all its machines, with the first of them; 0 with the others */
     char version[32];

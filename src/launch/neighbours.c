@@ -7,12 +7,13 @@
 
 #include <string.h>
 
-/* Only those that came by themselves may be several on one computer; rank 0 is with them. */
+/* Containers of one computer that share its network but have names of their own count as several.
+ */
 static bool
 is_same(const struct host *one, const struct host *other)
 {
-    return (one->machine->joined || other->machine->joined) &&
-           strcmp(one->hostname, other->hostname) == 0;
+    return one->computer == other->computer && strcmp(one->hostname, other->hostname) == 0 &&
+           (one->computer != 0 || one->machine->joined || other->machine->joined);
 }
 
 void
@@ -30,6 +31,15 @@ neighbours_number(struct host *hosts, uint32_t count)
         hosts[i].node_workers = 0;
         hosts[first].node_workers += hosts[i].machine->workers;
     }
+}
+
+const struct host *
+neighbours_first(const struct host *hosts, const struct host *host)
+{
+    while (hosts != host && !is_same(hosts, host)) {
+        hosts++;
+    }
+    return hosts;
 }
 
 void

@@ -1,6 +1,7 @@
 /*
  * neighbours.h - which processes share a computer. Of psd_run that were started one by one
  * (join.h), several may run on one: each is a machine of its own, but they share cores and names.
+ * So do two names of one computer in a cluster file.
  */
 #ifndef LAUNCH_NEIGHBOURS_H
 #define LAUNCH_NEIGHBOURS_H
@@ -22,6 +23,9 @@ struct neighbours {
 
 /* Numbers the computers (host.node), in the order of the machines. Every machine has said hello. */
 void neighbours_number(struct host *hosts, uint32_t count);
+
+/* The first of the machines that are the same computer as this one; itself, where there is none. */
+const struct host *neighbours_first(const struct host *hosts, const struct host *host);
 
 void neighbours_find(const struct layout *layout, const struct host *hosts, uint32_t servers,
                      uint32_t slot, struct neighbours *neighbours_p);

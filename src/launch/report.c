@@ -14,6 +14,7 @@
 
 #include "base/exit_code.h"
 #include "launch/agent.h"
+#include "launch/neighbours.h"
 
 enum {
     TAIL_LINES = 20,
@@ -73,8 +74,21 @@ report_parts(const struct run *run, char *text_p, size_t size)
     }
 }
 
+/* Two names in the cluster file, one computer. Those that joined are often several on one. */
+static void
+tell_of_same(struct run *run, const struct host *host)
+{
+    const struct host *first = neighbours_first(run->hosts, host);
+
+    if (first != host && !host->machine->joined) {
+        console_say(&run->console,
+                    "%s and %s are one computer (%s): their processes count as neighbours there",
+                    first->machine->name, host->machine->name, host->hostname);
+    }
+}
+
 void
-report_gathered(const struct run *run)
+report_gathered(struct run *run)
 {
     const uint32_t workers = 1 + run->plan->servers;
     const char *reason = "";
@@ -86,6 +100,7 @@ report_gathered(const struct run *run)
         runlog_line(&run->runlog, "MACHINE", "%s is %s, address %s, %u cores, clock %+lld ms",
                     host->machine->name, host->hostname, host->address, host->cores,
                     (long long)host->clock_ahead_ms);
+        tell_of_same(run, host);
         for (size_t k = 0; k < host->notes.count; k++) {
             runlog_line(&run->runlog, "MACHINE", "%s: %s", host->machine->name,
                         host->notes.list[k]);
@@ -395,6 +410,10 @@ report_check(const struct run *run)
                met && host->problems.count == 0 ? "ready" : "NOT READY");
         for (size_t k = 0; k < host->problems.count; k++) {
             printf("    %s\n", host->problems.list[k]);
+        }
+        if (neighbours_first(run->hosts, host) != host) {
+            printf("    the same computer as %s\n",
+                   neighbours_first(run->hosts, host)->machine->name);
         }
         if (llabs(host->clock_ahead_ms) > CLOCK_MS_MAX) {
             printf("    its clock differs by %.1f s: times in logs will not agree\n",

@@ -13,7 +13,7 @@ void report_begin(const struct run *run);
 /* All machines are ready: which they are, and how workers learn their place. */
 /* "1 chief, 2 workers, 1 ps": of what the job consists. */
 void report_parts(const struct run *run, char *text_p, size_t size);
-void report_gathered(const struct run *run);
+void report_gathered(struct run *run);
 
 /* A machine was lost: `how`, or NULL: as its ssh or its agent, of that pid, ended. Notes it as the
  * obstacle. */

@@ -303,6 +303,25 @@ def test_check(launch, four_hosts):
     job.expect_nothing_left(3)
 
 
+def test_one_computer_under_two_names(launch):
+    """If this fails, two workers of one machine take the same GPU, and all cores each."""
+    nodes = {"worker_nodes": ["host1", "10.213.0.1", "host2", "host1"], "server_nodes": ["host2"],
+             "master_node": "host3"}
+    job = launch(nodes, "sh -c 'echo $PSD_RANK: $PSD_LOCAL_RANK of $PSD_LOCAL_SIZE, node "
+                 "$PSD_NODE_RANK of $PSD_NUM_NODES, threads $OMP_NUM_THREADS, port $PSD_PORT'")
+    assert job.wait() == 0, job.stderr()
+    found = sorted(re.findall(r"(\d): (\d) of (\d), node (\d) of (\d), threads (\d*), port (\d+)",
+                              job.stdout()))
+    assert [row[:5] for row in found] == [("0", "0", "3", "0", "3"), ("1", "1", "3", "0", "3"),
+                                          ("2", "0", "1", "1", "3"), ("3", "2", "3", "0", "3")]
+    assert [row[5] for row in found] == ["1", "1", "", "1"]
+    assert len({row[6] for row in found if row[0] != "2"}) == 3
+    assert "host1 and 10.213.0.1 are one computer (host1)" in job.stderr()
+    job = launch(nodes, "--check", "true", name="check")
+    assert job.wait() == 0, job.stdout()
+    assert "    the same computer as host1\n" in job.stdout()
+
+
 def test_check_tells_of_another_version(launch, four_hosts):
     """If this fails, --check says that a machine is not ready, and not why."""
     host = four_hosts.hosts[1]
