@@ -484,6 +484,43 @@ send_late(struct psi_client *client, struct gathering *gathering, const struct c
     send_wanted(client, gathering);
 }
 
+/*
+ * A server refused a sum because it has some of the gradients in it already: a worker whose
+ * connection to us was cut has pushed its own. So each leaves alone, and counts once. False: one of
+ * them is nowhere but in the sum.
+ */
+static bool
+send_leaves(struct psi_client *client, struct gathering *gathering, const struct psd_op *sum)
+{
+    const uint32_t end = psi_node_end(sum->node_first, sum->node_level, client->job.workers);
+    bool pull = sum->transfer.type == PSI_FRAME_PUSH_PULL;
+
+    for (const struct contribution *given = gathering->given; given != NULL; given = given->next) {
+        if (given->is_withdrawn && given->rank >= sum->node_first && given->rank < end) {
+            return false;
+        }
+    }
+    for (const struct contribution *given = gathering->given; given != NULL; given = given->next) {
+        if (given->rank < sum->node_first || given->rank >= end) {
+            continue;
+        }
+        if (!send_node(client, gathering, given->rank, 0, pull)) {
+            fail_without_memory(client);
+            break;
+        }
+        pull = false;
+    }
+    send_wanted(client, gathering);
+    return true;
+}
+
+/* The one thing that PSD_ERR_STATE means for a sum. */
+static bool
+is_partly_given(const struct psd_op *op)
+{
+    return op->node_level > 0 && op->error.status == PSD_ERR_STATE;
+}
+
 static void
 send_if_complete(struct psi_client *client, struct gathering *gathering)
 {
@@ -526,7 +563,9 @@ psi_gather_sent(struct psd_op *op)
         link = &(*link)->node_next;
     }
     *link = op->node_next;
-    if (op->error.status != PSD_OK && !gathering->failed) {
+    if (is_partly_given(op) && !over && !gathering->failed && send_leaves(client, gathering, op)) {
+        /* its gradients are on their way */
+    } else if (op->error.status != PSD_OK && !gathering->failed) {
         gathering->failed = true;
         if (!over) {
             answer_all(client, gathering, (struct ending){op->error.status, op->error.text});
@@ -681,6 +720,7 @@ psi_gather_withdraw(const struct psd_op *op, uint32_t chunk)
     if (!early && gathering->sent) {
         fill_all(client, gathering);
         given->data = NULL;
+        given->is_withdrawn = true;
         return;
     }
     *link = given->next;

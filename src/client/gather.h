@@ -19,7 +19,9 @@ struct contribution {
     uint64_t step;
     uint8_t type; /* PUSH or PUSH_PULL */
     uint8_t priority;
-    const void *data; /* NULL: present, adding nothing */
+    const void *data;  /* NULL: present, adding nothing */
+    bool is_withdrawn; /* its caller took it back: it is in the sums that were made, and nowhere
+                          else */
     struct psi_loan *loan;
     uint32_t kept_bytes; /* on loan, and a copy that its worker made for us */
     void *copy;          /* of gathered->copies */
