@@ -55,6 +55,18 @@ cut_link(void *object, uint64_t argument)
 }
 
 static void
+cut_neighbour(void *object, uint64_t argument)
+{
+    struct job *job = object;
+
+    (void)argument;
+    note(job);
+    if (net_cut_neighbour(&job->net, SIM_MS)) {
+        job->sim->counters.neighbour_cuts++;
+    }
+}
+
+static void
 clog_link(void *object, uint64_t argument)
 {
     struct job *job = object;
@@ -165,6 +177,7 @@ faults_schedule(struct job *job)
 
     job->last_fault_ns = faults->until_ns;
     schedule(job, faults->cuts, cut_link);
+    schedule(job, faults->neighbour_cuts, cut_neighbour);
     schedule(job, faults->clogs, clog_link);
     schedule(job, faults->pauses, pause_node);
     if (faults->together) {

@@ -49,9 +49,12 @@ struct job {
     struct lane_host lane[PLACES_MAX];
     unsigned lanes;
     struct worker *worker[WORKERS_MAX];
-    uint64_t push_number[WORKERS_MAX]; /* of a rank, over all its lives: rows of a ledger */
-    bool rank_lost[WORKERS_MAX];       /* killed or given up at least once */
-    unsigned nameless_kills;           /* of workers that had not heard their rank yet */
+    uint64_t push_number[WORKERS_MAX];     /* of a rank, over all its lives: rows of a ledger */
+    bool rank_lost[WORKERS_MAX];           /* killed or given up at least once */
+    bool rank_left[WORKERS_MAX];           /* has nothing more to do, and says so */
+    uint64_t barrier_reached[WORKERS_MAX]; /* the last that a rank has come to, in any life */
+    uint64_t barrier_passed;               /* the last that anybody has passed */
+    unsigned nameless_kills;               /* of workers that had not heard their rank yet */
     uint64_t last_fault_ns;
     bool started;     /* everybody was there once */
     bool server_lost; /* a lane was given up by the master */

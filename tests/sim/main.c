@@ -76,10 +76,14 @@ describe_stuck(const struct job *job, char *text, size_t size)
     size_t used = 0;
 
     text[0] = '\0';
-    for (const struct node *node = job->net.nodes; node != NULL && used + 32 < size;
+    for (const struct node *node = job->net.nodes; node != NULL && used + 64 < size;
          node = node->next) {
+        const bool works = node->keeps_neighbours;
+
         if (node->alive) {
-            used += (size_t)snprintf(text + used, size - used, " %s", node->name);
+            used += (size_t)snprintf(text + used, size - used, "%s %s%s%s", used > 0 ? "," : "",
+                                     node->name, works ? " " : "",
+                                     works ? worker_phase(node->owner) : "");
         }
     }
 }
@@ -109,7 +113,7 @@ run_plan(const struct plan *plan, bool trace, struct outcome *outcome)
 {
     struct sim sim;
     struct job job;
-    char stuck[256];
+    char stuck[400];
 
     sim_init(&sim, plan->seed, trace);
     if (trace) {

@@ -51,9 +51,9 @@ void model_slot_done(struct model *model, unsigned table, uint32_t rank, uint64_
 void model_check_slots(struct model *model, unsigned table, uint32_t rank, uint64_t own,
                        uint64_t step, const float *values);
 
-/* Global step: an addition was asked for; it was acknowledged. */
-void model_step_asked(struct model *model);
-void model_step_done(struct model *model);
+/* Global step: an addition was asked for; it was answered with that number. */
+void model_step_asked(struct model *model, uint64_t addend);
+void model_step_done(struct model *model, uint64_t addend, uint64_t value);
 
 uint64_t model_rounds(const struct model *model);
 

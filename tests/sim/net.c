@@ -1391,7 +1391,7 @@ static bool
 is_open(const struct net_link *link)
 {
     return link->end[0].state == OPEN && link->end[1].state == OPEN && !link->end[0].losing &&
-           !link->end[1].losing && !(link->near && link->end[1].node->keeps_neighbours);
+           !link->end[1].losing;
 }
 
 static bool
@@ -1401,14 +1401,33 @@ is_busy(const struct net_link *link)
            link->end[1].out.flight != NULL || link->end[1].out.unsent != NULL;
 }
 
-/* The n-th open (and busy) connection, or how many there are. */
+static bool
+is_kept(const struct net_link *link)
+{
+    return link->near && link->end[1].node->keeps_neighbours;
+}
+
+static bool
+may_be_cut(const struct net_link *link)
+{
+    return is_open(link) && !is_kept(link);
+}
+
+static bool
+is_to_a_neighbour(const struct net_link *link)
+{
+    return is_open(link) && is_kept(link);
+}
+
+/* The n-th such (and busy) connection, or how many there are. */
 static struct net_link *
-nth_open(struct net *net, bool busy, uint64_t n, uint64_t *count_p)
+nth_link(struct net *net, bool (*is_such)(const struct net_link *), bool busy, uint64_t n,
+         uint64_t *count_p)
 {
     uint64_t count = 0;
 
     for (struct net_link *link = net->links; link != NULL; link = link->next) {
-        if (is_open(link) && (!busy || is_busy(link)) && count++ == n) {
+        if (is_such(link) && (!busy || is_busy(link)) && count++ == n) {
             return link;
         }
     }
@@ -1433,23 +1452,35 @@ cut(struct net_link *link, uint64_t silence_ns)
 
 /* Mostly one on which something is under way. */
 static struct net_link *
-some_link(struct net *net)
+some_link(struct net *net, bool (*is_such)(const struct net_link *))
 {
     bool busy = rng_chance(&net->sim->rng, 75);
     uint64_t count = 0;
 
-    (void)nth_open(net, busy, UINT64_MAX, &count);
+    (void)nth_link(net, is_such, busy, UINT64_MAX, &count);
     if (count == 0) {
         busy = false;
-        (void)nth_open(net, busy, UINT64_MAX, &count);
+        (void)nth_link(net, is_such, busy, UINT64_MAX, &count);
     }
-    return count == 0 ? NULL : nth_open(net, busy, rng_below(&net->sim->rng, count), &count);
+    return count == 0 ? NULL
+                      : nth_link(net, is_such, busy, rng_below(&net->sim->rng, count), &count);
 }
 
 bool
 net_cut_some(struct net *net, uint64_t silence_ns)
 {
-    struct net_link *link = some_link(net);
+    struct net_link *link = some_link(net, may_be_cut);
+
+    if (link != NULL) {
+        cut(link, silence_ns);
+    }
+    return link != NULL;
+}
+
+bool
+net_cut_neighbour(struct net *net, uint64_t silence_ns)
+{
+    struct net_link *link = some_link(net, is_to_a_neighbour);
 
     if (link != NULL) {
         cut(link, silence_ns);
@@ -1461,7 +1492,7 @@ void
 net_cut_node(struct node *node, uint64_t silence_ns)
 {
     for (struct net_link *link = node->net->links; link != NULL; link = link->next) {
-        if (is_open(link) && (link->end[0].node == node || link->end[1].node == node)) {
+        if (may_be_cut(link) && (link->end[0].node == node || link->end[1].node == node)) {
             cut(link, silence_ns);
         }
     }
@@ -1470,7 +1501,7 @@ net_cut_node(struct node *node, uint64_t silence_ns)
 bool
 net_clog_some(struct net *net, uint64_t until_ns)
 {
-    struct net_link *link = some_link(net);
+    struct net_link *link = some_link(net, may_be_cut);
 
     if (link == NULL) {
         return false;

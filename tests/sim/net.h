@@ -44,7 +44,7 @@ struct node {
     uint64_t paused_until_ns;
     uint64_t skew_ns;      /* its clock is ahead of virtual time by that much */
     uint32_t host;         /* 0: one of its own */
-    bool keeps_neighbours; /* what connects from its own host is never cut, nor held up */
+    bool keeps_neighbours; /* what connects from its own host is cut by net_cut_neighbour() alone */
     struct psi_lending lending;
     struct rng rng;
     struct psi_listener *listener; /* NULL: does not listen */
@@ -107,6 +107,9 @@ void net_wake_at(struct node *node, uint64_t next_ns);
 /* Faults on a random connection; false: there is none. */
 bool net_cut_some(struct net *net, uint64_t silence_ns);
 bool net_clog_some(struct net *net, uint64_t until_ns);
+/* A connection between two nodes of one host, of which the one that was connected to keeps its
+ * neighbours. */
+bool net_cut_neighbour(struct net *net, uint64_t silence_ns);
 /* All connections of one node. */
 void net_cut_node(struct node *node, uint64_t silence_ns);
 

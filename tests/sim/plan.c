@@ -15,6 +15,8 @@
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
 
+enum { FEW = 8 }; /* workers */
+
 enum mode { MODE_BULK, MODE_STALE, MODE_LEDGER, MODE_MIXED, MODE_BACKUP };
 
 /* ---- tables -------------------------------------------------------------------------------- */
@@ -208,6 +210,39 @@ draw_hosts(struct plan *plan, struct rng *rng)
     }
 }
 
+/* Mostly few: whole jobs of many cost as much as ten others. */
+static uint32_t
+draw_workers(struct rng *rng)
+{
+    return (uint32_t)(rng_chance(rng, 4) ? rng_between(rng, FEW + 1, WORKERS_MAX)
+                                         : rng_between(rng, 1, FEW));
+}
+
+/* What a worker does at once, and when it meets the others. With backup workers each does other
+ * steps: they meet only behind the last. */
+static void
+draw_program(struct plan *plan, struct rng *rng)
+{
+    const bool backup = plan->table[0].backup > 0;
+
+    if (!backup && rng_chance(rng, 30)) {
+        plan->depth = (uint32_t)rng_between(rng, 2, in_parts(plan) ? 3 : FLIGHTS_MAX);
+    }
+    if (rng_chance(rng, 30)) {
+        plan->threads = (uint32_t)rng_between(rng, 2, 3);
+    }
+    if (!backup && rng_chance(rng, 30)) {
+        plan->barrier_every = rng_between(rng, 1, 5);
+    }
+    if (rng_chance(rng, 25)) {
+        plan->end_barriers = (uint32_t)rng_between(rng, 1, 3);
+    }
+    /* Only where a dead worker ends the job do workers of one host push together. */
+    if (plan->policy == PSI_DEATH_FAIL && plan->worker_host[0] > 0 && rng_chance(rng, 50)) {
+        plan->faults.neighbour_cuts = (unsigned)rng_between(rng, 1, 4);
+    }
+}
+
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
@@ -219,7 +254,7 @@ plan_make(struct plan *plan, uint64_t seed)
 
     memset(plan, 0, sizeof(*plan));
     plan->seed = seed;
-    plan->workers = (uint32_t)rng_between(&rng, 1, WORKERS_MAX);
+    plan->workers = draw_workers(&rng);
     plan->servers = rng_chance(&rng, 25) ? 1 : (uint32_t)rng_between(&rng, 1, SERVERS_MAX);
     for (uint32_t i = 0; i < plan->servers; i++) {
         plan->lanes[i] = (uint32_t)rng_between(&rng, 1, LANES_MAX);
@@ -228,7 +263,7 @@ plan_make(struct plan *plan, uint64_t seed)
     if (mode == MODE_BACKUP && plan->workers == 1) {
         mode = MODE_BULK;
     }
-    plan->steps = rng_between(&rng, 2, 16);
+    plan->steps = rng_between(&rng, 2, plan->workers > FEW ? 5 : 16);
     plan->pushes_max = 3 * plan->steps;
     draw_tables(plan, &rng, mode);
     if (plan->policy == PSI_DEATH_CONTINUE) {
@@ -248,10 +283,8 @@ plan_make(struct plan *plan, uint64_t seed)
     plan->step_adds = rng_chance(&rng, mode == MODE_LEDGER ? 80 : 40);
     plan->auto_rank = rng_chance(&rng, 15);
     plan->think_max_ns = rng_chance(&rng, 50) ? rng_between(&rng, 1, 60) * SIM_MS : 0;
-    if (plan->policy != PSI_DEATH_WAIT && rng_chance(&rng, 30)) {
-        plan->barrier_every = rng_between(&rng, 1, 5);
-    }
     draw_hosts(plan, &rng);
+    draw_program(plan, &rng);
 }
 
 void
@@ -270,6 +303,17 @@ plan_print(const struct plan *plan)
            plan->faults.clogs, plan->faults.pauses, plan->faults.worker_kills,
            plan->faults.kill_server ? ", a server" : "",
            plan->faults.kill_master ? ", the master" : "", plan->faults.harsh ? ", harsh" : "");
+    if (plan->depth > 1 || plan->threads > 1) {
+        printf("  %u steps in flight, %u threads\n", plan_depth(plan),
+               plan->threads > 1 ? plan->threads : 1);
+    }
+    if (plan->faults.neighbour_cuts > 0) {
+        printf("  %u cuts between workers of one host\n", plan->faults.neighbour_cuts);
+    }
+    if (plan->barrier_every > 0 || plan->end_barriers > 0) {
+        printf("  a barrier every %llu steps, %u behind the last\n",
+               (unsigned long long)plan->barrier_every, plan->end_barriers);
+    }
     if (plan->worker_host[0] > 0) {
         printf("  hosts of workers:");
         for (uint32_t i = 0; i < plan->workers; i++) {
@@ -296,6 +340,12 @@ plan_print(const struct plan *plan)
 }
 
 /* ---- the program --------------------------------------------------------------------------- */
+
+unsigned
+plan_depth(const struct plan *plan)
+{
+    return plan->depth > 1 ? plan->depth : 1;
+}
 
 void
 plan_spec(const struct plan *plan, unsigned index, struct psi_spec *spec_p)
@@ -383,20 +433,21 @@ plan_gradient(const struct plan *plan, unsigned index, uint32_t rank, uint64_t s
               uint64_t count, const void *values, void *gradient_p)
 {
     const uint64_t key = sim_mix(plan->seed, index, rank, step);
-    /* With backup workers a worker may have pulled a later version than that of its step. */
-    const bool backup = plan->table[index].backup > 0;
+    /* With backup workers a worker may have pulled a later version than that of its step; with
+     * several steps in flight it has not pulled that one yet. */
+    const bool alone = plan->table[index].backup > 0 || plan_depth(plan) > 1;
 
     for (uint64_t i = 0; i < count; i++) {
         if (plan->table[index].dtype == PSD_F64) {
             uint64_t bits;
 
             memcpy(&bits, (const double *)values + i, sizeof(bits));
-            ((double *)gradient_p)[i] = draw_gradient(key, first + i, backup ? 0 : bits);
+            ((double *)gradient_p)[i] = draw_gradient(key, first + i, alone ? 0 : bits);
         } else {
             uint32_t bits;
 
             memcpy(&bits, (const float *)values + i, sizeof(bits));
-            ((float *)gradient_p)[i] = (float)draw_gradient(key, first + i, backup ? 0 : bits);
+            ((float *)gradient_p)[i] = (float)draw_gradient(key, first + i, alone ? 0 : bits);
         }
     }
 }

@@ -12,7 +12,14 @@
 #include "net.h"
 #include "table/spec.h"
 
-enum { WORKERS_MAX = 8, SERVERS_MAX = 4, LANES_MAX = 2, TABLES_MAX = 4, PLACES_MAX = 8 };
+enum {
+    WORKERS_MAX = 32,
+    SERVERS_MAX = 4,
+    LANES_MAX = 2,
+    TABLES_MAX = 4,
+    PLACES_MAX = 8,
+    FLIGHTS_MAX = 4, /* steps of one worker under way at once */
+};
 
 /* How a table is used and judged. */
 enum table_kind {
@@ -50,6 +57,7 @@ struct fault_plan {
     bool together; /* the kills */
     bool kill_server;
     bool kill_master;
+    unsigned neighbour_cuts; /* of connections between workers of one host */
     bool harsh; /* silence may last longer than the job's patience: live members may be given up */
 };
 
@@ -71,7 +79,10 @@ struct plan {
     uint64_t pool_bytes;
     uint32_t window_bytes;
     bool checksum;
+    uint32_t depth;         /* steps of a worker in flight; 0: one */
+    uint32_t threads;       /* of a worker, in barriers and in the global step; 0: one */
     uint64_t barrier_every; /* 0: never */
+    uint32_t end_barriers;  /* behind the last step; of each thread */
     bool step_adds;
     bool auto_rank;
     uint64_t think_max_ns;             /* a worker computes that long per step */
@@ -83,6 +94,9 @@ struct plan {
 
 void plan_make(struct plan *plan, uint64_t seed);
 void plan_print(const struct plan *plan);
+
+/* Steps of a worker that may be in flight at once: at least 1. */
+unsigned plan_depth(const struct plan *plan);
 
 void plan_spec(const struct plan *plan, unsigned table, struct psi_spec *spec_p);
 

@@ -79,7 +79,10 @@ static const struct field plan_fields[] = {
     PLAN(pool_bytes, TYPE_U64),
     PLAN(window_bytes, TYPE_U32),
     PLAN(checksum, TYPE_BOOL),
+    PLAN(depth, TYPE_U32),
+    PLAN(threads, TYPE_U32),
     PLAN(barrier_every, TYPE_U64),
+    PLAN(end_barriers, TYPE_U32),
     PLAN(step_adds, TYPE_BOOL),
     PLAN(auto_rank, TYPE_BOOL),
     PLAN(think_max_ns, TYPE_U64),
@@ -98,6 +101,7 @@ static const struct field plan_fields[] = {
     PART(faults, together, TYPE_BOOL),
     PART(faults, kill_server, TYPE_BOOL),
     PART(faults, kill_master, TYPE_BOOL),
+    PART(faults, neighbour_cuts, TYPE_U32),
     PART(faults, harsh, TYPE_BOOL),
 };
 
@@ -389,6 +393,9 @@ check(const struct reader *reader)
     }
     if (plan->steps == 0 || plan->table_count == 0) {
         return refuse(reader, "%s: none", plan->steps == 0 ? "steps" : "table");
+    }
+    if (plan->depth > FLIGHTS_MAX) {
+        return refuse(reader, "depth: %u, not 0 to %d", plan->depth, FLIGHTS_MAX);
     }
     if (plan->heartbeat_ms == 0 || plan->dead_heartbeats == 0 || plan->op_timeout_ms == 0) {
         return refuse(reader, "heartbeat_ms, dead_heartbeats and op_timeout_ms cannot be 0");

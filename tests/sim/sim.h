@@ -50,6 +50,7 @@ struct sim_event {
     X(steps)                                                                                       \
     X(rounds)                                                                                      \
     X(cuts)                                                                                        \
+    X(neighbour_cuts)                                                                              \
     X(half_open)                                                                                   \
     X(clogs)                                                                                       \
     X(pauses)                                                                                      \

@@ -25,6 +25,9 @@ bool worker_was_lost(const struct worker *worker); /* a process of it did not ge
  */
 void worker_given_up(struct worker *worker, uint32_t rank);
 
+/* What a process that does not end is doing. */
+const char *worker_phase(const struct worker *worker);
+
 /* Has an operation been pending for longer than its deadline allows? */
 void worker_check_deadlines(struct worker *worker);
 

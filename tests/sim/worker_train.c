@@ -1,0 +1,478 @@
+/*
+ * worker_train.c - the steps of the training program: gradients, pushes and pulls, weights.
+ *
+ * What was pulled is compared with the model.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "wire/frame.h"
+#include "worker_state.h"
+
+enum { PIECE_BYTES = 100000 };
+
+/* ---- tables -------------------------------------------------------------------------------- */
+
+void
+train_open(struct worker *worker, unsigned index)
+{
+    struct psi_spec spec;
+    struct psd_error err;
+    struct psd_op *op;
+
+    plan_spec(plan_of(worker), index, &spec);
+    if (worker_accepted(worker,
+                        psi_client_table_open(worker->client, &spec,
+                                              plan_of(worker)->table[index].priority, &op, &err),
+                        &err, "psi_client_table_open")) {
+        (void)worker_remember(worker, op, WHAT_OPEN, index, FLIGHTS_MAX);
+    }
+}
+
+void
+train_opened(struct worker *worker, unsigned index, struct psd_table *table)
+{
+    const struct table_plan *plan = &plan_of(worker)->table[index];
+    struct held *held = &worker->held[index];
+
+    held->table = table;
+    held->bytes = plan->count * psi_dtype_bytes(plan->dtype);
+    held->weights = calloc(1, held->bytes);
+    psi_assert(held->weights != NULL);
+    cargo_create(worker, index);
+    held->step = table->next_step[0];
+    for (unsigned i = 0; i < FLIGHTS_MAX; i++) {
+        worker->flight[i].cargo[index].own = plan->kind == KIND_LEDGER
+                                                 ? worker->job->push_number[worker->rank]
+                                                 : table->next_step[0];
+    }
+    sim_trace(worker->job->sim, worker->node->name, "opened %s at step %llu", plan->name,
+              (unsigned long long)held->step);
+}
+
+/* Where to go on: bulk-synchronous tables agree on a step. Without any, a stale-synchronous one
+ * tells; beside them it catches up by itself. */
+void
+train_find_step(struct worker *worker)
+{
+    uint64_t step = UINT64_MAX;
+    uint64_t stale = 0;
+
+    if (worker->stepped) {
+        return;
+    }
+    for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
+        const struct held *held = &worker->held[i];
+        const enum table_kind kind = plan_of(worker)->table[i].kind;
+
+        if (held->table != NULL && kind == KIND_ROUNDS) {
+            if (step != UINT64_MAX && held->step != step && plan_of(worker)->table[i].backup == 0) {
+                sim_fail(worker->job->sim, "%s is told to go on at step %llu, and at step %llu",
+                         worker->node->name, (unsigned long long)step,
+                         (unsigned long long)held->step);
+            }
+            step = held->step < step ? held->step : step;
+        } else if (held->table != NULL && kind == KIND_SLOTS) {
+            stale = held->step;
+        }
+    }
+    worker->step = step == UINT64_MAX ? stale : step;
+    worker->ended = worker->step;
+    worker->stepped = true;
+}
+
+bool
+train_takes_part(const struct worker *worker, unsigned index)
+{
+    const struct plan *plan = plan_of(worker);
+    const struct held *held = &worker->held[index];
+
+    return held->table != NULL && (plan->table[index].kind == KIND_LEDGER
+                                       ? worker->job->push_number[worker->rank] < plan->pushes_max
+                                       : held->step < plan->steps);
+}
+
+/* ---- transfers ----------------------------------------------------------------------------- */
+
+static void
+transfer(struct worker *worker, unsigned flight, unsigned index, enum what what, uint64_t first,
+         uint64_t count)
+{
+    static const uint8_t types[] = {
+        [WHAT_INIT] = PSI_FRAME_INIT,
+        [WHAT_PUSH] = PSI_FRAME_PUSH,
+        [WHAT_PULL] = PSI_FRAME_PULL,
+        [WHAT_BOTH] = PSI_FRAME_PUSH_PULL,
+    };
+    const struct table_plan *plan = &plan_of(worker)->table[index];
+    const struct cargo *cargo = &worker->flight[flight].cargo[index];
+    const size_t offset = first * psi_dtype_bytes(plan->dtype);
+    const bool pushes = what == WHAT_PUSH || what == WHAT_BOTH;
+    const struct psi_transfer args = {
+        .type = types[what],
+        .empty = pushes && plan->kind == KIND_ROUNDS &&
+                 plan_is_empty(plan_of(worker), index, worker->rank, cargo->step),
+        .step = what == WHAT_PULL ? cargo->read_step : cargo->step,
+        .first = first,
+        .count = count,
+        .from = what == WHAT_PULL ? NULL : cargo->gradient + offset,
+        .lent = what != WHAT_PULL && cargo->region != NULL,
+        .to = what == WHAT_PUSH || what == WHAT_INIT ? NULL : cargo->values + offset,
+        .timeout_ms = plan->kind == KIND_LEDGER ? plan_of(worker)->ledger_timeout_ms : 0,
+    };
+    struct psd_op *op;
+    struct psd_error err;
+
+    if (worker_accepted(
+            worker,
+            psi_client_transfer(worker->client, worker->held[index].table, &args, &op, &err), &err,
+            "a transfer")) {
+        struct record *record = worker_remember(worker, op, what, index, flight);
+
+        record->step = args.step;
+        record->number = cargo->number;
+    }
+}
+
+/* The whole table, in one operation or in several. */
+static void
+transfer_all(struct worker *worker, unsigned flight, unsigned index, enum what what)
+{
+    const struct table_plan *plan = &plan_of(worker)->table[index];
+    const uint64_t chunks = plan_chunk_count(plan);
+
+    if (!plan->ranges || chunks == 1) {
+        transfer(worker, flight, index, what, 0, 0);
+        return;
+    }
+    for (uint64_t chunk = 0; chunk < chunks; chunk++) {
+        transfer(worker, flight, index, what, chunk * PSD_CHUNK_ELEMENTS,
+                 plan_chunk_elements(plan, chunk));
+    }
+}
+
+/* ---- what was pulled ----------------------------------------------------------------------- */
+
+/* A read may be of a later version than its step where the job does not wait for this worker, or
+ * where it has pushed on meanwhile and asked again after a cut. */
+static bool
+may_be_later(const struct worker *worker, unsigned index)
+{
+    const struct table_plan *plan = &plan_of(worker)->table[index];
+
+    return plan->backup > 0 || (plan->split && plan_depth(plan_of(worker)) > 1);
+}
+
+static void
+check_rounds(struct worker *worker, unsigned index, const struct cargo *cargo)
+{
+    const struct table_plan *plan = &plan_of(worker)->table[index];
+    const size_t element_bytes = psi_dtype_bytes(plan->dtype);
+
+    for (uint64_t chunk = 0; chunk < plan_chunk_count(plan); chunk++) {
+        const uint8_t *have = cargo->values + chunk * PSD_CHUNK_ELEMENTS * element_bytes;
+        const size_t bytes = plan_chunk_elements(plan, chunk) * element_bytes;
+        uint64_t version = cargo->read_step;
+        const void *want = model_version(worker->job->model, index, chunk, version);
+
+        while (want != NULL && memcmp(have, want, bytes) != 0) {
+            want = may_be_later(worker, index)
+                       ? model_version(worker->job->model, index, chunk, ++version)
+                       : NULL;
+        }
+        if (want == NULL) {
+            sim_fail(worker->job->sim,
+                     "%s pulled table %s at step %llu: chunk %llu is not what "
+                     "the model says",
+                     worker->node->name, plan->name, (unsigned long long)cargo->read_step,
+                     (unsigned long long)chunk);
+            return;
+        }
+    }
+}
+
+static void
+check_pulled(struct worker *worker, unsigned index, const struct cargo *cargo)
+{
+    struct held *held = &worker->held[index];
+    const struct table_plan *plan = &plan_of(worker)->table[index];
+
+    if (held->table == NULL || !cargo->valid || worker->job->sim->failed) {
+        return;
+    }
+    if (worker->given_up && worker->node->host != 0) {
+        return; /* it will be told that it is out of the job */
+    }
+    if (plan->kind == KIND_ROUNDS) {
+        check_rounds(worker, index, cargo);
+    } else {
+        model_check_slots(worker->job->model, index, worker->rank, cargo->own, cargo->read_step,
+                          (const float *)(const void *)cargo->values);
+    }
+    held->ready = true;
+}
+
+/* ---- before the first step ----------------------------------------------------------------- */
+
+void
+train_give_initial_values(struct worker *worker)
+{
+    for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
+        const struct held *held = &worker->held[i];
+        struct cargo *cargo = &worker->flight[0].cargo[i];
+
+        if (worker->rank == 0 && held->table != NULL && !held->ready &&
+            plan_of(worker)->table[i].init == PSD_INIT_RANK0) {
+            plan_initial(plan_of(worker), i, 0, plan_of(worker)->table[i].count, cargo->gradient);
+            cargo->step = 0;
+            transfer(worker, 0, i, WHAT_INIT, 0, 0);
+        }
+    }
+}
+
+/* A replacement in a sum job takes the weights from a live worker, piece by piece. */
+bool
+train_fetch_weights(struct worker *worker)
+{
+    const bool replaces = psi_client_job(worker->client)->incarnation > 1 && worker->step > 0 &&
+                          worker->step < plan_of(worker)->steps;
+    struct psd_error err;
+    struct psd_op *op;
+
+    for (unsigned i = 0; i < plan_of(worker)->table_count && replaces; i++) {
+        const struct held *held = &worker->held[i];
+        const size_t left = held->bytes - held->fetched;
+        struct psi_share share = {
+            .step = worker->step, .total = held->bytes, .offset = held->fetched};
+
+        if (plan_of(worker)->table[i].use != PSD_USE_SUM || left == 0) {
+            continue;
+        }
+        if (worker->fetch_from == worker->rank) {
+            worker->fetch_from = (worker->fetch_from + 1) % plan_of(worker)->workers;
+        }
+        share.from = worker->fetch_from;
+        share.bytes = left < PIECE_BYTES ? (uint32_t)left : PIECE_BYTES;
+        snprintf(share.name, sizeof(share.name), "%s", plan_of(worker)->table[i].name);
+        if (worker_accepted(worker,
+                            psi_client_share_pull(worker->client, &share,
+                                                  held->weights + held->fetched, &op, &err),
+                            &err, "psi_client_share_pull")) {
+            worker_remember(worker, op, WHAT_FETCH, i, FLIGHTS_MAX)->number = share.bytes;
+        }
+        return true;
+    }
+    return false;
+}
+
+void
+train_fetched(struct worker *worker, const struct record *record, psd_status status)
+{
+    if (status == PSD_OK) {
+        worker->held[record->table].fetched += record->number;
+    } else {
+        worker->fetch_from = (worker->fetch_from + 1) % plan_of(worker)->workers;
+    }
+}
+
+void
+train_pull(struct worker *worker)
+{
+    for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
+        const struct held *held = &worker->held[i];
+        struct cargo *cargo = &worker->flight[0].cargo[i];
+
+        if (held->table != NULL && !held->ready &&
+            plan_of(worker)->table[i].use == PSD_USE_UPDATE) {
+            cargo_check_seal(worker, i, cargo);
+            cargo->valid = true;
+            cargo->read_step = held->step;
+            transfer_all(worker, 0, i, WHAT_PULL);
+        }
+    }
+}
+
+void
+train_pulled(struct worker *worker)
+{
+    for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
+        const struct held *held = &worker->held[i];
+        struct cargo *cargo = &worker->flight[0].cargo[i];
+
+        if (held->table != NULL) {
+            cargo_used(worker, i, cargo);
+        }
+        if (!held->ready && plan_of(worker)->table[i].use == PSD_USE_UPDATE) {
+            check_pulled(worker, i, cargo);
+        }
+    }
+}
+
+/* ---- a step -------------------------------------------------------------------------------- */
+
+static void
+fill_gradient(struct worker *worker, unsigned index, struct cargo *cargo)
+{
+    const struct plan *plan = plan_of(worker);
+    const struct table_plan *table = &plan->table[index];
+    const struct held *held = &worker->held[index];
+    float *gradient = (float *)(void *)cargo->gradient;
+
+    if (table->kind == KIND_ROUNDS) {
+        plan_gradient(plan, index, worker->rank, cargo->step, 0, table->count,
+                      table->use == PSD_USE_SUM ? held->weights : cargo->values, cargo->gradient);
+        return;
+    }
+    memset(cargo->gradient, 0, held->bytes);
+    for (uint64_t chunk = 0; chunk < plan_chunk_count(table); chunk++) {
+        float *slots = gradient + chunk * PSD_CHUNK_ELEMENTS;
+
+        slots[plan_slot(plan, table, worker->rank, cargo->number)] = 1;
+        if (table->kind == KIND_LEDGER) {
+            slots[plan_hot_slot(plan, table)] = plan_hot_amount(worker->rank, cargo->number);
+        }
+    }
+}
+
+/* Offers the weights of sum tables, as they are at the start of the oldest step that has not ended,
+ * to replacements; or withdraws them. */
+static void
+publish(struct worker *worker, bool offer)
+{
+    struct psd_state states[TABLES_MAX];
+    struct psd_error err;
+    size_t count = 0;
+
+    for (unsigned i = 0; offer && i < plan_of(worker)->table_count; i++) {
+        if (plan_of(worker)->table[i].use == PSD_USE_SUM && worker->held[i].table != NULL) {
+            states[count++] = (struct psd_state){.name = plan_of(worker)->table[i].name,
+                                                 .data = worker->held[i].weights,
+                                                 .bytes = worker->held[i].bytes};
+        }
+    }
+    if (plan_of(worker)->policy == PSI_DEATH_WAIT) {
+        (void)worker_accepted(
+            worker, psi_client_publish(worker->client, worker->ended, states, count, &err), &err,
+            "psi_client_publish");
+    }
+}
+
+static void
+push_table(struct worker *worker, unsigned flight, unsigned index)
+{
+    const struct table_plan *plan = &plan_of(worker)->table[index];
+    struct held *held = &worker->held[index];
+    struct cargo *cargo = &worker->flight[flight].cargo[index];
+
+    cargo_check_seal(worker, index, cargo);
+    cargo->step = held->step;
+    cargo->number =
+        plan->kind == KIND_LEDGER ? worker->job->push_number[worker->rank]++ : cargo->step;
+    cargo->own = cargo->number + 1;
+    fill_gradient(worker, index, cargo);
+    if (plan->kind != KIND_ROUNDS) {
+        model_ledger(worker->job->model, index, worker->rank, cargo->number, LEDGER_UNKNOWN);
+    }
+    cargo->acted = true;
+    cargo->valid = true;
+    cargo->read_step = cargo->step + 1;
+    held->step++;
+    if (plan->split) {
+        transfer_all(worker, flight, index, WHAT_PUSH);
+        transfer_all(worker, flight, index, WHAT_PULL);
+    } else {
+        transfer_all(worker, flight, index, WHAT_BOTH);
+    }
+}
+
+void
+train_begin_step(struct worker *worker)
+{
+    const unsigned index = (unsigned)(worker->step % plan_depth(plan_of(worker)));
+    struct flight *flight = &worker->flight[index];
+
+    psi_assert(!flight->busy);
+    flight->busy = true;
+    flight->step = worker->step;
+    flight->pushed_ns = worker->job->sim->now_ns;
+    if (worker->step == worker->ended) {
+        publish(worker, true);
+    }
+    for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
+        flight->cargo[i].acted = false;
+        if (train_takes_part(worker, i)) {
+            push_table(worker, index, i);
+        }
+    }
+    together_add(worker, index); /* beside the pushes: its number is one of theirs */
+    psi_client_report(worker->client, worker->step, "loss", 0.5);
+    worker->step++;
+}
+
+static uint64_t
+table_step(const struct psd_table *table)
+{
+    uint64_t step = table->next_step[0];
+
+    for (uint64_t chunk = 1; chunk < table->chunk_count; chunk++) {
+        step = table->next_step[chunk] > step ? table->next_step[chunk] : step;
+    }
+    return step;
+}
+
+static void
+add_weights(const struct table_plan *plan, struct held *held, const struct cargo *cargo)
+{
+    for (uint64_t i = 0; i < plan->count; i++) {
+        if (plan->dtype == PSD_F64) {
+            ((double *)(void *)held->weights)[i] += ((const double *)(void *)cargo->values)[i];
+        } else {
+            ((float *)(void *)held->weights)[i] += ((const float *)(void *)cargo->values)[i];
+        }
+    }
+}
+
+static void
+end_table(struct worker *worker, unsigned index, struct cargo *cargo)
+{
+    const struct table_plan *plan = &plan_of(worker)->table[index];
+    struct held *held = &worker->held[index];
+
+    cargo_used(worker, index, cargo);
+    check_pulled(worker, index, cargo);
+    if (!cargo->valid && plan->kind == KIND_LEDGER) {
+        memset(cargo->values, SEAL, held->bytes);
+        cargo->sealed = true;
+    }
+    if (plan->use == PSD_USE_SUM) {
+        add_weights(plan, held, cargo);
+    }
+    if (plan->backup > 0) {
+        held->step = table_step(held->table);
+    }
+}
+
+/* The oldest has ended. */
+void
+train_end_step(struct worker *worker)
+{
+    struct flight *flight = &worker->flight[worker->ended % plan_depth(plan_of(worker))];
+
+    psi_assert(flight->busy && flight->step == worker->ended && flight->pending == 0);
+    publish(worker, false);
+    for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
+        if (worker->held[i].table != NULL && flight->cargo[i].acted) {
+            end_table(worker, i, &flight->cargo[i]);
+        }
+    }
+    flight->busy = false;
+    worker->ended++;
+    if (worker->ended < worker->step) {
+        publish(worker, true);
+    }
+    worker->job->sim->counters.steps++;
+}
