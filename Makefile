@@ -5,10 +5,12 @@ BIN_PROGRAMS := ps_master ps_server psd_run bench/psd_bench tests/sim/psd_sim \
                 examples/mnist examples/hello
 SEEDS ?= 20000
 SECONDS_EACH ?= 60
+PROCESSES ?= 10000
+RUNS ?= 1000
 RUNS ?= 10
 PREFIX ?= /usr/local
 
-.PHONY: all help setup setup-test setup-frameworks build demo test test-ssh flakes bench bench-suite bench-peers fuzz sim install wheel format clean
+.PHONY: all help setup setup-test setup-frameworks build demo test test-output test-ssh flakes bench bench-suite bench-peers fuzz sim install wheel format clean
 
 all: setup build
 
@@ -16,6 +18,7 @@ help:
 	@echo "make           build everything into build/, programs into bin/"
 	@echo "make demo      set up, build, and train on handwritten digits: 2 workers, 2 servers"
 	@echo "make test      set up, build, and run all tests"
+	@echo "make test-output  what workers print: PROCESSES=$(PROCESSES) short ones, RUNS=$(RUNS) through tee and as many with threads; goes on where it was interrupted"
 	@echo "make test-ssh  psd_run over ssh on hosts of its own (root), all of it"
 	@echo "make flakes    each tier of tests RUNS=$(RUNS) times with all cores kept busy; goes on where it stopped"
 	@echo "make setup-frameworks  PyTorch, TensorFlow and JAX for the tests and examples, into .venv-frameworks"
@@ -52,6 +55,12 @@ demo: setup build
 
 test: setup-test setup-frameworks build
 	@tools/test.sh
+
+# The state stays until all is done, so an interrupted run goes on; of a new build it begins anew.
+test-output: setup-test build
+	@test $(BUILD)/test-output.json -nt $(BUILD)/psd_run || rm -f $(BUILD)/test-output.json
+	PSD_BIN=$(CURDIR)/$(BIN) .venv/bin/python tests/cluster/stress_output.py --processes $(PROCESSES) --runs $(RUNS) \
+	    --state $(BUILD)/test-output.json
 
 test-ssh: setup-test build
 	PSD_BIN=$(CURDIR)/$(BIN) .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/cluster/test_ssh.py tests/cluster/test_slurm.py \

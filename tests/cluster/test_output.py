@@ -2,12 +2,13 @@
 """What workers print: whole lines, all of them, in order, on the console and in the logs."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
 import pytest
 
-from helpers import MARK, program, wait_for, worker_environment
+from helpers import program, wait_for, worker_environment
 
 QUICK = ("--grace_ms", "100")
 TORCH = ("--personality", "torch")  # no servers: the job ends with its workers
@@ -223,3 +224,12 @@ def test_endless_writer_is_ended(start):
     assert job.wait(30) == 0, job.stderr()
     assert "which prints on and on: ended, too\n" in job.stderr()
     assert job.log("worker0").decode().count("again\n") > 10
+
+
+def test_stress_in_small():
+    """If this fails, one of many runs loses lines: `make test-output` runs thousands."""
+    done = subprocess.run([sys.executable, pathlib.Path(__file__).parent / "stress_output.py",
+                           "--processes", "100", "--runs", "8"], timeout=300, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "100 short processes, 8 runs through tee, 8 runs beside a thread: 0 jobs" in done.stdout
