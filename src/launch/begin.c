@@ -110,7 +110,7 @@ warn_of_overwritten(const struct plan *plan)
     char names[512];
 
     plan_overwritten(plan, names, sizeof(names));
-    if (names[0] != '\0') {
+    if (names[0] != '\0' && psi_environment("PSD_JOB_ID") == NULL) { /* else: the job around this */
         fprintf(stderr,
                 "psd_run: you have set %s; workers get the job's own (--keep_env: they get "
                 "yours)\n",

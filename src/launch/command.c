@@ -369,6 +369,16 @@ file_has_word(const char *path)
     return found;
 }
 
+/* Whether a program is psd_run, of whichever installation: a job inside a job. It writes the flags
+ * and does not read them, and what it runs belongs to the inner job. */
+static bool
+is_psd_run(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+
+    return strcmp(slash != NULL ? slash + 1 : program, "psd_run") == 0;
+}
+
 bool
 command_knows_flags(const struct command *command, const char *search_path, const char **file_p)
 {
@@ -377,6 +387,9 @@ command_knows_flags(const struct command *command, const char *search_path, cons
 
     free(program);
     *file_p = command->argv.list[0];
+    if (is_psd_run(*file_p)) {
+        return false;
+    }
     for (size_t i = 1; i < command->argv.count && !found; i++) {
         struct stat info;
 

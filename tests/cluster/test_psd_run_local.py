@@ -1119,3 +1119,18 @@ def test_nothing_is_written_through_a_link(start, tmp_path):
     assert precious.read_text() == "precious"
     assert "poseidon_run.log: it is a link" in job.stderr()
     assert json.loads((directory / "files" / "worker_0.json").read_text())["task"]["index"] == 0
+
+
+def test_job_in_a_job(start):
+    """If this fails, a script that starts jobs of its own cannot be run by psd_run."""
+    inner = [str(bin_directory().absolute() / "psd_run"), *QUICK, "--workers", "2", "--",
+             *python_worker("--steps", 3)]
+    job = start(*QUICK, "--workers", 2, "--", *inner)
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    for outer in (0, 1):
+        log = "\n".join(line.removeprefix(f"[worker{outer}] ")
+                        for line in (job.stdout() + job.stderr()).splitlines()
+                        if line.startswith(f"[worker{outer}] "))
+        for rank in (0, 1):
+            assert f"[worker{rank}] closed" in log
+        assert "job ended well" in log and "you have set" not in log
