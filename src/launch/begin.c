@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -369,10 +370,10 @@ static void
 repeat_console(const char *directory)
 {
     char line[1024];
-    char path[4096];
+    char path[PATH_MAX];
     FILE *file;
 
-    snprintf(path, sizeof(path), "%s/console.log", directory);
+    snprintf(path, sizeof(path), "%.*s/console.log", PATH_MAX - 16, directory);
     file = fopen(path, "re");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         fputs(line, stderr);
@@ -382,25 +383,23 @@ repeat_console(const char *directory)
     }
 }
 
-/* In front: waits for the word of the one behind. Returns the exit code. */
+/* In front: waits for the word of the one behind, "started DIRECTORY". Returns the exit code. */
 static int
 wait_for_word(int fd, pid_t pid, const char *name)
 {
-    char word[16] = "";
-    char directory[4000] = "";
-    char line[4096] = "";
+    static const char started[] = "started ";
+    char line[PATH_MAX + sizeof(started)] = "";
+    const char *directory;
     size_t used = 0;
     ssize_t count;
     int status = 0;
 
-    while (used < sizeof(line) - 1 &&
+    while (used < sizeof(line) - 1 && memchr(line, '\0', used) == NULL &&
            (count = read(fd, line + used, sizeof(line) - 1 - used)) > 0) {
         used += (size_t)count;
-        if (strchr(line, '\n') != NULL) {
-            break;
-        }
     }
-    if (sscanf(line, "%15s %3999s", word, directory) >= 1 && strcmp(word, "started") == 0) {
+    directory = strchr(line, ' ') != NULL ? strchr(line, ' ') + 1 : "";
+    if (strncmp(line, started, sizeof(started) - 1) == 0) {
         printf("job %s runs in the background (pid %d); logs in %s\n"
                "    psd_run show %s\n    psd_run logs -f %s worker0\n    psd_run stop %s\n",
                name, (int)pid, directory, name, name, name);

@@ -282,7 +282,10 @@ static void
 tell_detached(struct run *run, const char *how)
 {
     if (run->args->detach_fd >= 0 && !run->told_detached) {
-        dprintf(run->args->detach_fd, "%s %s\n", how, run->directory != NULL ? run->directory : "");
+        const char *directory = run->directory != NULL ? run->directory : "";
+
+        dprintf(run->args->detach_fd, "%s %s%c", how, directory,
+                '\0'); /* it may hold anything else */
         run->told_detached = true;
     }
 }

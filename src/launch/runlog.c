@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,7 +21,10 @@
 #include "base/fail.h"
 #include "launch/log_file.h"
 
-enum { DIRECTORIES_MAX = 10000 };
+enum {
+    DIRECTORIES_MAX = 10000,
+    NAMES_BYTES = 128 /* of the directory of a run, and of the files in it */
+};
 
 psd_status
 runlog_open(struct runlog *runlog, const char *path, struct psd_error *err)
@@ -156,6 +160,13 @@ runlog_make_directory(const char *out, char **directory_p, struct psd_error *err
 
     localtime_r(&now, &parts);
     strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", &parts);
+    if (strlen(out) > PATH_MAX - NAMES_BYTES) {
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "-o: a path of %zu bytes leaves no room for the names of logs in it: at most "
+            "%d",
+            strlen(out), PATH_MAX - NAMES_BYTES);
+    }
     if (make_path(out) != 0) {
         return fail_to_make(out, err);
     }

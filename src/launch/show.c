@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launch/json_text.h"
 #include "launch/watch.h"
 
 enum { NODES_MAX = 65536, ANSWER_MS = 3000, COLUMNS = 7, CELL_BYTES = 80 };
@@ -109,17 +110,12 @@ show_table(FILE *stream, const struct psd_node *nodes, size_t count)
 static void
 print_string(FILE *stream, const char *text)
 {
-    fputc('"', stream);
-    for (; *text != '\0'; text++) {
-        const unsigned char c = (unsigned char)*text;
+    json_t *value = json_text(text);
+    char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
 
-        if (c == '"' || c == '\\' || c < 0x20 || c > 0x7e) {
-            fprintf(stream, "\\u%04x", c);
-        } else {
-            fputc(c, stream);
-        }
-    }
-    fputc('"', stream);
+    fputs(quoted != NULL ? quoted : "null", stream);
+    free(quoted);
+    json_decref(value);
 }
 
 static void

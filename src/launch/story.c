@@ -14,27 +14,9 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "launch/json_text.h"
 #include "launch/report.h"
 #include "launch/whole_file.h"
-
-/* Text from other processes may be anything: what is no UTF-8 is replaced. */
-static json_t *
-text(const char *bytes)
-{
-    json_t *value = json_string(bytes);
-    char *clean;
-
-    if (value != NULL) {
-        return value;
-    }
-    clean = strdup(bytes);
-    for (char *c = clean; c != NULL && *c != '\0'; c++) {
-        *c = (unsigned char)*c > 0x7e ? '?' : *c;
-    }
-    value = json_string(clean != NULL ? clean : "?");
-    free(clean);
-    return value;
-}
 
 static json_t *
 moment(uint64_t wall_ms)
@@ -76,9 +58,9 @@ tell_machine(const struct run *run, const struct host *host)
     const struct layout_machine *machine = host->machine;
     json_t *value = json_object();
 
-    json_object_set_new(value, "name", text(machine->name));
-    json_object_set_new(value, "hostname", text(host->hostname));
-    json_object_set_new(value, "address", text(host->address));
+    json_object_set_new(value, "name", json_text(machine->name));
+    json_object_set_new(value, "hostname", json_text(host->hostname));
+    json_object_set_new(value, "address", json_text(host->address));
     json_object_set_new(value, "state", json_string(machine_state(host)));
     json_object_set_new(value, "here", json_boolean(machine->here));
     json_object_set_new(value, "cores", json_integer(host->cores));
@@ -120,10 +102,10 @@ tell_node(json_t *value, const struct psd_node *node, uint64_t last_step)
     json_object_set_new(value, "step", json_integer((json_int_t)step));
     json_object_set_new(value, "steps_per_s", json_real(node->steps_per_s));
     if (node->value_name[0] != '\0') {
-        json_object_set_new(value, "value_name", text(node->value_name));
+        json_object_set_new(value, "value_name", json_text(node->value_name));
         json_object_set_new(value, "value", json_real(node->value));
     }
-    json_object_set_new(value, "address", text(node->address));
+    json_object_set_new(value, "address", json_text(node->address));
 }
 
 /* What the master says about a process, or NULL. */
@@ -156,8 +138,8 @@ tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes,
     json_object_set_new(value, "name", json_string(process->name));
     json_object_set_new(value, "role", json_string(plan_task(run->plan, slot).name));
     json_object_set_new(value, "rank", json_integer(rank));
-    json_object_set_new(value, "machine", text(host->machine->name));
-    json_object_set_new(value, "hostname", text(host->hostname));
+    json_object_set_new(value, "machine", json_text(host->machine->name));
+    json_object_set_new(value, "hostname", json_text(host->hostname));
     json_object_set_new(value, "pid", json_integer(process->pid));
     json_object_set_new(value, "state", json_string(process_state(run, slot)));
     json_object_set_new(value, "started", moment(process->start_ms));
@@ -169,7 +151,8 @@ tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes,
                         state->signal == 0 ? json_null() : json_integer(state->signal));
     json_object_set_new(value, "restarts", json_integer(state->restarts));
     json_object_set_new(value, "cause", json_boolean(report_is_cause(run, slot)));
-    json_object_set_new(value, "command", text(process->command != NULL ? process->command : ""));
+    json_object_set_new(value, "command",
+                        json_text(process->command != NULL ? process->command : ""));
     if (node != NULL) {
         tell_node(value, node, process->last_step);
     } else if (role == LAUNCH_WORKER) {
@@ -207,23 +190,24 @@ build(struct run *run)
     }
     free(nodes);
     report_cause(run, cause, sizeof(cause));
-    json_object_set_new(job, "name", text(run->args->job));
+    json_object_set_new(job, "name", json_text(run->args->job));
     json_object_set_new(job, "version", json_string(PSD_VERSION));
     json_object_set_new(job, "pid", json_integer(getpid()));
     json_object_set_new(job, "state", json_string(job_state(run)));
-    json_object_set_new(job, "command", text(run->args->command));
-    json_object_set_new(job, "arguments", text(run->args->arguments));
-    json_object_set_new(job, "directory", text(run->gather.directory));
-    json_object_set_new(job, "logs", text(run->directory));
-    json_object_set_new(job, "master", text(run->master));
+    json_object_set_new(job, "command", json_text(run->args->command));
+    json_object_set_new(job, "arguments", json_text(run->args->arguments));
+    json_object_set_new(job, "directory", json_text(run->gather.directory));
+    json_object_set_new(job, "logs", json_text(run->directory));
+    json_object_set_new(job, "master", json_text(run->master));
     json_object_set_new(job, "began", moment(run->began_wall_ms));
     json_object_set_new(job, "ended",
                         run->watch.phase == WATCH_ENDED ? moment(run->ended_wall_ms) : json_null());
     json_object_set_new(job, "exit_code",
                         run->watch.phase == WATCH_ENDED ? json_integer(watch_exit_code(&run->watch))
                                                         : json_null());
-    json_object_set_new(job, "cause", cause[0] != '\0' ? text(cause) : json_null());
-    json_object_set_new(job, "result", run->result[0] != '\0' ? text(run->result) : json_null());
+    json_object_set_new(job, "cause", cause[0] != '\0' ? json_text(cause) : json_null());
+    json_object_set_new(job, "result",
+                        run->result[0] != '\0' ? json_text(run->result) : json_null());
     json_object_set_new(job, "attempt", json_integer(run->args->attempt));
     json_object_set_new(job, "machines", machines);
     json_object_set_new(job, "processes", processes);

@@ -834,6 +834,26 @@ def test_another_job_replaces_whatever_differs(start, what, words):
     assert second.wait() == 143
 
 
+@pytest.mark.parametrize("out", ["my logs", "logs\nof mine", "/".join(["d" * 200] * 19)])
+def test_detached_job_with_an_odd_place_for_logs(start, out):
+    """If this fails, a job in the background that did not start hides its reason."""
+    job = start("--detach", "-o", out, "./not-there")
+    assert job.wait() == 3
+    assert "not-there: " in job.stderr() and "the job did not start" in job.stderr()
+    job = start("--detach", "--name", "odd", "-o", out, "sleep 100", name="runs")
+    assert job.process.wait(20) == 0, job.stderr()
+    assert f"logs in {out}/poseidon_log_" in job.stdout()
+    assert "job odd is stopped" in verb(job, "stop", "odd")
+    job.expect_nothing_left()
+
+
+def test_place_for_logs_that_is_too_long(start):
+    """If this fails, logs get names that were cut, or none, and nobody says why."""
+    job = start("-o", "/".join(["d" * 200] * 20), "true")
+    assert job.wait() in (2, 3)
+    assert "leaves no room for the names of logs" in job.stderr()
+
+
 def test_detached_job(start, tmp_path):
     """If this fails, a job in the background dies with the terminal, or cannot be found again."""
     gate = tmp_path / "gate"
