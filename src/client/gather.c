@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arithmetic.h"
 #include "base/fail.h"
 #include "rpc/post.h"
 
@@ -367,9 +368,12 @@ psi_gather_fill(struct psd_op *op)
         return false;
     }
     if (is_sum) {
+        const psi_arithmetic callers = psi_arithmetic_enter();
+
         psi_sum_init(&sum, host->level, op->table->spec.dtype, host->leaves, count, host->scratch);
         psi_sum_all(&sum, (uint32_t)psi_chunk_elements(op->table->spec.count, op->first_chunk),
                     op->node_bytes);
+        psi_arithmetic_leave(callers);
     } else {
         memcpy(op->node_bytes, host->leaves[0].data, psi_transfer_bytes(op, op->first_chunk));
     }

@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/arithmetic.h"
 #include "base/cores.h"
 #include "base/descriptors.h"
 #include "base/exit_code.h"
@@ -121,6 +122,7 @@ run_lane(void *argument)
     const char *text = "";
     ssize_t written;
 
+    (void)psi_arithmetic_enter(); /* whatever started this process, or was linked into it */
     lane_tick(self->lane);
     while (!lane_finished(self->lane, &self->exit_code, &text)) {
         const int stop = atomic_load(&process->stop_code);

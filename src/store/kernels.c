@@ -11,6 +11,10 @@
  */
 #include "store/kernels.h"
 
+#if defined(__FAST_MATH__)
+#error "-ffast-math: sums would have other bits on every machine"
+#endif
+
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arithmetic.h"
 #include "bed.h"
 
 enum { STEPS = BED_SANITIZED ? 4 : 12, CHUNK = PSD_CHUNK_ELEMENTS, COUNT = 10 * CHUNK + 77 };
@@ -21,6 +22,8 @@ struct run {
     bool split;  /* push, then pull */
     bool mixed;  /* chunk by chunk, every rank in another order */
     bool flat;
+    bool tiny;  /* gradients below the smallest normal number ... */
+    bool flush; /* ... in threads that take those for zero, and round towards it */
     uint32_t workers;
     uint8_t *values; /* of rank 0, after the last step */
 };
@@ -45,6 +48,23 @@ start_ranges(struct worker *worker, psd_table *table, uint64_t step, const uint8
     }
 }
 
+#if defined(__x86_64__)
+#define FLUSH_AND_ROUND_DOWN UINT32_C(0xffc0) /* all exceptions masked */
+#else
+#define FLUSH_AND_ROUND_DOWN UINT64_C(0x1c00000)
+#endif
+
+/* f32 alone. */
+static void
+tiny(uint32_t rank, uint64_t step, float *gradient)
+{
+    for (uint64_t i = 0; i < COUNT; i++) {
+        const uint32_t bits = (uint32_t)mix(rank, step, i) & 0x807fffff;
+
+        memcpy(&gradient[i], &bits, sizeof(bits));
+    }
+}
+
 static void
 make_step(struct worker *worker, psd_table *table, uint64_t step, uint8_t *gradient,
           uint8_t *values)
@@ -52,7 +72,11 @@ make_step(struct worker *worker, psd_table *table, uint64_t step, uint8_t *gradi
     const struct run *run = worker->user;
     psd_op *ops[COUNT / CHUNK + 1];
 
-    awkward(dtypes[run->type], worker->rank, step, 0, COUNT, gradient);
+    if (run->tiny) {
+        tiny(worker->rank, step, (float *)(void *)gradient);
+    } else {
+        awkward(dtypes[run->type], worker->rank, step, 0, COUNT, gradient);
+    }
     if (run->mixed) {
         start_ranges(worker, table, step, gradient, values, ops);
         for (size_t i = 0; i <= COUNT / CHUNK && worker->failure[0] == '\0'; i++) {
@@ -86,9 +110,14 @@ train(struct worker *worker)
         gradient = malloc(bytes);
     }
     CHECK(worker, run->flat || bed_await_route(worker, table));
+    if (run->flush) {
+        psi_arithmetic_set(FLUSH_AND_ROUND_DOWN);
+    }
     for (uint64_t step = 0; step < STEPS && worker->failure[0] == '\0'; step++) {
         make_step(worker, table, step, gradient, values);
     }
+    CHECK(worker, !run->flush || (psi_arithmetic_get() & ~63u) == FLUSH_AND_ROUND_DOWN);
+    psi_arithmetic_set(PSI_ARITHMETIC_IEEE);
     CHECK(worker, bed_is_routed(worker, table) == !run->flat);
     bed_meet(worker->bed);
     if (worker->rank == 0) {
@@ -137,6 +166,22 @@ test_same_bits_as_each_for_itself(void **state)
         }
         free(flat.values);
     }
+}
+
+/* If this fails, the bits depend on how the program has told its threads to compute, or it finds
+ * that changed. */
+static void
+test_same_bits_whatever_the_callers_arithmetic(void **state)
+{
+    struct run flat = {.tiny = true, .flat = true, .workers = 3};
+    struct run flushed = {.tiny = true, .flush = true, .workers = 3};
+
+    (void)state;
+    run_it(&flat);
+    run_it(&flushed);
+    assert_memory_equal(flat.values, flushed.values, COUNT * sizeof(float));
+    free(flat.values);
+    free(flushed.values);
 }
 
 /* Two workers of a 16-bit table would send as many bytes as before: they push for themselves. */
@@ -249,6 +294,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits_as_each_for_itself),
+        cmocka_unit_test(test_same_bits_whatever_the_callers_arithmetic),
         cmocka_unit_test(test_only_where_it_helps),
         cmocka_unit_test(test_names_who_is_missing),
         cmocka_unit_test(test_others_go_on),
