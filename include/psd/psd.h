@@ -95,7 +95,8 @@ struct psd_open_args {
  *   PSD_ERR_VERSION    library and master speak different protocols: the message names both;
  *   PSD_ERR_NO_MEMORY.
  *
- * Blocks up to open_timeout_ms. Starts one thread (heartbeats and progress).
+ * Blocks up to open_timeout_ms. Starts one thread (heartbeats and progress); while the name of the
+ * master's host is looked up there is another, which may outlive the context.
  */
 PSD_API psd_status psd_open(const struct psd_open_args *args, psd_context **context_p);
 

@@ -23,6 +23,7 @@
 
 #include "base/fail.h"
 #include "transport/listener.h"
+#include "transport/lookup.h"
 #include "transport/loop_state.h"
 #include "transport/shm.h"
 #include "transport/stream.h"
@@ -490,6 +491,7 @@ psi_loop_destroy(struct psi_loop *loop)
     while ((source = TAILQ_FIRST(&loop->sources)) != NULL) {
         source->close(source->object);
     }
+    psi_lookups_fini(loop);
     psi_loop_free_graves(loop);
     psi_hatch_close(&loop->hatch);
     psi_segment_destroy(&loop->bell);

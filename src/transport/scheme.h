@@ -2,7 +2,8 @@
  * scheme.h - how a kind of stream socket comes into being. All the rest (frames, queues, deadlines,
  * authentication) is the same for every kind: stream.c.
  *
- * Every hook returns at once, except that a host name (not a numeric address) is looked up first.
+ * Every hook returns at once, except that a host name (not a numeric address) to listen on is
+ * looked up first. A name to connect to is looked up by lookup.c.
  */
 #ifndef PSI_TRANSPORT_SCHEME_H
 #define PSI_TRANSPORT_SCHEME_H
@@ -10,6 +11,9 @@
 #include "transport/address.h"
 
 struct psi_scheme {
+    /* (optional) Is this a name that has to be looked up before `connect`? */
+    bool (*is_name)(const struct psi_address *address);
+
     /* A non-blocking descriptor that becomes writable when `connected` can tell. PSD_ERR_PEER_LOST:
      * nobody is there, already known. Any other error: our own fault or lack. */
     psd_status (*connect)(const struct psi_address *address, int *fd_p, struct psd_error *err);

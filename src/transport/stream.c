@@ -2,7 +2,9 @@
  * stream.c - a connection over a stream socket, whatever scheme it came from: its life, and what it
  * hears.
  *
- *   CONNECTING -> AUTHENTICATING -> OPEN -> LINGERING -> CLOSED      (any state may skip to CLOSED)
+ *   LOOKING_UP -> CONNECTING -> AUTHENTICATING -> OPEN -> LINGERING -> CLOSED
+ *
+ * (It begins with the first only for a host by name; any state may skip to CLOSED.)
  *
  * Invariants
  *   - events run only in dispatch: a failure inside an owner's call is kept in `reason`, and the
@@ -25,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "transport/lookup.h"
 #include "transport/stream_state.h"
 
 enum { FIRST_BYTES = 2048 }; /* of a stranger, enough to recognise it by */
@@ -50,6 +53,10 @@ psi_stream_detach(struct psi_stream *stream)
     stream->in.stopped = true;
     psi_timer_disarm(loop, &stream->timer);
     psi_stream_leave_strangers(stream);
+    if (stream->lookup != NULL) {
+        psi_lookup_leave(stream->lookup);
+        stream->lookup = NULL;
+    }
     psi_upgrade_end(stream);
     if (stream->shm != NULL) {
         psi_shm_close(stream->shm);
@@ -420,6 +427,10 @@ stream_ready(void *object, uint32_t events)
 {
     struct psi_stream *stream = object;
 
+    if (stream->state == LOOKING_UP) {
+        psi_stream_finish_lookup(stream);
+        return;
+    }
     if (stream->state == CONNECTING) {
         psi_stream_finish_connecting(stream);
         return;
@@ -473,7 +484,10 @@ stream_due(void *object)
         (void)psi_stream_receive(stream);
         return;
     }
-    if (stream->state == CONNECTING) {
+    if (stream->state == LOOKING_UP) {
+        psi_fail(&err, PSD_ERR_TIMEOUT, "look up the host of %s: no answer in %u ms", peer,
+                 config->auth_ms);
+    } else if (stream->state == CONNECTING) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "connect %s: no answer in %u ms", peer, config->auth_ms);
     } else if (stream->state == AUTHENTICATING || psi_upgrade_is_asking(stream)) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "authenticate %s: not done in %u ms", peer,
@@ -530,6 +544,17 @@ psi_stream_enter(struct psi_stream *stream, int fd, uint32_t events, uint32_t wi
     return PSD_OK;
 }
 
+/* A descriptor that tells when there is more to do. */
+static psd_status
+begin_connecting(struct psi_stream *stream, const struct psi_address *address, int *fd_p)
+{
+    if (stream->scheme->is_name == NULL || !stream->scheme->is_name(address)) {
+        return stream->scheme->connect(address, fd_p, &stream->reason);
+    }
+    stream->state = LOOKING_UP;
+    return psi_lookup_begin(stream->loop, address, &stream->lookup, fd_p, &stream->reason);
+}
+
 psd_status
 psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *scheme,
                    const struct psi_address *address, const struct psi_stream_owner *owner,
@@ -557,11 +582,12 @@ psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *scheme,
     if (owner->identity != NULL) {
         strncpy(stream->wanted, owner->identity, sizeof(stream->wanted) - 1);
     }
-    status = scheme->connect(address, &fd, &stream->reason);
+    status = begin_connecting(stream, address, &fd);
     if (status != PSD_OK && status != PSD_ERR_PEER_LOST) {
         goto err_reason;
     }
-    status = psi_stream_enter(stream, fd, EPOLLOUT, loop->config.auth_ms, &stream->reason);
+    status = psi_stream_enter(stream, fd, stream->state == LOOKING_UP ? EPOLLIN : EPOLLOUT,
+                              loop->config.auth_ms, &stream->reason);
     if (status != PSD_OK) {
         goto err_close;
     }
@@ -572,6 +598,9 @@ psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *scheme,
     return PSD_OK;
 
 err_close:
+    if (stream->lookup != NULL) {
+        psi_lookup_leave(stream->lookup);
+    }
     close(fd);
 err_reason:
     if (err != NULL) {

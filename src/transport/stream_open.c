@@ -5,8 +5,10 @@
  */
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "base/fail.h"
+#include "transport/lookup.h"
 #include "transport/stream_state.h"
 
 /* A stranger that says little costs little: it is heard again when it has said so much. */
@@ -167,4 +169,30 @@ psi_stream_finish_connecting(struct psi_stream *stream)
         return;
     }
     psi_stream_begin(stream);
+}
+
+void
+psi_stream_finish_lookup(struct psi_stream *stream)
+{
+    const int asked = stream->source.fd;
+    struct psi_lookup *lookup = stream->lookup;
+    struct psi_address numeric;
+    struct psd_error err;
+    psd_status status;
+    int fd = -1;
+
+    stream->lookup = NULL;
+    status = psi_lookup_end(stream->loop, lookup, &numeric, &err);
+    if (status == PSD_OK) {
+        status = stream->scheme->connect(&numeric, &fd, &err);
+    }
+    if (status == PSD_OK) {
+        status = psi_loop_swap(stream->loop, &stream->source, fd, EPOLLOUT, &err);
+        close(status == PSD_OK ? asked : fd);
+    }
+    if (status != PSD_OK) {
+        psi_stream_end(stream, &err);
+        return;
+    }
+    stream->state = CONNECTING;
 }

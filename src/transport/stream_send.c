@@ -68,8 +68,9 @@ send_some(struct psi_stream *stream, struct iovec *iov, int count)
 static bool
 holds_frames(const struct psi_stream *stream)
 {
-    return stream->state == CONNECTING || stream->state == AUTHENTICATING ||
-           stream->handshake != NULL || stream->word_unsent > 0 || psi_upgrade_holds(stream);
+    return stream->state == LOOKING_UP || stream->state == CONNECTING ||
+           stream->state == AUTHENTICATING || stream->handshake != NULL ||
+           stream->word_unsent > 0 || psi_upgrade_holds(stream);
 }
 
 /* Something waits for the socket to take it. */

@@ -11,7 +11,7 @@
 #include "transport/stream_out.h"
 #include "transport/upgrade.h"
 
-enum psi_stream_state { CONNECTING, AUTHENTICATING, OPEN, LINGERING, CLOSED };
+enum psi_stream_state { CONNECTING, LOOKING_UP, AUTHENTICATING, OPEN, LINGERING, CLOSED };
 
 /*
  * Thread: owned by the loop.
@@ -32,6 +32,7 @@ struct psi_stream {
     void *sealed;                        /* bytes go through this session; NULL: plain */
     bool again;                          /* the timer goes on receiving: the session has more */
     char wanted[2 * PSI_IDENTITY_BYTES]; /* connecting: what to prove */
+    struct psi_lookup *lookup;           /* LOOKING_UP: the question */
     struct psi_upgrade *upgrade;         /* whether the peer is on this host is being found out */
     struct psi_shm *shm;                 /* it is: frames go through this; NULL: through bytes */
     uint8_t word[PSI_PREFIX_BYTES];      /* of the upgrade: sent before any frame, ... */
@@ -100,6 +101,9 @@ psd_status psi_stream_unshare(struct psi_conn *conn, const void *base, size_t by
 size_t psi_stream_queued_bytes(const struct psi_conn *conn);
 
 /* ---- stream_open.c ---- */
+
+/* The host's number is known, or that it has none. */
+void psi_stream_finish_lookup(struct psi_stream *stream);
 
 /* The descriptor can tell how connecting ended. */
 void psi_stream_finish_connecting(struct psi_stream *stream);

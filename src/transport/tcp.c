@@ -87,23 +87,40 @@ choose(const struct addrinfo *list)
     return list;
 }
 
+/* Returns as getaddrinfo(), which blocks only for a name, and only without AI_NUMERICHOST. */
+static int
+ask_system(const struct psi_address *address, int flags, struct addrinfo **list_p)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags};
+    char port[8];
+
+    snprintf(port, sizeof(port), "%u", address->port);
+    return getaddrinfo(address->host, port, &hints, list_p);
+}
+
+static bool
+tcp_is_name(const struct psi_address *address)
+{
+    struct addrinfo *list = NULL;
+    const int code = ask_system(address, AI_NUMERICHOST, &list);
+
+    if (code == 0) {
+        freeaddrinfo(list);
+    }
+    return code == EAI_NONAME;
+}
+
 /* Only a name, not a numeric address, can make this block. */
 static psd_status
 resolve(const struct psi_address *address, union socket_address *found_p, psd_status failure,
         struct psd_error *err)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST};
     struct addrinfo *list = NULL;
     const struct addrinfo *info;
-    char port[8];
-    int code;
+    int code = ask_system(address, AI_NUMERICHOST, &list);
 
-    snprintf(port, sizeof(port), "%u", address->port);
-    code = getaddrinfo(address->host, port, &hints, &list);
     if (code == EAI_NONAME) {
-        hints.ai_flags = AI_NUMERICSERV;
-        code = getaddrinfo(address->host, port, &hints, &list);
+        code = ask_system(address, 0, &list);
     }
     if (code != 0) {
         return psi_fail(err, failure, "look up host %s: %s", address->host, gai_strerror(code));
@@ -337,6 +354,7 @@ tcp_unlisten(int listen_fd)
 }
 
 const struct psi_scheme psi_scheme_tcp = {
+    .is_name = tcp_is_name,
     .connect = tcp_connect,
     .connected = tcp_connected,
     .listen = tcp_listen,
