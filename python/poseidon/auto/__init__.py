@@ -11,6 +11,7 @@ first training loader is read: then the workers join the job.
     patches   where torch tells the session what the script does
     streams   random numbers that all workers draw alike, and those that are each worker's own
     shards    which batches of a training loader are this worker's
+    lineage   which batches a loss was computed from
     checks    what the workers compare in every round
     datasets  what the workers compare before every epoch
     keras     the same for Model.fit

@@ -12,7 +12,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import streams
+from . import lineage, streams
 from .shards import Batches, Shard
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def apply(session: Session) -> None:
     atexit.register(session.at_exit)
     session.streams = streams.Streams(session.rank)
     streams.apply(session.streams)
+    session.lineage = lineage.Lineage()
     _watch_optimizers(session)
     _watch_loaders(session)
     _watch_backward(session)
@@ -78,13 +79,23 @@ def _watch_loaders(session: Session) -> None:
         shard = iterator._sampler_iter
         if type(shard) is not Shard:
             return take(iterator)
+        session.before_next(shard)
         try:
             batch = take(iterator)
         except StopIteration:
-            session.epoch_ended(shard.rounds_before)
-            raise
-        session.delivered(shard.deliveries.popleft())
+            if not session.is_evaluation_after_all(shard):
+                session.epoch_ended()
+                raise
+            return rest_of(iterator, shard)
+        session.delivered(shard, batch)
         return batch
+
+    def rest_of(iterator, shard):
+        """What the other workers' parts of an evaluation are. The processes of a loader have ended by now."""
+        fetcher = dataloader._DatasetKind.create_fetcher(iterator._dataset_kind, iterator._dataset,
+                                                         iterator._auto_collation, iterator._collate_fn,
+                                                         iterator._drop_last)
+        return fetcher.fetch(next(shard))
 
     dataloader.DataLoader._index_sampler = property(index_sampler)
     dataloader._BaseDataLoaderIter.__init__, dataloader._BaseDataLoaderIter._reset = init, begin_again
@@ -95,13 +106,15 @@ def _watch_backward(session: Session) -> None:
     own_backward, own_grad = torch.autograd.backward, torch.autograd.grad
 
     @functools.wraps(own_backward)
-    def backward(*args, **kwargs):
+    def backward(tensors, *args, **kwargs):
+        session.before_backward(tensors)
         if not session.optimizers:
             session.backwards_alone += 1
-        return own_backward(*args, **kwargs)
+        return own_backward(tensors, *args, **kwargs)
 
     @functools.wraps(own_grad)
     def grad(outputs, inputs, *args, **kwargs):
+        session.before_backward(outputs)
         if not session.optimizers and _has_parameter(inputs):
             session.backwards_alone += 1
         return own_grad(outputs, inputs, *args, **kwargs)

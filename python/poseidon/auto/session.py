@@ -23,7 +23,8 @@ from . import notes, seeds
 
 if TYPE_CHECKING:
     from .models import Owners
-    from .shards import Delivery
+    from .lineage import Lineage
+    from .shards import Delivery, Shard
     from .streams import Streams
 
 TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
@@ -32,6 +33,14 @@ EXIT_REFUSED = 2
 
 def _parameters_of(optimizer: Any) -> list:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _shuffles(loader: Any) -> bool:
+    """Whether it is made for training, by the look of it."""
+    from torch.utils.data import IterableDataset, SequentialSampler
+
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    return not isinstance(loader.dataset, IterableDataset) and not isinstance(sampler, SequentialSampler)
 
 
 class Session:
@@ -54,13 +63,18 @@ class Session:
         self._owners: Owners | None = None
         # How many optimizers and parameters they were looked up for.
         self._owners_of: tuple[int, int] | None = None
-        self._roles = weakref.WeakKeyDictionary()  # loader: whether it is for training
+        self._roles = weakref.WeakKeyDictionary()  # loader: whether it was dealt out when it was last read
+        # Loaders that something was trained on: how many batches were taken before the first round.
+        self._trainers = weakref.WeakKeyDictionary()
         self._told_lengths = weakref.WeakKeyDictionary()
         self._last_optimizer: dict[int, weakref.ref] = {}  # by identity of a parameter
         self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
         self._weight = 1.0
         self._weight_hooks: list[Any] = []
         self._rounds_at_delivery = -1  # rounds() when the script got its last batch
+        self._newest: Delivery | None = None
+        self._ahead = False  # the script takes batches before it has trained on those before
+        self.lineage: Lineage | None = None  # of losses; patches.py sets it
         self._saved: set[str] = set()
         self._steps = 0
         self._samples = 0
@@ -227,14 +241,19 @@ class Session:
             self._owners, self._owners_of = Owners(self._parameters()), optimizers
         return self._owners
 
-    def _is_training_now(self) -> bool:
+    def _can_train(self) -> bool:
         import torch
 
         return torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and \
-            bool(self.live_optimizers()) and self._look_up_owners().training()
+            bool(self.live_optimizers())
 
-    def is_training_loader(self, loader: Any) -> bool:
-        """Decides when a loader is about to be read."""
+    def _is_training_now(self) -> bool:
+        return self._can_train() and self._look_up_owners().training()
+
+    def may_train(self, loader: Any) -> bool:
+        """A loader is about to be read: whether its batches are dealt out. What has trained before is, in
+        whatever mode the models are: some loops call train() later. Should nothing come of it but an evaluation,
+        that sees everything (before_next)."""
         import torch
 
         if not self.active() or self._is_child():
@@ -243,11 +262,36 @@ class Session:
                 torch.distributed.is_initialized():
             self.step_aside("the script begins torch.distributed itself")
             return False
-        training = self._is_training_now()
+        if not self._ahead:
+            self.lineage.rest()
+        training = self._can_train() and (loader in self._trainers or _shuffles(loader) or
+                                          self._look_up_owners().training())
         self._roles[loader] = training
         if training:
             self._check_loader(loader)
         return training
+
+    def before_next(self, shard: Shard) -> None:
+        """The script asks for a batch: by what it has done with those before, is it training?"""
+        if shard.trains or shard.handed_out == 0:
+            return
+        if self.rounds() != shard.rounds_before:
+            if shard.evaluates:
+                self.refuse("it reads a loader in eval() mode as if to evaluate, and trains on it then",
+                            "call model.train() before the loader is read")
+            shard.be_training()
+            self._trainers.setdefault(shard.loader, shard.handed_out)
+        elif not self._can_train() or (shard.handed_out >= self._trainers.get(shard.loader, 1) and
+                                       not self._look_up_owners().training()):
+            self._be_evaluation(shard)
+
+    def is_evaluation_after_all(self, shard: Shard) -> bool:
+        """A loader that was dealt out has come to its end. Says whether it goes on, as an evaluation."""
+        return not shard.trains and self.rounds() == shard.rounds_before and self._be_evaluation(shard)
+
+    def _be_evaluation(self, shard: Shard) -> bool:
+        self._roles[shard.loader] = False
+        return shard.be_evaluation()
 
     def _check_loader(self, loader: Any) -> None:
         import torch
@@ -268,16 +312,13 @@ class Session:
 
     def length_is_dealt(self, loader: Any) -> bool:
         """Whether len(loader) is to tell the steps of the job, or the loader's own batches."""
-        import torch
-
         if not self.active() or self._is_child():
             return False
         if loader in self._roles:  # as it was read last, also when asked for after an evaluation
             return self._roles[loader]
         if self.live_optimizers() and not self._is_training_now():
             return False
-        sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
-        dealt = not isinstance(sampler, torch.utils.data.SequentialSampler)
+        dealt = _shuffles(loader)
         self._told_lengths[loader] = dealt
         return dealt
 
@@ -299,33 +340,50 @@ class Session:
         if self.rank != 0:
             randomness.restore(loader, found)
         self.streams.part()
+        self._ahead = False
+        self.lineage.rest()
+        self.lineage.forget()
         if self._told_lengths.pop(loader, True) is False and self.rank == 0:
             notes.tell("len() of a training loader without shuffle was asked for before its first "
                        f"epoch and told its own batches; an epoch has {len(loader)} steps now: if a "
                        "learning-rate schedule was made of it, it is too long")
 
-    def delivered(self, delivery: Delivery) -> None:
+    def delivered(self, shard: Shard, batch: Any) -> None:
         """The script gets the data of a step."""
+        delivery = shard.deliveries.popleft()
+        if delivery is None:  # of an evaluation
+            shard.rounds_before = self.rounds()
+            return
         self.batches_digest = zlib.crc32(b"%d" % delivery.digest, self.batches_digest)
         self._samples = delivery.samples
-        waiting = self._rounds_at_delivery == self.rounds()
+        if shard.handed_out > 0 and self._rounds_at_delivery == self.rounds():
+            self._ahead = True
         self._rounds_at_delivery = self.rounds()
-        if delivery.weight != self._weight:
-            if waiting:
-                self.refuse(
-                    "the last step of its epoch has fewer samples, and it took that batch before "
-                    "it had trained on the one before: which gradients are whose cannot be told",
-                    "make the loader with drop_last=True")
-            self._weight = delivery.weight
-            self._weigh_gradients()
+        shard.handed_out += 1
+        self.lineage.add(delivery, batch)
+        self._newest = delivery
+        if self._ahead and delivery.weight != 1.0:
+            self.lineage.follow()
+        if not self.lineage.follows():
+            self._set_weight(delivery.weight)
 
-    def epoch_ended(self, rounds_before: int) -> None:
-        """A loader was read to its end."""
-        if self.rounds() == rounds_before:
-            self.refuse(
-                "it read a whole loader with gradients enabled and the model in training mode, but "
-                "trained on nothing of it: each worker has seen only its part",
-                "read data for evaluation under torch.no_grad() or after model.eval()")
+    def epoch_ended(self) -> None:
+        """A loader was read to its end. Its last batch may still be trained on, and those before it once more
+        (itertools.cycle)."""
+        if self._newest is not None and self._newest.weight != 1.0:
+            self.lineage.follow()
+
+    def before_backward(self, tensors: Any) -> None:
+        """Gradients count by the batch that they come from."""
+        if not self.joined or not self.lineage.follows():
+            return
+        weights = {delivery.weight for delivery in self.lineage.sources(tensors)}
+        if len(weights) > 1:
+            self.refuse("it computes one loss from several batches, of which one is smaller than the others: how "
+                        "each counts in the mean cannot be told",
+                        "make the loaders with drop_last=True")
+        for weight in weights:  # a loss of no batch, such as a penalty, counts as the last one did
+            self._set_weight(weight)
 
     # ---- gradients
 
@@ -390,6 +448,11 @@ class Session:
             self._engine.companions.append(
                 Buffers(self._engine.name, owners.buffers, TIMEOUT_S))
         self._weigh_gradients()
+
+    def _set_weight(self, weight: float) -> None:
+        if weight != self._weight:
+            self._weight = weight
+            self._weigh_gradients()
 
     def _weigh_gradients(self) -> None:
         """Gradients of the batch that is being trained on count by its share of the samples."""

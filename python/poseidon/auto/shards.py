@@ -75,24 +75,62 @@ def _is_of_torch(sampler: Any) -> bool:
     return type(sampler).__module__.startswith("torch.utils.data.")
 
 
+def deal_rest(group: list, world: int, rank: int) -> list:
+    """What this worker has not got of one step: the pieces of the others."""
+    pieces = [deal(group, world, each) for each in range(world)]
+    borrowed = pieces[rank][1] == 0.0  # it has the piece of worker 0 for want of its own
+    return [piece for other, (piece, weight) in enumerate(pieces)
+            if other != rank and weight > 0 and not (borrowed and other == 0)]
+
+
 class Shard:
     """An iterator over this worker's batches of indices. deliveries has one entry for each that was
-    taken and whose data the script has not got yet: data loaders fetch ahead."""
+    taken and whose data the script has not got yet: data loaders fetch ahead.
+
+    Whether a loader is read to train or to evaluate is known when something is differentiated, not when the
+    reading begins. Until then the pieces of the others are remembered: an evaluation gets them, too, and so sees
+    everything."""
 
     def __init__(self, batches: Iterable, world: int, rank: int, drop_last: bool):
         self._batches = iter(batches)
         self._world, self._rank, self._drop_last = world, rank, drop_last
-        self.deliveries: collections.deque[Delivery] = collections.deque()
+        self.deliveries: collections.deque[Delivery | None] = collections.deque()
+        self.loader: Any = None
         self.rounds_before = 0  # of the session, when the epoch began
+        self.handed_out = 0  # batches that the script has got
+        self.trains = False  # it is known
+        self.evaluates = False  # it is known
+        self._others: collections.deque = collections.deque()
 
     def __iter__(self) -> Shard:
         return self
 
+    def be_training(self) -> None:
+        """Something of it was differentiated."""
+        self.trains = True
+        self._others.clear()
+
+    def be_evaluation(self) -> bool:
+        """Nothing of it was. Says whether there is more to hand out."""
+        self.evaluates = True
+        if not self._others:
+            self._others.extend(itertools.islice(self._batches, 1))
+        return bool(self._others)
+
     def __next__(self) -> Any:
+        if self.evaluates:
+            self.deliveries.append(None)
+            return self._others.popleft() if self._others else next(self._batches)
         group = list(itertools.islice(self._batches, self._world))
-        if not group or (self._drop_last and len(group) < self._world):
+        if not group:
+            raise StopIteration
+        if self._drop_last and len(group) < self._world:
+            if not self.trains:
+                self._others.extend(group)
             raise StopIteration
         mine, weight = deal(group, self._world, self._rank)
+        if not self.trains:
+            self._others.extend(deal_rest(group, self._world, self._rank))
         digest = zlib.crc32(repr(group).encode())
         self.deliveries.append(Delivery(weight, digest, sum(map(_size, group))))
         return mine
@@ -109,14 +147,14 @@ class Batches:
 
     def __iter__(self) -> Iterator:
         session = self._session
-        training = session.is_training_loader(self._loader)
+        training = session.may_train(self._loader)
         if training:
             session.begin_epoch(self._loader)
         drawn = DrawnAlike(session.streams, self._batches)
         if not training:
             return drawn
         shard = Shard(drawn, session.world, session.rank, drops_last(self._loader))
-        shard.rounds_before = session.rounds()
+        shard.loader, shard.rounds_before = self._loader, session.rounds()
         return shard
 
     def __len__(self) -> int:
