@@ -75,27 +75,13 @@ tell_ready(struct process *process, bool more, struct psd_error *err)
 
 /* Shorter than PIPE_BUF: it is written whole or not at all. */
 static void
-tell_joined(void *context, enum psi_role role, uint32_t rank)
+tell(void *context, const struct psi_tiding *tiding)
 {
     struct process *process = context;
-    char line[64];
-    const int bytes = snprintf(line, sizeof(line), "joined %s %u\n",
-                               role == PSI_ROLE_WORKER ? "worker" : "server", rank);
+    char line[PSI_TIDING_LINE];
+    const size_t bytes = psi_tiding_format(tiding, line);
 
-    if (process->ready_fd >= 0 && write(process->ready_fd, line, (size_t)bytes) < 0) {
-        close_ready(process);
-    }
-}
-
-static void
-tell_done(void *context, uint32_t rank, uint64_t step)
-{
-    struct process *process = context;
-    char line[64];
-    const int bytes = snprintf(line, sizeof(line), "done worker %u at step %llu\n", rank,
-                               (unsigned long long)step);
-
-    if (process->ready_fd >= 0 && write(process->ready_fd, line, (size_t)bytes) < 0) {
+    if (process->ready_fd >= 0 && write(process->ready_fd, line, bytes) < 0) {
         close_ready(process);
     }
 }
@@ -117,9 +103,8 @@ start(struct process *process, const struct master_options *options, struct psd_
         .replacement_timeout_ms = options->replacement_timeout_ms,
         .policy = (enum psi_death_policy)options->policy,
         .listen_address = options->security.listen_address,
-        .joined = options->tell_joins ? tell_joined : NULL,
-        .done = options->tell_joins ? tell_done : NULL,
-        .joined_context = process,
+        .tell = options->tell_joins ? tell : NULL,
+        .tell_context = process,
     };
     const struct psi_harden_args harden = {.on = options->harden, .role = PSI_HARDEN_MASTER};
     psd_status status = psi_signals_open(&process->signals, err);

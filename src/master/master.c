@@ -178,6 +178,25 @@ master_send_end(struct session *session)
                                           master->end_code, master->end_text));
 }
 
+/* Who started the master hears why, before anybody can die of it. */
+static void
+tell_end(const struct master *master)
+{
+    const struct member *blamed = master->blamed;
+    struct psi_tiding tiding = {.kind = PSI_TIDING_END, .code = master->end_code};
+
+    if (master->config.tell == NULL || master->end_status == PSD_OK) {
+        return;
+    }
+    if (blamed != NULL) {
+        tiding.role = blamed->role == PSI_ROLE_WORKER ? PSI_TIDING_WORKER : PSI_TIDING_SERVER;
+        tiding.rank = blamed->rank;
+        tiding.loss = master->blamed_loss;
+    }
+    snprintf(tiding.text, sizeof(tiding.text), "%.500s", master->end_text);
+    master->config.tell(master->config.tell_context, &tiding);
+}
+
 void
 master_end(struct master *master, int exit_code, psd_status status, const char *format, ...)
 {
@@ -195,6 +214,7 @@ master_end(struct master *master, int exit_code, psd_status status, const char *
     va_start(args, format);
     vsnprintf(master->end_text, sizeof(master->end_text), format, args);
     va_end(args);
+    tell_end(master);
     for (struct session *session = master->sessions; session != NULL; session = session->next) {
         if (has_to_hear(master, session)) {
             master_send_end(session);

@@ -16,6 +16,7 @@
 #include <psd/status.h>
 
 #include "base/log.h"
+#include "base/tidings.h"
 #include "transport/transport.h"
 #include "wire/message.h"
 
@@ -30,12 +31,10 @@ struct master_config {
     uint32_t replacement_timeout_ms; /* PSI_DEATH_WAIT */
     enum psi_death_policy policy;
     const char *listen_address; /* "tcp://127.0.0.1:0"; borrowed until master_create() returns */
-    /* (optional) A worker, or a server with all its lanes, has joined: called at once, from inside
-     * an event. */
-    void (*joined)(void *context, enum psi_role role, uint32_t rank);
-    /* (optional) A worker said done; the last step that it reported. Called in the same way. */
-    void (*done)(void *context, uint32_t rank, uint64_t step);
-    void *joined_context; /* of both */
+    /* (optional) What whoever started the master may want to know: called at once, from inside an
+     * event. */
+    void (*tell)(void *context, const struct psi_tiding *tiding);
+    void *tell_context;
 };
 
 /*

@@ -102,6 +102,17 @@ keep_line(void *sink, enum psi_log_level level, const char *id, const char *text
     snprintf(world->log_text + used, LOG_BYTES - used, "%s %s\n", id, text);
 }
 
+static void
+keep_news(void *context, const struct psi_tiding *tiding)
+{
+    struct world *world = context;
+    const size_t used = strlen(world->told);
+    char line[PSI_TIDING_LINE];
+
+    psi_tiding_format(tiding, line);
+    snprintf(world->told + used, sizeof(world->told) - used, "%s", line);
+}
+
 static struct world *
 create(uint32_t workers, uint32_t servers, enum psi_death_policy policy, bool late_workers)
 {
@@ -117,6 +128,8 @@ create(uint32_t workers, uint32_t servers, enum psi_death_policy policy, bool la
         .replacement_timeout_ms = 30000,
         .policy = policy,
         .listen_address = "test://master",
+        .tell = keep_news,
+        .tell_context = world,
     };
 
     world->env.ops = &fake_env_ops;

@@ -45,6 +45,7 @@ struct world {
     struct peer *peer[PEERS_MAX];
     unsigned peers;
     char log_text[LOG_BYTES];
+    char told[4096]; /* to whoever started the master: lines */
     struct psi_log log;
     struct master *master;
     struct peer *lane[4]; /* one lane per server */

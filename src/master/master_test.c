@@ -761,10 +761,85 @@ test_late_master_blames_nobody(void **state)
     world->now_ns += 10000 * MS_NS;
     master_tick(world->master);
     assert_false(logged(world, "MEMBER-LOST"));
-    assert_int_equal(master_next_ns(world->master), world->now_ns + 2000 * MS_NS);
-    world->now_ns += 2000 * MS_NS;
-    master_tick(world->master);
+    for (int half = 0; half < 2; half++) { /* quiet after the first, lost after the second */
+        assert_int_equal(master_next_ns(world->master), world->now_ns + 1000 * MS_NS);
+        world->now_ns += 1000 * MS_NS;
+        master_tick(world->master);
+    }
     assert_over(world, PSI_EXIT_SERVER_LOST, "silent for 2000 ms");
+    world_destroy(world);
+}
+
+/* ------------------------------------------------------------------------------- tidings --- */
+
+/* What was told since the last look. */
+static void
+expect_told(struct world *world, const char *lines)
+{
+    assert_string_equal(world->told, lines);
+    world->told[0] = '\0';
+}
+
+/* If this fails, psd_run does not learn who stopped talking first, and blames who ended first. */
+static void
+test_tells_of_silence(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_FAIL);
+
+    (void)state;
+    expect_told(world, "joined server 0\njoined worker 0\njoined worker 1\n");
+    pass_ms(world, 1000, world->worker[1]);
+    expect_told(world, "quiet worker 1\n");
+    pass_ms(world, 250, NULL);
+    expect_told(world, "heard worker 1\n");
+    pass_ms(world, 2000, world->worker[1]);
+    expect_told(world, "quiet worker 1\nlost worker 1 silent: silent for 2000 ms\n"
+                       "end 70 worker 1 silent: worker 1 (test://2) lost: silent for 2000 ms\n");
+    assert_over(world, PSI_EXIT_WORKER_LOST, "silent for 2000 ms");
+    world_destroy(world);
+}
+
+/* If this fails, a process that was killed cannot be told from its victims. */
+static void
+test_tells_of_ends(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_FAIL);
+
+    (void)state;
+    world->told[0] = '\0';
+    hang_up(world->worker[0], "reset");
+    expect_told(world, "cut worker 0\n");
+    world->worker[0] = join(world, PSI_ROLE_WORKER, 0, 200);
+    expect_told(world, "back worker 0\n");
+    hang_up(world->lane[0], "reset");
+    expect_told(world, "cut server 0\n");
+    pass_ms(world, 500, NULL);
+    expect_told(world,
+                "lost server 0 closed: connection closed and not back in 500 ms\n"
+                "end 71 server 0 closed: server 0 (test://lane0) lost: connection closed and "
+                "not back in 500 ms\n");
+    hang_up(world->worker[1], "it heard of the end");
+    expect_told(world, "");
+    assert_over(world, PSI_EXIT_SERVER_LOST, "connection closed");
+    world_destroy(world);
+}
+
+/* If this fails, an end that is nobody's fault is blamed on somebody; or a good one is told as bad.
+ */
+static void
+test_tells_of_nobodys_fault(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_FAIL);
+
+    (void)state;
+    world->told[0] = '\0';
+    master_stop(world->master, PSI_EXIT_SIGTERM, "stopped by SIGTERM");
+    expect_told(world, "end 143 master 0 well: stopped by SIGTERM\n");
+    world_destroy(world);
+    world = start_job(1, 1, PSI_DEATH_FAIL);
+    world->told[0] = '\0';
+    bye(world, 0);
+    expect_told(world, "done worker 0 at step 0\n");
     world_destroy(world);
 }
 
@@ -1001,6 +1076,9 @@ main(void)
         cmocka_unit_test(test_replacement_that_never_comes_ends_the_job),
         cmocka_unit_test(test_silent_worker_is_told_when_it_wakes),
         cmocka_unit_test(test_late_master_blames_nobody),
+        cmocka_unit_test(test_tells_of_silence),
+        cmocka_unit_test(test_tells_of_ends),
+        cmocka_unit_test(test_tells_of_nobodys_fault),
         cmocka_unit_test(test_bye_of_all_ends_the_job),
         cmocka_unit_test(test_lane_cut_at_the_end_hears_of_it),
         cmocka_unit_test(test_lane_lost_ends_the_job),

@@ -28,6 +28,44 @@ role_name(const struct member *member)
     return member->role == PSI_ROLE_WORKER ? "worker" : "server";
 }
 
+/* ------------------------------------------------------------------------------- tidings --- */
+
+/* Who started the master hears of it. */
+static void
+tell(const struct master *master, enum psi_tiding_kind kind, const struct member *member,
+     enum psi_loss loss, const char *text)
+{
+    struct psi_tiding tiding = {.kind = kind,
+                                .role = member->role == PSI_ROLE_WORKER ? PSI_TIDING_WORKER
+                                                                        : PSI_TIDING_SERVER,
+                                .rank = member->rank,
+                                .step = kind == PSI_TIDING_DONE ? member->step : 0,
+                                .loss = loss};
+
+    if (master->config.tell != NULL) {
+        snprintf(tiding.text, sizeof(tiding.text), "%s", text);
+        master->config.tell(master->config.tell_context, &tiding);
+    }
+}
+
+/* Whether the job misses somebody who does not talk. */
+static bool
+is_awaited(const struct master *master, const struct member *member)
+{
+    return master->phase <= PHASE_RUNNING &&
+           (member->state == PSD_NODE_JOINED || member->state == PSD_NODE_RUNNING);
+}
+
+void
+master_member_heard(const struct master *master, struct member *member, uint64_t now_ns)
+{
+    member->heard_ns = now_ns;
+    if (member->quiet) {
+        member->quiet = false;
+        tell(master, PSI_TIDING_HEARD, member, PSI_LOSS_NONE, "");
+    }
+}
+
 /* --------------------------------------------------------------------------------- names --- */
 
 void
@@ -77,10 +115,27 @@ welcome(struct session *session, struct member *member)
     session->kind = SESSION_MEMBER;
     session->member = member;
     member->session = session;
-    member->heard_ns = psi_now_ns(master->env);
+    master_member_heard(master, member, psi_now_ns(master->env));
     master_posted(session, psi_post_welcome(session->conn, &frame, &message));
     master_view_resend(master, member);
     master_wake_at(master, 0);
+}
+
+/* A server is connected when all its lanes are. */
+static bool
+is_connected(const struct master *master, const struct member *member)
+{
+    const struct server *server = &master->server[member->rank];
+
+    if (member->role == PSI_ROLE_WORKER) {
+        return member->session != NULL;
+    }
+    for (uint32_t i = 0; i < server->lanes; i++) {
+        if (server->lane[i].session == NULL) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static void
@@ -94,6 +149,9 @@ come_back(struct session *session, struct member *member)
     psi_log(session->master->log, PSI_LOG_DEBUG, "MEMBER-BACK", "%s %u is back from %s",
             role_name(member), member->rank, session->conn->peer);
     welcome(session, member);
+    if (is_awaited(session->master, member) && is_connected(session->master, member)) {
+        tell(session->master, PSI_TIDING_BACK, member, PSI_LOSS_NONE, "");
+    }
 }
 
 /* A server is here when all its lanes are. */
@@ -119,6 +177,7 @@ take_place(struct session *session, struct member *member, const char *address)
     member->state = PSD_NODE_JOINED;
     member->incarnation++;
     member->life = session->hello.life;
+    member->quiet = false;
     member->report_ns = 0;
     member->step = 0;
     member->steps_per_s = 0;
@@ -132,9 +191,8 @@ take_place(struct session *session, struct member *member, const char *address)
         psi_log(session->master->log, PSI_LOG_INFO, "MEMBER-JOINED", "server %u lane %u joined: %s",
                 member->rank, member->lane, address);
     }
-    if (session->master->config.joined != NULL && is_whole(session->master, member)) {
-        session->master->config.joined(session->master->config.joined_context, member->role,
-                                       member->rank);
+    if (is_whole(session->master, member)) {
+        tell(session->master, PSI_TIDING_JOINED, member, PSI_LOSS_NONE, "");
     }
     welcome(session, member);
 }
@@ -415,10 +473,13 @@ master_admit(struct session *session)
 /* -------------------------------------------------------------------------------- losing --- */
 
 void
-master_member_cut(struct member *member, uint64_t now_ns)
+master_member_cut(const struct master *master, struct member *member, uint64_t now_ns)
 {
     member->session = NULL;
     member->cut_ns = now_ns;
+    if (is_awaited(master, member)) {
+        tell(master, PSI_TIDING_CUT, member, PSI_LOSS_NONE, "");
+    }
 }
 
 bool
@@ -443,6 +504,7 @@ master_check_done(struct master *master, const struct worker *lost)
         master_end(master, PSI_EXIT_OK, PSD_OK, "all workers are done");
     } else {
         psi_assert(lost != NULL);
+        master_blame(master, &lost->member, lost->loss);
         master_end(master, PSI_EXIT_WORKER_LOST, PSD_ERR_PEER_LOST,
                    "no worker is left: worker %u (%s) lost: %s", lost->member.rank,
                    lost->member.address, lost->lost_text);
@@ -465,13 +527,25 @@ fence(struct member *member)
 }
 
 void
-master_worker_lost(struct master *master, struct worker *worker, const char *reason)
+master_blame(struct master *master, const struct member *member, enum psi_loss loss)
+{
+    if (master->phase < PHASE_ENDING) {
+        master->blamed = member;
+        master->blamed_loss = loss;
+    }
+}
+
+void
+master_worker_lost(struct master *master, struct worker *worker, enum psi_loss loss,
+                   const char *reason)
 {
     struct member *member = &worker->member;
 
     psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "worker %u (%s) lost: %s", member->rank,
             member->address, reason);
     snprintf(worker->lost_text, sizeof(worker->lost_text), "%s", reason);
+    worker->loss = loss;
+    tell(master, PSI_TIDING_LOST, member, loss, reason);
     fence(member);
     member->state = PSD_NODE_LOST;
     worker->lost_ns = psi_now_ns(master->env);
@@ -480,6 +554,7 @@ master_worker_lost(struct master *master, struct worker *worker, const char *rea
     master_tables_forget(master, member->rank);
     master_wake_at(master, 0);
     if (master->config.policy == PSI_DEATH_FAIL) {
+        master_blame(master, member, loss);
         master_end(master, PSI_EXIT_WORKER_LOST, PSD_ERR_PEER_LOST, "worker %u (%s) lost: %s",
                    member->rank, member->address, reason);
     } else if (master->config.policy == PSI_DEATH_CONTINUE) {
@@ -505,16 +580,18 @@ free_place(struct master *master, struct member *member, const char *reason)
 }
 
 static void
-member_lost(struct master *master, struct member *member, const char *reason)
+member_lost(struct master *master, struct member *member, enum psi_loss loss, const char *reason)
 {
     if (master->phase == PHASE_GATHERING) {
         free_place(master, member, reason);
     } else if (member->role == PSI_ROLE_WORKER) {
-        master_worker_lost(master, &master->worker[member->rank], reason);
+        master_worker_lost(master, &master->worker[member->rank], loss, reason);
     } else {
         psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "server %u (%s) lost: %s", member->rank,
                 member->address, reason);
         member->state = PSD_NODE_LOST;
+        tell(master, PSI_TIDING_LOST, member, loss, reason);
+        master_blame(master, member, loss);
         master_end(master, PSI_EXIT_SERVER_LOST, PSD_ERR_PEER_LOST, "server %u (%s) lost: %s",
                    member->rank, member->address, reason);
     }
@@ -534,6 +611,18 @@ check_alive(struct master *master, struct member *member, uint64_t now_ns)
     if (deadline_ns < master->awake_ns) {
         deadline_ns = master->awake_ns;
     }
+    if (!cut && !member->quiet &&
+        master->config.tell !=
+            NULL) { /* it may be late, or stopped: who started it may look at once */
+        const uint64_t quiet_ns = deadline_ns + limit_ms * MASTER_MS_NS / 2;
+
+        member->quiet = now_ns >= quiet_ns;
+        if (member->quiet) {
+            tell(master, PSI_TIDING_QUIET, member, PSI_LOSS_NONE, "");
+        } else {
+            master_wake_at(master, quiet_ns);
+        }
+    }
     deadline_ns += limit_ms * MASTER_MS_NS;
     if (now_ns < deadline_ns) {
         master_wake_at(master, deadline_ns);
@@ -542,7 +631,7 @@ check_alive(struct master *master, struct member *member, uint64_t now_ns)
     snprintf(reason, sizeof(reason),
              cut ? "connection closed and not back in %llu ms" : "silent for %llu ms",
              (unsigned long long)limit_ms);
-    member_lost(master, member, reason);
+    member_lost(master, member, cut ? PSI_LOSS_CLOSED : PSI_LOSS_SILENT, reason);
 }
 
 static void
@@ -558,6 +647,7 @@ check_replaced(struct master *master, const struct worker *worker, uint64_t now_
         master_wake_at(master, deadline_ns);
         return;
     }
+    master_blame(master, &worker->member, worker->loss);
     master_end(master, PSI_EXIT_WORKER_LOST, PSD_ERR_PEER_LOST,
                "worker %u lost (%s) and not replaced in %u ms", worker->member.rank,
                worker->lost_text, master->config.replacement_timeout_ms);
@@ -651,10 +741,7 @@ master_on_bye(struct session *session, const void *body, size_t bytes, struct ps
     }
     psi_log(master->log, PSI_LOG_INFO, "MEMBER-DONE", "worker %u done (%u of %u)",
             worker->member.rank, done, master->config.workers);
-    if (master->config.done != NULL) {
-        master->config.done(master->config.joined_context, worker->member.rank,
-                            worker->member.step);
-    }
+    tell(master, PSI_TIDING_DONE, &worker->member, PSI_LOSS_NONE, "");
     master_barrier_check(master);
     master_check_done(master, NULL);
     master_wake_at(master, 0);
@@ -689,11 +776,12 @@ master_on_end(struct session *session, const void *body, size_t bytes, struct ps
     }
     if (member->role == PSI_ROLE_WORKER || master->phase == PHASE_GATHERING) {
         master_session_close(session);
-        master_member_cut(member, session->heard_ns);
-        member_lost(master, member, verdict.text);
+        master_member_cut(master, member, session->heard_ns);
+        member_lost(master, member, PSI_LOSS_GAVE_UP, verdict.text);
     } else {
         psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "server %u (%s) gave up: %s",
                 member->rank, member->address, verdict.text);
+        master_blame(master, member, PSI_LOSS_GAVE_UP);
         master_end(master, verdict.exit_code != 0 ? verdict.exit_code : PSI_EXIT_SERVER_LOST,
                    verdict.status < 0 ? (psd_status)verdict.status : PSD_ERR_PEER_LOST,
                    "server %u: %s", member->rank, verdict.text);

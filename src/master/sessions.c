@@ -142,7 +142,7 @@ dispatch(struct session *session, const void *body, size_t bytes, struct psd_err
 
     if (session->kind == SESSION_MEMBER) {
         from = session->member->role == PSI_ROLE_WORKER ? FROM_WORKER : FROM_LANE;
-        session->member->heard_ns = session->heard_ns;
+        master_member_heard(session->master, session->member, session->heard_ns);
     }
     for (size_t i = 0; i < sizeof(dispatch_table) / sizeof(dispatch_table[0]); i++) {
         if (dispatch_table[i].type != type || (dispatch_table[i].from & from) == 0) {
@@ -243,7 +243,7 @@ on_close(void *owner, struct psi_conn *conn, const struct psd_error *reason)
     if (session->kind == SESSION_MEMBER) {
         psi_log(master->log, PSI_LOG_DEBUG, "MEMBER-CUT", "%s: %s", session->member->address,
                 reason->text);
-        master_member_cut(session->member, psi_now_ns(master->env));
+        master_member_cut(master, session->member, psi_now_ns(master->env));
     } else if (session->kind == SESSION_STRANGER) {
         master_warn(master, "STRANGER", conn->peer, "%s", reason->text);
     }
@@ -325,7 +325,7 @@ master_sessions_tick(struct master *master, uint64_t now_ns)
         if (session->broken) {
             master_session_close(session);
             if (session->kind == SESSION_MEMBER) {
-                master_member_cut(session->member, now_ns);
+                master_member_cut(master, session->member, now_ns);
             }
         } else if (session->kind == SESSION_WAITING && master->phase >= PHASE_ENDING) {
             master_refuse(session, PSD_ERR_REFUSED, "the job is over: %s", master->end_text);

@@ -63,6 +63,7 @@ struct member {
     struct session *session; /* NULL: not connected ... */
     uint64_t cut_ns;         /* ... since then */
     uint64_t heard_ns;       /* last frame of any kind */
+    bool quiet;              /* ... and that was a while ago, of which somebody was told */
     char address[PSI_ADDRESS_MAX];
 
     bool acked; /* lane: has answered the current stage of the change of view */
@@ -88,6 +89,7 @@ struct worker {
     uint64_t old_life; /* of the incarnation before; 0: none */
     uint64_t lost_ns;  /* PSD_NODE_LOST: since then */
     char lost_text[PSI_TEXT_MAX];
+    enum psi_loss loss;      /* likewise */
     enum change_kind wanted; /* change of view that waits for its turn */
     bool in_view;            /* as the current view has it ... */
     uint32_t view_incarnation;
@@ -203,6 +205,8 @@ struct master {
     psd_status end_status;
     int end_code;
     char end_text[PSI_TEXT_MAX];
+    const struct member *blamed; /* (optional) whose fault that is; one of those above */
+    enum psi_loss blamed_loss;
 };
 
 /* ------------------------------------------------------------------------------- master.c --- */
@@ -255,10 +259,15 @@ bool master_admit_late_worker(struct session *session);
 bool master_admit_late_lane(struct session *session);
 
 void master_members_tick(struct master *master, uint64_t now_ns);
-void master_member_cut(struct member *member, uint64_t now_ns);
+void master_member_cut(const struct master *master, struct member *member, uint64_t now_ns);
+void master_member_heard(const struct master *master, struct member *member, uint64_t now_ns);
+
+/* Whose fault the end of the job is that follows at once. */
+void master_blame(struct master *master, const struct member *member, enum psi_loss loss);
 
 /* A worker of a running job is dead. What happens next is the policy's business. */
-void master_worker_lost(struct master *master, struct worker *worker, const char *reason);
+void master_worker_lost(struct master *master, struct worker *worker, enum psi_loss loss,
+                        const char *reason);
 
 /* Is the job still waiting for what this worker does? */
 bool master_worker_expected(const struct master *master, const struct worker *worker);

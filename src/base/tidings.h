@@ -1,0 +1,56 @@
+/*
+ * tidings.h - what ps_master tells whoever started it, one line each, over the pipe of --ready_fd.
+ *
+ * psd_run sees which process ended and which machine is silent; the master sees who stopped talking
+ * first. Both write and read the lines here, so that there is one place that knows how they look.
+ */
+#ifndef PSI_BASE_TIDINGS_H
+#define PSI_BASE_TIDINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    PSI_TIDING_TEXT = 512,  /* bytes of the reason, with the final NUL */
+    PSI_TIDING_LINE = 1024, /* ... of a line: well below PIPE_BUF, so it is written whole */
+};
+
+enum psi_tiding_kind {
+    PSI_TIDING_JOINED, /* a worker, or a server with all its lanes */
+    PSI_TIDING_DONE,   /* a worker said goodbye; step: the last one that it reported */
+    PSI_TIDING_CUT,    /* its connection ended; it may come back */
+    PSI_TIDING_BACK,   /* ... and it has */
+    PSI_TIDING_QUIET,  /* nothing came of it for half the time after which it counts as dead */
+    PSI_TIDING_HEARD,  /* ... and now something has */
+    PSI_TIDING_LOST,   /* it counts as dead: loss, text */
+    PSI_TIDING_END,    /* the job ends with code: because of whom, if it is anybody's fault; text */
+};
+
+enum psi_tiding_role { PSI_TIDING_MASTER, PSI_TIDING_SERVER, PSI_TIDING_WORKER };
+
+enum psi_loss {
+    PSI_LOSS_NONE,
+    PSI_LOSS_SILENT,  /* connected, but nothing came for too long */
+    PSI_LOSS_CLOSED,  /* its connection ended and was not renewed */
+    PSI_LOSS_GAVE_UP, /* it said itself that it cannot go on */
+};
+
+/* END with role PSI_TIDING_MASTER: nobody was lost, the master itself has the reason. */
+struct psi_tiding {
+    enum psi_tiding_kind kind;
+    enum psi_tiding_role role;
+    uint32_t rank;
+    uint64_t step;
+    int code;
+    enum psi_loss loss;
+    char text[PSI_TIDING_TEXT];
+};
+
+/* The line, with its end; what is not printable in the text becomes a blank. Returns its bytes. */
+size_t psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE]);
+
+/* A line without its end. Returns false if it is none of these. */
+bool psi_tiding_parse(const char *line, struct psi_tiding *tiding_p);
+
+#endif

@@ -1,0 +1,105 @@
+/*
+ * tidings_test.c - what the master writes is what psd_run reads, and nothing else is.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/tidings.h"
+
+/* Broken: psd_run misunderstands its own master, and blames the wrong process. */
+static void
+test_lines_come_back(void **state)
+{
+    (void)state;
+    for (int kind = PSI_TIDING_JOINED; kind <= PSI_TIDING_END; kind++) {
+        for (int role = PSI_TIDING_MASTER; role <= PSI_TIDING_WORKER; role++) {
+            for (int loss = PSI_LOSS_NONE; loss <= PSI_LOSS_GAVE_UP; loss++) {
+                const bool told = kind == PSI_TIDING_LOST || kind == PSI_TIDING_END;
+                struct psi_tiding tiding = {.kind = (enum psi_tiding_kind)kind,
+                                            .role = (enum psi_tiding_role)role,
+                                            .rank = 4094,
+                                            .step = kind == PSI_TIDING_DONE ? UINT64_MAX : 0,
+                                            .code = kind == PSI_TIDING_END ? 71 : 0,
+                                            .loss = told ? (enum psi_loss)loss : PSI_LOSS_NONE};
+                struct psi_tiding read = {0};
+                char line[PSI_TIDING_LINE];
+                size_t bytes;
+
+                if (told) {
+                    snprintf(tiding.text, sizeof(tiding.text), "worker 3 (tcp://h:1) lost: %d: x",
+                             loss);
+                }
+                bytes = psi_tiding_format(&tiding, line);
+                assert_int_equal(bytes, strlen(line));
+                assert_int_equal(line[bytes - 1], '\n');
+                line[bytes - 1] = '\0';
+                assert_true(psi_tiding_parse(line, &read));
+                assert_memory_equal(&read, &tiding, sizeof(read));
+            }
+        }
+    }
+}
+
+/* Broken: a reason that another process chose forges lines of its own. */
+static void
+test_text_stays_in_its_line(void **state)
+{
+    struct psi_tiding tiding = {.kind = PSI_TIDING_LOST, .role = PSI_TIDING_WORKER};
+    struct psi_tiding read = {0};
+    char line[PSI_TIDING_LINE];
+    size_t bytes;
+
+    (void)state;
+    memset(tiding.text, 'x', sizeof(tiding.text) - 1);
+    memcpy(tiding.text, "a\nend 0\r\t", 9);
+    bytes = psi_tiding_format(&tiding, line);
+    assert_ptr_equal(strchr(line, '\n'), line + bytes - 1);
+    line[bytes - 1] = '\0';
+    assert_true(psi_tiding_parse(line, &read));
+    assert_int_equal(strlen(read.text), sizeof(read.text) - 1);
+    assert_memory_equal(read.text, "a end 0  x", 10);
+}
+
+/* Broken: psd_run takes an address, or nonsense, for news. */
+static void
+test_other_lines_are_none(void **state)
+{
+    static const char *const lines[] = {"",
+                                        "tcp://127.0.0.1:4711",
+                                        "joined",
+                                        "joined worker",
+                                        "joined worker x",
+                                        "joined wizard 3",
+                                        "lost worker 3",
+                                        "lost worker 3 eaten: by a bear",
+                                        "lost wizard 3 silent: x",
+                                        "end worker 3 silent: x",
+                                        "end 70 worker 3 silent"};
+    struct psi_tiding read = {.rank = 7};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        assert_false(psi_tiding_parse(lines[i], &read));
+        assert_int_equal(read.rank, 7);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lines_come_back),
+        cmocka_unit_test(test_text_stays_in_its_line),
+        cmocka_unit_test(test_other_lines_are_none),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
