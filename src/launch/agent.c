@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -43,7 +44,8 @@ enum {
     LOOK_AGAIN_MS = 20,   /* whether somebody who was killed is gone */
     FAREWELL_MS = 5000,   /* for one more byte of the last reports to leave */
     REACH_MS = 3000,      /* to try another machine */
-    COLLECT_MS = 5000,    /* for an agent to end after its line did */
+    COLLECT_MS = 5000,    /* for an agent to end after its line did ... */
+    OVERDUE_MS = 10000,   /* ... and then it was stopped: more than its grace and its farewell */
 };
 
 /* Thread: owned by the agent, which has one. */
@@ -58,6 +60,7 @@ struct host {
     uint32_t lease_ms;      /* silence of psd_run after which the job is over; 0: any */
     uint64_t heard_ms;      /* of psd_run */
     uint64_t pulse_ms;      /* when to say the next time that we are here */
+    pid_t keeper;           /* above us; 0: psd_run itself is */
     pid_t launcher;         /* whose entry in the list of jobs is ours to take out if it dies */
     const char *entry_path; /* NULL: none */
 };
@@ -247,8 +250,13 @@ handle_message(struct host *host, const struct link_message *message)
     case LINK_END:
         ending_begin(&host->ending, &host->children, (uint32_t)message->number, false);
         break;
+    case LINK_PULSE:
+        if (message->number != 0) {
+            link_send(&host->link, LINK_PULSE, 0, message->number, NULL, 0);
+        }
+        break;
     default:
-        break; /* LINK_PULSE, and what a newer psd_run may say */
+        break; /* what a newer psd_run may say */
     }
 }
 
@@ -438,6 +446,9 @@ run_agent(struct host *host)
     unpack_fini(&host->unpack);
     children_fini(&host->children);
     place_fini(&host->place);
+    if (host->keeper != 0 && getppid() == host->keeper) {
+        kill(host->keeper, SIGCONT); /* if somebody stopped it, it would stay for ever */
+    }
     _exit(0);
 }
 
@@ -496,12 +507,36 @@ agent_collect(pid_t agent)
     return false;
 }
 
+/* Waits for the agent to end. One whose line is closed has its time to end everything; if it does
+ * not, somebody stopped it, and its children with nobody to end them would run on. */
+static void
+await_agent(pid_t agent, int line)
+{
+    struct pollfd polls[] = {{.fd = pidfd_open(agent, 0), .events = POLLIN},
+                             {.fd = line, .events = POLLRDHUP}};
+
+    while (polls[0].fd >= 0 && polls[0].revents == 0) {
+        const bool closed = polls[1].revents != 0;
+
+        polls[1].fd = closed ? -1 : line;
+        polls[1].revents = 0;
+        if (poll(polls, 2, closed ? OVERDUE_MS : -1) == 0) {
+            kill(agent, SIGKILL);
+        }
+    }
+    if (polls[0].fd >= 0) {
+        close(polls[0].fd);
+    }
+}
+
 /* The keeper: above the agent, it only waits, and cleans up after an agent that was killed. */
 static int
-keep(pid_t agent)
+keep(pid_t agent, int line)
 {
     int status = 0;
 
+    await_agent(agent, line);
+    close(line);
     while (waitpid(agent, &status, 0) < 0 && errno == EINTR) {
     }
     if (WIFEXITED(status)) {
@@ -532,9 +567,8 @@ agent_serve(char *const *environment)
     prctl(PR_SET_NAME, "psd_keeper");
     pid = fork();
     if (pid > 0) {
-        close(in);
         close(out);
-        return keep(pid);
+        return keep(pid, in);
     }
     if (pid < 0) {
         return 3;
@@ -543,6 +577,7 @@ agent_serve(char *const *environment)
     signal(SIGHUP, SIG_DFL);
     become_agent(&host, environment);
     prctl(PR_SET_PDEATHSIG, SIGHUP);
+    host.keeper = keeper;
     if (getppid() != keeper) {
         _exit(1);
     }

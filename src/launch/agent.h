@@ -18,6 +18,7 @@
 enum {
     AGENT_PULSE_MS = 1000, /* how often each side says that it is there */
     AGENT_LEASE_MS = 5000, /* how long silence is borne */
+    AGENT_HERE_MS = 10000, /* ... of the agent here, which has no network to be cut from */
 };
 
 struct agent {

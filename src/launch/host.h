@@ -38,7 +38,8 @@ struct host {
     const struct layout_machine *machine;
     struct call call; /* of a machine that is not here */
     enum host_state state;
-    bool lost; /* it went without being told to */
+    bool lost;      /* it went without being told to ... */
+    char loss[512]; /* ... in words */
 
     bool returning; /* a joined machine that was lost and is made ready again */
 

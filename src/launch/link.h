@@ -50,8 +50,11 @@ enum link_kind {
     LINK_READING, /* after LINK_END: output of processes that have ended is being read */
     LINK_NOTE,    /* slot; bytes: a line that a worker tells psd_run: notes.h */
     /* from both */
-    LINK_PULSE, /* still here */
+    LINK_PULSE, /* still here; number not 0: from psd_run, to be sent back at once */
 };
+
+/* Numbers of LINK_PULSE. */
+enum { LINK_PULSE_ROLL = 1, LINK_PULSE_HERE = 2 };
 
 struct link_message {
     uint32_t kind;

@@ -312,6 +312,18 @@ orders_signal(void *context, uint32_t slot, int number)
     link_send(&run_host_of(run, slot)->link, LINK_SIGNAL, slot, number, NULL, 0);
 }
 
+static void
+order_ask(void *context)
+{
+    struct run *run = context;
+
+    runlog_line(&run->runlog, "ASK",
+                "something failed: every machine is asked whether it is there");
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        link_send(&run->hosts[i].link, LINK_PULSE, 0, LINK_PULSE_ROLL, NULL, 0);
+    }
+}
+
 void
 orders_end(void *context, uint32_t grace_ms)
 {
@@ -338,4 +350,4 @@ orders_end(void *context, uint32_t grace_ms)
 }
 
 const struct watch_ops orders_ops = {
-    .start = order_start, .signal = orders_signal, .end = orders_end};
+    .start = order_start, .signal = orders_signal, .ask = order_ask, .end = orders_end};

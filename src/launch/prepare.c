@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "launch/prepare.h"
+#include "launch/agent.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -571,6 +572,27 @@ leave_ms(const struct launch_options *options, const struct plan *plan)
                : LEAVE_MS;
 }
 
+/* The machine on which psd_run itself is, if the job has it. */
+static uint32_t
+machine_here(const struct layout *layout)
+{
+    for (uint32_t i = 0; i < layout->machine_count; i++) {
+        if (layout->machines[i].here) {
+            return i;
+        }
+    }
+    return CAUSE_NOWHERE;
+}
+
+/* After that the master takes a silent process for dead. */
+static uint32_t
+silence_ms(const struct psi_settings *settings)
+{
+    const uint64_t ms = (uint64_t)settings->heartbeat_ms * settings->dead_heartbeats;
+
+    return ms < UINT32_MAX / 2 ? (uint32_t)ms : UINT32_MAX / 2;
+}
+
 static void
 set_rules(const struct launch_options *options, const struct psi_settings *settings,
           struct prepared *prepared)
@@ -585,6 +607,10 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                               .restart_signals_only = options->restart != NULL &&
                                                       strcmp(options->restart, "exit-code") == 0,
                               .machine_of = prepared->layout.machine_of,
+                              .machines = prepared->layout.machine_count,
+                              .here = machine_here(&prepared->layout),
+                              .silence_ms = silence_ms(settings),
+                              .lease_ms = AGENT_LEASE_MS,
                               .start_timeout_ms = settings->start_timeout_ms,
                               .timeout_ms = (uint64_t)options->timeout_s * 1000,
                               .leave_ms = leave_ms(options, &prepared->plan),

@@ -127,46 +127,67 @@ list_processes(const struct run *run, const struct host *host, char *text_p, siz
     }
 }
 
-void
-report_lost(struct run *run, const struct host *host, pid_t pid, const char *how)
+/* How the process behind the line of a machine ended. */
+static void
+describe_end(const struct host *host, pid_t pid, char *text_p, size_t size)
 {
-    char ended[192] = "its agent ended";
-    char processes[128];
-    char where[192];
     char said[160];
 
     call_last_words(&host->call, host->complaint, said, sizeof(said));
-    if (host->machine->here) {
-        const int number =
-            host->status != -1 && WIFSIGNALED(host->status) ? WTERMSIG(host->status) : 0;
-
-        snprintf(run->obstacle, sizeof(run->obstacle),
-                 "psd_run's helper process on this machine (psd_agent, pid %d), the parent of all "
-                 "processes of the job, %s%s%s; they were killed with it",
-                 (int)pid, number != 0 ? "was killed by somebody (" : "ended",
-                 number != 0 ? strsignal(number) : "", number != 0 ? ")" : "");
-        runlog_line(&run->runlog, "MACHINE-LOST", "%s", run->obstacle);
-        return;
-    }
-    if (host->status != -1 && WIFSIGNALED(host->status) && how == NULL) {
-        snprintf(ended, sizeof(ended), "its %s (pid %d here) was killed by signal %d",
+    if (host->status != -1 && WIFSIGNALED(host->status)) {
+        snprintf(text_p, size, "its %s (pid %d here) was killed by signal %d",
                  call_program(&host->call), (int)pid, WTERMSIG(host->status));
     } else if (host->status != -1 && WIFEXITED(host->status) && WEXITSTATUS(host->status) > 128 &&
                WEXITSTATUS(host->status) < 255) {
-        snprintf(ended, sizeof(ended), "its agent (psd_agent there) was killed by signal %d",
+        snprintf(text_p, size, "its agent (psd_agent there) was killed by signal %d",
                  WEXITSTATUS(host->status) - 128);
     } else if (said[0] != '\0') {
-        snprintf(ended, sizeof(ended), "%s says: %s", call_program(&host->call), said);
+        snprintf(text_p, size, "%s says: %s", call_program(&host->call), said);
+    } else {
+        snprintf(text_p, size, "its agent ended");
     }
+}
+
+/* The agent here: what it was parent of was killed with it. */
+static void
+describe_end_here(const struct host *host, pid_t pid, const char *how, char *text_p, size_t size)
+{
+    const int number = host->status != -1 && WIFSIGNALED(host->status) ? WTERMSIG(host->status) : 0;
+    char ended[96] = "ended";
+
+    if (how != NULL) {
+        snprintf(ended, sizeof(ended), "does not answer (%.60s)", how);
+    } else if (number != 0) {
+        snprintf(ended, sizeof(ended), "was killed by somebody (%s)", strsignal(number));
+    }
+    snprintf(text_p, size,
+             "psd_run's helper process on this machine (psd_agent, pid %d), the parent of all "
+             "processes of the job here, %s; they were killed with it",
+             (int)pid, ended);
+}
+
+void
+report_lost(struct run *run, struct host *host, pid_t pid, const char *how)
+{
+    char ended[256];
+    char processes[128];
+    char where[192];
+
+    if (host->machine->here) {
+        describe_end_here(host, pid, how, host->loss, sizeof(host->loss));
+        runlog_line(&run->runlog, "MACHINE-LOST", "%s", host->loss);
+        return;
+    }
+    describe_end(host, pid, ended, sizeof(ended));
     host_describe(host, where, sizeof(where));
     list_processes(run, host, processes, sizeof(processes));
-    snprintf(run->obstacle, sizeof(run->obstacle), "%s was lost: %s; it had %s", where,
+    snprintf(host->loss, sizeof(host->loss), "%s was lost: %.200s; it had %s", where,
              how != NULL ? how : ended, processes);
-    runlog_line(&run->runlog, "MACHINE-LOST", "%s", run->obstacle);
+    runlog_line(&run->runlog, "MACHINE-LOST", "%s", host->loss);
     if (run->watch.config.on_worker_death == WATCH_CONTINUE) {
-        console_say(&run->console, "%s", run->obstacle);
+        console_say(&run->console, "%s", host->loss);
     } else if (host->machine->workers > 0 && watch_replaces(&run->watch)) {
-        console_say(&run->console, "%s; the job waits for it to be started anew", run->obstacle);
+        console_say(&run->console, "%s; the job waits for it to be started anew", host->loss);
     }
 }
 
@@ -182,9 +203,9 @@ report_given_up(struct run *run, const struct host *host)
                 where, AGENT_LEASE_MS / 1000 + 1);
 }
 
-/* "worker 1 (pid 77) was killed by signal 9 (Killed)" */
+/* "worker 1 on host2 (10.0.0.2) (pid 77)" */
 static void
-describe(const struct run *run, uint32_t slot, int code, int number, char *text_p, size_t size)
+name_process(const struct run *run, uint32_t slot, char *text_p, size_t size)
 {
     const uint32_t servers = run->plan->servers;
     const enum launch_role role = role_of_slot(slot, servers);
@@ -192,7 +213,6 @@ describe(const struct run *run, uint32_t slot, int code, int number, char *text_
     const bool several =
         run->layout->machine_count > 1 && run->layout->machine_of[slot] != LAYOUT_NOWHERE;
     char where[192] = "";
-    char who[256];
     char name[32] = "ps_master";
 
     if (several) {
@@ -203,8 +223,17 @@ describe(const struct run *run, uint32_t slot, int code, int number, char *text_
     } else if (plan_runs_command(run->plan, slot)) {
         snprintf(name, sizeof(name), "%s", task.name);
     }
-    snprintf(who, sizeof(who), "%s%s%s (pid %d)", name, several ? " on " : "", where,
+    snprintf(text_p, size, "%s%s%s (pid %d)", name, several ? " on " : "", where,
              (int)run->processes[slot].pid);
+}
+
+/* "worker 1 (pid 77) was killed by signal 9 (Killed)" */
+static void
+describe(const struct run *run, uint32_t slot, int code, int number, char *text_p, size_t size)
+{
+    char who[256];
+
+    name_process(run, slot, who, sizeof(who));
     if (number != 0) {
         snprintf(text_p, size, "%s was killed by signal %d (%s)", who, number, strsignal(number));
     } else {
@@ -220,7 +249,7 @@ report_exit(struct run *run, const struct watch_event *event)
     const bool leaving = run->watch.phase == WATCH_LEAVING && run->watch.config.foreign;
     char text[384];
 
-    if ((!worker && !leaving) || !failed || run->watch.phase >= WATCH_STOPPING) {
+    if ((!worker && !leaving) || !failed || run->watch.phase >= WATCH_ASKING) {
         return;
     }
     describe(run, event->slot, event->code, event->signal, text, sizeof(text));
@@ -268,38 +297,26 @@ find_verdict(const struct run *run, uint32_t slot, char *text_p, size_t size)
     return true;
 }
 
-/*
- * The verdict on a worker that psd_run saw leave with code 0: to the daemons it is a lost
- * connection, in truth its program forgot to say goodbye.
- */
-static bool
-is_unclosed(const struct run *run, const char *verdict, uint32_t *slot_p)
+void
+report_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot)
 {
-    const uint32_t workers = 1 + run->plan->servers;
-    const struct watch_slot *worker;
-    unsigned rank;
+    char who[256];
 
-    if (sscanf(verdict, "worker %u (", &rank) != 1 || rank >= run->plan->workers) {
-        return false;
+    if (tiding->kind == PSI_TIDING_LOST && run->watch.slots[slot].doomed_ms != 0) {
+        name_process(run, slot, who, sizeof(who));
+        console_say(&run->console, "%s counts as dead: %s; it is killed if it does not end", who,
+                    tiding->text);
     }
-    worker = &run->watch.slots[workers + rank];
-    *slot_p = workers + rank;
-    return worker->ended && worker->code == 0 && worker->signal == 0;
 }
 
-/* A process failed: itself, or its verdict on another. */
+/* A process failed: itself, or, of a daemon, its last word. */
 static void
 tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t size)
 {
     const struct watch_slot *state = &run->watch.slots[slot];
-    char text[384];
-    uint32_t unclosed;
 
     if (!find_verdict(run, slot, text_p, size)) {
         describe(run, slot, state->code, state->signal, text_p, size);
-    } else if (is_unclosed(run, text_p, &unclosed)) {
-        describe(run, unclosed, 0, 0, text, sizeof(text));
-        snprintf(text_p, size, "%s without psd_close()", text);
     }
 }
 
@@ -317,6 +334,47 @@ tell_interrupt(int number, char *text_p, size_t size)
     }
 }
 
+/* Stopped processes look like that, and those whose machine has no time for them. */
+static void
+tell_silent(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    char who[256];
+
+    name_process(run, slot, who, sizeof(who));
+    snprintf(text_p, size,
+             "%s was silent for %u ms, although its machine answers: it was stopped, gets no time "
+             "to run, or its network is cut from the others",
+             who, run->watch.config.silence_ms);
+}
+
+static void
+tell_disconnected(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    char who[256];
+
+    name_process(run, slot, who, sizeof(who));
+    snprintf(text_p, size, "%s still runs, but has lost its connection to the master: %.300s", who,
+             run->watch.inquest.end.text);
+}
+
+/* Every other machine is gone: which they are. */
+static void
+tell_cut_off(const struct run *run, char *text_p, size_t size)
+{
+    char names[200] = "";
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < run->layout->machine_count && used < sizeof(names); i++) {
+        if (run->hosts[i].lost) {
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+                                     used > 0 ? ", " : "", run->hosts[i].machine->name);
+        }
+    }
+    snprintf(text_p, size,
+             "this machine was cut off from all others: nothing was heard of %s for %d ms", names,
+             AGENT_LEASE_MS);
+}
+
 void
 report_cause(const struct run *run, char *text_p, size_t size)
 {
@@ -332,6 +390,21 @@ report_cause(const struct run *run, char *text_p, size_t size)
         break;
     case WATCH_CAUSE_PROCESS:
         tell_process_cause(run, watch->cause_slot, text_p, size);
+        break;
+    case WATCH_CAUSE_UNCLOSED:
+        snprintf(text_p, size, "%s without psd_close()", text);
+        break;
+    case WATCH_CAUSE_SILENT:
+        tell_silent(run, watch->cause_slot, text_p, size);
+        break;
+    case WATCH_CAUSE_DISCONNECTED:
+        tell_disconnected(run, watch->cause_slot, text_p, size);
+        break;
+    case WATCH_CAUSE_VERDICT:
+        snprintf(text_p, size, "%s", watch->inquest.end.text);
+        break;
+    case WATCH_CAUSE_CUT_OFF:
+        tell_cut_off(run, text_p, size);
         break;
     case WATCH_CAUSE_SERVICE_LEFT:
         snprintf(text_p, size, "%s before the workers were done", text);
@@ -367,6 +440,8 @@ report_cause(const struct run *run, char *text_p, size_t size)
         }
         break;
     case WATCH_CAUSE_MACHINE:
+        snprintf(text_p, size, "%s", run->hosts[watch->cause_slot].loss);
+        break;
     case WATCH_CAUSE_NO_MACHINE:
         snprintf(text_p, size, "%s", run->obstacle);
         break;
@@ -383,7 +458,19 @@ report_is_cause(const struct run *run, uint32_t slot)
 
     return run->watch.cause_slot == slot &&
            (cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
-            cause == WATCH_CAUSE_NOT_STARTED || cause == WATCH_CAUSE_NEVER_JOINED);
+            cause == WATCH_CAUSE_NOT_STARTED || cause == WATCH_CAUSE_NEVER_JOINED ||
+            cause == WATCH_CAUSE_UNCLOSED || cause == WATCH_CAUSE_SILENT ||
+            cause == WATCH_CAUSE_DISCONNECTED || cause == WATCH_CAUSE_VERDICT);
+}
+
+bool
+report_is_machine_cause(const struct run *run, uint32_t machine)
+{
+    const enum watch_cause cause = run->watch.cause;
+
+    return (cause == WATCH_CAUSE_CUT_OFF && run->watch.config.here == machine) ||
+           ((cause == WATCH_CAUSE_MACHINE || cause == WATCH_CAUSE_NO_MACHINE) &&
+            run->watch.cause_slot == machine);
 }
 
 void
@@ -479,23 +566,6 @@ report_success(struct run *run, double seconds)
     runlog_line(&run->runlog, "END", "well in %.1f s%s", seconds, lost);
 }
 
-/* A verdict of the daemons names an address; which machine does not answer is known here. */
-static void
-add_silent(const struct run *run, char *text_p, size_t size)
-{
-    size_t used = strlen(text_p);
-
-    for (uint32_t i = 0; i < run->layout->machine_count && used < size; i++) {
-        const struct host *host = &run->hosts[i];
-        char where[192];
-
-        if (host->lost && run->watch.cause == WATCH_CAUSE_PROCESS) {
-            host_describe(host, where, sizeof(where));
-            used += (size_t)snprintf(text_p + used, size - used, "; %s does not answer", where);
-        }
-    }
-}
-
 static void
 say_problem(void *context, const char *problem)
 {
@@ -536,9 +606,8 @@ report_end(struct run *run, uint64_t elapsed_ms)
         return;
     }
     report_cause(run, text, sizeof(text));
-    add_silent(run, text, sizeof(text));
     if ((cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
-         cause == WATCH_CAUSE_NEVER_JOINED ||
+         cause == WATCH_CAUSE_NEVER_JOINED || cause == WATCH_CAUSE_UNCLOSED ||
          (cause == WATCH_CAUSE_NOT_STARTED && run->processes[run->watch.cause_slot].pid != 0)) &&
         !(cause == WATCH_CAUSE_PROCESS &&
           find_verdict(run, run->watch.cause_slot, verdict, sizeof(verdict)))) {

@@ -136,12 +136,13 @@ bury_local(struct run *run, const struct host *local)
     free(kept);
 }
 
+/* how: in words; NULL: its line was closed. */
 static void
-lose_machine(struct run *run, struct host *host, const char *how)
+lose_machine(struct run *run, struct host *host, const char *how, bool silent)
 {
-    const uint32_t machine = (uint32_t)(host - run->hosts);
+    const struct watch_event event = {
+        .kind = WATCH_MACHINE_LOST, .slot = (uint32_t)(host - run->hosts), .silent = silent};
     const pid_t pid = host->pid;
-    int number = 0;
 
     host_close(host);
     host->lost = true;
@@ -149,10 +150,9 @@ lose_machine(struct run *run, struct host *host, const char *how)
         host->pid = pid;
         bury_local(run, host);
         host->pid = 0;
-        number = host->status != -1 && WIFSIGNALED(host->status) ? WTERMSIG(host->status) : 0;
     }
     report_lost(run, host, pid, how);
-    run_tell(run, WATCH_MACHINE_LOST, machine, number);
+    watch_event(&run->watch, &event, psi_monotonic_ms());
     drop_machine(host);
 }
 
@@ -182,7 +182,7 @@ handle_closed(struct run *run, struct host *host)
         const char *why =
             host->machine->joined ? join_why_left(run->args->join, host->machine->rank) : "";
 
-        lose_machine(run, host, why[0] != '\0' ? why : NULL);
+        lose_machine(run, host, why[0] != '\0' ? why : NULL, false);
     }
 }
 
@@ -191,7 +191,7 @@ static void
 welcome_back(struct run *run, struct host *host, const struct join_member *member, int line)
 {
     if (host->state != HOST_GONE) {
-        lose_machine(run, host, "its psd_run was started anew");
+        lose_machine(run, host, "its psd_run was started anew", false);
     }
     if (!watch_replaces(&run->watch)) {
         close(line);
@@ -252,7 +252,7 @@ go_on_returning(struct run *run)
             console_say(&run->console, "%s", err.text);
             run->hosts[i].returning = false;
             join_refuse(run->args->join, run->hosts[i].machine->rank, err.text);
-            lose_machine(run, &run->hosts[i], err.text);
+            lose_machine(run, &run->hosts[i], err.text, false);
             break;
         }
     }
@@ -293,7 +293,7 @@ tell_detached(struct run *run, const char *how)
 static void
 handle_ready(struct run *run, const char *address)
 {
-    snprintf(run->master, sizeof(run->master), "%s", address);
+    snprintf(run->master, sizeof(run->master), "%.127s", address);
     runlog_line(&run->runlog, "READY", "master at %s", run->master);
     console_say(&run->console, "job begins: %u worker%s, %u server%s, master at %s",
                 run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
@@ -302,23 +302,28 @@ handle_ready(struct run *run, const char *address)
     run_tell(run, WATCH_READY, 0, 0);
 }
 
-/* First "tcp://127.0.0.1:PORT", then "joined worker 3", "done worker 3 at step 40" and the like. */
+/* First "tcp://127.0.0.1:PORT", then what tidings.h has. */
 static void
 handle_master_line(struct run *run, const char *line)
 {
-    unsigned long long step;
-    unsigned rank;
+    struct psi_tiding tiding;
+    uint32_t slot;
 
     if (run->master[0] == '\0') {
         handle_ready(run, line);
-    } else if (sscanf(line, "joined worker %u", &rank) == 1 && rank < run->plan->workers) {
-        run_tell(run, WATCH_JOINED, 1 + run->plan->servers + rank, 0);
-    } else if (sscanf(line, "joined server %u", &rank) == 1 && rank < run->plan->servers) {
-        run_tell(run, WATCH_JOINED, 1 + rank, 0);
-    } else if (sscanf(line, "done worker %u at step %llu", &rank, &step) == 2 &&
-               rank < run->plan->workers) {
-        run->processes[1 + run->plan->servers + rank].last_step = step;
+        return;
     }
+    if (!psi_tiding_parse(line, &tiding) ||
+        !cause_slot_of(&run->watch.inquest.config, &tiding, &slot)) {
+        return;
+    }
+    if (tiding.kind == PSI_TIDING_DONE) {
+        run->processes[slot].last_step = tiding.step;
+    } else if (tiding.kind != PSI_TIDING_JOINED) {
+        runlog_line(&run->runlog, "MASTER", "%s", line);
+    }
+    watch_told(&run->watch, &tiding, psi_monotonic_ms());
+    report_told(run, &tiding, slot);
 }
 
 /* Of a line that never ends, the master's exit or the start timeout tells the rest. */
@@ -472,6 +477,12 @@ handle_message(struct run *run, struct host *host, const struct link_message *me
 {
     struct psd_error err = {0};
 
+    if (message->kind == LINK_PULSE) {
+        if (message->number == LINK_PULSE_ROLL) {
+            run_tell(run, WATCH_ANSWERED, (uint32_t)(host - run->hosts), 0);
+        }
+        return;
+    }
     if (message->kind == LINK_HELLO || message->kind == LINK_SYNCED ||
         message->kind == LINK_SET_UP || message->kind == LINK_REACHED) {
         if (gather_message(&run->gather, host, message, &err) != PSD_OK) {
@@ -563,6 +574,30 @@ handle_event(struct run *run, uint64_t data)
     }
 }
 
+/* We were stopped, or the machine slept: what was silent meanwhile is us. Agents elsewhere may have
+ * taken us for dead. */
+static void
+notice_sleep(struct run *run, uint64_t now_ms)
+{
+    const uint64_t late_ms = now_ms - run->pulse_ms;
+
+    if (run->pulse_ms == 0 || now_ms < run->pulse_ms || late_ms < AGENT_PULSE_MS) {
+        return;
+    }
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        if (run->hosts[i].machine->here) {
+            run->hosts[i].heard_ms = now_ms;
+        }
+    }
+    if (late_ms >= AGENT_LEASE_MS - AGENT_PULSE_MS && layout_is_remote(run->layout)) {
+        runlog_line(&run->runlog, "SLEPT", "%llu ms", (unsigned long long)late_ms);
+        console_say(&run->console,
+                    "psd_run itself was stopped for %llu s; agents end what they started when they "
+                    "have heard nothing for %d s",
+                    (unsigned long long)late_ms / 1000, AGENT_LEASE_MS / 1000);
+    }
+}
+
 /* Says to every agent that we are here, and sends what could not be sent before. */
 void
 run_pulse(void *context)
@@ -571,11 +606,14 @@ run_pulse(void *context)
     const uint64_t now_ms = psi_monotonic_ms();
     const bool due = now_ms >= run->pulse_ms;
 
+    notice_sleep(run, now_ms);
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
 
-        if (due && host->state > HOST_CALLING && host->state < HOST_GONE && !host->machine->here) {
-            link_send(&host->link, LINK_PULSE, 0, 0, NULL, 0);
+        if (due && host->state > HOST_CALLING && host->state < HOST_GONE) {
+            /* The agent here lives without a lease, and says nothing by itself. */
+            link_send(&host->link, LINK_PULSE, 0, host->machine->here ? LINK_PULSE_HERE : 0, NULL,
+                      0);
         }
         link_flush(&host->link);
     }
@@ -596,6 +634,14 @@ has_news(const struct host *host)
     return poll(&(struct pollfd){.fd = host->link.in, .events = POLLIN}, 1, 0) > 0;
 }
 
+/* Before the start the agent here may be busy with what is to be made ready. */
+static bool
+is_leased(const struct run *run, const struct host *host)
+{
+    return host->state > HOST_CALLING && host->state < HOST_GONE && !run->ending &&
+           (!host->machine->here || run->watch.phase > WATCH_GATHERING);
+}
+
 /* Machines that have been silent for too long are lost. */
 static void
 check_leases(struct run *run)
@@ -604,11 +650,9 @@ check_leases(struct run *run)
 
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
+        const uint32_t lease_ms = host->machine->here ? AGENT_HERE_MS : AGENT_LEASE_MS;
 
-        if (host->machine->here || host->state <= HOST_CALLING || host->state == HOST_GONE) {
-            continue;
-        }
-        if (now_ms >= host->heard_ms + AGENT_LEASE_MS && !run->ending && !has_news(host)) {
+        if (is_leased(run, host) && now_ms >= host->heard_ms + lease_ms && !has_news(host)) {
             char how[96];
 
             snprintf(how, sizeof(how), "nothing was heard of it for %llu ms",
@@ -617,7 +661,7 @@ check_leases(struct run *run)
             if (host->machine->joined) {
                 join_drop(run->args->join, host->machine->rank);
             }
-            lose_machine(run, host, how);
+            lose_machine(run, host, how, true);
         }
     }
 }
@@ -682,9 +726,7 @@ wait_ms(const struct run *run, uint64_t now_ms)
     if (run->ending) {
         earlier(&until_ms, run->end_ms);
     }
-    if (layout_is_remote(run->layout)) {
-        earlier(&until_ms, run->pulse_ms);
-    }
+    earlier(&until_ms, run->pulse_ms);
     if (run->args->join != NULL) {
         earlier(&until_ms, join_deadline_ms(run->args->join));
     }
@@ -753,6 +795,10 @@ redraw(struct run *run, uint64_t now_ms)
         snprintf(text, sizeof(text), "%llu s  waiting for %s",
                  (unsigned long long)(now_ms - run->begin_ms) / 1000, missing);
         console_status(&run->console, missing[0] != '\0' ? text : "");
+    } else if (run->watch.phase == WATCH_ASKING) {
+        snprintf(text, sizeof(text), "%llu s  something failed: finding out what",
+                 (unsigned long long)(now_ms - run->begin_ms) / 1000);
+        console_status(&run->console, text);
     } else if (run->watch.phase == WATCH_STOPPING || run->watch.phase == WATCH_ENDING) {
         snprintf(text, sizeof(text), "%llu s  stopping, %llu s left",
                  (unsigned long long)(now_ms - run->begin_ms) / 1000, seconds_left(run, now_ms));

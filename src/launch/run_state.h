@@ -50,9 +50,9 @@ struct run {
 
     int epoll;
     int signals;
-    char master[128];      /* address, "" before the master is ready */
-    char obstacle[512];    /* why the job could not start, or how a machine was lost */
-    char master_line[128]; /* of what the master tells, not complete */
+    char master[128];                  /* address, "" before the master is ready */
+    char obstacle[512];                /* why the job could not start */
+    char master_line[PSI_TIDING_LINE]; /* of what the master tells, not complete */
     size_t master_line_bytes;
     bool told_detached;
     struct sync sync; /* files for other machines */

@@ -68,6 +68,8 @@ tell_machine(const struct run *run, const struct host *host)
                         json_boolean(run->layout->machine_of[0] == (uint32_t)(host - run->hosts)));
     json_object_set_new(value, "servers", json_integer(machine->servers));
     json_object_set_new(value, "workers", json_integer(machine->workers));
+    json_object_set_new(value, "cause",
+                        json_boolean(report_is_machine_cause(run, (uint32_t)(host - run->hosts))));
     json_object_set_new(value, "clock_ahead_ms", json_integer((json_int_t)host->clock_ahead_ms));
     return value;
 }
@@ -165,9 +167,10 @@ static const char *
 job_state(const struct run *run)
 {
     static const char *const names[] = {
-        [WATCH_GATHERING] = "gathering", [WATCH_STARTING] = "starting", [WATCH_RUNNING] = "running",
-        [WATCH_LEAVING] = "leaving",     [WATCH_STOPPING] = "stopping", [WATCH_ENDING] = "ending",
-        [WATCH_ENDED] = "ended"};
+        [WATCH_GATHERING] = "gathering", [WATCH_STARTING] = "starting",
+        [WATCH_RUNNING] = "running",     [WATCH_LEAVING] = "leaving",
+        [WATCH_ASKING] = "failing",      [WATCH_STOPPING] = "stopping",
+        [WATCH_ENDING] = "ending",       [WATCH_ENDED] = "ended"};
 
     return names[run->watch.phase];
 }

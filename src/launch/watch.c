@@ -1,8 +1,8 @@
 /*
  * watch.c - the rules by which a job starts, goes on and ends.
  *
- * The cause of a failure is the first death that was reported and that nobody had asked for: once
- * a cause is set, it stays, and what dies afterwards died of it or of our own signals.
+ * What ended a job is not who was first to die: cause.c decides it, once the news are in. Until
+ * then nothing is stopped, so that nobody dies of us. Once a cause is set, it stays.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,6 +25,7 @@ enum {
     LIVED_MS = 10000,        /* who lives longer is restarted at once */
     RESTART_MS = 500,        /* before the first restart of those that do not ... */
     RESTART_MAX_MS = 30000,  /* ... and before the last ones */
+    DOOM_MS = 1000,          /* for a worker that the master takes for dead to find out */
 };
 
 static uint32_t
@@ -81,6 +82,14 @@ end(struct watch *watch, uint32_t grace_ms)
     watch->ops->end(watch->context, grace_ms);
 }
 
+/* As a shell would tell it. */
+static int
+exit_code(int code, int number)
+{
+    return number != 0 ? 128 + number : code;
+}
+
+/* What needs no questions: it is psd_run itself that knows. */
 static void
 fail(struct watch *watch, enum watch_cause cause, uint32_t slot, int code)
 {
@@ -92,11 +101,48 @@ fail(struct watch *watch, enum watch_cause cause, uint32_t slot, int code)
     end(watch, FAILURE_GRACE_MS);
 }
 
-/* As a shell would tell it. */
-static int
-exit_code(int code, int number)
+/* The first of several workers of a job that could do without some of them, but not without all. */
+static uint32_t
+first_failed(const struct watch *watch, const struct cause_verdict *verdict)
 {
-    return number != 0 ? 128 + number : code;
+    return watch->config.on_worker_death == WATCH_CONTINUE && watch->failed_first != 0 &&
+                   slot_role(watch, verdict->slot) == LAUNCH_WORKER
+               ? watch->failed_first
+               : verdict->slot;
+}
+
+static void
+conclude(struct watch *watch, uint64_t now_ms)
+{
+    static const enum watch_cause causes[] = {
+        [CAUSE_PROCESS] = WATCH_CAUSE_PROCESS, [CAUSE_UNCLOSED] = WATCH_CAUSE_UNCLOSED,
+        [CAUSE_SILENT] = WATCH_CAUSE_SILENT,   [CAUSE_DISCONNECTED] = WATCH_CAUSE_DISCONNECTED,
+        [CAUSE_VERDICT] = WATCH_CAUSE_VERDICT, [CAUSE_MACHINE] = WATCH_CAUSE_MACHINE,
+        [CAUSE_CUT_OFF] = WATCH_CAUSE_CUT_OFF,
+    };
+    struct cause_verdict verdict;
+
+    if (watch->phase != WATCH_ASKING || !cause_settled(&watch->inquest, now_ms)) {
+        return;
+    }
+    verdict = cause_verdict(&watch->inquest);
+    if (verdict.kind == CAUSE_PROCESS && first_failed(watch, &verdict) != verdict.slot) {
+        verdict.slot = watch->failed_first;
+        verdict.code =
+            exit_code(watch->slots[verdict.slot].code, watch->slots[verdict.slot].signal);
+    }
+    fail(watch, causes[verdict.kind], verdict.slot, verdict.code);
+}
+
+/* Something failed. */
+static void
+ask(struct watch *watch, uint64_t now_ms)
+{
+    if (watch->phase < WATCH_ASKING) {
+        enter(watch, WATCH_ASKING, UINT64_MAX);
+        cause_open(&watch->inquest, now_ms);
+        watch->ops->ask(watch->context);
+    }
 }
 
 static void
@@ -105,6 +151,8 @@ start(struct watch *watch, uint32_t slot)
     watch->slots[slot].ordered = true;
     watch->slots[slot].started = false;
     watch->slots[slot].restart_ms = 0;
+    watch->slots[slot].doomed_ms = 0;
+    cause_started(&watch->inquest, slot);
     watch->ops->start(watch->context, slot, watch->slots[slot].restarts);
 }
 
@@ -139,6 +187,7 @@ start_again(struct watch *watch, uint32_t slot, uint64_t now_ms)
     }
     state->started = false; /* on its way, as if it were ordered */
     state->restart_ms = now_ms + delay_ms;
+    cause_forgive(&watch->inquest, slot);
 }
 
 /* The next restart that is due; UINT64_MAX: none. */
@@ -171,6 +220,15 @@ bool
 watch_init(struct watch *watch, const struct watch_config *config, const struct watch_ops *ops,
            void *context)
 {
+    const struct cause_config inquest = {.servers = config->servers,
+                                         .workers = config->workers,
+                                         .machine_of = config->machine_of,
+                                         .machines = config->machines > 0 ? config->machines : 1,
+                                         .here = config->here,
+                                         .foreign = config->foreign,
+                                         .silence_ms = config->silence_ms,
+                                         .lease_ms = config->lease_ms};
+
     psi_assert(config->servers >= 1 || config->foreign);
     psi_assert(config->workers >= 1 && config->leaders <= config->workers);
     psi_assert(!config->masterless || config->foreign);
@@ -182,7 +240,7 @@ watch_init(struct watch *watch, const struct watch_config *config, const struct 
                             .absence_ms = UINT64_MAX,
                             .service_left_deadline_ms = UINT64_MAX};
     watch->slots = calloc(slot_count(watch), sizeof(*watch->slots));
-    return watch->slots != NULL;
+    return cause_init(&watch->inquest, &inquest) && watch->slots != NULL;
 }
 
 void
@@ -190,6 +248,7 @@ watch_fini(struct watch *watch)
 {
     free(watch->slots);
     watch->slots = NULL;
+    cause_fini(&watch->inquest);
 }
 
 void
@@ -385,12 +444,10 @@ worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now
     watch->failed_first = watch->failed_first != 0 ? watch->failed_first : event->slot;
     leaders_ended(watch, &leaders_failed);
     if (watch->config.on_worker_death != WATCH_CONTINUE || leaders_failed == leader_count(watch)) {
-        const struct watch_slot *first = &watch->slots[watch->failed_first];
-
-        fail(watch, WATCH_CAUSE_PROCESS, watch->failed_first,
-             exit_code(first->code, first->signal));
+        ask(watch, now_ms);
         return;
     }
+    cause_forgive(&watch->inquest, event->slot);
     note_absence(watch, now_ms);
     leave_if_done(watch, now_ms);
 }
@@ -427,7 +484,7 @@ service_exited(struct watch *watch, const struct watch_event *event, uint64_t no
     const int code = exit_code(event->code, event->signal);
 
     if (code != 0) {
-        fail(watch, WATCH_CAUSE_PROCESS, event->slot, code);
+        ask(watch, now_ms);
     } else if (!watch->config.foreign && !all_started(watch)) {
         fail(watch, WATCH_CAUSE_SERVICE_LEFT, event->slot, 1);
     } else if (event->slot == 0 && !watch->config.foreign) {
@@ -449,6 +506,8 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
     slot->signal = event->signal;
     /* Servers and master may end of the workers' end before it is their own turn to be asked. */
     slot->asked = watch->phase >= WATCH_STOPPING;
+    slot->doomed_ms = 0;
+    cause_exited(&watch->inquest, event->slot, event->code, event->signal);
     switch (watch->phase) {
     case WATCH_GATHERING:
     case WATCH_STARTING:
@@ -465,10 +524,13 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
         /* Workers that ended with 0 without saying done to the job did not end well. Of foreign
          * jobs we know no more than that the workers did. */
         if (exit_code(event->code, event->signal) != 0 && !watch->config.foreign) {
-            fail(watch, WATCH_CAUSE_PROCESS, event->slot, exit_code(event->code, event->signal));
+            ask(watch, now_ms);
         } else {
             leave_if_done(watch, now_ms);
         }
+        break;
+    case WATCH_ASKING:
+        slot->ended = true;
         break;
     case WATCH_STOPPING:
         stop_next(watch, now_ms);
@@ -533,24 +595,23 @@ machine_of(const struct watch *watch, uint32_t slot)
     return watch->config.machine_of != NULL ? watch->config.machine_of[slot] : 0;
 }
 
-/* What a lost machine costs the job: the code of the worst of what ran there. */
-static int
-lost_code(const struct watch *watch, uint32_t machine)
+/* Whether a machine has workers and nothing else: a job may go on without it. */
+static bool
+has_workers_alone(const struct watch *watch, uint32_t machine)
 {
-    int code = PSI_EXIT_WORKER_LOST;
-
     for (uint32_t slot = 0; slot <= watch->config.servers; slot++) {
         if (machine_of(watch, slot) == machine) {
-            return slot == 0 ? PSI_EXIT_MASTER_LOST : PSI_EXIT_SERVER_LOST;
+            return false;
         }
     }
-    return code;
+    return true;
 }
 
 /* Workers of a machine that may come back are waited for; those that have ended are not missed. */
 static void
 await_machine(struct watch *watch, uint32_t machine, uint64_t now_ms)
 {
+    cause_forgive_machine(&watch->inquest, machine);
     for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
         struct watch_slot *state = &watch->slots[slot];
 
@@ -566,6 +627,7 @@ await_machine(struct watch *watch, uint32_t machine, uint64_t now_ms)
 static void
 machine_back(struct watch *watch, uint32_t machine)
 {
+    cause_machine_back(&watch->inquest, machine);
     for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
         struct watch_slot *state = &watch->slots[slot];
 
@@ -608,12 +670,12 @@ static void
 machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
 {
     const enum watch_phase phase = watch->phase;
-    const int code = event->signal != 0 ? 128 + event->signal : lost_code(watch, event->slot);
-    bool go_on = watch->config.on_worker_death == WATCH_CONTINUE && phase == WATCH_RUNNING &&
-                 code == PSI_EXIT_WORKER_LOST;
+    const bool spare = has_workers_alone(watch, event->slot);
+    bool go_on = watch->config.on_worker_death == WATCH_CONTINUE && phase == WATCH_RUNNING && spare;
     uint32_t leaders_failed;
 
-    if (code == PSI_EXIT_WORKER_LOST && watch_replaces(watch)) {
+    cause_machine_lost(&watch->inquest, event->slot, event->silent);
+    if (spare && watch_replaces(watch)) {
         await_machine(watch, event->slot, now_ms);
         return;
     }
@@ -637,12 +699,62 @@ machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_
     if (phase == WATCH_STOPPING) {
         stop_next(watch, now_ms);
     } else if (go_on) {
+        cause_forgive_machine(&watch->inquest, event->slot);
         note_absence(watch, now_ms);
         leave_if_done(watch, now_ms);
-    } else if (phase < WATCH_ENDING) {
-        fail(watch, phase == WATCH_GATHERING ? WATCH_CAUSE_NO_MACHINE : WATCH_CAUSE_MACHINE,
-             event->slot, phase == WATCH_GATHERING ? WATCH_CODE_CANNOT_START : code);
+    } else if (phase == WATCH_GATHERING) {
+        fail(watch, WATCH_CAUSE_NO_MACHINE, event->slot, WATCH_CODE_CANNOT_START);
+    } else {
+        ask(watch, now_ms);
     }
+}
+
+/* The master takes a worker for dead, and the job goes on: it is not to live on unknown. Who has
+ * only lost its connection finds out by itself, and then its own end counts. */
+static void
+worker_lost(struct watch *watch, uint32_t slot, enum psi_loss loss, uint64_t now_ms)
+{
+    struct watch_slot *state = &watch->slots[slot];
+
+    if (watch->config.on_worker_death == WATCH_FAIL || watch->phase > WATCH_LEAVING) {
+        return;
+    }
+    cause_forgive(&watch->inquest, slot);
+    if (state->alive && loss != PSI_LOSS_GAVE_UP) {
+        state->doomed_ms = now_ms + DOOM_MS;
+    }
+}
+
+static void
+kill_doomed(struct watch *watch, uint64_t now_ms)
+{
+    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+        struct watch_slot *state = &watch->slots[slot];
+
+        if (state->doomed_ms != 0 && now_ms >= state->doomed_ms) {
+            state->doomed_ms = 0;
+            watch->ops->signal(watch->context, slot, SIGKILL);
+        }
+    }
+}
+
+void
+watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms)
+{
+    uint32_t slot;
+
+    if (!cause_slot_of(&watch->inquest.config, tiding, &slot)) {
+        return;
+    }
+    cause_told(&watch->inquest, tiding);
+    if (tiding->kind == PSI_TIDING_JOINED && slot != 0) {
+        joined(watch, slot, now_ms);
+    } else if (tiding->kind == PSI_TIDING_LOST && tiding->role == PSI_TIDING_WORKER) {
+        worker_lost(watch, slot, tiding->loss, now_ms);
+    } else if (tiding->kind == PSI_TIDING_END && watch->phase >= WATCH_RUNNING) {
+        ask(watch, now_ms);
+    }
+    conclude(watch, now_ms);
 }
 
 void
@@ -654,12 +766,9 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
         gathered(watch, now_ms);
         break;
     case WATCH_CANNOT_START:
-        if (watch->phase < WATCH_STOPPING) {
+        if (watch->phase < WATCH_ASKING) {
             fail(watch, WATCH_CAUSE_NO_MACHINE, event->slot, WATCH_CODE_CANNOT_START);
         }
-        break;
-    case WATCH_JOINED:
-        joined(watch, event->slot, now_ms);
         break;
     case WATCH_READY:
         ready(watch);
@@ -673,7 +782,7 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
         }
         break;
     case WATCH_START_FAILED:
-        if (watch->phase < WATCH_STOPPING) {
+        if (watch->phase < WATCH_ASKING) {
             fail(watch, WATCH_CAUSE_NOT_STARTED, event->slot, WATCH_CODE_CANNOT_START);
         }
         break;
@@ -689,10 +798,14 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
     case WATCH_MACHINE_BACK:
         machine_back(watch, event->slot);
         break;
+    case WATCH_ANSWERED:
+        cause_answered(&watch->inquest, event->slot);
+        break;
     case WATCH_ALL_GONE:
         enter(watch, WATCH_ENDED, UINT64_MAX);
         break;
     }
+    conclude(watch, now_ms);
 }
 
 void
@@ -711,6 +824,8 @@ watch_tick(struct watch *watch, uint64_t now_ms)
         settle_absence(watch);
     }
     start_due(watch, now_ms);
+    kill_doomed(watch, now_ms);
+    conclude(watch, now_ms);
     if (now_ms >= watch->timeout_ms && watch->phase < WATCH_LEAVING) {
         fail(watch, WATCH_CAUSE_TIMEOUT, 0, WATCH_CODE_START_TIMEOUT);
     }
@@ -738,6 +853,14 @@ watch_deadline(const struct watch *watch)
         until_ms = away_ms;
     }
 
+    if (watch->phase == WATCH_ASKING && cause_deadline(&watch->inquest) < until_ms) {
+        until_ms = cause_deadline(&watch->inquest);
+    }
+    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
+        if (watch->slots[slot].doomed_ms != 0 && watch->slots[slot].doomed_ms < until_ms) {
+            until_ms = watch->slots[slot].doomed_ms;
+        }
+    }
     if (watch->phase == WATCH_RUNNING && watch->service_left_deadline_ms < until_ms) {
         until_ms = watch->service_left_deadline_ms;
     }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launch/cause.h"
 #include "launch/role.h"
 
 /* What psd_run exits with when no process gave it a code. */
@@ -29,6 +30,10 @@ struct watch_config {
     uint32_t max_restarts;
     bool restart_signals_only;  /* codes below 128 are final */
     const uint32_t *machine_of; /* (optional) by slot: NULL is one machine for all */
+    uint32_t machines;          /* how many; 0: one */
+    uint32_t here;              /* psd_run's own, or CAUSE_NOWHERE */
+    uint32_t silence_ms;        /* after which the master takes a silent process for dead */
+    uint32_t lease_ms;          /* after which a silent machine is lost */
     uint32_t start_timeout_ms;  /* for the machines to answer; for the master to say where it
                                    listens */
     uint64_t timeout_ms;        /* for the whole job; 0: any */
@@ -44,6 +49,8 @@ struct watch_config {
 struct watch_ops {
     void (*start)(void *context, uint32_t slot, uint32_t restart);
     void (*signal)(void *context, uint32_t slot, int number);
+    /* Ask every machine whether it is there: WATCH_ANSWERED, or WATCH_MACHINE_LOST in time. */
+    void (*ask)(void *context);
     /* Ask everything that is left to stop, kill it after grace_ms. May come again, with less. */
     void (*end)(void *context, uint32_t grace_ms);
 };
@@ -54,10 +61,10 @@ enum watch_event_kind {
     WATCH_READY,        /* the master listens */
     WATCH_STARTED,      /* slot */
     WATCH_START_FAILED, /* slot */
-    WATCH_JOINED,       /* slot: a server or a worker became a member of the job */
     WATCH_EXITED,       /* slot, code or signal */
     WATCH_INTERRUPTED,  /* signal: psd_run itself was asked to stop */
-    WATCH_MACHINE_LOST, /* slot is its number; signal: that killed the agent, if that is known */
+    WATCH_MACHINE_LOST, /* slot is its number; silent: nothing came of it for too long */
+    WATCH_ANSWERED,     /* slot is the number of a machine that was asked */
     WATCH_MACHINE_BACK, /* slot is its number: it was lost, and is ready again */
     WATCH_ALL_GONE,     /* all agents ended after end(): nothing is left */
 };
@@ -67,6 +74,7 @@ struct watch_event {
     uint32_t slot;
     int code;   /* exit code, when signal is 0 */
     int signal; /* that ended the process, or 0 */
+    bool silent;
 };
 
 enum watch_phase {
@@ -74,6 +82,7 @@ enum watch_phase {
     WATCH_STARTING,  /* the master is not ready */
     WATCH_RUNNING,
     WATCH_LEAVING,  /* every worker ended: servers and master leave by themselves */
+    WATCH_ASKING,   /* something failed: what it was is being found out, and nothing is done */
     WATCH_STOPPING, /* interrupted: workers first, then servers, then the master */
     WATCH_ENDING,   /* end() was ordered */
     WATCH_ENDED,
@@ -88,7 +97,12 @@ enum watch_cause {
     WATCH_CAUSE_START_TIMEOUT,
     WATCH_CAUSE_TIMEOUT,
     WATCH_CAUSE_INTERRUPT,
+    WATCH_CAUSE_UNCLOSED,     /* cause_slot, a worker, ended with 0 without psd_close() */
+    WATCH_CAUSE_SILENT,       /* cause_slot did not talk, although its machine did */
+    WATCH_CAUSE_DISCONNECTED, /* cause_slot lives, but the master lost its connection */
+    WATCH_CAUSE_VERDICT,      /* what the master said: inquest.end */
     WATCH_CAUSE_MACHINE,      /* cause_slot is the number of a machine that was lost */
+    WATCH_CAUSE_CUT_OFF,      /* ... and so were all others: it is ours that was cut off */
     WATCH_CAUSE_NO_MACHINE,   /* ... that could not be made ready */
     WATCH_CAUSE_NEVER_JOINED, /* cause_slot, a worker, ended before it joined: no job without it */
 };
@@ -107,6 +121,7 @@ struct watch {
     bool killed; /* WATCH_STOPPING: this role had its time */
 
     struct watch_slot *slots; /* owned; role.h gives the numbering */
+    struct cause inquest;     /* what is known of failures */
     uint32_t workers_well;
     uint32_t workers_failed; /* for good: not those that were restarted */
     uint32_t failed_first;   /* slot of the first of them; 0: none */
@@ -128,6 +143,7 @@ struct watch_slot {
     bool asked;             /* the job was being stopped when it ended */
     bool away;              /* its machine was lost and may come back ... */
     uint64_t away_until_ms; /* ... until then */
+    uint64_t doomed_ms;     /* the master takes it for dead: when to kill it; 0: never */
     uint32_t restarts;
     uint32_t hasty;      /* of them, the last ones that followed upon short lives */
     uint64_t start_ms;   /* when its last life began */
@@ -148,6 +164,9 @@ void watch_begin(struct watch *watch, uint64_t now_ms);
 /* Machines get files, however long that takes: the time for the others begins anew. */
 void watch_files_move(struct watch *watch, uint64_t now_ms);
 void watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_ms);
+
+/* What the master tells. */
+void watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms);
 
 /* To be called when watch_deadline() has come; harmless at any time. */
 void watch_tick(struct watch *watch, uint64_t now_ms);

@@ -54,8 +54,15 @@ order_end(void *context, uint32_t grace_ms)
     note(context, 'e', grace_ms, 0);
 }
 
+/* answer() does: what is asked of machines is no order to processes. */
+static void
+order_ask(void *context)
+{
+    (void)context;
+}
+
 static const struct watch_ops ops = {
-    .start = order_start, .signal = order_signal, .end = order_end};
+    .start = order_start, .signal = order_signal, .ask = order_ask, .end = order_end};
 
 struct job {
     struct watch watch;
@@ -64,11 +71,47 @@ struct job {
 };
 
 static void
+tell_news(struct job *job, enum psi_tiding_kind kind, uint32_t slot)
+{
+    const uint32_t servers = job->watch.config.servers;
+    const struct psi_tiding tiding = {
+        .kind = kind,
+        .role = (enum psi_tiding_role)role_of_slot(slot, servers),
+        .rank = role_index(slot, servers),
+    };
+
+    watch_told(&job->watch, &tiding, job->now_ms);
+}
+
+static void
+tell_joined(struct job *job, uint32_t slot)
+{
+    tell_news(job, PSI_TIDING_JOINED, slot);
+}
+
+/* Something failed while all else is well: the master misses who ended, and all machines answer.
+ * How causes are found out otherwise is cause_test.c's business. */
+static void
+answer(struct job *job, const struct watch_event *event)
+{
+    const uint32_t machines = job->watch.inquest.config.machines;
+
+    if (event->kind == WATCH_EXITED && event->slot != 0 && job->watch.phase == WATCH_ASKING) {
+        tell_news(job, PSI_TIDING_CUT, event->slot);
+    }
+    for (uint32_t i = 0; i < machines && job->watch.phase == WATCH_ASKING; i++) {
+        watch_event(&job->watch, &(struct watch_event){.kind = WATCH_ANSWERED, .slot = i},
+                    job->now_ms);
+    }
+}
+
+static void
 tell(struct job *job, enum watch_event_kind kind, uint32_t slot, int code, int number)
 {
-    watch_event(&job->watch,
-                &(struct watch_event){.kind = kind, .slot = slot, .code = code, .signal = number},
-                job->now_ms);
+    const struct watch_event event = {.kind = kind, .slot = slot, .code = code, .signal = number};
+
+    watch_event(&job->watch, &event, job->now_ms);
+    answer(job, &event);
 }
 
 /* The orders since the last look. */
@@ -86,6 +129,10 @@ begin(struct job *job, enum watch_policy policy)
     const struct watch_config config = {.servers = 2,
                                         .workers = 2,
                                         .machine_of = machine_of,
+                                        .machines = 4,
+                                        .here = 0,
+                                        .silence_ms = 2000,
+                                        .lease_ms = 5000,
                                         .on_worker_death = policy,
                                         .max_restarts = 2,
                                         .start_timeout_ms = 60000,
@@ -107,7 +154,7 @@ start_all(struct job *job)
     for (uint32_t slot = 1; slot <= 2; slot++) {
         expect(job, "");
         tell(job, WATCH_STARTED, slot, 0, 0);
-        tell(job, WATCH_JOINED, slot, 0, 0);
+        tell_joined(job, slot);
     }
     expect(job, "s3 s4");
     tell(job, WATCH_STARTED, 3, 0, 0);
@@ -121,8 +168,8 @@ run(struct job *job, enum watch_policy policy)
     tell(job, WATCH_STARTED, 0, 0, 0);
     tell(job, WATCH_READY, 0, 0, 0);
     start_all(job);
-    tell(job, WATCH_JOINED, 3, 0, 0);
-    tell(job, WATCH_JOINED, 4, 0, 0);
+    tell_joined(job, 3);
+    tell_joined(job, 4);
     watch_tick(&job->watch, job->now_ms + 300);
     expect(job, "");
 }
@@ -481,9 +528,81 @@ test_agent_killed(void **state)
 
     (void)state;
     run(&job, WATCH_FAIL);
-    tell(&job, WATCH_MACHINE_LOST, 0, 0, SIGKILL);
+    tell(&job, WATCH_MACHINE_LOST, 0, 0, 0);
     expect(&job, "e1000");
-    finish(&job, 137, WATCH_CAUSE_MACHINE, 0);
+    finish(&job, 72, WATCH_CAUSE_MACHINE, 0);
+}
+
+/* If this fails, a worker that somebody stopped holds up the end of a job that goes on without it,
+ * or is never started again. */
+static void
+test_worker_taken_for_dead(void **state)
+{
+    static const enum watch_policy policies[] = {WATCH_CONTINUE, WATCH_WAIT};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct psi_tiding lost = {
+            .kind = PSI_TIDING_LOST, .role = PSI_TIDING_WORKER, .rank = 1, .loss = PSI_LOSS_SILENT};
+        struct job job;
+
+        run(&job, policies[i]);
+        job.now_ms += 60000; /* it has lived long enough to be restarted without a pause */
+        watch_told(&job.watch, &lost, job.now_ms);
+        assert_int_equal(watch_deadline(&job.watch), job.now_ms + 1000);
+        watch_tick(&job.watch, job.now_ms + 999);
+        expect(&job, "");
+        watch_tick(&job.watch, job.now_ms + 1000);
+        expect(&job, "k4");
+        tell(&job, WATCH_EXITED, 4, 0, SIGKILL);
+        expect(&job, policies[i] == WATCH_WAIT ? "s4.1" : "");
+        watch_fini(&job.watch);
+    }
+}
+
+/* If this fails, a job that waits for replacements is killed for a worker that gave up by itself.
+ */
+static void
+test_worker_that_gave_up_is_not_killed(void **state)
+{
+    const struct psi_tiding lost = {
+        .kind = PSI_TIDING_LOST, .role = PSI_TIDING_WORKER, .rank = 1, .loss = PSI_LOSS_GAVE_UP};
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_CONTINUE);
+    watch_told(&job.watch, &lost, job.now_ms);
+    watch_tick(&job.watch, job.now_ms + 5000);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 4, 1, 0);
+    expect(&job, "");
+    watch_fini(&job.watch);
+}
+
+/* If this fails, survivors are stopped before it is known who failed, and one that was about to
+ * tell is taken for the cause. */
+static void
+test_nobody_is_stopped_before_the_cause_is_known(void **state)
+{
+    const struct watch_event victim = {.kind = WATCH_EXITED, .slot = 3, .code = 1};
+    struct psi_tiding end = {.kind = PSI_TIDING_END,
+                             .role = PSI_TIDING_SERVER,
+                             .rank = 1,
+                             .loss = PSI_LOSS_SILENT,
+                             .code = 71};
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_FAIL);
+    watch_event(&job.watch, &victim, job.now_ms);
+    assert_int_equal(job.watch.phase, WATCH_ASKING);
+    for (uint32_t i = 0; i < 4; i++) {
+        tell(&job, WATCH_ANSWERED, i, 0, 0);
+    }
+    expect(&job, "");
+    watch_told(&job.watch, &end, job.now_ms);
+    expect(&job, "e1000");
+    finish(&job, 71, WATCH_CAUSE_SILENT, 2);
 }
 
 /* If this fails, a job that may lose workers ends with a machine that had nothing but one. */
@@ -551,13 +670,13 @@ test_worker_that_never_joined(void **state)
     (void)state;
     run_unjoined(&job, WATCH_FAIL);
     tell(&job, WATCH_EXITED, 3, 0, 0);
-    tell(&job, WATCH_JOINED, 4, 0, 0);
+    tell_joined(&job, 4);
     watch_tick(&job.watch, job.now_ms + 300);
     expect(&job, "e1000");
     finish(&job, 70, WATCH_CAUSE_NEVER_JOINED, 3);
 
     run_unjoined(&job, WATCH_CONTINUE);
-    tell(&job, WATCH_JOINED, 4, 0, 0);
+    tell_joined(&job, 4);
     tell(&job, WATCH_EXITED, 3, 0, SIGKILL);
     watch_tick(&job.watch, job.now_ms + 300);
     expect(&job, "e1000");
@@ -572,10 +691,10 @@ test_joining_may_be_heard_of_late(void **state)
 
     (void)state;
     run_unjoined(&job, WATCH_FAIL);
-    tell(&job, WATCH_JOINED, 4, 0, 0);
+    tell_joined(&job, 4);
     tell(&job, WATCH_EXITED, 3, 0, 0);
     watch_tick(&job.watch, job.now_ms + 200);
-    tell(&job, WATCH_JOINED, 3, 0, 0);
+    tell_joined(&job, 3);
     watch_tick(&job.watch, job.now_ms + 600);
     expect(&job, "");
     watch_fini(&job.watch);
@@ -893,7 +1012,7 @@ test_worker_is_lost_before_it_started(void **state)
     tell(&job, WATCH_MACHINE_LOST, 3, 0, 0);
     for (uint32_t slot = 1; slot <= 2; slot++) {
         tell(&job, WATCH_STARTED, slot, 0, 0);
-        tell(&job, WATCH_JOINED, slot, 0, 0);
+        tell_joined(&job, slot);
     }
     expect(&job, "s3");
     tell(&job, WATCH_MACHINE_BACK, 3, 0, 0);
@@ -930,6 +1049,9 @@ main(void)
         cmocka_unit_test(test_start_failures),
         cmocka_unit_test(test_machine_lost),
         cmocka_unit_test(test_agent_killed),
+        cmocka_unit_test(test_worker_taken_for_dead),
+        cmocka_unit_test(test_worker_that_gave_up_is_not_killed),
+        cmocka_unit_test(test_nobody_is_stopped_before_the_cause_is_known),
         cmocka_unit_test(test_machine_of_a_worker_lost_policy_continue),
         cmocka_unit_test(test_machine_that_cannot_start),
         cmocka_unit_test(test_plain_programs),

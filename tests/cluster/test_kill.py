@@ -4,6 +4,7 @@
 Workers kill themselves at a named moment (worker.py), so the moment is exact; trainings of mnist
 are killed from outside when the master knows that they have come to a step."""
 
+import json
 import os
 import re
 import signal
@@ -239,7 +240,7 @@ def test_launcher_killed_in_a_training(start, victim):
         job.process.wait(10)
         job.expect_nothing_left(10)
     else:
-        assert job.wait(10) == 137
+        assert job.wait(10) == 72
 
 
 # ------------------------------------------------------------------------------------ silence ---
@@ -294,6 +295,47 @@ def test_stopped_worker_policy_fail(hand):
     sleeper.signal(signal.SIGCONT)
     assert sleeper.wait(10) == 1
     assert "error PSD_ERR_" in sleeper.output()
+
+
+@pytest.mark.parametrize("options, says", [
+    (("--on_worker_death=continue",), "the job goes on without it"),
+    (("--restart=on-failure",), "restart 1 of"),
+])
+def test_stopped_worker_does_not_hold_up_a_job_that_goes_on(start, tmp_path, options, says):
+    """If this fails, one hanging worker keeps a finished job from ending, for ever; or is never started
+    again."""
+    gate = tmp_path / "gate"
+    job = start(*BRISK, "--workers", 2, *options, "--",
+                *python_worker("--steps", 60, "--pull_first", "--hold", f"20:{gate}"))
+    job.wait_for_output("step 19", 2)
+    os.kill(job.pid_of("worker1"), signal.SIGSTOP)
+    wait_for(lambda: says in job.stderr(), 20, "the worker is given up")
+    gate.touch()
+    assert job.wait(30) == 0, job.stdout() + job.stderr()
+    assert f"counts as dead: silent for {DEAD_MS} ms" in job.stderr()
+
+
+@pytest.mark.parametrize("victim, code", [("worker1", 70), ("server0", 71), ("master", 72),
+                                          ("agent", 72)])
+def test_stopped_process_is_the_cause(start, victim, code):
+    """If this fails, a worker that only died of it is blamed; or a stopped helper holds a job for
+    ever."""
+    job = start(*BRISK, "--workers", 2, "--servers", 2, "-o", "logs", "--",
+                *python_worker("--steps", 1_000_000))
+    job.wait_for_output("step 10", 2)
+    os.kill(job.agent_pid() if victim == "agent" else job.pid_of(victim), signal.SIGSTOP)
+    assert job.wait(30) == code, job.stderr()
+    (directory,) = (job.directory / "logs").iterdir()
+    result = json.loads((directory / "result.json").read_text())
+    assert result["exit_code"] == code
+    assert [one["name"] for one in result["processes"] if one["cause"]] == (
+        [] if victim == "agent" else [victim])
+    assert [one["cause"] for one in result["machines"]] == [victim == "agent"]
+    assert result["cause"] in job.stderr()
+    if victim == "agent":
+        assert "does not answer (nothing was heard of it for" in result["cause"]
+    else:
+        assert f"was silent for {DEAD_MS} ms, although its machine answers" in result["cause"]
 
 
 def test_short_pause_kills_nobody(hand, tmp_path):

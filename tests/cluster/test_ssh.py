@@ -590,8 +590,9 @@ def test_network_of_the_launcher_cut(launch, four_hosts):
     job = launch(SMALL, STUBBORN)
     job.wait_for_output("up", 2)
     four_hosts.launcher.cut()
-    assert job.wait(15) != 0
-    assert "was lost: nothing was heard of it for" in job.stderr()
+    assert job.wait(15) == 72
+    assert ("this machine was cut off from all others: nothing was heard of host1, host2, host3 for"
+            in job.stderr())
     job.expect_nothing_left(12)
     four_hosts.launcher.heal()
 
