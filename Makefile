@@ -6,11 +6,15 @@ BIN_PROGRAMS := ps_master ps_server psd_run bench/psd_bench tests/sim/psd_sim \
 SEEDS ?= 20000
 SECONDS_EACH ?= 60
 PROCESSES ?= 10000
-RUNS ?= 1000
-RUNS ?= 10
+JOBS ?= 2
+ONLY ?=
 PREFIX ?= /usr/local
 
-.PHONY: all help setup setup-test setup-frameworks build demo test test-output test-ssh flakes bench bench-suite bench-peers fuzz sim install wheel format clean
+# RUNS is how often, and means something else to each of them.
+test-output: RUNS ?= 1000
+test-faults flakes: RUNS ?= 10
+
+.PHONY: all help setup setup-test setup-frameworks build demo test test-output test-faults test-ssh flakes bench bench-suite bench-peers fuzz sim install wheel format clean
 
 all: setup build
 
@@ -18,9 +22,10 @@ help:
 	@echo "make           build everything into build/, programs into bin/"
 	@echo "make demo      set up, build, and train on handwritten digits: 2 workers, 2 servers"
 	@echo "make test      set up, build, and run all tests"
-	@echo "make test-output  what workers print: PROCESSES=$(PROCESSES) short ones, RUNS=$(RUNS) through tee and as many with threads; goes on where it was interrupted"
+	@echo "make test-output  what workers print: PROCESSES=$(PROCESSES) short ones, RUNS=1000 through tee and as many with threads; goes on where it was interrupted"
 	@echo "make test-ssh  psd_run over ssh on hosts of its own (root), all of it"
-	@echo "make flakes    each tier of tests RUNS=$(RUNS) times with all cores kept busy; goes on where it stopped"
+	@echo "make test-faults  take every process and machine of a job away, RUNS=10 times, JOBS=$(JOBS) at once (root); goes on where it stopped"
+	@echo "make flakes    each tier of tests RUNS=10 times with all cores kept busy; goes on where it stopped"
 	@echo "make setup-frameworks  PyTorch, TensorFlow and JAX for the tests and examples, into .venv-frameworks"
 	@echo "make bench     speed and latency beside the ceilings and the peers, about 10 minutes"
 	@echo "make bench-suite  only what the project's targets name, each with its target"
@@ -66,6 +71,10 @@ test-ssh: setup-test build
 	PSD_BIN=$(CURDIR)/$(BIN) .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/cluster/test_ssh.py tests/cluster/test_slurm.py \
 	    tests/cluster/test_psd_run_local.py tests/cluster/test_psd_run_load.py tests/cluster/test_terminal.py \
 	    tests/cluster/test_rendezvous.py
+
+test-faults: setup-test build
+	PSD_BIN=$(CURDIR)/$(BIN) .venv/bin/python tests/cluster/faults.py --runs $(RUNS) --jobs $(JOBS) --only "$(ONLY)" \
+	    --out $(CURDIR)/$(BUILD)/faults.tsv
 
 flakes: setup-test setup-frameworks build
 	@. tools/datasets.sh && tools/flakes.py --runs $(RUNS) $(FLAKES_ARGS)

@@ -113,13 +113,13 @@ class Slurm:
         (self.directory / f"spool.{host.name}").mkdir(exist_ok=True)
         self.daemon(host, "slurmd", "-D", "-f", self.config, "-N", host.name)
 
-    def wait_until_ready(self):
+    def is_ready(self):
         """Every node is idle: what was before is over."""
-        def idle():
-            found = self.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N", check=False)
-            return len(set(found.stdout.split())) == len(self.bed.hosts) - 1
+        found = self.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N", check=False)
+        return len(set(found.stdout.split())) == len(self.bed.hosts) - 1
 
-        hosts.until(idle, "all nodes are idle")
+    def wait_until_ready(self):
+        hosts.until(self.is_ready, "all nodes are idle")
 
     # ------------------------------------------------------------------------------- commands ---
 
