@@ -682,7 +682,8 @@ def held(start, tmp_path):
 
 def test_show_of_a_running_job(held):
     """If this fails, nobody sees how a job of psd_run is doing without its secret."""
-    wait_for(lambda: '"step": 14' in verb(held, "show", "--json"), 10, "step 14 is known")
+    wait_for(lambda: verb(held, "show", "--json").count('"step": 14') == 2, 10,
+             "step 14 of both workers is known")
     story = json.loads(verb(held, "show", "hel", "--json"))
     assert (story["name"], story["state"], story["exit_code"]) == ("held", "running", None)
     assert [process["name"] for process in story["processes"]] == [
