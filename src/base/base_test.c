@@ -56,6 +56,39 @@ test_crc32c_paths_agree(void **state)
     }
 }
 
+/* If this fails, a file that was not written from front to back looks damaged. */
+static void
+test_crc32c_in_any_order(void **state)
+{
+    enum { BYTES = 1000 };
+    static const size_t cuts[] = {0, 1, 8, 9, 300, 777, BYTES};
+    static const unsigned order[] = {4, 0, 5, 2, 1, 3};
+    uint8_t bytes[BYTES] = {0};
+    uint32_t crc = psi_crc32c_zeros(BYTES);
+
+    (void)state;
+    assert_int_equal(psi_crc32c_zeros(0), 0);
+    for (unsigned i = 0; i < 63; i++) { /* twice so many zeros are as many, and as many behind */
+        const uint64_t half = UINT64_C(1) << i;
+
+        assert_int_equal(psi_crc32c_zeros(2 * half) ^ psi_crc32c_zeros(half),
+                         psi_crc32c_change(psi_crc32c_zeros(half), 0, half));
+    }
+    assert_int_equal(crc, psi_crc32c(0, bytes, BYTES));
+    for (size_t i = 0; i < BYTES; i++) {
+        bytes[i] = (uint8_t)(i * 131 + i / 7 + 3);
+    }
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        const size_t begin = cuts[order[i]];
+        const size_t end = cuts[order[i] + 1];
+
+        assert_int_not_equal(crc, psi_crc32c(0, bytes, BYTES));
+        crc ^=
+            psi_crc32c_change(psi_crc32c(0, bytes + begin, end - begin), end - begin, BYTES - end);
+    }
+    assert_int_equal(crc, psi_crc32c(0, bytes, BYTES));
+}
+
 /* If this fails, messages lose the system's words. */
 static void
 test_fail_errno_appends_reason(void **state)
@@ -357,6 +390,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crc32c_known_value),
         cmocka_unit_test(test_crc32c_paths_agree),
+        cmocka_unit_test(test_crc32c_in_any_order),
         cmocka_unit_test(test_fail_errno_appends_reason),
         cmocka_unit_test(test_status_texts),
         cmocka_unit_test(test_log_respects_level),

@@ -68,3 +68,53 @@ psi_crc32c(uint32_t crc, const void *data, size_t bytes)
 }
 
 #endif
+
+/* Polynomials modulo the checksum's, reflected: the highest bit is x^0. */
+static uint32_t
+multiply(uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+
+    for (uint32_t bit = 1u << 31; bit != 0; bit >>= 1) {
+        product ^= (a & bit) != 0 ? b : 0;
+        b = (b >> 1) ^ ((b & 1) != 0 ? POLYNOMIAL : 0);
+    }
+    return product;
+}
+
+/* [i]: x^(8 * 2^i), each the square of the one before. */
+static const uint32_t powers[64] = {
+    0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7,
+    0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc,
+    0xfe7740e6, 0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc,
+    0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000,
+    0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7, 0x88e56f72,
+    0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc, 0xfe7740e6,
+    0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc, 0xd289cabe,
+    0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000, 0x00008000,
+};
+
+/* The register after so many zero bytes: times x^(8 * bytes). */
+static uint32_t
+pass_zeros(uint32_t value, uint64_t bytes)
+{
+    for (unsigned i = 0; bytes != 0; i++, bytes >>= 1) {
+        if ((bytes & 1) != 0) {
+            value = multiply(value, powers[i]);
+        }
+    }
+    return value;
+}
+
+uint32_t
+psi_crc32c_zeros(uint64_t bytes)
+{
+    return ~pass_zeros(UINT32_MAX, bytes);
+}
+
+/* Without its constants the checksum is linear, so pieces add up wherever they stand. */
+uint32_t
+psi_crc32c_change(uint32_t piece_crc, uint64_t piece_bytes, uint64_t bytes_behind)
+{
+    return pass_zeros(piece_crc ^ psi_crc32c_zeros(piece_bytes), bytes_behind);
+}

@@ -176,7 +176,7 @@ faulty_reserve(void *self, int fd, uint64_t bytes)
 }
 
 static ssize_t
-faulty_write(void *self, int fd, const void *data, size_t bytes)
+faulty_write(void *self, int fd, const void *data, size_t bytes, uint64_t offset)
 {
     struct faulty *faulty = self;
 
@@ -184,13 +184,13 @@ faulty_write(void *self, int fd, const void *data, size_t bytes)
         const int code = errno;
 
         if (faulty->torn) {
-            assert_int_equal(psi_disk_system.write(NULL, fd, data, bytes / 2), bytes / 2);
+            assert_int_equal(psi_disk_system.write(NULL, fd, data, bytes / 2, offset), bytes / 2);
         }
         errno = code;
         return -1;
     }
     faulty->bytes_dirty[fd] = true;
-    return psi_disk_system.write(NULL, fd, data, limited(faulty, bytes));
+    return psi_disk_system.write(NULL, fd, data, limited(faulty, bytes), offset);
 }
 
 static ssize_t
@@ -304,11 +304,12 @@ pattern(uint64_t step, unsigned kind, uint64_t at)
     return (uint8_t)(step * 101 + kind * 57 + at * 7 + at / 251);
 }
 
-/* The file after its head, in two pieces. */
+/* The file after its head, in two pieces, the last one first. */
 static psd_status
 write_data(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, uint64_t step,
-           size_t bytes, struct psd_error *err)
+           size_t head_bytes, size_t bytes, struct psd_error *err)
 {
+    const size_t half = bytes / 3;
     uint8_t *data = malloc(bytes);
     psd_status status;
 
@@ -316,9 +317,9 @@ write_data(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, 
     for (size_t i = 0; i < bytes; i++) {
         data[i] = pattern(step, kind, i);
     }
-    status = psi_checkpoint_write(writer, kind, data, bytes / 3, err);
+    status = psi_checkpoint_write(writer, kind, head_bytes + half, data + half, bytes - half, err);
     if (status == PSD_OK) {
-        status = psi_checkpoint_write(writer, kind, data + bytes / 3, bytes - bytes / 3, err);
+        status = psi_checkpoint_write(writer, kind, head_bytes, data, half, err);
     }
     free(data);
     return status;
@@ -351,9 +352,9 @@ save_tensors(const struct psi_disk *disk, const char *path, uint64_t step,
     for (unsigned i = 0; i < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; i++) {
         const enum psi_checkpoint_kind kind = (enum psi_checkpoint_kind)i;
 
-        status = psi_checkpoint_write(writer, kind, heads[i], head_bytes[i], err);
+        status = psi_checkpoint_write(writer, kind, 0, heads[i], head_bytes[i], err);
         if (status == PSD_OK) {
-            status = write_data(writer, kind, step, data_bytes[i], err);
+            status = write_data(writer, kind, step, head_bytes[i], data_bytes[i], err);
         }
     }
     if (status == PSD_OK) {
@@ -936,10 +937,13 @@ test_checkpoint_directory(void **state)
 
 /* -------------------------------------------------------------------------------- manifests --- */
 
-#define MANIFEST_HEAD                                                                              \
-    "{\"format\":\"poseidon-checkpoint\",\"version\":1,\"generation\":7,\"step\":9,"               \
-    "\"block_bytes\":1048576,\"tables\":[{\"name\":\"a\",\"spec\":\"s\",\"updates\":1,\"step\":9}" \
-    "],"
+#define MANIFEST_BEGIN(version)                                                                    \
+    "{\"format\":\"poseidon-checkpoint\",\"version\":" version ",\"generation\":7,\"step\":9,"     \
+    "\"block_bytes\":1048576,\"tables\":[{\"name\":\"a\",\"spec\":\"s\",\"updates\":1,\"step\":9"
+#define MANIFEST_HEAD MANIFEST_BEGIN("2") ",\"moment\":\"chunk\"}],"
+#define MANIFEST_PARAMS                                                                            \
+    "\"files\":[{\"name\":\"params-7.safetensors\",\"bytes\":1048577,"                             \
+    "\"crc32c\":4294967295,\"blocks\":[1,2]},"
 #define MANIFEST_STATE                                                                             \
     "{\"name\":\"state-7.safetensors\",\"bytes\":1,\"crc32c\":1,\"blocks\":[1]}],"
 
@@ -951,9 +955,11 @@ test_manifest_refuses_nonsense(void **state)
         const char *text;
         const char *word; /* NULL: fine */
     } cases[] = {
-        {MANIFEST_HEAD "\"files\":[{\"name\":\"params-7.safetensors\",\"bytes\":1048577,"
-                       "\"crc32c\":4294967295,\"blocks\":[1,2]}," MANIFEST_STATE,
-         NULL},
+        {MANIFEST_HEAD MANIFEST_PARAMS MANIFEST_STATE, NULL},
+        {MANIFEST_BEGIN("1") "}]," MANIFEST_PARAMS MANIFEST_STATE, NULL},
+        {MANIFEST_BEGIN("2") "}]," MANIFEST_PARAMS MANIFEST_STATE, "missing"},
+        {MANIFEST_BEGIN("2") ",\"moment\":\"never\"}]," MANIFEST_PARAMS MANIFEST_STATE, "moment"},
+        {MANIFEST_BEGIN("1") ",\"moment\":\"step\"}]," MANIFEST_PARAMS MANIFEST_STATE, "expected"},
         {MANIFEST_HEAD "\"files\":[{\"name\":\"../../etc/passwd\",\"bytes\":1,"
                        "\"crc32c\":1,\"blocks\":[1]}," MANIFEST_STATE,
          "another file"},
@@ -971,7 +977,7 @@ test_manifest_refuses_nonsense(void **state)
          "32 bits"},
         {MANIFEST_HEAD "\"files\":[],", "{ expected"},
         {MANIFEST_HEAD, "unexpected field"},
-        {"{\"format\":\"poseidon-checkpoint\",\"version\":2,", "version"},
+        {"{\"format\":\"poseidon-checkpoint\",\"version\":3,", "version"},
         {"{\"format\":\"poseidon-checkpoint\",\"version\":1,\"generation\":8,", "generation"},
         {"{\"format\":\"x\",", "not a manifest"},
         {"{},", "missing"},

@@ -29,9 +29,9 @@ system_reserve(void *self, int fd, uint64_t bytes)
 }
 
 static ssize_t
-system_write(void *self, int fd, const void *data, size_t bytes)
+system_write(void *self, int fd, const void *data, size_t bytes, uint64_t offset)
 {
-    return write(fd, data, bytes);
+    return pwrite(fd, data, bytes, (off_t)offset);
 }
 
 static ssize_t
@@ -120,16 +120,17 @@ psi_disk_sync_directory(const struct psi_disk *disk, int fd)
 }
 
 int
-psi_disk_write(const struct psi_disk *disk, int fd, const void *data, size_t bytes)
+psi_disk_write(const struct psi_disk *disk, int fd, const void *data, size_t bytes, uint64_t offset)
 {
     const uint8_t *at = data;
 
     while (bytes > 0) {
-        const ssize_t count = disk->write(disk->self, fd, at, bytes);
+        const ssize_t count = disk->write(disk->self, fd, at, bytes, offset);
 
         if (count > 0) {
             at += count;
             bytes -= (size_t)count;
+            offset += (uint64_t)count;
         } else if (count == 0 || errno != EINTR) {
             errno = count == 0 ? EIO : errno;
             return -1;

@@ -15,9 +15,10 @@
  */
 struct psi_disk {
     void *self;
-    int (*open)(void *self, int directory, const char *name, int flags);            /* openat */
-    int (*reserve)(void *self, int fd, uint64_t bytes);                             /* fallocate */
-    ssize_t (*write)(void *self, int fd, const void *data, size_t bytes);           /* write */
+    int (*open)(void *self, int directory, const char *name, int flags); /* openat */
+    int (*reserve)(void *self, int fd, uint64_t bytes);                  /* fallocate */
+    ssize_t (*write)(void *self, int fd, const void *data, size_t bytes,
+                     uint64_t offset);                                              /* pwrite */
     ssize_t (*read)(void *self, int fd, void *data, size_t bytes, uint64_t offset); /* pread */
     int (*sync)(void *self, int fd);                                                /* fdatasync */
     int (*sync_directory)(void *self, int fd);                                      /* fsync */
@@ -37,7 +38,8 @@ int psi_disk_sync(const struct psi_disk *disk, int fd);
 int psi_disk_sync_directory(const struct psi_disk *disk, int fd);
 
 /* All of it, in as many pieces as the system likes. A file that ends before is EIO. */
-int psi_disk_write(const struct psi_disk *disk, int fd, const void *data, size_t bytes);
+int psi_disk_write(const struct psi_disk *disk, int fd, const void *data, size_t bytes,
+                   uint64_t offset);
 int psi_disk_read(const struct psi_disk *disk, int fd, void *data, size_t bytes, uint64_t offset);
 
 /* Sets it to -1, which is allowed before, too. */

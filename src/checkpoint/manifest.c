@@ -17,7 +17,16 @@
 #include "base/fail.h"
 #include "checkpoint/scan.h"
 
-enum { FORMAT_VERSION = 1, TAIL_BYTES = 21 };
+enum {
+    FORMAT_VERSION = 2,
+    FORMAT_VERSION_READ = 1, /* and all since; 1 does not tell a table's moment */
+    TAIL_BYTES = 21,
+};
+
+static const char *const moment_names[] = {
+    [PSI_MANIFEST_MOMENT_STEP] = "step",
+    [PSI_MANIFEST_MOMENT_CHUNK] = "chunk",
+};
 
 static const char format_name[] = "poseidon-checkpoint";
 
@@ -112,8 +121,23 @@ read_constant(struct psi_scan *scan, bool *first_p, const char *key, uint64_t ex
     }
 }
 
+static enum psi_manifest_moment
+read_moment(struct psi_scan *scan, bool *first_p)
+{
+    char text[32] = "";
+
+    read_text(scan, first_p, "moment", text, sizeof(text));
+    if (strcmp(text, moment_names[PSI_MANIFEST_MOMENT_CHUNK]) == 0) {
+        return PSI_MANIFEST_MOMENT_CHUNK;
+    }
+    if (strcmp(text, moment_names[PSI_MANIFEST_MOMENT_STEP]) != 0) {
+        psi_scan_fail(scan, "moment");
+    }
+    return PSI_MANIFEST_MOMENT_STEP;
+}
+
 static void
-read_tables(struct psi_scan *scan, struct psi_manifest *manifest)
+read_tables(struct psi_scan *scan, struct psi_manifest *manifest, uint64_t version)
 {
     size_t capacity = 0;
 
@@ -138,6 +162,9 @@ read_tables(struct psi_scan *scan, struct psi_manifest *manifest)
         read_text(scan, &first_field, "spec", table->spec, sizeof(table->spec));
         table->updates = read_number(scan, &first_field, "updates");
         table->step = read_number(scan, &first_field, "step");
+        if (version > 1) {
+            table->moment = read_moment(scan, &first_field);
+        }
         psi_scan_take(scan, '}');
     }
 }
@@ -203,18 +230,22 @@ read_manifest(struct psi_scan *scan, struct psi_manifest *manifest)
 {
     char text[32] = "";
     bool first = true;
+    uint64_t version;
 
     psi_scan_take(scan, '{');
     read_text(scan, &first, "format", text, sizeof(text));
     if (strcmp(text, format_name) != 0) {
         psi_scan_fail(scan, "not a manifest of a checkpoint");
     }
-    read_constant(scan, &first, "version", FORMAT_VERSION);
+    version = read_number(scan, &first, "version");
+    if (version < FORMAT_VERSION_READ || version > FORMAT_VERSION) {
+        psi_scan_fail(scan, "version");
+    }
     read_constant(scan, &first, "generation", manifest->generation);
     manifest->step = read_number(scan, &first, "step");
     read_constant(scan, &first, "block_bytes", PSI_MANIFEST_BLOCK_BYTES);
     if (read_field(scan, &first, "tables")) {
-        read_tables(scan, manifest);
+        read_tables(scan, manifest, version);
     }
     if (read_field(scan, &first, "files")) {
         psi_scan_take(scan, '[');
@@ -267,8 +298,9 @@ put_table(FILE *out, const struct psi_manifest_table *table)
     psi_scan_quote(out, table->name);
     fputs(",\"spec\":", out);
     psi_scan_quote(out, table->spec);
-    fprintf(out, ",\"updates\":%llu,\"step\":%llu}", (unsigned long long)table->updates,
-            (unsigned long long)table->step);
+    fprintf(out, ",\"updates\":%llu,\"step\":%llu,\"moment\":\"%s\"}",
+            (unsigned long long)table->updates, (unsigned long long)table->step,
+            moment_names[table->moment]);
 }
 
 /* All but its own checksum. One table or file per line: people read it, too. */

@@ -18,12 +18,17 @@ enum {
     PSI_MANIFEST_SPEC_MAX = 1024,
 };
 
+/* What of a table is of one and the same moment: all of it, at the step; or each chunk by itself,
+ * since the table was changed while it was saved. */
+enum psi_manifest_moment { PSI_MANIFEST_MOMENT_STEP, PSI_MANIFEST_MOMENT_CHUNK };
+
 /* A table, beside its tensors. */
 struct psi_manifest_table {
     char name[PSD_NAME_MAX + 1];
     char spec[PSI_MANIFEST_SPEC_MAX]; /* psi_spec_text(); for people */
-    uint64_t updates;
+    uint64_t updates;                 /* of the chunk with the most */
     uint64_t step;
+    enum psi_manifest_moment moment;
 };
 
 /* A data file. */

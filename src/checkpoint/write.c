@@ -87,6 +87,24 @@ reserve(const struct psi_checkpoint_writer *writer, const struct output *output,
     return PSD_OK;
 }
 
+static uint64_t
+block_end(const struct psi_manifest_file *file, uint64_t at)
+{
+    const uint64_t end = (at / PSI_MANIFEST_BLOCK_BYTES + 1) * PSI_MANIFEST_BLOCK_BYTES;
+
+    return end < file->bytes ? end : file->bytes;
+}
+
+/* Pieces come in any order: checksums begin as those of zeros, see base/crc32c.h. */
+static void
+init_checksums(struct psi_manifest_file *file)
+{
+    file->checksum = psi_crc32c_zeros(file->bytes);
+    for (uint64_t at = 0; at < file->bytes; at += PSI_MANIFEST_BLOCK_BYTES) {
+        file->blocks[at / PSI_MANIFEST_BLOCK_BYTES] = psi_crc32c_zeros(block_end(file, at) - at);
+    }
+}
+
 static psd_status
 begin_file(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, uint64_t bytes,
            struct psd_error *err)
@@ -104,6 +122,7 @@ begin_file(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, 
         return psi_fail(err, PSD_ERR_NO_MEMORY, "save %s/%s: no memory for checksums",
                         directory->path, file->name);
     }
+    init_checksums(file);
     output->fd = psi_disk_open(directory->disk, directory->fd, temporary, PSI_DISK_NEW);
     if (output->fd < 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "create %s/%s", directory->path, temporary);
@@ -198,13 +217,13 @@ psi_checkpoint_writer_destroy(struct psi_checkpoint_writer *writer)
 static void
 add_to_checksums(struct psi_manifest_file *file, uint64_t at, const uint8_t *data, size_t bytes)
 {
-    file->checksum = psi_crc32c(file->checksum, data, bytes);
     while (bytes > 0) {
-        uint32_t *block = &file->blocks[at / PSI_MANIFEST_BLOCK_BYTES];
-        const size_t room = PSI_MANIFEST_BLOCK_BYTES - (size_t)(at % PSI_MANIFEST_BLOCK_BYTES);
-        const size_t count = bytes < room ? bytes : room;
+        const uint64_t rest = block_end(file, at) - at;
+        const size_t count = bytes < rest ? bytes : (size_t)rest;
+        const uint32_t crc = psi_crc32c(0, data, count);
 
-        *block = psi_crc32c(*block, data, count);
+        file->blocks[at / PSI_MANIFEST_BLOCK_BYTES] ^= psi_crc32c_change(crc, count, rest - count);
+        file->checksum ^= psi_crc32c_change(crc, count, file->bytes - at - count);
         at += count;
         data += count;
         bytes -= count;
@@ -212,10 +231,10 @@ add_to_checksums(struct psi_manifest_file *file, uint64_t at, const uint8_t *dat
 }
 
 static psd_status
-append(struct psi_checkpoint_writer *writer, struct output *output, const void *data, size_t bytes,
-       struct psd_error *err)
+put(struct psi_checkpoint_writer *writer, struct output *output, uint64_t at, const void *data,
+    size_t bytes, struct psd_error *err)
 {
-    if (psi_disk_write(writer->directory.disk, output->fd, data, bytes) != 0) {
+    if (psi_disk_write(writer->directory.disk, output->fd, data, bytes, at) != 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "write %s/%s", writer->directory.path, output->name);
     }
     output->written += bytes;
@@ -224,17 +243,15 @@ append(struct psi_checkpoint_writer *writer, struct output *output, const void *
 
 psd_status
 psi_checkpoint_write(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
-                     const void *data, size_t bytes, struct psd_error *err)
+                     uint64_t at, const void *data, size_t bytes, struct psd_error *err)
 {
-    struct output *output = &writer->outputs[kind];
-    const uint64_t at = output->written;
     struct psi_manifest_file *file;
     psd_status status;
 
     psi_assert(kind != PSI_CHECKPOINT_MANIFEST);
     file = &writer->manifest.files[kind];
-    psi_assert(bytes <= file->bytes - at);
-    status = append(writer, output, data, bytes, err);
+    psi_assert(at <= file->bytes && bytes <= file->bytes - at);
+    status = put(writer, &writer->outputs[kind], at, data, bytes, err);
     if (status == PSD_OK) {
         add_to_checksums(file, at, data, bytes);
     }
@@ -297,7 +314,7 @@ write_manifest(struct psi_checkpoint_writer *writer, struct psd_error *err)
         status = reserve(writer, output, bytes, err);
     }
     if (status == PSD_OK) {
-        status = append(writer, output, text, bytes, err);
+        status = put(writer, output, 0, text, bytes, err);
     }
     free(text);
     return status == PSD_OK ? publish(writer, PSI_CHECKPOINT_MANIFEST, err) : status;

@@ -25,9 +25,9 @@ psd_status psi_checkpoint_writer_create(const struct psi_disk *disk, const char 
 /* Without a commit before, leaves no trace of the generation. NULL is allowed. */
 void psi_checkpoint_writer_destroy(struct psi_checkpoint_writer *writer);
 
-/* Appends to one of the data files. */
+/* Writes from byte `at` of one of the data files on. Pieces come in any order, each byte once. */
 psd_status psi_checkpoint_write(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
-                                const void *data, size_t bytes, struct psd_error *err);
+                                uint64_t at, const void *data, size_t bytes, struct psd_error *err);
 
 /*
  * Makes the generation the newest one, then removes all but it and the one before. Both files must

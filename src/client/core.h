@@ -69,7 +69,7 @@ struct psd_op *psi_client_next_done(struct psi_client *client);
 /* What a transfer moves. One request per chunk of [first, first + count). */
 struct psi_transfer {
     uint8_t type; /* PUSH, PULL, PUSH_PULL, INIT, STATE_PULL, STATE_PUSH */
-    uint8_t part; /* STATE_* */
+    uint8_t part; /* STATE_PUSH: enum PSI_PART_*; STATE_PULL brings all, chunk by chunk */
     bool empty;   /* PUSH*: present, adding nothing */
     uint64_t step;
     uint64_t updates; /* STATE_PUSH: updates applied so far */

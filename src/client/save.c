@@ -3,7 +3,8 @@
  *
  * A save is an ordinary reader: a worker that has pulled step c and not pushed it holds back every
  * synchronous table at c, so what it reads range by range belongs together. Tables with staleness
- * move on meanwhile; of those each chunk is whole, but not all are of one moment.
+ * move on meanwhile: of those each chunk, value and optimizer state, is of one moment, but not all
+ * are of the same. So all parts of a chunk are asked for at once, and written where they belong.
  *
  * The files are checkpoint/'s.
  *
@@ -20,13 +21,10 @@
 #include "client/context.h"
 #include "wire/frame.h"
 
-/* The parts of a chunk as STATE_* frames number them. */
-enum { PART_VALUE = 0, PART_MASTER = 1, PART_STATE = 2 };
-
 enum {
-    PARTS_MAX = 2 + PSI_STATES_MAX,
     PART_NAME_BYTES = PSD_NAME_MAX + 32, /* table.state */
-    RANGE_ELEMENTS = 64 * PSD_CHUNK_ELEMENTS,
+    RANGE_CHUNKS = 64,                   /* moved at once, if they fit the buffer */
+    RANGE_ELEMENTS = RANGE_CHUNKS * PSD_CHUNK_ELEMENTS,
     BUFFER_BYTES = RANGE_ELEMENTS * 8, /* of the widest type */
     SHAPE_TEXT_BYTES = 200,
 };
@@ -53,21 +51,21 @@ name_part(struct part *part, const char *table, const char *what)
 
 /* All parts of a table, the value last: on the servers it is what makes a loaded chunk count. */
 static unsigned
-list_parts(const struct psi_spec *spec, struct part parts[PARTS_MAX])
+list_parts(const struct psi_spec *spec, struct part parts[PSI_PARTS_MAX])
 {
     const psd_dtype state_dtype = spec->dtype == PSD_F64 ? PSD_F64 : PSD_F32;
     unsigned count = 0;
 
     if (psi_dtype_bytes(spec->dtype) == 2) {
-        parts[count] = (struct part){PART_MASTER, PSI_CHECKPOINT_STATE, PSD_F32};
+        parts[count] = (struct part){PSI_PART_MASTER, PSI_CHECKPOINT_STATE, PSD_F32};
         name_part(&parts[count++], spec->name, "master");
     }
     for (unsigned state = 0; state < psi_rule_states(spec->rule.rule); state++) {
         parts[count] =
-            (struct part){(uint8_t)(PART_STATE + state), PSI_CHECKPOINT_STATE, state_dtype};
+            (struct part){(uint8_t)(PSI_PART_STATE + state), PSI_CHECKPOINT_STATE, state_dtype};
         name_part(&parts[count++], spec->name, psi_rule_state_name(spec->rule.rule, state));
     }
-    parts[count] = (struct part){PART_VALUE, PSI_CHECKPOINT_PARAMS, spec->dtype};
+    parts[count] = (struct part){PSI_PART_VALUE, PSI_CHECKPOINT_PARAMS, spec->dtype};
     memcpy(parts[count++].name, spec->name, sizeof(spec->name));
     return count;
 }
@@ -78,7 +76,7 @@ list_parts(const struct psi_spec *spec, struct part parts[PARTS_MAX])
 struct tables {
     psd_table **list;
     size_t count;
-    uint8_t *buffer; /* BUFFER_BYTES: one range of one part */
+    uint8_t *buffer; /* BUFFER_BYTES: one range */
 };
 
 static int
@@ -136,9 +134,11 @@ range_count(const struct psi_spec *spec, uint64_t first)
 
 /* ------------------------------------------------------------------------------------- save --- */
 
+/* One tensor of a file: of which table, and where it begins there. */
 struct source {
     size_t table; /* in tables.list */
     struct part part;
+    uint64_t begin;
 };
 
 /* Thread: owned by the psd_save() call it serves. */
@@ -147,7 +147,7 @@ struct save {
     uint64_t step;
     struct tables tables;
     struct psi_manifest_table *records; /* one per table */
-    struct source *sources;
+    struct source *sources;             /* table by table, as list_parts() has them */
     size_t source_count;
     struct psi_tensors tensors[PSI_CHECKPOINT_DATA_FILES];
     uint8_t *heads[PSI_CHECKPOINT_DATA_FILES];
@@ -158,7 +158,7 @@ struct save {
 static psd_status
 save_allocate(struct save *save, struct psd_error *err)
 {
-    const size_t parts = save->tables.count * PARTS_MAX;
+    const size_t parts = save->tables.count * PSI_PARTS_MAX;
     bool complete;
 
     save->records = calloc(save->tables.count, sizeof(save->records[0]));
@@ -178,12 +178,14 @@ add_table(struct save *save, size_t index)
 {
     const struct psi_spec *spec = psi_table_spec(save->tables.list[index]);
     struct psi_manifest_table *record = &save->records[index];
-    struct part parts[PARTS_MAX];
+    struct part parts[PSI_PARTS_MAX];
     const unsigned count = list_parts(spec, parts);
 
     memcpy(record->name, spec->name, sizeof(record->name));
     psi_spec_text(spec, record->spec, sizeof(record->spec));
     record->step = save->step;
+    record->moment =
+        psi_spec_synchronous(spec) ? PSI_MANIFEST_MOMENT_STEP : PSI_MANIFEST_MOMENT_CHUNK;
     for (unsigned i = 0; i < count; i++) {
         struct psi_tensors *tensors = &save->tensors[parts[i].kind];
         struct psi_tensor *tensor = &tensors->list[tensors->count++];
@@ -211,49 +213,112 @@ save_plan(struct save *save, struct psd_error *err)
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
         status = psi_safetensors_layout(&save->tensors[kind], save->step, &save->heads[kind],
                                         &save->head_bytes[kind], err);
-    }
-    return status;
-}
+        for (size_t i = 0; i < save->tensors[kind].count && status == PSD_OK; i++) {
+            const struct psi_tensor *tensor = &save->tensors[kind].list[i];
 
-static psd_status
-save_part(struct save *save, const struct source *source, struct psd_error *err)
-{
-    psd_table *table = save->tables.list[source->table];
-    const struct psi_spec *spec = psi_table_spec(table);
-    struct psi_manifest_table *record = &save->records[source->table];
-    const size_t element_bytes = psi_dtype_bytes(source->part.dtype);
-    psd_status status = PSD_OK;
-
-    for (uint64_t first = 0; first < spec->count && status == PSD_OK; first += RANGE_ELEMENTS) {
-        const struct psi_transfer transfer = {
-            .type = PSI_FRAME_STATE_PULL,
-            .part = source->part.number,
-            .step = save->step,
-            .first = first,
-            .count = range_count(spec, first),
-            .to = save->tables.buffer,
-        };
-        uint64_t updates = 0;
-
-        status = psi_context_transfer(save->context, table, &transfer, &updates, err);
-        if (status == PSD_OK) {
-            record->updates = updates > record->updates ? updates : record->updates;
-            status = psi_checkpoint_write(save->writer, source->part.kind, save->tables.buffer,
-                                          transfer.count * element_bytes, err);
+            save->sources[tensor->source].begin = save->head_bytes[kind] + tensor->begin;
         }
     }
     return status;
 }
 
+/* A chunk came as all its parts, one after the other by number: each goes to its place. */
 static psd_status
-save_file(struct save *save, enum psi_checkpoint_kind kind, struct psd_error *err)
+save_chunk(struct save *save, const struct source *sources, unsigned count, uint64_t chunk,
+           const uint8_t *from, struct psd_error *err)
 {
-    const struct psi_tensors *tensors = &save->tensors[kind];
-    psd_status status =
-        psi_checkpoint_write(save->writer, kind, save->heads[kind], save->head_bytes[kind], err);
+    const struct psi_spec *spec = psi_table_spec(save->tables.list[sources[0].table]);
+    const uint64_t elements = psi_chunk_elements(spec->count, chunk);
+    const uint64_t first = psi_chunk_first(chunk);
 
-    for (size_t i = 0; i < tensors->count && status == PSD_OK; i++) {
-        status = save_part(save, &save->sources[tensors->list[i].source], err);
+    for (unsigned number = 0; number < PSI_PARTS_MAX; number++) {
+        const size_t element_bytes = psi_spec_part_bytes(spec, number);
+        unsigned i = 0;
+        psd_status status;
+
+        if (element_bytes == 0) {
+            continue;
+        }
+        while (i < count && sources[i].part.number != number) {
+            i++;
+        }
+        psi_assert(i < count);
+        status = psi_checkpoint_write(save->writer, sources[i].part.kind,
+                                      sources[i].begin + first * element_bytes, from,
+                                      elements * element_bytes, err);
+        if (status != PSD_OK) {
+            return status;
+        }
+        from += elements * element_bytes;
+    }
+    return PSD_OK;
+}
+
+/* Chunks of a table that are moved at once. */
+static uint64_t
+chunks_at_once(const struct psi_spec *spec)
+{
+    const uint64_t fit = BUFFER_BYTES / (PSD_CHUNK_ELEMENTS * psi_spec_all_parts_bytes(spec));
+
+    return fit < RANGE_CHUNKS ? fit : RANGE_CHUNKS;
+}
+
+static psd_status
+save_range(struct save *save, const struct source *sources, unsigned count,
+           const struct psi_transfer *transfer, struct psd_error *err)
+{
+    psd_table *table = save->tables.list[sources[0].table];
+    struct psi_manifest_table *record = &save->records[sources[0].table];
+    const size_t chunk_bytes = PSD_CHUNK_ELEMENTS * psi_spec_all_parts_bytes(psi_table_spec(table));
+    const uint64_t first_chunk = transfer->first / PSD_CHUNK_ELEMENTS;
+    uint64_t updates = 0;
+    psd_status status = psi_context_transfer(save->context, table, transfer, &updates, err);
+
+    if (status == PSD_OK && updates > record->updates) {
+        record->updates = updates;
+    }
+    for (uint64_t i = 0; i < psi_chunk_count(transfer->count) && status == PSD_OK; i++) {
+        status = save_chunk(save, sources, count, first_chunk + i,
+                            save->tables.buffer + i * chunk_bytes, err);
+    }
+    return status;
+}
+
+static psd_status
+save_table(struct save *save, const struct source *sources, unsigned count, struct psd_error *err)
+{
+    const struct psi_spec *spec = psi_table_spec(save->tables.list[sources[0].table]);
+    const uint64_t at_once = chunks_at_once(spec) * PSD_CHUNK_ELEMENTS;
+    psd_status status = PSD_OK;
+
+    for (uint64_t first = 0; first < spec->count && status == PSD_OK; first += at_once) {
+        const struct psi_transfer transfer = {
+            .type = PSI_FRAME_STATE_PULL,
+            .step = save->step,
+            .first = first,
+            .count = spec->count - first < at_once ? spec->count - first : at_once,
+            .to = save->tables.buffer,
+        };
+
+        status = save_range(save, sources, count, &transfer, err);
+    }
+    return status;
+}
+
+static psd_status
+save_tables(struct save *save, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+    unsigned count;
+
+    for (size_t i = 0; i < save->source_count && status == PSD_OK; i += count) {
+        const struct source *sources = &save->sources[i];
+
+        count = 1;
+        while (i + count < save->source_count && sources[count].table == sources[0].table) {
+            count++;
+        }
+        status = save_table(save, sources, count, err);
     }
     return status;
 }
@@ -269,7 +334,11 @@ save_write(struct save *save, const char *directory, struct psd_error *err)
     }
     status = psi_checkpoint_writer_create(&psi_disk_system, directory, bytes, &save->writer, err);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
-        status = save_file(save, (enum psi_checkpoint_kind)kind, err);
+        status = psi_checkpoint_write(save->writer, (enum psi_checkpoint_kind)kind, 0,
+                                      save->heads[kind], save->head_bytes[kind], err);
+    }
+    if (status == PSD_OK) {
+        status = save_tables(save, err);
     }
     if (status == PSD_OK) {
         status =
@@ -364,7 +433,7 @@ check_tables(const struct psi_checkpoint *checkpoint, const struct tables *table
 {
     for (size_t i = 0; i < tables->count; i++) {
         const struct psi_spec *spec = psi_table_spec(tables->list[i]);
-        struct part parts[PARTS_MAX];
+        struct part parts[PSI_PARTS_MAX];
         const unsigned count = list_parts(spec, parts);
 
         if (psi_manifest_table(&checkpoint->manifest, spec->name) == NULL) {
@@ -416,7 +485,7 @@ load_table(struct load *load, psd_table *table, struct psd_error *err)
     const struct psi_spec *spec = psi_table_spec(table);
     const struct psi_manifest_table *record =
         psi_manifest_table(&load->checkpoint->manifest, spec->name);
-    struct part parts[PARTS_MAX];
+    struct part parts[PSI_PARTS_MAX];
     const unsigned count = list_parts(spec, parts);
 
     for (uint64_t first = 0; first < spec->count; first += RANGE_ELEMENTS) {

@@ -21,10 +21,12 @@ reads(const struct psd_op *op)
 uint64_t
 psi_transfer_element_bytes(const struct psd_op *op)
 {
-    if (op->transfer.part == 0) {
-        return op->table->element_bytes;
+    if (op->transfer.type == PSI_FRAME_STATE_PULL) {
+        return psi_spec_all_parts_bytes(&op->table->spec);
     }
-    return op->transfer.part == 1 ? sizeof(float) : psi_dtype_state_bytes(op->table->spec.dtype);
+    return op->transfer.part == PSI_PART_VALUE
+               ? op->table->element_bytes
+               : psi_spec_part_bytes(&op->table->spec, op->transfer.part);
 }
 
 uint64_t

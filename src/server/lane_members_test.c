@@ -213,7 +213,6 @@ static void
 test_a_save_gets_its_step_or_is_told(void **state)
 {
     struct lane_bed *bed = lane_bed_start(1, PSI_DEATH_FAIL);
-    const struct psi_meta value = {.has_part = true, .part = 0};
     struct psi_frame frame = {.type = PSI_FRAME_STATE_PULL,
                               .flags = PSI_FLAG_EXACT,
                               .table = TABLE,
@@ -225,11 +224,11 @@ test_a_save_gets_its_step_or_is_told(void **state)
     open_sum(bed, 0);
     push(bed, bed->worker[0], 0, 1, 1);
     assert_int_equal(answered(bed->worker[0], 1), PSD_OK);
-    say_with(bed, bed->worker[0], frame, &value, NULL, 0);
+    say(bed, bed->worker[0], frame, NULL, 0);
     assert_non_null(hear(bed->worker[0], PSI_FRAME_VALUE));
     push(bed, bed->worker[0], 1, 2, 1);
     assert_int_equal(answered(bed->worker[0], 2), PSD_OK);
-    say_with(bed, bed->worker[0], frame, &value, NULL, 0);
+    say(bed, bed->worker[0], frame, NULL, 0);
     verdict = hear_verdict(bed->worker[0], PSI_FRAME_ACK);
     assert_int_equal(verdict.status, PSD_ERR_STEP);
     assert_non_null(strstr(verdict.text, "version 1 is gone, the current one is 2"));

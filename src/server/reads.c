@@ -8,6 +8,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -70,12 +71,39 @@ stays_until_read(const struct session *session, const struct chunk *chunk,
            chunk->table->rule.backup == 0;
 }
 
-/* Sends one part of the chunk; the value itself is borrowed, not copied. */
 static void
-answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked, uint32_t buffer)
+free_copy(void *owner, uint64_t cookie)
 {
-    struct session *session = lane->sessions[parked->sender];
-    const struct psi_frame frame = {
+    (void)cookie;
+    free(owner);
+}
+
+/* A copy of all parts, one after the other, as they are at this moment. NULL: no memory. */
+static uint8_t *
+copy_all_parts(const struct chunk *chunk, size_t *bytes_p)
+{
+    const struct psi_spec *spec = &chunk->table->spec;
+    uint8_t *copy;
+    uint8_t *at;
+
+    *bytes_p = chunk->elements * psi_spec_all_parts_bytes(spec);
+    copy = malloc(*bytes_p);
+    at = copy;
+    for (unsigned part = 0; copy != NULL && part < PSI_PARTS_MAX; part++) {
+        const size_t bytes = chunk->elements * psi_spec_part_bytes(spec, part);
+
+        if (bytes > 0) {
+            memcpy(at, table_memory_part(&chunk->memory, part, chunk->current), bytes);
+            at += bytes;
+        }
+    }
+    return copy;
+}
+
+static struct psi_frame
+value_frame(const struct lane *lane, const struct chunk *chunk, const struct parked *parked)
+{
+    return (struct psi_frame){
         .type = PSI_FRAME_VALUE,
         .view = lane->view,
         .request = parked->request,
@@ -83,32 +111,52 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
         .chunk = chunk->index,
         .step = chunk->clock.version,
         .seq = chunk->updates,
-        .dtype = (uint8_t)chunk->table->spec.dtype,
     };
+}
+
+/* For a save: value and optimizer state of one and the same update. */
+static void
+answer_all_parts(struct lane *lane, const struct chunk *chunk, const struct parked *parked)
+{
+    struct session *session = lane->sessions[parked->sender];
+    const struct psi_frame frame = value_frame(lane, chunk, parked);
+    struct psi_payload payload = {
+        .checksum = lane->config.checksum, .patient = true, .release = free_copy};
+
+    if (session == NULL) {
+        return;
+    }
+    payload.owner = copy_all_parts(chunk, &payload.bytes);
+    payload.base = payload.owner;
+    if (payload.owner == NULL ||
+        psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
+        free(payload.owner);
+        session_doom(session);
+    }
+}
+
+/* Sends the value: it is borrowed, not copied. */
+static void
+answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked, uint32_t buffer)
+{
+    const struct psi_spec *spec = &chunk->table->spec;
+    struct session *session = lane->sessions[parked->sender];
+    struct psi_frame frame = value_frame(lane, chunk, parked);
     struct psi_payload payload = {
         .base = chunk->memory.value[buffer],
-        .bytes = table_part_bytes(&chunk->table->spec, parked->part, chunk->elements),
+        .bytes = chunk->elements * psi_dtype_bytes(spec->dtype),
         .checksum = lane->config.checksum,
         .patient = true,
+        .release = unpin,
+        .owner = chunk,
+        .cookie = buffer,
     };
 
     if (session == NULL) {
         return;
     }
-    if (parked->part != PART_VALUE) {
-        const void *part = parked->part == PART_MASTER
-                               ? (void *)chunk->memory.master
-                               : chunk->memory.state[parked->part - PART_STATE];
-
-        if (psi_post_body(session->conn, &frame, part, payload.bytes) != PSD_OK) {
-            session_doom(session);
-        }
-        return;
-    }
+    frame.dtype = (uint8_t)spec->dtype;
     payload.stable = stays_until_read(session, chunk, parked);
-    payload.release = unpin;
-    payload.owner = chunk;
-    payload.cookie = buffer;
     chunk->pins[buffer]++;
     if (psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
         chunk->pins[buffer]--;
@@ -119,7 +167,7 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
 void
 value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer)
 {
-    const size_t bytes = table_part_bytes(&chunk->table->spec, PART_VALUE, chunk->elements);
+    const size_t bytes = chunk->elements * psi_dtype_bytes(chunk->table->spec.dtype);
 
     for (uint32_t rank = 0; rank < lane->job.workers && chunk->pins[buffer] > 0; rank++) {
         struct psi_conn *conn = lane->sessions[rank] == NULL ? NULL : lane->sessions[rank]->conn;
@@ -185,7 +233,11 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
         answer_status(lane, parked->sender, parked->request, chunk, PSD_ERR_STEP, text);
         return true;
     }
-    answer_value(lane, chunk, parked, (uint32_t)buffer);
+    if (parked->type == PSI_FRAME_STATE_PULL) {
+        answer_all_parts(lane, chunk, parked);
+    } else {
+        answer_value(lane, chunk, parked, (uint32_t)buffer);
+    }
     return true;
 }
 
@@ -276,7 +328,6 @@ asked_by(const struct session *session, const struct chunk *chunk)
         .sender = session->rank,
         .request = frame->request,
         .type = frame->type,
-        .part = session->inbox.meta.has_part ? session->inbox.meta.part : PART_VALUE,
         .flags = frame->flags,
         .step = frame->step,
         .early =
@@ -438,28 +489,14 @@ target(const struct session *session, struct chunk **chunk_p, struct psd_error *
 psd_status
 pull_arrived(struct session *session, struct psd_error *err)
 {
-    const struct psi_meta *meta = &session->inbox.meta;
     struct chunk *chunk = NULL;
     psd_status status = target(session, &chunk, err);
 
-    if (status == PSD_OK && meta->has_part &&
-        table_part_bytes(&chunk->table->spec, meta->part, chunk->elements) == 0) {
-        status = psi_fail(err, PSD_ERR_PROTOCOL, "table %s has no part %u", chunk->table->spec.name,
-                          meta->part);
+    if (status == PSD_OK && session->inbox.meta.has_part) {
+        status = psi_fail(err, PSD_ERR_PROTOCOL, "%s of part %u: parts are not read one by one",
+                          psi_frame_type_name(session->inbox.frame.type), session->inbox.meta.part);
     }
     return status == PSD_OK ? answer_or_park(chunk, session, err) : status;
-}
-
-static uint8_t *
-part_memory(const struct chunk *chunk, unsigned part)
-{
-    if (part == PART_VALUE) {
-        return chunk->memory.value[chunk->current];
-    }
-    if (part == PART_MASTER) {
-        return (uint8_t *)chunk->memory.master;
-    }
-    return chunk->memory.state[part - PART_STATE];
 }
 
 /* The chunk and the part that an INIT or a STATE_PUSH brings. */
@@ -468,14 +505,14 @@ load_target(const struct session *session, struct chunk **chunk_p, unsigned *par
             struct psd_error *err)
 {
     const struct psi_frame *frame = &session->inbox.frame;
-    const unsigned part = session->inbox.meta.has_part ? session->inbox.meta.part : PART_VALUE;
+    const unsigned part = session->inbox.meta.has_part ? session->inbox.meta.part : PSI_PART_VALUE;
     const psd_status status = target(session, chunk_p, err);
     size_t bytes;
 
     if (status != PSD_OK) {
         return status;
     }
-    bytes = table_part_bytes(&(*chunk_p)->table->spec, part, (*chunk_p)->elements);
+    bytes = (*chunk_p)->elements * psi_spec_part_bytes(&(*chunk_p)->table->spec, part);
     if (bytes == 0 || frame->payload_bytes != bytes) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s: part %u of %u bytes",
                         psi_frame_type_name(frame->type), (*chunk_p)->table->spec.name, part,
@@ -506,11 +543,11 @@ load(struct session *session, struct chunk *chunk, unsigned part, const void *pa
 {
     const struct psi_frame *frame = &session->inbox.frame;
 
-    if (part == PART_VALUE) {
+    if (part == PSI_PART_VALUE) {
         value_about_to_change(session->lane, chunk, chunk->current);
     }
-    memcpy(part_memory(chunk, part), payload, frame->payload_bytes);
-    if (part != PART_VALUE) {
+    memcpy(table_memory_part(&chunk->memory, part, chunk->current), payload, frame->payload_bytes);
+    if (part != PSI_PART_VALUE) {
         return;
     }
     if (frame->type == PSI_FRAME_INIT) {
@@ -537,7 +574,7 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
     if (status != PSD_OK) {
         return status;
     }
-    if (first ? !chunk->ready && part == PART_VALUE : !chunk->pushed) {
+    if (first ? !chunk->ready && part == PSI_PART_VALUE : !chunk->pushed) {
         load(session, chunk, part, payload);
     } else if (!first) {
         answer_status(lane, session->rank, session->inbox.frame.request, chunk, PSD_ERR_STATE,

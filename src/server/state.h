@@ -62,7 +62,6 @@ struct parked {
     uint32_t sender; /* who is answered */
     uint32_t request;
     uint8_t type; /* PUSH, PULL, PUSH_PULL, STATE_PULL */
-    uint8_t part;
     uint16_t flags;
     uint64_t step; /* of the push, or of the pull */
     bool early;    /* a push to a round that is not open yet: asked for again when it is */

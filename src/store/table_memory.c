@@ -23,7 +23,7 @@ aligned(uint64_t bytes)
 static bool
 has_master(const struct psi_spec *spec)
 {
-    return spec->use == PSD_USE_UPDATE && psi_dtype_bytes(spec->dtype) == 2;
+    return psi_spec_part_bytes(spec, PSI_PART_MASTER) > 0;
 }
 
 static unsigned
@@ -183,14 +183,11 @@ table_memory_widen(const struct psi_spec *spec, uint32_t elements, const struct 
     }
 }
 
-size_t
-table_part_bytes(const struct psi_spec *spec, unsigned part, uint32_t elements)
+uint8_t *
+table_memory_part(const struct chunk_memory *chunk, unsigned part, uint32_t buffer)
 {
-    if (part == PART_VALUE) {
-        return elements * psi_dtype_bytes(spec->dtype);
+    if (part == PSI_PART_VALUE) {
+        return chunk->value[buffer];
     }
-    if (part == PART_MASTER) {
-        return has_master(spec) ? elements * sizeof(float) : 0;
-    }
-    return part - PART_STATE < states(spec) ? elements * psi_dtype_state_bytes(spec->dtype) : 0;
+    return part == PSI_PART_MASTER ? (uint8_t *)chunk->master : chunk->state[part - PSI_PART_STATE];
 }

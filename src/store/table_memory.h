@@ -60,8 +60,7 @@ void table_memory_prepare(const struct psi_spec *spec, uint64_t first, uint32_t 
 void table_memory_widen(const struct psi_spec *spec, uint32_t elements,
                         const struct chunk_memory *chunk, uint32_t buffer);
 
-/* The parts of a chunk as files and STATE_* frames number them: 0 value, 1 master, 2.. state. */
-enum { PART_VALUE = 0, PART_MASTER = 1, PART_STATE = 2 };
-size_t table_part_bytes(const struct psi_spec *spec, unsigned part, uint32_t elements);
+/* Where a part of the chunk is: enum PSI_PART_*. NULL: it has none. */
+uint8_t *table_memory_part(const struct chunk_memory *chunk, unsigned part, uint32_t buffer);
 
 #endif

@@ -348,3 +348,30 @@ psi_spec_text(const struct psi_spec *spec, char *text, size_t size)
         psi_table_append(text, size, " seed=%llu", (unsigned long long)spec->seed);
     }
 }
+
+size_t
+psi_spec_part_bytes(const struct psi_spec *spec, unsigned part)
+{
+    const bool update = spec->use == PSD_USE_UPDATE;
+
+    if (part == PSI_PART_VALUE) {
+        return psi_dtype_bytes(spec->dtype);
+    }
+    if (part == PSI_PART_MASTER) {
+        return update && psi_dtype_bytes(spec->dtype) == 2 ? sizeof(float) : 0;
+    }
+    return update && part - PSI_PART_STATE < psi_rule_states(spec->rule.rule)
+               ? psi_dtype_state_bytes(spec->dtype)
+               : 0;
+}
+
+size_t
+psi_spec_all_parts_bytes(const struct psi_spec *spec)
+{
+    size_t bytes = 0;
+
+    for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+        bytes += psi_spec_part_bytes(spec, part);
+    }
+    return bytes;
+}

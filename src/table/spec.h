@@ -57,6 +57,14 @@ size_t psi_dtype_bytes(psd_dtype dtype);       /* 4, 8, 2, 2; 0 for anything els
 size_t psi_dtype_state_bytes(psd_dtype dtype); /* optimizer state: 4, or 8 for f64 */
 const char *psi_dtype_name(psd_dtype dtype);   /* "f32"; "?" for anything else */
 
+/*
+ * What a server has of an element, as STATE_* frames number it: the value in the table's type, the
+ * master value (f16 and bf16 tables), then the optimizer's state. Bytes of one; 0: no such part.
+ */
+enum { PSI_PART_VALUE = 0, PSI_PART_MASTER = 1, PSI_PART_STATE = 2, PSI_PARTS_MAX = 4 };
+size_t psi_spec_part_bytes(const struct psi_spec *spec, unsigned part);
+size_t psi_spec_all_parts_bytes(const struct psi_spec *spec);
+
 const char *psi_rule_name(psd_rule rule); /* "sgd" */
 
 /* Arrays of optimizer state a rule keeps (0..2) and their names in files ("momentum"). */

@@ -56,7 +56,7 @@ enum {
     X(ACK, 33, "your request ended thus")                                                          \
     X(VALUE, 34, "the value of one chunk")                                                         \
     X(INIT, 35, "the initial value of one chunk")                                                  \
-    X(STATE_PULL, 36, "one part of a chunk, for saving")                                           \
+    X(STATE_PULL, 36, "all parts of a chunk, for saving")                                          \
     X(STATE_PUSH, 37, "one part of a chunk, from a file")                                          \
     X(WANT, 38, "send this chunk now, whatever your window")                                       \
     X(RESEND, 39, "I let this chunk go, send it again")                                            \

@@ -6,12 +6,15 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "bed.h"
+#include "checkpoint/read.h"
+#include "store/half.h"
 
 enum { WORKERS = 2, STEPS = 6, SAVED = 3, TABLES = 4, PATH_BYTES = 320 };
 
@@ -272,6 +275,144 @@ test_files_are_equal_for_any_servers(void **state)
     }
     for (size_t i = 0; i < 3; i++) {
         remove_directory(directories[i]);
+    }
+}
+
+/* ---- tables that move on while they are saved ---------------------------------------------- */
+
+enum {
+    MOVING_CHUNKS = BED_SANITIZED ? 6 : 24,
+    MOVING = MOVING_CHUNKS * PSD_CHUNK_ELEMENTS,
+    MOVING_SAVES = 3,
+    PUSHES_MAX = BED_SANITIZED ? 200 : 1500,
+};
+
+/* Thread: `over` is atomic; value_after is written before the first turn; the rest is immutable. */
+struct moving {
+    const char *directory;
+    uint32_t staleness;
+    atomic_bool over;
+    uint16_t value_after[PUSHES_MAX + 1]; /* so many updates */
+};
+
+/* What a number of updates makes of a value, seen in a table that is read after each of them. */
+static void
+learn_values(struct worker *worker, psd_table *table)
+{
+    struct moving *moving = worker->user;
+    const uint16_t one = f16_from_float(1);
+
+    for (uint64_t step = 0; step < PUSHES_MAX; step++) {
+        CHECK_OK(worker, push_pull(table, step, &one, &moving->value_after[step + 1]));
+    }
+}
+
+/* Worker 1 pushes without end while worker 0 saves. */
+static void
+push_and_save(struct worker *worker)
+{
+    struct moving *moving = worker->user;
+    const struct psd_rule_args rule = {.rule = PSD_RULE_ADAGRAD, .learning_rate = 0.01};
+    uint16_t *gradient = malloc(MOVING * sizeof(*gradient));
+    psd_table *table;
+    psd_table *single;
+
+    CHECK_OK(worker, psd_table_open(worker->context,
+                                    TABLE("half", PSD_F16, MOVING, .staleness = moving->staleness,
+                                          .rule = rule),
+                                    &table));
+    CHECK_OK(worker, psd_table_open(worker->context,
+                                    TABLE("single", PSD_F16, 1,
+                                          .staleness = PSD_STALENESS_UNBOUNDED, .rule = rule),
+                                    &single));
+    if (worker->rank == 0) {
+        learn_values(worker, single);
+        bed_wait_turn(worker->bed, 1);
+        for (unsigned i = 0; i < MOVING_SAVES; i++) {
+            CHECK_OK(worker, psd_save(worker->context, moving->directory, 0));
+        }
+        atomic_store(&moving->over, true);
+        free(gradient);
+        return;
+    }
+    for (size_t i = 0; i < MOVING; i++) {
+        gradient[i] = f16_from_float(1);
+    }
+    for (uint64_t step = 0; step < PUSHES_MAX && !atomic_load(&moving->over); step++) {
+        CHECK_OK(worker, push(table, step, gradient));
+        if (step == 0) {
+            bed_next_turn(worker->bed);
+        }
+    }
+    free(gradient);
+}
+
+static void
+read_part(struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind, const char *name,
+          void *to, size_t bytes)
+{
+    const struct psi_tensor *tensor = psi_tensors_find(&checkpoint->tensors[kind], name);
+    struct psd_error err;
+
+    assert_non_null(tensor);
+    assert_int_equal(psi_checkpoint_read(checkpoint, kind, tensor, 0, bytes, to, &err), PSD_OK);
+}
+
+/* Every element of a chunk has had as many updates as its sum of squares says, all parts of it. */
+static void
+expect_whole_chunks(const struct moving *moving)
+{
+    uint16_t *values = malloc(MOVING * sizeof(*values));
+    float *master = malloc(MOVING * sizeof(*master));
+    float *squares = malloc(MOVING * sizeof(*squares));
+    struct psi_checkpoint *checkpoint = NULL;
+    struct psd_error err;
+    char name[64];
+
+    snprintf(name, sizeof(name), "half.%s", psi_rule_state_name(PSD_RULE_ADAGRAD, 0));
+    assert_int_equal(psi_checkpoint_open(&psi_disk_system, moving->directory, &checkpoint, &err),
+                     PSD_OK);
+    assert_int_equal(psi_manifest_table(&checkpoint->manifest, "half")->moment,
+                     PSI_MANIFEST_MOMENT_CHUNK);
+    read_part(checkpoint, PSI_CHECKPOINT_PARAMS, "half", values, MOVING * sizeof(*values));
+    read_part(checkpoint, PSI_CHECKPOINT_STATE, "half.master", master, MOVING * sizeof(*master));
+    read_part(checkpoint, PSI_CHECKPOINT_STATE, name, squares, MOVING * sizeof(*squares));
+    for (size_t i = 0; i < MOVING; i++) {
+        const unsigned updates = (unsigned)squares[i];
+
+        assert_true(updates > 0 && updates <= PUSHES_MAX);
+        if (squares[i] != squares[i - i % PSD_CHUNK_ELEMENTS] ||
+            values[i] != f16_from_float(master[i]) || values[i] != moving->value_after[updates]) {
+            fail_msg("element %zu: value 0x%04x, master %g, after %g updates", i, values[i],
+                     (double)master[i], (double)squares[i]);
+        }
+    }
+    psi_checkpoint_destroy(checkpoint);
+    free(values);
+    free(master);
+    free(squares);
+}
+
+/* If this fails, a chunk is saved with the value of one update and the state of another. */
+static void
+test_save_of_tables_that_move(void **state)
+{
+    static const uint32_t stalenesses[] = {PSD_STALENESS_UNBOUNDED, PUSHES_MAX};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(stalenesses) / sizeof(stalenesses[0]); i++) {
+        struct moving *moving = calloc(1, sizeof(*moving));
+        char *directory = make_directory();
+        struct bed *bed = bed_start(&(struct bed_config){.workers = 2, .servers = 2});
+
+        assert_non_null(moving);
+        moving->directory = directory;
+        moving->staleness = stalenesses[i];
+        bed_run(bed, push_and_save, moving);
+        bed_finish(bed);
+        expect_whole_chunks(moving);
+        remove_directory(directory);
+        free(moving);
     }
 }
 
@@ -536,6 +677,7 @@ main(void)
         cmocka_unit_test(test_load_goes_on_bit_for_bit),
         cmocka_unit_test(test_files_are_equal_for_any_servers),
         cmocka_unit_test(test_load_with_replacements),
+        cmocka_unit_test(test_save_of_tables_that_move),
         cmocka_unit_test(test_damaged_generations_are_passed_over),
         cmocka_unit_test(test_save_of_a_step_that_is_gone),
         cmocka_unit_test(test_load_and_save_errors),

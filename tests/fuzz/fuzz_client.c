@@ -131,12 +131,13 @@ asked_count(const struct psd_table *table)
     return strcmp(psi_table_spec(table)->name, "small") == 0 ? SMALL_COUNT : LARGE_COUNT;
 }
 
+/* Enough for any transfer of one. */
 static size_t
-element_bytes(const struct psd_table *table, uint8_t part)
+element_bytes(const struct psd_table *table)
 {
     const struct psi_spec spec = table_spec(asked_count(table) == SMALL_COUNT ? 0 : 1);
 
-    return part == 0 ? psi_dtype_bytes(spec.dtype) : sizeof(float);
+    return psi_spec_all_parts_bytes(&spec);
 }
 
 static void
@@ -159,10 +160,10 @@ transfer(struct program *program, uint8_t kind, uint8_t which, uint8_t step)
     if (table == NULL || !has_room(program)) {
         return;
     }
-    if (args.type == PSI_FRAME_STATE_PULL || args.type == PSI_FRAME_STATE_PUSH) {
+    if (args.type == PSI_FRAME_STATE_PUSH) {
         args.part = which >> 1 & 3;
     }
-    bytes = asked_count(table) * element_bytes(table, args.part);
+    bytes = asked_count(table) * element_bytes(table);
     from = calloc(1, bytes);
     to = calloc(1, bytes);
     psi_assert(from != NULL && to != NULL);

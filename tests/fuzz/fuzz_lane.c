@@ -84,10 +84,12 @@ lane_core_sent(void *core, const struct psi_frame *frame, const struct psi_outgo
     psi_assert(chunk != NULL);
     psi_assert(chunk->ready);
     psi_assert(outgoing->buffer_count == 1);
-    for (unsigned part = PART_VALUE; part < PART_STATE + PSI_STATES_MAX; part++) {
+    for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
         is_part = is_part || outgoing->buffers[0].bytes ==
-                                 table_part_bytes(&table->spec, part, chunk->elements);
+                                 chunk->elements * psi_spec_part_bytes(&table->spec, part);
     }
+    is_part = is_part || outgoing->buffers[0].bytes ==
+                             chunk->elements * psi_spec_all_parts_bytes(&table->spec);
     psi_assert(is_part);
 }
 

@@ -245,6 +245,7 @@ lane_loads(const char *directory)
     frame.twist = WORLD_PART;
     frame.seq = 2;
     say(&story, 1, frame, LANE_SMALL_BYTES, 0x3f);
+    frame.twist = 0;
     frame.type = PSI_FRAME_STATE_PULL;
     say(&story, 2, frame, 0, 0); /* as worker 0: refused */
     say(&story, 1, frame, 0, 0);
