@@ -12,7 +12,7 @@ want=(gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libssl-dev 
       libopenblas-dev zlib1g-dev)
 if [ "${1:-build}" = test ]; then
     want+=(ccache libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ procps
-           python3 python3-venv python3-pytest python3-numpy
+           python3 python3-venv python3-pytest python3-pytest-xdist python3-numpy
            openssh-server openssh-client iproute2 util-linux strace
            slurm-wlm slurm-client munge libmunge-dev
            podman runc netavark aardvark-dns conmon busybox-static uidmap iptables)
@@ -62,7 +62,7 @@ fi
 # One environment for all frameworks, reused: they are large. The versions stand in a file beside
 # it, so that a newer checkout renews an older environment.
 frameworks=('torch==2.13.0' 'tensorflow-cpu==2.21.0' 'jax==0.10.2' 'optax==0.2.8' 'numpy==2.4.6'
-            'pytest==9.2.0')
+            'pytest==9.2.0' 'pytest-xdist==3.8.0')
 if [ "${1:-build}" = frameworks ] || [ "${1:-build}" = peers ]; then
     if [ "$(cat .venv-frameworks/versions 2>/dev/null)" != "${frameworks[*]}" ]; then
         echo "setup: PyTorch, TensorFlow and JAX in .venv-frameworks (a large download)"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every test of one build: tools/test.sh [BUILD_DIRECTORY] [BIN_DIRECTORY]
 #   PYTEST_ARGS=    passed on to pytest
+#   REAL_PROCESSES=4, FRAMEWORK_PROCESSES=2   files of tests at a time: most of them wait for real processes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
@@ -28,7 +29,7 @@ PYTHON
 
 real() {
     PSD_BIN=$(realpath "$bin") .venv/bin/python -m pytest -q -rs -o cache_dir="$(realpath "$build")/pytest" \
-        -m 'not slow' tests/cluster ${PYTEST_ARGS:-} "$@"
+        -m 'not slow' -n "${REAL_PROCESSES:-4}" --dist loadfile tests/cluster ${PYTEST_ARGS:-} "$@"
 }
 
 step "unit tests, transports, the API, kept fuzz inputs, 2,000 simulated jobs (meson test)"
@@ -41,14 +42,14 @@ fi
 step "real processes (pytest)"
 if ! real; then
     step "once more, alone: the tests that failed"
-    real --last-failed --last-failed-no-failures none || failed+=("pytest")
+    REAL_PROCESSES=0 real --last-failed --last-failed-no-failures none || failed+=("pytest")
 fi
 
 # The package in the environment of the frameworks, and with NumPy alone what concerns it most.
 package() {
     local python=$1
     shift
-    PSD_BIN=$(realpath "$bin") "$python" -m pytest -q -rs \
+    PSD_BIN=$(realpath "$bin") "$python" -m pytest -q -rs -n "${FRAMEWORK_PROCESSES:-2}" --dist loadfile \
         -o cache_dir="$(realpath "$build")/pytest-python" ${PYTEST_ARGS:-} "$@"
 }
 if [ -n "${PSD_SANITIZED:-}" ]; then
@@ -58,7 +59,7 @@ elif [ -f .venv-frameworks/versions ]; then # it is complete
     step "the Python package (pytest, with the frameworks)"
     if ! package .venv-frameworks/bin/python tests/python; then
         step "once more, alone: the tests that failed"
-        package .venv-frameworks/bin/python tests/python --last-failed \
+        FRAMEWORK_PROCESSES=0 package .venv-frameworks/bin/python tests/python --last-failed \
             --last-failed-no-failures none || failed+=("python")
     fi
     alone=(tests/python/test_library.py tests/python/test_tables.py)
