@@ -677,7 +677,8 @@ check_tasks(const struct parser *parser)
     }
     if (parser->commands_at != NULL && parser->command_count != workers) {
         return psi_json_fail(&parser->file, parser->commands_at,
-                             "%u worker_commands for %u workers", parser->command_count, workers);
+                             "%u worker_commands for %u workers: give one for each",
+                             parser->command_count, workers);
     }
     return PSD_OK;
 }
@@ -692,15 +693,19 @@ check_whole(const struct parser *parser, const struct psi_json_item *root)
         return check_tasks(parser);
     }
     if (cluster->worker_count == 0) {
-        return psi_json_fail(&parser->file, root->at, "\"worker_nodes\" is missing");
+        return psi_json_fail(&parser->file, root->at,
+                             "\"worker_nodes\" is missing: the machines of the workers, as in "
+                             "[\"10.0.0.1\", \"10.0.0.2\"]");
     }
     if (cluster->server_count == 0) {
-        return psi_json_fail(&parser->file, root->at, "\"server_nodes\" is missing");
+        return psi_json_fail(&parser->file, root->at,
+                             "\"server_nodes\" is missing: the machines of the servers, as in "
+                             "[\"10.0.0.1\"]; they may be those of the workers");
     }
     if (parser->commands_at != NULL && parser->command_count != cluster->worker_count) {
         return psi_json_fail(&parser->file, parser->commands_at,
-                             "%u worker_commands for %u workers", parser->command_count,
-                             cluster->worker_count);
+                             "%u worker_commands for %u workers: give one for each",
+                             parser->command_count, cluster->worker_count);
     }
     return PSD_OK;
 }

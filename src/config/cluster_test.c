@@ -332,9 +332,14 @@ static void
 test_refuses_missing_keys(void **state)
 {
     (void)state;
-    expect_refused("\n {\"server_nodes\": [\"a\"]}",
-                   "conf/c.json:2:2: \"worker_nodes\" is missing");
-    expect_refused("{\"worker_nodes\": [\"a\"]}", "conf/c.json:1:1: \"server_nodes\" is missing");
+    expect_refused(
+        "\n {\"server_nodes\": [\"a\"]}",
+        "conf/c.json:2:2: \"worker_nodes\" is missing: the machines of the workers, as in "
+        "[\"10.0.0.1\", \"10.0.0.2\"]");
+    expect_refused(
+        "{\"worker_nodes\": [\"a\"]}",
+        "conf/c.json:1:1: \"server_nodes\" is missing: the machines of the servers, as in "
+        "[\"10.0.0.1\"]; they may be those of the workers");
     expect_refused("{\"worker_nodes\": [{\"slots\": 2}]}",
                    "conf/c.json:1:19: the node has no \"host\"");
 }
@@ -517,9 +522,9 @@ test_refuses_wrong_number_of_commands(void **state)
 {
     (void)state;
     expect_refused("{\"worker_commands\": [\"x\", \"y\"], " NODES "}",
-                   "conf/c.json:1:21: 2 worker_commands for 1 workers");
+                   "conf/c.json:1:21: 2 worker_commands for 1 workers: give one for each");
     expect_refused("{\"worker_commands\": [], " NODES "}",
-                   "conf/c.json:1:21: 0 worker_commands for 1 workers");
+                   "conf/c.json:1:21: 0 worker_commands for 1 workers: give one for each");
     expect_refused("{\"worker_commands\": [\"\"]}", "conf/c.json:1:22: the string is empty");
 }
 

@@ -33,18 +33,18 @@ check_count(const struct launch_options *options, const struct roles *roles,
     if (roles->count != slurm->tasks) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "the list of roles has %u entries, but there are %u tasks (SLURM_NTASKS): "
-                        "it takes one for each",
+                        "give one role for each task",
                         roles->count, slurm->tasks);
     }
     if (roles->servers > 0 && !personality_has_servers(set)) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "the list of roles has %u ps, but --personality=%.64s has none: make them "
-                        "workers",
+                        "the list of roles has %u ps, but --personality=%.64s has no servers: make "
+                        "them workers",
                         roles->servers, options->personality);
     }
     if (roles->workers == 0 ||
         (roles->servers == 0 && personality_has_servers(set) && !personality_is_tensorflow(set))) {
-        return psi_fail(err, PSD_ERR_INVALID, "the list of roles has no %s: it takes one at least",
+        return psi_fail(err, PSD_ERR_INVALID, "the list of roles has no %s: it needs at least one",
                         roles->workers == 0 ? "worker" : "ps");
     }
     return PSD_OK;
@@ -79,11 +79,11 @@ allocation_roles(const struct launch_options *options, const struct psi_cluster 
     if ((options->roles != NULL) + listed + counted > 1) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--roles, \"tasks\" in the cluster file, and --servers with --workers all "
-                        "say what the tasks are: give one of them");
+                        "say what the tasks are: give only one of them");
     }
     if (options->placement != NULL && !is_given(options->servers)) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--placement=%s says where the servers go: give --servers, too",
+                        "--placement=%s says where the servers go: give --servers as well",
                         options->placement);
     }
     if (options->roles == NULL && !listed) {
@@ -125,7 +125,7 @@ allocate(const struct roles *roles, uint32_t servers, struct psi_cluster *cluste
 {
     if (roles->workers > PSI_CLUSTER_WORKERS_MAX || servers > PSI_CLUSTER_SERVERS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "%u workers and %u servers: up to %d and %d are possible", roles->workers,
+                        "%u workers and %u servers: at most %d and %d are possible", roles->workers,
                         servers, PSI_CLUSTER_WORKERS_MAX, PSI_CLUSTER_SERVERS_MAX);
     }
     free(cluster->workers);

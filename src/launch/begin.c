@@ -44,7 +44,7 @@ complain(const struct psd_error *err)
     if (err->status != PSD_ERR_INVALID) {
         return WATCH_CODE_CANNOT_START;
     }
-    fprintf(stderr, "psd_run -h explains\n");
+    fprintf(stderr, "see psd_run -h\n");
     return WATCH_CODE_USAGE;
 }
 
@@ -99,8 +99,10 @@ warn_of_near_misses(void)
             try_knob(&nearest, psi_knobs()[i].name, kept, sizeof(kept));
         }
         if (nearest.name != NULL && nearest.distance > 0 && nearest.distance <= NEAR) {
-            fprintf(stderr, "psd_run: the variable %s means nothing; did you mean %s?\n", name,
-                    nearest.name);
+            fprintf(stderr,
+                    "psd_run: the variable %s is set, but psd_run knows none of that name; did you "
+                    "mean %s?\n",
+                    name, nearest.name);
         }
     }
 }
@@ -113,8 +115,8 @@ warn_of_overwritten(const struct plan *plan)
     plan_overwritten(plan, names, sizeof(names));
     if (names[0] != '\0' && psi_environment("PSD_JOB_ID") == NULL) { /* else: the job around this */
         fprintf(stderr,
-                "psd_run: you have set %s; workers get the job's own (--keep_env: they get "
-                "yours)\n",
+                "psd_run: you have set %s, but workers get the job's own value; to give them "
+                "yours, add --keep_env\n",
                 names);
     }
 }
@@ -183,7 +185,8 @@ replace(const char *name, const char *what, int *code_p)
     snprintf(by, sizeof(by), "psd_run run (pid %d in %.200s), which replaces it; what differs: %s",
              (int)getpid(), here, differs);
     if (!verb_end_job(name, false, by)) {
-        fprintf(stderr, "psd_run: job %s does not end; psd_run stop --now %s\n", name, name);
+        fprintf(stderr, "psd_run: job %s does not end; to kill it, run: psd_run stop --now %s\n",
+                name, name);
         *code_p = WATCH_CODE_CANNOT_START;
         return false;
     }
@@ -204,7 +207,7 @@ take_name(const struct launch_options *options, const struct plan *plan, const c
         if (strlen(options->name) >= 48 || strpbrk(options->name, "/ .\t\n") != NULL ||
             options->name[0] == '\0' || options->name[0] == '-') {
             psi_fail(&err, PSD_ERR_INVALID,
-                     "--name %.64s: a name has letters, digits, '-' and '_', at most 47",
+                     "--name %.64s: use letters, digits, '-' and '_', at most 47 of them",
                      options->name);
             *code_p = complain(&err);
             return false;
@@ -266,12 +269,12 @@ check_words(const struct launch_options *options, struct psd_error *err)
     }
     if (status == PSD_OK && options->emit == NULL &&
         (options->setup != NULL || options->nodes > 0)) {
-        return psi_fail(err, PSD_ERR_INVALID, "--%s is for --emit sbatch",
+        return psi_fail(err, PSD_ERR_INVALID, "--%s works only with --emit sbatch",
                         options->setup != NULL ? "setup" : "nodes");
     }
     if (status == PSD_OK && options->emit == NULL &&
         (options->cpus_per_worker > 0 || options->memory_per_worker > 0)) {
-        return psi_fail(err, PSD_ERR_INVALID, "--%s_per_worker is for --emit",
+        return psi_fail(err, PSD_ERR_INVALID, "--%s_per_worker works only with --emit",
                         options->cpus_per_worker > 0 ? "cpus" : "memory");
     }
     if (status == PSD_OK) {
@@ -336,15 +339,15 @@ run_attempts(const struct launch_options *options, struct together *together, st
         code = together != NULL ? together_attempt(together, args) : run_job(args);
         if (together != NULL && together_was_left(together, code)) {
             args->attempt++;
-            fprintf(stderr, "psd_run: the job is begun anew when all are here again\n");
+            fprintf(stderr, "psd_run: the job starts again when all are back\n");
             begin_anew(together, "somebody was lost without whom it cannot go on");
             continue;
         }
         if (port_taken && port_tries < PORT_TRIES_MAX) {
             port_tries++;
             args->attempt++;
-            fprintf(stderr, "psd_run: somebody took the port of a worker: the job is begun anew "
-                            "with others\n");
+            fprintf(stderr, "psd_run: another program took the port of a worker: the job starts "
+                            "again with other ports\n");
             begin_anew(together, "somebody took the port of a worker");
             continue;
         }
@@ -357,7 +360,7 @@ run_attempts(const struct launch_options *options, struct together *together, st
         args->attempt++;
         args->delay_ms = watch_restart_delay_ms(psi_monotonic_ms() - begin_ms, &hasty);
         begin_anew(together, "it failed");
-        fprintf(stderr, "psd_run: the whole job is begun anew: restart %u of %u, in %.1f s\n",
+        fprintf(stderr, "psd_run: the whole job starts again: restart %u of %u, in %.1f s\n",
                 args->attempt, options->max_restarts, (double)args->delay_ms / 1000);
     }
 }

@@ -47,7 +47,8 @@ command_parse(const char *text, struct command *command_p, struct psd_error *err
     }
     words_fini(&words);
     if (status == PSD_OK && command.argv.count == 0) {
-        status = psi_fail(err, PSD_ERR_INVALID, "command '%.100s': nothing to run", text);
+        status = psi_fail(err, PSD_ERR_INVALID,
+                          "command '%.100s': nothing to run; a program must follow", text);
     }
     if (status != PSD_OK) {
         command_fini(&command);

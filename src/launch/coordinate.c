@@ -116,7 +116,7 @@ tell_progress(const struct together *together, uint64_t left_ms)
     char missing[MISSING_BYTES];
 
     if (strangers > 0) {
-        fprintf(stderr, "psd_run: %u attempt%s to join came to nothing, the last: %s\n", strangers,
+        fprintf(stderr, "psd_run: %u attempt%s to join failed; the last one: %s\n", strangers,
                 strangers == 1 ? "" : "s", last);
     }
     join_missing(together->join, missing, sizeof(missing));
@@ -152,7 +152,7 @@ decide_at_deadline(const struct together *together)
     }
     fprintf(stderr,
             "psd_run: %u/%u are here after %u s (--max_wait), missing: rank %s; the job does not "
-            "begin\n",
+            "start\n",
             1 + join_present(together->join), together->size, options->max_wait_s, missing);
     return PSI_EXIT_START_TIMEOUT;
 }

@@ -38,10 +38,11 @@ check_options(const struct launch_options *options, struct psd_error *err)
 
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         if (others[i].given) {
-            return psi_fail(err, PSD_ERR_INVALID,
-                            "--%s: not with --emit %s, where the job is --servers and --workers, "
-                            "and all of it is in the image or on a shared disk",
-                            others[i].name, options->emit);
+            return psi_fail(
+                err, PSD_ERR_INVALID,
+                "--%s does not go with --emit %s: there --servers and --workers say how large the "
+                "job is, and its files are in the image or on a shared disk",
+                others[i].name, options->emit);
         }
     }
     return PSD_OK;
@@ -94,7 +95,8 @@ find_command(struct emit *emit, struct psd_error *err)
         status = words_add(&emit->command, options->argv[i], err);
     }
     if (status == PSD_OK && emit->command.count == 0) {
-        return psi_fail(err, PSD_ERR_INVALID, "nothing to run: give the workers' command");
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "nothing to run: give the workers' command, as in \"python train.py\"");
     }
     return status;
 }

@@ -26,8 +26,8 @@ check_name(const char *name, struct psd_error *err)
         strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != bytes || name[0] == '-' ||
         name[bytes - 1] == '-' || (name[0] >= '0' && name[0] <= '9')) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--name %.64s: for Kubernetes, small letters, digits and '-', beginning "
-                        "with a letter, at most %d",
+                        "--name %.64s: for Kubernetes use small letters, digits and '-', a letter "
+                        "first, at most %d of them",
                         name, NAME_MAX_BYTES);
     }
     return PSD_OK;

@@ -85,8 +85,8 @@ find_shape(const struct launch_options *options, const struct psi_cluster *clust
 
     if (cluster->worker_count > 0) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "%s names worker_nodes: under Slurm it is Slurm that names them; give "
-                        "\"tasks\" instead, or --servers and --workers",
+                        "%s names worker_nodes, but here Slurm chooses the nodes: give \"tasks\" "
+                        "instead, or --servers and --workers",
                         options->cluster_config);
     }
     if (cluster->tasks != NULL) {
@@ -230,12 +230,13 @@ emit_sbatch(const struct launch_options *options, char *const *argv, const char 
     }
     if (status == PSD_OK && options->command == NULL && options->argv == NULL &&
         cluster.worker_commands == NULL) {
-        status = psi_fail(err, PSD_ERR_INVALID, "nothing to run: give the workers' command");
+        status = psi_fail(err, PSD_ERR_INVALID,
+                          "nothing to run: give the workers' command, as in \"python train.py\"");
     }
     if (status == PSD_OK && options->name != NULL &&
         (options->name[0] == '\0' || strpbrk(options->name, "/\\% \t\r\n\"'") != NULL)) {
-        status = psi_fail(err, PSD_ERR_INVALID,
-                          "--name %.64s: a name has letters, digits, '-' and '_'", options->name);
+        status = psi_fail(err, PSD_ERR_INVALID, "--name %.64s: use letters, digits, '-' and '_'",
+                          options->name);
     }
     if (status == PSD_OK) {
         status = find_shape(options, &cluster, &shape, err);

@@ -84,7 +84,8 @@ gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct 
     }
     host->state = HOST_GONE;
     if (host->machine->here) {
-        return psi_fail(err, PSD_ERR_IO, "the agent of this machine (psd_run's child) was killed");
+        return psi_fail(err, PSD_ERR_IO,
+                        "psd_run's helper process on this machine (psd_agent) was killed");
     }
     if (host->machine->joined) {
         return psi_fail(err, PSD_ERR_IO, "%s left before the job began", host->machine->name);
@@ -466,7 +467,9 @@ take_reached(struct host *host, const struct words *answers, struct psd_error *e
     psd_status status = PSD_OK;
 
     for (size_t i = 0; i < answers->count && status == PSD_OK; i++) {
-        status = words_add_format(&host->problems, err, "cannot reach %s (a firewall?)",
+        status = words_add_format(&host->problems, err,
+                                  "cannot reach %s (a firewall? the machines of a job must reach "
+                                  "each other on all ports; --interface chooses another network)",
                                   answers->list[i]);
     }
     host->state = HOST_READY;

@@ -418,6 +418,21 @@ guess_address(struct host *host, const struct host *any)
     take_first(host, NULL, host->address);
 }
 
+/* What it has, too: a name that is almost right is found at a glance. */
+static psd_status
+fail_without(const struct host *host, const char *wanted, struct psd_error *err)
+{
+    char list[256] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < host->addresses.count && used < sizeof(list); i++) {
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "",
+                                 host->addresses.list[i]);
+    }
+    return psi_fail(err, PSD_ERR_IO, "%s has no address of interface or network %s; it has %s",
+                    host->machine->name, wanted, list[0] != '\0' ? list : "none");
+}
+
 psd_status
 host_choose_address(struct host *host, const char *wanted, const struct host *any,
                     struct psd_error *err)
@@ -426,16 +441,15 @@ host_choose_address(struct host *host, const char *wanted, const struct host *an
     if (wanted != NULL) {
         take_first(host, wanted, host->address);
         if (host->address[0] == '\0') {
-            return psi_fail(err, PSD_ERR_IO, "%s has no address of interface or network %s",
-                            host->machine->name, wanted);
+            return fail_without(host, wanted, err);
         }
     } else if (host->advertised[0] != '\0') {
         if (!has_address(host, host->advertised)) {
             return psi_fail(
                 err, PSD_ERR_IO,
-                "%s (%s) shall be reached under %s, which is none of its own addresses: "
-                "a server listens on the address that it tells (in a container: "
-                "--network host, or a network that all of them share)",
+                "%s (%s) is to be reached at %s (--advertise_addr), which is none of its own "
+                "addresses: servers listen on the address that they tell others (in a container, "
+                "use --network host or a network that all share)",
                 host->machine->name, host->hostname, host->advertised);
         }
         snprintf(host->address, sizeof(host->address), "%s", host->advertised);

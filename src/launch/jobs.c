@@ -243,7 +243,7 @@ enter_locked(const char *directory, const char *wanted, bool exact, struct jobs_
 
     for (unsigned i = 1; i < SAME_NAME_MAX; i++) {
         if (!choose_name(directory, wanted, i, name, &address)) {
-            return psi_fail(err, PSD_ERR_INVALID, "%s: a name too long for a job", wanted);
+            return psi_fail(err, PSD_ERR_INVALID, "%s: the name is too long for a job", wanted);
         }
         clear_dead(&address);
         entry_p->listener = listen_at(directory, &address);
@@ -422,7 +422,9 @@ jobs_ask(const char *name, const char *line, char **answer_p, struct psd_error *
         *answer_p = read_all(fd);
     }
     close(fd);
-    return *answer_p != NULL ? PSD_OK : psi_fail(err, PSD_ERR_IO, "job %s does not answer", name);
+    return *answer_p != NULL
+               ? PSD_OK
+               : psi_fail(err, PSD_ERR_IO, "job %s does not answer: is its psd_run stopped?", name);
 }
 
 /* ------------------------------------------------------------------------------------ names --- */

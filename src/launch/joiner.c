@@ -159,7 +159,7 @@ on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_by
         end_with(joiner, OUTCOME_EXIT, frame.number);
         return PSD_OK;
     case JOIN_AGAIN:
-        fprintf(stderr, "psd_run: the job begins anew: %.*s\n", (int)frame.bytes, frame.data);
+        fprintf(stderr, "psd_run: the job starts again: %.*s\n", (int)frame.bytes, frame.data);
         end_with(joiner, OUTCOME_AGAIN, 0);
         return PSD_OK;
     case JOIN_BYTES:

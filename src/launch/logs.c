@@ -446,7 +446,7 @@ verb_logs(int argc, char *const *argv)
         return code;
     }
     if (first == NULL || (options.since != NULL && parse_age(options.since) < 0)) {
-        fprintf(stderr, "psd_run: logs: %s\npsd_run logs -h explains\n",
+        fprintf(stderr, "psd_run: logs: %s\nsee psd_run logs -h\n",
                 first == NULL ? "of which process? worker0, server0, master"
                               : "--since wants a time like 30s, 10m or 2h");
         return WATCH_CODE_USAGE;

@@ -32,7 +32,7 @@ complain(const struct psd_error *err)
     if (err->status != PSD_ERR_INVALID) {
         return WATCH_CODE_CANNOT_START;
     }
-    fprintf(stderr, "psd_run -h explains\n");
+    fprintf(stderr, "see psd_run -h\n");
     return WATCH_CODE_USAGE;
 }
 
@@ -60,8 +60,8 @@ hint(int argc, char *const *argv)
 {
     (void)argc;
     fprintf(stderr,
-            "psd_run: %s is no command of psd_run; psd_run -h explains, psd_run show is "
-            "how a job is doing\n(to run a program of that name: psd_run -- %s)\n",
+            "psd_run: %s is not a command of psd_run; see psd_run -h (psd_run show tells how a job "
+            "is doing)\n(to run a program of that name: psd_run -- %s)\n",
             argv[0], argv[0]);
     return WATCH_CODE_USAGE;
 }

@@ -140,9 +140,10 @@ take(const void *bytes, int count, uid_t uid, uint8_t secret_p[PSI_SECRET_BYTES]
      struct psd_error *err)
 {
     if (uid != geteuid()) { /* whose secret it is, he could read what is said under it */
-        return psi_fail(err, PSD_ERR_REFUSED,
-                        "MUNGE: the credential is of user %u, we are user %u: not one of ours",
-                        (unsigned)uid, (unsigned)geteuid());
+        return psi_fail(
+            err, PSD_ERR_REFUSED,
+            "MUNGE: the credential is of user %u, but this is user %u: it is not from this job",
+            (unsigned)uid, (unsigned)geteuid());
     }
     if (bytes == NULL || count != PSI_SECRET_BYTES) {
         return psi_fail(err, PSD_ERR_REFUSED, "MUNGE: the credential holds no secret of a job");

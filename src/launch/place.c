@@ -229,10 +229,13 @@ take_logs(struct work *work, const char *value, struct psd_error *err)
     }
     snprintf(path, sizeof(path), "%s", value);
     if (!make_directories(path)) {
-        return problem(work, err, "log directory ", path, strerror(errno));
+        return words_add_format(work->answers, err,
+                                "problem=log directory %s: %s; -o DIR chooses another", path,
+                                strerror(errno));
     }
     if (!is_own_directory(path)) {
-        return problem(work, err, "log directory ", path, "somebody else made it, or a link");
+        return problem(work, err, "log directory ", path,
+                       "it is a link, or somebody else made it; -o DIR chooses another");
     }
     work->place->log_directory = strdup(path);
     return work->place->log_directory != NULL ? PSD_OK

@@ -201,7 +201,7 @@ take_argv(char *const *argv, struct plan *plan, struct psd_error *err)
         status = command_take(&plan->commands[0], *argv, err);
     }
     if (status == PSD_OK && plan->commands[0].argv.count == 0) {
-        return psi_fail(err, PSD_ERR_INVALID, "nothing to run");
+        return psi_fail(err, PSD_ERR_INVALID, "nothing to run: give the workers' command");
     }
     return status;
 }
@@ -217,7 +217,8 @@ build_commands(const struct plan_input *input, struct plan *plan, struct psd_err
     }
     if (input->worker_commands != NULL) {
         if (input->worker_commands->count != input->workers) {
-            return psi_fail(err, PSD_ERR_INVALID, "worker_commands: %zu commands for %u workers",
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "worker_commands has %zu commands for %u workers: give one for each",
                             input->worker_commands->count, input->workers);
         }
         return parse_commands(input->worker_commands, plan, err);
@@ -253,12 +254,14 @@ check_tasks(const struct plan *plan, struct psd_error *err)
     const uint32_t special = (uint32_t)plan->chief + (uint32_t)plan->evaluator;
 
     if (special > 0 && (plan->personality & PERSONALITY_TF_CONFIG) == 0) {
-        return psi_fail(err, PSD_ERR_INVALID, "--%s is a task of --personality=tf_config",
+        return psi_fail(err, PSD_ERR_INVALID, "--%s works only with --personality=tf_config",
                         plan->chief ? "chief" : "evaluator");
     }
     if (special > 0 && (plan->personality & PERSONALITY_TF1) != 0) {
-        return psi_fail(err, PSD_ERR_INVALID, "--%s: the flags of tf1 have no word for it",
-                        plan->chief ? "chief" : "evaluator");
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "--%s does not go with --personality=tf1: its flags know only ps and worker",
+            plan->chief ? "chief" : "evaluator");
     }
     if (plan->workers < special || (plan->evaluator && plan->workers == 1)) {
         return psi_fail(err, PSD_ERR_INVALID,
@@ -268,8 +271,8 @@ check_tasks(const struct plan *plan, struct psd_error *err)
     }
     if (plan->command_count > 1 && plan->servers > 0 && personality_is_foreign(plan->personality)) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "%u commands, one for each worker: which one would the servers run? "
-                        "Give one command for all",
+                        "%u commands, one for each worker, leave none for the servers, which run "
+                        "it too: give one command for all",
                         plan->command_count);
     }
     return PSD_OK;
@@ -319,15 +322,16 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
                      input->image == NULL && !personality_is_foreign(plan.personality);
     if (input->automatic_asked && input->image != NULL && strcmp(input->automatic, "off") != 0) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--auto %s: not in containers (\"image\"): scripts there import poseidon",
+                        "--auto %s does not work in containers (\"image\"): let the script import "
+                        "poseidon (docs/python.md)",
                         input->automatic);
     }
     if (input->automatic_asked && personality_is_foreign(plan.personality) &&
         strcmp(input->automatic, "off") != 0) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--auto %s: it needs ps_servers, and with that --personality there are "
-                        "none; leave one of the two out",
-                        input->automatic);
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "--auto %s needs ps_servers, and that --personality has none: leave out one of the two",
+            input->automatic);
     }
     if (input->workers < 1 || input->workers > PSI_CLUSTER_WORKERS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "%u workers: 1 to %d are possible", input->workers,

@@ -612,7 +612,7 @@ test_automatic(void **state)
 
     input.automatic_asked = true;
     assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_INVALID);
-    assert_non_null(strstr(err.text, "not in containers"));
+    assert_non_null(strstr(err.text, "does not work in containers"));
 
     input.automatic = "off";
     input.image = NULL;

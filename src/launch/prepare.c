@@ -193,8 +193,8 @@ read_cluster(const struct launch_options *options, struct material *material,
     if (options->workers != LAUNCH_NOT_GIVEN ||
         (options->servers != LAUNCH_NOT_GIVEN && !without_servers(options, input))) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--workers and --servers count processes of this machine: with a cluster "
-                        "file, it counts them");
+                        "--workers and --servers are for jobs of this machine alone: the cluster "
+                        "file (-c) says what runs where");
     }
     status = prepare_load_file(options->cluster_config, cluster, err);
     if (status != PSD_OK) {
@@ -266,7 +266,7 @@ count_roles(const struct launch_options *options, struct plan_input *input, stru
 
     if (options->placement != NULL) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--placement is about the nodes of a Slurm allocation, and this is none");
+                        "--placement works only inside a Slurm allocation (sbatch, salloc)");
     }
     if (options->roles == NULL) {
         return PSD_OK;
@@ -334,10 +334,12 @@ choose_command(const struct launch_options *options, struct material *material,
 
     if (given && listed) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "the cluster file has worker_commands: give no command beside it");
+                        "the cluster file has worker_commands: leave out the command");
     }
     if (!given && !listed) {
-        return psi_fail(err, PSD_ERR_INVALID, "nothing to run: give the workers' command");
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "nothing to run: give the workers' command, as in psd_run \"python train.py\"");
     }
     input->command = options->command;
     input->argv = options->argv;
@@ -510,7 +512,7 @@ read_personality(const struct launch_options *options, char *const *environment,
     }
     if (status == PSD_OK && options->pass != NULL && personality_is_foreign(input->personality)) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--pass is about Poseidon's own flags and variables: it means nothing with "
+                        "--pass is about Poseidon's own flags and variables, and does not go with "
                         "--personality=%.64s",
                         options->personality != NULL ? options->personality : "tf_config");
     }

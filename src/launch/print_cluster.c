@@ -245,11 +245,12 @@ print_cluster(const struct launch_options *options, struct run_args *args, struc
     int code = 0;
 
     if (options->command != NULL || options->argv != NULL) {
-        status = psi_fail(err, PSD_ERR_INVALID, "--print_cluster runs nothing: give no command");
+        status =
+            psi_fail(err, PSD_ERR_INVALID, "--print_cluster runs nothing: leave out the command");
     } else if (!slurm_is_around(args->environment)) {
-        status = psi_fail(err, PSD_ERR_INVALID,
-                          "--print_cluster describes a Slurm allocation, and this is none; sbatch, "
-                          "salloc and srun make one");
+        status =
+            psi_fail(err, PSD_ERR_INVALID,
+                     "--print_cluster works only inside a Slurm allocation (sbatch, salloc, srun)");
     }
     if (status == PSD_OK && options->cluster_config != NULL) {
         status = prepare_load_file(options->cluster_config, &sheet.file, err);

@@ -110,8 +110,8 @@ make_run_directory(const char *path, struct psd_error *err)
     }
     if ((found.st_mode & 0077) != 0) {
         return psi_fail(err, PSD_ERR_IO,
-                        "rendezvous directory %s is open to others (mode %04o): chmod 700 it", path,
-                        (unsigned)found.st_mode & 07777);
+                        "rendezvous directory %s is open to others (mode %04o); run: chmod 700 %s",
+                        path, (unsigned)found.st_mode & 07777, path);
     }
     if (access(path, R_OK | W_OK | X_OK) != 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "rendezvous directory %s", path);

@@ -526,9 +526,10 @@ handle_signals(struct run *run)
                 orders_signal(run, slot, number);
             }
             if (number == SIGTSTP) { /* what sleeps is lost to the others, so the job goes on */
-                console_say(&run->console,
-                            "a job cannot be suspended: the workers were told, and go on unless "
-                            "they know better; Ctrl-C stops it, psd_run --detach leaves it alone");
+                console_say(
+                    &run->console,
+                    "a job cannot be suspended: its workers got the signal, and go on unless they "
+                    "handle it; Ctrl-C stops the job, --detach runs one in the background");
             }
             continue;
         }
@@ -537,7 +538,7 @@ handle_signals(struct run *run)
             *run->args->signal_p = number;
         }
         console_say(&run->console, run->watch.phase < WATCH_STOPPING
-                                       ? "stopping the job (once more: at once)"
+                                       ? "stopping the job; Ctrl-C again kills it at once"
                                        : "killing what is left");
         run_ask_last(run);
         run_tell(run, WATCH_INTERRUPTED, 0, number);

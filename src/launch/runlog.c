@@ -191,5 +191,5 @@ runlog_make_directory(const char *out, char **directory_p, struct psd_error *err
         }
         free(path);
     }
-    return psi_fail(err, PSD_ERR_IO, "%s: no free name for the logs of this second", out);
+    return psi_fail(err, PSD_ERR_IO, "%s: too many jobs began in this second; try again", out);
 }

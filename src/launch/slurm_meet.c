@@ -113,11 +113,12 @@ open_door(struct slurm_meet *meet, struct psd_error *err)
     for (unsigned i = 0; i < candidates(meet) && meet->door < 0; i++) {
         meet->door = listen_on(candidate(meet, i));
     }
-    return meet->door >= 0 ? PSD_OK
-                           : psi_fail_errno(err, PSD_ERR_IO,
-                                            "task 0 listens for the others of step %s, port %u "
-                                            "and %u more",
-                                            meet->step, candidate(meet, 0), candidates(meet) - 1);
+    return meet->door >= 0
+               ? PSD_OK
+               : psi_fail_errno(
+                     err, PSD_ERR_IO,
+                     "task 0 cannot listen for the others of step %s on port %u or the %u after it",
+                     meet->step, candidate(meet, 0), candidates(meet) - 1);
 }
 
 /* What is said at the door, in the porter. */
@@ -304,8 +305,9 @@ look(struct slurm_meet *meet, char address_p[64], struct news *news_p, struct ps
         return psi_fail(err, PSD_ERR_PEER_LOST, "task 0 of step %s on %.64s is gone", meet->step,
                         node);
     }
-    return psi_fail(err, PSD_PENDING, "nobody of step %s answers on %.64s, ports %u and %u more",
-                    meet->step, node, candidate(meet, 0), candidates(meet) - 1);
+    return psi_fail(err, PSD_PENDING,
+                    "nobody of step %s answers on %.64s, ports %u and the %u after it", meet->step,
+                    node, candidate(meet, 0), candidates(meet) - 1);
 }
 
 int

@@ -133,11 +133,12 @@ advise(FILE *stream, const struct srun_target *target, const char *complaint, in
     } else if (strstr(complaint, "not allocated") != NULL ||
                strstr(complaint, "nvalid node name") != NULL ||
                strstr(complaint, "not in this job") != NULL) {
-        fprintf(stream,
-                "the node is no part of this allocation; scontrol show job shows which are");
+        fprintf(
+            stream,
+            "the node is not part of this allocation; to see which are, run: scontrol show job");
     } else {
         fprintf(stream,
-                "sinfo -N -l -n %s tells how the node is; to see for yourself, run: srun "
+                "for the state of the node, run: sinfo -N -l -n %s; to see for yourself, run: srun "
                 "--overlap -N1 -n1 -w %s true",
                 target->node, target->node);
     }

@@ -72,9 +72,9 @@ test_explanations(void **state)
            "n7 (srun -w n7): srun: error: Unable to create step for job 9: Invalid job id "
            "specified; the allocation is over; sbatch or salloc makes a new one");
     expect("", 1 << 8,
-           "n7 (srun -w n7): srun said nothing and ended with code 1; sinfo -N -l -n n7 tells how "
-           "the node is; "
-           "to see for yourself, run: srun --overlap -N1 -n1 -w n7 true");
+           "n7 (srun -w n7): srun said nothing and ended with code 1; for the state of the "
+           "node, run: sinfo -N -l -n n7; to see for yourself, run: srun --overlap -N1 -n1 -w n7 "
+           "true");
     assert_true(srun_may_try_again("srun: error: Unable to contact slurm controller\n"));
     assert_false(srun_may_try_again("srun: error: Invalid job id specified\n"));
 }

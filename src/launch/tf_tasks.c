@@ -67,7 +67,8 @@ compare(const struct piece *one, const struct piece *other, struct psd_error *er
     psd_status status;
 
     if (one->config.type == other->config.type && one->config.index == other->config.index) {
-        return psi_fail(err, PSD_ERR_INVALID, "%.100s and %.100s are both %s %u", one->name,
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%.100s and %.100s are both %s %u: name each task once", one->name,
                         other->name, psi_tf_type_name(one->config.type), one->config.index);
     }
     status = psi_tf_config_copy(&one->config, &sum, err);

@@ -111,7 +111,8 @@ find_size(struct together *together, struct psd_error *err)
                         "together");
     }
     if (together->size < 2 || together->size > JOIN_SIZE_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "--size %u: 2 to %d", together->size, JOIN_SIZE_MAX);
+        return psi_fail(err, PSD_ERR_INVALID, "--size %u: must be 2 to %d", together->size,
+                        JOIN_SIZE_MAX);
     }
     if (together->rank >= together->size) {
         return psi_fail(err, PSD_ERR_INVALID, "--rank %u of --size %u: ranks are 0 to %u",
@@ -149,17 +150,18 @@ static psd_status
 check_options(const struct launch_options *options, struct psd_error *err)
 {
     if (options->rendezvous != NULL && options->coordinator != NULL) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--rendezvous and --coordinator are two ways to find each other: give one");
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "--rendezvous and --coordinator are two ways to find each other: give only one");
     }
     if (options->cluster_config != NULL || options->workers != LAUNCH_NOT_GIVEN) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "%s: with --rendezvous or --coordinator the job is --size processes, of "
-                        "which --servers are servers",
+                        "%s does not go with --rendezvous or --coordinator: there the job is "
+                        "--size processes, of which --servers are servers",
                         options->cluster_config != NULL ? "--cluster_config" : "--workers");
     }
     if (options->detach || options->check || options->dry_run || options->print_cluster) {
-        return psi_fail(err, PSD_ERR_INVALID, "--%s: not with --rendezvous or --coordinator",
+        return psi_fail(err, PSD_ERR_INVALID, "--%s does not go with --rendezvous or --coordinator",
                         options->detach    ? "detach"
                         : options->check   ? "check"
                         : options->dry_run ? "dry_run"
@@ -167,8 +169,8 @@ check_options(const struct launch_options *options, struct psd_error *err)
     }
     if (options->tf_config.count > 0) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--tf_config: not with --rendezvous or --coordinator: its files say "
-                        "already who is where");
+                        "--tf_config does not go with --rendezvous or --coordinator: its files "
+                        "already say who is where");
     }
     if (options->roles != NULL || options->placement != NULL) {
         return psi_fail(err, PSD_ERR_INVALID,
@@ -178,11 +180,11 @@ check_options(const struct launch_options *options, struct psd_error *err)
     }
     if (options->sync != NULL) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--sync: not with --rendezvous or --coordinator: several of them may share "
-                        "a disk");
+                        "--sync does not go with --rendezvous or --coordinator: several processes "
+                        "may share a disk");
     }
     if (options->first_port > options->last_port) {
-        return psi_fail(err, PSD_ERR_INVALID, "--initial_port %u is behind --final_port %u",
+        return psi_fail(err, PSD_ERR_INVALID, "--initial_port %u is greater than --final_port %u",
                         options->first_port, options->last_port);
     }
     return PSD_OK;
@@ -209,7 +211,7 @@ find_coordinator(struct together *together, struct psd_error *err)
         char why[200];
 
         snprintf(why, sizeof(why), "%.199s", err->text);
-        return psi_fail(err, PSD_ERR_INVALID, "--coordinator %.100s: HOST:PORT, please: %s", text,
+        return psi_fail(err, PSD_ERR_INVALID, "--coordinator %.100s: must be HOST:PORT: %s", text,
                         why);
     }
     together->port = address.port;

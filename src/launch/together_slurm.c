@@ -29,12 +29,12 @@ static psd_status
 check_slurm_options(const struct launch_options *options, struct psd_error *err)
 {
     if (options->detach || options->check || options->dry_run) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--%s: not with one psd_run for each task of srun; run it in the batch "
-                        "script",
-                        options->detach  ? "detach"
-                        : options->check ? "check"
-                                         : "dry_run");
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "--%s does not go with one psd_run for each task of srun; use it in the batch script",
+            options->detach  ? "detach"
+            : options->check ? "check"
+                             : "dry_run");
     }
     if (options->rank != LAUNCH_NOT_GIVEN || options->size != LAUNCH_NOT_GIVEN) {
         return psi_fail(err, PSD_ERR_INVALID,
@@ -142,7 +142,7 @@ together_open_slurm(struct together *together, struct psd_error *err)
     together->servers = together->roles.servers;
     together->munge = options->secret_file == NULL && psi_environment("PSD_SECRET_FILE") == NULL;
     if (together->size > JOIN_SIZE_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "%u tasks: up to %d are possible", together->size,
+        return psi_fail(err, PSD_ERR_INVALID, "%u tasks: at most %d are possible", together->size,
                         JOIN_SIZE_MAX);
     }
     status = together_find_advertised(together, err);

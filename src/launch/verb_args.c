@@ -40,7 +40,7 @@ parse(const struct psi_command *command, int argc, char *const *argv, bool *help
 
     psi_settings_init(&settings);
     if (psi_options_parse(command, argc, argv, &settings, arguments, &err) != PSD_OK) {
-        fprintf(stderr, "psd_run: %s\n%s -h explains\n", err.text, command->name);
+        fprintf(stderr, "psd_run: %s\nsee %s -h\n", err.text, command->name);
         *code_p = WATCH_CODE_USAGE;
         return false;
     }
@@ -109,8 +109,8 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
             break;
         }
         if (taken == 2 || places[taken] == NULL) {
-            fprintf(stderr, "psd_run: %s: %.64s is one argument too many\n%s -h explains\n",
-                    argv[0], argv[at], command.name);
+            fprintf(stderr, "psd_run: %s: %.64s is one argument too many\nsee %s -h\n", argv[0],
+                    argv[at], command.name);
             *code_p = WATCH_CODE_USAGE;
             return false;
         }

@@ -279,8 +279,10 @@ verb_stop(int argc, char *const *argv)
         return code;
     }
     if (!verb_end_job(name, options.now, NULL)) {
-        fprintf(stderr, "psd_run: job %s has not ended within %d s; psd_run stop --now %s\n", name,
-                STOP_MS_MAX / 1000, name);
+        fprintf(
+            stderr,
+            "psd_run: job %s has not ended within %d s; to kill it, run: psd_run stop --now %s\n",
+            name, STOP_MS_MAX / 1000, name);
         return 1;
     }
     printf("job %s is stopped\n", name);

@@ -24,7 +24,7 @@ main(int argc, char **argv)
         return PSI_EXIT_CANNOT_START;
     }
     if (master_options_read(argc, argv, &options, &log, &err) != PSD_OK) {
-        fprintf(stderr, "ps_master: %s\nps_master -h explains\n", err.text);
+        fprintf(stderr, "ps_master: %s\nsee ps_master -h\n", err.text);
         return PSI_EXIT_USAGE;
     }
     exit_code = options.answered ? PSI_EXIT_OK : master_daemon_run(&options, &log);

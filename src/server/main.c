@@ -24,7 +24,7 @@ main(int argc, char **argv)
         return PSI_EXIT_CANNOT_START;
     }
     if (server_options_read(argc, argv, &options, &log, &err) != PSD_OK) {
-        fprintf(stderr, "ps_server: %s\nps_server -h explains\n", err.text);
+        fprintf(stderr, "ps_server: %s\nsee ps_server -h\n", err.text);
         return PSI_EXIT_USAGE;
     }
     exit_code = options.answered ? PSI_EXIT_OK : server_daemon_run(&options, &log);

@@ -76,7 +76,7 @@ def test_ps_server_refuses(hand, arguments, text):
     (("--workers", 0, "true"), USAGE, "--workers: 0 is not a number from 1 to 1024"),
     (("--servers", 0, "true"), USAGE, "--servers: 0 is not a number from 1 to 256"),
     (("--workers", 1025, "true"), USAGE, "1025 is not a number from 1 to 1024"),
-    (("-c", "cluster.json", "--workers", 2, "true"), USAGE, "with a cluster file, it counts them"),
+    (("-c", "cluster.json", "--workers", 2, "true"), USAGE, "the cluster file (-c) says what runs where"),
     (("true", "extra"), USAGE, "extra: more than one argument"),
     (("--log_level=loud", "true"), USAGE, "must be error, warn, info, debug or trace"),
     (("show", "--heartbeat_ms=100"), USAGE, "is not one of psd_run show"),

@@ -197,10 +197,10 @@ def test_ports_of_other_scripts():
 
 @pytest.mark.parametrize("words, text", [
     (["--emit", "pbs", "--size", "2", "x"], "--emit pbs: must be sbatch, condor, k8s or ports"),
-    (["--emit", "sbatch", "--name", "a\n#SBATCH -N9", "x"], "a name has letters"),
+    (["--emit", "sbatch", "--name", "a\n#SBATCH -N9", "x"], "use letters, digits, '-' and '_'"),
     (["--emit", "sbatch", "--gpus_per_worker", "1", "x"], "--gpus_per_worker needs --nodes N"),
     (["--emit", "sbatch", "--memory_per_worker", "1", "x"], "--memory_per_worker needs --nodes N"),
-    (["--cpus_per_worker", "1", "x"], "--cpus_per_worker is for --emit"),
+    (["--cpus_per_worker", "1", "x"], "--cpus_per_worker works only with --emit"),
     (["--emit", "k8s", "--image", "i", "x"], "give --workers W"),
     (["--emit", "k8s", "--size", "3", "x"], "--image NAME is needed"),
     (["--emit", "k8s", "--image", "i", "--size", "3", "--name", "My_Job", "x"],
@@ -213,7 +213,7 @@ def test_ports_of_other_scripts():
     ([*CONDOR, "--universe", "docker", "x"], "--image NAME is needed"),
     ([*CONDOR, "--", "sh", "-c", "a\nb"], "a line end"),
     ([*CONDOR, "--workdir", "/a\nqueue 99", "x"], "a line end"),
-    ([*CONDOR, "-c", "cluster.json", "x"], "--cluster_config: not with --emit condor"),
+    ([*CONDOR, "-c", "cluster.json", "x"], "--cluster_config does not go with --emit condor"),
     ([*CONDOR[:6], "--personality", "torch", "--servers", "1", "x"], "torch has none"),
 ])
 def test_usage(words, text):

@@ -185,7 +185,7 @@ def test_port_of_a_ps_that_somebody_took(start, tmp_path):
     job = start("--personality", "tf1", f"{sys.executable} {write(tmp_path, SNATCH, 'snatch.py')}")
     assert job.wait(30) == 0, job.stdout() + job.stderr()
     assert "ps0: somebody else has port" in job.run_log()
-    assert job.stderr().count("the job is begun anew with others") == 1
+    assert job.stderr().count("the job starts again with other ports") == 1
     assert job.log("ps0.1") == b"listens\n"
 
 
@@ -430,7 +430,7 @@ def test_ps_lite_in_all_three_roles(start):
     assert job.wait() == 0, job.stdout() + job.stderr()
     for name in ("scheduler", "server0", "server1", "worker0", "worker1", "worker2"):
         assert job.log(name).decode().endswith("met 3 and 2\n")
-    assert "you have set PORT; workers get the job's own" in job.stderr()
+    assert "you have set PORT, but workers get the job's own value" in job.stderr()
     assert "3 workers, 2 servers, 1 scheduler" in job.stderr()
 
 
@@ -475,7 +475,7 @@ def test_own_values(start):
     command = "sh -c 'echo $RANK'"
     job = start("--personality", "torch", command, environment=own, name="ours")
     assert job.wait() == 0 and job.log("worker0") == b"0\n"
-    assert job.stderr().count("you have set RANK; workers get the job's own") == 1
+    assert job.stderr().count("you have set RANK, but workers get the job's own value") == 1
     job = start("--personality", "torch", "--keep_env", command, environment=own, name="theirs")
     assert job.wait() == 0 and job.log("worker0") == b"7\n"
     assert "you have set" not in job.stderr()
@@ -491,10 +491,10 @@ def test_own_values(start):
     (("--personality", "poseidon,dmlc"), "ps_servers, with dmlc they run your command"),
     (("--personality", "dmlc,tf1"), "dmlc has a scheduler"),
     (("--personality", "torch", "--servers", "2"), "torch has none"),
-    (("--personality", "torch", "--auto", "on"), "--auto on: it needs ps_servers"),
+    (("--personality", "torch", "--auto", "on"), "--auto on needs ps_servers"),
     (("--personality", "tf1", "--pass", "env"), "--pass is about Poseidon's own"),
-    (("--personality", "torch", "--chief"), "--chief is a task of --personality=tf_config"),
-    (("--personality", "tf1,tf_config", "--chief"), "the flags of tf1 have no word for it"),
+    (("--personality", "torch", "--chief"), "--chief works only with --personality=tf_config"),
+    (("--personality", "tf1,tf_config", "--chief"), "--chief does not go with --personality=tf1"),
     (("--personality", "tf_config", "--evaluator"), "there must be more of them"),
     (("--personality", "dmlc", "--servers", "0"), "--servers: 0 is not a number from 1 to 256"),
     (("--tf_config", "/nowhere.json"), "open /nowhere.json: No such file"),
@@ -528,4 +528,4 @@ def test_one_command_for_each_worker(start):
     """If this fails, servers run the command of some worker or other."""
     job = start("--personality", "tf1", "--workers", 2, "true, false")
     assert job.wait() == 2
-    assert "which one would the servers run" in job.stderr()
+    assert "leave none for the servers, which run it too" in job.stderr()

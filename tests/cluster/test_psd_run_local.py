@@ -134,7 +134,7 @@ def test_port_that_somebody_took(start, tmp_path):
                 f"{sys.executable} {script(tmp_path, SNATCH, 'snatch.py')}")
     assert job.wait() == 0, job.stdout() + job.stderr()
     assert "worker1: somebody else has port" in job.run_log()
-    assert job.stderr().count("the job is begun anew with others") == 1
+    assert job.stderr().count("the job starts again with other ports") == 1
     assert job.log("worker1.1") == b"listens\n" and b"Address already in use" in job.log("worker1")
 
 
@@ -184,7 +184,7 @@ def test_variables_that_somebody_has_set(start, tmp_path, keep):
     assert [job.log(f"worker{i}").decode() for i in (0, 1)] == (
         ["7 mine chief 2\n", "7 mine worker 2\n"] if keep else
         ["0 sh worker 2\n", "1 sh worker 2\n"])
-    assert job.stderr().count("you have set PSD_RANK, PSD_ROLE, PSD_JOB_ID; workers get the job's "
+    assert job.stderr().count("you have set PSD_RANK, PSD_ROLE, PSD_JOB_ID, but workers get the job's "
                               "own") == (0 if keep else 1)
 
 
@@ -269,8 +269,8 @@ def test_signal_that_nobody_handles(start, tmp_path, number):
     """If this fails, a warning that the time is nearly up ends workers that know nothing of it."""
     gate = tmp_path / "gate"
     waits = f"until [ -e {gate} ]; do sleep 0.05; done; exec true"
-    hears = (f"import signal; signal.signal({number}, lambda *_: open({str(gate)!r}, 'w')); "
-             "print('up', flush=True); signal.pause()")
+    hears = (f"import os, signal, time; signal.signal({number}, lambda *_: open({str(gate)!r}, 'w')); "
+             f"print('up', flush=True)\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.05)")
     job = start(*QUICK, "--workers", 2, "--auto=off", "--", "sh", "-c",
                 f"if [ $PSD_RANK = 0 ]; then echo up; {waits}; else {sys.executable} -c \"{hears}\"; fi")
     job.wait_for_output("up", count=2)
@@ -652,7 +652,8 @@ def test_near_misses_of_variables_are_named(start):
     """If this fails, a setting with a letter missing is silently ignored."""
     job = start("--dry_run", "true", environment={"PSD_HARTBEAT_MS": "10", "PSD_LIBX": "1"})
     assert job.wait() == 0
-    assert "PSD_HARTBEAT_MS means nothing; did you mean PSD_HEARTBEAT_MS?" in job.stderr()
+    assert "PSD_HARTBEAT_MS is set, but psd_run knows none of that name; did you mean " \
+        "PSD_HEARTBEAT_MS?" in job.stderr()
     assert "PSD_LIBX" not in job.stderr()
 
 

@@ -224,7 +224,8 @@ def test_address_of_somebody_else(group):
     made.start(0, "true")
     made.start(1, "true", options=("--advertise_addr", "203.0.113.9"))
     assert made.codes() == [3, 3], made.all_errors()
-    assert "shall be reached under 203.0.113.9, which is none of its own" in made.last(0).stderr()
+    assert "is to be reached at 203.0.113.9 (--advertise_addr), which is none of its own" \
+        in made.last(0).stderr()
 
 
 def test_program_that_is_missing(group):
@@ -345,7 +346,7 @@ def test_directories_that_will_not_do(tmp_path):
     assert "file: it is no directory" in refused(tmp_path / "file")
     open_to_all = run_directory(tmp_path / "open")
     open_to_all.chmod(0o755)
-    assert "psd-job is open to others (mode 0755): chmod 700 it" in refused(tmp_path / "open")
+    assert "psd-job is open to others (mode 0755); run: chmod 700 " in refused(tmp_path / "open")
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "psd-job").symlink_to("/tmp")
     assert "it is a link or a file" in refused(tmp_path / "linked")
@@ -361,15 +362,15 @@ def test_directories_that_will_not_do(tmp_path):
     (["--size", "2"], "--rank is needed"),
     (["--rank", "2", "--size", "2"], "--rank 2 of --size 2: ranks are 0 to 1"),
     (["--rank", "0", "--size", "2", "--servers", "2"], "leaves no worker"),
-    (["--rank", "0", "--size", "1"], "--size 1: 2 to"),
+    (["--rank", "0", "--size", "1"], "--size 1: must be 2 to"),
     (["--rank", "0", "--size", "3", "--min_workers", "3"], "--min_workers 3: there are 2"),
-    (["--rank", "0", "--size", "2", "--workers", "1"], "--workers: with --rendezvous"),
-    (["--rank", "0", "--size", "2", "--coordinator", "a:1"], "give one"),
+    (["--rank", "0", "--size", "2", "--workers", "1"], "--workers does not go with --rendezvous"),
+    (["--rank", "0", "--size", "2", "--coordinator", "a:1"], "give only one"),
     (["--rank", "0", "--size", "2", "--initial_port", "9", "--final_port", "8"],
-     "--initial_port 9 is behind --final_port 8"),
-    (["--rank", "0", "--size", "2", "--dry_run"], "--dry_run: not with"),
-    (["--rank", "0", "--size", "2", "--sync", "."], "--sync: not with"),
-    (["--rank", "1", "--size", "2", "--tf_config", "w.json"], "--tf_config: not with"),
+     "--initial_port 9 is greater than --final_port 8"),
+    (["--rank", "0", "--size", "2", "--dry_run"], "--dry_run does not go with"),
+    (["--rank", "0", "--size", "2", "--sync", "."], "--sync does not go with"),
+    (["--rank", "1", "--size", "2", "--tf_config", "w.json"], "--tf_config does not go with"),
     (["--rank", "1", "--size", "2", "--roles", "ps,worker"], "--roles is about the tasks of Slurm"),
     (["--rank", "1", "--size", "2", "--servers", "0"], "--servers: 0 is not a number"),
     (["--rank", "1", "--size", "2", "--personality", "tf3"], "must be some of poseidon"),
@@ -457,7 +458,7 @@ def test_worker_is_replaced(group, tmp_path, how):
     made.last(0).wait_for_output("[worker1] joined 1 2", 1)
     gate.touch()
     assert made.codes() == [0] * 4, made.all_errors()
-    assert "begun anew" not in made.last(0).stderr()
+    assert "starts again" not in made.last(0).stderr()
     made.expect_nothing_left()
 
 
@@ -475,7 +476,7 @@ def test_server_that_is_back_at_once(group, tmp_path):
     made.last(0).wait_for_output("step 19", 4)
     gate.touch()
     assert made.codes() == [0] * 4, made.all_errors()
-    assert "the job is begun anew when all are here again" in made.last(0).stderr()
+    assert "the job starts again when all are back" in made.last(0).stderr()
     made.expect_nothing_left()
 
 
@@ -494,7 +495,7 @@ def test_several_workers_are_replaced(group, tmp_path):
         made.last(0).wait_for_output(f"[worker{rank}] joined {rank} 2")
     gate.touch()
     assert made.codes() == [0] * 6, made.all_errors()
-    assert "begun anew" not in made.last(0).stderr()
+    assert "starts again" not in made.last(0).stderr()
     made.expect_nothing_left()
 
 
@@ -513,7 +514,7 @@ def test_group_begins_anew(group, tmp_path, rank, how):
     made.start(rank, *command)
     assert made.codes() == [0] * 4, made.all_errors()
     if rank == 1:
-        assert "the job is begun anew when all are here again" in first.stderr()
+        assert "the job starts again when all are back" in first.stderr()
     assert made.last(0).stdout().count("] closed") == 2
     made.expect_nothing_left()
 
@@ -534,7 +535,7 @@ def test_foreign_group_begins_anew(group, tmp_path, rank):
     made.last(0).wait_for_output("] up", 6)
     gate.touch()
     assert made.codes() == [0] * 3, made.all_errors()
-    assert "the job is begun anew when all are here again" in made.last(0).stderr()
+    assert "the job starts again when all are back" in made.last(0).stderr()
     made.expect_nothing_left()
 
 

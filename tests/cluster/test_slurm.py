@@ -280,7 +280,7 @@ def test_check(sbatch):
     (["--roles", "ps,wrker*3"], "column 4: \"wrker*3\" is no role"),
     (["--servers", "4"], "4 servers among 4 tasks leave no worker"),
     (["--servers", "1", "--workers", "2"], "1 servers are 3 processes, but there are 4 tasks"),
-    (["--roles", "ps,worker*3", "--servers", "1"], "give one of them"),
+    (["--roles", "ps,worker*3", "--servers", "1"], "give only one of them"),
 ])
 def test_bad_roles(sbatch, words, error):
     """If this fails, a mistake in the roles starts another job than was meant."""

@@ -8,8 +8,8 @@ import importlib.util
 import json
 import os
 import pathlib
-import re
 import random
+import re
 import shutil
 import subprocess
 import sys
