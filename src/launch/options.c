@@ -125,8 +125,7 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          "where you have set PSD_RANK and the like, workers get your values, not the job's",
          &options->keep_env},
         {"gpus_per_worker", 0, PSI_OPTION_NUMBER,
-         "deal the GPUs of a machine out to its workers (CUDA_VISIBLE_DEVICES); --emit asks for "
-         "them",
+         "GPUs of a machine for each of its workers (CUDA_VISIBLE_DEVICES); --emit asks for them",
          &options->gpus_per_worker, 0, GPUS_MAX},
         {"cpus_per_worker", 0, PSI_OPTION_NUMBER, "of --emit: cores to ask for",
          &options->cpus_per_worker, 0, CPUS_MAX},

@@ -755,9 +755,13 @@ def test_logs_are_those_of_this_directory(start, held):
 def test_logs_of_the_newest_life(start, tmp_path):
     """If this fails, the log of a life long past is shown, or a job that did not start hides those
     of the last one."""
-    lives = "for life in 0 1 2 3 4 5 6 7 8 9 10; do echo life $PSD_RESTART_COUNT; exit 1; done"
-    job = start(*QUICK, "--restart", "on-failure", "--max_restarts", 11, f"sh -c '{lives}'")
+    job = start(*QUICK, "--restart", "on-failure", "--max_restarts", 1,
+                "sh -c 'echo life $PSD_RESTART_COUNT; exit 1'")
     assert job.wait() == 1
+    assert look(job, "worker0")[0] == "life 1\n"
+    (directory,) = (job.directory / "logs").iterdir()
+    for life in (10, 9, 11, 2):  # whichever the directory lists first
+        (directory / f"worker0.{life}.log").write_text(f"life {life}\n")
     assert look(job, "worker0")[0] == "life 11\n"
     assert look(job, "work")[0] == "life 11\n"
     failed = start("./not-there", name="job")
