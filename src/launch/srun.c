@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "launch/complaint.h"
+#include "launch/remote_script.h"
 
 psd_status
 srun_arguments(const struct srun_target *target, struct words *argv_p, struct psd_error *err)
@@ -21,10 +22,11 @@ srun_arguments(const struct srun_target *target, struct words *argv_p, struct ps
     static const char *const always[] = {
         "srun",    "--overlap",  "--nodes=1",       "--ntasks=1", "--unbuffered",
         "--quiet", "--mpi=none", "--cpu-bind=none", "--mem=0",    "--job-name=psd_agent"};
-    static const char script[] = "[ -x \"$0\" ] && exec \"$0\" --agent; exec psd_run --agent";
+    char script[REMOTE_SCRIPT_BYTES];
     struct words argv = {0};
     psd_status status = PSD_OK;
 
+    remote_script(target->program, script);
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]) && status == PSD_OK; i++) {
         status = words_add(&argv, always[i], err);
     }

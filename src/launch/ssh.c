@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "launch/complaint.h"
+#include "launch/remote_script.h"
 #include "launch/ssh_key.h"
 
 enum { USUAL_PORT = 22 };
@@ -30,9 +31,8 @@ static const char default_user[] = "ubuntu";
 static psd_status
 add_remote_command(struct words *argv, const char *program, struct psd_error *err)
 {
-    static const char script[] =
-        "exec sh -c '[ -x \"$0\" ] && exec \"$0\" --agent; exec psd_run --agent' '";
-    const size_t room = sizeof(script) + 4 * strlen(program) + 2;
+    char script[REMOTE_SCRIPT_BYTES];
+    const size_t room = sizeof(script) + 4 * strlen(program) + 32;
     char *text;
     char *end;
     psd_status status;
@@ -44,7 +44,8 @@ add_remote_command(struct words *argv, const char *program, struct psd_error *er
     if (text == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a command of %zu bytes", room);
     }
-    end = stpcpy(text, script);
+    remote_script(program, script);
+    end = text + sprintf(text, "exec sh -c '%s' '", script);
     for (; *program != '\0'; program++) {
         end = stpcpy(end, *program == '\'' ? "'\\''" : (char[]){*program, '\0'});
     }
@@ -276,8 +277,11 @@ advise(FILE *stream, const struct ssh_target *target, const char *login, const c
         advise_on_refused_key(stream, target, login);
     } else if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
         fprintf(stream,
-                "psd_run is not there: install Poseidon on that machine, in its PATH or as %s",
-                target->program);
+                "psd_run is not there: install Poseidon on that machine, in its PATH or as %s%s",
+                target->program,
+                remote_script_is_open(target->program)
+                    ? ", which must be yours: others may write above it"
+                    : "");
     } else if (printed) {
         fputs("its shell must run commands (no nologin, no menu), and its start-up files must not "
               "end it; to see for yourself, run: ssh",

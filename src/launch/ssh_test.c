@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/stat.h>
+
 #include <cmocka.h>
 
 #include "launch/ssh.h"
@@ -228,6 +230,73 @@ test_files_that_are_no_usable_key(void **state)
     expect_key_told("-----BEGIN RSA PRIVATE KEY-----\nMIIF\n", "run: ssh-copy-id -i ");
 }
 
+static void
+write_program(const char *directory, const char *says, char path_p[96])
+{
+    FILE *file;
+
+    snprintf(path_p, 96, "%s/psd_run", directory);
+    file = fopen(path_p, "w");
+    assert_non_null(file);
+    fprintf(file, "#!/bin/sh\necho %s $1\n", says);
+    fclose(file);
+    assert_int_equal(chmod(path_p, 0755), 0);
+}
+
+/* Runs what the login shell of the other machine would. */
+static void
+expect_run(const char *line, const char *wanted)
+{
+    char said[64] = "";
+    FILE *stream = popen(line, "r");
+
+    assert_non_null(stream);
+    assert_non_null(fgets(said, sizeof(said), stream));
+    pclose(stream);
+    assert_string_equal(said, wanted);
+}
+
+/* If this fails, whoever puts a psd_run into /tmp on a node becomes whoever has one there here. */
+static void
+test_program_of_somebody_else(void **state)
+{
+    char there[] = "/tmp/psd_ssh_XXXXXX";
+    char other[] = "/tmp/psd_ssh_XXXXXX";
+    char *path = strdup(getenv("PATH"));
+    char *longer = malloc(strlen(path) + sizeof(other) + 2);
+    char program[96];
+    char in_path[96];
+    struct ssh_target target = {.host = "h", .user = "ann", .program = program};
+    const struct ssh_defaults defaults = {.strict = false};
+    struct words argv;
+
+    (void)state;
+    if (geteuid() != 0) { /* who alone can give a file away */
+        skip();
+    }
+    assert_non_null(mkdtemp(there));
+    assert_non_null(mkdtemp(other));
+    write_program(there, "there", program);
+    write_program(other, "in PATH", in_path);
+    sprintf(longer, "%s:%s", other, path);
+    setenv("PATH", longer, 1);
+    assert_int_equal(ssh_arguments(&target, &defaults, &argv, NULL), PSD_OK);
+    expect_run(argv.list[argv.count - 1], "there --agent\n");
+    assert_int_equal(chown(program, 12345, 12345), 0);
+    expect_run(argv.list[argv.count - 1], "in PATH --agent\n");
+    words_fini(&argv);
+    assert_int_equal(ssh_arguments(&target, &defaults, &argv, NULL), PSD_OK); /* as it is here */
+    expect_run(argv.list[argv.count - 1], "there --agent\n");
+    words_fini(&argv);
+    setenv("PATH", path, 1);
+    unlink(program);
+    unlink(in_path);
+    rmdir(there);
+    rmdir(other);
+    free(longer);
+    free(path);
+}
+
 int
 main(void)
 {
@@ -238,6 +307,7 @@ main(void)
         cmocka_unit_test(test_hint_about_a_changed_key),
         cmocka_unit_test(test_user_that_nobody_named),
         cmocka_unit_test(test_options_that_run_something),
+        cmocka_unit_test(test_program_of_somebody_else),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
