@@ -391,7 +391,6 @@ job_judge(struct job *job)
         judge_worker(job, job->worker[i], i);
     }
     model_end(job->model);
-    net_check_loans(&job->net);
     sim->counters.rounds += model_rounds(job->model);
     if (!job->master.killed && job->master.exit_code == PSI_EXIT_OK) {
         sim->counters.jobs_finished++;

@@ -255,8 +255,10 @@ give_back(struct psi_loan *public)
     free(loan);
 }
 
-void
-net_check_loans(struct net *net)
+/* All cores have been destroyed, and the network has given back what was still on its way: does any
+ * of them owe something? */
+static void
+check_loans(struct net *net)
 {
     if (net->loans > 0) {
         sim_fail(net->sim, "leak: %llu payloads on loan were never given back",
@@ -1263,6 +1265,7 @@ net_fini(struct net *net)
         link->refs = 1;
         link_unref(link);
     }
+    check_loans(net);
     while (net->graves != NULL) {
         struct net_grave *grave = net->graves;
 

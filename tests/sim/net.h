@@ -82,10 +82,8 @@ struct net {
 };
 
 void net_init(struct net *net, struct sim *sim);
-void net_fini(struct net *net); /* every core must have been destroyed */
-
-/* All cores have been destroyed: does any of them still owe something? */
-void net_check_loans(struct net *net);
+/* Every core must have been destroyed. Fails if one has kept a loan. */
+void net_fini(struct net *net);
 
 struct node *net_node_create(struct net *net, const char *name);
 
