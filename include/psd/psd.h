@@ -216,8 +216,12 @@ struct psd_table_args {
      */
     uint32_t staleness;
 
-    /* b backup workers: a round closes with the first W - b gradients; the others are told
-     * PSD_ERR_DROPPED. Bulk-synchronous tables only. */
+    /*
+     * b backup workers: a step closes with the gradients of the first W - b workers; the others are
+     * told PSD_ERR_DROPPED. Who is in a step is decided once for all tables with the same b: push
+     * those together, each of them in every step (docs/consistency.md). In a job that goes on
+     * without the dead all tables with b > 0 must have the same. Bulk-synchronous tables only.
+     */
     uint32_t backup_workers;
 
     psd_nan_policy nan_policy;
@@ -251,7 +255,9 @@ PSD_API size_t psd_table_element_bytes(const psd_table *table);
 
 /*
  * The step this worker has to push next: 0 in a new job, the saved step after psd_load(), the step
- * to repeat in a replacement, and the current one for a worker whose contribution was dropped.
+ * to repeat in a replacement, and the current one for a worker whose contribution was dropped: by
+ * this table, or by another one with as many backup workers. Tables that are pushed together have
+ * the same when all their pushes have ended; take it then, once for all of them.
  */
 PSD_API uint64_t psd_table_step(const psd_table *table);
 

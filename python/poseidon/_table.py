@@ -185,7 +185,8 @@ class Table:
     @property
     def step(self) -> int:
         """The step to push next: 0 in a new job, the saved one after load(), the one to repeat in a
-        replacement."""
+        replacement, the one the others have come to after a DroppedError (of this table, or of
+        another with as many backup workers)."""
         handle = self._check()
         if self._bytes == 0 or self._staleness == UNBOUNDED:
             return self._step

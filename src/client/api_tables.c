@@ -104,12 +104,7 @@ psd_table_step(const psd_table *table)
         return 0; /* the lock may be held by a thread that this process does not have */
     }
     pthread_mutex_lock(&context->lock);
-    for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
-        /* Backup workers: chunks learn of closed rounds one by one; the latest news counts. */
-        if (chunk == 0 || (table->spec.backup_workers > 0 && table->next_step[chunk] > step)) {
-            step = table->next_step[chunk];
-        }
-    }
+    step = psi_table_step(table);
     pthread_mutex_unlock(&context->lock);
     return step;
 }

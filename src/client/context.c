@@ -666,6 +666,7 @@ refresh_table(psd_context *context, psd_table *table, struct psd_error *err)
         for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
             table->next_step[chunk] = psi_op_value(op);
         }
+        psi_group_reached(table, psi_op_value(op));
         psi_context_forget_locked(context, op);
     }
     pthread_mutex_unlock(&context->lock);
@@ -693,8 +694,8 @@ psi_context_first_step(psd_context *context)
     psd_table *table;
 
     for (size_t i = 0; (table = psi_context_table(context, i)) != NULL; i++) {
-        if (table->spec.use == PSD_USE_UPDATE && table->next_step[0] < step) {
-            step = table->next_step[0];
+        if (table->spec.use == PSD_USE_UPDATE && psi_table_step(table) < step) {
+            step = psi_table_step(table);
         }
     }
     return step == UINT64_MAX ? 0 : step;

@@ -228,6 +228,7 @@ psi_client_destroy(struct psi_client *client)
     for (size_t i = 0; i < client->table_count; i++) {
         psi_table_destroy(client->tables[i]);
     }
+    psi_groups_destroy(client);
     psi_lanes_stop(client); /* after the tables, which count the lanes */
     free(client->tables);
     free(client->offered);

@@ -134,6 +134,7 @@ void psi_op_free(struct psd_op *op);
 
 /* Tables, in order of opening. */
 const struct psi_spec *psi_table_spec(const struct psd_table *table);
+uint64_t psi_table_step(const struct psd_table *table); /* to be pushed next */
 struct psi_client *psi_table_client(const struct psd_table *table);
 struct psd_table *psi_client_table(const struct psi_client *client, size_t index); /* NULL: end */
 

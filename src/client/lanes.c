@@ -635,7 +635,6 @@ request_answered(struct lane_link *lane, struct request *request, psd_status sta
                  const char *text, const struct psi_frame *frame)
 {
     struct psd_op *op = request->op;
-    struct psd_table *table = op->table;
     const uint32_t chunk = request->chunk;
 
     op->chunks[chunk - op->first_chunk] = CHUNK_DONE;
@@ -653,8 +652,8 @@ request_answered(struct lane_link *lane, struct request *request, psd_status sta
     } else if (op->error.status == PSD_OK) {
         psi_fail(&op->error, status, "%s", text);
     }
-    if (status == PSD_ERR_DROPPED && frame->step > table->next_step[chunk]) {
-        table->next_step[chunk] = frame->step;
+    if (status == PSD_ERR_DROPPED) {
+        psi_group_reached(op->table, frame->step);
     }
     if (op->remaining == 0) {
         transfer_finish(op);

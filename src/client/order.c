@@ -4,14 +4,16 @@
  * Two rules keep the servers' promises simple:
  *   - a push of step c + 1 leaves only when this worker's pushes of step c are done, so that a
  * chunk meets at most one gradient per rank at a time. If the job waits for replacements, the rule
- * spans all tables: then two versions of a value are enough to repeat a step (docs/consistency.md);
+ * spans all tables: then two versions of a value are enough to repeat a step (docs/consistency.md).
+ * It spans tables with the same number of backup workers, too: then nobody is chosen for a step
+ * before all it gave to the one before has been answered;
  *   - operations on one table leave in the order they were submitted (lanes.c: but a read of a
  * later step does not hold up what it waits for).
  *
- * The rule across tables gives way when a server asks for the push (WANT). Another worker has then
- * pushed it already. If that one submits its tables in the same order, the earlier step is done
- * everywhere, and the news is on its way; if not, each of the two would wait for the other, and the
- * tables are not pushed together.
+ * The rule across all tables gives way when a server asks for the push (WANT). Another worker has
+ * then pushed it already. If that one submits its tables in the same order, the earlier step is
+ * done everywhere, and the news is on its way; if not, each of the two would wait for the other,
+ * and the tables are not pushed together.
  *
  * A transfer that has to wait is held. Only its own table's transfers are looked at to tell, and
  * those of all tables only while some of an earlier step are under way.
@@ -29,37 +31,44 @@ must_wait_for(const struct psd_op *op, const struct psd_op *earlier)
             earlier->transfer.step < op->transfer.step && psi_spec_synchronous(&op->table->spec));
 }
 
-/* The pushes whose steps have an order across tables. With backup workers every table has steps of
- * its own, and no step is ever repeated. */
-static bool
-in_common_order(const struct psd_op *op)
+/*
+ * The pushes whose steps have an order across tables: those of a group with backup workers, and if
+ * the job waits for replacements, all others. NULL: it has none.
+ */
+static struct earliest *
+order_of(const struct psd_op *op)
 {
-    return psi_op_is_push(op) && op->client->job.policy == PSI_DEATH_WAIT &&
-           psi_spec_synchronous(&op->table->spec) && op->table->spec.backup_workers == 0;
+    if (!psi_op_is_push(op) || !psi_spec_synchronous(&op->table->spec)) {
+        return NULL;
+    }
+    if (op->table->group != NULL) {
+        return &op->table->group->earliest;
+    }
+    return op->client->job.policy == PSI_DEATH_WAIT ? &op->client->earliest : NULL;
 }
 
 static void
-common_order_enter(struct psi_client *client, const struct psd_op *op)
+common_order_enter(struct earliest *earliest, const struct psd_op *op)
 {
     const uint64_t step = op->transfer.step;
 
-    if (client->lowest.count == 0 || step < client->lowest.step) {
-        client->lowest.step = step;
-        client->lowest.count = 0;
+    if (earliest->count == 0 || step < earliest->step) {
+        earliest->step = step;
+        earliest->count = 0;
     }
-    client->lowest.count += step == client->lowest.step;
+    earliest->count += step == earliest->step;
 }
 
 /* The last one of the earliest step is gone: what is the earliest now? */
 static void
-common_order_leave(struct psi_client *client, const struct psd_op *op)
+common_order_leave(struct earliest *earliest, const struct psd_op *op)
 {
-    if (op->transfer.step != client->lowest.step || --client->lowest.count > 0) {
+    if (op->transfer.step != earliest->step || --earliest->count > 0) {
         return;
     }
-    for (const struct psd_op *other = client->pending; other != NULL; other = other->next) {
-        if (in_common_order(other)) {
-            common_order_enter(client, other);
+    for (const struct psd_op *other = op->client->pending; other != NULL; other = other->next) {
+        if (order_of(other) == earliest) {
+            common_order_enter(earliest, other);
         }
     }
 }
@@ -68,14 +77,15 @@ common_order_leave(struct psi_client *client, const struct psd_op *op)
 static bool
 must_wait_for_other_tables(const struct psd_op *op)
 {
-    const struct psi_client *client = op->client;
-    const struct psd_op *earlier = client->pending;
+    const struct earliest *earliest = order_of(op);
+    const struct psd_op *earlier = op->client->pending;
 
-    if (!in_common_order(op) || op->wanted || client->lowest.step >= op->transfer.step) {
+    if (earliest == NULL || earliest->step >= op->transfer.step ||
+        (op->wanted && op->table->group == NULL)) {
         return false;
     }
     while (earlier != op &&
-           (!in_common_order(earlier) || earlier->transfer.step >= op->transfer.step)) {
+           (order_of(earlier) != earliest || earlier->transfer.step >= op->transfer.step)) {
         earlier = earlier->next;
     }
     return earlier != op;
@@ -157,8 +167,8 @@ psi_order_enter(struct psd_op *op)
         table->last_op->table_next = op;
     }
     table->last_op = op;
-    if (in_common_order(op)) {
-        common_order_enter(op->client, op);
+    if (order_of(op) != NULL) {
+        common_order_enter(order_of(op), op);
     }
     if (must_hold(op)) {
         hold(op);
@@ -183,8 +193,8 @@ psi_order_leave(struct psd_op *op)
     } else {
         op->table->last_op = op->table_prev;
     }
-    if (in_common_order(op)) {
-        common_order_leave(client, op);
+    if (order_of(op) != NULL) {
+        common_order_leave(order_of(op), op);
     }
     client->hold_changed = client->held != NULL;
 }

@@ -147,11 +147,26 @@ psi_op_is_push(const struct psd_op *op)
            (op->transfer.type == PSI_FRAME_PUSH || op->transfer.type == PSI_FRAME_PUSH_PULL);
 }
 
+/* The earliest step of some pending pushes, and how many are of it. */
+struct earliest {
+    uint64_t step;
+    size_t count;
+};
+
+/* The tables with the same number of backup workers: a step is closed for all of them at once. */
+struct backup_group {
+    struct backup_group *next; /* client->groups */
+    uint32_t backup_workers;
+    uint64_t reached; /* the furthest step that we were told of when a gradient was dropped */
+    struct earliest earliest;
+};
+
 struct psd_table {
     struct psi_client *client;
     uint32_t id;
     uint8_t priority;
     struct psi_spec spec;
+    struct backup_group *group; /* NULL: no backup workers */
     size_t element_bytes;
     uint64_t chunk_count;
     struct spread flat;
@@ -237,6 +252,7 @@ struct psi_client {
     struct psd_table **tables;
     size_t table_count;
     size_t table_capacity;
+    struct backup_group *groups; /* owned */
 
     struct psd_op *pending; /* oldest first */
     struct psd_op *pending_last;
@@ -251,11 +267,8 @@ struct psi_client {
     uint64_t next_deadline_ns;
     struct psd_op *held; /* transfers that wait for earlier ones; oldest first */
     struct psd_op *held_last;
-    bool hold_changed; /* a transfer ended: some of these may be let go */
-    struct {
-        uint64_t step;
-        size_t count;
-    } lowest; /* PSI_DEATH_WAIT: the earliest step of the pending pushes, and how many are of it */
+    bool hold_changed;        /* a transfer ended: some of these may be let go */
+    struct earliest earliest; /* PSI_DEATH_WAIT: of all tables without backup workers */
     uint64_t pump_turn;
     uint64_t room_ns; /* the earliest of the lanes */
     struct published published;
@@ -357,6 +370,11 @@ void psi_table_destroy(struct psd_table *table);
 psd_status psi_table_spread_by_host(struct psd_table *table, const struct psi_ranks *lanes);
 uint64_t psi_table_first_unsent_step(const struct psd_table *table);
 struct psd_table *psi_table_find(const struct psi_client *client, uint32_t id);
+
+/* backup.c */
+psd_status psi_group_join(struct psd_table *table);
+void psi_group_reached(const struct psd_table *table, uint64_t step);
+void psi_groups_destroy(struct psi_client *client);
 
 /* route.c */
 void psi_route_open(struct psi_client *client);

@@ -219,7 +219,8 @@ psi_table_create(struct psi_client *client, const struct psi_table_info *info, u
         table->next_step[chunk] = info->step;
     }
     psi_shard_place(&loads, info->spec.count, table->element_bytes, table->flat.places);
-    if (spread_flat(table) != PSD_OK || remember(client, table) != PSD_OK) {
+    if (psi_group_join(table) != PSD_OK || spread_flat(table) != PSD_OK ||
+        remember(client, table) != PSD_OK) {
         psi_table_destroy(table);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", info->spec.name);
     }

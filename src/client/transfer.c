@@ -93,18 +93,20 @@ static psd_status
 check_step(const struct psd_op *op, struct psd_error *err)
 {
     const struct psd_table *table = op->table;
+    const uint64_t reached = table->group != NULL ? table->group->reached : 0;
 
     if (!psi_op_is_push(op) || table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
         return PSD_OK;
     }
     for (uint64_t i = 0; i < op->chunk_count; i++) {
         const uint64_t want = table->next_step[op->first_chunk + i];
-        const bool may_jump = table->spec.backup_workers > 0 && op->transfer.step > want;
+        const bool may_jump =
+            table->group != NULL && op->transfer.step > want && op->transfer.step <= reached;
 
         if (op->transfer.step != want && !may_jump) {
             return psi_fail(err, PSD_ERR_STEP, "push table %s: step %llu given, step %llu is next",
                             table->spec.name, (unsigned long long)op->transfer.step,
-                            (unsigned long long)want);
+                            (unsigned long long)(want > reached ? want : reached));
         }
     }
     return PSD_OK;
@@ -159,16 +161,16 @@ wants_exact(const struct psd_op *op)
     return op->transfer.type == PSI_FRAME_PULL && table->resuming &&
            op->transfer.step == table->resume_step &&
            table->next_step[op->first_chunk] == table->resume_step &&
-           table->spec.backup_workers == 0; /* those went on without us: it may be gone */
+           table->group == NULL; /* those went on without us: it may be gone */
 }
 
-/* A push to a table with backup workers, after which every chunk of its step is on its way. */
+/* A push to a table with backup workers, after which all of its step is on its way. */
 bool
 psi_transfer_completes_step(const struct psd_op *op)
 {
     const struct psd_table *table = op->table;
 
-    if (!psi_op_is_push(op) || op->held || table->spec.backup_workers == 0) {
+    if (!psi_op_is_push(op) || op->held || table->group == NULL) {
         return false;
     }
     for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {

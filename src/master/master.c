@@ -132,6 +132,7 @@ master_destroy(struct master *master)
     for (uint32_t id = 0; id < master->tables; id++) {
         master_table_destroy(master->table[id]);
     }
+    master_quorum_destroy(master);
     for (uint32_t rank = 0; master->worker != NULL && rank < master->config.workers; rank++) {
         free(master->worker[rank].arrival);
     }
@@ -315,6 +316,7 @@ master_tick(struct master *master)
     }
     if (master->phase == PHASE_RUNNING) {
         master_view_advance(master);
+        master_quorum_tick(master, now_ns);
     }
     if (master->phase == PHASE_ENDING) {
         ending_tick(master, now_ns);

@@ -513,6 +513,76 @@ test_quorum_closes_with_the_first(void **state)
     world_destroy(world);
 }
 
+static void
+have_table(struct world *world, uint32_t table, uint32_t rank, uint64_t step)
+{
+    say(world, world->worker[rank],
+        (struct psi_frame){.type = PSI_FRAME_HAVE, .table = table, .step = step}, NULL);
+}
+
+static void
+open_backup_table(struct world *world, const char *name, uint32_t id)
+{
+    struct psi_table_info want = table_named(name, 10);
+
+    want.spec.backup_workers = 1;
+    open_table(world, 0, &want, 1);
+    ack_table(world, id);
+}
+
+/* If this fails, a worker is in a step with one table and out of it with another. */
+static void
+test_quorum_is_one_for_all_tables(void **state)
+{
+    struct world *world = start_job(3, 1, PSI_DEATH_CONTINUE);
+
+    (void)state;
+    open_backup_table(world, "a", 0);
+    open_backup_table(world, "b", 1);
+    have_table(world, 0, 2, 0);
+    have_table(world, 1, 1, 0); /* of another table, but in the step */
+    have_table(world, 1, 0, 0);
+    assert_null(hear(world->lane[0], PSI_FRAME_CLOSE));
+    have_table(world, 0, 1, 0);
+    assert_int_equal(hear_close(world->lane[0], 0).word[0], 6); /* ranks 1 and 2 */
+    have_table(world, 1, 2, 0);
+    assert_int_equal(hear_close(world->lane[0], 0).word[0],
+                     6); /* and not rank 0, which was first */
+    assert_null(hear(world->lane[0], PSI_FRAME_CLOSE));
+
+    open_backup_table(world, "late", 2);
+    assert_int_equal(hear_table(world->worker[0], PSI_FRAME_TABLE_INFO, 1).step, 0);
+    assert_int_equal(hear_table(world->worker[0], PSI_FRAME_TABLE_INFO, 1).step, 0);
+    assert_int_equal(hear_table(world->worker[0], PSI_FRAME_TABLE_INFO, 1).step, 1);
+    world_destroy(world);
+}
+
+/* If this fails, a worker that stops between two tables stops everybody; or those who are quick
+ * shut out the others. */
+static void
+test_quorum_goes_on_without_the_late(void **state)
+{
+    struct world *world = start_job(3, 1, PSI_DEATH_CONTINUE);
+
+    (void)state;
+    open_backup_table(world, "a", 0);
+    open_backup_table(world, "b", 1);
+    have_table(world, 0, 0, 0);
+    have_table(world, 0, 2, 0);
+    assert_int_equal(hear_close(world->lane[0], 0).word[0], 5);
+    have_table(world, 1, 0, 0);
+    pass_ms(world, 5000, NULL);
+    assert_null(hear(world->lane[0], PSI_FRAME_CLOSE)); /* rank 1 is not there, either */
+    have_table(world, 0, 1, 1);                         /* now it waits, too */
+    assert_null(hear(world->lane[0], PSI_FRAME_CLOSE));
+    pass_ms(world, 5000, NULL);
+    assert_int_equal(hear_close(world->lane[0], 0).word[0], 1);
+    have_table(world, 1, 2, 0); /* too late */
+    pass_ms(world, 5000, NULL);
+    assert_null(hear(world->lane[0], PSI_FRAME_CLOSE));
+    world_destroy(world);
+}
+
 /* If this fails, a round waits for gradients of the dead. */
 static void
 test_quorum_shrinks_when_workers_leave(void **state)
@@ -1066,6 +1136,8 @@ main(void)
         cmocka_unit_test(test_barrier_waits_for_everybody_alive),
         cmocka_unit_test(test_barriers_of_several_threads),
         cmocka_unit_test(test_quorum_closes_with_the_first),
+        cmocka_unit_test(test_quorum_is_one_for_all_tables),
+        cmocka_unit_test(test_quorum_goes_on_without_the_late),
         cmocka_unit_test(test_quorum_shrinks_when_workers_leave),
         cmocka_unit_test(test_leave_with_nothing),
         cmocka_unit_test(test_leave_with_the_whole_step),

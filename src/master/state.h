@@ -125,12 +125,28 @@ struct waiter {
     uint32_t request;
 };
 
-/* The coordinator's side of a table with backup workers. */
-struct backup {
+/* The coordinator's side of the tables with the same number of backup workers: who is in a step is
+ * decided once for all of them. */
+struct backup_group {
+    struct backup_group *next; /* master->groups */
+    uint32_t backup_workers;
     struct psi_quorum quorum;
     struct psi_members members;
     uint64_t rounds;                              /* decided so far */
     struct psi_ranks decided[MASTER_ROUNDS_KEPT]; /* [step % MASTER_ROUNDS_KEPT], of the last */
+    uint64_t furthest[PSI_RANKS_MAX]; /* behind the last step of which a rank has any table */
+    uint64_t resume;                  /* during a change of view: where the replacement goes on */
+};
+
+/* The same of one table: its rounds close with those who were chosen, one after the other. */
+struct backup {
+    struct backup_group *group;
+    uint64_t next;   /* the round to be closed */
+    uint64_t newest; /* behind the last step of which anybody has the table */
+    uint64_t *given; /* owned; behind the last step of which a rank has the table */
+    uint64_t rounds; /* closed so far */
+    struct psi_ranks closed[MASTER_ROUNDS_KEPT]; /* [step % MASTER_ROUNDS_KEPT], of the last */
+    uint64_t late_ns;                            /* when to close without the late; 0: nobody is */
 };
 
 struct table {
@@ -145,7 +161,8 @@ struct table {
     struct waiter *waiter; /* owned; OPENING */
     uint32_t waiters;
     uint32_t waiters_capacity;
-    uint64_t *resume;      /* owned; one per worker; NULL: 0 for all */
+    uint64_t first_step;   /* where the group was when the table was opened; else 0 */
+    uint64_t *resume;      /* owned; one per worker; NULL: first_step for all */
     struct backup *backup; /* owned; NULL: no backup workers */
     struct given given;    /* during a change of view */
 };
@@ -198,6 +215,8 @@ struct master {
 
     struct table **table; /* owned, and every one of them; index = id */
     uint32_t tables;
+    struct backup_group *groups; /* owned */
+    uint64_t late_ns;            /* when a table with backup workers closes without the late */
 
     uint64_t barrier_released[PSI_BARRIER_KINDS];
 
@@ -339,13 +358,22 @@ void master_barrier_replaced(const struct master *master, struct worker *worker)
 
 /* ------------------------------------------------------------------------------- quorum.c --- */
 
-psd_status master_quorum_create(const struct master *master, struct table *table);
+/* Gives a new table its group, if it needs one. */
+psd_status master_quorum_join(struct master *master, struct table *table);
+
+/* A table that this one cannot be in one job with; NULL: none. */
+const struct table *master_quorum_rival(const struct master *master, const struct psi_spec *spec);
 psd_status master_on_have(struct session *session, const void *body, size_t bytes,
                           struct psd_error *err);
-void master_quorum_left(struct master *master, struct table *table, uint32_t rank,
-                        uint64_t left_at);
-uint64_t master_quorum_resume(const struct table *table, uint32_t rank);
+
+/* A rank has left, as master->view_table says. */
+void master_quorum_left(struct master *master, uint32_t rank);
+/* A rank is replaced: finds out where each group goes on with it. */
+void master_quorum_resume(struct master *master, uint32_t rank);
 void master_quorum_resend(struct master *master, struct member *lane);
+void master_quorum_tick(struct master *master, uint64_t now_ns);
+void master_quorum_forget(struct table *table);
+void master_quorum_destroy(struct master *master);
 
 /* -------------------------------------------------------------------------------- nodes.c --- */
 

@@ -25,7 +25,7 @@ master_table_destroy(struct table *table)
         free(table->acked);
         free(table->waiter);
         free(table->resume);
-        free(table->backup);
+        master_quorum_forget(table);
         free(table);
     }
 }
@@ -55,6 +55,7 @@ make_info(const struct master *master, const struct table *table, struct psi_tab
     info_p->id = table->id;
     info_p->creator = table->creator;
     info_p->spec = table->spec;
+    info_p->step = table->first_step;
     info_p->loads = master->loads;
     memcpy(info_p->loads.bytes, table->load_before, master->places * sizeof(uint64_t));
 }
@@ -96,7 +97,9 @@ send_info(struct master *master, const struct table *table, const struct waiter 
     frame.request = waiter->request;
     frame.table = table->id;
     make_info(master, table, &info);
-    info.step = table->resume != NULL ? table->resume[waiter->rank] : 0;
+    if (table->resume != NULL) {
+        info.step = table->resume[waiter->rank];
+    }
     master_posted(session, psi_post_table_info(session->conn, &frame, &info));
 }
 
@@ -195,7 +198,7 @@ create_table(struct master *master, const struct psi_spec *spec, uint32_t creato
     table->load_before = malloc(master->places * sizeof(*table->load_before));
     table->acked = calloc(master->places, sizeof(*table->acked));
     if (table->load_before == NULL || table->acked == NULL || !make_room_for_waiter(table) ||
-        master_quorum_create(master, table) != PSD_OK) {
+        master_quorum_join(master, table) != PSD_OK) {
         master_table_destroy(table);
         return NULL;
     }
@@ -208,6 +211,7 @@ open_new(struct session *session, const struct psi_spec *spec)
 {
     struct master *master = session->master;
     const uint32_t rank = session->member->rank;
+    const struct table *rival;
     struct psd_error error;
     struct table *table;
 
@@ -220,6 +224,15 @@ open_new(struct session *session, const struct psi_spec *spec)
     if (master->tables == PSI_TABLES_MAX) {
         psi_fail(&error, PSD_ERR_TOO_BIG, "table %s: a job has room for %d tables", spec->name,
                  PSI_TABLES_MAX);
+        send_error(session, &error);
+        return;
+    }
+    rival = master_quorum_rival(master, spec);
+    if (rival != NULL) {
+        psi_fail(&error, PSD_ERR_INVALID,
+                 "table %.60s: backup_workers is %u, and %u in table %.60s: in a job that goes on "
+                 "without the dead (on_worker_death continue) give all such tables the same number",
+                 spec->name, spec->backup_workers, rival->spec.backup_workers, rival->spec.name);
         send_error(session, &error);
         return;
     }
@@ -402,6 +415,9 @@ master_table_resume(struct master *master, struct table *table, uint32_t rank, u
         table->resume = calloc(master->config.workers, sizeof(*table->resume));
         if (table->resume == NULL) {
             return PSD_ERR_NO_MEMORY;
+        }
+        for (uint32_t other = 0; other < master->config.workers; other++) {
+            table->resume[other] = table->first_step;
         }
     }
     table->resume[rank] = step;

@@ -201,8 +201,9 @@ master_view_start(struct master *master)
 
 /*
  * Adds one lane's report. A rank is never more than one step ahead of itself on a synchronous
- * table, so counts for the smallest clock seen so far, and for the one below it should that turn
- * up, are enough; no lane's report has to be kept.
+ * table (with backup workers: rounds that closed without it are not reported), so counts for the
+ * smallest clock seen so far, and for the one below it should that turn up, are enough; no lane's
+ * report has to be kept.
  */
 static void
 add_given(struct given *sum, const struct psi_given *lane)
@@ -311,15 +312,9 @@ decide_leave(struct master *master)
 static void
 leave(struct master *master)
 {
-    const uint32_t rank = master->change.rank;
-
     decide_leave(master);
     commit_to_lanes(master);
-    for (uint32_t i = 0; i < master->change.tables; i++) {
-        const struct psi_view_table *entry = &master->view_table[i];
-
-        master_quorum_left(master, master->table[entry->id], rank, entry->left_at);
-    }
+    master_quorum_left(master, master->change.rank);
 }
 
 static bool
@@ -330,10 +325,9 @@ in_rounds(const struct table *table)
 
 /* The first step that the rank may have to give of this table. */
 static uint64_t
-owed_step(const struct master *master, const struct table *table)
+owed_step(const struct table *table)
 {
-    return table->backup != NULL ? master_quorum_resume(table, master->change.rank)
-                                 : table->given.next;
+    return table->backup != NULL ? table->backup->group->resume : table->given.next;
 }
 
 /*
@@ -348,12 +342,12 @@ common_step(const struct master *master)
     uint64_t furthest = 0;
 
     for (uint32_t id = 0; id < master->tables; id++) {
-        if (in_rounds(master->table[id]) && owed_step(master, master->table[id]) > furthest) {
-            furthest = owed_step(master, master->table[id]);
+        if (in_rounds(master->table[id]) && owed_step(master->table[id]) > furthest) {
+            furthest = owed_step(master->table[id]);
         }
     }
     for (uint32_t id = 0; id < master->tables; id++) {
-        if (in_rounds(master->table[id]) && owed_step(master, master->table[id]) + 1 == furthest) {
+        if (in_rounds(master->table[id]) && owed_step(master->table[id]) + 1 == furthest) {
             return furthest - 1;
         }
     }
@@ -363,11 +357,13 @@ common_step(const struct master *master)
 static void
 replace(struct master *master)
 {
-    const uint64_t common = common_step(master);
+    uint64_t common;
 
+    master_quorum_resume(master, master->change.rank);
+    common = common_step(master);
     for (uint32_t id = 0; id < master->tables; id++) {
         struct table *table = master->table[id];
-        const uint64_t owed = owed_step(master, table);
+        const uint64_t owed = owed_step(table);
         const uint64_t step = in_rounds(table) && owed >= common ? common : owed;
 
         if (table->state != TABLE_DROPPED &&

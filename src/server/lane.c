@@ -213,13 +213,18 @@ view_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_er
 static psd_status
 close_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
 {
-    struct closing closing = {.known = true, .step = lane->master.inbox.frame.step};
+    const struct psi_frame *frame = &lane->master.inbox.frame;
+    struct closing closing = {.known = true, .step = frame->step};
+    struct table *table = table_find(lane, frame->table);
     const psd_status status = psi_ranks_decode(payload, bytes, &closing.ranks, err);
 
-    if (status == PSD_OK) {
-        rounds_decide(lane, lane->master.inbox.frame.table, &closing);
+    if (status != PSD_OK) {
+        return status;
     }
-    return status;
+    if (table != NULL && table->backup != NULL && frame->step < PSI_STEP_NEVER) {
+        backup_decide(lane, table, &closing);
+    }
+    return PSD_OK;
 }
 
 static psd_status

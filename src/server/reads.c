@@ -590,6 +590,21 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
 /* A worker whose model lacks the table never gives anything: a hint that it may be so. */
 static const char gave_nothing[] = " (nothing from it yet: does it have this table?)";
 
+/* The first rank, from `from` on, that the chunk waits for; -1: none. */
+static int32_t
+missing(const struct chunk *chunk, uint64_t step, uint32_t from)
+{
+    const struct table *table = chunk->table;
+    const struct psi_ranks *closing = backup_closing(table, chunk->clock.version);
+    int32_t rank = psi_clock_missing(&table->rule, &table->members, &chunk->clock, step, from);
+
+    while (rank >= 0 && closing != NULL && !psi_ranks_has(closing, (uint32_t)rank)) {
+        rank = psi_clock_missing(&table->rule, &table->members, &chunk->clock, step,
+                                 (uint32_t)rank + 1);
+    }
+    return rank;
+}
+
 /* Who keeps the chunk from moving on, in words. */
 static void
 describe_wait(const struct chunk *chunk, uint64_t step, char *text, size_t size)
@@ -606,12 +621,11 @@ describe_wait(const struct chunk *chunk, uint64_t step, char *text, size_t size)
     }
     used = (size_t)snprintf(text, size, "table %s step %llu waits for", table->spec.name,
                             (unsigned long long)(step > 0 ? step - 1 : 0));
-    rank = psi_clock_missing(&table->rule, &table->members, &chunk->clock, step, 0);
+    rank = missing(chunk, step, 0);
     for (; rank >= 0 && named < 8 && used + 24 + sizeof(gave_nothing) < size; named++) {
         used += (size_t)snprintf(text + used, size - used, "%s worker %d%s", named > 0 ? "," : "",
                                  rank, chunk->clock.next[rank] == 0 ? gave_nothing : "");
-        rank = psi_clock_missing(&table->rule, &table->members, &chunk->clock, step,
-                                 (uint32_t)rank + 1);
+        rank = missing(chunk, step, (uint32_t)rank + 1);
     }
     if (named == 0) {
         snprintf(text + used, size - used, " nobody");

@@ -174,6 +174,7 @@ struct meeting {
     const struct leaf *leaves;
     uint32_t leaf_count;
     uint32_t gradients;
+    uint32_t present; /* ranks, or sums of several, that took part: some may have added nothing */
 };
 
 /* Adds the leaves, applies the rule, makes the result the chunk's value. False: the job failed. */
@@ -230,14 +231,6 @@ slot_return(struct lane *lane, struct slot *slot)
     slot_give(&lane->pool, slot);
 }
 
-static const struct psi_ranks *
-closing_of(const struct table *table, uint64_t step)
-{
-    const struct closing *closing = &table->closings[step % CLOSINGS_KEPT];
-
-    return closing->known && closing->step == step ? &closing->ranks : NULL;
-}
-
 /* Ends the round of every slot: those in the round become leaves, by rising rank whatever the order
  * they came in; the others are told. */
 static struct meeting
@@ -250,6 +243,7 @@ collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing)
             chunk->clock.next[slot->rank] = chunk->clock.version;
             continue;
         }
+        meeting.present++;
         if (slot->leaves > 0) {
             lane->given[slot->rank] = slot;
             meeting.gradients += slot->leaves;
@@ -279,8 +273,8 @@ release_slots(struct lane *lane, struct chunk *chunk)
     open_remove(lane, chunk);
 }
 
-/* Backup workers: all that were let into the round have died before they gave their part of this
- * chunk. The others were told that they are not in it, so it closes with nothing. */
+/* Backup workers: all that were let into the round have left before they gave their part of this
+ * chunk. The others are told that they are not in it, so it closes with nothing. */
 static bool
 nobody_is_left(const struct table *table, const struct chunk *chunk,
                const struct psi_ranks *closing)
@@ -293,28 +287,72 @@ nobody_is_left(const struct table *table, const struct chunk *chunk,
     return closing != NULL;
 }
 
-void
-round_try_close(struct lane *lane, struct chunk *chunk)
+/* A round without anybody is no update: values, optimizer state and the count of updates stay as
+ * they are. Only a sum is of this step alone: it is of nothing. */
+static bool
+apply_round(struct lane *lane, struct chunk *chunk, const struct meeting *meeting)
+{
+    if (meeting->present == 0 && chunk->table->spec.use == PSD_USE_UPDATE) {
+        chunk->clock.version++;
+        return true;
+    }
+    return chunk_update(lane, chunk, meeting);
+}
+
+/* Closes the open round, if it can be. */
+static bool
+close_round(struct lane *lane, struct chunk *chunk)
 {
     const struct table *table = chunk->table;
-    const struct psi_ranks *closing;
+    const struct psi_ranks *closing = backup_closing(table, chunk->clock.version);
     struct meeting meeting;
 
-    if (!psi_spec_synchronous(&table->spec) || !chunk->ready || lane->frozen_rank >= 0) {
-        return;
-    }
-    closing = closing_of(table, chunk->clock.version);
     if (!psi_clock_round_full(&table->rule, &table->members, &chunk->clock, closing) &&
         !nobody_is_left(table, chunk, closing)) {
-        return;
+        return false;
     }
     meeting = collect(lane, chunk, closing);
-    if (!chunk_update(lane, chunk, &meeting)) {
-        return;
+    if (!apply_round(lane, chunk, &meeting)) {
+        return false;
     }
     release_slots(lane, chunk);
     lane->progressed = true;
     replicate_round(lane, chunk);
+    return true;
+}
+
+/*
+ * Backup workers: later rounds were decided, and this one was not: the table was loaded at an
+ * earlier step than others that are pushed with it. What came for it is dropped, and its senders
+ * are told.
+ */
+static void
+skip_rounds(struct lane *lane, struct chunk *chunk)
+{
+    const uint64_t step = backup_goes_on_at(chunk->table, chunk->clock.version);
+
+    if (step == chunk->clock.version) {
+        return;
+    }
+    for (const struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
+        chunk->clock.next[slot->rank] = chunk->clock.version;
+    }
+    release_slots(lane, chunk);
+    chunk->clock.version = step;
+    lane->progressed = true;
+    replicate_round(lane, chunk);
+}
+
+/* More than one round closes where those of the later ones have all left. */
+void
+round_try_close(struct lane *lane, struct chunk *chunk)
+{
+    if (!psi_spec_synchronous(&chunk->table->spec) || !chunk->ready || lane->frozen_rank >= 0) {
+        return;
+    }
+    do {
+        skip_rounds(lane, chunk);
+    } while (close_round(lane, chunk));
 }
 
 /* Everything that was waiting for the round is answered only now: chunk and replica agree. */
@@ -335,19 +373,6 @@ rounds_try_close_all(struct lane *lane)
                 round_try_close(lane, chunk);
             }
             parked_answer(lane, chunk);
-        }
-    }
-}
-
-void
-rounds_decide(struct lane *lane, uint32_t id, const struct closing *closing)
-{
-    struct table *table = table_find(lane, id);
-
-    if (table != NULL) {
-        table->closings[closing->step % CLOSINGS_KEPT] = *closing;
-        for (uint64_t i = 0; i < table->chunk_count && !lane->finished; i++) {
-            round_try_close(lane, &table->chunks[i]);
         }
     }
 }

@@ -103,6 +103,12 @@ enum {
     CLOSINGS_KEPT = 8
 }; /* rounds that may be decided before the slowest chunk has closed them */
 
+/* What a lane knows of the rounds of a table with backup workers. */
+struct backup {
+    uint64_t decided;                       /* behind the last step of which the set is known */
+    struct closing closings[CLOSINGS_KEPT]; /* [step % CLOSINGS_KEPT] */
+};
+
 struct table {
     struct table *next;
     uint32_t id;
@@ -110,7 +116,8 @@ struct table {
     struct psi_spec spec;
     struct psi_clock_rule rule;
     struct psi_members members;
-    bool retain; /* keep the last version beside the current one */
+    struct backup *backup; /* owned; NULL: no backup workers */
+    bool retain;           /* keep the last version beside the current one */
     struct table_memory memory;
     uint64_t *clocks; /* next[] of all chunks */
     struct psi_mark *marks;
@@ -119,7 +126,6 @@ struct table {
     uint32_t *local;   /* index in the table -> index in chunks, or UINT32_MAX */
     uint64_t prepared; /* chunks whose memory is ready */
     bool announced;    /* the master knows that the table is ready */
-    struct closing closings[CLOSINGS_KEPT]; /* [step % CLOSINGS_KEPT] */
 };
 
 /* A worker's connection. Strangers have rank UINT32_MAX. */
@@ -250,7 +256,13 @@ void rounds_try_close_all(struct lane *lane);
 bool round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank);
 void round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank);
 uint32_t gradient_cost(size_t bytes);
-void rounds_decide(struct lane *lane, uint32_t table, const struct closing *closing);
+
+/* backup.c */
+/* Who is in the round of a table with backup workers; NULL: not decided. */
+const struct psi_ranks *backup_closing(const struct table *table, uint64_t step);
+/* The step itself; or the first later one with a known set, if others were decided without it. */
+uint64_t backup_goes_on_at(const struct table *table, uint64_t step);
+void backup_decide(struct lane *lane, struct table *table, const struct closing *closing);
 
 /* want.c */
 void want_look(struct lane *lane, uint64_t now_ns);

@@ -58,6 +58,7 @@ table_destroy(struct lane *lane, struct table *table)
     free(table->chunks);
     free(table->clocks);
     free(table->marks);
+    free(table->backup);
     free(table);
 }
 
@@ -122,7 +123,11 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     if (table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
         table->marks = calloc(cells + 1, sizeof(*table->marks));
     }
+    if (table->spec.backup_workers > 0) {
+        table->backup = calloc(1, sizeof(*table->backup));
+    }
     if (table->chunks == NULL || table->clocks == NULL ||
+        (table->spec.backup_workers > 0 && table->backup == NULL) ||
         (table->spec.staleness == PSD_STALENESS_UNBOUNDED && table->marks == NULL)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %llu chunks",
                         table->spec.name, (unsigned long long)table->chunk_count);
@@ -140,7 +145,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
 }
 
 static void
-chunks_init(struct lane *lane, struct table *table)
+chunks_init(struct lane *lane, struct table *table, uint64_t step)
 {
     const uint64_t chunks = psi_chunk_count(table->spec.count);
     const uint32_t workers = lane->job.workers;
@@ -155,6 +160,7 @@ chunks_init(struct lane *lane, struct table *table)
         chunk->table = table;
         chunk->index = (uint32_t)i;
         chunk->elements = psi_chunk_elements(table->spec.count, i);
+        chunk->clock.version = step;
         chunk->clock.next = table->clocks + (uint64_t)table->local[i] * workers;
         chunk->parked_end = &chunk->parked;
         chunk->ready = table->spec.init != PSD_INIT_RANK0;
@@ -223,8 +229,9 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     table->rule.workers = lane->job.workers;
     table->rule.staleness = info->spec.staleness;
     table->rule.backup = info->spec.backup_workers;
+    /* With backup workers no step is ever repeated. */
     table->retain = lane->job.policy == PSI_DEATH_WAIT && info->spec.use == PSD_USE_UPDATE &&
-                    psi_spec_synchronous(&info->spec);
+                    psi_spec_synchronous(&info->spec) && info->spec.backup_workers == 0;
     for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
         table->members.left_at[rank] = lane->members[rank] ? PSI_STEP_NEVER : 0;
     }
@@ -237,7 +244,7 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
         table_destroy(lane, table);
         return status;
     }
-    chunks_init(lane, table);
+    chunks_init(lane, table, info->step);
     lane->table_of[table->id] = table;
     table->next = lane->tables;
     lane->tables = table;

@@ -34,6 +34,17 @@ acknowledge(struct lane *lane, const struct psi_view_ack *ack)
     }
 }
 
+/*
+ * The first step of the chunk that the rank may still have to give. With backup workers it has no
+ * part in most rounds it did not give to: what has closed is over, whoever was in it.
+ */
+static uint64_t
+next_of(const struct table *table, const struct psi_clock *clock, uint32_t rank)
+{
+    return table->backup != NULL && clock->next[rank] < clock->version ? clock->version
+                                                                       : clock->next[rank];
+}
+
 /* What the rank has given of one table's chunks on this lane. */
 static struct psi_given
 given_of(const struct table *table, uint32_t rank)
@@ -42,7 +53,7 @@ given_of(const struct table *table, uint32_t rank)
 
     given.next_min = PSI_STEP_NEVER;
     for (uint64_t i = 0; i < table->chunk_count; i++) {
-        const uint64_t next = table->chunks[i].clock.next[rank];
+        const uint64_t next = next_of(table, &table->chunks[i].clock, rank);
 
         given.next_min = next < given.next_min ? next : given.next_min;
         given.next_max = next > given.next_max ? next : given.next_max;
@@ -50,7 +61,7 @@ given_of(const struct table *table, uint32_t rank)
     for (uint64_t i = 0; i < table->chunk_count; i++) {
         const struct psi_clock *clock = &table->chunks[i].clock;
 
-        given.ahead += clock->next[rank] > given.next_min;
+        given.ahead += next_of(table, clock, rank) > given.next_min;
         given.closed += clock->next[rank] == given.next_max && clock->version >= given.next_max;
     }
     return given;

@@ -1,6 +1,6 @@
 /*
  * groups_test.c - a lane among workers that push for others: sums that are none cost their sender
- * the connection and change nothing.
+ * the connection and change nothing. And rounds with backup workers that nobody is in.
  *
  * The world of the fuzz targets, with words chosen by hand. A job of six workers: the nodes of its
  * tree are [0, 2), [2, 4), [4, 6), [0, 4) and [0, 6). Connection 0 is the master's, 1 the sender's.
@@ -389,6 +389,88 @@ test_nodes_are_taken(void **state)
     end(&job);
 }
 
+/* Backup workers: the master says who is in a round. */
+static void
+decide(struct job *job, uint64_t step, uint32_t rank)
+{
+    const struct psi_frame frame = {.type = PSI_FRAME_CLOSE, .table = 1 + BACKUP, .step = step};
+    struct psi_ranks ranks = {{0}};
+
+    psi_ranks_add(&ranks, rank);
+    WORLD_SAY(&job->world, 0, &frame, ranks, &ranks);
+}
+
+static void
+leave(struct job *job, uint32_t rank)
+{
+    struct psi_view_worker workers[WORKERS];
+    struct psi_view_place place = {.address = "test://lane"};
+    struct psi_view_table table = {.id = 1 + BACKUP};
+    const struct psi_view view = {
+        .id = 2,
+        .workers = WORKERS,
+        .worker = workers,
+        .places = 1,
+        .place = &place,
+        .change = true,
+        .rank = rank,
+        .leaves = true,
+        .tables = 1,
+        .table = &table,
+    };
+    const struct psi_frame frame = {.type = PSI_FRAME_VIEW_COMMIT, .view = 2};
+
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        workers[i] = (struct psi_view_worker){.incarnation = 1, .member = i != rank};
+    }
+    WORLD_SAY(&job->world, 0, &frame, view, &view);
+}
+
+/* If this fails, momentum and decay go on in a round that nobody took part in, or it never closes.
+ */
+static void
+test_round_of_the_departed_is_no_update(void **state)
+{
+    struct picture before;
+    struct picture after;
+    struct job job;
+
+    (void)state;
+    begin(&job, PSI_DEATH_CONTINUE);
+    meet(&job, 1, SENDER);
+    assert_true(push(&job, 1, SENDER, &(struct group){.table = BACKUP, .is_own = true}, 1));
+    before = look(&job);
+    assert_int_equal(before.table[BACKUP].slots, 1);
+    decide(&job, 0, 5);
+    assert_int_equal(look(&job).table[BACKUP].version, 0);
+    leave(&job, 5);
+    after = look(&job);
+    assert_int_equal(after.table[BACKUP].version, 1);
+    assert_int_equal(after.table[BACKUP].updates, 0);
+    assert_int_equal(after.table[BACKUP].slots, 0);
+    assert_memory_equal(before.table[BACKUP].values, after.table[BACKUP].values, BYTES);
+    assert_int_equal(job.answered, job.request);
+    assert_int_equal(job.answer, PSD_ERR_DROPPED);
+    end(&job);
+}
+
+/* If this fails, a table that was loaded at an earlier step than the others of its group hangs. */
+static void
+test_rounds_that_nobody_decided(void **state)
+{
+    struct job job;
+
+    (void)state;
+    begin(&job, PSI_DEATH_FAIL);
+    meet(&job, 1, SENDER);
+    assert_true(push(&job, 1, SENDER, &(struct group){.table = BACKUP, .is_own = true}, 1));
+    decide(&job, 3, SENDER);
+    assert_int_equal(look(&job).table[BACKUP].version, 3);
+    assert_int_equal(look(&job).table[BACKUP].updates, 0);
+    assert_int_equal(job.answer, PSD_ERR_DROPPED);
+    end(&job);
+}
+
 int
 main(void)
 {
@@ -397,6 +479,8 @@ main(void)
         cmocka_unit_test(test_only_where_nobody_is_taken_back),
         cmocka_unit_test(test_sums_that_overlap),
         cmocka_unit_test(test_nodes_are_taken),
+        cmocka_unit_test(test_round_of_the_departed_is_no_update),
+        cmocka_unit_test(test_rounds_that_nobody_decided),
     };
 
     return cmocka_run_group_tests_name("groups", tests, NULL, NULL);

@@ -61,6 +61,9 @@ master_line(void *sink, enum psi_log_level level, const char *id, const char *te
     } else if (sscanf(text, "worker %u counted in %llu of %llu chunks of step %llu of table %15s",
                       &rank, &ahead, &chunks, &step, table) == 5) {
         model_note_partial(job->model, rank, table, ahead, chunks, step);
+    } else if (strcmp(id, "WORKER-LATE") == 0 &&
+               sscanf(text, "table %15s step %llu", table, &step) == 2) {
+        model_note_late(job->model, table, step);
     }
 }
 

@@ -30,6 +30,7 @@ struct table_model {
     size_t element_bytes;
     uint64_t chunk_count;
     struct chunk_model *chunk; /* KIND_ROUNDS */
+    bool *late;                /* per round: closed without some that were chosen */
     uint8_t *entry;            /* KIND_SLOTS, KIND_LEDGER: enum ledger_entry per slot */
 };
 
@@ -97,6 +98,8 @@ model_create(struct sim *sim, const struct plan *plan)
         table->chunk_count = plan_chunk_count(table->plan);
         if (table->plan->kind == KIND_ROUNDS) {
             table->chunk = calloc(table->chunk_count, sizeof(*table->chunk));
+            table->late = calloc(versions_max(plan), sizeof(*table->late));
+            psi_assert(table->chunk != NULL && table->late != NULL);
             for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
                 chunk_init(model, i, chunk);
             }
@@ -127,6 +130,7 @@ model_destroy(struct model *model)
             free(table->chunk[c].weights);
         }
         free(table->chunk);
+        free(table->late);
         free(table->entry);
     }
     for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
@@ -155,6 +159,26 @@ model_note_partial(struct model *model, uint32_t rank, const char *table, uint64
     partial->ahead = ahead;
     partial->step = step;
     memcpy(partial->table, table, strnlen(table, sizeof(partial->table) - 1));
+}
+
+static int
+find_table(const struct model *model, const char *name)
+{
+    for (unsigned i = 0; i < model->plan->table_count; i++) {
+        if (strcmp(model->plan->table[i].name, name) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+void
+model_note_late(struct model *model, const char *name, uint64_t step)
+{
+    const int index = find_table(model, name);
+
+    psi_assert(index >= 0 && step < versions_max(model->plan));
+    model->table[index].late[step] = true;
 }
 
 uint64_t
@@ -269,7 +293,11 @@ advance(struct model *model, unsigned index, uint64_t number, uint32_t in)
             leaves++;
         }
     }
-    next_version(plan, chunk, tree_sum(node, chunk->elements, plan->dtype), leaves, to);
+    if (in == 0 && !sum_use) { /* nobody was left: no update */
+        memcpy(to, chunk->value[step], chunk->elements * table->element_bytes);
+    } else {
+        next_version(plan, chunk, tree_sum(node, chunk->elements, plan->dtype), leaves, to);
+    }
     chunk->value[step + 1] = to;
     chunk->in[step] = in;
     chunk->version++;
@@ -312,7 +340,7 @@ check_members(struct model *model, const struct table_model *table, uint64_t num
                      (unsigned long long)round);
         }
     }
-    if (table->plan->backup > 0) {
+    if (table->plan->backup > 0 && !table->late[round]) {
         const unsigned quorum = plan->workers - table->plan->backup;
         const unsigned lost = plan->workers - live; /* may have been chosen, and died */
 
@@ -355,12 +383,14 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have)
 {
     struct table_model *table = &model->table[index];
     struct chunk_model *chunk = &table->chunk[have->index];
+    const bool backup = table->plan->backup > 0;
     uint32_t in = 0;
 
     if (have->clock.version == chunk->version) {
         return;
     }
-    if (have->clock.version != chunk->version + 1 || chunk->version >= model->plan->steps) {
+    if ((have->clock.version != chunk->version + 1 && !backup) ||
+        have->clock.version > model->plan->steps) {
         sim_fail(model->sim, "table %s chunk %u: version went from %llu to %llu in one event",
                  table->plan->name, have->index, (unsigned long long)chunk->version,
                  (unsigned long long)have->clock.version);
@@ -371,6 +401,10 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have)
     }
     check_members(model, table, have->index, in);
     advance(model, index, have->index, in);
+    while (chunk->version < have->clock.version) { /* and rounds whose ranks have all left */
+        check_members(model, table, have->index, 0);
+        advance(model, index, have->index, 0);
+    }
     compare(model, table, have->index, chunk->version, have->memory.value[have->current]);
     if (have->table->retain) {
         compare(model, table, have->index, chunk->version - 1,
@@ -378,17 +412,6 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have)
     }
     sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed with %x",
               table->plan->name, have->index, (unsigned long long)(chunk->version - 1), in);
-}
-
-static int
-find_table(const struct model *model, const char *name)
-{
-    for (unsigned i = 0; i < model->plan->table_count; i++) {
-        if (strcmp(model->plan->table[i].name, name) == 0) {
-            return (int)i;
-        }
-    }
-    return -1;
 }
 
 void
@@ -653,28 +676,45 @@ lost_ranks(const struct model *model)
     return lost;
 }
 
-/* With backup workers one set of ranks is in a round, whatever the chunk. Where the job goes on
- * without the dead, these alone may be missing from some chunks. */
+/* With backup workers one set of ranks is in a round, whatever the chunk and the table of the
+ * group, unless the master said so. Where the job goes on without the dead, these may be missing
+ * from some. */
 static void
-check_same_sets(struct model *model, const struct table_model *table)
+check_same_sets(struct model *model, const struct table_model *first,
+                const struct table_model *table)
 {
     const uint32_t may_differ = model->plan->policy == PSI_DEATH_CONTINUE ? lost_ranks(model) : 0;
 
-    for (uint64_t c = 1; c < table->chunk_count; c++) {
+    for (uint64_t c = 0; c < table->chunk_count; c++) {
         const struct chunk_model *chunk = &table->chunk[c];
-        const struct chunk_model *first = &table->chunk[0];
+        const uint32_t *in = first->chunk[0].in;
 
-        for (uint64_t round = 0; round < chunk->version && round < first->version; round++) {
-            if (((chunk->in[round] ^ first->in[round]) & ~may_differ) != 0) {
+        for (uint64_t round = 0; round < chunk->version && round < first->chunk[0].version;
+             round++) {
+            const bool late = first != table && (first->late[round] || table->late[round]);
+
+            if (((chunk->in[round] ^ in[round]) & ~may_differ) != 0 && !late) {
                 sim_fail(model->sim,
-                         "table %s round %llu: chunk 0 closed with %x, chunk %llu "
+                         "round %llu: chunk 0 of table %s closed with %x, chunk %llu of table %s "
                          "with %x",
-                         table->plan->name, (unsigned long long)round, first->in[round],
-                         (unsigned long long)c, chunk->in[round]);
+                         (unsigned long long)round, first->plan->name, in[round],
+                         (unsigned long long)c, table->plan->name, chunk->in[round]);
                 return;
             }
         }
     }
+}
+
+/* The first table with as many backup workers. */
+static const struct table_model *
+first_of_group(const struct model *model, const struct table_model *table)
+{
+    const struct table_model *first = model->table;
+
+    while (first->plan->backup != table->plan->backup) {
+        first++;
+    }
+    return first;
 }
 
 void
@@ -687,7 +727,8 @@ model_end(struct model *model)
             continue;
         }
         if (table->plan->backup > 0) {
-            check_same_sets(model, table);
+            check_same_sets(model, table, table);
+            check_same_sets(model, first_of_group(model, table), table);
             continue;
         }
         for (uint32_t rank = 0; rank < model->plan->workers; rank++) {

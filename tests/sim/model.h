@@ -55,6 +55,9 @@ void model_check_slots(struct model *model, unsigned table, uint32_t rank, uint6
 void model_step_asked(struct model *model, uint64_t addend);
 void model_step_done(struct model *model, uint64_t addend, uint64_t value);
 
+/* The master closed a round without a worker that it had chosen for the step. */
+void model_note_late(struct model *model, const char *table, uint64_t step);
+
 uint64_t model_rounds(const struct model *model);
 
 #endif

@@ -70,7 +70,7 @@ train_find_step(struct worker *worker)
         const enum table_kind kind = plan_of(worker)->table[i].kind;
 
         if (held->table != NULL && kind == KIND_ROUNDS) {
-            if (step != UINT64_MAX && held->step != step && plan_of(worker)->table[i].backup == 0) {
+            if (step != UINT64_MAX && held->step != step) {
                 sim_fail(worker->job->sim, "%s is told to go on at step %llu, and at step %llu",
                          worker->node->name, (unsigned long long)step,
                          (unsigned long long)held->step);
@@ -413,17 +413,6 @@ train_begin_step(struct worker *worker)
     worker->step++;
 }
 
-static uint64_t
-table_step(const struct psd_table *table)
-{
-    uint64_t step = table->next_step[0];
-
-    for (uint64_t chunk = 1; chunk < table->chunk_count; chunk++) {
-        step = table->next_step[chunk] > step ? table->next_step[chunk] : step;
-    }
-    return step;
-}
-
 static void
 add_weights(const struct table_plan *plan, struct held *held, const struct cargo *cargo)
 {
@@ -452,7 +441,24 @@ end_table(struct worker *worker, unsigned index, struct cargo *cargo)
         add_weights(plan, held, cargo);
     }
     if (plan->backup > 0) {
-        held->step = table_step(held->table);
+        held->step = psi_table_step(held->table);
+    }
+}
+
+/* Tables with backup workers are at one step when a step has ended: all have as many. */
+static void
+check_group(struct worker *worker, const struct flight *flight)
+{
+    const struct plan *plan = plan_of(worker);
+
+    for (unsigned i = 1; i < plan->table_count && plan->table[0].backup > 0; i++) {
+        if (flight->cargo[0].acted && flight->cargo[i].acted &&
+            worker->held[0].step != worker->held[i].step) {
+            sim_fail(worker->job->sim, "%s: table %s is at step %llu, and table %s at step %llu",
+                     worker->node->name, plan->table[0].name,
+                     (unsigned long long)worker->held[0].step, plan->table[i].name,
+                     (unsigned long long)worker->held[i].step);
+        }
     }
 }
 
@@ -469,6 +475,7 @@ train_end_step(struct worker *worker)
             end_table(worker, i, &flight->cargo[i]);
         }
     }
+    check_group(worker, flight);
     flight->busy = false;
     worker->ended++;
     if (worker->ended < worker->step) {
