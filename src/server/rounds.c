@@ -205,13 +205,16 @@ chunk_update(struct lane *lane, struct chunk *chunk, const struct meeting *meeti
     value_about_to_change(lane, chunk, to);
     bad = store_apply(&apply, lane->scratch);
     if (bad != APPLY_OK) {
+        const bool narrow = psi_dtype_bytes(spec->dtype) == 2;
         char text[PSI_TEXT_MAX];
 
-        snprintf(
-            text, sizeof(text),
-            "table %s: the gradients of update %llu are finite, their sum at index %llu is not",
-            spec->name, (unsigned long long)chunk->updates,
-            (unsigned long long)(psi_chunk_first(chunk->index) + (uint64_t)bad));
+        snprintf(text, sizeof(text),
+                 "table %s: the gradients of update %llu are finite, but at index %llu their sum%s "
+                 "is not%s%s",
+                 spec->name, (unsigned long long)chunk->updates,
+                 (unsigned long long)(psi_chunk_first(chunk->index) + (uint64_t)bad),
+                 narrow && spec->use == PSD_USE_UPDATE ? ", or the value it makes," : "",
+                 narrow ? " in " : "", narrow ? psi_dtype_name(spec->dtype) : "");
         lane_fail_job(lane, PSD_ERR_NOT_FINITE, PSI_EXIT_NOT_FINITE, text);
         return false;
     }

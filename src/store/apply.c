@@ -5,7 +5,8 @@
  * blocks that stay in the first-level cache: the leaves of a block are added along the tree
  * (sum.c), the sum is divided, clipped and handed to the rule, and the next block follows. With
  * `check` the sum of the whole chunk comes first, because nothing may change when any element of it
- * is not finite. The loops over elements are in kernels.c.
+ * is not finite, or is not when it is narrowed to the table's type. The loops over elements are in
+ * kernels.c.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "store/half.h"
 #include "store/level.h"
 
 typedef void (*convert_fn)(void *to, const void *from, size_t count);
@@ -82,6 +84,30 @@ pass_init(struct pass *pass, const struct apply *apply, char *slots)
     }
 }
 
+/* The first float that has no finite number nearest to it in the table's type of two bytes. */
+static int64_t
+find_too_large(const struct pass *pass, const struct block *block, const float *values)
+{
+    /* Halfway between the largest number and the next power of two: rounded up, that is infinity.
+     */
+    const uint32_t limit = pass->apply->dtype == PSD_F16 ? 0x477ff000u : 0x7f7f8000u;
+    uint32_t largest = 0;
+    uint32_t i = 0;
+
+    for (uint32_t j = 0; j < block->count; j++) {
+        const uint32_t size = float_bits(values[j]) & 0x7fffffffu;
+
+        largest = size > largest ? size : largest;
+    }
+    if (largest < limit) {
+        return APPLY_OK;
+    }
+    while ((float_bits(values[i]) & 0x7fffffffu) < limit) {
+        i++;
+    }
+    return block->first + i;
+}
+
 static void
 publish(const struct pass *pass, void *to, const void *values, size_t count)
 {
@@ -94,7 +120,7 @@ publish(const struct pass *pass, void *to, const void *values, size_t count)
     }
 }
 
-static void
+static int64_t
 update_block(const struct pass *pass, const struct block *block, const void *gradient)
 {
     const struct apply *apply = pass->apply;
@@ -125,7 +151,9 @@ update_block(const struct pass *pass, const struct block *block, const void *gra
     pass->real->rule[apply->rule->rule][KERNEL_ONE_LEAF](&pass->numbers, &rule);
     if (pass->from_real != NULL) {
         pass->from_real(to, rule.to, block->count);
+        return apply->check ? find_too_large(pass, block, rule.to) : APPLY_OK;
     }
+    return APPLY_OK;
 }
 
 /* By a power of two it is the same as multiplying, which is several times faster. */
@@ -141,7 +169,7 @@ divide(const struct pass *pass, const struct block *block, const void *sum)
     }
 }
 
-static void
+static int64_t
 finish_block(const struct pass *pass, const struct block *block, const void *sum)
 {
     const struct apply *apply = pass->apply;
@@ -152,9 +180,9 @@ finish_block(const struct pass *pass, const struct block *block, const void *sum
     }
     if (apply->use == PSD_USE_SUM) {
         publish(pass, (char *)apply->to + block->first * pass->bytes, sum, block->count);
-    } else {
-        update_block(pass, block, sum);
+        return APPLY_OK;
     }
+    return update_block(pass, block, sum);
 }
 
 /* The first element that is not finite, in a block that has one. */
@@ -170,6 +198,13 @@ find_bad(const struct pass *pass, const struct block *block)
     return block->first + i;
 }
 
+/* A mean is no larger than the largest gradient, which was in the table's type. */
+static bool
+may_be_too_large(const struct pass *pass)
+{
+    return pass->apply->use == PSD_USE_SUM && pass->from_real != NULL && pass->apply->divisor <= 1;
+}
+
 static struct block
 block_at(const struct pass *pass, uint32_t first)
 {
@@ -182,6 +217,7 @@ static int64_t
 apply_checked(const struct pass *pass, char *scratch)
 {
     struct block block;
+    int64_t bad = APPLY_OK;
 
     for (uint32_t first = 0; first < pass->apply->elements; first += block.count) {
         const void *sum;
@@ -195,13 +231,22 @@ apply_checked(const struct pass *pass, char *scratch)
         if (!pass->real->finite(block.work, block.count)) {
             return find_bad(pass, &block);
         }
+        if (may_be_too_large(pass)) {
+            bad = find_too_large(pass, &block, block.work);
+            if (bad != APPLY_OK) {
+                return bad;
+            }
+        }
     }
     for (uint32_t first = 0; first < pass->apply->elements; first += block.count) {
+        int64_t worse;
+
         block = block_at(pass, first);
         block.work = scratch + first * pass->real_bytes;
-        finish_block(pass, &block, block.work);
+        worse = finish_block(pass, &block, block.work);
+        bad = bad == APPLY_OK ? worse : bad;
     }
-    return APPLY_OK;
+    return bad;
 }
 
 static int64_t
@@ -212,7 +257,8 @@ apply_streaming(const struct pass *pass, char *scratch)
     for (uint32_t first = 0; first < pass->apply->elements; first += block.count) {
         block = block_at(pass, first);
         block.work = scratch;
-        finish_block(pass, &block, psi_sum_block(&pass->sum, block.first, block.count, block.work));
+        (void)finish_block(pass, &block,
+                           psi_sum_block(&pass->sum, block.first, block.count, block.work));
     }
     return APPLY_OK;
 }

@@ -42,7 +42,9 @@ enum {
 
 /*
  * Applies it. Returns APPLY_OK, or (check only) the index of the first element whose sum, before
- * the division, is not finite; then nothing was changed. USE_SUM writes the (divided) sum to `to`.
+ * the division or as the table's type holds it, is not finite; then nothing was changed. So it is
+ * with f16 and bf16 values that a rule makes too large for their type; then all has been changed,
+ * and the chunk is of no use. USE_SUM writes the (divided) sum to `to`.
  * An empty set of leaves: USE_SUM writes zeros; UPDATE applies a gradient of zero. The gradient is
  * divided, clipped, and then has its weight decay added.
  *

@@ -693,6 +693,55 @@ test_check_sees_overflow(void **state)
     assert_true(to == 1.5e38f);
 }
 
+/* The sum of two numbers, alone in a table of two bytes. */
+static int64_t
+add_two(psd_dtype dtype, uint32_t divisor, uint16_t first, uint16_t second, uint16_t *to)
+{
+    const struct leaf leaves[] = {{.rank = 0, .data = &first}, {.rank = 1, .data = &second}};
+    const struct apply apply = {.dtype = dtype,
+                                .use = PSD_USE_SUM,
+                                .elements = 1,
+                                .leaves = leaves,
+                                .leaf_count = 2,
+                                .divisor = divisor,
+                                .check = true,
+                                .to = to};
+
+    return store_apply(&apply, scratch);
+}
+
+/* If this fails, a sum that is finite while it is added is an infinity where it is read. */
+static void
+test_check_sees_what_narrowing_makes(void **state)
+{
+    static const struct {
+        psd_dtype dtype;
+        uint32_t divisor;
+        uint16_t first;
+        uint16_t second;
+        int64_t expected;
+    } cases[] = {
+        {PSD_F16, 0, 0x7bff, 0x4b7f, APPLY_OK}, /* 65504 + 14.99: rounded down */
+        {PSD_F16, 0, 0x7bff, 0x4c00, 0},        /* + 16: halfway, rounded to even, infinity */
+        {PSD_F16, 0, 0xfbff, 0xfbff, 0},
+        {PSD_F16, 2, 0x7bff, 0x7bff, APPLY_OK},  /* the mean fits */
+        {PSD_BF16, 0, 0x7f7f, 0x7af0, APPLY_OK}, /* less than half of the last place more */
+        {PSD_BF16, 0, 0x7f7f, 0x7b00, 0},        /* half of it */
+        {PSD_BF16, 2, 0x7eff, 0x7eff, APPLY_OK},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint16_t to = 0x1234;
+        const int64_t bad =
+            add_two(cases[i].dtype, cases[i].divisor, cases[i].first, cases[i].second, &to);
+
+        if (bad != cases[i].expected || (to == 0x1234) != (bad != APPLY_OK)) {
+            fail_msg("case %zu: %lld, 0x%04x", i, (long long)bad, to);
+        }
+    }
+}
+
 /* If this fails, the bits of a table depend on how its memory is kept or whether it is checked. */
 static void
 test_in_place_and_checked_have_the_same_bits(void **state)
@@ -930,6 +979,7 @@ main(void)
         cmocka_unit_test(test_mean_is_a_true_division),
         cmocka_unit_test(test_check_leaves_everything_untouched),
         cmocka_unit_test(test_check_sees_overflow),
+        cmocka_unit_test(test_check_sees_what_narrowing_makes),
         cmocka_unit_test(test_in_place_and_checked_have_the_same_bits),
         cmocka_unit_test(test_pieces_make_the_whole),
         cmocka_unit_test(test_halves_work_on_f32_masters),

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bed.h"
+#include "store/half.h"
 
 enum { CHUNK = PSD_CHUNK_ELEMENTS, BIG = 3 * CHUNK + 5 };
 
@@ -643,6 +644,43 @@ test_overflowing_sum_fails_the_job(void **state)
     bed_finish_failed(bed, 74);
 }
 
+/* Two gradients that f16 holds, and whose sum it does not. */
+static void
+overflow_in_f16(struct worker *worker)
+{
+    const psd_use use = *(const psd_use *)worker->user;
+    const uint16_t gradient[2] = {0, f16_from_float(40000)};
+    uint16_t values[2] = {0};
+    psd_table *table;
+
+    CHECK_OK(worker,
+             psd_table_open(worker->context,
+                            TABLE("narrow", PSD_F16, 2, .use = use, .reduce = PSD_REDUCE_SUM,
+                                  .rule = {.rule = use == PSD_USE_UPDATE ? PSD_RULE_ADD : 0}),
+                            &table));
+    CHECK_STATUS(worker, push_pull(table, 0, gradient, values), PSD_ERR_NOT_FINITE);
+    CHECK_SAYS(worker, psd_last_error()->text, "narrow");
+    CHECK_SAYS(worker, psd_last_error()->text, "index 1");
+    CHECK_SAYS(worker, psd_last_error()->text, "f16");
+    psd_abandon(worker->context);
+    worker->context = NULL;
+}
+
+/* If this fails, a sum that is finite in f32 is delivered as an infinity of f16. */
+static void
+test_sum_too_large_for_its_type_fails_the_job(void **state)
+{
+    static psd_use uses[] = {PSD_USE_SUM, PSD_USE_UPDATE};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
+        struct bed *bed = bed_start(&(struct bed_config){.workers = 2});
+
+        bed_run(bed, overflow_in_f16, &uses[i]);
+        bed_finish_failed(bed, 74);
+    }
+}
+
 int
 main(void)
 {
@@ -661,6 +699,7 @@ main(void)
         cmocka_unit_test(test_not_finite_is_skipped),
         cmocka_unit_test(test_not_finite_is_allowed),
         cmocka_unit_test(test_overflowing_sum_fails_the_job),
+        cmocka_unit_test(test_sum_too_large_for_its_type_fails_the_job),
     };
 
     bed_begin();
