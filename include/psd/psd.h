@@ -319,7 +319,9 @@ PSD_API psd_status psd_push_pull(psd_table *table, const struct psd_transfer *tr
 /*
  * psd_alloc - memory for gradients. A server on the same host reads them where they are, instead of
  * getting a copy; elsewhere it is memory like any other. Zeroed, aligned to a page, touched. One
- * region may hold the gradients of many tables. Ranges of it may be pushed from any offset.
+ * region may hold the gradients of many tables. Ranges of it may be pushed from any offset. A
+ * server reads from up to 752 regions of a worker at a time, and gets copies of what lies in
+ * others.
  *
  * What a push borrows must not change before it has ended. If it ended without an answer (outcome
  * PSD_OUTCOME_UNKNOWN), a server may read it still, until the context is closed.

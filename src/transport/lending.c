@@ -5,6 +5,7 @@
  */
 #include "transport/lending.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,25 +28,41 @@ upper_bound(const struct psi_lending *lending, const uint8_t *base)
     return low;
 }
 
+static bool
+grow(struct psi_lending *lending)
+{
+    const uint32_t capacity = lending->capacity > 0 ? 2 * lending->capacity : 16;
+    struct psi_lent *items = realloc(lending->items, capacity * sizeof(*items));
+    uint32_t *ids;
+
+    if (items == NULL) {
+        return false;
+    }
+    lending->items = items;
+    ids = realloc(lending->ids, capacity * sizeof(*ids));
+    if (ids == NULL) {
+        return false;
+    }
+    for (uint32_t id = lending->capacity; id < capacity; id++) {
+        ids[id] = id;
+    }
+    lending->ids = ids;
+    lending->capacity = capacity;
+    return true;
+}
+
 void
 psi_lending_add(struct psi_lending *lending, const struct psi_segment *segment)
 {
     uint32_t at;
 
-    if (lending->count == lending->capacity) {
-        const uint32_t capacity = lending->capacity > 0 ? 2 * lending->capacity : 16;
-        struct psi_lent *grown = realloc(lending->items, capacity * sizeof(*grown));
-
-        if (grown == NULL) {
-            return;
-        }
-        lending->items = grown;
-        lending->capacity = capacity;
+    if (lending->count == lending->capacity && !grow(lending)) {
+        return;
     }
     at = upper_bound(lending, segment->base);
     memmove(&lending->items[at + 1], &lending->items[at],
             (lending->count - at) * sizeof(*lending->items));
-    lending->items[at] = (struct psi_lent){.segment = segment, .id = lending->next_id++};
+    lending->items[at] = (struct psi_lent){.segment = segment, .id = lending->ids[lending->count]};
     lending->count++;
 }
 
@@ -62,6 +79,7 @@ psi_lending_remove(struct psi_lending *lending, const struct psi_segment *segmen
     memmove(&lending->items[after - 1], &lending->items[after],
             (lending->count - after) * sizeof(*lending->items));
     lending->count--;
+    lending->ids[lending->count] = id;
     return id;
 }
 
@@ -83,5 +101,6 @@ void
 psi_lending_fini(struct psi_lending *lending)
 {
     free(lending->items);
+    free(lending->ids);
     *lending = (struct psi_lending){0};
 }

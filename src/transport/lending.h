@@ -8,7 +8,7 @@
 
 struct psi_lent {
     const struct psi_segment *segment; /* borrowed */
-    uint32_t id;                       /* never used again */
+    uint32_t id;                       /* below the capacity; used again when it is removed */
 };
 
 /* A zeroed one is empty. Thread: owned by the loop. */
@@ -16,7 +16,7 @@ struct psi_lending {
     struct psi_lent *items; /* by address */
     uint32_t count;
     uint32_t capacity;
-    uint32_t next_id;
+    uint32_t *ids; /* capacity of them; those from `count` on are free */
 };
 
 /* Without memory to note it, nothing is lent: it is only slower. */

@@ -63,9 +63,9 @@ test_find_wants_all_of_it(void **state)
     assert_null(psi_lending_find(&lending, ground + 4096, 1));
 }
 
-/* If this fails, a peer takes new memory for what it was once told of under the same number. */
+/* If this fails, two segments have one number, or numbers grow for ever. */
 static void
-test_ids_are_never_used_again(void **state)
+test_ids_are_used_again_when_free(void **state)
 {
     const struct psi_segment first = segment_at(0, 100);
     const struct psi_segment second = segment_at(4096, 100);
@@ -80,12 +80,34 @@ test_ids_are_never_used_again(void **state)
     assert_int_equal(psi_lending_remove(&lending, &first), id);
     assert_int_equal(psi_lending_remove(&lending, &first), UINT32_MAX);
     assert_null(psi_lending_find(&lending, first.base, 1));
-    psi_lending_add(&lending, &first);
-    assert_int_not_equal(psi_lending_find(&lending, first.base, 100)->id, id);
+    for (unsigned i = 0; i < 1000; i++) {
+        psi_lending_add(&lending, &first);
+        assert_int_not_equal(psi_lending_find(&lending, first.base, 100)->id,
+                             psi_lending_find(&lending, second.base, 100)->id);
+        id = psi_lending_remove(&lending, i % 2 == 0 ? &second : &first);
+        assert_true(id < lending.capacity);
+        if (i % 2 == 0) {
+            psi_lending_add(&lending, &second);
+            assert_true(psi_lending_remove(&lending, &first) < lending.capacity);
+        }
+    }
+    assert_true(lending.capacity <= 16);
     psi_lending_fini(&lending);
 }
 
-/* If this fails, some order of adding and removing loses a segment, or keeps one. */
+static void
+assert_ids_differ(const struct psi_lending *lending)
+{
+    bool seen[512] = {false};
+
+    for (uint32_t i = 0; i < lending->count; i++) {
+        assert_true(lending->items[i].id < 512 && !seen[lending->items[i].id]);
+        seen[lending->items[i].id] = true;
+    }
+}
+
+/* If this fails, some order of adding and removing loses a segment, keeps one, or gives two the
+ * same number. */
 static void
 test_random_against_a_model(void **state)
 {
@@ -118,6 +140,7 @@ test_random_against_a_model(void **state)
             lent = psi_lending_find(&lending, segments[j].base, segments[j].bytes);
             assert_int_equal(lent != NULL && lent->segment == &segments[j], there[j]);
         }
+        assert_ids_differ(&lending);
     }
     psi_lending_fini(&lending);
 }
@@ -127,7 +150,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find_wants_all_of_it),
-        cmocka_unit_test(test_ids_are_never_used_again),
+        cmocka_unit_test(test_ids_are_used_again_when_free),
         cmocka_unit_test(test_random_against_a_model),
     };
 

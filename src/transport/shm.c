@@ -22,10 +22,11 @@
 #include "transport/shm_format.h"
 
 enum {
-    BLOCK_BYTES = 512 << 10,    /* the largest chunk ... */
-    LARGE_BYTES = 16 << 20,     /* ... and the largest payload; few are so large */
-    BLOCKS_MAX = 256,           /* of the first kind, for one connection ... */
-    LARGE_MAX = 16,             /* ... and of the other */
+    BLOCK_BYTES = 512 << 10, /* the largest chunk ... */
+    LARGE_BYTES = 16 << 20,  /* ... and the largest payload; few are so large */
+    BLOCKS_MAX = 256,        /* of the first kind, for one connection ... */
+    LARGE_MAX = 16,          /* ... and of the other */
+    LENT_MAX = PSI_SHM_SEGMENTS_MAX - BLOCKS_MAX - LARGE_MAX, /* numbers for lent segments */
     COPIES_BYTES_MAX = 8 << 20, /* on loan at once; they stay in the cache until they are read */
     RECORDS_AT_ONCE = 128,      /* the other connections get their turn */
     MESSAGES_AT_ONCE = 1024,    /* over the socket; it holds fewer */
@@ -66,6 +67,15 @@ struct block {
     size_t lent_bytes; /* 0: it is free */
 };
 
+/* Numbers of segments that the peer knows. One may be used again only when the peer has forgotten
+ * the old segment: descriptors and records take different ways. */
+enum number_state { NUMBER_FREE, NUMBER_TOLD, NUMBER_LEAVING };
+
+struct numbers {
+    uint16_t list[PSI_SHM_SEGMENTS_MAX];
+    uint32_t count;
+};
+
 /* Thread: owned by the loop. */
 struct psi_shm {
     struct psi_loop *loop;
@@ -89,7 +99,9 @@ struct psi_shm {
     size_t copied_bytes;  /* in blocks that are on loan */
     uint16_t *told;       /* lent id -> number that the peer knows it by; NOT_TOLD */
     uint32_t told_capacity;
-    uint32_t told_count;
+    uint32_t lent_count; /* numbers of lent segments, also of those that are being forgotten */
+    uint8_t numbers[PSI_SHM_SEGMENTS_MAX]; /* enum number_state */
+    uint32_t number_next;                  /* where to look for a free one first */
 
     struct foreign *foreign[PSI_SHM_SEGMENTS_MAX];
     uint64_t foreign_bytes;
@@ -99,8 +111,8 @@ struct psi_shm {
 
     /* What the peer is to be told as soon as there is room in the ring. */
     struct loan *returning;
-    uint16_t forgotten[PSI_SHM_SEGMENTS_MAX];
-    uint32_t forgotten_count;
+    struct numbers forget;
+    struct numbers forgotten;
 };
 
 /* ---- Waking the peer ---- */
@@ -183,12 +195,25 @@ tell_of_room(const struct psi_shm *shm)
 
 /* ---- Telling the peer of a segment ---- */
 
+/* There is one: those for blocks and those for lent segments together are as many as there are. */
+static uint32_t
+free_number(const struct psi_shm *shm)
+{
+    uint32_t number = shm->number_next;
+
+    while (shm->numbers[number] != NUMBER_FREE) {
+        number = (number + 1) % PSI_SHM_SEGMENTS_MAX;
+        psi_assert(number != shm->number_next);
+    }
+    return number;
+}
+
 /* PSD_PENDING: the socket is full. */
 static psd_status
 announce(struct psi_shm *shm, const struct psi_segment *segment, uint16_t *told_p,
          struct psd_error *err)
 {
-    struct psi_shm_announcement text = {.segment = shm->told_count, .bytes = segment->bytes};
+    struct psi_shm_announcement text = {.segment = free_number(shm), .bytes = segment->bytes};
     const struct psi_unix_message message = {
         .bytes = &text, .size = sizeof(text), .fds = {segment->fd}, .fd_count = 1};
     const bool sent = psi_unix_send(shm->fd, &message, NULL, 0) == 0;
@@ -201,7 +226,9 @@ announce(struct psi_shm *shm, const struct psi_segment *segment, uint16_t *told_
         return psi_fail_errno(err, PSD_ERR_PEER_LOST, "send to %s: hand over memory",
                               shm->conn->peer);
     }
-    *told_p = (uint16_t)shm->told_count++;
+    shm->numbers[text.segment] = NUMBER_TOLD;
+    shm->number_next = (text.segment + 1) % PSI_SHM_SEGMENTS_MAX;
+    *told_p = (uint16_t)text.segment;
     return PSD_OK;
 }
 
@@ -246,8 +273,7 @@ find_lent(struct psi_shm *shm, const struct psi_outgoing *frame)
     if (lent == NULL || !told_grow(shm, lent->id)) {
         return NULL;
     }
-    if (shm->told[lent->id] == NOT_TOLD &&
-        shm->told_count >= PSI_SHM_SEGMENTS_MAX - BLOCKS_MAX - LARGE_MAX) {
+    if (shm->told[lent->id] == NOT_TOLD && shm->lent_count == LENT_MAX) {
         return NULL; /* the rest is for blocks */
     }
     return lent;
@@ -262,6 +288,7 @@ lend(struct psi_shm *shm, const struct psi_lent *lent, const struct psi_outgoing
 
     if (shm->told[lent->id] == NOT_TOLD) {
         status = announce(shm, lent->segment, &shm->told[lent->id], err);
+        shm->lent_count += status == PSD_OK;
     }
     record->segment = shm->told[lent->id];
     record->offset = (uint64_t)((const uint8_t *)frame->buffers[0].base - lent->segment->base);
@@ -471,6 +498,22 @@ send_note(struct psi_shm *shm, const struct psi_shm_record *record, struct psd_e
     return status;
 }
 
+static psd_status
+send_numbers(struct psi_shm *shm, enum psi_shm_record_kind kind, struct numbers *numbers,
+             struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    while (numbers->count > 0 && status == PSD_OK) {
+        const struct psi_shm_record record = {.kind = kind,
+                                              .segment = numbers->list[numbers->count - 1]};
+
+        status = send_note(shm, &record, err);
+        numbers->count -= status == PSD_OK;
+    }
+    return status;
+}
+
 /* Tells the peer what it has not been told yet, as far as there is room. */
 static psd_status
 send_notes(struct psi_shm *shm, struct psd_error *err)
@@ -488,14 +531,11 @@ send_notes(struct psi_shm *shm, struct psd_error *err)
             shm->spare_loans = loan;
         }
     }
-    while (shm->forgotten_count > 0 && status == PSD_OK) {
-        const struct psi_shm_record record = {.kind = PSI_SHM_FORGET,
-                                              .segment = shm->forgotten[shm->forgotten_count - 1]};
-
-        status = send_note(shm, &record, err);
-        if (status == PSD_OK) {
-            shm->forgotten_count--;
-        }
+    if (status == PSD_OK) {
+        status = send_numbers(shm, PSI_SHM_FORGET, &shm->forget, err);
+    }
+    if (status == PSD_OK) {
+        status = send_numbers(shm, PSI_SHM_FORGOTTEN, &shm->forgotten, err);
     }
     return status == PSD_PENDING ? PSD_OK : status;
 }
@@ -510,7 +550,8 @@ void
 psi_shm_take_back(struct psi_shm *shm, uint32_t lent_id)
 {
     if (lent_id < shm->told_capacity && shm->told[lent_id] != NOT_TOLD) {
-        shm->forgotten[shm->forgotten_count++] = shm->told[lent_id];
+        shm->numbers[shm->told[lent_id]] = NUMBER_LEAVING;
+        shm->forget.list[shm->forget.count++] = shm->told[lent_id];
         shm->told[lent_id] = NOT_TOLD;
         (void)send_notes(shm, NULL); /* an error: the next frame meets it too */
     }
@@ -707,6 +748,22 @@ hear_forget(struct psi_shm *shm, const struct psi_shm_record *record, struct psd
     shm->foreign_bytes -= shm->foreign[record->segment]->segment.bytes;
     foreign_let_go(shm->foreign[record->segment]);
     shm->foreign[record->segment] = NULL;
+    if (shm->forgotten.count == PSI_SHM_SEGMENTS_MAX) {
+        return fail_record(shm, err); /* it has not waited for our word */
+    }
+    shm->forgotten.list[shm->forgotten.count++] = (uint16_t)record->segment;
+    return PSD_OK;
+}
+
+static psd_status
+hear_forgotten(struct psi_shm *shm, const struct psi_shm_record *record, struct psd_error *err)
+{
+    if (record->segment >= PSI_SHM_SEGMENTS_MAX ||
+        shm->numbers[record->segment] != NUMBER_LEAVING) {
+        return fail_record(shm, err);
+    }
+    shm->numbers[record->segment] = NUMBER_FREE;
+    shm->lent_count--;
     return PSD_OK;
 }
 
@@ -725,6 +782,9 @@ hear(struct psi_shm *shm, const uint8_t *bytes, size_t count, struct psd_error *
     }
     if (record.kind == PSI_SHM_FORGET) {
         return hear_forget(shm, &record, err);
+    }
+    if (record.kind == PSI_SHM_FORGOTTEN) {
+        return hear_forgotten(shm, &record, err);
     }
     if (shm->deaf) {
         return PSD_OK;

@@ -42,7 +42,7 @@ _Static_assert(sizeof(struct psi_shm_word) == PSI_PREFIX_BYTES, "read by the par
 /* ---- Over the socket, with one descriptor ---- */
 
 struct psi_shm_announcement {
-    uint32_t segment; /* its number from now on; none is used twice */
+    uint32_t segment; /* its number, until the peer has said FORGOTTEN */
     uint32_t reserved;
     uint64_t bytes;
 };
@@ -50,17 +50,18 @@ struct psi_shm_announcement {
 /* ---- Through the ring ---- */
 
 enum psi_shm_record_kind {
-    PSI_SHM_FRAME,    /* followed by the head and the payload */
-    PSI_SHM_LENT,     /* followed by the head; the payload is in a segment */
-    PSI_SHM_RETURNED, /* the peer's block can be used again */
-    PSI_SHM_FORGET,   /* the segment is not spoken of any more */
+    PSI_SHM_FRAME,     /* followed by the head and the payload */
+    PSI_SHM_LENT,      /* followed by the head; the payload is in a segment */
+    PSI_SHM_RETURNED,  /* the peer's block can be used again */
+    PSI_SHM_FORGET,    /* the segment is not spoken of any more ... */
+    PSI_SHM_FORGOTTEN, /* ... and its number may be that of another from now on */
 };
 
 struct psi_shm_record {
     uint32_t kind; /* enum psi_shm_record_kind */
     uint32_t head_bytes;
     uint32_t block;   /* LENT: to be given back; RETURNED: which; 0: none, numbers begin at 1 */
-    uint32_t segment; /* LENT, FORGET */
+    uint32_t segment; /* LENT, FORGET, FORGOTTEN */
     uint64_t offset;  /* LENT: where in the segment */
     uint64_t payload_bytes;
 };

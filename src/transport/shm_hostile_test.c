@@ -176,6 +176,11 @@ static const struct bad_record bad_records[] = {
     {"forget what was never told of", {.kind = PSI_SHM_FORGET, .segment = 1}, 0},
     {"forget a number too large", {.kind = PSI_SHM_FORGET, .segment = PSI_SHM_SEGMENTS_MAX}, 0},
     {"forget the largest number", {.kind = PSI_SHM_FORGET, .segment = UINT32_MAX}, 0},
+    {"forgotten what nobody asked to", {.kind = PSI_SHM_FORGOTTEN, .segment = 0}, 0},
+    {"forgotten: a number too large",
+     {.kind = PSI_SHM_FORGOTTEN, .segment = PSI_SHM_SEGMENTS_MAX},
+     0},
+    {"forgotten: the largest number", {.kind = PSI_SHM_FORGOTTEN, .segment = UINT32_MAX}, 0},
 };
 
 /* If this fails, a record that makes no sense is believed, or costs more than its connection. */

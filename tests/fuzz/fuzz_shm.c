@@ -678,7 +678,7 @@ read_records(struct world *world)
         }
         psi_assert(size >= sizeof(record)); /* what is under test speaks well itself */
         memcpy(&record, bytes, sizeof(record));
-        psi_assert(record.kind <= PSI_SHM_FORGET);
+        psi_assert(record.kind <= PSI_SHM_FORGOTTEN);
         psi_ring_consume(&world->ring);
         if (record.kind == PSI_SHM_LENT && record.block != 0) {
             const struct psi_shm_record returned = {.kind = PSI_SHM_RETURNED,

@@ -394,6 +394,8 @@ write_bad_records(const char *directory)
         {.kind = PSI_SHM_RETURNED, .block = 9},
         {.kind = PSI_SHM_FORGET, .segment = 9},
         {.kind = PSI_SHM_RETURNED, .block = 1}, /* once too often */
+        {.kind = PSI_SHM_FORGOTTEN, .segment = 0},
+        {.kind = PSI_SHM_FORGOTTEN, .segment = 5000},
     };
 
     for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
