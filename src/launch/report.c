@@ -187,7 +187,7 @@ report_lost(struct run *run, struct host *host, pid_t pid, const char *how)
     if (run->watch.config.on_worker_death == WATCH_CONTINUE) {
         console_say(&run->console, "%s", host->loss);
     } else if (host->machine->workers > 0 && watch_replaces(&run->watch)) {
-        console_say(&run->console, "%s; the job waits for it to be started anew", host->loss);
+        console_say(&run->console, "%s; the job waits until it is started again", host->loss);
     }
 }
 
@@ -223,8 +223,13 @@ name_process(const struct run *run, uint32_t slot, char *text_p, size_t size)
     } else if (plan_runs_command(run->plan, slot)) {
         snprintf(name, sizeof(name), "%s", task.name);
     }
-    snprintf(text_p, size, "%s%s%s (pid %d)", name, several ? " on " : "", where,
-             (int)run->processes[slot].pid);
+    if (where[0] != '\0' && where[strlen(where) - 1] == ')') { /* one pair of brackets is enough */
+        where[strlen(where) - 1] = '\0';
+        snprintf(text_p, size, "%s on %s, pid %d)", name, where, (int)run->processes[slot].pid);
+    } else {
+        snprintf(text_p, size, "%s%s%s (pid %d)", name, several ? " on " : "", where,
+                 (int)run->processes[slot].pid);
+    }
 }
 
 /* "worker 1 (pid 77) was killed by signal 9 (Killed)" */
@@ -392,7 +397,10 @@ report_cause(const struct run *run, char *text_p, size_t size)
         tell_process_cause(run, watch->cause_slot, text_p, size);
         break;
     case WATCH_CAUSE_UNCLOSED:
-        snprintf(text_p, size, "%s without psd_close()", text);
+        snprintf(text_p, size,
+                 "%s without psd_close(), so the others took it for lost: close at the end "
+                 "(Python: poseidon.close())",
+                 text);
         break;
     case WATCH_CAUSE_SILENT:
         tell_silent(run, watch->cause_slot, text_p, size);
@@ -421,10 +429,11 @@ report_cause(const struct run *run, char *text_p, size_t size)
         break;
     case WATCH_CAUSE_START_TIMEOUT:
         if (process->pid == 0) {
-            snprintf(text_p, size, "not ready within %u ms: %s", watch->config.start_timeout_ms,
-                     run->obstacle);
+            snprintf(text_p, size, "not ready within %u ms (--start_timeout_ms): %s",
+                     watch->config.start_timeout_ms, run->obstacle);
         } else {
-            snprintf(text_p, size, "ps_master (pid %d) was not ready within %u ms",
+            snprintf(text_p, size,
+                     "ps_master (pid %d) was not ready within %u ms (--start_timeout_ms)",
                      (int)process->pid, watch->config.start_timeout_ms);
         }
         break;
@@ -557,8 +566,8 @@ report_success(struct run *run, double seconds)
     }
     if (watch_was_plain(watch)) {
         console_say(&run->console,
-                    "no worker joined the job: the command ran as a plain program (it neither "
-                    "linked libpsd nor used PSD_MASTER_ADDRESS?)");
+                    "no worker joined the job: each ran the command by itself, as a plain program; "
+                    "to take part, a program links libpsd or imports poseidon");
     }
     report_parts(run, parts, sizeof(parts));
     console_say(&run->console, "job ended well in %.1f s: %s%s; logs in %s", seconds, parts, lost,
@@ -616,6 +625,11 @@ report_end(struct run *run, uint64_t elapsed_ms)
     runlog_line(&run->runlog, "END", "code %d after %.1f s: %s", watch_exit_code(&run->watch),
                 seconds, text);
     report_problems(run, text, sizeof(text));
+    if (cause == WATCH_CAUSE_NO_MACHINE) {
+        console_say(&run->console, "the job did not start (code %d): %s; logs in %s",
+                    watch_exit_code(&run->watch), text, run->directory);
+        return;
+    }
     console_say(&run->console, "job ended after %.1f s with code %d: %s; logs in %s", seconds,
                 watch_exit_code(&run->watch), text, run->directory);
 }

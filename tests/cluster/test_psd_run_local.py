@@ -313,7 +313,7 @@ def test_plain_program(start):
     job = start("--workers", 2, "true")
     assert job.wait() == 0, job.stderr()
     assert job.seconds < 5
-    assert "no worker joined the job: the command ran as a plain program" in job.stderr()
+    assert "no worker joined the job: each ran the command by itself, as a plain program" in job.stderr()
     assert "SIGTERM" not in job.stderr()
 
 

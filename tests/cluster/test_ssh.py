@@ -432,7 +432,8 @@ def test_problems_of_several_hosts_are_told_one_by_one(launch, config, command, 
     assert len(problems) == len(hosts_told), job.stderr()
     for number, problem in zip(hosts_told, problems):
         assert re.match(rf"psd_run: host{number}{what}", problem)
-    assert f": {len(problems)} problems, listed above; logs in " in last
+    assert last.startswith(
+        f"psd_run: the job did not start (code 3): {len(problems)} problems, listed above; logs in ")
     cause = json.loads((job.logs() / "result.json").read_text())["cause"]
     assert all(f"host{number}" in cause for number in hosts_told)
 
@@ -551,7 +552,7 @@ def test_first_failure_is_named_with_its_host(launch):
     job = launch(WIDE, "sh -c 'if [ $PSD_RANK = 3 ]; then seq 1 30; echo the reason; exit 3; fi; "
                        "exec sleep 100'")
     assert job.wait() == 3
-    assert re.search(r"worker 3 on host4 \(10\.213\.0\.4\) \(pid \d+\) ended with code 3",
+    assert re.search(r"worker 3 on host4 \(10\.213\.0\.4, pid \d+\) ended with code 3",
                      job.stderr())
     assert "| the reason" in job.stderr() and "| 12\n" in job.stderr()
     assert "| 11\n" not in job.stderr()
