@@ -25,6 +25,7 @@ first training loader is read: then the workers join the job.
     by_hand   scripts of TensorFlow whose gradients go to no optimizer
     meta_graphs    graphs in files, which are those of one process
     own_gradients  gradients that a script computes and changes before an optimizer gets them
+    children  processes of the script that were stopped
     files     what worker 0 has saved, for workers on other machines
     seeds     random numbers that are the same on all workers of a job"""
 
@@ -37,12 +38,13 @@ from .session import Session
 
 def begin(watch: Any) -> Session | None:
     """torch was imported. Returns the session, or None when there is nothing to do."""
-    from . import patches, seeds  # need torch
+    from . import children, patches, seeds  # need torch
 
     session = Session(watch)
     if watch.reason is not None:
         session.step_aside(watch.reason)
         return None
+    children.watch()
     seeds.plant_in_torch()
     seeds.plant_in_python()
     patches.apply(session)

@@ -9,6 +9,7 @@ alone. A script that cannot be distributed right is stopped (refuse)."""
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import importlib
@@ -19,10 +20,11 @@ import weakref
 import zlib
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
-from . import notes, seeds
+from . import children, notes, seeds
 
 if TYPE_CHECKING:
     from .models import Owners
+    from .checks import Checks
     from .lineage import Lineage
     from .shards import Delivery, Shard
     from .streams import Streams
@@ -59,6 +61,7 @@ class Session:
         self.backwards_alone = 0  # before there was any optimizer
         self.batches_digest = 0  # of all that was dealt out to the workers so far
         self._engine: Any = None  # poseidon.torch's, of all parameters
+        self._checks: Checks | None = None  # the engine's
         self._rounds_before = 0  # of engines before this one
         self._owners: Owners | None = None
         # How many optimizers and parameters they were looked up for.
@@ -114,6 +117,9 @@ class Session:
         """The script is over. One that was refused leaves without a farewell to the job, also when
         it has caught the exit."""
         failed = hasattr(sys, "last_value")
+        with contextlib.suppress(SystemExit):  # it was refused: see below
+            self._compare_at_end()
+            self._look_at_children()
         if not self.aside and not self.refused and not failed and not self.optimizers and \
                 self.backwards_alone > 0 and not self._is_child():
             self.refused = True
@@ -125,6 +131,30 @@ class Session:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(EXIT_REFUSED)
+
+    def _compare_at_end(self) -> None:
+        """The job ends when its last worker does, so it costs no time to wait for it here."""
+        checks, self._checks = self._checks, None
+        if checks is None or self._steps == 0 or self.refused or self._is_child():
+            return
+        import poseidon
+        from poseidon._leaving import failing
+
+        if failing():
+            return
+        try:
+            found = checks.compare_at_end()
+        except poseidon.Error:
+            return  # somebody died, or the job is over: psd_run knows
+        if self.rank == 0:
+            notes.tell(f"verified: weights {found} on {self.world} workers after {self._steps} steps, learning rates "
+                       "equal in every step")
+
+    def _look_at_children(self) -> None:
+        """What was refused in processes of the script is refused here, too: nothing was trained."""
+        if not self._is_child() and not self.refused and children.refused():
+            self.refuse("it trained in processes that it started itself, which were stopped, so nothing was trained",
+                        "use poseidon.torch in them, or run it with --auto off")
 
     @staticmethod
     def _is_child() -> bool:
@@ -146,6 +176,11 @@ class Session:
         found = {id(parameter): parameter for optimizer in self.live_optimizers()
                  for group in optimizer.param_groups for parameter in group["params"]}
         return list(found.values())
+
+    def learning_rates(self) -> list[float]:
+        """Of all optimizers and their groups of parameters."""
+        return [float(group["lr"]) for optimizer in self.live_optimizers()
+                for group in optimizer.param_groups if "lr" in group]
 
     def before_step(self, optimizer: Any) -> None:
         """An optimizer is about to use the gradients."""
@@ -178,6 +213,7 @@ class Session:
     def _check_step(self, optimizer: Any, parameters: list) -> None:
         name = type(optimizer).__name__
         if self._is_child():
+            children.note_refusal()
             self.refuse("it trains in a process that it started itself",
                         "use poseidon.torch in it, or run it with --auto off")
         if name == "LBFGS":
@@ -443,7 +479,8 @@ class Session:
         collectives.broadcast_tensors_([tensor.data for _, tensor in shared])
         self._engine = Engine(named, timeout=TIMEOUT_S, sparse=owners.sparse)
         trained = [slot.parameter for slot in self._engine.slots]
-        self._engine.companions.append(Checks(self, trained, self._engine.name, TIMEOUT_S))
+        self._checks = Checks(self, trained, self._engine.name, TIMEOUT_S)
+        self._engine.companions.append(self._checks)
         if owners.buffers:
             self._engine.companions.append(
                 Buffers(self._engine.name, owners.buffers, TIMEOUT_S))

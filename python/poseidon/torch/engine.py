@@ -293,10 +293,11 @@ class Engine:
         if not self._pushed_all:
             self._push_rest()
         with trace.span("wait"):
+            # Companions first: they see it when a rank has left, and its gradients would never come.
+            for companion in self.companions:
+                companion.end(active=not self._joined)
             for bucket in self.buckets:
                 self.finish(bucket)
-        for companion in self.companions:
-            companion.end(active=not self._joined)
         self._open = False
         self.rounds += 1
         self.rounds_active += not self._joined

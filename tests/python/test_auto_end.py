@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How plain PyTorch scripts end: what was verified is told, and nothing ends well that trained wrong or not at all."""
+
+import pytest
+
+from plain_jobs import BIN, fixture_job  # noqa: F401
+
+pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
+
+LOOP = """
+import os
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+loader = DataLoader(TensorDataset(torch.randn(64, 2), torch.randn(64, 1)), 8, shuffle=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def epoch():
+    total = 0.0
+    for points, targets in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(points), targets)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total
+"""
+
+
+def test_a_good_end_says_what_was_verified(job):
+    """If this fails, people have to believe instead of read."""
+    done = job(LOOP + "epoch(); epoch()\n")
+    assert done.code == 0, done.out + done.err
+    assert "verified: weights equal to the bit on 2 workers after 8 steps" in done.err
+
+
+def test_learning_rates_that_differ_are_named_in_the_next_step(job):
+    """If this fails, workers whose schedulers look at their own training loss train apart in silence."""
+    done = job(LOOP + """
+scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.0)
+for number in range(20):
+    epoch()
+    scheduler.step(1.0 if os.environ["PSD_RANK"] == "1" else 1.0 / (number + 1))
+print("GOES ON")
+""")
+    assert done.code == 2, done.out + done.err
+    assert "the workers' learning rates differ: this one has [0.1]" in done.err
+    assert "GOES ON" not in done.out
+
+
+def test_weights_that_differ_in_the_end_are_named(job):
+    """If this fails, a job of workers that ended with different models counts as done."""
+    done = job(LOOP + """
+epoch()
+with torch.no_grad():
+    model[0].weight += 0.01 * int(os.environ["PSD_RANK"])
+""")
+    assert done.code == 2, done.out + done.err
+    assert "the workers have ended with different weights" in done.err
+    assert "verified" not in done.err
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_nothing_ends_well_that_was_trained_in_children_which_were_stopped(job, method):
+    """If this fails, a script in the style of Hogwild saves an untrained model, and the job counts as done."""
+    script = LOOP.replace("def epoch", "import torch.multiprocessing as processes\ndef epoch") + f"""
+if __name__ == "__main__":
+    child = processes.get_context("{method}").Process(target=epoch)
+    child.start()
+    child.join()
+    print("SAVED")  # whatever has become of it
+"""
+    done = job(script)
+    assert done.code == 2, done.out + done.err
+    assert "in processes that it started itself" in done.err
