@@ -149,6 +149,7 @@ handle_files(struct host *host, const struct link_message *message)
 
     if (unpack_take(&host->unpack, message, &err) != PSD_OK) {
         unpack_fini(&host->unpack);
+        host->unpack.failed = true; /* said once, the rest is dropped */
         answer_sync(host, 0, &err);
     }
 }

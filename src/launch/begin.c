@@ -113,7 +113,7 @@ warn_of_overwritten(const struct plan *plan)
     char names[512];
 
     plan_overwritten(plan, names, sizeof(names));
-    if (names[0] != '\0' && psi_environment("PSD_JOB_ID") == NULL) { /* else: the job around this */
+    if (names[0] != '\0' && psi_environment("PSD_PEERS") == NULL) { /* else a job around this did */
         fprintf(stderr,
                 "psd_run: you have set %s, but workers get the job's own value; to give them "
                 "yours, add --keep_env\n",
