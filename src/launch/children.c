@@ -105,6 +105,54 @@ order_fini(struct order *order)
     free(order->path);
 }
 
+/* Item `index` of a list with commas; of a short list, from its beginning again. */
+static void
+add_item(FILE *stream, const char *list, unsigned long index)
+{
+    unsigned long count = 1;
+    size_t at = 0;
+
+    for (const char *comma = strchr(list, ','); comma != NULL; comma = strchr(comma + 1, ',')) {
+        count++;
+    }
+    for (index %= count; index > 0; index--) {
+        at += strcspn(list + at, ",") + 1;
+    }
+    fprintf(stream, "%.*s", (int)strcspn(list + at, ","), list + at);
+}
+
+/*
+ * A batch system names the GPUs that a machine, or a process of its own, may use: those are dealt
+ * out, not the first ones, which may be somebody else's. Returns 0 or an errno.
+ */
+static int
+translate_gpus(const struct place *place, struct words *environment)
+{
+    static const char name[] = "CUDA_VISIBLE_DEVICES";
+    const char *given = variables_get(place->service_environment.list, name);
+    const char *dealt = variables_get(environment->list, name);
+    char text[1024] = "";
+    FILE *stream;
+
+    if (!place->deals_gpus || given == NULL || given[0] == '\0' || dealt == NULL ||
+        dealt[0] == '\0' || strspn(dealt, "0123456789,") != strlen(dealt)) {
+        return 0;
+    }
+    stream = fmemopen(text, sizeof(text), "w");
+    if (stream == NULL) {
+        return ENOMEM;
+    }
+    for (const char *number = dealt; number != NULL;) {
+        const char *comma = strchr(number, ',');
+
+        add_item(stream, given, strtoul(number, NULL, 10));
+        fputs(comma != NULL ? "," : "", stream);
+        number = comma != NULL ? comma + 1 : NULL;
+    }
+    fclose(stream);
+    return variables_set_pair(environment, name, text, NULL) == PSD_OK ? 0 : ENOMEM;
+}
+
 /* argv is cut out of the strings by a NULL where the environment begins. Returns 0 or an errno. */
 static int
 order_read(struct order *order, const struct place *place, const struct link_message *message)
@@ -124,7 +172,8 @@ order_read(struct order *order, const struct place *place, const struct link_mes
     if (variables_set_all(&order->environment,
                           worker ? place->worker_environment.list : place->service_environment.list,
                           NULL) != PSD_OK ||
-        variables_set_all(&order->environment, strings->list + 3 + argc, NULL) != PSD_OK) {
+        variables_set_all(&order->environment, strings->list + 3 + argc, NULL) != PSD_OK ||
+        (worker && translate_gpus(place, &order->environment) != 0)) {
         return ENOMEM;
     }
     while (strings->count > 3 + argc) {

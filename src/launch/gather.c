@@ -298,7 +298,10 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders,
         address = strchr(host->address, ':') != NULL ? "::" : "0.0.0.0";
     }
 
-    if (workers > 0 && all > 1) {
+    if (workers > 0 && gather->plan->gpus_per_worker > 0) {
+        status = words_add(orders, "deal_gpus=1", err);
+    }
+    if (status == PSD_OK && workers > 0 && all > 1) {
         status = words_add_format(orders, err, "threads=%u", threads > 0 ? threads : 1);
     }
     return status == PSD_OK && ports > 0

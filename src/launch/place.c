@@ -255,6 +255,15 @@ take_listen(struct work *work, const char *value, struct psd_error *err)
     return words_add_format(work->answers, err, "port=%u", port);
 }
 
+static psd_status
+take_deal_gpus(struct work *work, const char *value, struct psd_error *err)
+{
+    (void)value;
+    (void)err;
+    work->place->deals_gpus = true;
+    return PSD_OK;
+}
+
 /* Several workers that each use all cores are slower than one: they get their share. */
 static psd_status
 take_threads(struct work *work, const char *value, struct psd_error *err)
@@ -467,6 +476,7 @@ static const struct {
     {"contained", take_contained},   {"word", take_word},
     {"logs_token", take_logs_token}, {"logs", take_logs},
     {"automatic", take_automatic},   {"automatic_asked", take_automatic_asked},
+    {"deal_gpus", take_deal_gpus},
 };
 
 psd_status

@@ -193,6 +193,10 @@ def test_gpus_are_dealt_out(start, tmp_path):
     job = start(*QUICK, "--workers", 2, "--gpus_per_worker", 2, "sh -c 'echo $CUDA_VISIBLE_DEVICES'")
     assert job.wait() == 0, job.stderr()
     assert [job.log(f"worker{i}") for i in (0, 1)] == [b"0,1\n", b"2,3\n"]
+    job = start(*QUICK, "--workers", 2, "--gpus_per_worker", 2, "sh -c 'echo $CUDA_VISIBLE_DEVICES'",
+                environment={"CUDA_VISIBLE_DEVICES": "4,GPU-5af,6,7"}, name="given")
+    assert job.wait() == 0, job.stderr()
+    assert [job.log(f"worker{i}") for i in (0, 1)] == [b"4,GPU-5af\n", b"6,7\n"]
     config = tmp_path / "cluster.json"
     config.write_text(json.dumps({"worker_nodes": [{"host": "localhost", "slots": 3, "gpus": 4}],
                                   "server_nodes": ["localhost"]}))
@@ -1152,7 +1156,7 @@ def test_job_in_a_job(start):
     """If this fails, a script that starts jobs of its own cannot be run by psd_run."""
     inner = [str(bin_directory().absolute() / "psd_run"), *QUICK, "--workers", "2", "--",
              *python_worker("--steps", 3)]
-    job = start(*QUICK, "--workers", 2, "--", *inner)
+    job = start(*QUICK, "--auto=off", "--workers", 2, "--", *inner)
     assert job.wait(60) == 0, job.stdout() + job.stderr()
     for outer in (0, 1):
         log = "\n".join(line.removeprefix(f"[worker{outer}] ")
