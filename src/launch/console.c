@@ -5,75 +5,45 @@
  */
 #include "launch/console.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 
 #include "base/fail.h"
 #include "launch/log_file.h"
 #include "launch/variables.h"
 
-enum {
-    PIECE_BYTES = 4096, /* what a pipe that polls writable takes at once (PIPE_BUF) */
-    COLOURS = 6,
-    STUCK_MS = 500,
-};
+enum { LINE_BYTES = 16384, COLOURS = 6 };
 
-/*
- * Writes all of it, or as much as fits before somebody wants attention: a reader that stopped
- * reading slows the job down, but Ctrl-C still works; from then on nobody waits for that reader.
- * Files have everything in any case.
- */
-static void
-put(struct console *console, int fd, const char *text, size_t bytes)
+/* Both streams on one terminal, or in one pipe, keep their order. */
+static bool
+are_same(int one, int other)
 {
-    while (bytes > 0) {
-        struct pollfd polls[2] = {{.fd = fd, .events = POLLOUT},
-                                  {.fd = console->wake_fd, .events = POLLIN}};
-        ssize_t written;
+    struct stat a;
+    struct stat b;
 
-        if (poll(polls, 2, console->stuck ? 0 : STUCK_MS) < 0 && errno != EINTR) {
-            return;
-        }
-        if (polls[0].revents == 0) {
-            console->stuck = console->stuck || polls[1].revents != 0;
-            if (console->stuck) {
-                return;
-            }
-            if (console->meanwhile != NULL) {
-                console->meanwhile(console->context);
-            }
-            continue;
-        }
-        console->stuck = false;
-        written = write(fd, text, bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
-        if (written < 0 && errno != EAGAIN && errno != EINTR) {
-            return; /* a closed console is no reason to end a job */
-        }
-        text += written > 0 ? written : 0;
-        bytes -= written > 0 ? (size_t)written : 0;
+    return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+static void
+open_outlets(struct console *console)
+{
+    outlet_init(&console->out, STDOUT_FILENO);
+    console->shared = are_same(STDOUT_FILENO, STDERR_FILENO);
+    if (!console->shared) {
+        outlet_init(&console->err, STDERR_FILENO);
     }
 }
 
-/*
- * A terminal opened once more, so that writing to it never waits and nobody who shares the old
- * descriptor notices: between a look and a write, Ctrl-S may come.
- */
-static int
-open_terminal(int fd)
+static struct outlet *
+err_of(struct console *console)
 {
-    char path[32];
-    int own;
-
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    own = isatty(fd) ? open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
-    return own >= 0 ? own : fd;
+    return console->shared ? &console->out : &console->err;
 }
 
 void
@@ -82,26 +52,30 @@ console_init(struct console *console, int wake_fd, void (*meanwhile)(void *conte
 {
     const char *no_colour = variables_get(environment, "NO_COLOR");
 
-    *console = (struct console){.wake_fd = wake_fd,
-                                .out = open_terminal(STDOUT_FILENO),
-                                .err = open_terminal(STDERR_FILENO),
-                                .meanwhile = meanwhile,
-                                .context = context,
-                                .terminal = isatty(STDERR_FILENO) != 0};
+    *console =
+        (struct console){.waiter = {.wake_fd = wake_fd, .meanwhile = meanwhile, .context = context},
+                         .terminal = isatty(STDERR_FILENO) != 0};
     console->colour = isatty(STDOUT_FILENO) != 0 && (no_colour == NULL || no_colour[0] == '\0');
+    open_outlets(console);
 }
 
 void
 console_fini(struct console *console)
 {
-    if (console->out > STDERR_FILENO) {
-        close(console->out);
+    outlet_finish(&console->out, &console->waiter);
+    outlet_fini(&console->out);
+    if (!console->shared) {
+        outlet_finish(&console->err, &console->waiter);
+        outlet_fini(&console->err);
     }
-    if (console->err > STDERR_FILENO) {
-        close(console->err);
-    }
-    console->out = STDOUT_FILENO;
-    console->err = STDERR_FILENO;
+}
+
+bool
+console_flush(struct console *console)
+{
+    const bool out = outlet_flush(&console->out);
+
+    return (console->shared || outlet_flush(&console->err)) && out;
 }
 
 psd_status
@@ -116,29 +90,36 @@ console_redirect(struct console *console, const char *path, struct psd_error *er
     console_fini(console);
     console->terminal = false;
     console->colour = false;
+    open_outlets(console);
     return PSD_OK;
 }
 
+/* A terminal that takes nothing now gets no status line: it would only fill the backlog. */
 static void
 erase_status(struct console *console)
 {
-    if (console->status[0] != '\0') {
-        put(console, console->err, "\r\033[K", 4);
+    if (console->drawn) {
+        outlet_put(err_of(console), "\r\033[K", 4, true, &console->waiter);
     }
+    console->drawn = false;
 }
 
 static void
 draw_status(struct console *console)
 {
-    put(console, console->err, console->status, strlen(console->status));
+    if (console->status[0] != '\0' && outlet_flush(err_of(console))) {
+        outlet_put(err_of(console), console->status, strlen(console->status), true,
+                   &console->waiter);
+        console->drawn = true;
+    }
 }
 
 void
 console_line(struct console *console, enum launch_role role, const char *name, const char *text,
              size_t bytes)
 {
-    const int fd = role == LAUNCH_WORKER ? console->out : console->err;
-    char line[PIECE_BYTES * 4];
+    struct outlet *outlet = role == LAUNCH_WORKER ? &console->out : err_of(console);
+    char line[LINE_BYTES];
     int used;
 
     if (console->colour) {
@@ -157,7 +138,7 @@ console_line(struct console *console, enum launch_role role, const char *name, c
     memcpy(line + used, text, bytes);
     line[(size_t)used + bytes] = '\n';
     erase_status(console);
-    put(console, fd, line, (size_t)used + bytes + 1);
+    outlet_put(outlet, line, (size_t)used + bytes + 1, false, &console->waiter);
     draw_status(console);
 }
 
@@ -173,7 +154,7 @@ console_say(struct console *console, const char *format, ...)
     va_end(args);
     strcat(line, "\n");
     erase_status(console);
-    put(console, console->err, line, strlen(line));
+    outlet_put(err_of(console), line, strlen(line), true, &console->waiter);
     draw_status(console);
 }
 

@@ -10,31 +10,34 @@
 
 #include <psd/status.h>
 
+#include "launch/outlet.h"
 #include "launch/role.h"
 
 /*
  * Thread: owned by the main thread of psd_run.
  */
 struct console {
-    int wake_fd; /* readable: somebody wants psd_run's attention; a stuck terminal must not keep it
-                  */
-    int out;     /* where workers' lines go */
-    int err;     /* ... and everything else */
-    void (*meanwhile)(void *context); /* called now and then while a terminal is stuck */
-    void *context;
-    bool terminal; /* stderr is one: there is a status line */
+    struct outlet_waiter waiter; /* wake_fd: somebody wants psd_run's attention */
+    struct outlet out;           /* where workers' lines go */
+    struct outlet err;           /* ... and everything else, unless shared */
+    bool shared;                 /* both are one, so that all lines keep their order */
+    bool terminal;               /* stderr is one: there is a status line */
     bool colour;
-    bool stuck;         /* somebody wanted attention while the reader did not read */
     bool daemons_quiet; /* they are being ended: what they say about it is no news */
     bool told_root;     /* that daemons run as root */
-    char status[256];   /* shown now, "" if none */
+    bool drawn;         /* the status line is to be seen */
+    char status[256];   /* "" if none */
 };
 
 /* environment: for NO_COLOR. */
 void console_init(struct console *console, int wake_fd, void (*meanwhile)(void *context),
                   void *context, char *const *environment);
 
+/* Shows what is left, however long whoever reads takes, unless psd_run's attention is wanted. */
 void console_fini(struct console *console);
+
+/* Shows what was not taken so far. Returns whether nothing is left. */
+bool console_flush(struct console *console);
 
 /* From now on everything goes to a file. */
 psd_status console_redirect(struct console *console, const char *path, struct psd_error *err);

@@ -30,7 +30,7 @@ show(const char *const *pieces, uint64_t step_ms, char *shown, size_t size)
     const int file = mkstemp(path);
     const int saved = dup(STDOUT_FILENO);
     struct output *output = calloc(1, sizeof(*output));
-    struct console console = {.wake_fd = -1, .out = STDOUT_FILENO, .err = STDERR_FILENO};
+    struct console console;
     uint64_t now_ms = 5000;
     ssize_t bytes;
 
@@ -38,12 +38,14 @@ show(const char *const *pieces, uint64_t step_ms, char *shown, size_t size)
     assert_int_equal(output_init(output, LAUNCH_WORKER, "worker0", "/dev/null", NULL), PSD_OK);
     fflush(stdout);
     dup2(file, STDOUT_FILENO);
+    console_init(&console, -1, NULL, NULL, (char *[]){NULL});
     for (; *pieces != NULL; pieces++, now_ms += step_ms) {
         const struct output_piece piece = {.bytes = *pieces, .count = strlen(*pieces)};
 
         output_feed(output, &console, &piece, now_ms);
     }
     output_fini(output, &console);
+    console_fini(&console);
     dup2(saved, STDOUT_FILENO);
     close(saved);
     bytes = pread(file, shown, size - 1, 0);
@@ -107,13 +109,14 @@ test_log_and_tail(void **state)
     char path[] = "/tmp/output_test.XXXXXX";
     const int file = mkstemp(path);
     struct output *output = calloc(1, sizeof(*output));
-    struct console console = {.wake_fd = -1, .out = STDOUT_FILENO, .err = STDERR_FILENO};
+    struct console console;
     char wrote[20000];
     char read_back[20001];
     char tail[OUTPUT_TAIL_BYTES + 1];
     size_t used = 0;
 
     (void)state;
+    console_init(&console, -1, NULL, NULL, (char *[]){NULL});
     for (int i = 0; used < sizeof(wrote) - 40; i++) {
         used += (size_t)snprintf(wrote + used, sizeof(wrote) - used, "t master info %04d\r\n", i);
     }
@@ -132,6 +135,7 @@ test_log_and_tail(void **state)
                      3 * strlen("t master info 0999\r\n"));
     assert_true(output_tail(output, 100000, tail, sizeof(tail)) == OUTPUT_TAIL_BYTES);
     output_fini(output, &console);
+    console_fini(&console);
     close(file);
     unlink(path);
     free(output);

@@ -34,6 +34,7 @@
 enum {
     EVENTS_MAX = 64,
     REDRAW_MS = 250,
+    CONSOLE_MS = 20,          /* how often a console that takes nothing is tried again */
     SHOWN_MS = 500,           /* how often the master is asked, for a terminal ... */
     ASKED_MS = 1000,          /* ... and for those who may ask us */
     PORT_QUICK_MS = 10000,    /* a worker that lives longer did not fail for want of its port ... */
@@ -712,10 +713,13 @@ earlier(uint64_t *until_ms, uint64_t ms)
 }
 
 static int
-wait_ms(const struct run *run, uint64_t now_ms)
+wait_ms(struct run *run, uint64_t now_ms)
 {
     uint64_t until_ms = watch_deadline(&run->watch);
 
+    if (!console_flush(&run->console)) {
+        earlier(&until_ms, now_ms + CONSOLE_MS);
+    }
     if (run->watch.phase == WATCH_GATHERING && now_ms < run->begin_ms + run->args->delay_ms) {
         earlier(&until_ms, run->begin_ms + run->args->delay_ms);
     } else if (run->watch.phase == WATCH_GATHERING) {

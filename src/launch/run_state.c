@@ -328,6 +328,9 @@ run_fini(struct run *run)
         }
         free(run->processes[slot].command);
     }
+    if (run->epoll >= 0) {
+        console_fini(&run->console); /* which may wait, and looks after the rest meanwhile */
+    }
     if (run->wanted != NULL) {
         regfree(&run->result_regex);
     }
@@ -339,7 +342,6 @@ run_fini(struct run *run)
     if (run->epoll >= 0) {
         close(run->epoll);
         close(run->signals);
-        console_fini(&run->console);
     }
     free(run->hosts);
     free(run->processes);

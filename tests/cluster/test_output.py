@@ -226,6 +226,29 @@ def test_endless_writer_is_ended(start):
     assert job.log("worker0").decode().count("again\n") > 10
 
 
+def test_reader_of_the_console_that_stops(tmp_path):
+    """If this fails, a pager that waits for a key stops the job, or a slow reader misses lines."""
+    lines = 300000  # more than a pipe and psd_run keep
+    job = subprocess.Popen([program("psd_run"), *TORCH, "--", "seq", str(lines)], cwd=tmp_path,
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True,
+                           env={**os.environ, **worker_environment()})
+    wait_for(lambda: list(tmp_path.glob("logs/*/result.json")), 60, "the end of the job")
+    (log,) = tmp_path.glob("logs/*/worker0.log")
+    assert log.read_text().split() == [str(i) for i in range(1, lines + 1)]
+    assert job.poll() is None, "it waits for its reader"
+    shown, _ = job.communicate(timeout=60)
+    assert job.returncode == 0
+    seen, missing = 0, 0
+    for line in shown.splitlines():
+        if line.startswith("[worker0] "):
+            seen += 1
+            assert line == f"[worker0] {seen + missing}"
+        else:
+            missing += int(line.removeprefix("psd_run: ").split(" lines are missing here")[0])
+    assert missing > 0 and seen + missing == lines
+
+
 def test_stress_in_small():
     """If this fails, one of many runs loses lines: `make test-output` runs thousands."""
     done = subprocess.run([sys.executable, pathlib.Path(__file__).parent / "stress_output.py",

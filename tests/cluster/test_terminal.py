@@ -138,22 +138,39 @@ def test_suspension_is_refused(terminal):
     assert run.wait() == 143
 
 
+LINE = "y" * 99
+FLOOD = 30000 * 100  # bytes: more than a console that takes nothing has room for
+
+
 def test_stuck_terminal_stops_no_interrupt(terminal, tmp_path):
     """If this fails, Ctrl-S and Ctrl-C in this order hang a job for ever."""
-    run = terminal(program("psd_run"), "--workers", 2, "yes")
-    wait_for(lambda: len(run.bytes) > 10000, 20, "it prints")
+    run = terminal(program("psd_run"), "--workers", 2,
+                   f"sh -c 'echo up; cat; yes {LINE} | head -c {FLOOD}; exec sleep 1000'")
+    wait_for(lambda: run.text().count("up") >= 2, 20, "it prints")
     os.write(run.master, b"\x13")  # Ctrl-S
-    (log,) = tmp_path.glob("logs/*/worker0.log")
-    sizes = []
-
-    def all_is_full():
-        """From the terminal back to the workers: nobody gets rid of anything any more."""
-        sizes.append(log.stat().st_size)
-        return len(sizes) > 20 and len(set(sizes[-20:])) == 1
-
-    wait_for(all_is_full, 30, "the buffers fill")
+    wait_for(lambda: [path.stat().st_size for path in tmp_path.glob("logs/*/worker?.log")] ==
+             [FLOOD + 3] * 2, 60, "all of it in the logs")
     run.process.send_signal(signal.SIGTERM)
     wait_for(lambda: not [line for line in os.popen(
         f"ps --no-headers -o pid --ppid {run.process.pid}").read().split()], 10, "all ended")
     os.write(run.master, b"\x11")
     assert run.wait() == 143
+
+
+def test_stuck_terminal_stops_no_job(terminal, tmp_path):
+    """If this fails, Ctrl-S stops what everybody prints, or lines are missing in silence."""
+    ready = tmp_path / "ready"
+    run = terminal(program("psd_run"), "--personality", "torch", "--", "sh", "-c",
+                   f"echo up; while [ ! -e {ready} ]; do sleep 0.01; done; yes {LINE} | head -c {FLOOD}")
+    wait_for(lambda: "up" in run.text(), 20, "it runs")
+    os.write(run.master, b"\x13")
+    ready.touch()
+    wait_for(lambda: list(tmp_path.glob("logs/*/result.json")), 60, "the end of the job")
+    (log,) = tmp_path.glob("logs/*/worker0.log")
+    assert log.stat().st_size == FLOOD + 3
+    os.write(run.master, b"\x11")
+    assert run.wait() == 0
+    lines = [line.strip() for line in run.screen()]
+    (missing,) = re.findall(r"psd_run: (\d+) lines are missing here", run.text())
+    assert lines.count(f"[worker0] {LINE}") + int(missing) == FLOOD / 100
+    assert any("job ended well" in line for line in lines)
