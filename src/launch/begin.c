@@ -358,7 +358,8 @@ run_attempts(const struct launch_options *options, struct together *together, st
             return code;
         }
         args->attempt++;
-        args->delay_ms = watch_restart_delay_ms(psi_monotonic_ms() - begin_ms, &hasty);
+        args->delay_ms = watch_restart_delay_ms(options->restart_delay_ms,
+                                                psi_monotonic_ms() - begin_ms, &hasty);
         begin_anew(together, "it failed");
         fprintf(stderr, "psd_run: the whole job starts again: restart %u of %u, in %.1f s\n",
                 args->attempt, options->max_restarts, (double)args->delay_ms / 1000);

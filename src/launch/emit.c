@@ -162,6 +162,7 @@ hand_on(struct emit *emit, struct psd_error *err)
                    {"timeout", options->timeout_s, 0},
                    {"gpus_per_worker", options->gpus_per_worker, 0},
                    {"max_restarts", options->max_restarts, LAUNCH_MAX_RESTARTS},
+                   {"restart_delay_ms", options->restart_delay_ms, LAUNCH_RESTART_DELAY_MS},
                    {"grace_ms", options->grace_ms, LAUNCH_NOT_GIVEN}};
     psd_status status = PSD_OK;
 

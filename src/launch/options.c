@@ -224,6 +224,9 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          "how workers learn their place: auto, flags, env, both, none [auto]", &options->pass},
         {"max_restarts", 0, PSI_OPTION_NUMBER, "of each worker, or of the whole job [3]",
          &options->max_restarts},
+        {"restart_delay_ms", 0, PSI_OPTION_NUMBER,
+         "before what lived less than 10 s is restarted; then it doubles [500]",
+         &options->restart_delay_ms},
         {"grace_ms", 0, PSI_OPTION_NUMBER,
          "for servers and master to leave when the workers are done [10000; TensorFlow 1000]",
          &options->grace_ms},
@@ -281,6 +284,7 @@ options_parse(int argc, char *const *argv, struct launch_options *options_p, str
                                          .min_workers = LAUNCH_NOT_GIVEN,
                                          .max_wait_s = LAUNCH_MAX_WAIT_S,
                                          .max_restarts = LAUNCH_MAX_RESTARTS,
+                                         .restart_delay_ms = LAUNCH_RESTART_DELAY_MS,
                                          .grace_ms = LAUNCH_NOT_GIVEN};
     psi_settings_init(&options_p->settings);
     if (argc > 1 && strcmp(argv[1], "run") == 0) {

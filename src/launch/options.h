@@ -14,8 +14,8 @@
 
 #define LAUNCH_NOT_GIVEN UINT32_MAX
 
-/* What --max_wait and --max_restarts are without being said. */
-enum { LAUNCH_MAX_WAIT_S = 3600, LAUNCH_MAX_RESTARTS = 3 };
+/* What --max_wait, --max_restarts and --restart_delay_ms are without being said. */
+enum { LAUNCH_MAX_WAIT_S = 3600, LAUNCH_MAX_RESTARTS = 3, LAUNCH_RESTART_DELAY_MS = 500 };
 
 /* Text is borrowed from argv. */
 struct launch_options {
@@ -32,6 +32,7 @@ struct launch_options {
     const char *placement; /* pack, spread; NULL: pack */
     const char *pass;      /* NULL: not given */
     uint32_t max_restarts;
+    uint32_t restart_delay_ms;
     uint32_t grace_ms;     /* LAUNCH_NOT_GIVEN: as the personality has it */
     uint32_t timeout_s;    /* 0: any */
     const char *workdir;   /* NULL: not given */

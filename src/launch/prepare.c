@@ -606,6 +606,7 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                               .workers = prepared->plan.workers,
                               .on_worker_death = (enum watch_policy)settings->on_worker_death,
                               .max_restarts = restarts_of(options, settings),
+                              .restart_delay_ms = options->restart_delay_ms,
                               .restart_signals_only = options->restart != NULL &&
                                                       strcmp(options->restart, "exit-code") == 0,
                               .machine_of = prepared->layout.machine_of,

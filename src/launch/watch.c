@@ -23,8 +23,7 @@ enum {
     SWEEP_GRACE_MS = 1000,   /* what a worker left behind in the background */
     ABSENCE_MS = 300,        /* by which news of a joining may be later than that of an end */
     LIVED_MS = 10000,        /* who lives longer is restarted at once */
-    RESTART_MS = 500,        /* before the first restart of those that do not ... */
-    RESTART_MAX_MS = 30000,  /* ... and before the last ones */
+    RESTART_MAX_MS = 30000,  /* before the restart of those that do not */
     DOOM_MS = 1000,          /* for a worker that the master takes for dead to find out */
 };
 
@@ -157,10 +156,8 @@ start(struct watch *watch, uint32_t slot)
 }
 
 uint32_t
-watch_restart_delay_ms(uint64_t lived_ms, uint32_t *hasty_p)
+watch_restart_delay_ms(uint32_t delay_ms, uint64_t lived_ms, uint32_t *hasty_p)
 {
-    uint32_t delay_ms = RESTART_MS;
-
     if (lived_ms >= LIVED_MS) {
         *hasty_p = 0;
         return 0;
@@ -177,7 +174,8 @@ static void
 start_again(struct watch *watch, uint32_t slot, uint64_t now_ms)
 {
     struct watch_slot *state = &watch->slots[slot];
-    const uint32_t delay_ms = watch_restart_delay_ms(now_ms - state->start_ms, &state->hasty);
+    const uint32_t delay_ms = watch_restart_delay_ms(watch->config.restart_delay_ms,
+                                                     now_ms - state->start_ms, &state->hasty);
 
     state->restarts++;
     state->delay_ms = delay_ms;

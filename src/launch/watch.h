@@ -28,6 +28,7 @@ struct watch_config {
     uint32_t workers;
     enum watch_policy on_worker_death;
     uint32_t max_restarts;
+    uint32_t restart_delay_ms;  /* before the first restart after a short life */
     bool restart_signals_only;  /* codes below 128 are final */
     const uint32_t *machine_of; /* (optional) by slot: NULL is one machine for all */
     uint32_t machines;          /* how many; 0: one */
@@ -174,11 +175,11 @@ uint64_t watch_deadline(const struct watch *watch); /* UINT64_MAX: none */
 
 /*
  * How long to wait before something that failed is started again: not at all if it lived for 10 s,
- * else 500 ms, and twice as long each time, up to 30 s. What fails at once, for want of a file, a
+ * else delay_ms, and twice as long each time, up to 30 s. What fails at once, for want of a file, a
  * port or a GPU's memory, would use all its restarts up before that is there. *hasty_p: short lives
  * in a row so far.
  */
-uint32_t watch_restart_delay_ms(uint64_t lived_ms, uint32_t *hasty_p);
+uint32_t watch_restart_delay_ms(uint32_t delay_ms, uint64_t lived_ms, uint32_t *hasty_p);
 
 /* Whether a machine with workers alone that is lost now is waited for. */
 bool watch_replaces(const struct watch *watch);

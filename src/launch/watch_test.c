@@ -135,6 +135,7 @@ begin(struct job *job, enum watch_policy policy)
                                         .lease_ms = 5000,
                                         .on_worker_death = policy,
                                         .max_restarts = 2,
+                                        .restart_delay_ms = 500,
                                         .start_timeout_ms = 60000,
                                         .leave_ms = 10000};
 
@@ -411,10 +412,12 @@ test_delays_of_restarts(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(wanted_ms) / sizeof(wanted_ms[0]); i++) {
-        assert_int_equal(watch_restart_delay_ms(9999, &hasty), wanted_ms[i]);
+        assert_int_equal(watch_restart_delay_ms(500, 9999, &hasty), wanted_ms[i]);
     }
-    assert_int_equal(watch_restart_delay_ms(10000, &hasty), 0);
-    assert_int_equal(watch_restart_delay_ms(0, &hasty), 500);
+    assert_int_equal(watch_restart_delay_ms(500, 10000, &hasty), 0);
+    assert_int_equal(watch_restart_delay_ms(500, 0, &hasty), 500);
+    assert_int_equal(watch_restart_delay_ms(0, 0, &hasty), 0);
+    assert_int_equal(watch_restart_delay_ms(60000, 0, &hasty), 30000);
 }
 
 /* If this fails, Ctrl-C takes servers away from workers that are saving, or hangs on one. */

@@ -107,9 +107,10 @@ write_settings(FILE *stream, const struct launch_options *options, const struct 
     write_words(stream, "servers", &plan->server_settings);
     fprintf(stream,
             " lanes=%u pass=%d personality=%u chief=%d evaluator=%d auto=%d max_restarts=%u "
-            "timeout=%u grace=%u",
+            "restart_delay=%u timeout=%u grace=%u",
             plan->lanes, (int)plan->pass, plan->personality, plan->chief, plan->evaluator,
-            plan->automatic, plan->max_restarts, options->timeout_s, options->grace_ms);
+            plan->automatic, plan->max_restarts, options->restart_delay_ms, options->timeout_s,
+            options->grace_ms);
     write_text(stream, "restart", options->restart);
     write_text(stream, "scope", options->restart_scope);
 }

@@ -69,10 +69,10 @@ def test_personality_is_handed_on(system):
     """If this fails, the other system runs a script as one of Poseidon's that was given as one of
     TensorFlow's."""
     words = ("--personality", "tf_config", "--chief", "--evaluator", "--auto", "off", "--keep_env",
-             "--grace_ms", "500", "--max_restarts", "7", "--workers", "3")
+             "--grace_ms", "500", "--max_restarts", "7", "--restart_delay_ms", "100", "--workers", "3")
     text = emit(*system, *words, "--", "train")
     for word in ("personality=tf_config", "chief", "evaluator", "auto=off", "keep_env",
-                 "grace_ms=500", "max_restarts=7"):
+                 "grace_ms=500", "max_restarts=7", "restart_delay_ms=100"):
         assert re.search(rf"['\"]--{word}['\"]", text), text
     assert text.startswith("# 1 servers (") and "and coordinates) and 3 workers." in text
 
