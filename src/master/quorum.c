@@ -214,6 +214,17 @@ close_round(struct master *master, struct table *table, const struct psi_ranks *
     }
 }
 
+/* Lanes keep only the last sets: none is pushed out before its round is closed everywhere. */
+static bool
+may_close(const struct backup *backup)
+{
+    const uint64_t oldest = backup->next - MASTER_ROUNDS_KEPT;
+
+    return backup->next < backup->group->quorum.step &&
+           (backup->rounds < MASTER_ROUNDS_KEPT || oldest < backup->proven ||
+            psi_ranks_count(&backup->closed[oldest % MASTER_ROUNDS_KEPT]) == 0);
+}
+
 /* All that were chosen have given it. */
 static bool
 close_with_the_chosen(struct master *master, struct table *table)
@@ -223,7 +234,7 @@ close_with_the_chosen(struct master *master, struct table *table)
     const struct progress progress = look(master, backup, chosen);
     struct psi_ranks ranks = progress.gave;
 
-    if (backup->next >= backup->group->quorum.step ||
+    if (!may_close(backup) ||
         (chosen != NULL ? progress.missing > 0
                         : progress.ready < needed(master, backup->group, progress.live))) {
         return false;
@@ -261,8 +272,7 @@ close_without_the_late(struct master *master, struct table *table)
     const struct progress progress = look(master, backup, chosen_for(backup->group, backup->next));
 
     backup->late_ns = 0;
-    if (backup->next < backup->group->quorum.step &&
-        progress.passed >= needed(master, backup->group, progress.live)) {
+    if (may_close(backup) && progress.passed >= needed(master, backup->group, progress.live)) {
         psi_log(master->log, PSI_LOG_DEBUG, "WORKER-LATE",
                 "table %s step %" PRIu64 " closes without %u late worker%s", table->spec.name,
                 backup->next, progress.missing, psi_plural(progress.missing));
@@ -331,6 +341,7 @@ begin_at(struct master *master, struct backup_group *group, uint64_t step)
     for (uint32_t id = 0; id < master->tables; id++) {
         if (master->table[id]->backup != NULL && master->table[id]->backup->group == group) {
             master->table[id]->backup->next = step;
+            master->table[id]->backup->proven = step;
         }
     }
 }
@@ -356,6 +367,9 @@ master_on_have(struct session *session, const void *body, size_t bytes, struct p
     group = backup->group;
     if (group->rounds == 0 && psi_ranks_count(&group->quorum.have) == 0) {
         begin_at(master, group, frame->step);
+    }
+    if (backup->given[rank] <= frame->step && backup->given[rank] > backup->proven) {
+        backup->proven = backup->given[rank]; /* it was told that the last one it gave is closed */
     }
     backup->given[rank] = frame->step + 1;
     backup->newest = frame->step + 1 > backup->newest ? frame->step + 1 : backup->newest;
@@ -387,6 +401,9 @@ master_quorum_left(struct master *master, uint32_t rank)
                 /* What is there counts, even if its HAVE was lost on the way; what is not does not,
                  * whatever it said. */
                 backup->given[rank] = entry->left_at;
+                if (entry->left_at > backup->proven + 1) {
+                    backup->proven = entry->left_at - 1; /* no chunk is further behind */
+                }
                 left_at = entry->left_at < left_at ? entry->left_at : left_at;
             }
         }

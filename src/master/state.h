@@ -143,6 +143,7 @@ struct backup {
     struct backup_group *group;
     uint64_t next;   /* the round to be closed */
     uint64_t newest; /* behind the last step of which anybody has the table */
+    uint64_t proven; /* rounds before it are closed on all lanes */
     uint64_t *given; /* owned; behind the last step of which a rank has the table */
     uint64_t rounds; /* closed so far */
     struct psi_ranks closed[MASTER_ROUNDS_KEPT]; /* [step % MASTER_ROUNDS_KEPT], of the last */

@@ -42,6 +42,9 @@ backup_decide(struct lane *lane, struct table *table, const struct closing *clos
 {
     struct backup *backup = table->backup;
 
+    if (closing->step + CLOSINGS_KEPT < backup->decided) {
+        return; /* of no use any longer, and others are kept in its place */
+    }
     backup->closings[closing->step % CLOSINGS_KEPT] = *closing;
     if (closing->step >= backup->decided) {
         backup->decided = closing->step + 1;
