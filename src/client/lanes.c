@@ -217,6 +217,14 @@ push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t bytes)
     return op->transfer.empty || cost < COST_MIN ? COST_MIN : cost;
 }
 
+/* A gradient of a table without rounds is applied as it comes: the server keeps none of it, and
+ * never asks for one. */
+static bool
+is_applied_alone(const struct psd_op *op)
+{
+    return !psi_spec_synchronous(&op->table->spec);
+}
+
 static struct request *
 request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
 {
@@ -240,6 +248,7 @@ request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
     }
     lane->read_count += !pushes(op->transfer.type);
     lane->used += request->push_cost;
+    lane->used_alone += is_applied_alone(op) ? request->push_cost : 0;
     lane->reads += request->pull_cost;
     lane->request_count++;
     request->prev = lane->last;
@@ -258,6 +267,7 @@ static void
 request_free(struct lane_link *lane, struct request *request)
 {
     lane->used -= request->push_cost;
+    lane->used_alone -= is_applied_alone(request->op) ? request->push_cost : 0;
     lane->reads -= request->pull_cost;
     lane->read_count -= !pushes(request->op->transfer.type);
     lane->request_count--;
@@ -399,21 +409,29 @@ room_check_at(struct lane_link *lane, uint64_t at_ns)
 }
 
 /* A read or a sum of the host's finds no room. If no answer comes for a while, what is under way
- * waits for something, perhaps for this. Other gradients wait until they are asked for. */
+ * waits for something, perhaps for this. Other gradients wait until they are asked for, unless
+ * those in front of them are of tables without rounds: a push_pull of these waits as a read does.
+ */
 static void
 wait_for_room(struct lane_link *lane, const struct psd_op *op)
 {
-    if (lane->room_ns == 0 && (op->gathering != NULL || !pushes(op->transfer.type))) {
+    if (lane->room_ns == 0 &&
+        (op->gathering != NULL || !pushes(op->transfer.type) || lane->used_alone > 0)) {
         room_check_at(lane, psi_now_ns(lane->client->env) + ROOM_NS);
     }
 }
 
-/* Reads that wait at the server give their room back, and one sum leaves. */
+/* What waits at the server only to be answered gives its room back, and one sum leaves. */
 static void
 free_room(struct lane_link *lane)
 {
     lane->extra = true;
+    lane->used -= lane->used_alone;
+    lane->used_alone = 0;
     for (struct request *request = lane->first; request != NULL; request = request->next) {
+        if (is_applied_alone(request->op)) {
+            request->push_cost = 0;
+        }
         if (pulls(request->op->transfer.type)) {
             lane->reads -= request->pull_cost;
             request->pull_cost = 0;

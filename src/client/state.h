@@ -208,6 +208,7 @@ struct lane_link {
     uint64_t used;             /* unanswered gradient bytes */
     uint64_t reads;            /* unanswered value bytes */
     uint32_t read_count;       /* requests that push nothing */
+    uint64_t used_alone;       /* of `used`: of tables without rounds */
     uint64_t room_ns;          /* something waits for room: then it gets some; 0: nothing does */
     bool extra;                /* a sum of the host's gradients leaves whatever the window */
     struct request *resend;    /* after a cut: the next of these to be sent again */
