@@ -12,17 +12,19 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "half.h"
 #include "server/state.h"
 #include "shard/shard.h"
 
 /* One chunk of a bulk-synchronous table. */
 struct chunk_model {
     uint64_t elements;
-    uint64_t version;  /* rounds closed so far */
-    uint8_t **value;   /* per version; steps + 2 of them */
-    uint8_t *momentum; /* MOMENTUM */
-    uint8_t *weights;  /* USE_SUM: what workers make of the means */
-    uint32_t *in;      /* per round: who was in it */
+    uint64_t version;         /* rounds closed so far */
+    uint8_t **value;          /* per version; steps + 2 of them */
+    uint8_t *momentum;        /* MOMENTUM: of the newest version, ... */
+    uint8_t *momentum_before; /* ... and of the one before it */
+    uint8_t *weights;         /* USE_SUM: what workers make of the means */
+    uint32_t *in;             /* per round: who was in it */
 };
 
 struct table_model {
@@ -75,11 +77,21 @@ chunk_init(struct model *model, unsigned index, uint64_t chunk)
     bytes = self->elements * table->element_bytes;
     self->value = calloc(versions_max(model->plan), sizeof(uint8_t *));
     self->in = calloc(versions_max(model->plan), sizeof(*self->in));
-    self->value[0] = malloc(bytes);
+    self->version = model->plan->load_step;
+    self->value[self->version] = malloc(bytes);
     self->momentum = calloc(1, bytes);
+    self->momentum_before = calloc(1, bytes);
     self->weights = calloc(1, bytes);
-    psi_assert(self->value[0] != NULL && self->momentum != NULL && self->weights != NULL);
-    plan_initial(model->plan, index, psi_chunk_first(chunk), self->elements, self->value[0]);
+    psi_assert(self->value[self->version] != NULL && self->momentum != NULL &&
+               self->momentum_before != NULL && self->weights != NULL);
+    if (self->version == 0) {
+        plan_initial(model->plan, index, psi_chunk_first(chunk), self->elements, self->value[0]);
+        return;
+    }
+    plan_loaded(model->plan, index, PLAN_PART_VALUE, psi_chunk_first(chunk), self->elements,
+                self->value[self->version]);
+    plan_loaded(model->plan, index, PLAN_PART_STATE, psi_chunk_first(chunk), self->elements,
+                self->momentum);
 }
 
 struct model *
@@ -127,6 +139,7 @@ model_destroy(struct model *model)
             free(table->chunk[c].value);
             free(table->chunk[c].in);
             free(table->chunk[c].momentum);
+            free(table->chunk[c].momentum_before);
             free(table->chunk[c].weights);
         }
         free(table->chunk);
@@ -293,6 +306,7 @@ advance(struct model *model, unsigned index, uint64_t number, uint32_t in)
             leaves++;
         }
     }
+    memcpy(chunk->momentum_before, chunk->momentum, chunk->elements * table->element_bytes);
     if (in == 0 && !sum_use) { /* nobody was left: no update */
         memcpy(to, chunk->value[step], chunk->elements * table->element_bytes);
     } else {
@@ -332,7 +346,7 @@ check_members(struct model *model, const struct table_model *table, uint64_t num
                      table->plan->name, (unsigned long long)number, (unsigned long long)round,
                      rank);
         }
-        if (is_in && round > 0 && (chunk->in[round - 1] >> rank & 1) == 0) {
+        if (is_in && round > plan->load_step && (chunk->in[round - 1] >> rank & 1) == 0) {
             sim_fail(model->sim,
                      "table %s chunk %llu: worker %u is in round %llu but was not in "
                      "the one before",
@@ -386,8 +400,9 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have)
     const bool backup = table->plan->backup > 0;
     uint32_t in = 0;
 
-    if (have->clock.version == chunk->version) {
-        return;
+    if (have->clock.version == chunk->version || !have->ready ||
+        (have->clock.version == 0 && chunk->version == model->plan->load_step)) {
+        return; /* nothing has happened, or it has to be loaded first */
     }
     if ((have->clock.version != chunk->version + 1 && !backup) ||
         have->clock.version > model->plan->steps) {
@@ -462,6 +477,7 @@ struct reader {
     bool everybodys;
     uint32_t rank; /* else: of this rank, those below `own` */
     uint64_t own;
+    bool is_rounded; /* what is read has the table's type, f16 */
     const char *where;
 };
 
@@ -504,7 +520,9 @@ check_chunk_slots(struct model *model, unsigned index, const float *slots,
                   const struct reader *reader)
 {
     const struct table_model *table = &model->table[index];
-    const float hot = check_entries(model, index, slots, reader);
+    const float sum = check_entries(model, index, slots, reader);
+    /* Many pushes add up to more than a half can hold, unless it is the master values. */
+    const float hot = reader->is_rounded ? sim_unhalf(sim_half(sum)) : sum;
     const float have = slots[plan_hot_slot(model->plan, table->plan)];
 
     if (!model->sim->failed && table->plan->kind == KIND_LEDGER && have != hot) {
@@ -536,15 +554,35 @@ check_bound(struct model *model, unsigned index, uint64_t step, const float *slo
     }
 }
 
+/* The slots at the beginning of a chunk as floats, whatever the table's type. */
+static const float *
+widen_slots(struct model *model, const struct table_model *table, const void *values)
+{
+    const uint64_t count = plan_hot_slot(model->plan, table->plan) + 1;
+    float *wide = (float *)(void *)model->work[0];
+
+    if (table->plan->dtype != PSD_F16) {
+        return values;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        wide[i] = sim_unhalf(((const uint16_t *)values)[i]);
+    }
+    return wide;
+}
+
 void
 model_check_slots(struct model *model, unsigned index, uint32_t rank, uint64_t own, uint64_t step,
-                  const float *values)
+                  const void *values)
 {
-    const struct reader reader = {.rank = rank, .own = own, .where = "in what a worker pulled"};
     const struct table_model *table = &model->table[index];
+    const struct reader reader = {.rank = rank,
+                                  .own = own,
+                                  .is_rounded = table->plan->dtype == PSD_F16,
+                                  .where = "in what a worker pulled"};
 
     for (uint64_t chunk = 0; chunk < table->chunk_count && !model->sim->failed; chunk++) {
-        const float *slots = values + psi_chunk_first(chunk);
+        const float *slots = widen_slots(
+            model, table, (const uint8_t *)values + psi_chunk_first(chunk) * table->element_bytes);
 
         check_chunk_slots(model, index, slots, &reader);
         if (table->plan->kind == KIND_SLOTS) {
@@ -552,6 +590,82 @@ model_check_slots(struct model *model, unsigned index, uint32_t rank, uint64_t o
         }
     }
 }
+
+/* ---- saves --------------------------------------------------------------------------------- */
+
+/* A chunk that meets in rounds: its value and its optimizer state are of that very version. */
+static void
+check_saved_round(struct model *model, const struct table_model *table, uint64_t number,
+                  const struct model_saved *saved, const uint8_t *parts)
+{
+    const struct chunk_model *chunk = &table->chunk[number];
+    const size_t bytes = chunk->elements * table->element_bytes;
+    const void *momentum = chunk->version == saved->step       ? chunk->momentum
+                           : chunk->version == saved->step + 1 ? chunk->momentum_before
+                                                               : NULL;
+    const bool has_state = plan_parts(table->plan).state > 0 && momentum != NULL;
+
+    if (saved->step > chunk->version || memcmp(parts, chunk->value[saved->step], bytes) != 0) {
+        sim_fail(model->sim, "table %s chunk %llu: what was saved is not version %llu",
+                 table->plan->name, (unsigned long long)number, (unsigned long long)saved->step);
+    } else if (has_state && memcmp(parts + bytes, momentum, bytes) != 0) {
+        sim_fail(model->sim,
+                 "table %s chunk %llu: the optimizer state that was saved is not that of version "
+                 "%llu",
+                 table->plan->name, (unsigned long long)number, (unsigned long long)saved->step);
+    } else if (saved->updates != saved->step && table->plan->backup == 0) {
+        sim_fail(model->sim, "table %s: saved at step %llu as the outcome of %llu updates",
+                 table->plan->name, (unsigned long long)saved->step,
+                 (unsigned long long)saved->updates);
+    }
+}
+
+/* A chunk of slots: any moment, but all of it of one. */
+static void
+check_saved_slots(struct model *model, unsigned index, uint64_t elements,
+                  const struct model_saved *saved, const uint8_t *parts)
+{
+    const struct table_model *table = &model->table[index];
+    const struct reader reader = {.rank = saved->rank, .own = saved->own, .where = "in a save"};
+    const uint8_t *master = parts + elements * table->element_bytes;
+
+    if (table->plan->dtype != PSD_F16) {
+        check_chunk_slots(model, index, (const float *)(const void *)parts, &reader);
+        return;
+    }
+    for (uint64_t i = 0; i < elements; i++) {
+        const uint16_t value = ((const uint16_t *)(const void *)parts)[i];
+        float wide;
+
+        memcpy(&wide, master + i * sizeof(wide), sizeof(wide));
+        if (value != sim_half(wide)) {
+            sim_fail(model->sim, "table %s: saved %g with a master value of %g", table->plan->name,
+                     (double)sim_unhalf(value), (double)wide);
+            return;
+        }
+    }
+    memcpy(model->work[0], master, elements * sizeof(float));
+    check_chunk_slots(model, index, (const float *)(void *)model->work[0], &reader);
+}
+
+void
+model_check_saved(struct model *model, unsigned index, const struct model_saved *saved)
+{
+    const struct table_model *table = &model->table[index];
+    const size_t bytes = plan_parts(table->plan).bytes;
+
+    for (uint64_t chunk = 0; chunk < table->chunk_count && !model->sim->failed; chunk++) {
+        const uint8_t *parts = saved->parts + psi_chunk_first(chunk) * bytes;
+
+        if (table->chunk != NULL) {
+            check_saved_round(model, table, chunk, saved, parts);
+        } else {
+            check_saved_slots(model, index, plan_chunk_elements(table->plan, chunk), saved, parts);
+        }
+    }
+}
+
+/* ---- the global step ----------------------------------------------------------------------- */
 
 void
 model_step_asked(struct model *model, uint64_t addend)
@@ -596,9 +710,12 @@ model_final(struct model *model, const struct lane *lane)
              i++) {
             const struct chunk *chunk = &table->chunks[i];
 
-            check_chunk_slots(model, (unsigned)index,
-                              (const float *)(const void *)chunk->memory.value[chunk->current],
-                              &reader);
+            check_chunk_slots(
+                model, (unsigned)index,
+                chunk->memory.master != NULL
+                    ? chunk->memory.master
+                    : (const float *)(const void *)chunk->memory.value[chunk->current],
+                &reader);
         }
     }
     if (lane->config.server == 0 && lane->config.lane == 0 &&
@@ -624,7 +741,8 @@ check_left(struct model *model, const struct table_model *table, uint32_t rank)
     for (uint64_t c = 0; c < table->chunk_count; c++) {
         const struct chunk_model *chunk = &table->chunk[c];
 
-        for (uint64_t round = 0; round < chunk->version && round < lowest; round++) {
+        for (uint64_t round = model->plan->load_step; round < chunk->version && round < lowest;
+             round++) {
             if ((chunk->in[round] >> rank & 1) == 0) {
                 lowest = round;
             }

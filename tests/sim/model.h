@@ -49,7 +49,18 @@ void model_slot_done(struct model *model, unsigned table, uint32_t rank, uint64_
 /* Checks what a worker pulled at `step` from a table of slots or a ledger. Of its own rank's pushes
  * it must see all below `own` that were acknowledged. */
 void model_check_slots(struct model *model, unsigned table, uint32_t rank, uint64_t own,
-                       uint64_t step, const float *values);
+                       uint64_t step, const void *values);
+
+/* What a worker saved, before it pushed `step`: chunk by chunk, all parts of it. */
+struct model_saved {
+    const uint8_t *parts;
+    uint64_t step;
+    uint64_t updates; /* applied so far, as the servers said */
+    uint32_t rank;
+    uint64_t own; /* as for model_check_slots() */
+};
+
+void model_check_saved(struct model *model, unsigned table, const struct model_saved *saved);
 
 /* Global step: an addition was asked for; it was answered with that number. */
 void model_step_asked(struct model *model, uint64_t addend);

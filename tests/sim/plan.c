@@ -61,7 +61,7 @@ draw_slots(struct plan *plan, struct table_plan *table, struct rng *rng, bool la
     const uint64_t slots = plan->workers * plan->pushes_max + 1;
 
     table->kind = ledger ? KIND_LEDGER : KIND_SLOTS;
-    table->dtype = PSD_F32;
+    table->dtype = rng_chance(rng, 25) ? PSD_F16 : PSD_F32;
     table->count = slots + rng_below(rng, 50);
     if (large) {
         table->count += PSD_CHUNK_ELEMENTS;
@@ -218,6 +218,19 @@ draw_workers(struct rng *rng)
                                          : rng_between(rng, 1, FEW));
 }
 
+/* A load brings all tables to one step; who loads must not be one that the others go on without. */
+static bool
+may_load(const struct plan *plan)
+{
+    bool may = plan->policy != PSI_DEATH_CONTINUE;
+
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        may = may && plan->table[i].kind == KIND_ROUNDS && plan->table[i].use == PSD_USE_UPDATE &&
+              plan->table[i].opened_at == 0 && plan->table[i].backup == 0;
+    }
+    return may;
+}
+
 /* What a worker does at once, and when it meets the others. With backup workers each does other
  * steps: they meet only behind the last. */
 static void
@@ -227,6 +240,11 @@ draw_program(struct plan *plan, struct rng *rng)
 
     if (!backup && rng_chance(rng, 30)) {
         plan->depth = (uint32_t)rng_between(rng, 2, in_parts(plan) ? 3 : FLIGHTS_MAX);
+        if (plan->policy == PSI_DEATH_WAIT && plan->table_count > 1 && rng_chance(rng, 50)) {
+            /* Who dies while one table lags must not have gone far ahead with the others. */
+            plan->faults.clogs += 6;
+            plan->faults.worker_kills += 1;
+        }
     }
     if (rng_chance(rng, 30)) {
         plan->threads = (uint32_t)rng_between(rng, 2, 3);
@@ -236,6 +254,13 @@ draw_program(struct plan *plan, struct rng *rng)
     }
     if (rng_chance(rng, 25)) {
         plan->end_barriers = (uint32_t)rng_between(rng, 1, 3);
+    }
+    if (may_load(plan) && rng_chance(rng, 25)) {
+        plan->load_step = rng_between(rng, 1, 5);
+        plan->steps += plan->load_step;
+    }
+    if (rng_chance(rng, 30)) {
+        plan->save_every = rng_between(rng, 1, 3);
     }
     /* Only where a dead worker ends the job do workers of one host push together. */
     if (plan->policy == PSI_DEATH_FAIL && plan->worker_host[0] > 0 && rng_chance(rng, 50)) {
@@ -307,6 +332,12 @@ plan_print(const struct plan *plan)
         printf("  %u steps in flight, %u threads\n", plan_depth(plan),
                plan->threads > 1 ? plan->threads : 1);
     }
+    if (plan->load_step > 0) {
+        printf("  loaded at step %llu\n", (unsigned long long)plan->load_step);
+    }
+    if (plan->save_every > 0) {
+        printf("  a save every %llu steps\n", (unsigned long long)plan->save_every);
+    }
     if (plan->faults.neighbour_cuts > 0) {
         printf("  %u cuts between workers of one host\n", plan->faults.neighbour_cuts);
     }
@@ -374,6 +405,18 @@ plan_spec(const struct plan *plan, unsigned index, struct psi_spec *spec_p)
     }
 }
 
+struct plan_parts
+plan_parts(const struct table_plan *table)
+{
+    const size_t value = psi_dtype_bytes(table->dtype);
+    const size_t master = value == 2 ? sizeof(float) : 0;
+    const size_t state = table->rule.rule != PSD_RULE_MOMENTUM || table->use == PSD_USE_SUM ? 0
+                         : value == 8                                                       ? 8
+                                                                                            : 4;
+
+    return (struct plan_parts){value, master, state, value + master + state};
+}
+
 uint64_t
 plan_chunk_count(const struct table_plan *table)
 {
@@ -400,6 +443,23 @@ plan_initial(const struct plan *plan, unsigned index, uint64_t first, uint64_t c
         const double value = (double)((first + i) % 101) / 8 - 6;
 
         if (table->dtype == PSD_F64) {
+            ((double *)values_p)[i] = value;
+        } else {
+            ((float *)values_p)[i] = (float)value;
+        }
+    }
+}
+
+void
+plan_loaded(const struct plan *plan, unsigned index, unsigned part, uint64_t first, uint64_t count,
+            void *values_p)
+{
+    const uint64_t key = sim_mix(plan->seed, index, part, plan->load_step) % 89;
+
+    for (uint64_t i = 0; i < count; i++) {
+        const double value = (double)((first + i) * 7 % 97 + key) / 16 - 5;
+
+        if (plan->table[index].dtype == PSD_F64) {
             ((double *)values_p)[i] = value;
         } else {
             ((float *)values_p)[i] = (float)value;

@@ -83,6 +83,8 @@ struct plan {
     uint32_t threads;       /* of a worker, in barriers and in the global step; 0: one */
     uint64_t barrier_every; /* 0: never */
     uint32_t end_barriers;  /* behind the last step; of each thread */
+    uint64_t save_every;    /* 0: never */
+    uint64_t load_step;     /* the job goes on from there; 0: it begins anew */
     bool step_adds;
     bool auto_rank;
     uint64_t think_max_ns;             /* a worker computes that long per step */
@@ -98,6 +100,16 @@ void plan_print(const struct plan *plan);
 /* Steps of a worker that may be in flight at once: at least 1. */
 unsigned plan_depth(const struct plan *plan);
 
+/* Bytes of an element's parts, in the order in which a save brings them. */
+struct plan_parts {
+    size_t value;
+    size_t master; /* 0: none */
+    size_t state;  /* 0: none */
+    size_t bytes;  /* of all */
+};
+
+struct plan_parts plan_parts(const struct table_plan *table);
+
 void plan_spec(const struct plan *plan, unsigned table, struct psi_spec *spec_p);
 
 uint64_t plan_chunk_count(const struct table_plan *table);
@@ -106,6 +118,11 @@ uint64_t plan_chunk_elements(const struct table_plan *table, uint64_t chunk);
 /* Initial values of elements first .. first + count - 1. */
 void plan_initial(const struct plan *plan, unsigned table, uint64_t first, uint64_t count,
                   void *values_p);
+
+/* The same as a load of plan->load_step brings it; the parts as frames number them. */
+enum { PLAN_PART_VALUE = 0, PLAN_PART_STATE = 2 };
+void plan_loaded(const struct plan *plan, unsigned table, unsigned part, uint64_t first,
+                 uint64_t count, void *values_p);
 
 /* Does the rank contribute nothing to this step? */
 bool plan_is_empty(const struct plan *plan, unsigned table, uint32_t rank, uint64_t step);

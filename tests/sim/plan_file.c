@@ -83,6 +83,8 @@ static const struct field plan_fields[] = {
     PLAN(threads, TYPE_U32),
     PLAN(barrier_every, TYPE_U64),
     PLAN(end_barriers, TYPE_U32),
+    PLAN(save_every, TYPE_U64),
+    PLAN(load_step, TYPE_U64),
     PLAN(step_adds, TYPE_BOOL),
     PLAN(auto_rank, TYPE_BOOL),
     PLAN(think_max_ns, TYPE_U64),
@@ -393,6 +395,9 @@ check(const struct reader *reader)
     }
     if (plan->steps == 0 || plan->table_count == 0) {
         return refuse(reader, "%s: none", plan->steps == 0 ? "steps" : "table");
+    }
+    if (plan->load_step >= plan->steps) {
+        return refuse(reader, "load_step: not below steps");
     }
     if (plan->depth > FLIGHTS_MAX) {
         return refuse(reader, "depth: %u, not 0 to %d", plan->depth, FLIGHTS_MAX);

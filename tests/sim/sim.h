@@ -48,6 +48,7 @@ struct sim_event {
     X(sums)                                                                                        \
     X(ops)                                                                                         \
     X(steps)                                                                                       \
+    X(saves)                                                                                       \
     X(rounds)                                                                                      \
     X(cuts)                                                                                        \
     X(neighbour_cuts)                                                                              \

@@ -68,6 +68,8 @@ worker_start(struct worker *worker)
     worker->step = 0;
     worker->stepped = false;
     worker->ended = 0;
+    worker->saved = 0;
+    worker->load_stage = 0;
     worker->pending = 0;
     worker->given_up = false;
     worker->barrier_passed = worker->job->barrier_passed;
@@ -91,6 +93,7 @@ leave_process(struct worker *worker)
     cargo_destroy(worker);
     for (unsigned i = 0; i < TABLES_MAX; i++) {
         free(worker->held[i].weights);
+        free(worker->held[i].parts);
     }
     memset(worker->held, 0, sizeof(worker->held));
     net_node_gone(node);
@@ -317,6 +320,13 @@ think(struct worker *worker)
         }
         return true;
     }
+    if (save_is_due(worker)) {
+        worker->phase = in_flight ? EXTRA : THINK;
+        if (!in_flight) {
+            save_begin(worker);
+        }
+        return true;
+    }
     worker->think_until_ns = sim->now_ns + rng_below(&sim->rng, plan_of(worker)->think_max_ns + 1);
     worker->phase = STEP;
     return true;
@@ -335,7 +345,7 @@ go_on(struct worker *worker)
         return true;
     }
     if (worker_in_flight(worker) < depth && !all_steps_begun(worker) &&
-        !some_table_is_due(worker)) {
+        !some_table_is_due(worker) && !save_is_due(worker)) {
         worker->phase = THINK;
         return true;
     }
@@ -363,6 +373,9 @@ advance(struct worker *worker)
         return true;
     case INIT:
     case FETCH:
+        if (load_goes_on(worker)) {
+            return true;
+        }
         if (train_fetch_weights(worker)) {
             worker->phase = FETCH;
             return true;

@@ -187,7 +187,11 @@ may_fail(const struct worker *worker, const struct record *record, psd_status st
     case WHAT_OTHER:
     case WHAT_ADD:
     case WHAT_BARRIER:
+    case WHAT_LOAD:
         return false;
+    case WHAT_SAVE: /* the others went on without us, or this is a step that is repeated */
+        return status == PSD_ERR_STEP &&
+               (table->backup > 0 || psi_client_job(worker->client)->incarnation > 1);
     default:
         return (status == PSD_ERR_TIMEOUT && table->kind == KIND_LEDGER) ||
                (status == PSD_ERR_DROPPED && table->backup > 0);
@@ -259,6 +263,10 @@ record_ended(struct worker *worker, struct record *record, struct psd_op *op)
         together_added(worker, record, psi_op_value(op));
     } else if (record->what == WHAT_BARRIER && status == PSD_OK) {
         together_met(worker, record);
+    } else if (record->what == WHAT_SAVE && status == PSD_OK) {
+        save_ended(worker, record, psi_op_updates(op));
+    } else if (record->what == WHAT_LOAD && status == PSD_OK) {
+        load_ended(worker, record, psi_op_value(op));
     } else if (record->what == WHAT_FETCH) {
         train_fetched(worker, record, status);
     }

@@ -5,6 +5,7 @@
  *   worker_ops.c       operations under way, their memory, and what came of them
  *   worker_train.c     steps: gradients, pushes, pulls, weights
  *   worker_together.c  barriers and the global step
+ *   worker_save.c      saves and loads
  *
  * Several steps may be in flight. Each has memory of its own, its gradients independent of what the
  * others bring.
@@ -35,6 +36,8 @@ enum what {
     WHAT_OTHER,
     WHAT_ADD,
     WHAT_BARRIER,
+    WHAT_SAVE,
+    WHAT_LOAD,
 };
 
 /* An operation under way. */
@@ -82,6 +85,7 @@ struct held {
     size_t fetched;          /* bytes of the weights a replacement has taken */
     size_t bytes;
     uint8_t *weights; /* PSD_USE_SUM */
+    uint8_t *parts;   /* as last saved or loaded; NULL: never */
 };
 
 struct worker {
@@ -100,8 +104,11 @@ struct worker {
     enum phase phase;
     uint64_t step;  /* the next to begin */
     uint64_t ended; /* all below have ended */
+    uint64_t saved; /* the last step before which it saved */
     bool stepped;   /* `step` is known */
     uint64_t think_until_ns;
+    unsigned load_stage;
+    bool load_is_over; /* before it came */
     uint32_t fetch_from;
     unsigned pending;        /* operations of no flight */
     bool given_up;           /* by the master */
@@ -146,6 +153,13 @@ void train_pull(struct worker *worker);
 void train_pulled(struct worker *worker);
 void train_begin_step(struct worker *worker);
 void train_end_step(struct worker *worker);
+
+/* worker_save.c */
+bool save_is_due(const struct worker *worker);
+void save_begin(struct worker *worker);
+void save_ended(struct worker *worker, const struct record *record, uint64_t updates);
+bool load_goes_on(struct worker *worker);
+void load_ended(struct worker *worker, const struct record *record, uint64_t step);
 
 /* worker_together.c */
 void together_add(struct worker *worker, unsigned flight);

@@ -3,8 +3,8 @@
  * several threads at once. What the calls return is compared with what must be.
  *
  * A program that barriers only order is the same on every worker: before step c it has come to
- * T * (c / every) of them, T being its threads. A replacement owes those that were not over when
- * it came.
+ * T * (c / every) of them, T being its threads, less those before the step it was loaded at. A
+ * replacement owes those that were not over when it came.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -80,9 +80,10 @@ together_added(struct worker *worker, const struct record *record, uint64_t valu
 static uint64_t
 barriers_before(const struct plan *plan, uint64_t step)
 {
-    return plan->barrier_every == 0 || plan->table[0].backup > 0
-               ? 0
-               : threads_of(plan) * (step / plan->barrier_every);
+    if (plan->barrier_every == 0 || plan->table[0].backup > 0 || step < plan->load_step) {
+        return 0;
+    }
+    return threads_of(plan) * (step / plan->barrier_every - plan->load_step / plan->barrier_every);
 }
 
 /* Begins barriers, at most so many, until it has come to `target` of them. True: some began. */

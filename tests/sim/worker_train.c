@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "half.h"
 #include "wire/frame.h"
 #include "worker_state.h"
 
@@ -176,7 +177,10 @@ check_rounds(struct worker *worker, unsigned index, const struct cargo *cargo)
     for (uint64_t chunk = 0; chunk < plan_chunk_count(plan); chunk++) {
         const uint8_t *have = cargo->values + chunk * PSD_CHUNK_ELEMENTS * element_bytes;
         const size_t bytes = plan_chunk_elements(plan, chunk) * element_bytes;
-        uint64_t version = cargo->read_step;
+        /* With backup workers a replacement begins at a step its rank has given, before a load. */
+        uint64_t version = plan->backup > 0 && cargo->read_step < plan_of(worker)->load_step
+                               ? plan_of(worker)->load_step
+                               : cargo->read_step;
         const void *want = model_version(worker->job->model, index, chunk, version);
 
         while (want != NULL && memcmp(have, want, bytes) != 0) {
@@ -211,7 +215,7 @@ check_pulled(struct worker *worker, unsigned index, const struct cargo *cargo)
         check_rounds(worker, index, cargo);
     } else {
         model_check_slots(worker->job->model, index, worker->rank, cargo->own, cargo->read_step,
-                          (const float *)(const void *)cargo->values);
+                          cargo->values);
     }
     held->ready = true;
 }
@@ -315,12 +319,21 @@ train_pulled(struct worker *worker)
 /* ---- a step -------------------------------------------------------------------------------- */
 
 static void
+set_slot(const struct table_plan *table, struct cargo *cargo, uint64_t index, float amount)
+{
+    if (table->dtype == PSD_F16) {
+        ((uint16_t *)(void *)cargo->gradient)[index] = sim_half(amount);
+    } else {
+        ((float *)(void *)cargo->gradient)[index] = amount;
+    }
+}
+
+static void
 fill_gradient(struct worker *worker, unsigned index, struct cargo *cargo)
 {
     const struct plan *plan = plan_of(worker);
     const struct table_plan *table = &plan->table[index];
     const struct held *held = &worker->held[index];
-    float *gradient = (float *)(void *)cargo->gradient;
 
     if (table->kind == KIND_ROUNDS) {
         plan_gradient(plan, index, worker->rank, cargo->step, 0, table->count,
@@ -329,11 +342,12 @@ fill_gradient(struct worker *worker, unsigned index, struct cargo *cargo)
     }
     memset(cargo->gradient, 0, held->bytes);
     for (uint64_t chunk = 0; chunk < plan_chunk_count(table); chunk++) {
-        float *slots = gradient + chunk * PSD_CHUNK_ELEMENTS;
+        const uint64_t first = chunk * PSD_CHUNK_ELEMENTS;
 
-        slots[plan_slot(plan, table, worker->rank, cargo->number)] = 1;
+        set_slot(table, cargo, first + plan_slot(plan, table, worker->rank, cargo->number), 1);
         if (table->kind == KIND_LEDGER) {
-            slots[plan_hot_slot(plan, table)] = plan_hot_amount(worker->rank, cargo->number);
+            set_slot(table, cargo, first + plan_hot_slot(plan, table),
+                     plan_hot_amount(worker->rank, cargo->number));
         }
     }
 }
