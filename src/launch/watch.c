@@ -708,13 +708,15 @@ machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_
 }
 
 /* The master takes a worker for dead, and the job goes on: it is not to live on unknown. Who has
- * only lost its connection finds out by itself, and then its own end counts. */
+ * only lost its connection finds out by itself, and then its own end counts. One that has not
+ * joined yet has taken the place of the dead one: the news was slower than its start. */
 static void
 worker_lost(struct watch *watch, uint32_t slot, enum psi_loss loss, uint64_t now_ms)
 {
     struct watch_slot *state = &watch->slots[slot];
 
-    if (watch->config.on_worker_death == WATCH_FAIL || watch->phase > WATCH_LEAVING) {
+    if (watch->config.on_worker_death == WATCH_FAIL || watch->phase > WATCH_LEAVING ||
+        !watch->inquest.processes[slot].joined) {
         return;
     }
     cause_forgive(&watch->inquest, slot);

@@ -563,6 +563,34 @@ test_worker_taken_for_dead(void **state)
     }
 }
 
+/* If this fails, a worker that was restarted is killed for the death of its predecessor, of which
+ * the master tells half a second later. */
+static void
+test_successor_is_not_killed_for_its_predecessor(void **state)
+{
+    const struct psi_tiding lost = {
+        .kind = PSI_TIDING_LOST, .role = PSI_TIDING_WORKER, .rank = 1, .loss = PSI_LOSS_CLOSED};
+    const struct psi_tiding joined = {
+        .kind = PSI_TIDING_JOINED, .role = PSI_TIDING_WORKER, .rank = 1};
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_WAIT);
+    watch_told(&job.watch, &joined, job.now_ms);
+    job.now_ms += 60000;
+    tell(&job, WATCH_EXITED, 4, 1, 0);
+    expect(&job, "s4.1");
+    tell(&job, WATCH_STARTED, 4, 0, 0);
+    watch_told(&job.watch, &lost, job.now_ms);
+    watch_tick(&job.watch, job.now_ms + 5000);
+    expect(&job, "");
+    watch_told(&job.watch, &joined, job.now_ms + 5000);
+    watch_told(&job.watch, &lost, job.now_ms + 5000); /* this time it is the one */
+    watch_tick(&job.watch, job.now_ms + 6000);
+    expect(&job, "k4");
+    watch_fini(&job.watch);
+}
+
 /* If this fails, a job that waits for replacements is killed for a worker that gave up by itself.
  */
 static void
@@ -1055,6 +1083,7 @@ main(void)
         cmocka_unit_test(test_worker_taken_for_dead),
         cmocka_unit_test(test_worker_that_gave_up_is_not_killed),
         cmocka_unit_test(test_nobody_is_stopped_before_the_cause_is_known),
+        cmocka_unit_test(test_successor_is_not_killed_for_its_predecessor),
         cmocka_unit_test(test_machine_of_a_worker_lost_policy_continue),
         cmocka_unit_test(test_machine_that_cannot_start),
         cmocka_unit_test(test_plain_programs),
