@@ -257,7 +257,8 @@ PSD_API size_t psd_table_element_bytes(const psd_table *table);
  * The step this worker has to push next: 0 in a new job, the saved step after psd_load(), the step
  * to repeat in a replacement, and the current one for a worker whose contribution was dropped: by
  * this table, or by another one with as many backup workers. Tables that are pushed together have
- * the same when all their pushes have ended; take it then, once for all of them.
+ * the same when all their pushes have ended; take it then, once for all of them. psd_load() moves
+ * all tables that are open to the saved step, but for PSD_USE_SUM tables that were pushed before.
  */
 PSD_API uint64_t psd_table_step(const psd_table *table);
 

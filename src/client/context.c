@@ -680,7 +680,7 @@ psi_context_refresh_steps(psd_context *context, struct psd_error *err)
     psd_table *table;
 
     for (size_t i = 0; (table = psi_context_table(context, i)) != NULL && status == PSD_OK; i++) {
-        if (table->spec.use == PSD_USE_UPDATE) {
+        if (psi_table_is_loaded(table)) {
             status = refresh_table(context, table, err);
         }
     }

@@ -101,6 +101,9 @@ psd_status psi_client_barrier(struct psi_client *client, uint32_t timeout_ms, st
 psd_status psi_client_load_barrier(struct psi_client *client, struct psd_op **op_p,
                                    struct psd_error *err);
 
+/* Does a load move the table to the saved step? Not a sum table that is in use already. */
+bool psi_table_is_loaded(const struct psd_table *table);
+
 /* Did the others load what this worker is about to load before it came to the job? */
 bool psi_client_load_is_over(const struct psi_client *client);
 psd_status psi_client_nodes(struct psi_client *client, struct psd_op **op_p, struct psd_error *err);

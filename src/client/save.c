@@ -508,6 +508,24 @@ load_table(struct load *load, psd_table *table, struct psd_error *err)
     return PSD_OK;
 }
 
+/* Sum tables have nothing in the files. They go on from the saved step, as those do that are pushed
+ * beside them; one that was pushed before the load has a rhythm of its own. */
+static psd_status
+load_steps(psd_context *context, uint64_t step, struct psd_error *err)
+{
+    const struct psi_transfer transfer = {
+        .type = PSI_FRAME_STATE_PUSH, .empty = true, .step = step, .updates = step};
+    psd_status status = PSD_OK;
+    psd_table *table;
+
+    for (size_t i = 0; (table = psi_context_table(context, i)) != NULL && status == PSD_OK; i++) {
+        if (psi_table_spec(table)->use == PSD_USE_SUM && psi_table_is_loaded(table)) {
+            status = psi_context_transfer(context, table, &transfer, NULL, err);
+        }
+    }
+    return status;
+}
+
 /* Rank 0's part. Nothing is sent before the files are known to be intact and to match. */
 static psd_status
 load_files(psd_context *context, const char *directory, struct psd_error *err)
@@ -524,6 +542,9 @@ load_files(psd_context *context, const char *directory, struct psd_error *err)
     }
     for (size_t i = 0; i < load.tables.count && status == PSD_OK; i++) {
         status = load_table(&load, load.tables.list[i], err);
+    }
+    if (status == PSD_OK) {
+        status = load_steps(context, load.checkpoint->manifest.step, err);
     }
     psi_checkpoint_destroy(load.checkpoint);
     tables_fini(&load.tables);

@@ -149,6 +149,12 @@ psi_table_first_unsent_step(const struct psd_table *table)
     return step;
 }
 
+bool
+psi_table_is_loaded(const struct psd_table *table)
+{
+    return table->spec.use == PSD_USE_UPDATE || psi_table_first_unsent_step(table) == 0;
+}
+
 struct psd_table *
 psi_table_find(const struct psi_client *client, uint32_t id)
 {

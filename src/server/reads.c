@@ -499,6 +499,14 @@ pull_arrived(struct session *session, struct psd_error *err)
     return status == PSD_OK ? answer_or_park(chunk, session, err) : status;
 }
 
+/* An empty STATE_PUSH, for tables that have nothing to load. */
+static bool
+brings_step_only(const struct chunk *chunk, const struct psi_frame *frame)
+{
+    return frame->type == PSI_FRAME_STATE_PUSH && (frame->flags & PSI_FLAG_EMPTY) != 0 &&
+           chunk->table->spec.use == PSD_USE_SUM;
+}
+
 /* The chunk and the part that an INIT or a STATE_PUSH brings. */
 static psd_status
 load_target(const struct session *session, struct chunk **chunk_p, unsigned *part_p,
@@ -513,7 +521,7 @@ load_target(const struct session *session, struct chunk **chunk_p, unsigned *par
         return status;
     }
     bytes = (*chunk_p)->elements * psi_spec_part_bytes(&(*chunk_p)->table->spec, part);
-    if (bytes == 0 || frame->payload_bytes != bytes) {
+    if (bytes == 0 || frame->payload_bytes != (brings_step_only(*chunk_p, frame) ? 0 : bytes)) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s: part %u of %u bytes",
                         psi_frame_type_name(frame->type), (*chunk_p)->table->spec.name, part,
                         frame->payload_bytes);
@@ -546,7 +554,10 @@ load(struct session *session, struct chunk *chunk, unsigned part, const void *pa
     if (part == PSI_PART_VALUE) {
         value_about_to_change(session->lane, chunk, chunk->current);
     }
-    memcpy(table_memory_part(&chunk->memory, part, chunk->current), payload, frame->payload_bytes);
+    if (!brings_step_only(chunk, frame)) {
+        memcpy(table_memory_part(&chunk->memory, part, chunk->current), payload,
+               frame->payload_bytes);
+    }
     if (part != PSI_PART_VALUE) {
         return;
     }

@@ -278,6 +278,59 @@ test_files_are_equal_for_any_servers(void **state)
     }
 }
 
+/* ---- sum tables beside what is loaded ------------------------------------------------------ */
+
+enum { SUMMED = PSD_CHUNK_ELEMENTS + 3 };
+
+/* One table was in use before the load, the others go on from the saved step together. */
+static void
+load_beside_sums(struct worker *worker)
+{
+    const struct training *training = worker->user;
+    float *numbers = calloc(SUMMED, sizeof(*numbers));
+    psd_table *handles[TABLES];
+    psd_table *fresh;
+    psd_table *used;
+    uint64_t step = 0;
+
+    open_tables(worker, handles);
+    CHECK_OK(worker, psd_table_open(worker->context,
+                                    TABLE("fresh", PSD_F32, SUMMED, .use = PSD_USE_SUM), &fresh));
+    CHECK_OK(worker,
+             psd_table_open(worker->context, TABLE("used", PSD_F32, 1, .use = PSD_USE_SUM), &used));
+    CHECK_OK(worker, push_pull(used, 0, numbers, numbers));
+    CHECK_OK(worker, psd_load(worker->context, training->load, &step));
+    CHECK(worker, step == SAVED);
+    CHECK(worker, psd_table_step(handles[0]) == SAVED && psd_table_step(fresh) == SAVED);
+    CHECK(worker, psd_table_step(used) == 1);
+    for (; step < STEPS; step++) {
+        numbers[SUMMED - 1] = (float)(worker->rank + step);
+        CHECK_OK(worker, push_pull(fresh, step, numbers, numbers));
+        CHECK(worker, numbers[SUMMED - 1] == (float)step + (WORKERS - 1) / 2.0f);
+        CHECK_OK(worker, push_pull(used, step - SAVED + 1, numbers, numbers));
+    }
+    free(numbers);
+}
+
+/* If this fails, tables that are pushed together want different steps after a load. */
+static void
+test_load_moves_sum_tables_to_the_saved_step(void **state)
+{
+    char *directory = make_directory();
+    struct training training;
+    struct bed *bed;
+
+    (void)state;
+    training_init(&training, NULL, directory, SAVED + 1);
+    run_training(&training, (struct bed_config){.servers = 1});
+    training_fini(&training);
+    training = (struct training){.load = directory};
+    bed = bed_start(&(struct bed_config){.workers = WORKERS, .servers = 2});
+    bed_run(bed, load_beside_sums, &training);
+    bed_finish(bed);
+    remove_directory(directory);
+}
+
 /* ---- tables that move on while they are saved ---------------------------------------------- */
 
 enum {
@@ -677,6 +730,7 @@ main(void)
         cmocka_unit_test(test_load_goes_on_bit_for_bit),
         cmocka_unit_test(test_files_are_equal_for_any_servers),
         cmocka_unit_test(test_load_with_replacements),
+        cmocka_unit_test(test_load_moves_sum_tables_to_the_saved_step),
         cmocka_unit_test(test_save_of_tables_that_move),
         cmocka_unit_test(test_damaged_generations_are_passed_over),
         cmocka_unit_test(test_save_of_a_step_that_is_gone),
