@@ -168,6 +168,18 @@ def test_reason_of_a_failure_through_tee(start, tmp_path):
         assert "  | the reason\n" in job.stderr(), "among the last lines"
 
 
+def test_last_lines_through_tee_over_ssh(launch):
+    """If this fails, other machines lose the lines that this one keeps, or PYTHONUNBUFFERED."""
+    text = ("exec > >(tee /dev/null) 2>&1; echo unbuffered $PYTHONUNBUFFERED; "
+            "for i in $(seq 1 200); do echo line $i; done; echo the reason >&2; exit $RANK")
+    for _ in range(2):
+        job = launch({"worker_nodes": ["host1", "host2"], "server_nodes": ["host1"]}, *TORCH, "--",
+                     "bash", "-c", text, environment={"PYTHONUNBUFFERED": "yes"})
+        assert job.wait() == 1, job.stderr()
+        assert job.log("worker1").decode() == "unbuffered yes\n" + LINES
+        assert "  | the reason\n" in job.stderr()
+
+
 def test_last_words_through_a_pipeline_of_a_job_that_failed(start, tmp_path):
     """If this fails, who is asked to stop because another failed cannot say what it still does, or
     dies of the broken pipe while it saves."""
