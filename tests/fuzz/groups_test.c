@@ -468,6 +468,10 @@ test_rounds_that_nobody_decided(void **state)
     assert_int_equal(look(&job).table[BACKUP].version, 3);
     assert_int_equal(look(&job).table[BACKUP].updates, 0);
     assert_int_equal(job.answer, PSD_ERR_DROPPED);
+    decide(&job, 3 + 2 * CLOSINGS_KEPT, SENDER);
+    decide(&job, 3, SENDER); /* said again, long after it was of use */
+    decide(&job, 4 + 2 * CLOSINGS_KEPT, SENDER);
+    assert_int_equal(look(&job).table[BACKUP].version, 3 + 2 * CLOSINGS_KEPT);
     end(&job);
 }
 
