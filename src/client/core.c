@@ -202,6 +202,7 @@ psi_client_create(struct psi_env *env, const struct psi_client_config *config,
     client->started_ns = psi_now_ns(env);
     client->next_deadline_ns = UINT64_MAX;
     psi_pool_init(&client->requests, sizeof(struct psd_op));
+    psi_pool_init(&client->lane_requests, sizeof(struct request));
     snprintf(client->master_address, sizeof(client->master_address), "%s", config->master_address);
     psi_peer_start(&client->master, env, client->master_address, &master_events, client, 0);
     snprintf(client->master.name, sizeof(client->master.name), "%s", PSI_IDENTITY_MASTER);
@@ -234,6 +235,7 @@ psi_client_destroy(struct psi_client *client)
     free(client->offered);
     free(client->workers);
     psi_pool_fini(&client->requests);
+    psi_pool_fini(&client->lane_requests);
     free(client);
 }
 

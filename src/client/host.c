@@ -483,7 +483,7 @@ psi_host_start(struct psi_client *client, uint32_t workers)
     host->leaves = calloc(client->job.workers, sizeof(*host->leaves));
     host->scratch = aligned_alloc(64, SUM_SCRATCH_BYTES);
     if (host->by_rank == NULL || host->kept == NULL || host->leaves == NULL ||
-        host->scratch == NULL || !psi_host_lane_open(lane)) {
+        host->scratch == NULL) {
         psi_host_stop(client);
         return PSD_ERR_NO_MEMORY;
     }

@@ -27,6 +27,8 @@
 
 #define ROOM_NS UINT64_C(10000000)
 
+enum { REQUESTS_MIN = 32 };
+
 const char *
 psi_lane_name(const struct lane_link *lane, char *text, size_t size)
 {
@@ -200,9 +202,44 @@ psi_lane_enqueue(struct psd_op *op)
 static struct request *
 request_find(struct lane_link *lane, uint32_t id)
 {
-    struct request *request = &lane->requests[id % REQUESTS_MAX];
+    struct request *request =
+        lane->requests_capacity > 0 ? lane->requests[id % lane->requests_capacity] : NULL;
 
-    return request->op != NULL && request->id == id ? request : NULL;
+    return request != NULL && request->id == id ? request : NULL;
+}
+
+/* Twice as many places. Numbers that had places of their own have them still. */
+static bool
+requests_grow(struct lane_link *lane)
+{
+    const uint32_t capacity =
+        lane->requests_capacity > 0 ? 2 * lane->requests_capacity : REQUESTS_MIN;
+    struct request **grown = calloc(capacity, sizeof(*grown));
+
+    if (grown == NULL) {
+        return false;
+    }
+    for (struct request *request = lane->first; request != NULL; request = request->next) {
+        grown[request->id % capacity] = request;
+    }
+    free((void *)lane->requests);
+    lane->requests = grown;
+    lane->requests_capacity = capacity;
+    return true;
+}
+
+/* Memory for one more request. A worker has many lanes, and most have little to do: so they have
+ * only what they have used. */
+static bool
+request_reserve(struct lane_link *lane)
+{
+    if (2 * lane->request_count >= lane->requests_capacity && !requests_grow(lane)) {
+        return false;
+    }
+    if (lane->spare == NULL) {
+        lane->spare = psi_pool_take(&lane->client->lane_requests);
+    }
+    return lane->spare != NULL;
 }
 
 /* What a gradient takes of the lane's window: a third when it is read where it is, for it uses no
@@ -229,12 +266,13 @@ static struct request *
 request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
 {
     const uint64_t bytes = psi_transfer_push_bytes(op, chunk);
-    struct request *request;
+    struct request *request = lane->spare;
 
     do {
         lane->next_id = (lane->next_id + 1) & 0x7fffffffu; /* the high bit marks control requests */
-        request = &lane->requests[lane->next_id % REQUESTS_MAX];
-    } while (request->op != NULL);
+    } while (lane->requests[lane->next_id % lane->requests_capacity] != NULL);
+    lane->spare = NULL;
+    lane->requests[lane->next_id % lane->requests_capacity] = request;
     memset(request, 0, sizeof(*request));
     request->op = op;
     request->chunk = chunk;
@@ -288,7 +326,8 @@ request_free(struct lane_link *lane, struct request *request)
     if (lane->resend == request) {
         lane->resend = request->next;
     }
-    request->op = NULL;
+    lane->requests[request->id % lane->requests_capacity] = NULL;
+    psi_pool_give(&lane->client->lane_requests, request);
 }
 
 static psd_status
@@ -354,12 +393,16 @@ break_link(struct lane_link *lane, const char *why)
     psi_peer_reset(&lane->peer, &reason);
 }
 
-/* Sends one chunk's request now. False: the connection did not take it. */
+/* Sends one chunk's request now. False: the connection did not take it, or there is no memory. */
 static bool
 send_chunk(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
 {
-    struct request *request = request_create(lane, op, chunk);
+    const struct request *request;
 
+    if (!request_reserve(lane)) {
+        return false;
+    }
+    request = request_create(lane, op, chunk);
     op->touched++;
     if (request_send(lane, request) != PSD_OK) {
         /* Whatever left of it will be repeated: the request stays, the connection goes. */
@@ -971,19 +1014,6 @@ static const struct psi_peer_events lane_events = {
 
 /* ---- all lanes --------------------------------------------------------------------------- */
 
-/* Numbers go round and round, so all of it is used soon: touched now, no request waits for a page.
- */
-static struct request *
-create_requests(void)
-{
-    struct request *requests = aligned_alloc(64, REQUESTS_MAX * sizeof(*requests));
-
-    if (requests != NULL) {
-        memset(requests, 0, REQUESTS_MAX * sizeof(*requests));
-    }
-    return requests;
-}
-
 psd_status
 psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct psd_error *err)
 {
@@ -997,13 +1027,9 @@ psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct p
         lane->client = client;
         lane->index = i;
         lane->server = view->place[i].server;
-        lane->requests = create_requests();
         psi_peer_start(&lane->peer, client->env, view->place[i].address, &lane_events, lane, i);
         psi_identity_server(lane->peer.name, view->place[i].server, view->place[i].lane);
         client->lane_count = i + 1;
-        if (lane->requests == NULL) {
-            return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u lanes", view->places);
-        }
     }
     psi_host_lane(client)->client = client;
     psi_host_lane(client)->index = client->lane_count;
@@ -1019,20 +1045,15 @@ psi_host_lane(const struct psi_client *client)
     return &client->lanes[client->lane_count];
 }
 
-bool
-psi_host_lane_open(struct lane_link *lane)
-{
-    lane->requests = create_requests();
-    lane->window_bytes = lane->client->config.window_bytes;
-    return lane->requests != NULL;
-}
-
 void
 psi_lanes_stop(struct psi_client *client)
 {
     for (uint32_t i = 0; client->lanes != NULL && i <= client->lane_count; i++) {
         psi_peer_close(&client->lanes[i].peer);
-        free(client->lanes[i].requests);
+        free((void *)client->lanes[i].requests);
+        if (client->lanes[i].spare != NULL) {
+            psi_pool_give(&client->lane_requests, client->lanes[i].spare);
+        }
     }
     free(client->lanes);
     client->lanes = NULL;

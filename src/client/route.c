@@ -255,11 +255,9 @@ connect_to(struct psi_client *client, uint32_t rank)
         .job = client->job.job,
     };
 
-    if (psi_host_lane_open(host)) {
-        psi_peer_start(&host->peer, client->env, client->workers[rank].address, &route_events, host,
-                       host->index);
-        psi_identity_of(&other, host->peer.name);
-    }
+    psi_peer_start(&host->peer, client->env, client->workers[rank].address, &route_events, host,
+                   host->index);
+    psi_identity_of(&other, host->peer.name);
 }
 
 /* Only where a dead worker ends the job: then what was given for others is never taken back. */

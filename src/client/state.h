@@ -11,7 +11,7 @@
 #include "clock/clock.h"
 
 enum {
-    REQUESTS_MAX = 4096, /* unanswered, per lane: a quarter reads, a quarter pushes ... */
+    REQUESTS_MAX = 32768, /* unanswered, per lane: a quarter reads, a quarter pushes ... */
     REQUESTS_FREE_MAX = REQUESTS_MAX / 2, /* ... and half for those that are asked for */
     READS_MAX = REQUESTS_MAX / 4,
     COPY_AT_ONCE = 4,             /* values that may wait to be copied */
@@ -39,7 +39,7 @@ struct spread {
     uint16_t *lane_parts; /* lane -> its index in lanes */
 };
 
-/* One request of one chunk, under way on one lane. Free ones have op == NULL. */
+/* One request of one chunk, under way on one lane. */
 struct request {
     struct psd_op *op;
     uint32_t chunk;
@@ -195,8 +195,10 @@ struct lane_link {
     bool lends;   /* the server was on this host when the connection last came up */
     uint32_t server;
     struct psi_peer peer;
-    struct request *requests; /* REQUESTS_MAX; [id % REQUESTS_MAX] */
+    struct request **requests; /* owned; [id % requests_capacity], which grows with use */
+    uint32_t requests_capacity;
     uint32_t request_count;
+    struct request *spare; /* owned; for the next one */
     uint32_t next_id;
     struct request *first; /* under way, in order of sending */
     struct request *last;
@@ -261,6 +263,7 @@ struct psi_client {
     struct psd_op *done; /* ended, not handed out; oldest first */
     struct psd_op *done_last;
     struct psi_pool requests; /* operations that are not transfers */
+    struct psi_pool lane_requests;
     uint64_t op_number;
     uint64_t seq;
     uint32_t control_id;
@@ -335,7 +338,6 @@ bool psi_lane_ask_why_node(const struct psd_op *op);
 void psi_lane_want(struct lane_link *lane, const struct psi_frame *wanted);
 void psi_lane_reroute(struct psd_op *op);
 struct lane_link *psi_host_lane(const struct psi_client *client);
-bool psi_host_lane_open(struct lane_link *lane); /* false: no memory */
 uint32_t psi_spread_index(const struct spread *spread, uint32_t lane, uint64_t chunk);
 psd_status psi_lane_head(void *owner, struct psi_peer *peer, struct psi_sink *sink_p,
                          struct psd_error *err);

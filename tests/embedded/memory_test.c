@@ -1,5 +1,6 @@
 /*
- * memory_test.c - a worker without memory is refused politely, and the job survives it.
+ * memory_test.c - a worker without memory is refused politely, and the job survives it; one with
+ * many lanes has memory for those that it uses.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -152,11 +153,104 @@ test_worker_without_memory(void **state)
     bed_stop(bed);
 }
 
+/* ---- lanes ---------------------------------------------------------------------------------- */
+
+/* Pages that this process has touched and shares with nobody, in KiB; 0: not known. */
+static size_t
+touched_kib(void)
+{
+    FILE *file = fopen("/proc/self/smaps_rollup", "re");
+    char line[128];
+    size_t kib = 0;
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, "Anonymous:", 10) == 0) {
+            kib = strtoul(line + 10, NULL, 10);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return kib;
+}
+
+/* Joins, and tells how much memory that took. */
+static void
+join_and_measure(int address_fd, int result_fd)
+{
+    char address[72] = "";
+    psd_context *context;
+    size_t kib = 0;
+
+    if (read(address_fd, address, sizeof(address)) == (ssize_t)sizeof(address)) {
+        const size_t before = touched_kib();
+
+        if (psd_open(&(struct psd_open_args){.struct_size = sizeof(struct psd_open_args),
+                                             .master_address = address,
+                                             .rank = "0"},
+                     &context) == PSD_OK) {
+            kib = touched_kib() - before;
+            psd_close(context);
+        }
+    }
+    (void)!write(result_fd, &kib, sizeof(kib));
+}
+
+static size_t
+kib_to_join(uint32_t servers, uint32_t lanes)
+{
+    char address[72] = "";
+    int address_pipe[2];
+    int result_pipe[2];
+    size_t kib = 0;
+    struct bed *bed;
+    pid_t child;
+
+    assert_int_equal(pipe(address_pipe), 0);
+    assert_int_equal(pipe(result_pipe), 0);
+    child = fork(); /* before there are threads */
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(CHILD_TIME_S);
+        join_and_measure(address_pipe[0], result_pipe[1]);
+        _exit(0);
+    }
+    bed = bed_start(&(struct bed_config){.servers = servers, .lanes = lanes});
+    snprintf(address, sizeof(address), "%s", bed_address(bed));
+    assert_int_equal(write(address_pipe[1], address, sizeof(address)), sizeof(address));
+    close(result_pipe[1]);
+    assert_int_equal(read(result_pipe[0], &kib, sizeof(kib)), sizeof(kib));
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    bed_stop(bed);
+    close(address_pipe[0]);
+    close(address_pipe[1]);
+    close(result_pipe[0]);
+    return kib;
+}
+
+/* If this fails, a worker touches much memory for every lane before the first byte is sent. */
+static void
+test_idle_lanes_cost_little(void **state)
+{
+    const size_t one = kib_to_join(1, 1);
+    const size_t many = kib_to_join(BED_SERVERS_MAX, BED_LANES_MAX);
+    const size_t lanes = BED_SERVERS_MAX * BED_LANES_MAX - 1;
+
+    (void)state;
+    if (BED_SANITIZED) { /* they keep what was freed */
+        skip();
+    }
+    print_message("%zu KiB to join, %zu KiB with %zu lanes more\n", one, many, lanes);
+    assert_true(one > 0 && many > one);
+    assert_true((many - one) / lanes < 128);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_worker_without_memory),
+        cmocka_unit_test(test_idle_lanes_cost_little),
     };
 
     bed_begin();
