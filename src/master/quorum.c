@@ -338,6 +338,7 @@ static void
 begin_at(struct master *master, struct backup_group *group, uint64_t step)
 {
     group->quorum.step = step;
+    memset(&group->quorum.have, 0, sizeof(group->quorum.have));
     for (uint32_t id = 0; id < master->tables; id++) {
         if (master->table[id]->backup != NULL && master->table[id]->backup->group == group) {
             master->table[id]->backup->next = step;
@@ -365,7 +366,9 @@ master_on_have(struct session *session, const void *body, size_t bytes, struct p
         return PSD_OK; /* every lane closes such rounds by itself */
     }
     group = backup->group;
-    if (group->rounds == 0 && psi_ranks_count(&group->quorum.have) == 0) {
+    /* Nobody is beyond the first step before it is decided; but a replacement may be behind it. */
+    if (group->rounds == 0 &&
+        (psi_ranks_count(&group->quorum.have) == 0 || frame->step > group->quorum.step)) {
         begin_at(master, group, frame->step);
     }
     if (backup->given[rank] <= frame->step && backup->given[rank] > backup->proven) {
