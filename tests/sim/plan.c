@@ -226,7 +226,7 @@ may_load(const struct plan *plan)
 
     for (unsigned i = 0; i < plan->table_count; i++) {
         may = may && plan->table[i].kind == KIND_ROUNDS && plan->table[i].use == PSD_USE_UPDATE &&
-              plan->table[i].opened_at == 0 && plan->table[i].backup == 0;
+              plan->table[i].opened_at == 0;
     }
     return may;
 }
