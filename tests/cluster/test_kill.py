@@ -338,6 +338,18 @@ def test_stopped_process_is_the_cause(start, victim, code):
         assert f"was silent for {DEAD_MS} ms, although its machine answers" in result["cause"]
 
 
+def test_impatient_worker_is_not_the_cause(start):
+    """If this fails, a worker that gave up waiting for a stopped server is blamed, because it was quicker
+    than the master's patience."""
+    job = start("--heartbeat_ms=500", "--workers", 2, "--servers", 2, "-o", "logs", "--",
+                *python_worker("--steps", 1_000_000, "--op_timeout_ms", 3000))
+    job.wait_for_output("step 10", 2)
+    os.kill(job.pid_of("server1"), signal.SIGSTOP)
+    assert job.wait(30) == 71, job.stderr()
+    assert "PSD_ERR_TIMEOUT" in job.stdout(), "the worker was to be quicker"
+    assert re.search(r"with code 71: server 1 \(pid \d+\) was silent for 4000 ms", job.stderr())
+
+
 def test_short_pause_kills_nobody(hand, tmp_path):
     """If this fails, a process that was slow for a moment is taken for dead."""
     gate = tmp_path / "gate"
