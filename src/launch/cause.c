@@ -48,7 +48,16 @@ cause_init(struct cause *cause, const struct cause_config *config)
     *cause = (struct cause){.config = *config, .opened_ms = UINT64_MAX};
     cause->processes = calloc(slot_count(cause), sizeof(*cause->processes));
     cause->machines = calloc(config->machines, sizeof(*cause->machines));
+    for (uint32_t i = 0; cause->machines != NULL && i < config->machines; i++) {
+        cause->machines[i].computer = i;
+    }
     return cause->processes != NULL && cause->machines != NULL;
+}
+
+void
+cause_place(struct cause *cause, uint32_t machine, uint32_t computer)
+{
+    cause->machines[machine].computer = computer;
 }
 
 void
@@ -154,7 +163,8 @@ cause_machine_lost(struct cause *cause, uint32_t machine, bool silent)
 void
 cause_machine_back(struct cause *cause, uint32_t machine)
 {
-    cause->machines[machine] = (struct cause_machine){0};
+    cause->machines[machine] =
+        (struct cause_machine){.computer = cause->machines[machine].computer};
 }
 
 void
@@ -237,24 +247,34 @@ machine_code(const struct cause *cause, uint32_t chosen)
     return PSI_EXIT_WORKER_LOST;
 }
 
-/* All others fell silent together, and there are several: the fault is on our side. */
+/* Whether a machine is on the computer of psd_run itself. */
+static bool
+is_here(const struct cause *cause, const struct cause_machine *machine)
+{
+    return cause->config.here != CAUSE_NOWHERE &&
+           machine->computer == cause->machines[cause->config.here].computer;
+}
+
+/* All others fell silent together, and they are several computers: the fault is on our side. */
 static bool
 is_cut_off(const struct cause *cause)
 {
-    uint32_t count = 0;
+    uint32_t first = CAUSE_NOWHERE;
+    bool several = false;
 
     for (uint32_t i = 0; i < cause->config.machines; i++) {
         const struct cause_machine *machine = &cause->machines[i];
 
-        if (i == cause->config.here || machine->forgiven) {
+        if (is_here(cause, machine) || machine->forgiven) {
             continue;
         }
         if (!is_lost(machine) || !machine->silent) {
             return false;
         }
-        count++;
+        first = first == CAUSE_NOWHERE ? machine->computer : first;
+        several = several || machine->computer != first;
     }
-    return count > 1;
+    return several;
 }
 
 static struct cause_verdict
@@ -379,7 +399,7 @@ has_questions(const struct cause *cause)
         return false;
     }
     if (find_blamed(cause, &blamed) && cause->end.loss != PSI_LOSS_SILENT &&
-        cause->processes[blamed].exit_at == 0) {
+        cause->processes[blamed].exit_at == 0 && !cause->processes[blamed].forgiven) {
         return true; /* how it ended is on its way */
     }
     for (uint32_t slot = 0; slot < slot_count(cause); slot++) {
@@ -396,7 +416,8 @@ find_silent(const struct cause *cause)
 {
     uint32_t blamed;
 
-    if (find_blamed(cause, &blamed) && cause->end.loss == PSI_LOSS_SILENT) {
+    if (find_blamed(cause, &blamed) && cause->end.loss == PSI_LOSS_SILENT &&
+        !cause->processes[blamed].forgiven) {
         return blamed;
     }
     for (uint32_t slot = 1; slot < slot_count(cause); slot++) {
@@ -447,7 +468,8 @@ exit_code(const struct cause_process *process)
     return process->signal != 0 ? 128 + process->signal : process->code;
 }
 
-/* What the master said, of whom it blames or of nobody. */
+/* What the master said, of whom it blames or of nobody. Who was forgiven has been waited for, and
+ * nobody took its place. */
 static struct cause_verdict
 blame_as_told(const struct cause *cause)
 {
@@ -457,7 +479,12 @@ blame_as_told(const struct cause *cause)
     if (!find_blamed(cause, &slot)) {
         return (struct cause_verdict){.kind = CAUSE_VERDICT, .slot = 0, .code = code};
     }
-    if (cause->end.loss == PSI_LOSS_GAVE_UP && is_daemon(cause, slot)) {
+    if (cause->processes[slot].forgiven && cause->machines[machine_of(cause, slot)].lost_at != 0) {
+        return (struct cause_verdict){
+            .kind = CAUSE_MACHINE, .slot = machine_of(cause, slot), .code = code};
+    }
+    if (cause->processes[slot].forgiven ||
+        (cause->end.loss == PSI_LOSS_GAVE_UP && is_daemon(cause, slot))) {
         return (struct cause_verdict){.kind = CAUSE_VERDICT, .slot = slot, .code = code};
     }
     if (cause->processes[slot].exit_at != 0) {

@@ -7,7 +7,7 @@
  * something has failed, an inquest is held. Every machine is asked whether it is there, the word of
  * the master on those that ended is waited for, and then the first cause is named:
  *
- *   1. a machine that is lost; every other machine at once: then it is ours that was cut off;
+ *   1. a machine that is lost; every other computer at once: then it is ours that was cut off;
  *   2. a process that was silent although its machine answers: it was stopped;
  *   3. the process whose end, or cut connection, came first, unless it only passes on what it heard
  *      from the master or ended after the master had ended the job;
@@ -67,6 +67,7 @@ struct cause_process {
 };
 
 struct cause_machine {
+    uint32_t computer; /* several machines of a job may be one */
     bool answered;
     bool forgiven; /* the job went on without it */
     bool silent;   /* lost: nothing came of it; else its line was closed */
@@ -87,6 +88,9 @@ struct cause {
 /* Returns false without memory. */
 bool cause_init(struct cause *cause, const struct cause_config *config);
 void cause_fini(struct cause *cause);
+
+/* Which computer a machine is, once that is known; until then each is one of its own. */
+void cause_place(struct cause *cause, uint32_t machine, uint32_t computer);
 
 /* News, in the order in which they come. */
 void cause_started(struct cause *cause, uint32_t slot); /* a new life */

@@ -402,6 +402,30 @@ test_launcher_among_the_machines(void **state)
     expect_all(rows, COUNT(rows), &config);
 }
 
+/* If this fails, ranks that share a computer take the launcher for cut off when that one is lost.
+ */
+static void
+test_machines_of_one_computer(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        struct cause_config config = plain;
+        struct cause cause;
+
+        config.here = 0;
+        assert_true(cause_init(&cause, &config));
+        cause_answered(&cause, 0);
+        for (uint32_t machine = 1; machine < MACHINES; machine++) {
+            cause_place(&cause, machine, shared == 1 ? 1 : machine);
+            cause_machine_lost(&cause, machine, true);
+        }
+        cause_open(&cause, 0);
+        assert_int_equal(cause_verdict(&cause).kind, shared == 1 ? CAUSE_MACHINE : CAUSE_CUT_OFF);
+        assert_int_equal(cause_verdict(&cause).code, shared == 1 ? 71 : 72);
+        cause_fini(&cause);
+    }
+}
+
 /* If this fails, jobs without a master wait for its word. */
 static void
 test_foreign_jobs(void **state)
@@ -453,6 +477,39 @@ test_forgiven(void **state)
     cause_fini(&cause);
 }
 
+/* If this fails, a job that waited in vain for a worker to be replaced says that the worker lives.
+ */
+static void
+test_not_replaced(void **state)
+{
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        struct psi_tiding end = tiding_of(PSI_TIDING_END, 6, 's');
+        struct cause_verdict verdict;
+        struct cause cause;
+
+        assert_true(cause_init(&cause, &plain));
+        if (lost == 1) { /* with its machine, which did not come back */
+            cause_machine_lost(&cause, 3, true);
+            cause_forgive_machine(&cause, 3);
+        } else { /* alone: it is being restarted */
+            cause_forgive(&cause, 6);
+        }
+        end.code = 70;
+        cause_told(&cause, &end);
+        cause_open(&cause, 0);
+        for (uint32_t machine = 0; machine < 4u - (uint32_t)lost; machine++) {
+            cause_answered(&cause, machine);
+        }
+        assert_true(cause_settled(&cause, 0));
+        verdict = cause_verdict(&cause);
+        assert_int_equal(verdict.kind, lost == 1 ? CAUSE_MACHINE : CAUSE_VERDICT);
+        assert_int_equal(verdict.slot, lost == 1 ? 3 : 6);
+        assert_int_equal(verdict.code, 70);
+        cause_fini(&cause);
+    }
+}
+
 /* If this fails, a job that failed waits for ever for somebody to say why. */
 static void
 test_every_wait_ends(void **state)
@@ -485,8 +542,10 @@ main(void)
         cmocka_unit_test(test_processes),
         cmocka_unit_test(test_machines),
         cmocka_unit_test(test_launcher_among_the_machines),
+        cmocka_unit_test(test_machines_of_one_computer),
         cmocka_unit_test(test_foreign_jobs),
         cmocka_unit_test(test_forgiven),
+        cmocka_unit_test(test_not_replaced),
         cmocka_unit_test(test_every_wait_ends),
     };
 

@@ -362,6 +362,24 @@ tell_disconnected(const struct run *run, uint32_t slot, char *text_p, size_t siz
              run->watch.inquest.end.text);
 }
 
+/* The machine that was lost, and those that went with it. */
+static void
+tell_machines(const struct run *run, char *text_p, size_t size)
+{
+    const uint32_t first = run->watch.cause_slot;
+    int used = snprintf(text_p, size, "%s", run->hosts[first].loss);
+
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        const struct cause_machine *machine = &run->watch.inquest.machines[i];
+
+        if (i != first && machine->lost_at != 0 && !machine->forgiven && used > 0 &&
+            (size_t)used < size) {
+            used += snprintf(text_p + used, size - (size_t)used, "; so was %s",
+                             run->hosts[i].machine->name);
+        }
+    }
+}
+
 /* Every other machine is gone: which they are. */
 static void
 tell_cut_off(const struct run *run, char *text_p, size_t size)
@@ -449,7 +467,7 @@ report_cause(const struct run *run, char *text_p, size_t size)
         }
         break;
     case WATCH_CAUSE_MACHINE:
-        snprintf(text_p, size, "%s", run->hosts[watch->cause_slot].loss);
+        tell_machines(run, text_p, size);
         break;
     case WATCH_CAUSE_NO_MACHINE:
         snprintf(text_p, size, "%s", run->obstacle);

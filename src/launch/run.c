@@ -62,6 +62,9 @@ begin_processes(struct run *run)
     psd_status status = orders_describe_cluster(run, &err);
 
     report_gathered(run);
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        cause_place(&run->watch.inquest, i, run->hosts[i].node);
+    }
     console_status(&run->console, ""); /* nobody is waited for any longer */
     if (status == PSD_OK && run->args->tf_config_dir != NULL) {
         status = tf_files_write(run, run->args->tf_config_dir, &err);

@@ -549,6 +549,7 @@ def test_worker_that_does_not_come_back(group, tmp_path):
     assert made.last(2).wait(20) == 143
     codes = [made.last(0).wait(30), made.last(1).wait(30)]
     assert codes == [70, 70], made.all_errors()
+    assert re.search(r"with code 70: rank2 .*was lost: its psd_run was asked to leave", made.last(0).stderr())
     made.expect_nothing_left()
 
 
