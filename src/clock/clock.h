@@ -53,7 +53,7 @@ struct psi_clock_rule {
 
 /* left_at[rank]: the first step in which the rank takes no part; PSI_STEP_NEVER for a member. */
 struct psi_members {
-    uint64_t left_at[PSI_RANKS_MAX];
+    uint64_t *left_at; /* borrowed; rule->workers entries */
 };
 
 struct psi_clock {

@@ -71,6 +71,7 @@ struct job {
 struct search {
     const struct setup *setup;
     struct psi_members members;
+    uint64_t left_at[WORKERS];
     struct event history[EVENTS_MAX];
     uint64_t states;
     uint64_t interleavings;
@@ -573,8 +574,9 @@ explore_setup(struct search *search, const struct setup *setup)
     struct job job = {0};
 
     search->setup = setup;
-    for (uint32_t rank = 0; rank < PSI_RANKS_MAX; rank++) {
-        search->members.left_at[rank] = PSI_STEP_NEVER;
+    search->members.left_at = search->left_at;
+    for (uint32_t rank = 0; rank < WORKERS; rank++) {
+        search->left_at[rank] = PSI_STEP_NEVER;
     }
     settle(search, &job);
     check_state(search, &job);
@@ -758,7 +760,8 @@ static void
 test_a_sum_counts_as_a_whole(void **state)
 {
     const struct psi_clock_rule rule = {.workers = 4};
-    static struct psi_members members;
+    uint64_t left_at[4];
+    struct psi_members members = {.left_at = left_at};
     uint64_t next[4] = {5, 5, 5, 5};
     struct psi_clock clock = {.version = 5, .next = next};
 
@@ -782,7 +785,8 @@ static void
 test_quorum_counts_the_live_of_its_step(void **state)
 {
     const struct psi_clock_rule rule = {.workers = 4, .backup = 1};
-    static struct psi_members members;
+    uint64_t left_at[4];
+    struct psi_members members = {.left_at = left_at};
     struct psi_quorum quorum = {.step = 5};
     struct psi_ranks closing = {{0}};
 

@@ -132,6 +132,7 @@ struct backup_group {
     uint32_t backup_workers;
     struct psi_quorum quorum;
     struct psi_members members;
+    uint64_t left_at[PSI_RANKS_MAX];              /* of the members */
     uint64_t rounds;                              /* decided so far */
     struct psi_ranks decided[MASTER_ROUNDS_KEPT]; /* [step % MASTER_ROUNDS_KEPT], of the last */
     uint64_t furthest[PSI_RANKS_MAX]; /* behind the last step of which a rank has any table */

@@ -175,11 +175,13 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
         table->announced = false; /* asked again after a cut: answered again */
         lane->tables_unready = true;
     } else {
+        frame.table = info->id;
+        frame.view = lane->view;
         status = table_open(lane, info, err);
         if (status != PSD_OK) {
-            frame.table = info->id;
-            frame.view = lane->view;
             (void)psi_post_error(lane->master.conn, &frame, status, 0, err->text);
+        } else if (table_find(lane, info->id) == NULL) {
+            (void)psi_post(lane->master.conn, &frame); /* no chunk of it here: ready */
         }
     }
     free(info);

@@ -119,6 +119,7 @@ struct table {
     struct backup *backup; /* owned; NULL: no backup workers */
     bool retain;           /* keep the last version beside the current one */
     struct table_memory memory;
+    uint64_t bytes;   /* of lane->memory_used */
     uint64_t *clocks; /* next[] of all chunks */
     struct psi_mark *marks;
     struct chunk *chunks;

@@ -48,7 +48,7 @@ table_destroy(struct lane *lane, struct table *table)
         value_about_to_change(lane, chunk, 0);
         value_about_to_change(lane, chunk, 1);
     }
-    lane->memory_used -= table->memory.bytes_in_all;
+    lane->memory_used -= table->bytes;
     if (table->memory.values.base != NULL) {
         lane->env->ops->take_back(lane->env, &table->memory.values);
         lane->segments--;
@@ -58,6 +58,7 @@ table_destroy(struct lane *lane, struct table *table)
     free(table->chunks);
     free(table->clocks);
     free(table->marks);
+    free(table->members.left_at);
     free(table->backup);
     free(table);
 }
@@ -99,13 +100,27 @@ wants_segment(const struct lane *lane, const struct table *table, uint64_t bytes
            (lane->config.segments_max == 0 || lane->segments < lane->config.segments_max);
 }
 
+/* What a table takes beside its numbers: of many small ones it is most. */
+static uint64_t
+bookkeeping_bytes(const struct lane *lane, const struct table *table)
+{
+    const uint64_t cell =
+        sizeof(*table->clocks) +
+        (table->spec.staleness == PSD_STALENESS_UNBOUNDED ? sizeof(*table->marks) : 0);
+
+    return sizeof(*table) + psi_chunk_count(table->spec.count) * sizeof(*table->local) +
+           table->chunk_count * (sizeof(*table->chunks) + lane->job.workers * cell) +
+           lane->job.workers * sizeof(*table->members.left_at);
+}
+
 static psd_status
 table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct psd_error *err)
 {
     const struct table_extent extent = {
         .elements = elements, .chunks = table->chunk_count, .retain = table->retain};
-    const uint64_t bytes = table_memory_bytes(&table->spec, &extent);
-    const bool shared = wants_segment(lane, table, bytes);
+    const uint64_t memory_bytes = table_memory_bytes(&table->spec, &extent);
+    const uint64_t bytes = memory_bytes + bookkeeping_bytes(lane, table);
+    const bool shared = wants_segment(lane, table, memory_bytes);
     const uint64_t cells = table->chunk_count * lane->job.workers;
     psd_status status;
 
@@ -126,7 +141,8 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     if (table->spec.backup_workers > 0) {
         table->backup = calloc(1, sizeof(*table->backup));
     }
-    if (table->chunks == NULL || table->clocks == NULL ||
+    table->members.left_at = calloc(lane->job.workers, sizeof(*table->members.left_at));
+    if (table->chunks == NULL || table->clocks == NULL || table->members.left_at == NULL ||
         (table->spec.backup_workers > 0 && table->backup == NULL) ||
         (table->spec.staleness == PSD_STALENESS_UNBOUNDED && table->marks == NULL)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %llu chunks",
@@ -136,7 +152,11 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     if (status != PSD_OK) {
         return status;
     }
-    lane->memory_used += table->memory.bytes_in_all;
+    for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
+        table->members.left_at[rank] = lane->members[rank] ? PSI_STEP_NEVER : 0;
+    }
+    table->bytes = table->memory.bytes_in_all + bookkeeping_bytes(lane, table);
+    lane->memory_used += table->bytes;
     if (table->memory.values.base != NULL) {
         lane->env->ops->lend(lane->env, &table->memory.values);
         lane->segments++;
@@ -232,10 +252,11 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     /* With backup workers no step is ever repeated. */
     table->retain = lane->job.policy == PSI_DEATH_WAIT && info->spec.use == PSD_USE_UPDATE &&
                     psi_spec_synchronous(&info->spec) && info->spec.backup_workers == 0;
-    for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
-        table->members.left_at[rank] = lane->members[rank] ? PSI_STEP_NEVER : 0;
-    }
     status = table_place(lane, table, &loads, &elements, err);
+    if (status == PSD_OK && table->chunk_count == 0) {
+        table_destroy(lane, table); /* nothing of it is here, and nobody asks for it */
+        return PSD_OK;
+    }
     if (status == PSD_OK) {
         status = table_allocate(lane, table, elements, err);
     }

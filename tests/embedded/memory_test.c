@@ -245,12 +245,48 @@ test_idle_lanes_cost_little(void **state)
     assert_true((many - one) / lanes < 128);
 }
 
+/* ---- tables --------------------------------------------------------------------------------- */
+
+enum { MANY = 1000, SMALL_TABLE_BYTES = 24 << 10 };
+
+static void
+open_many(struct worker *worker)
+{
+    size_t *bytes_p = worker->user;
+    const size_t before = 1024 * touched_kib();
+    char name[32];
+    psd_table *table;
+
+    for (unsigned i = 0; i < MANY; i++) {
+        snprintf(name, sizeof(name), "small %u", i);
+        CHECK_OK(worker, psd_table_open(worker->context, TABLE(name, PSD_F32, 1), &table));
+    }
+    *bytes_p = 1024 * touched_kib() - before;
+}
+
+/* If this fails, tables of one number take much memory, more with every lane: those that have
+ * nothing of a table keep nothing for it. Counted is all of the job: this is one process. */
+static void
+test_small_tables_take_little(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.lanes = 8});
+    size_t bytes = 0;
+
+    (void)state;
+    bed_run(bed, open_many, &bytes);
+    if (!BED_SANITIZED && bytes > (size_t)MANY * SMALL_TABLE_BYTES) {
+        fail_msg("%zu bytes for each of %d tables", bytes / MANY, MANY);
+    }
+    bed_finish(bed);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_worker_without_memory),
         cmocka_unit_test(test_idle_lanes_cost_little),
+        cmocka_unit_test(test_small_tables_take_little),
     };
 
     bed_begin();
