@@ -6,13 +6,14 @@
 
 #include <stdbool.h>
 
-enum { REMOTE_SCRIPT_BYTES = 200 };
+enum { REMOTE_SCRIPT_BYTES = 320 };
 
 /*
  * The script for `sh -c SCRIPT PROGRAM` there. It holds none of the bytes that some login shell
  * reads within single quotes. Where everybody may write above the program (a build in /tmp, or on
- * scratch), somebody else may have put another one under its name on another machine: there it
- * counts only if it belongs to the user, or to whom it belongs here.
+ * scratch), somebody else may have put another one under its name on another machine. There it
+ * counts only if it, and every directory between the open one and it, belongs to the user, to root,
+ * or to the owner of the program here.
  */
 void remote_script(const char *program, char script_p[REMOTE_SCRIPT_BYTES]);
 

@@ -262,10 +262,12 @@ test_program_of_somebody_else(void **state)
 {
     char there[] = "/tmp/psd_ssh_XXXXXX";
     char other[] = "/tmp/psd_ssh_XXXXXX";
+    char mine[] = "/tmp/psd_ssh_XXXXXX";
     char *path = strdup(getenv("PATH"));
     char *longer = malloc(strlen(path) + sizeof(other) + 2);
     char program[96];
     char in_path[96];
+    char linked[96];
     struct ssh_target target = {.host = "h", .user = "ann", .program = program};
     const struct ssh_defaults defaults = {.strict = false};
     struct words argv;
@@ -276,6 +278,7 @@ test_program_of_somebody_else(void **state)
     }
     assert_non_null(mkdtemp(there));
     assert_non_null(mkdtemp(other));
+    assert_non_null(mkdtemp(mine));
     write_program(there, "there", program);
     write_program(other, "in PATH", in_path);
     sprintf(longer, "%s:%s", other, path);
@@ -288,10 +291,22 @@ test_program_of_somebody_else(void **state)
     assert_int_equal(ssh_arguments(&target, &defaults, &argv, NULL), PSD_OK); /* as it is here */
     expect_run(argv.list[argv.count - 1], "there --agent\n");
     words_fini(&argv);
-    setenv("PATH", path, 1);
+    assert_int_equal(chown(program, 0, 0), 0);
+    assert_int_equal(ssh_arguments(&target, &defaults, &argv, NULL), PSD_OK);
+    assert_int_equal(chown(there, 12345, 12345), 0); /* who may exchange it at any time */
+    expect_run(argv.list[argv.count - 1], "in PATH --agent\n");
     unlink(program);
-    unlink(in_path);
     rmdir(there);
+    write_program(mine, "through a link", linked);
+    assert_int_equal(symlink(mine, there), 0); /* to a program of ours, until it is another */
+    assert_int_equal(lchown(there, 12345, 12345), 0);
+    expect_run(argv.list[argv.count - 1], "in PATH --agent\n");
+    words_fini(&argv);
+    setenv("PATH", path, 1);
+    unlink(there);
+    unlink(linked);
+    unlink(in_path);
+    rmdir(mine);
     rmdir(other);
     free(longer);
     free(path);
