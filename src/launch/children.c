@@ -131,14 +131,16 @@ translate_gpus(const struct place *place, struct words *environment)
     static const char name[] = "CUDA_VISIBLE_DEVICES";
     const char *given = variables_get(place->service_environment.list, name);
     const char *dealt = variables_get(environment->list, name);
-    char text[1024] = "";
+    char *text = NULL;
+    size_t bytes = 0;
     FILE *stream;
+    psd_status status;
 
     if (!place->deals_gpus || given == NULL || given[0] == '\0' || dealt == NULL ||
         dealt[0] == '\0' || strspn(dealt, "0123456789,") != strlen(dealt)) {
         return 0;
     }
-    stream = fmemopen(text, sizeof(text), "w");
+    stream = open_memstream(&text, &bytes);
     if (stream == NULL) {
         return ENOMEM;
     }
@@ -150,7 +152,9 @@ translate_gpus(const struct place *place, struct words *environment)
         number = comma != NULL ? comma + 1 : NULL;
     }
     fclose(stream);
-    return variables_set_pair(environment, name, text, NULL) == PSD_OK ? 0 : ENOMEM;
+    status = text != NULL ? variables_set_pair(environment, name, text, NULL) : PSD_ERR_NO_MEMORY;
+    free(text);
+    return status == PSD_OK ? 0 : ENOMEM;
 }
 
 /* argv is cut out of the strings by a NULL where the environment begins. Returns 0 or an errno. */
@@ -244,6 +248,24 @@ wants_low_secret(const struct order *order)
            strtol(wanted, NULL, 10) == SPAWN_EXTRA_FD;
 }
 
+/* Nothing of the last life of a process may share the rank with the next. */
+static void
+kill_last_life(const struct children *children, const struct child *child)
+{
+    const struct tree_pick pick = {.root = getpid(), .leader = child->pid, .gone = !child->alive};
+
+    for (size_t i = 0; i < children->count; i++) {
+        const struct child *other = &children->list[i];
+
+        if (other != child && other->alive && other->pid == child->pid) {
+            return; /* its number was free again: nothing of it is left */
+        }
+    }
+    if (child->pid > 0) {
+        tree_signal(&pick, SIGKILL);
+    }
+}
+
 static int
 start_child(struct child *child, const struct place *place, struct order *order)
 {
@@ -256,9 +278,6 @@ start_child(struct child *child, const struct place *place, struct order *order)
     int ends[MERGE_STREAMS] = {-1, -1};
     int code;
 
-    if (child->pid > 0) { /* a restart: nothing of the last life may share the rank with it */
-        tree_signal(&(struct tree_pick){.root = getpid(), .leader = child->pid}, SIGKILL);
-    }
     code = open_printout(child, place, order->log, ends);
     args.output_fd = ends[0];
     args.error_fd = ends[1];
@@ -306,6 +325,7 @@ children_start(struct children *children, struct place *place, const struct link
     int code = child == NULL ? ENOMEM : order_read(&order, place, message);
 
     if (code == 0) {
+        kill_last_life(children, child);
         take_ports(child, place, order.ports);
         code = start_child(child, place, &order);
     }

@@ -147,6 +147,14 @@ release(const struct ending *ending, const struct children *children, struct chi
     filters_pipes_fini(&pipes);
 }
 
+/* Whether it ended before the end began, and may have left somebody behind. One that never started
+ * has no session. */
+static bool
+has_left(const struct child *child)
+{
+    return child->pid > 0 && !child->alive && !child->asked && !child->released;
+}
+
 /* Releases what was left behind as soon as all is read that can be. */
 static void
 follow(const struct ending *ending, const struct children *children, struct child *child,
@@ -187,7 +195,7 @@ ending_turn(struct ending *ending, struct children *children, struct link *link)
     for (size_t i = 0; i < children->count && !ending->hurried; i++) {
         struct child *child = &children->list[i];
 
-        if (is_reading(child) || (!child->alive && !child->asked && !child->released)) {
+        if (is_reading(child) || has_left(child)) {
             follow(ending, children, child, link, now_ms);
         }
     }

@@ -135,7 +135,7 @@ mark(struct table *table, const struct tree_pick *pick)
                 (entry->parent == pick->root || (parent != NULL && parent->inside)) &&
                 !is_spared(pick, entry);
             const bool belongs =
-                inside && (pick->leader == 0 || entry->pid == pick->leader ||
+                inside && (pick->leader == 0 || (entry->pid == pick->leader && !pick->gone) ||
                            entry->session == pick->leader || (parent != NULL && parent->belongs));
 
             changed = changed || inside != entry->inside || belongs != entry->belongs;

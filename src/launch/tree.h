@@ -17,6 +17,7 @@
 struct tree_pick {
     pid_t root;
     pid_t leader;        /* this one, those in its session, and what descends from them; 0: all */
+    bool gone;           /* the leader has ended: another process may have its number by now */
     pid_t spare_session; /* but not those in this session; 0: none */
     const pid_t *spare;  /* nor these, those in their sessions, and what descends from them */
     size_t spare_count;
