@@ -31,6 +31,15 @@ copy_worker_sets(const struct plan_input *input, struct plan *plan, struct psd_e
     return status;
 }
 
+bool
+plan_pattern_fits(const char *pattern, const char *variable)
+{
+    const size_t bytes = strcspn(pattern, "*=");
+
+    return pattern[bytes] != '=' && strncmp(variable, pattern, bytes) == 0 &&
+           (pattern[bytes] == '*' || variable[bytes] == '=');
+}
+
 /* What workers on other machines get of our environment without being asked: not PATH, which
  * differs by machine. */
 static bool
@@ -42,11 +51,7 @@ is_forwarded(const char *variable, const struct words *forward, bool joined)
     const size_t more = forward != NULL ? forward->count : 0;
 
     for (size_t i = 0; i < count + more; i++) {
-        const char *pattern = i < count ? always[i] : forward->list[i - count];
-        const size_t bytes = strcspn(pattern, "*=");
-
-        if (pattern[bytes] != '=' && strncmp(variable, pattern, bytes) == 0 &&
-            (pattern[bytes] == '*' || variable[bytes] == '=')) {
+        if (plan_pattern_fits(i < count ? always[i] : forward->list[i - count], variable)) {
             return true;
         }
     }

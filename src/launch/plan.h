@@ -150,4 +150,8 @@ bool plan_adds_flags(const struct plan *plan, uint32_t command, bool knows_flags
 /* "master", "server0", "worker12", "ps0", "chief": prefix on the console and name of the log. */
 void plan_name(const struct plan *plan, uint32_t slot, char name_p[24]);
 
+/* Whether a pattern of --forward, NAME or PREFIX*, is for a variable, NAME=value. One that brings
+ * its own value, NAME=value, is for none. */
+bool plan_pattern_fits(const char *pattern, const char *variable);
+
 #endif

@@ -81,6 +81,18 @@ write_machines(FILE *stream, const struct launch_options *options, const struct 
     write_text(stream, "interface", options->interface);
 }
 
+/* With the values that those variables have now: who names one means its value. */
+static void
+write_forward(FILE *stream, const char *pattern, const struct words *variables)
+{
+    write_text(stream, "forward", pattern);
+    for (size_t i = 0; i < variables->count; i++) {
+        if (plan_pattern_fits(pattern, variables->list[i])) {
+            write_text(stream, "is", variables->list[i]);
+        }
+    }
+}
+
 static void
 write_environment(FILE *stream, const struct launch_options *options,
                   const struct prepared *prepared)
@@ -92,7 +104,7 @@ write_environment(FILE *stream, const struct launch_options *options,
         write_words(stream, "one", &plan->worker_set[i]);
     }
     for (size_t i = 0; i < options->forward.count; i++) {
-        write_text(stream, "forward", options->forward.values[i]);
+        write_forward(stream, options->forward.values[i], &plan->forwarded);
     }
     fprintf(stream, " keep_env=%d", plan->keep_env);
 }

@@ -845,6 +845,22 @@ def test_another_job_replaces_whatever_differs(start, what, words):
     assert second.wait() == 143
 
 
+def test_another_value_of_a_variable_that_is_handed_on_replaces_the_job(start):
+    """If this fails, a run with another value of a variable of -x is taken for the one before."""
+    words = ["run", "--name", "valued", "-x", "RATE", "-x", "OTHER_*", "sh -c 'echo $RATE; sleep 100'"]
+    first = start(*words, name="where", environment={"RATE": "0.1", "OTHER_A": "a"})
+    first.wait_for_output("0.1")
+    second = start(*words, name="where", environment={"RATE": "0.2", "OTHER_A": "a"})
+    second.wait_for_output("0.2")
+    assert first.wait() == 143
+    assert "job valued runs and is replaced; what differs: environment\n" in second.stderr()
+    third = start(*words, name="where", environment={"RATE": "0.2", "OTHER_A": "b"})
+    third.wait_for_output("0.2")
+    assert second.wait() == 143
+    assert "job valued is stopped" in verb(third, "stop", "valued")
+    assert third.wait() == 143
+
+
 @pytest.mark.parametrize("out", ["my logs", "logs\nof mine", "/".join(["d" * 200] * 19)])
 def test_detached_job_with_an_odd_place_for_logs(start, out):
     """If this fails, a job in the background that did not start hides its reason."""
