@@ -570,7 +570,13 @@ cause_deadline(const struct cause *cause)
     if (cause->opened_ms == UINT64_MAX) {
         return UINT64_MAX;
     }
-    return all_have_answered(cause) ? processes_deadline(cause) : machines_deadline(cause);
+    if (all_have_answered(cause)) {
+        return processes_deadline(cause);
+    }
+    return some_machine_is_lost(cause) || !has_questions(cause) ||
+                   machines_deadline(cause) > processes_deadline(cause)
+               ? machines_deadline(cause)
+               : processes_deadline(cause);
 }
 
 struct cause_verdict

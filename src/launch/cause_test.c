@@ -535,6 +535,32 @@ test_every_wait_ends(void **state)
     cause_fini(&cause);
 }
 
+/* If this fails, psd_run looks again and again without a pause, or never, when a machine has not
+ * answered and the silence of a process takes longer than that of a machine. */
+static void
+test_deadline_is_when_all_is_settled(void **state)
+{
+    const struct psi_tiding joined = tiding_of(PSI_TIDING_JOINED, 5, 'n');
+    struct cause_config slow = plain;
+    struct cause cause;
+
+    (void)state;
+    slow.silence_ms = 20000;
+    assert_true(cause_init(&cause, &slow));
+    cause_open(&cause, 1000);
+    assert_int_equal(cause_deadline(&cause), 7000); /* nothing but the machines is waited for */
+    assert_true(cause_settled(&cause, 7000));
+    cause_told(&cause, &joined);
+    cause_exited(&cause, 5, 3, 0);
+    assert_false(cause_settled(&cause, 7000));
+    assert_int_equal(cause_deadline(&cause), 22000);
+    assert_true(cause_settled(&cause, 22000));
+    cause_machine_lost(&cause, 0, true);
+    assert_int_equal(cause_deadline(&cause), 7000); /* it is the cause, whatever else is said */
+    assert_true(cause_settled(&cause, 7000));
+    cause_fini(&cause);
+}
+
 int
 main(void)
 {
@@ -547,6 +573,7 @@ main(void)
         cmocka_unit_test(test_forgiven),
         cmocka_unit_test(test_not_replaced),
         cmocka_unit_test(test_every_wait_ends),
+        cmocka_unit_test(test_deadline_is_when_all_is_settled),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
