@@ -569,8 +569,19 @@ def pending_units(results, runs, only):
             if only in case.name and (case.name, run) not in done]
 
 
+def be_interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def take_interrupts():
+    """In the background of a shell SIGINT comes ignored; hosts must go in any case."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, be_interrupted)
+
+
 def work(number, units, lines, path):
     """One of several that share the work: a field of its own, until there is nothing left to do."""
+    take_interrupts()
     field = None
     while True:
         unit = units.get()
@@ -580,13 +591,13 @@ def work(number, units, lines, path):
         try:
             field = field or Field()
             wrong, words, seconds = run_case(field, case)
+        except KeyboardInterrupt:
+            break
         except BaseException as error:  # whatever it is, this run was not right
             wrong, words, seconds = f"{error!r}"[:300], traceback.format_exc(), 0.0
             if field is not None:
                 field.remove()
             field = None
-            if isinstance(error, KeyboardInterrupt):
-                break
         if wrong:
             story = path.with_suffix("") / f"{case.name.replace(' ', '-')}-{run}.txt"
             story.parent.mkdir(parents=True, exist_ok=True)
@@ -633,6 +644,7 @@ def main():
     units, lines = multiprocessing.Queue(), multiprocessing.Lock()
     for unit in pending:
         units.put(unit)
+    take_interrupts()
     workers = [multiprocessing.Process(target=work, args=(number, units, lines, args.out))
                for number in range(min(args.jobs, len(pending)))]
     for worker in workers:
@@ -641,7 +653,9 @@ def main():
     try:
         for worker in workers:
             worker.join()
-    except KeyboardInterrupt:  # they have it, too, and take their hosts away
+    except KeyboardInterrupt:
+        for worker in workers:
+            worker.terminate()  # each takes its hosts away
         for worker in workers:
             worker.join()
     sys.exit(0 if print_table(args.out) else 1)
