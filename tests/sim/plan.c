@@ -251,7 +251,7 @@ draw_program(struct plan *plan, struct rng *rng)
 {
     const bool backup = plan->table[0].backup > 0;
 
-    if (!backup && rng_chance(rng, 30)) {
+    if (!backup && !catches_up(plan) && rng_chance(rng, 30)) {
         plan->depth = (uint32_t)rng_between(rng, 2, in_parts(plan) ? 3 : FLIGHTS_MAX);
         if (plan->policy == PSI_DEATH_WAIT && plan->table_count > 1 && rng_chance(rng, 50)) {
             /* Who dies while one table lags must not have gone far ahead with the others. */
