@@ -106,6 +106,14 @@ cause_slot_of(const struct cause_config *config, const struct psi_tiding *tiding
     return false;
 }
 
+/* News that the master has of members alone. */
+static bool
+is_of_a_member(enum psi_tiding_kind kind)
+{
+    return kind == PSI_TIDING_DONE || kind == PSI_TIDING_CUT || kind == PSI_TIDING_BACK ||
+           kind == PSI_TIDING_QUIET || kind == PSI_TIDING_HEARD || kind == PSI_TIDING_LOST;
+}
+
 void
 cause_told(struct cause *cause, const struct psi_tiding *tiding)
 {
@@ -117,6 +125,9 @@ cause_told(struct cause *cause, const struct psi_tiding *tiding)
     }
     process = &cause->processes[slot];
     cause->moment++;
+    if (!process->joined && is_of_a_member(tiding->kind)) {
+        return; /* of the life before this one: the agent was faster than the master */
+    }
     switch (tiding->kind) {
     case PSI_TIDING_JOINED:
         process->joined = true;

@@ -17,6 +17,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -535,6 +536,41 @@ test_every_wait_ends(void **state)
     cause_fini(&cause);
 }
 
+/* If this fails, what the master says late about a worker that died is held against the one that
+ * was started in its place. */
+static void
+test_late_news_of_a_life_before(void **state)
+{
+    static const enum psi_tiding_kind late[] = {PSI_TIDING_CUT, PSI_TIDING_QUIET, PSI_TIDING_LOST};
+    struct cause_verdict verdict;
+    struct cause cause;
+
+    (void)state;
+    assert_true(cause_init(&cause, &plain));
+    for (uint32_t slot = 4; slot <= 5; slot++) {
+        const struct psi_tiding joined = tiding_of(PSI_TIDING_JOINED, slot, 'n');
+
+        cause_told(&cause, &joined);
+    }
+    cause_exited(&cause, 5, 0, SIGKILL);
+    cause_started(&cause, 5);
+    for (size_t i = 0; i < sizeof(late) / sizeof(late[0]); i++) {
+        const struct psi_tiding news = tiding_of(late[i], 5, 's');
+
+        cause_told(&cause, &news);
+    }
+    cause_exited(&cause, 4, 0, SIGKILL);
+    cause_open(&cause, 1000);
+    for (uint32_t machine = 0; machine < MACHINES; machine++) {
+        cause_answered(&cause, machine);
+    }
+    assert_true(cause_settled(&cause, 1000));
+    verdict = cause_verdict(&cause);
+    assert_int_equal(verdict.kind, CAUSE_PROCESS);
+    assert_int_equal(verdict.slot, 4);
+    cause_fini(&cause);
+}
+
 /* If this fails, psd_run looks again and again without a pause, or never, when a machine has not
  * answered and the silence of a process takes longer than that of a machine. */
 static void
@@ -572,6 +608,7 @@ main(void)
         cmocka_unit_test(test_foreign_jobs),
         cmocka_unit_test(test_forgiven),
         cmocka_unit_test(test_not_replaced),
+        cmocka_unit_test(test_late_news_of_a_life_before),
         cmocka_unit_test(test_every_wait_ends),
         cmocka_unit_test(test_deadline_is_when_all_is_settled),
     };
