@@ -5,8 +5,10 @@
  */
 #include "master/daemon.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/descriptors.h"
@@ -82,6 +84,10 @@ tell(void *context, const struct psi_tiding *tiding)
     const size_t bytes = psi_tiding_format(tiding, line);
 
     if (process->ready_fd >= 0 && write(process->ready_fd, line, bytes) < 0) {
+        psi_log(process->log, PSI_LOG_WARN, "UNHEARD",
+                "whoever started this master does not read --ready_fd %d (%s), and hears nothing "
+                "more of its members",
+                process->ready_fd, strerror(errno));
         close_ready(process);
     }
 }

@@ -611,9 +611,8 @@ check_alive(struct master *master, struct member *member, uint64_t now_ns)
     if (deadline_ns < master->awake_ns) {
         deadline_ns = master->awake_ns;
     }
-    if (!cut && !member->quiet &&
-        master->config.tell !=
-            NULL) { /* it may be late, or stopped: who started it may look at once */
+    /* It may be late, or stopped: who started it may look at once. */
+    if (!cut && !member->quiet && master->config.tell != NULL) {
         const uint64_t quiet_ns = deadline_ns + limit_ms * MASTER_MS_NS / 2;
 
         member->quiet = now_ns >= quiet_ns;
