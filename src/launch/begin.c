@@ -23,6 +23,7 @@
 #include "launch/jobs.h"
 #include "launch/prepare.h"
 #include "launch/print_cluster.h"
+#include "launch/report.h"
 #include "launch/run.h"
 #include "launch/runlog.h"
 #include "launch/secret.h"
@@ -330,6 +331,7 @@ run_attempts(const struct launch_options *options, struct together *together, st
     unsigned port_tries = 1;
     bool port_taken = false;
     uint32_t hasty = 0;
+    char when[32];
     int code;
 
     args->port_taken_p = &port_taken;
@@ -360,9 +362,10 @@ run_attempts(const struct launch_options *options, struct together *together, st
         args->attempt++;
         args->delay_ms = watch_restart_delay_ms(options->restart_delay_ms,
                                                 psi_monotonic_ms() - begin_ms, &hasty);
+        report_delay(args->delay_ms, when, sizeof(when));
         begin_anew(together, "it failed");
-        fprintf(stderr, "psd_run: the whole job starts again: restart %u of %u, in %.1f s\n",
-                args->attempt, options->max_restarts, (double)args->delay_ms / 1000);
+        fprintf(stderr, "psd_run: the whole job starts again: restart %u of %u, %s\n",
+                args->attempt, options->max_restarts, when);
     }
 }
 

@@ -247,6 +247,16 @@ describe(const struct run *run, uint32_t slot, int code, int number, char *text_
 }
 
 void
+report_delay(uint32_t delay_ms, char *text_p, size_t size)
+{
+    if (delay_ms == 0) {
+        snprintf(text_p, size, "at once");
+    } else {
+        snprintf(text_p, size, "in %.1f s", (double)delay_ms / 1000);
+    }
+}
+
+void
 report_exit(struct run *run, const struct watch_event *event)
 {
     const bool worker = role_of_slot(event->slot, run->plan->servers) == LAUNCH_WORKER;
@@ -262,9 +272,11 @@ report_exit(struct run *run, const struct watch_event *event)
         console_say(&run->console, "%s when the job was done", text);
     } else if (run->watch.config.on_worker_death == WATCH_WAIT) {
         const struct watch_slot *slot = &run->watch.slots[event->slot];
+        char when[32];
 
-        console_say(&run->console, "%s; restart %u of %u, in %.1f s", text, slot->restarts,
-                    run->watch.config.max_restarts, (double)slot->delay_ms / 1000);
+        report_delay(slot->delay_ms, when, sizeof(when));
+        console_say(&run->console, "%s; restart %u of %u, %s", text, slot->restarts,
+                    run->watch.config.max_restarts, when);
     } else {
         console_say(&run->console, "%s; the job goes on without it", text);
     }

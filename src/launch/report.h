@@ -27,6 +27,9 @@ void report_given_up(struct run *run, const struct host *host);
 /* What the master told of a process. */
 void report_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot);
 
+/* When a restart is due, in words: "in 0.5 s". */
+void report_delay(uint32_t delay_ms, char *text_p, size_t size);
+
 void report_exit(struct run *run, const struct watch_event *event);
 
 /* Why the job ended, in words; "" while it is well. */

@@ -234,6 +234,16 @@ handle_join(struct run *run)
     }
 }
 
+/* A machine that is back cannot be used; another may still come in its place. */
+static void
+turn_away(struct run *run, struct host *host, const char *why)
+{
+    console_say(&run->console, "%s", why);
+    host->returning = false;
+    join_refuse(run->args->join, host->machine->rank, why);
+    lose_machine(run, host, why, false);
+}
+
 /* Machines that are back get what they need; then their workers start. */
 static void
 go_on_returning(struct run *run)
@@ -253,10 +263,7 @@ go_on_returning(struct run *run)
             run_tell(run, WATCH_MACHINE_BACK, i, 0);
             break;
         case GATHER_FAILED:
-            console_say(&run->console, "%s", err.text);
-            run->hosts[i].returning = false;
-            join_refuse(run->args->join, run->hosts[i].machine->rank, err.text);
-            lose_machine(run, &run->hosts[i], err.text, false);
+            turn_away(run, &run->hosts[i], err.text);
             break;
         }
     }
@@ -468,6 +475,10 @@ handle_process_message(struct run *run, const struct link_message *message)
 static void
 refuse_machine(struct run *run, struct host *host, const struct psd_error *why)
 {
+    if (host->returning) {
+        turn_away(run, host, why->text);
+        return;
+    }
     if (gather_refuse(&run->gather, host, why->text, psi_monotonic_ms(), NULL) == PSD_OK) {
         drop_machine(host);
         return;
