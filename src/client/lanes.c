@@ -10,8 +10,9 @@
  * A read of a later step waits at the server, perhaps for what this worker has not sent yet. So it
  * must not hold up anything: pushes and reads of the steps before it pass it, and it gives its room
  * back to other reads when no answer has come for a while. Nor must a gradient that waits for other
- * workers hold up a sum of the host's that these wait for: the server asks for what it has a part
- * of (WANT), but of a sum that is complete here it has none.
+ * workers hold up what these wait for. The server asks for what it has a part of (WANT); but of a
+ * sum of the host's that is complete here it has none, and a gradient of a table without rounds has
+ * no parts.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -262,6 +263,12 @@ is_applied_alone(const struct psd_op *op)
     return !psi_spec_synchronous(&op->table->spec);
 }
 
+static bool
+is_of_a_round(const struct psd_op *op)
+{
+    return pushes(op->transfer.type) && !is_applied_alone(op);
+}
+
 static struct request *
 request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
 {
@@ -412,22 +419,33 @@ send_chunk(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
     return true;
 }
 
+/* One always fits, however large. */
+static bool
+fits(uint64_t used, uint64_t cost, uint64_t window_bytes)
+{
+    return used == 0 || used + cost <= window_bytes;
+}
+
+static bool
+has_room_to_push(const struct lane_link *lane, const struct psd_op *op, uint64_t cost)
+{
+    return fits(lane->used, cost, lane->window_bytes) || (lane->extra && op->gathering != NULL) ||
+           (lane->apart && is_applied_alone(op) &&
+            fits(lane->used_alone, cost, lane->window_bytes));
+}
+
+/* The value that answers a push_pull needs no room of its own: the lane knows our gradients and
+ * asks for what it lacks (WANT), but it could not know that we wait for room to read. */
 static bool
 has_room(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
 {
     const uint64_t bytes = psi_transfer_push_bytes(op, chunk);
 
     if (pushes(op->transfer.type)) {
-        const uint64_t cost = push_cost(lane, op, bytes);
-
-        /* The value that answers a push_pull needs no room of its own: the lane knows our gradients
-         * and asks for what it lacks (WANT), but it could not know that we wait for room to read.
-         */
-        return lane->used == 0 || lane->used + cost <= lane->window_bytes ||
-               (lane->extra && op->gathering != NULL);
+        return has_room_to_push(lane, op, push_cost(lane, op, bytes));
     }
     return lane->read_count < READS_MAX &&
-           (lane->reads == 0 || lane->reads + bytes <= lane->client->config.window_bytes);
+           fits(lane->reads, bytes, lane->client->config.window_bytes);
 }
 
 static bool
@@ -451,24 +469,31 @@ room_check_at(struct lane_link *lane, uint64_t at_ns)
     }
 }
 
-/* A read or a sum of the host's finds no room. If no answer comes for a while, what is under way
- * waits for something, perhaps for this. Other gradients wait until they are asked for, unless
- * those in front of them are of tables without rounds: a push_pull of these waits as a read does.
- */
+/* Will the server never ask for it? It asks for the gradients of rounds that others have begun. */
+static bool
+is_never_wanted(const struct psd_op *op)
+{
+    return !is_of_a_round(op) || op->gathering != NULL;
+}
+
+/* Something finds no room. If no answer comes for a while, what is under way waits for something,
+ * perhaps for this. A gradient of a round waits until it is asked for, unless there are some of
+ * tables without rounds in front of it: a push_pull of these waits as a read does. */
 static void
 wait_for_room(struct lane_link *lane, const struct psd_op *op)
 {
-    if (lane->room_ns == 0 &&
-        (op->gathering != NULL || !pushes(op->transfer.type) || lane->used_alone > 0)) {
+    if (lane->room_ns == 0 && (is_never_wanted(op) || lane->used_alone > 0)) {
         room_check_at(lane, psi_now_ns(lane->client->env) + ROOM_NS);
     }
 }
 
-/* What waits at the server only to be answered gives its room back, and one sum leaves. */
+/* What waits at the server only to be answered gives its room back, and one sum leaves. Gradients
+ * of tables without rounds no longer wait for those of rounds: the server keeps none of them. */
 static void
 free_room(struct lane_link *lane)
 {
     lane->extra = true;
+    lane->apart = true;
     lane->used -= lane->used_alone;
     lane->used_alone = 0;
     for (struct request *request = lane->first; request != NULL; request = request->next) {
@@ -701,6 +726,7 @@ request_answered(struct lane_link *lane, struct request *request, psd_status sta
     op->chunks[chunk - op->first_chunk] = CHUNK_DONE;
     request_free(lane, request);
     lane->extra = op->gathering != NULL; /* where one got through, the next may */
+    lane->apart = lane->apart && !is_of_a_round(op);
     lane->room_ns = 0;
     mark_busy(lane); /* what it has patience for changes */
     op->remaining--;

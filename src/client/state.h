@@ -213,6 +213,7 @@ struct lane_link {
     uint64_t used_alone;       /* of `used`: of tables without rounds */
     uint64_t room_ns;          /* something waits for room: then it gets some; 0: nothing does */
     bool extra;                /* a sum of the host's gradients leaves whatever the window */
+    bool apart;                /* rounds stand still: tables without have a window of their own */
     struct request *resend;    /* after a cut: the next of these to be sent again */
     struct request *receiving; /* whose value is coming in */
     uint32_t ups;              /* how often it has come up: what was mapped before is old */

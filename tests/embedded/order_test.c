@@ -1,6 +1,6 @@
 /*
  * order_test.c - operations that wait for each other: reads before the pushes that they wait for,
- * tables that workers push in different orders.
+ * tables that workers push in different orders, gradients that no server asks for.
  *
  * All tables are larger than what a worker keeps under way on a lane, so that whatever is blocked
  * shows.
@@ -299,6 +299,67 @@ test_tables_in_different_orders(void **state)
     run_all_ways(2, PSI_DEATH_CONTINUE, push_in_different_orders, NULL);
 }
 
+/* ---- a gradient that no server asks for ------------------------------------------------------ */
+
+static void
+open_stale(const struct worker *worker, const char *name, uint32_t staleness, psd_table **table_p)
+{
+    CHECK_OK((struct worker *)worker,
+             psd_table_open(worker->context,
+                            TABLE(name, PSD_F32, COUNT, .reduce = PSD_REDUCE_SUM,
+                                  .rule = {.rule = PSD_RULE_ADD}, .staleness = staleness),
+                            table_p));
+}
+
+/* 1 waits for 0's push of b before it gives a; 0 has given a first, and its window is full of it.
+ */
+static void
+push_behind_a_full_window(struct worker *worker)
+{
+    const uint32_t *staleness = worker->user;
+    float(*read)[COUNT] = values[worker->rank];
+    psd_table *a = NULL;
+    psd_table *b = NULL;
+
+    open_stale(worker, "a", *staleness, &a);
+    open_stale(worker, "b", 1, &b);
+    CHECK(worker, a != NULL && b != NULL);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        psd_op *op[3];
+
+        if (worker->rank == 1) {
+            CHECK_OK(worker, push(b, step, ones));
+            CHECK_OK(worker, pull(b, step + 2, read[0]));
+            CHECK(worker, all_are(read[0], 2.0f * (float)(step + 1)));
+            CHECK_OK(worker, push(a, 2 * step, ones));
+            CHECK_OK(worker, push(a, 2 * step + 1, ones));
+            continue;
+        }
+        for (unsigned i = 0; i < 2; i++) {
+            CHECK_OK(worker,
+                     psd_push_pull(a, TRANSFER(2 * step + i, .gradient = ones, .values = read[i]),
+                                   &op[i]));
+        }
+        CHECK_OK(worker, psd_push(b, TRANSFER(step, .gradient = ones), &op[2]));
+        for (unsigned i = 0; i < 3; i++) {
+            CHECK_OK(worker, finish(op[i]));
+        }
+    }
+}
+
+/* If this fails, gradients of a stale table wait for ever behind others: those of rounds, or of
+ * another stale table whose values are awaited. */
+static void
+test_stale_push_behind_a_full_window(void **state)
+{
+    uint32_t staleness[] = {0, 1};
+
+    (void)state;
+    run_all_ways(2, PSI_DEATH_FAIL, push_behind_a_full_window, &staleness[0]);
+    run_all_ways(2, PSI_DEATH_WAIT, push_behind_a_full_window, &staleness[0]);
+    run_all_ways(2, PSI_DEATH_FAIL, push_behind_a_full_window, &staleness[1]);
+}
+
 int
 main(void)
 {
@@ -309,6 +370,7 @@ main(void)
         cmocka_unit_test(test_read_that_waits_leaves_room),
         cmocka_unit_test(test_read_that_waits_for_another_leaves_room),
         cmocka_unit_test(test_tables_in_different_orders),
+        cmocka_unit_test(test_stale_push_behind_a_full_window),
     };
 
     for (size_t i = 0; i < COUNT; i++) {
