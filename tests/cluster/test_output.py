@@ -222,7 +222,8 @@ def test_last_lines_of_a_life_before_a_restart(start, tmp_path):
 
 def test_holder_of_the_output_is_named(start):
     """If this fails, nobody knows why a job lasts a second longer than its workers."""
-    job = start(*TORCH, "--", "sh", "-c", "sleep 1000 & (sleep 0.5; echo late) & echo early")
+    job = start(*TORCH, "--", "sh", "-c", "sleep 1000 & "
+                "(while kill -0 $$; do sleep 0.01; done 2>/dev/null; echo late) & echo early")
     assert job.wait() == 0, job.stderr()
     assert job.log("worker0").decode() == "early\nlate\n"
     assert "worker0 has ended, but its output is still held open by pid " in job.stderr()
