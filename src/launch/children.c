@@ -191,20 +191,6 @@ order_read(struct order *order, const struct place *place, const struct link_mes
     return order->path != NULL ? 0 : ENOENT;
 }
 
-/* Returns 0 or an errno. */
-static int
-open_printout(struct child *child, const struct place *place, const char *name,
-              int write_ends_p[MERGE_STREAMS])
-{
-    char path[4096];
-
-    if (place->log_directory == NULL) {
-        return printout_begin(&child->printout, NULL, write_ends_p);
-    }
-    snprintf(path, sizeof(path), "%s/%s", place->log_directory, name);
-    return printout_begin(&child->printout, path, write_ends_p);
-}
-
 /* A pipe whose read end we keep. Returns its write end, or -1. */
 static int
 open_pipe(int *read_end_p)
@@ -278,7 +264,7 @@ start_child(struct child *child, const struct place *place, struct order *order)
     int ends[MERGE_STREAMS] = {-1, -1};
     int code;
 
-    code = open_printout(child, place, order->log, ends);
+    code = printout_begin(&child->printout, place->log_directory, order->log, ends);
     args.output_fd = ends[0];
     args.error_fd = ends[1];
     if (strcmp(order->role, "master") == 0) {

@@ -1,5 +1,6 @@
 /*
- * children_test.c - whom an agent kills, and whom it asks to stop, with real processes.
+ * children_test.c - whom an agent kills, whom it asks to stop, and where it logs, with real
+ * processes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -115,20 +117,27 @@ tear_down(void **state)
 }
 
 static void
-start_again(struct scene *scene)
+start_worker(struct scene *scene, struct place *place)
 {
     static const char words[] = "worker\0worker.log\0"
                                 "0,0\0true";
     const struct link_message order = {
         .kind = LINK_START, .slot = WORKER, .number = 1, .bytes = sizeof(words), .data = words};
-    struct place place;
     char *path = NULL;
     pid_t pid;
 
-    place_init(&place, environ);
-    assert_int_equal(children_start(&scene->children, &place, &order, &pid, &path), 0);
+    assert_int_equal(children_start(&scene->children, place, &order, &pid, &path), 0);
     assert_true(pid > 0);
     free(path);
+}
+
+static void
+start_again(struct scene *scene)
+{
+    struct place place;
+
+    place_init(&place, environ);
+    start_worker(scene, &place);
     place_fini(&place);
 }
 
@@ -183,6 +192,37 @@ test_everybody_is_asked_once(void **state)
     assert_int_equal(hear(scene), 'x');
 }
 
+/* If this fails, whoever owns a directory above the logs has them written where they like. */
+static void
+test_directory_of_logs_that_was_exchanged(void **state)
+{
+    struct scene *scene = *state;
+    char top[] = "/tmp/psd_logs_XXXXXX";
+    struct words orders = {0};
+    struct words answers = {0};
+    struct place place;
+
+    assert_non_null(mkdtemp(top));
+    assert_int_equal(chdir(top), 0);
+    place_init(&place, environ);
+    words_add(&orders, "logs=logs", NULL);
+    assert_int_equal(place_set_up(&place, &orders, &answers, NULL), PSD_OK);
+    assert_int_equal(answers.count, 0);
+    assert_int_equal(rename("logs", "moved"), 0);
+    assert_int_equal(mkdir("theirs", 0755), 0);
+    assert_int_equal(symlink("theirs", "logs"), 0);
+    start_worker(scene, &place);
+    assert_int_equal(rmdir("theirs"), 0); /* it is empty */
+    assert_int_equal(unlink("moved/worker.log"), 0);
+    place_fini(&place);
+    words_fini(&orders);
+    words_fini(&answers);
+    rmdir("moved");
+    unlink("logs");
+    assert_int_equal(chdir("/"), 0);
+    assert_int_equal(rmdir(top), 0);
+}
+
 int
 main(void)
 {
@@ -190,6 +230,8 @@ main(void)
         cmocka_unit_test_setup_teardown(test_number_that_another_has, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_number_that_another_worker_has, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_everybody_is_asked_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_directory_of_logs_that_was_exchanged, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 
 int
-log_file_open(const char *path)
+log_file_open_at(int directory, const char *name)
 {
     /* O_NONBLOCK: a pipe that nobody reads must not stop us. */
-    const int fd =
-        open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+    const int fd = openat(
+        directory, name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
     struct stat info;
 
     if (fd >= 0 && (fstat(fd, &info) != 0 || S_ISFIFO(info.st_mode))) {
@@ -25,4 +25,10 @@ log_file_open(const char *path)
         return -1;
     }
     return fd;
+}
+
+int
+log_file_open(const char *path)
+{
+    return log_file_open_at(AT_FDCWD, path);
 }

@@ -11,4 +11,7 @@
  */
 int log_file_open(const char *path);
 
+/* In a directory that is open. */
+int log_file_open_at(int directory, const char *name);
+
 #endif

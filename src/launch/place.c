@@ -6,6 +6,7 @@
 #include "launch/place.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,7 @@ set_workers_environment(struct place *place, char *const *environment)
 void
 place_init(struct place *place, char *const *environment)
 {
-    *place = (struct place){.secret_fd = -1, .listener = -1};
+    *place = (struct place){.secret_fd = -1, .log_directory = -1, .listener = -1};
     variables_set_all(&place->service_environment, environment, NULL);
     set_workers_environment(place, environment);
 }
@@ -75,13 +76,15 @@ place_fini(struct place *place)
 {
     words_fini(&place->service_environment);
     words_fini(&place->worker_environment);
-    free(place->log_directory);
     free(place->hook_directory);
     ports_fini(&place->ports);
     if (place->listener >= 0) {
         close(place->listener);
     }
-    *place = (struct place){.secret_fd = -1, .listener = -1};
+    if (place->log_directory >= 0) {
+        close(place->log_directory);
+    }
+    *place = (struct place){.secret_fd = -1, .log_directory = -1, .listener = -1};
 }
 
 psd_status
@@ -206,13 +209,19 @@ make_directories(char *path)
     return mkdir(path, 0755) == 0 || errno == EEXIST;
 }
 
-/* Its name can be guessed: somebody may have made it to read, or to change, what we log. */
-static bool
-is_own_directory(const char *path)
+/* Its name can be guessed: somebody may have made it to read, or to change, what we log. Once it is
+ * open, nobody can put another one in its place. Returns -1 if it is not ours. */
+static int
+open_own_directory(const char *path)
 {
+    const int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat info;
 
-    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid();
+    if (fd >= 0 && (fstat(fd, &info) != 0 || info.st_uid != geteuid())) {
+        close(fd);
+        return -1;
+    }
+    return fd;
 }
 
 /* Whoever sees the launcher's own directory leaves the writing to it, if the launcher writes. */
@@ -233,13 +242,11 @@ take_logs(struct work *work, const char *value, struct psd_error *err)
                                 "problem=log directory %s: %s; -o DIR chooses another", path,
                                 strerror(errno));
     }
-    if (!is_own_directory(path)) {
-        return problem(work, err, "log directory ", path,
-                       "it is a link, or somebody else made it; -o DIR chooses another");
-    }
-    work->place->log_directory = strdup(path);
-    return work->place->log_directory != NULL ? PSD_OK
-                                              : psi_fail(err, PSD_ERR_NO_MEMORY, "no memory");
+    work->place->log_directory = open_own_directory(path);
+    return work->place->log_directory >= 0
+               ? PSD_OK
+               : problem(work, err, "log directory ", path,
+                         "it is a link, or somebody else made it; -o DIR chooses another");
 }
 
 static psd_status

@@ -20,7 +20,7 @@ struct place {
     int secret_fd;        /* -1: none; every child keeps it under this number */
     int listener;         /* -1, or what other machines try to reach */
     struct ports ports;   /* for the workers here */
-    char *log_directory;  /* of this machine's own copies of the logs; NULL: none */
+    int log_directory;    /* of this machine's own copies of the logs; -1: none */
     bool deals_gpus;      /* CUDA_VISIBLE_DEVICES of orders counts the machine's own GPUs */
     char *hook_directory; /* owned: what Python workers find first in PYTHONPATH; NULL: nothing */
 };
@@ -38,11 +38,12 @@ psd_status place_set_secret(struct place *place, int secret_fd, struct psd_error
  *   elsewhere=1          this machine is not the launcher: files may have to be brought here
  *   virtualenv=DIR       of the workers
  *   env=NAME=value       of the workers
- *   deal_gpus=1          orders for workers number GPUs from 0: of those that this machine was
- * given logs_token=NAME      a file that only the launcher's own directory of logs has logs=DIR
- * where this machine keeps logs, unless that is the launcher's own directory automatic=KIND Python
- * workers are to be distributed automatically, if the hook is here automatic_asked=KIND ... and it
- * must be here threads=N            OMP_NUM_THREADS of the workers, if nobody has set it
+ *   deal_gpus=1          orders for workers count GPUs from 0: of those that this machine was given
+ *   logs_token=NAME      a file that only the launcher's own directory of logs has
+ *   logs=DIR             where this machine keeps logs, unless that is the launcher's own directory
+ *   automatic=KIND       Python workers are to be distributed automatically, if the hook is here
+ *   automatic_asked=KIND ... and it must be here
+ *   threads=N            OMP_NUM_THREADS of the workers, if nobody has set it
  *   ports=COUNT ADDRESS [WISH]  for the workers; WISH: the first of them, if it is free
  *   listen=ADDRESS       so that others can try to reach it
  *   daemon=NAME          must be here

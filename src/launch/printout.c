@@ -41,7 +41,8 @@ printout_fini(struct printout *printout)
 }
 
 int
-printout_begin(struct printout *printout, const char *log_path, int write_ends_p[MERGE_STREAMS])
+printout_begin(struct printout *printout, int log_directory, const char *log_name,
+               int write_ends_p[MERGE_STREAMS])
 {
     int pipes[MERGE_STREAMS][2];
 
@@ -62,8 +63,8 @@ printout_begin(struct printout *printout, const char *log_path, int write_ends_p
         printout->fds[i] = pipes[i][0];
         write_ends_p[i] = pipes[i][1];
     }
-    if (log_path != NULL) {
-        printout->log = log_file_open(log_path);
+    if (log_directory >= 0) {
+        printout->log = log_file_open_at(log_directory, log_name);
         printout->log_error = printout->log < 0 ? errno : 0;
     }
     return 0;

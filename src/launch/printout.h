@@ -25,9 +25,9 @@ struct printout {
 void printout_init(struct printout *printout, uint32_t slot);
 void printout_fini(struct printout *printout);
 
-/* A new life: two pipes, whose write ends the caller closes, and a log (NULL: none). Returns 0 or
- * an errno. */
-int printout_begin(struct printout *printout, const char *log_path,
+/* A new life: two pipes, whose write ends the caller closes, and a log in a directory (-1: none).
+ * Returns 0 or an errno. */
+int printout_begin(struct printout *printout, int log_directory, const char *log_name,
                    int write_ends_p[MERGE_STREAMS]);
 
 /* Whether somebody may still write: no stream has ended, or only one. */
