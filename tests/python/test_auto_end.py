@@ -75,3 +75,25 @@ if __name__ == "__main__":
     done = job(script)
     assert done.code == 2, done.out + done.err
     assert "in processes that it started itself" in done.err
+
+def test_an_optimizer_that_nobody_has_any_more_is_not_compared(job):
+    """If this fails, a good script is stopped or not by when Python's garbage is collected."""
+    done = job("""
+import gc
+gc.disable()
+""" + LOOP + """
+class Trainer:
+    def __init__(self):
+        self.optimizer = optimizer
+        optimizer.register_step_post_hook(self.count)  # the two know each other
+    def count(self, *_):
+        pass
+Trainer()
+epoch()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+if os.environ["PSD_RANK"] == "1":
+    gc.collect()
+epoch()
+""")
+    assert done.code == 0, done.out + done.err
+    assert "verified: weights equal to the bit on 2 workers after 8 steps" in done.err

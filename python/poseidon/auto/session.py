@@ -80,6 +80,8 @@ class Session:
         self.lineage: Lineage | None = None  # of losses; patches.py sets it
         self._saved: set[str] = set()
         self._steps = 0
+        self._stepped: list[Any] = []  # optimizers, since gradients were averaged last
+        self._stepped_after = -1  # rounds() then
         self._samples = 0
         self.streams: Streams | None = None  # of random numbers; patches.py sets it
 
@@ -178,8 +180,9 @@ class Session:
         return list(found.values())
 
     def learning_rates(self) -> list[float]:
-        """Of all optimizers and their groups of parameters."""
-        return [float(group["lr"]) for optimizer in self.live_optimizers()
+        """Of the optimizers that made the last steps, and their groups of parameters. One that nobody has any more
+        may live on until Python collects its garbage, on one worker longer than on another."""
+        return [float(group["lr"]) for optimizer in self._stepped
                 for group in optimizer.param_groups if "lr" in group]
 
     def before_step(self, optimizer: Any) -> None:
@@ -258,6 +261,9 @@ class Session:
 
         self._steps += 1
         poseidon.report(self._steps)
+        if self._stepped_after != self.rounds():
+            self._stepped_after, self._stepped = self.rounds(), []
+        self._stepped.append(optimizer)
         if self._steps == 1 and self.rank == 0:
             values = sum(parameter.numel() for parameter in parameters)
             notes.tell(
