@@ -280,8 +280,8 @@ static const int plain_calls[] = {
 /* A server connects to the master, and shares memory with workers of its host. */
 static const int server_calls[] = {SCMP_SYS(connect), SCMP_SYS(ftruncate), SCMP_SYS(memfd_create)};
 
-/* libc asks for the host's own name before it looks up others. */
-static const int naming_calls[] = {SCMP_SYS(uname)};
+/* libc asks for the host's own name before it looks up others; an event tells of the answer. */
+static const int naming_calls[] = {SCMP_SYS(eventfd2), SCMP_SYS(uname)};
 
 /* Allowed with some arguments only. */
 struct conditional {
@@ -335,8 +335,9 @@ static const struct conditional server_conditions[] = {
     {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET6, SOCK_STREAM)},
 };
 
-/* Names are asked for by UDP. */
+/* Names are asked for by UDP, in a thread of their own: transport/lookup.c. */
 static const struct conditional naming_conditions[] = {
+    {SCMP_SYS(fcntl), 1, {WHEN_EQUAL(1, F_DUPFD_CLOEXEC)}},
     {SCMP_SYS(sendmmsg), 1, {WHEN_NONE_OF(3, MSG_FASTOPEN)}},
     {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET, SOCK_DGRAM)},
     {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET6, SOCK_DGRAM)},
@@ -431,9 +432,9 @@ count_calls(const struct psi_harden_args *args)
         calls +=
             COUNT(server_calls) - 1 + count_conditions(server_conditions, COUNT(server_conditions));
     }
-    if (args->lookup != NULL) { /* socket has been counted */
+    if (args->lookup != NULL) { /* fcntl and socket have been counted */
         calls +=
-            COUNT(naming_calls) - 1 + count_conditions(naming_conditions, COUNT(naming_conditions));
+            COUNT(naming_calls) - 2 + count_conditions(naming_conditions, COUNT(naming_conditions));
     }
     return calls;
 }

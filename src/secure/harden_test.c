@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -328,6 +329,19 @@ try_unix_pair(struct world *world)
 }
 
 static int
+try_event(struct world *world)
+{
+    (void)world;
+    return outcome(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
+
+static int
+try_second_descriptor(struct world *world)
+{
+    return outcome(fcntl(world->channel[0], F_DUPFD_CLOEXEC, 3));
+}
+
+static int
 try_raw_socket(struct world *world)
 {
     (void)world;
@@ -437,6 +451,8 @@ test_needless_calls_are_denied(void **state)
         try_unix_socket,
         try_unix_datagrams,
         try_unix_pair,
+        try_event,
+        try_second_descriptor,
         try_raw_socket,
         try_mptcp,
         try_sctp,
@@ -532,6 +548,8 @@ test_only_a_lookup_needs_name_services(void **state)
     expect_with_lookup(try_udp, WORKED);
     expect_with_lookup(try_udp_v6, WORKED);
     expect_with_lookup(try_read_hosts, WORKED);
+    expect_with_lookup(try_event, WORKED);
+    expect_with_lookup(try_second_descriptor, WORKED);
     for (size_t i = 0; i < sizeof(denied) / sizeof(denied[0]); i++) {
         expect_with_lookup(denied[i], DENIED);
     }

@@ -1,9 +1,10 @@
 /*
  * lookup.c - the number of a host by its name, without making the loop's owner wait.
  *
- * The thread owns its question and its end of the socket, and touches nothing else: it may outlive
- * the loop. A question that was left is taken up by the next attempt to connect to the same host,
- * so a slow resolver is not asked over and over, and has answered some day.
+ * Loop and thread share the question, and whoever leaves last frees it: a thread may outlive the
+ * loop. A question that was left is taken up by the next attempt to connect to the same host, so a
+ * slow resolver is not asked over and over, and has answered some day. A hardened server looks
+ * names up, too: harden.c lists the system calls of this file.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,52 +14,55 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "transport/loop_state.h"
 
-/* Thread: owned by the loop. */
 struct psi_lookup {
-    struct psi_lookup *next; /* loop->lookups */
-    bool taken;              /* a stream waits for it */
-    int fd;
-    struct psi_address address;
-};
+    struct psi_lookup *next; /* loop->lookups; the loop's, as is ... */
+    bool taken;              /* ... whether a stream waits for it */
 
-struct question {
-    int fd;
-    struct psi_address address;
-};
-
-struct answer {
+    struct psi_address address; /* constant */
+    int fd;                     /* likewise; readable when the answer is there */
+    atomic_uint owners;         /* the loop, the thread */
+    atomic_bool answered;       /* what follows is the thread's before, the loop's after that */
     psd_status status;
     struct psi_address numeric;
     struct psd_error reason;
 };
 
+static void
+let_go(struct psi_lookup *lookup)
+{
+    if (atomic_fetch_sub(&lookup->owners, 1) == 1) {
+        close(lookup->fd);
+        free(lookup);
+    }
+}
+
 static void *
 ask(void *argument)
 {
-    struct question *question = argument;
-    struct answer answer;
-    ssize_t sent;
+    struct psi_lookup *lookup = argument;
+    const uint64_t once = 1;
+    ssize_t written;
 
-    memset(&answer, 0, sizeof(answer));
-    answer.status = psi_address_resolve(&question->address, &answer.numeric, &answer.reason);
-    sent = send(question->fd, &answer, sizeof(answer), MSG_NOSIGNAL);
-    (void)sent; /* nobody waits any more */
-    close(question->fd);
-    free(question);
+    lookup->status = psi_address_resolve(&lookup->address, &lookup->numeric, &lookup->reason);
+    atomic_store(&lookup->answered, true);
+    written = write(lookup->fd, &once, sizeof(once));
+    psi_assert(written == sizeof(once)); /* there is always room for the first */
+    let_go(lookup);
     return NULL;
 }
 
-/* Takes question. Signals are the program's business: the thread takes none. */
+/* Signals are the program's business: the thread takes none. */
 static psd_status
-start_thread(struct question *question, struct psd_error *err)
+start_thread(struct psi_lookup *lookup, struct psd_error *err)
 {
     pthread_attr_t detached;
     pthread_t thread;
@@ -70,40 +74,15 @@ start_thread(struct question *question, struct psd_error *err)
         pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &old);
-        code = pthread_create(&thread, &detached, ask, question);
+        code = pthread_create(&thread, &detached, ask, lookup);
         pthread_sigmask(SIG_SETMASK, &old, NULL);
         pthread_attr_destroy(&detached);
     }
     if (code != 0) {
-        close(question->fd);
-        free(question);
         errno = code;
-        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start a thread to look up a host");
+        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "look up host %s: start a thread",
+                              lookup->address.host);
     }
-    return PSD_OK;
-}
-
-static psd_status
-start(const struct psi_address *address, int *fd_p, struct psd_error *err)
-{
-    struct question *question = malloc(sizeof(*question));
-    int ends[2];
-    psd_status status;
-
-    if (question == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "look up host %s: no memory", address->host);
-    }
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-        free(question);
-        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "look up host %s", address->host);
-    }
-    *question = (struct question){.fd = ends[1], .address = *address};
-    status = start_thread(question, err);
-    if (status != PSD_OK) {
-        close(ends[0]);
-        return status;
-    }
-    *fd_p = ends[0];
     return PSD_OK;
 }
 
@@ -120,7 +99,7 @@ find_left(const struct psi_loop *loop, const struct psi_address *address)
 }
 
 static void
-destroy(struct psi_loop *loop, struct psi_lookup *lookup)
+forget(struct psi_loop *loop, struct psi_lookup *lookup)
 {
     struct psi_lookup **link = &loop->lookups;
 
@@ -128,8 +107,7 @@ destroy(struct psi_loop *loop, struct psi_lookup *lookup)
         link = &(*link)->next;
     }
     *link = lookup->next;
-    close(lookup->fd);
-    free(lookup);
+    let_go(lookup);
 }
 
 static psd_status
@@ -143,15 +121,26 @@ create(struct psi_loop *loop, const struct psi_address *address, struct psi_look
         return psi_fail(err, PSD_ERR_NO_MEMORY, "look up host %s: no memory", address->host);
     }
     lookup->address = *address;
-    status = start(address, &lookup->fd, err);
+    lookup->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (lookup->fd < 0) {
+        status = psi_fail_errno(err, PSD_ERR_NO_MEMORY, "look up host %s", address->host);
+        goto err_free;
+    }
+    atomic_init(&lookup->owners, 2);
+    status = start_thread(lookup, err);
     if (status != PSD_OK) {
-        free(lookup);
-        return status;
+        goto err_close;
     }
     lookup->next = loop->lookups;
     loop->lookups = lookup;
     *lookup_p = lookup;
     return PSD_OK;
+
+err_close:
+    close(lookup->fd);
+err_free:
+    free(lookup);
+    return status;
 }
 
 psd_status
@@ -182,17 +171,17 @@ psd_status
 psi_lookup_end(struct psi_loop *loop, struct psi_lookup *lookup, struct psi_address *numeric_p,
                struct psd_error *err)
 {
-    struct answer answer;
-    const ssize_t got = recv(lookup->fd, &answer, sizeof(answer), MSG_DONTWAIT);
+    psd_status status;
 
-    psi_assert(got == sizeof(answer)); /* the thread sends it whole, and is no peer of ours */
-    destroy(loop, lookup);
-    if (answer.status != PSD_OK) {
-        *err = answer.reason;
-        return answer.status;
+    psi_assert(atomic_load(&lookup->answered));
+    status = lookup->status;
+    if (status == PSD_OK) {
+        *numeric_p = lookup->numeric;
+    } else {
+        *err = lookup->reason;
     }
-    *numeric_p = answer.numeric;
-    return PSD_OK;
+    forget(loop, lookup);
+    return status;
 }
 
 void
@@ -205,6 +194,6 @@ void
 psi_lookups_fini(struct psi_loop *loop)
 {
     while (loop->lookups != NULL) {
-        destroy(loop, loop->lookups);
+        forget(loop, loop->lookups);
     }
 }

@@ -2,7 +2,7 @@
  * lookup.h - the number of a host by its name, without making the loop's owner wait.
  *
  * A system's resolver blocks, for half a minute if the network is bad, and the owner may hold a
- * lock. So a thread of its own asks it and sends the answer through a socket that the loop watches.
+ * lock. So a thread of its own asks it, and the loop watches an event that tells of the answer.
  */
 #ifndef PSI_TRANSPORT_LOOKUP_H
 #define PSI_TRANSPORT_LOOKUP_H
