@@ -11,8 +11,8 @@
  * must not hold up anything: pushes and reads of the steps before it pass it, and it gives its room
  * back to other reads when no answer has come for a while. Nor must a gradient that waits for other
  * workers hold up what these wait for. The server asks for what it has a part of (WANT); but of a
- * sum of the host's that is complete here it has none, and a gradient of a table without rounds has
- * no parts.
+ * sum of the host's that is complete here it has none, a gradient of a table without rounds has no
+ * parts, and one that was given to another worker may be in a round that has closed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -269,6 +269,14 @@ is_of_a_round(const struct psd_op *op)
     return pushes(op->transfer.type) && !is_applied_alone(op);
 }
 
+/* Of a round, and yet the server may never ask for it: it has no part of a sum of the host's that
+ * is complete here; and what was given to another worker may have counted already. */
+static bool
+is_round_unasked(const struct psd_op *op)
+{
+    return op->gathering != NULL || op->repeats;
+}
+
 static struct request *
 request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
 {
@@ -429,7 +437,7 @@ fits(uint64_t used, uint64_t cost, uint64_t window_bytes)
 static bool
 has_room_to_push(const struct lane_link *lane, const struct psd_op *op, uint64_t cost)
 {
-    return fits(lane->used, cost, lane->window_bytes) || (lane->extra && op->gathering != NULL) ||
+    return fits(lane->used, cost, lane->window_bytes) || (lane->extra && is_round_unasked(op)) ||
            (lane->apart && is_applied_alone(op) &&
             fits(lane->used_alone, cost, lane->window_bytes));
 }
@@ -469,26 +477,21 @@ room_check_at(struct lane_link *lane, uint64_t at_ns)
     }
 }
 
-/* Will the server never ask for it? It asks for the gradients of rounds that others have begun. */
-static bool
-is_never_wanted(const struct psd_op *op)
-{
-    return !is_of_a_round(op) || op->gathering != NULL;
-}
-
 /* Something finds no room. If no answer comes for a while, what is under way waits for something,
  * perhaps for this. A gradient of a round waits until it is asked for, unless there are some of
  * tables without rounds in front of it: a push_pull of these waits as a read does. */
 static void
 wait_for_room(struct lane_link *lane, const struct psd_op *op)
 {
-    if (lane->room_ns == 0 && (is_never_wanted(op) || lane->used_alone > 0)) {
+    if (lane->room_ns == 0 &&
+        (!is_of_a_round(op) || is_round_unasked(op) || lane->used_alone > 0)) {
         room_check_at(lane, psi_now_ns(lane->client->env) + ROOM_NS);
     }
 }
 
-/* What waits at the server only to be answered gives its room back, and one sum leaves. Gradients
- * of tables without rounds no longer wait for those of rounds: the server keeps none of them. */
+/* What waits at the server only to be answered gives its room back, and one gradient leaves that
+ * nobody asks for. Those of tables without rounds no longer wait for those of rounds: the server
+ * keeps none of them. */
 static void
 free_room(struct lane_link *lane)
 {
@@ -555,7 +558,7 @@ pump_part(struct lane_link *lane, struct part *part)
         if (!psi_gather_fill(op)) {
             return false;
         }
-        lane->extra = lane->extra && op->gathering == NULL;
+        lane->extra = lane->extra && !is_round_unasked(op);
         if (!send_chunk(lane, op, chunk)) {
             return false;
         }
@@ -725,7 +728,7 @@ request_answered(struct lane_link *lane, struct request *request, psd_status sta
 
     op->chunks[chunk - op->first_chunk] = CHUNK_DONE;
     request_free(lane, request);
-    lane->extra = op->gathering != NULL; /* where one got through, the next may */
+    lane->extra = is_round_unasked(op); /* where one got through, the next may */
     lane->apart = lane->apart && !is_of_a_round(op);
     lane->room_ns = 0;
     mark_busy(lane); /* what it has patience for changes */
@@ -1332,6 +1335,7 @@ psi_lane_reroute(struct psd_op *op)
         next = request->next;
         if (request->op == op) {
             op->chunks[request->chunk - op->first_chunk] = CHUNK_UNSENT;
+            op->repeats = true;
             request_free(host, request);
         }
     }

@@ -106,7 +106,8 @@ struct psd_op {
     bool held;          /* waits for earlier operations: in client->held */
     struct psd_op *held_next;
     struct psd_op *held_prev;
-    bool wanted; /* a server asks for it: other workers push the tables in another order */
+    bool wanted;  /* a server asks for it: other workers push the tables in another order */
+    bool repeats; /* some of it was given to another worker of this host, who did not answer */
     struct psd_op *table_next; /* of the table's transfers that have not ended */
     struct psd_op *table_prev;
     bool exact;         /* a read of the very version of its step */
@@ -212,7 +213,7 @@ struct lane_link {
     uint32_t read_count;       /* requests that push nothing */
     uint64_t used_alone;       /* of `used`: of tables without rounds */
     uint64_t room_ns;          /* something waits for room: then it gets some; 0: nothing does */
-    bool extra;                /* a sum of the host's gradients leaves whatever the window */
+    bool extra;                /* one that nobody asks for leaves whatever the window */
     bool apart;                /* rounds stand still: tables without have a window of their own */
     struct request *resend;    /* after a cut: the next of these to be sent again */
     struct request *receiving; /* whose value is coming in */
