@@ -12,9 +12,9 @@
 
 #include "base/fail.h"
 
-/* Letters without a value, and with one that is a number, a name, or a file to be read. */
+/* Letters without a value, and with one that is a number, an address, or a file to be read. */
 static const char plain_letters[] = "46aCkqTvx";
-static const char value_letters[] = "bBcilmp";
+static const char value_letters[] = "bBcimp";
 
 /* What -o may set. UserKnownHostsFile is none of them: ssh writes what it learns into it. */
 static const char *const harmless[] = {"AddressFamily",
@@ -35,8 +35,6 @@ static const char *const harmless[] = {"AddressFamily",
                                        "HostbasedAcceptedAlgorithms",
                                        "HostbasedAuthentication",
                                        "HostKeyAlgorithms",
-                                       "HostKeyAlias",
-                                       "Hostname",
                                        "IdentitiesOnly",
                                        "IdentityFile",
                                        "IPQoS",
@@ -57,23 +55,45 @@ static const char *const harmless[] = {"AddressFamily",
                                        "ServerAliveInterval",
                                        "StrictHostKeyChecking",
                                        "TCPKeepAlive",
-                                       "User",
                                        "VerifyHostKeyDNS"};
 
-/* Of a jump host ssh makes a command line of its own: only what names a machine may be in it. */
-static bool
-is_jump(const char *value)
-{
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-@:,/[]%";
+/* ... and these, if they name a machine or a user. */
+static const char *const names[] = {"HostKeyAlias", "Hostname", "ProxyJump", "User"};
 
-    return value[0] != '-' && value[0] != '\0' && value[strspn(value, letters)] == '\0';
+#define COUNT(list)  (sizeof(list) / sizeof((list)[0]))
+#define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-@:,/[]%"
+
+/* ssh puts them into command lines for a shell: that of a jump host, or a ProxyCommand with %h, %k
+ * or %r of the user's own. */
+static bool
+is_name(const char *value)
+{
+    return value[0] != '-' && value[0] != '\0' && value[strspn(value, NAME_LETTERS)] == '\0';
+}
+
+/* Nothing that a shell, or ssh itself, reads as more than one value. */
+static bool
+is_plain(const char *value)
+{
+    return value[strspn(value, NAME_LETTERS "~+=^*? \t")] == '\0';
 }
 
 static bool
 is_nowhere(const char *value)
 {
     return strcmp(value, "/dev/null") == 0 || strcasecmp(value, "none") == 0;
+}
+
+/* Whether the first bytes of a setting are one of the keywords. */
+static bool
+has_keyword(const char *const *keywords, size_t count, const char *setting, size_t bytes)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strlen(keywords[i]) == bytes && strncasecmp(setting, keywords[i], bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* "Keyword=value" or "Keyword value", as ssh reads it. */
@@ -85,21 +105,13 @@ is_harmless_setting(const char *setting)
 
     value += *value == '=';
     value += strspn(value, " \t");
-    if (strpbrk(setting, "\r\n") != NULL) {
-        return false;
-    }
-    if (bytes == 9 && strncasecmp(setting, "ProxyJump", bytes) == 0) {
-        return is_jump(value);
+    if (has_keyword(names, COUNT(names), setting, bytes)) {
+        return is_name(value);
     }
     if (bytes == 18 && strncasecmp(setting, "UserKnownHostsFile", bytes) == 0) {
         return is_nowhere(value);
     }
-    for (size_t i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++) {
-        if (strlen(harmless[i]) == bytes && strncasecmp(setting, harmless[i], bytes) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return has_keyword(harmless, COUNT(harmless), setting, bytes) && is_plain(value);
 }
 
 /* The letters of one word. *next_p: it takes the next word as a value, which is `next`. */
@@ -120,8 +132,11 @@ is_harmless(const char *word, const char *next, bool *next_p)
         if (value == NULL) {
             return false;
         }
-        return strchr(value_letters, *letter) != NULL || (*letter == 'J' && is_jump(value)) ||
-               (*letter == 'o' && is_harmless_setting(value));
+        if (*letter == 'J' || *letter == 'l') {
+            return is_name(value);
+        }
+        return *letter == 'o' ? is_harmless_setting(value)
+                              : strchr(value_letters, *letter) != NULL && is_plain(value);
     }
     return true;
 }

@@ -580,17 +580,18 @@ def test_login_to_this_machine(start, tmp_path, node):
 
 
 @pytest.mark.parametrize("asked", [["--check"], ["--dry_run"], []])
-def test_a_cluster_file_runs_nothing_here(start, tmp_path, asked):
+@pytest.mark.parametrize("evil", ["-oProxyCommand=touch evil", "-oHostname=\"x'$(>evil)'\""])
+def test_a_cluster_file_runs_nothing_here(start, tmp_path, asked, evil):
     """If this fails, whoever wrote a cluster file runs what they like on the user's machine."""
     config = tmp_path / "cluster.json"
-    evil = f"-oProxyCommand=touch {tmp_path / 'evil'}"
     config.write_text(json.dumps({"worker_nodes": ["no-such-host.invalid"],
-                                  "server_nodes": ["localhost"], "ssh_options": ["-4", evil]}))
+                                  "server_nodes": ["localhost"],
+                                  "ssh_options": ["-Jno-such-gate.invalid", evil]}))
     job = start("-c", config, *asked, "true")
     assert job.wait() == 2
     assert f'"{evil}" is not among those that are known' in job.stderr(), job.stderr()
     assert "--trust_ssh_options" in job.stderr()
-    assert not (tmp_path / "evil").exists()
+    assert not (job.directory / "evil").exists()
 
 
 def test_missing_daemons_are_named(start, tmp_path):
