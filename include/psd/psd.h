@@ -457,12 +457,13 @@ PSD_API psd_status psd_nodes_at(const char *master_address, uint32_t timeout_ms,
  * makes the two one commit. The last two generations are kept. The bytes depend on the tables and
  * the step alone, not on the number of servers. Training of other workers is not stopped.
  *
- * Bulk-synchronous tables cannot pass step c meanwhile: all of them are saved as of that step.
+ * Bulk-synchronous tables cannot pass step c meanwhile: all of them are saved as of that step. Only
+ * those with backup workers go on without this one, if they can: then it is PSD_ERR_STEP.
  * Tables with staleness move on while they are saved. Of those each chunk (PSD_CHUNK_ELEMENTS) is
  * as of one moment, its optimizer state included, but not all chunks as of the same, and no moment
  * is that of a step; the manifest says so ("moment":"chunk"). Their number of updates, which rates
- * and Adam's correction go by, is that of the chunk with the most. For one moment in all, let the
- * workers meet (psd_barrier) before and after.
+ * and Adam's correction go by, is that of the chunk with the most. For one moment in all, and to
+ * save tables with backup workers, let the workers meet (psd_barrier) before and after.
  *
  * PSD_ERR_STEP when the tables are not at `step`; PSD_ERR_IO names the file and the system's
  * reason; PSD_ERR_BUSY when another save writes there; PSD_ERR_STATE when there is nothing to save.

@@ -673,6 +673,17 @@ refresh_table(psd_context *context, psd_table *table, struct psd_error *err)
     return status;
 }
 
+bool
+psi_context_loads(psd_context *context, const psd_table *table)
+{
+    bool loads;
+
+    pthread_mutex_lock(&context->lock);
+    loads = psi_table_is_loaded(table);
+    pthread_mutex_unlock(&context->lock);
+    return loads;
+}
+
 psd_status
 psi_context_refresh_steps(psd_context *context, struct psd_error *err)
 {
@@ -680,7 +691,7 @@ psi_context_refresh_steps(psd_context *context, struct psd_error *err)
     psd_table *table;
 
     for (size_t i = 0; (table = psi_context_table(context, i)) != NULL && status == PSD_OK; i++) {
-        if (psi_table_is_loaded(table)) {
+        if (psi_context_loads(context, table)) {
             status = refresh_table(context, table, err);
         }
     }
@@ -693,11 +704,13 @@ psi_context_first_step(psd_context *context)
     uint64_t step = UINT64_MAX;
     psd_table *table;
 
-    for (size_t i = 0; (table = psi_context_table(context, i)) != NULL; i++) {
+    pthread_mutex_lock(&context->lock);
+    for (size_t i = 0; (table = psi_client_table(context->client, i)) != NULL; i++) {
         if (table->spec.use == PSD_USE_UPDATE && psi_table_step(table) < step) {
             step = psi_table_step(table);
         }
     }
+    pthread_mutex_unlock(&context->lock);
     return step == UINT64_MAX ? 0 : step;
 }
 

@@ -98,6 +98,9 @@ psd_status psi_context_transfer(psd_context *context, psd_table *table,
                                 const struct psi_transfer *transfer, uint64_t *updates_p,
                                 struct psd_error *err);
 
+/* Does a load move the table to the saved step? */
+bool psi_context_loads(psd_context *context, const psd_table *table);
+
 /* Asks the servers at which step each table is, and remembers it. */
 psd_status psi_context_refresh_steps(psd_context *context, struct psd_error *err);
 

@@ -519,7 +519,7 @@ load_steps(psd_context *context, uint64_t step, struct psd_error *err)
     psd_table *table;
 
     for (size_t i = 0; (table = psi_context_table(context, i)) != NULL && status == PSD_OK; i++) {
-        if (psi_table_spec(table)->use == PSD_USE_SUM && psi_table_is_loaded(table)) {
+        if (psi_table_spec(table)->use == PSD_USE_SUM && psi_context_loads(context, table)) {
             status = psi_context_transfer(context, table, &transfer, NULL, err);
         }
     }
