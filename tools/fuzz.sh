@@ -20,9 +20,9 @@ decoders=(src/wire/frame.c src/wire/meta.c src/wire/pack.c src/wire/message_job.
 cover_min=95
 
 # Not decoders, so without a limit: what runs behind them in the stateful targets.
-cores=(src/server/{lane,reads,rounds,sessions,share,slots,tables,views,want}.c
+cores=(src/server/{backup,lane,reads,rounds,sessions,share,slots,tables,views,want}.c
        src/master/{barrier,master,members,nodes,quorum,sessions,tables,views}.c
-       src/client/{control,core,gather,host,lanes,ops,route,share,tables,transfer}.c
+       src/client/{backup,control,core,gather,host,lanes,ops,order,route,share,tables,transfer}.c
        src/rpc/{inbox,peer,post}.c src/transport/{hatch,lending,stream,stream_out}.c)
 
 build=build-fuzz

@@ -113,12 +113,13 @@ open_table(struct world *world, uint32_t id, const struct psd_table_args *args)
     WORLD_SAY(world, 0, &frame, table_info, &info);
 }
 
-/* Bits 2 and 3: how the large table is synchronized. 4: backup workers. 5: initial values. */
+/* Bits 2 and 3: how the large table is synchronized. 4: backup workers. 5: initial values. 6: NaN.
+ * 7: the small table only adds. */
 static void
 open_tables(struct world *world, uint8_t choice)
 {
     static const uint32_t staleness[4] = {0, PSD_STALENESS_UNBOUNDED, 2, 0};
-    const struct psd_table_args small = {
+    struct psd_table_args small = {
         .struct_size = sizeof(small),
         .name = "small",
         .dtype = PSD_F64,
@@ -139,6 +140,11 @@ open_tables(struct world *world, uint8_t choice)
         .nan_policy = (choice & 64) != 0 ? PSD_NAN_ALLOW : PSD_NAN_REJECT,
     };
 
+    if ((choice & 128) != 0) {
+        small.use = PSD_USE_SUM;
+        small.rule = (struct psd_rule_args){0};
+        small.init = PSD_INIT_ZERO;
+    }
     open_table(world, TABLE_SMALL, &small);
     open_table(world, TABLE_LARGE, &large);
 }

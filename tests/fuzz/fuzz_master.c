@@ -73,11 +73,11 @@ join(struct world *world, uint32_t index)
 }
 
 static void
-open_table(struct world *world, bool backup)
+open_table(struct world *world, const char *name, bool backup)
 {
     const struct psd_table_args args = {
         .struct_size = sizeof(args),
-        .name = "w",
+        .name = name,
         .dtype = PSD_F32,
         .dims = 1,
         .shape = {100},
@@ -94,8 +94,9 @@ open_table(struct world *world, bool backup)
     }
 }
 
+/* Bit 3: backup workers. 4: two tables, which are a group then. */
 static void
-start(struct world *world, bool backup)
+start(struct world *world, uint8_t choice)
 {
     const struct psi_frame frame = {.type = PSI_FRAME_VIEW_ACK, .view = 1};
     const struct psi_view_ack ack = {.id = 1};
@@ -106,7 +107,10 @@ start(struct world *world, bool backup)
     for (uint32_t i = 0; i < SERVERS; i++) {
         WORLD_SAY(world, i, &frame, view_ack, &ack);
     }
-    open_table(world, backup);
+    open_table(world, "w", (choice & 8) != 0);
+    if ((choice & 16) != 0) {
+        open_table(world, "v", (choice & 8) != 0);
+    }
 }
 
 int
@@ -134,7 +138,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     psi_assert(master_create(&world.env, &config, &world.log, &master, &err) == PSD_OK);
     world.object = master;
     if ((data[0] & 4) != 0) {
-        start(&world, (data[0] & 8) != 0);
+        start(&world, data[0]);
     }
     world_run(&world, data + 1, size - 1);
     master_destroy(master);

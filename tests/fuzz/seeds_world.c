@@ -252,6 +252,22 @@ lane_loads(const char *directory)
     write_seed(directory, "lane", "load", story.bytes, story.used);
 }
 
+/* A table that only adds has nothing to load but its step. */
+static void
+lane_loads_step(const char *directory)
+{
+    struct world_frame frame = worker_frame(PSI_FRAME_STATE_PUSH, 0, 1, 5);
+    struct story story;
+
+    begin(&story, 128);
+    workers_join(&story, 3);
+    frame.flags = PSI_FLAG_EMPTY;
+    say(&story, 1, frame, 0, 0);
+    push_small(&story, PSI_FRAME_PUSH_PULL, 3, 5);
+    say(&story, 1, frame, 0, 0); /* after the first push: refused */
+    write_seed(directory, "lane", "load-step", story.bytes, story.used);
+}
+
 static void
 lane_is_asked(const char *directory)
 {
@@ -480,6 +496,7 @@ write_lane_seeds(const char *directory)
     lane_trains(directory);
     lane_is_slow(directory);
     lane_loads(directory);
+    lane_loads_step(directory);
     lane_is_asked(directory);
     lane_changes_view(directory);
     lane_closes(directory);
@@ -605,6 +622,53 @@ master_coordinates(const char *directory)
     write_seed(directory, "master", "coordinate", story.bytes, story.used);
 }
 
+/* Two tables of a group with backup workers: one worker stops between the two. */
+static void
+master_chooses(const char *directory)
+{
+    struct world_frame frame = type(PSI_FRAME_HAVE);
+    struct story story;
+
+    begin(&story, 4 | 8 | 16 | PSI_DEATH_CONTINUE);
+    for (unsigned step = 0; step < 2; step++) {
+        frame.step = (uint8_t)step;
+        for (unsigned table = 0; table < 2; table++) {
+            frame.table = (uint8_t)table;
+            say(&story, 2, frame, 0, 0);
+            if (step == 0 || table == 0) {
+                say(&story, 3, frame, 0, 0);
+            }
+            happen(&story, WORLD_WAIT, 200);
+        }
+    }
+    happen(&story, WORLD_HANG_UP, 3);
+    happen(&story, WORLD_WAIT, 200);
+    write_seed(directory, "master", "choose", story.bytes, story.used);
+}
+
+/* Several threads of a worker in barriers, two kinds of them, and one that does not exist. */
+static void
+master_meets_threads(const char *directory)
+{
+    struct world_frame frame = type(PSI_FRAME_BARRIER);
+    struct story story;
+
+    begin(&story, 4);
+    for (unsigned seq = 1; seq < 4; seq++) {
+        frame.seq = (uint8_t)seq;
+        frame.request = (uint8_t)seq;
+        say(&story, 2, frame, 0, 0);
+    }
+    say(&story, 3, frame, 0, 0);
+    frame.table = PSI_BARRIER_LOAD;
+    frame.seq = 1;
+    say(&story, 2, frame, 0, 0);
+    say(&story, 3, frame, 0, 0);
+    frame.table = PSI_BARRIER_KINDS;
+    say(&story, 2, frame, 0, 0);
+    write_seed(directory, "master", "threads", story.bytes, story.used);
+}
+
 /* A member begins to speak another version, and others wait for it. */
 static void
 master_meets_version(const char *directory)
@@ -632,6 +696,8 @@ write_master_seeds(const char *directory)
     master_loses(directory, true);
     master_loses(directory, false);
     master_coordinates(directory);
+    master_chooses(directory);
+    master_meets_threads(directory);
 }
 
 /* ------------------------------------------------------------------------------- client --- */
