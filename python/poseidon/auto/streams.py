@@ -130,8 +130,6 @@ class Streams:
         return seed_both
 
 
-
-
 def _is_default(generator: Any) -> bool:
     return generator is None or generator is torch.default_generator
 
