@@ -15,6 +15,8 @@
 #include "config/endpoint.h"
 #include "config/json_walk.h"
 
+enum { NAME_SHOWN_MAX = 120 }; /* of a file, in an error */
+
 static const char *const type_names[PSI_TF_TYPES] = {
     [PSI_TF_CHIEF] = "chief",
     [PSI_TF_WORKER] = "worker",
@@ -164,6 +166,15 @@ psi_tf_config_address(const struct psi_tf_config *config, enum psi_tf_type type,
     return task != NULL ? task->address : NULL;
 }
 
+/* The end of a name says which file it is; its beginning is where all of them are. */
+static const char *
+end_of(const char *name)
+{
+    const size_t length = strlen(name);
+
+    return length > NAME_SHOWN_MAX ? name + length - NAME_SHOWN_MAX : name;
+}
+
 psd_status
 psi_tf_config_merge(struct psi_tf_config *config, const char *name,
                     const struct psi_tf_config *piece, const char *piece_name,
@@ -185,11 +196,12 @@ psi_tf_config_merge(struct psi_tf_config *config, const char *name,
             if (own == NULL) {
                 status = psi_tf_config_add(config, type, other->index, other->address, err);
             } else if (strcmp(own->address, other->address) != 0) {
-                status = psi_fail(err, PSD_ERR_INVALID,
-                                  "two pieces of one cluster contradict each other:\n"
-                                  "    %.80s: %s %u is %.80s\n    %.80s: %s %u is %.80s",
-                                  name, type_names[type], own->index, own->address, piece_name,
-                                  type_names[type], other->index, other->address);
+                status =
+                    psi_fail(err, PSD_ERR_INVALID,
+                             "two pieces of one cluster contradict each other:\n"
+                             "    %s: %s %u is %.80s\n    %s: %s %u is %.80s",
+                             end_of(name), type_names[type], own->index, own->address,
+                             end_of(piece_name), type_names[type], other->index, other->address);
             }
         }
     }
