@@ -97,3 +97,20 @@ epoch()
 """)
     assert done.code == 0, done.out + done.err
     assert "verified: weights equal to the bit on 2 workers after 8 steps" in done.err
+
+
+def test_an_optimizer_of_a_model_before_is_let_go(job):
+    """If this fails, a script that trains one model after the other sends the gradients of all of them."""
+    done = job(LOOP + """
+import weakref
+epoch()
+before = weakref.ref(optimizer)
+model = nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for points, targets in loader:
+    print("GONE" if before() is None else "STILL THERE")
+    break
+epoch()
+""")
+    assert done.code == 0, done.out + done.err
+    assert done.out.count("GONE") == 2 and "STILL THERE" not in done.out, done.out

@@ -80,7 +80,9 @@ class Session:
         self.lineage: Lineage | None = None  # of losses; patches.py sets it
         self._saved: set[str] = set()
         self._steps = 0
-        self._stepped: list[Any] = []  # optimizers, since gradients were averaged last
+        # Groups of parameters of the optimizers that stepped since gradients were averaged last. They, not the
+        # optimizers: those are to go when the script lets go of them.
+        self._stepped: list[list] = []
         self._stepped_after = -1  # rounds() then
         self._samples = 0
         self.streams: Streams | None = None  # of random numbers; patches.py sets it
@@ -182,8 +184,7 @@ class Session:
     def learning_rates(self) -> list[float]:
         """Of the optimizers that made the last steps, and their groups of parameters. One that nobody has any more
         may live on until Python collects its garbage, on one worker longer than on another."""
-        return [float(group["lr"]) for optimizer in self._stepped
-                for group in optimizer.param_groups if "lr" in group]
+        return [float(group["lr"]) for groups in self._stepped for group in groups if "lr" in group]
 
     def before_step(self, optimizer: Any) -> None:
         """An optimizer is about to use the gradients."""
@@ -263,7 +264,7 @@ class Session:
         poseidon.report(self._steps)
         if self._stepped_after != self.rounds():
             self._stepped_after, self._stepped = self.rounds(), []
-        self._stepped.append(optimizer)
+        self._stepped.append(optimizer.param_groups)
         if self._steps == 1 and self.rank == 0:
             values = sum(parameter.numel() for parameter in parameters)
             notes.tell(
