@@ -12,6 +12,7 @@
 
 #include "base/monotonic.h"
 #include "launch/neighbours.h"
+#include "launch/report.h"
 #include "launch/run_state.h"
 
 enum {
@@ -349,5 +350,14 @@ orders_end(void *context, uint32_t grace_ms)
     }
 }
 
-const struct watch_ops orders_ops = {
-    .start = order_start, .signal = orders_signal, .ask = order_ask, .end = orders_end};
+static void
+order_tell_late(void *context, uint32_t slot, uint64_t waited_ms)
+{
+    report_late(context, slot, waited_ms);
+}
+
+const struct watch_ops orders_ops = {.start = order_start,
+                                     .signal = orders_signal,
+                                     .ask = order_ask,
+                                     .tell_late = order_tell_late,
+                                     .end = orders_end};

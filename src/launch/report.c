@@ -326,6 +326,21 @@ report_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot)
     }
 }
 
+/* A worker runs and has not joined, while others wait for it. */
+void
+report_late(struct run *run, uint32_t slot, uint64_t waited_ms)
+{
+    char who[256];
+
+    name_process(run, slot, who, sizeof(who));
+    console_say(&run->console,
+                "%s has not joined the job %llu s after the first worker, and the others wait for "
+                "it: it is still busy with something else, or somebody has stopped it",
+                who, (unsigned long long)(waited_ms / 1000));
+    runlog_line(&run->runlog, "LATE", "%s has not joined after %llu s", who,
+                (unsigned long long)(waited_ms / 1000));
+}
+
 /* A process failed: itself, or, of a daemon, its last word. */
 static void
 tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t size)
@@ -594,10 +609,11 @@ report_success(struct run *run, double seconds)
     if (watch->workers_failed > 0) {
         snprintf(lost, sizeof(lost), " (%u of them died on the way)", watch->workers_failed);
     }
-    if (watch_was_plain(watch)) {
+    if (watch_was_plain(watch) && watch->config.workers > 1) { /* one has nobody to train with */
         console_say(&run->console,
                     "no worker joined the job: each ran the command by itself, as a plain program; "
-                    "to take part, a program links libpsd or imports poseidon");
+                    "to take part, a program trains with PyTorch or TensorFlow, links libpsd or "
+                    "imports poseidon");
     }
     report_parts(run, parts, sizeof(parts));
     console_say(&run->console, "job ended well in %.1f s: %s%s; logs in %s", seconds, parts, lost,

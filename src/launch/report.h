@@ -28,6 +28,8 @@ void report_given_up(struct run *run, const struct host *host);
 void report_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot);
 
 /* When a restart is due, in words: "in 0.5 s". */
+void report_late(struct run *run, uint32_t slot, uint64_t waited_ms);
+
 void report_delay(uint32_t delay_ms, char *text_p, size_t size);
 
 void report_exit(struct run *run, const struct watch_event *event);

@@ -157,6 +157,11 @@ verb_choose_job(const char *wanted, enum verb verb, char name_p[JOBS_NAME_BYTES]
         snprintf(name_p, JOBS_NAME_BYTES, "%.63s", found);
     } else if (matching > 1) {
         say_which(&names);
+    } else if (verb == VERB_LOGS && wanted != NULL) {
+        fprintf(stderr,
+                "psd_run: no job named %.64s runs; the logs of one that has ended: psd_run logs "
+                "PROCESS, without its name, where it was started\n",
+                wanted);
     } else if (names.count > 0) {
         fprintf(stderr, "psd_run: no job named %.64s; psd_run list shows those that run\n", wanted);
     } else {

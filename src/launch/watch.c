@@ -21,6 +21,8 @@ enum {
     SERVER_LEFT_MS = 2000,   /* between a server leaving well and the master doing the same */
     FOREIGN_LEFT_MS = 10000, /* between a user's server leaving well and the workers' end */
     SWEEP_GRACE_MS = 1000,   /* what a worker left behind in the background */
+    LATE_MS = 30000,         /* for a worker to join after the first one, before it is told; then
+                                twice as long, and so on */
     ABSENCE_MS = 300,        /* by which news of a joining may be later than that of an end */
     LIVED_MS = 10000,        /* who lives longer is restarted at once */
     RESTART_MAX_MS = 30000,  /* before the restart of those that do not */
@@ -235,6 +237,8 @@ watch_init(struct watch *watch, const struct watch_config *config, const struct 
                             .context = context,
                             .deadline_ms = UINT64_MAX,
                             .timeout_ms = UINT64_MAX,
+                            .joined_ms = UINT64_MAX,
+                            .late_ms = UINT64_MAX,
                             .absence_ms = UINT64_MAX,
                             .service_left_deadline_ms = UINT64_MAX};
     watch->slots = calloc(slot_count(watch), sizeof(*watch->slots));
@@ -576,11 +580,41 @@ server_joined(struct watch *watch)
     }
 }
 
+/* The slot of a worker that runs and has not joined; 0: none. */
+static uint32_t
+first_late(const struct watch *watch)
+{
+    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+        if (watch->slots[slot].alive && !watch->slots[slot].joined) {
+            return slot;
+        }
+    }
+    return 0;
+}
+
+/* It may have data to prepare, or somebody stopped it: nothing is done about it but that people
+ * learn whom the others wait for. */
+static void
+tell_late(struct watch *watch, uint64_t now_ms)
+{
+    const uint32_t slot = first_late(watch);
+
+    watch->late_ms = UINT64_MAX;
+    if (slot != 0 && watch->phase == WATCH_RUNNING) {
+        watch->ops->tell_late(watch->context, slot, now_ms - watch->joined_ms);
+        watch->late_ms = now_ms + (now_ms - watch->joined_ms);
+    }
+}
+
 static void
 joined(struct watch *watch, uint32_t slot, uint64_t now_ms)
 {
     watch->slots[slot].joined = true;
     if (role_of_slot(slot, watch->config.servers) == LAUNCH_WORKER) {
+        if (watch->joined_ms == UINT64_MAX) {
+            watch->joined_ms = now_ms;
+            watch->late_ms = now_ms + LATE_MS;
+        }
         note_absence(watch, now_ms);
     } else if (watch->phase == WATCH_RUNNING) {
         server_joined(watch);
@@ -823,6 +857,9 @@ watch_tick(struct watch *watch, uint64_t now_ms)
     if (now_ms >= watch->absence_ms) {
         settle_absence(watch);
     }
+    if (now_ms >= watch->late_ms) {
+        tell_late(watch, now_ms);
+    }
     start_due(watch, now_ms);
     kill_doomed(watch, now_ms);
     conclude(watch, now_ms);
@@ -860,6 +897,9 @@ watch_deadline(const struct watch *watch)
         if (watch->slots[slot].doomed_ms != 0 && watch->slots[slot].doomed_ms < until_ms) {
             until_ms = watch->slots[slot].doomed_ms;
         }
+    }
+    if (watch->phase == WATCH_RUNNING && first_late(watch) != 0 && watch->late_ms < until_ms) {
+        until_ms = watch->late_ms;
     }
     if (watch->phase == WATCH_RUNNING && watch->service_left_deadline_ms < until_ms) {
         until_ms = watch->service_left_deadline_ms;

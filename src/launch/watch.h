@@ -52,6 +52,9 @@ struct watch_ops {
     void (*signal)(void *context, uint32_t slot, int number);
     /* Ask every machine whether it is there: WATCH_ANSWERED, or WATCH_MACHINE_LOST in time. */
     void (*ask)(void *context);
+    /* A worker has not joined for waited_ms since the first one did, and the others wait for it:
+     * people are told. */
+    void (*tell_late)(void *context, uint32_t slot, uint64_t waited_ms);
     /* Ask everything that is left to stop, kill it after grace_ms. May come again, with less. */
     void (*end)(void *context, uint32_t grace_ms);
 };
@@ -117,6 +120,8 @@ struct watch {
     enum watch_phase phase;
     uint64_t deadline_ms; /* of the phase; UINT64_MAX: none */
     uint64_t timeout_ms;  /* of the job; UINT64_MAX: none */
+    uint64_t joined_ms;   /* when the first worker joined; UINT64_MAX: none has */
+    uint64_t late_ms;     /* when to tell who has not joined; UINT64_MAX: never */
     uint64_t absence_ms;  /* when to decide about workers that ended unjoined; UINT64_MAX: never */
     enum launch_role stopping;
     bool killed; /* WATCH_STOPPING: this role had its time */

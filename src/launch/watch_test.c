@@ -61,8 +61,17 @@ order_ask(void *context)
     (void)context;
 }
 
-static const struct watch_ops ops = {
-    .start = order_start, .signal = order_signal, .ask = order_ask, .end = order_end};
+static void
+order_tell_late(void *context, uint32_t slot, uint64_t waited_ms)
+{
+    note(context, 'l', slot, (uint32_t)(waited_ms / 1000));
+}
+
+static const struct watch_ops ops = {.start = order_start,
+                                     .signal = order_signal,
+                                     .ask = order_ask,
+                                     .tell_late = order_tell_late,
+                                     .end = order_end};
 
 struct job {
     struct watch watch;
@@ -561,6 +570,34 @@ test_worker_taken_for_dead(void **state)
         expect(&job, policies[i] == WATCH_WAIT ? "s4.1" : "");
         watch_fini(&job.watch);
     }
+}
+
+/* If this fails, a job whose workers wait for one that was stopped before it joined says nothing.
+ */
+static void
+test_worker_that_does_not_join_is_told(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_unjoined(&job, WATCH_FAIL);
+    tell_joined(&job, 3);
+    watch_tick(&job.watch, job.now_ms + 300);
+    assert_int_equal(watch_deadline(&job.watch), job.now_ms + 30000);
+    watch_tick(&job.watch, job.now_ms + 29999);
+    expect(&job, "");
+    watch_tick(&job.watch, job.now_ms + 30000);
+    expect(&job, "l4.30");
+    watch_tick(&job.watch, job.now_ms + 59999);
+    expect(&job, "");
+    watch_tick(&job.watch, job.now_ms + 60000);
+    expect(&job, "l4.60");
+    tell_joined(&job, 4);
+    watch_tick(&job.watch, job.now_ms + 60300);
+    assert_int_equal(watch_deadline(&job.watch), UINT64_MAX);
+    watch_tick(&job.watch, job.now_ms + 120000);
+    expect(&job, "");
+    watch_fini(&job.watch);
 }
 
 /* If this fails, a worker that was restarted is killed for the death of its predecessor, of which
@@ -1083,6 +1120,7 @@ main(void)
         cmocka_unit_test(test_worker_taken_for_dead),
         cmocka_unit_test(test_worker_that_gave_up_is_not_killed),
         cmocka_unit_test(test_nobody_is_stopped_before_the_cause_is_known),
+        cmocka_unit_test(test_worker_that_does_not_join_is_told),
         cmocka_unit_test(test_successor_is_not_killed_for_its_predecessor),
         cmocka_unit_test(test_machine_of_a_worker_lost_policy_continue),
         cmocka_unit_test(test_machine_that_cannot_start),
