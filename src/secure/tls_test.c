@@ -1030,7 +1030,7 @@ write_binder(const uint8_t key[PSI_KEY_BYTES], uint8_t *hello, size_t bytes)
     SHA256(hello + RECORD_BYTES, signed_bytes, transcript);
     hmac(zeros, key, PSI_KEY_BYTES, early);
     expand_label(early, "ext binder", nothing, sizeof(nothing), binder);
-    expand_label(binder, "finished", NULL, 0, finished);
+    expand_label(binder, "finished", zeros, 0, finished);
     hmac(finished, transcript, sizeof(transcript), hello + bytes - BINDER_BYTES);
 }
 
