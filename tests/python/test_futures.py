@@ -91,7 +91,7 @@ def test_callbacks_and_many_waiting_threads(run):
         future.add_done_callback(lambda _: 1 / 0)  # is logged, and hurts nobody
         say("right")
     """)
-    assert [lines[-1] for lines in said] == ["right"] * 2
+    assert all("right" in lines for lines in said)  # the traceback comes by stderr, before or after
 
 
 def test_operation_that_fails(run):
