@@ -553,7 +553,7 @@ def test_the_hook_of_an_installed_prefix(job, tmp_path):
     assert done.code == 0, done.err
     found = pathlib.Path(done.log(0).decode().strip())
     assert found == program.parents[1] / "share/poseidon/python/poseidon/auto/site"
-    assert (found.parent / "session.py").exists()
+    assert (found.parent / "common/session.py").exists()
     assert (found.parents[1] / "torch" / "engine.py").exists()
 
 
@@ -561,7 +561,7 @@ def test_the_hook_of_an_installed_prefix(job, tmp_path):
 
 
 def part(name):
-    spec = importlib.util.spec_from_file_location(f"auto_{name}", AUTO / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"auto_{name.replace('/', '_')}", AUTO / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -569,7 +569,7 @@ def part(name):
 
 def test_notes_go_to_their_pipe_or_nowhere(monkeypatch, tmp_path):
     """If this fails, a note ends in a file of the script that has the number of the pipe now."""
-    notes = part("notes")
+    notes = part("common/notes")
     reader, writer = os.pipe()
     monkeypatch.setenv("PSD_NOTE_FD", f"{writer}:{os.fstat(writer).st_ino}")
     assert notes.tell("two\nlines  are one")
@@ -593,7 +593,7 @@ def test_notes_go_to_their_pipe_or_nowhere(monkeypatch, tmp_path):
 @pytest.mark.parametrize("seed", range(20))
 def test_shards_are_the_batches_of_one_process(seed):
     """If this fails, workers miss samples, see them twice, or take different numbers of steps."""
-    shards = part("shards")
+    shards = part("torch/shards")
     dice = random.Random(seed)
     count, batch, world = dice.randint(1, 200), dice.randint(1, 16), dice.randint(2, 5)
     drop_last = dice.random() < 0.5

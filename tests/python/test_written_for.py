@@ -10,7 +10,7 @@ import pytest
 if importlib.util.find_spec("tensorflow") is None:
     pytest.skip("no TensorFlow here (tools/setup.sh frameworks)", allow_module_level=True)
 
-from poseidon.auto import written_for  # noqa: E402
+from poseidon.auto.tf1 import written_for  # noqa: E402
 
 
 @pytest.fixture(name="look", scope="module")

@@ -6,41 +6,53 @@ psd_run brings site/sitecustomize.py before the script; it loads this package, u
 _poseidon_auto, when the script has imported one of them. Nothing of poseidon itself is imported before the
 first training loader is read: then the workers join the job.
 
-    notes     the line to psd_run, and how a script is stopped
-    session   what is known of the script: its optimizers, its models, whether it is distributed
-    patches   where torch tells the session what the script does
-    streams   random numbers that all workers draw alike, and those that are each worker's own
-    shards    which batches of a training loader are this worker's
-    lineage   which batches a loss was computed from
-    checks    what the workers compare in every round
-    datasets  what the workers compare before every epoch
-    keras     the same for Model.fit
-    graphs    the same for graphs and sessions of TensorFlow 1, told by graph_patches, with
-              graph_files: checkpoints and summaries, and proto: tf.ConfigProto
-    claims    what the gradients of an optimizer are computed from, and whether it is dealt out:
-              feeds, what sessions are fed; reads, what graphs read by themselves; orders, what
-              is random in that; cuts, whether a batch can be cut
-    surface   tensorflow as it was in version 1, with layers, contrib and mnist_data, for --auto tf1 and
-              for scripts of which written_for finds that they need it
-    by_hand   scripts of TensorFlow whose gradients go to no optimizer
+common/  for all frameworks
+    session        how a script is left alone, stopped, or made a worker of the job
+    notes          the line to psd_run
+    seeds          random numbers that are the same on all workers of a job
+    children       processes of the script that were stopped
+
+torch/   scripts of PyTorch
+    session        their optimizers, their models, whether they are distributed
+    patches        where torch tells the session what the script does
+    streams        random numbers that all workers draw alike, and those that are each worker's own
+    shards         which batches of a training loader are this worker's
+    lineage        which batches a loss was computed from
+    checks         what the workers compare in every round
+    datasets       what the workers compare before every epoch
+    models         the modules that parameters belong to
+    randomness     generators that all workers set as worker 0 has them
+    files          what worker 0 has saved, for workers on other machines
+
+keras/   Model.fit of Keras
+    fit            whole batches, cut into one part for each worker
+
+tf1/     graphs and sessions of TensorFlow 1
+    graphs         what is known of them; graph_patches tells it, with graph_files: checkpoints and
+                   summaries, and proto: tf.ConfigProto
+    shares         what the gradients of an optimizer are computed from, and whether it is dealt out:
+                   feeds, what sessions are fed; data_reads, what graphs read by themselves; orders,
+                   what is random in that; batch_split, whether a batch can be cut
+    surface        tensorflow as it was in version 1, with layers, contrib and mnist_data, for --auto tf1
+                   and for scripts of which written_for finds that they need it (versions)
+    by_hand        gradients that go to no optimizer
     meta_graphs    graphs in files, which are those of one process
-    own_gradients  gradients that a script computes and changes before an optimizer gets them
-    children  processes of the script that were stopped
-    files     what worker 0 has saved, for workers on other machines
-    seeds     random numbers that are the same on all workers of a job"""
+    own_gradients  gradients that a script computes and changes before an optimizer gets them"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .session import Session
+from .common.session import Session
 
 
 def begin(watch: Any) -> Session | None:
     """torch was imported. Returns the session, or None when there is nothing to do."""
-    from . import children, patches, seeds  # need torch
+    from .common import children, seeds
+    from .torch import patches  # needs torch
+    from .torch.session import TorchSession
 
-    session = Session(watch)
+    session = TorchSession(watch)
     if watch.reason is not None:
         session.step_aside(watch.reason)
         return None
@@ -53,7 +65,8 @@ def begin(watch: Any) -> Session | None:
 
 def begin_tensorflow(watch: Any) -> Session | None:
     """tensorflow was imported. One worker alone gets the names that Poseidon's scripts use, too."""
-    from . import by_hand, graph_patches, graphs, seeds, versions  # need tensorflow
+    from .common import seeds
+    from .tf1 import by_hand, graph_patches, graphs, versions  # need tensorflow
 
     versions.choose(watch)
     graph_patches.take_config()
@@ -74,12 +87,13 @@ def begin_tensorflow(watch: Any) -> Session | None:
 
 def begin_keras(watch: Any) -> Session | None:
     """keras was imported."""
-    from . import keras, seeds  # need keras
+    from .common import seeds
+    from .keras import fit  # needs keras
 
-    session = keras.KerasSession(watch)
+    session = fit.KerasSession(watch)
     if watch.reason is not None:
         session.step_aside(watch.reason)
         return None
     seeds.plant_in_python()
-    keras.apply(session)
+    fit.apply(session)
     return session

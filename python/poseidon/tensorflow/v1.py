@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 import poseidon
 
 from .._errors import InvalidError, StateError
-from ..auto.proto import ConfigProto, plain
+from ..auto.tf1.proto import ConfigProto, plain
 from .gradients import Averager
 from .ops import TIMEOUT_MS
 

@@ -1,26 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the script, and what is done about it.
+"""What is known of a script of PyTorch, and what is done about it.
 
-The script goes through three states. *Watched*: torch is here, optimizers are noted, nothing else is
-done. *Distributed*: the first loader was read for training; the worker has joined the job, weights
-are those of worker 0, gradients are averaged. *Aside*: the script distributes itself, and is left
-alone. A script that cannot be distributed right is stopped (refuse)."""
+It is distributed when its first loader is read for training: weights become those of worker 0, gradients
+are averaged."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import gc
-import importlib
-import multiprocessing
 import os
 import sys
 import weakref
 import zlib
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import TYPE_CHECKING, Any, Callable
 
-from . import children, notes, seeds
+from ..common import children, notes
+from ..common.session import TIMEOUT_S, Session
 
 if TYPE_CHECKING:
     from .models import Owners
@@ -28,9 +24,6 @@ if TYPE_CHECKING:
     from .lineage import Lineage
     from .shards import Delivery, Shard
     from .streams import Streams
-
-TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
-EXIT_REFUSED = 2
 
 
 def _parameters_of(optimizer: Any) -> list:
@@ -45,18 +38,13 @@ def _shuffles(loader: Any) -> bool:
     return not isinstance(loader.dataset, IterableDataset) and not isinstance(sampler, SequentialSampler)
 
 
-class Session:
+class TorchSession(Session):
     """Thread: that of the script which trains."""
 
-    package = "poseidon.torch"  # what distributes, and what a script can use itself
+    package = "poseidon.torch"
 
     def __init__(self, watch: Any):
-        self._watch = watch
-        self.world = int(os.environ["PSD_WORLD_SIZE"])
-        self.rank = int(os.environ["PSD_RANK"])
-        self.aside = False
-        self.refused = False
-        self.joined = False
+        super().__init__(watch)
         self.optimizers: list[weakref.ref] = []
         self.backwards_alone = 0  # before there was any optimizer
         self.batches_digest = 0  # of all that was dealt out to the workers so far
@@ -78,8 +66,6 @@ class Session:
         self._newest: Delivery | None = None
         self._ahead = False  # the script takes batches before it has trained on those before
         self.lineage: Lineage | None = None  # of losses; patches.py sets it
-        self._saved: set[str] = set()
-        self._steps = 0
         # Groups of parameters of the optimizers that stepped since gradients were averaged last. They, not the
         # optimizers: those are to go when the script lets go of them.
         self._stepped: list[list] = []
@@ -88,34 +74,6 @@ class Session:
         self.streams: Streams | None = None  # of random numbers; patches.py sets it
 
     # ---- how it ends
-
-    def active(self) -> bool:
-        """Whether something is to be done in this process."""
-        if self.refused:  # the script has caught the exit
-            os._exit(EXIT_REFUSED)
-        return not self.aside
-
-    def step_aside(self, reason: str) -> None:
-        """The script distributes itself."""
-        if self.joined:
-            self.refuse(f"{reason}, after its training had been distributed automatically",
-                        "let it do so before it reads its training data, or run it with --auto off")
-        if not self.aside and self.rank == 0:
-            notes.tell(f"automatic distribution steps aside: {reason}")
-        self.aside = True
-        seeds.withdraw()
-        self.stop_watching()
-
-    def stop_watching(self) -> None:
-        """Imports are of no interest any more."""
-        if self._watch in sys.meta_path:
-            sys.meta_path.remove(self._watch)
-
-    def refuse(self, reason: str, advice: str) -> NoReturn:
-        """Stops the script: it would be trained wrong."""
-        self.refused = True
-        notes.explain_refusal(reason, advice)
-        raise SystemExit(EXIT_REFUSED)
 
     def at_exit(self) -> None:
         """The script is over. One that was refused leaves without a farewell to the job, also when
@@ -131,10 +89,7 @@ class Session:
                 "it computed gradients without an optimizer of torch.optim, so every worker has "
                 "trained by itself",
                 "use an optimizer of torch.optim, poseidon.torch, or --auto off")
-        if self.refused and not failed:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(EXIT_REFUSED)
+        super().at_exit()
 
     def _compare_at_end(self) -> None:
         """The job ends when its last worker does, so it costs no time to wait for it here."""
@@ -159,10 +114,6 @@ class Session:
         if not self._is_child() and not self.refused and children.refused():
             self.refuse("it trained in processes that it started itself, which were stopped, so nothing was trained",
                         "use poseidon.torch in them, or run it with --auto off")
-
-    @staticmethod
-    def _is_child() -> bool:
-        return multiprocessing.parent_process() is not None
 
     # ---- optimizers
 
@@ -434,32 +385,6 @@ class Session:
         """How often gradients were averaged."""
         return self._rounds_before + (self._engine.rounds if self._engine is not None else 0)
 
-    def _join(self) -> None:
-        """Becomes a worker of the job."""
-        if self.joined:
-            return
-        self.stop_watching()
-        folder = os.path.dirname(os.path.abspath(__file__))
-        root = os.path.dirname(os.path.dirname(folder))
-        sys.path.insert(0, root)
-        try:
-            import poseidon
-
-            importlib.import_module(self.package)
-        finally:
-            sys.path.remove(root)
-        # Workers prepare their data before they come here, and need not be done together. Another
-        # framework of the script may have joined before.
-        told = "PSD_OPEN_TIMEOUT_MS" in os.environ or poseidon.is_initialized()
-        context = poseidon.init() if told else poseidon.init(open_timeout_ms=int(TIMEOUT_S * 1000))
-        self.joined = True
-        atexit.register(self.at_exit)  # before poseidon's own, which says farewell
-        if context.incarnation > 1:
-            self.refuse("this worker was started again in the middle of a job, and the script knows "
-                        "nothing of where the others are",
-                        "restart the whole job instead (--restart_scope=group), or use "
-                        f"{self.package}")
-
     def _attach(self) -> None:
         """Parameters that are new, since the last epoch or at all, become those of worker 0, and
         their gradients are averaged from now on.
@@ -531,17 +456,6 @@ class Session:
 
             poseidon.barrier(int(TIMEOUT_S * 1000))  # all have emptied it by opening it
         return self.rank == 0
-
-    def before_load(self, source: Any) -> bool:
-        """What worker 0 has saved is there when the others load it. Says whether it is of that
-        kind."""
-        if not self.active() or not self.joined or not isinstance(source, (str, os.PathLike)) or \
-                self._is_child() or os.path.abspath(os.fspath(source)) not in self._saved:
-            return False
-        import poseidon
-
-        poseidon.barrier(int(TIMEOUT_S * 1000))
-        return True
 
     def to_load(self, source: Any) -> Any:
         """What torch.load reads: the file that worker 0 has saved, or a copy of it."""

@@ -16,10 +16,10 @@ from . import lineage, streams
 from .shards import Batches, Shard
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .session import TorchSession
 
 
-def apply(session: Session) -> None:
+def apply(session: TorchSession) -> None:
     """From now on the session hears of it."""
     atexit.register(session.at_exit)
     session.streams = streams.Streams(session.rank)
@@ -32,7 +32,7 @@ def apply(session: Session) -> None:
     _watch_distributed(session)
 
 
-def _watch_optimizers(session: Session) -> None:
+def _watch_optimizers(session: TorchSession) -> None:
     make = torch.optim.Optimizer.__init__
 
     @functools.wraps(make)
@@ -54,7 +54,7 @@ def _watch_optimizers(session: Session) -> None:
     register_optimizer_step_pre_hook(before_step)
 
 
-def _watch_loaders(session: Session) -> None:
+def _watch_loaders(session: TorchSession) -> None:
     own_batches = dataloader.DataLoader._index_sampler.fget
     make, reset = dataloader._BaseDataLoaderIter.__init__, dataloader._BaseDataLoaderIter._reset
     take = dataloader._BaseDataLoaderIter.__next__
@@ -102,7 +102,7 @@ def _watch_loaders(session: Session) -> None:
     dataloader._BaseDataLoaderIter.__next__ = next_batch
 
 
-def _watch_backward(session: Session) -> None:
+def _watch_backward(session: TorchSession) -> None:
     own_backward, own_grad = torch.autograd.backward, torch.autograd.grad
 
     @functools.wraps(own_backward)
@@ -129,7 +129,7 @@ def _has_parameter(inputs) -> bool:
     return isinstance(inputs, (list, tuple)) and any(map(_has_parameter, inputs))
 
 
-def _watch_files(session: Session) -> None:
+def _watch_files(session: TorchSession) -> None:
     own_save, own_load = torch.save, torch.load
 
     @functools.wraps(own_save)
@@ -144,7 +144,7 @@ def _watch_files(session: Session) -> None:
     torch.save, torch.load = save, load
 
 
-def _watch_distributed(session: Session) -> None:
+def _watch_distributed(session: TorchSession) -> None:
     if not torch.distributed.is_available():
         return
     own = torch.distributed.init_process_group

@@ -8,7 +8,8 @@ import sys
 import tensorflow
 from tensorflow.compat import v1
 
-from . import notes, surface, written_for
+from ..common import notes
+from . import surface, written_for
 
 
 def choose(watch):

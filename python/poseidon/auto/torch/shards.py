@@ -18,7 +18,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .session import TorchSession
     from .streams import Streams
 
 
@@ -139,7 +139,7 @@ class Shard:
 class Batches:
     """Stands where a loader has its sampler of batches, and decides when it is iterated."""
 
-    def __init__(self, session: Session, loader: Any, batches: Any):
+    def __init__(self, session: TorchSession, loader: Any, batches: Any):
         self._session, self._loader, self._batches = session, loader, batches
 
     def __getattr__(self, name: str) -> Any:

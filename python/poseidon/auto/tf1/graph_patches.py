@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tensorflow
 from tensorflow.python.client import session as client
 from tensorflow.python.training import server_lib
 
-from . import graph_files, meta_graphs, own_gradients, reads
+from . import data_reads, graph_files, meta_graphs, own_gradients
 from .proto import ConfigProto, plain
 
 
@@ -32,7 +32,7 @@ def apply(session):
     _watch_runs(session)
     _watch_config(session)
     _watch_clusters(session)
-    reads.apply(session)
+    data_reads.apply(session)
     graph_files.apply(session)
     meta_graphs.apply(session)
 

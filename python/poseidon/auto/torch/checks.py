@@ -16,7 +16,7 @@ import torch
 import poseidon
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .session import TorchSession
 
 FOREVER = 2**32 - 1
 NORM_EVERY = 128  # rounds
@@ -30,7 +30,7 @@ FIELDS = 7
 class Checks:
     """Travels with the rounds of one engine (poseidon.torch.engine.Companion)."""
 
-    def __init__(self, session: Session, parameters: list[torch.Tensor], name: str,
+    def __init__(self, session: TorchSession, parameters: list[torch.Tensor], name: str,
                  timeout: float):
         self._session, self._parameters, self._timeout = session, parameters, timeout
         self._world, self._rank = session.world, session.rank

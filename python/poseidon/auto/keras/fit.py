@@ -20,8 +20,8 @@ from keras.src.saving import saving_api
 from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import array_data_adapter
 
-from . import notes
-from .session import Session
+from ..common import notes
+from ..common.session import Session
 
 BATCH_SIZE = 32  # of Keras, when nothing is said
 _BATCH_BY_BATCH = ("Prefetch", "Map", "ParallelMap", "Options", "Cache")  # sizes stay as they are

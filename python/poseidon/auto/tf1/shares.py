@@ -4,19 +4,19 @@
 Data is dealt out where all workers have the same: they compare a digest of it in every step, which
 travels with the weights of their parts. Where it differs from the beginning, the script deals it out
 itself. The first batch that is fed is not cut yet: everybody trains on all of it, which is the same
-step, and then looks whether it can be cut (cuts.py). Parts of a loss that is a sum are added. What is
+step, and then looks whether it can be cut (batch_split.py). Parts of a loss that is a sum are added. What is
 fed beside something that is read stays whole: the elements that are read make the step larger."""
 
 import tensorflow.compat.v1 as tensorflow
 
-from . import cuts
-from . import reads as reads_of_graphs
+from . import batch_split
+from . import data_reads as reads_of_graphs
 from .feeds import DIGESTS
 
 _NEARLY = 1e-4  # sums of squares below DIGESTS**2 are that exact, and differ more when they differ
 
 
-class Claim:
+class Share:
     """Those of one call of compute_gradients() or apply_gradients()."""
 
     def __init__(self, gradients, operations, reads):
@@ -26,8 +26,8 @@ class Claim:
         self.queues = [each for each in operations if each.type.startswith("QueueDequeue")]
         self.dealt = None  # True, False: known since the first run
         self.alike = None  # whether all workers had the same then
-        self.verdict = None  # cuts.Verdict, once it is known
-        self.draws = cuts.draws_of(operations)
+        self.verdict = None  # batch_split.Verdict, once it is known
+        self.draws = batch_split.draws_of(operations)
         self.normalizes = any(map(_normalizes, operations))  # over the samples of a batch
         self.meets = any(each.type == "PoseidonPushPull" for each in operations)
         self.written = {each.inputs[0].op.name for each in operations
@@ -57,14 +57,15 @@ class Claim:
     def can_be_cut(self):
         """Whether everybody may train on a part of what is fed."""
         return bool(self.dealt) and not self.reads and \
-            self.verdict in (cuts.Verdict.MEAN, cuts.Verdict.SUM)
+            self.verdict in (batch_split.Verdict.MEAN, batch_split.Verdict.SUM)
 
     def feeds(self, fed, share, world):
         """What a run is fed beside the script's. share: this worker's part of the samples, None where
         it has all."""
         found = {self.digest: float(fed.digest)}
         if share is not None:
-            found.update({self.scale: world} if self.verdict == cuts.Verdict.SUM else {self.weight: share * world})
+            is_sum = self.verdict == batch_split.Verdict.SUM
+            found.update({self.scale: world} if is_sum else {self.weight: share * world})
         if self.dealt is not False:
             found.update({read.parts: world for read in self.reads})
         return found

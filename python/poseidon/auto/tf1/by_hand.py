@@ -12,8 +12,9 @@ import tensorflow as version_2
 import tensorflow.compat.v1 as tensorflow
 from tensorflow.python.eager import backprop
 
-from . import notes, own_gradients
-from .session import EXIT_REFUSED
+from ..common import notes
+from . import own_gradients
+from ..common.session import EXIT_REFUSED
 
 
 class _ByHand:

@@ -11,24 +11,25 @@ import sys
 import numpy
 import tensorflow.compat.v1 as tensorflow
 
-from . import cuts, notes, reads, seeds
-from .claims import Claim
+from ..common import notes, seeds
+from . import batch_split, data_reads
+from .shares import Share
 from .feeds import Fed, cut
-from .session import TIMEOUT_S, Session
+from ..common.session import TIMEOUT_S, Session
 
 _WHY_WHOLE = {
-    cuts.Verdict.NEITHER: "the gradients of the parts of a batch do not make that of the whole (its "
+    batch_split.Verdict.NEITHER: "the gradients of the parts of a batch do not make that of the whole (its "
                           "loss is no mean or sum over samples, or what is random hides that it is)",
-    cuts.Verdict.FAILED: "its graph cannot compute with a part of a batch (it has a number of samples "
+    batch_split.Verdict.FAILED: "its graph cannot compute with a part of a batch (it has a number of samples "
                          "of its own, say)"}
 _OF_READS = {
-    cuts.Verdict.SUM: "the loss of {script} is a sum over the samples that it reads: gradients are "
+    batch_split.Verdict.SUM: "the loss of {script} is a sum over the samples that it reads: gradients are "
                       "those of one process with {world} times the batch, divided by {world}; take a "
                       "mean, or {world} times the learning rate",
-    cuts.Verdict.NEITHER: "the loss of {script} is neither a mean nor a sum over the samples that it "
+    batch_split.Verdict.NEITHER: "the loss of {script} is neither a mean nor a sum over the samples that it "
                           "reads, or what is random hides that it is: each worker computes it of its "
                           "own batch, and gradients are the means of those",
-    cuts.Verdict.FAILED: "nobody can tell whether the loss of {script} is a mean over the samples "
+    batch_split.Verdict.FAILED: "nobody can tell whether the loss of {script} is a mean over the samples "
                          "that it reads: of a sum, gradients are those of one process divided by "
                          "{world}"}
 
@@ -38,8 +39,8 @@ class _Known:
 
     def __init__(self):
         self.reads = {}  # by the name of the operation that says how much is read
-        self.claims = {}  # by the name of the operation that exchanges shares
-        self.of_fetches = {}  # the claims that a run meets, and all that these need
+        self.shares = {}  # by the name of the operation that exchanges shares
+        self.of_fetches = {}  # the shares that a run meets, and all that these need
 
 
 def _known(graph):
@@ -93,27 +94,27 @@ class GraphSession(Session):
         averager = gradients.Averager()
         if not self.deals():
             return v1.average_pairs(averager, pairs)
-        known, claim = self._claim(pairs)
-        averager.share, averager.scale = claim.share, claim.scale
-        averager.digest = claim.compared
+        known, share = self._add_share(pairs)
+        averager.share, averager.scale = share.share, share.scale
+        averager.digest = share.compared
         averaged = v1.average_pairs(averager, pairs)
         if averager.told is not None:
-            claim.told = averager.told
-            known.claims[averager.told.op.name] = claim
+            share.told = averager.told
+            known.shares[averager.told.op.name] = share
         return averaged
 
-    def _claim(self, pairs):
+    def _add_share(self, pairs):
         from poseidon.tensorflow import v1
 
         found = [gradient for gradient, _ in pairs if gradient is not None]
         known = _known(tensorflow.get_default_graph())
         tensors = tensorflow.nest.flatten(found, expand_composites=True)
         operations = list(v1.ancestors({each.op for each in tensors}))
-        if any(map(reads.is_optional, operations)):
+        if any(map(data_reads.is_optional, operations)):
             self.refuse("it reads its training data by get_next_as_optional(), which cannot be "
                         "dealt out",
                         "use get_next(), or poseidon.tensorflow.v1 in the script")
-        return known, Claim(found, operations, known.reads)
+        return known, Share(found, operations, known.reads)
 
     # ---- runs
 
@@ -127,68 +128,68 @@ class GraphSession(Session):
             self._runs = v1.Steps()
         return self._runs.trains(graph, fetches)
 
-    def _claims_of(self, graph, fetches):
+    def _shares_of(self, graph, fetches):
         from poseidon.tensorflow import v1
 
         known = _known(graph)
         operations = v1.operations_of(graph, fetches)
         names = tuple(each.name for each in operations)
         if names not in known.of_fetches:
-            claims = [known.claims[each.name] for each in v1.ancestors(operations)
-                      if each.name in known.claims]
-            known.of_fetches[names] = claims, set().union(*(claim.needed for claim in claims))
+            shares = [known.shares[each.name] for each in v1.ancestors(operations)
+                      if each.name in known.shares]
+            known.of_fetches[names] = shares, set().union(*(share.needed for share in shares))
         return known.of_fetches[names]
 
     def run(self, own, session, fetches, feeds, *rest):
         """A run that trains."""
         self._runs.before(session)
-        claims, needed = self._claims_of(session.graph, fetches)
+        shares, needed = self._shares_of(session.graph, fetches)
         feeds = dict(feeds or {})
         fed = Fed(session.graph, feeds, needed)
-        mine = self._part(claims, fed)
-        readers = [claim for claim in claims if claim.reads and claim.verdict is None
-                   and claim.dealt is not False and self.rank == 0]
-        result, told, read = own(session, [fetches, [claim.told for claim in claims],
-                                           [claim.elements() for claim in readers]],
+        mine = self._part(shares, fed)
+        readers = [share for share in shares if share.reads and share.verdict is None
+                   and share.dealt is not False and self.rank == 0]
+        result, told, read = own(session, [fetches, [share.told for share in shares],
+                                           [share.elements() for share in readers]],
                                  {**feeds, **mine}, *rest)
-        for claim, sums in zip(claims, told):
-            self._heed(claim, sums)
-        for claim in claims:
-            if claim.dealt and not claim.reads and claim.verdict is None and \
+        for share, sums in zip(shares, told):
+            self._heed(share, sums)
+        for share in shares:
+            if share.dealt and not share.reads and share.verdict is None and \
                     fed.samples >= self.world:
-                self._look_whether_it_can_be_cut(own, session, claim, feeds, fed)
-        for claim, values in zip(readers, read):
-            if claim.dealt:
-                self._look_whether_it_is_a_mean(own, session, claim, feeds, fed, values)
+                self._look_whether_it_can_be_cut(own, session, share, feeds, fed)
+        for share, values in zip(readers, read):
+            if share.dealt:
+                self._look_whether_it_is_a_mean(own, session, share, feeds, fed, values)
         self._runs.after()
         if self.rank == 0:
-            self._tell(claims, fed)
+            self._tell(shares, fed)
         return result
 
-    def _part(self, claims, fed):
+    def _part(self, shares, fed):
         """What is fed instead of the script's, and beside it."""
         if self._data_is_left:
-            for claim in claims:
-                claim.dealt = False
-        mine, share = {}, None
-        if claims and all(claim.can_be_cut() for claim in claims):
+            for share in shares:
+                share.dealt = False
+        mine, fraction = {}, None
+        if shares and all(share.can_be_cut() for share in shares):
             if self._cut is not None and fed.samples == 0 and self._cut <= fed.sizes:
                 self.refuse("it feeds what a run that trains has returned, which is of the worker's "
                             "part of the samples only",
                             "keep it in variables, or use poseidon.tensorflow.v1 in the script")
             mine, count = fed.part(self.world, self.rank)
             if mine:
-                share, self._cut = count / fed.samples, {count, fed.samples}
-        for claim in claims:
-            mine.update(claim.feeds(fed, share, self.world))
+                fraction, self._cut = count / fed.samples, {count, fed.samples}
+        for share in shares:
+            mine.update(share.feeds(fed, fraction, self.world))
         return mine
 
-    def _heed(self, claim, told):
+    def _heed(self, share, told):
         """What the workers told each other in this step."""
-        if claim.dealt and told[0] < self.world:
+        if share.dealt and told[0] < self.world:
             self._look_for_leavers()
-        can_go_on = claim.heed(told)
-        if not claim.alike and not claim.queues and not self._data_is_left and \
+        can_go_on = share.heed(told)
+        if not share.alike and not share.queues and not self._data_is_left and \
                 not self._watch.script_asked_for_rank():
             self.refuse(
                 "the workers do not have the same first batch, and the script did not ask which "
@@ -204,55 +205,55 @@ class GraphSession(Session):
                 "that is seeded differently on each worker; decide by nothing that only one worker "
                 "sees, such as its own loss; read in a fixed order")
 
-    def _look_whether_it_can_be_cut(self, own, session, claim, feeds, fed):
+    def _look_whether_it_can_be_cut(self, own, session, share, feeds, fed):
         """Worker 0 decides: what is random differs."""
         import poseidon
 
         parts = cut(fed.arrays, fed.samples, self.world)
-        verdict, exact = self._judge(own, session, claim, feeds, fed.arrays, parts)
+        verdict, exact = self._judge(own, session, share, feeds, fed.arrays, parts)
         if self.rank == 0 and not exact:
             notes.tell(f"batch normalization of {notes.script_name()} sees each worker's part of a "
                        "batch, so nobody can tell whether its loss is otherwise one of parts")
         poseidon.barrier(int(TIMEOUT_S * 1000))  # some compute more slowly
         decided = poseidon.broadcast(numpy.array([verdict], numpy.int32), name="session.verdict")
-        verdict = cuts.Verdict(int(decided[0]))
-        if verdict == cuts.Verdict.ZERO:
+        verdict = batch_split.Verdict(int(decided[0]))
+        if verdict == batch_split.Verdict.ZERO:
             return  # the next batch will tell
-        claim.verdict = verdict
-        if self.rank == 0 and not claim.can_be_cut():
+        share.verdict = verdict
+        if self.rank == 0 and not share.can_be_cut():
             notes.tell(f"all workers of {notes.script_name()} train on the same batches, which is "
                        f"right but no faster: {_WHY_WHOLE[verdict]}")
 
-    def _look_whether_it_is_a_mean(self, own, session, claim, feeds, fed, values):
+    def _look_whether_it_is_a_mean(self, own, session, share, feeds, fed, values):
         """Worker 0 does, of what it has read."""
-        samples = reads.rows(values)
-        whole = dict(zip(claim.elements(), values))
+        samples = data_reads.rows(values)
+        whole = dict(zip(share.elements(), values))
         if fed.samples == samples:
             whole.update(fed.arrays)
         if samples > 1:
-            claim.verdict, _ = self._judge(own, session, claim, feeds, whole,
+            share.verdict, _ = self._judge(own, session, share, feeds, whole,
                                            cut(whole, samples, 2))
         else:  # one sample is its mean and its sum
-            claim.verdict = cuts.Verdict.ZERO if samples == 1 else cuts.Verdict.FAILED
-        if claim.verdict in _OF_READS:
-            notes.tell(_OF_READS[claim.verdict].format(script=notes.script_name(), world=self.world))
+            share.verdict = batch_split.Verdict.ZERO if samples == 1 else batch_split.Verdict.FAILED
+        if share.verdict in _OF_READS:
+            notes.tell(_OF_READS[share.verdict].format(script=notes.script_name(), world=self.world))
 
     @staticmethod
-    def _judge(own, session, claim, feeds, whole, parts):
+    def _judge(own, session, share, feeds, whole, parts):
         """Computes gradients, and changes nothing as far as that can be. Says whether the verdict is
         exact, too."""
-        if claim.meets:
-            return cuts.Verdict.NEITHER, True
+        if share.meets:
+            return batch_split.Verdict.NEITHER, True
 
         def run(more, arrays):
-            return own(session, [claim.gradients, more], {**feeds, **arrays})
+            return own(session, [share.gradients, more], {**feeds, **arrays})
 
-        variables = _variables(session.graph, claim.written)
+        variables = _variables(session.graph, share.written)
         before = own(session, variables)
         try:
-            verdict = cuts.judge(run, whole, parts, claim.draws)
-            if verdict == cuts.Verdict.NEITHER and claim.normalizes:
-                return cuts.nearest(run, whole, parts), False
+            verdict = batch_split.judge(run, whole, parts, share.draws)
+            if verdict == batch_split.Verdict.NEITHER and share.normalizes:
+                return batch_split.nearest(run, whole, parts), False
             return verdict, True
         finally:
             for variable, value in zip(variables, before):
@@ -270,29 +271,29 @@ class GraphSession(Session):
                         "decide when to stop by nothing that only one worker sees, such as its own "
                         "loss: an evaluation is the same on all")
 
-    def _tell(self, claims, fed):
+    def _tell(self, shares, fed):
         """psd_run has a line about the first step, and one about batches that stay whole."""
         if self._runs.count == 1:
             notes.tell(
                 f"automatic distribution of {notes.script_name()}: {self.world} workers, variables "
                 f"of worker 0 for all, gradients of {', '.join(sorted(self._optimizers))} averaged, "
-                f"{self._data(claims, fed)}, evaluation whole, files by worker 0; --auto off turns "
+                f"{self._data(shares, fed)}, evaluation whole, files by worker 0; --auto off turns "
                 "it off")
-        if not self._told_whole and any(_is_whole(claim, fed) for claim in claims):
+        if not self._told_whole and any(_is_whole(share, fed) for share in shares):
             self._told_whole = True
             notes.tell(f"all workers of {notes.script_name()} train on the same batches, which is "
                        "right but no faster: what it feeds has a fixed number of samples, or several "
                        "numbers; or what it reads through queues has one order")
 
     @staticmethod
-    def _data(claims, fed):
-        if any(claim.queues for claim in claims):
+    def _data(shares, fed):
+        if any(share.queues for share in shares):
             return "data from queues of each worker"
-        if not claims or not all(claim.dealt for claim in claims):
+        if not shares or not all(share.dealt for share in shares):
             return "data as the script deals it out"
-        if any(claim.reads for claim in claims):
+        if any(share.reads for share in shares):
             return "data of tf.data dealt out"
-        if fed.samples > 0 and all(claim.verdict is None or claim.can_be_cut() for claim in claims):
+        if fed.samples > 0 and all(share.verdict is None or share.can_be_cut() for share in shares):
             return f"fed data dealt out (at first {fed.samples} samples a step)"
         return "data whole"
 
@@ -301,10 +302,10 @@ class GraphSession(Session):
         return not self.active() or not self.joined or self.rank == 0
 
 
-def _is_whole(claim, fed):
+def _is_whole(share, fed):
     """Whether the same data goes to all workers, and could have been dealt out."""
-    given = claim.queues or (fed.given and fed.samples == 0)
-    return bool(given and claim.alike and not claim.reads)
+    given = share.queues or (fed.given and fed.samples == 0)
+    return bool(given and share.alike and not share.reads)
 
 
 def _variables(graph, names):

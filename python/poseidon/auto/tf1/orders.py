@@ -15,7 +15,7 @@ from tensorflow.python.data.ops import map_op, structured_function
 from tensorflow.python.data.util import random_seed as dataset_seeds
 from tensorflow.python.framework import random_seed
 
-from . import notes, seeds
+from ..common import notes, seeds
 
 _STRIDE = 7919  # between the seeds of one place
 _SEEDS = 1 << 31

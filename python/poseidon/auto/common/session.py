@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is common to scripts of all frameworks: how one is left alone, stopped, or made a worker of the job.
+
+The script goes through three states. *Watched*: the framework is here, what the script makes is noted, nothing
+else is done. *Distributed*: it began to train; the worker has joined the job. *Aside*: the script distributes
+itself, and is left alone. A script that cannot be distributed right is stopped (refuse)."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import multiprocessing
+import os
+import sys
+from typing import Any, NoReturn
+
+from . import notes, seeds
+
+TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
+EXIT_REFUSED = 2
+
+
+class Session:
+    """One for each framework that a script uses. Thread: that of the script which trains."""
+
+    package = ""  # what distributes, and what a script can use itself
+
+    def __init__(self, watch: Any):
+        self._watch = watch
+        self.world = int(os.environ["PSD_WORLD_SIZE"])
+        self.rank = int(os.environ["PSD_RANK"])
+        self.aside = False
+        self.refused = False
+        self.joined = False
+        self._saved: set[str] = set()  # files that worker 0 alone writes
+        self._steps = 0
+
+    # ---- how it ends
+
+    def active(self) -> bool:
+        """Whether something is to be done in this process."""
+        if self.refused:  # the script has caught the exit
+            os._exit(EXIT_REFUSED)
+        return not self.aside
+
+    def step_aside(self, reason: str) -> None:
+        """The script distributes itself."""
+        if self.joined:
+            self.refuse(f"{reason}, after its training had been distributed automatically",
+                        "let it do so before it reads its training data, or run it with --auto off")
+        if not self.aside and self.rank == 0:
+            notes.tell(f"automatic distribution steps aside: {reason}")
+        self.aside = True
+        seeds.withdraw()
+        self.stop_watching()
+
+    def stop_watching(self) -> None:
+        """Imports are of no interest any more."""
+        if self._watch in sys.meta_path:
+            sys.meta_path.remove(self._watch)
+
+    def refuse(self, reason: str, advice: str) -> NoReturn:
+        """Stops the script: it would be trained wrong."""
+        self.refused = True
+        notes.explain_refusal(reason, advice)
+        raise SystemExit(EXIT_REFUSED)
+
+    def at_exit(self) -> None:
+        """The script is over. One that was refused leaves without a farewell to the job, also when
+        it has caught the exit."""
+        failed = hasattr(sys, "last_value")
+        if self.refused and not failed:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(EXIT_REFUSED)
+
+    @staticmethod
+    def _is_child() -> bool:
+        return multiprocessing.parent_process() is not None
+
+    # ---- how it begins
+
+    def _join(self) -> None:
+        """Becomes a worker of the job."""
+        if self.joined:
+            return
+        self.stop_watching()
+        folder = os.path.dirname(os.path.abspath(__file__))
+        root = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
+        sys.path.insert(0, root)
+        try:
+            import poseidon
+
+            importlib.import_module(self.package)
+        finally:
+            sys.path.remove(root)
+        # Workers prepare their data before they come here, and need not be done together. Another
+        # framework of the script may have joined before.
+        told = "PSD_OPEN_TIMEOUT_MS" in os.environ or poseidon.is_initialized()
+        context = poseidon.init() if told else poseidon.init(open_timeout_ms=int(TIMEOUT_S * 1000))
+        self.joined = True
+        atexit.register(self.at_exit)  # before poseidon's own, which says farewell
+        if context.incarnation > 1:
+            self.refuse("this worker was started again in the middle of a job, and the script knows "
+                        "nothing of where the others are",
+                        "restart the whole job instead (--restart_scope=group), or use "
+                        f"{self.package}")
+
+    # ---- files
+
+    def before_load(self, source: Any) -> bool:
+        """What worker 0 has saved is there when the others load it. Says whether it is of that
+        kind."""
+        if not self.active() or not self.joined or not isinstance(source, (str, os.PathLike)) or \
+                self._is_child() or os.path.abspath(os.fspath(source)) not in self._saved:
+            return False
+        import poseidon
+
+        poseidon.barrier(int(TIMEOUT_S * 1000))
+        return True
