@@ -2,7 +2,7 @@
 # Installs what building and testing need on Debian 12: quiet and quick when nothing is missing.
 #   tools/setup.sh build   compiler, Meson and the libraries (make, make demo)
 #   tools/setup.sh test    the above, ccache, clang, cmocka, pytest, Slurm, podman, independent checkers
-#   tools/setup.sh frameworks   PyTorch, TensorFlow and JAX in .venv-frameworks; exit code 4 where
+#   tools/setup.sh frameworks   PyTorch, TensorFlow, JAX and what is built on them, in .venv-frameworks; exit code 4 where
 #                          they cannot be had, and their tests are skipped
 #   tools/setup.sh peers   what psd_bench is compared with: OpenMPI, and the frameworks
 set -euo pipefail
@@ -62,16 +62,20 @@ fi
 # One environment for all frameworks, reused: they are large. The versions stand in a file beside
 # it, so that a newer checkout renews an older environment.
 frameworks=('torch==2.13.0' 'tensorflow-cpu==2.21.0' 'jax==0.10.2' 'optax==0.2.8' 'numpy==2.4.6'
-            'pytest==9.2.0' 'pytest-xdist==3.8.0')
+            'pytest==9.2.0' 'pytest-xdist==3.8.0'
+            'transformers==5.22.2' 'accelerate==1.15.0' 'lightning==2.6.6' 'pytorch-ignite==0.5.5'
+            'skorch==1.4.0' 'ray==2.60.0' 'matplotlib==3.11.2')
+alone=('tf_keras==2.21.0') # it asks for another build of TensorFlow, over this one
 if [ "${1:-build}" = frameworks ] || [ "${1:-build}" = peers ]; then
-    if [ "$(cat .venv-frameworks/versions 2>/dev/null)" != "${frameworks[*]}" ]; then
-        echo "setup: PyTorch, TensorFlow and JAX in .venv-frameworks (a large download)"
+    if [ "$(cat .venv-frameworks/versions 2>/dev/null)" != "${frameworks[*]} ${alone[*]}" ]; then
+        echo "setup: PyTorch, TensorFlow, JAX and what is built on them in .venv-frameworks (a large download)"
         rm -f .venv-frameworks/versions # what is half there is not used
         if ! { /usr/bin/python3 -m venv .venv-frameworks &&
-               .venv-frameworks/bin/pip install --quiet --disable-pip-version-check "${frameworks[@]}"; }; then
+               .venv-frameworks/bin/pip install --quiet --disable-pip-version-check "${frameworks[@]}" &&
+               .venv-frameworks/bin/pip install --quiet --disable-pip-version-check --no-deps "${alone[@]}"; }; then
             echo "setup: the frameworks could not be installed; what needs them will be skipped" >&2
             exit 4
         fi
-        echo "${frameworks[*]}" >.venv-frameworks/versions
+        echo "${frameworks[*]} ${alone[*]}" >.venv-frameworks/versions
     fi
 fi
