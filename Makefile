@@ -14,14 +14,15 @@ PREFIX ?= /usr/local
 test-output: RUNS ?= 1000
 test-faults flakes: RUNS ?= 10
 
-.PHONY: all help setup setup-test setup-frameworks build demo test test-output test-faults test-ssh flakes bench bench-suite bench-peers fuzz sim install wheel format clean
+.PHONY: all help setup setup-test setup-frameworks build demo test test-all test-output test-faults test-ssh flakes bench bench-suite bench-peers fuzz sim install wheel format clean
 
 all: setup build
 
 help:
 	@echo "make           build everything into build/, programs into bin/"
 	@echo "make demo      set up, build, and train on handwritten digits: 2 workers, 2 servers"
-	@echo "make test      set up, build, and run all tests"
+	@echo "make test      set up, build, and run all tests but those that take hours"
+	@echo "make test-all  what make test leaves out: real libraries, galleries, generated scripts; SHARD=1/4 for a part; goes on where it stopped"
 	@echo "make test-output  what workers print: PROCESSES=$(PROCESSES) short ones, RUNS=1000 through tee and as many with threads; goes on where it was interrupted"
 	@echo "make test-ssh  psd_run over ssh on hosts of its own (root), all of it"
 	@echo "make test-faults  take every process and machine of a job away, RUNS=10 times, JOBS=$(JOBS) at once (root); goes on where it stopped"
@@ -60,6 +61,9 @@ demo: setup build
 
 test: setup-test setup-frameworks build
 	@tools/test.sh
+
+test-all: setup-test setup-frameworks build
+	@tools/test_all.sh
 
 # The state stays until all is done, so an interrupted run goes on; of a new build it begins anew.
 test-output: setup-test build

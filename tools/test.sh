@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test of one build: tools/test.sh [BUILD_DIRECTORY] [BIN_DIRECTORY]
+# Every test of one build but those marked `all`: tools/test.sh [BUILD_DIRECTORY] [BIN_DIRECTORY]
 #   PYTEST_ARGS=    passed on to pytest
 #   REAL_PROCESSES=4, FRAMEWORK_PROCESSES=2   files of tests at a time: most of them wait for real processes
 set -euo pipefail
@@ -29,7 +29,7 @@ PYTHON
 
 real() {
     PSD_BIN=$(realpath "$bin") .venv/bin/python -m pytest -q -rs -o cache_dir="$(realpath "$build")/pytest" \
-        -m 'not slow' -n "${REAL_PROCESSES:-4}" --dist loadfile tests/cluster ${PYTEST_ARGS:-} "$@"
+        -m 'not all' -n "${REAL_PROCESSES:-4}" --dist loadfile tests/cluster ${PYTEST_ARGS:-} "$@"
 }
 
 step "unit tests, transports, the API, kept fuzz inputs, 2,000 simulated jobs (meson test)"
@@ -49,7 +49,7 @@ fi
 package() {
     local python=$1
     shift
-    PSD_BIN=$(realpath "$bin") "$python" -m pytest -q -rs -n "${FRAMEWORK_PROCESSES:-2}" --dist loadfile \
+    PSD_BIN=$(realpath "$bin") "$python" -m pytest -q -rs -m 'not all' -n "${FRAMEWORK_PROCESSES:-2}" --dist loadfile \
         -o cache_dir="$(realpath "$build")/pytest-python" ${PYTEST_ARGS:-} "$@"
 }
 if [ -n "${PSD_SANITIZED:-}" ]; then

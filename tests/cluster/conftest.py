@@ -156,7 +156,3 @@ def launch(four_hosts):
                 os.kill(pid, 9)
             except ProcessLookupError:
                 pass
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: left out by make test, part of make test-ssh")

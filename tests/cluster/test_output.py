@@ -230,7 +230,7 @@ def test_holder_of_the_output_is_named(start):
     assert "(sleep 1000), which printed nothing for 1 s: ended, too\n" in job.stderr()
 
 
-@pytest.mark.slow  # 10 s
+@pytest.mark.all  # 10 s
 def test_endless_writer_is_ended(start):
     """If this fails, something in the background that prints for ever keeps a job for ever."""
     job = start(*TORCH, "--", "sh", "-c", "(while echo again; do sleep 0.1; done) & echo first")

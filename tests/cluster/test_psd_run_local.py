@@ -500,7 +500,7 @@ def test_two_jobs_at_once(start, tmp_path):
     assert len(list((tmp_path / "shared").iterdir())) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_two_jobs_at_once_many_times(start):
     """If this fails, two jobs now and then choose the same port, name or directory."""
     for i in range(50):

@@ -655,7 +655,7 @@ def test_pool_with_evictions(four_hosts, seed):
     run_pool(four_hosts, seed)
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize("seed", range(4, 20))
 def test_pool_with_evictions_more(four_hosts, seed):
     """The same with more luck of all kinds."""

@@ -425,7 +425,7 @@ def test_killed_coordinator_ends_all_tasks(sbatch, cluster):
     job.expect_nothing_left()
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_power_failure_under_tasks(sbatch, cluster):
     """If this fails, tasks wait for one whose node is gone. srun stays until Slurm knows it."""
     job = sbatch(srun("--servers", 1, STUBBORN), "-w", "host[1-3]", "-n4", "--no-requeue")
