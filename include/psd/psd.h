@@ -504,8 +504,8 @@ PSD_API psd_status psd_state_publish(psd_context *context, uint64_t step,
 
 /*
  * psd_state_fetch - in a replacement (psd_incarnation() > 1): fill the same memory, as of the step
- * that psd_table_step() tells, from a live worker. PSD_ERR_MISMATCH when names or sizes differ,
- * PSD_ERR_TIMEOUT naming the worker asked.
+ * that psd_table_step() tells, from a live worker: the first that has come to it. PSD_ERR_MISMATCH
+ * when names or sizes differ, PSD_ERR_TIMEOUT naming the last worker asked.
  */
 PSD_API psd_status psd_state_fetch(psd_context *context, uint64_t step,
                                    const struct psd_state *states, size_t count);

@@ -90,12 +90,35 @@ is_over(psd_context *context)
     return over;
 }
 
+/* Asks one worker after the other. PSD_ERR_BUSY: one of them may still come to that step. */
+static psd_status
+fetch_from_anybody(psd_context *context, uint64_t step, const struct psd_state *states,
+                   size_t count, struct psd_error *err)
+{
+    psd_status verdict = psi_fail(err, PSD_ERR_PEER_LOST, "fetch state: no other worker is alive");
+    uint32_t rank;
+
+    for (rank = next_live(context, UINT32_MAX); rank != UINT32_MAX;
+         rank = next_live(context, rank)) {
+        psd_status status = PSD_OK;
+
+        for (size_t i = 0; i < count && status == PSD_OK; i++) {
+            status = fetch_from(context, rank, step, &states[i], err);
+        }
+        if ((status != PSD_ERR_PEER_LOST && status != PSD_ERR_BUSY) || is_over(context)) {
+            return status;
+        }
+        verdict = verdict == PSD_ERR_BUSY ? verdict : status;
+    }
+    return verdict;
+}
+
 psd_status
 psd_state_fetch(psd_context *context, uint64_t step, const struct psd_state *states, size_t count)
 {
     struct psd_error *err = psi_error();
     psd_status status = psi_context_check(context, err);
-    uint32_t rank;
+    uint64_t until_ns;
 
     if (status != PSD_OK) {
         return status;
@@ -103,16 +126,16 @@ psd_state_fetch(psd_context *context, uint64_t step, const struct psd_state *sta
     if (states == NULL) {
         return psi_fail(err, PSD_ERR_INVALID, "psd_state_fetch: states is NULL");
     }
-    status = psi_fail(err, PSD_ERR_PEER_LOST, "fetch state: no other worker is alive");
-    for (rank = next_live(context, UINT32_MAX); rank != UINT32_MAX;
-         rank = next_live(context, rank)) {
-        status = PSD_OK;
-        for (size_t i = 0; i < count && status == PSD_OK; i++) {
-            status = fetch_from(context, rank, step, &states[i], err);
-        }
-        if (status != PSD_ERR_PEER_LOST || is_over(context)) {
-            break;
-        }
+    until_ns = psi_context_deadline_ns(context, context->client->config.op_timeout_ms);
+    do {
+        status = fetch_from_anybody(context, step, states, count, err);
+    } while (status == PSD_ERR_BUSY && psi_now_ns(psi_loop_env(context->loop)) < until_ns &&
+             !is_over(context));
+    if (status == PSD_ERR_BUSY) {
+        const struct psd_error reason = *err;
+
+        status = psi_fail(err, PSD_ERR_TIMEOUT, "fetch state: tried for %u ms; %.300s",
+                          context->client->config.op_timeout_ms, reason.text);
     }
     return status;
 }

@@ -338,6 +338,7 @@ psi_client_tick(struct psi_client *client)
     psi_ops_check_deadlines(client, now_ns);
     psi_lanes_tick(client, now_ns);
     psi_route_tick(client, now_ns);
+    psi_share_tick(client, now_ns);
     psi_client_send(client);
 }
 
@@ -371,6 +372,7 @@ psi_client_next_ns(const struct psi_client *client)
     }
     next_ns = earlier(next_ns, psi_lanes_next_ns(client));
     next_ns = earlier(next_ns, psi_route_next_ns(client));
+    next_ns = earlier(next_ns, psi_share_next_ns(client));
     return client->hold_changed ? 0 : next_ns;
 }
 

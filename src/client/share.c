@@ -2,8 +2,11 @@
  * share.c - this worker's published state, handed to replacements piece by piece.
  *
  * Pieces are copied under the lock at the moment they are asked for, so withdrawing the state
- * (before the optimizer changes it) cannot meet a copy half way. A piece of a step we have not
- * reached yet waits until we publish it.
+ * (before the optimizer changes it) cannot meet a copy half way.
+ *
+ * A piece of a step that we have not reached yet waits until we publish it, but not for longer
+ * than a heartbeat: we may never get there, because we wait for the replacement that asks. It then
+ * asks another worker, and comes back to us if it must.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -22,6 +25,7 @@ struct waiting_share {
     struct waiting_share *next;
     struct lane_link *lane;
     uint32_t request;
+    uint64_t until_ns;
     struct psi_share share;
 };
 
@@ -105,6 +109,7 @@ wait_for_it(struct psi_client *client, struct lane_link *lane, uint32_t request,
     }
     waiting->lane = lane;
     waiting->request = request;
+    waiting->until_ns = psi_now_ns(client->env) + (uint64_t)client->job.heartbeat_ms * 1000 * 1000;
     waiting->share = *share;
     waiting->next = client->published.waiting;
     client->published.waiting = waiting;
@@ -133,6 +138,46 @@ psi_share_asked(struct lane_link *lane, const void *payload, size_t bytes, struc
     }
     consider(client, lane, request, &share);
     return PSD_OK;
+}
+
+static void
+send_away(struct psi_client *client, const struct waiting_share *waiting)
+{
+    char text[PSI_TEXT_MAX];
+
+    snprintf(text, sizeof(text), "state of step %llu: worker %u has not come to that step yet",
+             (unsigned long long)waiting->share.step, client->job.rank);
+    refuse(client, waiting->lane, waiting->request, PSD_ERR_BUSY, text);
+}
+
+void
+psi_share_tick(struct psi_client *client, uint64_t now_ns)
+{
+    struct waiting_share **link = &client->published.waiting;
+
+    while (*link != NULL) {
+        struct waiting_share *waiting = *link;
+
+        if (now_ns < waiting->until_ns) {
+            link = &waiting->next;
+            continue;
+        }
+        *link = waiting->next;
+        send_away(client, waiting);
+        free(waiting);
+    }
+}
+
+uint64_t
+psi_share_next_ns(const struct psi_client *client)
+{
+    const struct waiting_share *waiting;
+    uint64_t next_ns = UINT64_MAX;
+
+    for (waiting = client->published.waiting; waiting != NULL; waiting = waiting->next) {
+        next_ns = waiting->until_ns < next_ns ? waiting->until_ns : next_ns;
+    }
+    return next_ns;
 }
 
 /* The lane tells its askers by itself when we are gone. */

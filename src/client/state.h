@@ -416,6 +416,8 @@ void psi_gathered_destroy(struct psd_table *table);
 psd_status psi_share_asked(struct lane_link *lane, const void *payload, size_t bytes,
                            struct psd_error *err);
 void psi_share_lane_down(struct lane_link *lane);
+void psi_share_tick(struct psi_client *client, uint64_t now_ns);
+uint64_t psi_share_next_ns(const struct psi_client *client);
 void psi_share_fini(struct psi_client *client);
 
 #endif

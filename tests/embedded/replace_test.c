@@ -460,6 +460,39 @@ test_fetch_checks_names_sizes_and_steps(void **state)
     bed_finish(bed);
 }
 
+/* The first worker that is asked does not come to that step before the others do. */
+static void
+fetch_from_the_next(struct worker *worker)
+{
+    uint32_t data = 7;
+    const struct psd_state states[] = {{"weights", &data, sizeof(data)}};
+
+    if (worker->rank == 1) {
+        CHECK_OK(worker, psd_state_publish(worker->context, 5, states, 1));
+        bed_meet(worker->bed);
+    } else {
+        data = 0;
+        bed_meet(worker->bed);
+    }
+    if (worker->rank == 2) {
+        CHECK_OK(worker, psd_state_fetch(worker->context, 5, states, 1));
+        CHECK(worker, data == 7);
+    }
+    bed_meet(worker->bed);
+}
+
+/* If this fails, a replacement asks a worker that waits for the replacement, and both wait for
+ * ever. */
+static void
+test_fetch_asks_another_worker(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 3, .op_timeout_ms = 10000});
+
+    (void)state;
+    bed_run(bed, fetch_from_the_next, NULL);
+    bed_finish(bed);
+}
+
 /* If this fails, a job waits for ever for a replacement that does not come. */
 static void
 test_wait_for_nobody(void **state)
@@ -756,6 +789,7 @@ main(void)
         cmocka_unit_test(test_global_step_of_a_replacement),
         cmocka_unit_test(test_barriers_of_a_replacement),
         cmocka_unit_test(test_fetch_checks_names_sizes_and_steps),
+        cmocka_unit_test(test_fetch_asks_another_worker),
         cmocka_unit_test(test_wait_for_nobody),
     };
 

@@ -356,6 +356,23 @@ names_the_lost(const struct job *job, const char *text)
            (worker_lost && strstr(text, "worker") != NULL);
 }
 
+/*
+ * A worker that is killed while it says goodbye has done its part, and the master may know. Where
+ * ranks are given as workers come, the process that is started in its place then takes the rank of
+ * another dead one, and that one's own replacement finds no rank left.
+ */
+static bool
+rank_may_be_taken(const struct job *job, const struct worker *worker)
+{
+    bool killed_at_goodbye = false;
+
+    for (uint32_t i = 0; i < job->plan.workers; i++) {
+        killed_at_goodbye = killed_at_goodbye || worker_was_killed_leaving(job->worker[i]);
+    }
+    return job->plan.auto_rank && killed_at_goodbye &&
+           worker_error(worker)->status == PSD_ERR_REFUSED;
+}
+
 /* A worker that did not get to the end was told why, by name. */
 static void
 judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
@@ -365,7 +382,8 @@ judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
         return;
     }
     if (job->master.exit_code == PSI_EXIT_OK && !job->master.killed &&
-        !(worker_was_lost(worker) && job->plan.policy == PSI_DEATH_CONTINUE)) {
+        !(worker_was_lost(worker) && job->plan.policy == PSI_DEATH_CONTINUE) &&
+        !rank_may_be_taken(job, worker)) {
         sim_fail(job->sim, "worker %u did not finish, but the job ended well (%s)", slot,
                  error->text);
     }

@@ -220,6 +220,12 @@ worker_was_lost(const struct worker *worker)
     return worker->lost;
 }
 
+bool
+worker_was_killed_leaving(const struct worker *worker)
+{
+    return worker->left;
+}
+
 const char *
 worker_phase(const struct worker *worker)
 {

@@ -20,6 +20,7 @@ bool worker_done(const struct worker *worker);     /* its program ran to the end
 struct node *worker_node(const struct worker *worker);
 const struct psd_error *worker_error(const struct worker *worker);
 bool worker_was_lost(const struct worker *worker); /* a process of it did not get to the end */
+bool worker_was_killed_leaving(const struct worker *worker); /* it had only to say goodbye */
 
 /* The job goes on without that rank: what it reads in a server's memory may change under its eyes.
  */
