@@ -11,6 +11,7 @@ common/  for all frameworks
     notes          the line to psd_run
     seeds          random numbers that are the same on all workers of a job
     children       processes of the script that were stopped
+    witness        what must hold in every step, whoever deals the data out
 
 torch/   scripts of PyTorch
     session        their optimizers, their models, whether they are distributed

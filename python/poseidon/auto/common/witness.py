@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold of a job in every step, whoever deals its data out.
+
+Each worker notes what it sees: which samples it was given to train on and which to evaluate with, how much they
+count in the mean, learning rates, samples of the weights, its random numbers. words() is that as a few numbers,
+which travel with the gradients; hear() gets those of all workers and knows what must hold. What does not is a
+*breach*: it has a kind, a reason and an advice, and the session stops the script, or goes on with one line where
+it was told to (--auto warn).
+
+Nothing in here knows how samples are dealt out, nor a framework: a framework has something that carries the words
+(auto/torch/checks.py), and calls what is below as the script goes. What it does not know stays unknown, and
+nothing is held against it.
+
+The order of calls is that of the script: of two workers at the same round everything before it has been noted.
+Where a thread of the script reads ahead, so that this is not so, counts differ and the comparison waits.
+
+Thread: that of the script which trains."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+import operator
+import zlib
+from typing import Any, Callable, Iterable, Sequence
+
+UNKNOWN = math.nan
+MODULUS = 1 << 48  # digests are numbers below it, exact as a double, and so is the sum of theirs over 32 workers
+TOLERANCE = 1e-4  # of weights: machines may round differently
+SHARE_TOLERANCE = 1e-6
+SURE_AFTER = 3  # equal digests of bytes alone may be chance: toy data are often constant
+STREAMS = 5  # generators of random numbers that are looked at
+
+
+class Word(enum.IntEnum):
+    """Where it is in words()."""
+
+    PRESENT = 0  # a worker that died has zeros
+    OVER = 1  # the script has ended
+    GIVEN = 2  # batches that the script was given while gradients were on
+    GIVEN_ALL = 3  # a digest of what they were
+    SOURCE = 4  # where the newest is from
+    NEWEST = 5  # its digest
+    ORDER = 6  # a digest of all that was drawn for all workers
+    EPOCHS = 7  # readings of dealt data that came to their end
+    PARTS = 8  # this worker's samples of them
+    WHOLE = 9  # everybody's, as each worker has drawn them
+    TESTED = 10  # batches that were read whole
+    TESTED_ALL = 11  # a digest of them, in any order
+    SHARE = 12  # how much this worker's batch counts in the mean
+    ROWS = 13  # samples that the model saw
+    RATES = 14  # a digest of the learning rates
+    SAMPLE = 15  # a few weights, as one number
+    SAMPLE_SIZE = 16  # what it is measured by
+    NORM = 17  # of all weights
+    DIRECTION = 18  # all weights as one vector, along a direction in which those that differ hardly agree
+    BITS = 19  # a digest of all weights
+    STREAM = 20  # and the ones behind it: states of the generators that noise was drawn from
+
+
+COUNT = Word.STREAM + STREAMS
+
+
+def mixed(*numbers: int) -> int:
+    """A digest of integers, the same in every process."""
+    return hash(numbers) % MODULUS
+
+
+def _number(position: Any) -> int:
+    """A position as an integer, whatever kind a sampler yields."""
+    try:
+        return operator.index(position)
+    except TypeError:
+        return zlib.crc32(repr(position).encode())
+
+
+def _numbers(positions: Any) -> list[int]:
+    if isinstance(positions, (str, bytes, dict)) or not hasattr(positions, "__iter__"):
+        return [_number(positions)]
+    try:
+        return list(map(operator.index, positions))
+    except TypeError:
+        return list(map(_number, positions))
+
+
+def in_order(positions: Any) -> int:
+    """A digest of positions, which tells their order."""
+    return mixed(*_numbers(positions))
+
+
+def in_any_order(positions: Any) -> int:
+    """A digest of positions, which adds up: that of two parts is the sum of theirs."""
+    return sum(map(hash, zip(_numbers(positions), itertools.repeat(17)))) % MODULUS
+
+
+class Reading:
+    """One way through a source of samples with positions, such as an epoch of a loader: what was drawn for all
+    workers, and what of it this worker's script was given."""
+
+    def __init__(self, witness: Witness, source: int):
+        self._witness, self._source = witness, source
+        self._batches: list[tuple[int, int]] = []  # digest and number of samples, since the last full step
+        self._full = [0, 0]  # digest and number of samples of all full steps
+        self._given = 0  # a digest of them, in any order
+        self._seen: set[int] = set()
+        self._repeats = False  # a batch was drawn twice, as samplers with replacement do
+        self._finished = False
+
+    def drew(self, positions: Any) -> None:
+        """The source's own sampler has drawn a batch. Every worker draws all of them."""
+        numbers = _numbers(positions)
+        digest = mixed(*numbers)
+        self._repeats = self._repeats or digest in self._seen
+        self._seen.add(digest)
+        self._batches.append((in_any_order(numbers), len(numbers)))
+        if len(self._batches) == self._witness.world:
+            self._settle()
+
+    def _settle(self) -> None:
+        for digest, samples in self._batches:
+            self._full[0] = (self._full[0] + digest) % MODULUS
+            self._full[1] += samples
+        self._batches = []
+
+    def gave(self, positions: Any, dealt: bool, may_train: bool = True, borrowed: bool = False) -> None:
+        """The script gets a batch. dealt: it is this worker's part; else everybody gets the same. borrowed: for
+        want of a part of its own it has somebody else's, which counts nothing in the mean."""
+        digest = in_order(positions)
+        if not borrowed:
+            self._given = (self._given + in_any_order(positions)) % MODULUS
+        if not dealt:
+            self._witness.tests_on(self._source, digest)
+        if may_train:
+            unsure = self._repeats or borrowed
+            self._witness.is_given(self._source, None if unsure else digest, sure=True)
+
+    def finish(self, dealt: bool, drops_last: bool = False) -> None:
+        """It came to its end. drops_last: steps with fewer batches than workers are left out."""
+        if self._finished:
+            return
+        self._finished = True
+        if not drops_last:
+            self._settle()
+        if dealt:
+            self._witness.finish_epoch(self._source, self._given, *self._full)
+
+
+class Witness:
+    """Of one worker. breach(kind, reason, advice) is called for what does not hold."""
+
+    def __init__(self, world: int, rank: int, breach: Callable[[str, str, str], None]):
+        self.world, self.rank = world, rank
+        self._breach = breach
+        self._sources: list[str] = []
+        self._given = self._given_all = 0
+        self._newest: tuple[int, float] = (0, UNKNOWN)
+        self._sure = True  # data are known by their positions
+        self._order = 0
+        self._epochs = self._parts = self._whole = 0
+        self._epoch_samples: set[int] = set()
+        self._each_once = True
+        self._tested = self._tested_all = 0
+        self._tests_agree = True
+        self._expects_same = False
+        self._state: dict[int, float] = {}
+        self._rounds = 0
+        self._dealt: set[int] = set()  # sources of which the workers were seen to have different parts
+        self._alike = 0  # rounds in which everything that was known of them by their bytes was equal
+        self._before: tuple = ()
+        self._breaches: set[str] = set()
+        self._epochs_compared = 0
+        self._somebody_died = False
+
+    # ---- what the framework tells
+
+    def add_source(self, name: str) -> int:
+        """A loader or the like, when it is first read: its number. All workers have the same order."""
+        self._sources.append(name)
+        return len(self._sources) - 1
+
+    def read(self, source: int) -> Reading:
+        """Somebody begins to read a source whose samples have positions."""
+        return Reading(self, source)
+
+    def is_given(self, source: int, digest: int | None, sure: bool) -> None:
+        """The script gets a batch that it may train on. digest: of its positions (sure), or of its bytes, which
+        may be equal by chance; None: nothing can be said of it."""
+        self._given += 1
+        self._sure = self._sure and sure
+        told = digest if digest is not None else mixed(self.rank, self._given)
+        self._given_all = mixed(self._given_all, source, told)
+        self._newest = (source, UNKNOWN if digest is None or not sure else digest)
+
+    def expect_same_data(self) -> None:
+        """All workers train on the same data, and the user has been told."""
+        self._expects_same = True
+
+    def tests_on(self, source: int, digest: int) -> None:
+        """The script gets a batch that all workers get."""
+        self._tested += 1
+        self._tested_all = (self._tested_all + mixed(source, digest)) % MODULUS
+
+    def drew_step(self, digest: int) -> None:
+        """What all workers together train on in one step, as each of them has drawn it."""
+        self._order = mixed(self._order, digest)
+
+    def finish_epoch(self, source: int, part: int, whole: int, samples: int) -> None:
+        """An epoch of dealt data is over. part, whole: digests (in_any_order) of this worker's samples and of
+        everybody's."""
+        del source
+        self._epochs += 1
+        self._parts = (self._parts + part) % MODULUS
+        self._whole = (self._whole + whole) % MODULUS
+        if not self._somebody_died:
+            self._epoch_samples.add(samples)
+        self._each_once = self._each_once and whole == _digest_of_all(samples)
+
+    def note(self, **words: float) -> None:
+        """Words of this round by their names in lower case: share, rows, rates, sample and sample_size, and where
+        they were looked at norm, direction, bits."""
+        for name, value in words.items():
+            self._state[Word[name.upper()]] = value
+
+    def note_streams(self, states: Sequence[float]) -> None:
+        """Digests of the states of generators that noise was drawn from since training began; UNKNOWN: none was."""
+        for number, state in enumerate(states):
+            self._state[Word.STREAM + number] = state
+
+    # ---- what travels
+
+    def words(self, over: bool = False) -> list[float]:
+        """This worker's, for one round. What note() told is forgotten."""
+        found = [UNKNOWN] * COUNT
+        found[Word.PRESENT], found[Word.OVER] = 1.0, float(over)
+        found[Word.GIVEN], found[Word.GIVEN_ALL] = self._given, self._given_all
+        found[Word.SOURCE], found[Word.NEWEST] = self._newest
+        found[Word.ORDER] = self._order
+        found[Word.EPOCHS], found[Word.PARTS], found[Word.WHOLE] = self._epochs, self._parts, self._whole
+        found[Word.TESTED], found[Word.TESTED_ALL] = self._tested, self._tested_all
+        for place, value in self._state.items():
+            found[place] = value
+        self._state = {}
+        return found
+
+    # ---- what must hold
+
+    def hear(self, rows: Iterable[Sequence[float]], rates: Any = "others") -> None:
+        """Everybody's words of one round, those of worker 0 first. rates: this worker's, for people."""
+        columns = self._columns(rows)
+        self._rounds += 1
+        if not columns:
+            return
+        self._hear_weights(columns)
+        self._hear_rates(columns, rates)
+        self._hear_order(columns)
+        self._hear_data(columns)
+        self._hear_epochs(columns)
+        self._hear_tests(columns)
+        self._hear_shares(columns)
+        self._hear_streams(columns)
+
+    def hear_end(self, rows: Iterable[Sequence[float]], steps: int) -> str:
+        """Everybody's words when the script is over: what was verified, for people; empty: not everything holds."""
+        columns = self._columns(rows)
+        bits = "equal"
+        if columns:
+            self._hear_epochs(columns)
+            self._hear_tests(columns)
+            self._hear_end_of_weights(columns)
+            bits = "equal to the bit" if _all_equal(columns[Word.BITS]) else "equal but for rounding"
+        return "" if self._breaches else self._verified(bits, steps)
+
+    def exchanged(self, rounds: int) -> None:
+        """An optimizer makes a step after so many rounds."""
+        if rounds == 0:
+            self._say("nothing exchanged", "its optimizer makes a step, and nothing has been exchanged with the other "
+                      "workers: each trains by itself",
+                      "let an optimizer have the parameters that the loss depends on before the training data are "
+                      "read, or use --auto off")
+
+    def _columns(self, rows: Iterable[Sequence[float]]) -> list[tuple[float, ...]]:
+        """By word, of the workers that take part."""
+        here = [row for row in rows if row[Word.PRESENT] > 0]
+        return list(zip(*here)) if len(here) > 1 else []
+
+    def _say(self, kind: str, reason: str, advice: str) -> None:
+        if kind not in self._breaches:
+            self._breaches.add(kind)
+            self._breach(kind, reason, advice)
+
+    def _hear_weights(self, columns: list) -> None:
+        first = self._rounds == 1
+        if first and _known(columns[Word.BITS]) and not _all_equal(columns[Word.BITS]):
+            self._say("weights", "the workers' weights differ before the first step",
+                      "give the model its initial weights before the first batch of the training loader is read, and "
+                      "change them in the optimizer's step alone")
+        if not _near(columns[Word.SAMPLE], columns[Word.SAMPLE_SIZE]) or not _same_vector(columns):
+            self._say("weights", "the workers' weights have drifted apart",
+                      "they must change in the optimizer's step alone, and not by anything that is random or "
+                      "different on each worker")
+
+    def _hear_end_of_weights(self, columns: list) -> None:
+        if not _same_vector(columns):
+            self._say("weights", "the workers have ended with different weights",
+                      "they must change in the optimizer's step alone, by learning rates that are the same everywhere")
+
+    def _hear_rates(self, columns: list, rates: Any) -> None:
+        if _known(columns[Word.RATES]) and not _all_equal(columns[Word.RATES]):
+            self._say("learning rates", f"the workers' learning rates differ: this one has {rates}",
+                      "let a scheduler decide by what is the same on all workers, such as the loss of the evaluation; "
+                      "each worker's training loss is that of its own samples")
+
+    def _hear_order(self, columns: list) -> None:
+        if not _all_equal(columns[Word.ORDER]):
+            self._say("order",
+                      "the workers draw their batches in different orders, or one has trained on a batch that another "
+                      "has left out",
+                      "decide by nothing that only one worker sees, such as its own loss; a sampler must take its "
+                      "randomness from torch, numpy.random or random, not from a generator of its own that is seeded "
+                      "differently on each worker")
+
+    def _hear_data(self, columns: list) -> None:
+        """Whether two workers train on the same. It is certain when they were given the same ever since the job
+        began; and when they have got the same of what they had different parts of before."""
+        given = columns[Word.GIVEN]
+        if self._expects_same or given[0] == 0 or not _all_equal(given):
+            return
+        ever, news = columns[Word.GIVEN_ALL], columns[Word.NEWEST]
+        if _all_different(ever):
+            self._alike = 0
+        elif (*given, *ever) != self._before:
+            self._alike += 1
+        self._before = (*given, *ever)
+        same = self._alike >= (1 if self._sure else SURE_AFTER)
+        if _all_equal(columns[Word.SOURCE]) and _known(news):
+            source = int(columns[Word.SOURCE][0])
+            if _all_different(news):
+                self._dealt.add(source)
+            else:
+                same = same or source in self._dealt
+        if same:
+            name = self._sources[self._newest[0]] if self._newest[0] < len(self._sources) else "its data"
+            self._say("same data", f"several workers train on the same samples of {name} in one step",
+                      "read the training data by one loader with its own loop; please report the script, which should "
+                      "have been dealt out; or run it with --auto off and one worker")
+
+    def _hear_epochs(self, columns: list) -> None:
+        epochs = columns[Word.EPOCHS]
+        if not _all_equal(epochs) or epochs[0] == self._epochs_compared:
+            return
+        self._epochs_compared = epochs[0]
+        if len(epochs) < self.world:  # nobody has trained on the part of a worker that died
+            self._epoch_samples.clear()
+            self._somebody_died = True
+            return
+        whole = columns[Word.WHOLE]
+        if not _all_equal(whole) or sum(map(int, columns[Word.PARTS])) % MODULUS != whole[0]:
+            self._say("samples", "in an epoch some samples were left out, or trained on more often than one process "
+                      "would",
+                      "read every epoch to its end in the same way on all workers, by one loader and with no more than "
+                      "its own sampler; please report the script")
+
+    def _hear_tests(self, columns: list) -> None:
+        self._tests_agree = _all_equal(columns[Word.TESTED])
+        if self._tests_agree and not _all_equal(columns[Word.TESTED_ALL]):
+            self._say("evaluation", "the workers do not evaluate with the same data",
+                      "set a seed (torch, numpy.random and random) before data are made or split, and do not depend "
+                      "on the order of directories")
+
+    def _hear_shares(self, columns: list) -> None:
+        shares, rows = columns[Word.SHARE], columns[Word.ROWS]
+        if len(shares) < self.world or not _known(shares):
+            return
+        right = abs(sum(shares) - self.world) <= SHARE_TOLERANCE * self.world
+        if right and _known(rows) and sum(rows) > 0:
+            right = all(share == 0 or abs(share - count * self.world / total) <= SHARE_TOLERANCE * self.world
+                        for total in [sum(count for count, share in zip(rows, shares) if share > 0)]
+                        for share, count in zip(shares, rows))
+        if not right:
+            self._say("shares", "the workers' batches do not count in the mean by their samples: "
+                      f"{_listed(shares)} for {_listed(rows)} samples",
+                      "make the loader with drop_last=True; please report the script")
+
+    def _hear_streams(self, columns: list) -> None:
+        for states in columns[Word.STREAM:]:
+            if _known(states) and not _all_different(states):
+                self._say("random numbers", "several workers draw the same random numbers, so that noise, dropout or "
+                          "augmentation are W times the same",
+                          "set seeds by torch.manual_seed, random.seed and numpy.random.seed, and no states of "
+                          "generators that were stored")
+
+    def _verified(self, bits: str, steps: int) -> str:
+        found = []
+        if self._epoch_samples:
+            one_size = len(self._epoch_samples) == 1
+            found.append((f"{next(iter(self._epoch_samples))} samples" if one_size else "all samples") + ", " +
+                         ("each once per epoch" if self._each_once else "each as often as one process draws it"))
+        found.append(f"weights {bits} on {self.world} workers after {steps} steps")
+        found.append("learning rates equal in every step")
+        if self._tested > 0:
+            found.append("evaluation with the same data everywhere" if self._tests_agree else
+                         "evaluations differ in number between workers")
+        return "; ".join(found)
+
+
+def _digest_of_all(samples: int) -> int:
+    """Of the positions of a set, each once. Found once for each size."""
+    if samples not in _ALL:
+        _ALL[samples] = in_any_order(range(samples))
+    return _ALL[samples]
+
+
+_ALL: dict[int, int] = {}
+
+
+def _known(values: Iterable[float]) -> bool:
+    return not any(map(math.isnan, values))
+
+
+def _all_equal(values: Sequence[float]) -> bool:
+    return values.count(values[0]) == len(values) or all(map(math.isnan, values))
+
+
+def _all_different(values: Sequence[float]) -> bool:
+    return len(set(values)) == len(values)
+
+
+def _near(values: Sequence[float], sizes: Sequence[float]) -> bool:
+    """Equal but for rounding. A value that is no number is equal to none, unless everybody has it."""
+    return _all_equal(values) or \
+        all(map(math.isfinite, values)) and max(values) - min(values) <= TOLERANCE * max(sizes)
+
+
+def _same_vector(columns: list) -> bool:
+    norms = columns[Word.NORM]
+    return _near(norms, norms) and _near(columns[Word.DIRECTION], norms)
+
+
+def _listed(values: Iterable[float]) -> str:
+    return ", ".join("?" if math.isnan(value) else f"{value:g}" for value in values)

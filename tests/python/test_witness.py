@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the witness of plain scripts holds to be right and wrong, by its words alone: no job is needed."""
+
+import importlib.util
+import math
+import pathlib
+import sys
+
+import pytest
+
+PATH = pathlib.Path(__file__).resolve().parents[2] / "python" / "poseidon" / "auto" / "common" / "witness.py"
+spec = importlib.util.spec_from_file_location("poseidon_witness", PATH)
+witness = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = witness
+spec.loader.exec_module(witness)
+
+
+class Workers:
+    """Witnesses of a few workers, and what they complain of."""
+
+    def __init__(self, world):
+        self.said = []
+        self.all = [witness.Witness(world, rank, lambda *words: self.said.append(words)) for rank in range(world)]
+        for each in self.all:
+            each.add_source("a loader")
+            each.add_source("another loader")
+
+    def tell(self, **words):
+        """Words of one round: one for all, or a list with one for each."""
+        for rank, each in enumerate(self.all):
+            each.note(**{name: value[rank] if isinstance(value, list) else value for name, value in words.items()})
+
+    def meet(self):
+        """One round. Returns the kinds of breaches so far, which all workers see alike."""
+        rows = [each.words() for each in self.all]
+        for each in self.all:
+            each.hear(rows)
+        return self.kinds()
+
+    def end(self, steps=3):
+        rows = [each.words(over=True) for each in self.all]
+        return [each.hear_end(rows, steps) for each in self.all]
+
+    def kinds(self):
+        kinds = {kind for kind, _, _ in self.said}
+        assert len(self.said) == len(kinds) * len(self.all), "each worker says it once"
+        return kinds
+
+    def epoch(self, batches, dealt=True, meets=True, drops_last=False, source=0):
+        """Deals batches out as it should be, one to each worker in turn, and ends the epoch."""
+        world = len(self.all)
+        for rank, each in enumerate(self.all):
+            reading = each.read(source)
+            for batch in batches:
+                reading.drew(batch)
+            full = len(batches) // world * world if drops_last else len(batches)
+            for batch in batches[:full][rank::world] if dealt else batches:
+                reading.gave(batch, dealt)
+            reading.finish(dealt, drops_last)
+        return self.meet() if meets else None
+
+
+def batches(count, size=2):
+    return [list(range(at, at + size)) for at in range(0, count * size, size)]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_right_job_is_verified(world):
+    """If this fails, scripts that train right are stopped, or nobody is told that they did."""
+    workers = Workers(world)
+    for number in range(3):
+        workers.tell(share=1.0, rows=2, rates=7, sample=0.5, sample_size=1.0, norm=2.0, direction=-1.0, bits=9)
+        assert workers.epoch(batches(6)) == set()
+        for each in workers.all:
+            each.read(1).gave([number], dealt=False, may_train=False)
+        assert workers.meet() == set()
+    workers.tell(norm=2.0, direction=-1.0, bits=9)
+    assert workers.end() == [f"12 samples, each once per epoch; weights equal to the bit on {world} workers after 3 "
+                             "steps; learning rates equal in every step; evaluation with the same data "
+                             "everywhere"] * world
+
+
+def test_incomplete_steps_that_are_dropped_are_no_breach():
+    """If this fails, drop_last stops good scripts, or samples that nobody trains on are not missed."""
+    workers = Workers(2)
+    assert workers.epoch(batches(5), drops_last=True) == set()
+    assert "8 samples, each once per epoch" in workers.end()[0]
+    workers = Workers(2)
+    for rank, each in enumerate(workers.all):
+        reading = each.read(0)
+        for batch in batches(5):
+            reading.drew(batch)
+        for batch in batches(4)[rank::2]:
+            reading.gave(batch, dealt=True)
+        reading.finish(dealt=True)
+    assert workers.meet() == {"samples"}
+
+
+def test_equal_batches_of_a_sampler_with_replacement_are_no_breach():
+    """If this fails, samplers with replacement stop good scripts by chance."""
+    workers = Workers(2)
+    assert workers.epoch([[3], [3], [1], [3]]) == set()
+    assert "4 samples, each as often as one process draws it" in workers.end()[0]
+
+
+def test_samples_that_are_trained_on_twice():
+    """If this fails, workers whose parts overlap train some samples more often than others in silence."""
+    workers = Workers(2)
+    for rank, each in enumerate(workers.all):
+        reading = each.read(0)
+        for batch in ([0, 1], [2, 3]):
+            reading.drew(batch)
+        reading.gave([0, 1] if rank == 0 else [1, 2], dealt=True)
+        reading.finish(dealt=True)
+    assert workers.meet() == {"samples"}
+    assert workers.end() == ["", ""]
+
+
+def test_the_same_data_from_the_first_step():
+    """If this fails, W workers train W times the same."""
+    workers = Workers(2)
+    for each in workers.all:
+        each.read(0).gave([4, 5], dealt=False)
+    assert workers.meet() == {"same data"}
+    assert "a loader" in workers.said[0][1]
+
+
+def test_the_same_data_in_a_later_epoch():
+    """If this fails, a loader that is no longer dealt out in its second epoch trains wrong in silence."""
+    workers = Workers(2)
+    assert workers.epoch(batches(4)) == set()
+    for each in workers.all:
+        each.read(0).gave([0, 1], dealt=False)
+    assert workers.meet() == {"same data"}
+
+
+def test_an_evaluation_before_the_last_batch_is_no_breach():
+    """If this fails, scripts that fetch a batch ahead, and evaluate, are stopped though they train right."""
+    workers = Workers(2)
+    readings = [each.read(0) for each in workers.all]
+    for rank, reading in enumerate(readings):
+        reading.gave([rank], dealt=True)
+        reading.gave([2 + rank], dealt=True)
+    assert workers.meet() == set()
+    for each in workers.all:
+        each.read(1).gave([0, 1, 2], dealt=False)  # in eval mode, say, with gradients on
+    assert workers.meet() == set()
+    workers.all[0].is_given(1, None, sure=True)
+    assert workers.meet() == set(), "a thread reads ahead on one of them"
+
+
+def test_bytes_that_are_equal_by_chance_are_no_breach_and_for_long_they_are():
+    """If this fails, toy data stop good scripts, or streams that nobody deals out are trained on W times."""
+    workers = Workers(2)
+    for number in range(3):
+        for each in workers.all:
+            each.is_given(0, number, sure=False)
+        assert workers.meet() == (set() if number < 2 else {"same data"})
+        assert workers.meet() == workers.kinds(), "rounds without new data tell nothing"
+
+
+def test_a_user_who_was_told_is_not_stopped():
+    """If this fails, loops in which all workers train on the same cannot be run."""
+    workers = Workers(2)
+    for each in workers.all:
+        each.expect_same_data()
+        each.is_given(0, 1, sure=True)
+    assert workers.meet() == set()
+
+
+def test_a_borrowed_batch_counts_nothing():
+    """If this fails, an epoch whose last step has fewer samples than workers stops good scripts."""
+    workers = Workers(2)
+    for rank, each in enumerate(workers.all):
+        reading = each.read(0)
+        reading.drew([0, 1])
+        reading.gave([0, 1], dealt=True, borrowed=rank == 1)
+        reading.finish(dealt=True)
+    workers.tell(share=[2.0, 0.0], rows=2)
+    assert workers.meet() == set()
+
+
+@pytest.mark.parametrize("words,kind", [
+    ({"rates": [1, 2]}, "learning rates"),
+    ({"bits": [1, 2]}, "weights"),
+    ({"sample": [1.0, 1.001], "sample_size": 1.0}, "weights"),
+    ({"sample": [1.0, math.inf], "sample_size": [1.0, math.inf]}, "weights"),
+    ({"norm": [1.0, 1.1]}, "weights"),
+    ({"norm": [1.0, math.nan]}, "weights"),
+    ({"norm": 1.0, "direction": [0.1, 0.2]}, "weights"),
+    ({"share": [1.0, 0.5]}, "shares"),
+    ({"share": [1.6, 0.4], "rows": 8}, "shares"),
+    ({"share": [1.6, 0.4], "rows": [8, 2]}, None),
+    ({"share": [1.6, 0.4], "rows": [8, math.nan]}, None),
+    ({"sample": [1.0, 1.00001], "sample_size": 1.0}, None),
+    ({"norm": math.nan, "direction": math.nan}, None),
+])
+def test_what_must_be_equal(words, kind):
+    """If this fails, workers that train apart go on, or workers that rounding tells apart are stopped."""
+    workers = Workers(2)
+    workers.tell(**words)
+    assert workers.meet() == ({kind} if kind else set())
+
+
+def test_weights_that_differ_in_the_end():
+    """If this fails, a job of workers with different models is told to be right."""
+    workers = Workers(2)
+    workers.tell(norm=1.0, direction=[0.1, 0.5], bits=[1, 2])
+    assert workers.end() == ["", ""] and workers.kinds() == {"weights"}
+    workers = Workers(2)
+    workers.tell(norm=1.0, direction=[0.1, 0.10001], bits=[1, 2])
+    assert "weights equal but for rounding on 2 workers" in workers.end()[1]
+
+
+def test_orders_evaluations_and_random_numbers():
+    """If this fails, workers that draw differently, evaluate with different data, or have one noise are not seen."""
+    workers = Workers(2)
+    for rank, each in enumerate(workers.all):
+        each.drew_step(rank)
+    assert workers.meet() == {"order"}
+    workers = Workers(2)
+    for rank, each in enumerate(workers.all):
+        each.tests_on(1, rank)
+    assert workers.meet() == {"evaluation"}
+    workers = Workers(2)
+    workers.all[0].tests_on(1, 5)
+    assert workers.meet() == set()
+    assert "evaluations differ in number" in workers.end()[0]
+    workers = Workers(2)
+    for each in workers.all:
+        each.note_streams([1.0, math.nan])
+    assert workers.meet() == {"random numbers"}
+
+
+def test_a_step_without_anything_exchanged():
+    """If this fails, a job in which every worker trains by itself ends well."""
+    workers = Workers(2)
+    workers.all[0].exchanged(1)
+    assert not workers.said
+    workers.all[0].exchanged(0)
+    assert [kind for kind, _, _ in workers.said] == ["nothing exchanged"]
+
+
+def test_a_worker_that_died_leaves_no_claim_about_its_samples():
+    """If this fails, the last line claims that all samples were trained on when a worker's were not."""
+    workers = Workers(3)
+    assert workers.epoch(batches(6), meets=False) is None
+    rows = [each.words() for each in workers.all[:2]] + [[0.0] * witness.COUNT]
+    for each in workers.all[:2]:
+        each.hear(rows)
+    assert not workers.said
+    rows = [each.words(over=True) for each in workers.all[:2]] + [[0.0] * witness.COUNT]
+    assert "samples" not in workers.all[0].hear_end(rows, 3)
+
+
+def test_digests_do_not_depend_on_how_a_sampler_writes_numbers():
+    """If this fails, samplers that yield something other than ints are not compared right."""
+    class Number:
+        def __index__(self):
+            return 3
+
+    assert witness.in_order([3, 4]) == witness.in_order((Number(), 4)) != witness.in_order([4, 3])
+    assert witness.in_any_order([3, 4]) == witness.in_any_order([4, Number()])
+    assert (witness.in_any_order([1]) + witness.in_any_order([2, 5])) % witness.MODULUS == witness.in_any_order([5, 1, 2])
+    assert witness.in_order(["a", "b"]) != witness.in_order(["b", "a"])
+    assert witness.in_order(7) == witness.in_order([7])
