@@ -43,8 +43,9 @@ def test_worker_killed_policy_fail(start, moment):
     assert job.seconds < 10
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("moment,rank", [
+    (MOMENTS[0], 0), *((moment, 2) for moment in MOMENTS),
+    *(pytest.param(moment, 0, marks=pytest.mark.all) for moment in MOMENTS[1:])])
 def test_worker_killed_policy_wait_changes_no_bit(start, undisturbed, moment, rank):
     """If this fails, a replacement repeats too much or too little of the step it comes into."""
     job = train(start, *BIG, "--save", "saved", "--die", f"{rank}:{moment}",
@@ -63,7 +64,8 @@ def test_worker_killed_before_it_joined_policy_wait(start, undisturbed):
     assert saved_digests(job.directory / "saved") == undisturbed
 
 
-@pytest.mark.parametrize("step", [30, 150, 300])
+@pytest.mark.parametrize("step", [pytest.param(30, marks=pytest.mark.all), 150,
+                                  pytest.param(300, marks=pytest.mark.all)])
 def test_mnist_worker_killed_policy_wait_changes_no_bit(start, step):
     """If this fails, a real training that lost a worker on the way ends elsewhere."""
     command = [program("mnist"), "--steps", 400, "--save", "saved"]

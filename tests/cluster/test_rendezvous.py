@@ -649,14 +649,14 @@ def run_pool(four_hosts, seed):
         shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0])
 def test_pool_with_evictions(four_hosts, seed):
     """If this fails, a batch system that moves processes about loses the job."""
     run_pool(four_hosts, seed)
 
 
 @pytest.mark.all
-@pytest.mark.parametrize("seed", range(4, 20))
+@pytest.mark.parametrize("seed", range(1, 20))
 def test_pool_with_evictions_more(four_hosts, seed):
     """The same with more luck of all kinds."""
     run_pool(four_hosts, seed)

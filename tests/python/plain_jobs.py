@@ -94,3 +94,9 @@ def told(text, word):
 def steps(text):
     return torch.tensor([json.loads(line[5:]) for line in text.splitlines()
                          if line.startswith("STEP ")], dtype=torch.float64)
+
+
+def by_kind(text):
+    """What a script that goes through several kinds printed for each."""
+    _, *parts = ("\n" + text).split("\nKIND ")
+    return {part.split("\n", 1)[0]: part for part in parts}

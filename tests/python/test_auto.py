@@ -16,7 +16,7 @@ import sys
 
 import pytest
 
-from plain_jobs import AUTO, BIN, Done, HERE, TREE, alone, call, fixture_job, steps, told, torch, written  # noqa: F401
+from plain_jobs import AUTO, BIN, Done, HERE, TREE, alone, by_kind, call, fixture_job, steps, told, torch, written  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
 
@@ -53,7 +53,7 @@ def test_plain_scripts_train_like_one_process_with_twice_the_batch(job, tmp_path
     assert "poseidon" not in workers[0] + workers[1]
 
 
-@pytest.mark.parametrize("samples", [70, 65])
+@pytest.mark.parametrize("samples", [pytest.param(70, marks=pytest.mark.all), 65])
 def test_the_last_step_of_an_epoch_counts_every_sample_once(job, tmp_path, samples):
     """If this fails, an epoch that does not divide evenly trains on wrong gradients: 70 leaves 6
     samples for two workers, 65 leaves one, and a worker without any."""
@@ -67,20 +67,33 @@ def test_the_last_step_of_an_epoch_counts_every_sample_once(job, tmp_path, sampl
     assert told(done.log(0).decode(), "HASH") == told(done.log(1).decode(), "HASH")
 
 
-@pytest.mark.parametrize("kind,workers", [
-    ("closure", 2), ("in_turn", 3), ("by_grad", 2), ("kept", 2), ("unused", 2), ("routed", 2),
-    ("folds", 2), ("own_batches", 2), ("bulk", 2), ("weighted", 3), ("persistent", 2)])
-def test_loops_of_many_kinds(job, tmp_path, kind, workers):
-    """If this fails, scripts of that kind train on other gradients than one process would."""
+def check_kinds(job, tmp_path, kinds, workers):
     script = HERE / "plain" / "various.py"
-    one = alone(tmp_path, script, kind, 4 * workers)
-    done = job(script, kind, 4, workers=workers)
+    one = by_kind(alone(tmp_path, script, ",".join(kinds), 4 * workers))
+    done = job(script, ",".join(kinds), 4, workers=workers)
     assert done.code == 0, done.out + done.err
     for rank in range(workers):
-        text = done.log(rank).decode()
-        assert len(steps(text)) == len(steps(one)) == 20
-        assert (steps(text) - steps(one)).abs().max() <= 1e-5
-        assert told(text, "EVALUATED") == ("90 30" if kind == "weighted" else "108 30")
+        texts = by_kind(done.log(rank).decode())
+        for kind in kinds:
+            assert len(steps(texts[kind])) == len(steps(one[kind])) == 20, kind
+            assert (steps(texts[kind]) - steps(one[kind])).abs().max() <= 1e-5, kind
+            assert told(texts[kind], "EVALUATED") == ("90 30" if kind == "weighted" else "108 30"), kind
+
+
+KINDS = ["closure", "in_turn", "by_grad", "kept", "unused", "routed", "folds", "own_batches", "bulk", "weighted",
+         "persistent"]
+
+
+def test_loops_of_many_kinds(job, tmp_path):
+    """If this fails, scripts of that kind train on other gradients than one process would."""
+    check_kinds(job, tmp_path, KINDS, 2)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("kind", KINDS)
+def test_loops_of_many_kinds_in_jobs_of_their_own(job, tmp_path, kind):
+    """The same where nothing was trained before, and with three workers."""
+    check_kinds(job, tmp_path, [kind], 3)
 
 
 UNSEEDED = """
@@ -325,7 +338,12 @@ print("AND ON")
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+# Of each kind one is looked at every time, with the reasons that its advice depends on.
+RARELY = ("no_optimizer_nor_backward", "own_sampler", "own_process", "unfrozen", "different_weights")
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.all) if case in RARELY else case
+                                  for case in REFUSED])
 def test_what_cannot_be_distributed_is_stopped_by_name(job, case):
     """If this fails, a script is trained wrong, and nobody is told."""
     body, reason = REFUSED[case]
@@ -354,7 +372,7 @@ for number, (points, targets) in enumerate(loader):
 """
 
 
-@pytest.mark.parametrize("how", ["raise", "exit"])
+@pytest.mark.parametrize("how", ["raise", pytest.param("exit", marks=pytest.mark.all)])
 def test_a_script_that_fails_on_one_worker_ends_the_job_with_its_code(job, how):
     """If this fails, people read of a lost connection instead of their own traceback."""
     done = job(LOOP + FAILING, how)
@@ -443,7 +461,7 @@ os._exit(0)  # gloo's threads sometimes abort an interpreter that ends by itself
     assert "steps aside: the script begins torch.distributed itself" in note
 
 
-@pytest.mark.parametrize("first", ["poseidon.torch", "torch"])
+@pytest.mark.parametrize("first", [pytest.param("poseidon.torch", marks=pytest.mark.all), "torch"])
 def test_steps_aside_for_poseidon(job, first):
     """If this fails, scripts that use Poseidon themselves average gradients twice, or cannot join."""
     imports = "import poseidon.torch\n" + LOOP if first == "poseidon.torch" else \

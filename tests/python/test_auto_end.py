@@ -62,7 +62,7 @@ with torch.no_grad():
     assert "verified" not in done.err
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.all)])
 def test_nothing_ends_well_that_was_trained_in_children_which_were_stopped(job, method):
     """If this fails, a script in the style of Hogwild saves an untrained model, and the job counts as done."""
     script = LOOP.replace("def epoch", "import torch.multiprocessing as processes\ndef epoch") + f"""

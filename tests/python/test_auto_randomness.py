@@ -50,7 +50,7 @@ print("HASH", hashlib.sha256(b"".join(value.numpy().tobytes() for value in model
 """
 
 
-@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("processes", [pytest.param(0, marks=pytest.mark.all), 2])
 def test_noise_is_each_workers_own_and_walks_are_everybodys(job, processes):
     """If this fails, workers train with the same noise W times, or walk through data in different orders; or
     a seed no longer makes a run that can be repeated."""

@@ -58,7 +58,7 @@ def test_pool(run, how):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch here")
-@pytest.mark.parametrize("how", ["fork", "spawn"])
+@pytest.mark.parametrize("how", ["fork", pytest.param("spawn", marks=pytest.mark.all)])
 def test_loader_of_pytorch(run, how):
     """If this fails, the usual way to load data does not work beside a job."""
     assert run(LOADER, how) == [["[124.0, 124.0, 124.0, 124.0]"]] * 2

@@ -102,7 +102,7 @@ def fixture_plain(call):
     return go
 
 
-@pytest.mark.parametrize("kind", ["function", "session"])
+@pytest.mark.parametrize("kind", ["function", pytest.param("session", marks=pytest.mark.all)])
 def test_operations_in_opposite_orders_with_one_thread(job, kind):
     """If this fails, kernels wait in TensorFlow's threads, and two workers can wait for ever."""
     done = job(CASES, "opposite_orders", kind)
@@ -151,7 +151,8 @@ def test_without_a_compiler_it_says_what_to_do(call):
     assert "there is no C compiler" in done.err and "PSD_TF_OPS" in done.err
 
 
-@pytest.mark.parametrize("what", ["directory", "file", "link"])
+@pytest.mark.parametrize("what", ["directory", pytest.param("file", marks=pytest.mark.all),
+                                  pytest.param("link", marks=pytest.mark.all)])
 def test_operations_of_others_are_not_loaded(call, tmp_path, what):
     """If this fails, whoever fills a cache in /tmp first has their own code run by the job."""
     build = ("import poseidon.tensorflow.build as build\nimport os, pathlib, sys\n"
@@ -194,7 +195,8 @@ def test_own_loop_with_a_tape(job):
 # ---- scripts that know nothing of Poseidon
 
 
-@pytest.mark.parametrize("kind,samples", [("arrays", 641), ("dataset", 650)])
+@pytest.mark.parametrize("kind,samples", [
+    ("arrays", 641), pytest.param("dataset", 650, marks=pytest.mark.all)])
 def test_plain_keras_trains_like_one_process_with_twice_the_batch(call, plain, kind, samples):
     """If this fails, Keras scripts that nobody changed do not train as they should."""
     script = HERE / "plain" / "keras_digits.py"
@@ -282,8 +284,8 @@ print('went on')
 
 @pytest.mark.parametrize("text,auto,code,said", [
     (BY_HAND, "on", 2, "gave them to no optimizer"),
-    (BY_HAND_IN_A_GRAPH, "tf1", 2, "gave them to no optimizer"),
-    (OF_AN_INPUT, "on", 0, ""),
+    pytest.param(BY_HAND_IN_A_GRAPH, "tf1", 2, "gave them to no optimizer", marks=pytest.mark.all),
+    pytest.param(OF_AN_INPUT, "on", 0, "", marks=pytest.mark.all),
     (WITH_A_STRATEGY, "on", 0, "steps aside: the script uses tf.distribute itself")],
     ids=["tape", "graph", "input", "strategy"])
 def test_training_by_hand_is_told_and_nothing_else(plain, tmp_path, text, auto, code, said):
@@ -355,7 +357,7 @@ step()
 
 @pytest.mark.parametrize("text,reason", [
     (BY_HAND_IN_VERSION_2, "gave them to no optimizer"),
-    (VERSION_1_EAGERLY, "trains eagerly or in a function"),
+    pytest.param(VERSION_1_EAGERLY, "trains eagerly or in a function", marks=pytest.mark.all),
     (VERSION_1_EAGERLY.replace("def step", "@tf.function\ndef step"),
      "trains eagerly or in a function")], ids=["gradients", "eager", "function"])
 def test_training_that_no_session_averages_is_refused(plain, tmp_path, text, reason):
@@ -374,6 +376,7 @@ def errors_in(done):
             if " error " in line or "Error" in line or "Traceback" in line]
 
 
+@pytest.mark.all
 def test_a_session_script_of_2017_runs_unchanged(plain):
     """If this fails, scripts of the original Poseidon do not train together."""
     done = plain(HERE / "plain" / "session_2017.py", options=("--auto", "tf1"))
@@ -390,7 +393,7 @@ def test_a_session_script_of_2017_runs_unchanged(plain):
 OLD_LINE = "was written for TensorFlow 1"
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.all), 2])
 def test_a_script_of_2017_needs_no_option(plain, workers):
     """If this fails, the command of the original's documents ends with: no attribute 'app'."""
     done = plain(HERE / "plain" / "session_2017.py", workers=workers)
@@ -415,10 +418,10 @@ def test_a_tutorial_with_its_model_beside_it_needs_no_option(plain):
 
 
 @pytest.mark.parametrize("text,name", [
-    ("import tensorflow as tf\ngetattr(tf, 'app').run()\n", "tf.app"),
+    pytest.param("import tensorflow as tf\ngetattr(tf, 'app').run()\n", "tf.app", marks=pytest.mark.all),
     ("import tensorflow as tf\nprint(vars()['tf'].train.AdamOptimizer)\n", "tf.train.AdamOptimizer"),
-    ("import tensorflow, importlib\nimportlib.import_module('tensorflow.contrib.slim')\n",
-     "tf.contrib")])
+    pytest.param("import tensorflow, importlib\nimportlib.import_module('tensorflow.contrib.slim')\n",
+                 "tf.contrib", marks=pytest.mark.all)])
 def test_a_script_that_was_not_recognised_gets_a_hint(plain, tmp_path, text, name):
     """If this fails, its user reads of a missing attribute, and not what to do."""
     script = tmp_path / "hidden.py"
@@ -429,6 +432,7 @@ def test_a_script_that_was_not_recognised_gets_a_hint(plain, tmp_path, text, nam
     assert OLD_LINE not in done.err
 
 
+@pytest.mark.all
 def test_another_error_gets_no_hint(plain, tmp_path):
     """If this fails, --auto tf1 is recommended where it does not help."""
     script = tmp_path / "mistyped.py"
@@ -465,6 +469,7 @@ def free_ports(count):
     return ports
 
 
+@pytest.mark.all
 def test_parameter_servers_with_done_queues_end_by_themselves(tmp_path):
     """If this fails, scripts for tf_for_slurm do not run with the imports changed, or their parameter
     servers stay behind."""
@@ -491,6 +496,7 @@ def test_parameter_servers_with_done_queues_end_by_themselves(tmp_path):
         assert f"worker {worker} ended at 1" in printed[servers + worker]  # 10, or 11 for the second
 
 
+@pytest.mark.all
 def test_the_error_is_no_larger_with_two_workers(plain):
     """If this fails, a second worker makes training worse after the same number of steps, or no
     better, where the noise of half as large batches is all that is wrong."""
@@ -522,7 +528,7 @@ def flat(values):
         else [values]
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.all)])
 def test_a_session_trains_like_one_process(call, plain, workers):
     """If this fails, what sessions are fed, or what graphs read, is dealt out wrong: samples are
     lost or counted twice, an evaluation sees a part, or workers end at different steps."""
@@ -582,9 +588,9 @@ def test_data_of_sessions_of_many_kinds(plain):
 @pytest.mark.parametrize("kind,reason", [
     ("fed_apart_later", "the workers do not have the same batch any more"),
     ("fed_back", "it feeds what a run that trains has returned"),
-    ("fed_less", "worker 1 has ended its training while others go on"),
-    ("pieces", "it trains by partial_run"),
-    ("optional", "it reads its training data by get_next_as_optional()")])
+    pytest.param("fed_less", "worker 1 has ended its training while others go on", marks=pytest.mark.all),
+    pytest.param("pieces", "it trains by partial_run", marks=pytest.mark.all),
+    pytest.param("optional", "it reads its training data by get_next_as_optional()", marks=pytest.mark.all)])
 def test_data_of_sessions_that_cannot_be_dealt_out(plain, kind, reason):
     """If this fails, workers train on something wrong, and nobody says so."""
     done = plain(HERE / "plain" / "session_kinds.py", kind, options=("--auto", "tf1"))
@@ -716,6 +722,7 @@ def test_example_keras_mnist(plain):
     assert (done.directory / "mnist.keras").exists()
 
 
+@pytest.mark.all
 @needs_cifar
 def test_example_cifar10(plain):
     """If this fails, two workers learn less from the same number of images than one: with as many
@@ -805,6 +812,7 @@ def iterations(said):
     return int(re.search(r"did (\d+) iterations", said)[1])
 
 
+@pytest.mark.all
 @needs_mnist
 def test_example_cluster_with_four_flags(cluster):
     """If this fails, the example for clusters of TensorFlow does not learn, or its ps stays."""
@@ -824,6 +832,7 @@ def test_example_cluster_with_hooks(cluster):
     assert heard(0, ps.ended()) == ["0", "1"]
 
 
+@pytest.mark.all
 def test_example_cluster_with_hooks_and_a_worker_after_the_others(cluster):
     """If this fails, parameter servers do not wait for a worker that comes when the others have
     ended, or it waits for those."""
@@ -834,6 +843,7 @@ def test_example_cluster_with_hooks_and_a_worker_after_the_others(cluster):
         assert heard(ps, server.ended()) == ["0", "1"]
 
 
+@pytest.mark.all
 def test_example_cluster_with_hooks_and_worker_0_last(cluster):
     """If this fails, workers do not wait for the one that initializes the variables, or the script
     depends on who calls first."""
@@ -846,6 +856,7 @@ def test_example_cluster_with_hooks_and_worker_0_last(cluster):
     assert heard(0, ps.ended()) == ["0", "1"]
 
 
+@pytest.mark.all
 def test_example_cluster_with_hooks_waits_no_longer_than_told(cluster):
     """If this fails, tasks wait without end for one that never comes, or that died."""
     alone = [cluster("cluster_hooks.py", "worker", index, "--max_wait", 3) for index in range(2)]
@@ -860,6 +871,7 @@ def test_example_cluster_with_hooks_waits_no_longer_than_told(cluster):
     assert heard(0, ps.said()) == ["1"]
 
 
+@pytest.mark.all
 @needs_mnist
 @needs_jax
 def test_example_jax_mnist(call, job):

@@ -149,8 +149,10 @@ def test_steps_made_in_the_next_forward_have_the_same_bits(job):
     assert rounds == 20
 
 
-@pytest.mark.parametrize("overlap", ["backward", "forward"])
-@pytest.mark.parametrize("before", ["scheduler", "holder", "replacement"])
+@pytest.mark.parametrize("overlap,before", [
+    ("backward", "scheduler"), ("forward", "holder"), pytest.param("backward", "replacement", marks=pytest.mark.all),
+    pytest.param("forward", "scheduler", marks=pytest.mark.all), pytest.param("backward", "holder", marks=pytest.mark.all),
+    pytest.param("forward", "replacement", marks=pytest.mark.all)])
 def test_who_holds_step_before_it_is_distributed_makes_the_same_steps(job, once, overlap, before):
     """If this fails, a program trains nothing, or on its own gradients, without a word."""
     first, second = job("plain", overlap, before)
@@ -164,6 +166,7 @@ def test_every_optimizer_steps_in_the_next_forward(once):
         assert same_bits(backward, forward), name
 
 
+@pytest.mark.all
 def test_error_with_two_workers_is_no_larger_than_with_one(job):
     one = job("error_after_training", workers=1, name="one")[0]
     two = job("error_after_training", name="two")[0]
@@ -209,7 +212,8 @@ def test_parameters_of_other_types(once, kind):
     assert all(last < first for _, first, last in ranks)
 
 
-@pytest.mark.parametrize("how", [("backward",), ("forward",), ("forward", "fused")])
+@pytest.mark.parametrize("how", [("backward",), pytest.param(("forward",), marks=pytest.mark.all),
+                                 pytest.param(("forward", "fused"), marks=pytest.mark.all)])
 def test_grad_scaler_skips_a_step_on_all_ranks(job, how):
     ranks = job("scaler", *how)
     assert same_bits(ranks[0][0], ranks[1][0])
@@ -236,7 +240,8 @@ def test_buffers_follow_rank_0(job):
 # ---- ranks with different numbers of batches
 
 
-@pytest.mark.parametrize("how", ["model", "optimizer", "forward"])
+@pytest.mark.parametrize("how", ["model", pytest.param("optimizer", marks=pytest.mark.all),
+                                 pytest.param("forward", marks=pytest.mark.all)])
 def test_uneven_numbers_of_batches_with_join(job, alone, how):
     ranks = job("uneven", how)
     assert same_bits(ranks[0][0], ranks[1][0])
@@ -306,9 +311,9 @@ def test_horovod_names(job):
 
 @pytest.mark.parametrize("what, words", [
     ("more", ["extra.weight", "rank 1 has", "rank 0 does not have it"]),
-    ("shape", ["2.weight", "300x64", "301x64", "on rank 0", "rank 1"]),
+    pytest.param("shape", ["2.weight", "300x64", "301x64", "on rank 0", "rank 1"], marks=pytest.mark.all),
     ("layout", ["second.weight", "on rank 0 and", "strides [72, 1, 24, 8] on rank 1"]),
-    ("type", ["4.weight", "float32 5x300", "float64 5x300"])])
+    pytest.param("type", ["4.weight", "float32 5x300", "float64 5x300"], marks=pytest.mark.all)])
 def test_models_that_differ_are_named(fails, what, words):
     said = fails("different", what)
     assert "MismatchError" in said
@@ -415,8 +420,8 @@ def reads_nine_of_ten_digits(said):
 
 @pytest.mark.parametrize("name, arguments, workers, learned", [
     ("torch_mnist", "", 2, reads_nine_of_ten_digits),
-    ("torch_chars", "--steps=60 --write=20", 2, writes_better_after_60_steps),
-    ("torch_async_adam", "--steps=150", 3, lambda said: "worker 2:" in said)])
+    pytest.param("torch_chars", "--steps=60 --write=20", 2, writes_better_after_60_steps, marks=pytest.mark.all),
+    pytest.param("torch_async_adam", "--steps=150", 3, lambda said: "worker 2:" in said, marks=pytest.mark.all)])
 def test_examples(tmp_path, name, arguments, workers, learned):
     """If this fails, an example ends well, but what it shows does not train."""
     path = TREE / "examples" / "python" / f"{name}.py"
@@ -429,6 +434,7 @@ def test_examples(tmp_path, name, arguments, workers, learned):
     assert len(digests) <= 1, "workers ended with different parameters"
 
 
+@pytest.mark.all
 def test_overhead_is_measured(tmp_path):
     done = run(tmp_path, sys.executable, TREE / "bench" / "torch_overhead.py", "--rounds=2",
                "--steps=1", "--batch=4", f"--json={tmp_path}/line")
@@ -436,6 +442,7 @@ def test_overhead_is_measured(tmp_path):
     assert json.loads((tmp_path / "line").read_text())["name"] == "torch_overhead"
 
 
+@pytest.mark.all
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 def test_overlap_is_measured(tmp_path):
     done = run(tmp_path, sys.executable, TREE / "bench" / "torch_overlap.py", "--repeat=1",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plain script with loops of many kinds. Two arguments: which one, and the batch size."""
+"""A plain script with loops of many kinds. Two arguments: which of them, with commas between them, and the batch size."""
 
 import json
 import sys
@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 from torch.utils.data import WeightedRandomSampler
 
-KIND, BATCH = sys.argv[1], int(sys.argv[2])
-COUNT, EPOCHS = 108, 5
+KINDS, BATCH = sys.argv[1].split(","), int(sys.argv[2])
+COUNT, EPOCHS = 108, 3
 
 
 class Stream(IterableDataset):
@@ -143,22 +143,26 @@ def evaluate():
     return samples, numbers
 
 
+STEPS = {"closure": step_with_closure, "in_turn": step_in_turn, "by_grad": step_by_grad, "kept": step_with_kept,
+         "unused": step_sometimes_unused, "routed": step_routed}
 torch.set_num_threads(1)
 torch.manual_seed(2)
 data = TensorDataset(torch.arange(COUNT), torch.randn(COUNT, 3), torch.randn(COUNT, 1))
-other = nn.Linear(1, 1)
-model, optimizer = make_model()
-second = torch.optim.RMSprop(other.parameters(), lr=0.01)
-step = {"closure": step_with_closure, "in_turn": step_in_turn,
-        "by_grad": step_by_grad, "kept": step_with_kept, "unused": step_sometimes_unused, "routed": step_routed}.get(KIND, step_plainly)
-loader = make_loader()
-shown = []
-for epoch in range(EPOCHS):
-    if KIND == "folds" and epoch == 1:  # everything once more, with a fresh model
-        model, optimizer = make_model()
-    for batch in loader:
-        step(*batch)
-        shown.append(values())
-    print("EVALUATED", *evaluate())
-for line in shown[:20]:
-    print("STEP", json.dumps(line))
+for KIND in KINDS:
+    print("KIND", KIND)
+    torch.manual_seed(2)
+    other = nn.Linear(1, 1)
+    model, optimizer = make_model()
+    second = torch.optim.RMSprop(other.parameters(), lr=0.01)
+    step = STEPS.get(KIND, step_plainly)
+    loader = make_loader()
+    shown = []
+    for epoch in range(EPOCHS):
+        if KIND == "folds" and epoch == 1:  # everything once more, with a fresh model
+            model, optimizer = make_model()
+        for batch in loader:
+            step(*batch)
+            shown.append(values())
+        print("EVALUATED", *evaluate())
+    for line in shown[:20]:
+        print("STEP", json.dumps(line))
