@@ -164,6 +164,15 @@ draw_faults(struct plan *plan, struct rng *rng)
     faults->harsh = force == 3 && rng_chance(rng, 25);
 }
 
+/* Nobody is given up because of a network that is only slow. */
+static void
+be_patient(struct plan *plan)
+{
+    plan->heartbeat_ms = 250;
+    plan->dead_heartbeats = 20;
+    plan->grace_ms = 4000;
+}
+
 static void
 draw_patience(struct plan *plan, struct rng *rng)
 {
@@ -172,9 +181,7 @@ draw_patience(struct plan *plan, struct rng *rng)
         plan->dead_heartbeats = (uint32_t)rng_between(rng, 5, 10);
         plan->grace_ms = (uint32_t)rng_between(rng, 1, 5) * 100;
     } else {
-        plan->heartbeat_ms = 250;
-        plan->dead_heartbeats = 20;
-        plan->grace_ms = 4000;
+        be_patient(plan);
     }
 }
 
@@ -257,6 +264,9 @@ draw_program(struct plan *plan, struct rng *rng)
             /* Who dies while one table lags must not have gone far ahead with the others. */
             plan->faults.clogs += 6;
             plan->faults.worker_kills += 1;
+            if (!plan->faults.harsh) {
+                be_patient(plan);
+            }
         }
     }
     if (rng_chance(rng, 30)) {
