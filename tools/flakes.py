@@ -5,10 +5,11 @@
     tools/flakes.py                         ten times unit, embedded, cluster and python: hours
     tools/flakes.py --tier unit --runs 3    less of it
     tools/flakes.py --minutes 60            as far as an hour goes; the next call goes on from there
+    tools/flakes.py --others                while something else, that you have started, keeps the cores busy
     tools/flakes.py --report                only what is known by now
 
-What ran is kept, a line each, in build/flakes.jsonl together with the state of the tree it ran on, so a call that is
-cut short loses at most the piece it was at, and a changed tree starts anew. Exit code 0 when all runs that were asked for
+What ran is kept, a line each, in build/flakes.jsonl together with the state of what it tested, so a call that is cut
+short loses at most the piece it was at, and a tier starts anew when something that it tests has changed. Exit code 0 when all runs that were asked for
 are there and none failed, 1 after a failure, 3 when runs are missing.
 """
 import argparse
@@ -33,11 +34,21 @@ def output_of(*command):
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
-def state_of_tree():
-    """A name for what is tested: the commit, and what differs from it."""
-    differences = output_of("git", "diff", "HEAD")
-    commit = output_of("git", "rev-parse", "--short=12", "HEAD").strip()
-    return commit + (f"+{hashlib.sha256(differences.encode()).hexdigest()[:8]}" if differences else "")
+# What a tier tests. A commit that changes nothing of it leaves the runs of the tier as good as they were.
+_PROGRAMS = ["src", "include", "meson.build", "meson_options.txt"]
+CONTENT = {
+    "unit": _PROGRAMS,
+    "embedded": [*_PROGRAMS, "tests/embedded"],
+    "cluster": [*_PROGRAMS, "tests/cluster", "tests/testbed", "examples", "python"],
+    "python": [*_PROGRAMS, "tests/python", "examples", "python"],
+}
+
+
+def state_of(tier):
+    """A name for what is tested: what is committed of it, and what differs from that."""
+    committed = output_of("git", "rev-parse", *(f"HEAD:{path}" for path in CONTENT[tier]))
+    differences = output_of("git", "diff", "HEAD", "--", *CONTENT[tier])
+    return hashlib.sha256(committed.encode() + differences.encode()).hexdigest()[:12]
 
 
 class MesonTier:
@@ -108,11 +119,11 @@ def busy_cores():
             process.wait()
 
 
-def read_results(path, state):
+def read_results(path, states):
     if not path.exists():
         return []
     results = [json.loads(line) for line in path.read_text().splitlines()]
-    return [result for result in results if result["tree"] == state]
+    return [result for result in results if result["tree"] == states.get(result["tier"])]
 
 
 def report(results, tiers, runs):
@@ -151,15 +162,16 @@ def main():
     parser.add_argument("--runs", type=int, default=10, help="how often each (default: 10)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing new after so many")
     parser.add_argument("--build", default="build", help="the build directory (default: build)")
+    parser.add_argument("--others", action="store_true", help="start no load: something else keeps the cores busy")
     parser.add_argument("--report", action="store_true", help="run nothing")
     options = parser.parse_args()
 
     tiers = make_tiers(options.tier or TIERS, options.build)
-    state = state_of_tree()
+    states = {tier.name: state_of(tier.name) for tier in tiers}
     store = ROOT / options.build / "flakes.jsonl"
     logs = ROOT / options.build / "flakes"
     logs.mkdir(parents=True, exist_ok=True)
-    results = read_results(store, state)
+    results = read_results(store, states)
     if options.report:
         return report(results, tiers, options.runs)
 
@@ -167,7 +179,7 @@ def main():
     todo = [(run, tier, piece) for run in range(1, options.runs + 1) for tier in tiers for piece in tier.pieces()
             if (tier.name, piece, run) not in known]
     until = time.monotonic() + options.minutes * 60
-    with busy_cores():
+    with contextlib.nullcontext() if options.others else busy_cores():
         for number, (run, tier, piece) in enumerate(todo, 1):
             if time.monotonic() > until:
                 break
@@ -179,7 +191,7 @@ def main():
                     tests, failed = tier.run(piece, log)
                 except subprocess.TimeoutExpired:
                     tests, failed = 0, [f"{piece}: not done after {PIECE_SECONDS_MAX} s"]
-            result = {"tree": state, "tier": tier.name, "piece": piece, "run": run, "tests": tests, "failed": failed,
+            result = {"tree": states[tier.name], "tier": tier.name, "piece": piece, "run": run, "tests": tests, "failed": failed,
                       "seconds": round(time.monotonic() - begin, 1)}
             results.append(result)
             with open(store, "a") as out:
