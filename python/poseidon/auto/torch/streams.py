@@ -9,13 +9,19 @@ worker's *own* stream, a function of the common one and the rank, so a seed of t
 Until training begins there is only the common stream. Afterwards the generators hold the worker's own, and the
 functions that walk a set (torch.randperm, shuffles, initial weights, samplers: shards.py) borrow the common one.
 
+A script that keeps the state of a generator gets that of the common stream, so that a run which goes on from it walks
+its sets like one process. The worker's own stream goes back with it, to where it was or, when the state comes from a
+file, to a place that follows from it and the rank.
+
 Thread: that of the script which trains. A generator that the script made itself is left alone."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import hashlib
+import multiprocessing
 import random
 import sys
 from typing import Any, Callable, Iterator
@@ -25,28 +31,34 @@ from torch.utils.data import dataset as torch_dataset
 
 INITIAL_VALUES = ("uniform_", "normal_", "trunc_normal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_",
                   "kaiming_normal_", "orthogonal_", "sparse_")
+KEPT_STATES = 512  # of which it is known where this worker's own stream was
 
 
 def _numpy_random() -> Any:
     """numpy.random where its generator is the usual one, else None."""
     numpy = sys.modules.get("numpy")
-    if numpy is None or numpy.random.get_state(legacy=True)[0] != "MT19937":
+    if numpy is None or _own(numpy.random.get_state)(legacy=True)[0] != "MT19937":
         return None
     return numpy.random
 
 
+def _own(function: Callable) -> Callable:
+    """Not ours."""
+    return getattr(function, "__wrapped__", function)
+
+
 def _take_states() -> tuple:
     numpy_random = _numpy_random()
-    return (torch.get_rng_state(), random.getstate(),
-            None if numpy_random is None else numpy_random.get_state())
+    return (_own(torch.get_rng_state)(), _own(random.getstate)(),
+            None if numpy_random is None else _own(numpy_random.get_state)())
 
 
 def _set_states(states: tuple) -> None:
-    torch.set_rng_state(states[0])
-    random.setstate(states[1])
+    _own(torch.set_rng_state)(states[0])
+    _own(random.setstate)(states[1])
     numpy_random = _numpy_random()
     if states[2] is not None and numpy_random is not None:
-        numpy_random.set_state(states[2])
+        _own(numpy_random.set_state)(states[2])
 
 
 def _mixed(source: bytes, rank: int) -> int:
@@ -102,6 +114,14 @@ class Streams:
             numpy_seed = getattr(numpy_random.seed, "__wrapped__", numpy_random.seed)
             numpy_seed(mixed)
 
+    def apart(self) -> bool:
+        """Whether there are two, and the generators hold this worker's own."""
+        return self._apart and self._depth == 0
+
+    def mixed_with_rank(self, source: bytes) -> int:
+        """A seed for this worker's own."""
+        return _mixed(source, self._rank)
+
     # ---- functions of others
 
     def borrow(self, function: Callable, applies: Callable[..., bool] = lambda *_, **__: True) -> Callable:
@@ -130,8 +150,63 @@ class Streams:
         return seed_both
 
 
+class KeptStates:
+    """States of one kind of generator that the script keeps: of the common stream, and where this worker's own was."""
+
+    def __init__(self, streams: Streams, take: Callable, put: Callable, seed: Callable):
+        self._streams, self._take, self._put, self._seed = streams, take, put, seed
+        self._kept: collections.deque = collections.deque(maxlen=KEPT_STATES)
+
+    def taking(self) -> Callable:
+        """Instead of the function that tells the state."""
+        @functools.wraps(self._take)
+        def take(*args, **kwargs):
+            if not self._streams.apart():
+                return self._take(*args, **kwargs)
+            own = self._take()
+            with self._streams.common():
+                state = self._take(*args, **kwargs)
+            self._kept.append((state, _bytes_of(state), own))
+            return state
+
+        return take
+
+    def putting(self) -> Callable:
+        """Instead of the function that sets it."""
+        @functools.wraps(self._put)
+        def put(state):
+            if not self._streams.apart():
+                self._put(state)
+                return
+            with self._streams.common():
+                self._put(state)
+            own = self._own_at(state)
+            if own is not None:
+                self._put(own)
+            else:
+                self._seed(self._streams.mixed_with_rank(_bytes_of(state)))
+
+        return put
+
+    def _own_at(self, state: Any) -> Any:
+        """Where this worker's own stream was; or else where it was last, of several times with equal states."""
+        content = _bytes_of(state)
+        same = [own for kept, _, own in self._kept if kept is state]
+        equal = [own for _, kept, own in self._kept if kept == content]
+        return (same or equal or [None])[-1]
+
+
+def _bytes_of(state: Any) -> bytes:
+    return state.numpy().tobytes() if isinstance(state, torch.Tensor) else repr(state).encode()
+
+
 def _is_default(generator: Any) -> bool:
     return generator is None or generator is torch.default_generator
+
+
+def _in_script(*_: Any) -> bool:
+    """Samplers are seeded by what it tells (accelerate). In a process of a loader it is for noise."""
+    return multiprocessing.parent_process() is None
 
 
 def _permutes_all(population: Any, k: int, **_: Any) -> bool:
@@ -143,9 +218,15 @@ def apply(streams: Streams) -> None:
     """From now on the functions that walk a set, or set a seed, know of the two streams."""
     randperm = streams.borrow(torch.randperm, lambda *_, **kwargs: _is_default(kwargs.get("generator")))
     torch.randperm = torch_dataset.randperm = randperm
+    torch.initial_seed = torch.random.initial_seed = streams.borrow(torch.initial_seed, _in_script)
     torch.manual_seed = torch.random.manual_seed = streams.follow_seeds(torch.manual_seed)
     for name in INITIAL_VALUES:
         setattr(torch.nn.init, name, streams.borrow(getattr(torch.nn.init, name)))
+    kept = KeptStates(streams, torch.get_rng_state, torch.set_rng_state, torch.default_generator.manual_seed)
+    torch.get_rng_state = torch.random.get_rng_state = kept.taking()
+    torch.set_rng_state = torch.random.set_rng_state = kept.putting()
+    kept = KeptStates(streams, random.getstate, random.setstate, random.seed)
+    random.getstate, random.setstate = kept.taking(), kept.putting()
     random.shuffle = streams.borrow(random.shuffle)
     random.sample = streams.borrow(random.sample, _permutes_all)
     random.seed = streams.follow_seeds(random.seed)
@@ -153,4 +234,6 @@ def apply(streams: Streams) -> None:
     if numpy is not None:
         for name in ("shuffle", "permutation"):
             setattr(numpy.random, name, streams.borrow(getattr(numpy.random, name)))
+        kept = KeptStates(streams, numpy.random.get_state, numpy.random.set_state, numpy.random.seed)
+        numpy.random.get_state, numpy.random.set_state = kept.taking(), kept.putting()
         numpy.random.seed = streams.follow_seeds(numpy.random.seed)
