@@ -18,6 +18,9 @@ torch/   scripts of PyTorch
     patches        where torch tells the session what the script does
     streams        random numbers that all workers draw alike, and those that are each worker's own
     shards         which batches of a training loader are this worker's
+    samplers       those of a loader, also those that others wrap
+    in_use         which optimizers train now
+    huggingface    what HuggingFace's Trainer and accelerate do that torch alone does not show
     lineage        which batches a loss was computed from
     checks         what the workers compare in every round
     datasets       what the workers compare before every epoch
@@ -62,6 +65,16 @@ def begin(watch: Any) -> Session | None:
     seeds.plant_in_python()
     patches.apply(session)
     return session
+
+
+def begin_huggingface(watch: Any) -> None:
+    """HuggingFace's Trainer or accelerate was imported."""
+    from .torch import huggingface
+    from .torch.session import TorchSession
+
+    for session in watch.sessions:
+        if isinstance(session, TorchSession):
+            huggingface.apply(session)
 
 
 def begin_tensorflow(watch: Any) -> Session | None:

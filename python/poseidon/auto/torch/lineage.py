@@ -59,6 +59,11 @@ class Lineage:
         if self._mode is not None:
             self._mode.mark(tensors, delivery)
 
+    def mark(self, tensors: Iterable[torch.Tensor], delivery: Any) -> None:
+        """These come from it, too."""
+        if self._mode is not None:
+            self._mode.mark(tensors, delivery)
+
     def forget(self) -> None:
         """Batches that the script no longer has are of no interest."""
         self._batches = [entry for entry in self._batches if any(each() is not None for each in entry[1])]

@@ -46,7 +46,9 @@ class Owners:
         return [(self.names.get(id(parameter), f"parameter{number}"), parameter)
                 for number, parameter in enumerate(parameters)]
 
-    def training(self) -> bool:
-        """Whether a part of the models is in training mode. What has no modules is always."""
-        holders = list(self._holders)
+    def training(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """Whether a module that holds one of these is in training mode. What has no modules is always."""
+        wanted = {id(parameter) for parameter in parameters}
+        holders = [module for module in self._holders
+                   if any(id(parameter) in wanted for parameter in module._parameters.values())]
         return not holders or any(module.training for module in holders)

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
+from .samplers import samplers_of
+
 
 def _generators(loader: Any) -> list[torch.Generator]:
     """Those that belong to the loader and its samplers, each once."""
-    owners = (loader, loader.sampler, loader.batch_sampler,
-              getattr(loader.batch_sampler, "sampler", None))
     found = {}
-    for owner in owners:
+    for owner in (loader, *samplers_of(loader)):
         generator = getattr(owner, "generator", None)
         if isinstance(generator, torch.Generator):
             found[id(generator)] = generator

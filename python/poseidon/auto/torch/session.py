@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ..common import children, notes
 from ..common.session import TIMEOUT_S, Session
+from . import huggingface, samplers
+from .in_use import InUse
+from .shards import weights_of
 
 if TYPE_CHECKING:
     from .models import Owners
@@ -28,14 +31,6 @@ if TYPE_CHECKING:
 
 def _parameters_of(optimizer: Any) -> list:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _shuffles(loader: Any) -> bool:
-    """Whether it is made for training, by the look of it."""
-    from torch.utils.data import IterableDataset, SequentialSampler
-
-    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
-    return not isinstance(loader.dataset, IterableDataset) and not isinstance(sampler, SequentialSampler)
 
 
 class TorchSession(Session):
@@ -55,8 +50,10 @@ class TorchSession(Session):
         # How many optimizers and parameters they were looked up for.
         self._owners_of: tuple[int, int] | None = None
         self._roles = weakref.WeakKeyDictionary()  # loader: whether it was dealt out when it was last read
+        self._began_dealt = weakref.WeakKeyDictionary()  # also when it was an evaluation after all
         # Loaders that something was trained on: how many batches were taken before the first round.
         self._trainers = weakref.WeakKeyDictionary()
+        self._expected = weakref.WeakSet()  # loaders of which a library says that they are for training
         self._told_lengths = weakref.WeakKeyDictionary()
         self._last_optimizer: dict[int, weakref.ref] = {}  # by identity of a parameter
         self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
@@ -70,6 +67,7 @@ class TorchSession(Session):
         # optimizers: those are to go when the script lets go of them.
         self._stepped: list[list] = []
         self._stepped_after = -1  # rounds() then
+        self._in_use = InUse()
         self._samples = 0
         self.streams: Streams | None = None  # of random numbers; patches.py sets it
 
@@ -216,6 +214,7 @@ class TorchSession(Session):
         if self._stepped_after != self.rounds():
             self._stepped_after, self._stepped = self.rounds(), []
         self._stepped.append(optimizer.param_groups)
+        self._in_use.add_step(optimizer)
         if self._steps == 1 and self.rank == 0:
             values = sum(parameter.numel() for parameter in parameters)
             notes.tell(
@@ -242,7 +241,13 @@ class TorchSession(Session):
             bool(self.live_optimizers())
 
     def _is_training_now(self) -> bool:
-        return self._can_train() and self._look_up_owners().training()
+        return self._can_train() and self._in_training_mode()
+
+    def _in_training_mode(self) -> bool:
+        """Whether models that are trained now are, in part at least."""
+        parameters = [each for optimizer in self._in_use.among(self.live_optimizers())
+                      for each in _parameters_of(optimizer)]
+        return self._look_up_owners().training(parameters)
 
     def may_train(self, loader: Any) -> bool:
         """A loader is about to be read: whether its batches are dealt out. What has trained before is, in
@@ -258,12 +263,24 @@ class TorchSession(Session):
             return False
         if not self._ahead:
             self.lineage.rest()
-        training = self._can_train() and (loader in self._trainers or _shuffles(loader) or
-                                          self._look_up_owners().training())
-        self._roles[loader] = training
+        known = loader in self._trainers or loader in self._expected or samplers.shuffles(loader)
+        training = self._can_train() and (known or self._in_training_mode())
+        self._roles[loader] = self._began_dealt[loader] = training
         if training:
             self._check_loader(loader)
         return training
+
+    def began_dealt(self, loader: Any) -> bool:
+        """Whether a loader was dealt out when it was read last, if only at first."""
+        return loader is not None and self._began_dealt.get(loader, False)
+
+    def expect_training(self, loader: Any) -> None:
+        """A library has made a loader to train on, in whatever mode the models are when it is read."""
+        self._expected.add(loader)
+
+    def expects_training(self, loader: Any) -> bool:
+        """Whether that was said."""
+        return loader in self._expected
 
     def before_next(self, shard: Shard) -> None:
         """The script asks for a batch: by what it has done with those before, is it training?"""
@@ -276,7 +293,7 @@ class TorchSession(Session):
             shard.be_training()
             self._trainers.setdefault(shard.loader, shard.handed_out)
         elif not self._can_train() or (shard.handed_out >= self._trainers.get(shard.loader, 1) and
-                                       not self._look_up_owners().training()):
+                                       not self._in_training_mode()):
             self._be_evaluation(shard)
 
     def is_evaluation_after_all(self, shard: Shard) -> bool:
@@ -295,9 +312,7 @@ class TorchSession(Session):
             self.refuse("its training data is an IterableDataset, whose samples have no numbers to "
                         "deal out by",
                         "use a map-style dataset, or poseidon.torch in the script")
-        samplers = (loader.sampler, loader.batch_sampler,
-                    getattr(loader.batch_sampler, "sampler", None))
-        if any(isinstance(each, data.distributed.DistributedSampler) for each in samplers):
+        if any(isinstance(each, data.distributed.DistributedSampler) for each in samplers.samplers_of(loader)):
             self.refuse("it deals its data out itself (DistributedSampler)",
                         "use a plain loader, or torch.distributed or poseidon.torch all the way")
         if not getattr(loader, "in_order", True):
@@ -310,15 +325,18 @@ class TorchSession(Session):
             return False
         if loader in self._roles:  # as it was read last, also when asked for after an evaluation
             return self._roles[loader]
+        if loader in self._expected:
+            return True
         if self.live_optimizers() and not self._is_training_now():
             return False
-        dealt = _shuffles(loader)
+        dealt = samplers.shuffles(loader)
         self._told_lengths[loader] = dealt
         return dealt
 
     def begin_epoch(self, loader: Any) -> None:
         """A loader is about to be read for training: the workers come together."""
         self._join()
+        huggingface.apply(self)
         self._attach()
         from poseidon.torch import collectives
 
@@ -334,6 +352,7 @@ class TorchSession(Session):
         if self.rank != 0:
             randomness.restore(loader, found)
         self.streams.part()
+        self._in_use.begin_epoch()
         self._ahead = False
         self.lineage.rest()
         self.lineage.forget()
@@ -371,7 +390,7 @@ class TorchSession(Session):
         """Gradients count by the batch that they come from."""
         if not self.joined or not self.lineage.follows():
             return
-        weights = {delivery.weight for delivery in self.lineage.sources(tensors)}
+        weights = weights_of(self.lineage.sources(tensors))
         if len(weights) > 1:
             self.refuse("it computes one loss from several batches, of which one is smaller than the others: how "
                         "each counts in the mean cannot be told",

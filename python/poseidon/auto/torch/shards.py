@@ -17,6 +17,8 @@ import itertools
 import zlib
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple
 
+from .samplers import drops_last, without_skipping
+
 if TYPE_CHECKING:
     from .session import TorchSession
     from .streams import Streams
@@ -28,6 +30,18 @@ class Delivery(NamedTuple):
     weight: float  # of its gradients
     digest: int  # of the numbers of all samples of the step
     samples: int  # of the step
+
+
+# The number of samples of a whole step, as all workers have counted them: a loss that was divided by it is weighed.
+COUNTED = Delivery(weight=1.0, digest=-1, samples=0)
+
+
+def weights_of(sources: Iterable[Delivery]) -> set[float]:
+    """How the gradients of a loss count that was computed from these."""
+    sources = set(sources)
+    if COUNTED not in sources:
+        return {each.weight for each in sources}
+    return {0.0 if each.weight == 0.0 else 1.0 for each in sources - {COUNTED}}  # 0: borrowed from another worker
 
 
 def _size(batch: Any) -> int:
@@ -150,22 +164,19 @@ class Batches:
         training = session.may_train(self._loader)
         if training:
             session.begin_epoch(self._loader)
-        drawn = DrawnAlike(session.streams, self._batches)
         if not training:
-            return drawn
+            return DrawnAlike(session.streams, self._batches)
+        batches, skipped = without_skipping(self._batches)  # batches of the job, each of W here
+        drawn = DrawnAlike(session.streams, batches)
+        collections.deque(itertools.islice(drawn, skipped * session.world), maxlen=0)
         shard = Shard(drawn, session.world, session.rank, drops_last(self._loader))
         shard.loader, shard.rounds_before = self._loader, session.rounds()
+        shard.trains = session.expects_training(self._loader)
         return shard
 
     def __len__(self) -> int:
-        count = len(self._batches)
         if not self._session.length_is_dealt(self._loader):
-            return count
-        world = self._session.world
-        return count // world if drops_last(self._loader) else -(-count // world)
-
-
-def drops_last(loader: Any) -> bool:
-    """Whether incomplete steps are left out."""
-    samplers = (loader.batch_sampler, loader.sampler)
-    return bool(loader.drop_last or any(getattr(each, "drop_last", False) for each in samplers))
+            return len(self._batches)
+        batches, skipped = without_skipping(self._batches)
+        count, world = len(batches), self._session.world
+        return (count // world if drops_last(self._loader) else -(-count // world)) - skipped
