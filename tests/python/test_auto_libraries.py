@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain scripts of real libraries that train for others: HuggingFace's Trainer, accelerate, Lightning, Ignite, skorch. The
+oracle is the same script in one process with W times the batch: weights, steps, learning rates, metrics, files."""
+
+import json
+import os
+
+import pytest
+
+from plain_jobs import BIN, HERE, alone, fixture_job, told, torch  # noqa: F401
+
+pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def values(text):
+    return torch.tensor(json.loads(told(text, "VALUES")), dtype=torch.float64)
+
+
+def distance(text, other):
+    """Of the final weights, relative."""
+    return float((values(text) - values(other)).norm() / values(other).norm())
+
+
+def numbers(text, word):
+    return torch.tensor(json.loads(told(text, word)), dtype=torch.float64)
+
+
+def texts_of(done, workers):
+    assert done.code == 0, done.out + done.err
+    assert "verified: " in done.err, done.err
+    return [done.log(rank).decode() for rank in range(workers)]
+
+
+def check_alike(texts, one, same, near=()):
+    """Every worker ends like one process."""
+    for text in texts:
+        assert distance(text, one) <= 1e-6
+        for word in same:
+            assert told(text, word) == told(one, word), word
+        for word in near:
+            assert torch.allclose(numbers(text, word), numbers(one, word), rtol=1e-6, atol=1e-9), word
+
+
+def check_seen(texts, one):
+    """Together the workers trained on what one process did."""
+    together = [sample for text in texts for sample in json.loads(told(text, "SEEN"))]
+    assert sorted(together) == sorted(json.loads(told(one, "SEEN")))
+
+
+def kept(directory, pattern="*"):
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob(pattern) if path.is_file())
+
+
+def check_rounding(job, tmp_path, script, whole, parts):
+    """In float32 the job is no farther from one process than one that adds the batch up in two parts. Arguments are
+    those of one process with the whole batch, and with the parts; the last of the two has one more for the job."""
+    one = alone(tmp_path, script, *whole)
+    accumulated = distance(alone(tmp_path, script, *parts), one)
+    assert 0 < accumulated < 1e-3
+    half = (parts[0], *whole[1:])
+    for text in texts_of(job(script, *half), 2):
+        assert distance(text, one) <= accumulated
+
+
+HUGGINGFACE = HERE / "plain" / "hf_trainer.py"
+ACCELERATE = HERE / "plain" / "accelerate_loop.py"
+LIGHTNING = HERE / "plain" / "lightning_trainer.py"
+
+
+def check_huggingface(job, tmp_path, workers, samples):
+    one = alone(tmp_path, HUGGINGFACE, 4 * workers, 2, samples, "float64")
+    done = job(HUGGINGFACE, 4, 2, samples, "float64", workers=workers)
+    texts = texts_of(done, workers)
+    check_alike(texts, one, ["STEPS"], ["TESTED", "RATES", "NORMS"])
+    last = max((done.directory / "checkpoints").iterdir(), key=lambda path: int(path.name.split("-")[1]))
+    assert len(list((done.directory / "checkpoints").iterdir())) == 2
+    from safetensors.torch import load_file
+
+    saved = torch.cat([load_file(last / "model.safetensors")[name].flatten().double()
+                       for name in ("transformer.wte.weight", "transformer.wpe.weight")])
+    assert torch.equal(saved, values(texts[0])[:len(saved)])
+
+
+def test_huggingface_trainer(job, tmp_path):
+    """Texts of different length, two batches to a step, an uneven end, evaluation and checkpoints, and a second Trainer
+    that goes on in the middle of an epoch. If this fails, the largest group of users trains something else."""
+    check_huggingface(job, tmp_path, 2, 50)
+
+
+@pytest.mark.all
+def test_huggingface_trainer_with_three(job, tmp_path):
+    """The last step of an epoch has one text, so two of three workers borrow theirs."""
+    check_huggingface(job, tmp_path, 3, 49)
+
+
+@pytest.mark.all
+def test_huggingface_trainer_in_float32(job, tmp_path):
+    check_rounding(job, tmp_path, HUGGINGFACE, (8, 2, 50, "float32"), (4, 4, 50, "float32"))
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("workers,samples", [(2, 50), (3, 50)])
+def test_accelerate(job, tmp_path, workers, samples):
+    """prepare, accumulate, gather_for_metrics, states saved and loaded, skip_first_batches."""
+    one = alone(tmp_path, ACCELERATE, 4 * workers, 2, samples, "float64", 0)
+    texts = texts_of(job(ACCELERATE, 4, 2, samples, "float64", 0, workers=workers), workers)
+    check_alike(texts, one, ["TESTED", "PROCESSES"], ["RATES"])
+    if workers == 2:
+        check_seen(texts, one)
+    noises = [told(text, "NOISE") for text in texts]  # after the state of the generators was loaded
+    assert len(set(noises)) == workers
+
+
+@pytest.mark.all
+def test_accelerate_in_float32(job, tmp_path):
+    check_rounding(job, tmp_path, ACCELERATE, (8, 2, 64, "float32", 0), (4, 4, 64, "float32", 0))
+
+
+def test_lightning(job, tmp_path):
+    """Validation, accumulation, clipping, ModelCheckpoint, EarlyStopping, the best model tested."""
+    one = alone(tmp_path, LIGHTNING, 8, 2, 50, "float64")
+    texts = texts_of(job(LIGHTNING, 4, 2, 50, "float64"), 2)
+    check_alike(texts, one, ["STEPS", "STOPPED", "PROCESSES"], ["TESTED", "RATES"])
+    check_seen(texts, one)
+
+
+@pytest.mark.all
+def test_lightning_with_three(job, tmp_path):
+    one = alone(tmp_path, LIGHTNING, 12, 2, 50, "float64")
+    texts = texts_of(job(LIGHTNING, 4, 2, 50, "float64", workers=3), 3)
+    check_alike(texts, one, ["STEPS", "STOPPED", "PROCESSES"], ["TESTED", "RATES"])
+
+
+@pytest.mark.all
+def test_lightning_in_float32(job, tmp_path):
+    check_rounding(job, tmp_path, LIGHTNING, (8, 2, 64, "float32"), (4, 4, 64, "float32"))
