@@ -9,17 +9,36 @@
 
 Horovod's names are here, too: `import poseidon.torch as hvd`. See docs/pytorch.md."""
 
+from typing import NoReturn
+
+from poseidon import barrier
 from poseidon import close as shutdown
 from poseidon import init, is_initialized, local_rank, local_size, rank, size
 
+from .. import _horovod
+from .._horovod import (Adasum, Average, Compression, Max, Min, Product, Sum, ccl_built, cuda_built,
+                        ddl_built, global_process_set, gloo_built, gloo_enabled, mpi_built,
+                        mpi_enabled, mpi_threads_supported, nccl_built, rocm_built)
 from . import trace
-from .collectives import (Average, Sum, allgather, allreduce, broadcast, broadcast_object,
+from .collectives import (allgather, allgather_object, broadcast, broadcast_, broadcast_object,
                           broadcast_optimizer_state, broadcast_parameters)
 from .engine import Engine, attach
-from .optimizer import DistributedOptimizer
+from .optimizer import DistributedOptimizer, join
 from .parallel import DataParallel
+from .reductions import (allgather_async, allreduce, allreduce_, allreduce_async, allreduce_async_,
+                         broadcast_async, broadcast_async_, grouped_allreduce,
+                         grouped_allreduce_async, poll, synchronize)
 
-__all__ = ["Average", "DataParallel", "DistributedOptimizer", "Engine", "Sum", "allgather",
-           "allreduce", "attach", "broadcast", "broadcast_object", "broadcast_optimizer_state",
-           "broadcast_parameters", "init", "is_initialized", "local_rank", "local_size", "rank",
-           "shutdown", "size", "trace"]
+__all__ = ["Adasum", "Average", "Compression", "DataParallel", "DistributedOptimizer", "Engine", "Max",
+           "Min", "Product", "Sum", "allgather", "allgather_async", "allgather_object", "allreduce",
+           "allreduce_", "allreduce_async", "allreduce_async_", "attach", "barrier", "broadcast",
+           "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object",
+           "broadcast_optimizer_state", "broadcast_parameters", "global_process_set",
+           "grouped_allreduce", "grouped_allreduce_async", "init", "is_initialized", "join",
+           "local_rank", "local_size", "poll", "rank", "shutdown", "size", "synchronize", "trace",
+           *_horovod.QUESTIONS]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """What Horovod has, and this has not, says what to do."""
+    raise _horovod.absent(__name__, name)

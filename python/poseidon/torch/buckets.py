@@ -42,9 +42,11 @@ class Slot:
 class Bucket:
     """Slots of one type that travel as one table. Whoever makes it gives memory and a table."""
 
-    def __init__(self, slots: Sequence[Slot]):
+    def __init__(self, slots: Sequence[Slot], wire: torch.dtype | None = None):
         self.slots = list(slots)
         self.dtype = slots[0].parameter.dtype
+        # How its elements travel: as they are, or as what takes less.
+        self.wire = wire if wire is not None and wire.itemsize < self.dtype.itemsize else self.dtype
         self.device = slots[0].parameter.device
         self.missing = len(slots)  # slots whose gradient of this round is not in place yet
         self.offsets, gradients = _offsets(self.slots, self.dtype.itemsize)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All ranks together: sums, means, concatenations, and one rank's tensors for all.
+"""All ranks together: concatenations, and one rank's tensors for all.
 
-Everything here is called by every rank, in the same order. Sums of numbers go through a table of
-their own. Whatever must arrive bit for bit (weights, states, names) goes as bytes: two of them make
-a number below 65,536, which a sum with zeros of all others leaves as it is."""
+Everything here is called by every rank, in the same order. Whatever must arrive bit for bit (weights,
+states, names) goes as bytes: two of them make a number below 65,536, which a sum with zeros of all others leaves as it is."""
 
 from __future__ import annotations
 
@@ -16,12 +15,10 @@ import torch
 
 import poseidon
 
+from .._horovod import Sum
 from . import codec
-from .buckets import DTYPES, dense_strides
+from .buckets import dense_strides
 from .memory import FOREVER
-
-Average = "mean"
-Sum = "sum"
 
 TIMEOUT_S = 1800.0  # for the slowest rank to come to the same call
 _LETTER = 1024  # words of a short message: length and the beginning of the text
@@ -35,12 +32,13 @@ class _Post:
     def __init__(self) -> None:
         self.context = poseidon.context()
         self.tables: dict[int, poseidon.Table] = {}
-        self.numbers: dict[tuple, poseidon.Table] = {}
 
     def exchange_words(self, words: np.ndarray, size: int) -> np.ndarray:
         """The sum over all ranks of `size` words."""
         if size not in self.tables:
-            self.tables[size] = _sum_table(f"poseidon.torch/words/{size}", (size,), "float32", Sum)
+            self.tables[size] = poseidon.Table(f"poseidon.torch/words/{size}", shape=(size,),
+                                               dtype="float32", use="sum", reduce=Sum,
+                                               nan_policy="allow")
         sent = np.zeros(size, np.float32)
         sent[:len(words)] = words
         out = np.empty(size, np.float32)
@@ -56,11 +54,6 @@ def _office() -> _Post:
     if _post is None or _post.context is not poseidon.context():
         _post = _Post()
     return _post
-
-
-def _sum_table(name: str, shape: tuple[int, ...], dtype: str, reduce: str) -> poseidon.Table:
-    return poseidon.Table(name, shape=shape, dtype=dtype, use="sum", reduce=reduce,
-                          nan_policy="allow")
 
 
 def broadcast_bytes(data: bytes | None, root: int = 0) -> bytes:
@@ -122,33 +115,15 @@ def _batches(tensors: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 # ---- the names that Horovod's users know
 
 
-def allreduce(tensor: torch.Tensor, name: str | None = None, op: str = Average,
-              average: bool | None = None) -> torch.Tensor:
-    """The mean (or the sum) of a tensor over all ranks, as a new tensor."""
-    if average is not None:
-        op = Average if average else Sum
-    if op not in (Average, Sum):
-        raise ValueError(f"allreduce: op {op!r}: Average and Sum are offered")
-    if tensor.dtype not in DTYPES:
-        raise TypeError(f"allreduce{f' of {name}' if name else ''}: elements of type "
-                        f"{str(tensor.dtype).removeprefix('torch.')}: only "
-                        f"{', '.join(DTYPES.values())} are added; convert it (tensor.float())")
-    if tensor.numel() == 0:
-        return tensor.clone()
-    shape = tuple(tensor.shape)
-    key = (name or f"{DTYPES[tensor.dtype]}{list(shape)}", op)
-    numbers = _office().numbers
-    if key not in numbers:
-        numbers[key] = _sum_table(f"poseidon.torch/allreduce/{key[0]}/{op}", shape or (1,),
-                                  DTYPES[tensor.dtype], op)
-    sent = tensor.detach().cpu().contiguous().reshape(shape or (1,))
-    out = torch.empty_like(sent)
-    numbers[key].push_pull(sent, out=out, timeout_ms=FOREVER).result(TIMEOUT_S)
-    return out.reshape(shape).to(tensor.device)
+def _check_constant(tensor: torch.Tensor, what: str) -> None:
+    if tensor.requires_grad and tensor.grad_fn is not None and torch.is_grad_enabled():
+        raise poseidon.InvalidError(f"{what}: no gradient goes back through it to other ranks: give it "
+                                    "tensor.detach(), or compute the loss from what allreduce returns")
 
 
 def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
     """All ranks' tensors, one after the other along their first dimension, which may differ."""
+    _check_constant(tensor, "allgather")
     if tensor.dim() == 0:
         raise ValueError("allgather: a tensor without dimensions cannot be concatenated; "
                          "use tensor.reshape(1)")
@@ -168,10 +143,24 @@ def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
 
 def broadcast(tensor: torch.Tensor, root_rank: int = 0, name: str | None = None) -> torch.Tensor:
     """The root's tensor on every rank, as a new tensor."""
+    _check_constant(tensor, "broadcast")
     out = tensor.detach().clone()
     check_same([(name or "tensor", out)], "broadcast")
     broadcast_tensors_([out], root_rank)
     return out
+
+
+def broadcast_(tensor: torch.Tensor, root_rank: int = 0, name: str | None = None) -> torch.Tensor:
+    """Overwrites a tensor with the root's."""
+    check_same([(name or "tensor", tensor)], "broadcast_")
+    broadcast_tensors_([tensor.data], root_rank)
+    return tensor
+
+
+def allgather_object(value: Any, name: str | None = None) -> list[Any]:
+    """Every rank's value, by rank: of the kinds that broadcast_object takes."""
+    del name
+    return [codec.decode(text) for text in allgather_bytes(codec.encode(value))]
 
 
 def broadcast_object(value: Any, root_rank: int = 0, name: str | None = None) -> Any:
@@ -182,8 +171,11 @@ def broadcast_object(value: Any, root_rank: int = 0, name: str | None = None) ->
 
 
 def broadcast_parameters(params: Any, root_rank: int = 0) -> None:
-    """Overwrites parameters (a state_dict, or named_parameters()) with those of the root."""
-    items = params.items() if isinstance(params, dict) else params
+    """Overwrites parameters (a state_dict, named_parameters() or parameters()) with those of the
+    root."""
+    items = params.items() if isinstance(params, dict) else \
+        (item if isinstance(item, tuple) else (f"parameter{number}", item)
+         for number, item in enumerate(params))
     named = [(name, value.data if isinstance(value, torch.nn.Parameter) else value)
              for name, value in items if isinstance(value, torch.Tensor)]
     check_same(named, "broadcast_parameters")

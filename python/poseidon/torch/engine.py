@@ -76,12 +76,13 @@ class Engine:
                   "reject": the push fails and names the parameters
     timeout       seconds to wait for other ranks before it is called an error
     sparse        names of the parameters whose gradients are known to be sparse
+    wire          type that wider gradients travel as, float16 say; None: their own
     """
 
     def __init__(self, named: Iterable[tuple[str, torch.Tensor]], *,
                  bucket_bytes: int = BUCKET_BYTES, wait: str = "backward",
                  nan_policy: str = "allow", timeout: float = TIMEOUT_S,
-                 sparse: Iterable[str] = ()):
+                 sparse: Iterable[str] = (), wire: torch.dtype | None = None):
         global _count  # pylint: disable=global-statement
         if wait not in ("backward", "step"):
             raise ValueError(f"wait={wait!r}: \"backward\" or \"step\"")
@@ -99,7 +100,7 @@ class Engine:
         self.name = f"gradients{_count}"
         _count += 1
         self.bucket_bytes, self.wait = bucket_bytes, wait
-        self.nan_policy, self.timeout = nan_policy, timeout
+        self.nan_policy, self.timeout, self.wire = nan_policy, timeout, wire
         self.companions: list[Companion] = []
         self.buckets: list[Bucket] = []
         self.share_active = 1.0  # of the ranks that had data in the last round
@@ -257,7 +258,7 @@ class Engine:
         if self._joined:
             bucket.marks[-1] = 0
         bucket.future = bucket.memory.push_pull(bucket)
-        trace.follow(bucket.future, bucket.name, bucket.elements * bucket.dtype.itemsize)
+        trace.follow(bucket.future, bucket.name, bucket.elements * bucket.wire.itemsize)
 
     # ---- the end of a round
 
@@ -409,12 +410,12 @@ class Engine:
     def _plan(self) -> None:
         """Packs buckets in the order in which rank 0's gradients became ready; what did not become
         ready comes last, from the last layer to the first."""
-        self.buckets = [Bucket(slots) for slots in self._agree_on_order()]
+        self.buckets = [Bucket(slots, self.wire) for slots in self._agree_on_order()]
         for number, bucket in enumerate(self.buckets):
             bucket.priority = 1 + number * 254 // max(1, len(self.buckets) - 1)
             bucket.table = poseidon.Table(
                 _table_name(f"{self.name}/{number}", bucket.name), shape=(bucket.elements,),
-                dtype=DTYPES[bucket.dtype], use="sum", reduce="mean", nan_policy=self.nan_policy,
+                dtype=DTYPES[bucket.wire], use="sum", reduce="mean", nan_policy=self.nan_policy,
                 priority=bucket.priority)
         memory_for(self.buckets)
         self._planned = True

@@ -26,19 +26,43 @@ class HostMemory:
     """One region for all buckets, read by servers on this machine where it is."""
 
     def __init__(self, buckets: Sequence[Bucket]):
-        sizes = [_rounded(bucket.elements * bucket.dtype.itemsize) for bucket in buckets]
+        sizes = [_rounded(bucket.elements * bucket.wire.itemsize) for bucket in buckets]
         self.region = poseidon.alloc(sum(sizes) // 4, "float32")
         flat = torch.from_numpy(self.region).view(torch.uint8)
         begin = 0
         for bucket, size in zip(buckets, sizes):
-            used = bucket.elements * bucket.dtype.itemsize
-            bucket.host = flat[begin:begin + used].view(bucket.dtype)
+            used = bucket.elements * bucket.wire.itemsize
+            bucket.host = flat[begin:begin + used].view(bucket.wire)
             begin += size
 
     def push_pull(self, bucket: Bucket) -> Any:
         address = bucket.host.data_ptr()
         return bucket.table.transfer(address, address, keep=(self.region,),
                                      priority=bucket.priority, timeout_ms=FOREVER)
+
+
+class ConvertingMemory:
+    """Buckets that travel as another type: rounded on the way to the servers."""
+
+    def __init__(self, host: HostMemory):
+        self.host = host
+
+    def push_pull(self, bucket: Bucket) -> "Conversion":
+        bucket.host.copy_(bucket.flat)
+        return Conversion(self.host.push_pull(bucket), bucket)
+
+
+class Conversion:
+    """A future: there and back, and into the bucket's own type."""
+
+    def __init__(self, transfer: Any, bucket: Bucket):
+        self.transfer, self.bucket = transfer, bucket
+        self.add_done_callback = transfer.add_done_callback
+
+    def result(self, timeout: float | None = None) -> None:
+        """The means are in the bucket."""
+        self.transfer.result(timeout)
+        self.bucket.flat.copy_(self.bucket.host)
 
 
 def _rounded(size: int) -> int:
@@ -50,9 +74,12 @@ def memory_for(buckets: Sequence[Bucket]) -> None:
     host = HostMemory(buckets)
     devices: dict[torch.device, Memory] = {}
     for bucket in buckets:
-        if bucket.device.type == "cpu":
+        if bucket.device.type == "cpu" and bucket.wire == bucket.dtype:
             bucket.memory = host
             bucket.lay_out(bucket.host)
+        elif bucket.device.type == "cpu":
+            bucket.memory = ConvertingMemory(host)
+            bucket.lay_out(torch.zeros(bucket.elements, dtype=bucket.dtype))
         elif bucket.device.type == "cuda":
             from .cuda import CudaMemory  # pylint: disable=import-outside-toplevel
 

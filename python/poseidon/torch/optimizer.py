@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from typing import Any, Iterable, Iterator
 
 import torch
 
 import poseidon
 
+from .. import _horovod
+from .._horovod import Average, Compression, Sum
 from . import collectives, trace
+from .buckets import Slot
 from .deferred import DeferredSteps
 from .engine import BUCKET_BYTES, TIMEOUT_S, Engine, engine_of
 from .parallel import sparse_names
@@ -21,9 +25,11 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
         optimizer: torch.optim.Optimizer,
         named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None, *,
         model: torch.nn.Module | None = None, overlap: str = "backward",
-        backward_passes_per_step: int = 1, bucket_bytes: int = BUCKET_BYTES,
-        nan_policy: str = "allow", timeout: float = TIMEOUT_S, server_side: bool = False,
-        staleness: int | None = 0) -> torch.optim.Optimizer:
+        compression: Any = Compression.none, backward_passes_per_step: int = 1,
+        op: str = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0,
+        groups: Any = None, sparse_as_dense: bool = False, process_set: Any = None,
+        bucket_bytes: int = BUCKET_BYTES, nan_policy: str = "allow", timeout: float = TIMEOUT_S,
+        server_side: bool = False, staleness: int | None = 0) -> torch.optim.Optimizer:
     """Makes an optimizer step with the mean of all ranks' gradients, and returns it. It stays the
     object it was, so learning-rate schedulers and GradScaler work with it.
 
@@ -37,11 +43,24 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     staleness         with server_side: 0 all ranks step together, N they may be N steps apart,
                       None they do not wait for each other
     bucket_bytes, nan_policy, timeout   see Engine
+    compression       Compression.fp16: float32 and float64 gradients travel as float16
+    op                Average, or Sum: then gradients are the sums of all ranks
+    gradient_predivide_factor, num_groups, groups, sparse_as_dense   Horovod's: taken, and nothing
+                      depends on them; servers add in float32, and buckets are packed by themselves
 
     Parameters are not broadcast: that is broadcast_parameters(), as in Horovod (server_side does).
     Added methods: synchronize(), no_sync(), join().
     """
     trace.start_as_told()
+    what = "DistributedOptimizer"
+    del num_groups, groups, sparse_as_dense
+    _horovod.check_process_set(what, process_set)
+    op = _horovod.reduction(what, op)
+    _horovod.check_predivide(what, gradient_predivide_factor, op)
+    half = Compression.is_half(what, compression)
+    if server_side and (op != Average or half):
+        raise ValueError("server_side: servers make steps with the mean; neither op=Sum nor "
+                         "compression is for them")
     _refuse_unfit(optimizer, overlap, model, server_side, staleness, backward_passes_per_step)
     if named_parameters is None and model is not None:
         named_parameters = model.named_parameters()
@@ -53,16 +72,50 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     if engine is None:
         engine = Engine(named, bucket_bytes=bucket_bytes, nan_policy=nan_policy, timeout=timeout,
                         wait="step" if overlap == "forward" else "backward",
-                        sparse=sparse_names(model) if model is not None else ())
+                        sparse=sparse_names(model) if model is not None else (),
+                        wire=torch.float16 if half else None)
+    elif half:
+        raise poseidon.StateError("compression with a DataParallel model, which sends the gradients "
+                                  "itself: give the model as it is")
     elif overlap == "forward":
         raise poseidon.StateError("overlap=\"forward\" with a DataParallel model: DataParallel "
                                   "waits at the end of backward; give the model itself")
     _Distributed.over(optimizer, engine, backward_passes_per_step)
+    if op == Sum:
+        _sum_instead(optimizer, engine)
     if overlap == "forward":
         DeferredSteps(optimizer, engine, model)
     else:
         optimizer.register_step_pre_hook(_average_first)
     return optimizer
+
+
+def _sum_instead(optimizer: "_Distributed", engine: Engine) -> None:
+    """The mean of gradients that are `size` times as large is their sum. They grow before they are added
+    to what is there, which may be a sum already."""
+    grown: set[int] = set()
+
+    def growing(slot: Slot) -> Any:
+        def grow(gradient: torch.Tensor) -> torch.Tensor:
+            grown.add(id(slot))
+            return gradient * poseidon.size()
+
+        return grow
+
+    slots = [slot for group in optimizer.param_groups for parameter in group["params"]
+             if (slot := engine.slot_of(parameter)) is not None]
+    for slot in slots:
+        slot.parameter.register_hook(growing(slot))
+
+    def refuse_others(*_: Any) -> None:
+        for slot in slots:
+            if slot.parameter.grad is not None and slot.parameter.grad is not slot.view and \
+                    id(slot) not in grown and not slot.sparse:
+                raise poseidon.InvalidError(f"op=Sum: no backward has made the gradient of {slot.name}: "
+                                            "use backward() and not torch.autograd.grad, or op=Average")
+        grown.clear()
+
+    optimizer.register_step_pre_hook(refuse_others)
 
 
 def _average_first(optimizer: "_Distributed", args: tuple, kwargs: dict) -> tuple | None:
@@ -151,10 +204,17 @@ class _Distributed:
         optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
         optimizer._poseidon = engine
         engine.passes_per_round = passes
+        _alive.add(optimizer)
 
     def synchronize(self) -> None:
         """Gradients are the means of all ranks afterwards."""
         self._poseidon.synchronize()
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """For scripts written for Horovod: the same as backward_passes_per_step."""
+        if passes < 1:
+            raise ValueError(f"backward_passes_per_step={passes}: at least 1")
+        self._poseidon.passes_per_round = passes
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -173,11 +233,30 @@ class _Distributed:
         answers the others without adding anything. At the end all have the parameters and the
         optimizer's state of a rank that had data to the end."""
         yield
+        self.join_now()
+
+    def join_now(self) -> int:
+        """The end of such a loop. Returns the rank whose parameters all have now, or -1 when all had
+        equally many batches."""
         last = self._poseidon.join()
         if last >= 0:
             collectives.broadcast_tensors_(
                 [parameter.data for group in self.param_groups for parameter in group["params"]],
                 last)
             collectives.broadcast_optimizer_state(self, last)
+        return last
 
 
+_alive: weakref.WeakSet = weakref.WeakSet()  # distributed optimizers of this process
+
+
+def join(device: int = -1) -> int:
+    """At the end of a loop over batches of which ranks may have different numbers, as in Horovod: see
+    the optimizer's own join(). Means are over the ranks that have data. Returns the rank that was last
+    to have some."""
+    del device
+    if len(_alive) != 1:
+        raise poseidon.StateError(f"join: this process has {len(_alive)} distributed optimizers: use "
+                                  "`with optimizer.join():` around the loop of each")
+    last = next(iter(_alive)).join_now()
+    return last if last >= 0 else poseidon.size() - 1
