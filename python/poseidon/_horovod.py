@@ -31,6 +31,7 @@ _MISSING = {
     "grouped_reducescatter_async": "use grouped_allreduce", "grouped_allgather": "use allgather for each",
     "grouped_allgather_async": "use allgather for each",
     "sparse_allreduce_async": "give allreduce the dense tensor (tensor.to_dense())",
+    "join": "every worker takes the same number of steps: repeat or cut the data (PyTorch has join)",
     "start_timeline": "psd_run show tells how a job is doing; of PyTorch PSD_TORCH_TRACE=trace-{rank}.json "
                       "writes a trace",
     "stop_timeline": "traces end with the process",

@@ -71,3 +71,50 @@ def check_refusals(said):
     assert "elastic is not offered" in said["elastic"] and "--restart_scope=group" in said["elastic"]
     assert "convert it" in said["mean"] and "detach()" in said["gather"]
     assert "has no attribute 'no_such_name'" in said["unknown"]
+
+
+@pytest.mark.all
+def test_keras(job):
+    """If this fails, a script written for Horovod's Keras trains something else, or does not run."""
+    zero, one = job("keras_images.py", module="keras")
+    for rank, found in enumerate((zero, one)):
+        for way in ("plain", "sum", "averaged passes", "passes"):
+            assert found[way] < 1e-10, way
+        assert 1e-8 < found["half"] < 1e-2
+        # From half to the whole in the first epoch, the whole, a tenth, and down from there.
+        assert found["rates"] == pytest.approx(
+            [0.05, 0.0625, 0.075, 0.0875, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.01,
+             0.01, 0.1 ** 1.25 * 0.1, 0.1 ** 1.5 * 0.1, 0.1 ** 1.75 * 0.1])
+        assert found["resumed"]["begin"] == 4 and found["resumed"]["score"] == [1.5, 2.0]
+        done = found["operations"]
+        assert done["mean"] == 1.5 and done["sum"] == 6 and done["gathered"] == [[0], [1], [1]]
+        assert done["place"] == [rank, 2, rank, 2, True] and not any(done["built"]) and done["same"]
+        said = found["refusals"]
+        assert "op=Adasum is not offered" in said["adasum"]
+        assert "elastic is not offered" in said["elastic"] and "elastic is not" in said["keras"]
+        assert "every operation is one of all workers" in said["set"]
+        assert "broadcast_variables" in said["variables"]
+    assert zero["weights"] == one["weights"] and zero["history"] == one["history"]
+    assert zero["resumed"]["before"] != one["resumed"]["before"]
+    assert zero["resumed"]["weights"] == one["resumed"]["weights"]
+
+
+def test_tensorflow(job):
+    """If this fails, a loop or a session written for Horovod trains something else, or does not run."""
+    zero, one = job("tensorflow_images.py", module="tensorflow")
+    for rank, found in enumerate((zero, one)):
+        assert found["plain"] < 1e-10 and found["sum"] < 1e-10 and 1e-8 < found["half"] < 1e-1
+        assert found["session"]["rooted"] == 1.0
+        assert found["half session"]["weights"] == pytest.approx(found["session"]["weights"], rel=1e-2)
+        done = found["operations"]
+        assert done["inside"] == [[1.5], [1.0, 2.0], [2.0]] and done["mean"] == [1.5]
+        assert done["sum"] == [7] and done["most"] == [1.0] and done["scaled"] == [3.0]
+        assert done["half"] == pytest.approx([1 / 3], abs=1e-3) and done["half"] != [1 / 3]
+        assert done["gathered"] == [[0], [1], [1]] and done["rooted"] == [1]
+        assert done["group"] == [[1.0], [0.0]] and done["object"] == {"epoch": 3}
+        assert done["place"] == [rank, 2, rank, 2, True] and not any(done["built"])
+        said = found["refusals"]
+        assert "op=Adasum is not offered" in said["adasum"] and "is not offered" in said["elastic"]
+        assert "backward_passes_per_step=2 is not offered" in said["passes"]
+        assert "cast it" in said["mean"] and "broadcast_variables" in said["variables"]
+    assert zero["weights"] == one["weights"] and zero["session"] == one["session"]

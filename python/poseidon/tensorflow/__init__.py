@@ -8,25 +8,36 @@
     model.compile(optimizer, loss)
     model.fit(dataset.shard(psd.size(), psd.rank()), callbacks=[psd.BroadcastCallback()])
 
-Scripts with sessions: poseidon.tensorflow.v1. Keras is imported with what needs it."""
+Scripts with sessions: poseidon.tensorflow.v1. Horovod's names are here, too (import poseidon.tensorflow as
+hvd), and in poseidon.tensorflow.keras. Keras is imported with what needs it."""
 
 import importlib
 from typing import Any
 
-from .. import barrier, close, global_step, init, is_initialized, local_rank, rank, report, size
-from .ops import broadcast, pull, push, push_pull, push_pull_table
+from .. import (_horovod, barrier, close, global_step, init, is_initialized, local_rank, local_size, rank,
+                report, size)
+from .._horovod import (Adasum, Average, Compression, Max, Min, Product, Sum, ccl_built, cuda_built,
+                        ddl_built, global_process_set, gloo_built, gloo_enabled, mpi_built,
+                        mpi_enabled, mpi_threads_supported, nccl_built, rocm_built)
+from .ops import pull, push, push_pull, push_pull_table
+from .reductions import allgather, allreduce, broadcast, broadcast_object, grouped_allreduce
 
-_KERAS = {"BroadcastCallback": "callbacks", "LearningRateWarmupCallback": "callbacks",
+shutdown = close
+_LATER = {"BroadcastCallback": "callbacks", "LearningRateWarmupCallback": "callbacks",
           "MetricAverageCallback": "callbacks", "ModelCheckpoint": "callbacks",
           "broadcast_variables": "callbacks", "DistributedGradientTape": "optimizer",
-          "DistributedOptimizer": "optimizer"}
+          "DistributedOptimizer": "optimizer", "broadcast_global_variables": "sessions",
+          "BroadcastGlobalVariablesHook": "sessions"}
 
-__all__ = ["barrier", "broadcast", "close", "global_step", "init", "is_initialized", "local_rank",
-           "pull", "push", "push_pull", "push_pull_table", "rank", "report", "size", *_KERAS]
+__all__ = ["Adasum", "Average", "Compression", "Max", "Min", "Product", "Sum", "allgather", "allreduce",
+           "barrier", "broadcast", "broadcast_object", "close", "global_process_set", "global_step",
+           "grouped_allreduce", "init", "is_initialized", "local_rank", "local_size", "pull", "push",
+           "push_pull", "push_pull_table", "rank", "report", "shutdown", "size", *_LATER,
+           *_horovod.QUESTIONS]
 
 
 def __getattr__(name: str) -> Any:
-    """What is built on Keras."""
-    if name in _KERAS:
-        return getattr(importlib.import_module(f".{_KERAS[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """What is built on Keras or on sessions; what Horovod has, and this has not, says what to do."""
+    if name in _LATER:
+        return getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
+    raise _horovod.absent(__name__, name)

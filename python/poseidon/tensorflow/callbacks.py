@@ -3,28 +3,45 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import poseidon
 
 from .. import broadcast as broadcast_array
+from .._horovod import check_process_set
+from . import ops
 from .ops import TIMEOUT_MS
 
 
-def broadcast_variables(variables: Any, root: int = 0) -> None:
-    """Gives all workers the root's values. Every worker calls it with the same variables."""
+def broadcast_variables(variables: Any, root_rank: int = 0, process_set: Any = None) -> Any:
+    """Gives all workers the root's values. Every worker calls it with the same variables. Inside of a
+    tf.function, and in a graph, it is a part of that."""
+    check_process_set("broadcast_variables", process_set)
+    if not tf.executing_eagerly():
+        return tf.group(*(variable.assign(ops.broadcast(variable, root_rank)) for variable in variables
+                          if variable.dtype != tf.string))
     poseidon.barrier(TIMEOUT_MS)  # workers prepare their data before, and need not be done together
+    variables = list(variables)
     for number, variable in enumerate(variables):
         value = np.array(variable.numpy(), order="C")
         if value.dtype.hasobject:
             continue  # text
-        name = f"{number} {getattr(variable, 'path', variable.name)}"[:200]
-        got = broadcast_array(value, root, name)
-        if poseidon.rank() != root:
+        got = broadcast_array(value, root_rank,
+                              f"variable {number} of {len(variables)} ({_kind(variable)})")
+        if poseidon.rank() != root_rank:
             variable.assign(got)
+    return None
+
+
+def _kind(variable: Any) -> str:
+    """What it is called in its layer or optimizer. The whole path is another for a model that was loaded
+    than for one that was made, and where a process made other models before."""
+    return re.split("[/_]", getattr(variable, "path", variable.name))[-1].partition(":")[0][:100]
 
 
 def average_values(values: dict[str, float], name: str) -> dict[str, float]:
@@ -48,8 +65,10 @@ class BroadcastCallback(keras.callbacks.Callback):
         self._root = root
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """The model is built by now."""
+        """The model is built by now. The optimizer may not be, and the root's, of a saved model, is."""
         optimizer = self.model.optimizer
+        if optimizer is not None and not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
         variables = list(self.model.weights)
         broadcast_variables(variables + list(optimizer.variables if optimizer else ()), self._root)
 
@@ -57,6 +76,11 @@ class BroadcastCallback(keras.callbacks.Callback):
 class MetricAverageCallback(keras.callbacks.Callback):
     """The epoch's metrics become their means over all workers: give it before callbacks that decide
     by them (EarlyStopping, ReduceLROnPlateau), which then decide alike everywhere."""
+
+    def __init__(self, device: str = "", process_set: Any = None):
+        super().__init__()
+        del device
+        check_process_set("MetricAverageCallback", process_set)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Changes the logs that later callbacks see."""
@@ -69,10 +93,12 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):
     """The learning rate rises from initial / size() to initial over the first epochs, step by step;
     with W times the batch, training often wants W times the rate, and does not bear it at once."""
 
-    def __init__(self, initial: float, warmup_epochs: float = 5, verbose: int = 0):
+    def __init__(self, initial_lr: float, warmup_epochs: float = 5, momentum_correction: bool = True,
+                 steps_per_epoch: int | None = None, verbose: int = 0):
         super().__init__()
-        self._initial, self._epochs, self._verbose = initial, warmup_epochs, verbose
-        self._epoch = 0
+        del momentum_correction  # Horovod's: momentum is a constant of the compiled step
+        self._initial, self._epochs, self._verbose = initial_lr, warmup_epochs, verbose
+        self._steps, self._epoch = steps_per_epoch, 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Where we are."""
@@ -80,10 +106,10 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Sets the rate for this step."""
-        steps = self.params.get("steps") or 1
-        progress = (self._epoch + batch / steps) / self._epochs
-        if progress > 1:
-            return
+        if self._epoch >= self._epochs:
+            return  # the rate is somebody else's now
+        steps = self._steps or self.params.get("steps") or 1
+        progress = min(1.0, (self._epoch + batch / steps) / self._epochs)
         begin = self._initial / poseidon.size()
         self.model.optimizer.learning_rate = begin + (self._initial - begin) * progress
 

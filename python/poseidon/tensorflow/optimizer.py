@@ -12,6 +12,7 @@ from keras.src.trainers import trainer
 
 from .._errors import InvalidError, StateError
 from .gradients import Averager
+from .reductions import reducer
 
 
 class _Distributed:
@@ -36,39 +37,81 @@ def is_distributed(optimizer: Any) -> bool:
     return isinstance(optimizer, _Distributed)
 
 
-def DistributedOptimizer(optimizer: Any) -> Any:  # pylint: disable=invalid-name
-    """Makes this Keras 3 optimizer average its gradients over all workers, and returns it. Every
-    worker calls it for its optimizers in the same order, after poseidon.init()."""
+def DistributedOptimizer(  # pylint: disable=invalid-name
+        optimizer: Any, name: str | None = None, *, compression: Any = None, op: Any = None,
+        gradient_predivide_factor: float = 1.0, backward_passes_per_step: int = 1,
+        average_aggregated_gradients: bool = False, process_set: Any = None, device_dense: str = "",
+        device_sparse: str = "", sparse_as_dense: bool = True, num_groups: int = 0, groups: Any = None,
+        use_locking: bool = False, scale_local_gradients: bool = True) -> Any:
+    """Makes this Keras 3 optimizer, or one of tf.compat.v1.train, average its gradients over all workers,
+    and returns it. Every worker calls it for its optimizers in the same order, after poseidon.init().
+
+    compression       Compression.fp16: float32 and float64 gradients travel as float16
+    op                Average, or Sum: gradients are the sums of all workers
+    backward_passes_per_step, average_aggregated_gradients   so many steps are added up (or averaged)
+                      before one is applied; gradient_accumulation_steps of Keras
+    The others are Horovod's: taken, and nothing depends on them."""
+    del name, device_dense, device_sparse, sparse_as_dense, num_groups, groups, use_locking
+    del scale_local_gradients
+    what, passes = "DistributedOptimizer", backward_passes_per_step
+    averager = functools.partial(reducer, what, compression, op, gradient_predivide_factor, process_set,
+                                 1.0 if average_aggregated_gradients else float(passes))
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        from . import v1  # pylint: disable=import-outside-toplevel
+
+        if passes != 1:
+            raise InvalidError(f"{what}: backward_passes_per_step={passes} is not offered for "
+                               "optimizers of tf.compat.v1.train")
+        return v1.DistributedOptimizer(optimizer, averager)
     if keras.backend.backend() != "tensorflow":
-        raise InvalidError(f"DistributedOptimizer: Keras runs on {keras.backend.backend()}; set "
+        raise InvalidError(f"{what}: Keras runs on {keras.backend.backend()}; set "
                            "KERAS_BACKEND=tensorflow")
     if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise InvalidError(f"DistributedOptimizer: {type(optimizer).__name__} is not an optimizer "
-                           "of Keras 3; those of tf.compat.v1.train: poseidon.tensorflow.v1")
+        raise InvalidError(f"{what}: {type(optimizer).__module__}.{type(optimizer).__name__} is not an "
+                           "optimizer of Keras 3")
     if is_distributed(optimizer):
-        raise StateError("DistributedOptimizer: this optimizer is distributed already")
-    optimizer._poseidon = Averager()
+        raise StateError(f"{what}: this optimizer is distributed already")
+    if passes != 1:
+        _accumulate(optimizer, passes)
+    optimizer._poseidon = averager()
     optimizer.__class__ = _distributed_class(type(optimizer))
     return optimizer
+
+
+def _accumulate(optimizer: Any, passes: int) -> None:
+    """Keras itself adds up the gradients of several steps, and applies their mean."""
+    if passes < 1:
+        raise InvalidError(f"DistributedOptimizer: backward_passes_per_step={passes}: at least 1")
+    if optimizer.built or optimizer.gradient_accumulation_steps:
+        raise StateError("DistributedOptimizer: backward_passes_per_step is for an optimizer that has "
+                         "neither been used nor has gradient_accumulation_steps of its own")
+    optimizer.gradient_accumulation_steps = passes
 
 
 _averagers: dict[tuple, tuple[list[Any], Averager]] = {}  # of tapes, by what they are asked for
 
 
-def _averager_for(sources: list[Any]) -> Averager:
+def _averager_for(sources: list[Any], options: tuple) -> Averager:
     """Loops make a tape for every step: the same variables have the same tables in all of them."""
-    key = tuple(id(source) if hasattr(source, "assign") else (source.dtype, str(source.shape))
+    key = options + tuple(id(source) if hasattr(source, "assign") else (source.dtype, str(source.shape))
                 for source in sources)
     kept = [source for source in sources if hasattr(source, "assign")]  # so identities stay theirs
-    return _averagers.setdefault(key, (kept, Averager()))[1]
+    if key not in _averagers:
+        _averagers[key] = (kept, reducer("DistributedGradientTape", *options))
+    return _averagers[key][1]
 
 
 class DistributedGradientTape:
     """A tf.GradientTape whose gradient() is the mean of all workers'. Everything else is the
     tape's own."""
 
-    def __init__(self, tape: tf.GradientTape):
-        self._tape = tape
+    def __init__(self, gradtape: tf.GradientTape, device_dense: str = "", device_sparse: str = "",
+                 compression: Any = None, sparse_as_dense: bool = True, op: Any = None,
+                 gradient_predivide_factor: float = 1.0, num_groups: int = 0, groups: Any = None,
+                 process_set: Any = None, scale_local_gradients: bool = True):
+        del device_dense, device_sparse, sparse_as_dense, num_groups, groups, scale_local_gradients
+        self._tape = gradtape
+        self._options = (compression, op, gradient_predivide_factor, process_set)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tape, name)
@@ -84,7 +127,8 @@ class DistributedGradientTape:
         """Of the same structure as the sources."""
         found = self._tape.gradient(target, sources, *args, **kwargs)
         return tf.nest.pack_sequence_as(
-            sources, _averager_for(tf.nest.flatten(sources)).average(tf.nest.flatten(found)))
+            sources, _averager_for(tf.nest.flatten(sources), self._options).average(
+                tf.nest.flatten(found)))
 
 
 def _leave_xla_to_others() -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import re
 import weakref
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -90,14 +90,16 @@ def average_pairs(averager: Averager, pairs: Any) -> list[tuple[Any, Any]]:
 class _Distributed:
     """Comes before an optimizer's own class."""
 
+    _poseidon: Callable[[], Averager]  # makes one
+
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """The means: what clips them afterwards sees what one process would."""
-        return average_pairs(Averager(),  # of this call: one for each tower has tables of its own
+        return average_pairs(self._poseidon(),  # of this call: one for each tower has tables of its own
                              super().compute_gradients(*args, **kwargs))  # type: ignore[misc]
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """Gradients that came from elsewhere (tf.gradients) are averaged here."""
-        pairs = average_pairs(Averager(), grads_and_vars)
+        pairs = average_pairs(self._poseidon(), grads_and_vars)
         return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
 
 
@@ -117,7 +119,8 @@ def _distributed_class(kind: type) -> type:
     return type(kind.__name__, (_Distributed, kind), {"__doc__": kind.__doc__})
 
 
-def DistributedOptimizer(optimizer: Any) -> Any:  # pylint: disable=invalid-name
+def DistributedOptimizer(  # pylint: disable=invalid-name
+        optimizer: Any, averager: Callable[[], Averager] = Averager) -> Any:
     """Makes this optimizer of tf.compat.v1.train average its gradients over all workers, and returns
     it. Every worker calls it for its optimizers in the same order, after join()."""
     if not isinstance(optimizer, tf.train.Optimizer):
@@ -129,6 +132,7 @@ def DistributedOptimizer(optimizer: Any) -> Any:  # pylint: disable=invalid-name
         _graphs_alone.add(tf.get_default_graph())
         return optimizer  # distributed=False: a process by itself
     optimizer.__class__ = _distributed_class(type(optimizer))
+    optimizer._poseidon = averager
     return optimizer
 
 
