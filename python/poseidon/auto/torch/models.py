@@ -52,3 +52,7 @@ class Owners:
         holders = [module for module in self._holders
                    if any(id(parameter) in wanted for parameter in module._parameters.values())]
         return not holders or any(module.training for module in holders)
+
+    def holds(self, module: torch.nn.Module) -> bool:
+        """Whether some of the parameters are in a module, or in its parts."""
+        return any(part in self._holders for part in module.modules())

@@ -12,7 +12,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import lineage, streams
+from . import lineage, loose, streams
 from .shards import Batches, Shard
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def apply(session: TorchSession) -> None:
     session.streams = streams.Streams(session.rank)
     streams.apply(session.streams)
     session.lineage = lineage.Lineage()
+    session.loose = loose.Loose(session)
     _watch_optimizers(session)
     _watch_loaders(session)
     _watch_backward(session)
@@ -58,6 +59,12 @@ def _watch_loaders(session: TorchSession) -> None:
     own_batches = dataloader.DataLoader._index_sampler.fget
     make, reset = dataloader._BaseDataLoaderIter.__init__, dataloader._BaseDataLoaderIter._reset
     take = dataloader._BaseDataLoaderIter.__next__
+    make_loader = dataloader.DataLoader.__init__
+
+    @functools.wraps(make_loader)
+    def init_loader(loader, *args, **kwargs):
+        session.loose.loaders += 1
+        make_loader(loader, *args, **kwargs)
 
     @functools.wraps(make)
     def init(iterator, loader):
@@ -97,6 +104,7 @@ def _watch_loaders(session: TorchSession) -> None:
                                                          iterator._drop_last)
         return fetcher.fetch(next(shard))
 
+    dataloader.DataLoader.__init__ = init_loader
     dataloader.DataLoader._index_sampler = property(index_sampler)
     dataloader._BaseDataLoaderIter.__init__, dataloader._BaseDataLoaderIter._reset = init, begin_again
     dataloader._BaseDataLoaderIter.__next__ = next_batch

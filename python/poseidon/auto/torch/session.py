@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known of a script of PyTorch, and what is done about it.
 
-It is distributed when its first loader is read for training: weights become those of worker 0, gradients
-are averaged."""
+It is distributed when its first loader is read for training, or something is trained without one (loose.py):
+weights become those of worker 0, gradients are averaged."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .models import Owners
     from .checks import Checks
     from .lineage import Lineage
+    from .loose import Loose
     from .shards import Delivery, Shard
     from .streams import Streams
 
@@ -63,6 +64,7 @@ class TorchSession(Session):
         self._newest: Delivery | None = None
         self._ahead = False  # the script takes batches before it has trained on those before
         self.lineage: Lineage | None = None  # of losses; patches.py sets it
+        self.loose: Loose | None = None  # training without a loader; patches.py sets it
         # Groups of parameters of the optimizers that stepped since gradients were averaged last. They, not the
         # optimizers: those are to go when the script lets go of them.
         self._stepped: list[list] = []
@@ -123,6 +125,7 @@ class TorchSession(Session):
     def add_optimizer(self, optimizer: Any) -> None:
         """One was made."""
         self.optimizers.append(weakref.ref(optimizer))
+        self.loose.watch()
 
     def _parameters(self) -> list:
         """Those of all optimizers, each once."""
@@ -143,6 +146,7 @@ class TorchSession(Session):
         if not self.joined and all(parameter.grad is None for parameter in parameters):
             return  # nothing happens in this step; in a job, other workers may have gradients
         self._check_step(optimizer, parameters)
+        self.loose.before_step()
         self._average(optimizer, parameters)
         self._count_step(optimizer, parameters)
 
@@ -153,11 +157,13 @@ class TorchSession(Session):
             return closure
         parameters = _parameters_of(optimizer)
         self._check_step(optimizer, parameters)
+        self.loose.before_closure()
         self._count_step(optimizer, parameters)
 
         @functools.wraps(closure)
         def averaging(*args, **kwargs):
             loss = closure(*args, **kwargs)
+            self.loose.before_step()
             self._average(optimizer, parameters)
             return loss
 
@@ -173,12 +179,6 @@ class TorchSession(Session):
             self.refuse("LBFGS evaluates the loss several times in a step and decides by it, and "
                         "each worker sees only the loss of its own samples",
                         "use another optimizer, or run it with --auto off and one worker")
-        if not self.joined:
-            self.refuse(
-                "it trains on data that does not come from a torch.utils.data.DataLoader which is "
-                "read in training mode after its optimizer was made, so every worker would train "
-                "on the same samples",
-                "use such a loader, or poseidon.torch in the script, or --auto off")
         self._check_owner(optimizer, parameters)
 
     def _average(self, optimizer: Any, parameters: list) -> None:
@@ -216,12 +216,13 @@ class TorchSession(Session):
         self._stepped.append(optimizer.param_groups)
         self._in_use.add_step(optimizer)
         if self._steps == 1 and self.rank == 0:
+            data = "each worker's training data its own" if self.loose.begun else \
+                f"training data dealt out ({self._samples} samples a step)"
             values = sum(parameter.numel() for parameter in parameters)
             notes.tell(
                 f"automatic distribution of {notes.script_name()}: {self.world} workers, weights of "
                 f"worker 0 for all, gradients of {type(optimizer).__name__} averaged "
-                f"({len(parameters)} tensors, {values} values), training data dealt out "
-                f"({self._samples} samples a step), evaluation whole, torch.save by worker 0; "
+                f"({len(parameters)} tensors, {values} values), {data}, evaluation whole, torch.save by worker 0; "
                 "--auto off turns it off")
 
     # ---- loaders
@@ -268,6 +269,8 @@ class TorchSession(Session):
         self._roles[loader] = self._began_dealt[loader] = training
         if training:
             self._check_loader(loader)
+        elif torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
+            self.loose.undealt = True
         return training
 
     def began_dealt(self, loader: Any) -> bool:
@@ -335,6 +338,7 @@ class TorchSession(Session):
 
     def begin_epoch(self, loader: Any) -> None:
         """A loader is about to be read for training: the workers come together."""
+        self.loose.leave_to_loader()
         self._join()
         huggingface.apply(self)
         self._attach()
@@ -388,6 +392,7 @@ class TorchSession(Session):
 
     def before_backward(self, tensors: Any) -> None:
         """Gradients count by the batch that they come from."""
+        self.loose.before_backward(tensors)
         if not self.joined or not self.lineage.follows():
             return
         weights = weights_of(self.lineage.sources(tensors))
@@ -404,7 +409,33 @@ class TorchSession(Session):
         """How often gradients were averaged."""
         return self._rounds_before + (self._engine.rounds if self._engine is not None else 0)
 
-    def _attach(self) -> None:
+    def has_new_parameters(self) -> bool:
+        """Whether an optimizer has some whose gradients are not averaged yet."""
+        from poseidon.torch.engine import engine_of
+
+        return any(parameter.requires_grad and parameter.numel() > 0
+                   and engine_of(parameter) is None for parameter in self._parameters())
+
+    def can_begin(self) -> bool:
+        """Whether something may be trained in this process, and is to be distributed."""
+        return self.active() and bool(self.live_optimizers()) and not self._is_child()
+
+    def is_in_training_mode(self) -> bool:
+        """Whether a model of an optimizer is."""
+        return self._owners is None or self._owners.training()
+
+    def trains_with(self, module: Any) -> bool:
+        """Whether a module has parameters of an optimizer, and training goes on."""
+        owners = self._look_up_owners()
+        return owners.training() and owners.holds(module)
+
+    def begin_together(self, before_forward: bool) -> None:
+        """Something is about to be trained that no loader has to do with: the workers come together. Once a
+        forward is under way weights can no longer become those of worker 0: they must be that already."""
+        self._join()
+        self._attach(broadcast=before_forward)
+
+    def _attach(self, broadcast: bool = True) -> None:
         """Parameters that are new, since the last epoch or at all, become those of worker 0, and
         their gradients are averaged from now on.
 
@@ -412,12 +443,11 @@ class TorchSession(Session):
         for it, and nobody waits in one engine for somebody who waits in the other."""
         from poseidon.torch import collectives
         from poseidon.torch.buffers import Buffers
-        from poseidon.torch.engine import Engine, engine_of
+        from poseidon.torch.engine import Engine
 
         from .checks import Checks
 
-        if not any(parameter.requires_grad and parameter.numel() > 0
-                   and engine_of(parameter) is None for parameter in self._parameters()):
+        if not self.has_new_parameters():
             return
         if self._engine is not None:
             self._rounds_before += self._engine.rounds
@@ -427,7 +457,10 @@ class TorchSession(Session):
         named = owners.named(self._parameters())
         shared = named + owners.fixed + owners.buffers
         collectives.check_same(shared, "automatic distribution")
-        collectives.broadcast_tensors_([tensor.data for _, tensor in shared])
+        if broadcast:
+            collectives.broadcast_tensors_([tensor.data for _, tensor in shared])
+        else:
+            self._check_equal([tensor for _, tensor in named + owners.fixed])
         self._engine = Engine(named, timeout=TIMEOUT_S, sparse=owners.sparse)
         trained = [slot.parameter for slot in self._engine.slots]
         self._checks = Checks(self, trained, self._engine.name, TIMEOUT_S)
@@ -436,6 +469,15 @@ class TorchSession(Session):
             self._engine.companions.append(
                 Buffers(self._engine.name, owners.buffers, TIMEOUT_S))
         self._weigh_gradients()
+
+    def _check_equal(self, tensors: list) -> None:
+        from poseidon.torch import collectives
+
+        from .checks import digest
+
+        if len(set(collectives.allgather_bytes(b"%d" % digest(tensors)))) > 1:
+            self.refuse("the workers' weights differ before the first step",
+                        "give the model its initial weights before it is used, from torch's own generator")
 
     def _set_weight(self, weight: float) -> None:
         if weight != self._weight:

@@ -73,6 +73,7 @@ class Streams:
         self._rank = rank
         self._apart = False
         self._depth = 0  # of common()
+        self._held = False  # the common stream is in force until further notice
         self._other: tuple = ()  # states of the stream that the generators do not hold
         self._manual_seed, self._random_seed = torch.manual_seed, random.seed  # not ours below
 
@@ -89,16 +90,21 @@ class Streams:
     @contextlib.contextmanager
     def common(self) -> Iterator[None]:
         """What is drawn inside is drawn alike on all workers."""
-        swapped = self._apart and self._depth == 0
-        if swapped:
+        if self._apart and self._depth == 0 and not self._held:
             self._swap()
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
-            if self._depth == 0 and self._apart:
+            if self._depth == 0 and self._apart and not self._held:
                 self._swap()
+
+    def hold_common(self, wanted: bool) -> None:
+        """Everything is drawn alike from now on, or each worker draws for itself again."""
+        if wanted != self._held and self._apart and self._depth == 0:
+            self._held = wanted
+            self._swap()
 
     def _swap(self) -> None:
         held = _take_states()
@@ -128,7 +134,7 @@ class Streams:
         """A function that draws from the common stream where it walks a set."""
         @functools.wraps(function)
         def drawn_alike(*args, **kwargs):
-            if not self._apart or self._depth > 0 or not applies(*args, **kwargs):
+            if not self._apart or self._depth > 0 or self._held or not applies(*args, **kwargs):
                 return function(*args, **kwargs)
             with self.common():
                 return function(*args, **kwargs)
@@ -144,7 +150,11 @@ class Streams:
                 return seed(*args, **kwargs)
             with self.common():
                 result = seed(*args, **kwargs)
-            seed(_mixed(repr((args, sorted(kwargs.items()))).encode(), self._rank))
+            mixed = _mixed(repr((args, sorted(kwargs.items()))).encode(), self._rank)
+            held = self._held
+            self.hold_common(False)
+            seed(mixed)
+            self.hold_common(held)
             return result
 
         return seed_both

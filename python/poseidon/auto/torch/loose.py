@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training whose batches no loader hands out: indices that the script draws itself, environments of
+reinforcement learning, one graph as a whole.
+
+There is nothing to deal out. What is right then is that every worker draws for itself: W workers that draw b samples
+each make a step of W * b samples. So the job is joined, and the worker's own stream of random numbers begins
+(streams.py), at the first forward that gradients can come from; at the first backward where no module of torch is
+used, or a loader may still come. A batch that was drawn before that is the same on all workers: the first step alone.
+
+A script may just as well walk through its data, by slices or by a generator with a seed of its own: then all workers
+train on the same. That shows in what their models are given in the first steps. It is refused, unless it is the same in
+every step: the script trains on all its data at once, nothing can be divided, and a line says so.
+
+Thread: that of the script which trains."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from ..common import notes
+from . import drawn_evaluation, randomness
+from .lineage import tensors_of
+
+if TYPE_CHECKING:
+    from .session import TorchSession
+
+STEPS_COMPARED = 3  # the first, whose batch may have been drawn alike, and two that tell
+PART_BYTES = 1 << 14  # of a tensor
+
+
+class Loose:
+    """One for each script."""
+
+    def __init__(self, session: TorchSession):
+        self._session = session
+        self.begun = False
+        self.loaders = 0  # that were made
+        self.undealt = False  # a loader was read whole, with gradients on: its batches may be trained on
+        self._new = False  # an optimizer was made since
+        self._hook: Any = None  # on forwards of all modules
+        self._step = _Step()
+        self._history: list[list[bytes]] = []  # digests of all workers, by step
+
+    def watch(self) -> None:
+        """There is a new optimizer: its parameters are used soon."""
+        self._new = True
+        if self._hook is None:
+            self._hook = register_module_forward_pre_hook(self._before_forward)
+
+    def leave_to_loader(self) -> None:
+        """A loader hands batches out."""
+        self.begun = False
+        self._rest()
+
+    def _rest(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    # ---- how it begins
+
+    def _before_forward(self, module: torch.nn.Module, inputs: tuple) -> None:
+        if torch.compiler.is_compiling():
+            return
+        session = self._session
+        if not self.begun and (session.joined or self.loaders > 0) or not session.can_begin():
+            self._rest()  # a loader is in charge, or nobody
+            return
+        if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+            return
+        if self._new and session.trains_with(module):
+            self._begin(before_forward=True)
+        if self.begun:
+            self._step.add(inputs)
+            if not self._new and len(self._history) >= STEPS_COMPARED:
+                self._rest()
+
+    def before_backward(self, tensors: Any) -> None:
+        """Something is differentiated."""
+        if (self.begun or not self._session.joined) and self._session.can_begin():
+            self._begin(before_forward=False)
+            self._step.losses = tensors_of(tensors)
+
+    def before_closure(self) -> None:
+        """An optimizer is about to step, with a closure that makes its gradients."""
+        if not self._session.joined:
+            self._begin(before_forward=True)
+
+    def before_step(self) -> None:
+        """An optimizer is about to step, and has its gradients."""
+        if not self._session.joined:
+            self._begin(before_forward=False)
+        if self.begun and len(self._history) < STEPS_COMPARED:
+            self._compare()
+
+    def _begin(self, before_forward: bool) -> None:
+        """Joins the job, or attaches what is new to it."""
+        if not self._new:
+            return
+        if self.undealt and not self.begun:
+            self._session.refuse(
+                "it trains on data of a torch.utils.data.DataLoader that was read before its optimizer was made, or "
+                "in eval() mode, so every worker would train on the same samples",
+                "read the loader in training mode after the optimizer was made")
+        self._session.begin_together(before_forward)
+        self._new = False
+        if not self.begun:
+            self._share_random_numbers()
+            drawn_evaluation.watch(self._session)
+            self.begun = True
+
+    def _share_random_numbers(self) -> None:
+        from poseidon.torch import collectives
+
+        streams = self._session.streams
+        with streams.common():
+            found = collectives.broadcast_object(randomness.state(None))
+            if self._session.rank != 0:
+                randomness.restore(None, found)
+            streams.part()
+
+    # ---- what the workers train on
+
+    def _compare(self) -> None:
+        from poseidon.torch import collectives
+
+        mine, self._step = self._step.digest(), _Step()
+        self._history.append(collectives.allgather_bytes(mine))
+        if len(self._history) < STEPS_COMPARED:
+            return
+        telling = self._history[1:]
+        if any(len(set(step)) > 1 for step in telling):
+            return
+        if len({step[0] for step in telling}) == 1:
+            self._tell_whole()
+            return
+        self._session.refuse(
+            f"all {self._session.world} workers train on the same batches, which come from no "
+            "torch.utils.data.DataLoader, so they would do together what one of them does",
+            "let a DataLoader hand the batches out, or draw their indices at random in every step (torch.randint, "
+            "numpy.random, random; not a generator with a seed of its own), or run it with one worker")
+
+    def _tell_whole(self) -> None:
+        if self._session.rank == 0:
+            notes.tell(f"every step of {notes.script_name()} trains on the same data as a whole, so there is nothing to "
+                       f"deal out: {self._session.world} workers train as one process does, and are no faster")
+
+
+class _Step:
+    """What a model was given since the last step; where there is none, the losses."""
+
+    def __init__(self) -> None:
+        self._inputs = 0
+        self._seen = False
+        self.losses: list[torch.Tensor] = []
+
+    def add(self, inputs: tuple) -> None:
+        for tensor in tensors_of(inputs):
+            if not tensor.requires_grad:  # not of another module
+                self._seen = True
+                self._inputs = _checksum(tensor, self._inputs)
+
+    def digest(self) -> bytes:
+        if self._seen:
+            return struct.pack("<Q", self._inputs)
+        found = 0
+        for tensor in self.losses:
+            found = _checksum(tensor, found)
+        return struct.pack("<Q", found)
+
+
+def _checksum(tensor: torch.Tensor, found: int) -> int:
+    found = zlib.crc32(f"{tensor.dtype}{list(tensor.shape)}".encode(), found)
+    if tensor.layout != torch.strided:
+        tensor = tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach().values()
+    rows = max(1, PART_BYTES // max(1, tensor[:1].numel() * tensor.element_size())) if tensor.dim() else 1
+    part = tensor.detach()[:rows] if tensor.dim() else tensor.detach()
+    try:
+        raw = part.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    except RuntimeError:  # no values are there: inside vmap, on a meta device
+        return found
+    return zlib.crc32(raw[:PART_BYTES], found)
