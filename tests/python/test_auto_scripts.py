@@ -83,3 +83,33 @@ def test_walking_through_the_same_data_is_refused_at_once(job, kind):
     assert done.code == 2, done.out + done.err
     assert "all 2 workers train on the same batches" in " ".join(done.notes())
     assert all(done.log(rank).count(b"MADE A STEP") == 2 for rank in (0, 1))
+
+
+# ---- streams
+
+STREAM = HERE / "plain" / "stream.py"
+
+
+@pytest.mark.parametrize("kind,workers,samples", [
+    ("shuffled", 2, 41), ("processes", 2, 45), pytest.param("plain", 2, 45, marks=pytest.mark.all),
+    pytest.param("plain", 3, 45, marks=pytest.mark.all), pytest.param("shuffled", 3, 48, marks=pytest.mark.all),
+    pytest.param("endless", 2, 24, marks=pytest.mark.all)])
+def test_streams(job, tmp_path, kind, workers, samples):
+    """If this fails, an IterableDataset is trained on W times, or in part, or its end counts wrong."""
+    found = texts(job(STREAM, kind, samples, workers=workers), workers)
+    seen = [json.loads(told(text, "SEEN")) for text in found]
+    steps = [sorted({number for part in parts for number in part}) for parts in zip(*seen)]
+    if kind == "endless":
+        expected = torch.arange(10 * 4 * workers) % samples
+        assert steps == [sorted(set(part)) for part in expected.reshape(10, -1).tolist()]
+    else:
+        epoch = len(steps) // 2
+        assert len(steps) == 2 * -(-samples // (4 * workers)) or kind == "processes"
+        for half in (steps[:epoch], steps[epoch:]):
+            assert sorted(number for step in half for number in step) == list(range(samples))
+        for text in found:
+            assert json.loads(told(text, "TESTED")) == sorted(list(range(samples)) * 4)
+            assert int(told(text, "LENGTH")) == epoch or kind == "processes"
+    (tmp_path / "steps").write_text(json.dumps(steps))
+    one = alone(tmp_path, STREAM, kind, samples, tmp_path / "steps")
+    assert (values(found[0]) - values(one)).abs().max() <= 1e-6

@@ -21,6 +21,8 @@ torch/   scripts of PyTorch
     samplers       those of a loader, also those that others wrap
     in_use         which optimizers train now
     huggingface    what HuggingFace's Trainer and accelerate do that torch alone does not show
+    iterables      the same of a stream (IterableDataset)
+    loose          training whose batches no loader hands out; drawn_evaluation, its evaluation
     lineage        which batches a loss was computed from
     checks         what the workers compare in every round
     datasets       what the workers compare before every epoch

@@ -12,7 +12,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import lineage, loose, streams
+from . import iterables, lineage, loose, streams
+from .samplers import drops_last
 from .shards import Batches, Shard
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def apply(session: TorchSession) -> None:
     atexit.register(session.at_exit)
     session.streams = streams.Streams(session.rank)
     streams.apply(session.streams)
+    iterables.draw_alike(session.streams)
     session.lineage = lineage.Lineage()
     session.loose = loose.Loose(session)
     _watch_optimizers(session)
@@ -84,6 +86,8 @@ def _watch_loaders(session: TorchSession) -> None:
     @functools.wraps(take)
     def next_batch(iterator):
         shard = iterator._sampler_iter
+        if type(shard) is iterables.Stream:
+            return next_of_stream(iterator, shard)
         if type(shard) is not Shard:
             return take(iterator)
         session.before_next(shard)
@@ -97,6 +101,19 @@ def _watch_loaders(session: TorchSession) -> None:
         session.delivered(shard, batch)
         return batch
 
+    def next_of_stream(iterator, stream):
+        session.before_next(stream)
+        read = functools.partial(take, iterator)
+        try:
+            batch = stream.take(read)
+        except StopIteration:
+            if not session.is_evaluation_after_all(stream):
+                session.epoch_ended()
+                raise
+            batch = stream.take(read)
+        session.delivered(stream, batch)
+        return batch
+
     def rest_of(iterator, shard):
         """What the other workers' parts of an evaluation are. The processes of a loader have ended by now."""
         fetcher = dataloader._DatasetKind.create_fetcher(iterator._dataset_kind, iterator._dataset,
@@ -104,7 +121,16 @@ def _watch_loaders(session: TorchSession) -> None:
                                                          iterator._drop_last)
         return fetcher.fetch(next(shard))
 
-    dataloader.DataLoader.__init__ = init_loader
+    own_length = dataloader.DataLoader.__len__
+
+    @functools.wraps(own_length)
+    def length(loader):
+        count = own_length(loader)
+        if not iterables.is_stream(loader) or not session.length_is_dealt(loader):
+            return count
+        return count // session.world if drops_last(loader) else -(-count // session.world)
+
+    dataloader.DataLoader.__init__, dataloader.DataLoader.__len__ = init_loader, length
     dataloader.DataLoader._index_sampler = property(index_sampler)
     dataloader._BaseDataLoaderIter.__init__, dataloader._BaseDataLoaderIter._reset = init, begin_again
     dataloader._BaseDataLoaderIter.__next__ = next_batch

@@ -19,8 +19,6 @@ def _generators(loader: Any) -> list[torch.Generator]:
     """Those that belong to the loader and its samplers, each once."""
     found = {}
     for owner in (loader, *samplers_of(loader)) if loader is not None else ():
-    found = {}
-    for owner in (loader, *samplers_of(loader)):
         generator = getattr(owner, "generator", None)
         if isinstance(generator, torch.Generator):
             found[id(generator)] = generator

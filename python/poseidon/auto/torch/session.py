@@ -311,10 +311,6 @@ class TorchSession(Session):
         import torch
 
         data = torch.utils.data
-        if isinstance(loader.dataset, data.IterableDataset):
-            self.refuse("its training data is an IterableDataset, whose samples have no numbers to "
-                        "deal out by",
-                        "use a map-style dataset, or poseidon.torch in the script")
         if any(isinstance(each, data.distributed.DistributedSampler) for each in samplers.samplers_of(loader)):
             self.refuse("it deals its data out itself (DistributedSampler)",
                         "use a plain loader, or torch.distributed or poseidon.torch all the way")
@@ -422,12 +418,11 @@ class TorchSession(Session):
 
     def is_in_training_mode(self) -> bool:
         """Whether a model of an optimizer is."""
-        return self._owners is None or self._owners.training()
+        return self._in_training_mode()
 
     def trains_with(self, module: Any) -> bool:
         """Whether a module has parameters of an optimizer, and training goes on."""
-        owners = self._look_up_owners()
-        return owners.training() and owners.holds(module)
+        return self._in_training_mode() and self._look_up_owners().holds(module)
 
     def begin_together(self, before_forward: bool) -> None:
         """Something is about to be trained that no loader has to do with: the workers come together. Once a

@@ -160,6 +160,8 @@ class Batches:
         return getattr(self._batches, name)
 
     def __iter__(self) -> Iterator:
+        from . import iterables
+
         session = self._session
         training = session.may_train(self._loader)
         if training:
@@ -169,7 +171,8 @@ class Batches:
         batches, skipped = without_skipping(self._batches)  # batches of the job, each of W here
         drawn = DrawnAlike(session.streams, batches)
         collections.deque(itertools.islice(drawn, skipped * session.world), maxlen=0)
-        shard = Shard(drawn, session.world, session.rank, drops_last(self._loader))
+        kind = iterables.Stream if iterables.is_stream(self._loader) else Shard
+        shard = kind(drawn, session.world, session.rank, drops_last(self._loader))
         shard.loader, shard.rounds_before = self._loader, session.rounds()
         shard.trains = session.expects_training(self._loader)
         return shard

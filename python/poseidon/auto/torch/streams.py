@@ -122,7 +122,7 @@ class Streams:
 
     def apart(self) -> bool:
         """Whether there are two, and the generators hold this worker's own."""
-        return self._apart and self._depth == 0
+        return self._apart and self._depth == 0 and not self._held
 
     def mixed_with_rank(self, source: bytes) -> int:
         """A seed for this worker's own."""
