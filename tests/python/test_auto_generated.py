@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain PyTorch scripts drawn at random train like one process, or are stopped at their first step.
+
+    tests/python/generate.py SEED          shows the script of a test that failed
+    tests/python/generate.py SEED --run    runs it once more"""
+
+import pytest
+
+from generate import SEED_LIMIT, draw, render
+from generated_jobs import check
+from plain_jobs import BIN
+from references import References
+
+pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
+
+
+@pytest.fixture(name="references", scope="module")
+def fixture_references():
+    with References() as started:
+        yield started
+
+
+def test_scripts_of_all_seeds_can_be_compiled():
+    """If this fails, what is tested is the generator."""
+    for seed in range(1, SEED_LIMIT + 1):
+        compile(render(draw(seed)), f"seed {seed}", "exec")
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.all) for seed in range(2, SEED_LIMIT + 1))])
+def test_generated_script(tmp_path, references, seed):
+    """If this fails, a script that nobody has written yet trains wrong in silence, or is stopped without need."""
+    assert check(seed, tmp_path, references) is None, f"tests/python/generate.py {seed} shows it"
