@@ -37,7 +37,7 @@ def check(job, tmp_path, kinds, workers, samples):
 
 
 KINDS = ["evaluate_first", "late", "late_in_processes", "forgets", "no_grad_inside", "never_eval", "peek",
-         "own_training_set", "ahead", "ahead_and_late", "cycle", "skips"]
+         "own_training_set", "counts", "ahead", "ahead_and_late", "cycle", "skips"]
 
 
 def test_role_by_use(job, tmp_path):

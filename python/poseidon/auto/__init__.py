@@ -19,6 +19,7 @@ torch/   scripts of PyTorch
     streams        random numbers that all workers draw alike, and those that are each worker's own
     shards         which batches of a training loader are this worker's
     samplers       those of a loader, also those that others wrap
+    loops          loops of Ignite and skorch
     in_use         which optimizers train now
     huggingface    what HuggingFace's Trainer and accelerate do that torch alone does not show
     iterables      the same of a stream (IterableDataset)
@@ -47,6 +48,7 @@ tf1/     graphs and sessions of TensorFlow 1
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from .common.session import Session
@@ -72,11 +74,31 @@ def begin(watch: Any) -> Session | None:
 def begin_huggingface(watch: Any) -> None:
     """HuggingFace's Trainer or accelerate was imported."""
     from .torch import huggingface
+
+    for session in _torch_sessions(watch):
+        huggingface.apply(session)
+
+
+def begin_ignite(watch: Any) -> None:
+    """Engines of Ignite were imported."""
+    from .torch import loops
+
+    for session in _torch_sessions(watch):
+        loops.watch_ignite(session, sys.modules["ignite.engine"])
+
+
+def begin_skorch(watch: Any) -> None:
+    """Nets of skorch were imported."""
+    from .torch import loops
+
+    for session in _torch_sessions(watch):
+        loops.watch_skorch(session, sys.modules["skorch.net"])
+
+
+def _torch_sessions(watch: Any) -> list:
     from .torch.session import TorchSession
 
-    for session in watch.sessions:
-        if isinstance(session, TorchSession):
-            huggingface.apply(session)
+    return [session for session in watch.sessions if isinstance(session, TorchSession)]
 
 
 def begin_tensorflow(watch: Any) -> Session | None:

@@ -13,7 +13,7 @@ import os
 import sys
 import weakref
 import zlib
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from ..common import children, notes
 from ..common.session import TIMEOUT_S, Session
@@ -55,6 +55,7 @@ class TorchSession(Session):
         # Loaders that something was trained on: how many batches were taken before the first round.
         self._trainers = weakref.WeakKeyDictionary()
         self._expected = weakref.WeakSet()  # loaders of which a library says that they are for training
+        self._lengths = weakref.WeakKeyDictionary()  # loader: what it was told, and whether that are steps of the job
         self._told_lengths = weakref.WeakKeyDictionary()
         self._last_optimizer: dict[int, weakref.ref] = {}  # by identity of a parameter
         self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
@@ -70,6 +71,9 @@ class TorchSession(Session):
         self._stepped: list[list] = []
         self._stepped_after = -1  # rounds() then
         self._in_use = InUse()
+        self._evaluating = weakref.WeakSet()  # loaders of which a library says that they are not for training
+        self._told_order = False
+        self._evaluations = 0  # that a library has begun and not ended
         self._samples = 0
         self.streams: Streams | None = None  # of random numbers; patches.py sets it
 
@@ -239,7 +243,7 @@ class TorchSession(Session):
         import torch
 
         return torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and \
-            bool(self.live_optimizers())
+            not self._evaluations and bool(self.live_optimizers())
 
     def _is_training_now(self) -> bool:
         return self._can_train() and self._in_training_mode()
@@ -256,7 +260,7 @@ class TorchSession(Session):
         that sees everything (before_next)."""
         import torch
 
-        if not self.active() or self._is_child():
+        if not self.active() or self._is_child() or self._is_evaluation(loader):
             return False
         if not self.joined and torch.distributed.is_available() and \
                 torch.distributed.is_initialized():
@@ -264,8 +268,7 @@ class TorchSession(Session):
             return False
         if not self._ahead:
             self.lineage.rest()
-        known = loader in self._trainers or loader in self._expected or samplers.shuffles(loader)
-        training = self._can_train() and (known or self._in_training_mode())
+        training = self._can_train() and (self.likely_trains(loader) or self._in_training_mode())
         self._roles[loader] = self._began_dealt[loader] = training
         if training:
             self._check_loader(loader)
@@ -277,13 +280,34 @@ class TorchSession(Session):
         """Whether a loader was dealt out when it was read last, if only at first."""
         return loader is not None and self._began_dealt.get(loader, False)
 
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """What is read inside is read to evaluate, says a library."""
+        self._evaluations += 1
+        try:
+            yield
+        finally:
+            self._evaluations -= 1
+
     def expect_training(self, loader: Any) -> None:
         """A library has made a loader to train on, in whatever mode the models are when it is read."""
         self._expected.add(loader)
 
+    def expect_evaluation(self, loader: Any) -> None:
+        """A library has made a loader to evaluate with."""
+        self._evaluating.add(loader)
+
+    def _is_evaluation(self, loader: Any) -> bool:
+        """Whether a library says so."""
+        return self._evaluations > 0 or loader in self._evaluating
+
     def expects_training(self, loader: Any) -> bool:
         """Whether that was said."""
         return loader in self._expected
+
+    def likely_trains(self, loader: Any) -> bool:
+        """Whether it is for training by all that is known, but for the mode that the models are in."""
+        return loader in self._trainers or loader in self._expected or samplers.shuffles(loader)
 
     def before_next(self, shard: Shard) -> None:
         """The script asks for a batch: by what it has done with those before, is it training?"""
@@ -304,8 +328,18 @@ class TorchSession(Session):
         return not shard.trains and self.rounds() == shard.rounds_before and self._be_evaluation(shard)
 
     def _be_evaluation(self, shard: Shard) -> bool:
-        self._roles[shard.loader] = False
-        return shard.be_evaluation()
+        if not self._told_order and not samplers.shuffles(shard.loader) and self.rank == 0:
+            self._told_order = True
+            notes.tell("a loader was read in training mode to evaluate: all workers see everything, but its first "
+                       "batches come in another order; where that matters, call eval() on the model before it is read")
+        told, dealt = self._lengths.get(shard.loader, (None, False))
+        self._roles[shard.loader] = dealt
+        return shard.be_evaluation(told)
+
+    def tell_length(self, loader: Any, count: int, dealt: bool) -> int:
+        """The script asks for it."""
+        self._lengths[loader] = count, dealt
+        return count
 
     def _check_loader(self, loader: Any) -> None:
         import torch
@@ -320,7 +354,7 @@ class TorchSession(Session):
 
     def length_is_dealt(self, loader: Any) -> bool:
         """Whether len(loader) is to tell the steps of the job, or the loader's own batches."""
-        if not self.active() or self._is_child():
+        if not self.active() or self._is_child() or self._is_evaluation(loader):
             return False
         if loader in self._roles:  # as it was read last, also when asked for after an evaluation
             return self._roles[loader]

@@ -48,15 +48,16 @@ def _size(batch: Any) -> int:
     return len(batch) if isinstance(batch, (list, tuple)) else 1
 
 
-def deal(group: list, world: int, rank: int) -> tuple[Any, float]:
-    """This worker's piece of one step, and the weight of its gradient."""
+def deal(group: list, world: int, rank: int, cuts: bool) -> tuple[Any, float]:
+    """This worker's piece of one step, and the weight of its gradient. cuts: batches may be cut where there are fewer
+    than workers."""
     total = sum(_size(batch) for batch in group)
     if len(group) == world and min(map(_size, group)) > 1:
         mine = group[rank]
         return mine, _size(mine) * world / total
     whole = [sample for batch in group for sample in batch] if all(
         isinstance(batch, (list, tuple)) for batch in group) else group
-    if whole is not group and len(whole) >= 2 * world:  # no batch of one: BatchNorm refuses it
+    if (cuts or len(group) == world) and whole is not group and len(whole) >= 2 * world:  # no batch of one: BatchNorm refuses it
         begin, end = (len(whole) * number // world for number in (rank, rank + 1))
         return whole[begin:end], (end - begin) * world / total
     if rank < len(group):
@@ -89,9 +90,9 @@ def _is_of_torch(sampler: Any) -> bool:
     return type(sampler).__module__.startswith("torch.utils.data.")
 
 
-def deal_rest(group: list, world: int, rank: int) -> list:
+def deal_rest(group: list, world: int, rank: int, cuts: bool) -> list:
     """What this worker has not got of one step: the pieces of the others."""
-    pieces = [deal(group, world, each) for each in range(world)]
+    pieces = [deal(group, world, each, cuts) for each in range(world)]
     borrowed = pieces[rank][1] == 0.0  # it has the piece of worker 0 for want of its own
     return [piece for other, (piece, weight) in enumerate(pieces)
             if other != rank and weight > 0 and not (borrowed and other == 0)]
@@ -113,6 +114,7 @@ class Shard:
         self.rounds_before = 0  # of the session, when the epoch began
         self.handed_out = 0  # batches that the script has got
         self.trains = False  # it is known
+        self.likely_trains = False  # else no batch is cut, so that an evaluation has as many as in one process
         self.evaluates = False  # it is known
         self._others: collections.deque = collections.deque()
 
@@ -124,12 +126,23 @@ class Shard:
         self.trains = True
         self._others.clear()
 
-    def be_evaluation(self) -> bool:
-        """Nothing of it was. Says whether there is more to hand out."""
+    def be_evaluation(self, told: int | None) -> bool:
+        """Nothing of it was. Says whether there is more to hand out. The script may take as many batches as it was told
+        that there are, and no more."""
+        if not self.evaluates and told is not None:
+            self._fit_into(told - self.handed_out - len(self.deliveries))
         self.evaluates = True
         if not self._others:
             self._others.extend(itertools.islice(self._batches, 1))
         return bool(self._others)
+
+    def _fit_into(self, room: int) -> None:
+        """What is left comes in so many batches, larger ones if need be."""
+        rest = [*self._others, *self._batches]
+        if 0 < room < len(rest) and all(isinstance(batch, list) for batch in rest):
+            bounds = [len(rest) * number // room for number in range(room + 1)]
+            rest = [list(itertools.chain.from_iterable(rest[begin:end])) for begin, end in itertools.pairwise(bounds)]
+        self._others, self._batches = collections.deque(rest), iter(())
 
     def __next__(self) -> Any:
         if self.evaluates:
@@ -142,9 +155,10 @@ class Shard:
             if not self.trains:
                 self._others.extend(group)
             raise StopIteration
-        mine, weight = deal(group, self._world, self._rank)
+        cuts = self.trains or self.likely_trains
+        mine, weight = deal(group, self._world, self._rank, cuts)
         if not self.trains:
-            self._others.extend(deal_rest(group, self._world, self._rank))
+            self._others.extend(deal_rest(group, self._world, self._rank, cuts))
         digest = zlib.crc32(repr(group).encode())
         self.deliveries.append(Delivery(weight, digest, sum(map(_size, group))))
         return mine
@@ -175,11 +189,14 @@ class Batches:
         shard = kind(drawn, session.world, session.rank, drops_last(self._loader))
         shard.loader, shard.rounds_before = self._loader, session.rounds()
         shard.trains = session.expects_training(self._loader)
+        shard.likely_trains = session.likely_trains(self._loader)
         return shard
 
     def __len__(self) -> int:
-        if not self._session.length_is_dealt(self._loader):
-            return len(self._batches)
+        session = self._session
+        if not session.length_is_dealt(self._loader):
+            return session.tell_length(self._loader, len(self._batches), False)
         batches, skipped = without_skipping(self._batches)
-        count, world = len(batches), self._session.world
-        return (count // world if drops_last(self._loader) else -(-count // world)) - skipped
+        count, world = len(batches), session.world
+        steps = count // world if drops_last(self._loader) else -(-count // world)
+        return session.tell_length(self._loader, steps - skipped, True)
