@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain scripts of real libraries that train for others: HuggingFace's Trainer, accelerate, Lightning, Ignite, skorch. The
-oracle is the same script in one process with W times the batch: weights, steps, learning rates, metrics, files."""
+"""Plain scripts of real libraries that train for others: HuggingFace's Trainer, accelerate, Lightning, Ignite, skorch.
+The oracle is the same script in one process with W times the batch: weights, steps, learning rates, metrics, files."""
 
 import json
 import os
@@ -66,6 +66,8 @@ def check_rounding(job, tmp_path, script, whole, parts):
 HUGGINGFACE = HERE / "plain" / "hf_trainer.py"
 ACCELERATE = HERE / "plain" / "accelerate_loop.py"
 LIGHTNING = HERE / "plain" / "lightning_trainer.py"
+IGNITE = HERE / "plain" / "ignite_engine.py"
+SKORCH = HERE / "plain" / "skorch_net.py"
 
 
 def check_huggingface(job, tmp_path, workers, samples):
@@ -135,3 +137,26 @@ def test_lightning_with_three(job, tmp_path):
 @pytest.mark.all
 def test_lightning_in_float32(job, tmp_path):
     check_rounding(job, tmp_path, LIGHTNING, (8, 2, 64, "float32"), (4, 4, 64, "float32"))
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("workers", [2, 3])
+def test_skorch(job, tmp_path, workers):
+    """Its split, scores, schedule, checkpoints, early stopping; and predictions in training mode, in their order."""
+    one = alone(tmp_path, SKORCH, 4 * workers, 50, "float64")
+    done = job(SKORCH, 4, 50, "float64", workers=workers)
+    check_alike(texts_of(done, workers), one, ["STEPS"], ["TESTED", "RATES", "PREDICTED"])
+    assert kept(done.directory / "kept") == ["criterion.pt", "history.json", "optimizer.pt", "params.pt"]
+    torch.load(done.directory / "kept" / "params.pt")
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("workers", [2, 3])
+def test_ignite(job, tmp_path, workers):
+    """Evaluators of training and validation data, the best two models kept, the last state, early stopping."""
+    one = alone(tmp_path, IGNITE, 4 * workers, 50, "float64")
+    done = job(IGNITE, 4, 50, "float64", workers=workers)
+    check_alike(texts_of(done, workers), one, ["STEPS", "BEST"], ["TESTED", "RATES"])
+    assert len(kept(done.directory / "kept")) == 2
+    (state,) = kept(done.directory / "states")
+    assert "optimizer" in torch.load(done.directory / "states" / state)
