@@ -539,13 +539,13 @@ def test_a_session_trains_like_one_process(call, plain, workers):
     assert done.code == 0, done.out + done.err
     one, all_found = alone.found(), [done.found(rank) for rank in range(workers)]
     for case, tolerance in (("feed", 1e-5), ("fixed", 1e-5), ("sums", 1e-5), ("towers", 1e-5),
-                            ("one_shot", 1e-4), ("shared", 1e-4)):
+                            ("one_shot", 1e-4), ("shared", 1e-4), ("convolved", 1e-4)):
         for found in all_found:
             assert flat(found[case]["variables"]) == pytest.approx(
                 flat(one[case]["variables"]), abs=tolerance)
             assert found[case]["variables"] == all_found[0][case]["variables"]
     for found in all_found:
-        for case in ("one_shot", "shared"):
+        for case in ("one_shot", "shared", "convolved"):
             assert found[case]["steps"] == one[case]["steps"]
             assert found[case]["sizes"] == one[case]["sizes"]
         assert found["feed"]["evaluated"] == 75

@@ -160,7 +160,29 @@ def shared():
         found['shared'] = {'variables': variables(session), 'steps': steps, 'sizes': sizes}
 
 
-for case in (feed, fixed, sums, towers, one_shot, shared):
+def convolved():
+    """A convolution right on what an iterator delivers."""
+    data = tf.data.Dataset.from_tensor_slices((FEATURES.reshape(75, 2, 2, 1), LABELS)).shuffle(75, seed=6)
+    images, labels = tf.data.make_one_shot_iterator(data.batch(BATCH)).get_next()
+    kernel = tf.get_variable('kernel', [2, 2, 1, 3], initializer=tf.random_normal_initializer(seed=3))
+    b = tf.get_variable('b', [3], initializer=tf.zeros_initializer())
+    maps = tf.nn.bias_add(tf.nn.conv2d(images, kernel, [1, 1, 1, 1], 'SAME'), b)
+    given = tf.reduce_mean(maps, [1, 2])
+    train = tf.train.GradientDescentOptimizer(0.05).minimize(
+        tf.reduce_mean(tf.square(tf.reduce_sum(given, 1, keepdims=True) - labels)))
+    steps = 0
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        try:
+            while True:
+                session.run(train)
+                steps += 1
+        except tf.errors.OutOfRangeError:
+            pass
+        found['convolved'] = {'variables': variables(session), 'steps': steps, 'sizes': []}
+
+
+for case in (feed, fixed, sums, towers, one_shot, shared, convolved):
     with tf.Graph().as_default():
         case()
 print('FOUND ' + json.dumps(found), flush=True)

@@ -31,18 +31,23 @@ class Read:
         self._iterator, self._rank = iterator, rank
         self.parts = tensorflow.placeholder_with_default(  # how many to read
             tensorflow.constant(1, tensorflow.int64), [], "parts")
-        count, *kept = self._keep(_tensors(first))
+        self.first = _tensors(first)
+        self.digest = digest(self.first)
+        count, *kept = self._keep(self.first)
         self.tensors = kept
         self.kept = tensorflow.nest.pack_sequence_as(first, kept, expand_composites=True)
         lonely = tensorflow.logical_or(tensorflow.equal(rank, 0), count <= rank)
         holders = tensorflow.where(lonely, self.parts - count + 1, tensorflow.ones_like(count))
         self.weight = _size(self.kept) / _size(first) / tensorflow.cast(holders, tensorflow.float64)
-        self.digest = digest(_tensors(first))
 
     def _keep(self, first):
         """How many there were, and this worker's."""
-        with tensorflow.control_dependencies(first):
-            left = tensorflow.identity(tensorflow.constant(True))
+        # The first is read before the others. Its value is needed here, not that it was read: who feeds the
+        # element reads nothing then, whatever TensorFlow's optimizer makes of the graph.
+        left = self.digest >= 0
+        if not any(map(_has_digest, first)):
+            with tensorflow.control_dependencies(first):
+                left = tensorflow.identity(left)
         begin = [tensorflow.constant(1, tensorflow.int64), left, *first]
         count, _, *kept = tensorflow.while_loop(
             lambda number, left, *_: tensorflow.logical_and(number < self.parts, left), self._next,
@@ -88,12 +93,14 @@ def _size(element):
     return tensorflow.cast(tensorflow.reduce_prod(rows), tensorflow.float64)
 
 
+def _has_digest(tensor):
+    return tensor.dtype not in (tensorflow.variant, tensorflow.resource)
+
+
 def digest(tensors):
     """A number below DIGESTS, of all there is in them."""
     numbers = [tensorflow.constant(0)]  # where there is none
-    for each in tensors:
-        if each.dtype in (tensorflow.variant, tensorflow.resource):
-            continue
+    for each in filter(_has_digest, tensors):
         flat = tensorflow.reshape(each, [1, -1])
         found = tensorflow.raw_ops.Fingerprint(data=flat, method="farmhash64")
         high, low = tensorflow.unstack(tensorflow.cast(found[0, :2], tensorflow.int32))

@@ -231,8 +231,8 @@ class GraphSession(Session):
         if fed.samples == samples:
             whole.update(fed.arrays)
         if samples > 1:
-            share.verdict, _ = self._judge(own, session, share, feeds, whole,
-                                           cut(whole, samples, 2))
+            share.verdict, _ = self._judge(own, session, share, {**feeds, **share.unread(values)},
+                                           whole, cut(whole, samples, 2))
         else:  # one sample is its mean and its sum
             share.verdict = batch_split.Verdict.ZERO if samples == 1 else batch_split.Verdict.FAILED
         if share.verdict in _OF_READS:

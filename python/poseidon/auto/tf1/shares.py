@@ -54,6 +54,11 @@ class Share:
                     for read in self.reads for each in tensorflow.nest.flatten(read.kept))
         return [each for read in self.reads for each in read.tensors] if dense else []
 
+    def unread(self, values):
+        """Feeds for a run that is given the elements and must read none: by control edges that
+        TensorFlow's optimizer adds, it would read them all the same."""
+        return dict(zip((each for read in self.reads for each in read.first), values))
+
     def can_be_cut(self):
         """Whether everybody may train on a part of what is fed."""
         return bool(self.dealt) and not self.reads and \
