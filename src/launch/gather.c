@@ -345,7 +345,8 @@ send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
     if (status == PSD_OK && layout->servers > 0 && !foreign) {
         status = words_add(&orders, "daemon=ps_server", err);
     }
-    if (status == PSD_OK && gather->plan->automatic && layout->workers > 0) {
+    if (status == PSD_OK && (gather->plan->automatic || gather->plan->old_names) &&
+        has_command(gather, machine)) {
         status = words_add_format(&orders, err, "automatic%s=on",
                                   gather->plan->automatic_asked ? "_asked" : "");
     }

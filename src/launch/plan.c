@@ -161,8 +161,9 @@ build_environments(const struct plan_input *input, struct plan *plan, struct psd
         status = variables_set_pair(workers, "PYTHONUNBUFFERED", own != NULL ? own : "1", err);
     }
     if (status == PSD_OK && input->automatic != NULL) {
-        status = variables_set_pair(workers, "PSD_AUTO", plan->automatic ? input->automatic : "off",
-                                    err);
+        const char *kind = plan->automatic ? input->automatic : plan->old_names ? "names" : "off";
+
+        status = variables_set_pair(workers, "PSD_AUTO", kind, err);
     }
     return status;
 }
@@ -331,7 +332,10 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
                         "poseidon (docs/python.md)",
                         input->automatic);
     }
-    if (input->automatic_asked && personality_is_foreign(plan.personality) &&
+    plan.old_names = input->automatic_asked && strcmp(input->automatic, "tf1") == 0 &&
+                     (plan.personality & PERSONALITY_TF1) != 0 &&
+                     personality_is_foreign(plan.personality);
+    if (input->automatic_asked && personality_is_foreign(plan.personality) && !plan.old_names &&
         strcmp(input->automatic, "off") != 0) {
         return psi_fail(
             err, PSD_ERR_INVALID,

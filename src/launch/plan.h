@@ -65,6 +65,7 @@ struct plan {
     uint32_t gpus_per_worker;
     bool automatic;       /* unchanged Python scripts are distributed: hook.h */
     bool automatic_asked; /* ... and the user said so */
+    bool old_names;       /* they get the names of TensorFlow 1, and do the rest themselves */
     struct words image;
     char *virtualenv; /* NULL: none */
     char *workdir;    /* NULL: none */

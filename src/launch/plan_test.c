@@ -603,6 +603,19 @@ test_automatic(void **state)
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "tf1");
     plan_fini(&plan);
 
+    input.personality = PERSONALITY_TF1;
+    input.automatic_asked = true;
+    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    assert_false(plan.automatic);
+    assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "names");
+    plan_fini(&plan);
+    input.automatic = "on";
+    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_INVALID);
+    assert_non_null(strstr(err.text, "leave out one of the two"));
+    input.personality = 0;
+    input.automatic_asked = false;
+    input.automatic = "tf1";
+
     input.image = "apptainer exec x.sif";
     assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
     assert_false(plan.automatic);

@@ -34,6 +34,9 @@ torch/   scripts of PyTorch
 keras/   Model.fit of Keras
     fit            whole batches, cut into one part for each worker
 
+jax/     scripts of JAX
+    plain          loops that know nothing of other workers are stopped
+
 tf1/     graphs and sessions of TensorFlow 1
     graphs         what is known of them; graph_patches tells it, with graph_files: checkpoints and
                    summaries, and proto: tf.ConfigProto
@@ -107,6 +110,8 @@ def begin_tensorflow(watch: Any) -> Session | None:
     from .tf1 import by_hand, graph_patches, graphs, versions  # need tensorflow
 
     versions.choose(watch)
+    if watch.names_only:
+        return None
     graph_patches.take_config()
     if watch.alone:
         return None
@@ -135,3 +140,24 @@ def begin_keras(watch: Any) -> Session | None:
     seeds.plant_in_python()
     fit.apply(session)
     return session
+
+
+def begin_jax(watch: Any) -> Session | None:
+    """jax was imported."""
+    from .jax import plain  # needs jax
+
+    session = plain.JaxSession(watch)
+    if watch.reason is not None:
+        session.step_aside(watch.reason)
+        return None
+    plain.watch_gradients(session)
+    return session
+
+
+def begin_optax(watch: Any) -> None:
+    """optax was imported, and jax before it."""
+    from .jax import plain
+
+    for session in watch.sessions:
+        if isinstance(session, plain.JaxSession):
+            plain.watch_updates(session)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What psd_run puts before a Python worker: waits until torch, TensorFlow or Keras is imported, then
+"""What psd_run puts before a Python worker: waits until torch, TensorFlow, Keras or JAX is imported, then
 poseidon.auto acts.
 
 Until then nothing but sys and os is used, which Python has loaded anyway. The directory takes itself
@@ -11,6 +11,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # What is called in poseidon.auto when they have been imported.
 _FRAMEWORKS = {"torch": "begin", "tensorflow": "begin_tensorflow", "keras": "begin_keras",
+               "jax": "begin_jax", "optax": "begin_optax",
                "transformers.trainer": "begin_huggingface", "accelerate.accelerator": "begin_huggingface",
                "ignite.engine": "begin_ignite", "skorch.net": "begin_skorch"}
 # How variables end that tell a script which worker it is.
@@ -47,7 +48,9 @@ class _Watch:
         self.sessions = []  # poseidon.auto's, one for each framework that is here
         self.reason = None  # why nothing is to be done
         self.kind = os.environ.get("PSD_AUTO")  # on, tf1
-        self.alone = os.environ.get("PSD_WORLD_SIZE", "1") == "1"
+        self.names_only = self.kind == "names"  # TensorFlow 1's, for a script that distributes itself
+        self.kind = "tf1" if self.names_only else self.kind
+        self.alone = self.names_only or os.environ.get("PSD_WORLD_SIZE", "1") == "1"
 
     @staticmethod
     def script_asked_for_rank():
@@ -113,7 +116,7 @@ def _run_hidden():
 
 
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
-if os.environ.get("PSD_AUTO") in ("on", "tf1") and "PSD_WORLD_SIZE" in os.environ:
+if os.environ.get("PSD_AUTO") in ("on", "tf1", "names") and "PSD_WORLD_SIZE" in os.environ:
     sys.meta_path.insert(0, _Watch())
     os.environ.__class__ = _Environment
 _run_hidden()

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain scripts of JAX under psd_run."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+from conftest import TREE, environment
+from helpers import Job
+
+if importlib.util.find_spec("optax") is None:
+    pytest.skip("no JAX here (tools/setup.sh frameworks)", allow_module_level=True)
+
+SCRIPT = TREE / "tests" / "python" / "plain" / "optax_loop.py"
+
+
+def job(directory, kind, *options, workers=2):
+    made = Job(directory / kind, "--workers", workers, "--grace_ms", 200, *options, "--", sys.executable,
+               SCRIPT, kind, environment={**environment(), "PYTHONPATH": ""})
+    code = made.wait(120)
+    return code, made.stderr(), [made.log(f"worker{rank}").decode() for rank in range(workers)]
+
+
+def test_a_plain_loop_is_stopped_where_it_begins(tmp_path):
+    """If this fails, every worker trains the same model on the same data, and the job ends well."""
+    code, said, logs = job(tmp_path, "optax")
+    assert code == 2, said
+    assert "automatic distribution stopped optax_loop.py: it calls jax.value_and_grad" in said
+    assert "psd.distributed(optimizer)" in said and "--auto off" in said
+    assert not any("TRAINED" in log for log in logs)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("kind,options,workers,code,word", [
+    ("bare", (), 2, 2, None), ("own", (), 2, 0, "TRAINED"), ("forward", (), 2, 0, "LOSS"),
+    ("optax", ("--auto", "off"), 2, 0, "TRAINED"), ("optax", (), 1, 0, "TRAINED")])
+def test_what_is_stopped_and_what_is_not(tmp_path, kind, options, workers, code, word):
+    """If this fails, a loop without optax trains on all workers alike, or a script is stopped that trains
+    nothing, or takes care of it, or has one worker."""
+    ended, said, logs = job(tmp_path, kind, *options, workers=workers)
+    assert ended == code, said
+    assert word is None or all(word in log for log in logs)
+
+
+@pytest.mark.all
+def test_without_psd_run_nothing_happens(tmp_path):
+    """If this fails, the script itself is wrong."""
+    done = subprocess.run([sys.executable, str(SCRIPT), "optax"], cwd=tmp_path, capture_output=True, text=True,
+                          timeout=120, check=False, env=os.environ)
+    assert done.returncode == 0 and "TRAINED" in done.stdout, done.stderr
