@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import random
 import re
 import socket
 import subprocess
@@ -417,6 +418,68 @@ def test_a_tutorial_with_its_model_beside_it_needs_no_option(plain):
     assert errors_in(done) == []
 
 
+def small_images(directory):
+    """Images of 10x10 whose brightest colour is their class, in the files of the tutorial's format."""
+    directory.mkdir()
+    numbers = random.Random(4)
+    for name, count in (("data_batch_1.bin", 48), ("data_batch_2.bin", 48), ("test_batch.bin", 96)):
+        records = bytearray()
+        for number in range(count):
+            label = number % 3
+            records.append(label)
+            for channel in range(3):
+                bright = 160 if channel == label else 60
+                records += bytes(bright + numbers.randrange(60) for _ in range(100))
+        (directory / name).write_bytes(records)
+    return directory
+
+
+@pytest.mark.parametrize("options", [(), pytest.param(("--auto", "tf1"), marks=pytest.mark.all)])
+def test_every_call_of_the_tutorial_of_2017(plain, tmp_path, options):
+    """If this fails, the CIFAR-10 tutorial of June 2017 does not run as it is, or not right: its workers
+    train different models, or one that does not learn, or its evaluation sees something else."""
+    data = small_images(tmp_path / "images")
+    done = plain(HERE / "plain" / "cifar_2017_images.py", "--data_dir", data, "--max_steps", 40, options=options)
+    assert done.code == 0, done.out + done.err
+    zero, one = done.found(0), done.found(1)
+    assert zero["weights"] == one["weights"] and zero["losses"] != one["losses"]  # each has its own queue
+    assert zero["step"] == one["step"] == zero["restored"] == one["restored"] == 40
+    assert zero["precision"] == one["precision"] > 0.9
+    assert sum(zero["losses"][-5:]) < 0.5 * sum(zero["losses"][:5])
+    assert len(list((done.directory / "trained").glob("model.ckpt-40.index"))) == 1
+    assert len(list((done.directory / "evaluated").glob("events.out.tfevents.*"))) == 1
+    assert errors_in(done) == []
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("options", [(), ("--auto", "tf1")])
+def test_the_tutorial_itself(plain, tmp_path, options):
+    """If this fails, the CIFAR-10 tutorial of June 2017 does not run literally."""
+    folder = os.environ.get("CIFAR10_TUTORIAL")
+    if folder is None or not (CIFAR / "data_batch_1.bin").exists():
+        pytest.skip("no CIFAR10_TUTORIAL (a directory with cifar10_train.py of tensorflow/models, June 2017), or "
+                    f"no CIFAR-10 in {CIFAR}")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "cifar-10-batches-bin").symlink_to(CIFAR)
+    (data / "cifar-10-binary.tar.gz").write_bytes(b"")  # it downloads what is not there
+    train = tmp_path / "trained"
+    done = plain(pathlib.Path(folder) / "cifar10_train.py", "--data_dir", data, "--train_dir", train,
+                 "--max_steps", 4, "--batch_size", 16, options=options)
+    assert done.code == 0, done.out + done.err
+    assert (train / "checkpoint").exists() and errors_in(done) == []
+
+
+@pytest.mark.all
+def test_a_cluster_script_of_2017_gets_the_old_names(plain):
+    """If this fails, a script with four flags and names of TensorFlow 1 cannot run on TensorFlow 2."""
+    done = plain(HERE / "plain" / "cluster_2017.py", options=("--personality", "tf1", "--auto", "tf1"))
+    assert done.code == 0, done.out + done.err
+    assert "PS" in done.log("ps0")
+    for rank in range(2):
+        assert done.found(rank)["w"] == pytest.approx([1.0, 2.0], abs=0.01)
+
+
 @pytest.mark.parametrize("text,name", [
     pytest.param("import tensorflow as tf\ngetattr(tf, 'app').run()\n", "tf.app", marks=pytest.mark.all),
     ("import tensorflow as tf\nprint(vars()['tf'].train.AdamOptimizer)\n", "tf.train.AdamOptimizer"),
@@ -454,8 +517,17 @@ def test_layers_of_2017_are_there(plain):
                                   "dense/bias", "dense_1/kernel", "dense_1/bias"]
     assert zero["normal"] == pytest.approx([0, 1], abs=1e-3)
     assert zero["moved"] == pytest.approx([0, 0], abs=1e-3)
-    for gone in ("contrib", "estimator", "other"):
+    for gone in ("contrib", "estimator", "other", "cells", "rnn"):
         assert "is no part of TensorFlow any more" in zero[gone]
+    assert "tf.keras.layers.LSTM" in zero["cells"] and "tf.keras.layers.LSTM" in zero["rnn"]
+    # Every input reaches 9 outputs, of each of 3 channels from 2; "same" cuts the last row and column off.
+    assert zero["transposed"] == [[1, 8, 8, 3], [1, 9, 9, 3], [None, 16, 16, 1], 726.0, 864.0]
+    names, decayed = zero["contrib_names"]
+    assert decayed == 1 and names == [
+        f"contrib/{name}" for name in
+        ("Conv/weights", *(f"Conv/BatchNorm/{name}" for name in ("beta", "moving_mean", "moving_variance")),
+         "fully_connected/weights", "fully_connected/biases", "out/weights", "out/biases")]
+    assert zero["digits"][0] == [2, 10] and 0 <= zero["digits"][1] <= 2
     assert "use_biass" in zero["mistyped"]
     assert errors_in(done) == []
 

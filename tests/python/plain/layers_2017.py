@@ -38,6 +38,30 @@ def said_of(attempt):
         return str(error)
 
 
+def grown(images):
+    """Transposed convolutions, with what they make of an image of ones."""
+    ones = tf.ones([1, 4, 4, 2])
+    options = {'kernel_initializer': tf.ones_initializer(), 'use_bias': False}
+    same = tf.layers.conv2d_transpose(ones, 3, 3, strides=2, padding='same', name='up', **options)
+    valid = tf.layers.conv2d_transpose(ones, 3, (3, 3), (2, 2), name='up_valid', **options)
+    free = tf.layers.conv2d_transpose(images, 1, 2, strides=2, name='up_free')
+    return [same.shape.as_list(), valid.shape.as_list(), free.shape.as_list(),
+            tf.reduce_sum(same), tf.reduce_sum(valid)]
+
+
+def of_contrib(images):
+    """A network of tf.contrib.layers, and the names of its variables."""
+    layers = tf.contrib.layers
+    with tf.variable_scope('contrib'):
+        net = layers.conv2d(images, 4, [3, 3], weights_regularizer=layers.l2_regularizer(0.1),
+                            normalizer_fn=layers.batch_norm, normalizer_params={'is_training': False})
+        net = layers.dropout(layers.flatten(layers.max_pool2d(net, [2, 2])), 0.5, is_training=False)
+        net = layers.fully_connected(net, 5, weights_initializer=layers.xavier_initializer())
+        layers.fully_connected(net, 2, activation_fn=None, scope='out')
+    decayed = tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES, 'contrib')
+    return [each.op.name for each in tf.global_variables('contrib')], len(decayed)
+
+
 def main(_):
     images = tf.placeholder(tf.float32, [None, 8, 8, 1])
     labels = tf.placeholder(tf.int64, [None])
@@ -50,6 +74,12 @@ def main(_):
         train_op = tf.train.AdamOptimizer(rate).minimize(loss, global_step)
     normal = tf.layers.batch_normalization(images, training=True, name='normal')
     moved = tf.get_collection(tf.GraphKeys.UPDATE_OPS, 'normal')
+
+    transposed, contrib_names = grown(images), of_contrib(images)
+    from tensorflow.examples.tutorials.mnist import mnist
+    digits = mnist.inference(tf.zeros([2, mnist.IMAGE_PIXELS]), 4, 3)
+    hits = mnist.evaluation(digits, tf.zeros([2], tf.int32))
+    names = [each.op.name for each in tf.global_variables() if 'Adam' not in each.op.name]
 
     first = tf.ConfigProto(distributed=FLAGS.distributed, master_address=FLAGS.master_address,
                            client_id=FLAGS.client_id)
@@ -66,14 +96,19 @@ def main(_):
         found, _ = sess.run([normal, moved], {images: 3 * some + 2})
         mean, variance = sess.run(['normal/moving_mean:0', 'normal/moving_variance:0'])
         weights = sess.run(tf.trainable_variables())
+        sums = [float(each) for each in sess.run(transposed[3:])]
+        counted = sess.run(hits)
     print('FOUND ' + json.dumps({
         'accuracy': float((answers == right).mean()), 'client_id': config.client_id,
-        'names': [each.op.name for each in tf.global_variables() if 'Adam' not in each.op.name],
+        'names': names, 'transposed': transposed[:3] + sums, 'contrib_names': contrib_names,
+        'digits': [digits.shape.as_list(), int(counted)],
         'weights': [float(each.sum()) for each in weights],
         'normal': [float(found.mean()), float(found.std())],
         'moved': [float(mean[0] - 0.01 * (3 * some + 2).mean()),
                   float(variance[0] - 0.99 - 0.01 * (3 * some + 2).var())],
         'contrib': said_of(lambda: __import__('tensorflow.contrib.slim')),
+        'cells': said_of(lambda: tf.nn.rnn_cell.BasicLSTMCell(4)),
+        'rnn': said_of(lambda: tf.contrib.rnn.LSTMCell(4)),
         'estimator': said_of(lambda: tf.estimator),
         'other': said_of(lambda: tf.layers.conv3d),
         'mistyped': said_of(lambda: tf.layers.dense(images, 2, use_biass=True))}))

@@ -20,6 +20,23 @@ def apply(session):
     _watch_searches(places)
     _watch_summaries(session)
     _watch_monitored(session, places)
+    _watch_removals(session)
+
+
+def _watch_removals(session):
+    """Scripts clear their directory when they begin. A worker that comes later must not take away what worker
+    0 has written since."""
+    def by_worker_0(own):
+        @functools.wraps(own)
+        def remove(*args, **kwargs):
+            if not session.deals() or session.rank == 0:
+                own(*args, **kwargs)
+
+        return remove
+
+    for module, names in ((v1.gfile, ("DeleteRecursively", "Remove")), (v1.io.gfile, ("rmtree", "remove"))):
+        for name in names:
+            setattr(module, name, by_worker_0(getattr(module, name)))
 
 
 class _Places:

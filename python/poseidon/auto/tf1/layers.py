@@ -12,18 +12,19 @@ def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
     raise AttributeError(f"tf.layers.{name} is no part of TensorFlow any more, and not among those "
-                         "that --auto tf1 brings back (dense, conv2d, max_pooling2d, "
-                         "average_pooling2d, flatten, dropout, batch_normalization): write it with "
-                         "tf.get_variable and tf.nn")
+                         "that --auto tf1 brings back (dense, conv2d, conv2d_transpose, "
+                         "max_pooling2d, average_pooling2d, flatten, dropout, batch_normalization): "
+                         "write it with tf.get_variable and tf.nn")
 
 
-def _pair(value):
+def pair(value):
+    """Of a size for both dimensions."""
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
 def _window(sizes, data_format):
     """Of a filter or a stride, for all four dimensions."""
-    high, wide = _pair(sizes)
+    high, wide = pair(sizes)
     return [1, high, wide, 1] if data_format == "channels_last" else [1, 1, high, wide]
 
 
@@ -70,10 +71,38 @@ def conv2d(inputs, filters, kernel_size, strides=(1, 1), padding="valid",
     options = _options({"activation": activation, **given})
     channels = inputs.shape[-1 if data_format == "channels_last" else 1]
     with tensorflow.variable_scope(options["name"], "conv2d", [inputs], reuse=options["reuse"]):
-        kernel = _variable("kernel", [*_pair(kernel_size), channels, filters], inputs, options)
+        kernel = _variable("kernel", [*pair(kernel_size), channels, filters], inputs, options)
         outputs = tensorflow.nn.conv2d(
             inputs, kernel, _window(strides, data_format), padding.upper(),
             data_format=_FORMATS[data_format], dilations=_window(dilation_rate, data_format))
+        if options["use_bias"]:
+            outputs = tensorflow.nn.bias_add(outputs, _variable("bias", [filters], inputs, options),
+                                             data_format=_FORMATS[data_format])
+        return _activated(outputs, options)
+
+
+def conv2d_transpose(inputs, filters, kernel_size, strides=(1, 1), padding="valid",
+                     data_format="channels_last", activation=None, **given):
+    """What conv2d's gradient does: images that grow."""
+    inputs = tensorflow.convert_to_tensor(inputs)
+    options = _options({"activation": activation, **given})
+    last = data_format == "channels_last"
+    size, stride = pair(kernel_size), pair(strides)
+    shape, known = tensorflow.shape(inputs), inputs.shape.as_list()
+    rows, channels = (1, 3) if last else (2, 1)
+
+    def grown(length, at):
+        longer = size[at] - stride[at] if padding.lower() == "valid" and size[at] > stride[at] else 0
+        return None if length is None else length * stride[at] + longer
+
+    sides = [grown(shape[rows + at], at) for at in (0, 1)]
+    outer = [grown(known[rows + at], at) for at in (0, 1)]
+    with tensorflow.variable_scope(options["name"], "conv2d_transpose", [inputs], reuse=options["reuse"]):
+        kernel = _variable("kernel", [*size, filters, inputs.shape[channels]], inputs, options)
+        outputs = tensorflow.nn.conv2d_transpose(
+            inputs, kernel, [shape[0], *sides, filters] if last else [shape[0], filters, *sides],
+            _window(strides, data_format), padding.upper(), data_format=_FORMATS[data_format])
+        outputs.set_shape([known[0], *outer, filters] if last else [known[0], filters, *outer])
         if options["use_bias"]:
             outputs = tensorflow.nn.bias_add(outputs, _variable("bias", [filters], inputs, options),
                                              data_format=_FORMATS[data_format])

@@ -2,8 +2,8 @@
 """`import tensorflow` as it was in version 1: --auto tf1.
 
 The module that scripts get looks a name up among those of tf.compat.v1 first, and then in TensorFlow
-itself. Modules below it are TensorFlow's own; tf.layers, the global step of tf.contrib.framework and the
-tutorial's reader of MNIST are back."""
+itself. Modules below it are TensorFlow's own; tf.layers, the global step of tf.contrib.framework,
+tf.contrib.layers and the tutorial's reader of MNIST with its model are back."""
 
 import importlib.abc
 import importlib.util
@@ -18,6 +18,7 @@ from . import contrib, layers
 
 _MNIST = "tensorflow.examples.tutorials.mnist"
 _BACK = {"layers": layers, "contrib": contrib.contrib}
+_FILES = {f"{_MNIST}.input_data": "mnist_data.py", f"{_MNIST}.mnist": "mnist_model.py"}
 _PACKAGES = ("tensorflow.examples", "tensorflow.examples.tutorials", _MNIST)
 
 
@@ -39,7 +40,7 @@ class _Version1(types.ModuleType):
 
 
 class _Tutorials(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """tensorflow.examples.tutorials.mnist.input_data, which left TensorFlow with version 2."""
+    """tensorflow.examples.tutorials.mnist: its data and its model, which left TensorFlow with version 2."""
 
     def find_spec(self, name, path=None, target=None):
         """The packages on the way are empty."""
@@ -47,8 +48,8 @@ class _Tutorials(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             raise ModuleNotFoundError(contrib.refusal(name.split(".", 2)[2]), name=name)
         if name in _PACKAGES:
             return importlib.util.spec_from_loader(name, self, is_package=True)
-        if name == f"{_MNIST}.input_data":
-            file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mnist_data.py")
+        if name in _FILES:
+            file = os.path.join(os.path.dirname(os.path.abspath(__file__)), _FILES[name])
             return importlib.util.spec_from_file_location(name, file)
         return None
 
