@@ -256,7 +256,7 @@ check_words(const struct launch_options *options, struct psd_error *err)
     static const char *const scopes[] = {"process", "group", NULL};
     static const char *const modes[] = {"launcher", "nodes", "both", NULL};
     static const char *const placements[] = {"pack", "spread", NULL};
-    static const char *const automatic[] = {"on", "tf1", "off", NULL};
+    static const char *const automatic[] = {"on", "warn", "tf1", "off", NULL};
     psd_status status = check_word("restart", options->restart, restarts, err);
 
     if (status == PSD_OK) {

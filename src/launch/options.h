@@ -76,7 +76,7 @@ struct launch_options {
     uint32_t gpus_per_worker;     /* 0: as the cluster file says */
     uint32_t cpus_per_worker;     /* for --emit; 0: as the other system likes */
     uint32_t memory_per_worker;   /* for --emit, MiB; 0: likewise */
-    const char *automatic;        /* on, off; NULL: not given */
+    const char *automatic;        /* on, warn, tf1, off; NULL: not given */
     struct psi_settings settings; /* command line and environment */
 
     const char *command; /* one string; or */

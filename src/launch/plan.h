@@ -28,18 +28,18 @@ struct plan_input {
     char *const *argv;                   /* ... words, ended by NULL; or NULL: */
     const struct words *worker_commands; /* ... one string for each worker */
     enum psi_pass pass;
-    char *const *environment;       /* psd_run's own */
-    const struct words *set;        /* (optional) NAME=value, from the cluster file */
-    const struct words *worker_set; /* (optional) `workers` lists more, one for each */
-    const struct words *forward;    /* (optional) NAME, NAME=value, PREFIX*: to workers */
-    uint16_t master_port;           /* 0: the system chooses */
-    const char *virtualenv;         /* (optional) */
-    const char *workdir;            /* (optional) */
-    const char *image;              /* (optional) words before every worker's command */
-    bool keep_env;                  /* values of the user's win over the job's */
-    uint32_t gpus_per_worker;       /* 0: as the machine's are shared out */
-    const char *automatic;          /* (optional) "on", "tf1", "off": PSD_AUTO of the workers */
-    bool automatic_asked;           /* ... by the user, not by default */
+    char *const *environment;            /* psd_run's own */
+    const struct words *set;             /* (optional) NAME=value, from the cluster file */
+    const struct words *worker_set;      /* (optional) `workers` lists more, one for each */
+    const struct words *forward;         /* (optional) NAME, NAME=value, PREFIX*: to workers */
+    uint16_t master_port;                /* 0: the system chooses */
+    const char *virtualenv;              /* (optional) */
+    const char *workdir;                 /* (optional) */
+    const char *image;                   /* (optional) words before every worker's command */
+    bool keep_env;                       /* values of the user's win over the job's */
+    uint32_t gpus_per_worker;            /* 0: as the machine's are shared out */
+    const char *automatic;               /* (optional) "on", "warn", "tf1", "off": PSD_AUTO */
+    bool automatic_asked;                /* ... by the user, not by default */
     const struct words *master_settings; /* (optional) options handed on to ps_master */
     const struct words *server_settings; /* (optional) ... to ps_server */
     uint32_t lanes;                      /* of a server; 0: as the cores of its machine allow */

@@ -597,6 +597,11 @@ test_automatic(void **state)
     assert_true(master_waits_for_late_workers(&plan));
     plan_fini(&plan);
 
+    input.automatic = "warn";
+    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    assert_true(plan.automatic);
+    assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "warn");
+    plan_fini(&plan);
     input.automatic = "tf1";
     assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
     assert_true(plan.automatic);

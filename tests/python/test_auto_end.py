@@ -33,7 +33,8 @@ def test_a_good_end_says_what_was_verified(job):
     """If this fails, people have to believe instead of read."""
     done = job(LOOP + "epoch(); epoch()\n")
     assert done.code == 0, done.out + done.err
-    assert "verified: weights equal to the bit on 2 workers after 8 steps" in done.err
+    assert "verified: 64 samples, each once per epoch; weights equal to the bit on 2 workers after 8 steps; learning rates " \
+        "equal in every step" in done.err
 
 
 def test_learning_rates_that_differ_are_named_in_the_next_step(job):
@@ -96,7 +97,8 @@ if os.environ["PSD_RANK"] == "1":
 epoch()
 """)
     assert done.code == 0, done.out + done.err
-    assert "verified: weights equal to the bit on 2 workers after 8 steps" in done.err
+    assert "verified: 64 samples, each once per epoch; weights equal to the bit on 2 workers after 8 steps; learning rates " \
+        "equal in every step" in done.err
 
 
 def test_an_optimizer_of_a_model_before_is_let_go(job):

@@ -25,7 +25,9 @@ torch/   scripts of PyTorch
     iterables      the same of a stream (IterableDataset)
     loose          training whose batches no loader hands out; drawn_evaluation, its evaluation
     lineage        which batches a loss was computed from
-    checks         what the workers compare in every round
+    checks         what the workers compare in every round: carries the words of the witness
+    seen           what the witness sees: loaders, what models get, random generators
+    weights        weights as a few numbers
     datasets       what the workers compare before every epoch
     models         the modules that parameters belong to
     randomness     generators that all workers set as worker 0 has them

@@ -65,6 +65,15 @@ class Session:
         notes.explain_refusal(reason, advice)
         raise SystemExit(EXIT_REFUSED)
 
+    def breach(self, kind: str, reason: str, advice: str) -> None:
+        """Something does not hold that must (witness.py). With --auto warn the script goes on; all workers see it,
+        and one tells."""
+        del kind
+        if os.environ.get("PSD_AUTO") != "warn":
+            self.refuse(reason, advice)
+        if self.rank == 0:
+            notes.tell(f"{notes.script_name()} is trained wrong: {reason}; {advice}")
+
     def at_exit(self) -> None:
         """The script is over. One that was refused leaves without a farewell to the job, also when
         it has caught the exit."""

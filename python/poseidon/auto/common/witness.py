@@ -30,6 +30,7 @@ MODULUS = 1 << 48  # digests are numbers below it, exact as a double, and so is 
 TOLERANCE = 1e-4  # of weights: machines may round differently
 SHARE_TOLERANCE = 1e-6
 SURE_AFTER = 3  # equal digests of bytes alone may be chance: toy data are often constant
+LOOK_CLOSER = 4  # batches of a reading
 STREAMS = 5  # generators of random numbers that are looked at
 
 
@@ -55,7 +56,7 @@ class Word(enum.IntEnum):
     SAMPLE_SIZE = 16  # what it is measured by
     NORM = 17  # of all weights
     DIRECTION = 18  # all weights as one vector, along a direction in which those that differ hardly agree
-    BITS = 19  # a digest of all weights
+    BITS = 19  # a digest of all weights: before the first step, and in the end
     STREAM = 20  # and the ones behind it: states of the generators that noise was drawn from
 
 
@@ -76,6 +77,8 @@ def _number(position: Any) -> int:
 
 
 def _numbers(positions: Any) -> list[int]:
+    if type(positions) is list and positions and type(positions[0]) is int:  # nearly always
+        return positions
     if isinstance(positions, (str, bytes, dict)) or not hasattr(positions, "__iter__"):
         return [_number(positions)]
     try:
@@ -91,21 +94,39 @@ def in_order(positions: Any) -> int:
 
 def in_any_order(positions: Any) -> int:
     """A digest of positions, which adds up: that of two parts is the sum of theirs."""
-    return sum(map(hash, zip(_numbers(positions), itertools.repeat(17)))) % MODULUS
+    return _sum(_numbers(positions))
+
+
+def _sum(numbers: Iterable[int]) -> int:
+    return sum(map(hash, zip(numbers, itertools.repeat(17)))) % MODULUS
 
 
 class Reading:
     """One way through a source of samples with positions, such as an epoch of a loader: what was drawn for all
     workers, and what of it this worker's script was given."""
 
-    def __init__(self, witness: Witness, source: int):
-        self._witness, self._source = witness, source
+    def __init__(self, witness: Witness, source: int, fingerprint: int):
+        self._witness, self._source, self._fingerprint = witness, source, fingerprint
+        self.uneven = False  # batches of different sizes were drawn, or given
+        self._size = 0  # of the first
         self._batches: list[tuple[int, int]] = []  # digest and number of samples, since the last full step
         self._full = [0, 0]  # digest and number of samples of all full steps
-        self._given = 0  # a digest of them, in any order
+        self._given = 0  # a digest of what the script got, in any order
+        self._borrowed = 0  # of what it got in the place of a part of its own
         self._seen: set[int] = set()
         self._repeats = False  # a batch was drawn twice, as samplers with replacement do
+        self._batches_given = 0
+        self._content = 0
+        self._parted = False  # parts of it were given
         self._finished = False
+
+    def is_new(self) -> bool:
+        """Whether the script has got only a few batches of it."""
+        return self._batches_given < LOOK_CLOSER
+
+    def look_closer(self, content: int) -> None:
+        """What is to be compared of the batch that the script gets next, beside its positions, when all read it."""
+        self._content = content
 
     def drew(self, positions: Any) -> None:
         """The source's own sampler has drawn a batch. Every worker draws all of them."""
@@ -113,9 +134,14 @@ class Reading:
         digest = mixed(*numbers)
         self._repeats = self._repeats or digest in self._seen
         self._seen.add(digest)
-        self._batches.append((in_any_order(numbers), len(numbers)))
+        self._look_at_size(len(numbers))
+        self._batches.append((_sum(numbers), len(numbers)))
         if len(self._batches) == self._witness.world:
             self._settle()
+
+    def _look_at_size(self, size: int) -> None:
+        self._size = self._size or size
+        self.uneven = self.uneven or size != self._size
 
     def _settle(self) -> None:
         for digest, samples in self._batches:
@@ -126,24 +152,34 @@ class Reading:
     def gave(self, positions: Any, dealt: bool, may_train: bool = True, borrowed: bool = False) -> None:
         """The script gets a batch. dealt: it is this worker's part; else everybody gets the same. borrowed: for
         want of a part of its own it has somebody else's, which counts nothing in the mean."""
-        digest = in_order(positions)
-        if not borrowed:
-            self._given = (self._given + in_any_order(positions)) % MODULUS
-        if not dealt:
-            self._witness.tests_on(self._source, digest)
+        numbers = _numbers(positions)
+        digest = mixed(*numbers)
+        self._look_at_size(len(numbers))
+        if borrowed:
+            self._borrowed = (self._borrowed + _sum(numbers)) % MODULUS
+        else:
+            self._given = (self._given + _sum(numbers)) % MODULUS
+        self._batches_given += 1
+        self._parted = self._parted or dealt
+        if not dealt and not self._parted:
+            self._witness.tests_on(self._source, mixed(self._fingerprint, digest, self._content))
+        self._content = 0
         if may_train:
             unsure = self._repeats or borrowed
             self._witness.is_given(self._source, None if unsure else digest, sure=True)
 
     def finish(self, dealt: bool, drops_last: bool = False) -> None:
-        """It came to its end. drops_last: steps with fewer batches than workers are left out."""
+        """It came to its end. drops_last: steps with fewer batches than workers are left out. What began in parts
+        may have become an evaluation, to which the parts of the others were given, too (dealt is false then)."""
         if self._finished:
             return
         self._finished = True
         if not drops_last:
             self._settle()
         if dealt:
-            self._witness.finish_epoch(self._source, self._given, *self._full)
+            self._witness.finish_epoch(self._given, *self._full)
+        elif self._parted:
+            self._witness.tests_on(self._source, mixed(self._fingerprint, (self._given + self._borrowed) % MODULUS))
 
 
 class Witness:
@@ -156,6 +192,7 @@ class Witness:
         self._given = self._given_all = 0
         self._newest: tuple[int, float] = (0, UNKNOWN)
         self._sure = True  # data are known by their positions
+        self._bytes: set[int] = set()  # some digests where they are not
         self._order = 0
         self._epochs = self._parts = self._whole = 0
         self._epoch_samples: set[int] = set()
@@ -164,11 +201,11 @@ class Witness:
         self._tests_agree = True
         self._expects_same = False
         self._state: dict[int, float] = {}
-        self._rounds = 0
+        self._stepped: dict[int, int] = {}  # optimizer: the rounds before its last step
         self._dealt: set[int] = set()  # sources of which the workers were seen to have different parts
         self._alike = 0  # rounds in which everything that was known of them by their bytes was equal
         self._before: tuple = ()
-        self._breaches: set[str] = set()
+        self.breaches: set[str] = set()  # kinds
         self._epochs_compared = 0
         self._somebody_died = False
 
@@ -179,21 +216,29 @@ class Witness:
         self._sources.append(name)
         return len(self._sources) - 1
 
-    def read(self, source: int) -> Reading:
-        """Somebody begins to read a source whose samples have positions."""
-        return Reading(self, source)
+    def read(self, source: int, fingerprint: int = 0) -> Reading:
+        """Somebody begins to read a source whose samples have positions. fingerprint: of the set of samples, so
+        that a position is the same sample everywhere."""
+        return Reading(self, source, fingerprint)
 
     def is_given(self, source: int, digest: int | None, sure: bool) -> None:
         """The script gets a batch that it may train on. digest: of its positions (sure), or of its bytes, which
         may be equal by chance; None: nothing can be said of it."""
         self._given += 1
         self._sure = self._sure and sure
+        if not sure and digest is not None and len(self._bytes) < SURE_AFTER:
+            self._bytes.add(digest)
         told = digest if digest is not None else mixed(self.rank, self._given)
         self._given_all = mixed(self._given_all, source, told)
         self._newest = (source, UNKNOWN if digest is None or not sure else digest)
 
+    @property
+    def epochs(self) -> int:
+        """Of dealt data, that are over."""
+        return self._epochs
+
     def expect_same_data(self) -> None:
-        """All workers train on the same data, and the user has been told."""
+        """All workers may train on the same data: the user has been told, or somebody else looks at it."""
         self._expects_same = True
 
     def tests_on(self, source: int, digest: int) -> None:
@@ -205,10 +250,9 @@ class Witness:
         """What all workers together train on in one step, as each of them has drawn it."""
         self._order = mixed(self._order, digest)
 
-    def finish_epoch(self, source: int, part: int, whole: int, samples: int) -> None:
+    def finish_epoch(self, part: int, whole: int, samples: int) -> None:
         """An epoch of dealt data is over. part, whole: digests (in_any_order) of this worker's samples and of
         everybody's."""
-        del source
         self._epochs += 1
         self._parts = (self._parts + part) % MODULUS
         self._whole = (self._whole + whole) % MODULUS
@@ -248,7 +292,6 @@ class Witness:
     def hear(self, rows: Iterable[Sequence[float]], rates: Any = "others") -> None:
         """Everybody's words of one round, those of worker 0 first. rates: this worker's, for people."""
         columns = self._columns(rows)
-        self._rounds += 1
         if not columns:
             return
         self._hear_weights(columns)
@@ -269,11 +312,12 @@ class Witness:
             self._hear_tests(columns)
             self._hear_end_of_weights(columns)
             bits = "equal to the bit" if _all_equal(columns[Word.BITS]) else "equal but for rounding"
-        return "" if self._breaches else self._verified(bits, steps)
+        return "" if self.breaches else self._verified(bits, steps)
 
-    def exchanged(self, rounds: int) -> None:
+    def exchanged(self, rounds: int, optimizer: int = 0) -> None:
         """An optimizer makes a step after so many rounds."""
-        if rounds == 0:
+        before, self._stepped[optimizer] = self._stepped.get(optimizer, 0), rounds
+        if rounds == before:
             self._say("nothing exchanged", "its optimizer makes a step, and nothing has been exchanged with the other "
                       "workers: each trains by itself",
                       "let an optimizer have the parameters that the loss depends on before the training data are "
@@ -285,13 +329,12 @@ class Witness:
         return list(zip(*here)) if len(here) > 1 else []
 
     def _say(self, kind: str, reason: str, advice: str) -> None:
-        if kind not in self._breaches:
-            self._breaches.add(kind)
+        if kind not in self.breaches:
+            self.breaches.add(kind)
             self._breach(kind, reason, advice)
 
     def _hear_weights(self, columns: list) -> None:
-        first = self._rounds == 1
-        if first and _known(columns[Word.BITS]) and not _all_equal(columns[Word.BITS]):
+        if not _all_equal(columns[Word.BITS]):
             self._say("weights", "the workers' weights differ before the first step",
                       "give the model its initial weights before the first batch of the training loader is read, and "
                       "change them in the optimizer's step alone")
@@ -332,7 +375,7 @@ class Witness:
         elif (*given, *ever) != self._before:
             self._alike += 1
         self._before = (*given, *ever)
-        same = self._alike >= (1 if self._sure else SURE_AFTER)
+        same = self._alike >= (1 if self._sure else SURE_AFTER) and (self._sure or len(self._bytes) >= SURE_AFTER)
         if _all_equal(columns[Word.SOURCE]) and _known(news):
             source = int(columns[Word.SOURCE][0])
             if _all_different(news):
@@ -407,7 +450,7 @@ class Witness:
 def _digest_of_all(samples: int) -> int:
     """Of the positions of a set, each once. Found once for each size."""
     if samples not in _ALL:
-        _ALL[samples] = in_any_order(range(samples))
+        _ALL[samples] = _sum(range(samples))
     return _ALL[samples]
 
 

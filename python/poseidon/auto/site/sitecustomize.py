@@ -47,7 +47,7 @@ class _Watch:
     def __init__(self):
         self.sessions = []  # poseidon.auto's, one for each framework that is here
         self.reason = None  # why nothing is to be done
-        self.kind = os.environ.get("PSD_AUTO")  # on, tf1
+        self.kind = os.environ.get("PSD_AUTO")  # on, warn, tf1
         self.names_only = self.kind == "names"  # TensorFlow 1's, for a script that distributes itself
         self.kind = "tf1" if self.names_only else self.kind
         self.alone = self.names_only or os.environ.get("PSD_WORLD_SIZE", "1") == "1"
@@ -116,7 +116,7 @@ def _run_hidden():
 
 
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
-if os.environ.get("PSD_AUTO") in ("on", "tf1", "names") and "PSD_WORLD_SIZE" in os.environ:
+if os.environ.get("PSD_AUTO") in ("on", "warn", "tf1", "names") and "PSD_WORLD_SIZE" in os.environ:
     sys.meta_path.insert(0, _Watch())
     os.environ.__class__ = _Environment
 _run_hidden()

@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the workers compare in every round, beside the gradients: a few numbers each; and once more when the
-script is over.
+"""Carries the words of the witness (common/witness.py) with every round of gradients; and once more when the script
+is over.
 
-Weights or learning rates that differ, or batches drawn in different orders, would train something that nobody
-asked for without any other sign of it."""
+Weights or learning rates that differ, samples that two workers train on or that nobody does, would train something
+that nobody asked for without any other sign of it."""
 
 from __future__ import annotations
 
-import math
+import array
 import zlib
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import poseidon
 
+from ..common.witness import COUNT, Word
+from .weights import Later, Weights
+
 if TYPE_CHECKING:
     from .session import TorchSession
 
 FOREVER = 2**32 - 1
-NORM_EVERY = 128  # rounds
-NORM_TOLERANCE = 1e-4  # machines may round differently
-# It takes part, weights (first round, end), norm of the weights, batches, learning rates, the script is over, weights
-# in one direction (end).
-PRESENT, WEIGHTS, NORM, BATCHES, RATES, OVER, DIRECTION = range(7)
-FIELDS = 7
+MEASURE_EVERY = 128  # rounds: all weights are looked at, not only a sample; also when an epoch is over, but
+MEASURE_APART = 16  # not more often than this
+STREAMS_EVERY = 128  # rounds; and in those before that are powers of two
 
 
 class Checks:
@@ -32,92 +32,88 @@ class Checks:
 
     def __init__(self, session: TorchSession, parameters: list[torch.Tensor], name: str,
                  timeout: float):
-        self._session, self._parameters, self._timeout = session, parameters, timeout
+        self._session, self._witness, self._timeout = session, session.witness, timeout
         self._world, self._rank = session.world, session.rank
-        self._table = poseidon.Table(f"{name}/checks", shape=(FIELDS * self._world,),
+        self._weights = Weights(parameters)
+        self._table = poseidon.Table(f"{name}/checks", shape=(COUNT * self._world,),
                                      dtype="float64", use="sum", reduce="sum", nan_policy="allow")
-        self._numbers = torch.zeros(FIELDS, self._world, dtype=torch.float64)
+        self._zeros = array.array("d", bytes(8 * COUNT * self._world))
+        self._numbers = self._zeros[:]  # of worker 0 first
         self._rounds = 0
         self._future: Any = None
+        self._rates: tuple[list[float], int] = ([], 0)  # and their digest
+        self._sampled: Later | None = None
+        self._measured: Later | None = None
+        self._measured_at = 0  # rounds
+        self._epochs = self._witness.epochs
         self._missing: set[int] = set()  # workers that take part no more
 
     def begin(self, active: bool) -> None:
         """A round begins: the weights are as the forward saw them."""
         del active
-        mine = self._mine()
+        self._note_weights()
+        self._note_rates()
+        self._session.seen.note_round()
+        if _is_looked_at(self._rounds):
+            self._session.seen.note_streams()
+        self._send(over=False)
+
+    def _note_weights(self) -> None:
+        """Those of the last round are told, and this round's are under way."""
         if self._rounds == 0:
-            mine[WEIGHTS] = digest(self._parameters)
-        if self._rounds % NORM_EVERY == 0:
-            mine[NORM] = norm(self._parameters)
-        self._send()
+            self._witness.note(bits=self._weights.digest())
+        if self._sampled is not None:
+            sample, size = self._weights.as_one(self._sampled)
+            self._witness.note(sample=sample, sample_size=size)
+        self._sampled = self._weights.sample(self._rounds)
+        if self._measured is not None:
+            length, direction = self._weights.as_vector(self._measured)
+            self._witness.note(norm=length, direction=direction)
+            self._measured = None
+        since = self._rounds - self._measured_at
+        if since >= MEASURE_EVERY or since >= MEASURE_APART and self._epochs != self._witness.epochs:
+            self._measured_at, self._epochs = self._rounds, self._witness.epochs
+            self._measured = self._weights.measure()
 
-    def _mine(self) -> torch.Tensor:
-        self._numbers.zero_()
-        mine = self._numbers[:, self._rank]
-        mine[PRESENT] = 1
-        mine[BATCHES] = self._session.batches_digest
-        mine[RATES] = zlib.crc32(repr(self._session.learning_rates()).encode())
-        return mine
+    def _note_rates(self) -> None:
+        rates = self._session.learning_rates()
+        if rates != self._rates[0]:
+            self._rates = (rates, zlib.crc32(repr(rates).encode()))
+        self._witness.note(rates=self._rates[1])
 
-    def _send(self) -> None:
-        address = self._numbers.data_ptr()
+    def _send(self, over: bool) -> None:
+        self._numbers[:] = self._zeros
+        self._numbers[COUNT * self._rank:COUNT * (self._rank + 1)] = array.array("d", self._witness.words(over))
+        address, _ = self._numbers.buffer_info()
         self._future = self._table.transfer(address, address, keep=(self._numbers,),
                                             timeout_ms=FOREVER)
 
-    def end(self, active: bool) -> None:
-        """The round has ended: everybody's numbers are here."""
-        del active
+    def _receive(self) -> list[list[float]]:
         self._future.result(self._timeout)
-        self._rounds += 1
-        here = self._numbers[PRESENT] > 0  # the job may go on without a worker that died
-        self._look_for_leavers(here.tolist())
-        over = self._numbers[OVER].nonzero().flatten().tolist()
-        if over:
-            self._refuse_leaver(over[0])
-        weights, norms, batches, rates = self._numbers[WEIGHTS:OVER, here].tolist()
-        if not _equal(weights):
-            self._session.refuse(
-                "the workers' weights differ before the first step",
-                "give the model its initial weights before the first batch of the training loader "
-                "is read, and change them in the optimizer's step alone")
-        if not _near(norms):
-            self._session.refuse(
-                "the workers' weights have drifted apart",
-                "they must change in the optimizer's step alone, and not by anything that is "
-                "random or different on each worker")
-        if not _equal(rates):
-            self._session.refuse(
-                f"the workers' learning rates differ: this one has {self._session.learning_rates()}",
-                "let a scheduler decide by what is the same on all workers, such as the loss of the evaluation; "
-                "each worker's training loss is that of its own samples")
-        if not _equal(batches):
-            self._session.refuse(
-                "the workers draw their batches in different orders, or one has trained on a batch "
-                "that another has left out",
-                "decide by nothing that only one worker sees, such as its own loss; a sampler must take its "
-                "randomness from torch, numpy.random or random, not from a generator of its own that is seeded "
-                "differently on each worker")
+        found = self._numbers.tolist()
+        return [found[at:at + COUNT] for at in range(0, len(found), COUNT)]
 
-    def compare_at_end(self) -> str:
-        """The script is over, here: waits until it is everywhere, and returns what holds of the weights."""
-        mine = self._mine()
-        mine[OVER] = 1
-        mine[WEIGHTS] = digest(self._parameters)
-        mine[NORM], mine[DIRECTION] = norm(self._parameters), direction(self._parameters)
-        self._send()
-        self._future.result(self._timeout)
-        here = self._numbers[PRESENT] > 0
-        over = self._numbers[OVER]
-        if not bool(over[here].all()):
+    def end(self, active: bool) -> None:
+        """The round has ended: everybody's words are here."""
+        del active
+        rows = self._receive()
+        self._rounds += 1
+        self._look_for_leavers(rows)
+        for rank, row in enumerate(rows):
+            if row[Word.OVER] > 0:
+                self._refuse_leaver(rank)
+        self._witness.hear(rows, self._rates[0])
+
+    def compare_at_end(self, steps: int) -> str:
+        """The script is over, here: waits until it is everywhere, and returns what was verified; empty: it is
+        not."""
+        length, direction = self._weights.as_vector(self._weights.measure())
+        self._witness.note(bits=self._weights.digest(), norm=length, direction=direction)
+        self._send(over=True)
+        rows = self._receive()
+        if any(row[Word.PRESENT] > 0 and row[Word.OVER] == 0 for row in rows):
             self._refuse_leaver(self._rank)
-        weights, norms, _, rates, _, directions = self._numbers[WEIGHTS:, here].tolist()
-        tolerance = NORM_TOLERANCE * max(norms)
-        if not _near(norms) or max(directions) - min(directions) > tolerance:
-            self._session.refuse(
-                "the workers have ended with different weights",
-                "they must change in the optimizer's step alone, by learning rates that are the same everywhere")
-        del rates  # whatever a scheduler has done after the last step has changed nothing
-        return "equal to the bit" if _equal(weights) else "equal but for rounding"
+        return self._witness.hear_end(rows, steps)
 
     def _refuse_leaver(self, rank: int) -> None:
         self._session.refuse(
@@ -125,10 +121,10 @@ class Checks:
             "decide when to stop by nothing that only one worker sees, such as its own loss: the evaluation is the "
             "same on all")
 
-    def _look_for_leavers(self, here: list[bool]) -> None:
+    def _look_for_leavers(self, rows: list[list[float]]) -> None:
         """Nobody trains on the batches of a worker whose script is over. (One that died is psd_run's
         matter: --on_worker_death.)"""
-        missing = {rank for rank, takes_part in enumerate(here) if not takes_part}
+        missing = {rank for rank, row in enumerate(rows) if row[Word.PRESENT] == 0}
         if missing <= self._missing:
             return
         self._missing |= missing
@@ -138,32 +134,5 @@ class Checks:
             self._refuse_leaver(left[0])
 
 
-def _equal(values: list[float]) -> bool:
-    return all(value == values[0] for value in values)
-
-
-def _near(values: list[float]) -> bool:
-    if _equal(values) or all(math.isnan(value) for value in values):
-        return True
-    return max(values) - min(values) <= NORM_TOLERANCE * max(map(abs, values))
-
-
-def digest(tensors: Iterable[torch.Tensor]) -> int:
-    """A checksum of their bits."""
-    found = 0
-    for tensor in tensors:
-        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        found = zlib.crc32(raw.numpy(), found)
-    return found
-
-
-def norm(tensors: Iterable[torch.Tensor]) -> float:
-    """The length of all of them as one vector."""
-    return math.sqrt(sum(float(torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64)) ** 2
-                         for tensor in tensors))
-
-
-def direction(tensors: Iterable[torch.Tensor]) -> float:
-    """All of them as one vector, seen along a direction in which weights that differ hardly agree by chance."""
-    return sum(float(torch.dot(flat, torch.linspace(-1, 1, flat.numel(), dtype=torch.float64)))
-               for flat in (tensor.detach().cpu().reshape(-1).to(torch.float64) for tensor in tensors))
+def _is_looked_at(number: int) -> bool:
+    return number & (number - 1) == 0 or number % STREAMS_EVERY == 0

@@ -88,8 +88,8 @@ def _is_borrowed(session: TorchSession, batch: Any) -> bool:
 
 def _mean_count(session: TorchSession, count: torch.Tensor) -> torch.Tensor:
     """What each worker would have counted if all had the same."""
-    from poseidon.torch import collectives
+    from poseidon.torch import reductions
 
-    mean = collectives.allreduce(count.double(), name="words of a step")
+    mean = reductions.allreduce(count.double(), name="words of a step")
     session.lineage.mark([mean], COUNTED)
     return mean

@@ -12,7 +12,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import iterables, lineage, loose, streams
+from . import iterables, lineage, loose, seen, streams
 from .samplers import drops_last
 from .shards import Batches, Shard
 
@@ -28,8 +28,10 @@ def apply(session: TorchSession) -> None:
     iterables.draw_alike(session.streams)
     session.lineage = lineage.Lineage()
     session.loose = loose.Loose(session)
+    session.seen = seen.Seen(session)
     _watch_optimizers(session)
     _watch_loaders(session)
+    seen.watch_loaders(session.seen)
     _watch_backward(session)
     _watch_files(session)
     _watch_distributed(session)
@@ -119,7 +121,9 @@ def _watch_loaders(session: TorchSession) -> None:
         fetcher = dataloader._DatasetKind.create_fetcher(iterator._dataset_kind, iterator._dataset,
                                                          iterator._auto_collation, iterator._collate_fn,
                                                          iterator._drop_last)
-        return fetcher.fetch(next(shard))
+        positions = next(shard)
+        seen.note_positions(iterator, positions)
+        return fetcher.fetch(positions)
 
     own_length = dataloader.DataLoader.__len__
 

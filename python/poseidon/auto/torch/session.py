@@ -12,20 +12,21 @@ import gc
 import os
 import sys
 import weakref
-import zlib
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from ..common import children, notes
 from ..common.session import TIMEOUT_S, Session
+from ..common.witness import UNKNOWN, Witness
 from . import huggingface, samplers
 from .in_use import InUse
-from .shards import weights_of
+from .shards import COUNTED, weights_of
 
 if TYPE_CHECKING:
     from .models import Owners
     from .checks import Checks
     from .lineage import Lineage
     from .loose import Loose
+    from .seen import Seen
     from .shards import Delivery, Shard
     from .streams import Streams
 
@@ -43,7 +44,6 @@ class TorchSession(Session):
         super().__init__(watch)
         self.optimizers: list[weakref.ref] = []
         self.backwards_alone = 0  # before there was any optimizer
-        self.batches_digest = 0  # of all that was dealt out to the workers so far
         self._engine: Any = None  # poseidon.torch's, of all parameters
         self._checks: Checks | None = None  # the engine's
         self._rounds_before = 0  # of engines before this one
@@ -60,6 +60,7 @@ class TorchSession(Session):
         self._last_optimizer: dict[int, weakref.ref] = {}  # by identity of a parameter
         self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
         self._weight = 1.0
+        self._is_counted = False  # a loss that was divided by the number of samples of all workers
         self._weight_hooks: list[Any] = []
         self._rounds_at_delivery = -1  # rounds() when the script got its last batch
         self._newest: Delivery | None = None
@@ -76,6 +77,8 @@ class TorchSession(Session):
         self._evaluations = 0  # that a library has begun and not ended
         self._samples = 0
         self.streams: Streams | None = None  # of random numbers; patches.py sets it
+        self.witness = Witness(self.world, self.rank, self.breach)
+        self.seen: Seen | None = None  # by the witness; patches.py sets it
 
     # ---- how it ends
 
@@ -106,12 +109,11 @@ class TorchSession(Session):
         if failing():
             return
         try:
-            found = checks.compare_at_end()
+            found = checks.compare_at_end(self._steps)
         except poseidon.Error:
             return  # somebody died, or the job is over: psd_run knows
         if self.rank == 0:
-            notes.tell(f"verified: weights {found} on {self.world} workers after {self._steps} steps, learning rates "
-                       "equal in every step")
+            notes.tell(f"verified: {found}" if found else f"not right: {', '.join(sorted(self.witness.breaches))}")
 
     def _look_at_children(self) -> None:
         """What was refused in processes of the script is refused here, too: nothing was trained."""
@@ -152,6 +154,7 @@ class TorchSession(Session):
         self._check_step(optimizer, parameters)
         self.loose.before_step()
         self._average(optimizer, parameters)
+        self.witness.exchanged(self.rounds(), id(optimizer))
         self._count_step(optimizer, parameters)
 
     def before_step_with(self, optimizer: Any, closure: Callable) -> Callable:
@@ -169,6 +172,7 @@ class TorchSession(Session):
             loss = closure(*args, **kwargs)
             self.loose.before_step()
             self._average(optimizer, parameters)
+            self.witness.exchanged(self.rounds(), id(optimizer))
             return loss
 
         return averaging
@@ -374,9 +378,9 @@ class TorchSession(Session):
         self._attach()
         from poseidon.torch import collectives
 
-        from . import datasets, randomness
+        from . import randomness
 
-        mine = datasets.fingerprint(loader.dataset)
+        mine = self.seen.fingerprint(loader.dataset)
         found, first = collectives.broadcast_object([randomness.state(loader), mine])
         if mine != first:
             self.refuse(
@@ -401,7 +405,7 @@ class TorchSession(Session):
         if delivery is None:  # of an evaluation
             shard.rounds_before = self.rounds()
             return
-        self.batches_digest = zlib.crc32(b"%d" % delivery.digest, self.batches_digest)
+        self.witness.drew_step(delivery.digest)
         self._samples = delivery.samples
         if shard.handed_out > 0 and self._rounds_at_delivery == self.rounds():
             self._ahead = True
@@ -414,6 +418,15 @@ class TorchSession(Session):
         if not self.lineage.follows():
             self._set_weight(delivery.weight)
 
+    def has_borrowed(self) -> bool:
+        """Whether the batch that the script got last is somebody else's, and counts nothing."""
+        return self._newest is not None and self._newest.weight == 0.0
+
+    def share(self) -> float:
+        """How much the batch that is being trained on counts in the mean; unknown: the loss itself is divided by
+        what all workers have counted."""
+        return UNKNOWN if self._is_counted else self._weight
+
     def epoch_ended(self) -> None:
         """A loader was read to its end. Its last batch may still be trained on, and those before it once more
         (itertools.cycle)."""
@@ -423,9 +436,11 @@ class TorchSession(Session):
     def before_backward(self, tensors: Any) -> None:
         """Gradients count by the batch that they come from."""
         self.loose.before_backward(tensors)
+        self._is_counted = False
         if not self.joined or not self.lineage.follows():
             return
-        weights = weights_of(self.lineage.sources(tensors))
+        sources = self.lineage.sources(tensors)
+        weights, self._is_counted = weights_of(sources), COUNTED in sources
         if len(weights) > 1:
             self.refuse("it computes one loss from several batches, of which one is smaller than the others: how "
                         "each counts in the mean cannot be told",
@@ -502,7 +517,7 @@ class TorchSession(Session):
     def _check_equal(self, tensors: list) -> None:
         from poseidon.torch import collectives
 
-        from .checks import digest
+        from .weights import digest
 
         if len(set(collectives.allgather_bytes(b"%d" % digest(tensors)))) > 1:
             self.refuse("the workers' weights differ before the first step",

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import collections
 import itertools
-import zlib
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple
 
+from ..common.witness import in_order, mixed
 from .samplers import drops_last, without_skipping
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ class Shard:
         self._world, self._rank, self._drop_last = world, rank, drop_last
         self.deliveries: collections.deque[Delivery | None] = collections.deque()
         self.loader: Any = None
+        self.reading: Any = None  # of the witness
         self.rounds_before = 0  # of the session, when the epoch began
         self.handed_out = 0  # batches that the script has got
         self.trains = False  # it is known
@@ -159,7 +160,7 @@ class Shard:
         mine, weight = deal(group, self._world, self._rank, cuts)
         if not self.trains:
             self._others.extend(deal_rest(group, self._world, self._rank, cuts))
-        digest = zlib.crc32(repr(group).encode())
+        digest = mixed(*map(in_order, group))
         self.deliveries.append(Delivery(weight, digest, sum(map(_size, group))))
         return mine
 
@@ -181,15 +182,17 @@ class Batches:
         if training:
             session.begin_epoch(self._loader)
         if not training:
-            return DrawnAlike(session.streams, self._batches)
+            return session.seen.drawn(self._loader, DrawnAlike(session.streams, self._batches))
         batches, skipped = without_skipping(self._batches)  # batches of the job, each of W here
         drawn = DrawnAlike(session.streams, batches)
         collections.deque(itertools.islice(drawn, skipped * session.world), maxlen=0)
+        drawn = session.seen.drawn(self._loader, drawn)
         kind = iterables.Stream if iterables.is_stream(self._loader) else Shard
         shard = kind(drawn, session.world, session.rank, drops_last(self._loader))
         shard.loader, shard.rounds_before = self._loader, session.rounds()
         shard.trains = session.expects_training(self._loader)
         shard.likely_trains = session.likely_trains(self._loader)
+        shard.reading = getattr(drawn, "reading", None)
         return shard
 
     def __len__(self) -> int:

@@ -124,6 +124,11 @@ class Streams:
         """Whether there are two, and the generators hold this worker's own."""
         return self._apart and self._depth == 0 and not self._held
 
+    @staticmethod
+    def held_states() -> tuple:
+        """What the generators hold, of torch, random and numpy.random (None: not the usual one)."""
+        return _take_states()
+
     def mixed_with_rank(self, source: bytes) -> int:
         """A seed for this worker's own."""
         return _mixed(source, self._rank)

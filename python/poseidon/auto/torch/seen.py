@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the witness (common/witness.py) sees of a script of PyTorch: what its loaders draw and hand out, how many samples
+its models get, and the states of its random generators.
+
+It looks at loaders from outside, whatever shards.py makes of them: which positions an iterator asks for, and when
+the script gets their data."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import weakref
+import zlib
+from typing import TYPE_CHECKING, Any, Iterator
+
+import torch
+from torch.nn.modules import module as modules
+from torch.utils.data import IterableDataset, dataloader
+
+from ..common.witness import UNKNOWN, Reading, in_order, mixed
+from . import datasets
+from .iterables import Stream
+from .lineage import tensors_of
+from .samplers import drops_last
+from .shards import Shard
+
+if TYPE_CHECKING:
+    from .session import TorchSession
+    from .streams import Streams
+
+RECENT = 16  # batches that a model may still be given
+BYTES_OF = 16  # elements of a batch that tell it from another
+
+
+class Drawn:
+    """An iterator over the batches that a loader's own sampler draws."""
+
+    def __init__(self, reading: Reading, batches: Iterator):
+        self.reading = reading
+        self._batches = batches
+
+    def __iter__(self) -> Drawn:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        self.reading.drew(batch)
+        return batch
+
+
+class Seen:
+    """Of one worker. Thread: that of the script which trains."""
+
+    def __init__(self, session: TorchSession):
+        self._session, self._witness = session, session.witness
+        self._sources = weakref.WeakKeyDictionary()  # loader: its number, and a fingerprint of its dataset
+        self._recent: collections.deque = collections.deque(maxlen=RECENT)  # size, shapes of the tensors
+        self._uneven_for = 0  # batches
+        self._hook: Any = None
+        self._rows: set[int] = set()
+        self._first_states: list[float] | None = None
+        self._seed_of_processes = UNKNOWN  # that prepare the data of a dealt loader
+        self._contents: dict[int, int] = {}  # of datasets, by identity, when they were first read
+        self._streams: dict[int, int] = {}  # identity of a dataset without positions: its number
+
+    # ---- loaders
+
+    def drawn(self, loader: Any, batches: Iterator) -> Iterator:
+        """What a loader's sampler draws, under the eyes of the witness."""
+        if self._session.aside or isinstance(loader.dataset, IterableDataset):
+            return batches
+        number, fingerprint = self._source(loader)
+        return Drawn(self._witness.read(number, fingerprint), batches)
+
+    def _source(self, loader: Any) -> tuple[int, int]:
+        if loader not in self._sources:
+            name = f"a loader of {type(loader.dataset).__name__}"
+            self._sources[loader] = (self._witness.add_source(name), self.fingerprint(loader.dataset))
+        return self._sources[loader]
+
+    def fingerprint(self, dataset: Any) -> int:
+        """Of a set of samples, so that a position is the same sample everywhere."""
+        if id(dataset) not in self._contents:
+            self._contents[id(dataset)] = datasets.contents(dataset)
+        return mixed(datasets.fingerprint(dataset), self._contents[id(dataset)])
+
+    def _stream(self, dataset: Any) -> int:
+        if id(dataset) not in self._streams:
+            self._streams[id(dataset)] = self._witness.add_source(type(dataset).__name__)
+        return self._streams[id(dataset)]
+
+    def gave(self, iterator: Any, positions: Any, batch: Any) -> None:
+        """The script gets a batch."""
+        if self._session.aside:
+            return
+        shard = iterator._sampler_iter
+        reading = getattr(shard, "reading", None)
+        parted = type(shard) in (Shard, Stream)
+        may_train = torch.is_grad_enabled() and not (parted and shard.evaluates)
+        if reading is None:
+            if may_train:
+                borrowed = parted and self._session.has_borrowed()
+                self._witness.is_given(self._stream(iterator._dataset), None if borrowed else _bytes(batch), sure=False)
+            return
+        if not parted and reading.is_new():
+            reading.look_closer(self._content(iterator, batch))
+        dealt = parted and not shard.evaluates
+        if dealt and iterator._num_workers > 0:
+            self._seed_of_processes = float(mixed(iterator._base_seed))
+        reading.gave(positions, dealt, may_train, borrowed=dealt and self._session.has_borrowed())
+        if may_train:
+            self._watch_rows(reading, positions, batch)
+
+    def _content(self, iterator: Any, batch: Any) -> int:
+        """A digest of a batch that all workers read; 0 where it has noise of this worker's own. Processes that
+        prepare data draw alike, but for those of dealt loaders."""
+        drawn = iterator._num_workers == 0 and iterator._poseidon_states != _states(self._session.streams)
+        return 0 if drawn else _bytes(batch) or 0
+
+    # ---- what models get
+
+    def _watch_rows(self, reading: Reading, positions: Any, batch: Any) -> None:
+        """Where batches differ in size, models are watched for which of them they get."""
+        size = len(positions) if hasattr(positions, "__len__") else 1
+        shapes = {(each.shape[0], each.numel()) for each in tensors_of(batch) if each.dim() > 0}
+        self._recent.append((size, shapes if all(rows == size for rows, _ in shapes) else ()))
+        self._uneven_for = RECENT if reading.uneven else self._uneven_for - 1
+        if self._uneven_for > 0 and self._hook is None:
+            self._hook = modules.register_module_forward_pre_hook(self._see_input)
+        elif self._uneven_for <= 0 and self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _see_input(self, module: torch.nn.Module, inputs: tuple) -> None:
+        if not module.training or not inputs or not torch.is_grad_enabled() or \
+                not isinstance(inputs[0], torch.Tensor) or inputs[0].dim() == 0:
+            return
+        shape = (inputs[0].shape[0], inputs[0].numel())
+        self._rows.update(size for size, shapes in self._recent if shape in shapes)
+
+    def note_round(self) -> None:
+        """A round begins."""
+        if self._session.loose.begun:
+            self._witness.expect_same_data()  # no loader hands out what is trained on: loose.py looks at it
+        self._witness.note(share=self._session.share(),
+                           rows=next(iter(self._rows)) if len(self._rows) == 1 else UNKNOWN)
+        self._rows.clear()
+
+    # ---- random numbers
+
+    def streams(self) -> Streams:
+        """Of the session."""
+        return self._session.streams
+
+    def note_streams(self) -> None:
+        """States of the generators that were drawn from since this was first asked for."""
+        if not self._session.streams.apart():
+            return
+        states = _states(self._session.streams)
+        if self._first_states is None:
+            self._first_states = states
+        self._witness.note_streams([*(UNKNOWN if state == first else state
+                                      for state, first in zip(states, self._first_states)), self._seed_of_processes])
+
+
+def _states(streams: Streams) -> list[float]:
+    """Digests of what the generators hold: of torch on the processor and on a GPU, random, numpy.random."""
+    on_processor, python, numpy = streams.held_states()
+    found = [float(zlib.crc32(on_processor.numpy())), 0.0, float(mixed(*python[1])), 0.0]
+    if torch.cuda.is_initialized():
+        found[1] = float(zlib.crc32(torch.cuda.get_rng_state().numpy()))
+    if numpy is not None:
+        found[3] = float(zlib.crc32(b"%d" % numpy[2], zlib.crc32(numpy[1])))
+    return found
+
+
+def _bytes(batch: Any) -> int | None:
+    """A digest of a few elements of a batch; None: they are on a device, which nobody waits for."""
+    found = []
+    for tensor in tensors_of(batch):
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            return None
+        flat = tensor.detach().reshape(-1)
+        found += flat[::max(1, flat.numel() // BYTES_OF)].tolist()
+    return in_order([zlib.crc32(repr(found).encode())])
+
+
+def watch_loaders(seen: Seen) -> None:
+    """From now on it sees what loaders hand out. Outside of everything else that watches them."""
+    take, ask = dataloader._BaseDataLoaderIter.__next__, dataloader._BaseDataLoaderIter._next_index
+
+    @functools.wraps(ask)
+    def next_index(iterator):
+        positions = ask(iterator)
+        if iterator._dataset_kind == dataloader._DatasetKind.Map:
+            note_positions(iterator, positions)
+        return positions
+
+    @functools.wraps(take)
+    def next_batch(iterator):
+        drawn = iterator._sampler_iter
+        if type(drawn) is Drawn and drawn.reading.is_new():
+            iterator._poseidon_states = _states(seen.streams())
+        try:
+            batch = take(iterator)
+        except StopIteration:
+            _finish(iterator)
+            raise
+        waiting = _waiting(iterator)
+        seen.gave(iterator, waiting.popleft() if waiting else (), batch)
+        return batch
+
+    dataloader._BaseDataLoaderIter._next_index, dataloader._BaseDataLoaderIter.__next__ = next_index, next_batch
+
+
+def _waiting(iterator: Any) -> collections.deque:
+    """Positions that an iterator has asked for, and whose data the script has not got yet: loaders fetch ahead."""
+    held = iterator.__dict__.get("_poseidon_positions")
+    if held is None or held[0] is not iterator._sampler_iter:  # it begins again (persistent_workers)
+        held = iterator._poseidon_positions = (iterator._sampler_iter, collections.deque())
+    return held[1]
+
+
+def note_positions(iterator: Any, positions: Any) -> None:
+    """An iterator asks for samples."""
+    _waiting(iterator).append(positions)
+
+
+def _finish(iterator: Any) -> None:
+    shard = iterator._sampler_iter
+    reading = getattr(shard, "reading", None)
+    if type(shard) is Shard and reading is not None:
+        reading.finish(dealt=not shard.evaluates, drops_last=drops_last(shard.loader))

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights as a few numbers that workers compare.
+
+Nobody waits for a GPU: what is computed there is copied behind its back, and told one round later, when the
+gradients of that round have long been back."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any, Iterable
+
+import torch
+
+SAMPLE = 8  # weights of one tensor a round
+_PATTERN = 4096
+
+
+def digest(tensors: Iterable[torch.Tensor]) -> int:
+    """A checksum of their bits."""
+    found = 0
+    for tensor in tensors:
+        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        found = zlib.crc32(raw.numpy(), found)
+    return found
+
+
+def _signs(count: int, device: Any) -> torch.Tensor:
+    """A direction that no weights follow by chance."""
+    return torch.cos(torch.arange(count, dtype=torch.float32, device=device) * 2.399963)
+
+
+def _measure(tensor: torch.Tensor) -> torch.Tensor:
+    """The square of its length, and how far it reaches in one direction."""
+    flat = tensor.detach().reshape(-1)
+    flat = flat if flat.dtype == torch.float64 else flat.float()
+    rows = flat.numel() // _PATTERN
+    pattern = _signs(_PATTERN, flat.device).to(flat.dtype)
+    rest = flat[rows * _PATTERN:]
+    along = torch.dot(rest, pattern[:rest.numel()])
+    if rows > 0:
+        sums = torch.mv(flat[:rows * _PATTERN].view(rows, _PATTERN), pattern)
+        along = along + torch.dot(sums, _signs(rows, flat.device).to(flat.dtype))
+    return torch.stack((torch.linalg.vector_norm(flat, dtype=torch.float64) ** 2, along.to(torch.float64)))
+
+
+class Later:
+    """Numbers that are under way from where they were computed."""
+
+    def __init__(self, numbers: torch.Tensor):
+        self._event = None
+        if numbers.device.type == "cuda":
+            self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._numbers.copy_(numbers, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record(torch.cuda.current_stream(numbers.device))
+        else:
+            self._numbers = numbers
+
+    def take(self) -> list[float]:
+        """They have arrived when the next round begins."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._numbers.tolist()
+
+
+class Weights:
+    """Of all parameters that are trained."""
+
+    def __init__(self, parameters: list[torch.Tensor]):
+        self._parameters = parameters
+        self._places: dict[int, torch.Tensor] = {}  # number of a parameter: which of its weights are looked at
+        self._signs = _signs(SAMPLE, "cpu").tolist()
+
+    def sample(self, number: int) -> Later:
+        """A few of them, of another parameter for every number."""
+        number %= len(self._parameters)
+        parameter = self._parameters[number].detach()
+        places = self._places.get(number)
+        if places is None:
+            step = max(1, parameter.numel() // SAMPLE)
+            places = torch.arange(number % step, parameter.numel(), step)[:SAMPLE].to(parameter.device)
+            self._places[number] = places
+        return Later(torch.take(parameter, places))
+
+    def as_one(self, sampled: Later) -> tuple[float, float]:
+        """A sample as one number, and what that is measured by."""
+        terms = [sign * value for sign, value in zip(self._signs, sampled.take())]
+        return sum(terms), sum(map(abs, terms))
+
+    def measure(self) -> Later:
+        """Length and direction of all of them; see as_vector."""
+        found = [_measure(parameter) for parameter in self._parameters]
+        return Later(torch.stack([each.to(found[0].device, non_blocking=True) for each in found]).sum(0))
+
+    @staticmethod
+    def as_vector(measured: Later) -> tuple[float, float]:
+        """The length of all of them as one vector, and how far it reaches in one direction."""
+        square, along = measured.take()
+        return math.sqrt(square) if square >= 0 else math.nan, along
+
+    def digest(self) -> int:
+        """Of their bits. Waits for a GPU: before the first step, and in the end."""
+        return digest(self._parameters)
