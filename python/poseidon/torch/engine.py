@@ -26,7 +26,6 @@ import sys
 from typing import Any, Callable, Iterable, Iterator, Protocol
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
 import poseidon
 
@@ -38,7 +37,8 @@ BUCKET_BYTES = 1 << 20
 TIMEOUT_S = 1800.0
 _OWN_REFERENCES = 2  # to a slot's view: the slot's, and that of the call which counts
 
-_engines: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # parameter: its engine
+# By the id of a parameter, which its engine keeps: looked up for every parameter of every step.
+_engines: dict[int, "Engine"] = {}
 _count = 0  # engines of this process, for their names
 
 
@@ -54,7 +54,7 @@ class Companion(Protocol):
 
 def engine_of(parameter: torch.Tensor) -> "Engine | None":
     """The engine that a parameter is attached to."""
-    return _engines.get(parameter)
+    return _engines.get(id(parameter))
 
 
 def attach(parameters: Iterable[Any], **options: Any) -> "Engine":
@@ -125,7 +125,7 @@ class Engine:
             self._handles += [slot.parameter.register_hook(self._before_accumulation(slot))
                               for slot in self.slots]
         for slot in self.slots:
-            _engines[slot.parameter] = self
+            _engines[id(slot.parameter)] = self
 
     def _check_parameters(self) -> None:
         for slot in self.slots:
@@ -134,7 +134,7 @@ class Engine:
                     f"parameter {slot.name} is {str(slot.parameter.dtype).removeprefix('torch.')}: "
                     f"only {', '.join(DTYPES.values())} are averaged; give real and imaginary "
                     "parts parameters of their own")
-            if slot.parameter in _engines:
+            if id(slot.parameter) in _engines:
                 raise poseidon.StateError(
                     f"parameter {slot.name} is averaged already by another DataParallel or "
                     "DistributedOptimizer: two would average it twice")
@@ -152,7 +152,7 @@ class Engine:
         for handle in self._handles:
             handle.remove()
         for slot in self.slots:
-            _engines.pop(slot.parameter, None)
+            _engines.pop(id(slot.parameter), None)
             if slot.parameter.grad is not None and slot.parameter.grad is slot.view:
                 slot.parameter.grad = slot.view.clone()
         self._handles, self.buckets = [], []
