@@ -13,8 +13,9 @@ import tempfile
 from typing import Any, Callable, Sequence
 
 from ._carry import pack, unpack
-from ._errors import Error, Status
+from ._errors import Error, StateError, Status
 from ._library import PACKAGE, program
+from ._plain import trains_by_itself
 
 
 class RunError(Error):
@@ -46,6 +47,7 @@ def run(function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str
     """
     if not callable(function):
         raise TypeError(f"poseidon.run: {function!r} is not a function")
+    _refuse_plain(function, workers)
     call = pack((function, tuple(args), dict(kwargs or {})), "poseidon.run")
     directory = pathlib.Path(tempfile.mkdtemp(prefix="poseidon_run."))  # of this user alone
     ended_well = False
@@ -64,6 +66,17 @@ def run(function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str
     finally:
         if ended_well or not (directory / "logs").exists():
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _refuse_plain(function: Callable[..., Any], workers: int) -> None:
+    """Workers that share nothing all train the same model on all of the data, and nobody would notice."""
+    framework = trains_by_itself(function) if workers > 1 else None
+    if framework is not None:
+        raise StateError(
+            f"poseidon.run: {function.__name__} uses {framework} and nothing of poseidon, so each of {workers} workers "
+            "would train by itself, on all of the data. Functions are not distributed as they are, scripts are: use "
+            f"poseidon.{framework if framework in ('torch', 'tensorflow') else 'rank() and poseidon.Table'} in it, or "
+            f"write it into a script and run psd_run --workers {workers} \"python SCRIPT\" (docs/automatic.md)")
 
 
 def _environment(more: dict[str, str] | None) -> dict[str, str]:

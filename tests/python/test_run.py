@@ -106,6 +106,36 @@ def test_what_cannot_be_carried():
         poseidon.run(lambda: object(), workers=1, quiet=True)
 
 
+def test_plain_training_is_refused(tmp_path):
+    """If this fails, every worker of a notebook trains the same model by itself, and nobody notices."""
+    (tmp_path / "torch.py").write_text("")  # its name is all that matters
+    script = tmp_path / "notebook.py"
+    script.write_text(PREAMBLE + textwrap.dedent("""
+        import torch
+
+        def step(): return torch.nn
+
+        def plain(): return step()
+        def inside():
+            import torch.optim
+        def shared(): return step(), poseidon.rank()
+        def shared_inside():
+            import poseidon.torch
+            return torch.nn
+
+        from poseidon._plain import trains_by_itself
+        for function in (plain, inside, shared, shared_inside, lambda: np.sum([1])):
+            say(trains_by_itself(function))
+        say(attempt(poseidon.run, plain, workers=2))
+    """))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False,
+                          env={**os.environ, **environment()})
+    assert done.returncode == 0, done.stderr
+    *found, refusal = done.stdout.splitlines()
+    assert found == ["torch", "torch", "None", "None", "None"]
+    assert "StateError" in refusal and "plain uses torch and nothing of poseidon" in refusal
+
+
 def test_interrupt_ends_the_job(tmp_path):
     """If this fails, Ctrl-C in a notebook leaves a job behind."""
     script = tmp_path / "notebook.py"
