@@ -113,3 +113,153 @@ def test_streams(job, tmp_path, kind, workers, samples):
     (tmp_path / "steps").write_text(json.dumps(steps))
     one = alone(tmp_path, STREAM, kind, samples, tmp_path / "steps")
     assert (values(found[0]) - values(one)).abs().max() <= 1e-6
+
+
+# ---- what is stopped at once
+
+BEGINNING = """
+import itertools
+import json
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Linear(2, 1)
+def make(count):
+    return TensorDataset(torch.randn(count, 2), torch.randn(count, 1))
+def loss_of(points, targets):
+    return nn.functional.mse_loss(model(points), targets)
+"""
+
+BY_HAND = BEGINNING + """
+for points, targets in DataLoader(make(48), 8):
+    model.zero_grad()
+    loss_of(points, targets).backward()
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+    print("MADE A STEP")
+"""
+
+ATTACK = BEGINNING + """
+right = 0
+for points, targets in DataLoader(make(48), 8):
+    points.requires_grad_(True)
+    model.zero_grad()
+    loss_of(points, targets).backward()
+    right += (model(points + 0.1 * points.grad.sign()) > 0).sum().item()
+print("RIGHT", right)
+"""
+
+
+def test_training_by_hand_is_refused_before_its_second_step(job):
+    """If this fails, a script without an optimizer trains for hours before it hears that it did so in vain; or one that
+    only looks at gradients is stopped."""
+    done = job(BY_HAND)
+    assert done.code == 2, done.out + done.err
+    assert "without an optimizer of torch.optim" in " ".join(done.notes())
+    assert max(done.log(rank).count(b"MADE A STEP") for rank in (0, 1)) == 1
+
+
+@pytest.mark.all
+def test_gradients_that_train_nothing(job, tmp_path):
+    """If this fails, an attack on a model, which is an evaluation, is refused or sees a part of the data."""
+    done = job(ATTACK)
+    assert done.code == 0, done.out + done.err
+    assert [told(done.log(rank).decode(), "RIGHT") for rank in (0, 1)] == [told(alone(tmp_path, ATTACK), "RIGHT")] * 2
+
+
+TOGETHER = BEGINNING + """
+import sys
+KIND, BATCH, FIRST, SECOND = sys.argv[1], *map(int, sys.argv[2:])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+first, second = DataLoader(make(FIRST), BATCH, shuffle=True), DataLoader(make(SECOND), BATCH, shuffle=True)
+for epoch in range(2):
+    pairs = zip(first, itertools.cycle(second)) if KIND == "cycle" else zip(first, second)
+    for one, other in pairs:
+        optimizer.zero_grad()
+        if KIND == "in_turn":
+            loss_of(*one).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            loss_of(*other).backward()
+        elif KIND == "apart":
+            loss_of(*one).backward()
+            (2 * loss_of(*other)).backward()
+        else:
+            (loss_of(*one) + 2 * loss_of(*other)).backward()
+        optimizer.step()
+        print("MADE A STEP")
+print("HASH", sum(parameter.double().sum().item() for parameter in model.parameters()))
+print("VALUES", json.dumps([value for each in model.parameters() for value in each.flatten().tolist()]))
+"""
+
+
+def test_a_loss_of_two_loaders_with_uneven_ends_is_refused_at_once(job):
+    """If this fails, the last step of an epoch is weighed wrong in silence, or the script is stopped when an epoch is
+    over."""
+    done = job(TOGETHER, "zip", 8, 55, 64)
+    assert done.code == 2, done.out + done.err
+    assert "it computes one loss from several batches" in " ".join(done.notes())
+    assert not any(b"MADE A STEP" in done.log(rank) for rank in (0, 1))
+
+
+@pytest.mark.parametrize("kind,first,second", [
+    ("apart", 55, 64), pytest.param("zip", 87, 64, marks=pytest.mark.all),  # 87: its end is not reached
+    pytest.param("in_turn", 55, 64, marks=pytest.mark.all), pytest.param("zip", 55, 55, marks=pytest.mark.all),
+    pytest.param("cycle", 64, 32, marks=pytest.mark.all)])
+def test_two_loaders_at_once(job, tmp_path, kind, first, second):
+    """If this fails, scripts that read two loaders side by side train on other gradients than one process would."""
+    found = texts(job(TOGETHER, kind, 8, first, second))
+    one = alone(tmp_path, TOGETHER, kind, 16, first, second)
+    assert found[0].count("MADE A STEP") == one.count("MADE A STEP")
+    assert (values(found[0]) - values(one)).abs().max() <= 1e-6
+
+
+# ---- scripts for torchrun
+
+TORCHRUN = """
+import os
+rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+import sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+torch.set_num_threads(1)
+torch.manual_seed(0)
+if sys.argv[1] == "begins":
+    dist.init_process_group("gloo")
+    print("RANK", dist.get_rank() == rank == int(os.environ["PSD_RANK"]), dist.get_world_size(), local)
+data = TensorDataset(torch.randn(32, 2), torch.randn(32, 1))
+model = nn.Linear(2, 1)
+if sys.argv[1] == "begins":
+    model = nn.parallel.DistributedDataParallel(model)
+sampler = DistributedSampler(data, num_replicas=int(os.environ["WORLD_SIZE"]), rank=rank)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for points, targets in DataLoader(data, 4, sampler=sampler):
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(points), targets).backward()
+    optimizer.step()
+print("HASH", [parameter.tolist() for parameter in model.parameters()])
+dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # gloo's threads sometimes abort an interpreter that ends by itself
+"""
+
+
+def test_scripts_for_torchrun_run_as_such(job):
+    """If this fails, scripts that ask for RANK fail, though psd_run knows it."""
+    done = job(TORCHRUN, "begins")
+    found = texts(done)
+    assert [told(text, "RANK") for text in found] == ["True 2 0", "True 2 1"]
+    assert "was written for torchrun" in done.err and "--personality torch" in done.err
+    assert "steps aside: the script begins torch.distributed itself" in done.err
+
+
+@pytest.mark.all
+def test_a_script_that_asks_for_its_rank_and_begins_nothing_is_refused(job):
+    """If this fails, data that the script deals out by RANK are dealt out once more."""
+    done = job(TORCHRUN, "does not")
+    assert done.code == 2, done.out + done.err
+    assert "it asks which worker it is" in " ".join(done.notes()) or "DistributedSampler" in " ".join(done.notes())

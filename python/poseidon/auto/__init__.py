@@ -24,11 +24,15 @@ torch/   scripts of PyTorch
     huggingface    what HuggingFace's Trainer and accelerate do that torch alone does not show
     iterables      the same of a stream (IterableDataset)
     loose          training whose batches no loader hands out; drawn_evaluation, its evaluation
+    tails          how an epoch will end
+    by_hand        training without an optimizer
+    torchrun       what scripts are told that were written for it
     lineage        which batches a loss was computed from
     checks         what the workers compare in every round: carries the words of the witness
     seen           what the witness sees: loaders, what models get, random generators
     weights        weights as a few numbers
     datasets       what the workers compare before every epoch
+    digests        checksums of tensors
     models         the modules that parameters belong to
     randomness     generators that all workers set as worker 0 has them
     files          what worker 0 has saved, for workers on other machines

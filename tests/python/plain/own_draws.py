@@ -4,6 +4,7 @@ random), the next one while this one is computed, and the loss is estimated in b
 
 import hashlib
 import json
+import os
 import random
 import sys
 
@@ -13,6 +14,7 @@ from torch import nn
 
 DRAWS, BATCH, BLOCK, VOCABULARY, STEPS = sys.argv[1], 4, 8, 17, 8
 torch.set_num_threads(1)
+assert int(os.environ.get("RANK", -1)) == -1 and "WORLD_SIZE" not in os.environ  # as it asks whether torchrun is there
 if DRAWS != "unseeded":
     torch.manual_seed(1337)
 text = {"train": torch.randint(VOCABULARY, (400,)), "val": torch.randint(VOCABULARY, (100,))}

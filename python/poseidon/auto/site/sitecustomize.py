@@ -16,16 +16,26 @@ _FRAMEWORKS = {"torch": "begin", "tensorflow": "begin_tensorflow", "keras": "beg
                "ignite.engine": "begin_ignite", "skorch.net": "begin_skorch"}
 # How variables end that tell a script which worker it is.
 _RANKS = ("RANK", "PROCID", "TF_CONFIG")
+# What scripts take from torchrun, which has set it.
+_OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class _Environment(os._Environ):
-    """os.environ, which notes whether the script asks which worker it is."""
+    """os.environ, which notes whether the script asks which worker it is, and tells one that was written for
+    torchrun."""
 
     asked_for_rank = False
+    told_rank = False
 
     def __getitem__(self, name):
         if isinstance(name, str) and name.endswith(_RANKS) and _is_asked_by_script():
             _Environment.asked_for_rank = True
+        try:
+            return super().__getitem__(name)
+        except KeyError:
+            if name not in _OF_TORCHRUN or _Environment.told_rank or not _is_taken_by_script():
+                raise
+        _Environment.told_rank = _tell_as_torchrun()
         return super().__getitem__(name)
 
 
@@ -38,6 +48,20 @@ def _is_asked_by_script():
         frame = frame.f_back
     name = frame.f_globals.get("__name__", "") if frame is not None else ""
     return name.split(".")[0] not in ("poseidon", "_poseidon_auto")
+
+
+def _is_taken_by_script():
+    """Whether its own code takes a variable (os.environ["RANK"]), and does not ask whether it is there."""
+    code = sys._getframe(2).f_globals.get("__name__"), sys._getframe(2).f_code.co_filename
+    return code[0] not in ("os", "_collections_abc") and not code[1].startswith("<frozen") and \
+        not any(folder in code[1] for folder in ("site-packages", "dist-packages"))
+
+
+def _tell_as_torchrun():
+    _load()
+    from _poseidon_auto.torch import torchrun
+
+    return torchrun.tell_script()
 
 
 class _Watch:
@@ -56,6 +80,11 @@ class _Watch:
     def script_asked_for_rank():
         """Whether the script may deal something out itself."""
         return _Environment.asked_for_rank
+
+    @staticmethod
+    def script_was_told_rank():
+        """Whether it is one that was written for torchrun."""
+        return _Environment.told_rank
 
     def find_spec(self, name, path=None, target=None):
         """Finds nothing by itself."""

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import collections
 import functools
-import zlib
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
-import torch
 from torch.utils.data import IterableDataset
 from torch.utils.data._utils import fetch
 
+from .digests import checksum
 from .lineage import tensors_of
 from .shards import Delivery
 
@@ -59,12 +58,11 @@ def rows_of(batch: Any) -> int:
     return len(batch) if isinstance(batch, (list, tuple)) else 1
 
 
-def _checksum(batch: Any, found: int) -> int:
-    for tensor in tensors_of(batch):
-        found = zlib.crc32(f"{tensor.dtype}{list(tensor.shape)}".encode(), found)
-        if tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel() > 0:
-            part = tensor.detach().reshape(-1)[:PART_BYTES // tensor.element_size()].contiguous()
-            found = zlib.crc32(part.view(torch.uint8).numpy(), found)
+def _digest(group: list) -> int:
+    found = 0
+    for tensor in tensors_of(group):
+        if tensor.device.type == "cpu":
+            found = checksum(tensor, found, PART_BYTES)
     return found
 
 
@@ -113,8 +111,7 @@ class Stream:
         mine = self._rank if self._rank < len(group) else 0
         weight = sizes[mine] * self._world / sum(sizes) if self._rank < len(group) else 0.0
         self._keep(group[:mine] + group[mine + 1:])
-        digest = functools.reduce(lambda found, batch: _checksum(batch, found), group, 0)
-        self.deliveries.append(Delivery(weight, digest, sum(sizes)))
+        self.deliveries.append(Delivery(weight, _digest(group), sum(sizes)))
         return group[mine]
 
     def _keep(self, others: list) -> None:

@@ -16,7 +16,6 @@ Thread: that of the script which trains."""
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +23,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ..common import notes
 from . import drawn_evaluation, randomness
+from .digests import checksum
 from .lineage import tensors_of
 
 if TYPE_CHECKING:
@@ -163,25 +163,12 @@ class _Step:
         for tensor in tensors_of(inputs):
             if not tensor.requires_grad:  # not of another module
                 self._seen = True
-                self._inputs = _checksum(tensor, self._inputs)
+                self._inputs = checksum(tensor, self._inputs, PART_BYTES)
 
     def digest(self) -> bytes:
         if self._seen:
             return struct.pack("<Q", self._inputs)
         found = 0
         for tensor in self.losses:
-            found = _checksum(tensor, found)
+            found = checksum(tensor, found, PART_BYTES)
         return struct.pack("<Q", found)
-
-
-def _checksum(tensor: torch.Tensor, found: int) -> int:
-    found = zlib.crc32(f"{tensor.dtype}{list(tensor.shape)}".encode(), found)
-    if tensor.layout != torch.strided:
-        tensor = tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach().values()
-    rows = max(1, PART_BYTES // max(1, tensor[:1].numel() * tensor.element_size())) if tensor.dim() else 1
-    part = tensor.detach()[:rows] if tensor.dim() else tensor.detach()
-    try:
-        raw = part.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    except RuntimeError:  # no values are there: inside vmap, on a meta device
-        return found
-    return zlib.crc32(raw[:PART_BYTES], found)

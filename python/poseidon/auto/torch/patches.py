@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import atexit
 import functools
+import inspect
 from typing import TYPE_CHECKING
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import iterables, lineage, loose, seen, streams
+from . import iterables, lineage, loose, seen, streams, torchrun
 from .samplers import drops_last
 from .shards import Batches, Shard
 
@@ -147,14 +148,14 @@ def _watch_backward(session: TorchSession) -> None:
     def backward(tensors, *args, **kwargs):
         session.before_backward(tensors)
         if not session.optimizers:
-            session.backwards_alone += 1
+            session.before_backward_by_hand(tensors)
         return own_backward(tensors, *args, **kwargs)
 
     @functools.wraps(own_grad)
     def grad(outputs, inputs, *args, **kwargs):
         session.before_backward(outputs)
         if not session.optimizers and _has_parameter(inputs):
-            session.backwards_alone += 1
+            session.before_backward_by_hand(outputs, inputs)
         return own_grad(outputs, inputs, *args, **kwargs)
 
     torch.autograd.backward, torch.autograd.grad = backward, grad
@@ -190,6 +191,9 @@ def _watch_distributed(session: TorchSession) -> None:
     @functools.wraps(own)
     def init_process_group(*args, **kwargs):
         session.step_aside("the script begins torch.distributed itself")
+        told = inspect.signature(own).bind_partial(*args, **kwargs).arguments
+        if torchrun.needs_variables(told.get("init_method"), told.get("store")):
+            torchrun.tell_script()
         return own(*args, **kwargs)
 
     torch.distributed.init_process_group = init_process_group

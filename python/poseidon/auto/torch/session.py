@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator
 from ..common import children, notes
 from ..common.session import TIMEOUT_S, Session
 from ..common.witness import UNKNOWN, Witness
-from . import huggingface, samplers
+from . import by_hand, huggingface, samplers, tails
+from .by_hand import ByHand
 from .in_use import InUse
 from .shards import COUNTED, weights_of
 
@@ -43,7 +44,7 @@ class TorchSession(Session):
     def __init__(self, watch: Any):
         super().__init__(watch)
         self.optimizers: list[weakref.ref] = []
-        self.backwards_alone = 0  # before there was any optimizer
+        self._by_hand = ByHand()
         self._engine: Any = None  # poseidon.torch's, of all parameters
         self._checks: Checks | None = None  # the engine's
         self._rounds_before = 0  # of engines before this one
@@ -64,6 +65,8 @@ class TorchSession(Session):
         self._weight_hooks: list[Any] = []
         self._rounds_at_delivery = -1  # rounds() when the script got its last batch
         self._newest: Delivery | None = None
+        self._last_shard: Callable[[], Any] = lambda: None  # where it comes from
+        self._looks_at_tails = False  # at the next backward
         self._ahead = False  # the script takes batches before it has trained on those before
         self.lineage: Lineage | None = None  # of losses; patches.py sets it
         self.loose: Loose | None = None  # training without a loader; patches.py sets it
@@ -80,6 +83,13 @@ class TorchSession(Session):
         self.witness = Witness(self.world, self.rank, self.breach)
         self.seen: Seen | None = None  # by the witness; patches.py sets it
 
+    def _join(self) -> None:
+        if not self.joined and self._watch.script_was_told_rank():
+            self.refuse("it asks which worker it is, as scripts for torchrun do, but trains without torch.distributed: "
+                        "whether it deals its data out itself cannot be told",
+                        "let it call torch.distributed.init_process_group before it trains, or ask for nothing")
+        super()._join()
+
     # ---- how it ends
 
     def at_exit(self) -> None:
@@ -90,12 +100,9 @@ class TorchSession(Session):
             self._compare_at_end()
             self._look_at_children()
         if not self.aside and not self.refused and not failed and not self.optimizers and \
-                self.backwards_alone > 0 and not self._is_child():
+                not self._is_child() and self._by_hand.trained():
             self.refused = True
-            notes.explain_refusal(
-                "it computed gradients without an optimizer of torch.optim, so every worker has "
-                "trained by itself",
-                "use an optimizer of torch.optim, poseidon.torch, or --auto off")
+            notes.explain_refusal(by_hand.REASON, by_hand.ADVICE)
         super().at_exit()
 
     def _compare_at_end(self) -> None:
@@ -407,9 +414,14 @@ class TorchSession(Session):
             return
         self.witness.drew_step(delivery.digest)
         self._samples = delivery.samples
-        if shard.handed_out > 0 and self._rounds_at_delivery == self.rounds():
+        again = self._rounds_at_delivery == self.rounds()  # nothing was trained on the batch before
+        of_another = again and self._last_shard() is not shard
+        if of_another and shard.handed_out == 0:  # one step from two loaders: perhaps one loss, too
+            self._looks_at_tails = True
+            self.lineage.follow()
+        if of_another or (again and shard.handed_out > 0):
             self._ahead = True
-        self._rounds_at_delivery = self.rounds()
+        self._rounds_at_delivery, self._last_shard = self.rounds(), weakref.ref(shard)
         shard.handed_out += 1
         self.lineage.add(delivery, batch)
         self._newest = delivery
@@ -441,12 +453,21 @@ class TorchSession(Session):
             return
         sources = self.lineage.sources(tensors)
         weights, self._is_counted = weights_of(sources), COUNTED in sources
-        if len(weights) > 1:
-            self.refuse("it computes one loss from several batches, of which one is smaller than the others: how "
-                        "each counts in the mean cannot be told",
+        if len(weights) > 1 or tails.cannot_be_weighed(sources):
+            self.refuse("it computes one loss from several batches, of which one is smaller than the others, now or "
+                        "when a loader comes to its end: how each counts in the mean cannot be told",
                         "make the loaders with drop_last=True")
+        if self._looks_at_tails and sources:
+            self._looks_at_tails = False
+            if weights == {1.0}:
+                self.lineage.rest()
         for weight in weights:  # a loss of no batch, such as a penalty, counts as the last one did
             self._set_weight(weight)
+
+    def before_backward_by_hand(self, tensors: Any, inputs: Any = None) -> None:
+        """Something is differentiated, and there is no optimizer."""
+        if self.active() and self._by_hand.before_backward(tensors, inputs):
+            self.refuse(by_hand.REASON, by_hand.ADVICE)
 
     # ---- gradients
 

@@ -22,6 +22,7 @@ from .samplers import drops_last, without_skipping
 if TYPE_CHECKING:
     from .session import TorchSession
     from .streams import Streams
+    from .tails import Tail
 
 
 class Delivery(NamedTuple):
@@ -30,6 +31,7 @@ class Delivery(NamedTuple):
     weight: float  # of its gradients
     digest: int  # of the numbers of all samples of the step
     samples: int  # of the step
+    tail: Tail | None = None  # of the epoch
 
 
 # The number of samples of a whole step, as all workers have counted them: a loss that was divided by it is weighed.
@@ -112,6 +114,7 @@ class Shard:
         self.deliveries: collections.deque[Delivery | None] = collections.deque()
         self.loader: Any = None
         self.reading: Any = None  # of the witness
+        self.tail: Tail | None = None
         self.rounds_before = 0  # of the session, when the epoch began
         self.handed_out = 0  # batches that the script has got
         self.trains = False  # it is known
@@ -161,7 +164,7 @@ class Shard:
         if not self.trains:
             self._others.extend(deal_rest(group, self._world, self._rank, cuts))
         digest = mixed(*map(in_order, group))
-        self.deliveries.append(Delivery(weight, digest, sum(map(_size, group))))
+        self.deliveries.append(Delivery(weight, digest, sum(map(_size, group)), self.tail))
         return mine
 
 
@@ -176,6 +179,7 @@ class Batches:
 
     def __iter__(self) -> Iterator:
         from . import iterables
+        from .tails import tail_of
 
         session = self._session
         training = session.may_train(self._loader)
@@ -190,6 +194,7 @@ class Batches:
         kind = iterables.Stream if iterables.is_stream(self._loader) else Shard
         shard = kind(drawn, session.world, session.rank, drops_last(self._loader))
         shard.loader, shard.rounds_before = self._loader, session.rounds()
+        shard.tail = tail_of(self._loader, session.world) if kind is Shard else None
         shard.trains = session.expects_training(self._loader)
         shard.likely_trains = session.likely_trains(self._loader)
         shard.reading = getattr(drawn, "reading", None)
