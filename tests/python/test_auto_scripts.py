@@ -169,6 +169,21 @@ def test_gradients_that_train_nothing(job, tmp_path):
     assert [told(done.log(rank).decode(), "RIGHT") for rank in (0, 1)] == [told(alone(tmp_path, ATTACK), "RIGHT")] * 2
 
 
+def test_synchronized_batch_normalization_is_refused(job):
+    """If this fails, SyncBatchNorm synchronizes nothing, in silence."""
+    done = job(BEGINNING + """
+model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for points, targets in DataLoader(make(48), 8):
+    loss_of(points, targets).backward()
+    optimizer.step()
+    print("MADE A STEP")
+""")
+    assert done.code == 2, done.out + done.err
+    assert "SyncBatchNorm would normalize by the samples of each worker" in " ".join(done.notes())
+    assert "MADE A STEP" not in done.out
+
+
 TOGETHER = BEGINNING + """
 import sys
 KIND, BATCH, FIRST, SECOND = sys.argv[1], *map(int, sys.argv[2:])

@@ -519,6 +519,9 @@ class TorchSession(Session):
             self._engine.detach()
         gc.collect()  # optimizers that nobody has any more are gone on all workers alike
         owners = self._look_up_owners()
+        if owners.synchronizing:
+            self.refuse("its SyncBatchNorm would normalize by the samples of each worker, not by those of all",
+                        "use BatchNorm, or torch.distributed or poseidon.torch all the way")
         named = owners.named(self._parameters())
         shared = named + owners.fixed + owners.buffers
         collectives.check_same(shared, "automatic distribution")
