@@ -59,7 +59,12 @@ class Plan:
     @property
     def refused(self):
         """Words of the reason why it has to be stopped at its first step, or None."""
-        return "LBFGS" if self.optimizer == "lbfgs" else None
+        if self.optimizer == "lbfgs":
+            return "LBFGS"
+        if self.loader == "sequential" and self.train_mode == "late" and self.evaluation == "before" and \
+                self.evaluation_style != "no_grad_only":
+            return "in eval() mode"  # the loader looks like one to evaluate with until it has trained
+        return None
 
 
 def draw(seed):
