@@ -571,10 +571,12 @@ def test_the_hook_of_an_installed_prefix(job, tmp_path):
 
 
 def part(name):
-    spec = importlib.util.spec_from_file_location(f"auto_{name.replace('/', '_')}", AUTO / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    if "plain_auto" not in sys.modules:  # under a name of its own, as the hook does: its parts import each other
+        spec = importlib.util.spec_from_file_location("plain_auto", AUTO / "__init__.py",
+                                                      submodule_search_locations=[str(AUTO)])
+        sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[spec.name])
+    return importlib.import_module(f"plain_auto.{name.replace('/', '.')}")
 
 
 def test_notes_go_to_their_pipe_or_nowhere(monkeypatch, tmp_path):
