@@ -43,7 +43,8 @@ def check_alike(texts, one, same, near=()):
 
 
 def check_seen(texts, one):
-    """Together the workers trained on what one process did."""
+    """Together the workers trained on what one process did. (Of a last step with fewer than two samples for each worker,
+    some would borrow theirs.)"""
     together = [sample for text in texts for sample in json.loads(told(text, "SEEN"))]
     assert sorted(together) == sorted(json.loads(told(one, "SEEN")))
 
@@ -54,7 +55,7 @@ def kept(directory, pattern="*"):
 
 def check_rounding(job, tmp_path, script, whole, parts):
     """In float32 the job is no farther from one process than one that adds the batch up in two parts. Arguments are
-    those of one process with the whole batch, and with the parts; the last of the two has one more for the job."""
+    those of one process with the whole batch, and with the parts."""
     one = alone(tmp_path, script, *whole)
     accumulated = distance(alone(tmp_path, script, *parts), one)
     assert 0 < accumulated < 1e-3
@@ -102,7 +103,7 @@ def test_huggingface_trainer_in_float32(job, tmp_path):
 
 
 @pytest.mark.all
-@pytest.mark.parametrize("workers,samples", [(2, 50), (3, 50)])
+@pytest.mark.parametrize("workers,samples", [(2, 52), (3, 50)])
 def test_accelerate(job, tmp_path, workers, samples):
     """prepare, accumulate, gather_for_metrics, states saved and loaded, skip_first_batches."""
     one = alone(tmp_path, ACCELERATE, 4 * workers, 2, samples, "float64", 0)
@@ -121,8 +122,8 @@ def test_accelerate_in_float32(job, tmp_path):
 
 def test_lightning(job, tmp_path):
     """Validation, accumulation, clipping, ModelCheckpoint, EarlyStopping, the best model tested."""
-    one = alone(tmp_path, LIGHTNING, 8, 2, 50, "float64")
-    texts = texts_of(job(LIGHTNING, 4, 2, 50, "float64"), 2)
+    one = alone(tmp_path, LIGHTNING, 8, 2, 52, "float64")
+    texts = texts_of(job(LIGHTNING, 4, 2, 52, "float64"), 2)
     check_alike(texts, one, ["STEPS", "STOPPED", "PROCESSES"], ["TESTED", "RATES"])
     check_seen(texts, one)
 
