@@ -2,7 +2,6 @@
 """poseidon.tensorflow in real jobs: workers are the cases of tf_cases.py, and plain scripts."""
 
 import importlib.util
-import json
 import os
 import pathlib
 import random
@@ -11,16 +10,12 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 
 import pytest
 
-if importlib.util.find_spec("tensorflow") is None:  # importing it takes seconds
-    pytest.skip("no TensorFlow here (tools/setup.sh frameworks)", allow_module_level=True)
+from tensorflow_jobs import (BIN, DEADLINE_S, HERE, TREE, fixture_cache, fixture_call,  # noqa: F401
+                             fixture_job, fixture_plain)
 
-HERE = pathlib.Path(__file__).resolve().parent
-TREE = HERE.parents[1]
-BIN = pathlib.Path(os.environ.get("PSD_BIN", TREE / "bin")).absolute()
 CASES, JAX_CASES = HERE / "tf_cases.py", HERE / "jax_cases.py"
 EXAMPLES = TREE / "examples"
 MNIST = pathlib.Path(os.environ.get("MNIST_DATA", TREE / "data" / "mnist"))
@@ -30,77 +25,8 @@ needs_mnist = pytest.mark.skipif(not (MNIST / "train-images-idx3-ubyte.gz").exis
 needs_cifar = pytest.mark.skipif(not (CIFAR / "data_batch_1.bin").exists(),
                                  reason=f"no CIFAR-10 in {CIFAR}")
 needs_jax = pytest.mark.skipif(importlib.util.find_spec("optax") is None, reason="no JAX here")
-DEADLINE_S = 240
 
 pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
-
-
-@pytest.fixture(name="cache", scope="session")
-def fixture_cache(tmp_path_factory):
-    """Where the operations are built, once for all tests."""
-    return tmp_path_factory.mktemp("cache")
-
-
-class Done:
-    """A job, or a process alone, that has ended."""
-
-    def __init__(self, directory, result):
-        self.directory, self.code = directory, result.returncode
-        self.out, self.err = result.stdout, result.stderr
-
-    def log(self, name):
-        (logs,) = (self.directory / "logs").iterdir()
-        return (logs / f"{name}.log").read_text(errors="replace")
-
-    def found(self, rank=None):
-        """What a worker, or the process, told last."""
-        text = self.out if rank is None else self.log(f"worker{rank}")
-        return json.loads([line[6:] for line in text.splitlines() if line.startswith("FOUND ")][-1])
-
-
-@pytest.fixture(name="call")
-def fixture_call(tmp_path, cache):
-    """Runs a command to its end."""
-
-    def go(*words, path="", **variables):
-        directory = tmp_path / uuid.uuid4().hex[:8]
-        (directory / "rt").mkdir(parents=True, mode=0o700)
-        clean = {name: value for name, value in os.environ.items()
-                 if not name.startswith("PSD_") and name != "PYTHONPATH"}
-        result = subprocess.run(
-            [str(word) for word in words], cwd=directory, capture_output=True, text=True,
-            timeout=DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
-            env={**clean, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1",
-                 "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "",
-                 "XDG_CACHE_HOME": str(cache), "XDG_RUNTIME_DIR": str(directory / "rt"),
-                 "PSD_LIB": str((BIN / "ps_server").resolve().parent / "libpsd.so.0"), **variables})
-        return Done(directory, result)
-
-    return go
-
-
-@pytest.fixture(name="job")
-def fixture_job(call):
-    """Runs a script that imports poseidon, which must end well."""
-
-    def go(*words, workers=2, options=(), code=0, **variables):
-        done = call(BIN / "psd_run", "--workers", workers, "--servers", 1, *options, "--",
-                    sys.executable, *words, path=str(TREE / "python"), **variables)
-        assert done.code == code, done.out + done.err
-        return done
-
-    return go
-
-
-@pytest.fixture(name="plain")
-def fixture_plain(call):
-    """Runs a script that knows nothing of Poseidon."""
-
-    def go(*words, workers=2, options=(), **variables):
-        return call(BIN / "psd_run", "--workers", workers, "--servers", 1, "--grace_ms", 200,
-                    *options, "--", sys.executable, *words, **variables)
-
-    return go
 
 
 @pytest.mark.parametrize("kind", ["function", pytest.param("session", marks=pytest.mark.all)])
@@ -189,6 +115,7 @@ def test_own_loop_with_a_tape(job):
     """If this fails, loops with a tape train two models, or open tables for every step."""
     done = job(CASES, "own_loop")
     assert done.found(0)["weights"] == done.found(1)["weights"]
+    assert done.found(0)["kernel"] == done.found(1)["kernel"]
     assert done.found(0)["tables"] == ["tensorflow.gradients0.0", "tensorflow.gradients0.1",
                                        "tensorflow.gradients0.2", "tensorflow.gradients0.3"]
 
@@ -220,11 +147,10 @@ def test_plain_keras_trains_like_one_process_with_twice_the_batch(call, plain, k
 def test_plain_keras_of_many_kinds(plain):
     """If this fails, a way to call fit is distributed wrong, or hangs."""
     done = plain(HERE / "plain" / "keras_kinds.py")
-    assert done.code == 2, done.out + done.err  # the last kind cannot be dealt out
+    assert done.code == 0, done.out + done.err
     zero, one = done.found(0), done.found(1)
     assert zero["weights"] == one["weights"]
-    assert zero["steps"] == one["steps"] == [6, 4, 5, 3]
-    assert "its training data is a generator" in done.err
+    assert zero["steps"] == one["steps"] == [6, 4, 5, 3, 1]
 
 
 def test_a_keras_loop_of_its_own_is_stopped(plain, tmp_path):
@@ -267,28 +193,13 @@ with tf.GradientTape() as tape:
     loss = tf.reduce_sum(x ** 2)
 print('went on', tape.gradient(loss, x))
 """
-WITH_A_STRATEGY = """
-import keras, tensorflow as tf
-strategy = tf.distribute.OneDeviceStrategy('/cpu:0')
-with strategy.scope():
-    w = keras.Variable([1.0, 2.0])
-    optimizer = keras.optimizers.SGD(0.1)
-    optimizer.build([w])
-def step():
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(w.value ** 2)
-    optimizer.apply([tape.gradient(loss, w.value)], [w])
-strategy.run(step)
-print('went on')
-"""
 
 
 @pytest.mark.parametrize("text,auto,code,said", [
     (BY_HAND, "on", 2, "gave them to no optimizer"),
     pytest.param(BY_HAND_IN_A_GRAPH, "tf1", 2, "gave them to no optimizer", marks=pytest.mark.all),
-    pytest.param(OF_AN_INPUT, "on", 0, "", marks=pytest.mark.all),
-    (WITH_A_STRATEGY, "on", 0, "steps aside: the script uses tf.distribute itself")],
-    ids=["tape", "graph", "input", "strategy"])
+    pytest.param(OF_AN_INPUT, "on", 0, "", marks=pytest.mark.all)],
+    ids=["tape", "graph", "input"])
 def test_training_by_hand_is_told_and_nothing_else(plain, tmp_path, text, auto, code, said):
     """If this fails, workers train alone and nobody says so, or scripts are stopped without need."""
     script = tmp_path / "by_hand.py"

@@ -156,8 +156,27 @@ def own_loop():
     compiled = tf.function(step)
     for number in range(6):
         (compiled if number % 2 else step)(x[half], y[half])
-    tell(weights=[each.numpy().tolist() for each in model.weights],
-         tables=sorted(name for name in poseidon.context()._tables if "gradients" in name))
+    tell(weights=[each.numpy().tolist() for each in model.weights], kernel=_of_open_shape(),
+         tables=sorted(name for name in poseidon.context()._tables if "gradients0" in name))
+
+
+def _of_open_shape():
+    """The graph does not know the shape of the kernel's gradient, where samples and times are open."""
+    import keras
+
+    layer = keras.layers.Dense(2)
+    layer.build([None, None, 3])
+    psd.broadcast_variables(layer.weights)
+    optimizer = psd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 3])])
+    def step(batch):
+        with psd.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = tf.reduce_mean(layer(batch) ** 2)
+        optimizer.apply(tape.gradient(loss, layer.trainable_weights), layer.trainable_weights)
+
+    step(tf.ones([psd.rank() + 1, 4, 3]))
+    return layer.kernel.numpy().tolist()
 
 
 def hooks():

@@ -38,7 +38,15 @@ torch/   scripts of PyTorch
     files          what worker 0 has saved, for workers on other machines
 
 keras/   Model.fit of Keras
-    fit            whole batches, cut into one part for each worker
+    fit            what happens in it; patches tells of it, callbacks has what is done after steps and
+                   epochs, checks what the workers compare then
+    pieces         which part of the data is this worker's; digests, a number for what is in it
+    steps          gradients of all optimizers averaged, words exchanged
+    trial          whether the parts of a batch make the whole
+    noise          random numbers that are each worker's own
+    metrics        results over the samples of all workers
+    everyone       a few numbers of all workers
+    foreign        other backends and Keras 2, which are refused
 
 jax/     scripts of JAX
     plain          loops that know nothing of other workers are stopped
@@ -137,14 +145,18 @@ def begin_tensorflow(watch: Any) -> Session | None:
 def begin_keras(watch: Any) -> Session | None:
     """keras was imported."""
     from .common import seeds
-    from .keras import fit  # needs keras
+    from .keras import foreign  # needs keras
+
+    if foreign.backend() != "tensorflow":
+        return foreign.watch_other_backend(watch)
+    from .keras import fit, patches  # need tensorflow
 
     session = fit.KerasSession(watch)
     if watch.reason is not None:
         session.step_aside(watch.reason)
         return None
     seeds.plant_in_python()
-    fit.apply(session)
+    patches.apply(session)
     return session
 
 
@@ -167,3 +179,10 @@ def begin_optax(watch: Any) -> None:
     for session in watch.sessions:
         if isinstance(session, plain.JaxSession):
             plain.watch_updates(session)
+
+
+def begin_tf_keras(watch: Any) -> Session | None:
+    """Keras 2, for TensorFlow 2, was imported."""
+    from .keras import foreign
+
+    return foreign.watch_keras_2(watch)

@@ -27,13 +27,15 @@ class Averager:
         self.digest: Any = None  # a number that is to be compared, where there is a share
         self.told: Any = None  # sums over all workers: 1, shares, digests, their squares
 
-    def average(self, gradients: Sequence[Any]) -> list[Any]:
-        """The means. What has no gradient (None) has none on any worker."""
+    def average(self, gradients: Sequence[Any], variables: Sequence[Any] = ()) -> list[Any]:
+        """The means. What has no gradient (None) has none on any worker. The shape of a gradient is
+        that of its variable, also where a graph does not know it (Dense on three dimensions, say)."""
         if self._name is None:
             self._name = ops._tables.next_name("tensorflow.gradients")
         share = None if self.share is None else self._mean_share()
-        return [None if gradient is None else self._scaled(gradient, number, share)
-                for number, gradient in enumerate(gradients)]
+        shapes = [each.shape for each in variables] or [None] * len(gradients)
+        return [None if gradient is None else self._scaled(gradient, number, share, shape)
+                for number, (gradient, shape) in enumerate(zip(gradients, shapes))]
 
     def _mean_share(self) -> tf.Tensor:
         """Of all workers. What they compare travels with it."""
@@ -50,9 +52,11 @@ class Averager:
         return ops.push_pull(tensor, f"{self._name}.{name}", priority=priority,
                              timeout_ms=self._timeout_ms)
 
-    def _scaled(self, gradient: Any, number: int, share: Any) -> tf.Tensor:
+    def _scaled(self, gradient: Any, number: int, share: Any, shape: Any) -> tf.Tensor:
         """Where workers have different numbers of samples, each gradient counts by them."""
         dense = tf.convert_to_tensor(gradient)  # rows of embeddings become the whole
+        if shape is not None and not dense.shape.is_fully_defined():
+            dense = tf.ensure_shape(dense, shape)
         if share is None:
             return self._average(dense, number, max(1, PRIORITY_MAX - number))
         mine = tf.cast(self.share, dense.dtype)

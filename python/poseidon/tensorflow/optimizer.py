@@ -20,8 +20,11 @@ class _Distributed:
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """Averages, then does what the optimizer does: clipping sees the means."""
-        averaged = self._poseidon.average(list(grads))  # type: ignore[attr-defined]
-        return super().apply(averaged, trainable_variables)  # type: ignore[misc]
+        variables = list(self._trainable_variables if trainable_variables is None  # type: ignore[attr-defined]
+                         else trainable_variables)
+        averaged = self._poseidon.average(list(grads), variables)  # type: ignore[attr-defined]
+        return super().apply(averaged, None if trainable_variables is None  # type: ignore[misc]
+                             else variables)
 
 
 @functools.lru_cache(maxsize=None)
@@ -126,9 +129,9 @@ class DistributedGradientTape:
     def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         """Of the same structure as the sources."""
         found = self._tape.gradient(target, sources, *args, **kwargs)
+        flat = tf.nest.flatten(sources)
         return tf.nest.pack_sequence_as(
-            sources, _averager_for(tf.nest.flatten(sources), self._options).average(
-                tf.nest.flatten(found)))
+            sources, _averager_for(flat, self._options).average(tf.nest.flatten(found), flat))
 
 
 def _leave_xla_to_others() -> None:

@@ -1,4 +1,4 @@
-"""A plain Keras script that calls fit in many ways, the last of which cannot be dealt out."""
+"""A plain Keras script that calls fit in many ways."""
 
 import json
 
@@ -37,7 +37,6 @@ data = tf.data.Dataset.from_tensor_slices((whole, y)).shuffle(200)
 fit(data.batch(16))
 fit(data.repeat().batch(10), steps_per_epoch=10)
 fit(data.batch(20, drop_remainder=True), validation_data=data.batch(20))
+fit((each for each in [({"left": x[:8, :2], "right": x[:8, 2:]}, y[:8])]))
 print("FOUND " + json.dumps({"steps": steps, "weights": [each.tolist() for each in
                                                          model.get_weights()]}), flush=True)
-fit(data.batch(16))  # when it is over, both workers have told
-fit((each for each in [({"left": x[:8, :2], "right": x[:8, 2:]}, y[:8])]))

@@ -1,31 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras scripts that know nothing of Poseidon: Model.fit is distributed, everything else is whole.
 
-W workers with batches of b train like one process with batches of W*b. fit() builds the batches that
-this one process would see and cuts each into W pieces: worker r trains on the r-th. Where a batch is
-short, at the end of an epoch, each worker's gradient counts by its samples; of a batch with fewer
-samples than workers everybody takes all, which is the same gradient."""
+W workers with batches of b train like one process with batches of W*b: pieces.py has which part of the
+data is this worker's, steps.py how gradients become those of the whole. Before the first step the
+script's own train_step is tried on a part of a batch (trial.py)."""
 
-import atexit
-import functools
-import math
 import os
-import zlib
+import sys
 
 import keras
-import numpy
 import tensorflow
-from keras.src.optimizers import base_optimizer
-from keras.src.saving import saving_api
-from keras.src.trainers import data_adapters
-from keras.src.trainers.data_adapters import array_data_adapter
 
 from ..common import notes
 from ..common.session import Session
-
-BATCH_SIZE = 32  # of Keras, when nothing is said
-_BATCH_BY_BATCH = ("Prefetch", "Map", "ParallelMap", "Options", "Cache")  # sizes stay as they are
-DIGEST_BYTES = 1 << 20  # of each array that the workers compare
+from ..tf1.batch_split import Verdict
+from . import everyone, noise
+from .callbacks import First, Last
+from .checks import Checks
+from .metrics import Metrics
+from .pieces import Pieces
+from .steps import Step, sample
+from .trial import Trial
 
 
 class KerasSession(Session):
@@ -36,6 +31,9 @@ class KerasSession(Session):
     def __init__(self, watch):
         super().__init__(watch)
         self.in_fit = False
+        self.step = self.checks = None  # from the first fit on
+        self._fitted = {}  # by the identity of a model: how it was fitted last
+        self._told = set()
 
     def step_aside(self, reason):
         """Why the script does it itself is told once: by TensorFlow's session, where both know."""
@@ -44,16 +42,32 @@ class KerasSession(Session):
         else:
             super().step_aside(reason)
 
-    def before_apply(self):
-        """An optimizer is about to change weights."""
-        if not self.active() or self.in_fit or self._is_child():
+    def before_strategy(self, strategy):
+        """The script trains with one of tf.distribute."""
+        if not self.active() or self._is_child():
             return
-        if tensorflow.distribute.has_strategy():
-            self.step_aside("the script uses tf.distribute itself")
+        name = type(strategy).__name__
+        if strategy.extended._in_multi_worker_mode() or "ParameterServer" in name:
+            self.step_aside(f"the script uses tf.distribute itself ({name})")
         else:
-            self.refuse("it trains in a loop of its own, outside of Model.fit, so every worker "
-                        "would train on the same samples",
-                        "use Model.fit, or poseidon.tensorflow in the script, or --auto off")
+            self.refuse(f"it trains with tf.distribute's {name}, which knows the devices of its own "
+                        "process alone, so every worker would train by itself on the same samples",
+                        "leave the strategy out, or run it with --auto off")
+
+    def before_apply(self):
+        """An optimizer is about to change weights. Says whether its gradients are to be averaged."""
+        if not self.active():
+            return False
+        if self.in_fit:
+            return not self.step.is_applying()
+        if self._is_child():
+            return False
+        if tensorflow.distribute.has_strategy():
+            self.before_strategy(tensorflow.distribute.get_strategy())
+            return False
+        self.refuse("it trains in a loop of its own, outside of Model.fit, so every worker "
+                    "would train on the same samples",
+                    "use Model.fit, or poseidon.tensorflow in the script, or --auto off")
 
     # ---- fit
 
@@ -72,75 +86,112 @@ class KerasSession(Session):
                 (x, y, sample_weight), validation_split=validation_split)
         pieces = Pieces(self, x, y, sample_weight, batch_size, shuffle, class_weight,
                         steps_per_epoch)
-        self._prepare(model, pieces)
         if steps_per_epoch is not None:
             steps_per_epoch = -(-steps_per_epoch // self.world)
+            pieces.samples = pieces.elements = None  # an epoch is what the script says
+        fitted = self._prepare(model, pieces)
         self.in_fit = True
         try:
             return own(model, pieces.dataset, epochs=epochs,
                        verbose=verbose if self.rank == 0 else 0, validation_data=validation_data,
-                       callbacks=self._callbacks(callbacks, pieces), initial_epoch=initial_epoch,
+                       callbacks=self._callbacks(callbacks, fitted), initial_epoch=initial_epoch,
                        steps_per_epoch=steps_per_epoch, shuffle=False, **rest)
         finally:
             self.in_fit = False
-            model.__dict__.pop("train_step", None)
+            fitted.leave()
 
     def _check_fit(self, model, callbacks):
         if self._is_child():
             self.refuse("it trains in a process that it started itself",
                         "use poseidon.tensorflow in it, or run it with --auto off")
-        if keras.backend.backend() != "tensorflow":
-            self.refuse(f"Keras runs on {keras.backend.backend()}",
-                        "set KERAS_BACKEND=tensorflow, or run it with --auto off")
         if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in callbacks or ()):
             self.refuse("BackupAndRestore would take one worker back to an epoch of its own",
                         "leave it out, or use poseidon.tensorflow")
-        if getattr(model, "optimizer", None) is None:
+        if not getattr(model, "compiled", True):
             self.refuse("fit was called before compile", "compile the model first")
 
     def _prepare(self, model, pieces):
-        """Gradients of this model's optimizer are averaged, in a step that knows its share."""
-        from poseidon.tensorflow import optimizer as layer
+        """A step that knows its share. The graph of an earlier fit is used again where it fits."""
+        import poseidon.tensorflow.optimizer  # noqa: F401  (XLA is left out)
 
-        if not layer.is_distributed(model.optimizer):
-            layer.DistributedOptimizer(model.optimizer)
-        if pieces.uneven:
-            model.steps_per_execution = 1  # shares of two steps must not be mixed up
-        averager = model.optimizer._poseidon
-        averager.share = None
-        model.jit_compile = False  # operations that talk to servers cannot be compiled
-        model.train_function = None
-        own_step = model.train_step
+        if self.step is None:
+            self.step = Step(self)
+            self.checks = Checks(self)
+        self.step.begin_fit()
+        if not pieces.even:
+            model.steps_per_execution = 1  # as an epoch may have another number of steps
+        fitted = self._fitted.get(id(model))
+        if fitted is None or not fitted.still_holds(pieces):
+            fitted = self._fitted[id(model)] = Fitted(self, model)
+        fitted.enter(pieces)
+        return fitted
 
-        def train_step(data):
-            averager.share = pieces.share(data)
-            return own_step(data)
-
-        if pieces.uneven:
-            model.train_step = train_step
-
-    def _callbacks(self, given, pieces):
-        from poseidon.tensorflow import BroadcastCallback, MetricAverageCallback
-
+    def _callbacks(self, given, fitted):
         writers = (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
         kept = [each for each in given or () if self.rank == 0 or not isinstance(each, writers)]
-        return [BroadcastCallback(), Progress(self, pieces), MetricAverageCallback(), *kept]
+        return [First(self, fitted), *kept, Last(self, fitted, kept)]
 
-    def trained(self, model, step, pieces):
+    def trained(self, model, pieces):
         """A step is over."""
         import poseidon
 
         self._steps += 1
         poseidon.report(self._steps)
+        self.checks.look(self._steps)
         if self._steps == 1 and self.rank == 0:
-            weights = model.trainable_weights
-            values = sum(math.prod(weight.shape) for weight in weights)
+            weights = self.step.variables
+            values = sum(weight.shape.num_elements() if hasattr(weight.shape, "num_elements")
+                         else _product(weight.shape) for weight in weights)
+            names = " and ".join(dict.fromkeys(type(each).__name__
+                                               for each in self.step.optimizers))
             notes.tell(
                 f"automatic distribution of {notes.script_name()}: {self.world} workers, weights of "
-                f"worker 0 for all, gradients of {type(model.optimizer).__name__} averaged "
+                f"worker 0 for all, gradients of {names} averaged "
                 f"({len(weights)} tensors, {values} values), data of Model.fit dealt out "
-                f"({pieces.batch * self.world} samples a step), evaluation whole, files by worker "
+                f"({pieces.rows}), evaluation whole, files by worker "
                 "0; --auto off turns it off")
+
+    def end_epoch(self, pieces, logs, whole):
+        """An epoch is over; whole: it was read to its end."""
+        self.checks.end_epoch(pieces, logs, whole, self._steps)
+
+    # ---- what is found out on the way
+
+    def judged(self, verdict, problem):
+        """What the first batch told of the script's step."""
+        all_of_them = {Verdict(int(each)) for each in everyone.tell(self, [verdict], "verdict")[:, 0]}
+        for worst in (Verdict.FAILED, Verdict.NEITHER, Verdict.SUM, Verdict.MEAN, Verdict.ZERO):
+            if worst in all_of_them:
+                break
+        if worst == Verdict.SUM and Verdict.MEAN in all_of_them:
+            worst = Verdict.NEITHER
+        self.step.adds_up = worst == Verdict.SUM
+        if worst == Verdict.SUM:
+            self.tell_once("the loss of its training is a sum over samples, not a mean: gradients of "
+                           "the workers are added up")
+        elif worst == Verdict.NEITHER:
+            self.tell_once("the gradients of a batch are not the mean of those of its parts "
+                           "(gradients are changed in train_step, or samples of a batch depend on "
+                           "each other: clipping, masks that are counted, negatives within the "
+                           "batch): each worker computes them from its own part, which is not what "
+                           "one process with the whole batch does; optimizers clip what is averaged "
+                           "(clipnorm, global_clipnorm)")
+        elif worst == Verdict.FAILED:
+            self.tell_once("whether the parts of a batch make the whole could not be tried "
+                           f"({problem or 'another worker could not'}): it is taken for granted that "
+                           "the loss is a mean over samples")
+
+    def tell_once(self, text):
+        """By worker 0."""
+        if self.rank == 0 and text not in self._told:
+            self._told.add(text)
+            notes.tell(f"automatic distribution of {notes.script_name()}: {text}")
+
+    def at_exit(self):
+        """The script is over."""
+        if self.checks is not None and not self.refused and not hasattr(sys, "last_value"):
+            self.checks.tell_verified(self._steps)
+        super().at_exit()
 
     # ---- files
 
@@ -152,197 +203,138 @@ class KerasSession(Session):
         return self.rank == 0
 
 
-class Progress(keras.callbacks.Callback):
-    """Tells the session, and so psd_run, of steps."""
+class Fitted:
+    """A model in fit: its step, and the graph that was made of it."""
 
-    def __init__(self, session, pieces):
-        super().__init__()
-        self._session, self._pieces = session, pieces
+    def __init__(self, session, model):
+        self._session, self.model = session, model
+        self._compiled = _how_compiled(model)
+        self._function = None  # of Keras, when this fit is over
+        self._tried = False
+        self._variables = []  # what the step uses, where it is known
+        self._adds_up = False
+        self.pieces = self.metrics = None
 
-    def on_train_batch_end(self, batch, logs=None):
-        """Keras calls it after every step."""
-        self._session.trained(self.model, batch, self._pieces)
+    def still_holds(self, pieces):
+        """Whether it can be used for another fit."""
+        return self._compiled == _how_compiled(self.model) and self.pieces.even == pieces.even
 
+    def enter(self, pieces):
+        """A fit begins."""
+        model, step = self.model, self._session.step
+        self.pieces = pieces
+        self.metrics = Metrics(self._session, model)
+        step.even, step.adds_up = pieces.even, self._adds_up
+        self._outside = model.train_function
+        model.jit_compile = False  # operations that talk to servers cannot be compiled
+        model.train_function = self._function
+        self._own_step = own_step = model.train_step
 
-class Pieces:
-    """The batches of one process with W times the batch size, and this worker's part of each."""
+        def train_step(data):
+            data, words = data
+            # Nothing happens in a step that finds no data: counters of optimizers would go on alone.
+            with tensorflow.control_dependencies([words]):
+                step.begin(data, words, _rates(model), sample(model.trainable_weights))
+                return own_step(data)
 
-    def __init__(self, session, x, y, sample_weight, batch_size, shuffle, class_weight, steps):
-        self._session, self._world, self._rank = session, session.world, session.rank
-        self.uneven = True
-        if array_data_adapter.can_convert_arrays((x, y, sample_weight)):
-            whole = self._of_arrays(x, y, sample_weight, batch_size, shuffle, class_weight, steps)
-        elif isinstance(x, tensorflow.data.Dataset):
-            whole = self._of_dataset(x, y, sample_weight, class_weight)
-        else:
-            session.refuse(f"its training data is a {type(x).__name__}, whose samples have no "
-                           "numbers to deal out by",
-                           "use arrays or a tf.data.Dataset, or poseidon.tensorflow in the script")
-        self._check(whole)
-        cut = whole.map(self._cut, num_parallel_calls=1, deterministic=True)
-        self.dataset = cut.prefetch(tensorflow.data.AUTOTUNE)
+        model.train_step = train_step
+        self.metrics.enter()
 
-    def _of_arrays(self, x, y, sample_weight, batch_size, shuffle, class_weight, steps):
-        arrays = [each for each in tensorflow.nest.flatten((x, y, sample_weight))
-                  if each is not None]
-        self._compare(arrays)
-        samples = int(arrays[0].shape[0])
-        self.batch = batch_size or (-(-samples // steps) if steps else BATCH_SIZE)
-        together = self.batch * self._world
-        self.uneven = samples % together != 0
-        return _counted(data_adapters.get_data_adapter(
-            x=x, y=y, sample_weight=sample_weight, batch_size=together, shuffle=shuffle,
-            class_weight=class_weight).get_tf_dataset(), -(-samples // together))
+    def leave(self):
+        """It is over."""
+        self._function = self.model.train_function
+        self.model.train_function = self._outside
+        self.model.__dict__.pop("train_step", None)
+        self.metrics.leave()
 
-    def _of_dataset(self, dataset, y, sample_weight, class_weight):
-        adapter = data_adapters.get_data_adapter(x=dataset, y=y, sample_weight=sample_weight,
-                                                 class_weight=class_weight)
-        dataset = adapter.get_tf_dataset()
-        static = {spec.shape[0] if spec.shape.rank else None
-                  for spec in tensorflow.nest.flatten(dataset.element_spec)}
-        count = int(dataset.cardinality())
-        if len(static) == 1 and None not in static:
-            self.batch = static.pop()
-            self.uneven = False
-            return _counted(dataset.rebatch(self.batch * self._world, drop_remainder=True),
-                            count // self._world if count >= 0 else None)
-        self.batch, plain = _batch_size(dataset)
-        if self.batch is None:
-            self._session.refuse("its tf.data.Dataset does not tell its batch size",
-                                 "batch it with Dataset.batch(n), or with drop_remainder=True")
-        return _counted(dataset.rebatch(self.batch * self._world),
-                        -(-count // self._world) if plain and count >= 0 else None)
+    def begin(self):
+        """Keras has made the function that trains, and nothing was trained yet."""
+        model, session = self.model, self._session
+        session.step.share_variables([*model.weights, *session.step.variables, *(
+            each for optimizer in optimizers_of(model) for each in optimizer.variables)])
+        own = model.train_function
 
-    def _compare(self, arrays):
-        """Workers that shuffled differently would see some samples twice and others never."""
-        import poseidon
-        from poseidon.tensorflow.ops import TIMEOUT_MS
+        def first(iterator):
+            model.train_function = own
+            return self._take_first_step(own, iterator)
 
-        poseidon.barrier(TIMEOUT_MS)  # between two fits worker 0 may have written files
-        digest = 0
-        for each in arrays:
-            rows = max(1, DIGEST_BYTES // max(1, each[:1].nbytes if hasattr(each[:1], "nbytes")
-                                              else DIGEST_BYTES))
-            digest = zlib.crc32(numpy.ascontiguousarray(each[:rows]).tobytes(), digest)
-        theirs = poseidon.broadcast(numpy.array([digest, int(arrays[0].shape[0])], numpy.int64),
-                                    name="training arrays")
-        if self._rank != 0 and int(theirs[0]) != digest:
-            self._session.refuse(
-                "the workers' training arrays differ",
-                "shuffle with numpy.random or random, not with a generator of its own that is "
-                "seeded differently on each worker")
+        model.train_function = first
 
-    def _check(self, whole):
-        specs = tensorflow.nest.flatten(whole.element_spec)
-        if not all(isinstance(spec, tensorflow.TensorSpec) for spec in specs):
-            self._session.refuse("its training data has sparse or ragged tensors",
-                                 "use dense ones, or poseidon.tensorflow in the script")
+    def _take_first_step(self, own, iterator):
+        """What was read to try the step is trained on then."""
+        batches = []
+        try:
+            for _ in range(self.model.steps_per_execution):
+                batches.append(iterator.get_next())
+        except tensorflow.errors.OutOfRangeError:
+            if not batches:
+                return own(iterator)  # which ends likewise
+        if not self._tried:
+            self._try(batches[0][0], iterator.element_spec[0])
+        noise.draw_apart(self._session.rank, self.model, self._variables)
+        return own(iter(_of_batches(batches, iterator.element_spec)))
 
-    def _cut(self, *parts):
-        count = tensorflow.shape(_first(parts))[0]
-        few = count < self._world
-        begin = tensorflow.where(few, 0, count * self._rank // self._world)
-        end = tensorflow.where(few, count, count * (self._rank + 1) // self._world)
-
-        def piece(tensor):
-            mine = tensor[begin:end]
-            return mine if self.uneven else tensorflow.ensure_shape(
-                mine, [self.batch, *tensor.shape[1:]])
-
-        cut = tensorflow.nest.map_structure(piece, parts)
-        return cut if len(cut) > 1 else cut[0]
-
-    def share(self, data):
-        """This worker's samples, in batches."""
-        count = tensorflow.shape(_first(data))[0]
-        return tensorflow.cast(count, tensorflow.float32) / float(self.batch)
+    def _try(self, data, specs):
+        trial = Trial(self._session.step, self.model, self._own_step, specs)
+        self._session.judged(trial.judge(data), trial.problem)
+        self._tried, self._adds_up = True, self._session.step.adds_up
+        self._variables = trial.variables
 
 
-def _counted(dataset, steps):
-    """Keras makes better plans when it knows how many there are; rebatch() does not tell."""
-    if steps is None:
-        return dataset
-    return dataset.apply(tensorflow.data.experimental.assert_cardinality(steps))
+def _of_batches(batches, specs):
+    """A dataset that looks like the one they come from, so that no other graph is made for it."""
+    def loosen(*parts):
+        return tensorflow.nest.map_structure(
+            lambda each, spec: tensorflow.compat.v1.placeholder_with_default(each, spec.shape),
+            parts, specs)
+
+    made = None
+    for batch in batches:
+        one = tensorflow.data.Dataset.from_tensors(batch).map(
+            tensorflow.autograph.experimental.do_not_convert(loosen))
+        made = one if made is None else made.concatenate(one)
+    return made
 
 
-def _first(parts):
-    return tensorflow.nest.flatten(parts)[0]
+def optimizers_of(model):
+    """Those that it has as attributes, its own first."""
+    found = [model.optimizer] if getattr(model, "optimizer", None) is not None else []
+    for each in vars(model).values():
+        if isinstance(each, keras.optimizers.Optimizer) and all(each is not one for one in found):
+            found.append(each)
+    return found
 
 
-def _batch_size(dataset):
-    """What Dataset.batch() was told, however many steps ago, and whether all batches but one have
-    that size for certain."""
-    waiting, plain = [dataset], True
-    while waiting:
-        each = waiting.pop(0)
-        size = getattr(each, "_batch_size", None)
-        if size is not None:
-            return int(tensorflow.get_static_value(size)), plain
-        kind = type(each).__name__.lstrip("_").removesuffix("Dataset")
-        plain = plain and kind in _BATCH_BY_BATCH
-        waiting += each._inputs()
-    return None, False
+def _rates(model):
+    """A number for the learning rates of this step."""
+    total = tensorflow.constant(0, tensorflow.int64)
+    for number, optimizer in enumerate(optimizers_of(model)):
+        bits = tensorflow.bitcast(tensorflow.cast(optimizer.learning_rate, tensorflow.float32),
+                                  tensorflow.int32)
+        total += tensorflow.cast(bits, tensorflow.int64) * (number + 1)
+    return total
 
 
-def apply(session):
-    """From now on the session hears of it."""
-    atexit.register(session.at_exit)
-    _watch_fit(session)
-    _watch_optimizers(session)
-    _watch_files(session)
+def _how_compiled(model):
+    """What a graph is made of. Things are compared by identity, and so kept."""
+    things = [model.optimizer, getattr(model, "_compile_loss", None),
+              getattr(model, "_compile_metrics", None), type(model).train_step,
+              *(each.value for each in model.trainable_weights)]
+    return [_Same(each) for each in things] + [model.run_eagerly, model.steps_per_execution]
 
 
-def _watch_fit(session):
-    own = keras.Model.fit
+class _Same:
+    """Equal to itself alone."""
 
-    @functools.wraps(own)
-    def fit(model, *args, **kwargs):
-        default = not tensorflow.distribute.has_strategy()
-        if not default and session.active():
-            session.step_aside("the script uses tf.distribute itself")
-        if not session.active() or session.in_fit:
-            return own(model, *args, **kwargs)
-        return session.fit(own, model, *args, **kwargs)
+    def __init__(self, thing):
+        self._thing = thing
 
-    keras.Model.fit = fit
+    def __eq__(self, other):
+        return isinstance(other, _Same) and self._thing is other._thing
 
 
-def _watch_optimizers(session):
-    own = base_optimizer.BaseOptimizer.apply
-
-    @functools.wraps(own)
-    def apply_gradients(optimizer, *args, **kwargs):
-        session.before_apply()
-        return own(optimizer, *args, **kwargs)
-
-    base_optimizer.BaseOptimizer.apply = apply_gradients
-
-
-def _watch_files(session):
-    def writing(own):
-        @functools.wraps(own)
-        def write(model, filepath, *args, **kwargs):
-            if session.keeps_file(filepath):
-                return own(model, filepath, *args, **kwargs)
-            return None
-
-        return write
-
-    def reading(own, place):
-        @functools.wraps(own)
-        def read(*args, **kwargs):
-            session.before_load(args[place] if len(args) > place else kwargs.get("filepath"))
-            return own(*args, **kwargs)
-
-        return read
-
-    for name in ("save_model", "save_weights"):
-        changed = writing(getattr(saving_api, name))
-        setattr(saving_api, name, changed)
-        if hasattr(keras.saving, name):
-            setattr(keras.saving, name, changed)
-    keras.models.save_model = saving_api.save_model
-    keras.Model.export = writing(keras.Model.export)
-    saving_api.load_model = reading(saving_api.load_model, 0)
-    saving_api.load_weights = reading(saving_api.load_weights, 1)
-    keras.saving.load_model = keras.models.load_model = saving_api.load_model
+def _product(shape):
+    total = 1
+    for each in shape:
+        total *= each
+    return total

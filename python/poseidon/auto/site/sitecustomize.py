@@ -11,7 +11,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # What is called in poseidon.auto when they have been imported.
 _FRAMEWORKS = {"torch": "begin", "tensorflow": "begin_tensorflow", "keras": "begin_keras",
-               "jax": "begin_jax", "optax": "begin_optax",
+               "tf_keras": "begin_tf_keras", "jax": "begin_jax", "optax": "begin_optax",
                "transformers.trainer": "begin_huggingface", "accelerate.accelerator": "begin_huggingface",
                "ignite.engine": "begin_ignite", "skorch.net": "begin_skorch"}
 # How variables end that tell a script which worker it is.

@@ -51,7 +51,7 @@ def _judge_frozen(run, whole, parts, draws):
     """With the same random numbers for the whole and its parts."""
     gradients, drawn = run(draws, whole)
     samples = _samples(whole)
-    begin, found = 0, _Parts(gradients)
+    begin, found = 0, Parts(gradients)
     for arrays, share in parts:
         end = begin + _samples(arrays)
         try:
@@ -64,7 +64,7 @@ def _judge_frozen(run, whole, parts, draws):
 
 def _judge_twice(run, whole, parts):
     once, again = run([], whole)[0], run([], whole)[0]
-    found = _Parts(once)
+    found = Parts(once)
     for arrays, share in parts:
         found.add(run([], arrays)[0], share)
     return found.compare(once, again)
@@ -73,7 +73,7 @@ def _judge_twice(run, whole, parts):
 def nearest(run, whole, parts):
     """Mean or sum, where neither is exact."""
     gradients = run([], whole)[0]
-    found = _Parts(gradients)
+    found = Parts(gradients)
     for arrays, share in parts:
         found.add(run([], arrays)[0], share)
     far = [numpy.linalg.norm(_distances(gradients, each)) for each in (found.mean, found.sum)]
@@ -103,7 +103,7 @@ def _distances(some, others):
     return numpy.array([_length(a - b) for a, b in zip(some, others)])
 
 
-class _Parts:
+class Parts:
     """Gradients of the parts, put together."""
 
     def __init__(self, like):
