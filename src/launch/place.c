@@ -18,9 +18,13 @@
 #include "launch/command.h"
 #include "launch/hook.h"
 #include "launch/reach.h"
+#include "launch/scratch.h"
 #include "launch/variables.h"
 
 enum { PATH_BYTES = 4096 };
+
+static const struct place nowhere = {
+    .secret_fd = -1, .log_directory = -1, .listener = -1, .scratch = {.lock = -1}};
 
 /* The orders that are followed, one key each. `value` stands behind the '='. */
 struct work {
@@ -61,12 +65,13 @@ set_workers_environment(struct place *place, char *const *environment)
     }
     variables_unset(&place->worker_environment, "PSD_LOG_DIR"); /* of a job around this one */
     variables_unset(&place->worker_environment, "PSD_NOTE_FD");
+    variables_unset(&place->worker_environment, "PSD_SCRATCH");
 }
 
 void
 place_init(struct place *place, char *const *environment)
 {
-    *place = (struct place){.secret_fd = -1, .log_directory = -1, .listener = -1};
+    *place = nowhere;
     variables_set_all(&place->service_environment, environment, NULL);
     set_workers_environment(place, environment);
 }
@@ -84,7 +89,8 @@ place_fini(struct place *place)
     if (place->log_directory >= 0) {
         close(place->log_directory);
     }
-    *place = (struct place){.secret_fd = -1, .log_directory = -1, .listener = -1};
+    scratch_destroy(&place->scratch);
+    *place = nowhere;
 }
 
 psd_status
@@ -289,13 +295,27 @@ take_threads(struct work *work, const char *value, struct psd_error *err)
                : status;
 }
 
+/* Workers do without one: then every worker writes what the script writes, and says so. */
+static psd_status
+give_scratch(struct place *place, struct psd_error *err)
+{
+    const char *base = variables_get(place->worker_environment.list, "TMPDIR");
+
+    if (place->scratch.lock >= 0 ||
+        scratch_create(&place->scratch, base != NULL && base[0] == '/' ? base : "/tmp", NULL) !=
+            PSD_OK) {
+        return PSD_OK;
+    }
+    return variables_set_pair(&place->worker_environment, "PSD_SCRATCH", place->scratch.path, err);
+}
+
 static psd_status
 take_automatic(struct work *work, const char *value, struct psd_error *err)
 {
     (void)value;
     work->place->hook_directory = hook_find();
     return work->place->hook_directory != NULL
-               ? PSD_OK
+               ? give_scratch(work->place, err)
                : words_add(work->answers,
                            "note=Python workers are not distributed automatically: " HOOK_MISSING,
                            err);
@@ -305,7 +325,7 @@ static psd_status
 take_automatic_asked(struct work *work, const char *value, struct psd_error *err)
 {
     work->place->hook_directory = hook_find();
-    return work->place->hook_directory != NULL ? PSD_OK
+    return work->place->hook_directory != NULL ? give_scratch(work->place, err)
                                                : problem(work, err, "--auto ", value, HOOK_MISSING);
 }
 

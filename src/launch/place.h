@@ -11,18 +11,20 @@
 #include <stdint.h>
 
 #include "launch/ports.h"
+#include "launch/scratch.h"
 #include "launch/words.h"
 
 /* Thread: owned by the agent. */
 struct place {
     struct words service_environment;
     struct words worker_environment;
-    int secret_fd;        /* -1: none; every child keeps it under this number */
-    int listener;         /* -1, or what other machines try to reach */
-    struct ports ports;   /* for the workers here */
-    int log_directory;    /* of this machine's own copies of the logs; -1: none */
-    bool deals_gpus;      /* CUDA_VISIBLE_DEVICES of orders counts the machine's own GPUs */
-    char *hook_directory; /* owned: what Python workers find first in PYTHONPATH; NULL: nothing */
+    int secret_fd;          /* -1: none; every child keeps it under this number */
+    int listener;           /* -1, or what other machines try to reach */
+    struct ports ports;     /* for the workers here */
+    int log_directory;      /* of this machine's own copies of the logs; -1: none */
+    bool deals_gpus;        /* CUDA_VISIBLE_DEVICES of orders counts the machine's own GPUs */
+    char *hook_directory;   /* owned: what Python workers find first in PYTHONPATH; NULL: nothing */
+    struct scratch scratch; /* of those workers: PSD_SCRATCH */
 };
 
 void place_init(struct place *place, char *const *environment);

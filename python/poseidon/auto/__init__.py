@@ -12,6 +12,9 @@ common/  for all frameworks
     seeds          random numbers that are the same on all workers of a job
     children       processes of the script that were stopped
     witness        what must hold in every step, whoever deals the data out
+    places         which files are the script's own
+    files          a view of files of its own for every worker but 0; file_hooks tells it what the script is about
+                   to use, mounts has what the kernel does
 
 torch/   scripts of PyTorch
     session        their optimizers, their models, whether they are distributed
@@ -35,7 +38,7 @@ torch/   scripts of PyTorch
     digests        checksums of tensors
     models         the modules that parameters belong to
     randomness     generators that all workers set as worker 0 has them
-    files          what worker 0 has saved, for workers on other machines
+    saved          what worker 0 alone has saved, where there is no private view
 
 keras/   Model.fit of Keras
     fit            what happens in it; patches tells of it, callbacks has what is done after steps and
@@ -68,7 +71,18 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .common import files
 from .common.session import Session
+
+
+def begin_files(script: bytes) -> None:
+    """A script that has to do with PyTorch is about to begin."""
+    files.begin(script)
+
+
+def leave_files(reason: str) -> None:
+    """It knows of other workers: files are its own business."""
+    files.leave(reason)
 
 
 def begin(watch: Any) -> Session | None:
@@ -81,6 +95,7 @@ def begin(watch: Any) -> Session | None:
     if watch.reason is not None:
         session.step_aside(watch.reason)
         return None
+    files.begin(watch.script)
     children.watch()
     seeds.plant_in_torch()
     seeds.plant_in_python()

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import Any, NoReturn
 
-from . import notes, seeds
+from . import files, notes, seeds
 
 TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
 EXIT_REFUSED = 2
@@ -24,6 +24,7 @@ class Session:
     """One for each framework that a script uses. Thread: that of the script which trains."""
 
     package = ""  # what distributes, and what a script can use itself
+    writes_privately = False  # whether it knows of private views of files
 
     def __init__(self, watch: Any):
         self._watch = watch
@@ -33,6 +34,7 @@ class Session:
         self.refused = False
         self.joined = False
         self._saved: set[str] = set()  # files that worker 0 alone writes
+        self.private_files = False  # all workers have agreed that each has its own files
         self._steps = 0
 
     # ---- how it ends
@@ -51,6 +53,7 @@ class Session:
         if not self.aside and self.rank == 0:
             notes.tell(f"automatic distribution steps aside: {reason}")
         self.aside = True
+        files.leave(reason)
         seeds.withdraw()
         self.stop_watching()
 
@@ -108,6 +111,8 @@ class Session:
         told = "PSD_OPEN_TIMEOUT_MS" in os.environ or poseidon.is_initialized()
         context = poseidon.init() if told else poseidon.init(open_timeout_ms=int(TIMEOUT_S * 1000))
         self.joined = True
+        if not self.writes_privately:
+            files.leave(f"{self.package} has its own way with them")
         atexit.register(self.at_exit)  # before poseidon's own, which says farewell
         if context.incarnation > 1:
             self.refuse("this worker was started again in the middle of a job, and the script knows "
@@ -117,11 +122,17 @@ class Session:
 
     # ---- files
 
+    def has_for_itself(self, path: str | os.PathLike) -> bool:
+        """Whether this worker writes a file, and reads what it has written: each has its own, or it is worker 0."""
+        agreed = self.private_files if self.joined else files.can_be_private()
+        return agreed and files.is_private(path)
+
     def before_load(self, source: Any) -> bool:
         """What worker 0 has saved is there when the others load it. Says whether it is of that
         kind."""
         if not self.active() or not self.joined or not isinstance(source, (str, os.PathLike)) or \
-                self._is_child() or os.path.abspath(os.fspath(source)) not in self._saved:
+                self._is_child() or os.path.abspath(os.fspath(source)) not in self._saved or \
+                self.has_for_itself(source):
             return False
         import poseidon
 

@@ -14,6 +14,8 @@ _FRAMEWORKS = {"torch": "begin", "tensorflow": "begin_tensorflow", "keras": "beg
                "tf_keras": "begin_tf_keras", "jax": "begin_jax", "optax": "begin_optax",
                "transformers.trainer": "begin_huggingface", "accelerate.accelerator": "begin_huggingface",
                "ignite.engine": "begin_ignite", "skorch.net": "begin_skorch"}
+# What a script of PyTorch has in its text.
+_LIBRARIES = (b"torch", b"lightning", b"transformers", b"accelerate", b"ignite", b"skorch", b"fastai", b"timm")
 # How variables end that tell a script which worker it is.
 _RANKS = ("RANK", "PROCID", "TF_CONFIG")
 # What scripts take from torchrun, which has set it.
@@ -26,35 +28,57 @@ class _Environment(os._Environ):
 
     asked_for_rank = False
     told_rank = False
+    copied_at = None  # where the script has asked for all names last
+
+    def keys(self):
+        _Environment.copied_at = _where(sys._getframe(1))
+        return super().keys()
 
     def __getitem__(self, name):
-        if isinstance(name, str) and name.endswith(_RANKS) and _is_asked_by_script():
+        asker = _asker() if isinstance(name, str) and name.endswith(_RANKS) else None
+        if asker is not None:
             _Environment.asked_for_rank = True
         try:
-            return super().__getitem__(name)
+            found = super().__getitem__(name)
         except KeyError:
             if name not in _OF_TORCHRUN or _Environment.told_rank or not _is_taken_by_script():
                 raise
-        _Environment.told_rank = _tell_as_torchrun()
-        return super().__getitem__(name)
+            _Environment.told_rank = _tell_as_torchrun()
+            _leave_files("it was written for torchrun")
+            found = super().__getitem__(name)
+        if asker is not None and not _is_library(asker):
+            _leave_files("the script asks which worker it is")
+        return found
 
 
-def _is_asked_by_script():
-    """Who copies all variables asks for none, and poseidon has to know."""
+def _where(frame):
+    return id(frame), frame.f_code, frame.f_lasti
+
+
+def _asker():
+    """The file of who asks for a variable. Who copies all of them asks for none, and poseidon has to know."""
     frame = sys._getframe(2)
-    while frame is not None and frame.f_globals.get("__name__") in ("os", "_collections_abc"):
+    if _where(frame) == _Environment.copied_at:  # dict(os.environ)
+        return None
+    while frame is not None and frame.f_globals.get("__name__") in ("os", "_collections_abc", "collections.abc"):
         if frame.f_code.co_name not in ("get", "getenv", "__getitem__"):
-            return False
+            return None
         frame = frame.f_back
     name = frame.f_globals.get("__name__", "") if frame is not None else ""
-    return name.split(".")[0] not in ("poseidon", "_poseidon_auto")
+    if name.split(".")[0] in ("poseidon", "_poseidon_auto"):
+        return None
+    return "" if frame is None else frame.f_code.co_filename
+
+
+def _is_library(file):
+    return file.startswith(("<frozen", os.path.dirname(os.__file__))) or "site-packages" in file or \
+        "dist-packages" in file
 
 
 def _is_taken_by_script():
     """Whether its own code takes a variable (os.environ["RANK"]), and does not ask whether it is there."""
     code = sys._getframe(2).f_globals.get("__name__"), sys._getframe(2).f_code.co_filename
-    return code[0] not in ("os", "_collections_abc") and not code[1].startswith("<frozen") and \
-        not any(folder in code[1] for folder in ("site-packages", "dist-packages"))
+    return code[0] not in ("os", "_collections_abc", "collections.abc") and not _is_library(code[1])
 
 
 def _tell_as_torchrun():
@@ -75,6 +99,7 @@ class _Watch:
         self.names_only = self.kind == "names"  # TensorFlow 1's, for a script that distributes itself
         self.kind = "tf1" if self.names_only else self.kind
         self.alone = self.names_only or os.environ.get("PSD_WORLD_SIZE", "1") == "1"
+        self.script = b"" if self.alone else _script()
 
     @staticmethod
     def script_asked_for_rank():
@@ -132,6 +157,29 @@ def _load():
     return module
 
 
+def _script():
+    """The text of the script that Python was called with."""
+    for word in sys.orig_argv[1:]:
+        if word in ("-m", "-c"):
+            break
+        if not word.startswith("-") and os.path.isfile(word):
+            with open(word, "rb") as file:
+                return file.read()
+    return b""
+
+
+def _keep_files_apart(script):
+    """Before the script begins, where it has to do with PyTorch: later there may be threads, which would not
+    have the view of files."""
+    if any(word in script for word in _LIBRARIES):
+        _load().begin_files(script)
+
+
+def _leave_files(reason):
+    if "_poseidon_auto" in sys.modules:
+        sys.modules["_poseidon_auto"].leave_files(reason)
+
+
 def _run_hidden():
     """The sitecustomize that would have run without this one."""
     for finder in sys.meta_path:
@@ -146,6 +194,8 @@ def _run_hidden():
 
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
 if os.environ.get("PSD_AUTO") in ("on", "warn", "tf1", "names") and "PSD_WORLD_SIZE" in os.environ:
-    sys.meta_path.insert(0, _Watch())
+    _watch = _Watch()
+    _keep_files_apart(_watch.script)
+    sys.meta_path.insert(0, _watch)
     os.environ.__class__ = _Environment
 _run_hidden()

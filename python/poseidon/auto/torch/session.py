@@ -14,7 +14,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
-from ..common import children, notes
+from ..common import children, files, notes
 from ..common.session import TIMEOUT_S, Session
 from ..common.witness import UNKNOWN, Witness
 from . import by_hand, huggingface, samplers, tails
@@ -40,6 +40,7 @@ class TorchSession(Session):
     """Thread: that of the script which trains."""
 
     package = "poseidon.torch"
+    writes_privately = True
 
     def __init__(self, watch: Any):
         super().__init__(watch)
@@ -139,6 +140,8 @@ class TorchSession(Session):
         """One was made."""
         self.optimizers.append(weakref.ref(optimizer))
         self.loose.watch()
+        if not self.aside and not self._is_child():
+            files.be_certain()
 
     def _parameters(self) -> list:
         """Those of all optimizers, each once."""
@@ -237,7 +240,8 @@ class TorchSession(Session):
             notes.tell(
                 f"automatic distribution of {notes.script_name()}: {self.world} workers, weights of "
                 f"worker 0 for all, gradients of {type(optimizer).__name__} averaged "
-                f"({len(parameters)} tensors, {values} values), {data}, evaluation whole, torch.save by worker 0; "
+                f"({len(parameters)} tensors, {values} values), {data}, evaluation whole, "
+                f"{'files' if self.private_files else 'torch.save'} by worker 0; "
                 "--auto off turns it off")
 
     # ---- loaders
@@ -569,6 +573,15 @@ class TorchSession(Session):
 
     # ---- files
 
+    def _join(self) -> None:
+        """All workers have views of files of their own, or none trusts in them."""
+        if not self.joined:
+            super()._join()
+            from poseidon.torch import collectives
+
+            self.private_files = all(each == b"yes" for each in collectives.allgather_bytes(
+                b"yes" if files.can_be_private() else b"no"))
+
     def keeps_file(self, target: Any) -> bool:
         """Whether torch.save writes on this worker."""
         opened = not isinstance(target, (str, os.PathLike))
@@ -578,6 +591,8 @@ class TorchSession(Session):
                 return True  # memory
             target = name
         if not self.active() or self._is_child() or not self.optimizers:
+            return True
+        if self.has_for_itself(target):
             return True
         self._saved.add(os.path.abspath(os.fspath(target)))
         if opened and self.joined:
@@ -590,6 +605,6 @@ class TorchSession(Session):
         """What torch.load reads: the file that worker 0 has saved, or a copy of it."""
         if not self.before_load(source):
             return source
-        from . import files
+        from . import saved
 
-        return files.as_worker_0_has_it(source)
+        return saved.as_worker_0_has_it(source)
