@@ -20,10 +20,16 @@
 
 enum { OPEN_DIRECTORIES = 16, PREFIX_BYTES = 40, TRIES = 10 };
 
+static void remove_tree(const char *path);
+
 static int
 remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
 {
-    (void)info, (void)kind, (void)where;
+    (void)info, (void)where;
+    if (kind == FTW_DNR && chmod(path, 0700) == 0) { /* overlays leave directories closed */
+        remove_tree(path);
+        return 0;
+    }
     remove(path); /* what cannot be removed stays, the rest goes */
     return 0;
 }
