@@ -125,9 +125,14 @@ def test_accelerate_in_float32(job, tmp_path):
 def test_lightning(job, tmp_path):
     """Validation, accumulation, clipping, ModelCheckpoint, EarlyStopping, the best model tested."""
     one = alone(tmp_path, LIGHTNING, 8, 2, 52, "float64")
-    texts = texts_of(job(LIGHTNING, 4, 2, 52, "float64"), 2)
-    check_alike(texts, one, ["STEPS", "STOPPED", "PROCESSES"], ["TESTED", "RATES"])
+    done = job(LIGHTNING, 4, 2, 52, "float64")
+    texts = texts_of(done, 2)
+    check_alike(texts, one, ["STEPS", "STOPPED", "PROCESSES", "BEST"], ["TESTED", "RATES"])
     check_seen(texts, one)
+    files = kept(done.directory / "kept")
+    assert len(files) == 3 and told(one, "BEST") in files and "last.ckpt" in files
+    assert torch.load(done.directory / "kept" / "last.ckpt", weights_only=False)["global_step"] == int(told(one, "STEPS"))
+    assert len(kept(done.directory / "logged", "metrics.csv")) == 1
 
 
 @pytest.mark.all
