@@ -5,8 +5,9 @@
  * (before the optimizer changes it) cannot meet a copy half way.
  *
  * A piece of a step that we have not reached yet waits until we publish it, but not for longer
- * than a heartbeat: we may never get there, because we wait for the replacement that asks. It then
- * asks another worker, and comes back to us if it must.
+ * than a heartbeat: we may never get there, because we wait for the replacement that asks, or are
+ * one ourselves that has no state yet. It then asks another worker, and comes back to us if it
+ * must.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -126,12 +127,6 @@ psi_share_asked(struct lane_link *lane, const void *payload, size_t bytes, struc
 
     if (status != PSD_OK) {
         return status;
-    }
-    if (!client->published.ever && client->job.incarnation > 1) {
-        /* Replacements that wait for each other would wait for ever. */
-        refuse(client, lane, request, PSD_ERR_PEER_LOST,
-               "the worker asked for its state is a replacement itself and has none yet");
-        return PSD_OK;
     }
     if (!client->published.valid || client->published.step < share.step) {
         return wait_for_it(client, lane, request, &share);
@@ -269,7 +264,6 @@ psi_client_publish(struct psi_client *client, uint64_t step, const struct psd_st
     published->count = count;
     published->step = step;
     published->valid = true;
-    published->ever = true;
     answer_waiting(client);
     return PSD_OK;
 }

@@ -222,7 +222,6 @@ struct lane_link {
 
 struct published {
     bool valid;
-    bool ever; /* has been valid before */
     uint64_t step;
     struct psd_state *states;
     char (*names)[PSI_SHARE_NAME_MAX];
