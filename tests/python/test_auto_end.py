@@ -37,6 +37,19 @@ def test_a_good_end_says_what_was_verified(job):
         "equal in every step" in done.err
 
 
+def test_a_death_that_the_job_survives_is_told(job):
+    """If this fails, a job leaves samples out in every epoch, and nobody knows."""
+    done = job(LOOP + """
+epoch()
+if os.environ["PSD_RANK"] == "1":
+    os.kill(os.getpid(), 9)
+epoch()
+print("GOES ON")
+""", options=("--on_worker_death=continue",))
+    assert "GOES ON" in done.out, done.out + done.err
+    assert "worker 1 died, and the job goes on without" in done.err
+
+
 def test_learning_rates_that_differ_are_named_in_the_next_step(job):
     """If this fails, workers whose schedulers look at their own training loss train apart in silence."""
     done = job(LOOP + """

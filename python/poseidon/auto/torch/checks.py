@@ -15,6 +15,7 @@ import torch
 
 import poseidon
 
+from ..common import notes
 from ..common.witness import COUNT, Word
 from .weights import Later, Weights
 
@@ -122,16 +123,20 @@ class Checks:
             "same on all")
 
     def _look_for_leavers(self, rows: list[list[float]]) -> None:
-        """Nobody trains on the batches of a worker whose script is over. (One that died is psd_run's
-        matter: --on_worker_death.)"""
+        """Nobody trains on the batches of a worker whose script is over, nor on those of one that died while the
+        others go on."""
         missing = {rank for rank, row in enumerate(rows) if row[Word.PRESENT] == 0}
-        if missing <= self._missing:
+        new = missing - self._missing
+        if not new:
             return
-        self._missing |= missing
+        self._missing |= new
         left = sorted(node.rank for node in poseidon.nodes()
-                      if node.role == "worker" and node.rank in missing and node.state == "done")
+                      if node.role == "worker" and node.rank in new and node.state == "done")
         if left:
             self._refuse_leaver(left[0])
+        if self._rank == min(set(range(self._world)) - missing):
+            notes.tell(f"{' and '.join(f'worker {rank}' for rank in sorted(new))} died, and the job goes on without "
+                       "(--on_worker_death=continue): nobody trains on its part of each epoch from now on")
 
 
 def _is_looked_at(number: int) -> bool:
