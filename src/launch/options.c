@@ -132,7 +132,7 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"memory_per_worker", 0, PSI_OPTION_NUMBER, "of --emit: MiB of memory to ask for",
          &options->memory_per_worker, 0, MEMORY_MIB_MAX},
         {"auto", 0, PSI_OPTION_TEXT,
-         "distribute plain scripts: on, off, warn (go on if wrong), tf1 (old names); "
+         "distribute plain scripts: on, off, warn (and go on), tf1 (old names); "
          "docs/automatic.md [on]",
          &options->automatic},
         {"personality", 0, PSI_OPTION_TEXT,
