@@ -24,7 +24,7 @@ needs_mnist = pytest.mark.skipif(not (MNIST / "train-images-idx3-ubyte.gz").exis
                                  reason=f"no MNIST in {MNIST}")
 needs_cifar = pytest.mark.skipif(not (CIFAR / "data_batch_1.bin").exists(),
                                  reason=f"no CIFAR-10 in {CIFAR}")
-needs_jax = pytest.mark.skipif(importlib.util.find_spec("optax") is None, reason="no JAX here")
+needs_jax = pytest.mark.skipif(importlib.util.find_spec("optax") is None, reason="no JAX here (tools/setup.sh frameworks)")
 
 pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
 

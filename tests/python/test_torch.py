@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (tools/setup.sh frameworks)")
+torch = pytest.importorskip("torch", reason="no PyTorch here (tools/setup.sh frameworks)")
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
