@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import TREE, environment
+from conftest import environment
 from helpers import Job
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent / "horovod"
