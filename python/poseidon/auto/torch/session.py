@@ -242,7 +242,7 @@ class TorchSession(Session):
                 f"worker 0 for all, gradients of {type(optimizer).__name__} averaged "
                 f"({len(parameters)} tensors, {values} values), {data}, evaluation whole, "
                 f"{'files' if self.private_files else 'torch.save'} by worker 0; "
-                "--auto off turns it off")
+                "a training loss that the script prints is that of the worker's own samples; --auto off turns it off")
 
     # ---- loaders
 
