@@ -178,7 +178,7 @@ def attacks(listener, port, secret):
 SECRETS = {
     "no": lambda true, other: None,
     "wrong": lambda true, other: secrets.token_bytes(32),
-    "truncated": lambda true, other: true[:31] + b"\0",
+    "truncated": lambda true, other: true[:31] + (b"\0" if true[31] else b"\1"),
     "other job's": lambda true, other: other,
     "right": lambda true, other: true,
 }

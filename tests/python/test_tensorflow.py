@@ -70,11 +70,11 @@ def test_operations_compile_without_a_warning(call):
     assert done.code == 0, done.err
 
 
-def test_without_a_compiler_it_says_what_to_do(call):
+def test_without_a_compiler_it_says_what_to_do(call, tmp_path):
     """If this fails, somebody without a compiler does not learn what is missing."""
     done = call(sys.executable, "-c", "import poseidon.tensorflow.build as build\n"
-                "build.library_file()", path=str(TREE / "python"), PATH="/nowhere",
-                XDG_CACHE_HOME="/nowhere/cache")
+                "build.library_file()", path=str(TREE / "python"), PATH=str(tmp_path / "none"),
+                XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert done.code != 0
     assert "there is no C compiler" in done.err and "PSD_TF_OPS" in done.err
 
