@@ -500,7 +500,7 @@ def test_scancel_leaves_nothing(sbatch):
 def test_killed_psd_run_leaves_nothing(sbatch, cluster):
     """If this fails, agents outlive the psd_run that srun started them for."""
     job = sbatch(psd_run("--servers", 1, STUBBORN).removeprefix("exec ") + " &\necho $! >pid\nwait",
-                 "-N3", "-n4")
+                 "-w", "host[1-3]", "-n4")  # Slurm would take others while these are being cleaned up
     job.wait_for_output("] up\n", 3)
     cluster.run("kill", "-9", job.text("pid").strip(), host=cluster.bed.hosts[1])
     job.expect_nothing_left(20)
