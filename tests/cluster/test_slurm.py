@@ -357,7 +357,7 @@ def test_reserved_ports(sbatch):
                                       "while ! [ -e go ]; do sleep 0.1; done'",
                       options=["--resv-ports=2", "sh", "-c",
                                "SLURM_RESERVED=$SLURM_STEP_RESV_PORTS exec \"$0\" \"$@\""]),
-                 "-N2", "-n3")
+                 "-w", "host[1-2]", "-n3")
     job.wait_for_output("] up ", 2)
     found = job.run("ss", "-Hltn", "sport >= 18000 and sport <= 18999")
     here = job.slurm.run("ss", "-Hltn", "sport >= 18000 and sport <= 18999",
@@ -417,7 +417,7 @@ def test_signal_to_tasks(sbatch):
 
 def test_killed_coordinator_ends_all_tasks(sbatch, cluster):
     """If this fails, tasks wait for a first one that nobody will start again."""
-    job = sbatch(srun("--servers", 1, STUBBORN, options=["--wait=0"]), "-N3", "-n4")
+    job = sbatch(srun("--servers", 1, STUBBORN, options=["--wait=0"]), "-w", "host[1-3]", "-n4")
     job.wait_for_output("] up\n", 3)
     (pid,) = set(re.findall(r"psd_run\[(\d+)\] JOB ", job.run_log()))
     cluster.run("kill", "-9", pid, host=cluster.bed.hosts[1])
