@@ -195,7 +195,8 @@ class Way:
 
     def check_goes_on(self):
         step = self.last_step()
-        time.sleep(GOES_ON_S)  # nothing is to happen, so there is nothing to wait for
+        until = time.monotonic() + GOES_ON_S
+        wait_for(lambda: self.ends() or time.monotonic() > until, GOES_ON_S + END_S, "its leases to pass")
         wait_for(lambda: self.last_step() > step or self.ends(), END_S, "the job goes on")
         return f"it ended: {self.ends()[0]}" if self.ends() else ""
 
