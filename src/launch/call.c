@@ -36,6 +36,14 @@ call_arguments(const struct call *call, struct words *argv_p, struct psd_error *
                                   : ssh_arguments(&call->ssh, &call->defaults, argv_p, err);
 }
 
+/* For an srun that was killed Slurm kills its step, the agent and all, in no order that we could
+ * rely on; what a worker starts in that moment would be nobody's. */
+bool
+call_ends_with_its_agent(const struct call *call)
+{
+    return call->way == CALL_SRUN;
+}
+
 psd_status
 call_environment(const struct call *call, char *const *environment, struct words *environment_p,
                  struct psd_error *err)

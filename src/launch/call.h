@@ -38,6 +38,9 @@ const char *call_program(const struct call *call);
 
 psd_status call_arguments(const struct call *call, struct words *argv_p, struct psd_error *err);
 
+/* Whether the program is to be left alone if we are killed: its agent hears of that by its line. */
+bool call_ends_with_its_agent(const struct call *call);
+
 /* What the program gets of our environment. */
 psd_status call_environment(const struct call *call, char *const *environment,
                             struct words *environment_p, struct psd_error *err);

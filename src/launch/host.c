@@ -69,7 +69,11 @@ host_call(struct host *host, struct psd_error *err)
     const char *program = call_program(&host->call);
     char *path = command_find(program, variables_get(environ, "PATH"));
     psd_status status = call_arguments(&host->call, &argv, err);
-    struct spawn_args args = {.path = path, .extra_fd = -1, .secret_fd = -1, .note_fd = -1};
+    struct spawn_args args = {.path = path,
+                              .extra_fd = -1,
+                              .secret_fd = -1,
+                              .note_fd = -1,
+                              .outlives = call_ends_with_its_agent(&host->call)};
     int code;
 
     if (status == PSD_OK && path == NULL) {

@@ -66,9 +66,11 @@ run_child(const struct spawn_args *args, pid_t parent, int failure_fd)
     ssize_t written;
 
     setsid();
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) {
-        _exit(127); /* the parent died before the line above */
+    if (!args->outlives) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) {
+            _exit(127); /* the parent died before the line above */
+        }
     }
     reset_signals();
     if (lay_descriptors(args) == 0) {

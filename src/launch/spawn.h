@@ -4,6 +4,8 @@
 #ifndef LAUNCH_SPAWN_H
 #define LAUNCH_SPAWN_H
 
+#include <stdbool.h>
+
 #include <sys/types.h>
 
 /* The descriptor on which a child finds spawn_args.extra_fd. */
@@ -19,12 +21,13 @@ struct spawn_args {
     int extra_fd;  /* becomes SPAWN_EXTRA_FD; -1: none */
     int secret_fd; /* kept under its number, which lies above SPAWN_EXTRA_FD; -1: none */
     int note_fd;   /* likewise */
+    bool outlives; /* our death does not kill it */
 };
 
 /*
  * Starts a process: its own session, default signals, nothing inherited but what args name, killed
- * when the caller dies. Returns 0 and the pid once the program runs, else
- * the errno that kept it from running; nothing is left then.
+ * when the caller dies (unless it outlives). Returns 0 and the pid once the program runs, else the
+ * errno that kept it from running; nothing is left then.
  *
  * The caller must be single-threaded: the death signal follows the thread that forked.
  */

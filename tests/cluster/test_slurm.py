@@ -497,13 +497,22 @@ def test_scancel_leaves_nothing(sbatch):
     job.expect_nothing_left(25)
 
 
-def test_killed_psd_run_leaves_nothing(sbatch, cluster):
-    """If this fails, agents outlive the psd_run that srun started them for."""
-    job = sbatch(psd_run("--servers", 1, STUBBORN).removeprefix("exec ") + " &\necho $! >pid\nwait",
+@pytest.mark.parametrize("then", ["exit 0", "exec sleep 1000"], ids=["ends", "goes on"])
+def test_killed_psd_run_leaves_nothing(sbatch, cluster, then):
+    """If this fails, agents outlive the psd_run that srun started them for, or an srun that was
+    killed with it makes Slurm kill them before they have ended what they started."""
+    job = sbatch(psd_run("--servers", 1, STUBBORN).removeprefix("exec ")
+                 + f" &\necho $! >pid\nwait\necho alone\n{then}",
                  "-w", "host[1-3]", "-n4")  # Slurm would take others while these are being cleaned up
     job.wait_for_output("] up\n", 3)
     cluster.run("kill", "-9", job.text("pid").strip(), host=cluster.bed.hosts[1])
-    job.expect_nothing_left(20)
+    job.wait_for_output("alone\n")
+
+    def others():
+        return [command for found in cluster.processes().values() for command in found.values()
+                if command != "sleep 1000" and not command.endswith(".batch]")]
+
+    wait_for(lambda: not others(), 20, "nothing but the script is left")
 
 
 def test_power_failure_of_a_node(sbatch, cluster):
