@@ -5,6 +5,7 @@
     tools/flakes.py                         ten times unit, embedded, cluster and python: hours
     tools/flakes.py --tier unit --runs 3    less of it
     tools/flakes.py --minutes 60            as far as an hour goes; the next call goes on from there
+    tools/flakes.py --at-once 4             four pieces at a time: most tests wait for real processes
     tools/flakes.py --others                while something else, that you have started, keeps the cores busy
     tools/flakes.py --report                only what is known by now
 
@@ -14,6 +15,7 @@ are there and none failed, 1 after a failure, 3 when runs are missing.
 """
 import argparse
 import collections
+import concurrent.futures
 import contextlib
 import hashlib
 import json
@@ -22,6 +24,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree
 
@@ -54,6 +57,8 @@ def state_of(tier):
 class MesonTier:
     """Tests in C. All of a tier are one piece: they take a minute or two."""
 
+    alone = threading.Lock()  # meson keeps one log in a build directory
+
     def __init__(self, name, build):
         self.name = name
         self.build = build
@@ -68,6 +73,10 @@ class MesonTier:
         return [test for test in listed if test.startswith("embedded") == (self.name == "embedded")]
 
     def run(self, _piece, log):
+        with self.alone:
+            return self.run_alone(log)
+
+    def run_alone(self, log):
         subprocess.run(["meson", "test", "-C", self.build, "--no-rebuild", "--quiet", *self.tests()], cwd=ROOT,
                        stdout=log, stderr=log, stdin=subprocess.DEVNULL, timeout=PIECE_SECONDS_MAX, check=False)
         results = [json.loads(line) for line in
@@ -156,12 +165,28 @@ def make_tiers(names, build):
     return [every[name] for name in names]
 
 
+def run_piece(run, tier, piece, state, logs):
+    """Runs it; returns what is to be kept, and the log's path: of a run without a failure there is none."""
+    begin = time.monotonic()
+    log_path = logs / f"{tier.name}-{piece}-{run}.log"
+    with open(log_path, "w") as log:
+        try:
+            tests, failed = tier.run(piece, log)
+        except subprocess.TimeoutExpired:
+            tests, failed = 0, [f"{piece}: not done after {PIECE_SECONDS_MAX} s"]
+    if not failed:
+        log_path.unlink()
+    return {"tree": state, "tier": tier.name, "piece": piece, "run": run, "tests": tests, "failed": failed,
+            "seconds": round(time.monotonic() - begin, 1)}, log_path
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tier", action="append", choices=TIERS, help="one of them; may be repeated (default: all)")
     parser.add_argument("--runs", type=int, default=10, help="how often each (default: 10)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing new after so many")
     parser.add_argument("--build", default="build", help="the build directory (default: build)")
+    parser.add_argument("--at-once", type=int, default=1, help="so many pieces at a time (default: 1)")
     parser.add_argument("--others", action="store_true", help="start no load: something else keeps the cores busy")
     parser.add_argument("--report", action="store_true", help="run nothing")
     options = parser.parse_args()
@@ -179,27 +204,24 @@ def main():
     todo = [(run, tier, piece) for run in range(1, options.runs + 1) for tier in tiers for piece in tier.pieces()
             if (tier.name, piece, run) not in known]
     until = time.monotonic() + options.minutes * 60
-    with contextlib.nullcontext() if options.others else busy_cores():
-        for number, (run, tier, piece) in enumerate(todo, 1):
-            if time.monotonic() > until:
-                break
-            print(f"{number} of {len(todo)}: run {run}, {tier.name} {piece} ... ", end="", flush=True)
-            begin = time.monotonic()
-            log_path = logs / f"{tier.name}-{piece}-{run}.log"
-            with open(log_path, "w") as log:
-                try:
-                    tests, failed = tier.run(piece, log)
-                except subprocess.TimeoutExpired:
-                    tests, failed = 0, [f"{piece}: not done after {PIECE_SECONDS_MAX} s"]
-            result = {"tree": states[tier.name], "tier": tier.name, "piece": piece, "run": run, "tests": tests, "failed": failed,
-                      "seconds": round(time.monotonic() - begin, 1)}
+    writing = threading.Lock()
+
+    def one(number, run, tier, piece):
+        if time.monotonic() > until:
+            return
+        result, log_path = run_piece(run, tier, piece, states[tier.name], logs)
+        with writing:
             results.append(result)
             with open(store, "a") as out:
                 out.write(json.dumps(result) + "\n")
-            print(f"{tests} tests, {result['seconds']:.0f} s" + (f", FAILED (see {log_path.relative_to(ROOT)}): "
-                                                                 + ", ".join(failed) if failed else ""), flush=True)
-            if not failed:
-                log_path.unlink()
+            told = f", FAILED (see {log_path.relative_to(ROOT)}): {', '.join(result['failed'])}" if result["failed"] else ""
+            print(f"{number} of {len(todo)}: run {run}, {tier.name} {piece}: {result['tests']} tests, "
+                  f"{result['seconds']:.0f} s{told}", flush=True)
+
+    with contextlib.nullcontext() if options.others else busy_cores(), \
+            concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
+        for done in [pool.submit(one, number, *what) for number, what in enumerate(todo, 1)]:
+            done.result()
     return report(results, tiers, options.runs)
 
 
