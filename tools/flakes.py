@@ -220,8 +220,13 @@ def main():
 
     with contextlib.nullcontext() if options.others else busy_cores(), \
             concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
-        for done in [pool.submit(one, number, *what) for number, what in enumerate(todo, 1)]:
-            done.result()
+        waiting = [pool.submit(one, number, *what) for number, what in enumerate(todo, 1)]
+        try:
+            for done in waiting:
+                done.result()
+        except BaseException:  # of a call that is cut short, too
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return report(results, tiers, options.runs)
 
 
