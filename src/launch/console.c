@@ -145,7 +145,7 @@ console_line(struct console *console, enum launch_role role, const char *name, c
 void
 console_say(struct console *console, const char *format, ...)
 {
-    char line[1024] = "psd_run: ";
+    char line[2048] = "psd_run: ";
     const size_t used = strlen(line);
     va_list args;
 

@@ -5,6 +5,8 @@
  */
 #include "launch/notes.h"
 
+#include <string.h>
+
 static const char last_words[] = "(more notes than are shown)";
 
 static char
@@ -25,11 +27,16 @@ finish_line(struct notes *notes, notes_tell tell, void *context)
     const size_t bytes = notes->used;
 
     notes->used = 0;
+    notes->line[bytes] = '\0';
+    if (!notes->ended && notes_last_word(notes->line) != NULL) {
+        notes->ended = true;
+        tell(context, notes->line, bytes);
+        return;
+    }
     if (bytes == 0 || notes->told == NOTES_MAX) {
         return;
     }
     notes->told++;
-    notes->line[bytes] = '\0';
     if (notes->told == NOTES_MAX) {
         tell(context, last_words, sizeof(last_words) - 1);
     } else {
@@ -53,6 +60,14 @@ void
 notes_end(struct notes *notes, notes_tell tell, void *context)
 {
     finish_line(notes, tell, context);
+}
+
+const char *
+notes_last_word(const char *line)
+{
+    const size_t bytes = sizeof(NOTES_LAST_WORD) - 1;
+
+    return strncmp(line, NOTES_LAST_WORD, bytes) == 0 ? line + bytes : NULL;
 }
 
 void

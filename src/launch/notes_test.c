@@ -112,6 +112,26 @@ test_a_life_has_a_bounded_number(void **state)
     assert_string_equal(heard.last, "born anew");
 }
 
+/* If this fails, a worker that has told much cannot say why it ends; or can go on for ever. */
+static void
+test_the_last_word_is_heard_after_many(void **state)
+{
+    struct heard heard = {0};
+    struct notes notes;
+
+    (void)state;
+    notes_init(&notes);
+    for (int i = 0; i < 2 * NOTES_MAX; i++) {
+        notes_take(&notes, "again\n", 6, hear, &heard);
+    }
+    for (int i = 0; i < 3; i++) {
+        notes_take(&notes, NOTES_LAST_WORD "why\n", sizeof(NOTES_LAST_WORD "why"), hear, &heard);
+    }
+    assert_int_equal(heard.count, NOTES_MAX + 1);
+    assert_string_equal(notes_last_word(heard.last), "why");
+    assert_null(notes_last_word("why"));
+}
+
 int
 main(void)
 {
@@ -120,6 +140,7 @@ main(void)
         cmocka_unit_test(test_only_printable_bytes_pass),
         cmocka_unit_test(test_overlong_lines_are_cut),
         cmocka_unit_test(test_a_life_has_a_bounded_number),
+        cmocka_unit_test(test_the_last_word_is_heard_after_many),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,8 @@
 enum {
     TAIL_LINES = 20,
     CLOCK_MS_MAX = 2000,
-    PARTS_MAX = 8, /* chief, worker, evaluator, ps; scheduler, server */
+    PARTS_MAX = 8,    /* chief, worker, evaluator, ps; scheduler, server */
+    CAUSE_MAX = 1024, /* who, and a last word (notes.h) */
 };
 
 void
@@ -246,6 +247,18 @@ describe(const struct run *run, uint32_t slot, int code, int number, char *text_
     }
 }
 
+/* " (why)", where the process has told it. */
+static void
+add_last_word(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    const size_t used = strlen(text_p);
+
+    if (run->processes[slot].last_word != NULL) {
+        snprintf(text_p + used, size - used, " (%s)", run->processes[slot].last_word);
+        run->processes[slot].told_last_word = true;
+    }
+}
+
 void
 report_delay(uint32_t delay_ms, char *text_p, size_t size)
 {
@@ -262,12 +275,13 @@ report_exit(struct run *run, const struct watch_event *event)
     const bool worker = role_of_slot(event->slot, run->plan->servers) == LAUNCH_WORKER;
     const bool failed = event->code != 0 || event->signal != 0;
     const bool leaving = run->watch.phase == WATCH_LEAVING && run->watch.config.foreign;
-    char text[384];
+    char text[CAUSE_MAX];
 
     if ((!worker && !leaving) || !failed || run->watch.phase >= WATCH_ASKING) {
         return;
     }
     describe(run, event->slot, event->code, event->signal, text, sizeof(text));
+    add_last_word(run, event->slot, text, sizeof(text));
     if (leaving) {
         console_say(&run->console, "%s when the job was done", text);
     } else if (run->watch.config.on_worker_death == WATCH_WAIT) {
@@ -425,6 +439,16 @@ tell_cut_off(const struct run *run, char *text_p, size_t size)
              AGENT_LEASE_MS);
 }
 
+/* Why the process that ended the job did so, by its own word; NULL: no process, or it said
+ * nothing. */
+static const char *
+last_word(const struct run *run)
+{
+    return report_is_cause(run, run->watch.cause_slot)
+               ? run->processes[run->watch.cause_slot].last_word
+               : NULL;
+}
+
 void
 report_cause(const struct run *run, char *text_p, size_t size)
 {
@@ -433,6 +457,10 @@ report_cause(const struct run *run, char *text_p, size_t size)
     const struct watch_slot *slot = &watch->slots[watch->cause_slot];
     char text[384];
 
+    if (last_word(run) != NULL) {
+        snprintf(text_p, size, "%s", last_word(run));
+        return;
+    }
     describe(run, watch->cause_slot, slot->code, slot->signal, text, sizeof(text));
     switch (watch->cause) {
     case WATCH_CAUSE_NONE:
@@ -587,6 +615,22 @@ show_tail(struct run *run, uint32_t slot)
     }
 }
 
+/* Last words of others that are not the cause. */
+static void
+show_other_words(struct run *run)
+{
+    const char *cause = last_word(run);
+
+    for (uint32_t slot = 0; slot < run->slots; slot++) {
+        const struct process *process = &run->processes[slot];
+
+        if (process->last_word != NULL && !process->told_last_word &&
+            (cause == NULL || strcmp(process->last_word, cause) != 0)) {
+            console_say(&run->console, "%s: %s", process->name, process->last_word);
+        }
+    }
+}
+
 static void
 report_result(struct run *run)
 {
@@ -653,7 +697,7 @@ report_end(struct run *run, uint64_t elapsed_ms)
 {
     const double seconds = (double)elapsed_ms / 1000.0;
     const enum watch_cause cause = run->watch.cause;
-    char text[760];
+    char text[CAUSE_MAX];
     char verdict[640];
 
     if (cause == WATCH_CAUSE_NONE) {
@@ -661,7 +705,9 @@ report_end(struct run *run, uint64_t elapsed_ms)
         return;
     }
     report_cause(run, text, sizeof(text));
-    if ((cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
+    show_other_words(run);
+    if (last_word(run) == NULL &&
+        (cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
          cause == WATCH_CAUSE_NEVER_JOINED || cause == WATCH_CAUSE_UNCLOSED ||
          (cause == WATCH_CAUSE_NOT_STARTED && run->processes[run->watch.cause_slot].pid != 0)) &&
         !(cause == WATCH_CAUSE_PROCESS &&

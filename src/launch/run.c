@@ -365,12 +365,20 @@ all_started(const struct run *run)
 
 /* The console has it once, however many workers say the same. */
 static void
-handle_note(struct run *run, const struct process *process, const struct link_message *message)
+handle_note(struct run *run, struct process *process, const struct link_message *message)
 {
     char text[NOTES_LINE_MAX + 1];
+    const char *last_word;
 
     notes_clean(message->data, message->bytes, text);
-    runlog_line(&run->runlog, "NOTE", "%s: %s", process->name, text);
+    last_word = notes_last_word(text);
+    runlog_line(&run->runlog, "NOTE", "%s: %s", process->name,
+                last_word != NULL ? last_word : text);
+    if (last_word != NULL) { /* for the console when its end is told: report.c */
+        free(process->last_word);
+        process->last_word = strdup(last_word);
+        return;
+    }
     if (strcmp(text, run->note) != 0) {
         console_say(&run->console, "%s: %s", process->name, text);
         snprintf(run->note, sizeof(run->note), "%s", text);
@@ -411,6 +419,9 @@ handle_process_message(struct run *run, const struct link_message *message)
         orders_open_output(run, message->slot); /* so far the life before may have printed */
         process->start_pending = false;
         process->port_taken = false;
+        free(process->last_word);
+        process->last_word = NULL;
+        process->told_last_word = false;
         if (run->args->began_p != NULL) {
             *run->args->began_p = true;
         }

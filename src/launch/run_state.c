@@ -295,6 +295,8 @@ run_init(struct run *run, const struct run_args *args, struct psd_error *err)
     run_raise_descriptor_limit();
     run->epoll = epoll_create1(EPOLL_CLOEXEC);
     console_init(&run->console, run->signals, run_pulse, run, args->environment);
+    /* A job on this machine alone is open to nobody else: the logs have the warning. */
+    run->console.told_root = !layout_is_remote(args->layout);
     if (runlog_open(&run->runlog, args->runlog, err) != PSD_OK) {
         console_say(&run->console, "%s; the job goes on without it", err->text);
     }
@@ -327,6 +329,7 @@ run_fini(struct run *run)
             free(run->processes[slot].output);
         }
         free(run->processes[slot].command);
+        free(run->processes[slot].last_word);
     }
     if (run->epoll >= 0) {
         console_fini(&run->console); /* which may wait, and looks after the rest meanwhile */

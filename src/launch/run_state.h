@@ -24,12 +24,14 @@ struct process {
     pid_t pid; /* of the last life, on its machine; 0: never started */
     int error; /* errno of a start that failed */
     uint32_t restart;
-    bool start_pending;    /* ordered, not answered */
-    bool port_taken;       /* when its last life failed, somebody else had its port */
-    uint64_t start_ms;     /* of the last life, on the clock of the wall; 0: never started */
-    uint64_t end_ms;       /* 0: it lives */
-    uint64_t last_step;    /* of a worker that said done: the master's last word; else 0 */
-    char *command;         /* owned: what it runs, masked; NULL before the first start */
+    bool start_pending;  /* ordered, not answered */
+    bool port_taken;     /* when its last life failed, somebody else had its port */
+    uint64_t start_ms;   /* of the last life, on the clock of the wall; 0: never started */
+    uint64_t end_ms;     /* 0: it lives */
+    uint64_t last_step;  /* of a worker that said done: the master's last word; else 0 */
+    char *command;       /* owned: what it runs, masked; NULL before the first start */
+    char *last_word;     /* owned: why it ends, by its own word (notes.h); NULL: it said nothing */
+    bool told_last_word; /* on the console */
     struct output *output; /* owned; NULL before the first start */
 };
 

@@ -183,7 +183,7 @@ build(struct run *run)
     json_t *processes = json_array();
     struct psd_node *nodes = calloc(run->slots, sizeof(*nodes));
     const size_t count = nodes != NULL ? status_nodes(&run->status, nodes, run->slots) : 0;
-    char cause[640] = "";
+    char cause[1024] = "";
 
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         json_array_append_new(machines, tell_machine(run, &run->hosts[i]));

@@ -614,12 +614,12 @@ def test_show_without_a_master(start):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is warned")
-def test_root_is_warned_once(start):
-    """If this fails, every daemon of a job repeats the same warning."""
+def test_root_is_warned_in_the_logs(start):
+    """If this fails, what a new user reads first has nothing to do with the job."""
     job = start("--servers", 3, "true")
     assert job.wait() == 0
-    assert job.stderr().count(" AS-ROOT ") == 1
-    assert b" AS-ROOT " in job.log("server2"), "its log has it"
+    assert " AS-ROOT " not in job.stderr(), "on one machine the logs have it"
+    assert b" AS-ROOT " in job.log("master") and b" AS-ROOT " in job.log("server2")
 
 
 def test_secrets_stay_out_of_the_run_log(start):
@@ -1151,6 +1151,36 @@ def test_notes_reach_the_console_and_no_log(start, tmp_path):
     job = start(*QUICK, "--auto", "off", "sh -c 'echo ${PSD_NOTE_FD-none}'", name="off")
     assert job.wait() == 0, job.stderr()
     assert job.log("worker0") == b"none\n"
+
+
+# Says why it ends, in the first lines of many, and ends: worker 1 for another reason.
+LAST_WORDS = r"""import os, sys
+descriptor = int(os.environ["PSD_NOTE_FD"].split(":")[0])
+rank = os.environ["PSD_RANK"]
+for number in range(20):
+    os.write(descriptor, b"note %d\n" % number)
+os.write(descriptor, b"last word: %s\n" % sys.argv[1 + int(rank)].encode())
+print("own output", flush=True)
+sys.exit(2)
+"""
+
+
+def test_last_words_are_the_cause(start, tmp_path):
+    """If this fails, psd_run's last line does not say why a worker has ended, although that told it; or everybody
+    repeats it."""
+    path = script(tmp_path, LAST_WORDS, "last_words.py")
+    job = start(*QUICK, "--workers", 2, f"{sys.executable} {path} because because")
+    assert job.wait() == 2, job.stderr()
+    *_, last = job.stderr().splitlines()
+    assert re.match(r"psd_run: job ended after \d+\.\d s with code 2: because; logs in ", last), last
+    assert job.stderr().count("because") == 1 and "last lines" not in job.stderr()
+    (directory,) = (job.directory / "logs").iterdir()
+    assert json.loads((directory / "result.json").read_text())["cause"] == "because"
+    job = start(*QUICK, "--workers", 2, "--on_worker_death", "continue", f"{sys.executable} {path} thirst hunger",
+                name="other")
+    assert job.wait() == 2, job.stderr()
+    assert re.search(r"ended with code 2 \((thirst|hunger)\); the job goes on without it", job.stderr()), job.stderr()
+    assert all(word in job.stderr() for word in ("thirst", "hunger")), job.stderr()
 
 
 def test_nothing_is_written_through_a_link(start, tmp_path):

@@ -43,8 +43,8 @@ class Done:
         return (logs / f"worker{rank}.log").read_bytes()
 
     def notes(self):
-        """What the workers told, each once, as the console shows it."""
-        return [line for line in self.err.splitlines() if line.startswith("psd_run: worker")
+        """What the workers told, each once, as the console shows it; why the job was stopped is in its last line."""
+        return [line for line in self.err.splitlines() if line.startswith(("psd_run: worker", "psd_run: job ended"))
                 and "automatic distribution" in line]
 
 

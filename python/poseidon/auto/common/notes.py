@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import stat
 import sys
+
+_LAST_WORD = "last word: "  # psd_run says such a line when it tells why the job has ended
 
 
 def tell(text: str) -> bool:
@@ -28,8 +31,9 @@ def script_name() -> str:
 
 
 def explain_refusal(reason: str, advice: str) -> None:
-    """Why the script is stopped, to psd_run and to whoever reads the worker's log."""
+    """Why the script is stopped: once, by psd_run; by the worker where nobody else does. What a process of the
+    script says is not the last word of the worker."""
     text = f"automatic distribution stopped {script_name()}: {reason}; {advice}"
-    tell(text)
     sys.stdout.flush()
-    print(f"poseidon: {text}", file=sys.stderr, flush=True)
+    if not tell(text if multiprocessing.parent_process() is not None else _LAST_WORD + text):
+        print(f"poseidon: {text}", file=sys.stderr, flush=True)
