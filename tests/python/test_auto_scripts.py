@@ -169,21 +169,6 @@ def test_gradients_that_train_nothing(job, tmp_path):
     assert [told(done.log(rank).decode(), "RIGHT") for rank in (0, 1)] == [told(alone(tmp_path, ATTACK), "RIGHT")] * 2
 
 
-def test_synchronized_batch_normalization_is_refused(job):
-    """If this fails, SyncBatchNorm synchronizes nothing, in silence."""
-    done = job(BEGINNING + """
-model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for points, targets in DataLoader(make(48), 8):
-    loss_of(points, targets).backward()
-    optimizer.step()
-    print("MADE A STEP")
-""")
-    assert done.code == 2, done.out + done.err
-    assert "SyncBatchNorm would normalize by the samples of each worker" in " ".join(done.notes())
-    assert "MADE A STEP" not in done.out
-
-
 TOGETHER = BEGINNING + """
 import sys
 KIND, BATCH, FIRST, SECOND = sys.argv[1], *map(int, sys.argv[2:])
@@ -229,6 +214,19 @@ def test_two_loaders_at_once(job, tmp_path, kind, first, second):
     one = alone(tmp_path, TOGETHER, kind, 16, first, second)
     assert found[0].count("MADE A STEP") == one.count("MADE A STEP")
     assert (values(found[0]) - values(one)).abs().max() <= 1e-6
+
+
+# ---- layers that see all samples of a step
+
+
+@pytest.mark.parametrize("workers,samples", [(2, 43), pytest.param(3, 43, marks=pytest.mark.all),
+                                             pytest.param(3, 50, marks=pytest.mark.all)])  # 50: nothing is left for one
+def test_synchronized_batch_normalization(job, tmp_path, workers, samples):
+    """If this fails, SyncBatchNorm normalizes by the samples of each worker, or its gradients are those of one."""
+    script = HERE / "plain" / "sync_norm.py"
+    found = texts(job(script, 8, samples, workers=workers), workers)
+    one = alone(tmp_path, script, 8 * workers, samples)
+    assert (values(found[0]) - values(one)).abs().max() <= 1e-9
 
 
 # ---- scripts for torchrun

@@ -29,6 +29,7 @@ torch/   scripts of PyTorch
     loose          training whose batches no loader hands out; drawn_evaluation, its evaluation
     tails          how an epoch will end
     by_hand        training without an optimizer
+    sync_norm      batch normalization over the samples of all workers
     torchrun       what scripts are told that were written for it
     lineage        which batches a loss was computed from
     checks         what the workers compare in every round: carries the words of the witness

@@ -33,7 +33,6 @@ class Owners:
                            if id(parameter) not in wanted}.values())  # no optimizer has them
         self.buffers = list({id(buffer): (name, buffer) for root in roots
                              for name, buffer in root.named_buffers()}.values())
-        self.synchronizing = any(isinstance(part, torch.nn.SyncBatchNorm) for root in roots for part in root.modules())
         self.sparse = [f"{name}.weight" if name else "weight" for root in roots
                        for name, part in root.named_modules()
                        if isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag))

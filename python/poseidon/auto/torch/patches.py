@@ -13,7 +13,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import iterables, lineage, loose, seen, streams, torchrun
+from . import iterables, lineage, loose, seen, streams, sync_norm, torchrun
 from .samplers import drops_last
 from .shards import Batches, Shard
 
@@ -36,6 +36,7 @@ def apply(session: TorchSession) -> None:
     _watch_backward(session)
     _watch_files(session)
     _watch_distributed(session)
+    sync_norm.apply(session)
 
 
 def _watch_optimizers(session: TorchSession) -> None:

@@ -443,6 +443,10 @@ class TorchSession(Session):
         what all workers have counted."""
         return UNKNOWN if self._is_counted else self._weight
 
+    def gradient_weight(self) -> float:
+        """What gradients of parameters are multiplied by before their mean is taken."""
+        return self._weight
+
     def epoch_ended(self) -> None:
         """A loader was read to its end. Its last batch may still be trained on, and those before it once more
         (itertools.cycle)."""
@@ -523,9 +527,6 @@ class TorchSession(Session):
             self._engine.detach()
         gc.collect()  # optimizers that nobody has any more are gone on all workers alike
         owners = self._look_up_owners()
-        if owners.synchronizing:
-            self.refuse("its SyncBatchNorm would normalize by the samples of each worker, not by those of all",
-                        "use BatchNorm, or torch.distributed or poseidon.torch all the way")
         named = owners.named(self._parameters())
         shared = named + owners.fixed + owners.buffers
         collectives.check_same(shared, "automatic distribution")
