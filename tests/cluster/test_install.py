@@ -46,7 +46,7 @@ class Prefix:
 
 def run(*command, **options):
     result = subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                            timeout=60, check=False, **options)
+                            timeout=300, check=False, **options)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
