@@ -687,6 +687,30 @@ test_leave_with_the_whole_step(void **state)
     assert_leave(closed, open, 7, false, "worker 1 left: tables complete through step 6");
 }
 
+/* If this fails, the log counts a job by the table that is used least: a broadcast, say. */
+static void
+test_leave_tells_of_tables_by_their_own_steps(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_CONTINUE);
+    struct psi_given given[2] = {{.table = 0, .chunks = 4, .next_min = 20, .next_max = 20},
+                                 {.table = 1, .chunks = 1, .next_min = 2, .next_max = 2}};
+
+    (void)state;
+    for (uint32_t id = 0; id < 2; id++) {
+        const struct psi_table_info want = table_named(id == 0 ? "w" : "once", 65536 * 4);
+
+        open_table(world, 0, &want, 1 + id);
+        ack_table(world, id);
+    }
+    give_up(world, world->worker[1], 0, "crashed");
+    assert_non_null(hear(world->lane[0], PSI_FRAME_VIEW_PROPOSE));
+    say_view_ack(world, world->lane[0], (struct psi_frame){.type = PSI_FRAME_VIEW_ACK, .view = 1},
+                 &(struct psi_view_ack){.id = 2, .tables = 2, .given = given});
+    assert_true(logged(world, "worker 1 left: tables complete through step 19, those that are used "
+                              "less often have 2 complete steps or more"));
+    world_destroy(world);
+}
+
 /* If this fails, half a step of a dead worker is trained on although nobody has seen it yet. */
 static void
 test_leave_with_part_of_the_step_takes_it_back(void **state)
@@ -1141,6 +1165,7 @@ main(void)
         cmocka_unit_test(test_quorum_shrinks_when_workers_leave),
         cmocka_unit_test(test_leave_with_nothing),
         cmocka_unit_test(test_leave_with_the_whole_step),
+        cmocka_unit_test(test_leave_tells_of_tables_by_their_own_steps),
         cmocka_unit_test(test_leave_with_part_of_the_step_takes_it_back),
         cmocka_unit_test(test_leave_with_part_closed_counts_where_it_closes),
         cmocka_unit_test(test_leaves_are_queued),

@@ -257,8 +257,14 @@ counts_in_part(const struct table *table)
     return psi_spec_synchronous(&table->spec) && table->given.closed > 0;
 }
 
+/* Complete steps of the tables that have fewest and most: each has a rhythm of its own. */
+struct complete_steps {
+    uint64_t least;
+    uint64_t most;
+};
+
 static void
-log_leave(const struct master *master, uint64_t complete)
+log_leave(const struct master *master, struct complete_steps complete)
 {
     const uint32_t rank = master->change.rank;
     uint32_t partial = 0;
@@ -279,18 +285,23 @@ log_leave(const struct master *master, uint64_t complete)
         psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
                 "worker %u counted in part in %u more tables", rank, partial - MASTER_NAMES_MAX);
     }
-    if (complete == 0 || complete == PSI_STEP_NEVER) {
+    if (complete.most == 0) {
         psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT", "worker %u left: no step complete", rank);
+    } else if (complete.least == complete.most) {
+        psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
+                "worker %u left: tables complete through step %" PRIu64, rank, complete.most - 1);
     } else {
         psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
-                "worker %u left: tables complete through step %" PRIu64, rank, complete - 1);
+                "worker %u left: tables complete through step %" PRIu64
+                ", those that are used less often have %" PRIu64 " complete steps or more",
+                rank, complete.most - 1, complete.least);
     }
 }
 
 static void
 decide_leave(struct master *master)
 {
-    uint64_t complete = PSI_STEP_NEVER;
+    struct complete_steps complete = {.least = PSI_STEP_NEVER, .most = 0};
 
     for (uint32_t id = 0; id < master->tables; id++) {
         struct psi_view_table entry;
@@ -300,8 +311,9 @@ decide_leave(struct master *master)
         }
         entry = decide(master->table[id]);
         master->view_table[master->change.tables++] = entry;
-        if (entry.left_at < complete) {
-            complete = entry.left_at;
+        if (entry.left_at != PSI_STEP_NEVER) {
+            complete.least = entry.left_at < complete.least ? entry.left_at : complete.least;
+            complete.most = entry.left_at > complete.most ? entry.left_at : complete.most;
         }
     }
     log_leave(master, complete);
