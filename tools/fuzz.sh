@@ -10,8 +10,8 @@ decoders=(src/wire/frame.c src/wire/meta.c src/wire/pack.c src/wire/message_job.
           src/wire/message_meet.c src/wire/message_table.c src/wire/message_view.c
           src/config/cluster.c src/config/endpoint.c src/config/hostlist.c src/config/json_walk.c
           src/config/nearest.c src/config/numberlist.c src/config/options.c src/config/settings.c
-          src/config/tf_config.c src/launch/roles.c src/launch/slurm.c src/launch/words.c
-          src/launch/rendezvous_file.c src/checkpoint/manifest.c src/checkpoint/scan.c
+          src/config/tf_config.c src/launch/plan/roles.c src/launch/meet/slurm.c src/launch/text/words.c
+          src/launch/meet/rendezvous_file.c src/checkpoint/manifest.c src/checkpoint/scan.c
           src/checkpoint/safetensors.c src/checkpoint/tensors.c
           src/secure/pass.c src/secure/tls.c
           src/transport/address.c src/transport/stream_in.c src/transport/ring.c

@@ -11,7 +11,7 @@
 
 #include "base/fail.h"
 #include "fuzz.h"
-#include "launch/link.h"
+#include "launch/link/link.h"
 
 enum { INPUT_BYTES_MAX = 64 << 10 };
 

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "fuzz.h"
-#include "launch/rendezvous_file.h"
+#include "launch/meet/rendezvous_file.h"
 
 /* What is believed is in range, and reads the same when it is written again. */
 static void

@@ -11,9 +11,9 @@
 
 #include "base/fail.h"
 #include "fuzz.h"
-#include "launch/roles.h"
-#include "launch/slurm.h"
-#include "launch/words.h"
+#include "launch/meet/slurm.h"
+#include "launch/plan/roles.h"
+#include "launch/text/words.h"
 
 static void
 check_list(const struct roles *roles)

@@ -14,7 +14,7 @@
 
 #include "base/fail.h"
 #include "fuzz.h"
-#include "launch/command.h"
+#include "launch/text/command.h"
 
 enum { WORKERS = 2 };
 

@@ -1,0 +1,604 @@
+/*
+ * agent.c - the parent of all processes of the job on one machine.
+ *
+ * Two processes adopt orphans: the agent those of its children, and the one above it (psd_run, or
+ * the keeper that ssh or srun started) those of an agent that was killed. So killing either of them
+ * leaves somebody who can find every process.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/agent/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "base/fail.h"
+#include "base/monotonic.h"
+#include "launch/agent/children.h"
+#include "launch/agent/ending.h"
+#include "launch/agent/greet.h"
+#include "launch/agent/place.h"
+#include "launch/agent/tree.h"
+#include "launch/link/jobs.h"
+#include "launch/link/link.h"
+#include "launch/link/secret.h"
+#include "launch/link/unpack.h"
+#include "launch/system/reach.h"
+
+enum {
+    LOST_GRACE_MS = 1000, /* psd_run is gone: nobody waits for a long goodbye */
+    LOOK_AGAIN_MS = 20,   /* whether somebody who was killed is gone */
+    FAREWELL_MS = 5000,   /* for one more byte of the last reports to leave */
+    REACH_MS = 3000,      /* to try another machine */
+    COLLECT_MS = 5000,    /* for an agent to end after its line did ... */
+    OVERDUE_MS = 10000,   /* ... and then it was stopped: more than its grace and its farewell */
+};
+
+/* Thread: owned by the agent, which has one. */
+struct host {
+    struct link link;
+    int signals; /* signalfd: a child died, the keeper died */
+    struct place place;
+    struct psd_error secret_error; /* why there is no secret; PSD_OK: there is, or is none yet */
+    struct children children;
+    struct unpack unpack;
+    struct ending ending;
+    uint32_t lease_ms;      /* silence of psd_run after which the job is over; 0: any */
+    uint64_t heard_ms;      /* of psd_run */
+    uint64_t pulse_ms;      /* when to say the next time that we are here */
+    pid_t keeper;           /* above us; 0: psd_run itself is */
+    pid_t launcher;         /* whose entry in the list of jobs is ours to take out if it dies */
+    const char *entry_path; /* NULL: none */
+};
+
+/* Whoever has not greeted yet may take its time: there may be no psd_run to talk to so far. */
+static bool
+is_leased(const struct host *host)
+{
+    return host->lease_ms > 0 && host->link.in >= 0 && host->link.greeted;
+}
+
+/* psd_run is gone, or might as well be. */
+static void
+lose_launcher(struct host *host)
+{
+    link_fini(&host->link);
+    ending_begin(&host->ending, &host->children, LOST_GRACE_MS, true);
+}
+
+/* -------------------------------------------------------------------------------- requests --- */
+
+static void
+handle_secret(struct host *host, const struct link_message *message)
+{
+    const int fd = launch_secret_take(message, &host->secret_error);
+
+    if (fd >= 0) {
+        place_set_secret(&host->place, fd, NULL);
+    }
+    link_forget(&host->link, message);
+}
+
+static void
+handle_setup(struct host *host, const struct link_message *message)
+{
+    struct psd_error err = {0};
+    struct words answers = {0};
+    struct words orders = {0};
+    psd_status status = link_words(message, &orders, &err);
+
+    if (status == PSD_OK) {
+        status = place_set_up(&host->place, &orders, &answers, &err);
+    }
+    if (status != PSD_OK) {
+        words_add_format(&answers, NULL, "problem=%s", err.text);
+    }
+    if (host->secret_error.status != PSD_OK) {
+        words_add_format(&answers, NULL, "problem=%s", host->secret_error.text);
+    }
+    link_send_words(&host->link, LINK_SET_UP, 0, 0, &answers);
+    words_fini(&orders);
+    words_fini(&answers);
+}
+
+/* Answers how many bytes more psd_run is to send; 0: all is here, or err says why not. */
+static void
+answer_sync(struct host *host, uint32_t wanted, const struct psd_error *err)
+{
+    struct words problems = {0};
+
+    if (err->status != PSD_OK) {
+        words_add(&problems, err->text, NULL);
+    }
+    link_send_words(&host->link, LINK_SYNCED, 0, (int32_t)wanted, &problems);
+    words_fini(&problems);
+}
+
+static void
+handle_sync(struct host *host, const struct link_message *message)
+{
+    struct psd_error err = {0};
+    struct words words = {0};
+    uint32_t wanted = 0;
+
+    if (link_words(message, &words, &err) == PSD_OK) {
+        unpack_begin(&host->unpack, &words, &wanted, &err);
+    }
+    answer_sync(host, wanted, &err);
+    words_fini(&words);
+}
+
+static void
+handle_files(struct host *host, const struct link_message *message)
+{
+    struct psd_error err = {0};
+
+    if (unpack_take(&host->unpack, message, &err) != PSD_OK) {
+        unpack_fini(&host->unpack);
+        host->unpack.failed = true; /* said once, the rest is dropped */
+        answer_sync(host, 0, &err);
+    }
+}
+
+/* Files that have arrived go on to tar. */
+static void
+go_on_unpacking(struct host *host)
+{
+    struct psd_error err = {0};
+    uint32_t more = 0;
+
+    if (unpack_step(&host->unpack, &more, &err) != UNPACK_GOES_ON) {
+        answer_sync(host, more, &err);
+    }
+}
+
+static void
+handle_reach(struct host *host, const struct link_message *message)
+{
+    struct psd_error err = {0};
+    struct words answers = {0};
+    struct words targets = {0};
+    psd_status status = link_words(message, &targets, &err);
+
+    if (status == PSD_OK) {
+        status = reach_all(&targets, REACH_MS, &answers, &err);
+    }
+    if (status != PSD_OK) {
+        words_add_format(&answers, NULL, "%s", err.text);
+    }
+    link_send_words(&host->link, LINK_REACHED, 0, 0, &answers);
+    words_fini(&targets);
+    words_fini(&answers);
+}
+
+static void
+start_now(struct host *host, const struct link_message *message)
+{
+    char *path = NULL;
+    pid_t pid = 0;
+    const int code = host->ending.begun
+                         ? ECANCELED
+                         : children_start(&host->children, &host->place, message, &pid, &path);
+
+    if (host->place.listener >= 0) { /* whoever wanted to reach it has done so */
+        close(host->place.listener);
+        host->place.listener = -1;
+    }
+    link_send(&host->link, code == 0 ? LINK_STARTED : LINK_START_FAILED, message->slot,
+              code == 0 ? (int32_t)pid : code, path, path != NULL ? strlen(path) : 0);
+    free(path);
+}
+
+static void
+handle_start(struct host *host, const struct link_message *message)
+{
+    if (!children_keep_order(&host->children, message)) {
+        start_now(host, message);
+    }
+}
+
+/* Those whose last life has said all. */
+static void
+start_kept(struct host *host)
+{
+    struct link_message message;
+
+    while (children_next_order(&host->children, &host->link, &message)) {
+        start_now(host, &message);
+        free((char *)message.data);
+    }
+}
+
+static void
+handle_message(struct host *host, const struct link_message *message)
+{
+    switch ((enum link_kind)message->kind) {
+    case LINK_SECRET:
+        handle_secret(host, message);
+        break;
+    case LINK_SETUP:
+        handle_setup(host, message);
+        break;
+    case LINK_SYNC:
+        handle_sync(host, message);
+        break;
+    case LINK_FILES:
+        handle_files(host, message);
+        break;
+    case LINK_REACH:
+        handle_reach(host, message);
+        break;
+    case LINK_START:
+        handle_start(host, message);
+        break;
+    case LINK_SIGNAL:
+        children_signal(&host->children, message->slot, message->number);
+        break;
+    case LINK_END:
+        ending_begin(&host->ending, &host->children, (uint32_t)message->number, false);
+        break;
+    case LINK_PULSE:
+        if (message->number != 0) {
+            link_send(&host->link, LINK_PULSE, 0, message->number, NULL, 0);
+        }
+        break;
+    default:
+        break; /* what a newer psd_run may say */
+    }
+}
+
+static void
+handle_link(struct host *host)
+{
+    struct link_message message;
+    const int read = link_read(&host->link);
+    int result;
+
+    while ((result = link_next(&host->link, &message)) == 1) {
+        handle_message(host, &message);
+        if (host->link.in < 0) {
+            return;
+        }
+    }
+    host->heard_ms = read == 1 ? psi_monotonic_ms() : host->heard_ms;
+    if (read < 0 || result < 0) {
+        lose_launcher(host);
+    }
+}
+
+/* ---------------------------------------------------------------------------------- turns --- */
+
+/* Returns false when there is no child left. */
+static bool
+reap(struct host *host)
+{
+    siginfo_t info;
+
+    children_reap(&host->children, &host->unpack);
+    children_report(&host->children, &host->place, &host->link);
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+static void
+earlier(uint64_t *until_ms, uint64_t ms)
+{
+    *until_ms = ms < *until_ms ? ms : *until_ms;
+}
+
+static int
+wait_ms(const struct host *host, uint64_t now_ms)
+{
+    uint64_t until_ms = now_ms + 60000;
+
+    earlier(&until_ms, children_deadline(&host->children));
+    earlier(&until_ms, ending_deadline(&host->ending, &host->children));
+    earlier(&until_ms, unpack_deadline_ms(&host->unpack));
+    if (is_leased(host)) {
+        earlier(&until_ms, host->heard_ms + host->lease_ms);
+        earlier(&until_ms, host->pulse_ms);
+    }
+    return until_ms <= now_ms ? 0 : (int)(until_ms - now_ms);
+}
+
+static void
+keep_lease(struct host *host, uint64_t now_ms)
+{
+    if (!is_leased(host)) {
+        return;
+    }
+    if (now_ms >= host->heard_ms + host->lease_ms) {
+        lose_launcher(host);
+    } else if (now_ms >= host->pulse_ms) {
+        host->pulse_ms = now_ms + AGENT_PULSE_MS;
+        link_send(&host->link, LINK_PULSE, 0, 0, NULL, 0);
+    }
+}
+
+static void
+handle_signals(struct host *host)
+{
+    struct signalfd_siginfo info;
+
+    while (read(host->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGHUP) { /* the keeper died, or the session of ssh */
+            lose_launcher(host);
+        }
+    }
+}
+
+/* One turn: waits for a request, output, a death or the time. Returns false when all is over. */
+static bool
+turn(struct host *host)
+{
+    struct pollfd *polls = children_polls(&host->children, link_pending(&host->link), 4);
+    const short line_events = (short)(POLLIN | (link_pending(&host->link) > 0 ? POLLOUT : 0));
+    bool left;
+
+    polls[0] = (struct pollfd){.fd = host->signals, .events = POLLIN};
+    polls[1] = (struct pollfd){.fd = host->link.in, .events = POLLIN};
+    polls[2] = (struct pollfd){.fd = host->link.out,
+                               .events = host->link.in == host->link.out ? line_events : POLLOUT};
+    if (link_pending(&host->link) == 0) {
+        polls[2].fd = -1;
+    }
+    polls[3] = (struct pollfd){.fd = unpack_fd(&host->unpack), .events = POLLOUT};
+    poll(polls, 4 + host->children.poll_count, wait_ms(host, psi_monotonic_ms()));
+    handle_signals(host);
+    link_flush(&host->link);
+    children_read(&host->children, &host->link, polls + 4);
+    left = reap(host);
+    if (host->link.in >= 0 && polls[1].revents != 0) {
+        handle_link(host);
+        left = reap(host);
+    }
+    go_on_unpacking(host);
+    keep_lease(host, psi_monotonic_ms());
+    start_kept(host);
+    ending_turn(&host->ending, &host->children, &host->link);
+    return left || !host->ending.begun || ending_reads(&host->ending, &host->children);
+}
+
+/* The last reports, as long as somebody takes them. */
+static void
+say_farewell(struct host *host)
+{
+    uint64_t until_ms = psi_monotonic_ms() + FAREWELL_MS;
+
+    while (children_busy(&host->children) || link_pending(&host->link) > 0) {
+        const uint64_t now_ms = psi_monotonic_ms();
+        const size_t before = link_pending(&host->link);
+
+        if (now_ms >= until_ms || host->link.out < 0) {
+            return;
+        }
+        if (link_pending(&host->link) > 0) {
+            struct pollfd line = {.fd = host->link.out, .events = POLLOUT};
+
+            poll(&line, 1, (int)(until_ms - now_ms));
+        }
+        link_flush(&host->link);
+        until_ms = link_pending(&host->link) < before ? now_ms + FAREWELL_MS : until_ms;
+        children_report(&host->children, &host->place, &host->link);
+    }
+}
+
+/* ------------------------------------------------------------------------ begin and end --- */
+
+/* What is sent to a whole group or, by a batch system, to a whole step is for the workers; when the
+ * job ends is for psd_run to say. */
+static void
+ignore_signals(void)
+{
+    static const int ignored[] = {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP};
+
+    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
+        signal(ignored[i], SIG_IGN);
+    }
+}
+
+static void
+become_agent(struct host *host, char *const *environment)
+{
+    sigset_t set;
+
+    prctl(PR_SET_NAME, "psd_agent");
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    ignore_signals();
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_SETMASK, &set, NULL);
+    host->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    host->heard_ms = psi_monotonic_ms();
+    place_init(&host->place, environment);
+    unpack_init(&host->unpack);
+}
+
+static _Noreturn void
+run_agent(struct host *host)
+{
+    struct words hello = {0};
+
+    greet_describe(&hello, NULL);
+    link_send_words(&host->link, LINK_HELLO, 0, 0, &hello);
+    words_fini(&hello);
+    while (turn(host)) {
+    }
+    children_finish(&host->children, &host->link);
+    say_farewell(host);
+    if (host->entry_path != NULL && getppid() != host->launcher) {
+        jobs_forget(host->entry_path); /* we inherited its socket: until we end, nobody takes it */
+    }
+    link_fini(&host->link);
+    unpack_fini(&host->unpack);
+    children_fini(&host->children);
+    place_fini(&host->place);
+    if (host->keeper != 0 && getppid() == host->keeper) {
+        kill(host->keeper, SIGCONT); /* if somebody stopped it, it would stay for ever */
+    }
+    _exit(0);
+}
+
+psd_status
+agent_fork(struct agent *agent_p, char *const *environment, const char *entry_path,
+           uint32_t lease_ms, bool detached, struct psd_error *err)
+{
+    struct host host = {.launcher = getpid(), .entry_path = entry_path, .lease_ms = lease_ms};
+    int line[2];
+    pid_t pid;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, line) != 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "agent: socketpair");
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    pid = fork();
+    if (pid < 0) {
+        psi_fail_errno(err, PSD_ERR_IO, "agent: fork");
+        close(line[0]);
+        close(line[1]);
+        return PSD_ERR_IO;
+    }
+    if (pid == 0) {
+        const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+        close(line[0]);
+        setsid();
+        dup2(nothing, STDIN_FILENO);
+        dup2(nothing, STDOUT_FILENO);
+        if (detached) { /* whoever reads what psd_run says in front is not to wait for the job */
+            dup2(nothing, STDERR_FILENO);
+        }
+        become_agent(&host, environment);
+        link_init(&host.link, line[1], line[1]);
+        run_agent(&host);
+    }
+    close(line[1]);
+    *agent_p = (struct agent){.pid = pid, .fd = line[0]};
+    return PSD_OK;
+}
+
+bool
+agent_collect(pid_t agent)
+{
+    const uint64_t until_ms = psi_monotonic_ms() + COLLECT_MS;
+    int status = 0;
+    pid_t ended;
+
+    while ((ended = waitpid(agent, &status, WNOHANG)) == 0 && psi_monotonic_ms() < until_ms) {
+        poll(NULL, 0, LOOK_AGAIN_MS);
+    }
+    if (ended == agent && WIFEXITED(status)) {
+        return true;
+    }
+    agent_bury(agent, NULL, 0);
+    return false;
+}
+
+/* Waits for the agent to end. One whose line is closed has its time to end everything; if it does
+ * not, somebody stopped it, and its children with nobody to end them would run on. */
+static void
+await_agent(pid_t agent, int line)
+{
+    struct pollfd polls[] = {{.fd = pidfd_open(agent, 0), .events = POLLIN},
+                             {.fd = line, .events = POLLRDHUP}};
+
+    while (polls[0].fd >= 0 && polls[0].revents == 0) {
+        const bool closed = polls[1].revents != 0;
+
+        polls[1].fd = closed ? -1 : line;
+        polls[1].revents = 0;
+        if (poll(polls, 2, closed ? OVERDUE_MS : -1) == 0) {
+            kill(agent, SIGKILL);
+        }
+    }
+    if (polls[0].fd >= 0) {
+        close(polls[0].fd);
+    }
+}
+
+/* The keeper: above the agent, it only waits, and cleans up after an agent that was killed. */
+static int
+keep(pid_t agent, int line)
+{
+    int status = 0;
+
+    await_agent(agent, line);
+    close(line);
+    while (waitpid(agent, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status)) {
+        return WEXITSTATUS(status);
+    }
+    agent_bury(agent, NULL, 0);
+    return 128 + WTERMSIG(status);
+}
+
+int
+agent_serve(char *const *environment)
+{
+    struct host host = {.lease_ms = AGENT_LEASE_MS};
+    const pid_t keeper = getpid();
+    const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10);
+    const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 10);
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    pid_t pid;
+
+    if (in < 0 || out < 0 || nothing < 0) {
+        return 3;
+    }
+    dup2(nothing, STDIN_FILENO);
+    dup2(nothing, STDOUT_FILENO);
+    signal(SIGHUP, SIG_IGN); /* the agent hears of a closed session by its line, and ends orderly */
+    ignore_signals();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    prctl(PR_SET_NAME, "psd_keeper");
+    pid = fork();
+    if (pid > 0) {
+        close(out);
+        return keep(pid, in);
+    }
+    if (pid < 0) {
+        return 3;
+    }
+    setsid();
+    signal(SIGHUP, SIG_DFL);
+    become_agent(&host, environment);
+    prctl(PR_SET_PDEATHSIG, SIGHUP);
+    host.keeper = keeper;
+    if (getppid() != keeper) {
+        _exit(1);
+    }
+    link_init(&host.link, in, out);
+    run_agent(&host);
+}
+
+void
+agent_bury(pid_t agent, const pid_t *kept, size_t kept_count)
+{
+    /* Our own session is not the job's: what a shell left us with before exec stays alone. */
+    const struct tree_pick pick = {
+        .root = getpid(), .spare_session = getsid(0), .spare = kept, .spare_count = kept_count};
+
+    kill(agent, SIGKILL);
+    while (tree_signal(&pick, SIGKILL) > 0) {
+        int status;
+
+        while (waitpid(-1, &status, WNOHANG) > 0) {
+        }
+        poll(NULL, 0, LOOK_AGAIN_MS);
+    }
+}

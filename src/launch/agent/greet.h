@@ -1,0 +1,14 @@
+/*
+ * greet.h - what an agent says about its machine (LINK_HELLO).
+ *
+ * KEY=value: version, hostname, user, clock_ms (of the wall), cores, ssh (as SSH_CONNECTION says
+ * it: client address and port, server address and port), and address=INTERFACE ADDRESS for each.
+ */
+#ifndef LAUNCH_GREET_H
+#define LAUNCH_GREET_H
+
+#include "launch/text/words.h"
+
+psd_status greet_describe(struct words *answers, struct psd_error *err);
+
+#endif

@@ -1,0 +1,175 @@
+/*
+ * verb_args.c - the command lines of show, logs, stop and list.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/cli/verb_args.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config/options.h"
+#include "launch/rules/watch.h"
+
+static const char about_show[] =
+    "A job that runs here: its machines and its processes. JOB is a name of psd_run list or the\n"
+    "beginning of one; without it, the only job. With --master, the table of any master whose\n"
+    "secret you have, for jobs that were started by hand.\n"
+    "\n"
+    "    psd_run show\n"
+    "    psd_run show train --watch\n"
+    "    psd_run show --master tcp://10.0.0.1:5555 --secret_file job.secret";
+static const char about_logs[] =
+    "What a process of a job printed. NAME is worker0, server1, master, or the beginning of one.\n"
+    "Without JOB: the one that was started in this directory, or ended there last (--out).\n"
+    "\n"
+    "    psd_run logs worker0\n"
+    "    psd_run logs -f --since 10s train worker3";
+static const char about_stop[] =
+    "Ends a job as Ctrl-C would: workers have 5 s, then servers, then the master.\n"
+    "\n"
+    "    psd_run stop train";
+static const char about_list[] = "The jobs that run on this machine for you.";
+
+static bool
+parse(const struct psi_command *command, int argc, char *const *argv, bool *help,
+      struct psi_arguments *arguments, int *code_p)
+{
+    struct psi_settings settings;
+    struct psd_error err = {0};
+
+    psi_settings_init(&settings);
+    if (psi_options_parse(command, argc, argv, &settings, arguments, &err) != PSD_OK) {
+        fprintf(stderr, "psd_run: %s\nsee %s -h\n", err.text, command->name);
+        *code_p = WATCH_CODE_USAGE;
+        return false;
+    }
+    *help = arguments->help;
+    if (arguments->help) {
+        psi_options_help(stdout, command);
+        *code_p = 0;
+        return false;
+    }
+    return true;
+}
+
+bool
+verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *options,
+           const char **first_p, const char **second_p, int *code_p)
+{
+    const struct psi_option table[][7] = {
+        [VERB_SHOW] = {{"watch", 'w', PSI_OPTION_FLAG, "again every second", &options->watch},
+                       {"no_trunc", 0, PSI_OPTION_FLAG, "whole commands", &options->no_trunc},
+                       {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json},
+                       {"master", 0, PSI_OPTION_TEXT, "ask this master, tcp://IP:PORT, instead",
+                        &options->master},
+                       {"secret_file", 0, PSI_OPTION_TEXT, "its secret (PSD_SECRET_FILE)",
+                        &options->secret_file}},
+        [VERB_LOGS] = {{"follow", 'f', PSI_OPTION_FLAG, "and what is still to come",
+                        &options->follow},
+                       {"times", 't', PSI_OPTION_FLAG, "with the time in front of every line",
+                        &options->times},
+                       {"since", 0, PSI_OPTION_TEXT, "only what is younger: 30s, 10m, 2h",
+                        &options->since},
+                       {"out", 'o', PSI_OPTION_TEXT, "where logs are [./logs]", &options->out}},
+        [VERB_STOP] = {{"now", 0, PSI_OPTION_FLAG, "kill, without time to save", &options->now}},
+        [VERB_LIST] = {{"no_trunc", 0, PSI_OPTION_FLAG, "whole commands", &options->no_trunc},
+                       {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json}},
+    };
+    static const struct psi_command commands[] = {
+        [VERB_SHOW] = {.name = "psd_run show",
+                       .synopsis = "[JOB] [options]",
+                       .about = about_show,
+                       .option_count = 5},
+        [VERB_LOGS] = {.name = "psd_run logs",
+                       .synopsis = "[options] [JOB] NAME",
+                       .about = about_logs,
+                       .option_count = 4},
+        [VERB_STOP] = {.name = "psd_run stop",
+                       .synopsis = "[--now] [JOB]",
+                       .about = about_stop,
+                       .option_count = 1},
+        [VERB_LIST] = {.name = "psd_run list",
+                       .synopsis = "[options]",
+                       .about = about_list,
+                       .option_count = 2},
+    };
+    struct psi_command command = commands[verb];
+    const char **const places[] = {first_p, second_p};
+    struct psi_arguments arguments;
+    int taken = 0;
+
+    command.options = table[verb];
+    for (int at = 0; at < argc;) { /* options may stand behind arguments, too */
+        if (!parse(&command, argc - at, argv + at, &options->help, &arguments, code_p)) {
+            return false;
+        }
+        at += arguments.first;
+        if (at >= argc) {
+            break;
+        }
+        if (taken == 2 || places[taken] == NULL) {
+            fprintf(stderr, "psd_run: %s: %.64s is one argument too many\nsee %s -h\n", argv[0],
+                    argv[at], command.name);
+            *code_p = WATCH_CODE_USAGE;
+            return false;
+        }
+        *places[taken++] = argv[at];
+    }
+    return true;
+}
+
+static void
+say_which(const struct words *names)
+{
+    fprintf(stderr, "psd_run: which job?");
+    for (size_t i = 0; i < names->count; i++) {
+        fprintf(stderr, " %s", names->list[i]);
+    }
+    fprintf(stderr, "\n");
+}
+
+bool
+verb_choose_job(const char *wanted, enum verb verb, char name_p[JOBS_NAME_BYTES], int *code_p)
+{
+    struct psd_error err = {0};
+    struct words names = {0};
+    const char *found = NULL;
+    size_t matching = 0;
+
+    *code_p = WATCH_CODE_CANNOT_START;
+    if (jobs_list(&names, &err) != PSD_OK) {
+        fprintf(stderr, "psd_run: %s\n", err.text);
+        return false;
+    }
+    for (size_t i = 0; i < names.count; i++) {
+        const bool exact = wanted != NULL && strcmp(names.list[i], wanted) == 0;
+
+        if (wanted == NULL || exact || strncmp(names.list[i], wanted, strlen(wanted)) == 0) {
+            found = names.list[i];
+            matching = exact ? 1 : matching + 1;
+        }
+        if (exact) {
+            break;
+        }
+    }
+    if (matching == 1) {
+        snprintf(name_p, JOBS_NAME_BYTES, "%.63s", found);
+    } else if (matching > 1) {
+        say_which(&names);
+    } else if (verb == VERB_LOGS && wanted != NULL) {
+        fprintf(stderr,
+                "psd_run: no job named %.64s runs; the logs of one that has ended: psd_run logs "
+                "PROCESS, without its name, where it was started\n",
+                wanted);
+    } else if (names.count > 0) {
+        fprintf(stderr, "psd_run: no job named %.64s; psd_run list shows those that run\n", wanted);
+    } else {
+        fprintf(stderr, "psd_run: no job of yours runs on this machine%s\n",
+                verb == VERB_SHOW ? " (jobs that were started by hand: psd_run show --master "
+                                    "tcp://IP:PORT)"
+                                  : "");
+    }
+    words_fini(&names);
+    return matching == 1;
+}

@@ -1,0 +1,463 @@
+/*
+ * joiner.c - a psd_run that joins the job of another one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/meet/joiner.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/signalfd.h>
+
+#include "base/exit_code.h"
+#include "base/fail.h"
+#include "base/monotonic.h"
+#include "launch/agent/agent.h"
+#include "launch/meet/join.h"
+#include "launch/meet/join_line.h"
+#include "launch/system/reach.h"
+#include "rpc/identity.h"
+#include "secure/tls.h"
+#include "transport/address.h"
+#include "transport/loop.h"
+
+enum {
+    RETRY_MS = 500,     /* between two attempts to find and reach the coordinator */
+    TICK_MS = 1000,     /* between two signs of life */
+    TELL_MS = 10000,    /* between two lines about waiting */
+    VERDICT_MS = 20000, /* for the coordinator to say how it ended, after all here did */
+    LINGER_MS = 1000,   /* for the last word to leave */
+};
+
+/* What became of a life. */
+enum outcome { OUTCOME_NONE, OUTCOME_AGAIN, OUTCOME_EXIT };
+
+/* Thread: owned by the main thread. */
+struct joiner {
+    const struct joiner_config *config;
+    struct psi_secret *secret;
+    int signals;
+    uint64_t tick_ms;
+    uint64_t tell_ms;
+    uint64_t give_up_ms; /* while there is no coordinator */
+    uint32_t lives;
+
+    /* of one life */
+    struct agent agent; /* pid 0: collected */
+    struct psi_tls *tls;
+    struct psi_loop *loop;
+    struct psi_conn *conn; /* NULL: none */
+    struct join_line line;
+    char address[JOINER_ADDRESS_BYTES]; /* of the coordinator */
+    char obstacle[900];                 /* why there is none yet */
+    uint64_t retry_ms;
+    bool welcome;
+    uint64_t verdict_ms; /* until when the coordinator may say how it ended; UINT64_MAX: not yet */
+    enum outcome outcome;
+    int code;
+};
+
+static void
+end_with(struct joiner *joiner, enum outcome outcome, int code)
+{
+    if (joiner->outcome == OUTCOME_NONE) {
+        joiner->outcome = outcome;
+        joiner->code = code;
+    }
+}
+
+/* ----------------------------------------------------------------------------- conversation --- */
+
+static psd_status
+on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_frame_size *size_p,
+          struct psd_error *err)
+{
+    (void)owner;
+    (void)conn;
+    return join_frame_size(prefix, size_p, err);
+}
+
+static void
+say_hello(struct joiner *joiner)
+{
+    const struct joiner_config *config = joiner->config;
+    struct psi_address coordinator;
+    struct words words = {0};
+    char own[64] = "";
+    char host[256] = "?";
+
+    gethostname(host, sizeof(host) - 1);
+    if (psi_address_parse(joiner->address, &coordinator, NULL) == PSD_OK) {
+        reach_source(coordinator.host, own);
+        words_add_format(&words, NULL, "seen=%s", coordinator.host);
+    }
+    words_add(&words, "version=" PSD_VERSION, NULL);
+    words_add_format(&words, NULL, "rank=%u", config->rank);
+    words_add_format(&words, NULL, "size=%u", config->size);
+    words_add_format(&words, NULL, "incarnation=%llu",
+                     (unsigned long long)(config->incarnation + joiner->lives));
+    words_add_format(&words, NULL, "pid=%d", (int)getpid());
+    words_add_format(&words, NULL, "host=%s", host);
+    words_add_format(&words, NULL, "address=%s", own);
+    if (config->advertised != NULL) {
+        words_add_format(&words, NULL, "advertised=%s", config->advertised);
+    }
+    join_send_words(joiner->conn, JOIN_HELLO, 0, &words);
+    words_fini(&words);
+}
+
+static void
+on_open(void *owner, struct psi_conn *conn)
+{
+    (void)conn;
+    say_hello(owner);
+}
+
+static psd_status
+take_welcome(struct joiner *joiner, struct psd_error *err)
+{
+    psd_status status;
+
+    if (joiner->welcome) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "welcome twice");
+    }
+    joiner->welcome = true;
+    fprintf(stderr, "psd_run: rank %u of %u has joined the job at %s\n", joiner->config->rank,
+            joiner->config->size, joiner->address);
+    status = join_line_adopt(&joiner->line, joiner->conn, joiner->agent.fd, err);
+    joiner->agent.fd = -1;
+    return status;
+}
+
+static psd_status
+on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_bytes, void *payload,
+         size_t payload_bytes, struct psd_error *err)
+{
+    struct joiner *joiner = owner;
+    struct join_frame frame;
+    psd_status status = join_frame_read(head, head_bytes, &frame, err);
+
+    (void)conn;
+    (void)payload;
+    (void)payload_bytes;
+    if (status != PSD_OK) {
+        return status;
+    }
+    switch ((enum join_kind)frame.kind) {
+    case JOIN_WELCOME:
+        return take_welcome(joiner, err);
+    case JOIN_REFUSED:
+        fprintf(stderr, "psd_run: refused: %.*s\n", (int)frame.bytes, frame.data);
+        end_with(joiner, OUTCOME_EXIT, frame.number);
+        return PSD_OK;
+    case JOIN_OVER:
+        end_with(joiner, OUTCOME_EXIT, frame.number);
+        return PSD_OK;
+    case JOIN_AGAIN:
+        fprintf(stderr, "psd_run: the job starts again: %.*s\n", (int)frame.bytes, frame.data);
+        end_with(joiner, OUTCOME_AGAIN, 0);
+        return PSD_OK;
+    case JOIN_BYTES:
+    case JOIN_TAKEN:
+        return joiner->welcome ? join_line_take(&joiner->line, &frame, err) : PSD_OK;
+    default:
+        return PSD_OK;
+    }
+}
+
+static void
+on_close(void *owner, struct psi_conn *conn, const struct psd_error *reason)
+{
+    struct joiner *joiner = owner;
+
+    (void)conn;
+    joiner->conn = NULL;
+    joiner->line.conn = NULL;
+    snprintf(joiner->obstacle, sizeof(joiner->obstacle), "%s: %s", joiner->address, reason->text);
+    if (joiner->welcome && joiner->outcome == OUTCOME_NONE) {
+        fprintf(stderr, "psd_run: the coordinator is lost: %s\n", joiner->obstacle);
+        end_with(joiner, OUTCOME_AGAIN, 0);
+    }
+}
+
+static const struct psi_conn_events conn_events = {
+    .on_open = on_open, .on_prefix = on_prefix, .on_frame = on_frame, .on_close = on_close};
+
+/* ---------------------------------------------------------------------------------- finding --- */
+
+static psd_status
+connect_to(struct joiner *joiner, struct psd_error *err)
+{
+    struct psi_env *env = psi_loop_env(joiner->loop);
+    struct psi_address address;
+    struct psi_address numeric;
+    char text[PSI_ADDRESS_BYTES];
+    char from[PSI_IDENTITY_BYTES];
+    char pair[2 * PSI_IDENTITY_BYTES];
+    psd_status status = psi_address_parse(joiner->address, &address, err);
+
+    snprintf(from, sizeof(from), "rank:%u", joiner->config->rank);
+    psi_identity_pair(pair, from, JOIN_COORDINATOR);
+    status = status == PSD_OK ? psi_address_resolve(&address, &numeric, err) : status;
+    status = status == PSD_OK ? psi_address_format(&numeric, text, err) : status;
+    if (status == PSD_OK) {
+        snprintf(joiner->address, sizeof(joiner->address), "%s", text);
+        status = env->ops->connect(env, text, pair, &conn_events, joiner, &joiner->conn, err);
+    }
+    return status;
+}
+
+static void
+look_for_coordinator(struct joiner *joiner, uint64_t now_ms)
+{
+    struct psd_error err = {0};
+    int code = 0;
+    psd_status status;
+
+    if (joiner->conn != NULL || joiner->welcome || now_ms < joiner->retry_ms) {
+        return;
+    }
+    joiner->retry_ms = now_ms + RETRY_MS;
+    status = joiner->config->finder->find(joiner->config->context, joiner->address, &code, &err);
+    if (status == PSD_OK) {
+        status = connect_to(joiner, &err);
+        if (status != PSD_OK) {
+            snprintf(joiner->obstacle, sizeof(joiner->obstacle), "%s: %s", joiner->address,
+                     err.text);
+        }
+        return;
+    }
+    if (status == PSD_ERR_STATE) {
+        end_with(joiner, OUTCOME_EXIT, code);
+    } else if (status == PSD_PENDING) {
+        snprintf(joiner->obstacle, sizeof(joiner->obstacle), "%s", err.text);
+    } else {
+        fprintf(stderr, "psd_run: %s\n", err.text);
+        end_with(joiner, OUTCOME_EXIT, PSI_EXIT_CANNOT_START);
+    }
+}
+
+static void
+tell_progress(struct joiner *joiner, uint64_t now_ms)
+{
+    if (joiner->welcome) {
+        return;
+    }
+    if (now_ms >= joiner->give_up_ms) {
+        fprintf(stderr,
+                "psd_run: rank %u of %u found no coordinator (rank 0) within %u s (--max_wait): "
+                "%s\n",
+                joiner->config->rank, joiner->config->size, joiner->config->wait_ms / 1000,
+                joiner->obstacle);
+        end_with(joiner, OUTCOME_EXIT, PSI_EXIT_START_TIMEOUT);
+    } else if (now_ms >= joiner->tell_ms) {
+        joiner->tell_ms = now_ms + TELL_MS;
+        fprintf(stderr, "psd_run: rank %u of %u waits for the coordinator (rank 0): %s%s%s\n",
+                joiner->config->rank, joiner->config->size, joiner->obstacle,
+                joiner->config->hint != NULL ? "; " : "",
+                joiner->config->hint != NULL ? joiner->config->hint : "");
+    }
+}
+
+/* ------------------------------------------------------------------------------------- life --- */
+
+static void
+keep_signs_of_life(struct joiner *joiner, uint64_t now_ms)
+{
+    const struct joiner_finder *finder = joiner->config->finder;
+    struct psd_error err = {0};
+
+    if (now_ms < joiner->tick_ms) {
+        return;
+    }
+    joiner->tick_ms = now_ms + TICK_MS;
+    if (finder->tick != NULL && finder->tick(joiner->config->context, &err) != PSD_OK) {
+        fprintf(stderr, "psd_run: %s\n", err.text);
+        end_with(joiner, OUTCOME_EXIT, PSI_EXIT_FENCED);
+    }
+}
+
+static void
+handle_signals(struct joiner *joiner)
+{
+    struct signalfd_siginfo info;
+
+    while (read(joiner->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (joiner->conn != NULL) {
+            join_send(joiner->conn, JOIN_LEAVING, (int32_t)info.ssi_signo, NULL, 0);
+        }
+        fprintf(stderr, "psd_run: rank %u leaves: %s\n", joiner->config->rank,
+                strsignal((int)info.ssi_signo));
+        joiner->outcome = OUTCOME_NONE; /* the last word is the signal's */
+        end_with(joiner, OUTCOME_EXIT, 128 + (int)info.ssi_signo);
+    }
+}
+
+/* Between agent and coordinator. When the agent ends, the coordinator has the word. */
+static void
+move_bytes(struct joiner *joiner)
+{
+    if (joiner->line.fd < 0 || join_line_move(&joiner->line)) {
+        return;
+    }
+    join_line_close(&joiner->line);
+    if (!agent_collect(joiner->agent.pid)) {
+        end_with(joiner, OUTCOME_AGAIN, 0); /* it was killed: a new one may take its place */
+    } else if (joiner->conn != NULL) {
+        join_send(joiner->conn, JOIN_CLOSED, 0, NULL, 0);
+        joiner->verdict_ms = psi_monotonic_ms() + VERDICT_MS;
+    }
+    joiner->agent.pid = 0;
+}
+
+static int
+wait_ms(const struct joiner *joiner, uint64_t now_ms)
+{
+    const uint64_t next_ns = psi_loop_next_ns(joiner->loop);
+    uint64_t until_ms = joiner->tick_ms;
+
+    if (next_ns != UINT64_MAX && next_ns / 1000000 + 1 < until_ms) {
+        until_ms = next_ns / 1000000 + 1;
+    }
+    if (!joiner->welcome && joiner->conn == NULL && joiner->retry_ms < until_ms) {
+        until_ms = joiner->retry_ms;
+    }
+    return until_ms <= now_ms ? 0 : (int)(until_ms - now_ms);
+}
+
+static void
+turn(struct joiner *joiner)
+{
+    struct pollfd polls[] = {
+        {.fd = joiner->signals, .events = POLLIN},
+        {.fd = psi_loop_fd(joiner->loop), .events = POLLIN},
+        {.fd = joiner->line.fd, .events = join_line_wants(&joiner->line)},
+    };
+    uint64_t now_ms;
+
+    poll(polls, sizeof(polls) / sizeof(polls[0]), wait_ms(joiner, psi_monotonic_ms()));
+    handle_signals(joiner);
+    psi_loop_run_once(joiner->loop, 0, NULL);
+    move_bytes(joiner);
+    now_ms = psi_monotonic_ms();
+    keep_signs_of_life(joiner, now_ms);
+    look_for_coordinator(joiner, now_ms);
+    tell_progress(joiner, now_ms);
+    if (now_ms >= joiner->verdict_ms) {
+        end_with(joiner, OUTCOME_AGAIN, 0);
+    }
+}
+
+static psd_status
+begin_life(struct joiner *joiner, struct psd_error *err)
+{
+    psd_status status =
+        agent_fork(&joiner->agent, joiner->config->environment, NULL, AGENT_LEASE_MS, false, err);
+
+    joiner->line = (struct join_line){.fd = -1};
+    joiner->conn = NULL;
+    joiner->welcome = false;
+    joiner->outcome = OUTCOME_NONE;
+    joiner->retry_ms = joiner->lives == 0 ? 0 : psi_monotonic_ms() + RETRY_MS;
+    joiner->verdict_ms = UINT64_MAX;
+    joiner->give_up_ms = psi_monotonic_ms() + joiner->config->wait_ms;
+    joiner->tell_ms = psi_monotonic_ms() + TELL_MS;
+    snprintf(joiner->obstacle, sizeof(joiner->obstacle), "not looked for yet");
+    if (status != PSD_OK) {
+        return status;
+    }
+    status = psi_tls_create(joiner->secret, NULL, &joiner->tls, err);
+    if (status == PSD_OK) {
+        status = psi_loop_create(
+            &(struct psi_loop_config){.auth = &psi_tls_auth, .credentials = joiner->tls},
+            &joiner->loop, err);
+    }
+    return status;
+}
+
+/* The last word leaves, as far as the network lets it. */
+static void
+close_connection(struct joiner *joiner)
+{
+    const uint64_t until_ms = psi_monotonic_ms() + LINGER_MS;
+
+    while (joiner->conn != NULL && joiner->conn->ops->queued_bytes(joiner->conn) > 0 &&
+           psi_monotonic_ms() < until_ms) {
+        psi_loop_run_once(joiner->loop, 20, NULL);
+    }
+}
+
+/* Everything that runs here ends: the agent sees to it when its line closes. */
+static void
+end_life(struct joiner *joiner)
+{
+    join_line_close(&joiner->line);
+    if (joiner->agent.fd >= 0) {
+        close(joiner->agent.fd);
+        joiner->agent.fd = -1;
+    }
+    if (joiner->loop != NULL) {
+        close_connection(joiner);
+    }
+    if (joiner->agent.pid > 0) {
+        agent_collect(joiner->agent.pid);
+        joiner->agent.pid = 0;
+    }
+    psi_loop_destroy(joiner->loop);
+    psi_tls_destroy(joiner->tls);
+    joiner->loop = NULL;
+    joiner->tls = NULL;
+    joiner->lives++;
+}
+
+/* Those that ask psd_run to leave, save what it was told to ignore. The others are forwarded by the
+ * coordinator, which batch systems tell, too. */
+static int
+take_signals(void)
+{
+    static const int leaving[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int ignored[] = {SIGUSR1, SIGUSR2, SIGTSTP, SIGPIPE};
+    struct sigaction action;
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(leaving) / sizeof(leaving[0]); i++) {
+        if (sigaction(leaving[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
+            sigaddset(&set, leaving[i]);
+        }
+    }
+    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
+        signal(ignored[i], SIG_IGN);
+    }
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int
+joiner_run(const struct joiner_config *config)
+{
+    struct joiner joiner = {.config = config, .agent = {.fd = -1}};
+    struct psd_error err = {0};
+    psd_status status = psi_secret_from_fd(config->secret_fd, &joiner.secret, &err);
+
+    joiner.signals = take_signals();
+    do {
+        status = status == PSD_OK ? begin_life(&joiner, &err) : status;
+        while (status == PSD_OK && joiner.outcome == OUTCOME_NONE) {
+            turn(&joiner);
+        }
+        end_life(&joiner);
+    } while (status == PSD_OK && joiner.outcome == OUTCOME_AGAIN);
+    close(joiner.signals);
+    psi_secret_destroy(joiner.secret);
+    if (status != PSD_OK) {
+        fprintf(stderr, "psd_run: %s\n", err.text);
+        return PSI_EXIT_CANNOT_START;
+    }
+    return joiner.code;
+}

@@ -1,0 +1,165 @@
+/*
+ * srun.c - how a node of a Slurm allocation is reached.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/meet/srun.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <sys/wait.h>
+
+#include "base/fail.h"
+#include "launch/meet/remote_script.h"
+#include "launch/system/complaint.h"
+
+psd_status
+srun_arguments(const struct srun_target *target, struct words *argv_p, struct psd_error *err)
+{
+    /* Unbuffered: srun would else hold back what does not end with a line, and an agent speaks in
+     * bytes. No binding and no share of the memory: workers of a node divide all of it. */
+    static const char *const always[] = {
+        "srun",    "--overlap",  "--nodes=1",       "--ntasks=1", "--unbuffered",
+        "--quiet", "--mpi=none", "--cpu-bind=none", "--mem=0",    "--job-name=psd_agent"};
+    char script[REMOTE_SCRIPT_BYTES];
+    struct words argv = {0};
+    psd_status status = PSD_OK;
+
+    remote_script(target->program, script);
+    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]) && status == PSD_OK; i++) {
+        status = words_add(&argv, always[i], err);
+    }
+    if (status == PSD_OK) {
+        status = words_add_format(&argv, err, "--nodelist=%s", target->node);
+    }
+    status = status == PSD_OK ? words_add(&argv, "sh", err) : status;
+    status = status == PSD_OK ? words_add(&argv, "-c", err) : status;
+    status = status == PSD_OK ? words_add(&argv, script, err) : status;
+    status = status == PSD_OK ? words_add(&argv, target->program, err) : status;
+    if (status != PSD_OK) {
+        words_fini(&argv);
+        return status;
+    }
+    *argv_p = argv;
+    return PSD_OK;
+}
+
+/* What srun needs to find its cluster and its job; all else of Slurm's it would read as options. */
+static bool
+is_kept(const char *variable)
+{
+    static const char *const kept[] = {
+        "SLURM_CONF", "SLURM_CLUSTERS",        "SLURM_JOB_ID",      "SLURM_JOBID",
+        "SLURM_JWT",  "SLURM_WORKING_CLUSTER", "SLURM_CONF_SERVER", "SLURM_RESTART_COUNT"};
+    const size_t bytes = strcspn(variable, "=");
+
+    if (strncmp(variable, "SLURM_", 6) != 0 && strncmp(variable, "SRUN_", 5) != 0) {
+        return true;
+    }
+    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
+        if (strlen(kept[i]) == bytes && strncmp(variable, kept[i], bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+psd_status
+srun_environment(char *const *environment, struct words *environment_p, struct psd_error *err)
+{
+    struct words kept = {0};
+    psd_status status = PSD_OK;
+
+    for (; *environment != NULL && status == PSD_OK; environment++) {
+        if (is_kept(*environment)) {
+            status = words_add(&kept, *environment, err);
+        }
+    }
+    if (status != PSD_OK) {
+        words_fini(&kept);
+        return status;
+    }
+    *environment_p = kept;
+    return PSD_OK;
+}
+
+/* --------------------------------------------------------------------------------- failures --- */
+
+bool
+srun_may_try_again(const char *complaint)
+{
+    static const char *const passing[] = {
+        "Unable to contact slurm controller", "Socket timed out on send/recv operation",
+        "Slurm backup controller in standby mode", "slurmctld is busy"};
+
+    for (size_t i = 0; i < sizeof(passing) / sizeof(passing[0]); i++) {
+        if (strstr(complaint, passing[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* That a task ended, said after the reason for it. */
+static bool
+is_noise(const char *line)
+{
+    const char *task = strstr(line, ": task 0: ");
+
+    return (strncmp(line, "srun: error: ", 13) == 0 && task != NULL &&
+            (size_t)(task - line) < strcspn(line, "\r\n")) ||
+           strncmp(line, "srun: Terminating", 17) == 0 ||
+           strncmp(line, "srun: launch/slurm:", 19) == 0 ||
+           strncmp(line, "srun: Job step aborted", 22) == 0 ||
+           strncmp(line, "srun: Force Terminated", 22) == 0;
+}
+
+void
+srun_last_words(const char *complaint, char *text_p, size_t size)
+{
+    complaint_last_line(complaint, is_noise, text_p, size);
+}
+
+/* What a person can do about it. */
+static void
+advise(FILE *stream, const struct srun_target *target, const char *complaint, int status)
+{
+    if (strstr(complaint, "nvalid job id") != NULL ||
+        strstr(complaint, "Job/step already") != NULL ||
+        strstr(complaint, "Job has expired") != NULL || strstr(complaint, "xpired") != NULL) {
+        fputs("the allocation is over; sbatch or salloc makes a new one", stream);
+    } else if (status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+        fprintf(stream, "psd_run is not there: install Poseidon on that node, in its PATH or as %s",
+                target->program);
+    } else if (strstr(complaint, "not allocated") != NULL ||
+               strstr(complaint, "nvalid node name") != NULL ||
+               strstr(complaint, "not in this job") != NULL) {
+        fprintf(
+            stream,
+            "the node is not part of this allocation; to see which are, run: scontrol show job");
+    } else {
+        fprintf(stream,
+                "for the state of the node, run: sinfo -N -l -n %s; to see for yourself, run: srun "
+                "--overlap -N1 -n1 -w %s true",
+                target->node, target->node);
+    }
+}
+
+void
+srun_explain(const struct srun_target *target, const char *complaint, const char *printed,
+             int status, char *text_p, size_t size)
+{
+    FILE *stream = fmemopen(text_p, size, "w");
+    char said[256];
+
+    text_p[0] = '\0';
+    if (stream == NULL) {
+        return;
+    }
+    complaint_describe("srun", complaint, printed, is_noise, status, said, sizeof(said));
+    fprintf(stream, "%s (srun -w %s): %s; ", target->node, target->node, said);
+    advise(stream, target, complaint, status);
+    fclose(stream);
+    text_p[size - 1] = '\0';
+}

@@ -1,0 +1,249 @@
+/*
+ * layout.c - which machines a job has, and which process runs where.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/plan/layout.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/fail.h"
+#include "launch/rules/role.h"
+#include "launch/system/here.h"
+
+static const struct psi_cluster_node local_node = {.host = "localhost", .slots = 1};
+
+/* The same name is the same machine, unless two logins of it differ. */
+static bool
+is_same(const struct layout_machine *machine, const struct psi_cluster_node *node, bool here)
+{
+    if (here || machine->here) {
+        return here && machine->here;
+    }
+    return strcasecmp(machine->name, node->host) == 0 &&
+           (node->user[0] == '\0' || machine->user[0] == '\0' ||
+            strcmp(machine->user, node->user) == 0) &&
+           (node->ssh_port == 0 || machine->ssh_port == 0 || machine->ssh_port == node->ssh_port);
+}
+
+/* The machine of a node, new if need be. There is room for one per slot. */
+static uint32_t
+find_machine(struct layout *layout, const struct psi_cluster_node *node)
+{
+    /* A login that was spelled out is meant: it may lead into a container, or to another user. */
+    const bool here = here_is(node->host) && node->user[0] == '\0' && node->ssh_port == 0;
+    struct layout_machine *machine;
+    uint32_t i = 0;
+
+    while (i < layout->machine_count && !is_same(&layout->machines[i], node, here)) {
+        i++;
+    }
+    machine = &layout->machines[i];
+    if (i == layout->machine_count) {
+        layout->machine_count++;
+        memcpy(machine->name, node->host, sizeof(machine->name));
+        machine->here = here;
+    }
+    if (machine->user[0] == '\0') {
+        memcpy(machine->user, node->user, sizeof(machine->user));
+    }
+    if (machine->ssh_port == 0) {
+        machine->ssh_port = node->ssh_port;
+    }
+    if (machine->address[0] == '\0' && node->addr != NULL) {
+        snprintf(machine->address, sizeof(machine->address), "%s", node->addr);
+    }
+    return i;
+}
+
+static const struct psi_cluster_node *
+node_of_slot(const struct psi_cluster *cluster, uint32_t slot, uint32_t servers)
+{
+    const uint32_t index = role_index(slot, servers);
+
+    if (cluster == NULL) {
+        return &local_node;
+    }
+    switch (role_of_slot(slot, servers)) {
+    case LAUNCH_MASTER:
+        return cluster->master.host[0] != '\0' ? &cluster->master : &local_node;
+    case LAUNCH_SERVER:
+        return &cluster->servers[index];
+    case LAUNCH_WORKER:
+        return &cluster->workers[index];
+    }
+    return &local_node;
+}
+
+static void
+place_slot(struct layout *layout, uint32_t slot, uint32_t servers,
+           const struct psi_cluster_node *node)
+{
+    const uint32_t index = find_machine(layout, node);
+    struct layout_machine *machine = &layout->machines[index];
+
+    layout->machine_of[slot] = index;
+    layout->gpus[slot] = node->gpus;
+    machine->processes++;
+    switch (role_of_slot(slot, servers)) {
+    case LAUNCH_MASTER:
+        break;
+    case LAUNCH_SERVER:
+        layout->local_rank[slot] = machine->servers++;
+        break;
+    case LAUNCH_WORKER:
+        layout->local_rank[slot] = machine->workers++;
+        break;
+    }
+}
+
+static psd_status
+allocate(struct layout *layout, uint32_t slots, struct psd_error *err)
+{
+    *layout = (struct layout){.slots = slots};
+    layout->machines = calloc(slots, sizeof(*layout->machines));
+    layout->machine_of = calloc(slots, sizeof(*layout->machine_of));
+    layout->local_rank = calloc(slots, sizeof(*layout->local_rank));
+    layout->gpus = calloc(slots, sizeof(*layout->gpus));
+    if (layout->machines == NULL || layout->machine_of == NULL || layout->local_rank == NULL ||
+        layout->gpus == NULL) {
+        layout_fini(layout);
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u processes", slots);
+    }
+    return PSD_OK;
+}
+
+psd_status
+layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t workers,
+             struct layout *layout_p, struct psd_error *err)
+{
+    struct layout layout;
+    const psd_status status = allocate(&layout, 1 + servers + workers, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    /* Workers first: they count the machines. The master last: its entry has no port of ssh. */
+    for (uint32_t slot = 1 + servers; slot < layout.slots; slot++) {
+        place_slot(&layout, slot, servers, node_of_slot(cluster, slot, servers));
+    }
+    for (uint32_t slot = 1; slot <= servers; slot++) {
+        place_slot(&layout, slot, servers, node_of_slot(cluster, slot, servers));
+    }
+    place_slot(&layout, 0, servers, node_of_slot(cluster, 0, servers));
+    *layout_p = layout;
+    return PSD_OK;
+}
+
+static void
+place_task(struct layout *layout, uint32_t index, const struct layout_task *task, uint32_t slot)
+{
+    struct layout_machine *machine = &layout->machines[index];
+
+    snprintf(machine->name, sizeof(machine->name), "rank%u", task->rank);
+    machine->here = index == 0;
+    machine->joined = index > 0;
+    machine->rank = task->rank;
+    machine->port = task->port;
+    machine->processes++;
+    machine->servers += task->role == LAUNCH_SERVER;
+    machine->workers += task->role == LAUNCH_WORKER;
+    layout->machine_of[slot] = index;
+}
+
+psd_status
+layout_build_joined(const struct layout_task *tasks, uint32_t count, struct layout *layout_p,
+                    struct psd_error *err)
+{
+    struct layout layout;
+    uint32_t server_slot = 1;
+    uint32_t worker_slot = 1;
+    psd_status status = allocate(&layout, 1 + count, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        worker_slot += tasks[i].role == LAUNCH_SERVER;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const bool server = tasks[i].role == LAUNCH_SERVER;
+
+        place_task(&layout, i, &tasks[i], server ? server_slot++ : worker_slot++);
+    }
+    layout.machine_count = count;
+    layout.machines[0].processes++; /* the master, whose slot and machine are both 0 */
+    *layout_p = layout;
+    return PSD_OK;
+}
+
+void
+layout_fini(struct layout *layout)
+{
+    free(layout->machines);
+    free(layout->machine_of);
+    free(layout->local_rank);
+    free(layout->gpus);
+    *layout = (struct layout){0};
+}
+
+void
+layout_leave_master_out(struct layout *layout)
+{
+    layout->machines[layout->machine_of[0]].processes--;
+    if (layout->machines[layout->machine_count - 1].processes == 0) { /* it was placed last */
+        layout->machine_count--;
+    }
+    layout->machine_of[0] = LAYOUT_NOWHERE;
+}
+
+uint32_t
+layout_worker_machines(const struct layout *layout)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < layout->machine_count; i++) {
+        count += layout->machines[i].workers > 0;
+    }
+    return count;
+}
+
+void
+layout_cross(const struct layout *layout, uint32_t slot, uint32_t *rank_p, uint32_t *size_p)
+{
+    *rank_p = 0;
+    *size_p = 0;
+    for (uint32_t i = 0; i < layout->machine_count; i++) {
+        const bool has = layout->machines[i].workers > layout->local_rank[slot];
+
+        *rank_p += has && i < layout->machine_of[slot];
+        *size_p += has;
+    }
+}
+
+uint32_t
+layout_find(const struct layout *layout, const char *name)
+{
+    const bool here = here_is(name);
+    uint32_t i = 0;
+
+    while (i + 1 < layout->machine_count && strcasecmp(layout->machines[i].name, name) != 0 &&
+           !(here && layout->machines[i].here)) {
+        i++;
+    }
+    return i;
+}
+
+bool
+layout_is_remote(const struct layout *layout)
+{
+    for (uint32_t i = 0; i < layout->machine_count; i++) {
+        if (!layout->machines[i].here) {
+            return true;
+        }
+    }
+    return false;
+}

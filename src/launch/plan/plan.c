@@ -1,0 +1,862 @@
+/*
+ * plan.c - program, arguments and environment of every process.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/plan/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "launch/plan/image.h"
+#include "launch/system/spawn.h"
+#include "launch/text/variables.h"
+
+enum { LANES_MAX = 64 };
+
+static psd_status
+copy_worker_sets(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    plan->worker_set = calloc(input->workers, sizeof(*plan->worker_set));
+    if (plan->worker_set == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for %u workers", input->workers);
+    }
+    for (uint32_t i = 0; i < input->workers && status == PSD_OK; i++) {
+        status = words_add_all(&plan->worker_set[i], &input->worker_set[i], err);
+    }
+    return status;
+}
+
+bool
+plan_pattern_fits(const char *pattern, const char *variable)
+{
+    const size_t bytes = strcspn(pattern, "*=");
+
+    return pattern[bytes] != '=' && strncmp(variable, pattern, bytes) == 0 &&
+           (pattern[bytes] == '*' || variable[bytes] == '=');
+}
+
+/* What workers on other machines get of our environment without being asked: not PATH, which
+ * differs by machine. */
+static bool
+is_forwarded(const char *variable, const struct words *forward, bool joined)
+{
+    static const char *const always[] = {"LD_LIBRARY_PATH", "PYTHONPATH", "OMP_*",
+                                         "CUDA_*",          "NCCL_*",     "GRPC_*"};
+    const size_t count = joined ? 0 : sizeof(always) / sizeof(always[0]);
+    const size_t more = forward != NULL ? forward->count : 0;
+
+    for (size_t i = 0; i < count + more; i++) {
+        if (plan_pattern_fits(i < count ? always[i] : forward->list[i - count], variable)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static psd_status
+forward_variables(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (char *const *at = input->environment; *at != NULL && status == PSD_OK; at++) {
+        if (is_forwarded(*at, input->forward, input->joined)) {
+            status = variables_set(&plan->forwarded, *at, err);
+        }
+    }
+    for (size_t i = 0; input->forward != NULL && i < input->forward->count && status == PSD_OK;
+         i++) {
+        if (words_name_bytes(input->forward->list[i]) > 0) {
+            status = variables_set(&plan->worker_environment, input->forward->list[i], err);
+        }
+    }
+    return status;
+}
+
+/* Whether processes find their place in variables of Poseidon's. */
+static bool
+sets_own_place(const struct plan *plan)
+{
+    return personality_is_foreign(plan->personality) ||
+           (plan->pass != PSI_PASS_NONE && plan->pass != PSI_PASS_FLAGS);
+}
+
+/* What set_place() sets. */
+static const char *const place_names[] = {
+    "PSD_RANK",        "PSD_WORLD",          "PSD_WORLD_SIZE",    "PSD_NUM_WORKERS",
+    "PSD_NUM_SERVERS", "PSD_LOCAL_RANK",     "PSD_LOCAL_SIZE",    "PSD_NODE_RANK",
+    "PSD_NUM_NODES",   "PSD_PORT",           "PSD_RESTART_COUNT", "PSD_PEERS",
+    "PSD_HOSTS",       "PSD_MASTER_ADDRESS", "PSD_ROLE",          "PSD_ADDR",
+    "PSD_JOB_ID",      "PSD_LOG_DIR",
+};
+enum { PLACE_NAMES = sizeof(place_names) / sizeof(place_names[0]) };
+
+/* The variables that processes get from us. */
+static void
+each_place_name(const struct plan *plan, void (*tell)(void *owner, const char *name), void *owner)
+{
+    for (size_t i = 0; i < PLACE_NAMES && sets_own_place(plan); i++) {
+        tell(owner, place_names[i]);
+    }
+    personality_each(plan->personality, tell, owner);
+}
+
+struct note {
+    char *const *list;
+    struct words *own;
+    psd_status status;
+    struct psd_error *err;
+};
+
+static void
+note_one(void *owner, const char *name)
+{
+    struct note *note = owner;
+    const char *value = variables_get(note->list, name);
+
+    if (value != NULL && note->status == PSD_OK) {
+        note->status = variables_set_pair(note->own, name, value, note->err);
+    }
+}
+
+/* Adds those of the list that workers get from us. */
+static psd_status
+note_own_place(char *const *list, struct plan *plan, struct psd_error *err)
+{
+    struct note note = {.list = list, .own = &plan->own_place, .status = PSD_OK, .err = err};
+
+    each_place_name(plan, note_one, &note);
+    return note.status;
+}
+
+static psd_status
+build_environments(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+{
+    struct words *workers = &plan->worker_environment;
+    psd_status status = forward_variables(input, plan, err);
+
+    if (status == PSD_OK && input->set != NULL) {
+        status = variables_set_all(workers, input->set->list, err);
+    }
+    if (status == PSD_OK && input->worker_set != NULL) {
+        status = copy_worker_sets(input, plan, err);
+    }
+    if (status == PSD_OK) {
+        status = note_own_place(input->environment, plan, err);
+    }
+    if (status == PSD_OK) {
+        status = note_own_place(workers->list, plan, err);
+    }
+    plan->sets_grpc_fail_fast = variables_get(workers->list, "GRPC_FAIL_FAST") != NULL ||
+                                variables_get(input->environment, "GRPC_FAIL_FAST") != NULL;
+    /* A worker's lines are wanted when it prints them, not when a buffer is full. What the shell
+     * has is handed on: another machine has another shell. */
+    if (status == PSD_OK && variables_get(workers->list, "PYTHONUNBUFFERED") == NULL) {
+        const char *own = variables_get(input->environment, "PYTHONUNBUFFERED");
+
+        status = variables_set_pair(workers, "PYTHONUNBUFFERED", own != NULL ? own : "1", err);
+    }
+    if (status == PSD_OK && input->automatic != NULL) {
+        const char *kind = plan->automatic ? input->automatic : plan->old_names ? "names" : "off";
+
+        status = variables_set_pair(workers, "PSD_AUTO", kind, err);
+    }
+    return status;
+}
+
+static psd_status
+copy_text(const char *text, char **copy_p, struct psd_error *err)
+{
+    *copy_p = text != NULL ? strdup(text) : NULL;
+    return text == NULL || *copy_p != NULL ? PSD_OK
+                                           : psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory");
+}
+
+static psd_status
+parse_commands(const struct words *texts, struct plan *plan, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    plan->commands = calloc(texts->count, sizeof(*plan->commands));
+    if (plan->commands == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for %zu commands", texts->count);
+    }
+    for (size_t i = 0; i < texts->count && status == PSD_OK; i++) {
+        status = command_parse(texts->list[i], &plan->commands[i], err);
+        plan->command_count += status == PSD_OK;
+    }
+    return status;
+}
+
+/* Words that came as argv are taken as they are; only one command is possible then. */
+static psd_status
+take_argv(char *const *argv, struct plan *plan, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    plan->commands = calloc(1, sizeof(*plan->commands));
+    if (plan->commands == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for a command");
+    }
+    plan->command_count = 1;
+    for (; *argv != NULL && status == PSD_OK; argv++) {
+        status = command_take(&plan->commands[0], *argv, err);
+    }
+    if (status == PSD_OK && plan->commands[0].argv.count == 0) {
+        return psi_fail(err, PSD_ERR_INVALID, "nothing to run: give the workers' command");
+    }
+    return status;
+}
+
+static psd_status
+build_commands(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+{
+    struct words texts = {0};
+    psd_status status;
+
+    if (input->argv != NULL) {
+        return take_argv(input->argv, plan, err);
+    }
+    if (input->worker_commands != NULL) {
+        if (input->worker_commands->count != input->workers) {
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "worker_commands has %zu commands for %u workers: give one for each",
+                            input->worker_commands->count, input->workers);
+        }
+        return parse_commands(input->worker_commands, plan, err);
+    }
+    status = command_list(input->command, input->workers, variables_get(input->environment, "PATH"),
+                          input->remote || input->image != NULL, &texts, err);
+    if (status == PSD_OK) {
+        status = parse_commands(&texts, plan, err);
+    }
+    words_fini(&texts);
+    return status;
+}
+
+static psd_status
+check_servers(const struct plan_input *input, unsigned personality, struct psd_error *err)
+{
+    /* TensorFlow's workers may do without, those of torch know none. */
+    const bool some = personality_has_servers(personality);
+    const uint32_t least = some && !personality_is_tensorflow(personality) ? 1 : 0;
+    const uint32_t most = some ? PSI_CLUSTER_SERVERS_MAX : 0;
+
+    if (input->servers < least || input->servers > most) {
+        return psi_fail(err, PSD_ERR_INVALID, "%u servers: %u to %u are possible", input->servers,
+                        least, most);
+    }
+    return PSD_OK;
+}
+
+/* Special tasks are workers, so there have to be some; servers run the workers' command. */
+static psd_status
+check_tasks(const struct plan *plan, struct psd_error *err)
+{
+    const uint32_t special = (uint32_t)plan->chief + (uint32_t)plan->evaluator;
+
+    if (special > 0 && (plan->personality & PERSONALITY_TF_CONFIG) == 0) {
+        return psi_fail(err, PSD_ERR_INVALID, "--%s works only with --personality=tf_config",
+                        plan->chief ? "chief" : "evaluator");
+    }
+    if (special > 0 && (plan->personality & PERSONALITY_TF1) != 0) {
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "--%s does not go with --personality=tf1: its flags know only ps and worker",
+            plan->chief ? "chief" : "evaluator");
+    }
+    if (plan->workers < special || (plan->evaluator && plan->workers == 1)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%u worker%s: chief and evaluator are among the workers; there must be "
+                        "more of them",
+                        plan->workers, plan->workers == 1 ? "" : "s");
+    }
+    if (plan->command_count > 1 && plan->servers > 0 && personality_is_foreign(plan->personality)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%u commands, one for each worker, leave none for the servers, which run "
+                        "it too: give one command for all",
+                        plan->command_count);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+copy_given(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+{
+    const uint32_t slots = 1 + input->servers + input->workers;
+    psd_status status = PSD_OK;
+
+    plan->given = calloc(slots, sizeof(*plan->given));
+    if (plan->given == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for %u tasks", slots);
+    }
+    for (uint32_t slot = 1; slot < slots && status == PSD_OK; slot++) {
+        status = psi_tf_config_copy(&input->given[slot], &plan->given[slot], err);
+    }
+    return status;
+}
+
+psd_status
+plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error *err)
+{
+    struct plan plan = {.servers = input->servers,
+                        .workers = input->workers,
+                        .pass = input->pass,
+                        .keep_env = input->keep_env,
+                        .gpus_per_worker = input->gpus_per_worker,
+                        .automatic_asked = input->automatic_asked,
+                        .lanes = input->lanes,
+                        .personality =
+                            input->personality != 0 ? input->personality : PERSONALITY_POSEIDON,
+                        .chief = input->chief,
+                        .evaluator = input->evaluator,
+                        .joins = input->joins,
+                        .max_restarts = input->max_restarts,
+                        .master_port = input->master_port};
+    psd_status status = check_servers(input, plan.personality, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    /* The hook's directory is not in a container, nor is the descriptor for its notes; and it needs
+     * servers of ours. */
+    plan.automatic = input->automatic != NULL && strcmp(input->automatic, "off") != 0 &&
+                     input->image == NULL && !personality_is_foreign(plan.personality);
+    if (input->automatic_asked && input->image != NULL && strcmp(input->automatic, "off") != 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--auto %s does not work in containers (\"image\"): let the script import "
+                        "poseidon (docs/python.md)",
+                        input->automatic);
+    }
+    plan.old_names = input->automatic_asked && strcmp(input->automatic, "tf1") == 0 &&
+                     (plan.personality & PERSONALITY_TF1) != 0 &&
+                     personality_is_foreign(plan.personality);
+    if (input->automatic_asked && personality_is_foreign(plan.personality) && !plan.old_names &&
+        strcmp(input->automatic, "off") != 0) {
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "--auto %s needs ps_servers, and that --personality has none: leave out one of the two",
+            input->automatic);
+    }
+    if (input->workers < 1 || input->workers > PSI_CLUSTER_WORKERS_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "%u workers: 1 to %d are possible", input->workers,
+                        PSI_CLUSTER_WORKERS_MAX);
+    }
+    status = build_environments(input, &plan, err);
+    if (status == PSD_OK) {
+        status = build_commands(input, &plan, err);
+    }
+    if (status == PSD_OK) {
+        status = check_tasks(&plan, err);
+    }
+    if (status == PSD_OK && input->given != NULL) {
+        status = copy_given(input, &plan, err);
+    }
+    if (status == PSD_OK && input->image != NULL) {
+        status = words_split(input->image, &plan.image, err);
+        status = status == PSD_OK ? image_check(&plan.image, err) : status;
+    }
+    if (status == PSD_OK) {
+        status = copy_text(input->virtualenv, &plan.virtualenv, err);
+    }
+    if (status == PSD_OK) {
+        status = copy_text(input->workdir, &plan.workdir, err);
+    }
+    if (status == PSD_OK && input->master_settings != NULL) {
+        status = words_add_all(&plan.master_settings, input->master_settings, err);
+    }
+    if (status == PSD_OK && input->server_settings != NULL) {
+        status = words_add_all(&plan.server_settings, input->server_settings, err);
+    }
+    if (status != PSD_OK) {
+        plan_fini(&plan);
+        return status;
+    }
+    *plan_p = plan;
+    return PSD_OK;
+}
+
+void
+plan_fini(struct plan *plan)
+{
+    for (uint32_t i = 0; i < plan->command_count; i++) {
+        command_fini(&plan->commands[i]);
+    }
+    for (uint32_t i = 0; plan->worker_set != NULL && i < plan->workers; i++) {
+        words_fini(&plan->worker_set[i]);
+    }
+    for (uint32_t slot = 0; plan->given != NULL && slot <= plan->servers + plan->workers; slot++) {
+        psi_tf_config_free(&plan->given[slot]);
+    }
+    free(plan->given);
+    free(plan->worker_set);
+    free(plan->commands);
+    free(plan->virtualenv);
+    free(plan->workdir);
+    words_fini(&plan->image);
+    words_fini(&plan->own_place);
+    words_fini(&plan->master_settings);
+    words_fini(&plan->server_settings);
+    words_fini(&plan->worker_environment);
+    words_fini(&plan->forwarded);
+    *plan = (struct plan){0};
+}
+
+static psd_status
+add_number(struct words *argv, const char *option, uint32_t value, struct psd_error *err)
+{
+    const psd_status status = words_add(argv, option, err);
+
+    return status == PSD_OK ? words_add_format(argv, err, "%u", value) : status;
+}
+
+static psd_status
+add_pair(struct words *argv, const char *option, const char *value, struct psd_error *err)
+{
+    const psd_status status = words_add(argv, option, err);
+
+    return status == PSD_OK ? words_add(argv, value, err) : status;
+}
+
+static psd_status
+master_arguments(const struct plan *plan, const struct plan_seat *seat, struct words *argv,
+                 struct psd_error *err)
+{
+    psd_status status = words_add(argv, "ps_master", err);
+
+    if (status == PSD_OK) {
+        status = add_number(argv, "--workers", plan->workers, err);
+    }
+    if (status == PSD_OK) {
+        status = add_number(argv, "--servers", plan->servers, err);
+    }
+    if (status == PSD_OK) {
+        status = add_pair(argv, "--bind", seat->address, err);
+    }
+    if (status == PSD_OK) {
+        status = add_number(argv, "--port", plan->master_port, err);
+    }
+    if (status == PSD_OK) {
+        status = add_number(argv, "--ready_fd", SPAWN_EXTRA_FD, err);
+    }
+    if (status == PSD_OK) {
+        status = words_add(argv, "--tell_joins", err);
+    }
+    /* Scripts that know nothing of Poseidon join when they train, one alone never does. */
+    return status == PSD_OK && plan->automatic ? words_add(argv, "--late_workers", err) : status;
+}
+
+/* Cores of the machine, shared by its servers. */
+static uint32_t
+lanes(const struct plan_seat *seat)
+{
+    const uint32_t share = seat->cores / (seat->local_size > 0 ? seat->local_size : 1);
+
+    return share < 1 ? 1 : share > LANES_MAX ? LANES_MAX : share;
+}
+
+static psd_status
+server_arguments(const struct plan *plan, uint32_t index, const struct plan_seat *seat,
+                 struct words *argv, struct psd_error *err)
+{
+    psd_status status = words_add(argv, "ps_server", err);
+
+    if (status == PSD_OK) {
+        status = add_number(argv, "--index", index, err);
+    }
+    if (status == PSD_OK) {
+        status = add_pair(argv, "--master_address", seat->master, err);
+    }
+    if (status == PSD_OK) {
+        status = add_pair(argv, "--bind", seat->address, err);
+    }
+    if (status == PSD_OK) {
+        status = add_number(argv, "--servers", seat->local_size, err);
+    }
+    if (status == PSD_OK && plan->lanes == 0) {
+        status = words_add_format(argv, err, "--lanes=%u", lanes(seat));
+    }
+    return status;
+}
+
+/* What a worker is told about its place in the job. */
+static psd_status
+set_place(const struct plan *plan, const struct command_values *values,
+          const struct plan_seat *seat, struct words *environment, struct psd_error *err)
+{
+    const struct {
+        const char *name;
+        uint32_t value;
+    } numbers[] = {{"PSD_RANK", values->rank},           {"PSD_WORLD", values->world},
+                   {"PSD_WORLD_SIZE", values->world},    {"PSD_NUM_WORKERS", values->world},
+                   {"PSD_NUM_SERVERS", values->servers}, {"PSD_LOCAL_RANK", seat->local_rank},
+                   {"PSD_LOCAL_SIZE", seat->local_size}, {"PSD_NODE_RANK", seat->machine},
+                   {"PSD_NUM_NODES", seat->machines},    {"PSD_RESTART_COUNT", seat->restart}};
+    const bool masterless = personality_is_foreign(plan->personality) && !plan->joins;
+    const char *const texts[][2] = {{"PSD_MASTER_ADDRESS", masterless ? NULL : values->master},
+                                    {"PSD_ROLE", values->role},
+                                    {"PSD_ADDR", seat->address},
+                                    {"PSD_PORT", seat->port},
+                                    {"PSD_PEERS", seat->peers},
+                                    {"PSD_HOSTS", seat->hosts},
+                                    {"PSD_LOG_DIR", seat->logs},
+                                    {"PSD_JOB_ID", seat->job}};
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && status == PSD_OK; i++) {
+        if (texts[i][1] != NULL) {
+            status = variables_set_pair(environment, texts[i][0], texts[i][1], err);
+        }
+    }
+    if (status == PSD_OK && masterless) { /* of a job around this one */
+        status = words_add(environment, "PSD_MASTER_ADDRESS", err);
+    }
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == PSD_OK; i++) {
+        char text[16];
+
+        snprintf(text, sizeof(text), "%u", numbers[i].value);
+        status = variables_set_pair(environment, numbers[i].name, text, err);
+    }
+    return status;
+}
+
+/* The machine's GPUs, dealt out to its workers. */
+static psd_status
+set_gpus(const struct plan *plan, const struct plan_seat *seat, struct words *environment,
+         struct psd_error *err)
+{
+    const uint32_t share = seat->local_size > 0 ? seat->gpus / seat->local_size : 0;
+    const uint32_t each = plan->gpus_per_worker > 0 ? plan->gpus_per_worker : share;
+    char list[256] = "";
+    size_t used = 0;
+
+    if ((seat->gpus == 0 && each == 0) ||
+        variables_get(environment->list, "CUDA_VISIBLE_DEVICES") != NULL) {
+        return PSD_OK;
+    }
+    if (each == 0) { /* more workers than GPUs: they share */
+        snprintf(list, sizeof(list), "%u", seat->local_rank % seat->gpus);
+    }
+    for (uint32_t i = 0; i < each && used < sizeof(list); i++) {
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%u", i > 0 ? "," : "",
+                                 seat->local_rank * each + i);
+    }
+    return variables_set_pair(environment, "CUDA_VISIBLE_DEVICES", list, err);
+}
+
+static psd_status
+add_flags(const struct command_values *values, struct words *argv, struct psd_error *err)
+{
+    psd_status status = words_add(argv, "--distributed", err);
+
+    if (status == PSD_OK) {
+        status = add_pair(argv, "--master_address", values->master, err);
+    }
+    return status == PSD_OK ? add_number(argv, "--client_id", values->rank, err) : status;
+}
+
+static bool
+is_set_for_one(const struct plan *plan, const char *name)
+{
+    for (uint32_t rank = 0; plan->worker_set != NULL && rank < plan->workers; rank++) {
+        if (variables_get(plan->worker_set[rank].list, name) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A list of names that is being written. */
+struct names {
+    const struct plan *plan;
+    char *text;
+    size_t size;
+    size_t used;
+};
+
+static void
+list_overwritten(void *owner, const char *name)
+{
+    struct names *names = owner;
+
+    if (names->plan->given != NULL && strcmp(name, "TF_CONFIG") == 0) {
+        return; /* who names the files knows */
+    }
+    if (names->used < names->size && (variables_get(names->plan->own_place.list, name) != NULL ||
+                                      is_set_for_one(names->plan, name))) {
+        names->used += (size_t)snprintf(names->text + names->used, names->size - names->used,
+                                        "%s%s", names->used > 0 ? ", " : "", name);
+    }
+}
+
+void
+plan_overwritten(const struct plan *plan, char *text_p, size_t size)
+{
+    struct names names = {.plan = plan, .text = text_p, .size = size};
+
+    text_p[0] = '\0';
+    if (!plan->keep_env) {
+        each_place_name(plan, list_overwritten, &names);
+    }
+}
+
+uint32_t
+plan_command(const struct plan *plan, uint32_t rank)
+{
+    return plan->command_count == 1 ? 0 : rank;
+}
+
+bool
+plan_adds_flags(const struct plan *plan, uint32_t command, bool knows_flags, const char **reason_p)
+{
+    static const char *const reasons[] = {"", "pass=flags", "pass=env", "pass=both", "pass=none"};
+
+    if (personality_is_foreign(plan->personality)) {
+        *reason_p = "another personality";
+        return false;
+    }
+    if (command_has_placeholder(&plan->commands[command])) {
+        *reason_p = "the command has placeholders";
+        return false;
+    }
+    if (plan->pass == PSI_PASS_AUTO) {
+        *reason_p = knows_flags ? "the command knows master_address"
+                                : "the command does not know master_address";
+        return knows_flags;
+    }
+    *reason_p = reasons[plan->pass];
+    return plan->pass == PSI_PASS_FLAGS || plan->pass == PSI_PASS_BOTH;
+}
+
+static psd_status
+command_environment(const struct plan *plan, uint32_t slot, const struct command_values *values,
+                    const struct plan_seat *seat, const struct command *command,
+                    struct words *environment, struct psd_error *err)
+{
+    const bool worker = role_of_slot(slot, plan->servers) == LAUNCH_WORKER;
+    const struct words *set = worker && plan->worker_set != NULL
+                                  ? &plan->worker_set[role_index(slot, plan->servers)]
+                                  : NULL;
+    struct words own = {0};
+    psd_status status = PSD_OK;
+
+    if (set != NULL) {
+        status = variables_set_all(environment, set->list, err);
+    }
+    if (status == PSD_OK && worker) {
+        status = set_gpus(plan, seat, environment, err);
+    } else if (status == PSD_OK && (seat->gpus > 0 || plan->gpus_per_worker > 0)) {
+        status = variables_set_pair(environment, "CUDA_VISIBLE_DEVICES", "", err);
+    }
+    if (status == PSD_OK && sets_own_place(plan)) {
+        status = set_place(plan, values, seat, environment, err);
+    }
+    if (status == PSD_OK) {
+        status = personality_environment(plan, slot, seat, environment, err);
+    }
+    if (status == PSD_OK && plan->keep_env) {
+        status = variables_set_all(environment, plan->own_place.list, err);
+        status = status == PSD_OK && set != NULL ? variables_set_all(environment, set->list, err)
+                                                 : status;
+    }
+    if (status == PSD_OK) {
+        status = command_fill(&command->environment, values, &own, err);
+    }
+    if (status == PSD_OK) {
+        status = variables_set_all(environment, own.list, err);
+    }
+    words_fini(&own);
+    return status;
+}
+
+/* What of a worker's environment a container has to be told: all that the job sets, and what was
+ * forwarded, save paths to libraries of the machine outside. */
+static psd_status
+enter_image(const struct plan *plan, struct words *environment, struct words *argv,
+            struct psd_error *err)
+{
+    const int secret_fd = image_secret_fd(&plan->image);
+    struct words names = {0};
+    psd_status status = variables_set_all(&names, plan->forwarded.list, err);
+
+    variables_unset(&names, "LD_LIBRARY_PATH");
+    if (status == PSD_OK) {
+        status = variables_set_all(&names, plan->worker_environment.list, err);
+    }
+    if (status == PSD_OK) {
+        status = variables_set_pair(&names, "OMP_NUM_THREADS", "", err);
+    }
+    if (status == PSD_OK && secret_fd >= 0) {
+        status = words_add_format(environment, err, "PSD_SECRET_FD=%d", secret_fd);
+    }
+    if (status == PSD_OK) {
+        status = variables_set_all(&names, environment->list, err);
+    }
+    if (status == PSD_OK) {
+        status = image_begin(&plan->image, &names, argv, err);
+    }
+    words_fini(&names);
+    return status;
+}
+
+static psd_status
+command_process(const struct plan *plan, uint32_t slot, const struct command_values *values,
+                const struct plan_seat *seat, struct words *argv, struct words *environment,
+                struct psd_error *err)
+{
+    const uint32_t which = plan_command(plan, role_index(slot, plan->servers));
+    const struct command *command = &plan->commands[which];
+    const char *reason;
+    psd_status status = command_environment(plan, slot, values, seat, command, environment, err);
+
+    if (status == PSD_OK) {
+        status = enter_image(plan, environment, argv, err);
+    }
+    if (status == PSD_OK) {
+        status = command_fill(&command->argv, values, argv, err);
+    }
+    if (status == PSD_OK && plan_adds_flags(plan, which, seat->knows_flags, &reason)) {
+        status = add_flags(values, argv, err);
+    }
+    return status == PSD_OK ? personality_arguments(plan, slot, seat, argv, err) : status;
+}
+
+bool
+plan_runs_command(const struct plan *plan, uint32_t slot)
+{
+    return personality_is_foreign(plan->personality) ||
+           role_of_slot(slot, plan->servers) == LAUNCH_WORKER;
+}
+
+/* The first worker may be the chief, the last one the evaluator; the others move up. */
+static void
+name_tensorflow_task(const struct plan *plan, enum launch_role role, struct plan_task *task)
+{
+    if (role == LAUNCH_SERVER) {
+        task->type = PSI_TF_PS;
+    } else if (plan->chief && task->index == 0) {
+        task->type = PSI_TF_CHIEF;
+    } else if (plan->evaluator && task->index == plan->workers - 1) {
+        task->type = PSI_TF_EVALUATOR;
+        task->index = 0;
+    } else {
+        task->type = PSI_TF_WORKER;
+        task->index -= plan->chief;
+    }
+    task->name = psi_tf_type_name(task->type);
+}
+
+struct plan_task
+plan_task(const struct plan *plan, uint32_t slot)
+{
+    const enum launch_role role = role_of_slot(slot, plan->servers);
+    struct plan_task task = {.name = role_name(role), .index = role_index(slot, plan->servers)};
+
+    if (plan->given != NULL) {
+        task.type = plan->given[slot].type;
+        task.index = plan->given[slot].index;
+        task.name = psi_tf_type_name(task.type);
+    } else if (personality_is_tensorflow(plan->personality)) {
+        name_tensorflow_task(plan, role, &task);
+    } else if ((plan->personality & PERSONALITY_DMLC) != 0 && role == LAUNCH_MASTER) {
+        task.name = "scheduler";
+    }
+    return task;
+}
+
+uint32_t
+plan_leaders(const struct plan *plan)
+{
+    const struct plan_task first = plan_task(plan, 1 + plan->servers);
+    const struct plan_task last = plan_task(plan, plan->servers + plan->workers);
+
+    if (!personality_is_tensorflow(plan->personality) || plan->workers == 1) {
+        return plan->workers;
+    }
+    if (first.type == PSI_TF_CHIEF) {
+        return 1;
+    }
+    return last.type == PSI_TF_EVALUATOR ? plan->workers - 1 : plan->workers;
+}
+
+/* The numbers of a task that was given by a file are those of its cluster, not of this machine. The
+ * chief is the first of the workers. */
+static psd_status
+take_given(const struct plan *plan, uint32_t slot, struct command_values *values, char **master_p,
+           struct psd_error *err)
+{
+    const struct psi_tf_config *given = &plan->given[slot];
+    const uint32_t chiefs = given->jobs[PSI_TF_CHIEF].count;
+    const char *root = psi_tf_config_address(given, PSI_TF_PS, 0);
+
+    values->rank = given->index + (given->type == PSI_TF_WORKER ? chiefs : 0);
+    values->world = chiefs + given->jobs[PSI_TF_WORKER].count;
+    values->servers = given->jobs[PSI_TF_PS].count;
+    if (plan->joins) {
+        if (asprintf(master_p, "tcp://%s", root != NULL ? root : "") < 0) {
+            *master_p = NULL;
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for an address");
+        }
+        values->master = *master_p;
+    }
+    return PSD_OK;
+}
+
+psd_status
+plan_process(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
+             struct words *argv_p, struct words *environment_p, struct psd_error *err)
+{
+    struct command_values values = {.role = plan_task(plan, slot).name,
+                                    .rank = role_index(slot, plan->servers),
+                                    .world = plan->workers,
+                                    .servers = plan->servers,
+                                    .master = seat->master,
+                                    .port = personality_is_foreign(plan->personality) ? seat->port
+                                                                                      : NULL};
+    struct words argv = {0};
+    struct words environment = {0};
+    char *master = NULL;
+    psd_status status = PSD_OK;
+
+    if (plan->given != NULL) {
+        status = take_given(plan, slot, &values, &master, err);
+    }
+    if (status != PSD_OK) {
+        return status;
+    }
+    if (plan_runs_command(plan, slot)) {
+        status = command_process(plan, slot, &values, seat, &argv, &environment, err);
+    } else if (role_of_slot(slot, plan->servers) == LAUNCH_MASTER) {
+        status = master_arguments(plan, seat, &argv, err);
+        status = status == PSD_OK ? words_add_all(&argv, &plan->master_settings, err) : status;
+    } else {
+        status = server_arguments(plan, values.rank, seat, &argv, err);
+        status = status == PSD_OK ? words_add_all(&argv, &plan->server_settings, err) : status;
+    }
+    free(master);
+    if (status != PSD_OK) {
+        words_fini(&argv);
+        words_fini(&environment);
+        return status;
+    }
+    *argv_p = argv;
+    *environment_p = environment;
+    return PSD_OK;
+}
+
+void
+plan_name(const struct plan *plan, uint32_t slot, char name_p[24])
+{
+    const struct plan_task task = plan_task(plan, slot);
+
+    if (slot == 0 || task.type == PSI_TF_EVALUATOR ||
+        (task.type == PSI_TF_CHIEF && personality_is_tensorflow(plan->personality))) {
+        snprintf(name_p, 24, "%s", task.name);
+    } else {
+        snprintf(name_p, 24, "%s%u", task.name, task.index);
+    }
+}

@@ -1,0 +1,304 @@
+/*
+ * options.c - the command line of psd_run.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/prepare/options.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "config/cluster.h"
+#include "config/options.h"
+
+enum { GPUS_MAX = 64, CPUS_MAX = 4096, MEMORY_MIB_MAX = 1 << 30, WAIT_S_MAX = 86400 };
+
+static const char about_run[] =
+    "Starts ps_master, the ps_servers and the workers of one job, watches them, and leaves\n"
+    "nothing behind, on this machine or on many. \"command\" is what every worker runs; no shell\n"
+    "is involved (for pipes and variables use sh -c '...'). Leading NAME=value words set the\n"
+    "environment. \"A, B\" gives the first worker command A and the second B.\n"
+    "\n"
+    "The cluster file (-c) names the machines:\n"
+    "\n"
+    "    {\n"
+    "        \"master_node\": \"10.0.0.1\",\n"
+    "        \"worker_nodes\": [\"10.0.0.1\", \"10.0.0.2\"],\n"
+    "        \"server_nodes\": [\"10.0.0.1\", \"10.0.0.2\"],\n"
+    "        \"pem_file\": \"/home/ubuntu/cloud.pem\",\n"
+    "        \"username\": \"ubuntu\",\n"
+    "        \"virtualenv\": \"/home/ubuntu/venv\"\n"
+    "    }\n"
+    "\n"
+    "worker_nodes and server_nodes are needed, the rest is not; any number of each, and a machine\n"
+    "may be named as often as it shall run one. Other machines are reached with the system's ssh,\n"
+    "by key alone; ~/.ssh/config holds. man psd-cluster.json has all keys.\n"
+    "\n"
+    "Inside a Slurm allocation no file is needed: its nodes and tasks are the job's, in a batch\n"
+    "script, in the shell of salloc, and with one psd_run for each task (srun psd_run ...).\n"
+    "\n"
+    "A worker finds its place in PSD_MASTER_ADDRESS, PSD_RANK and PSD_WORLD_SIZE, a port of its\n"
+    "own in PSD_PORT and those of all in PSD_PEERS; man psd_run has the rest. A script that\n"
+    "knows the word master_address also gets --distributed --master_address tcp://IP:PORT\n"
+    "--client_id K. {rank} {world} {role} {master} {port} in the command are filled in instead.\n"
+    "Every job has a secret of its own, drawn afresh: no process without it gets in.\n"
+    "\n"
+    "A Python script that trains with torch or TensorFlow and knows nothing of Poseidon is\n"
+    "distributed as it is:\n"
+    "weights from worker 0, gradients averaged, training data dealt out. One line says what was\n"
+    "done; --auto off leaves the script alone. A script that imports poseidon or begins\n"
+    "torch.distributed itself is left alone, too.\n"
+    "\n"
+    "--personality runs scripts that were written for other systems, unchanged:\n"
+    "    tf1        --job_name J --task_index I --ps_hosts a:p,... --worker_hosts b:p,...\n"
+    "    tf_config  TF_CONFIG, for TensorFlow 2's strategies; --chief, --evaluator\n"
+    "    torch      MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, ... (env://)\n"
+    "    dmlc       DMLC_ROLE, DMLC_PS_ROOT_URI, ..., for scheduler, servers and workers\n"
+    "    mpi        OMPI_COMM_WORLD_RANK, PMI_RANK, HOROVOD_RANK, ...\n"
+    "There are no ps_master and ps_server then (poseidon,torch has them): with tf1, tf_config and\n"
+    "dmlc servers run the command, too, and are ended when the workers are done.\n"
+    "\n"
+    "examples\n"
+    "    psd_run --workers 2 --servers 1 \"python train.py --batch 64\"      this machine\n"
+    "    psd_run -c cluster.json -o logs \"python train.py\"                 those of the file\n"
+    "    psd_run -c cluster.json --check \"python train.py\"                 is everything there?\n"
+    "    psd_run -c cluster.json --dry_run \"python train.py\"               what would be run\n"
+    "    psd_run --workers 2 \"python a.py, python b.py\"                    a command for each\n"
+    "    psd_run -c cluster.json -x DATA_DIR --workdir /data/run -- ./train --steps 1000\n"
+    "    psd_run -c cluster.json --detach \"python train.py\"; psd_run logs -f worker0\n"
+    "    psd_run run \"python train.py --rate 0.1\"       replaces the job train that still runs\n"
+    "    psd_run --on_worker_death=wait --max_restarts 5 \"python train.py\"\n"
+    "    psd_run --workers 4 --gpus_per_worker 2 \"python train.py\"\n"
+    "    psd_run -c cluster.json --log_mode nodes \"python train.py\"        logs stay where they "
+    "are\n"
+    "    psd_run --result_regex '^MNIST accuracy' --workers 4 bin/mnist\n"
+    "    psd_run --personality tf1 --servers 1 --workers 2 \"python main.py\"\n"
+    "    psd_run --personality tf_config --chief --workers 3 \"python train.py\"\n"
+    "    psd_run --tf_config worker_0.json \"python train.py\"               a task by hand\n"
+    "    psd_run -c cluster.json --personality torch \"python train.py\"\n"
+    "    psd_run --emit sbatch --nodes 2 --ps 2 --workers 6 \"python train.py\" >job.sh\n"
+    "    srun psd_run --roles 'ps,worker*3' \"python train.py\"              one for each task\n"
+    "    psd_run list; psd_run show train --watch; psd_run stop train\n"
+    "    psd_run --rendezvous /shared/meet --job_id 4711 --rank 3 --size 6 \"python train.py\"\n"
+    "                                          one of six that a batch system starts; 0 "
+    "coordinates\n"
+    "    psd_run --emit condor --rendezvous /shared/meet --workers 4 \"python train.py\" >job.sub\n"
+    "    psd_run --emit k8s --image registry/train:1 --workers 4 \"python train.py\" >train.yaml\n"
+    "\n"
+    "exit code: 0; that of the first process that failed (128 + signal); 2 wrong usage; 3 cannot\n"
+    "start; 70, 71, 72 a machine with workers, servers, the master was lost; 124 it took too "
+    "long;\n"
+    "130, 143 interrupted.\n"
+    "\n"
+    "Every process has its log in DIR/poseidon_log_<time>/, and result.json there tells the story\n"
+    "to programs; psd_run's own log is ./poseidon_run.log, where it was started.";
+
+/* The command line, with where its values go. */
+static psd_status
+parse_run(int argc, char *const *argv, struct launch_options *options, bool help_only,
+          struct psd_error *err)
+{
+    const struct psi_option table[] = {
+        {"cluster_config", 'c', PSI_OPTION_TEXT, "JSON file that names the hosts",
+         &options->cluster_config},
+        {"out", 'o', PSI_OPTION_TEXT, "directory for the logs [./logs]", &options->out},
+        {"workers", 0, PSI_OPTION_NUMBER, "workers, without a cluster file [1]", &options->workers,
+         1, PSI_CLUSTER_WORKERS_MAX},
+        {"servers", 0, PSI_OPTION_NUMBER, "servers, without a cluster file [1]", &options->servers,
+         0, PSI_CLUSTER_SERVERS_MAX},
+        {"ps", 0, PSI_OPTION_NUMBER, "the same as --servers", &options->servers, 0,
+         PSI_CLUSTER_SERVERS_MAX},
+        {"local", 0, PSI_OPTION_FLAG, "this machine alone, also inside a Slurm allocation",
+         &options->local},
+        {"roles", 0, PSI_OPTION_TEXT,
+         "of Slurm's tasks, node by node: ps,ps,worker*6 [all workers, a server on each node]",
+         &options->roles},
+        {"placement", 0, PSI_OPTION_TEXT,
+         "of --servers among Slurm's tasks: pack (the first ones), spread (over the nodes) [pack]",
+         &options->placement},
+        {"secret_file", 0, PSI_OPTION_TEXT,
+         "use this secret instead of a fresh one (psd_run secret FILE makes it)",
+         &options->secret_file},
+        {"forward", 'x', PSI_OPTION_LIST,
+         "NAME, NAME=value or PREFIX*: variables for workers on other machines", &options->forward},
+        {"keep_env", 0, PSI_OPTION_FLAG,
+         "where you have set PSD_RANK and the like, workers get your values, not the job's",
+         &options->keep_env},
+        {"gpus_per_worker", 0, PSI_OPTION_NUMBER,
+         "GPUs of a machine for each of its workers (CUDA_VISIBLE_DEVICES); --emit asks for them",
+         &options->gpus_per_worker, 0, GPUS_MAX},
+        {"cpus_per_worker", 0, PSI_OPTION_NUMBER, "of --emit: cores to ask for",
+         &options->cpus_per_worker, 0, CPUS_MAX},
+        {"memory_per_worker", 0, PSI_OPTION_NUMBER, "of --emit: MiB of memory to ask for",
+         &options->memory_per_worker, 0, MEMORY_MIB_MAX},
+        {"auto", 0, PSI_OPTION_TEXT,
+         "distribute plain scripts: on, off, warn (and go on), tf1 (old names); "
+         "docs/automatic.md [on]",
+         &options->automatic},
+        {"personality", 0, PSI_OPTION_TEXT,
+         "of the script: poseidon, tf1, tf_config, torch, dmlc, mpi; \"a,b\" both [poseidon]",
+         &options->personality},
+        {"chief", 0, PSI_OPTION_FLAG,
+         "tf_config: the first worker is the chief, and the job is done when it is",
+         &options->chief},
+        {"evaluator", 0, PSI_OPTION_FLAG, "tf_config: the last worker is the evaluator",
+         &options->evaluator},
+        {"tf_config", 0, PSI_OPTION_LIST,
+         "file, or env for the variable: run that task of a cluster laid out by hand",
+         &options->tf_config},
+        {"tf_config_dir", 0, PSI_OPTION_TEXT,
+         "tf1, tf_config: write ps.json, worker_0.json and so on there", &options->tf_config_dir},
+        {"workdir", 0, PSI_OPTION_TEXT, "directory for the workers, on every machine [this one]",
+         &options->workdir},
+        {"interface", 0, PSI_OPTION_TEXT,
+         "ib0, eth1 or 10.0.0.0/8: where machines talk to each other", &options->interface},
+        {"timeout", 0, PSI_OPTION_NUMBER, "seconds until the job is ended with code 124 [any]",
+         &options->timeout_s},
+        {"name", 0, PSI_OPTION_TEXT, "of the job, for show, logs, stop [after the command]",
+         &options->name},
+        {"detach", 'd', PSI_OPTION_FLAG, "return when the job runs, and leave it running",
+         &options->detach},
+        {"check", 0, PSI_OPTION_FLAG, "only look whether all machines are ready", &options->check},
+        {"dry_run", 'n', PSI_OPTION_FLAG, "only print what would be run, and start nothing",
+         &options->dry_run},
+        {"print_cluster", 0, PSI_OPTION_FLAG,
+         "only print where Slurm's tasks are, by role, and which of them this is",
+         &options->print_cluster},
+        {"json", 0, PSI_OPTION_FLAG, "--print_cluster as one JSON object", &options->json},
+        {"setup", 0, PSI_OPTION_TEXT,
+         "of --emit sbatch: a line before the job, such as module load; $1: the script's argument",
+         &options->setup},
+        {"nodes", 0, PSI_OPTION_NUMBER, "of --emit sbatch: how many nodes [as Slurm likes]",
+         &options->nodes, 1, 65536},
+        {"show", 0, PSI_OPTION_TEXT, "workers whose lines are shown: 0, 0,2-5, none [all]",
+         &options->show},
+        {"result_regex", 0, PSI_OPTION_TEXT,
+         "the last line that matches, of the lowest rank with one, stands in the closing summary",
+         &options->result_regex},
+        {"log_mode", 0, PSI_OPTION_TEXT,
+         "where logs are kept: launcher, nodes (each those of its processes), both [launcher]",
+         &options->log_mode},
+        {"restart", 0, PSI_OPTION_TEXT,
+         "of what failed: never, on-failure, exit-code (128 and above) [never]", &options->restart},
+        {"restart_scope", 0, PSI_OPTION_TEXT,
+         "process: the worker alone, keeping its rank; group: the whole job [process]",
+         &options->restart_scope},
+        {"sync", 0, PSI_OPTION_TEXT, "directory to ship to every other machine before the start",
+         &options->sync},
+        {"trust_ssh_options", 0, PSI_OPTION_FLAG,
+         "take all ssh_options of the cluster file, also those that run commands on this machine",
+         &options->trust_ssh_options},
+        {"rendezvous", 0, PSI_OPTION_TEXT,
+         "directory that all see, where the --size psd_run of a job find each other",
+         &options->rendezvous},
+        {"coordinator", 0, PSI_OPTION_TEXT,
+         "HOST:PORT where the psd_run of rank 0 listens, where there are names instead",
+         &options->coordinator},
+        {"rank", 0, PSI_OPTION_NUMBER,
+         "of this psd_run: 0 to servers-1 are servers, the rest workers; 0 coordinates",
+         &options->rank},
+        {"size", 0, PSI_OPTION_NUMBER, "how many psd_run make up the job", &options->size},
+        {"job_id", 0, PSI_OPTION_TEXT, "of this run, the same for all of its psd_run [job]",
+         &options->job_id},
+        {"min_workers", 0, PSI_OPTION_NUMBER, "so many are enough when --max_wait is over [all]",
+         &options->min_workers, 1, PSI_CLUSTER_WORKERS_MAX},
+        {"max_wait", 0, PSI_OPTION_NUMBER,
+         "seconds to wait for the job's other psd_run, also lost ones [3600; Slurm "
+         "120]",
+         &options->max_wait_s, 1, WAIT_S_MAX},
+        {"initial_port", 0, PSI_OPTION_NUMBER, "first port that rank 0 may listen on [any]",
+         &options->first_port, 1, UINT16_MAX},
+        {"final_port", 0, PSI_OPTION_NUMBER, "last port that rank 0 may listen on",
+         &options->last_port, 1, UINT16_MAX},
+        {"advertise_addr", 0, PSI_OPTION_TEXT,
+         "address or name of this machine for the others [found out]", &options->advertise_addr},
+        {"emit", 0, PSI_OPTION_TEXT,
+         "print what another system needs to run the job: sbatch, condor, k8s, ports",
+         &options->emit},
+        {"universe", 0, PSI_OPTION_TEXT, "of --emit condor: vanilla, docker, parallel [vanilla]",
+         &options->universe},
+        {"image", 0, PSI_OPTION_TEXT, "of --emit: the container with psd_run and the program",
+         &options->image},
+        {"version", 0, PSI_OPTION_FLAG, "print the version and exit", &options->version},
+        {"pass", 0, PSI_OPTION_TEXT,
+         "how workers learn their place: auto, flags, env, both, none [auto]", &options->pass},
+        {"max_restarts", 0, PSI_OPTION_NUMBER, "of each worker, or of the whole job [3]",
+         &options->max_restarts},
+        {"restart_delay_ms", 0, PSI_OPTION_NUMBER,
+         "before what lived less than 10 s is restarted; then it doubles [500]",
+         &options->restart_delay_ms},
+        {"grace_ms", 0, PSI_OPTION_NUMBER,
+         "for servers and master to leave when the workers are done [10000; TensorFlow 1000]",
+         &options->grace_ms},
+    };
+    const struct psi_command command = {
+        .name = "psd_run",
+        .synopsis = "[-c FILE] [-o DIR] [options] \"command\"\n"
+                    "       psd_run [options] -- program arguments...\n"
+                    "       psd_run run [options] \"command\"\n"
+                    "       psd_run show | logs | stop | list [-h]\n"
+                    "       psd_run secret FILE",
+        .about = about_run,
+        .program = PSI_PROGRAM_RUN,
+        .options = table,
+        .option_count = sizeof(table) / sizeof(table[0]),
+    };
+    struct psi_arguments arguments;
+    psd_status status;
+
+    if (help_only) {
+        psi_options_help(stdout, &command);
+        return PSD_OK;
+    }
+    status = psi_options_parse(&command, argc, argv, &options->settings, &arguments, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    options->last_port =
+        options->last_port == 0 && options->first_port != 0 ? UINT16_MAX : options->last_port;
+    options->help = arguments.help;
+    if (options->help || options->version) {
+        return PSD_OK;
+    }
+    if (arguments.first < argc && strcmp(argv[arguments.first - 1], "--") == 0) {
+        options->argv = argv + arguments.first;
+    } else if (arguments.first < argc) {
+        options->command = argv[arguments.first];
+    }
+    if (options->command != NULL && arguments.first + 1 < argc) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%.64s: more than one argument: quote the command, or put -- before it",
+                        argv[arguments.first + 1]);
+    }
+    return psi_settings_environment(&options->settings, PSI_PROGRAM_RUN, err);
+}
+
+psd_status
+options_parse(int argc, char *const *argv, struct launch_options *options_p, struct psd_error *err)
+{
+    *options_p = (struct launch_options){.out = "./logs",
+                                         .servers = LAUNCH_NOT_GIVEN,
+                                         .workers = LAUNCH_NOT_GIVEN,
+                                         .rank = LAUNCH_NOT_GIVEN,
+                                         .size = LAUNCH_NOT_GIVEN,
+                                         .min_workers = LAUNCH_NOT_GIVEN,
+                                         .max_wait_s = LAUNCH_MAX_WAIT_S,
+                                         .max_restarts = LAUNCH_MAX_RESTARTS,
+                                         .restart_delay_ms = LAUNCH_RESTART_DELAY_MS,
+                                         .grace_ms = LAUNCH_NOT_GIVEN};
+    psi_settings_init(&options_p->settings);
+    if (argc > 1 && strcmp(argv[1], "run") == 0) {
+        options_p->replace = true;
+        argc--;
+        argv++;
+    }
+    return parse_run(argc, argv, options_p, false, err);
+}
+
+void
+options_help(void)
+{
+    struct launch_options unused = {0};
+
+    parse_run(0, NULL, &unused, true, NULL);
+}

@@ -1,0 +1,56 @@
+/*
+ * prepare.h - from the command line and the cluster file to a plan.
+ */
+#ifndef LAUNCH_PREPARE_H
+#define LAUNCH_PREPARE_H
+
+#include <psd/status.h>
+
+#include "config/cluster.h"
+#include "launch/meet/call.h"
+#include "launch/plan/layout.h"
+#include "launch/plan/plan.h"
+#include "launch/prepare/options.h"
+#include "launch/rules/watch.h"
+
+/* What a command line comes to. */
+struct prepared {
+    struct plan plan;
+    struct layout layout;
+    struct watch_config watch;
+    enum call_way way;
+    uint32_t requeues; /* how often a batch system has begun the job anew */
+    char *pem_file;    /* NULL: none */
+    char *username;    /* NULL: not said */
+    struct words ssh_options;
+    char program[4096]; /* path of psd_run */
+    char note[320];     /* for the user: what is strange, but no mistake; "": nothing */
+};
+
+/* The psd_run that make up a job (together.h): who takes part. */
+struct prepare_tasks {
+    struct layout_task *list;
+    uint32_t count;
+    bool may_return; /* one that is lost may be started again by somebody */
+};
+
+/*
+ * Makes the plan and the rules of ending. PSD_ERR_INVALID: usage or cluster file; anything else:
+ * the job cannot start. tasks: NULL: the machines are named by options, or here.
+ */
+psd_status prepare_job(const struct launch_options *options, char *const *environment,
+                       const struct prepare_tasks *tasks, struct prepared *prepared_p,
+                       struct psd_error *err);
+
+/* Loads the cluster file. PSD_ERR_INVALID also when it is not there: that is a usage error, too. */
+psd_status prepare_load_file(const char *path, struct psi_cluster *cluster_p,
+                             struct psd_error *err);
+
+/* The path of the psd_run that runs. */
+psd_status prepare_own_program(char program_p[4096], struct psd_error *err);
+
+/* How its machines are called. Borrows from it. */
+struct call_rules prepare_calls(const struct prepared *prepared);
+void prepare_fini(struct prepared *prepared);
+
+#endif

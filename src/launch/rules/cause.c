@@ -1,0 +1,597 @@
+/*
+ * cause.c - what ended a job.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/rules/cause.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+
+enum {
+    LAST_WORD_MS = 1000, /* beyond what a silence takes: for news to travel */
+};
+
+static uint32_t
+slot_count(const struct cause *cause)
+{
+    return 1 + cause->config.servers + cause->config.workers;
+}
+
+static uint32_t
+machine_of(const struct cause *cause, uint32_t slot)
+{
+    return cause->config.machine_of != NULL ? cause->config.machine_of[slot] : 0;
+}
+
+/* What the loss of a process costs the job. */
+static int
+role_code(const struct cause *cause, uint32_t slot)
+{
+    switch (role_of_slot(slot, cause->config.servers)) {
+    case LAUNCH_MASTER:
+        return PSI_EXIT_MASTER_LOST;
+    case LAUNCH_SERVER:
+        return PSI_EXIT_SERVER_LOST;
+    case LAUNCH_WORKER:
+        break;
+    }
+    return PSI_EXIT_WORKER_LOST;
+}
+
+bool
+cause_init(struct cause *cause, const struct cause_config *config)
+{
+    *cause = (struct cause){.config = *config, .opened_ms = UINT64_MAX};
+    cause->processes = calloc(slot_count(cause), sizeof(*cause->processes));
+    cause->machines = calloc(config->machines, sizeof(*cause->machines));
+    for (uint32_t i = 0; cause->machines != NULL && i < config->machines; i++) {
+        cause->machines[i].computer = i;
+    }
+    return cause->processes != NULL && cause->machines != NULL;
+}
+
+void
+cause_place(struct cause *cause, uint32_t machine, uint32_t computer)
+{
+    cause->machines[machine].computer = computer;
+}
+
+void
+cause_fini(struct cause *cause)
+{
+    free(cause->processes);
+    free(cause->machines);
+    cause->processes = NULL;
+    cause->machines = NULL;
+}
+
+/* ------------------------------------------------------------------------------------ news --- */
+
+void
+cause_started(struct cause *cause, uint32_t slot)
+{
+    cause->processes[slot] = (struct cause_process){0};
+}
+
+void
+cause_exited(struct cause *cause, uint32_t slot, int code, int number)
+{
+    struct cause_process *process = &cause->processes[slot];
+
+    process->exit_at = ++cause->moment;
+    process->code = code;
+    process->signal = number;
+    process->quiet = false;
+    process->forgiven = false; /* whoever is, is forgiven anew */
+}
+
+bool
+cause_slot_of(const struct cause_config *config, const struct psi_tiding *tiding, uint32_t *slot_p)
+{
+    switch (tiding->role) {
+    case PSI_TIDING_MASTER:
+        *slot_p = 0;
+        return tiding->rank == 0;
+    case PSI_TIDING_SERVER:
+        *slot_p = 1 + tiding->rank;
+        return tiding->rank < config->servers;
+    case PSI_TIDING_WORKER:
+        *slot_p = 1 + config->servers + tiding->rank;
+        return tiding->rank < config->workers;
+    }
+    return false;
+}
+
+/* News that the master has of members alone. */
+static bool
+is_of_a_member(enum psi_tiding_kind kind)
+{
+    return kind == PSI_TIDING_DONE || kind == PSI_TIDING_CUT || kind == PSI_TIDING_BACK ||
+           kind == PSI_TIDING_QUIET || kind == PSI_TIDING_HEARD || kind == PSI_TIDING_LOST;
+}
+
+void
+cause_told(struct cause *cause, const struct psi_tiding *tiding)
+{
+    struct cause_process *process;
+    uint32_t slot;
+
+    if (!cause_slot_of(&cause->config, tiding, &slot)) {
+        return;
+    }
+    process = &cause->processes[slot];
+    cause->moment++;
+    if (!process->joined && is_of_a_member(tiding->kind)) {
+        return; /* of the life before this one: the agent was faster than the master */
+    }
+    switch (tiding->kind) {
+    case PSI_TIDING_JOINED:
+        process->joined = true;
+        process->cut_at = 0;
+        process->quiet = false;
+        process->loss = PSI_LOSS_NONE;
+        break;
+    case PSI_TIDING_DONE:
+        process->done = true;
+        break;
+    case PSI_TIDING_CUT:
+        process->cut_at = process->cut_at != 0 ? process->cut_at : cause->moment;
+        break;
+    case PSI_TIDING_BACK:
+        process->cut_at = 0;
+        break;
+    case PSI_TIDING_QUIET:
+        process->quiet = process->exit_at == 0;
+        break;
+    case PSI_TIDING_HEARD:
+        process->quiet = false;
+        break;
+    case PSI_TIDING_LOST:
+        process->loss = tiding->loss;
+        break;
+    case PSI_TIDING_END:
+        if (cause->end_at == 0) {
+            cause->end_at = cause->moment;
+            cause->end = *tiding;
+        }
+        break;
+    }
+}
+
+void
+cause_machine_lost(struct cause *cause, uint32_t machine, bool silent)
+{
+    struct cause_machine *lost = &cause->machines[machine];
+
+    lost->lost_at = lost->lost_at != 0 ? lost->lost_at : ++cause->moment;
+    lost->silent = silent;
+}
+
+void
+cause_machine_back(struct cause *cause, uint32_t machine)
+{
+    cause->machines[machine] =
+        (struct cause_machine){.computer = cause->machines[machine].computer};
+}
+
+void
+cause_answered(struct cause *cause, uint32_t machine)
+{
+    cause->machines[machine].answered = true;
+}
+
+void
+cause_forgive(struct cause *cause, uint32_t slot)
+{
+    cause->processes[slot].forgiven = true;
+}
+
+void
+cause_forgive_machine(struct cause *cause, uint32_t machine)
+{
+    cause->machines[machine].forgiven = true;
+    for (uint32_t slot = 0; slot < slot_count(cause); slot++) {
+        cause->processes[slot].forgiven |= machine_of(cause, slot) == machine;
+    }
+}
+
+void
+cause_open(struct cause *cause, uint64_t now_ms)
+{
+    cause->opened_ms = now_ms;
+    for (uint32_t i = 0; i < cause->config.machines; i++) {
+        cause->machines[i].answered = false;
+    }
+}
+
+/* --------------------------------------------------------------------------------- machines --- */
+
+static bool
+is_lost(const struct cause_machine *machine)
+{
+    return machine->lost_at != 0 && !machine->forgiven;
+}
+
+static bool
+some_machine_is_lost(const struct cause *cause)
+{
+    for (uint32_t i = 0; i < cause->config.machines; i++) {
+        if (is_lost(&cause->machines[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A machine that does not answer will be lost, or answer late. */
+static bool
+all_have_answered(const struct cause *cause)
+{
+    for (uint32_t i = 0; i < cause->config.machines; i++) {
+        const struct cause_machine *machine = &cause->machines[i];
+
+        if (!machine->answered && machine->lost_at == 0 && !machine->forgiven) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The code of the first role, as master, servers and workers are counted, of what ran on machines.
+ * chosen: one machine, or CAUSE_NOWHERE for all that are lost. */
+static int
+machine_code(const struct cause *cause, uint32_t chosen)
+{
+    for (uint32_t slot = 0; slot < slot_count(cause); slot++) {
+        const uint32_t machine = machine_of(cause, slot);
+
+        if (machine < cause->config.machines &&
+            (chosen == machine ||
+             (chosen == CAUSE_NOWHERE && is_lost(&cause->machines[machine])))) {
+            return role_code(cause, slot);
+        }
+    }
+    return PSI_EXIT_WORKER_LOST;
+}
+
+/* Whether a machine is on the computer of psd_run itself. */
+static bool
+is_here(const struct cause *cause, const struct cause_machine *machine)
+{
+    return cause->config.here != CAUSE_NOWHERE &&
+           machine->computer == cause->machines[cause->config.here].computer;
+}
+
+/* All others fell silent together, and they are several computers: the fault is on our side. */
+static bool
+is_cut_off(const struct cause *cause)
+{
+    uint32_t first = CAUSE_NOWHERE;
+    bool several = false;
+
+    for (uint32_t i = 0; i < cause->config.machines; i++) {
+        const struct cause_machine *machine = &cause->machines[i];
+
+        if (is_here(cause, machine) || machine->forgiven) {
+            continue;
+        }
+        if (!is_lost(machine) || !machine->silent) {
+            return false;
+        }
+        first = first == CAUSE_NOWHERE ? machine->computer : first;
+        several = several || machine->computer != first;
+    }
+    return several;
+}
+
+static struct cause_verdict
+blame_machine(const struct cause *cause)
+{
+    uint32_t first = CAUSE_NOWHERE;
+
+    for (uint32_t i = 0; i < cause->config.machines; i++) {
+        if (is_lost(&cause->machines[i]) &&
+            (first == CAUSE_NOWHERE ||
+             cause->machines[i].lost_at < cause->machines[first].lost_at)) {
+            first = i;
+        }
+    }
+    if (is_cut_off(cause)) {
+        return (struct cause_verdict){
+            .kind = CAUSE_CUT_OFF, .slot = first, .code = machine_code(cause, cause->config.here)};
+    }
+    return (struct cause_verdict){
+        .kind = CAUSE_MACHINE, .slot = first, .code = machine_code(cause, CAUSE_NOWHERE)};
+}
+
+/* -------------------------------------------------------------------------------- processes --- */
+
+static bool
+has_failed(const struct cause_process *process)
+{
+    return process->exit_at != 0 && !process->forgiven &&
+           (process->code != 0 || process->signal != 0);
+}
+
+/* The process that the master blames; false: none. */
+static bool
+find_blamed(const struct cause *cause, uint32_t *slot_p)
+{
+    return cause->end_at != 0 && cause->end.role != PSI_TIDING_MASTER &&
+           cause_slot_of(&cause->config, &cause->end, slot_p);
+}
+
+static bool
+is_daemon(const struct cause *cause, uint32_t slot)
+{
+    return !cause->config.foreign && slot <= cause->config.servers;
+}
+
+/* A server that says that the master is lost: the master itself cannot say anything. */
+static bool
+misses_master(const struct cause *cause)
+{
+    for (uint32_t slot = 1; slot <= cause->config.servers; slot++) {
+        const struct cause_process *server = &cause->processes[slot];
+
+        if (is_daemon(cause, slot) && has_failed(server) && server->joined &&
+            server->code == PSI_EXIT_MASTER_LOST) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A daemon that was part of the job ends with what it heard from the master. */
+static bool
+passes_on(const struct cause *cause, uint32_t slot)
+{
+    const struct cause_process *process = &cause->processes[slot];
+    uint32_t blamed;
+
+    if (!is_daemon(cause, slot) || process->signal != 0 ||
+        (find_blamed(cause, &blamed) && blamed == slot)) {
+        return false;
+    }
+    if (slot == 0 || (cause->end_at != 0 && process->joined)) {
+        return cause->end_at != 0 && process->code == cause->end.code;
+    }
+    return process->joined &&
+           ((process->code >= PSI_EXIT_WORKER_LOST && process->code <= PSI_EXIT_MASTER_LOST) ||
+            process->code == PSI_EXIT_START_TIMEOUT);
+}
+
+/* Whether it ended after the master had ended the job: the master had not missed it before. */
+static bool
+ended_after_the_job(const struct cause *cause, uint32_t slot)
+{
+    const struct cause_process *process = &cause->processes[slot];
+    uint32_t blamed;
+
+    return slot != 0 && cause->end_at != 0 && process->joined && !process->done &&
+           !(find_blamed(cause, &blamed) && blamed == slot) &&
+           (process->cut_at == 0 || process->cut_at > cause->end_at);
+}
+
+/* The master will say something about it, in its own order: it was a member, and is gone. Whoever
+ * was killed died of no other's death. */
+static bool
+awaits_word(const struct cause *cause, uint32_t slot)
+{
+    const struct cause_process *process = &cause->processes[slot];
+
+    return slot != 0 && has_failed(process) && process->joined && !process->done &&
+           process->signal != SIGKILL && process->cut_at == 0 && process->loss == PSI_LOSS_NONE;
+}
+
+/* Its connection is cut, or the master has not heard of it for a while: it may be back in a moment,
+ * be reported as ended, or be lost. */
+static bool
+is_in_doubt(const struct cause_process *process)
+{
+    if (process->exit_at != 0 || process->forgiven || process->loss == PSI_LOSS_SILENT) {
+        return false;
+    }
+    return process->quiet || process->cut_at != 0;
+}
+
+static bool
+has_questions(const struct cause *cause)
+{
+    const bool mute =
+        cause->end_at != 0 || cause->processes[0].exit_at != 0 || misses_master(cause);
+    uint32_t blamed;
+
+    if (cause->config.foreign) {
+        return false;
+    }
+    if (find_blamed(cause, &blamed) && cause->end.loss != PSI_LOSS_SILENT &&
+        cause->processes[blamed].exit_at == 0 && !cause->processes[blamed].forgiven) {
+        return true; /* how it ended is on its way */
+    }
+    for (uint32_t slot = 0; slot < slot_count(cause); slot++) {
+        if ((!mute && awaits_word(cause, slot)) || is_in_doubt(&cause->processes[slot])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A process that is still silent; 0: none. The master itself is not heard of by this way. */
+static uint32_t
+find_silent(const struct cause *cause)
+{
+    uint32_t blamed;
+
+    if (find_blamed(cause, &blamed) && cause->end.loss == PSI_LOSS_SILENT &&
+        !cause->processes[blamed].forgiven) {
+        return blamed;
+    }
+    for (uint32_t slot = 1; slot < slot_count(cause); slot++) {
+        const struct cause_process *process = &cause->processes[slot];
+
+        if (process->exit_at == 0 && !process->forgiven &&
+            (process->quiet || process->loss == PSI_LOSS_SILENT)) {
+            return slot;
+        }
+    }
+    return 0;
+}
+
+/* When a process failed, by the master's order where it has one. A master that ended the job for no
+ * reason dies of nobody. */
+static uint64_t
+failed_at(const struct cause *cause, uint32_t slot)
+{
+    const struct cause_process *process = &cause->processes[slot];
+
+    if (slot == 0 && !cause->config.foreign) {
+        return 0;
+    }
+    return process->cut_at != 0 ? process->cut_at : process->exit_at;
+}
+
+/* The first that failed by itself. false: none. */
+static bool
+find_first(const struct cause *cause, uint32_t *slot_p)
+{
+    uint64_t first_at = UINT64_MAX;
+
+    for (uint32_t slot = 0; slot < slot_count(cause); slot++) {
+        const struct cause_process *process = &cause->processes[slot];
+
+        if (has_failed(process) && !passes_on(cause, slot) && !ended_after_the_job(cause, slot) &&
+            failed_at(cause, slot) < first_at) {
+            first_at = failed_at(cause, slot);
+            *slot_p = slot;
+        }
+    }
+    return first_at != UINT64_MAX;
+}
+
+static int
+exit_code(const struct cause_process *process)
+{
+    return process->signal != 0 ? 128 + process->signal : process->code;
+}
+
+/* What the master said, of whom it blames or of nobody. Who was forgiven has been waited for, and
+ * nobody took its place. */
+static struct cause_verdict
+blame_as_told(const struct cause *cause)
+{
+    const int code = cause->end.code != 0 ? cause->end.code : PSI_EXIT_INTERNAL;
+    uint32_t slot;
+
+    if (!find_blamed(cause, &slot)) {
+        return (struct cause_verdict){.kind = CAUSE_VERDICT, .slot = 0, .code = code};
+    }
+    if (cause->processes[slot].forgiven && cause->machines[machine_of(cause, slot)].lost_at != 0) {
+        return (struct cause_verdict){
+            .kind = CAUSE_MACHINE, .slot = machine_of(cause, slot), .code = code};
+    }
+    if (cause->processes[slot].forgiven ||
+        (cause->end.loss == PSI_LOSS_GAVE_UP && is_daemon(cause, slot))) {
+        return (struct cause_verdict){.kind = CAUSE_VERDICT, .slot = slot, .code = code};
+    }
+    if (cause->processes[slot].exit_at != 0) {
+        return (struct cause_verdict){.kind = CAUSE_UNCLOSED, .slot = slot, .code = code};
+    }
+    return (struct cause_verdict){
+        .kind = CAUSE_DISCONNECTED, .slot = slot, .code = role_code(cause, slot)};
+}
+
+/* No reason is left but a failure that is not its own: better that than none. */
+static struct cause_verdict
+blame_anybody(const struct cause *cause)
+{
+    uint32_t first = 0;
+
+    for (uint32_t slot = 0; slot < slot_count(cause); slot++) {
+        const struct cause_process *process = &cause->processes[slot];
+
+        if (has_failed(process) && (!has_failed(&cause->processes[first]) ||
+                                    process->exit_at < cause->processes[first].exit_at)) {
+            first = slot;
+        }
+    }
+    return (struct cause_verdict){
+        .kind = CAUSE_PROCESS, .slot = first, .code = exit_code(&cause->processes[first])};
+}
+
+static struct cause_verdict
+blame_process(const struct cause *cause)
+{
+    const uint32_t silent = cause->config.foreign ? 0 : find_silent(cause);
+    const struct cause_process *master = &cause->processes[0];
+    uint32_t blamed;
+    uint32_t slot;
+
+    if (silent != 0) {
+        return (struct cause_verdict){
+            .kind = CAUSE_SILENT, .slot = silent, .code = role_code(cause, silent)};
+    }
+    if (misses_master(cause) && master->exit_at == 0 && cause->end_at == 0) {
+        return (struct cause_verdict){
+            .kind = CAUSE_SILENT, .slot = 0, .code = PSI_EXIT_MASTER_LOST};
+    }
+    if (find_blamed(cause, &blamed) && cause->end.loss == PSI_LOSS_GAVE_UP &&
+        is_daemon(cause, blamed)) {
+        return blame_as_told(cause);
+    }
+    if (find_first(cause, &slot)) {
+        return (struct cause_verdict){
+            .kind = CAUSE_PROCESS, .slot = slot, .code = exit_code(&cause->processes[slot])};
+    }
+    return cause->end_at != 0 ? blame_as_told(cause) : blame_anybody(cause);
+}
+
+/* ---------------------------------------------------------------------------------- verdict --- */
+
+/* Both bounds are beyond what the silence of a process, or of a machine, takes. */
+static uint64_t
+machines_deadline(const struct cause *cause)
+{
+    return cause->opened_ms + cause->config.lease_ms + LAST_WORD_MS;
+}
+
+static uint64_t
+processes_deadline(const struct cause *cause)
+{
+    return cause->opened_ms + cause->config.silence_ms + LAST_WORD_MS;
+}
+
+bool
+cause_settled(const struct cause *cause, uint64_t now_ms)
+{
+    if (!all_have_answered(cause) && now_ms < machines_deadline(cause)) {
+        return false;
+    }
+    return some_machine_is_lost(cause) || now_ms >= processes_deadline(cause) ||
+           !has_questions(cause);
+}
+
+uint64_t
+cause_deadline(const struct cause *cause)
+{
+    if (cause->opened_ms == UINT64_MAX) {
+        return UINT64_MAX;
+    }
+    if (all_have_answered(cause)) {
+        return processes_deadline(cause);
+    }
+    return some_machine_is_lost(cause) || !has_questions(cause) ||
+                   machines_deadline(cause) > processes_deadline(cause)
+               ? machines_deadline(cause)
+               : processes_deadline(cause);
+}
+
+struct cause_verdict
+cause_verdict(const struct cause *cause)
+{
+    return some_machine_is_lost(cause) ? blame_machine(cause) : blame_process(cause);
+}

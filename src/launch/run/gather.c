@@ -1,0 +1,732 @@
+/*
+ * gather.c - brings the machines of a job in.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/run/gather.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "launch/link/secret.h"
+#include "launch/run/neighbours.h"
+
+enum {
+    CALLS_MAX = 16,   /* logins at the same time */
+    TRIES_MAX = 6,    /* of one machine whose sshd has too many at once */
+    RETRY_MS = 300,   /* after the first try; twice as long after each other */
+    OTHERS_MS = 2000, /* for other machines to fail, too: their problems are told together */
+};
+
+/* ---------------------------------------------------------------------------------- logins --- */
+
+static uint32_t
+count_state(const struct gather *gather, enum host_state state)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        count += gather->hosts[i].state == state;
+    }
+    return count;
+}
+
+static psd_status
+call_machines(struct gather *gather, uint64_t now_ms,
+              void (*new_call)(void *context, struct host *host), void *context, uint32_t *host_p,
+              struct psd_error *err)
+{
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        struct host *host = &gather->hosts[i];
+        psd_status status;
+
+        if (host->state != HOST_AWAY || host->retry_ms > now_ms) {
+            continue;
+        }
+        if (count_state(gather, HOST_CALLING) >= CALLS_MAX) {
+            return PSD_OK;
+        }
+        status = host_call(host, err);
+        if (status != PSD_OK) {
+            *host_p = i;
+            return status;
+        }
+        host->heard_ms = now_ms;
+        new_call(context, host);
+    }
+    return PSD_OK;
+}
+
+psd_status
+gather_refuse(struct gather *gather, struct host *host, const char *why, uint64_t now_ms,
+              struct psd_error *err)
+{
+    gather->failed_ms = gather->failed_ms != 0 ? gather->failed_ms : now_ms;
+    return words_add(&host->problems, why, err);
+}
+
+psd_status
+gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct psd_error *err)
+{
+    const bool greeted = host->state != HOST_CALLING;
+    char noise[HOST_COMPLAINT_BYTES];
+    char why[900];
+
+    link_noise(&host->link, noise, sizeof(noise));
+    host_close(host);
+    if (!greeted && call_may_try_again(&host->call, host->complaint) && host->tries < TRIES_MAX) {
+        host->state = HOST_AWAY;
+        host->retry_ms = now_ms + ((uint64_t)RETRY_MS << (host->tries - 1));
+        return PSD_OK;
+    }
+    host->state = HOST_GONE;
+    if (host->machine->here) {
+        return psi_fail(err, PSD_ERR_IO,
+                        "psd_run's helper process on this machine (psd_agent) was killed");
+    }
+    if (host->machine->joined) {
+        return psi_fail(err, PSD_ERR_IO, "%s left before the job began", host->machine->name);
+    }
+    call_explain(&host->call, host->complaint, noise, host->status, why, sizeof(why));
+    return gather_refuse(gather, host, why, now_ms, err);
+}
+
+/* Whether the problems that are known are all that are worth waiting for. */
+static bool
+knows_failures(const struct gather *gather, uint64_t now_ms)
+{
+    return count_state(gather, HOST_CALLING) + count_state(gather, HOST_AWAY) == 0 ||
+           now_ms >= gather->failed_ms + OTHERS_MS;
+}
+
+/* ----------------------------------------------------------------------------------- setup --- */
+
+/* Foreign workers talk to each other, so every machine of theirs has to be reached. */
+static bool
+has_service(const struct gather *gather, uint32_t machine)
+{
+    return gather->layout->machines[machine].servers > 0 ||
+           gather->layout->machine_of[0] == machine ||
+           personality_is_foreign(gather->plan->personality);
+}
+
+/* Whether the user's command runs there. */
+static bool
+has_command(const struct gather *gather, uint32_t machine)
+{
+    return gather->layout->machines[machine].workers > 0 ||
+           personality_is_foreign(gather->plan->personality);
+}
+
+/* A file that the command names and that its machines should have: the script. */
+static const char *
+find_script(const struct command *command)
+{
+    static const char *const endings[] = {".py", ".sh", ".pl", ".R", ".jl", ".lua"};
+
+    for (size_t i = 1; i < command->argv.count; i++) {
+        const char *word = command->argv.list[i];
+        const size_t bytes = strlen(word);
+
+        if (word[0] == '-' || strchr(word, '{') != NULL) {
+            continue;
+        }
+        for (size_t k = 0; k < sizeof(endings) / sizeof(endings[0]); k++) {
+            const size_t length = strlen(endings[k]);
+
+            if (bytes > length && strcmp(word + bytes - length, endings[k]) == 0) {
+                return word;
+            }
+        }
+    }
+    return NULL;
+}
+
+static psd_status
+add_command(const struct command *command, uint32_t index, bool contained, struct words *orders,
+            struct psd_error *err)
+{
+    const char *script = contained ? NULL : find_script(command);
+    psd_status status = PSD_OK;
+
+    if (script != NULL) {
+        status = words_add_format(orders, err, "test=%s", script);
+    }
+    if (status == PSD_OK) {
+        status = words_add_format(orders, err, "%s=%u", contained ? "contained" : "command", index);
+    }
+    for (size_t i = 0; i < command->environment.count && status == PSD_OK; i++) {
+        status = words_add_format(orders, err, "word=%s", command->environment.list[i]);
+    }
+    for (size_t i = 0; i < command->argv.count && status == PSD_OK; i++) {
+        status = words_add_format(orders, err, "word=%s", command->argv.list[i]);
+    }
+    return status;
+}
+
+static psd_status
+add_variables(const struct words *variables, struct words *orders, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < variables->count && status == PSD_OK; i++) {
+        status = words_add_format(orders, err, "env=%s", variables->list[i]);
+    }
+    return status;
+}
+
+/* The commands of the workers on a machine, each once. */
+static psd_status
+add_commands(const struct gather *gather, uint32_t machine, struct words *orders,
+             struct psd_error *err)
+{
+    const struct plan *plan = gather->plan;
+    psd_status status = PSD_OK;
+
+    if (plan->command_count == 1) {
+        return has_command(gather, machine)
+                   ? add_command(&plan->commands[0], 0, plan->image.count > 0, orders, err)
+                   : PSD_OK;
+    }
+    for (uint32_t rank = 0; rank < plan->workers && status == PSD_OK; rank++) {
+        const uint32_t command = plan_command(plan, rank);
+
+        if (gather->layout->machine_of[1 + plan->servers + rank] == machine) {
+            status =
+                add_command(&plan->commands[command], command, plan->image.count > 0, orders, err);
+        }
+    }
+    return status;
+}
+
+static psd_status
+add_place(const struct gather *gather, const struct host *host, struct words *orders,
+          struct psd_error *err)
+{
+    const struct plan *plan = gather->plan;
+    psd_status status = PSD_OK;
+
+    if (status == PSD_OK && plan->workdir != NULL) {
+        status = words_add_format(orders, err, "workdir=%s", plan->workdir);
+    } else if (status == PSD_OK && !host->machine->here && !host->machine->joined) {
+        status = words_add_format(orders, err, "cwd=%s", gather->directory);
+    }
+    if (status == PSD_OK && !host->machine->here && !host->machine->joined) {
+        status = words_add(orders, "elsewhere=1", err);
+    }
+    if (status == PSD_OK && gather->logs != NULL && !host->machine->here) {
+        status = gather->logs_token != NULL
+                     ? words_add_format(orders, err, "logs_token=%s", gather->logs_token)
+                     : PSD_OK;
+        status = status == PSD_OK ? words_add_format(orders, err, "logs=%s", gather->logs) : status;
+    }
+    if (status == PSD_OK && !host->machine->here) {
+        status = add_variables(&plan->forwarded, orders, err);
+    }
+    return status == PSD_OK ? add_variables(&plan->worker_environment, orders, err) : status;
+}
+
+/* Ports of a machine: its workers', its servers' and the scheduler's where these run the user's
+ * command, and one for the store of torch where rank 0 is. */
+uint32_t
+gather_port_count(const struct gather *gather, uint32_t machine)
+{
+    const struct layout *layout = gather->layout;
+    const struct plan *plan = gather->plan;
+    uint32_t count = layout->machines[machine].workers;
+
+    if (plan->given != NULL) {
+        return 0; /* their files say where they listen */
+    }
+    if (personality_is_foreign(plan->personality)) {
+        count = layout->machines[machine].processes;
+    }
+    return count + ((plan->personality & PERSONALITY_TORCH) != 0 &&
+                    layout->machine_of[1 + plan->servers] == machine);
+}
+
+uint16_t
+gather_port(const struct gather *gather, uint32_t slot)
+{
+    const struct layout *layout = gather->layout;
+    const struct host *host = &gather->hosts[layout->machine_of[slot]];
+    uint32_t place = layout->local_rank[slot];
+
+    if (gather->plan->given != NULL) {
+        return 0;
+    }
+    switch (role_of_slot(slot, gather->plan->servers)) {
+    case LAUNCH_WORKER:
+        break;
+    case LAUNCH_SERVER:
+        place += host->machine->workers;
+        break;
+    case LAUNCH_MASTER:
+        place = host->machine->workers + host->machine->servers;
+        break;
+    }
+    return host->worker_ports[place];
+}
+
+uint16_t
+gather_store_port(const struct gather *gather)
+{
+    const uint32_t machine = gather->layout->machine_of[1 + gather->plan->servers];
+    const uint32_t count = gather_port_count(gather, machine);
+
+    return count > 0 ? gather->hosts[machine].worker_ports[count - 1] : 0;
+}
+
+/* What the workers of a machine share: its cores, its ports. */
+static psd_status
+add_shares(const struct gather *gather, uint32_t machine, struct words *orders,
+           struct psd_error *err)
+{
+    const struct host *host = &gather->hosts[machine];
+    const uint32_t workers = host->machine->workers;
+    const uint32_t all = neighbours_workers(gather->layout, gather->hosts, machine);
+    const uint32_t threads = all > 0 ? host->cores / all : 0;
+    const uint32_t ports = gather_port_count(gather, machine);
+    const bool wish = (gather->plan->personality & PERSONALITY_TF1) != 0 && ports == 1;
+    const char *address = host->address;
+    psd_status status = PSD_OK;
+
+    if (gather->plan->personality != PERSONALITY_POSEIDON) { /* others listen on all addresses */
+        address = strchr(host->address, ':') != NULL ? "::" : "0.0.0.0";
+    }
+
+    if (workers > 0 && gather->plan->gpus_per_worker > 0) {
+        status = words_add(orders, "deal_gpus=1", err);
+    }
+    if (status == PSD_OK && workers > 0 && all > 1) {
+        status = words_add_format(orders, err, "threads=%u", threads > 0 ? threads : 1);
+    }
+    return status == PSD_OK && ports > 0
+               ? words_add_format(orders, err, "ports=%u %s %u", ports, address,
+                                  host->machine->port != 0 ? host->machine->port
+                                  : wish                   ? PERSONALITY_TF1_PORT
+                                                           : 0u)
+               : status;
+}
+
+static psd_status
+send_secret(const struct gather *gather, struct host *host, struct psd_error *err)
+{
+    if (!host->machine->here && !host->machine->joined && host->call.way == CALL_SRUN) {
+        return launch_secret_send_sealed(gather->secret_fd, gather->secret_file, &host->link, err);
+    }
+    return launch_secret_send(gather->secret_fd, &host->link, err);
+}
+
+static psd_status
+send_setup(struct gather *gather, uint32_t machine, struct psd_error *err)
+{
+    struct host *host = &gather->hosts[machine];
+    const struct layout_machine *layout = &gather->layout->machines[machine];
+    const bool foreign = personality_is_foreign(gather->plan->personality);
+    struct words orders = {0};
+    psd_status status = send_secret(gather, host, err);
+
+    if (status == PSD_OK) {
+        status = add_place(gather, host, &orders, err);
+    }
+    if (status == PSD_OK) {
+        status = add_shares(gather, machine, &orders, err);
+    }
+    if (status == PSD_OK && gather->plan->virtualenv != NULL && has_command(gather, machine)) {
+        status = words_add_format(&orders, err, "virtualenv=%s", gather->plan->virtualenv);
+    }
+    if (status == PSD_OK && gather->layout->machine_of[0] == machine && !foreign) {
+        status = words_add(&orders, "daemon=ps_master", err);
+    }
+    if (status == PSD_OK && layout->servers > 0 && !foreign) {
+        status = words_add(&orders, "daemon=ps_server", err);
+    }
+    if (status == PSD_OK && (gather->plan->automatic || gather->plan->old_names) &&
+        has_command(gather, machine)) {
+        status = words_add_format(&orders, err, "automatic%s=on",
+                                  gather->plan->automatic_asked ? "_asked" : "");
+    }
+    if (status == PSD_OK && gather->plan->image.count > 0 && has_command(gather, machine)) {
+        status = words_add_format(&orders, err, "program=%s", gather->plan->image.list[0]);
+    }
+    if (status == PSD_OK) {
+        status = add_commands(gather, machine, &orders, err);
+    }
+    if (status == PSD_OK && has_service(gather, machine) && gather->host_count > 1) {
+        status = words_add_format(&orders, err, "listen=%s", host->address);
+    }
+    if (status == PSD_OK) {
+        link_send_words(&host->link, LINK_SETUP, 0, 0, &orders);
+        host->state = HOST_SETTING_UP;
+    }
+    words_fini(&orders);
+    return status;
+}
+
+static psd_status
+take_setup(struct gather *gather, struct host *host, const struct words *answers,
+           struct psd_error *err)
+{
+    const uint32_t port_count = gather_port_count(gather, (uint32_t)(host - gather->hosts));
+    psd_status status = PSD_OK;
+    uint32_t ports = 0;
+
+    free(host->knows_flags); /* of a life before */
+    free(host->worker_ports);
+    host->knows_flags = calloc(gather->plan->command_count, sizeof(*host->knows_flags));
+    host->worker_ports = calloc(port_count + 1, sizeof(*host->worker_ports));
+    if (host->knows_flags == NULL || host->worker_ports == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %s", host->machine->name);
+    }
+    for (size_t i = 0; i < answers->count && status == PSD_OK; i++) {
+        const char *word = answers->list[i];
+        unsigned command;
+        unsigned knows;
+
+        if (strncmp(word, "problem=", 8) == 0) {
+            status = words_add(&host->problems, word + 8, err);
+        } else if (strncmp(word, "note=", 5) == 0) {
+            status = words_add(&host->notes, word + 5, err);
+        } else if (strncmp(word, "worker_port=", 12) == 0 && ports < port_count) {
+            host->worker_ports[ports++] = (uint16_t)strtoul(word + 12, NULL, 10);
+        } else if (strncmp(word, "port=", 5) == 0) {
+            host->probe_port = (uint16_t)strtoul(word + 5, NULL, 10);
+        } else if (sscanf(word, "flags=%u %u", &command, &knows) == 2 &&
+                   command < gather->plan->command_count) {
+            host->knows_flags[command] = knows != 0;
+        }
+    }
+    host->state = HOST_SET_UP;
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------ sync --- */
+
+/* Offers the files to those that have said hello, and sends them to those that want them. */
+static psd_status
+fill_machines(struct gather *gather, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+        struct host *host = &gather->hosts[i];
+
+        if (host->state == HOST_MET && (gather->sync == NULL || host->machine->here)) {
+            host->state = HOST_FILLED;
+        } else if (host->state == HOST_MET) {
+            struct words words = {0};
+
+            status = words_add(&words, gather->sync->directory, err);
+            status = status == PSD_OK ? words_add(&words, gather->sync->digest, err) : status;
+            link_send_words(&host->link, LINK_SYNC, 0, 0, &words);
+            words_fini(&words);
+            host->state = HOST_ASKED;
+        } else if (host->state == HOST_FILLING) {
+            sync_send(gather->sync, &host->link, &host->sent, host->wanted);
+        }
+    }
+    return status;
+}
+
+static psd_status
+take_synced(struct host *host, int32_t wanted, const struct words *problems, struct psd_error *err)
+{
+    host->state = wanted > 0 ? HOST_FILLING : HOST_FILLED;
+    host->wanted += wanted > 0 ? (size_t)wanted : 0;
+    return words_add_all(&host->problems, problems, err);
+}
+
+/* ----------------------------------------------------------------------------------- reach --- */
+
+/* Every machine tries those that have a master or a server. */
+static psd_status
+send_reach(struct gather *gather, uint32_t machine, struct psd_error *err)
+{
+    struct host *host = &gather->hosts[machine];
+    struct words targets = {0};
+    psd_status status = PSD_OK;
+
+    for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+        if (i != machine && gather->hosts[i].probe_port != 0 &&
+            gather->hosts[i].state != HOST_GONE) {
+            status = words_add_format(&targets, err, "%s %u", gather->hosts[i].address,
+                                      gather->hosts[i].probe_port);
+        }
+    }
+    if (status == PSD_OK) {
+        link_send_words(&host->link, LINK_REACH, 0, 0, &targets);
+        host->state = HOST_REACHING;
+    }
+    words_fini(&targets);
+    return status;
+}
+
+static psd_status
+take_reached(struct host *host, const struct words *answers, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < answers->count && status == PSD_OK; i++) {
+        status = words_add_format(&host->problems, err,
+                                  "cannot reach %s (a firewall? the machines of a job must reach "
+                                  "each other on all ports; --interface chooses another network)",
+                                  answers->list[i]);
+    }
+    host->state = HOST_READY;
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------- steps --- */
+
+psd_status
+gather_message(struct gather *gather, struct host *host, const struct link_message *message,
+               struct psd_error *err)
+{
+    struct words words = {0};
+    psd_status status = link_words(message, &words, err);
+
+    if (status == PSD_OK && message->kind == LINK_HELLO) {
+        status = host_meet(host, &words, err);
+    } else if (status == PSD_OK && message->kind == LINK_SYNCED) {
+        status = take_synced(host, message->number, &words, err);
+    } else if (status == PSD_OK && message->kind == LINK_SET_UP) {
+        status = take_setup(gather, host, &words, err);
+    } else if (status == PSD_OK && message->kind == LINK_REACHED) {
+        status = take_reached(host, &words, err);
+    }
+    words_fini(&words);
+    return status;
+}
+
+/* All that are still with us; with --check some may not be. */
+static bool
+all_are(const struct gather *gather, enum host_state state)
+{
+    return count_state(gather, state) + count_state(gather, HOST_GONE) == gather->host_count;
+}
+
+/* A machine that was called, or NULL: how it sees us tells our address. */
+static const struct host *
+any_remote(const struct gather *gather)
+{
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        if (!gather->hosts[i].machine->here) {
+            return &gather->hosts[i];
+        }
+    }
+    return NULL;
+}
+
+static psd_status
+set_all_up(struct gather *gather, uint32_t *host_p, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+        *host_p = i;
+        if (gather->hosts[i].state == HOST_GONE) {
+            continue;
+        }
+        status = host_choose_address(&gather->hosts[i], gather->interface, any_remote(gather), err);
+        if (status == PSD_OK) {
+            status = send_setup(gather, i, err);
+        }
+    }
+    return status;
+}
+
+/* What is said of a machine's login has its name in front already. */
+static bool
+names_machine(const struct host *host, const char *problem)
+{
+    const size_t bytes = strlen(host->machine->name);
+
+    return strncmp(problem, host->machine->name, bytes) == 0 && problem[bytes] == ' ';
+}
+
+size_t
+gather_tell_problems(const struct gather *gather, void (*tell)(void *context, const char *problem),
+                     void *context)
+{
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        const struct host *host = &gather->hosts[i];
+        const bool named = !host->machine->here || gather->host_count > 1;
+
+        for (size_t k = 0; k < host->problems.count; k++, count++) {
+            const char *problem = host->problems.list[k];
+            const bool prefix = named && !names_machine(host, problem);
+            char *line = NULL;
+
+            if (asprintf(&line, "%s%s%s", prefix ? host->machine->name : "", prefix ? ": " : "",
+                         problem) >= 0) {
+                tell(context, line);
+                free(line);
+            }
+        }
+    }
+    return count;
+}
+
+/* A text that grows. */
+struct joined {
+    char *text;
+    size_t size;
+    size_t used;
+};
+
+static void
+join_problem(void *context, const char *problem)
+{
+    struct joined *joined = context;
+
+    if (joined->used < joined->size) {
+        joined->used += (size_t)snprintf(joined->text + joined->used, joined->size - joined->used,
+                                         "%s%s", joined->used > 0 ? "; " : "", problem);
+    }
+}
+
+/* The problems of all machines in one text, the first machine's first. */
+static psd_status
+check_problems(const struct gather *gather, uint32_t *host_p, struct psd_error *err)
+{
+    char text[sizeof(err->text)] = "";
+    struct joined joined = {.text = text, .size = sizeof(text)};
+
+    for (uint32_t i = gather->host_count; i-- > 0;) {
+        *host_p = gather->hosts[i].problems.count > 0 ? i : *host_p;
+    }
+    gather_tell_problems(gather, join_problem, &joined);
+    return joined.used == 0 ? PSD_OK : psi_fail(err, PSD_ERR_IO, "%s", text);
+}
+
+enum gather_result
+gather_step(struct gather *gather, uint64_t now_ms,
+            void (*new_call)(void *context, struct host *host), void *context, uint32_t *host_p,
+            struct psd_error *err)
+{
+    psd_status status = call_machines(gather, now_ms, new_call, context, host_p, err);
+
+    if (status == PSD_OK && gather->failed_ms != 0 && !gather->check) {
+        if (!knows_failures(gather, now_ms)) {
+            return GATHER_WAIT;
+        }
+        status = check_problems(gather, host_p, err);
+    }
+    if (status == PSD_OK) {
+        status = fill_machines(gather, err);
+    }
+    if (status == PSD_OK && all_are(gather, HOST_FILLED)) {
+        neighbours_number(gather->hosts, gather->host_count);
+        status = set_all_up(gather, host_p, err);
+    }
+    if (status == PSD_OK && all_are(gather, HOST_SET_UP)) {
+        status = gather->check ? PSD_OK : check_problems(gather, host_p, err);
+        for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+            if (gather->hosts[i].state == HOST_GONE) {
+                continue;
+            }
+            if (gather->host_count > 1) {
+                status = send_reach(gather, i, err);
+            } else {
+                gather->hosts[i].state = HOST_READY;
+            }
+        }
+    }
+    if (status == PSD_OK && all_are(gather, HOST_READY)) {
+        status = gather->check ? PSD_OK : check_problems(gather, host_p, err);
+        if (status == PSD_OK) {
+            return GATHER_READY;
+        }
+    }
+    return status == PSD_OK ? GATHER_WAIT : GATHER_FAILED;
+}
+
+/* What is missing on one machine. */
+static psd_status
+check_machine(const struct host *host, struct psd_error *err)
+{
+    return host->problems.count == 0
+               ? PSD_OK
+               : psi_fail(err, PSD_ERR_IO, "%s: %s", host->machine->name, host->problems.list[0]);
+}
+
+enum gather_result
+gather_return(struct gather *gather, uint32_t machine, struct psd_error *err)
+{
+    struct host *host = &gather->hosts[machine];
+    psd_status status = fill_machines(gather, err);
+
+    if (status == PSD_OK && host->state == HOST_FILLED) {
+        neighbours_number(gather->hosts, gather->host_count);
+        status = host_choose_address(host, gather->interface, any_remote(gather), err);
+        status = status == PSD_OK ? send_setup(gather, machine, err) : status;
+    } else if (status == PSD_OK && host->state == HOST_SET_UP) {
+        /* It reached us, and so the master, which is here. Nobody listens for a mere test now. */
+        host->state = HOST_READY;
+        status = check_machine(host, err);
+        return status == PSD_OK ? GATHER_READY : GATHER_FAILED;
+    }
+    return status == PSD_OK ? GATHER_WAIT : GATHER_FAILED;
+}
+
+bool
+gather_files_move(const struct gather *gather)
+{
+    return count_state(gather, HOST_FILLING) > 0;
+}
+
+uint64_t
+gather_deadline(const struct gather *gather)
+{
+    uint64_t until_ms = UINT64_MAX;
+
+    if (gather->failed_ms != 0 && !gather->check) {
+        return gather->failed_ms + OTHERS_MS;
+    }
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        const struct host *host = &gather->hosts[i];
+
+        if (host->state == HOST_AWAY && host->retry_ms < until_ms) {
+            until_ms = host->retry_ms;
+        }
+    }
+    return count_state(gather, HOST_CALLING) < CALLS_MAX ? until_ms : UINT64_MAX;
+}
+
+void
+gather_missing(const struct gather *gather, char *text_p, size_t size)
+{
+    static const char *const states[] = {[HOST_AWAY] = "not called yet",
+                                         [HOST_CALLING] = "no answer to ",
+                                         [HOST_MET] = "",
+                                         [HOST_ASKED] = "does not say which files it has",
+                                         [HOST_FILLING] = "gets files",
+                                         [HOST_FILLED] = "",
+                                         [HOST_SETTING_UP] = "does not say what it has",
+                                         [HOST_SET_UP] = "",
+                                         [HOST_REACHING] = "tries to reach the others",
+                                         [HOST_READY] = "",
+                                         [HOST_GONE] = "gone"};
+    size_t used = 0;
+
+    text_p[0] = '\0';
+    for (uint32_t i = 0; i < gather->host_count && used < size; i++) {
+        const struct host *host = &gather->hosts[i];
+        const bool calling = host->state == HOST_CALLING;
+        const bool forked = host->machine->here && calling;
+
+        if (states[host->state][0] != '\0') {
+            used +=
+                (size_t)snprintf(text_p + used, size - used, "%s%s (%s%s)", used > 0 ? ", " : "",
+                                 host->machine->here ? "this machine" : host->machine->name,
+                                 forked ? "its agent has not begun" : states[host->state],
+                                 calling && !forked ? call_program(&host->call) : "");
+        }
+    }
+}

@@ -1,0 +1,727 @@
+/*
+ * report.c - what psd_run says about a job.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/run/report.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/wait.h>
+
+#include "base/exit_code.h"
+#include "launch/agent/agent.h"
+#include "launch/run/neighbours.h"
+
+enum {
+    TAIL_LINES = 20,
+    CLOCK_MS_MAX = 2000,
+    PARTS_MAX = 8,    /* chief, worker, evaluator, ps; scheduler, server */
+    CAUSE_MAX = 1024, /* who, and a last word (notes.h) */
+};
+
+void
+report_begin(const struct run *run)
+{
+    const struct plan *plan = run->plan;
+
+    runlog_line(&run->runlog, "JOB", "%s: %u workers, %u servers; logs in %s", run->args->job,
+                plan->workers, plan->servers, run->directory);
+}
+
+/* Parts of a job that are called alike. */
+struct part {
+    const char *name;
+    uint32_t count;
+};
+
+static void
+count_part(struct part *parts, size_t *count, const char *name)
+{
+    size_t i = 0;
+
+    while (i < *count && strcmp(parts[i].name, name) != 0) {
+        i++;
+    }
+    parts[i] = (struct part){.name = name, .count = i < *count ? parts[i].count + 1 : 1};
+    *count += i == *count;
+}
+
+void
+report_parts(const struct run *run, char *text_p, size_t size)
+{
+    struct part parts[PARTS_MAX];
+    size_t count = 0;
+    size_t used = 0;
+
+    for (uint32_t slot = 1 + run->plan->servers; slot < run->slots; slot++) {
+        count_part(parts, &count, plan_task(run->plan, slot).name);
+    }
+    for (uint32_t slot = 1; slot <= run->plan->servers; slot++) {
+        count_part(parts, &count, plan_task(run->plan, slot).name);
+    }
+    if (run->watch.config.foreign && !run->watch.config.masterless) {
+        count_part(parts, &count, plan_task(run->plan, 0).name);
+    }
+    text_p[0] = '\0';
+    for (size_t i = 0; i < count && used < size; i++) {
+        const bool plain = parts[i].count == 1 || strcmp(parts[i].name, "ps") == 0;
+
+        used += (size_t)snprintf(text_p + used, size - used, "%s%u %s%s", i > 0 ? ", " : "",
+                                 parts[i].count, parts[i].name, plain ? "" : "s");
+    }
+}
+
+/* Two names in the cluster file, one computer. Those that joined are often several on one. */
+static void
+tell_of_same(struct run *run, const struct host *host)
+{
+    const struct host *first = neighbours_first(run->hosts, host);
+
+    if (first != host && !host->machine->joined) {
+        console_say(&run->console,
+                    "%s and %s are one computer (%s): their processes count as neighbours there",
+                    first->machine->name, host->machine->name, host->hostname);
+    }
+}
+
+void
+report_gathered(struct run *run)
+{
+    const uint32_t workers = 1 + run->plan->servers;
+    const char *reason = "";
+    bool flags;
+
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        const struct host *host = &run->hosts[i];
+
+        runlog_line(&run->runlog, "MACHINE", "%s is %s, address %s, %u cores, clock %+lld ms",
+                    host->machine->name, host->hostname, host->address, host->cores,
+                    (long long)host->clock_ahead_ms);
+        tell_of_same(run, host);
+        for (size_t k = 0; k < host->notes.count; k++) {
+            runlog_line(&run->runlog, "MACHINE", "%s: %s", host->machine->name,
+                        host->notes.list[k]);
+        }
+    }
+    flags = plan_adds_flags(run->plan, 0,
+                            run->hosts[run->layout->machine_of[workers]].knows_flags[0], &reason);
+    runlog_line(&run->runlog, "FLAGS", "%s: %s", flags ? "flags" : "no flags", reason);
+}
+
+/* What runs on a machine, in words: "worker 1, worker 4, server 0". */
+static void
+list_processes(const struct run *run, const struct host *host, char *text_p, size_t size)
+{
+    const uint32_t machine = (uint32_t)(host - run->hosts);
+    size_t used = 0;
+
+    text_p[0] = '\0';
+    for (uint32_t slot = 0; slot < run->slots && used < size; slot++) {
+        if (run->layout->machine_of[slot] == machine) {
+            used += (size_t)snprintf(text_p + used, size - used, "%s%s", used > 0 ? ", " : "",
+                                     run->processes[slot].name);
+        }
+    }
+}
+
+/* How the process behind the line of a machine ended. */
+static void
+describe_end(const struct host *host, pid_t pid, char *text_p, size_t size)
+{
+    char said[160];
+
+    call_last_words(&host->call, host->complaint, said, sizeof(said));
+    if (host->status != -1 && WIFSIGNALED(host->status)) {
+        snprintf(text_p, size, "its %s (pid %d here) was killed by signal %d",
+                 call_program(&host->call), (int)pid, WTERMSIG(host->status));
+    } else if (host->status != -1 && WIFEXITED(host->status) && WEXITSTATUS(host->status) > 128 &&
+               WEXITSTATUS(host->status) < 255) {
+        snprintf(text_p, size, "its agent (psd_agent there) was killed by signal %d",
+                 WEXITSTATUS(host->status) - 128);
+    } else if (said[0] != '\0') {
+        snprintf(text_p, size, "%s says: %s", call_program(&host->call), said);
+    } else {
+        snprintf(text_p, size, "its agent ended");
+    }
+}
+
+/* The agent here: what it was parent of was killed with it. */
+static void
+describe_end_here(const struct host *host, pid_t pid, const char *how, char *text_p, size_t size)
+{
+    const int number = host->status != -1 && WIFSIGNALED(host->status) ? WTERMSIG(host->status) : 0;
+    char ended[96] = "ended";
+
+    if (how != NULL) {
+        snprintf(ended, sizeof(ended), "does not answer (%.60s)", how);
+    } else if (number != 0) {
+        snprintf(ended, sizeof(ended), "was killed by somebody (%s)", strsignal(number));
+    }
+    snprintf(text_p, size,
+             "psd_run's helper process on this machine (psd_agent, pid %d), the parent of all "
+             "processes of the job here, %s; they were killed with it",
+             (int)pid, ended);
+}
+
+void
+report_lost(struct run *run, struct host *host, pid_t pid, const char *how)
+{
+    char ended[256];
+    char processes[128];
+    char where[192];
+
+    if (host->machine->here) {
+        describe_end_here(host, pid, how, host->loss, sizeof(host->loss));
+        runlog_line(&run->runlog, "MACHINE-LOST", "%s", host->loss);
+        return;
+    }
+    describe_end(host, pid, ended, sizeof(ended));
+    host_describe(host, where, sizeof(where));
+    list_processes(run, host, processes, sizeof(processes));
+    snprintf(host->loss, sizeof(host->loss), "%s was lost: %.200s; it had %s", where,
+             how != NULL ? how : ended, processes);
+    runlog_line(&run->runlog, "MACHINE-LOST", "%s", host->loss);
+    if (run->watch.config.on_worker_death == WATCH_CONTINUE) {
+        console_say(&run->console, "%s", host->loss);
+    } else if (host->machine->workers > 0 && watch_replaces(&run->watch)) {
+        console_say(&run->console, "%s; the job waits until it is started again", host->loss);
+    }
+}
+
+void
+report_given_up(struct run *run, const struct host *host)
+{
+    char where[192];
+
+    host_describe(host, where, sizeof(where));
+    runlog_line(&run->runlog, "MACHINE-SILENT", "%s", where);
+    console_say(&run->console,
+                "%s does not answer; what still runs there ends by itself within %d s of the cut",
+                where, AGENT_LEASE_MS / 1000 + 1);
+}
+
+/* "worker 1 on host2 (10.0.0.2) (pid 77)" */
+static void
+name_process(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    const uint32_t servers = run->plan->servers;
+    const enum launch_role role = role_of_slot(slot, servers);
+    const struct plan_task task = plan_task(run->plan, slot);
+    const bool several =
+        run->layout->machine_count > 1 && run->layout->machine_of[slot] != LAYOUT_NOWHERE;
+    char where[192] = "";
+    char name[32] = "ps_master";
+
+    if (several) {
+        host_describe(&run->hosts[run->layout->machine_of[slot]], where, sizeof(where));
+    }
+    if (role != LAUNCH_MASTER) {
+        snprintf(name, sizeof(name), "%s %u", task.name, task.index);
+    } else if (plan_runs_command(run->plan, slot)) {
+        snprintf(name, sizeof(name), "%s", task.name);
+    }
+    if (where[0] != '\0' && where[strlen(where) - 1] == ')') { /* one pair of brackets is enough */
+        where[strlen(where) - 1] = '\0';
+        snprintf(text_p, size, "%s on %s, pid %d)", name, where, (int)run->processes[slot].pid);
+    } else {
+        snprintf(text_p, size, "%s%s%s (pid %d)", name, several ? " on " : "", where,
+                 (int)run->processes[slot].pid);
+    }
+}
+
+/* "worker 1 (pid 77) was killed by signal 9 (Killed)" */
+static void
+describe(const struct run *run, uint32_t slot, int code, int number, char *text_p, size_t size)
+{
+    char who[256];
+
+    name_process(run, slot, who, sizeof(who));
+    if (number != 0) {
+        snprintf(text_p, size, "%s was killed by signal %d (%s)", who, number, strsignal(number));
+    } else {
+        snprintf(text_p, size, "%s ended with code %d", who, code);
+    }
+}
+
+/* " (why)", where the process has told it. */
+static void
+add_last_word(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    const size_t used = strlen(text_p);
+
+    if (run->processes[slot].last_word != NULL) {
+        snprintf(text_p + used, size - used, " (%s)", run->processes[slot].last_word);
+        run->processes[slot].told_last_word = true;
+    }
+}
+
+void
+report_delay(uint32_t delay_ms, char *text_p, size_t size)
+{
+    if (delay_ms == 0) {
+        snprintf(text_p, size, "at once");
+    } else {
+        snprintf(text_p, size, "in %.1f s", (double)delay_ms / 1000);
+    }
+}
+
+void
+report_exit(struct run *run, const struct watch_event *event)
+{
+    const bool worker = role_of_slot(event->slot, run->plan->servers) == LAUNCH_WORKER;
+    const bool failed = event->code != 0 || event->signal != 0;
+    const bool leaving = run->watch.phase == WATCH_LEAVING && run->watch.config.foreign;
+    char text[CAUSE_MAX];
+
+    if ((!worker && !leaving) || !failed || run->watch.phase >= WATCH_ASKING) {
+        return;
+    }
+    describe(run, event->slot, event->code, event->signal, text, sizeof(text));
+    add_last_word(run, event->slot, text, sizeof(text));
+    if (leaving) {
+        console_say(&run->console, "%s when the job was done", text);
+    } else if (run->watch.config.on_worker_death == WATCH_WAIT) {
+        const struct watch_slot *slot = &run->watch.slots[event->slot];
+        char when[32];
+
+        report_delay(slot->delay_ms, when, sizeof(when));
+        console_say(&run->console, "%s; restart %u of %u, %s", text, slot->restarts,
+                    run->watch.config.max_restarts, when);
+    } else {
+        console_say(&run->console, "%s; the job goes on without it", text);
+    }
+}
+
+/* A daemon that ended with one of these only passes the verdict on the job on. */
+static bool
+is_verdict(int code)
+{
+    return (code >= PSI_EXIT_WORKER_LOST && code <= PSI_EXIT_FENCED) ||
+           code == PSI_EXIT_START_TIMEOUT;
+}
+
+/* The verdict itself: what stands behind JOB-END in the last lines of a daemon. */
+static bool
+find_verdict(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    static const char mark[] = " JOB-END ";
+    const struct process *process = &run->processes[slot];
+    const struct watch_slot *state = &run->watch.slots[slot];
+    char text[OUTPUT_TAIL_BYTES + 1];
+    const char *found;
+
+    if (plan_runs_command(run->plan, slot) || state->signal != 0 || !is_verdict(state->code) ||
+        process->output == NULL ||
+        output_tail(process->output, TAIL_LINES, text, sizeof(text)) == 0) {
+        return false;
+    }
+    found = strstr(text, mark);
+    if (found == NULL) {
+        return false;
+    }
+    found += sizeof(mark) - 1;
+    snprintf(text_p, size, "%.*s", (int)strcspn(found, "\n"), found);
+    return true;
+}
+
+void
+report_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot)
+{
+    char who[256];
+
+    if (tiding->kind == PSI_TIDING_LOST && run->watch.slots[slot].doomed_ms != 0) {
+        name_process(run, slot, who, sizeof(who));
+        console_say(&run->console, "%s counts as dead: %s; it is killed if it does not end", who,
+                    tiding->text);
+    }
+}
+
+/* A worker runs and has not joined, while others wait for it. */
+void
+report_late(struct run *run, uint32_t slot, uint64_t waited_ms)
+{
+    char who[256];
+
+    name_process(run, slot, who, sizeof(who));
+    console_say(&run->console,
+                "%s has not joined the job %llu s after the first worker, and the others wait for "
+                "it: it is still busy with something else, or somebody has stopped it",
+                who, (unsigned long long)(waited_ms / 1000));
+    runlog_line(&run->runlog, "LATE", "%s has not joined after %llu s", who,
+                (unsigned long long)(waited_ms / 1000));
+}
+
+/* A process failed: itself, or, of a daemon, its last word. */
+static void
+tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    const struct watch_slot *state = &run->watch.slots[slot];
+
+    if (!find_verdict(run, slot, text_p, size)) {
+        describe(run, slot, state->code, state->signal, text_p, size);
+    }
+}
+
+static void
+tell_interrupt(int number, char *text_p, size_t size)
+{
+    if (number == SIGINT) {
+        snprintf(text_p, size, "stopped by Ctrl-C (SIGINT)");
+    } else if (number == SIGHUP) {
+        snprintf(text_p, size, "stopped because its terminal was closed (SIGHUP)");
+    } else if (number == SIGTERM) {
+        snprintf(text_p, size, "stopped by SIGTERM");
+    } else {
+        snprintf(text_p, size, "stopped by signal %d (%s)", number, strsignal(number));
+    }
+}
+
+/* Stopped processes look like that, and those whose machine has no time for them. */
+static void
+tell_silent(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    char who[256];
+
+    name_process(run, slot, who, sizeof(who));
+    snprintf(text_p, size,
+             "%s was silent for %u ms, although its machine answers: it was stopped, gets no time "
+             "to run, or its network is cut from the others",
+             who, run->watch.config.silence_ms);
+}
+
+static void
+tell_disconnected(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    char who[256];
+
+    name_process(run, slot, who, sizeof(who));
+    snprintf(text_p, size, "%s still runs, but has lost its connection to the master: %.300s", who,
+             run->watch.inquest.end.text);
+}
+
+/* The machine that was lost, and those that went with it. */
+static void
+tell_machines(const struct run *run, char *text_p, size_t size)
+{
+    const uint32_t first = run->watch.cause_slot;
+    int used = snprintf(text_p, size, "%s", run->hosts[first].loss);
+
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        const struct cause_machine *machine = &run->watch.inquest.machines[i];
+
+        if (i != first && machine->lost_at != 0 && !machine->forgiven && used > 0 &&
+            (size_t)used < size) {
+            used += snprintf(text_p + used, size - (size_t)used, "; so was %s",
+                             run->hosts[i].machine->name);
+        }
+    }
+}
+
+/* Every other machine is gone: which they are. */
+static void
+tell_cut_off(const struct run *run, char *text_p, size_t size)
+{
+    char names[200] = "";
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < run->layout->machine_count && used < sizeof(names); i++) {
+        if (run->hosts[i].lost) {
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+                                     used > 0 ? ", " : "", run->hosts[i].machine->name);
+        }
+    }
+    snprintf(text_p, size,
+             "this machine was cut off from all others: nothing was heard of %s for %d ms", names,
+             AGENT_LEASE_MS);
+}
+
+/* Why the process that ended the job did so, by its own word; NULL: no process, or it said
+ * nothing. */
+static const char *
+last_word(const struct run *run)
+{
+    return report_is_cause(run, run->watch.cause_slot)
+               ? run->processes[run->watch.cause_slot].last_word
+               : NULL;
+}
+
+void
+report_cause(const struct run *run, char *text_p, size_t size)
+{
+    const struct watch *watch = &run->watch;
+    const struct process *process = &run->processes[watch->cause_slot]; /* or a machine's number */
+    const struct watch_slot *slot = &watch->slots[watch->cause_slot];
+    char text[384];
+
+    if (last_word(run) != NULL) {
+        snprintf(text_p, size, "%s", last_word(run));
+        return;
+    }
+    describe(run, watch->cause_slot, slot->code, slot->signal, text, sizeof(text));
+    switch (watch->cause) {
+    case WATCH_CAUSE_NONE:
+        text_p[0] = '\0';
+        break;
+    case WATCH_CAUSE_PROCESS:
+        tell_process_cause(run, watch->cause_slot, text_p, size);
+        break;
+    case WATCH_CAUSE_UNCLOSED:
+        snprintf(text_p, size,
+                 "%s without psd_close(), so the others took it for lost: close at the end "
+                 "(Python: poseidon.close())",
+                 text);
+        break;
+    case WATCH_CAUSE_SILENT:
+        tell_silent(run, watch->cause_slot, text_p, size);
+        break;
+    case WATCH_CAUSE_DISCONNECTED:
+        tell_disconnected(run, watch->cause_slot, text_p, size);
+        break;
+    case WATCH_CAUSE_VERDICT:
+        snprintf(text_p, size, "%s", watch->inquest.end.text);
+        break;
+    case WATCH_CAUSE_CUT_OFF:
+        tell_cut_off(run, text_p, size);
+        break;
+    case WATCH_CAUSE_SERVICE_LEFT:
+        snprintf(text_p, size, "%s before the workers were done", text);
+        break;
+    case WATCH_CAUSE_NOT_STARTED:
+        if (process->error != 0) {
+            snprintf(text_p, size, "%s could not be started: %s", process->name,
+                     strerror(process->error));
+        } else if (process->pid == 0) {
+            snprintf(text_p, size, "%s could not be started", process->name);
+        } else {
+            snprintf(text_p, size, "%s before it was ready", text);
+        }
+        break;
+    case WATCH_CAUSE_START_TIMEOUT:
+        if (process->pid == 0) {
+            snprintf(text_p, size, "not ready within %u ms (--start_timeout_ms): %s",
+                     watch->config.start_timeout_ms, run->obstacle);
+        } else {
+            snprintf(text_p, size,
+                     "ps_master (pid %d) was not ready within %u ms (--start_timeout_ms)",
+                     (int)process->pid, watch->config.start_timeout_ms);
+        }
+        break;
+    case WATCH_CAUSE_TIMEOUT:
+        snprintf(text_p, size, "not done within %llu s (--timeout)",
+                 (unsigned long long)watch->config.timeout_ms / 1000);
+        break;
+    case WATCH_CAUSE_INTERRUPT:
+        if (run->stopped_by[0] != '\0') {
+            snprintf(text_p, size, "stopped by %s", run->stopped_by);
+        } else {
+            tell_interrupt(watch->cause_code - 128, text_p, size);
+        }
+        break;
+    case WATCH_CAUSE_MACHINE:
+        tell_machines(run, text_p, size);
+        break;
+    case WATCH_CAUSE_NO_MACHINE:
+        snprintf(text_p, size, "%s", run->obstacle);
+        break;
+    case WATCH_CAUSE_NEVER_JOINED:
+        snprintf(text_p, size, "%s without joining the job, and the others waited for it", text);
+        break;
+    }
+}
+
+bool
+report_is_cause(const struct run *run, uint32_t slot)
+{
+    const enum watch_cause cause = run->watch.cause;
+
+    return run->watch.cause_slot == slot &&
+           (cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
+            cause == WATCH_CAUSE_NOT_STARTED || cause == WATCH_CAUSE_NEVER_JOINED ||
+            cause == WATCH_CAUSE_UNCLOSED || cause == WATCH_CAUSE_SILENT ||
+            cause == WATCH_CAUSE_DISCONNECTED || cause == WATCH_CAUSE_VERDICT);
+}
+
+bool
+report_is_machine_cause(const struct run *run, uint32_t machine)
+{
+    const enum watch_cause cause = run->watch.cause;
+
+    return (cause == WATCH_CAUSE_CUT_OFF && run->watch.config.here == machine) ||
+           ((cause == WATCH_CAUSE_MACHINE || cause == WATCH_CAUSE_NO_MACHINE) &&
+            run->watch.cause_slot == machine);
+}
+
+void
+report_check(const struct run *run)
+{
+    printf("%-20s %-24s %-16s %5s %9s  %s\n", "MACHINE", "ADDRESS", "PROCESSES", "CORES", "CLOCK",
+           "STATUS");
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        const struct host *host = &run->hosts[i];
+        const struct layout_machine *machine = host->machine;
+        const bool met = host->hostname[0] != '\0';
+        char processes[64];
+        char clock[24] = "-";
+        char cores[16] = "-";
+
+        snprintf(processes, sizeof(processes), "%s%uw %us",
+                 run->layout->machine_of[0] == i ? "m " : "", machine->workers, machine->servers);
+        if (met) {
+            snprintf(clock, sizeof(clock), "%+.3f s", (double)host->clock_ahead_ms / 1000);
+            snprintf(cores, sizeof(cores), "%u", host->cores);
+        }
+        printf("%-20s %-24s %-16s %5s %9s  %s\n", machine->name,
+               host->address[0] != '\0' ? host->address : "-", processes, cores, clock,
+               met && host->problems.count == 0 ? "ready" : "NOT READY");
+        for (size_t k = 0; k < host->problems.count; k++) {
+            printf("    %s\n", host->problems.list[k]);
+        }
+        if (neighbours_first(run->hosts, host) != host) {
+            printf("    the same computer as %s\n",
+                   neighbours_first(run->hosts, host)->machine->name);
+        }
+        if (llabs(host->clock_ahead_ms) > CLOCK_MS_MAX) {
+            printf("    its clock differs by %.1f s: times in logs will not agree\n",
+                   (double)host->clock_ahead_ms / 1000);
+        }
+    }
+}
+
+static void
+show_tail(struct run *run, uint32_t slot)
+{
+    const struct process *process = &run->processes[slot];
+    char text[OUTPUT_TAIL_BYTES + 1];
+    char *line = text;
+
+    if (process->output == NULL ||
+        output_tail(process->output, TAIL_LINES, text, sizeof(text)) == 0) {
+        console_say(&run->console, "%s printed nothing", process->name);
+        return;
+    }
+    console_say(&run->console, "the last lines that %s printed:", process->name);
+    while (line != NULL && *line != '\0') {
+        char *next = strchr(line, '\n');
+
+        if (next != NULL) {
+            *next++ = '\0';
+        }
+        console_say(&run->console, "  | %.900s", line);
+        line = next;
+    }
+}
+
+/* Last words of others that are not the cause. */
+static void
+show_other_words(struct run *run)
+{
+    const char *cause = last_word(run);
+
+    for (uint32_t slot = 0; slot < run->slots; slot++) {
+        const struct process *process = &run->processes[slot];
+
+        if (process->last_word != NULL && !process->told_last_word &&
+            (cause == NULL || strcmp(process->last_word, cause) != 0)) {
+            console_say(&run->console, "%s: %s", process->name, process->last_word);
+        }
+    }
+}
+
+static void
+report_result(struct run *run)
+{
+    if (run->result[0] != '\0') {
+        console_say(&run->console, "result: %s", run->result);
+    } else if (run->wanted != NULL) {
+        console_say(&run->console, "result: no line of a worker matches --result_regex '%.200s'",
+                    run->args->result_regex);
+    }
+}
+
+static void
+report_success(struct run *run, double seconds)
+{
+    const struct watch *watch = &run->watch;
+    char parts[128];
+    char lost[64] = "";
+
+    report_result(run);
+    if (watch->workers_failed > 0) {
+        snprintf(lost, sizeof(lost), " (%u of them died on the way)", watch->workers_failed);
+    }
+    if (watch_was_plain(watch) && watch->config.workers > 1) { /* one has nobody to train with */
+        console_say(&run->console,
+                    "no worker joined the job: each ran the command by itself, as a plain program; "
+                    "to take part, a program trains with PyTorch or TensorFlow, links libpsd or "
+                    "imports poseidon");
+    }
+    report_parts(run, parts, sizeof(parts));
+    console_say(&run->console, "job ended well in %.1f s: %s%s; logs in %s", seconds, parts, lost,
+                run->directory);
+    runlog_line(&run->runlog, "END", "well in %.1f s%s", seconds, lost);
+}
+
+static void
+say_problem(void *context, const char *problem)
+{
+    console_say(context, "%.1000s", problem);
+}
+
+static void
+ignore_problem(void *context, const char *problem)
+{
+    (void)context;
+    (void)problem;
+}
+
+/* One problem is the cause and stands in the last line; of several, each has a line of its own. */
+static void
+report_problems(struct run *run, char *text_p, size_t size)
+{
+    const size_t count = run->watch.cause == WATCH_CAUSE_NO_MACHINE
+                             ? gather_tell_problems(&run->gather, ignore_problem, NULL)
+                             : 0;
+
+    if (count > 1) {
+        gather_tell_problems(&run->gather, say_problem, &run->console);
+        snprintf(text_p, size, "%zu problems, listed above", count);
+    }
+}
+
+void
+report_end(struct run *run, uint64_t elapsed_ms)
+{
+    const double seconds = (double)elapsed_ms / 1000.0;
+    const enum watch_cause cause = run->watch.cause;
+    char text[CAUSE_MAX];
+    char verdict[640];
+
+    if (cause == WATCH_CAUSE_NONE) {
+        report_success(run, seconds);
+        return;
+    }
+    report_cause(run, text, sizeof(text));
+    show_other_words(run);
+    if (last_word(run) == NULL &&
+        (cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
+         cause == WATCH_CAUSE_NEVER_JOINED || cause == WATCH_CAUSE_UNCLOSED ||
+         (cause == WATCH_CAUSE_NOT_STARTED && run->processes[run->watch.cause_slot].pid != 0)) &&
+        !(cause == WATCH_CAUSE_PROCESS &&
+          find_verdict(run, run->watch.cause_slot, verdict, sizeof(verdict)))) {
+        show_tail(run, run->watch.cause_slot);
+    }
+    runlog_line(&run->runlog, "END", "code %d after %.1f s: %s", watch_exit_code(&run->watch),
+                seconds, text);
+    report_problems(run, text, sizeof(text));
+    if (cause == WATCH_CAUSE_NO_MACHINE) {
+        console_say(&run->console, "the job did not start (code %d): %s; logs in %s",
+                    watch_exit_code(&run->watch), text, run->directory);
+        return;
+    }
+    console_say(&run->console, "job ended after %.1f s with code %d: %s; logs in %s", seconds,
+                watch_exit_code(&run->watch), text, run->directory);
+}

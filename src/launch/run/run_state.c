@@ -1,0 +1,356 @@
+/*
+ * run_state.c - what psd_run knows while a job runs: its beginning and its end, and small steps
+ * that several files share.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/run/run_state.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+
+#include "base/fail.h"
+#include "base/monotonic.h"
+#include "launch/agent/agent.h"
+#include "launch/run/orders.h"
+
+uint64_t
+run_wall_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void
+run_listen(struct run *run, int fd, uint32_t events, enum run_source source, uint32_t machine)
+{
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)source << 32 | machine};
+
+    epoll_ctl(run->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+struct host *
+run_host_of(struct run *run, uint32_t slot)
+{
+    return &run->hosts[run->layout->machine_of[slot]];
+}
+
+void
+run_watch_line(struct run *run, struct host *host)
+{
+    const uint32_t machine = (uint32_t)(host - run->hosts);
+
+    run_listen(run, host->link.in, EPOLLIN, RUN_LINE, machine);
+    if (host->complaint_fd >= 0) {
+        run_listen(run, host->complaint_fd, EPOLLIN, RUN_COMPLAINT, machine);
+    }
+}
+
+void
+run_ask_last(struct run *run)
+{
+    if (!run->refreshed) {
+        run->refreshed = true;
+        status_refresh(&run->status);
+    }
+}
+
+void
+run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number)
+{
+    const struct watch_event event = {.kind = kind, .slot = slot, .signal = number};
+
+    watch_event(&run->watch, &event, psi_monotonic_ms());
+}
+
+/* ------------------------------------------------------------------------- begin and end --- */
+
+/* Takes the signals that ask psd_run for something, save those it was told to ignore (nohup). */
+static int
+take_signals(void)
+{
+    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+    struct sigaction action;
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        if (sigaction(wanted[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
+            sigaddset(&set, wanted[i]);
+        }
+    }
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+void
+run_raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static psd_status
+ask_ssh(struct run *run, struct psd_error *err)
+{
+    struct ssh_question *questions = calloc(run->layout->machine_count, sizeof(*questions));
+    size_t count = 0;
+
+    if (questions == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the machines");
+    }
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        struct host *host = &run->hosts[i];
+
+        if (!host->machine->here && !host->machine->joined && host->call.way == CALL_SSH) {
+            questions[count++] = (struct ssh_question){&host->call.ssh, &host->call.defaults};
+        }
+    }
+    ssh_ask_defaults(questions, count);
+    free(questions);
+    return PSD_OK;
+}
+
+static psd_status
+begin_here(struct run *run, struct host *host, struct psd_error *err)
+{
+    struct agent agent = run->args->agent;
+    psd_status status = PSD_OK;
+
+    if (agent.pid == 0) {
+        status = agent_fork(&agent, run->args->environment, run->args->entry_path, 0,
+                            run->args->detach_fd >= 0, err);
+    }
+    if (status == PSD_OK) {
+        host_adopt(host, agent.pid, agent.fd);
+    }
+    if (run->args->advertised != NULL) {
+        snprintf(host->advertised, sizeof(host->advertised), "%s", run->args->advertised);
+    }
+    return status;
+}
+
+static psd_status
+begin_joined(struct run *run, struct host *host, struct psd_error *err)
+{
+    struct join_member member;
+    const int line = join_take(run->args->join, host->machine->rank, &member);
+
+    if (line < 0) {
+        return psi_fail(err, PSD_ERR_PEER_LOST, "%s left before the job began",
+                        host->machine->name);
+    }
+    host_welcome(host, &member, line);
+    host->heard_ms = psi_monotonic_ms();
+    return PSD_OK;
+}
+
+/* The agent here is forked before anything is opened; the others are called later. */
+static psd_status
+begin_hosts(struct run *run, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    run->hosts = calloc(run->layout->machine_count, sizeof(*run->hosts));
+    if (run->hosts == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the machines");
+    }
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        run->hosts[i] = (struct host){.status = -1,
+                                      .machine = &run->layout->machines[i],
+                                      .complaint_fd = -1,
+                                      .link = {.in = -1, .out = -1, .failed = true}};
+    }
+    for (uint32_t i = 0; i < run->layout->machine_count && status == PSD_OK; i++) {
+        struct host *host = &run->hosts[i];
+
+        if (host->machine->here) {
+            status = begin_here(run, host, err);
+            continue;
+        }
+        if (host->machine->joined) {
+            status = begin_joined(run, host, err);
+            continue;
+        }
+        host->call = call_to(&run->args->call, host->machine);
+    }
+    return status == PSD_OK ? ask_ssh(run, err) : status;
+}
+
+/* The directory of the logs: made by the first attempt, shared by all. */
+static psd_status
+open_directory(struct run *run, struct psd_error *err)
+{
+    char path[4096];
+    psd_status status = PSD_OK;
+
+    if (run->args->check) {
+        return PSD_OK;
+    }
+    if (*run->args->directory_p == NULL) {
+        status = runlog_make_directory(run->args->out, run->args->directory_p, err);
+    }
+    run->directory = *run->args->directory_p;
+    if (status == PSD_OK) {
+        snprintf(path, sizeof(path), "%s/.times", run->directory);
+        mkdir(path, 0755);
+    }
+    if (status == PSD_OK && run->args->detach_fd >= 0) {
+        snprintf(path, sizeof(path), "%s/console.log", run->directory);
+        status = console_redirect(&run->console, path, err);
+    }
+    return status;
+}
+
+static psd_status
+compile_wanted(struct run *run, struct psd_error *err)
+{
+    char why[128];
+    int code;
+
+    if (run->args->result_regex == NULL) {
+        return PSD_OK;
+    }
+    code = regcomp(&run->result_regex, run->args->result_regex, REG_EXTENDED | REG_NOSUB);
+    if (code != 0) {
+        regerror(code, &run->result_regex, why, sizeof(why));
+        return psi_fail(err, PSD_ERR_INVALID, "result_regex '%.100s': %s", run->args->result_regex,
+                        why);
+    }
+    run->wanted = &run->result_regex;
+    return PSD_OK;
+}
+
+static void
+init_gather(struct run *run)
+{
+    if (getcwd(run->here, sizeof(run->here)) == NULL) {
+        snprintf(run->here, sizeof(run->here), "/");
+    }
+    run->gather = (struct gather){.plan = run->plan,
+                                  .layout = run->layout,
+                                  .hosts = run->hosts,
+                                  .host_count = run->layout->machine_count,
+                                  .interface = run->args->interface,
+                                  .check = run->args->check,
+                                  .directory = run->here,
+                                  .sync = run->sync.bytes != NULL ? &run->sync : NULL,
+                                  .secret_fd = run->args->secret_fd,
+                                  .secret_file = run->args->secret_file};
+    if (run->directory == NULL || realpath(run->directory, run->logs) == NULL) {
+        run->logs[0] = '\0';
+    }
+    if (run->args->logs_on_nodes && run->logs[0] != '\0') {
+        run->gather.logs = run->logs;
+        /* Machines that see ours leave the writing to us, if we write. */
+        run->gather.logs_token = run->args->logs_here ? ".times" : NULL;
+    }
+}
+
+psd_status
+run_init(struct run *run, const struct run_args *args, struct psd_error *err)
+{
+    psd_status status;
+
+    *run = (struct run){.args = args,
+                        .plan = args->plan,
+                        .layout = args->layout,
+                        .epoll = -1,
+                        .runlog = {.fd = -1},
+                        .begin_ms = psi_monotonic_ms(),
+                        .began_wall_ms = run_wall_ms()};
+    run->slots = 1 + args->plan->servers + args->plan->workers;
+    run->processes = calloc(run->slots, sizeof(*run->processes));
+    if (run->processes == NULL || !watch_init(&run->watch, &args->watch, &orders_ops, run)) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u processes", run->slots);
+    }
+    for (uint32_t slot = 0; slot < run->slots; slot++) {
+        plan_name(args->plan, slot, run->processes[slot].name);
+    }
+    status = compile_wanted(run, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    run->signals = take_signals();
+    status = begin_hosts(run, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    run_raise_descriptor_limit();
+    run->epoll = epoll_create1(EPOLL_CLOEXEC);
+    console_init(&run->console, run->signals, run_pulse, run, args->environment);
+    /* A job on this machine alone is open to nobody else: the logs have the warning. */
+    run->console.told_root = !layout_is_remote(args->layout);
+    if (runlog_open(&run->runlog, args->runlog, err) != PSD_OK) {
+        console_say(&run->console, "%s; the job goes on without it", err->text);
+    }
+    run_listen(run, run->signals, EPOLLIN, RUN_SIGNAL, 0);
+    if (args->listener >= 0) {
+        run_listen(run, args->listener, EPOLLIN, RUN_VISITOR, 0);
+    }
+    if (args->join != NULL) {
+        run_listen(run, join_fd(args->join), EPOLLIN, RUN_JOIN, 0);
+    }
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        if (run->hosts[i].machine->here || run->hosts[i].machine->joined) {
+            run_watch_line(run, &run->hosts[i]);
+        }
+    }
+    status = open_directory(run, err);
+    if (status == PSD_OK && args->sync != NULL && layout_is_remote(args->layout)) {
+        status = sync_pack(args->sync, &run->sync, err);
+    }
+    init_gather(run);
+    return status;
+}
+
+void
+run_fini(struct run *run)
+{
+    for (uint32_t slot = 0; run->processes != NULL && slot < run->slots; slot++) {
+        if (run->processes[slot].output != NULL) {
+            output_fini(run->processes[slot].output, &run->console);
+            free(run->processes[slot].output);
+        }
+        free(run->processes[slot].command);
+        free(run->processes[slot].last_word);
+    }
+    if (run->epoll >= 0) {
+        console_fini(&run->console); /* which may wait, and looks after the rest meanwhile */
+    }
+    if (run->wanted != NULL) {
+        regfree(&run->result_regex);
+    }
+    sync_fini(&run->sync);
+    free(run->status.nodes);
+    for (uint32_t i = 0; run->hosts != NULL && i < run->layout->machine_count; i++) {
+        host_fini(&run->hosts[i]); /* an agent that is still there ends with its line */
+    }
+    if (run->epoll >= 0) {
+        close(run->epoll);
+        close(run->signals);
+    }
+    free(run->hosts);
+    free(run->processes);
+    free(run->peers);
+    free(run->host_map);
+    psi_tf_config_free(&run->cluster);
+    watch_fini(&run->watch);
+    runlog_close(&run->runlog);
+}

@@ -1,0 +1,103 @@
+/*
+ * run_state.h - what psd_run knows while a job runs. run.c changes it, with orders.c and
+ * visitors.c; report.c and story.c tell it.
+ */
+#ifndef LAUNCH_RUN_STATE_H
+#define LAUNCH_RUN_STATE_H
+
+#include <regex.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launch/link/notes.h"
+#include "launch/plan/plan.h"
+#include "launch/rules/watch.h"
+#include "launch/run/gather.h"
+#include "launch/run/run.h"
+#include "launch/run/status.h"
+#include "launch/tell/console.h"
+#include "launch/tell/output.h"
+#include "launch/tell/runlog.h"
+
+struct process {
+    char name[24];
+    pid_t pid; /* of the last life, on its machine; 0: never started */
+    int error; /* errno of a start that failed */
+    uint32_t restart;
+    bool start_pending;  /* ordered, not answered */
+    bool port_taken;     /* when its last life failed, somebody else had its port */
+    uint64_t start_ms;   /* of the last life, on the clock of the wall; 0: never started */
+    uint64_t end_ms;     /* 0: it lives */
+    uint64_t last_step;  /* of a worker that said done: the master's last word; else 0 */
+    char *command;       /* owned: what it runs, masked; NULL before the first start */
+    char *last_word;     /* owned: why it ends, by its own word (notes.h); NULL: it said nothing */
+    bool told_last_word; /* on the console */
+    struct output *output; /* owned; NULL before the first start */
+};
+
+/* Thread: owned by the main thread of psd_run. */
+struct run {
+    const struct run_args *args;
+    const struct plan *plan;
+    const struct layout *layout;
+    struct watch watch;
+    struct gather gather;
+    struct host *hosts; /* owned, by machine */
+    struct console console;
+    struct runlog runlog;
+    struct status status;
+    char *directory; /* of the logs; NULL with --check */
+    uint32_t slots;
+    struct process *processes; /* owned, by slot */
+
+    int epoll;
+    int signals;
+    char master[128];                  /* address, "" before the master is ready */
+    char obstacle[512];                /* why the job could not start */
+    char master_line[PSI_TIDING_LINE]; /* of what the master tells, not complete */
+    size_t master_line_bytes;
+    bool told_detached;
+    struct sync sync; /* files for other machines */
+    char here[4096];  /* directory in which psd_run was started */
+    char logs[4096];  /* directory of the logs, absolute; "" with --check */
+    char *peers;      /* owned: addresses of the workers; NULL before the first is started */
+    char *host_map;   /* owned: addresses of all processes by name; likewise */
+    struct psi_tf_config cluster; /* who of TensorFlow's tasks listens where; empty otherwise */
+    bool checked;                 /* --check: every machine has answered */
+    regex_t result_regex;
+    const regex_t *wanted; /* NULL: no --result_regex */
+    bool refreshed;        /* the master was asked a last time */
+    char stopped_by[512];  /* "psd_run stop", if that asked first; "": it did not */
+    bool ending;           /* end() was ordered */
+    uint64_t end_ms;       /* when machines that have not ended by then are given up */
+    uint64_t begin_ms;
+    uint64_t redraw_ms;
+    uint64_t pulse_ms;
+    uint64_t tick_ms; /* when args.tick is due */
+    uint64_t began_wall_ms;
+    uint64_t ended_wall_ms;
+    char note[NOTES_LINE_MAX + 1]; /* the last one that a worker told; "" if none */
+    char result[256]; /* the last line that --result_regex found, with its worker; "" if none */
+};
+
+/* What an event of the loop is about: kind in the upper half of its data, machine in the lower. */
+enum run_source { RUN_SIGNAL, RUN_LINE, RUN_UNSENT, RUN_COMPLAINT, RUN_VISITOR, RUN_JOIN };
+
+psd_status run_init(struct run *run, const struct run_args *args, struct psd_error *err);
+void run_fini(struct run *run);
+
+/* Says to every agent that we are here, and sends what could not be sent before. context: the run.
+ */
+void run_pulse(void *context);
+
+void run_listen(struct run *run, int fd, uint32_t events, enum run_source source, uint32_t machine);
+void run_watch_line(struct run *run, struct host *host);
+/* Before the job is ended: how far it came is known to the master alone. */
+void run_ask_last(struct run *run);
+
+void run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number);
+struct host *run_host_of(struct run *run, uint32_t slot);
+
+uint64_t run_wall_ms(void); /* for people */
+
+#endif

@@ -1,0 +1,242 @@
+/*
+ * story.c - a job as a JSON document.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/run/story.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "launch/run/report.h"
+#include "launch/system/whole_file.h"
+#include "launch/text/json_text.h"
+
+static json_t *
+moment(uint64_t wall_ms)
+{
+    const time_t seconds = (time_t)(wall_ms / 1000);
+    struct tm parts;
+    char stamp[40];
+    size_t used;
+
+    if (wall_ms == 0) {
+        return json_null();
+    }
+    localtime_r(&seconds, &parts);
+    used = strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(stamp + used, sizeof(stamp) - used, ".%03u", (unsigned)(wall_ms % 1000));
+    return json_string(stamp);
+}
+
+static const char *
+machine_state(const struct host *host)
+{
+    if (host->lost) {
+        return "lost";
+    }
+    switch (host->state) {
+    case HOST_AWAY:
+    case HOST_CALLING:
+        return "booting";
+    case HOST_GONE:
+        return "left";
+    default:
+        return "connected";
+    }
+}
+
+static json_t *
+tell_machine(const struct run *run, const struct host *host)
+{
+    const struct layout_machine *machine = host->machine;
+    json_t *value = json_object();
+
+    json_object_set_new(value, "name", json_text(machine->name));
+    json_object_set_new(value, "hostname", json_text(host->hostname));
+    json_object_set_new(value, "address", json_text(host->address));
+    json_object_set_new(value, "state", json_string(machine_state(host)));
+    json_object_set_new(value, "here", json_boolean(machine->here));
+    json_object_set_new(value, "cores", json_integer(host->cores));
+    json_object_set_new(value, "master",
+                        json_boolean(run->layout->machine_of[0] == (uint32_t)(host - run->hosts)));
+    json_object_set_new(value, "servers", json_integer(machine->servers));
+    json_object_set_new(value, "workers", json_integer(machine->workers));
+    json_object_set_new(value, "cause",
+                        json_boolean(report_is_machine_cause(run, (uint32_t)(host - run->hosts))));
+    json_object_set_new(value, "clock_ahead_ms", json_integer((json_int_t)host->clock_ahead_ms));
+    return value;
+}
+
+/* "", scheduled, running, done, failed, stopped */
+static const char *
+process_state(const struct run *run, uint32_t slot)
+{
+    const struct watch_slot *state = &run->watch.slots[slot];
+    const struct process *process = &run->processes[slot];
+
+    if (!state->ordered) {
+        return "";
+    }
+    if (state->alive) {
+        return "running";
+    }
+    if (process->start_ms == 0 && process->error == 0) {
+        return "scheduled";
+    }
+    if (state->asked) {
+        return "stopped";
+    }
+    return process->error != 0 || state->code != 0 || state->signal != 0 ? "failed" : "done";
+}
+
+static void
+tell_node(json_t *value, const struct psd_node *node, uint64_t last_step)
+{
+    const uint64_t step = node->step > last_step ? node->step : last_step;
+
+    json_object_set_new(value, "step", json_integer((json_int_t)step));
+    json_object_set_new(value, "steps_per_s", json_real(node->steps_per_s));
+    if (node->value_name[0] != '\0') {
+        json_object_set_new(value, "value_name", json_text(node->value_name));
+        json_object_set_new(value, "value", json_real(node->value));
+    }
+    json_object_set_new(value, "address", json_text(node->address));
+}
+
+/* What the master says about a process, or NULL. */
+static const struct psd_node *
+find_node(const struct psd_node *nodes, size_t count, enum launch_role role, uint32_t rank)
+{
+    static const psd_role roles[] = {[LAUNCH_MASTER] = PSD_ROLE_MASTER,
+                                     [LAUNCH_SERVER] = PSD_ROLE_SERVER,
+                                     [LAUNCH_WORKER] = PSD_ROLE_WORKER};
+
+    for (size_t i = 0; i < count; i++) {
+        if (nodes[i].role == roles[role] && nodes[i].rank == rank) {
+            return &nodes[i];
+        }
+    }
+    return NULL;
+}
+
+static json_t *
+tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes, size_t count)
+{
+    const enum launch_role role = role_of_slot(slot, run->plan->servers);
+    const uint32_t rank = role_index(slot, run->plan->servers);
+    const struct process *process = &run->processes[slot];
+    const struct watch_slot *state = &run->watch.slots[slot];
+    const struct host *host = &run->hosts[run->layout->machine_of[slot]];
+    const struct psd_node *node = find_node(nodes, count, role, rank);
+    json_t *value = json_object();
+
+    json_object_set_new(value, "name", json_string(process->name));
+    json_object_set_new(value, "role", json_string(plan_task(run->plan, slot).name));
+    json_object_set_new(value, "rank", json_integer(rank));
+    json_object_set_new(value, "machine", json_text(host->machine->name));
+    json_object_set_new(value, "hostname", json_text(host->hostname));
+    json_object_set_new(value, "pid", json_integer(process->pid));
+    json_object_set_new(value, "state", json_string(process_state(run, slot)));
+    json_object_set_new(value, "started", moment(process->start_ms));
+    json_object_set_new(value, "ended", moment(process->end_ms));
+    json_object_set_new(value, "code",
+                        process->end_ms == 0 || state->signal != 0 ? json_null()
+                                                                   : json_integer(state->code));
+    json_object_set_new(value, "signal",
+                        state->signal == 0 ? json_null() : json_integer(state->signal));
+    json_object_set_new(value, "restarts", json_integer(state->restarts));
+    json_object_set_new(value, "cause", json_boolean(report_is_cause(run, slot)));
+    json_object_set_new(value, "command",
+                        json_text(process->command != NULL ? process->command : ""));
+    if (node != NULL) {
+        tell_node(value, node, process->last_step);
+    } else if (role == LAUNCH_WORKER) {
+        json_object_set_new(value, "step", json_integer((json_int_t)process->last_step));
+    }
+    return value;
+}
+
+static const char *
+job_state(const struct run *run)
+{
+    static const char *const names[] = {
+        [WATCH_GATHERING] = "gathering", [WATCH_STARTING] = "starting",
+        [WATCH_RUNNING] = "running",     [WATCH_LEAVING] = "leaving",
+        [WATCH_ASKING] = "failing",      [WATCH_STOPPING] = "stopping",
+        [WATCH_ENDING] = "ending",       [WATCH_ENDED] = "ended"};
+
+    return names[run->watch.phase];
+}
+
+static json_t *
+build(struct run *run)
+{
+    json_t *job = json_object();
+    json_t *machines = json_array();
+    json_t *processes = json_array();
+    struct psd_node *nodes = calloc(run->slots, sizeof(*nodes));
+    const size_t count = nodes != NULL ? status_nodes(&run->status, nodes, run->slots) : 0;
+    char cause[1024] = "";
+
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        json_array_append_new(machines, tell_machine(run, &run->hosts[i]));
+    }
+    for (uint32_t slot = run->watch.config.masterless ? 1 : 0; slot < run->slots; slot++) {
+        json_array_append_new(processes, tell_process(run, slot, nodes, count));
+    }
+    free(nodes);
+    report_cause(run, cause, sizeof(cause));
+    json_object_set_new(job, "name", json_text(run->args->job));
+    json_object_set_new(job, "version", json_string(PSD_VERSION));
+    json_object_set_new(job, "pid", json_integer(getpid()));
+    json_object_set_new(job, "state", json_string(job_state(run)));
+    json_object_set_new(job, "command", json_text(run->args->command));
+    json_object_set_new(job, "arguments", json_text(run->args->arguments));
+    json_object_set_new(job, "directory", json_text(run->gather.directory));
+    json_object_set_new(job, "logs", json_text(run->directory));
+    json_object_set_new(job, "master", json_text(run->master));
+    json_object_set_new(job, "began", moment(run->began_wall_ms));
+    json_object_set_new(job, "ended",
+                        run->watch.phase == WATCH_ENDED ? moment(run->ended_wall_ms) : json_null());
+    json_object_set_new(job, "exit_code",
+                        run->watch.phase == WATCH_ENDED ? json_integer(watch_exit_code(&run->watch))
+                                                        : json_null());
+    json_object_set_new(job, "cause", cause[0] != '\0' ? json_text(cause) : json_null());
+    json_object_set_new(job, "result",
+                        run->result[0] != '\0' ? json_text(run->result) : json_null());
+    json_object_set_new(job, "attempt", json_integer(run->args->attempt));
+    json_object_set_new(job, "machines", machines);
+    json_object_set_new(job, "processes", processes);
+    return job;
+}
+
+char *
+story_tell(struct run *run)
+{
+    json_t *job = build(run);
+    char *document = json_dumps(job, JSON_INDENT(2));
+
+    json_decref(job);
+    return document;
+}
+
+psd_status
+story_write(struct run *run, struct psd_error *err)
+{
+    char *document = story_tell(run);
+    char path[4096];
+    psd_status status;
+
+    snprintf(path, sizeof(path), "%s/result.json", run->directory);
+    status = document != NULL ? whole_file_write(AT_FDCWD, path, document, err)
+                              : psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %s", path);
+    free(document);
+    return status;
+}

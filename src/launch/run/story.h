@@ -1,0 +1,15 @@
+/*
+ * story.h - a job as a JSON document: what `psd_run show` asks for, and result.json at the end.
+ */
+#ifndef LAUNCH_STORY_H
+#define LAUNCH_STORY_H
+
+#include "launch/run/run_state.h"
+
+/* Owned by the caller; NULL without memory. */
+char *story_tell(struct run *run);
+
+/* Writes result.json into the directory of the logs, whole or not at all. */
+psd_status story_write(struct run *run, struct psd_error *err);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * console.h - what psd_run shows: the workers' lines, its own messages, one line of status.
+ */
+#ifndef LAUNCH_CONSOLE_H
+#define LAUNCH_CONSOLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psd/status.h>
+
+#include "launch/rules/role.h"
+#include "launch/tell/outlet.h"
+
+/*
+ * Thread: owned by the main thread of psd_run.
+ */
+struct console {
+    struct outlet_waiter waiter; /* wake_fd: somebody wants psd_run's attention */
+    struct outlet out;           /* where workers' lines go */
+    struct outlet err;           /* ... and everything else, unless shared */
+    bool shared;                 /* both are one, so that all lines keep their order */
+    bool terminal;               /* stderr is one: there is a status line */
+    bool colour;
+    bool daemons_quiet; /* they are being ended: what they say about it is no news */
+    bool told_root;     /* that daemons run as root */
+    bool drawn;         /* the status line is to be seen */
+    char status[256];   /* "" if none */
+};
+
+/* environment: for NO_COLOR. */
+void console_init(struct console *console, int wake_fd, void (*meanwhile)(void *context),
+                  void *context, char *const *environment);
+
+/* Shows what is left, however long whoever reads takes, unless psd_run's attention is wanted. */
+void console_fini(struct console *console);
+
+/* Shows what was not taken so far. Returns whether nothing is left. */
+bool console_flush(struct console *console);
+
+/* From now on everything goes to a file. */
+psd_status console_redirect(struct console *console, const char *path, struct psd_error *err);
+
+/* "[worker0] text": to stdout for workers, to stderr for the daemons. */
+void console_line(struct console *console, enum launch_role role, const char *name,
+                  const char *text, size_t bytes);
+
+/* A message of psd_run itself, to stderr. */
+void console_say(struct console *console, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Replaces the status line; "" removes it. Does nothing when stderr is no terminal. */
+void console_status(struct console *console, const char *text);
+
+#endif

@@ -1,0 +1,195 @@
+/*
+ * runlog.c - psd_run's own log and the directory of a run's logs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/tell/runlog.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sys/stat.h>
+
+#include "base/fail.h"
+#include "launch/system/log_file.h"
+
+enum {
+    DIRECTORIES_MAX = 10000,
+    NAMES_BYTES = 128 /* of the directory of a run, and of the files in it */
+};
+
+psd_status
+runlog_open(struct runlog *runlog, const char *path, struct psd_error *err)
+{
+    runlog->fd = log_file_open(path);
+    if (runlog->fd < 0 && errno == ELOOP) {
+        return psi_fail(err, PSD_ERR_IO,
+                        "open %s: it is a link, and psd_run writes no log through a link: remove "
+                        "it",
+                        path);
+    }
+    if (runlog->fd < 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "open %s", path);
+    }
+    return PSD_OK;
+}
+
+void
+runlog_close(struct runlog *runlog)
+{
+    if (runlog->fd >= 0) {
+        close(runlog->fd);
+    }
+    runlog->fd = -1;
+}
+
+void
+runlog_line(const struct runlog *runlog, const char *id, const char *format, ...)
+{
+    char line[2048];
+    struct timespec now;
+    struct tm parts;
+    size_t used;
+    ssize_t written;
+    va_list args;
+
+    if (runlog->fd < 0) {
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    localtime_r(&now.tv_sec, &parts);
+    used = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &parts);
+    used += (size_t)snprintf(line + used, sizeof(line) - used, ".%03ld psd_run[%d] %s ",
+                             now.tv_nsec / 1000000, (int)getpid(), id);
+    va_start(args, format);
+    vsnprintf(line + used, sizeof(line) - used - 1, format, args);
+    va_end(args);
+    for (char *c = line; *c != '\0'; c++) {
+        *c = (unsigned char)*c < 0x20 ? ' ' : *c; /* one line stays one line */
+    }
+    strcat(line, "\n");
+    written = write(runlog->fd, line, strlen(line));
+    (void)written; /* a log that cannot be written has nowhere to complain */
+}
+
+/* Whether the first `bytes` of a word name a secret. */
+static bool
+names_secret(const char *word, size_t bytes)
+{
+    static const char *const hints[] = {"key", "token", "secret", "password", "passwd"};
+    char name[64];
+
+    snprintf(name, sizeof(name), "%.*s", (int)(bytes < 63 ? bytes : 63), word);
+    for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++) {
+        if (strcasestr(name, hints[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+runlog_mask(const struct words *words, char *text_p, size_t size)
+{
+    bool value_next = false;
+    size_t used = 0;
+
+    text_p[0] = '\0';
+    for (size_t i = 0; i < words->count && used < size; i++) {
+        const char *word = words->list[i];
+        const size_t name = strcspn(word, "=");
+        const bool secret = names_secret(word, name);
+        const bool masked = secret && word[name] == '=';
+        int bytes;
+
+        if (value_next) {
+            bytes = snprintf(text_p + used, size - used, " ***");
+        } else {
+            bytes = snprintf(text_p + used, size - used, "%s%.*s%s", i > 0 ? " " : "",
+                             masked ? (int)name + 1 : (int)strlen(word), word, masked ? "***" : "");
+        }
+        used += (size_t)(bytes > 0 ? bytes : 0);
+        value_next = !value_next && secret && word[0] == '-' && word[name] == '\0';
+    }
+}
+
+/* mkdir -p. Returns 0 or -1 with errno. */
+static int
+make_path(const char *path)
+{
+    char *copy = strdup(path);
+    int result = 0;
+
+    if (copy == NULL) {
+        return -1;
+    }
+    for (char *slash = strchr(copy + 1, '/'); slash != NULL && result == 0;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        result = mkdir(copy, 0755) != 0 && errno != EEXIST ? -1 : 0;
+        *slash = '/';
+    }
+    if (result == 0 && mkdir(copy, 0755) != 0 && errno != EEXIST) {
+        result = -1;
+    }
+    free(copy);
+    return result;
+}
+
+static psd_status
+fail_to_make(const char *out, struct psd_error *err)
+{
+    return psi_fail(err, PSD_ERR_IO, "log directory %s: %s; -o DIR puts the logs somewhere else",
+                    out, strerror(errno));
+}
+
+psd_status
+runlog_make_directory(const char *out, char **directory_p, struct psd_error *err)
+{
+    const time_t now = time(NULL);
+    struct tm parts;
+    char stamp[32];
+
+    localtime_r(&now, &parts);
+    strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", &parts);
+    if (strlen(out) > PATH_MAX - NAMES_BYTES) {
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "-o: a path of %zu bytes leaves no room for the names of logs in it: at most "
+            "%d",
+            strlen(out), PATH_MAX - NAMES_BYTES);
+    }
+    if (make_path(out) != 0) {
+        return fail_to_make(out, err);
+    }
+    for (int i = 0; i < DIRECTORIES_MAX; i++) {
+        char suffix[16] = "";
+        char *path;
+
+        if (i > 0) {
+            snprintf(suffix, sizeof(suffix), "-%d", i);
+        }
+        if (asprintf(&path, "%s/poseidon_log_%s%s", out, stamp, suffix) < 0) {
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "log directory: no memory");
+        }
+        if (mkdir(path, 0755) == 0) {
+            *directory_p = path;
+            return PSD_OK;
+        }
+        if (errno != EEXIST) {
+            fail_to_make(out, err);
+            free(path);
+            return PSD_ERR_IO;
+        }
+        free(path);
+    }
+    return psi_fail(err, PSD_ERR_IO, "%s: too many jobs began in this second; try again", out);
+}
