@@ -34,7 +34,30 @@ ALLOWED = {
     "daemon": {"secure", "transport", "config"},
     "server": {"daemon", "secure", "store", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
     "master": {"daemon", "secure", "rpc", "wire", "transport", "table", "shard", "clock", "config"},
-    "launch": {"secure", "rpc", "transport", "config"},
+    # psd_run: its rooms, the lowest first.
+    "launch/text": set(),
+    "launch/system": {"launch/text"},
+    "launch/link": {"launch/text", "launch/system", "secure", "config"},
+    "launch/agent": {"launch/text", "launch/system", "launch/link", "config"},
+    "launch/rules": set(),
+    "launch/plan": {"launch/text", "launch/system", "launch/rules", "config"},
+    "launch/meet": {
+        *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/plan"),
+        *("secure", "rpc", "transport", "config"),
+    },
+    "launch/tell": {"launch/text", "launch/system", "launch/link", "launch/rules"},
+    "launch/prepare": {
+        *("launch/text", "launch/system", "launch/link", "launch/rules", "launch/plan", "launch/meet"),
+        "config",
+    },
+    "launch/run": {
+        *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/rules", "launch/plan"),
+        *("launch/meet", "launch/tell", "launch/prepare", "transport", "config"),
+    },
+    "launch/cli": {
+        *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/rules", "launch/plan"),
+        *("launch/meet", "launch/tell", "launch/prepare", "launch/run", "secure", "config"),
+    },
 }
 
 # Cycles between files that are still there, each as the first of its files. None may be added.
@@ -42,9 +65,9 @@ KNOWN_CYCLES = {
     "client/context",
     "client/core",
     "config/environment",
-    "launch/orders",
-    "launch/personality",
-    "launch/verb_args",
+    "launch/run/orders",
+    "launch/plan/personality",
+    "launch/cli/verb_args",
     "master/master",
     "server/lane",
     "store/level",

@@ -323,7 +323,7 @@ keep_lease(struct host *host, uint64_t now_ms)
     if (now_ms >= host->heard_ms + host->lease_ms) {
         lose_launcher(host);
     } else if (now_ms >= host->pulse_ms) {
-        host->pulse_ms = now_ms + AGENT_PULSE_MS;
+        host->pulse_ms = now_ms + LINK_PULSE_MS;
         link_send(&host->link, LINK_PULSE, 0, 0, NULL, 0);
     }
 }
@@ -550,7 +550,7 @@ keep(pid_t agent, int line)
 int
 agent_serve(char *const *environment)
 {
-    struct host host = {.lease_ms = AGENT_LEASE_MS};
+    struct host host = {.lease_ms = LINK_LEASE_MS};
     const pid_t keeper = getpid();
     const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10);
     const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 10);

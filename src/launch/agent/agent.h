@@ -15,12 +15,6 @@
 
 #include <psd/status.h>
 
-enum {
-    AGENT_PULSE_MS = 1000, /* how often each side says that it is there */
-    AGENT_LEASE_MS = 5000, /* how long silence is borne */
-    AGENT_HERE_MS = 10000, /* ... of the agent here, which has no network to be cut from */
-};
-
 struct agent {
     pid_t pid;
     int fd; /* psd_run's end of the line: link.h */

@@ -27,7 +27,7 @@ enum {
     READ_BYTES = 4 << 10,
     PENDING_BYTES_MAX = 256 << 10, /* unsent output; then the processes wait */
     DRAIN_READS_MAX = 64, /* of a dead process's pipe, in case somebody else still fills it */
-    POLLS_EACH = MERGE_STREAMS + 2,
+    POLLS_EACH = LINK_STREAMS + 2,
 };
 
 static void
@@ -261,7 +261,7 @@ start_child(struct child *child, const struct place *place, struct order *order)
                               .extra_fd = -1,
                               .secret_fd = place->secret_fd,
                               .note_fd = -1};
-    int ends[MERGE_STREAMS] = {-1, -1};
+    int ends[LINK_STREAMS] = {-1, -1};
     int code;
 
     code = printout_begin(&child->printout, place->log_directory, order->log, ends);
@@ -398,7 +398,7 @@ children_signal(const struct children *children, uint32_t slot, int number)
         return;
     }
     tree_pids_add(&leader, child->pid);
-    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+    for (unsigned i = 0; i < LINK_STREAMS; i++) {
         filters_pipes_add(&pipes, child->printout.fds[i]);
     }
     filters_find(getpid(), &leader, &pipes, &filters);
@@ -479,7 +479,7 @@ children_polls(struct children *children, size_t pending_bytes, size_t reserved)
         const bool room = pending_bytes < PENDING_BYTES_MAX;
         struct pollfd *poll = polls + reserved + POLLS_EACH * i;
 
-        for (unsigned stream = 0; stream < MERGE_STREAMS; stream++) {
+        for (unsigned stream = 0; stream < LINK_STREAMS; stream++) {
             *poll++ =
                 (struct pollfd){.fd = room ? child->printout.fds[stream] : -1, .events = POLLIN};
         }
@@ -498,7 +498,7 @@ children_read(struct children *children, struct link *link, const struct pollfd 
         struct child *child = &children->list[i];
         const struct pollfd *poll = polls + POLLS_EACH * i;
 
-        for (unsigned stream = 0; stream < MERGE_STREAMS; stream++, poll++) {
+        for (unsigned stream = 0; stream < LINK_STREAMS; stream++, poll++) {
             if (poll->fd >= 0 && poll->revents != 0) {
                 printout_read(&child->printout, stream, link);
             }
@@ -571,7 +571,7 @@ children_name_holders(const struct child *child, enum children_drain drain, stru
     if (drain == CHILDREN_READS || drain == CHILDREN_READ) {
         return;
     }
-    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+    for (unsigned i = 0; i < LINK_STREAMS; i++) {
         filters_pipes_add(&pipes, child->printout.fds[i]);
     }
     filters_find_holders(getpid(), &pipes, &holders);
@@ -587,7 +587,7 @@ children_finish(struct children *children, struct link *link)
     for (size_t i = 0; i < children->count; i++) {
         struct printout *printout = &children->list[i].printout;
 
-        for (unsigned stream = 0; stream < MERGE_STREAMS; stream++) {
+        for (unsigned stream = 0; stream < LINK_STREAMS; stream++) {
             for (int k = 0; k < DRAIN_READS_MAX && printout_read(printout, stream, link); k++) {
             }
         }

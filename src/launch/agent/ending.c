@@ -29,7 +29,7 @@ is_reading(const struct child *child)
 static void
 add_pipes(const struct child *child, struct filters_pipes *pipes)
 {
-    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+    for (unsigned i = 0; i < LINK_STREAMS; i++) {
         filters_pipes_add(pipes, child->printout.fds[i]);
     }
 }

@@ -15,7 +15,7 @@
 
 #include <sys/stat.h>
 
-#include "launch/tell/runlog.h"
+#include "launch/text/mask.h"
 #include "launch/text/words.h"
 
 enum { NAMED_MAX = 3, COMMAND_BYTES = 80, COMMAND_READ_BYTES = 1024 };
@@ -192,7 +192,7 @@ read_command(pid_t pid, char text_p[COMMAND_BYTES])
     for (const char *at = bytes; at < bytes + count; at += strlen(at) + 1) {
         words_add(&words, at, NULL);
     }
-    runlog_mask(&words, text_p, COMMAND_BYTES);
+    mask_words(&words, text_p, COMMAND_BYTES);
     words_fini(&words);
     for (char *c = text_p; *c != '\0'; c++) {
         *c = *c >= 0x20 && *c < 0x7f ? *c : ' ';

@@ -17,7 +17,7 @@ merge_init(struct merge *merge)
 void
 merge_fini(struct merge *merge)
 {
-    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+    for (unsigned i = 0; i < LINK_STREAMS; i++) {
         free(merge->streams[i].held);
     }
     merge_init(merge);
@@ -110,7 +110,7 @@ releasable(const struct merge_stream *stream)
 void
 merge_tick(struct merge *merge, uint64_t now_ms, merge_sink sink, void *context)
 {
-    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+    for (unsigned i = 0; i < LINK_STREAMS; i++) {
         struct merge_stream *stream = &merge->streams[i];
 
         if (stream->bytes > 0 && now_ms >= stream->since_ms + MERGE_HELD_MS) {
@@ -125,7 +125,7 @@ merge_deadline(const struct merge *merge)
 {
     uint64_t until_ms = UINT64_MAX;
 
-    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+    for (unsigned i = 0; i < LINK_STREAMS; i++) {
         const struct merge_stream *stream = &merge->streams[i];
 
         if (stream->bytes > 0 && stream->since_ms + MERGE_HELD_MS < until_ms) {

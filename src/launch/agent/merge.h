@@ -13,8 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "launch/link/link.h"
+
 enum {
-    MERGE_STREAMS = 2,          /* 0 stdout, 1 stderr */
     MERGE_HELD_BYTES = 1 << 20, /* lines up to this length are never torn */
     MERGE_HELD_MS = 1000,       /* a line that does not go on (a prompt) waits this long */
 };
@@ -36,7 +37,7 @@ struct merge_stream {
 
 /* Thread: owned by the agent. */
 struct merge {
-    struct merge_stream streams[MERGE_STREAMS];
+    struct merge_stream streams[LINK_STREAMS];
     int unfinished; /* the stream of the line that was handed on without its end; -1: none */
 };
 

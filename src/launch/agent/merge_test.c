@@ -22,7 +22,7 @@ struct kept {
     struct merge merge;
     size_t bytes;
     char *log; /* owned */
-    size_t stream_bytes[MERGE_STREAMS];
+    size_t stream_bytes[LINK_STREAMS];
 };
 
 static void
@@ -220,13 +220,13 @@ test_random_pieces(void **state)
 {
     enum { LINES = 3000, LINE = 16 };
     struct kept *kept = *state;
-    static const char names[MERGE_STREAMS] = {'o', 'e'};
-    char *texts[MERGE_STREAMS];
-    size_t used[MERGE_STREAMS] = {0};
-    int next[MERGE_STREAMS] = {0};
+    static const char names[LINK_STREAMS] = {'o', 'e'};
+    char *texts[LINK_STREAMS];
+    size_t used[LINK_STREAMS] = {0};
+    int next[LINK_STREAMS] = {0};
     uint32_t random = 1;
 
-    for (unsigned s = 0; s < MERGE_STREAMS; s++) {
+    for (unsigned s = 0; s < LINK_STREAMS; s++) {
         texts[s] = malloc(LINES * LINE + 1);
         for (int i = 0; i < LINES; i++) {
             snprintf(texts[s] + (ptrdiff_t)i * LINE, LINE + 1, "%c%014d\n", names[s], i);
@@ -242,7 +242,7 @@ test_random_pieces(void **state)
         used[s] += count;
     }
     end(kept);
-    assert_int_equal(kept->bytes, MERGE_STREAMS * LINES * LINE);
+    assert_int_equal(kept->bytes, LINK_STREAMS * LINES * LINE);
     for (size_t at = 0; at < kept->bytes; at += LINE) {
         const unsigned s = kept->log[at] == names[ERR];
         char wanted[LINE + 1];

@@ -33,7 +33,7 @@ printout_init(struct printout *printout, uint32_t slot)
 void
 printout_fini(struct printout *printout)
 {
-    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+    for (unsigned i = 0; i < LINK_STREAMS; i++) {
         close_fd(&printout->fds[i]);
     }
     close_fd(&printout->log);
@@ -42,9 +42,9 @@ printout_fini(struct printout *printout)
 
 int
 printout_begin(struct printout *printout, int log_directory, const char *log_name,
-               int write_ends_p[MERGE_STREAMS])
+               int write_ends_p[LINK_STREAMS])
 {
-    int pipes[MERGE_STREAMS][2];
+    int pipes[LINK_STREAMS][2];
 
     printout_fini(printout);
     printout_init(printout, printout->slot);
@@ -58,7 +58,7 @@ printout_begin(struct printout *printout, int log_directory, const char *log_nam
         close(pipes[0][1]);
         return code;
     }
-    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+    for (unsigned i = 0; i < LINK_STREAMS; i++) {
         fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
         printout->fds[i] = pipes[i][0];
         write_ends_p[i] = pipes[i][1];
@@ -148,7 +148,7 @@ printout_deadline(const struct printout *printout)
 void
 printout_end(struct printout *printout, struct link *link)
 {
-    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+    for (unsigned i = 0; i < LINK_STREAMS; i++) {
         close_fd(&printout->fds[i]);
         merge_end(&printout->merge, i, pass_on, &(struct way){.printout = printout, .link = link});
     }

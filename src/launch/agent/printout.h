@@ -15,7 +15,7 @@
 /* Thread: owned by the agent. */
 struct printout {
     uint32_t slot;
-    int fds[MERGE_STREAMS]; /* read ends, -1 when closed */
+    int fds[LINK_STREAMS]; /* read ends, -1 when closed */
     struct merge merge;
     uint64_t read_ms; /* when something was read last; 0: never */
     int log;          /* this machine's own log of it, -1: none */
@@ -28,7 +28,7 @@ void printout_fini(struct printout *printout);
 /* A new life: two pipes, whose write ends the caller closes, and a log in a directory (-1: none).
  * Returns 0 or an errno. */
 int printout_begin(struct printout *printout, int log_directory, const char *log_name,
-                   int write_ends_p[MERGE_STREAMS]);
+                   int write_ends_p[LINK_STREAMS]);
 
 /* Whether somebody may still write: no stream has ended, or only one. */
 bool printout_is_open(const struct printout *printout);

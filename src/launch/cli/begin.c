@@ -30,6 +30,7 @@
 #include "launch/run/run.h"
 #include "launch/run/together.h"
 #include "launch/tell/runlog.h"
+#include "launch/text/mask.h"
 
 enum {
     COMMAND_BYTES = 4096,
@@ -132,7 +133,7 @@ mask_list(char *const *list, char text_p[COMMAND_BYTES])
     for (; *list != NULL; list++) {
         words_add(&words, *list, NULL);
     }
-    runlog_mask(&words, text_p, COMMAND_BYTES);
+    mask_words(&words, text_p, COMMAND_BYTES);
     words_fini(&words);
 }
 
@@ -151,7 +152,7 @@ describe_command(const struct launch_options *options, const struct plan *plan,
         words_add_all(&words, &plan->commands[0].environment, NULL);
         words_add_all(&words, &plan->commands[0].argv, NULL);
     }
-    runlog_mask(&words, text_p, COMMAND_BYTES);
+    mask_words(&words, text_p, COMMAND_BYTES);
     words_fini(&words);
 }
 

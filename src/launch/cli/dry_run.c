@@ -11,7 +11,7 @@
 
 #include "base/cores.h"
 #include "launch/meet/call.h"
-#include "launch/tell/runlog.h"
+#include "launch/text/mask.h"
 
 static psd_status
 print_machine(const struct prepared *prepared, uint32_t index, struct psd_error *err)
@@ -158,14 +158,14 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
         return status;
     }
     plan_name(plan, slot, name);
-    runlog_mask(&argv, text, sizeof(text));
+    mask_words(&argv, text, sizeof(text));
     printf("%s on %s:\n    %s\n", name, where->name, text);
     if (plan_runs_command(plan, slot)) {
         status = words_add_all(&environment, &plan->worker_environment, err);
         status = status == PSD_OK && !where->here
                      ? words_add_all(&environment, &plan->forwarded, err)
                      : status;
-        runlog_mask(&environment, text, sizeof(text));
+        mask_words(&environment, text, sizeof(text));
         printf("    %s\n", text);
     }
     words_fini(&argv);

@@ -17,6 +17,14 @@
 enum {
     LINK_BYTES_MAX = 8 << 20,  /* of one message */
     LINK_NOISE_MAX = 64 << 10, /* before the greeting: what login scripts print */
+    LINK_STREAMS = 2,          /* of a process: 0 stdout, 1 stderr */
+};
+
+/* Each side tells that it is there (LINK_PULSE), and gives the other up after its lease. */
+enum {
+    LINK_PULSE_MS = 1000,
+    LINK_LEASE_MS = 5000,
+    LINK_LEASE_HERE_MS = 10000, /* of the agent here, which has no network to be cut from */
 };
 
 /* Of LINK_OUTPUT's number: before these bytes, the unfinished line of the other stream ends. */
@@ -40,7 +48,7 @@ enum link_kind {
     LINK_REACHED,      /* strings: what could not be reached, and why */
     LINK_STARTED,      /* slot; number: pid; bytes: path of the program */
     LINK_START_FAILED, /* slot; number: errno */
-    LINK_OUTPUT,       /* slot; bytes that the process printed; number: of the stream (merge.h),
+    LINK_OUTPUT,       /* slot; bytes that the process printed; number: of the stream,
                           with LINK_OUTPUT_BROKEN */
     LINK_READY,        /* slot; bytes that it wrote to its ready descriptor */
     LINK_EXITED,       /* slot; number: as waitpid() tells it */

@@ -18,6 +18,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "launch/agent/agent.h"
+#include "launch/link/link.h"
 #include "launch/meet/join.h"
 #include "launch/meet/join_line.h"
 #include "launch/system/reach.h"
@@ -357,7 +358,7 @@ static psd_status
 begin_life(struct joiner *joiner, struct psd_error *err)
 {
     psd_status status =
-        agent_fork(&joiner->agent, joiner->config->environment, NULL, AGENT_LEASE_MS, false, err);
+        agent_fork(&joiner->agent, joiner->config->environment, NULL, LINK_LEASE_MS, false, err);
 
     joiner->line = (struct join_line){.fd = -1};
     joiner->conn = NULL;

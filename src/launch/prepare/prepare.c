@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "launch/prepare/prepare.h"
-#include "launch/agent/agent.h"
+#include "launch/link/link.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -613,7 +613,7 @@ set_rules(const struct launch_options *options, const struct psi_settings *setti
                               .machines = prepared->layout.machine_count,
                               .here = machine_here(&prepared->layout),
                               .silence_ms = silence_ms(settings),
-                              .lease_ms = AGENT_LEASE_MS,
+                              .lease_ms = LINK_LEASE_MS,
                               .start_timeout_ms = settings->start_timeout_ms,
                               .timeout_ms = (uint64_t)options->timeout_s * 1000,
                               .leave_ms = leave_ms(options, &prepared->plan),

@@ -14,6 +14,7 @@
 #include "launch/run/neighbours.h"
 #include "launch/run/report.h"
 #include "launch/run/run_state.h"
+#include "launch/text/mask.h"
 
 enum {
     ADDRESS_BYTES = HOST_ADDRESS_BYTES + 16,
@@ -244,7 +245,7 @@ send_start(struct run *run, uint32_t slot, struct psd_error *err)
     if (status != PSD_OK) {
         return status;
     }
-    runlog_mask(&argv, text, sizeof(text));
+    mask_words(&argv, text, sizeof(text));
     runlog_line(&run->runlog, "START", "%s: %s", process->name, text);
     free(process->command);
     process->command = strdup(text);

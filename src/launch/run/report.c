@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 
 #include "base/exit_code.h"
-#include "launch/agent/agent.h"
+#include "launch/link/link.h"
 #include "launch/run/neighbours.h"
 
 enum {
@@ -201,7 +201,7 @@ report_given_up(struct run *run, const struct host *host)
     runlog_line(&run->runlog, "MACHINE-SILENT", "%s", where);
     console_say(&run->console,
                 "%s does not answer; what still runs there ends by itself within %d s of the cut",
-                where, AGENT_LEASE_MS / 1000 + 1);
+                where, LINK_LEASE_MS / 1000 + 1);
 }
 
 /* "worker 1 on host2 (10.0.0.2) (pid 77)" */
@@ -436,7 +436,7 @@ tell_cut_off(const struct run *run, char *text_p, size_t size)
     }
     snprintf(text_p, size,
              "this machine was cut off from all others: nothing was heard of %s for %d ms", names,
-             AGENT_LEASE_MS);
+             LINK_LEASE_MS);
 }
 
 /* Why the process that ended the job did so, by its own word; NULL: no process, or it said

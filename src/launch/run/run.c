@@ -608,7 +608,7 @@ notice_sleep(struct run *run, uint64_t now_ms)
 {
     const uint64_t late_ms = now_ms - run->pulse_ms;
 
-    if (run->pulse_ms == 0 || now_ms < run->pulse_ms || late_ms < AGENT_PULSE_MS) {
+    if (run->pulse_ms == 0 || now_ms < run->pulse_ms || late_ms < LINK_PULSE_MS) {
         return;
     }
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
@@ -616,12 +616,12 @@ notice_sleep(struct run *run, uint64_t now_ms)
             run->hosts[i].heard_ms = now_ms;
         }
     }
-    if (late_ms >= AGENT_LEASE_MS - AGENT_PULSE_MS && layout_is_remote(run->layout)) {
+    if (late_ms >= LINK_LEASE_MS - LINK_PULSE_MS && layout_is_remote(run->layout)) {
         runlog_line(&run->runlog, "SLEPT", "%llu ms", (unsigned long long)late_ms);
         console_say(&run->console,
                     "psd_run itself was stopped for %llu s; agents end what they started when they "
                     "have heard nothing for %d s",
-                    (unsigned long long)late_ms / 1000, AGENT_LEASE_MS / 1000);
+                    (unsigned long long)late_ms / 1000, LINK_LEASE_MS / 1000);
     }
 }
 
@@ -644,12 +644,12 @@ run_pulse(void *context)
         }
         link_flush(&host->link);
     }
-    run->pulse_ms = due ? now_ms + AGENT_PULSE_MS : run->pulse_ms;
+    run->pulse_ms = due ? now_ms + LINK_PULSE_MS : run->pulse_ms;
     if (run->args->join != NULL) {
         join_turn(run->args->join);
     }
     if (run->args->tick != NULL && now_ms >= run->tick_ms) {
-        run->tick_ms = now_ms + AGENT_PULSE_MS;
+        run->tick_ms = now_ms + LINK_PULSE_MS;
         run->args->tick(run->args->tick_context);
     }
 }
@@ -677,7 +677,7 @@ check_leases(struct run *run)
 
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
-        const uint32_t lease_ms = host->machine->here ? AGENT_HERE_MS : AGENT_LEASE_MS;
+        const uint32_t lease_ms = host->machine->here ? LINK_LEASE_HERE_MS : LINK_LEASE_MS;
 
         if (is_leased(run, host) && now_ms >= host->heard_ms + lease_ms && !has_news(host)) {
             char how[96];

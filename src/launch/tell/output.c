@@ -110,7 +110,7 @@ show(struct output *output, struct output_line *line, struct console *console)
 void
 output_flush(struct output *output, struct console *console)
 {
-    for (unsigned i = 0; i < MERGE_STREAMS; i++) {
+    for (unsigned i = 0; i < LINK_STREAMS; i++) {
         if (output->lines[i].bytes > 0) {
             show(output, &output->lines[i], console);
         }

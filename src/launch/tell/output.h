@@ -11,7 +11,7 @@
 
 #include <psd/status.h>
 
-#include "launch/agent/merge.h"
+#include "launch/link/link.h"
 #include "launch/tell/console.h"
 
 enum {
@@ -39,7 +39,7 @@ struct output {
     int times_fd;          /* when which byte was printed, -1: not kept */
     uint64_t times_ms;
     uint64_t log_bytes;
-    struct output_line lines[MERGE_STREAMS];
+    struct output_line lines[LINK_STREAMS];
     size_t tail_bytes; /* ever written to tail; the ring holds the last OUTPUT_TAIL_BYTES */
     char tail[OUTPUT_TAIL_BYTES];
 };

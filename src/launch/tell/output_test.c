@@ -21,6 +21,7 @@
 
 #include "launch/tell/output.h"
 #include "launch/tell/runlog.h"
+#include "launch/text/mask.h"
 
 /* Prints pieces through an output of a worker and returns what the console showed. */
 static void
@@ -171,9 +172,9 @@ test_mask(void **state)
     assert_int_equal(
         words_split("run --api-key=abc --token xyz PASSWORD=p --steps 3 --lr=1", &words, NULL),
         PSD_OK);
-    runlog_mask(&words, text, sizeof(text));
+    mask_words(&words, text, sizeof(text));
     assert_string_equal(text, "run --api-key=*** --token *** PASSWORD=*** --steps 3 --lr=1");
-    runlog_mask(&words, text, 12);
+    mask_words(&words, text, 12);
     assert_string_equal(text, "run --api-k");
     words_fini(&words);
 }

@@ -6,8 +6,6 @@
 
 #include <psd/status.h>
 
-#include "launch/text/words.h"
-
 /*
  * Lines are appended, each in one write, so that several jobs can share the file.
  *
@@ -22,9 +20,6 @@ void runlog_close(struct runlog *runlog);
 
 void runlog_line(const struct runlog *runlog, const char *id, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* A command as text, with the values of what looks like a password, token, secret or key masked. */
-void runlog_mask(const struct words *words, char *text_p, size_t size);
 
 /*
  * Makes <out>/poseidon_log_<YYYYMMDD-HHMMSS>, with -1, -2 ... behind it when other runs of the same
