@@ -41,6 +41,8 @@ def test_batches_that_a_script_draws_itself(job, draws):
     for word in ("VAL", "ESTIMATES"):
         assert told(first, word) == told(second, word)
     assert "each worker's training data its own" in done.notes()[0]
+    assert "verified: each worker's training data its own in the steps that were compared (2 and 3); weights equal to " \
+        "the bit on 2 workers" in done.err and "random numbers different on every worker" in done.err
     if draws == "torch":
         again = texts(job(OWN_DRAWS, draws))
         assert again == [first, second], "a seed does not decide everything"

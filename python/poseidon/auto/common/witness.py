@@ -208,6 +208,8 @@ class Witness:
         self.breaches: set[str] = set()  # kinds
         self._epochs_compared = 0
         self._somebody_died = False
+        self._facts: list[str] = []
+        self._noise_compared = False
 
     # ---- what the framework tells
 
@@ -236,6 +238,10 @@ class Witness:
     def epochs(self) -> int:
         """Of dealt data, that are over."""
         return self._epochs
+
+    def add_fact(self, fact: str) -> None:
+        """Something that somebody else has compared, for the last line."""
+        self._facts.append(fact)
 
     def expect_same_data(self) -> None:
         """All workers may train on the same data: the user has been told, or somebody else looks at it."""
@@ -427,6 +433,7 @@ class Witness:
 
     def _hear_streams(self, columns: list) -> None:
         for states in columns[Word.STREAM:]:
+            self._noise_compared = self._noise_compared or _known(states)
             if _known(states) and not _all_different(states):
                 self._say("random numbers", "several workers draw the same random numbers, so that noise, dropout or "
                           "augmentation are W times the same",
@@ -434,7 +441,7 @@ class Witness:
                           "generators that were stored")
 
     def _verified(self, bits: str, steps: int) -> str:
-        found = []
+        found = self._facts[:]
         if self._epoch_samples:
             one_size = len(self._epoch_samples) == 1
             found.append((f"{next(iter(self._epoch_samples))} samples" if one_size else "all samples") + ", " +
@@ -444,6 +451,8 @@ class Witness:
         if self._tested > 0:
             found.append("evaluation with the same data everywhere" if self._tests_agree else
                          "evaluations differ in number between workers")
+        if self._noise_compared:
+            found.append("random numbers different on every worker")
         return "; ".join(found)
 
 

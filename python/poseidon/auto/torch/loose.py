@@ -54,6 +54,8 @@ class Loose:
 
     def leave_to_loader(self) -> None:
         """A loader hands batches out."""
+        if self.begun:
+            self._session.tell_what_is_done()
         self.begun = False
         self._rest()
 
@@ -135,8 +137,12 @@ class Loose:
             return
         telling = self._history[1:]
         if any(len(set(step)) > 1 for step in telling):
+            self._session.witness.add_fact(f"{self.finding()} in the steps that were compared (2 and {STEPS_COMPARED})")
+            self._session.tell_what_is_done()
             return
         if len({step[0] for step in telling}) == 1:
+            self._session.witness.add_fact("the same data as a whole on every worker")
+            self._session.tell_what_is_done()
             self._tell_whole()
             return
         self._session.refuse(
@@ -144,6 +150,17 @@ class Loose:
             "torch.utils.data.DataLoader, so they would do together what one of them does",
             "let a DataLoader hand the batches out, or draw their indices at random in every step (torch.randint, "
             "numpy.random, random; not a generator with a seed of its own), or run it with one worker")
+
+    def finding(self) -> str:
+        """What is known of the training data of all workers, in words."""
+        telling = self._history[1:]
+        if not telling or len(self._history) < STEPS_COMPARED:
+            return "training data drawn by each worker for itself (too few steps to compare them)"
+        if all(len(set(step)) == len(step) for step in telling):
+            return "each worker's training data its own"
+        if any(len(set(step)) > 1 for step in telling):
+            return "training data drawn by each worker, some of them alike"
+        return "training data not dealt out"
 
     def _tell_whole(self) -> None:
         if self._session.rank == 0:

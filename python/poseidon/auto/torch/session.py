@@ -80,6 +80,7 @@ class TorchSession(Session):
         self._told_order = False
         self._evaluations = 0  # that a library has begun and not ended
         self._samples = 0
+        self._first_step = ""  # what it was, until that is told
         self.streams: Streams | None = None  # of random numbers; patches.py sets it
         self.witness = Witness(self.world, self.rank, self.breach)
         self.seen: Seen | None = None  # by the witness; patches.py sets it
@@ -120,6 +121,7 @@ class TorchSession(Session):
             found = checks.compare_at_end(self._steps)
         except poseidon.Error:
             return  # somebody died, or the job is over: psd_run knows
+        self.tell_what_is_done()
         if self.rank == 0:
             notes.tell(f"verified: {found}" if found else f"not right: {', '.join(sorted(self.witness.breaches))}")
 
@@ -233,16 +235,21 @@ class TorchSession(Session):
             self._stepped_after, self._stepped = self.rounds(), []
         self._stepped.append(optimizer.param_groups)
         self._in_use.add_step(optimizer)
-        if self._steps == 1 and self.rank == 0:
-            data = "each worker's training data its own" if self.loose.begun else \
-                f"training data dealt out ({self._samples} samples a step)"
+        if self._steps == 1:
             values = sum(parameter.numel() for parameter in parameters)
-            notes.tell(
-                f"automatic distribution of {notes.script_name()}: {self.world} workers, weights of "
-                f"worker 0 for all, gradients of {type(optimizer).__name__} averaged "
-                f"({len(parameters)} tensors, {values} values), {data}, evaluation whole, "
-                f"{'files' if self.private_files else 'torch.save'} by worker 0; "
-                "a training loss that the script prints is that of the worker's own samples; --auto off turns it off")
+            self._first_step = f"gradients of {type(optimizer).__name__} averaged ({len(parameters)} tensors, {values} values)"
+            if not self.loose.begun:
+                self.tell_what_is_done()
+
+    def tell_what_is_done(self) -> None:
+        """Once, as soon as it is known: how batches without a loader differ is seen after some steps."""
+        told, self._first_step = self._first_step, ""
+        if not told or self.rank != 0:
+            return
+        data = self.loose.finding() if self.loose.begun else f"training data dealt out ({self._samples} samples a step)"
+        notes.tell(f"automatic distribution of {notes.script_name()}: {self.world} workers, weights of worker 0 for all, "
+                   f"{told}, {data}, evaluation whole, {'files' if self.private_files else 'torch.save'} by worker 0; "
+                   "a training loss that the script prints is that of the worker's own samples; --auto off turns it off")
 
     # ---- loaders
 
