@@ -11,6 +11,7 @@
 
 #include "base/cores.h"
 #include "launch/meet/call.h"
+#include "launch/plan/process.h"
 #include "launch/text/mask.h"
 
 static psd_status
@@ -113,31 +114,32 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
     char text[4096];
     struct words environment = {0};
     struct words argv = {0};
-    struct plan_seat seat = {.master = master,
-                             .address = address,
-                             .job = "<name>",
-                             .port = "<port>",
-                             .peers = "<tcp://address:port,...>",
-                             .hosts = "<name=address,...>",
-                             .logs = where->here ? "<log directory>" : NULL,
-                             .local_rank = layout->local_rank[slot],
-                             .local_size = role == LAUNCH_WORKER ? where->workers : where->servers,
-                             .machine = machine,
-                             .machines = layout->machine_count,
-                             .cores = psi_usable_cores(),
-                             .gpus = layout->gpus[slot],
-                             .cluster = plan->given != NULL ? &plan->given[slot] : cluster,
-                             .root_address = root,
-                             .root_port = "<port>",
-                             .store_address = store,
-                             .store_port = "<port>",
-                             .remote = layout_is_remote(layout),
-                             .worker_machine = machine, /* those with workers come first */
-                             .worker_machines = layout_worker_machines(layout)};
+    struct process_facts facts = {.master = master,
+                                  .address = address,
+                                  .job = "<name>",
+                                  .port = "<port>",
+                                  .peers = "<tcp://address:port,...>",
+                                  .hosts = "<name=address,...>",
+                                  .logs = where->here ? "<log directory>" : NULL,
+                                  .local_rank = layout->local_rank[slot],
+                                  .local_size =
+                                      role == LAUNCH_WORKER ? where->workers : where->servers,
+                                  .machine = machine,
+                                  .machines = layout->machine_count,
+                                  .cores = psi_usable_cores(),
+                                  .gpus = layout->gpus[slot],
+                                  .cluster = plan->given != NULL ? &plan->given[slot] : cluster,
+                                  .root_address = root,
+                                  .root_port = "<port>",
+                                  .store_address = store,
+                                  .store_port = "<port>",
+                                  .remote = layout_is_remote(layout),
+                                  .worker_machine = machine, /* those with workers come first */
+                                  .worker_machines = layout_worker_machines(layout)};
     psd_status status;
 
     guess_address(prepared, layout->machine_of[1 + plan->servers], interface, store);
-    layout_cross(layout, slot, &seat.cross_rank, &seat.cross_size);
+    layout_cross(layout, slot, &facts.cross_rank, &facts.cross_size);
     if (layout->machine_of[0] != LAYOUT_NOWHERE) {
         guess_address(prepared, layout->machine_of[0], interface, root);
     }
@@ -151,9 +153,9 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
     }
     guess_address(prepared, machine, interface, address);
     if (plan_runs_command(plan, slot)) {
-        seat.knows_flags = knows_flags_here(plan, role_index(slot, plan->servers));
+        facts.knows_flags = knows_flags_here(plan, role_index(slot, plan->servers));
     }
-    status = plan_process(plan, slot, &seat, &argv, &environment, err);
+    status = process_words(plan, slot, &facts, &argv, &environment, err);
     if (status != PSD_OK) {
         return status;
     }

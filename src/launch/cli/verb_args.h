@@ -6,8 +6,21 @@
 
 #include <stdbool.h>
 
-#include "launch/cli/verbs.h"
 #include "launch/link/jobs.h"
+
+struct verb_options {
+    bool help;
+    bool json;
+    bool watch;    /* show: again and again */
+    bool no_trunc; /* show, list: whole commands */
+    bool follow;   /* logs */
+    bool times;    /* logs */
+    bool now;      /* stop: without grace */
+    const char *since;
+    const char *master; /* show: ask this master instead */
+    const char *secret_file;
+    const char *out; /* logs: directory of the logs of jobs that have ended */
+};
 
 enum verb { VERB_SHOW, VERB_LOGS, VERB_STOP, VERB_LIST };
 

@@ -6,20 +6,6 @@
 
 #include <stdbool.h>
 
-struct verb_options {
-    bool help;
-    bool json;
-    bool watch;    /* show: again and again */
-    bool no_trunc; /* show, list: whole commands */
-    bool follow;   /* logs */
-    bool times;    /* logs */
-    bool now;      /* stop: without grace */
-    const char *since;
-    const char *master; /* show: ask this master instead */
-    const char *secret_file;
-    const char *out; /* logs: directory of the logs of jobs that have ended */
-};
-
 /* argv[0] is the verb. Return the exit code: 0, 2 wrong usage, 3 no such job. */
 int verb_show(int argc, char *const *argv);
 int verb_logs(int argc, char *const *argv);

@@ -1,241 +1,159 @@
 /*
- * personality.c - what scripts written for other systems are told.
+ * personality.c - which kinds of scripts there are, and what they have.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "launch/plan/personality.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "config/tf_config.h"
-#include "launch/plan/plan.h"
-#include "launch/text/variables.h"
+#include "config/cluster.h"
 
-struct number {
+enum { NAMES_MAX = 24 };
+
+/* The kinds, with the variables that each sets. */
+static const struct kind {
+    enum personality bit;
     const char *name;
-    uint32_t value;
+    const char *variables[NAMES_MAX]; /* ended by NULL */
+} kinds[] = {
+    {PERSONALITY_POSEIDON, "poseidon", {NULL}}, /* plan.c has them */
+    {PERSONALITY_TF1, "tf1", {"TF_CONFIG"}},
+    {PERSONALITY_TF_CONFIG, "tf_config", {"TF_CONFIG"}},
+    {PERSONALITY_TORCH,
+     "torch",
+     {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+      "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE",
+      "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
+      "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE"}},
+    {PERSONALITY_DMLC,
+     "dmlc",
+     {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER",
+      "DMLC_NODE_HOST", "DMLC_INTERFACE", "DMLC_WORKER_ID", "DMLC_SERVER_ID", "DMLC_RANK",
+      "DMLC_TASK_ID", "DMLC_NUM_ATTEMPT", "DMLC_JOB_CLUSTER", "DMLC_ENABLE_RDMA",
+      "BYTEPS_LOCAL_RANK", "BYTEPS_LOCAL_SIZE", "NVIDIA_VISIBLE_DEVICES", "PORT"}},
+    {PERSONALITY_MPI,
+     "mpi",
+     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+      "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "HOROVOD_RANK", "HOROVOD_SIZE",
+      "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE",
+      "HOROVOD_HOSTNAME"}},
 };
+enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 static psd_status
-set_numbers(struct words *environment, const struct number *numbers, size_t count,
-            struct psd_error *err)
+check_set(unsigned set, struct psd_error *err)
 {
-    psd_status status = PSD_OK;
-
-    for (size_t i = 0; i < count && status == PSD_OK; i++) {
-        char text[16];
-
-        snprintf(text, sizeof(text), "%u", numbers[i].value);
-        status = variables_set_pair(environment, numbers[i].name, text, err);
+    if ((set & PERSONALITY_POSEIDON) != 0 &&
+        (set & (PERSONALITY_TF1 | PERSONALITY_TF_CONFIG | PERSONALITY_DMLC)) != 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--personality: with poseidon the servers are ps_servers, with %s they run "
+                        "your command: take one of the two",
+                        (set & PERSONALITY_DMLC) != 0  ? "dmlc"
+                        : (set & PERSONALITY_TF1) != 0 ? "tf1"
+                                                       : "tf_config");
     }
-    return status;
-}
-
-/* NULL: not known, and so not set. */
-struct text {
-    const char *name;
-    const char *value;
-};
-
-static psd_status
-set_texts(struct words *environment, const struct text *texts, size_t count, struct psd_error *err)
-{
-    psd_status status = PSD_OK;
-
-    for (size_t i = 0; i < count && status == PSD_OK; i++) {
-        if (texts[i].value != NULL) {
-            status = variables_set_pair(environment, texts[i].name, texts[i].value, err);
-        }
+    if ((set & PERSONALITY_DMLC) != 0 && personality_is_tensorflow(set)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--personality: dmlc has a scheduler that runs your command, and "
+                        "TensorFlow knows none: take one of the two");
     }
-    return status;
-}
-
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
-static psd_status
-tell_tf_config(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
-               struct words *environment, struct psd_error *err)
-{
-    const struct plan_task task = plan_task(plan, slot);
-    char *text = psi_tf_config_text(seat->cluster, task.type, task.index);
-    psd_status status;
-
-    if (text == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for TF_CONFIG");
-    }
-    status = variables_set_pair(environment, "TF_CONFIG", text, err);
-    free(text);
-    /* Without it a task that is started before its peers fails instead of waiting for them. */
-    if (status == PSD_OK && (plan->personality & PERSONALITY_TF_CONFIG) != 0 &&
-        !plan->sets_grpc_fail_fast) {
-        status = variables_set_pair(environment, "GRPC_FAIL_FAST", "use_caller", err);
-    }
-    return status;
-}
-
-static psd_status
-tell_torch(const struct plan *plan, uint32_t rank, const struct plan_seat *seat,
-           struct words *environment, struct psd_error *err)
-{
-    char *error_file = NULL;
-    psd_status status;
-
-    if (seat->logs != NULL &&
-        asprintf(&error_file, "%s/worker%u.error.json", seat->logs, rank) < 0) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a path");
-    }
-    {
-        const struct text texts[] = {{"MASTER_ADDR", seat->store_address},
-                                     {"MASTER_PORT", seat->store_port},
-                                     {"ROLE_NAME", "default"},
-                                     {"TORCHELASTIC_RUN_ID", seat->job},
-                                     {"TORCHELASTIC_ERROR_FILE", error_file},
-                                     /* rank 0 has the store, no agent does */
-                                     {"TORCHELASTIC_USE_AGENT_STORE", "False"}};
-        const struct number numbers[] = {{"RANK", rank},
-                                         {"WORLD_SIZE", plan->workers},
-                                         {"LOCAL_RANK", seat->local_rank},
-                                         {"LOCAL_WORLD_SIZE", seat->local_size},
-                                         {"GROUP_RANK", seat->worker_machine},
-                                         {"GROUP_WORLD_SIZE", seat->worker_machines},
-                                         {"NODE_RANK", seat->worker_machine},
-                                         {"ROLE_RANK", rank},
-                                         {"ROLE_WORLD_SIZE", plan->workers},
-                                         {"TORCHELASTIC_RESTART_COUNT", seat->restart},
-                                         {"TORCHELASTIC_MAX_RESTARTS", plan->max_restarts}};
-
-        status = set_texts(environment, texts, COUNT(texts), err);
-        status = status == PSD_OK ? set_numbers(environment, numbers, COUNT(numbers), err) : status;
-    }
-    free(error_file);
-    return status;
-}
-
-/* The scheduler, the servers and the workers, each of its own kind. */
-static psd_status
-tell_dmlc(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
-          struct words *environment, struct psd_error *err)
-{
-    static const char *const roles[] = {"scheduler", "server", "worker"};
-    const enum launch_role role = role_of_slot(slot, plan->servers);
-    const uint32_t index = role_index(slot, plan->servers);
-    const struct text texts[] = {
-        {"DMLC_ROLE", roles[role]},
-        {"DMLC_PS_ROOT_URI", seat->root_address},
-        {"DMLC_PS_ROOT_PORT", seat->root_port},
-        {"DMLC_NODE_HOST", seat->address},
-        {"DMLC_INTERFACE", seat->interface},
-        {"DMLC_JOB_CLUSTER", seat->remote ? "ssh" : "local"},
-        {"NVIDIA_VISIBLE_DEVICES", variables_get(environment->list, "CUDA_VISIBLE_DEVICES")},
-    };
-    const struct number common[] = {{"DMLC_NUM_WORKER", plan->workers},
-                                    {"DMLC_NUM_SERVER", plan->servers},
-                                    {"DMLC_TASK_ID", index},
-                                    {"DMLC_NUM_ATTEMPT", seat->restart},
-                                    {"DMLC_ENABLE_RDMA", 0}};
-    const struct number place[] = {
-        {role == LAUNCH_WORKER ? "DMLC_WORKER_ID" : "DMLC_SERVER_ID", index},
-        {"DMLC_RANK", index},
-        {"BYTEPS_LOCAL_RANK", seat->local_rank},
-        {"BYTEPS_LOCAL_SIZE", seat->local_size}};
-    psd_status status = set_texts(environment, texts, COUNT(texts), err);
-
-    if (status == PSD_OK) {
-        status = set_numbers(environment, common, COUNT(common), err);
-    }
-    if (status == PSD_OK && role != LAUNCH_MASTER) { /* a server's local rank means nothing */
-        status = set_numbers(environment, place, role == LAUNCH_WORKER ? COUNT(place) : 2, err);
-    }
-    /* ps-lite would take an inherited one for where to listen: for all processes the same. */
-    return status == PSD_OK ? words_add(environment, "PORT", err) : status;
-}
-
-static psd_status
-tell_mpi(const struct plan *plan, uint32_t rank, const struct plan_seat *seat,
-         struct words *environment, struct psd_error *err)
-{
-    const struct text texts[] = {{"HOROVOD_HOSTNAME", seat->address}};
-    const struct number numbers[] = {{"OMPI_COMM_WORLD_RANK", rank},
-                                     {"OMPI_COMM_WORLD_SIZE", plan->workers},
-                                     {"OMPI_COMM_WORLD_LOCAL_RANK", seat->local_rank},
-                                     {"OMPI_COMM_WORLD_LOCAL_SIZE", seat->local_size},
-                                     {"PMI_RANK", rank},
-                                     {"PMI_SIZE", plan->workers},
-                                     {"HOROVOD_RANK", rank},
-                                     {"HOROVOD_SIZE", plan->workers},
-                                     {"HOROVOD_LOCAL_RANK", seat->local_rank},
-                                     {"HOROVOD_LOCAL_SIZE", seat->local_size},
-                                     {"HOROVOD_CROSS_RANK", seat->cross_rank},
-                                     {"HOROVOD_CROSS_SIZE", seat->cross_size}};
-    const psd_status status = set_texts(environment, texts, COUNT(texts), err);
-
-    return status == PSD_OK ? set_numbers(environment, numbers, COUNT(numbers), err) : status;
+    return PSD_OK;
 }
 
 psd_status
-personality_environment(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
-                        struct words *environment, struct psd_error *err)
+personality_parse(const char *list, unsigned *set_p, struct psd_error *err)
 {
-    const bool worker = role_of_slot(slot, plan->servers) == LAUNCH_WORKER;
-    const uint32_t rank = role_index(slot, plan->servers);
-    psd_status status = PSD_OK;
-
-    if (personality_is_tensorflow(plan->personality)) {
-        status = tell_tf_config(plan, slot, seat, environment, err);
-    }
-    if (status == PSD_OK && (plan->personality & PERSONALITY_TORCH) != 0 && worker) {
-        status = tell_torch(plan, rank, seat, environment, err);
-    }
-    if (status == PSD_OK && (plan->personality & PERSONALITY_DMLC) != 0) {
-        status = tell_dmlc(plan, slot, seat, environment, err);
-    }
-    if (status == PSD_OK && (plan->personality & PERSONALITY_MPI) != 0 && worker) {
-        status = tell_mpi(plan, rank, seat, environment, err);
-    }
-    return status;
-}
-
-/* One of the two lists of hosts. */
-static psd_status
-add_hosts(struct words *argv, const char *option, const struct psi_tf_job *job,
-          struct psd_error *err)
-{
-    char *hosts = psi_tf_job_text(job);
-    psd_status status = hosts != NULL ? words_add(argv, option, err)
-                                      : psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for hosts");
-
-    status = status == PSD_OK ? words_add(argv, hosts, err) : status;
-    free(hosts);
-    return status;
-}
-
-psd_status
-personality_arguments(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
-                      struct words *argv, struct psd_error *err)
-{
-    const struct plan_task task = plan_task(plan, slot);
+    unsigned set = 0;
     psd_status status;
 
-    if ((plan->personality & PERSONALITY_TF1) == 0) {
+    if (list == NULL) {
+        *set_p = PERSONALITY_POSEIDON;
         return PSD_OK;
     }
-    status = words_add(argv, "--job_name", err);
-    if (status == PSD_OK) {
-        status = words_add(argv, task.name, err);
+    for (const char *at = list;; at++) {
+        const size_t bytes = strcspn(at, ",");
+        size_t i = 0;
+
+        while (i < KINDS &&
+               (strlen(kinds[i].name) != bytes || strncmp(kinds[i].name, at, bytes) != 0)) {
+            i++;
+        }
+        if (i == KINDS) {
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "--personality=%.64s: must be some of poseidon, tf1, tf_config, torch, "
+                            "dmlc, mpi, with commas between",
+                            list);
+        }
+        set |= kinds[i].bit;
+        at += bytes;
+        if (*at == '\0') {
+            break;
+        }
     }
+    status = check_set(set, err);
     if (status == PSD_OK) {
-        status = words_add(argv, "--task_index", err);
+        *set_p = set;
     }
-    if (status == PSD_OK) {
-        status = words_add_format(argv, err, "%u", task.index);
+    return status;
+}
+
+bool
+personality_is_foreign(unsigned set)
+{
+    return (set & PERSONALITY_POSEIDON) == 0;
+}
+
+bool
+personality_is_tensorflow(unsigned set)
+{
+    return (set & (PERSONALITY_TF1 | PERSONALITY_TF_CONFIG)) != 0;
+}
+
+bool
+personality_has_servers(unsigned set)
+{
+    return (set & (PERSONALITY_POSEIDON | PERSONALITY_DMLC)) != 0 || personality_is_tensorflow(set);
+}
+
+bool
+personality_has_master(unsigned set)
+{
+    return (set & (PERSONALITY_POSEIDON | PERSONALITY_DMLC)) != 0;
+}
+
+uint32_t
+personality_usual_servers(unsigned set)
+{
+    return personality_has_servers(set) ? 1 : 0;
+}
+
+psd_status
+personality_check_servers(unsigned set, const char *list, uint32_t servers, struct psd_error *err)
+{
+    if (servers > 0 && !personality_has_servers(set)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--servers %u: --personality=%.64s has none (poseidon,%.64s starts "
+                        "ps_servers)",
+                        servers, list, list);
     }
-    if (status == PSD_OK) {
-        status = add_hosts(argv, "--ps_hosts", &seat->cluster->jobs[PSI_TF_PS], err);
+    if (servers == 0 && personality_has_servers(set) && !personality_is_tensorflow(set)) {
+        return psi_fail(err, PSD_ERR_INVALID, "--servers: 0 is not a number from 1 to %d",
+                        PSI_CLUSTER_SERVERS_MAX);
     }
-    return status == PSD_OK
-               ? add_hosts(argv, "--worker_hosts", &seat->cluster->jobs[PSI_TF_WORKER], err)
-               : status;
+    return PSD_OK;
+}
+
+void
+personality_each(unsigned set, void (*tell)(void *owner, const char *variable), void *owner)
+{
+    for (size_t i = 0; i < KINDS; i++) {
+        const bool told = kinds[i].bit == PERSONALITY_TF_CONFIG && (set & PERSONALITY_TF1) != 0;
+
+        for (size_t k = 0; (set & kinds[i].bit) != 0 && !told && kinds[i].variables[k] != NULL;
+             k++) {
+            tell(owner, kinds[i].variables[k]);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 /*
- * personality.h - scripts written for other systems: what their processes are called, and what each
- * of them is told, by arguments and by variables.
+ * personality.h - kinds of scripts: those of other systems, too. What their processes are told is
+ * in personality_words.h.
  *
  * A personality without Poseidon's daemons is foreign: the servers, where it has any, run the
  * user's command as the workers do.
@@ -13,11 +13,6 @@
 #include <stdint.h>
 
 #include <psd/status.h>
-
-#include "launch/text/words.h"
-
-struct plan;
-struct plan_seat;
 
 /* A set of them is the sum. */
 enum personality {
@@ -47,15 +42,5 @@ psd_status personality_check_servers(unsigned set, const char *list, uint32_t se
 
 /* Calls back for each variable that one of the set tells. */
 void personality_each(unsigned set, void (*tell)(void *owner, const char *variable), void *owner);
-
-/* What the process of a slot is told beside Poseidon's own variables. A plain NAME unsets. */
-psd_status personality_environment(const struct plan *plan, uint32_t slot,
-                                   const struct plan_seat *seat, struct words *environment,
-                                   struct psd_error *err);
-
-/* What stands behind the command. */
-psd_status personality_arguments(const struct plan *plan, uint32_t slot,
-                                 const struct plan_seat *seat, struct words *argv,
-                                 struct psd_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * plan.c - program, arguments and environment of every process.
+ * plan.c - what a job runs, checked and put together before anything starts.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,10 +11,7 @@
 
 #include "base/fail.h"
 #include "launch/plan/image.h"
-#include "launch/system/spawn.h"
 #include "launch/text/variables.h"
-
-enum { LANES_MAX = 64 };
 
 static psd_status
 copy_worker_sets(const struct plan_input *input, struct plan *plan, struct psd_error *err)
@@ -77,15 +74,14 @@ forward_variables(const struct plan_input *input, struct plan *plan, struct psd_
     return status;
 }
 
-/* Whether processes find their place in variables of Poseidon's. */
-static bool
-sets_own_place(const struct plan *plan)
+bool
+plan_sets_place(const struct plan *plan)
 {
     return personality_is_foreign(plan->personality) ||
            (plan->pass != PSI_PASS_NONE && plan->pass != PSI_PASS_FLAGS);
 }
 
-/* What set_place() sets. */
+/* What set_place() of process.c sets. */
 static const char *const place_names[] = {
     "PSD_RANK",        "PSD_WORLD",          "PSD_WORLD_SIZE",    "PSD_NUM_WORKERS",
     "PSD_NUM_SERVERS", "PSD_LOCAL_RANK",     "PSD_LOCAL_SIZE",    "PSD_NODE_RANK",
@@ -99,7 +95,7 @@ enum { PLACE_NAMES = sizeof(place_names) / sizeof(place_names[0]) };
 static void
 each_place_name(const struct plan *plan, void (*tell)(void *owner, const char *name), void *owner)
 {
-    for (size_t i = 0; i < PLACE_NAMES && sets_own_place(plan); i++) {
+    for (size_t i = 0; i < PLACE_NAMES && plan_sets_place(plan); i++) {
         tell(owner, place_names[i]);
     }
     personality_each(plan->personality, tell, owner);
@@ -406,159 +402,6 @@ plan_fini(struct plan *plan)
     *plan = (struct plan){0};
 }
 
-static psd_status
-add_number(struct words *argv, const char *option, uint32_t value, struct psd_error *err)
-{
-    const psd_status status = words_add(argv, option, err);
-
-    return status == PSD_OK ? words_add_format(argv, err, "%u", value) : status;
-}
-
-static psd_status
-add_pair(struct words *argv, const char *option, const char *value, struct psd_error *err)
-{
-    const psd_status status = words_add(argv, option, err);
-
-    return status == PSD_OK ? words_add(argv, value, err) : status;
-}
-
-static psd_status
-master_arguments(const struct plan *plan, const struct plan_seat *seat, struct words *argv,
-                 struct psd_error *err)
-{
-    psd_status status = words_add(argv, "ps_master", err);
-
-    if (status == PSD_OK) {
-        status = add_number(argv, "--workers", plan->workers, err);
-    }
-    if (status == PSD_OK) {
-        status = add_number(argv, "--servers", plan->servers, err);
-    }
-    if (status == PSD_OK) {
-        status = add_pair(argv, "--bind", seat->address, err);
-    }
-    if (status == PSD_OK) {
-        status = add_number(argv, "--port", plan->master_port, err);
-    }
-    if (status == PSD_OK) {
-        status = add_number(argv, "--ready_fd", SPAWN_EXTRA_FD, err);
-    }
-    if (status == PSD_OK) {
-        status = words_add(argv, "--tell_joins", err);
-    }
-    /* Scripts that know nothing of Poseidon join when they train, one alone never does. */
-    return status == PSD_OK && plan->automatic ? words_add(argv, "--late_workers", err) : status;
-}
-
-/* Cores of the machine, shared by its servers. */
-static uint32_t
-lanes(const struct plan_seat *seat)
-{
-    const uint32_t share = seat->cores / (seat->local_size > 0 ? seat->local_size : 1);
-
-    return share < 1 ? 1 : share > LANES_MAX ? LANES_MAX : share;
-}
-
-static psd_status
-server_arguments(const struct plan *plan, uint32_t index, const struct plan_seat *seat,
-                 struct words *argv, struct psd_error *err)
-{
-    psd_status status = words_add(argv, "ps_server", err);
-
-    if (status == PSD_OK) {
-        status = add_number(argv, "--index", index, err);
-    }
-    if (status == PSD_OK) {
-        status = add_pair(argv, "--master_address", seat->master, err);
-    }
-    if (status == PSD_OK) {
-        status = add_pair(argv, "--bind", seat->address, err);
-    }
-    if (status == PSD_OK) {
-        status = add_number(argv, "--servers", seat->local_size, err);
-    }
-    if (status == PSD_OK && plan->lanes == 0) {
-        status = words_add_format(argv, err, "--lanes=%u", lanes(seat));
-    }
-    return status;
-}
-
-/* What a worker is told about its place in the job. */
-static psd_status
-set_place(const struct plan *plan, const struct command_values *values,
-          const struct plan_seat *seat, struct words *environment, struct psd_error *err)
-{
-    const struct {
-        const char *name;
-        uint32_t value;
-    } numbers[] = {{"PSD_RANK", values->rank},           {"PSD_WORLD", values->world},
-                   {"PSD_WORLD_SIZE", values->world},    {"PSD_NUM_WORKERS", values->world},
-                   {"PSD_NUM_SERVERS", values->servers}, {"PSD_LOCAL_RANK", seat->local_rank},
-                   {"PSD_LOCAL_SIZE", seat->local_size}, {"PSD_NODE_RANK", seat->machine},
-                   {"PSD_NUM_NODES", seat->machines},    {"PSD_RESTART_COUNT", seat->restart}};
-    const bool masterless = personality_is_foreign(plan->personality) && !plan->joins;
-    const char *const texts[][2] = {{"PSD_MASTER_ADDRESS", masterless ? NULL : values->master},
-                                    {"PSD_ROLE", values->role},
-                                    {"PSD_ADDR", seat->address},
-                                    {"PSD_PORT", seat->port},
-                                    {"PSD_PEERS", seat->peers},
-                                    {"PSD_HOSTS", seat->hosts},
-                                    {"PSD_LOG_DIR", seat->logs},
-                                    {"PSD_JOB_ID", seat->job}};
-    psd_status status = PSD_OK;
-
-    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && status == PSD_OK; i++) {
-        if (texts[i][1] != NULL) {
-            status = variables_set_pair(environment, texts[i][0], texts[i][1], err);
-        }
-    }
-    if (status == PSD_OK && masterless) { /* of a job around this one */
-        status = words_add(environment, "PSD_MASTER_ADDRESS", err);
-    }
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == PSD_OK; i++) {
-        char text[16];
-
-        snprintf(text, sizeof(text), "%u", numbers[i].value);
-        status = variables_set_pair(environment, numbers[i].name, text, err);
-    }
-    return status;
-}
-
-/* The machine's GPUs, dealt out to its workers. */
-static psd_status
-set_gpus(const struct plan *plan, const struct plan_seat *seat, struct words *environment,
-         struct psd_error *err)
-{
-    const uint32_t share = seat->local_size > 0 ? seat->gpus / seat->local_size : 0;
-    const uint32_t each = plan->gpus_per_worker > 0 ? plan->gpus_per_worker : share;
-    char list[256] = "";
-    size_t used = 0;
-
-    if ((seat->gpus == 0 && each == 0) ||
-        variables_get(environment->list, "CUDA_VISIBLE_DEVICES") != NULL) {
-        return PSD_OK;
-    }
-    if (each == 0) { /* more workers than GPUs: they share */
-        snprintf(list, sizeof(list), "%u", seat->local_rank % seat->gpus);
-    }
-    for (uint32_t i = 0; i < each && used < sizeof(list); i++) {
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%u", i > 0 ? "," : "",
-                                 seat->local_rank * each + i);
-    }
-    return variables_set_pair(environment, "CUDA_VISIBLE_DEVICES", list, err);
-}
-
-static psd_status
-add_flags(const struct command_values *values, struct words *argv, struct psd_error *err)
-{
-    psd_status status = words_add(argv, "--distributed", err);
-
-    if (status == PSD_OK) {
-        status = add_pair(argv, "--master_address", values->master, err);
-    }
-    return status == PSD_OK ? add_number(argv, "--client_id", values->rank, err) : status;
-}
-
 static bool
 is_set_for_one(const struct plan *plan, const char *name)
 {
@@ -632,99 +475,6 @@ plan_adds_flags(const struct plan *plan, uint32_t command, bool knows_flags, con
     return plan->pass == PSI_PASS_FLAGS || plan->pass == PSI_PASS_BOTH;
 }
 
-static psd_status
-command_environment(const struct plan *plan, uint32_t slot, const struct command_values *values,
-                    const struct plan_seat *seat, const struct command *command,
-                    struct words *environment, struct psd_error *err)
-{
-    const bool worker = role_of_slot(slot, plan->servers) == LAUNCH_WORKER;
-    const struct words *set = worker && plan->worker_set != NULL
-                                  ? &plan->worker_set[role_index(slot, plan->servers)]
-                                  : NULL;
-    struct words own = {0};
-    psd_status status = PSD_OK;
-
-    if (set != NULL) {
-        status = variables_set_all(environment, set->list, err);
-    }
-    if (status == PSD_OK && worker) {
-        status = set_gpus(plan, seat, environment, err);
-    } else if (status == PSD_OK && (seat->gpus > 0 || plan->gpus_per_worker > 0)) {
-        status = variables_set_pair(environment, "CUDA_VISIBLE_DEVICES", "", err);
-    }
-    if (status == PSD_OK && sets_own_place(plan)) {
-        status = set_place(plan, values, seat, environment, err);
-    }
-    if (status == PSD_OK) {
-        status = personality_environment(plan, slot, seat, environment, err);
-    }
-    if (status == PSD_OK && plan->keep_env) {
-        status = variables_set_all(environment, plan->own_place.list, err);
-        status = status == PSD_OK && set != NULL ? variables_set_all(environment, set->list, err)
-                                                 : status;
-    }
-    if (status == PSD_OK) {
-        status = command_fill(&command->environment, values, &own, err);
-    }
-    if (status == PSD_OK) {
-        status = variables_set_all(environment, own.list, err);
-    }
-    words_fini(&own);
-    return status;
-}
-
-/* What of a worker's environment a container has to be told: all that the job sets, and what was
- * forwarded, save paths to libraries of the machine outside. */
-static psd_status
-enter_image(const struct plan *plan, struct words *environment, struct words *argv,
-            struct psd_error *err)
-{
-    const int secret_fd = image_secret_fd(&plan->image);
-    struct words names = {0};
-    psd_status status = variables_set_all(&names, plan->forwarded.list, err);
-
-    variables_unset(&names, "LD_LIBRARY_PATH");
-    if (status == PSD_OK) {
-        status = variables_set_all(&names, plan->worker_environment.list, err);
-    }
-    if (status == PSD_OK) {
-        status = variables_set_pair(&names, "OMP_NUM_THREADS", "", err);
-    }
-    if (status == PSD_OK && secret_fd >= 0) {
-        status = words_add_format(environment, err, "PSD_SECRET_FD=%d", secret_fd);
-    }
-    if (status == PSD_OK) {
-        status = variables_set_all(&names, environment->list, err);
-    }
-    if (status == PSD_OK) {
-        status = image_begin(&plan->image, &names, argv, err);
-    }
-    words_fini(&names);
-    return status;
-}
-
-static psd_status
-command_process(const struct plan *plan, uint32_t slot, const struct command_values *values,
-                const struct plan_seat *seat, struct words *argv, struct words *environment,
-                struct psd_error *err)
-{
-    const uint32_t which = plan_command(plan, role_index(slot, plan->servers));
-    const struct command *command = &plan->commands[which];
-    const char *reason;
-    psd_status status = command_environment(plan, slot, values, seat, command, environment, err);
-
-    if (status == PSD_OK) {
-        status = enter_image(plan, environment, argv, err);
-    }
-    if (status == PSD_OK) {
-        status = command_fill(&command->argv, values, argv, err);
-    }
-    if (status == PSD_OK && plan_adds_flags(plan, which, seat->knows_flags, &reason)) {
-        status = add_flags(values, argv, err);
-    }
-    return status == PSD_OK ? personality_arguments(plan, slot, seat, argv, err) : status;
-}
-
 bool
 plan_runs_command(const struct plan *plan, uint32_t slot)
 {
@@ -781,71 +531,6 @@ plan_leaders(const struct plan *plan)
         return 1;
     }
     return last.type == PSI_TF_EVALUATOR ? plan->workers - 1 : plan->workers;
-}
-
-/* The numbers of a task that was given by a file are those of its cluster, not of this machine. The
- * chief is the first of the workers. */
-static psd_status
-take_given(const struct plan *plan, uint32_t slot, struct command_values *values, char **master_p,
-           struct psd_error *err)
-{
-    const struct psi_tf_config *given = &plan->given[slot];
-    const uint32_t chiefs = given->jobs[PSI_TF_CHIEF].count;
-    const char *root = psi_tf_config_address(given, PSI_TF_PS, 0);
-
-    values->rank = given->index + (given->type == PSI_TF_WORKER ? chiefs : 0);
-    values->world = chiefs + given->jobs[PSI_TF_WORKER].count;
-    values->servers = given->jobs[PSI_TF_PS].count;
-    if (plan->joins) {
-        if (asprintf(master_p, "tcp://%s", root != NULL ? root : "") < 0) {
-            *master_p = NULL;
-            return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for an address");
-        }
-        values->master = *master_p;
-    }
-    return PSD_OK;
-}
-
-psd_status
-plan_process(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
-             struct words *argv_p, struct words *environment_p, struct psd_error *err)
-{
-    struct command_values values = {.role = plan_task(plan, slot).name,
-                                    .rank = role_index(slot, plan->servers),
-                                    .world = plan->workers,
-                                    .servers = plan->servers,
-                                    .master = seat->master,
-                                    .port = personality_is_foreign(plan->personality) ? seat->port
-                                                                                      : NULL};
-    struct words argv = {0};
-    struct words environment = {0};
-    char *master = NULL;
-    psd_status status = PSD_OK;
-
-    if (plan->given != NULL) {
-        status = take_given(plan, slot, &values, &master, err);
-    }
-    if (status != PSD_OK) {
-        return status;
-    }
-    if (plan_runs_command(plan, slot)) {
-        status = command_process(plan, slot, &values, seat, &argv, &environment, err);
-    } else if (role_of_slot(slot, plan->servers) == LAUNCH_MASTER) {
-        status = master_arguments(plan, seat, &argv, err);
-        status = status == PSD_OK ? words_add_all(&argv, &plan->master_settings, err) : status;
-    } else {
-        status = server_arguments(plan, values.rank, seat, &argv, err);
-        status = status == PSD_OK ? words_add_all(&argv, &plan->server_settings, err) : status;
-    }
-    free(master);
-    if (status != PSD_OK) {
-        words_fini(&argv);
-        words_fini(&environment);
-        return status;
-    }
-    *argv_p = argv;
-    *environment_p = environment;
-    return PSD_OK;
 }
 
 void

@@ -1,5 +1,6 @@
 /*
- * plan.h - what a job runs: program, arguments and environment of every process.
+ * plan.h - what a job runs. process.h makes program, arguments and environment of each process of
+ * it.
  *
  * Made once, before anything starts, so that a mistake is found while nothing has to be undone.
  */
@@ -90,49 +91,16 @@ struct plan_task {
     uint32_t index;
 };
 
-/* Where a process sits, known only when the machines are. */
-struct plan_seat {
-    const char *master;  /* where it listens; unused for the master itself */
-    const char *address; /* of the machine */
-    const char *job;     /* the job's name */
-    const char *port;    /* of a worker, for its own use */
-    const char *peers;   /* "tcp://IP:PORT,...": where the workers are, by rank */
-    const char *hosts;   /* "master=IP,server0=IP,worker0=IP,...": what is where, by name */
-    const char *logs;    /* directory of the job's logs on the machine; NULL: it has none */
-    uint32_t restart;
-    uint32_t local_rank;
-    uint32_t local_size;
-    uint32_t machine;
-    uint32_t machines;
-    uint32_t cores;   /* of the machine */
-    uint32_t gpus;    /* of the machine, for its workers; 0: not said */
-    bool knows_flags; /* the script knows Poseidon's flags */
-
-    /* For other personalities; what one does not need may be NULL. */
-    const struct psi_tf_config *cluster; /* TensorFlow's: who listens where */
-    const char *root_address;            /* of dmlc's scheduler */
-    const char *root_port;
-    const char *store_address; /* of torch's store, on the machine of rank 0 */
-    const char *store_port;
-    const char *interface;    /* of `address`; NULL: not known */
-    bool remote;              /* some machine is reached by ssh */
-    uint32_t worker_machine;  /* this one among those that have workers ... */
-    uint32_t worker_machines; /* ... and how many they are */
-    uint32_t cross_rank;      /* of the machine, among those with as many workers */
-    uint32_t cross_size;
-};
-
 /* PSD_ERR_INVALID: the command or the counts make no sense. */
 psd_status plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error *err);
 void plan_fini(struct plan *plan);
 
-/* The arguments of one process, and what is set in its environment. */
-psd_status plan_process(const struct plan *plan, uint32_t slot, const struct plan_seat *seat,
-                        struct words *argv_p, struct words *environment_p, struct psd_error *err);
-
 /* Whether a process runs the user's command: workers do, and servers of other personalities. */
 bool plan_runs_command(const struct plan *plan, uint32_t slot);
 struct plan_task plan_task(const struct plan *plan, uint32_t slot);
+
+/* Whether processes find their place in variables of Poseidon's. */
+bool plan_sets_place(const struct plan *plan);
 
 /* The workers with whose end the job is done, the first of them: watch.h. */
 uint32_t plan_leaders(const struct plan *plan);

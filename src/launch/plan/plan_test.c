@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "launch/plan/plan.h"
+#include "launch/plan/process.h"
 #include "launch/system/here.h"
 #include "launch/text/variables.h"
 
@@ -159,23 +160,23 @@ make(const char *command, enum psi_pass pass, uint32_t slot, struct made *made)
                                .pass = pass,
                                .environment = environment,
                                .master_settings = &settings};
-    struct plan_seat seat = {.master = "tcp://127.0.0.1:7001",
-                             .address = "127.0.0.1",
-                             .job = "test",
-                             .port = "20001",
-                             .peers = "tcp://127.0.0.1:20000,tcp://127.0.0.1:20001",
-                             .restart = 1,
-                             .local_size = 2,
-                             .machines = 1,
-                             .cores = 4};
+    struct process_facts facts = {.master = "tcp://127.0.0.1:7001",
+                                  .address = "127.0.0.1",
+                                  .job = "test",
+                                  .port = "20001",
+                                  .peers = "tcp://127.0.0.1:20000,tcp://127.0.0.1:20001",
+                                  .restart = 1,
+                                  .local_size = 2,
+                                  .machines = 1,
+                                  .cores = 4};
     const char *file;
 
     assert_int_equal(words_add(&settings, "--heartbeat_ms=100", &err), PSD_OK);
     if (plan_build(&input, &plan, &err) != PSD_OK) {
         fail_msg("%s", err.text);
     }
-    seat.knows_flags = command_knows_flags(&plan.commands[0], search_path, &file);
-    assert_int_equal(plan_process(&plan, slot, &seat, &argv, &made->environment, &err), PSD_OK);
+    facts.knows_flags = command_knows_flags(&plan.commands[0], search_path, &file);
+    assert_int_equal(process_words(&plan, slot, &facts, &argv, &made->environment, &err), PSD_OK);
     join(&argv, made->argv, sizeof(made->argv));
     words_fini(&argv);
     words_fini(&settings);
@@ -368,17 +369,17 @@ test_gpus_are_dealt_out(void **state)
     (void)state;
     assert_int_equal(plan_build(&input, &plan, &err), PSD_OK);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const struct plan_seat seat = {.master = "tcp://127.0.0.1:1",
-                                       .address = "127.0.0.1",
-                                       .job = "test",
-                                       .gpus = cases[i].gpus,
-                                       .local_size = cases[i].size,
-                                       .local_rank = cases[i].rank};
+        const struct process_facts facts = {.master = "tcp://127.0.0.1:1",
+                                            .address = "127.0.0.1",
+                                            .job = "test",
+                                            .gpus = cases[i].gpus,
+                                            .local_size = cases[i].size,
+                                            .local_rank = cases[i].rank};
         struct words argv = {0};
         struct words variables = {0};
         const char *got;
 
-        assert_int_equal(plan_process(&plan, 2, &seat, &argv, &variables, &err), PSD_OK);
+        assert_int_equal(process_words(&plan, 2, &facts, &argv, &variables, &err), PSD_OK);
         got = variables_get(variables.list, "CUDA_VISIBLE_DEVICES");
         assert_true(cases[i].want == NULL ? got == NULL
                                           : got != NULL && strcmp(got, cases[i].want) == 0);
@@ -395,23 +396,23 @@ make_foreign(const struct plan_input *given, uint32_t slot, struct made *made, c
     static char *environment[] = {"PATH=/usr/bin:/bin", "RANK=99", "PORT=80", NULL};
     struct plan_input input = *given;
     struct psi_tf_config cluster = {0};
-    struct plan_seat seat = {.master = "",
-                             .address = "10.0.0.1",
-                             .job = "test",
-                             .port = "20001",
-                             .logs = "/logs",
-                             .restart = 1,
-                             .local_size = 2,
-                             .machines = 2,
-                             .cluster = &cluster,
-                             .root_address = "10.0.0.9",
-                             .root_port = "9000",
-                             .store_address = "10.0.0.7",
-                             .store_port = "7000",
-                             .interface = "eth0",
-                             .worker_machine = 1,
-                             .worker_machines = 2,
-                             .cross_size = 2};
+    struct process_facts facts = {.master = "",
+                                  .address = "10.0.0.1",
+                                  .job = "test",
+                                  .port = "20001",
+                                  .logs = "/logs",
+                                  .restart = 1,
+                                  .local_size = 2,
+                                  .machines = 2,
+                                  .cluster = &cluster,
+                                  .root_address = "10.0.0.9",
+                                  .root_port = "9000",
+                                  .store_address = "10.0.0.7",
+                                  .store_port = "7000",
+                                  .interface = "eth0",
+                                  .worker_machine = 1,
+                                  .worker_machines = 2,
+                                  .cross_size = 2};
     struct psd_error err = {0};
     struct words argv = {0};
     struct plan plan;
@@ -423,7 +424,7 @@ make_foreign(const struct plan_input *given, uint32_t slot, struct made *made, c
     if (plan_build(&input, &plan, &err) != PSD_OK) {
         fail_msg("%s", err.text);
     }
-    assert_int_equal(plan_process(&plan, slot, &seat, &argv, &made->environment, &err), PSD_OK);
+    assert_int_equal(process_words(&plan, slot, &facts, &argv, &made->environment, &err), PSD_OK);
     plan_name(&plan, slot, name);
     join(&argv, made->argv, sizeof(made->argv));
     words_fini(&argv);
@@ -565,12 +566,12 @@ test_personality_sets(void **state)
 static bool
 master_waits_for_late_workers(const struct plan *plan)
 {
-    const struct plan_seat seat = {.master = "tcp://127.0.0.1:7001", .address = "127.0.0.1"};
+    const struct process_facts facts = {.master = "tcp://127.0.0.1:7001", .address = "127.0.0.1"};
     struct words argv = {0};
     struct words environment = {0};
     char text[512];
 
-    assert_int_equal(plan_process(plan, 0, &seat, &argv, &environment, NULL), PSD_OK);
+    assert_int_equal(process_words(plan, 0, &facts, &argv, &environment, NULL), PSD_OK);
     join(&argv, text, sizeof(text));
     words_fini(&argv);
     words_fini(&environment);

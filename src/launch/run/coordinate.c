@@ -14,6 +14,7 @@
 
 #include <sys/signalfd.h>
 
+#include "base/descriptors.h"
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/monotonic.h"
@@ -317,7 +318,7 @@ together_attempt(struct together *together, struct run_args *args)
     args->tick = beat;
     args->tick_context = together;
     args->advertised = together->advertised[0] != '\0' ? together->advertised : NULL;
-    run_raise_descriptor_limit();
+    (void)psi_descriptors_raise();
     status = status == PSD_OK ? open_join(together, args->secret_fd, &err) : status;
     args->join = together->join;
     if (status == PSD_OK) {

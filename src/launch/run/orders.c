@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/monotonic.h"
+#include "launch/plan/process.h"
 #include "launch/run/neighbours.h"
 #include "launch/run/report.h"
 #include "launch/run/run_state.h"
@@ -20,8 +21,8 @@ enum {
     ADDRESS_BYTES = HOST_ADDRESS_BYTES + 16,
 };
 
-/* The texts that a seat borrows. */
-struct seat_texts {
+/* The texts that a facts borrows. */
+struct facts_texts {
     char port[8];
     char root_port[8];
     char store_port[8];
@@ -149,52 +150,54 @@ describe_hosts(struct run *run)
 
 /* What other personalities need to know beyond what Poseidon's processes do. */
 static void
-take_foreign_seat(struct run *run, uint32_t slot, struct plan_seat *seat, struct seat_texts *texts)
+learn_foreign_facts(struct run *run, uint32_t slot, struct process_facts *facts,
+                    struct facts_texts *texts)
 {
     const uint32_t first = 1 + run->plan->servers; /* rank 0 */
     const struct host *host = run_host_of(run, slot);
 
-    seat->cluster = run->plan->given != NULL ? &run->plan->given[slot] : &run->cluster;
+    facts->cluster = run->plan->given != NULL ? &run->plan->given[slot] : &run->cluster;
     if ((run->plan->personality & PERSONALITY_DMLC) != 0) {
         snprintf(texts->root_port, sizeof(texts->root_port), "%u", gather_port(&run->gather, 0));
-        seat->root_address = run_host_of(run, 0)->address;
-        seat->root_port = texts->root_port;
+        facts->root_address = run_host_of(run, 0)->address;
+        facts->root_port = texts->root_port;
     }
     if ((run->plan->personality & PERSONALITY_TORCH) != 0) {
         snprintf(texts->store_port, sizeof(texts->store_port), "%u",
                  gather_store_port(&run->gather));
-        seat->store_address = run_host_of(run, first)->address;
-        seat->store_port = texts->store_port;
+        facts->store_address = run_host_of(run, first)->address;
+        facts->store_port = texts->store_port;
     }
-    seat->interface =
+    facts->interface =
         host_interface(host, texts->interface, sizeof(texts->interface)) ? texts->interface : NULL;
-    seat->remote = layout_is_remote(run->layout);
+    facts->remote = layout_is_remote(run->layout);
 }
 
 static void
-take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p, struct seat_texts *texts)
+learn_facts(struct run *run, uint32_t slot, struct process_facts *facts_p,
+            struct facts_texts *texts)
 {
     const struct host *host = run_host_of(run, slot);
     const uint32_t rank = role_index(slot, run->plan->servers);
     struct neighbours neighbours;
 
     neighbours_find(run->layout, run->hosts, run->plan->servers, slot, &neighbours);
-    *seat_p = (struct plan_seat){.master = run->master,
-                                 .address = host->address,
-                                 .job = run->args->job,
-                                 .restart = run->args->requeues + run->processes[slot].restart,
-                                 .local_rank = neighbours.local_rank,
-                                 .local_size = neighbours.local_size,
-                                 .machine = neighbours.node,
-                                 .machines = neighbours.nodes,
-                                 .worker_machine = neighbours.worker_node,
-                                 .worker_machines = neighbours.worker_nodes,
-                                 .cross_rank = neighbours.cross_rank,
-                                 .cross_size = neighbours.cross_size,
-                                 .cores = host->cores,
-                                 .gpus = run->layout->gpus[slot]};
+    *facts_p = (struct process_facts){.master = run->master,
+                                      .address = host->address,
+                                      .job = run->args->job,
+                                      .restart = run->args->requeues + run->processes[slot].restart,
+                                      .local_rank = neighbours.local_rank,
+                                      .local_size = neighbours.local_size,
+                                      .machine = neighbours.node,
+                                      .machines = neighbours.nodes,
+                                      .worker_machine = neighbours.worker_node,
+                                      .worker_machines = neighbours.worker_nodes,
+                                      .cross_rank = neighbours.cross_rank,
+                                      .cross_size = neighbours.cross_size,
+                                      .cores = host->cores,
+                                      .gpus = run->layout->gpus[slot]};
     if (host->machine->here || run->gather.logs != NULL) {
-        seat_p->logs = run->logs;
+        facts_p->logs = run->logs;
     }
     if (plan_runs_command(run->plan, slot)) {
         if (run->peers == NULL && run->plan->given == NULL) {
@@ -203,14 +206,14 @@ take_seat(struct run *run, uint32_t slot, struct plan_seat *seat_p, struct seat_
         if (run->host_map == NULL) {
             describe_hosts(run);
         }
-        seat_p->hosts = run->host_map;
+        facts_p->hosts = run->host_map;
         if (run->plan->given == NULL) {
             snprintf(texts->port, sizeof(texts->port), "%u", gather_port(&run->gather, slot));
-            seat_p->port = texts->port;
+            facts_p->port = texts->port;
         }
-        seat_p->peers = run->peers;
-        seat_p->knows_flags = host->knows_flags[plan_command(run->plan, rank)];
-        take_foreign_seat(run, slot, seat_p, texts);
+        facts_p->peers = run->peers;
+        facts_p->knows_flags = host->knows_flags[plan_command(run->plan, rank)];
+        learn_foreign_facts(run, slot, facts_p, texts);
     }
 }
 
@@ -234,14 +237,14 @@ send_start(struct run *run, uint32_t slot, struct psd_error *err)
     struct words environment = {0};
     struct words strings = {0};
     struct words argv = {0};
-    struct seat_texts texts;
-    struct plan_seat seat;
+    struct facts_texts texts;
+    struct process_facts facts;
     char text[1024];
     char ports[24];
     psd_status status;
 
-    take_seat(run, slot, &seat, &texts);
-    status = plan_process(run->plan, slot, &seat, &argv, &environment, err);
+    learn_facts(run, slot, &facts, &texts);
+    status = process_words(run->plan, slot, &facts, &argv, &environment, err);
     if (status != PSD_OK) {
         return status;
     }

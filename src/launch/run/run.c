@@ -966,7 +966,7 @@ run_job(const struct run_args *args)
     struct run run;
     int code;
 
-    if (run_init(&run, args, &err) != PSD_OK) {
+    if (run_init(&run, args, &orders_ops, &err) != PSD_OK) {
         fprintf(stderr, "psd_run: %s\n", err.text);
         run_fini(&run);
         return err.status == PSD_ERR_INVALID ? WATCH_CODE_USAGE : WATCH_CODE_CANNOT_START;

@@ -14,14 +14,13 @@
 #include <unistd.h>
 
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 
+#include "base/descriptors.h"
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "launch/agent/agent.h"
-#include "launch/run/orders.h"
 
 uint64_t
 run_wall_ms(void)
@@ -93,17 +92,6 @@ take_signals(void)
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
-void
-run_raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
 }
 
 static psd_status
@@ -264,7 +252,8 @@ init_gather(struct run *run)
 }
 
 psd_status
-run_init(struct run *run, const struct run_args *args, struct psd_error *err)
+run_init(struct run *run, const struct run_args *args, const struct watch_ops *ops,
+         struct psd_error *err)
 {
     psd_status status;
 
@@ -277,7 +266,7 @@ run_init(struct run *run, const struct run_args *args, struct psd_error *err)
                         .began_wall_ms = run_wall_ms()};
     run->slots = 1 + args->plan->servers + args->plan->workers;
     run->processes = calloc(run->slots, sizeof(*run->processes));
-    if (run->processes == NULL || !watch_init(&run->watch, &args->watch, &orders_ops, run)) {
+    if (run->processes == NULL || !watch_init(&run->watch, &args->watch, ops, run)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u processes", run->slots);
     }
     for (uint32_t slot = 0; slot < run->slots; slot++) {
@@ -292,7 +281,9 @@ run_init(struct run *run, const struct run_args *args, struct psd_error *err)
     if (status != PSD_OK) {
         return status;
     }
-    run_raise_descriptor_limit();
+    /* A log for every process, three pipes for every call, as many for everybody who joins. An
+     * agent that was forked before keeps the limit it inherited. */
+    (void)psi_descriptors_raise();
     run->epoll = epoll_create1(EPOLL_CLOEXEC);
     console_init(&run->console, run->signals, run_pulse, run, args->environment);
     /* A job on this machine alone is open to nobody else: the logs have the warning. */

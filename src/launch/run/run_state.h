@@ -13,7 +13,7 @@
 #include "launch/plan/plan.h"
 #include "launch/rules/watch.h"
 #include "launch/run/gather.h"
-#include "launch/run/run.h"
+#include "launch/run/run_args.h"
 #include "launch/run/status.h"
 #include "launch/tell/console.h"
 #include "launch/tell/output.h"
@@ -83,7 +83,9 @@ struct run {
 /* What an event of the loop is about: kind in the upper half of its data, machine in the lower. */
 enum run_source { RUN_SIGNAL, RUN_LINE, RUN_UNSENT, RUN_COMPLAINT, RUN_VISITOR, RUN_JOIN };
 
-psd_status run_init(struct run *run, const struct run_args *args, struct psd_error *err);
+/* ops: what carries the orders of watch.h out. */
+psd_status run_init(struct run *run, const struct run_args *args, const struct watch_ops *ops,
+                    struct psd_error *err);
 void run_fini(struct run *run);
 
 /* Says to every agent that we are here, and sends what could not be sent before. context: the run.

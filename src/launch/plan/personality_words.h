@@ -1,0 +1,21 @@
+/*
+ * personality_words.h - what scripts written for other systems are told, by arguments and by
+ * variables.
+ */
+#ifndef LAUNCH_PERSONALITY_WORDS_H
+#define LAUNCH_PERSONALITY_WORDS_H
+
+#include "launch/plan/plan.h"
+#include "launch/plan/process_facts.h"
+
+/* What the process of a slot is told beside Poseidon's own variables. A plain NAME unsets. */
+psd_status personality_add_environment(const struct plan *plan, uint32_t slot,
+                                       const struct process_facts *facts, struct words *environment,
+                                       struct psd_error *err);
+
+/* What stands behind the command. */
+psd_status personality_add_arguments(const struct plan *plan, uint32_t slot,
+                                     const struct process_facts *facts, struct words *argv,
+                                     struct psd_error *err);
+
+#endif
