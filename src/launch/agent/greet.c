@@ -17,6 +17,7 @@
 #include "base/machine.h"
 #include "config/settings.h"
 #include "launch/system/reach.h"
+#include "launch/system/wall_clock.h"
 
 /* Under which address we see psd_run, and under which it sees us, as far as ssh or srun tell:
  * "line=ITS OURS". */
@@ -42,11 +43,9 @@ psd_status
 greet_describe(struct words *answers, struct psd_error *err)
 {
     const struct passwd *entry = getpwuid(geteuid());
-    struct timespec now;
     char name[256] = "?";
     psd_status status = words_add(answers, "version=" PSD_VERSION, err);
 
-    clock_gettime(CLOCK_REALTIME, &now);
     gethostname(name, sizeof(name) - 1);
     if (status == PSD_OK) {
         status = words_add_format(answers, err, "hostname=%s", name);
@@ -59,8 +58,7 @@ greet_describe(struct words *answers, struct psd_error *err)
         status = words_add_format(answers, err, "user=%s", entry != NULL ? entry->pw_name : "?");
     }
     if (status == PSD_OK) {
-        status = words_add_format(answers, err, "clock_ms=%lld",
-                                  (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+        status = words_add_format(answers, err, "clock_ms=%lld", (long long)wall_clock_ms());
     }
     if (status == PSD_OK) {
         status = words_add_format(answers, err, "cores=%u", psi_usable_cores());

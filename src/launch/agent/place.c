@@ -17,6 +17,7 @@
 #include "base/fail.h"
 #include "launch/agent/hook.h"
 #include "launch/agent/scratch.h"
+#include "launch/system/make_path.h"
 #include "launch/system/reach.h"
 #include "launch/text/command.h"
 #include "launch/text/variables.h"
@@ -204,17 +205,6 @@ take_logs_token(struct work *work, const char *value, struct psd_error *err)
     return PSD_OK;
 }
 
-static bool
-make_directories(char *path)
-{
-    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0755);
-        *slash = '/';
-    }
-    return mkdir(path, 0755) == 0 || errno == EEXIST;
-}
-
 /* Its name can be guessed: somebody may have made it to read, or to change, what we log. Once it is
  * open, nobody can put another one in its place. Returns -1 if it is not ours. */
 static int
@@ -243,7 +233,7 @@ take_logs(struct work *work, const char *value, struct psd_error *err)
         }
     }
     snprintf(path, sizeof(path), "%s", value);
-    if (!make_directories(path)) {
+    if (make_path(path, NULL) != 0) {
         return words_add_format(work->answers, err,
                                 "problem=log directory %s: %s; -o DIR chooses another", path,
                                 strerror(errno));

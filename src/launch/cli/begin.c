@@ -21,6 +21,7 @@
 #include "config/nearest.h"
 #include "launch/cli/dry_run.h"
 #include "launch/cli/print_cluster.h"
+#include "launch/cli/refuse.h"
 #include "launch/cli/verbs.h"
 #include "launch/link/jobs.h"
 #include "launch/link/secret.h"
@@ -38,17 +39,6 @@ enum {
     PORT_TRIES_MAX = 3, /* of a job whose workers find their ports taken */
     NEAR = 2,           /* letters that make a name another one */
 };
-
-static int
-complain(const struct psd_error *err)
-{
-    fprintf(stderr, "psd_run: %s\n", err->text);
-    if (err->status != PSD_ERR_INVALID) {
-        return WATCH_CODE_CANNOT_START;
-    }
-    fprintf(stderr, "see psd_run -h\n");
-    return WATCH_CODE_USAGE;
-}
 
 /* -------------------------------------------------------------------------------- variables --- */
 
@@ -211,7 +201,7 @@ take_name(const struct launch_options *options, const struct plan *plan, const c
             psi_fail(&err, PSD_ERR_INVALID,
                      "--name %.64s: use letters, digits, '-' and '_', at most 47 of them",
                      options->name);
-            *code_p = complain(&err);
+            *code_p = refuse(&err);
             return false;
         }
         snprintf(wanted, sizeof(wanted), "%s", options->name);
@@ -223,7 +213,7 @@ take_name(const struct launch_options *options, const struct plan *plan, const c
     }
     if (jobs_enter(wanted, exact, entry, &err) != PSD_OK) {
         if (err.status == PSD_ERR_STATE) {
-            *code_p = complain(&err);
+            *code_p = refuse(&err);
             return false;
         }
         fprintf(stderr, "psd_run: %s; the job cannot be shown or stopped by name\n", err.text);
@@ -525,7 +515,7 @@ begin(const struct launch_options *options, char *const *argv, struct together *
 
     warn_of_near_misses();
     if (check_words(options, &err) != PSD_OK) {
-        return complain(&err);
+        return refuse(&err);
     }
     if (together != NULL) {
         tasks = (struct prepare_tasks){.list = together->tasks,
@@ -533,25 +523,25 @@ begin(const struct launch_options *options, char *const *argv, struct together *
                                        .may_return = together->meet == NULL};
     }
     if (together != NULL && together->rank != 0 && check_joining(options, &tasks, &err) != PSD_OK) {
-        return complain(&err);
+        return refuse(&err);
     }
     args.secret_fd = together != NULL ? together_secret(together, &err)
                                       : launch_secret_offer(options->secret_file, &err);
     args.secret_file = options->secret_file;
     args.environment = environ;
     if (args.secret_fd < 0) {
-        return complain(&err);
+        return refuse(&err);
     }
     if (options->print_cluster) {
         code = print_cluster(options, &args, &err);
-        return err.status == PSD_OK ? code : complain(&err);
+        return err.status == PSD_OK ? code : refuse(&err);
     }
     if (together != NULL && together->rank != 0) {
         return together_join(together, args.secret_fd);
     }
     if (prepare_job(options, environ, together != NULL ? &tasks : NULL, &prepared, &err) !=
         PSD_OK) {
-        return complain(&err);
+        return refuse(&err);
     }
     warn_of_overwritten(&prepared.plan);
     if (prepared.note[0] != '\0') {
@@ -564,7 +554,7 @@ begin(const struct launch_options *options, char *const *argv, struct together *
     args.command = command;
     args.arguments = arguments;
     if (options->dry_run) {
-        code = dry_run(&prepared, options->interface, &err) == PSD_OK ? 0 : complain(&err);
+        code = dry_run(&prepared, options->interface, &err) == PSD_OK ? 0 : refuse(&err);
     } else if (options->check) {
         args.job = "check";
         code = run_job(&args);
@@ -588,7 +578,7 @@ begin_job(const struct launch_options *options, char *const *argv)
         return begin(options, argv, NULL);
     }
     if (together_open(&together, options, &err) != PSD_OK) {
-        return complain(&err);
+        return refuse(&err);
     }
     code = begin(together.options, argv, &together);
     together_close(&together);

@@ -23,6 +23,7 @@
 #include "launch/cli/verbs.h"
 #include "launch/link/jobs.h"
 #include "launch/rules/watch.h"
+#include "launch/system/wall_clock.h"
 
 enum { FOLLOW_MS = 100, PATH_MAX_BYTES = 4096 };
 
@@ -297,15 +298,6 @@ parse_age(const char *text)
     return end == text || unit < 0 || value < 0 ? -1 : (int64_t)(value * unit);
 }
 
-static int64_t
-wall_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* The file of times that belongs to a log: worker0.1.log has .times/worker0.1. */
 static FILE *
 open_times(const struct place *place)
@@ -463,7 +455,7 @@ verb_logs(int argc, char *const *argv)
         name_job(&place);
     }
     if (options.since != NULL) {
-        offset = offset_since(&place, wall_ms() - parse_age(options.since));
+        offset = offset_since(&place, (int64_t)wall_clock_ms() - parse_age(options.since));
         if (offset < 0) {
             struct stat info = {0};
 

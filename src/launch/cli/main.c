@@ -16,6 +16,7 @@
 #include "launch/agent/agent.h"
 #include "launch/cli/begin.h"
 #include "launch/cli/emit.h"
+#include "launch/cli/refuse.h"
 #include "launch/cli/verbs.h"
 #include "launch/link/secret.h"
 #include "launch/prepare/options.h"
@@ -24,17 +25,6 @@
 #include "launch/text/variables.h"
 
 static const char *const words_meant[] = {"run", "show", "logs", "stop", "list", "secret", "help"};
-
-static int
-complain(const struct psd_error *err)
-{
-    fprintf(stderr, "psd_run: %s\n", err->text);
-    if (err->status != PSD_ERR_INVALID) {
-        return WATCH_CODE_CANNOT_START;
-    }
-    fprintf(stderr, "see psd_run -h\n");
-    return WATCH_CODE_USAGE;
-}
 
 static int
 make_secret(int argc, char *const *argv)
@@ -52,7 +42,7 @@ make_secret(int argc, char *const *argv)
         fputs(usage, stderr);
         return WATCH_CODE_USAGE;
     }
-    return launch_secret_make(argv[1], &err) == PSD_OK ? 0 : complain(&err);
+    return launch_secret_make(argv[1], &err) == PSD_OK ? 0 : refuse(&err);
 }
 
 static int
@@ -132,7 +122,7 @@ main(int argc, char **argv)
         return WATCH_CODE_USAGE;
     }
     if (options_parse(argc, argv, &options, &err) != PSD_OK) {
-        return complain(&err);
+        return refuse(&err);
     }
     if (options.help) {
         options_help();
@@ -143,7 +133,7 @@ main(int argc, char **argv)
         return 0;
     }
     if (options.emit != NULL) {
-        return emit_job(&options, argv, stdout, &err) == PSD_OK ? 0 : complain(&err);
+        return emit_job(&options, argv, stdout, &err) == PSD_OK ? 0 : refuse(&err);
     }
     return begin_job(&options, argv);
 }

@@ -22,6 +22,7 @@
 #include "launch/meet/join.h"
 #include "launch/meet/join_line.h"
 #include "launch/system/reach.h"
+#include "launch/system/signal_fd.h"
 #include "rpc/identity.h"
 #include "secure/tls.h"
 #include "transport/address.h"
@@ -416,37 +417,20 @@ end_life(struct joiner *joiner)
     joiner->lives++;
 }
 
-/* Those that ask psd_run to leave, save what it was told to ignore. The others are forwarded by the
- * coordinator, which batch systems tell, too. */
-static int
-take_signals(void)
-{
-    static const int leaving[] = {SIGINT, SIGTERM, SIGHUP};
-    static const int ignored[] = {SIGUSR1, SIGUSR2, SIGTSTP, SIGPIPE};
-    struct sigaction action;
-    sigset_t set;
-
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof(leaving) / sizeof(leaving[0]); i++) {
-        if (sigaction(leaving[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
-            sigaddset(&set, leaving[i]);
-        }
-    }
-    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
-        signal(ignored[i], SIG_IGN);
-    }
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 int
 joiner_run(const struct joiner_config *config)
 {
+    static const int leaving[] = {SIGINT, SIGTERM, SIGHUP};
+    /* The coordinator, which batch systems tell too, forwards these. */
+    static const int ignored[] = {SIGUSR1, SIGUSR2, SIGTSTP, SIGPIPE};
     struct joiner joiner = {.config = config, .agent = {.fd = -1}};
     struct psd_error err = {0};
     psd_status status = psi_secret_from_fd(config->secret_fd, &joiner.secret, &err);
 
-    joiner.signals = take_signals();
+    joiner.signals = signal_fd_open(leaving, sizeof(leaving) / sizeof(leaving[0]));
+    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
+        signal(ignored[i], SIG_IGN);
+    }
     do {
         status = status == PSD_OK ? begin_life(&joiner, &err) : status;
         while (status == PSD_OK && joiner.outcome == OUTCOME_NONE) {

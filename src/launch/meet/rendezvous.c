@@ -21,6 +21,7 @@
 
 #include "base/fail.h"
 #include "launch/meet/rendezvous_file.h"
+#include "launch/system/make_path.h"
 #include "launch/system/reach.h"
 #include "secure/secret.h"
 
@@ -61,20 +62,11 @@ check_run_name(const char *run, struct psd_error *err)
 static psd_status
 make_all(const char *path, struct psd_error *err)
 {
-    char part[PATH_BYTES];
     struct stat found;
+    size_t failed;
 
-    for (size_t i = 1; path[i - 1] != '\0'; i++) {
-        if (path[i] != '/' && path[i] != '\0') {
-            continue;
-        }
-        snprintf(part, sizeof(part), "%.*s", (int)i, path);
-        if (mkdir(part, 0755) != 0 && errno != EEXIST && stat(part, &found) != 0) {
-            return psi_fail_errno(err, PSD_ERR_IO, "rendezvous directory %s", part);
-        }
-        if (path[i] == '\0') {
-            break;
-        }
+    if (make_path(path, &failed) != 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "rendezvous directory %.*s", (int)failed, path);
     }
     if (stat(path, &found) != 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "rendezvous directory %s", path);

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include "base/monotonic.h"
 #include "launch/meet/ssh.h"
 #include "launch/system/spawn.h"
 #include "launch/text/command.h"
@@ -38,15 +39,6 @@ struct asking {
     size_t used;
     char text[ANSWER_BYTES];
 };
-
-static int64_t
-clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* Whether somebody wants psd_run to end; its loop, which is to come, does the rest. */
 static bool
@@ -190,7 +182,7 @@ hear_all(struct asking *askings, size_t count, int64_t deadline_ms)
     struct pollfd polls[ASKED_AT_ONCE];
     size_t open = 1;
 
-    while (open > 0 && clock_ms() < deadline_ms && !is_called_off()) {
+    while (open > 0 && (int64_t)psi_monotonic_ms() < deadline_ms && !is_called_off()) {
         open = 0;
         for (size_t i = 0; i < count; i++) {
             polls[i] = (struct pollfd){.fd = askings[i].fd, .events = POLLIN};
@@ -262,11 +254,11 @@ ssh_ask_defaults(const struct ssh_question *questions, size_t count)
 {
     struct asking *askings = calloc(ASKED_AT_ONCE, sizeof(*askings));
     char *ssh = command_find("ssh", variables_get(environ, "PATH"));
-    const int64_t until_ms = clock_ms() + ALL_MS;
+    const int64_t until_ms = (int64_t)psi_monotonic_ms() + ALL_MS;
     size_t group;
 
     for (size_t done = 0; done < count; done += group) {
-        const int64_t own_ms = clock_ms() + ONE_MS;
+        const int64_t own_ms = (int64_t)psi_monotonic_ms() + ONE_MS;
 
         group = count - done < ASKED_AT_ONCE ? count - done : ASKED_AT_ONCE;
         if (askings != NULL && ssh != NULL) {

@@ -21,6 +21,7 @@
 #include "launch/run/together.h"
 #include "launch/run/visitors.h"
 #include "launch/system/reach.h"
+#include "launch/system/signal_fd.h"
 
 enum {
     TELL_MS = 10000, /* between two lines about waiting */
@@ -158,24 +159,6 @@ decide_at_deadline(const struct together *together)
     return PSI_EXIT_START_TIMEOUT;
 }
 
-/* Signals that ask us to leave; they stay blocked, as run.c wants them. */
-static int
-take_signals(void)
-{
-    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action;
-    sigset_t set;
-
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-        if (sigaction(wanted[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
-            sigaddset(&set, wanted[i]);
-        }
-    }
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 /* What a wait knows. */
 struct waiting {
     struct together *together;
@@ -229,12 +212,14 @@ answer(void *context, const char *line)
 static int
 wait_for_others(struct together *together, const struct run_args *args)
 {
+    static const int leaving[] = {SIGINT, SIGTERM, SIGHUP}; /* they stay blocked, as run.c wants */
     struct waiting waiting = {.together = together, .args = args, .code = -1};
     const uint64_t deadline_ms =
         psi_monotonic_ms() + (uint64_t)together->options->max_wait_s * 1000;
-    struct pollfd polls[] = {{.fd = join_fd(together->join), .events = POLLIN},
-                             {.fd = take_signals(), .events = POLLIN},
-                             {.fd = args->listener, .events = POLLIN}};
+    struct pollfd polls[] = {
+        {.fd = join_fd(together->join), .events = POLLIN},
+        {.fd = signal_fd_open(leaving, sizeof(leaving) / sizeof(leaving[0])), .events = POLLIN},
+        {.fd = args->listener, .events = POLLIN}};
     uint64_t tell_ms = psi_monotonic_ms() + TELL_MS;
     uint64_t beat_ms = 0;
     struct signalfd_siginfo info;

@@ -23,6 +23,7 @@
 #include "base/fail.h"
 #include "launch/system/reach.h"
 #include "launch/system/spawn.h"
+#include "launch/system/wall_clock.h"
 #include "launch/text/command.h"
 #include "launch/text/variables.h"
 
@@ -234,15 +235,6 @@ host_close(struct host *host)
 
 /* ------------------------------------------------------------------------------------ hello --- */
 
-static int64_t
-wall_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 psd_status
 host_meet(struct host *host, const struct words *hello, struct psd_error *err)
 {
@@ -266,7 +258,7 @@ host_meet(struct host *host, const struct words *hello, struct psd_error *err)
             host->cores = (uint32_t)strtoul(value, NULL, 10);
         } else if (strncmp(word, "clock_ms=", 9) == 0 && !host->machine->joined &&
                    !host->machine->here) { /* those may have said it long ago */
-            host->clock_ahead_ms = strtoll(value, NULL, 10) - wall_ms();
+            host->clock_ahead_ms = strtoll(value, NULL, 10) - (int64_t)wall_clock_ms();
         } else if (strncmp(word, "line=", 5) == 0) {
             sscanf(value, "%63s %63s", host->our_address, host->its_address);
         } else if (strncmp(word, "address=", 8) == 0) {

@@ -30,6 +30,7 @@
 #include "launch/run/story.h"
 #include "launch/run/tf_files.h"
 #include "launch/run/visitors.h"
+#include "launch/system/wall_clock.h"
 
 enum {
     EVENTS_MAX = 64,
@@ -281,7 +282,7 @@ handle_exited(struct run *run, uint32_t slot, int status)
                                       .code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
                                       .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
 
-    process->end_ms = run_wall_ms();
+    process->end_ms = wall_clock_ms();
     runlog_line(&run->runlog, "EXIT", "%s pid %d code %d signal %d", process->name,
                 (int)process->pid, event.code, event.signal);
     watch_event(&run->watch, &event, psi_monotonic_ms());
@@ -426,7 +427,7 @@ handle_process_message(struct run *run, const struct link_message *message)
             *run->args->began_p = true;
         }
         process->pid = message->number;
-        process->start_ms = run_wall_ms();
+        process->start_ms = wall_clock_ms();
         process->end_ms = 0;
         runlog_line(&run->runlog, "PROCESS", "%s pid %d on %s: %.*s", process->name,
                     message->number, run_host_of(run, message->slot)->machine->name,
@@ -900,7 +901,7 @@ finish(struct run *run)
             output_flush(run->processes[slot].output, &run->console);
         }
     }
-    run->ended_wall_ms = run_wall_ms();
+    run->ended_wall_ms = wall_clock_ms();
     find_result(run);
     status_stop(&run->status);
     console_status(&run->console, "");

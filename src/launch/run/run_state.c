@@ -21,15 +21,8 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "launch/agent/agent.h"
-
-uint64_t
-run_wall_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
+#include "launch/system/signal_fd.h"
+#include "launch/system/wall_clock.h"
 
 void
 run_listen(struct run *run, int fd, uint32_t events, enum run_source source, uint32_t machine)
@@ -74,25 +67,6 @@ run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number)
 }
 
 /* ------------------------------------------------------------------------- begin and end --- */
-
-/* Takes the signals that ask psd_run for something, save those it was told to ignore (nohup). */
-static int
-take_signals(void)
-{
-    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
-    struct sigaction action;
-    sigset_t set;
-
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-        if (sigaction(wanted[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
-            sigaddset(&set, wanted[i]);
-        }
-    }
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
 
 static psd_status
 ask_ssh(struct run *run, struct psd_error *err)
@@ -255,6 +229,7 @@ psd_status
 run_init(struct run *run, const struct run_args *args, const struct watch_ops *ops,
          struct psd_error *err)
 {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
     psd_status status;
 
     *run = (struct run){.args = args,
@@ -263,7 +238,7 @@ run_init(struct run *run, const struct run_args *args, const struct watch_ops *o
                         .epoll = -1,
                         .runlog = {.fd = -1},
                         .begin_ms = psi_monotonic_ms(),
-                        .began_wall_ms = run_wall_ms()};
+                        .began_wall_ms = wall_clock_ms()};
     run->slots = 1 + args->plan->servers + args->plan->workers;
     run->processes = calloc(run->slots, sizeof(*run->processes));
     if (run->processes == NULL || !watch_init(&run->watch, &args->watch, ops, run)) {
@@ -276,7 +251,8 @@ run_init(struct run *run, const struct run_args *args, const struct watch_ops *o
     if (status != PSD_OK) {
         return status;
     }
-    run->signals = take_signals();
+    run->signals = signal_fd_open(signals, sizeof(signals) / sizeof(signals[0]));
+    signal(SIGPIPE, SIG_IGN);
     status = begin_hosts(run, err);
     if (status != PSD_OK) {
         return status;

@@ -100,6 +100,4 @@ void run_ask_last(struct run *run);
 void run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number);
 struct host *run_host_of(struct run *run, uint32_t slot);
 
-uint64_t run_wall_ms(void); /* for people */
-
 #endif

@@ -16,6 +16,7 @@
 
 #include "base/fail.h"
 #include "config/settings.h"
+#include "launch/system/wall_clock.h"
 #include "transport/address.h"
 
 bool
@@ -407,16 +408,6 @@ find_by_name(void *context, char address_p[JOINER_ADDRESS_BYTES], int *code_p,
 
 static const struct joiner_finder name_finder = {.find = find_by_name};
 
-/* Later lives have larger ones. */
-static uint64_t
-incarnation_by_clock(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 int
 together_join(struct together *together, int secret_fd)
 {
@@ -424,8 +415,8 @@ together_join(struct together *together, int secret_fd)
     const struct joiner_config config = {
         .rank = together->rank,
         .size = together->size,
-        .incarnation =
-            by_directory ? rendezvous_incarnation(together->rendezvous) : incarnation_by_clock(),
+        .incarnation = by_directory ? rendezvous_incarnation(together->rendezvous)
+                                    : wall_clock_ms(), /* later lives have larger ones */
         .wait_ms = together->options->max_wait_s * 1000,
         .hint = together_hint(together),
         .advertised = together->advertised[0] != '\0' ? together->advertised : NULL,

@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 
 #include "base/fail.h"
+#include "base/monotonic.h"
 
 enum { BACKLOG = 4096, TEXT_BYTES = 320 };
 
@@ -107,15 +108,6 @@ conclude(struct pollfd *poll_item, struct attempt *attempt)
     poll_item->fd = -1;
 }
 
-static int64_t
-clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Waits for all, at most until the deadline. */
 static void
 wait_all(struct pollfd *polls, struct attempt *attempts, size_t count, int64_t deadline_ms)
@@ -126,7 +118,7 @@ wait_all(struct pollfd *polls, struct attempt *attempts, size_t count, int64_t d
         open += polls[i].fd >= 0;
     }
     while (open > 0) {
-        const int64_t left_ms = deadline_ms - clock_ms();
+        const int64_t left_ms = deadline_ms - (int64_t)psi_monotonic_ms();
 
         if (left_ms <= 0 || (poll(polls, count, (int)left_ms) < 0 && errno != EINTR)) {
             return;
@@ -157,7 +149,7 @@ reach_all(const struct words *targets, uint32_t timeout_ms, struct words *answer
         polls[i] = (struct pollfd){.fd = begin(targets->list[i]), .events = POLLOUT};
         attempts[i].code = polls[i].fd >= 0 ? -1 : errno;
     }
-    wait_all(polls, attempts, targets->count, clock_ms() + timeout_ms);
+    wait_all(polls, attempts, targets->count, (int64_t)psi_monotonic_ms() + timeout_ms);
     for (size_t i = 0; i < targets->count; i++) {
         if (polls[i].fd >= 0) {
             close(polls[i].fd);
@@ -185,7 +177,7 @@ reach_connect(const char *address, uint16_t port, uint32_t timeout_ms)
     fd = begin(target);
     item.fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1; /* conclude() closes it */
     if (item.fd >= 0) {
-        wait_all(&item, &attempt, 1, clock_ms() + timeout_ms);
+        wait_all(&item, &attempt, 1, (int64_t)psi_monotonic_ms() + timeout_ms);
     }
     if (fd >= 0 && attempt.code != 0) {
         if (item.fd >= 0) {

@@ -14,6 +14,7 @@
 
 #include "base/fail.h"
 #include "launch/system/log_file.h"
+#include "launch/system/wall_clock.h"
 
 enum {
     TIMES_MS = 100,     /* between two notes of the time */
@@ -49,11 +50,8 @@ output_keep_times(struct output *output, const char *path)
 static void
 note_time(struct output *output)
 {
-    struct timespec now;
-    uint64_t now_ms;
+    const uint64_t now_ms = wall_clock_ms();
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
     if (output->times_fd >= 0 && now_ms >= output->times_ms + TIMES_MS) {
         output->times_ms = now_ms;
         dprintf(output->times_fd, "%llu %llu\n", (unsigned long long)now_ms,

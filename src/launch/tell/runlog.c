@@ -20,6 +20,7 @@
 
 #include "base/fail.h"
 #include "launch/system/log_file.h"
+#include "launch/system/make_path.h"
 
 enum {
     DIRECTORIES_MAX = 10000,
@@ -80,29 +81,6 @@ runlog_line(const struct runlog *runlog, const char *id, const char *format, ...
     (void)written; /* a log that cannot be written has nowhere to complain */
 }
 
-/* mkdir -p. Returns 0 or -1 with errno. */
-static int
-make_path(const char *path)
-{
-    char *copy = strdup(path);
-    int result = 0;
-
-    if (copy == NULL) {
-        return -1;
-    }
-    for (char *slash = strchr(copy + 1, '/'); slash != NULL && result == 0;
-         slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        result = mkdir(copy, 0755) != 0 && errno != EEXIST ? -1 : 0;
-        *slash = '/';
-    }
-    if (result == 0 && mkdir(copy, 0755) != 0 && errno != EEXIST) {
-        result = -1;
-    }
-    free(copy);
-    return result;
-}
-
 static psd_status
 fail_to_make(const char *out, struct psd_error *err)
 {
@@ -126,7 +104,7 @@ runlog_make_directory(const char *out, char **directory_p, struct psd_error *err
             "%d",
             strlen(out), PATH_MAX - NAMES_BYTES);
     }
-    if (make_path(out) != 0) {
+    if (make_path(out, NULL) != 0) {
         return fail_to_make(out, err);
     }
     for (int i = 0; i < DIRECTORIES_MAX; i++) {

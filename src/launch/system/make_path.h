@@ -1,0 +1,14 @@
+/*
+ * make_path.h - mkdir -p.
+ */
+#ifndef LAUNCH_MAKE_PATH_H
+#define LAUNCH_MAKE_PATH_H
+
+#include <stddef.h>
+
+/* Makes a directory, mode 0755 less the umask, and those above it, as far as they are not there.
+ * Returns 0, or -1 with errno. *failed_p (optional) is the length of the part of path that could
+ * not be made. Whether what was there is a directory is the caller's to see. */
+int make_path(const char *path, size_t *failed_p);
+
+#endif
