@@ -10,7 +10,7 @@ import tensorflow
 from ..common import witness
 
 SUMMED = 1 << 40  # what is left of one for sums over thousands of workers, exact in float64
-SQUARED = 1 << 21  # and for sums of squares
+SQUARED = 1 << 21  # and for sums of squares, of what small() makes of it
 _VALUES = 16  # of each row, or a few more
 _MASK = 0x7FFFFFFF
 
@@ -24,6 +24,15 @@ def of_rows(parts, first_row=0, element=0):
             total += _of_tensor(tensor, tensorflow.cast(first_row, tensorflow.int64),
                                 tensorflow.cast(element, tensorflow.int64), number)
     return tensorflow.bitwise.bitwise_and(total, witness.MODULUS - 1)
+
+
+def small(number):
+    """Below SQUARED, and every bit of the number, up to the 48th, has a say in it. Its last bits alone would not do: small
+    whole numbers, and powers of two, have as floats nothing but zeros there."""
+    low = tensorflow.bitwise.bitwise_and(number, (1 << 24) - 1)
+    high = tensorflow.bitwise.bitwise_and(number // (1 << 24), (1 << 24) - 1)
+    mixed = low * 0x1B873593CD + high * 0x0CC9E2D51B  # below 1 << 62
+    return tensorflow.bitwise.bitwise_and(mixed // SQUARED, SQUARED - 1)
 
 
 def _of_tensor(tensor, first_row, element, number):

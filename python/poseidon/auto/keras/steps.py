@@ -109,7 +109,7 @@ class Step:
         counts = tensorflow.cast(words.counts, tensorflow.int64)
         mine = digests.of_rows(data, words.first_row, words.element) * counts
         whole = tensorflow.cast(words.digest, tensorflow.int64)
-        batch, rate = _modulo(whole, digests.SQUARED), _modulo(rates, digests.SQUARED)
+        batch, rate = (tensorflow.cast(digests.small(each), tensorflow.float64) for each in (whole, rates))
         weight, size = weights
         told = ops.push_pull(
             tensorflow.stack([tensorflow.ones_like(words.share), words.share, words.part,
