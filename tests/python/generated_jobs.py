@@ -4,11 +4,10 @@
 import collections
 import json
 import pathlib
-import sys
 import tempfile
 
 from generate import draw, render
-from plain_jobs import BIN, Done, call, told
+from plain_jobs import BIN, Done, call, python, told
 from references import References
 
 TOLERANCE = 1e-6  # of float64: what is wrong is wrong by more, what is right by less
@@ -87,7 +86,7 @@ def check(seed, directory, references):
     script = directory / f"seed{seed}.py"
     script.write_text(render(plan))
     place = directory / "job"
-    done = Done(place, call(place, BIN / "psd_run", "--workers", plan.workers, "--grace_ms", 200, "--", sys.executable,
+    done = Done(place, call(place, BIN / "psd_run", "--workers", plan.workers, "--grace_ms", 200, "--", python(),
                             script, plan.batch))
     return compare(plan, done, references, directory, script)
 

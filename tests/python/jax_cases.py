@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers of test_tensorflow.py that use JAX: python jax_cases.py CASE. What they find, they print as
-JSON."""
+"""Workers of test_tensorflow.py that use JAX. What they find, they print as JSON."""
 
 import json
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +23,6 @@ def plain(tree):
 
 def trees():
     """Nested ones, of several types, with leaves that are empty or no arrays; values and traced."""
-    poseidon.init()
     rank = poseidon.rank()
     tree = {"layers": [{"w": jnp.full((2, 2), float(rank))}, (jnp.float32(rank), 2.0 * rank)],
             "half": jnp.full(3, 1.5 + rank, jnp.bfloat16), "empty": jnp.zeros((0, 4)), "none": None}
@@ -35,15 +32,14 @@ def trees():
                             jnp.full(2, float(rank)), None, length=3)
     sent = psd.broadcast({"int": jnp.arange(3) + 7 * rank, "truth": jnp.array([rank == 0]),
                           "bits": jnp.array([-0.0, jnp.nan, 1.0 + rank])})
-    tell(mean=plain(mean), total=plain(total), again=plain(again), int=plain(sent["int"]),
-         half=str(mean["half"].dtype), truth=bool(sent["truth"][0]),
-         bits=[bool(np.signbit(sent["bits"][0])), bool(np.isnan(sent["bits"][1])),
-               float(sent["bits"][2])])
+    return dict(mean=plain(mean), total=plain(total), again=plain(again), int=plain(sent["int"]),
+                half=str(mean["half"].dtype), truth=bool(sent["truth"][0]),
+                bits=[bool(np.signbit(sent["bits"][0])), bool(np.isnan(sent["bits"][1])),
+                      float(sent["bits"][2])])
 
 
 def optimizer():
     """optax: the mean comes before everything that the wrapped chain does."""
-    poseidon.init()
     chain = psd.distributed(optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0)))
     params = {"w": jnp.zeros(2)}
     state = chain.init(params)
@@ -51,12 +47,11 @@ def optimizer():
     for update in (chain.update, jax.jit(chain.update)):
         updates, state = update({"w": mine}, state, params)
         params = optax.apply_updates(params, updates)
-    tell(w=plain(params["w"]))
+    return plain(params["w"])
 
 
 def refusals():
-    """What cannot be done says why."""
-    poseidon.init()
+    """What cannot be done says why. Closes the context."""
 
     def attempt(function, *arguments):
         try:
@@ -68,8 +63,9 @@ def refusals():
     found = {"integers": attempt(psd.push_pull, jnp.arange(3)),
              "shapes": attempt(psd.push_pull, jnp.ones(4), "named")}
     poseidon.close()
-    tell(closed=attempt(psd.push_pull, jnp.ones(3), "named"), **found)
+    return {**found, "closed": attempt(psd.push_pull, jnp.ones(3), "named")}
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    poseidon.init()
+    tell(trees=trees(), optimizer=optimizer(), refusals=refusals())

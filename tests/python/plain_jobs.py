@@ -11,6 +11,8 @@ import uuid
 
 import pytest
 
+import warm
+
 torch = pytest.importorskip("torch", reason="no PyTorch here (tools/setup.sh frameworks)")
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -59,12 +61,13 @@ def call(directory, *words, **variables):
 
 @pytest.fixture(name="job")
 def fixture_job(tmp_path):
-    """Runs a script, or the text of one, with two workers."""
+    """Runs a script, or the text of one, with two workers. Cold: in processes that import torch themselves, where a test
+    is about what warm.py names."""
 
-    def run(script, *arguments, options=(), workers=2, psd_run=BIN / "psd_run", **variables):
+    def run(script, *arguments, options=(), workers=2, psd_run=BIN / "psd_run", cold=False, **variables):
         directory = tmp_path / f"job{uuid.uuid4().hex[:8]}"
         return Done(directory, call(directory, psd_run, "--workers", workers, "--grace_ms", 200,
-                                    *options, "--", sys.executable, written(tmp_path, script),
+                                    *options, "--", python(cold), written(tmp_path, script),
                                     *arguments, **variables))
 
     return run
@@ -78,10 +81,14 @@ def written(directory, script):
     return path
 
 
-def alone(directory, script, *arguments):
+def python(cold=False):
+    return sys.executable if cold else warm.python("torch")
+
+
+def alone(directory, script, *arguments, cold=False):
     """The script as it runs without psd_run."""
     directory = directory / f"alone{uuid.uuid4().hex[:8]}"
-    done = call(directory, sys.executable, written(directory.parent, script), *arguments)
+    done = call(directory, python(cold), written(directory.parent, script), *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -11,6 +11,8 @@ import uuid
 
 import pytest
 
+import warm
+
 if importlib.util.find_spec("tensorflow") is None:  # importing it takes seconds
     pytest.skip("no TensorFlow here (tools/setup.sh frameworks)", allow_module_level=True)
 
@@ -68,9 +70,10 @@ def fixture_call(tmp_path, cache):
 def fixture_job(call):
     """Runs a script that imports poseidon, which must end well."""
 
-    def go(*words, workers=2, options=(), code=0, **variables):
+    def go(*words, workers=2, options=(), code=0, framework="tensorflow", **variables):
+        python = warm.python(framework) if framework else sys.executable
         done = call(BIN / "psd_run", "--workers", workers, "--servers", 1, *options, "--",
-                    sys.executable, *words, path=str(TREE / "python"), **variables)
+                    python, *words, path=str(TREE / "python"), **variables)
         assert done.code == code, done.out + done.err
         return done
 
@@ -79,10 +82,23 @@ def fixture_job(call):
 
 @pytest.fixture(name="plain")
 def fixture_plain(call):
-    """Runs a script that knows nothing of Poseidon."""
+    """Runs a script that knows nothing of Poseidon. Cold: in processes that import TensorFlow themselves, where a test is
+    about what warm.py names."""
 
-    def go(*words, workers=2, options=(), **variables):
+    def go(*words, workers=2, options=(), cold=False, **variables):
         return call(BIN / "psd_run", "--workers", workers, "--servers", 1, "--grace_ms", 200,
-                    *options, "--", sys.executable, *words, **variables)
+                    *options, "--", sys.executable if cold else warm.python("tensorflow"), *words, **variables)
+
+    return go
+
+
+@pytest.fixture(name="alone")
+def fixture_alone(call):
+    """Runs a script by itself, which must end well."""
+
+    def go(*words, **variables):
+        done = call(warm.python("tensorflow"), *words, **variables)
+        assert done.code == 0, done.err
+        return done
 
     return go

@@ -197,7 +197,7 @@ for text in ("of an older run", ""):
 def test_unseeded_workers_split_alike(job):
     """If this fails, one worker trains on what another evaluates with, layers that no optimizer has
     differ between workers, a worker empties the file that worker 0 has written, or loads another."""
-    done = job(SPLIT)
+    done = job(SPLIT, cold=True)  # the order of sets is decided when Python starts
     assert done.code == 0, done.out + done.err
     texts = [done.log(rank).decode() for rank in (0, 1)]
     for word in ("HASH", "HELD", "SET"):
@@ -369,7 +369,7 @@ for number, (points, targets) in enumerate(loader):
 @pytest.mark.parametrize("how", ["raise", pytest.param("exit", marks=pytest.mark.all)])
 def test_a_script_that_fails_on_one_worker_ends_the_job_with_its_code(job, how):
     """If this fails, people read of a lost connection instead of their own traceback."""
-    done = job(LOOP + FAILING, how)
+    done = job(LOOP + FAILING, how, cold=True)
     assert done.code == 1, done.out + done.err
     _, _, last_lines = done.err.partition("the last lines that worker1 printed:")
     assert "label 17 is none of 10" in last_lines
@@ -415,18 +415,19 @@ print(sys.path, sorted(name for name in sys.modules if "poseidon" in name))
 """
 
 
-def test_auto_off_leaves_scripts_alone(job, tmp_path):
+@pytest.mark.parametrize("options,variables,workers", [
+    (("--auto", "off"), {}, 2), pytest.param((), {"PSD_AUTO": "off"}, 2, marks=pytest.mark.all),
+    pytest.param((), {}, 1, marks=pytest.mark.all)], ids=["option", "variable", "one"])
+def test_auto_off_leaves_scripts_alone(job, tmp_path, options, variables, workers):
     """If this fails, --auto off, PSD_AUTO=off or a single worker still change what a script does."""
     script = written(tmp_path, PLAIN)
-    expected = alone(tmp_path, script).encode()
-    for options, variables, workers in ((("--auto", "off"), {}, 2), ((), {"PSD_AUTO": "off"}, 2),
-                                        ((), {}, 1)):
-        done = job(script, options=options, workers=workers, **variables)
-        assert done.code == 0, done.err
-        assert [done.log(rank) for rank in range(workers)] == [expected] * workers
-        assert not done.notes()
+    done = job(script, options=options, workers=workers, cold=True, **variables)
+    assert done.code == 0, done.err
+    assert [done.log(rank) for rank in range(workers)] == [alone(tmp_path, script, cold=True).encode()] * workers
+    assert not done.notes()
 
 
+@pytest.mark.all
 def test_steps_aside_for_torch_distributed(job):
     """If this fails, scripts that are distributed already are distributed twice."""
     done = job(LOOP + """
@@ -483,8 +484,8 @@ print(sorted(sys.modules))
 print(sys.path, sys.argv[1:], [type(finder).__name__ for finder in sys.meta_path][-3:])
 print("unbuffered", file=sys.stderr)
 """)
-    done = job(script, "a", "b")
-    off = job(script, "a", "b", options=("--auto", "off"))
+    done = job(script, "a", "b", cold=True)
+    off = job(script, "a", "b", options=("--auto", "off"), cold=True)
     assert done.code == off.code == 0, done.err + off.err
     shown = done.log(0).decode().replace("'sitecustomize', ", "")
     assert shown == off.log(0).decode().replace("'sitecustomize', ", "")
@@ -501,7 +502,7 @@ def test_the_hidden_sitecustomize_runs(job, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "sitecustomize.py").write_text("import sys\nsys.hidden = __file__\n")
     done = job("import sys, sitecustomize\nprint(sys.hidden == sitecustomize.__file__)",
-               PYTHONPATH=str(tmp_path / "mine"))
+               PYTHONPATH=str(tmp_path / "mine"), cold=True)
     assert done.code == 0, done.err
     assert done.log(0) == b"True\n"
 
@@ -514,10 +515,10 @@ def test_without_the_hook(job, tmp_path):
     do."""
     for name in ("psd_run", "ps_master", "ps_server"):
         shutil.copy((BIN / name).resolve(), tmp_path / name)
-    done = job("print('fine')", psd_run=tmp_path / "psd_run")
+    done = job("print('fine')", psd_run=tmp_path / "psd_run", cold=True)
     assert done.code == 0, done.err
     assert "not distributed automatically: the Python package poseidon" in done.run_log
-    done = job("print('fine')", psd_run=tmp_path / "psd_run", options=("--auto", "on"))
+    done = job("print('fine')", psd_run=tmp_path / "psd_run", options=("--auto", "on"), cold=True)
     assert done.code == 3
     assert "--auto on: the Python package poseidon does not lie beside psd_run" in done.err
 
@@ -550,7 +551,7 @@ def test_the_hook_of_a_wheel(job, tmp_path):
     program = tmp_path / "site" / "poseidon" / "_native" / "bin" / "psd_run"
     for name in program.parent.iterdir():
         name.chmod(0o755)
-    done = job("import os\nprint(os.environ['PYTHONPATH'])", psd_run=program)
+    done = job("import os\nprint(os.environ['PYTHONPATH'])", psd_run=program, cold=True)
     assert done.code == 0, done.err
     assert done.log(0).decode().strip() == str(tmp_path / "site" / "poseidon" / "auto" / "site")
 
@@ -561,7 +562,7 @@ def test_the_hook_of_an_installed_prefix(job, tmp_path):
     subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir",
                     tmp_path / "root"], check=True, capture_output=True)
     (program,) = (tmp_path / "root").rglob("bin/psd_run")
-    done = job("import os\nprint(os.environ['PYTHONPATH'])", psd_run=program)
+    done = job("import os\nprint(os.environ['PYTHONPATH'])", psd_run=program, cold=True)
     assert done.code == 0, done.err
     found = pathlib.Path(done.log(0).decode().strip())
     assert found == program.parents[1] / "share/poseidon/python/poseidon/auto/site"

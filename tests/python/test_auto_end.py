@@ -45,7 +45,7 @@ if os.environ["PSD_RANK"] == "1":
     os.kill(os.getpid(), 9)
 epoch()
 print("GOES ON")
-""", options=("--on_worker_death=continue",))
+""", options=("--on_worker_death=continue",), cold=True)
     assert "GOES ON" in done.out, done.out + done.err
     assert "worker 1 died, and the job goes on without" in done.err
 

@@ -2,12 +2,11 @@
 """Plain Keras scripts in real jobs: trained like one process, or stopped; and what is seen when the mechanism
 that deals out or averages is taken out."""
 
-import sys
 import textwrap
 
 import pytest
 
-from tensorflow_jobs import BIN, HERE, fixture_cache, fixture_call, fixture_plain  # noqa: F401
+from tensorflow_jobs import BIN, HERE, fixture_alone, fixture_cache, fixture_call, fixture_plain  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
 MANY = HERE / "plain" / "keras_many.py"
@@ -49,28 +48,27 @@ def check_many(zero, one, alone):
         assert zero["stopped"]["steps"] == one["stopped"]["steps"] == alone["stopped"]["steps"] == 3
 
 
-def run_many(call, plain, *names):
-    alone = call(sys.executable, MANY, 16, 2, *names)
-    assert alone.code == 0, alone.err
+def run_many(alone, plain, *names):
+    one = alone(MANY, 16, 2, *names)
     done = plain(MANY, 8, 1, *names)
     assert done.code == 0, done.out + done.err
     assert "verified: " in done.err
-    check_many(done.found(0), done.found(1), alone.found())
+    check_many(done.found(0), done.found(1), one.found())
     return done
 
 
-def test_many_optimizers_and_uneven_rows(call, plain):
+def test_many_optimizers_and_uneven_rows(alone, plain):
     """If this fails, each worker trains a GAN of its own, or batches that a map has made larger are
     trained on in part."""
-    done = run_many(call, plain, "gan,rows,summed")
+    done = run_many(alone, plain, "gan,rows,summed")
     assert "gradients of Adam and SGD averaged" in done.err
     assert "a sum over samples" in done.err
 
 
 @pytest.mark.all
-def test_many_kinds_of_scripts(call, plain):
+def test_many_kinds_of_scripts(alone, plain):
     """If this fails, a kind of script is trained differently from one process, and nobody says so."""
-    done = run_many(call, plain)
+    done = run_many(alone, plain)
     assert "the gradients of a batch are not the mean of those of its parts" in done.err
     assert done.err.count("are not the mean of those") == 1  # of the second fit nothing new is known
     assert "worker 1 asked to stop training" in done.err
@@ -79,7 +77,7 @@ def test_many_kinds_of_scripts(call, plain):
 OWN_ORDER = """
 import random
 import keras, numpy as np, tensorflow as tf
-x = np.arange(64, dtype="float32").reshape(64, 1)
+x = 2.0 ** (np.arange(64, dtype="float32").reshape(64, 1) % 16)  # as floats they differ in their exponents alone
 order = list(range(64))
 random.Random().shuffle(order)
 data = tf.data.Dataset.from_tensor_slices((x[order], x[order])).batch(8)
@@ -87,6 +85,19 @@ model = keras.Sequential([keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 model.fit(data, verbose=0, callbacks=[keras.callbacks.LambdaCallback(
     on_train_batch_end=lambda step, logs: print("step", step, flush=True))])
+print("went on")
+"""
+HALVED = """
+import random
+import keras, numpy as np
+x = np.arange(64, dtype="float32").reshape(64, 1) / 64
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(0.1), "mse")
+drawn = random.Random()
+def halve(step, logs):
+    print("step", step, flush=True)
+    model.optimizer.learning_rate = 0.1 / 2 ** drawn.randrange(100)
+model.fit(x, x, batch_size=8, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=halve)])
 print("went on")
 """
 MIRRORED = """
@@ -131,6 +142,7 @@ print("went on")
 
 @pytest.mark.parametrize("text,said", [
     (OWN_ORDER, "the workers' training data differ in step 1"),
+    pytest.param(HALVED, "the workers' learning rates differ in step 2", marks=pytest.mark.all),
     pytest.param(MIRRORED, "tf.distribute's MirroredStrategy, which knows", marks=pytest.mark.all),
     pytest.param(LOOP_WITH_A_STRATEGY, "tf.distribute's OneDeviceStrategy, which knows",
                  marks=pytest.mark.all),
@@ -138,7 +150,7 @@ print("went on")
     pytest.param(OTHER_BACKEND, "it trains with Keras on jax", marks=pytest.mark.all),
     pytest.param(OTHER_BACKEND.replace("jax", "torch"), "it trains with Keras on torch",
                  marks=pytest.mark.all)],
-    ids=["order", "strategy", "loop", "keras2", "jax", "torch"])
+    ids=["order", "rates", "strategy", "loop", "keras2", "jax", "torch"])
 def test_what_cannot_be_distributed_is_stopped_at_once(plain, tmp_path, text, said):
     """If this fails, every worker trains by itself, and the job ends well."""
     script = tmp_path / "train.py"
@@ -147,7 +159,7 @@ def test_what_cannot_be_distributed_is_stopped_at_once(plain, tmp_path, text, sa
     assert done.code == 2, done.out + done.err
     assert said in done.err, done.out + done.err
     assert "went on" not in done.out
-    assert "step 1" not in done.out.replace("in step 1", "")
+    assert text == HALVED or "step 1" not in done.out.replace("in step 1", "")
 
 
 # ---- with a mend taken out, the workers see it

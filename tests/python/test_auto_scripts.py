@@ -265,7 +265,7 @@ os._exit(0)  # gloo's threads sometimes abort an interpreter that ends by itself
 
 def test_scripts_for_torchrun_run_as_such(job):
     """If this fails, scripts that ask for RANK fail, though psd_run knows it."""
-    done = job(TORCHRUN, "begins")
+    done = job(TORCHRUN, "begins", cold=True)
     found = texts(done)
     assert [told(text, "RANK") for text in found] == ["True 2 0", "True 2 1"]
     assert "was written for torchrun" in done.err and "--personality torch" in done.err
@@ -275,6 +275,6 @@ def test_scripts_for_torchrun_run_as_such(job):
 @pytest.mark.all
 def test_a_script_that_asks_for_its_rank_and_begins_nothing_is_refused(job):
     """If this fails, data that the script deals out by RANK are dealt out once more."""
-    done = job(TORCHRUN, "does not")
+    done = job(TORCHRUN, "does not", cold=True)
     assert done.code == 2, done.out + done.err
     assert "it asks which worker it is" in " ".join(done.notes()) or "DistributedSampler" in " ".join(done.notes())

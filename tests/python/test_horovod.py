@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scripts that were written for Horovod, with the import replaced: horovod/ has them."""
 
+import importlib.util
 import json
 import pathlib
-import sys
 
 import pytest
 
 from conftest import environment
 from helpers import Job
+import warm
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent / "horovod"
 DEADLINE_S = 240
@@ -19,9 +20,10 @@ def fixture_job(tmp_path):
     """Runs a script with two workers: what each has found."""
 
     def go(script, *arguments, module, **variables):
-        pytest.importorskip(module, reason=f"no {module} here (tools/setup.sh frameworks)")
-        job = Job(tmp_path / script, "--workers", 2, "--servers", 1, "--", sys.executable,
-                  SCRIPTS / script, *arguments,
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"no {module} here (tools/setup.sh frameworks)")
+        job = Job(tmp_path / script, "--workers", 2, "--servers", 1, "--",
+                  warm.python("tensorflow" if module == "keras" else module), SCRIPTS / script, *arguments,
                   environment=environment(OMP_NUM_THREADS="1", TF_CPP_MIN_LOG_LEVEL="2",
                                           CUDA_VISIBLE_DEVICES="", **variables))
         assert job.wait(DEADLINE_S) == 0, job.stdout() + job.stderr()

@@ -2,6 +2,7 @@
 """poseidon.tensorflow in real jobs: workers are the cases of tf_cases.py, and plain scripts."""
 
 import importlib.util
+import json
 import os
 import pathlib
 import random
@@ -14,7 +15,10 @@ import uuid
 
 import pytest
 
-from tensorflow_jobs import (BIN, DEADLINE_S, HERE, TREE, fixture_cache, fixture_call,  # noqa: F401
+import warm
+from conftest import environment
+from helpers import Job
+from tensorflow_jobs import (BIN, DEADLINE_S, HERE, TREE, fixture_alone, fixture_cache, fixture_call,  # noqa: F401
                              fixture_job, fixture_plain)
 
 CASES, JAX_CASES = HERE / "tf_cases.py", HERE / "jax_cases.py"
@@ -58,11 +62,21 @@ def test_operations_that_cannot_be_done_say_why(job):
     assert "waits for worker 1" in done.found(0)["lonely"]
 
 
-def test_operations_compile_without_a_warning(call):
+@pytest.fixture(name="build")
+def fixture_build(call, tmp_path):
+    """Runs lines that have poseidon.tensorflow.build, by themselves."""
+
+    def go(lines, **variables):
+        script = tmp_path / "build.py"
+        script.write_text(f"import poseidon.tensorflow.build as build\n{lines}\n")
+        return call(warm.python("tensorflow"), script, path=str(TREE / "python"), **variables)
+
+    return go
+
+
+def test_operations_compile_without_a_warning(build, call):
     """If this fails, the operations do not have the rules of the project's other C."""
-    done = call(sys.executable, "-c", "import poseidon.tensorflow.build as build\n"
-                "print(build._tensorflow_headers())", path=str(TREE / "python"))
-    include = done.out.split()[-1]
+    include = build("print(build._tensorflow_headers())").out.split()[-1]
     sources = sorted((TREE / "python" / "poseidon" / "tensorflow").glob("*.c"))
     done = call("cc", "-std=c11", "-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Wshadow",
                 "-Wformat=2", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Werror",
@@ -70,34 +84,29 @@ def test_operations_compile_without_a_warning(call):
     assert done.code == 0, done.err
 
 
-def test_without_a_compiler_it_says_what_to_do(call, tmp_path):
+def test_without_a_compiler_it_says_what_to_do(build, tmp_path):
     """If this fails, somebody without a compiler does not learn what is missing."""
-    done = call(sys.executable, "-c", "import poseidon.tensorflow.build as build\n"
-                "build.library_file()", path=str(TREE / "python"), PATH=str(tmp_path / "none"),
-                XDG_CACHE_HOME=str(tmp_path / "cache"))
+    done = build("build.library_file()", PATH=str(tmp_path / "none"), XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert done.code != 0
     assert "there is no C compiler" in done.err and "PSD_TF_OPS" in done.err
 
 
 @pytest.mark.parametrize("what", ["directory", pytest.param("file", marks=pytest.mark.all),
                                   pytest.param("link", marks=pytest.mark.all)])
-def test_operations_of_others_are_not_loaded(call, tmp_path, what):
+def test_operations_of_others_are_not_loaded(build, tmp_path, what):
     """If this fails, whoever fills a cache in /tmp first has their own code run by the job."""
-    build = ("import poseidon.tensorflow.build as build\nimport os, pathlib, sys\n"
-             "build._identity = lambda: 'ops.so'\n"
-             "print('FOUND', build.library_file())")
+    lines = "build._identity = lambda: 'ops.so'\nprint('FOUND', build.library_file())"
     mine = tmp_path / "theirs" / "poseidon"
     mine.mkdir(parents=True, mode=0o700)
     (mine / "ops.so").write_bytes(b"")
-    variables = {"path": str(TREE / "python"), "XDG_CACHE_HOME": str(mine.parent)}
-    done = call(sys.executable, "-c", build, **variables)
+    done = build(lines, XDG_CACHE_HOME=str(mine.parent))
     assert f"FOUND {mine / 'ops.so'}" in done.out, done.err
     if what == "link":
         (mine / "ops.so").rename(mine / "other.so")
         (mine / "ops.so").symlink_to(mine / "other.so")
     else:
         (mine if what == "directory" else mine / "ops.so").chmod(0o777)
-    done = call(sys.executable, "-c", build, **variables)
+    done = build(lines, XDG_CACHE_HOME=str(mine.parent))
     assert done.code != 0
     assert "is not loaded" in done.err and "XDG_CACHE_HOME" in done.err
 
@@ -126,14 +135,12 @@ def test_own_loop_with_a_tape(job):
 
 @pytest.mark.parametrize("kind,samples", [
     ("arrays", 641), pytest.param("dataset", 650, marks=pytest.mark.all)])
-def test_plain_keras_trains_like_one_process_with_twice_the_batch(call, plain, kind, samples):
+def test_plain_keras_trains_like_one_process_with_twice_the_batch(alone, plain, kind, samples):
     """If this fails, Keras scripts that nobody changed do not train as they should."""
     script = HERE / "plain" / "keras_digits.py"
-    alone = call(sys.executable, script, 32, kind, samples)
-    assert alone.code == 0, alone.err
     done = plain(script, 16, kind, samples)
     assert done.code == 0, done.out + done.err
-    one, zero, other = alone.found(), done.found(0), done.found(1)
+    one, zero, other = alone(script, 32, kind, samples).found(), done.found(0), done.found(1)
     assert len(zero["steps"]) == len(one["steps"]) == 42
     for mine, theirs in zip(zero["steps"][:20], one["steps"]):
         assert mine == pytest.approx(theirs, abs=1e-4)
@@ -211,15 +218,14 @@ def test_training_by_hand_is_told_and_nothing_else(plain, tmp_path, text, auto, 
     assert "went on" in done.out  # it is told at the end
 
 
-def test_gradients_that_a_script_changes_itself(call, plain):
+def test_gradients_that_a_script_changes_itself(alone, plain):
     """If this fails, clipping sees the gradients of one worker's samples, or gradients that serve
     something else are not left alone."""
     script = HERE / "plain" / "own_gradients.py"
     kinds = ("rows", "clip", "clip_sum", "two_optimizers", "tape", "penalty", "factor")
-    alone, done = call(sys.executable, script, *kinds), plain(script, *kinds)
-    assert alone.code == 0, alone.err
+    done = plain(script, *kinds)
     assert done.code == 0, done.out + done.err
-    one, zero, other = alone.found(), done.found(0), done.found(1)
+    one, zero, other = alone(script, *kinds).found(), done.found(0), done.found(1)
     assert zero == other
     for kind in kinds:  # rows of one process count one by one in a norm
         assert flat(zero[kind]) == pytest.approx(flat(one[kind]), abs=0.02 if kind == "rows" else 1e-5)
@@ -228,19 +234,18 @@ def test_gradients_that_a_script_changes_itself(call, plain):
     assert "samples or random numbers have a say in it" in done.err
 
 
-def test_graphs_in_files_are_those_of_one_process(call, plain, tmp_path):
+def test_graphs_in_files_are_those_of_one_process(alone, plain, tmp_path):
     """If this fails, checkpoints of a job cannot be read without Poseidon, or a graph that was read
     trains on each worker by itself and nobody says so."""
     script, place = HERE / "plain" / "graph_files.py", tmp_path / "model"
     done = plain(script, "write", place)
     assert done.code == 0, done.out + done.err
-    look, train = (call(sys.executable, script, how, place) for how in ("look", "train"))
-    assert look.code == train.code == 0, look.err + train.err
+    look, train = (alone(script, how, place) for how in ("look", "train"))
     assert flat(look.found()["w"]) != pytest.approx(flat(train.found()["w"]), abs=1e-3)
-    alone, done = call(sys.executable, script, "optimizer", place), plain(script, "optimizer", place)
+    one, done = alone(script, "optimizer", place), plain(script, "optimizer", place)
     assert done.code == 0, done.out + done.err
     assert done.found(0) == done.found(1)
-    assert flat(done.found(0)["w"]) == pytest.approx(flat(alone.found()["w"]), abs=1e-5)
+    assert flat(done.found(0)["w"]) == pytest.approx(flat(one.found()["w"]), abs=1e-5)
     done = plain(script, "train", place)
     assert done.code == 2, done.out + done.err
     assert "by operations of a graph that was read from a file" in done.err
@@ -309,7 +314,7 @@ OLD_LINE = "was written for TensorFlow 1"
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.all), 2])
 def test_a_script_of_2017_needs_no_option(plain, workers):
     """If this fails, the command of the original's documents ends with: no attribute 'app'."""
-    done = plain(HERE / "plain" / "session_2017.py", workers=workers)
+    done = plain(HERE / "plain" / "session_2017.py", workers=workers, cold=True)
     assert done.code == 0, done.out + done.err
     assert done.err.count(f"session_2017.py {OLD_LINE} (tf.app.flags, line 8 of session_2017.py)") == 1
     found = [done.found(rank) for rank in range(workers)]
@@ -385,7 +390,7 @@ def test_the_tutorial_itself(plain, tmp_path, options):
 @pytest.mark.all
 def test_a_cluster_script_of_2017_gets_the_old_names(plain):
     """If this fails, a script with four flags and names of TensorFlow 1 cannot run on TensorFlow 2."""
-    done = plain(HERE / "plain" / "cluster_2017.py", options=("--personality", "tf1", "--auto", "tf1"))
+    done = plain(HERE / "plain" / "cluster_2017.py", options=("--personality", "tf1", "--auto", "tf1"), cold=True)
     assert done.code == 0, done.out + done.err
     assert "PS" in done.log("ps0")
     for rank in range(2):
@@ -513,15 +518,13 @@ def flat(values):
 
 
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.all)])
-def test_a_session_trains_like_one_process(call, plain, workers):
+def test_a_session_trains_like_one_process(alone, plain, workers):
     """If this fails, what sessions are fed, or what graphs read, is dealt out wrong: samples are
     lost or counted twice, an evaluation sees a part, or workers end at different steps."""
     script = HERE / "plain" / "session_data.py"
-    alone = call(sys.executable, script, 10 * workers)
-    assert alone.code == 0, alone.err
     done = plain(script, 10, workers=workers)
     assert done.code == 0, done.out + done.err
-    one, all_found = alone.found(), [done.found(rank) for rank in range(workers)]
+    one, all_found = alone(script, 10 * workers).found(), [done.found(rank) for rank in range(workers)]
     for case, tolerance in (("feed", 1e-5), ("fixed", 1e-5), ("sums", 1e-5), ("towers", 1e-5),
                             ("one_shot", 1e-4), ("shared", 1e-4), ("convolved", 1e-4)):
         for found in all_found:
@@ -582,15 +585,13 @@ def test_data_of_sessions_that_cannot_be_dealt_out(plain, kind, reason):
     assert reason in done.err
 
 
-def test_batches_are_cut_only_where_parts_make_the_whole(call, plain):
+def test_batches_are_cut_only_where_parts_make_the_whole(alone, plain):
     """If this fails, workers train on parts of batches whose loss is none of parts, a look whether it
     is changes something, or a batch that could be cut stays whole."""
     script = HERE / "plain" / "session_cuts.py"
-    alone = call(sys.executable, script)
-    assert alone.code == 0, alone.err
     done = plain(script)
     assert done.code == 0, done.out + done.err
-    one, workers = alone.found(), [done.found(rank) for rank in range(2)]
+    one, workers = alone(script).found(), [done.found(rank) for rank in range(2)]
     for case in ("masked", "compared", "mean_and_sum", "fixed_inside", "of_several_sizes"):
         for found in workers:
             assert flat(found[case]["w"]) == pytest.approx(flat(one[case]["w"]), abs=1e-5)
@@ -650,12 +651,21 @@ def test_an_optimizer_from_before_the_join_is_an_error(job):
 # ---- JAX
 
 
+@pytest.fixture(name="jax_cases", scope="module")
+def fixture_jax_cases(tmp_path_factory):
+    """What each worker of one job has found in all of them."""
+    job = Job(tmp_path_factory.mktemp("jax") / "job", "--workers", 2, "--servers", 1, "--", sys.executable, JAX_CASES,
+              environment=environment())
+    assert job.wait(DEADLINE_S) == 0, job.stdout() + job.stderr()
+    return [json.loads([line[6:] for line in job.log(f"worker{rank}").decode().splitlines()
+                        if line.startswith("FOUND ")][-1]) for rank in range(2)]
+
+
 @needs_jax
-def test_jax_trees(job):
+def test_jax_trees(jax_cases):
     """If this fails, pytrees are averaged wrong, or lose their structure or their bits."""
-    done = job(JAX_CASES, "trees")
-    for rank in range(2):
-        found = done.found(rank)
+    for each in jax_cases:
+        found = each["trees"]
         assert found["mean"] == {"layers": [{"w": [[0.5, 0.5]] * 2}, [0.5, 1.0]],
                                  "half": [2.0] * 3, "empty": [], "none": None}
         assert found["total"] == {"layers": [{"w": [[1.0, 1.0]] * 2}, [1.0, 2.0]],
@@ -665,19 +675,17 @@ def test_jax_trees(job):
 
 
 @needs_jax
-def test_jax_optimizer_averages_first(job):
+def test_jax_optimizer_averages_first(jax_cases):
     """If this fails, a chain of optax clips the gradients of one worker instead of the means."""
-    done = job(JAX_CASES, "optimizer")
-    for rank in range(2):
-        assert done.found(rank)["w"] == pytest.approx([-1.6, -1.2])
+    for each in jax_cases:
+        assert each["optimizer"] == pytest.approx([-1.6, -1.2])
 
 
 @needs_jax
-def test_jax_refusals_say_why(job):
+def test_jax_refusals_say_why(jax_cases):
     """If this fails, a mistake with JAX ends in a hang or a message that does not help."""
-    done = job(JAX_CASES, "refusals")
-    for rank in range(2):
-        found = done.found(rank)
+    for each in jax_cases:
+        found = each["refusals"]
         assert "elements of type int32" in found["integers"] and "convert it" in found["integers"]
         assert "another name" in found["shapes"] and "ClosedError" in found["closed"]
 
@@ -736,7 +744,7 @@ class Task:
         self.path = directory / f"{uuid.uuid4().hex[:8]}.out"
         with open(self.path, "wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, *map(str, words)], cwd=directory, stdout=out,
+                [warm.python("tensorflow"), *map(str, words)], cwd=directory, stdout=out,
                 stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""})
 
@@ -864,7 +872,7 @@ def test_example_jax_mnist(call, job):
     words = (script, "--data", MNIST, "--steps", 200)
     alone = call(sys.executable, *words, path=str(TREE / "python"))
     assert alone.code == 0, alone.err
-    done = job(*words)
+    done = job(*words, framework=None)
     told = [re.findall("parameters ([0-9a-f]+)", done.log(f"worker{rank}")) for rank in range(2)]
     assert told[0] == told[1] and len(told[0]) == 1
     zero = accuracies(done.log("worker0"))[-1]

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+import warm
+
 torch = pytest.importorskip("torch", reason="no PyTorch here (tools/setup.sh frameworks)")
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -42,7 +44,7 @@ def found(directory, rank):
 def run_job(directory, case, *arguments, workers=2, servers=1, **variables):
     """Runs a case on several workers; it must end well."""
     done = run(directory, BIN / "psd_run", "--workers", workers, "--servers", servers,
-               " ".join([sys.executable, str(CASES), case, *map(str, arguments)]), **variables)
+               " ".join([warm.python("torch"), str(CASES), case, *map(str, arguments)]), **variables)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -78,7 +80,7 @@ def fixture_fails(tmp_path):
 
     def go(case, *arguments, workers=2):
         done = run(tmp_path / "job", BIN / "psd_run", "--workers", workers, "--servers", 1,
-                   " ".join([sys.executable, str(CASES), case, *map(str, arguments)]))
+                   " ".join([warm.python("torch"), str(CASES), case, *map(str, arguments)]))
         assert done.returncode != 0, done.stdout
         return done.stdout + done.stderr
 
@@ -90,7 +92,7 @@ def fixture_alone(tmp_path):
     """Runs a case in a process without a job: what it found."""
 
     def go(case, *arguments):
-        done = run(tmp_path / "alone", sys.executable, CASES, case, *arguments)
+        done = run(tmp_path / "alone", warm.python("torch"), CASES, case, *arguments)
         assert done.returncode == 0, done.stderr
         return found(tmp_path / "alone", 0)
 
@@ -110,8 +112,8 @@ def same_bits(some, others):
 # ---- the same as others
 
 
-def test_fifty_steps_equal_distributed_data_parallel(job, tmp_path):
-    first, second = job("ours"), job("ours", name="again")
+def test_fifty_steps_equal_distributed_data_parallel(once, tmp_path):
+    ranks = once("ours")
     directory = tmp_path / "ddp"
     directory.mkdir()
     ranks = [subprocess.Popen([sys.executable, str(CASES), "ddp_alone", str(rank)], cwd=directory,
@@ -123,28 +125,30 @@ def test_fifty_steps_equal_distributed_data_parallel(job, tmp_path):
             rank.kill()
             rank.wait()
     theirs = found(directory, 0)
-    assert distance(first[0], theirs) <= 1e-6
-    assert same_bits(first[0], first[1]), "ranks differ"
-    assert same_bits(first[0], second[0]), "two runs differ"
+    assert distance(ranks[0], theirs) <= 1e-6
+    assert same_bits(ranks[0], ranks[1]), "ranks differ"
 
 
-def test_bits_do_not_depend_on_buckets_and_servers(job):
-    one = job("ours", 1 << 30)
-    many = job("ours", 1, servers=2, name="many")
-    assert same_bits(one[0], many[0])
+def test_bits_do_not_depend_on_the_run_nor_on_buckets_and_servers(once, job):
+    assert same_bits(once("ours")[0], job("ours", 1, servers=2)[0])
 
 
-def test_optimizer_equals_one_process_with_both_batches(job, alone):
+@pytest.mark.all
+def test_bits_do_not_depend_on_one_large_bucket(once, job):
+    assert same_bits(once("ours")[0], job("ours", 1 << 30)[0])
+
+
+def test_optimizer_equals_one_process_with_both_batches(once, alone):
     """With a scheduler and clipping between backward and step."""
-    (first, under_way, rounds), (second, *_) = job("plain")
+    (first, under_way, rounds), (second, *_) = once("plain")
     assert same_bits(first, second)
     assert not any(under_way) and rounds == 20
     assert distance(first, alone("plain_alone")) < 1e-6
 
 
-def test_steps_made_in_the_next_forward_have_the_same_bits(job):
+def test_steps_made_in_the_next_forward_have_the_same_bits(once, job):
     deferred, under_way, rounds = job("plain", "forward")[1]
-    assert same_bits(deferred, job("plain", "backward", name="backward")[0][0])
+    assert same_bits(deferred, once("plain")[0][0])
     assert under_way == [True, False] * 10, "every second step was synchronized before it"
     assert rounds == 20
 
@@ -419,7 +423,7 @@ def reads_nine_of_ten_digits(said):
 
 
 @pytest.mark.parametrize("name, arguments, workers, learned", [
-    ("torch_mnist", "", 2, reads_nine_of_ten_digits),
+    pytest.param("torch_mnist", "", 2, reads_nine_of_ten_digits, marks=pytest.mark.all),
     pytest.param("torch_chars", "--steps=60 --write=20", 2, writes_better_after_60_steps, marks=pytest.mark.all),
     pytest.param("torch_async_adam", "--steps=150", 3, lambda said: "worker 2:" in said, marks=pytest.mark.all)])
 def test_examples(tmp_path, name, arguments, workers, learned):
