@@ -1,75 +1,97 @@
 #!/usr/bin/env bash
 # Every test of one build but those marked `all`: tools/test.sh [BUILD_DIRECTORY] [BIN_DIRECTORY]
 #   PYTEST_ARGS=    passed on to pytest
-#   REAL_PROCESSES=4, FRAMEWORK_PROCESSES=2   files of tests at a time: most of them wait for real processes
+#   REAL_PROCESSES=4, FRAMEWORK_PROCESSES=3   files of tests at a time: most of them wait for real processes
+# In the end it shows the slowest tests, and those that failed first and passed alone, which BUILD_DIRECTORY/flakes.txt keeps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
 bin=${2:-bin}
+results=$(realpath "$build")/results
 failed=()
+
+rm -rf "$results"
+mkdir -p "$results"
+: >"$build/flakes.txt"
 
 step() { printf '\n== %s\n' "$*"; }
 
 . tools/datasets.sh
 
-# Hundreds of tests kill, cut and time real processes on whatever machine this is. One that fails is
-# run once more, alone, and both results are shown: what fails twice is broken, what fails once is
-# to be looked at.
-unit() { meson test -C "$build" --no-rebuild --print-errorlogs --quiet "$@"; }
-
-unit_failed() {
-    python3 - "$build/meson-logs/testlog.json" <<'PYTHON'
-import json, sys
-for line in open(sys.argv[1]):
-    result = json.loads(line)
-    if result["result"] not in ("OK", "SKIP", "EXPECTEDFAIL"):
-        print(result["name"].split(" / ")[-1])
-PYTHON
+# Hundreds of tests kill, cut and time real processes on whatever machine this is. Those of a tier that fail are run once
+# more, alone, and both results are shown: what fails twice is broken, what fails once is to be looked at.
+# tier NAME COMMAND: "COMMAND RESULTS" runs everything, "COMMAND RESULTS TEST..." what failed.
+tier() {
+    local name=$1 command=$2 tests
+    "$command" "$results/$name" && return
+    mapfile -t tests < <(tools/test_report.py failed "$results/$name"* | grep .)
+    if [ ${#tests[@]} -eq 0 ]; then
+        printf '%s: it failed, and no test of it did\n' "$name"
+        failed+=("$name")
+        return
+    fi
+    step "once more, alone: ${tests[*]}"
+    if "$command" "$results/again-$name" "${tests[@]}"; then
+        printf '%s\n' "${tests[@]}" >>"$build/flakes.txt"
+    else
+        failed+=("$name")
+        tools/test_report.py failed "$results/again-$name"* >"$results/twice"
+        printf '%s\n' "${tests[@]}" | grep -vxFf "$results/twice" >>"$build/flakes.txt" || true
+    fi
 }
 
-real() {
-    PSD_BIN=$(realpath "$bin") .venv/bin/python -m pytest -q -rs -o cache_dir="$(realpath "$build")/pytest" \
-        -m 'not all' -n "${REAL_PROCESSES:-4}" --dist loadfile tests/cluster ${PYTEST_ARGS:-} "$@"
+unit() {
+    local code=0 alone=(--num-processes 1)
+    [ $# -gt 1 ] || alone=()
+    rm -f "$build/meson-logs/testlog.json"
+    meson test -C "$build" --no-rebuild --print-errorlogs --quiet "${alone[@]}" "${@:2}" || code=$?
+    cp "$build/meson-logs/testlog.json" "$1.json" || true
+    return $code
 }
+
+# pytest of a folder: PYTHON PROCESSES RESULTS FOLDER... -- TEST...; a test is known by its file and name.
+suite() {
+    local python=$1 processes=$2 output=$3 cache
+    shift 3
+    local folders=() more=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do folders+=("$1") && shift; done
+    cache=$(realpath "$build")/$(basename "${output/again-/}")
+    [ $# -eq 1 ] || more=(--last-failed --last-failed-no-failures none)
+    [ $# -eq 1 ] || processes=0
+    PSD_BIN=$(realpath "$bin") "$python" -m pytest -q -rs -m 'not all' -n "$processes" --dist loadfile \
+        -o cache_dir="$cache" --junitxml "$output.xml" "${folders[@]}" ${PYTEST_ARGS:-} "${more[@]}"
+}
+
+real() { suite .venv/bin/python "${REAL_PROCESSES:-4}" "$1" tests/cluster -- "${@:2}"; }
+package() { suite .venv-frameworks/bin/python "${FRAMEWORK_PROCESSES:-3}" "$1" tests/python -- "${@:2}"; }
+numpy_alone() { suite .venv/bin/python "${FRAMEWORK_PROCESSES:-3}" "$1" "${alone[@]}" -- "${@:2}"; }
 
 step "unit tests, transports, the API, kept fuzz inputs, 2,000 simulated jobs (meson test)"
-if ! unit; then
-    step "once more, alone: $(unit_failed | tr '\n' ' ')"
-    # shellcheck disable=SC2046 # names are words
-    unit --num-processes 1 $(unit_failed) || failed+=("meson test")
-fi
+tier unit unit
 
 step "real processes (pytest)"
-if ! real; then
-    step "once more, alone: the tests that failed"
-    REAL_PROCESSES=0 real --last-failed --last-failed-no-failures none || failed+=("pytest")
-fi
+tier pytest real
 
 # The package in the environment of the frameworks, and with NumPy alone what concerns it most.
-package() {
-    local python=$1
-    shift
-    PSD_BIN=$(realpath "$bin") "$python" -m pytest -q -rs -m 'not all' -n "${FRAMEWORK_PROCESSES:-2}" --dist loadfile \
-        -o cache_dir="$(realpath "$build")/pytest-python" ${PYTEST_ARGS:-} "$@"
-}
+alone=(tests/python/test_library.py tests/python/test_tables.py)
 if [ -n "${PSD_SANITIZED:-}" ]; then
-    # Python is not instrumented, and what the frameworks ask of daemons and psd_run is no different.
-    alone=(tests/python/test_library.py tests/python/test_tables.py)
+    : # Python is not instrumented, and what the frameworks ask of daemons and psd_run is no different
 elif [ -f .venv-frameworks/versions ]; then # it is complete
     step "the Python package (pytest, with the frameworks)"
-    if ! package .venv-frameworks/bin/python tests/python; then
-        step "once more, alone: the tests that failed"
-        FRAMEWORK_PROCESSES=0 package .venv-frameworks/bin/python tests/python --last-failed \
-            --last-failed-no-failures none || failed+=("python")
-    fi
-    alone=(tests/python/test_library.py tests/python/test_tables.py)
+    tier pytest-python package
 else
     step "the Python package: no complete .venv-frameworks (tools/setup.sh frameworks), so what needs PyTorch is skipped"
     alone=(tests/python)
 fi
 step "the Python package with NumPy alone (pytest)"
-package .venv/bin/python "${alone[@]}" || failed+=("python with NumPy alone")
+tier pytest-numpy numpy_alone
 
+step "the slowest"
+tools/test_report.py slowest "$results"/[!a]*.{json,xml}
+if [ -s "$build/flakes.txt" ]; then
+    step "failed first, and passed alone (kept in $build/flakes.txt)"
+    cat "$build/flakes.txt"
+fi
 if [ ${#failed[@]} -gt 0 ]; then
     printf '\nFAILED: %s\n' "${failed[*]}" >&2
     exit 1
