@@ -31,7 +31,7 @@
 #include "launch/agent/children.h"
 #include "launch/agent/ending.h"
 #include "launch/agent/greet.h"
-#include "launch/agent/place.h"
+#include "launch/agent/setup.h"
 #include "launch/agent/tree.h"
 #include "launch/link/jobs.h"
 #include "launch/link/link.h"
@@ -49,10 +49,10 @@ enum {
 };
 
 /* Thread: owned by the agent, which has one. */
-struct host {
+struct agent {
     struct link link;
     int signals; /* signalfd: a child died, the keeper died */
-    struct place place;
+    struct setup setup;
     struct psd_error secret_error; /* why there is no secret; PSD_OK: there is, or is none yet */
     struct children children;
     struct unpack unpack;
@@ -67,34 +67,34 @@ struct host {
 
 /* Whoever has not greeted yet may take its time: there may be no psd_run to talk to so far. */
 static bool
-is_leased(const struct host *host)
+is_leased(const struct agent *agent)
 {
-    return host->lease_ms > 0 && host->link.in >= 0 && host->link.greeted;
+    return agent->lease_ms > 0 && agent->link.in >= 0 && agent->link.greeted;
 }
 
 /* psd_run is gone, or might as well be. */
 static void
-lose_launcher(struct host *host)
+lose_launcher(struct agent *agent)
 {
-    link_fini(&host->link);
-    ending_begin(&host->ending, &host->children, LOST_GRACE_MS, true);
+    link_fini(&agent->link);
+    ending_begin(&agent->ending, &agent->children, LOST_GRACE_MS, true);
 }
 
 /* -------------------------------------------------------------------------------- requests --- */
 
 static void
-handle_secret(struct host *host, const struct link_message *message)
+handle_secret(struct agent *agent, const struct link_message *message)
 {
-    const int fd = launch_secret_take(message, &host->secret_error);
+    const int fd = launch_secret_take(message, &agent->secret_error);
 
     if (fd >= 0) {
-        place_set_secret(&host->place, fd, NULL);
+        setup_take_secret(&agent->setup, fd, NULL);
     }
-    link_forget(&host->link, message);
+    link_forget(&agent->link, message);
 }
 
 static void
-handle_setup(struct host *host, const struct link_message *message)
+handle_setup(struct agent *agent, const struct link_message *message)
 {
     struct psd_error err = {0};
     struct words answers = {0};
@@ -102,72 +102,72 @@ handle_setup(struct host *host, const struct link_message *message)
     psd_status status = link_words(message, &orders, &err);
 
     if (status == PSD_OK) {
-        status = place_set_up(&host->place, &orders, &answers, &err);
+        status = setup_follow(&agent->setup, &orders, &answers, &err);
     }
     if (status != PSD_OK) {
         words_add_format(&answers, NULL, "problem=%s", err.text);
     }
-    if (host->secret_error.status != PSD_OK) {
-        words_add_format(&answers, NULL, "problem=%s", host->secret_error.text);
+    if (agent->secret_error.status != PSD_OK) {
+        words_add_format(&answers, NULL, "problem=%s", agent->secret_error.text);
     }
-    link_send_words(&host->link, LINK_SET_UP, 0, 0, &answers);
+    link_send_words(&agent->link, LINK_SET_UP, 0, 0, &answers);
     words_fini(&orders);
     words_fini(&answers);
 }
 
 /* Answers how many bytes more psd_run is to send; 0: all is here, or err says why not. */
 static void
-answer_sync(struct host *host, uint32_t wanted, const struct psd_error *err)
+answer_sync(struct agent *agent, uint32_t wanted, const struct psd_error *err)
 {
     struct words problems = {0};
 
     if (err->status != PSD_OK) {
         words_add(&problems, err->text, NULL);
     }
-    link_send_words(&host->link, LINK_SYNCED, 0, (int32_t)wanted, &problems);
+    link_send_words(&agent->link, LINK_SYNCED, 0, (int32_t)wanted, &problems);
     words_fini(&problems);
 }
 
 static void
-handle_sync(struct host *host, const struct link_message *message)
+handle_sync(struct agent *agent, const struct link_message *message)
 {
     struct psd_error err = {0};
     struct words words = {0};
     uint32_t wanted = 0;
 
     if (link_words(message, &words, &err) == PSD_OK) {
-        unpack_begin(&host->unpack, &words, &wanted, &err);
+        unpack_begin(&agent->unpack, &words, &wanted, &err);
     }
-    answer_sync(host, wanted, &err);
+    answer_sync(agent, wanted, &err);
     words_fini(&words);
 }
 
 static void
-handle_files(struct host *host, const struct link_message *message)
+handle_files(struct agent *agent, const struct link_message *message)
 {
     struct psd_error err = {0};
 
-    if (unpack_take(&host->unpack, message, &err) != PSD_OK) {
-        unpack_fini(&host->unpack);
-        host->unpack.failed = true; /* said once, the rest is dropped */
-        answer_sync(host, 0, &err);
+    if (unpack_take(&agent->unpack, message, &err) != PSD_OK) {
+        unpack_fini(&agent->unpack);
+        agent->unpack.failed = true; /* said once, the rest is dropped */
+        answer_sync(agent, 0, &err);
     }
 }
 
 /* Files that have arrived go on to tar. */
 static void
-go_on_unpacking(struct host *host)
+go_on_unpacking(struct agent *agent)
 {
     struct psd_error err = {0};
     uint32_t more = 0;
 
-    if (unpack_step(&host->unpack, &more, &err) != UNPACK_GOES_ON) {
-        answer_sync(host, more, &err);
+    if (unpack_step(&agent->unpack, &more, &err) != UNPACK_GOES_ON) {
+        answer_sync(agent, more, &err);
     }
 }
 
 static void
-handle_reach(struct host *host, const struct link_message *message)
+handle_reach(struct agent *agent, const struct link_message *message)
 {
     struct psd_error err = {0};
     struct words answers = {0};
@@ -180,80 +180,80 @@ handle_reach(struct host *host, const struct link_message *message)
     if (status != PSD_OK) {
         words_add_format(&answers, NULL, "%s", err.text);
     }
-    link_send_words(&host->link, LINK_REACHED, 0, 0, &answers);
+    link_send_words(&agent->link, LINK_REACHED, 0, 0, &answers);
     words_fini(&targets);
     words_fini(&answers);
 }
 
 static void
-start_now(struct host *host, const struct link_message *message)
+start_now(struct agent *agent, const struct link_message *message)
 {
     char *path = NULL;
     pid_t pid = 0;
-    const int code = host->ending.begun
+    const int code = agent->ending.begun
                          ? ECANCELED
-                         : children_start(&host->children, &host->place, message, &pid, &path);
+                         : children_start(&agent->children, &agent->setup, message, &pid, &path);
 
-    if (host->place.listener >= 0) { /* whoever wanted to reach it has done so */
-        close(host->place.listener);
-        host->place.listener = -1;
+    if (agent->setup.listener >= 0) { /* whoever wanted to reach it has done so */
+        close(agent->setup.listener);
+        agent->setup.listener = -1;
     }
-    link_send(&host->link, code == 0 ? LINK_STARTED : LINK_START_FAILED, message->slot,
+    link_send(&agent->link, code == 0 ? LINK_STARTED : LINK_START_FAILED, message->slot,
               code == 0 ? (int32_t)pid : code, path, path != NULL ? strlen(path) : 0);
     free(path);
 }
 
 static void
-handle_start(struct host *host, const struct link_message *message)
+handle_start(struct agent *agent, const struct link_message *message)
 {
-    if (!children_keep_order(&host->children, message)) {
-        start_now(host, message);
+    if (!children_keep_order(&agent->children, message)) {
+        start_now(agent, message);
     }
 }
 
 /* Those whose last life has said all. */
 static void
-start_kept(struct host *host)
+start_kept(struct agent *agent)
 {
     struct link_message message;
 
-    while (children_next_order(&host->children, &host->link, &message)) {
-        start_now(host, &message);
+    while (children_next_order(&agent->children, &agent->link, &message)) {
+        start_now(agent, &message);
         free((char *)message.data);
     }
 }
 
 static void
-handle_message(struct host *host, const struct link_message *message)
+handle_message(struct agent *agent, const struct link_message *message)
 {
     switch ((enum link_kind)message->kind) {
     case LINK_SECRET:
-        handle_secret(host, message);
+        handle_secret(agent, message);
         break;
     case LINK_SETUP:
-        handle_setup(host, message);
+        handle_setup(agent, message);
         break;
     case LINK_SYNC:
-        handle_sync(host, message);
+        handle_sync(agent, message);
         break;
     case LINK_FILES:
-        handle_files(host, message);
+        handle_files(agent, message);
         break;
     case LINK_REACH:
-        handle_reach(host, message);
+        handle_reach(agent, message);
         break;
     case LINK_START:
-        handle_start(host, message);
+        handle_start(agent, message);
         break;
     case LINK_SIGNAL:
-        children_signal(&host->children, message->slot, message->number);
+        children_signal(&agent->children, message->slot, message->number);
         break;
     case LINK_END:
-        ending_begin(&host->ending, &host->children, (uint32_t)message->number, false);
+        ending_begin(&agent->ending, &agent->children, (uint32_t)message->number, false);
         break;
     case LINK_PULSE:
         if (message->number != 0) {
-            link_send(&host->link, LINK_PULSE, 0, message->number, NULL, 0);
+            link_send(&agent->link, LINK_PULSE, 0, message->number, NULL, 0);
         }
         break;
     default:
@@ -262,21 +262,21 @@ handle_message(struct host *host, const struct link_message *message)
 }
 
 static void
-handle_link(struct host *host)
+handle_link(struct agent *agent)
 {
     struct link_message message;
-    const int read = link_read(&host->link);
+    const int read = link_read(&agent->link);
     int result;
 
-    while ((result = link_next(&host->link, &message)) == 1) {
-        handle_message(host, &message);
-        if (host->link.in < 0) {
+    while ((result = link_next(&agent->link, &message)) == 1) {
+        handle_message(agent, &message);
+        if (agent->link.in < 0) {
             return;
         }
     }
-    host->heard_ms = read == 1 ? psi_monotonic_ms() : host->heard_ms;
+    agent->heard_ms = read == 1 ? psi_monotonic_ms() : agent->heard_ms;
     if (read < 0 || result < 0) {
-        lose_launcher(host);
+        lose_launcher(agent);
     }
 }
 
@@ -284,12 +284,12 @@ handle_link(struct host *host)
 
 /* Returns false when there is no child left. */
 static bool
-reap(struct host *host)
+reap(struct agent *agent)
 {
     siginfo_t info;
 
-    children_reap(&host->children, &host->unpack);
-    children_report(&host->children, &host->place, &host->link);
+    children_reap(&agent->children, &agent->unpack);
+    children_report(&agent->children, &agent->setup, &agent->link);
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
@@ -300,99 +300,99 @@ earlier(uint64_t *until_ms, uint64_t ms)
 }
 
 static int
-wait_ms(const struct host *host, uint64_t now_ms)
+wait_ms(const struct agent *agent, uint64_t now_ms)
 {
     uint64_t until_ms = now_ms + 60000;
 
-    earlier(&until_ms, children_deadline(&host->children));
-    earlier(&until_ms, ending_deadline(&host->ending, &host->children));
-    earlier(&until_ms, unpack_deadline_ms(&host->unpack));
-    if (is_leased(host)) {
-        earlier(&until_ms, host->heard_ms + host->lease_ms);
-        earlier(&until_ms, host->pulse_ms);
+    earlier(&until_ms, children_deadline(&agent->children));
+    earlier(&until_ms, ending_deadline(&agent->ending, &agent->children));
+    earlier(&until_ms, unpack_deadline_ms(&agent->unpack));
+    if (is_leased(agent)) {
+        earlier(&until_ms, agent->heard_ms + agent->lease_ms);
+        earlier(&until_ms, agent->pulse_ms);
     }
     return until_ms <= now_ms ? 0 : (int)(until_ms - now_ms);
 }
 
 static void
-keep_lease(struct host *host, uint64_t now_ms)
+keep_lease(struct agent *agent, uint64_t now_ms)
 {
-    if (!is_leased(host)) {
+    if (!is_leased(agent)) {
         return;
     }
-    if (now_ms >= host->heard_ms + host->lease_ms) {
-        lose_launcher(host);
-    } else if (now_ms >= host->pulse_ms) {
-        host->pulse_ms = now_ms + LINK_PULSE_MS;
-        link_send(&host->link, LINK_PULSE, 0, 0, NULL, 0);
+    if (now_ms >= agent->heard_ms + agent->lease_ms) {
+        lose_launcher(agent);
+    } else if (now_ms >= agent->pulse_ms) {
+        agent->pulse_ms = now_ms + LINK_PULSE_MS;
+        link_send(&agent->link, LINK_PULSE, 0, 0, NULL, 0);
     }
 }
 
 static void
-handle_signals(struct host *host)
+handle_signals(struct agent *agent)
 {
     struct signalfd_siginfo info;
 
-    while (read(host->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+    while (read(agent->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         if (info.ssi_signo == SIGHUP) { /* the keeper died, or the session of ssh */
-            lose_launcher(host);
+            lose_launcher(agent);
         }
     }
 }
 
 /* One turn: waits for a request, output, a death or the time. Returns false when all is over. */
 static bool
-turn(struct host *host)
+turn(struct agent *agent)
 {
-    struct pollfd *polls = children_polls(&host->children, link_pending(&host->link), 4);
-    const short line_events = (short)(POLLIN | (link_pending(&host->link) > 0 ? POLLOUT : 0));
+    struct pollfd *polls = children_polls(&agent->children, link_pending(&agent->link), 4);
+    const short line_events = (short)(POLLIN | (link_pending(&agent->link) > 0 ? POLLOUT : 0));
     bool left;
 
-    polls[0] = (struct pollfd){.fd = host->signals, .events = POLLIN};
-    polls[1] = (struct pollfd){.fd = host->link.in, .events = POLLIN};
-    polls[2] = (struct pollfd){.fd = host->link.out,
-                               .events = host->link.in == host->link.out ? line_events : POLLOUT};
-    if (link_pending(&host->link) == 0) {
+    polls[0] = (struct pollfd){.fd = agent->signals, .events = POLLIN};
+    polls[1] = (struct pollfd){.fd = agent->link.in, .events = POLLIN};
+    polls[2] = (struct pollfd){.fd = agent->link.out,
+                               .events = agent->link.in == agent->link.out ? line_events : POLLOUT};
+    if (link_pending(&agent->link) == 0) {
         polls[2].fd = -1;
     }
-    polls[3] = (struct pollfd){.fd = unpack_fd(&host->unpack), .events = POLLOUT};
-    poll(polls, 4 + host->children.poll_count, wait_ms(host, psi_monotonic_ms()));
-    handle_signals(host);
-    link_flush(&host->link);
-    children_read(&host->children, &host->link, polls + 4);
-    left = reap(host);
-    if (host->link.in >= 0 && polls[1].revents != 0) {
-        handle_link(host);
-        left = reap(host);
+    polls[3] = (struct pollfd){.fd = unpack_fd(&agent->unpack), .events = POLLOUT};
+    poll(polls, 4 + agent->children.poll_count, wait_ms(agent, psi_monotonic_ms()));
+    handle_signals(agent);
+    link_flush(&agent->link);
+    children_read(&agent->children, &agent->link, polls + 4);
+    left = reap(agent);
+    if (agent->link.in >= 0 && polls[1].revents != 0) {
+        handle_link(agent);
+        left = reap(agent);
     }
-    go_on_unpacking(host);
-    keep_lease(host, psi_monotonic_ms());
-    start_kept(host);
-    ending_turn(&host->ending, &host->children, &host->link);
-    return left || !host->ending.begun || ending_reads(&host->ending, &host->children);
+    go_on_unpacking(agent);
+    keep_lease(agent, psi_monotonic_ms());
+    start_kept(agent);
+    ending_turn(&agent->ending, &agent->children, &agent->link);
+    return left || !agent->ending.begun || ending_reads(&agent->ending, &agent->children);
 }
 
 /* The last reports, as long as somebody takes them. */
 static void
-say_farewell(struct host *host)
+say_farewell(struct agent *agent)
 {
     uint64_t until_ms = psi_monotonic_ms() + FAREWELL_MS;
 
-    while (children_busy(&host->children) || link_pending(&host->link) > 0) {
+    while (children_busy(&agent->children) || link_pending(&agent->link) > 0) {
         const uint64_t now_ms = psi_monotonic_ms();
-        const size_t before = link_pending(&host->link);
+        const size_t before = link_pending(&agent->link);
 
-        if (now_ms >= until_ms || host->link.out < 0) {
+        if (now_ms >= until_ms || agent->link.out < 0) {
             return;
         }
-        if (link_pending(&host->link) > 0) {
-            struct pollfd line = {.fd = host->link.out, .events = POLLOUT};
+        if (link_pending(&agent->link) > 0) {
+            struct pollfd line = {.fd = agent->link.out, .events = POLLOUT};
 
             poll(&line, 1, (int)(until_ms - now_ms));
         }
-        link_flush(&host->link);
-        until_ms = link_pending(&host->link) < before ? now_ms + FAREWELL_MS : until_ms;
-        children_report(&host->children, &host->place, &host->link);
+        link_flush(&agent->link);
+        until_ms = link_pending(&agent->link) < before ? now_ms + FAREWELL_MS : until_ms;
+        children_report(&agent->children, &agent->setup, &agent->link);
     }
 }
 
@@ -411,7 +411,7 @@ ignore_signals(void)
 }
 
 static void
-become_agent(struct host *host, char *const *environment)
+become_agent(struct agent *agent, char *const *environment)
 {
     sigset_t set;
 
@@ -422,42 +422,42 @@ become_agent(struct host *host, char *const *environment)
     sigaddset(&set, SIGCHLD);
     sigaddset(&set, SIGHUP);
     sigprocmask(SIG_SETMASK, &set, NULL);
-    host->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    host->heard_ms = psi_monotonic_ms();
-    place_init(&host->place, environment);
-    unpack_init(&host->unpack);
+    agent->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    agent->heard_ms = psi_monotonic_ms();
+    setup_init(&agent->setup, environment);
+    unpack_init(&agent->unpack);
 }
 
 static _Noreturn void
-run_agent(struct host *host)
+run_agent(struct agent *agent)
 {
     struct words hello = {0};
 
     greet_describe(&hello, NULL);
-    link_send_words(&host->link, LINK_HELLO, 0, 0, &hello);
+    link_send_words(&agent->link, LINK_HELLO, 0, 0, &hello);
     words_fini(&hello);
-    while (turn(host)) {
+    while (turn(agent)) {
     }
-    children_finish(&host->children, &host->link);
-    say_farewell(host);
-    if (host->entry_path != NULL && getppid() != host->launcher) {
-        jobs_forget(host->entry_path); /* we inherited its socket: until we end, nobody takes it */
+    children_finish(&agent->children, &agent->link);
+    say_farewell(agent);
+    if (agent->entry_path != NULL && getppid() != agent->launcher) {
+        jobs_forget(agent->entry_path); /* we inherited its socket: until we end, nobody takes it */
     }
-    link_fini(&host->link);
-    unpack_fini(&host->unpack);
-    children_fini(&host->children);
-    place_fini(&host->place);
-    if (host->keeper != 0 && getppid() == host->keeper) {
-        kill(host->keeper, SIGCONT); /* if somebody stopped it, it would stay for ever */
+    link_fini(&agent->link);
+    unpack_fini(&agent->unpack);
+    children_fini(&agent->children);
+    setup_fini(&agent->setup);
+    if (agent->keeper != 0 && getppid() == agent->keeper) {
+        kill(agent->keeper, SIGCONT); /* if somebody stopped it, it would stay for ever */
     }
     _exit(0);
 }
 
 psd_status
-agent_fork(struct agent *agent_p, char *const *environment, const char *entry_path,
+agent_fork(struct agent_handle *agent_p, char *const *environment, const char *entry_path,
            uint32_t lease_ms, bool detached, struct psd_error *err)
 {
-    struct host host = {.launcher = getpid(), .entry_path = entry_path, .lease_ms = lease_ms};
+    struct agent agent = {.launcher = getpid(), .entry_path = entry_path, .lease_ms = lease_ms};
     int line[2];
     pid_t pid;
 
@@ -482,12 +482,12 @@ agent_fork(struct agent *agent_p, char *const *environment, const char *entry_pa
         if (detached) { /* whoever reads what psd_run says in front is not to wait for the job */
             dup2(nothing, STDERR_FILENO);
         }
-        become_agent(&host, environment);
-        link_init(&host.link, line[1], line[1]);
-        run_agent(&host);
+        become_agent(&agent, environment);
+        link_init(&agent.link, line[1], line[1]);
+        run_agent(&agent);
     }
     close(line[1]);
-    *agent_p = (struct agent){.pid = pid, .fd = line[0]};
+    *agent_p = (struct agent_handle){.pid = pid, .fd = line[0]};
     return PSD_OK;
 }
 
@@ -550,7 +550,7 @@ keep(pid_t agent, int line)
 int
 agent_serve(char *const *environment)
 {
-    struct host host = {.lease_ms = LINK_LEASE_MS};
+    struct agent agent = {.lease_ms = LINK_LEASE_MS};
     const pid_t keeper = getpid();
     const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10);
     const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 10);
@@ -576,14 +576,14 @@ agent_serve(char *const *environment)
     }
     setsid();
     signal(SIGHUP, SIG_DFL);
-    become_agent(&host, environment);
+    become_agent(&agent, environment);
     prctl(PR_SET_PDEATHSIG, SIGHUP);
-    host.keeper = keeper;
+    agent.keeper = keeper;
     if (getppid() != keeper) {
         _exit(1);
     }
-    link_init(&host.link, in, out);
-    run_agent(&host);
+    link_init(&agent.link, in, out);
+    run_agent(&agent);
 }
 
 void

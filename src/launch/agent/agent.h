@@ -15,7 +15,7 @@
 
 #include <psd/status.h>
 
-struct agent {
+struct agent_handle {
     pid_t pid;
     int fd; /* psd_run's end of the line: link.h */
 };
@@ -24,8 +24,9 @@ struct agent {
  * psd_run dies; entry_path is NULL when there is none. lease_ms: silence after which it gives up,
  * counted from the first greeting on; 0: any. detached: psd_run is in the background. Call it
  * before any thread and before opening anything. */
-psd_status agent_fork(struct agent *agent_p, char *const *environment, const char *entry_path,
-                      uint32_t lease_ms, bool detached, struct psd_error *err);
+psd_status agent_fork(struct agent_handle *agent_p, char *const *environment,
+                      const char *entry_path, uint32_t lease_ms, bool detached,
+                      struct psd_error *err);
 
 /* Collects an agent whose line has closed: kills it if it does not end, and what it leaves if it
  * was killed. Returns whether it ended by itself. */

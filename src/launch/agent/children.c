@@ -126,17 +126,17 @@ add_item(FILE *stream, const char *list, unsigned long index)
  * out, not the first ones, which may be somebody else's. Returns 0 or an errno.
  */
 static int
-translate_gpus(const struct place *place, struct words *environment)
+translate_gpus(const struct setup *setup, struct words *environment)
 {
     static const char name[] = "CUDA_VISIBLE_DEVICES";
-    const char *given = variables_get(place->service_environment.list, name);
+    const char *given = variables_get(setup->service_environment.list, name);
     const char *dealt = variables_get(environment->list, name);
     char *text = NULL;
     size_t bytes = 0;
     FILE *stream;
     psd_status status;
 
-    if (!place->deals_gpus || given == NULL || given[0] == '\0' || dealt == NULL ||
+    if (!setup->deals_gpus || given == NULL || given[0] == '\0' || dealt == NULL ||
         dealt[0] == '\0' || strspn(dealt, "0123456789,") != strlen(dealt)) {
         return 0;
     }
@@ -159,7 +159,7 @@ translate_gpus(const struct place *place, struct words *environment)
 
 /* argv is cut out of the strings by a NULL where the environment begins. Returns 0 or an errno. */
 static int
-order_read(struct order *order, const struct place *place, const struct link_message *message)
+order_read(struct order *order, const struct setup *setup, const struct link_message *message)
 {
     const size_t argc = (size_t)(message->number > 0 ? message->number : 0);
     struct words *strings = &order->strings;
@@ -174,20 +174,20 @@ order_read(struct order *order, const struct place *place, const struct link_mes
     order->argv = strings->list + 3;
     worker = strcmp(order->role, "worker") == 0;
     if (variables_set_all(&order->environment,
-                          worker ? place->worker_environment.list : place->service_environment.list,
+                          worker ? setup->worker_environment.list : setup->service_environment.list,
                           NULL) != PSD_OK ||
         variables_set_all(&order->environment, strings->list + 3 + argc, NULL) != PSD_OK ||
-        (worker && translate_gpus(place, &order->environment) != 0)) {
+        (worker && translate_gpus(setup, &order->environment) != 0)) {
         return ENOMEM;
     }
     while (strings->count > 3 + argc) {
         free(strings->list[--strings->count]);
         strings->list[strings->count] = NULL;
     }
-    if (worker && hook_enter(place->hook_directory, &order->environment, NULL) != PSD_OK) {
+    if (worker && hook_enter(setup->hook_directory, &order->environment, NULL) != PSD_OK) {
         return ENOMEM;
     }
-    order->path = place_find(order->argv[0], worker, order->environment.list);
+    order->path = setup_find(order->argv[0], worker, order->environment.list);
     return order->path != NULL ? 0 : ENOENT;
 }
 
@@ -253,28 +253,28 @@ kill_last_life(const struct children *children, const struct child *child)
 }
 
 static int
-start_child(struct child *child, const struct place *place, struct order *order)
+start_child(struct child *child, const struct setup *setup, struct order *order)
 {
     struct spawn_args args = {.path = order->path,
                               .argv = order->argv,
                               .input_fd = -1,
                               .extra_fd = -1,
-                              .secret_fd = place->secret_fd,
+                              .secret_fd = setup->secret_fd,
                               .note_fd = -1};
     int ends[LINK_STREAMS] = {-1, -1};
     int code;
 
-    code = printout_begin(&child->printout, place->log_directory, order->log, ends);
+    code = printout_begin(&child->printout, setup->log_directory, order->log, ends);
     args.output_fd = ends[0];
     args.error_fd = ends[1];
     if (strcmp(order->role, "master") == 0) {
         args.extra_fd = open_pipe(&child->ready);
     } else if (wants_low_secret(order)) {
-        args.extra_fd = fcntl(place->secret_fd, F_DUPFD_CLOEXEC, 0);
+        args.extra_fd = fcntl(setup->secret_fd, F_DUPFD_CLOEXEC, 0);
         args.secret_fd = -1;
     }
     if (strcmp(order->role, "worker") == 0 &&
-        hook_is_on(place->hook_directory, &order->environment)) {
+        hook_is_on(setup->hook_directory, &order->environment)) {
         args.note_fd = open_note(child, order);
     }
     args.environment = order->environment.list;
@@ -291,29 +291,29 @@ start_child(struct child *child, const struct place *place, struct order *order)
 
 /* The ports are its own from now on. */
 static void
-take_ports(struct child *child, struct place *place, const char *list)
+take_ports(struct child *child, struct setup *setup, const char *list)
 {
     for (unsigned i = 0; i < CHILD_PORTS; i++) {
         char *end;
 
         child->ports[i] = (uint16_t)strtoul(list, &end, 10);
-        ports_release(&place->ports, child->ports[i]);
+        ports_release(&setup->ports, child->ports[i]);
         list = *end == ',' ? end + 1 : end;
     }
 }
 
 int
-children_start(struct children *children, struct place *place, const struct link_message *message,
+children_start(struct children *children, struct setup *setup, const struct link_message *message,
                pid_t *pid_p, char **path_p)
 {
     struct order order = {.role = ""};
     struct child *child = take_slot(children, message->slot);
-    int code = child == NULL ? ENOMEM : order_read(&order, place, message);
+    int code = child == NULL ? ENOMEM : order_read(&order, setup, message);
 
     if (code == 0) {
         kill_last_life(children, child);
-        take_ports(child, place, order.ports);
-        code = start_child(child, place, &order);
+        take_ports(child, setup, order.ports);
+        code = start_child(child, setup, &order);
     }
     *pid_p = code == 0 ? child->pid : 0;
     *path_p = order.path;
@@ -663,7 +663,7 @@ drain(struct child *child, struct link *link)
 }
 
 void
-children_report(struct children *children, const struct place *place, struct link *link)
+children_report(struct children *children, const struct setup *setup, struct link *link)
 {
     struct child *child;
 
@@ -673,7 +673,7 @@ children_report(struct children *children, const struct place *place, struct lin
         }
         child->unreported = false;
         for (unsigned i = 0; i < CHILD_PORTS && child->status != 0; i++) {
-            if (ports_is_taken(&place->ports, child->ports[i])) {
+            if (ports_is_taken(&setup->ports, child->ports[i])) {
                 link_send(link, LINK_PORT_TAKEN, child->slot, child->ports[i], NULL, 0);
             }
         }

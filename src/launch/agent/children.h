@@ -11,8 +11,8 @@
 
 #include <sys/types.h>
 
-#include "launch/agent/place.h"
 #include "launch/agent/printout.h"
+#include "launch/agent/setup.h"
 #include "launch/link/link.h"
 #include "launch/link/notes.h"
 #include "launch/link/unpack.h"
@@ -65,7 +65,7 @@ void children_fini(struct children *children);
 /* Starts what LINK_START tells: the strings are ROLE, LOG, PORTS ("20001,20002"), arguments,
  * environment. Returns 0 or an errno. *path_p: of the program, owned by the caller; NULL: not
  * found. */
-int children_start(struct children *children, struct place *place,
+int children_start(struct children *children, struct setup *setup,
                    const struct link_message *message, pid_t *pid_p, char **path_p);
 
 /*
@@ -91,7 +91,7 @@ void children_signal(const struct children *children, uint32_t slot, int number)
 /* Collects the dead; children_report() then tells of them, each after the last of its output.
  * unpack hears of all, for its tar is one of them. */
 void children_reap(struct children *children, struct unpack *unpack);
-void children_report(struct children *children, const struct place *place, struct link *link);
+void children_report(struct children *children, const struct setup *setup, struct link *link);
 
 /* All have ended: hands on what is left in their pipes, unfinished lines too. */
 void children_finish(struct children *children, struct link *link);

@@ -117,7 +117,7 @@ tear_down(void **state)
 }
 
 static void
-start_worker(struct scene *scene, struct place *place)
+start_worker(struct scene *scene, struct setup *setup)
 {
     static const char words[] = "worker\0worker.log\0"
                                 "0,0\0true";
@@ -126,7 +126,7 @@ start_worker(struct scene *scene, struct place *place)
     char *path = NULL;
     pid_t pid;
 
-    assert_int_equal(children_start(&scene->children, place, &order, &pid, &path), 0);
+    assert_int_equal(children_start(&scene->children, setup, &order, &pid, &path), 0);
     assert_true(pid > 0);
     free(path);
 }
@@ -134,11 +134,11 @@ start_worker(struct scene *scene, struct place *place)
 static void
 start_again(struct scene *scene)
 {
-    struct place place;
+    struct setup setup;
 
-    place_init(&place, environ);
-    start_worker(scene, &place);
-    place_fini(&place);
+    setup_init(&setup, environ);
+    start_worker(scene, &setup);
+    setup_fini(&setup);
 }
 
 /* If this fails, a restart kills a process that got the number of the one that died. */
@@ -200,21 +200,21 @@ test_directory_of_logs_that_was_exchanged(void **state)
     char top[] = "/tmp/psd_logs_XXXXXX";
     struct words orders = {0};
     struct words answers = {0};
-    struct place place;
+    struct setup setup;
 
     assert_non_null(mkdtemp(top));
     assert_int_equal(chdir(top), 0);
-    place_init(&place, environ);
+    setup_init(&setup, environ);
     words_add(&orders, "logs=logs", NULL);
-    assert_int_equal(place_set_up(&place, &orders, &answers, NULL), PSD_OK);
+    assert_int_equal(setup_follow(&setup, &orders, &answers, NULL), PSD_OK);
     assert_int_equal(answers.count, 0);
     assert_int_equal(rename("logs", "moved"), 0);
     assert_int_equal(mkdir("theirs", 0755), 0);
     assert_int_equal(symlink("theirs", "logs"), 0);
-    start_worker(scene, &place);
+    start_worker(scene, &setup);
     assert_int_equal(rmdir("theirs"), 0); /* it is empty */
     assert_int_equal(unlink("moved/worker.log"), 0);
-    place_fini(&place);
+    setup_fini(&setup);
     words_fini(&orders);
     words_fini(&answers);
     rmdir("moved");

@@ -27,9 +27,9 @@
 #include "launch/link/secret.h"
 #include "launch/prepare/prepare.h"
 #include "launch/prepare/what_runs.h"
+#include "launch/run/multi_start.h"
 #include "launch/run/report.h"
 #include "launch/run/run.h"
-#include "launch/run/together.h"
 #include "launch/tell/runlog.h"
 #include "launch/text/mask.h"
 
@@ -308,16 +308,16 @@ wants_restart(const struct launch_options *options, int code, uint32_t attempt)
 }
 
 static void
-begin_anew(struct together *together, const char *why)
+begin_anew(struct multi_start *multi, const char *why)
 {
-    if (together != NULL) {
-        together_again(together, why);
+    if (multi != NULL) {
+        multi_start_again(multi, why);
     }
 }
 
 /* together: NULL, or the others with which this psd_run makes up the job. */
 static int
-run_attempts(const struct launch_options *options, struct together *together, struct run_args *args)
+run_attempts(const struct launch_options *options, struct multi_start *multi, struct run_args *args)
 {
     unsigned port_tries = 1;
     bool port_taken = false;
@@ -329,11 +329,11 @@ run_attempts(const struct launch_options *options, struct together *together, st
     for (;;) {
         const uint64_t begin_ms = psi_monotonic_ms() + args->delay_ms;
 
-        code = together != NULL ? together_attempt(together, args) : run_job(args);
-        if (together != NULL && together_was_left(together, code)) {
+        code = multi != NULL ? multi_start_attempt(multi, args) : run_job(args);
+        if (multi != NULL && multi_start_was_left(multi, code)) {
             args->attempt++;
             fprintf(stderr, "psd_run: the job starts again when all are back\n");
-            begin_anew(together, "somebody was lost without whom it cannot go on");
+            begin_anew(multi, "somebody was lost without whom it cannot go on");
             continue;
         }
         if (port_taken && port_tries < PORT_TRIES_MAX) {
@@ -341,12 +341,12 @@ run_attempts(const struct launch_options *options, struct together *together, st
             args->attempt++;
             fprintf(stderr, "psd_run: another program took the port of a worker: the job starts "
                             "again with other ports\n");
-            begin_anew(together, "somebody took the port of a worker");
+            begin_anew(multi, "somebody took the port of a worker");
             continue;
         }
         if (!wants_restart(options, code, args->attempt)) {
-            if (together != NULL) {
-                together_over(together, code);
+            if (multi != NULL) {
+                multi_start_over(multi, code);
             }
             return code;
         }
@@ -354,7 +354,7 @@ run_attempts(const struct launch_options *options, struct together *together, st
         args->delay_ms = watch_restart_delay_ms(options->restart_delay_ms,
                                                 psi_monotonic_ms() - begin_ms, &hasty);
         report_delay(args->delay_ms, when, sizeof(when));
-        begin_anew(together, "it failed");
+        begin_anew(multi, "it failed");
         fprintf(stderr, "psd_run: the whole job starts again: restart %u of %u, %s\n",
                 args->attempt, options->max_restarts, when);
     }
@@ -450,7 +450,7 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
     args->plan = &prepared->plan;
     args->layout = &prepared->layout;
     args->watch = prepared->watch;
-    args->call = prepare_calls(prepared);
+    args->shell = prepare_shell_rules(prepared);
     args->requeues = prepared->requeues;
     args->interface = options->interface;
     args->out = options->out;
@@ -465,7 +465,7 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
 
 /* The job has its name: runs it, perhaps in the background. */
 static int
-run_named(const struct launch_options *options, struct together *together, struct run_args *args,
+run_named(const struct launch_options *options, struct multi_start *multi, struct run_args *args,
           struct jobs_entry *entry)
 {
     char *directory = NULL;
@@ -479,7 +479,7 @@ run_named(const struct launch_options *options, struct together *together, struc
         entry->listener = -1; /* the one behind has it */
         return code;
     }
-    code = run_attempts(options, together, args);
+    code = run_attempts(options, multi, args);
     jobs_leave(entry);
     free(directory);
     return code;
@@ -501,7 +501,7 @@ check_joining(const struct launch_options *options, const struct prepare_tasks *
 }
 
 static int
-begin(const struct launch_options *options, char *const *argv, struct together *together)
+begin(const struct launch_options *options, char *const *argv, struct multi_start *multi)
 {
     struct psd_error err = {0};
     struct prepared prepared;
@@ -517,16 +517,15 @@ begin(const struct launch_options *options, char *const *argv, struct together *
     if (check_words(options, &err) != PSD_OK) {
         return refuse(&err);
     }
-    if (together != NULL) {
-        tasks = (struct prepare_tasks){.list = together->tasks,
-                                       .count = together->task_count,
-                                       .may_return = together->meet == NULL};
+    if (multi != NULL) {
+        tasks = (struct prepare_tasks){
+            .list = multi->tasks, .count = multi->task_count, .may_return = multi->meet == NULL};
     }
-    if (together != NULL && together->rank != 0 && check_joining(options, &tasks, &err) != PSD_OK) {
+    if (multi != NULL && multi->rank != 0 && check_joining(options, &tasks, &err) != PSD_OK) {
         return refuse(&err);
     }
-    args.secret_fd = together != NULL ? together_secret(together, &err)
-                                      : launch_secret_offer(options->secret_file, &err);
+    args.secret_fd = multi != NULL ? multi_start_secret(multi, &err)
+                                   : launch_secret_offer(options->secret_file, &err);
     args.secret_file = options->secret_file;
     args.environment = environ;
     if (args.secret_fd < 0) {
@@ -536,11 +535,10 @@ begin(const struct launch_options *options, char *const *argv, struct together *
         code = print_cluster(options, &args, &err);
         return err.status == PSD_OK ? code : refuse(&err);
     }
-    if (together != NULL && together->rank != 0) {
-        return together_join(together, args.secret_fd);
+    if (multi != NULL && multi->rank != 0) {
+        return multi_start_join(multi, args.secret_fd);
     }
-    if (prepare_job(options, environ, together != NULL ? &tasks : NULL, &prepared, &err) !=
-        PSD_OK) {
+    if (prepare_job(options, environ, multi != NULL ? &tasks : NULL, &prepared, &err) != PSD_OK) {
         return refuse(&err);
     }
     warn_of_overwritten(&prepared.plan);
@@ -560,7 +558,7 @@ begin(const struct launch_options *options, char *const *argv, struct together *
         code = run_job(&args);
     } else if (take_name(options, &prepared.plan, what != NULL ? what : "", &entry, &code)) {
         args.what = what;
-        code = run_named(options, together, &args, &entry);
+        code = run_named(options, multi, &args, &entry);
     }
     free(what);
     prepare_fini(&prepared);
@@ -571,16 +569,16 @@ int
 begin_job(const struct launch_options *options, char *const *argv)
 {
     struct psd_error err = {0};
-    struct together together;
+    struct multi_start multi;
     int code;
 
-    if (!together_wanted(options)) {
+    if (!multi_start_wanted(options)) {
         return begin(options, argv, NULL);
     }
-    if (together_open(&together, options, &err) != PSD_OK) {
+    if (multi_start_open(&multi, options, &err) != PSD_OK) {
         return refuse(&err);
     }
-    code = begin(together.options, argv, &together);
-    together_close(&together);
+    code = begin(multi.options, argv, &multi);
+    multi_start_close(&multi);
     return code;
 }

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/cores.h"
-#include "launch/meet/call.h"
+#include "launch/meet/remote_shell.h"
 #include "launch/plan/process.h"
 #include "launch/text/mask.h"
 
@@ -18,8 +18,8 @@ static psd_status
 print_machine(const struct prepared *prepared, uint32_t index, struct psd_error *err)
 {
     const struct layout_machine *machine = &prepared->layout.machines[index];
-    const struct call_rules rules = prepare_calls(prepared);
-    const struct call call = call_to(&rules, machine);
+    const struct remote_shell_rules rules = prepare_shell_rules(prepared);
+    const struct remote_shell call = remote_shell_to(&rules, machine);
     struct words argv = {0};
     psd_status status;
 
@@ -27,10 +27,10 @@ print_machine(const struct prepared *prepared, uint32_t index, struct psd_error 
            prepared->layout.machine_of[0] == index ? "master, " : "", machine->workers,
            machine->workers == 1 ? "" : "s", machine->servers, machine->servers == 1 ? "" : "s");
     if (machine->here) {
-        printf("    this machine: no %s\n", call_program(&call));
+        printf("    this machine: no %s\n", remote_shell_program(&call));
         return PSD_OK;
     }
-    status = call_arguments(&call, &argv, err);
+    status = remote_shell_arguments(&call, &argv, err);
     if (status == PSD_OK) {
         printf("   ");
         for (size_t i = 0; i < argv.count; i++) {
@@ -38,7 +38,7 @@ print_machine(const struct prepared *prepared, uint32_t index, struct psd_error 
             words_quote(stdout, argv.list[i]);
         }
         printf("\n");
-        if (call.way == CALL_SSH && call.ssh.user[0] == '\0') {
+        if (call.way == REMOTE_SHELL_SSH && call.ssh.user[0] == '\0') {
             printf(
                 "    (no \"username\" in the cluster file: a User that ssh_config has for it goes "
                 "before ubuntu)\n");

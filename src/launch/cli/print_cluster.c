@@ -122,7 +122,7 @@ ask_nodes(struct sheet *sheet, int *code_p, struct psd_error *err)
     sheet->args->plan = &prepared.plan;
     sheet->args->layout = &prepared.layout;
     sheet->args->watch = prepared.watch;
-    sheet->args->call = prepare_calls(&prepared);
+    sheet->args->shell = prepare_shell_rules(&prepared);
     sheet->args->interface = options.interface;
     sheet->args->check = true;
     sheet->args->job = "print_cluster";

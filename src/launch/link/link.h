@@ -34,7 +34,7 @@ enum { LINK_OUTPUT_STREAM = 1, LINK_OUTPUT_BROKEN = 2 };
 enum link_kind {
     /* from psd_run */
     LINK_SECRET = 1, /* the bytes of the job's secret */
-    LINK_SETUP,      /* strings, KEY=value: place.h */
+    LINK_SETUP,      /* strings, KEY=value: setup.h */
     LINK_REACH,      /* strings: HOST PORT to connect to, one each */
     LINK_SYNC,       /* strings: a directory and the digest it should have */
     LINK_FILES,      /* bytes: part of an archive for that directory; none: the end */

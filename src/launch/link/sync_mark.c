@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
-#include "launch/system/complaint.h"
+#include "launch/system/stderr_tail.h"
 #include "launch/system/whole_file.h"
 
 enum { SAID_BYTES_MAX = 4096 };
@@ -124,5 +124,5 @@ sync_last_words(int said, int status, char *text_p, size_t size)
     if (said >= 0) {
         close(said);
     }
-    complaint_describe("tar", text, "", is_closing_line, status, text_p, size);
+    stderr_tail_describe("tar", text, "", is_closing_line, status, text_p, size);
 }

@@ -50,7 +50,7 @@ struct joiner {
     uint32_t lives;
 
     /* of one life */
-    struct agent agent; /* pid 0: collected */
+    struct agent_handle agent; /* pid 0: collected */
     struct psi_tls *tls;
     struct psi_loop *loop;
     struct psi_conn *conn; /* NULL: none */

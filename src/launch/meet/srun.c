@@ -12,7 +12,7 @@
 
 #include "base/fail.h"
 #include "launch/meet/remote_script.h"
-#include "launch/system/complaint.h"
+#include "launch/system/stderr_tail.h"
 
 psd_status
 srun_arguments(const struct srun_target *target, struct words *argv_p, struct psd_error *err)
@@ -87,14 +87,14 @@ srun_environment(char *const *environment, struct words *environment_p, struct p
 /* --------------------------------------------------------------------------------- failures --- */
 
 bool
-srun_may_try_again(const char *complaint)
+srun_may_try_again(const char *stderr_tail)
 {
     static const char *const passing[] = {
         "Unable to contact slurm controller", "Socket timed out on send/recv operation",
         "Slurm backup controller in standby mode", "slurmctld is busy"};
 
     for (size_t i = 0; i < sizeof(passing) / sizeof(passing[0]); i++) {
-        if (strstr(complaint, passing[i]) != NULL) {
+        if (strstr(stderr_tail, passing[i]) != NULL) {
             return true;
         }
     }
@@ -116,25 +116,25 @@ is_noise(const char *line)
 }
 
 void
-srun_last_words(const char *complaint, char *text_p, size_t size)
+srun_last_words(const char *stderr_tail, char *text_p, size_t size)
 {
-    complaint_last_line(complaint, is_noise, text_p, size);
+    stderr_tail_last_line(stderr_tail, is_noise, text_p, size);
 }
 
 /* What a person can do about it. */
 static void
-advise(FILE *stream, const struct srun_target *target, const char *complaint, int status)
+advise(FILE *stream, const struct srun_target *target, const char *stderr_tail, int status)
 {
-    if (strstr(complaint, "nvalid job id") != NULL ||
-        strstr(complaint, "Job/step already") != NULL ||
-        strstr(complaint, "Job has expired") != NULL || strstr(complaint, "xpired") != NULL) {
+    if (strstr(stderr_tail, "nvalid job id") != NULL ||
+        strstr(stderr_tail, "Job/step already") != NULL ||
+        strstr(stderr_tail, "Job has expired") != NULL || strstr(stderr_tail, "xpired") != NULL) {
         fputs("the allocation is over; sbatch or salloc makes a new one", stream);
     } else if (status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == 127) {
         fprintf(stream, "psd_run is not there: install Poseidon on that node, in its PATH or as %s",
                 target->program);
-    } else if (strstr(complaint, "not allocated") != NULL ||
-               strstr(complaint, "nvalid node name") != NULL ||
-               strstr(complaint, "not in this job") != NULL) {
+    } else if (strstr(stderr_tail, "not allocated") != NULL ||
+               strstr(stderr_tail, "nvalid node name") != NULL ||
+               strstr(stderr_tail, "not in this job") != NULL) {
         fprintf(
             stream,
             "the node is not part of this allocation; to see which are, run: scontrol show job");
@@ -147,7 +147,7 @@ advise(FILE *stream, const struct srun_target *target, const char *complaint, in
 }
 
 void
-srun_explain(const struct srun_target *target, const char *complaint, const char *printed,
+srun_explain(const struct srun_target *target, const char *stderr_tail, const char *printed,
              int status, char *text_p, size_t size)
 {
     FILE *stream = fmemopen(text_p, size, "w");
@@ -157,9 +157,9 @@ srun_explain(const struct srun_target *target, const char *complaint, const char
     if (stream == NULL) {
         return;
     }
-    complaint_describe("srun", complaint, printed, is_noise, status, said, sizeof(said));
+    stderr_tail_describe("srun", stderr_tail, printed, is_noise, status, said, sizeof(said));
     fprintf(stream, "%s (srun -w %s): %s; ", target->node, target->node, said);
-    advise(stream, target, complaint, status);
+    advise(stream, target, stderr_tail, status);
     fclose(stream);
     text_p[size - 1] = '\0';
 }

@@ -26,13 +26,13 @@ psd_status srun_environment(char *const *environment, struct words *environment_
                             struct psd_error *err);
 
 /* Whether the same step may begin a moment later: the controller is restarted or overloaded. */
-bool srun_may_try_again(const char *complaint);
+bool srun_may_try_again(const char *stderr_tail);
 
 /* The last line of what srun said that tells more than that a task ended; "" if there is none. */
-void srun_last_words(const char *complaint, char *text_p, size_t size);
+void srun_last_words(const char *stderr_tail, char *text_p, size_t size);
 
 /* Why there is no agent, as ssh_explain() does. */
-void srun_explain(const struct srun_target *target, const char *complaint, const char *printed,
+void srun_explain(const struct srun_target *target, const char *stderr_tail, const char *printed,
                   int status, char *text_p, size_t size);
 
 #endif

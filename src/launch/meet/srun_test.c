@@ -51,11 +51,11 @@ test_environment(void **state)
 }
 
 static void
-expect(const char *complaint, int status, const char *text)
+expect(const char *stderr_tail, int status, const char *text)
 {
     char said[900];
 
-    srun_explain(&target, complaint, "", status, said, sizeof(said));
+    srun_explain(&target, stderr_tail, "", status, said, sizeof(said));
     assert_string_equal(said, text);
 }
 

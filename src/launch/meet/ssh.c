@@ -16,7 +16,7 @@
 #include "base/fail.h"
 #include "launch/meet/remote_script.h"
 #include "launch/meet/ssh_key.h"
-#include "launch/system/complaint.h"
+#include "launch/system/stderr_tail.h"
 
 enum { USUAL_PORT = 22 };
 
@@ -139,17 +139,17 @@ ssh_check_key(const char *pem_file, struct psd_error *err)
 /* --------------------------------------------------------------------------------- failures --- */
 
 bool
-ssh_may_try_again(const char *complaint)
+ssh_may_try_again(const char *stderr_tail)
 {
     static const char *const passing[] = {"kex_exchange_identification",
                                           "Connection closed by remote host",
                                           "Connection reset by peer", "Exceeded MaxStartups"};
 
-    if (strstr(complaint, "timed out") != NULL) {
+    if (strstr(stderr_tail, "timed out") != NULL) {
         return false; /* that took long enough */
     }
     for (size_t i = 0; i < sizeof(passing) / sizeof(passing[0]); i++) {
-        if (strstr(complaint, passing[i]) != NULL) {
+        if (strstr(stderr_tail, passing[i]) != NULL) {
             return true;
         }
     }
@@ -165,9 +165,9 @@ is_warning(const char *line)
 }
 
 void
-ssh_last_words(const char *complaint, char *text_p, size_t size)
+ssh_last_words(const char *stderr_tail, char *text_p, size_t size)
 {
-    complaint_last_line(complaint, is_warning, text_p, size);
+    stderr_tail_last_line(stderr_tail, is_warning, text_p, size);
 }
 
 /* The options of a login, to be pasted: those that psd_run adds for itself alone are left out. */
@@ -201,10 +201,10 @@ write_login(FILE *stream, const struct ssh_target *target, bool copy_id)
 
 /* What stands between two marks of a complaint; "" if either is not there. */
 static void
-find_between(const char *complaint, const char *before, const char *after, char *text_p,
+find_between(const char *stderr_tail, const char *before, const char *after, char *text_p,
              size_t size)
 {
-    const char *begin = strstr(complaint, before);
+    const char *begin = strstr(stderr_tail, before);
     const char *end;
 
     text_p[0] = '\0';
@@ -220,13 +220,13 @@ find_between(const char *complaint, const char *before, const char *after, char 
 
 /* ssh says under which name and in which file it looked: aliases and ports are part of it. */
 static void
-advise_on_changed_key(FILE *stream, const struct ssh_target *target, const char *complaint)
+advise_on_changed_key(FILE *stream, const struct ssh_target *target, const char *stderr_tail)
 {
-    const char *offending = strstr(complaint, "Offending ");
+    const char *offending = strstr(stderr_tail, "Offending ");
     char name[300];
     char file[512];
 
-    find_between(complaint, "ost key for ", " has changed", name, sizeof(name));
+    find_between(stderr_tail, "ost key for ", " has changed", name, sizeof(name));
     find_between(offending != NULL ? offending : "", " key in ", ":", file, sizeof(file));
     if (name[0] == '\0') {
         const bool usual = target->port == 0 || target->port == USUAL_PORT;
@@ -261,19 +261,19 @@ advise_on_refused_key(FILE *stream, const struct ssh_target *target, const char 
 
 /* What a person can do about it. */
 static void
-advise(FILE *stream, const struct ssh_target *target, const char *login, const char *complaint,
+advise(FILE *stream, const struct ssh_target *target, const char *login, const char *stderr_tail,
        bool printed, int status)
 {
-    if (strstr(complaint, "REMOTE HOST IDENTIFICATION HAS CHANGED") != NULL ||
-        strstr(complaint, "has changed and you have requested") != NULL) {
-        advise_on_changed_key(stream, target, complaint);
-    } else if (strstr(complaint, "Host key verification failed") != NULL) {
+    if (strstr(stderr_tail, "REMOTE HOST IDENTIFICATION HAS CHANGED") != NULL ||
+        strstr(stderr_tail, "has changed and you have requested") != NULL) {
+        advise_on_changed_key(stream, target, stderr_tail);
+    } else if (strstr(stderr_tail, "Host key verification failed") != NULL) {
         fputs("its host key is not known here, and ssh may not learn it by itself; look at it "
               "once, run: ssh",
               stream);
         write_login(stream, target, false);
         fprintf(stream, " %s true", login);
-    } else if (strstr(complaint, "Permission denied") != NULL) {
+    } else if (strstr(stderr_tail, "Permission denied") != NULL) {
         advise_on_refused_key(stream, target, login);
     } else if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
         fprintf(stream,
@@ -314,7 +314,7 @@ name_login(FILE *stream, const struct ssh_target *target, const char *login, boo
 
 void
 ssh_explain(const struct ssh_target *target, const struct ssh_defaults *defaults,
-            const char *complaint, const char *printed, int status, char *text_p, size_t size)
+            const char *stderr_tail, const char *printed, int status, char *text_p, size_t size)
 {
     const bool guessed = target->user[0] == '\0' && defaults->user[0] == '\0';
     const char *user = target->user[0] != '\0' ? target->user
@@ -329,11 +329,11 @@ ssh_explain(const struct ssh_target *target, const struct ssh_defaults *defaults
         return;
     }
     snprintf(login, sizeof(login), "%s@%s", user, target->host);
-    complaint_describe("ssh", complaint, printed, is_warning, status, said, sizeof(said));
+    stderr_tail_describe("ssh", stderr_tail, printed, is_warning, status, said, sizeof(said));
     name_login(stream, target, login, guessed);
     fprintf(stream, "%s; ", said);
-    advise(stream, target, login, complaint, complaint_is_printed(complaint, printed, is_warning),
-           status == -1 ? 0 : status);
+    advise(stream, target, login, stderr_tail,
+           stderr_tail_is_printed(stderr_tail, printed, is_warning), status == -1 ? 0 : status);
     fclose(stream);
     text_p[size - 1] = '\0';
 }

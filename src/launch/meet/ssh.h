@@ -49,16 +49,17 @@ psd_status ssh_arguments(const struct ssh_target *target, const struct ssh_defau
 psd_status ssh_check_key(const char *pem_file, struct psd_error *err);
 
 /* Whether the same login may succeed a moment later: sshd takes only so many at a time. */
-bool ssh_may_try_again(const char *complaint);
+bool ssh_may_try_again(const char *stderr_tail);
 
 /* The last line of what ssh said that is no mere warning; "" if there is none. */
-void ssh_last_words(const char *complaint, char *text_p, size_t size);
+void ssh_last_words(const char *stderr_tail, char *text_p, size_t size);
 
 /*
  * Why there is no agent: what was tried, what ssh said (its standard error) or what the login
  * printed, what to do. status: as waitpid() told it, -1: unknown.
  */
 void ssh_explain(const struct ssh_target *target, const struct ssh_defaults *defaults,
-                 const char *complaint, const char *printed, int status, char *text_p, size_t size);
+                 const char *stderr_tail, const char *printed, int status, char *text_p,
+                 size_t size);
 
 #endif

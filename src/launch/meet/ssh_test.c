@@ -29,22 +29,22 @@ static const char changed_key[] =
     "Host key verification failed.\r\n";
 
 static void
-expect_all_told(const struct ssh_target *target, const char *complaint, const char *printed,
+expect_all_told(const struct ssh_target *target, const char *stderr_tail, const char *printed,
                 int status, const char *wanted)
 {
     const struct ssh_defaults defaults = {.strict = false};
     char text[900];
 
-    ssh_explain(target, &defaults, complaint, printed, status, text, sizeof(text));
+    ssh_explain(target, &defaults, stderr_tail, printed, status, text, sizeof(text));
     if (strstr(text, wanted) == NULL) {
         fail_msg("'%s' is not in '%s'", wanted, text);
     }
 }
 
 static void
-expect_told(const struct ssh_target *target, const char *complaint, const char *wanted)
+expect_told(const struct ssh_target *target, const char *stderr_tail, const char *wanted)
 {
-    expect_all_told(target, complaint, "", REFUSED, wanted);
+    expect_all_told(target, stderr_tail, "", REFUSED, wanted);
 }
 
 /* If this fails, a hint leads to another port, another key or another way than psd_run took. */

@@ -12,7 +12,7 @@
 
 #include "base/fail.h"
 #include "launch/rules/role.h"
-#include "launch/system/here.h"
+#include "launch/system/is_local.h"
 
 static const struct psi_cluster_node local_node = {.host = "localhost", .slots = 1};
 
@@ -34,7 +34,7 @@ static uint32_t
 find_machine(struct layout *layout, const struct psi_cluster_node *node)
 {
     /* A login that was spelled out is meant: it may lead into a container, or to another user. */
-    const bool here = here_is(node->host) && node->user[0] == '\0' && node->ssh_port == 0;
+    const bool here = is_local(node->host) && node->user[0] == '\0' && node->ssh_port == 0;
     struct layout_machine *machine;
     uint32_t i = 0;
 
@@ -227,7 +227,7 @@ layout_cross(const struct layout *layout, uint32_t slot, uint32_t *rank_p, uint3
 uint32_t
 layout_find(const struct layout *layout, const char *name)
 {
-    const bool here = here_is(name);
+    const bool here = is_local(name);
     uint32_t i = 0;
 
     while (i + 1 < layout->machine_count && strcasecmp(layout->machines[i].name, name) != 0 &&

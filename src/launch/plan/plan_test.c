@@ -19,13 +19,13 @@
 
 #include "launch/plan/plan.h"
 #include "launch/plan/process.h"
-#include "launch/system/here.h"
+#include "launch/system/is_local.h"
 #include "launch/text/variables.h"
 
 static const char search_path[] = "/usr/bin:/bin";
 
 /* A directory with stand-ins for the daemons and two scripts. */
-struct place {
+struct setup {
     char directory[64];
     char knows[96];
     char plain[96];
@@ -45,7 +45,7 @@ write_file(const char *path, const char *text)
 static int
 set_up(void **state)
 {
-    struct place *place = calloc(1, sizeof(*place));
+    struct setup *place = calloc(1, sizeof(*place));
     char path[96];
 
     snprintf(place->directory, sizeof(place->directory), "/tmp/plan_test.XXXXXX");
@@ -66,7 +66,7 @@ static int
 tear_down(void **state)
 {
     static const char *const names[] = {"ps_master", "ps_server", "knows.py", "plain.py"};
-    struct place *place = *state;
+    struct setup *place = *state;
     char path[96];
 
     for (size_t i = 0; i < 4; i++) {
@@ -195,7 +195,7 @@ expect_end(const char *text, const char *end)
 static void
 test_flags_by_the_script(void **state)
 {
-    const struct place *place = *state;
+    const struct setup *place = *state;
     struct made made = {0};
     char command[256];
 
@@ -221,7 +221,7 @@ test_flags_by_the_script(void **state)
 static void
 test_placeholders(void **state)
 {
-    const struct place *place = *state;
+    const struct setup *place = *state;
     struct made made = {0};
     char command[256];
 
@@ -648,16 +648,16 @@ test_here(void **state)
     char own[256] = "";
 
     (void)state;
-    assert_true(here_is("localhost"));
-    assert_true(here_is("127.0.0.1"));
-    assert_true(here_is("127.3.2.1"));
-    assert_true(here_is("::1"));
+    assert_true(is_local("localhost"));
+    assert_true(is_local("127.0.0.1"));
+    assert_true(is_local("127.3.2.1"));
+    assert_true(is_local("::1"));
     assert_int_equal(gethostname(own, sizeof(own) - 1), 0);
-    assert_true(here_is(own));
-    assert_false(here_is("127.evil.example"));
-    assert_false(here_is("203.0.113.7"));
-    assert_false(here_is("2001:db8::7"));
-    assert_false(here_is(""));
+    assert_true(is_local(own));
+    assert_false(is_local("127.evil.example"));
+    assert_false(is_local("203.0.113.7"));
+    assert_false(is_local("2001:db8::7"));
+    assert_false(is_local(""));
 }
 
 int

@@ -250,7 +250,7 @@ take_allocation(const struct launch_options *options, char *const *environment,
     if (status == PSD_OK) {
         status = forward_allocation(&material->forward, err);
     }
-    prepared->way = CALL_SRUN;
+    prepared->way = REMOTE_SHELL_SRUN;
     prepared->requeues = slurm.restarts;
     roles_fini(&roles);
     slurm_fini(&slurm);
@@ -728,14 +728,14 @@ prepare_job(const struct launch_options *options, char *const *environment,
     return status;
 }
 
-struct call_rules
-prepare_calls(const struct prepared *prepared)
+struct remote_shell_rules
+prepare_shell_rules(const struct prepared *prepared)
 {
-    return (struct call_rules){.way = prepared->way,
-                               .program = prepared->program,
-                               .pem_file = prepared->pem_file,
-                               .username = prepared->username,
-                               .ssh_options = &prepared->ssh_options};
+    return (struct remote_shell_rules){.way = prepared->way,
+                                       .program = prepared->program,
+                                       .pem_file = prepared->pem_file,
+                                       .username = prepared->username,
+                                       .ssh_options = &prepared->ssh_options};
 }
 
 void

@@ -7,7 +7,7 @@
 #include <psd/status.h>
 
 #include "config/cluster.h"
-#include "launch/meet/call.h"
+#include "launch/meet/remote_shell.h"
 #include "launch/plan/layout.h"
 #include "launch/plan/plan.h"
 #include "launch/prepare/options.h"
@@ -18,7 +18,7 @@ struct prepared {
     struct plan plan;
     struct layout layout;
     struct watch_config watch;
-    enum call_way way;
+    enum remote_shell_kind way;
     uint32_t requeues; /* how often a batch system has begun the job anew */
     char *pem_file;    /* NULL: none */
     char *username;    /* NULL: not said */
@@ -27,7 +27,7 @@ struct prepared {
     char note[320];     /* for the user: what is strange, but no mistake; "": nothing */
 };
 
-/* The psd_run that make up a job (together.h): who takes part. */
+/* The psd_run that make up a job (multi_start.h): who takes part. */
 struct prepare_tasks {
     struct layout_task *list;
     uint32_t count;
@@ -50,7 +50,7 @@ psd_status prepare_load_file(const char *path, struct psi_cluster *cluster_p,
 psd_status prepare_own_program(char program_p[4096], struct psd_error *err);
 
 /* How its machines are called. Borrows from it. */
-struct call_rules prepare_calls(const struct prepared *prepared);
+struct remote_shell_rules prepare_shell_rules(const struct prepared *prepared);
 void prepare_fini(struct prepared *prepared);
 
 #endif

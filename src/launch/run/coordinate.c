@@ -18,8 +18,8 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/monotonic.h"
-#include "launch/run/together.h"
-#include "launch/run/visitors.h"
+#include "launch/link/control_socket.h"
+#include "launch/run/multi_start.h"
 #include "launch/system/reach.h"
 #include "launch/system/signal_fd.h"
 
@@ -33,10 +33,10 @@ enum {
 static void
 beat(void *context)
 {
-    struct together *together = context;
+    struct multi_start *multi = context;
     struct psd_error err = {0};
 
-    if (together->rendezvous != NULL && rendezvous_beat(together->rendezvous, &err) != PSD_OK) {
+    if (multi->rendezvous != NULL && rendezvous_beat(multi->rendezvous, &err) != PSD_OK) {
         fprintf(stderr, "psd_run: %s\n", err.text);
         raise(SIGTERM); /* leaves in good order */
     }
@@ -64,111 +64,111 @@ has_v6_alone(void)
 }
 
 static psd_status
-open_join(struct together *together, int secret_fd, struct psd_error *err)
+open_join(struct multi_start *multi, int secret_fd, struct psd_error *err)
 {
-    const struct launch_options *options = together->options;
+    const struct launch_options *options = multi->options;
     const bool v6 = has_v6_alone();
     const struct join_config config = {
-        .size = together->size,
+        .size = multi->size,
         .address = v6 ? "::" : "0.0.0.0",
-        .first_port = (uint16_t)(together->port != 0 ? together->port : options->first_port),
-        .last_port = (uint16_t)(together->port != 0 ? together->port : options->last_port),
+        .first_port = (uint16_t)(multi->port != 0 ? multi->port : options->first_port),
+        .last_port = (uint16_t)(multi->port != 0 ? multi->port : options->last_port),
         .secret_fd = secret_fd};
     uint16_t port = 0;
     psd_status status = PSD_OK;
 
-    if (together->meet != NULL) { /* before anything is open that its porter would keep open */
-        status = slurm_meet_answer(together->meet, secret_fd, err);
+    if (multi->meet != NULL) { /* before anything is open that its porter would keep open */
+        status = slurm_meet_answer(multi->meet, secret_fd, err);
     }
-    status = status == PSD_OK ? join_open(&config, &together->join, &port, err) : status;
-    if (status == PSD_OK && together->meet != NULL) {
-        slurm_meet_tell(together->meet, port);
+    status = status == PSD_OK ? join_open(&config, &multi->join, &port, err) : status;
+    if (status == PSD_OK && multi->meet != NULL) {
+        slurm_meet_tell(multi->meet, port);
     }
-    if (status == PSD_OK && together->rendezvous != NULL) {
-        status = rendezvous_publish(together->rendezvous,
-                                    together->advertised[0] != '\0' ? together->advertised : NULL,
-                                    v6, port, err);
+    if (status == PSD_OK && multi->rendezvous != NULL) {
+        status = rendezvous_publish(multi->rendezvous,
+                                    multi->advertised[0] != '\0' ? multi->advertised : NULL, v6,
+                                    port, err);
     }
     return status;
 }
 
 /* How many workers are there; UINT32_MAX: a server is not. */
 static uint32_t
-count_workers(const struct together *together)
+count_workers(const struct multi_start *multi)
 {
     uint32_t count = 0;
 
-    for (uint32_t rank = 0; rank < together->size; rank++) {
-        const bool serves = together_task(together, rank).role == LAUNCH_SERVER;
+    for (uint32_t rank = 0; rank < multi->size; rank++) {
+        const bool serves = multi_start_task(multi, rank).role == LAUNCH_SERVER;
 
-        if (serves && !join_is_present(together->join, rank)) {
+        if (serves && !join_is_present(multi->join, rank)) {
             return UINT32_MAX;
         }
-        count += !serves && join_is_present(together->join, rank);
+        count += !serves && join_is_present(multi->join, rank);
     }
     return count;
 }
 
 static void
-tell_progress(const struct together *together, uint64_t left_ms)
+tell_progress(const struct multi_start *multi, uint64_t left_ms)
 {
-    const char *hint = together_hint(together);
+    const char *hint = multi_start_hint(multi);
     const char *last;
-    const uint32_t strangers = join_strangers(together->join, &last);
+    const uint32_t strangers = join_strangers(multi->join, &last);
     char missing[MISSING_BYTES];
 
     if (strangers > 0) {
         fprintf(stderr, "psd_run: %u attempt%s to join failed; the last one: %s\n", strangers,
                 strangers == 1 ? "" : "s", last);
     }
-    join_missing(together->join, missing, sizeof(missing));
+    join_missing(multi->join, missing, sizeof(missing));
     fprintf(stderr, "psd_run: %u/%u are here, missing: rank %s (%llu s left)%s%s\n",
-            1 + join_present(together->join), together->size, missing,
-            (unsigned long long)left_ms / 1000, hint != NULL ? "; " : "", hint != NULL ? hint : "");
+            1 + join_present(multi->join), multi->size, missing, (unsigned long long)left_ms / 1000,
+            hint != NULL ? "; " : "", hint != NULL ? hint : "");
 }
 
 static void
-tell_refusals(const struct together *together)
+tell_refusals(const struct multi_start *multi)
 {
     char text[512];
 
-    while (join_next_refusal(together->join, text, sizeof(text))) {
+    while (join_next_refusal(multi->join, text, sizeof(text))) {
         fprintf(stderr, "psd_run: refused: %s\n", text);
     }
 }
 
 /* The time is up: enough of them, or not. */
 static int
-decide_at_deadline(const struct together *together)
+decide_at_deadline(const struct multi_start *multi)
 {
-    const struct launch_options *options = together->options;
-    const uint32_t workers = count_workers(together);
+    const struct launch_options *options = multi->options;
+    const uint32_t workers = count_workers(multi);
     char missing[MISSING_BYTES];
 
-    join_missing(together->join, missing, sizeof(missing));
+    join_missing(multi->join, missing, sizeof(missing));
     if (options->min_workers != LAUNCH_NOT_GIVEN && workers != UINT32_MAX &&
         workers >= options->min_workers) {
         fprintf(stderr, "psd_run: the job begins with %u of %u workers; rank %s did not come\n",
-                workers, together->size - together->servers, missing);
+                workers, multi->size - multi->servers, missing);
         return 0;
     }
     fprintf(stderr,
             "psd_run: %u/%u are here after %u s (--max_wait), missing: rank %s; the job does not "
             "start\n",
-            1 + join_present(together->join), together->size, options->max_wait_s, missing);
+            1 + join_present(multi->join), multi->size, options->max_wait_s, missing);
     return PSI_EXIT_START_TIMEOUT;
 }
 
 /* What a wait knows. */
 struct waiting {
-    struct together *together;
+    struct multi_start *multi;
     const struct run_args *args;
     int code; /* to leave with; -1: not yet */
 };
 
-/* As story.c tells it, as far as there is something to tell. */
+/* As job_json.c tells it, as far as there is something to tell. */
 static char *
-tell_story(const struct waiting *waiting)
+tell_waiting(const struct waiting *waiting)
 {
     char missing[MISSING_BYTES];
     char state[MISSING_BYTES + 32];
@@ -176,7 +176,7 @@ tell_story(const struct waiting *waiting)
     json_t *job;
     char *text;
 
-    join_missing(waiting->together->join, missing, sizeof(missing));
+    join_missing(waiting->multi->join, missing, sizeof(missing));
     snprintf(state, sizeof(state), "waiting for rank %s", missing);
     job = json_pack("{s:s, s:s, s:i, s:s, s:s?, s:s?, s:s, s:n, s:[], s:[]}", "name",
                     waiting->args->job, "version", PSD_VERSION, "pid", (int)getpid(), "state",
@@ -193,16 +193,16 @@ static char *
 answer(void *context, const char *line)
 {
     struct waiting *waiting = context;
-    char by[VISITORS_LINE_BYTES];
+    char by[CONTROL_LINE_BYTES];
     bool now;
 
     if (strcmp(line, "show\n") == 0) {
-        return tell_story(waiting);
+        return tell_waiting(waiting);
     }
-    if (visitors_want_stop(line, &now, by)) {
+    if (control_wants_stop(line, &now, by)) {
         fprintf(stderr, "psd_run: stopping the job: %s\n", by);
         waiting->code = 128 + SIGTERM;
-        waiting->together->signal = SIGINT; /* the user's own wish, for all of them */
+        waiting->multi->signal = SIGINT; /* the user's own wish, for all of them */
         return strdup("stopping\n");
     }
     return NULL;
@@ -210,14 +210,13 @@ answer(void *context, const char *line)
 
 /* Waits for the others. Returns 0, or the exit code. */
 static int
-wait_for_others(struct together *together, const struct run_args *args)
+wait_for_others(struct multi_start *multi, const struct run_args *args)
 {
     static const int leaving[] = {SIGINT, SIGTERM, SIGHUP}; /* they stay blocked, as run.c wants */
-    struct waiting waiting = {.together = together, .args = args, .code = -1};
-    const uint64_t deadline_ms =
-        psi_monotonic_ms() + (uint64_t)together->options->max_wait_s * 1000;
+    struct waiting waiting = {.multi = multi, .args = args, .code = -1};
+    const uint64_t deadline_ms = psi_monotonic_ms() + (uint64_t)multi->options->max_wait_s * 1000;
     struct pollfd polls[] = {
-        {.fd = join_fd(together->join), .events = POLLIN},
+        {.fd = join_fd(multi->join), .events = POLLIN},
         {.fd = signal_fd_open(leaving, sizeof(leaving) / sizeof(leaving[0])), .events = POLLIN},
         {.fd = args->listener, .events = POLLIN}};
     uint64_t tell_ms = psi_monotonic_ms() + TELL_MS;
@@ -228,26 +227,26 @@ wait_for_others(struct together *together, const struct run_args *args)
         const uint64_t now_ms = psi_monotonic_ms();
 
         if (now_ms >= beat_ms) {
-            beat(together);
+            beat(multi);
             beat_ms = now_ms + BEAT_MS;
         }
-        join_turn(together->join);
-        tell_refusals(together);
-        if (join_present(together->join) + 1 == together->size) {
+        join_turn(multi->join);
+        tell_refusals(multi);
+        if (join_present(multi->join) + 1 == multi->size) {
             waiting.code = 0;
         } else if (now_ms >= deadline_ms) {
-            waiting.code = decide_at_deadline(together);
+            waiting.code = decide_at_deadline(multi);
         } else if (read(polls[1].fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-            together->signal = (int)info.ssi_signo;
-            waiting.code = 128 + together->signal;
+            multi->signal = (int)info.ssi_signo;
+            waiting.code = 128 + multi->signal;
         } else {
             if (now_ms >= tell_ms) {
-                tell_progress(together, deadline_ms - now_ms);
+                tell_progress(multi, deadline_ms - now_ms);
                 tell_ms = now_ms + TELL_MS;
             }
             poll(polls, sizeof(polls) / sizeof(polls[0]), BEAT_MS / 4);
             if (polls[2].revents != 0) {
-                visitors_serve(args->listener, answer, &waiting);
+                control_serve(args->listener, answer, &waiting);
             }
         }
     }
@@ -257,58 +256,58 @@ wait_for_others(struct together *together, const struct run_args *args)
 
 /* The job of those that are there, if they are not all. */
 static psd_status
-prepare_present(struct together *together, struct run_args *args, struct psd_error *err)
+prepare_present(struct multi_start *multi, struct run_args *args, struct psd_error *err)
 {
-    struct prepare_tasks tasks = {.list = together->tasks, .may_return = together->meet == NULL};
+    struct prepare_tasks tasks = {.list = multi->tasks, .may_return = multi->meet == NULL};
     psd_status status;
 
-    join_mark(together->join);
-    for (uint32_t rank = 0; rank < together->size; rank++) {
-        if (join_is_present(together->join, rank)) {
-            together->tasks[tasks.count++] = together_task(together, rank);
+    join_mark(multi->join);
+    for (uint32_t rank = 0; rank < multi->size; rank++) {
+        if (join_is_present(multi->join, rank)) {
+            multi->tasks[tasks.count++] = multi_start_task(multi, rank);
         }
     }
-    if (tasks.count == together->task_count) {
+    if (tasks.count == multi->task_count) {
         return PSD_OK;
     }
-    if (together->prepared_anew) {
-        prepare_fini(&together->prepared);
-        together->prepared_anew = false;
+    if (multi->prepared_anew) {
+        prepare_fini(&multi->prepared);
+        multi->prepared_anew = false;
     }
-    status = prepare_job(together->options, environ, &tasks, &together->prepared, err);
+    status = prepare_job(multi->options, environ, &tasks, &multi->prepared, err);
     if (status == PSD_OK) {
-        together->task_count = tasks.count;
-        together->prepared_anew = true;
-        args->plan = &together->prepared.plan;
-        args->layout = &together->prepared.layout;
-        args->watch = together->prepared.watch;
+        multi->task_count = tasks.count;
+        multi->prepared_anew = true;
+        args->plan = &multi->prepared.plan;
+        args->layout = &multi->prepared.layout;
+        args->watch = multi->prepared.watch;
     }
     return status;
 }
 
 int
-together_attempt(struct together *together, struct run_args *args)
+multi_start_attempt(struct multi_start *multi, struct run_args *args)
 {
     struct psd_error err = {0};
     psd_status status =
         agent_fork(&args->agent, args->environment, args->entry_path, 0, false, &err);
     int code = 0;
 
-    together->began = false;
-    together->inseparable =
-        args->watch.foreign && args->watch.on_worker_death == WATCH_WAIT && together->meet == NULL;
-    args->requeues = together->slurm.restarts;
-    args->began_p = &together->began;
-    args->signal_p = &together->signal;
+    multi->began = false;
+    multi->inseparable =
+        args->watch.foreign && args->watch.on_worker_death == WATCH_WAIT && multi->meet == NULL;
+    args->requeues = multi->slurm.restarts;
+    args->began_p = &multi->began;
+    args->signal_p = &multi->signal;
     args->tick = beat;
-    args->tick_context = together;
-    args->advertised = together->advertised[0] != '\0' ? together->advertised : NULL;
+    args->tick_context = multi;
+    args->advertised = multi->advertised[0] != '\0' ? multi->advertised : NULL;
     (void)psi_descriptors_raise();
-    status = status == PSD_OK ? open_join(together, args->secret_fd, &err) : status;
-    args->join = together->join;
+    status = status == PSD_OK ? open_join(multi, args->secret_fd, &err) : status;
+    args->join = multi->join;
     if (status == PSD_OK) {
-        code = wait_for_others(together, args);
-        status = code == 0 ? prepare_present(together, args, &err) : PSD_OK;
+        code = wait_for_others(multi, args);
+        status = code == 0 ? prepare_present(multi, args, &err) : PSD_OK;
     }
     if (status != PSD_OK) {
         fprintf(stderr, "psd_run: %s\n", err.text);
@@ -326,13 +325,13 @@ together_attempt(struct together *together, struct run_args *args)
 
 /* Somebody who is back already was lost all the same. */
 static bool
-misses_somebody(const struct together *together)
+misses_somebody(const struct multi_start *multi)
 {
-    for (uint32_t i = 1; i < together->task_count; i++) {
-        const struct layout_task *task = &together->tasks[i];
+    for (uint32_t i = 1; i < multi->task_count; i++) {
+        const struct layout_task *task = &multi->tasks[i];
 
-        if (!join_has_stayed(together->join, task->rank) &&
-            (task->role == LAUNCH_SERVER || !together->began || together->inseparable)) {
+        if (!join_has_stayed(multi->join, task->rank) &&
+            (task->role == LAUNCH_SERVER || !multi->began || multi->inseparable)) {
             return true;
         }
     }
@@ -340,51 +339,51 @@ misses_somebody(const struct together *together)
 }
 
 bool
-together_was_left(struct together *together, int code)
+multi_start_was_left(struct multi_start *multi, int code)
 {
     const uint64_t until_ms = psi_monotonic_ms() + SETTLE_MS;
     bool left = false;
     uint64_t now_ms;
 
-    if (together->meet != NULL) {
+    if (multi->meet != NULL) {
         return false; /* Slurm starts no task of a step again */
     }
     if (code == 0 || code == PSI_EXIT_USAGE || code == PSI_EXIT_START_TIMEOUT ||
-        together->signal != 0 || together->join == NULL) {
+        multi->signal != 0 || multi->join == NULL) {
         return false;
     }
-    while (!(left = misses_somebody(together)) && (now_ms = psi_monotonic_ms()) < until_ms) {
-        poll(&(struct pollfd){.fd = join_fd(together->join), .events = POLLIN}, 1,
+    while (!(left = misses_somebody(multi)) && (now_ms = psi_monotonic_ms()) < until_ms) {
+        poll(&(struct pollfd){.fd = join_fd(multi->join), .events = POLLIN}, 1,
              (int)(until_ms - now_ms));
-        join_turn(together->join);
+        join_turn(multi->join);
     }
     return left;
 }
 
 void
-together_again(struct together *together, const char *why)
+multi_start_again(struct multi_start *multi, const char *why)
 {
-    if (together->join != NULL) {
-        join_again(together->join, why);
+    if (multi->join != NULL) {
+        join_again(multi->join, why);
     }
-    join_close(together->join);
-    together->join = NULL;
+    join_close(multi->join);
+    multi->join = NULL;
 }
 
 void
-together_over(struct together *together, int code)
+multi_start_over(struct multi_start *multi, int code)
 {
-    const bool all = together->join != NULL && join_present(together->join) + 1 == together->size;
+    const bool all = multi->join != NULL && join_present(multi->join) + 1 == multi->size;
 
-    if (together->signal == SIGTERM &&
-        together->meet == NULL) { /* a batch system takes rank 0 away, and may bring it back */
-        together_again(together, "rank 0 was asked to leave");
+    if (multi->signal == SIGTERM &&
+        multi->meet == NULL) { /* a batch system takes rank 0 away, and may bring it back */
+        multi_start_again(multi, "rank 0 was asked to leave");
         return;
     }
-    if (together->join != NULL) {
-        join_over(together->join, code);
+    if (multi->join != NULL) {
+        join_over(multi->join, code);
     }
-    if (together->rendezvous != NULL) {
-        rendezvous_over(together->rendezvous, code, all || !together->named);
+    if (multi->rendezvous != NULL) {
+        rendezvous_over(multi->rendezvous, code, all || !multi->named);
     }
 }

@@ -72,12 +72,13 @@ psd_status
 gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct psd_error *err)
 {
     const bool greeted = host->state != HOST_CALLING;
-    char noise[HOST_COMPLAINT_BYTES];
+    char noise[HOST_STDERR_BYTES];
     char why[900];
 
     link_noise(&host->link, noise, sizeof(noise));
     host_close(host);
-    if (!greeted && call_may_try_again(&host->call, host->complaint) && host->tries < TRIES_MAX) {
+    if (!greeted && remote_shell_may_try_again(&host->shell, host->stderr_tail) &&
+        host->tries < TRIES_MAX) {
         host->state = HOST_AWAY;
         host->retry_ms = now_ms + ((uint64_t)RETRY_MS << (host->tries - 1));
         return PSD_OK;
@@ -90,7 +91,7 @@ gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct 
     if (host->machine->joined) {
         return psi_fail(err, PSD_ERR_IO, "%s left before the job began", host->machine->name);
     }
-    call_explain(&host->call, host->complaint, noise, host->status, why, sizeof(why));
+    remote_shell_explain(&host->shell, host->stderr_tail, noise, host->status, why, sizeof(why));
     return gather_refuse(gather, host, why, now_ms, err);
 }
 
@@ -315,7 +316,7 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders,
 static psd_status
 send_secret(const struct gather *gather, struct host *host, struct psd_error *err)
 {
-    if (!host->machine->here && !host->machine->joined && host->call.way == CALL_SRUN) {
+    if (!host->machine->here && !host->machine->joined && host->shell.way == REMOTE_SHELL_SRUN) {
         return launch_secret_send_sealed(gather->secret_fd, gather->secret_file, &host->link, err);
     }
     return launch_secret_send(gather->secret_fd, &host->link, err);
@@ -726,7 +727,7 @@ gather_missing(const struct gather *gather, char *text_p, size_t size)
                 (size_t)snprintf(text_p + used, size - used, "%s%s (%s%s)", used > 0 ? ", " : "",
                                  host->machine->here ? "this machine" : host->machine->name,
                                  forked ? "its agent has not begun" : states[host->state],
-                                 calling && !forked ? call_program(&host->call) : "");
+                                 calling && !forked ? remote_shell_program(&host->shell) : "");
         }
     }
 }

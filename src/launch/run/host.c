@@ -67,22 +67,22 @@ host_call(struct host *host, struct psd_error *err)
     struct words argv = {0};
     struct pipes pipes;
     struct words environment = {0};
-    const char *program = call_program(&host->call);
+    const char *program = remote_shell_program(&host->shell);
     char *path = command_find(program, variables_get(environ, "PATH"));
-    psd_status status = call_arguments(&host->call, &argv, err);
+    psd_status status = remote_shell_arguments(&host->shell, &argv, err);
     struct spawn_args args = {.path = path,
                               .extra_fd = -1,
                               .secret_fd = -1,
                               .note_fd = -1,
-                              .outlives = call_ends_with_its_agent(&host->call)};
+                              .outlives = remote_shell_ends_with_its_agent(&host->shell)};
     int code;
 
     if (status == PSD_OK && path == NULL) {
         status = psi_fail(err, PSD_ERR_IO, "%s: no such program; install it (Debian: %s)", program,
-                          host->call.way == CALL_SRUN ? "slurm-client" : "openssh-client");
+                          host->shell.way == REMOTE_SHELL_SRUN ? "slurm-client" : "openssh-client");
     }
     if (status == PSD_OK) {
-        status = call_environment(&host->call, environ, &environment, err);
+        status = remote_shell_environment(&host->shell, environ, &environment, err);
     }
     if (status == PSD_OK && !open_pipes(&pipes)) {
         status = psi_fail_errno(err, PSD_ERR_IO, "pipes for %s %s", program, host->machine->name);
@@ -98,9 +98,9 @@ host_call(struct host *host, struct psd_error *err)
         close(pipes.output[1]);
         close(pipes.error[1]);
         host->status = -1;
-        host->complaint[0] = '\0';
+        host->stderr_tail[0] = '\0';
         fcntl(pipes.error[0], F_SETFL, O_NONBLOCK);
-        host->complaint_fd = pipes.error[0];
+        host->stderr_fd = pipes.error[0];
         link_init(&host->link, pipes.output[0], pipes.input[1]);
         host->state = HOST_CALLING;
         host->tries++;
@@ -130,7 +130,7 @@ host_welcome(struct host *host, const struct join_member *member, int line)
     host->worker_ports = NULL;
     host_fini(host);
     *host = (struct host){.machine = former.machine,
-                          .complaint_fd = -1,
+                          .stderr_fd = -1,
                           .lost = former.lost,
                           .node = former.node,
                           .node_workers = former.node_workers,
@@ -154,9 +154,9 @@ host_kill(const struct host *host)
 void
 host_fini(struct host *host)
 {
-    if (host->complaint_fd >= 0) {
-        close(host->complaint_fd);
-        host->complaint_fd = -1;
+    if (host->stderr_fd >= 0) {
+        close(host->stderr_fd);
+        host->stderr_fd = -1;
     }
     link_fini(&host->link);
     words_fini(&host->addresses);
@@ -170,14 +170,13 @@ host_fini(struct host *host)
 
 /* The end of what was said matters more than its beginning. */
 void
-host_read_complaint(struct host *host)
+host_read_stderr(struct host *host)
 {
     char bytes[1024];
     ssize_t count;
 
-    while (host->complaint_fd >= 0 &&
-           (count = read(host->complaint_fd, bytes, sizeof(bytes))) != 0) {
-        size_t used = strlen(host->complaint);
+    while (host->stderr_fd >= 0 && (count = read(host->stderr_fd, bytes, sizeof(bytes))) != 0) {
+        size_t used = strlen(host->stderr_tail);
         size_t drop;
 
         if (count < 0) {
@@ -186,18 +185,18 @@ host_read_complaint(struct host *host)
             }
             return;
         }
-        drop = used + (size_t)count >= sizeof(host->complaint)
-                   ? used + (size_t)count - sizeof(host->complaint) + 1
+        drop = used + (size_t)count >= sizeof(host->stderr_tail)
+                   ? used + (size_t)count - sizeof(host->stderr_tail) + 1
                    : 0;
         drop = drop > used ? used : drop;
-        memmove(host->complaint, host->complaint + drop, used - drop + 1);
+        memmove(host->stderr_tail, host->stderr_tail + drop, used - drop + 1);
         used -= drop;
-        memcpy(host->complaint + used, bytes, (size_t)count);
-        host->complaint[used + (size_t)count] = '\0';
+        memcpy(host->stderr_tail + used, bytes, (size_t)count);
+        host->stderr_tail[used + (size_t)count] = '\0';
     }
-    if (host->complaint_fd >= 0) {
-        close(host->complaint_fd);
-        host->complaint_fd = -1;
+    if (host->stderr_fd >= 0) {
+        close(host->stderr_fd);
+        host->stderr_fd = -1;
     }
 }
 
@@ -226,10 +225,10 @@ host_close(struct host *host)
     if (host->pid > 0) {
         collect(host);
     }
-    host_read_complaint(host);
-    if (host->complaint_fd >= 0) { /* a persistent master of ssh may hold it open */
-        close(host->complaint_fd);
-        host->complaint_fd = -1;
+    host_read_stderr(host);
+    if (host->stderr_fd >= 0) { /* a persistent master of ssh may hold it open */
+        close(host->stderr_fd);
+        host->stderr_fd = -1;
     }
 }
 

@@ -10,12 +10,12 @@
 #include <sys/types.h>
 
 #include "launch/link/link.h"
-#include "launch/meet/call.h"
 #include "launch/meet/join.h"
+#include "launch/meet/remote_shell.h"
 #include "launch/plan/layout.h"
 
 enum {
-    HOST_COMPLAINT_BYTES = 4096, /* kept of what the caller says */
+    HOST_STDERR_BYTES = 4096, /* kept of what the caller says */
     HOST_ADDRESS_BYTES = 64,
 };
 
@@ -36,7 +36,7 @@ enum host_state {
 /* Thread: owned by the main thread of psd_run. */
 struct host {
     const struct layout_machine *machine;
-    struct call call; /* of a machine that is not here */
+    struct remote_shell shell; /* of a machine that is not here */
     enum host_state state;
     bool lost;      /* it went without being told to ... */
     char loss[512]; /* ... in words */
@@ -46,8 +46,8 @@ struct host {
     pid_t pid;  /* of ssh or srun, or of the agent here; 0: none */
     int status; /* of that process when it ended; -1: unknown */
     struct link link;
-    int complaint_fd; /* standard error of ssh or srun, -1: none */
-    char complaint[HOST_COMPLAINT_BYTES];
+    int stderr_fd; /* standard error of ssh or srun, -1: none */
+    char stderr_tail[HOST_STDERR_BYTES];
     unsigned tries;
     uint64_t retry_ms; /* HOST_AWAY: when to call */
     uint64_t heard_ms;
@@ -85,7 +85,7 @@ void host_welcome(struct host *host, const struct join_member *member, int line)
 void host_fini(struct host *host);
 
 /* Reads what ssh or srun complains about. */
-void host_read_complaint(struct host *host);
+void host_read_stderr(struct host *host);
 
 /* The line is closed: collects the process behind it, which is killed if it does not end at once.
  */

@@ -134,16 +134,16 @@ describe_end(const struct host *host, pid_t pid, char *text_p, size_t size)
 {
     char said[160];
 
-    call_last_words(&host->call, host->complaint, said, sizeof(said));
+    remote_shell_last_words(&host->shell, host->stderr_tail, said, sizeof(said));
     if (host->status != -1 && WIFSIGNALED(host->status)) {
         snprintf(text_p, size, "its %s (pid %d here) was killed by signal %d",
-                 call_program(&host->call), (int)pid, WTERMSIG(host->status));
+                 remote_shell_program(&host->shell), (int)pid, WTERMSIG(host->status));
     } else if (host->status != -1 && WIFEXITED(host->status) && WEXITSTATUS(host->status) > 128 &&
                WEXITSTATUS(host->status) < 255) {
         snprintf(text_p, size, "its agent (psd_agent there) was killed by signal %d",
                  WEXITSTATUS(host->status) - 128);
     } else if (said[0] != '\0') {
-        snprintf(text_p, size, "%s says: %s", call_program(&host->call), said);
+        snprintf(text_p, size, "%s says: %s", remote_shell_program(&host->shell), said);
     } else {
         snprintf(text_p, size, "its agent ended");
     }

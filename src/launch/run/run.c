@@ -24,12 +24,12 @@
 #include "base/monotonic.h"
 #include "launch/agent/agent.h"
 #include "launch/agent/children.h"
+#include "launch/run/control.h"
+#include "launch/run/job_json.h"
 #include "launch/run/orders.h"
 #include "launch/run/report.h"
 #include "launch/run/run_state.h"
-#include "launch/run/story.h"
 #include "launch/run/tf_files.h"
-#include "launch/run/visitors.h"
 #include "launch/system/wall_clock.h"
 
 enum {
@@ -50,8 +50,8 @@ on_new_call(void *context, struct host *host)
 {
     struct run *run = context;
 
-    runlog_line(&run->runlog, host->call.way == CALL_SRUN ? "SRUN" : "SSH", "%s, try %u, pid %d",
-                host->machine->name, host->tries, (int)host->pid);
+    runlog_line(&run->runlog, host->shell.way == REMOTE_SHELL_SRUN ? "SRUN" : "SSH",
+                "%s, try %u, pid %d", host->machine->name, host->tries, (int)host->pid);
     run_watch_line(run, host);
 }
 
@@ -588,11 +588,11 @@ handle_event(struct run *run, uint64_t data)
             handle_line(run, host);
         }
         break;
-    case RUN_COMPLAINT:
-        host_read_complaint(host);
+    case RUN_STDERR:
+        host_read_stderr(host);
         break;
-    case RUN_VISITOR:
-        visitors_handle(run);
+    case RUN_CONTROL:
+        control_handle(run);
         break;
     case RUN_JOIN:
         handle_join(run);
@@ -906,7 +906,7 @@ finish(struct run *run)
     status_stop(&run->status);
     console_status(&run->console, "");
     report_end(run, psi_monotonic_ms() - run->begin_ms);
-    if (story_write(run, &err) != PSD_OK) {
+    if (job_json_write(run, &err) != PSD_OK) {
         console_say(&run->console, "%s", err.text);
     }
     tell_detached(run, "ended");

@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "launch/agent/agent.h"
-#include "launch/meet/call.h"
 #include "launch/meet/join.h"
+#include "launch/meet/remote_shell.h"
 #include "launch/plan/layout.h"
 #include "launch/plan/plan.h"
 #include "launch/rules/watch.h"
@@ -45,11 +45,11 @@ struct run_args {
     int secret_fd;            /* the job's secret, for every process */
     const char *secret_file;  /* (optional) where it came from */
 
-    struct call_rules call;
+    struct remote_shell_rules shell;
     const char *interface; /* (optional) */
 
     struct join *join;           /* (optional) where the machines that join are: join.h */
-    struct agent agent;          /* (optional) of this machine; pid 0: it is to be forked */
+    struct agent_handle agent;   /* (optional) of this machine; pid 0: it is to be forked */
     const char *advertised;      /* (optional) address under which others reach this machine */
     void (*tick)(void *context); /* (optional) called every second */
     void *tick_context;

@@ -44,8 +44,8 @@ run_watch_line(struct run *run, struct host *host)
     const uint32_t machine = (uint32_t)(host - run->hosts);
 
     run_listen(run, host->link.in, EPOLLIN, RUN_LINE, machine);
-    if (host->complaint_fd >= 0) {
-        run_listen(run, host->complaint_fd, EPOLLIN, RUN_COMPLAINT, machine);
+    if (host->stderr_fd >= 0) {
+        run_listen(run, host->stderr_fd, EPOLLIN, RUN_STDERR, machine);
     }
 }
 
@@ -80,8 +80,8 @@ ask_ssh(struct run *run, struct psd_error *err)
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
 
-        if (!host->machine->here && !host->machine->joined && host->call.way == CALL_SSH) {
-            questions[count++] = (struct ssh_question){&host->call.ssh, &host->call.defaults};
+        if (!host->machine->here && !host->machine->joined && host->shell.way == REMOTE_SHELL_SSH) {
+            questions[count++] = (struct ssh_question){&host->shell.ssh, &host->shell.defaults};
         }
     }
     ssh_ask_defaults(questions, count);
@@ -92,7 +92,7 @@ ask_ssh(struct run *run, struct psd_error *err)
 static psd_status
 begin_here(struct run *run, struct host *host, struct psd_error *err)
 {
-    struct agent agent = run->args->agent;
+    struct agent_handle agent = run->args->agent;
     psd_status status = PSD_OK;
 
     if (agent.pid == 0) {
@@ -136,7 +136,7 @@ begin_hosts(struct run *run, struct psd_error *err)
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         run->hosts[i] = (struct host){.status = -1,
                                       .machine = &run->layout->machines[i],
-                                      .complaint_fd = -1,
+                                      .stderr_fd = -1,
                                       .link = {.in = -1, .out = -1, .failed = true}};
     }
     for (uint32_t i = 0; i < run->layout->machine_count && status == PSD_OK; i++) {
@@ -150,7 +150,7 @@ begin_hosts(struct run *run, struct psd_error *err)
             status = begin_joined(run, host, err);
             continue;
         }
-        host->call = call_to(&run->args->call, host->machine);
+        host->shell = remote_shell_to(&run->args->shell, host->machine);
     }
     return status == PSD_OK ? ask_ssh(run, err) : status;
 }
@@ -269,7 +269,7 @@ run_init(struct run *run, const struct run_args *args, const struct watch_ops *o
     }
     run_listen(run, run->signals, EPOLLIN, RUN_SIGNAL, 0);
     if (args->listener >= 0) {
-        run_listen(run, args->listener, EPOLLIN, RUN_VISITOR, 0);
+        run_listen(run, args->listener, EPOLLIN, RUN_CONTROL, 0);
     }
     if (args->join != NULL) {
         run_listen(run, join_fd(args->join), EPOLLIN, RUN_JOIN, 0);

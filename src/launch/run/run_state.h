@@ -1,6 +1,6 @@
 /*
  * run_state.h - what psd_run knows while a job runs. run.c changes it, with orders.c and
- * visitors.c; report.c and story.c tell it.
+ * control.c; report.c and job_json.c tell it.
  */
 #ifndef LAUNCH_RUN_STATE_H
 #define LAUNCH_RUN_STATE_H
@@ -81,7 +81,7 @@ struct run {
 };
 
 /* What an event of the loop is about: kind in the upper half of its data, machine in the lower. */
-enum run_source { RUN_SIGNAL, RUN_LINE, RUN_UNSENT, RUN_COMPLAINT, RUN_VISITOR, RUN_JOIN };
+enum run_source { RUN_SIGNAL, RUN_LINE, RUN_UNSENT, RUN_STDERR, RUN_CONTROL, RUN_JOIN };
 
 /* ops: what carries the orders of watch.h out. */
 psd_status run_init(struct run *run, const struct run_args *args, const struct watch_ops *ops,

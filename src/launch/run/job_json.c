@@ -1,9 +1,9 @@
 /*
- * story.c - a job as a JSON document.
+ * job_json.c - a job as a JSON document.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "launch/run/story.h"
+#include "launch/run/job_json.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -218,7 +218,7 @@ build(struct run *run)
 }
 
 char *
-story_tell(struct run *run)
+job_json_text(struct run *run)
 {
     json_t *job = build(run);
     char *document = json_dumps(job, JSON_INDENT(2));
@@ -228,9 +228,9 @@ story_tell(struct run *run)
 }
 
 psd_status
-story_write(struct run *run, struct psd_error *err)
+job_json_write(struct run *run, struct psd_error *err)
 {
-    char *document = story_tell(run);
+    char *document = job_json_text(run);
     char path[4096];
     psd_status status;
 

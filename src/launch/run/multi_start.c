@@ -1,9 +1,9 @@
 /*
- * together.c - several psd_run that make up one job.
+ * multi_start.c - several psd_run that make up one job.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "launch/run/together.h"
+#include "launch/run/multi_start.h"
 
 #include <netdb.h>
 #include <stdio.h>
@@ -20,10 +20,10 @@
 #include "transport/address.h"
 
 bool
-together_wanted(const struct launch_options *options)
+multi_start_wanted(const struct launch_options *options)
 {
     return options->rendezvous != NULL || options->coordinator != NULL ||
-           together_is_task_of_slurm(options);
+           multi_start_is_task_of_slurm(options);
 }
 
 /* ------------------------------------------------------------------------------- who is who --- */
@@ -64,20 +64,20 @@ read_ordinal(uint32_t *number_p)
 
 /* --rank, or what the batch system says. */
 static psd_status
-find_rank(struct together *together, struct psd_error *err)
+find_rank(struct multi_start *multi, struct psd_error *err)
 {
     static const char *const variables[] = {"JOB_COMPLETION_INDEX", "_CONDOR_PROCNO"};
 
-    if (together->options->rank != LAUNCH_NOT_GIVEN) {
-        together->rank = together->options->rank;
+    if (multi->options->rank != LAUNCH_NOT_GIVEN) {
+        multi->rank = multi->options->rank;
         return PSD_OK;
     }
     for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-        if (read_variable(variables[i], &together->rank)) {
+        if (read_variable(variables[i], &multi->rank)) {
             return PSD_OK;
         }
     }
-    if (psi_environment("KUBERNETES_SERVICE_HOST") != NULL && read_ordinal(&together->rank)) {
+    if (psi_environment("KUBERNETES_SERVICE_HOST") != NULL && read_ordinal(&multi->rank)) {
         return PSD_OK;
     }
     return psi_fail(err, PSD_ERR_INVALID,
@@ -86,65 +86,65 @@ find_rank(struct together *together, struct psd_error *err)
 }
 
 psd_status
-together_servers(const struct together *together, uint32_t *servers_p, struct psd_error *err)
+multi_start_servers(const struct multi_start *multi, uint32_t *servers_p, struct psd_error *err)
 {
-    const struct launch_options *options = together->options;
+    const struct launch_options *options = multi->options;
 
     *servers_p = options->servers != LAUNCH_NOT_GIVEN
                      ? options->servers
-                     : personality_usual_servers(together->personality);
-    return personality_check_servers(together->personality, options->personality, *servers_p, err);
+                     : personality_usual_servers(multi->personality);
+    return personality_check_servers(multi->personality, options->personality, *servers_p, err);
 }
 
 static psd_status
-find_size(struct together *together, struct psd_error *err)
+find_size(struct multi_start *multi, struct psd_error *err)
 {
-    const struct launch_options *options = together->options;
-    const psd_status status = together_servers(together, &together->servers, err);
+    const struct launch_options *options = multi->options;
+    const psd_status status = multi_start_servers(multi, &multi->servers, err);
 
     if (status != PSD_OK) {
         return status;
     }
-    together->size = options->size;
-    if (options->size == LAUNCH_NOT_GIVEN && !read_variable("_CONDOR_NPROCS", &together->size)) {
+    multi->size = options->size;
+    if (options->size == LAUNCH_NOT_GIVEN && !read_variable("_CONDOR_NPROCS", &multi->size)) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--size is needed: how many psd_run make up the job, servers and workers "
                         "together");
     }
-    if (together->size < 2 || together->size > JOIN_SIZE_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "--size %u: must be 2 to %d", together->size,
+    if (multi->size < 2 || multi->size > JOIN_SIZE_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "--size %u: must be 2 to %d", multi->size,
                         JOIN_SIZE_MAX);
     }
-    if (together->rank >= together->size) {
+    if (multi->rank >= multi->size) {
         return psi_fail(err, PSD_ERR_INVALID, "--rank %u of --size %u: ranks are 0 to %u",
-                        together->rank, together->size, together->size - 1);
+                        multi->rank, multi->size, multi->size - 1);
     }
-    if (together->servers >= together->size) {
+    if (multi->servers >= multi->size) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--servers %u of --size %u leaves no worker: ranks from %u on are workers",
-                        together->servers, together->size, together->servers);
+                        multi->servers, multi->size, multi->servers);
     }
     if (options->min_workers != LAUNCH_NOT_GIVEN &&
-        options->min_workers > together->size - together->servers) {
+        options->min_workers > multi->size - multi->servers) {
         return psi_fail(err, PSD_ERR_INVALID, "--min_workers %u: there are %u (--size %u less %u)",
-                        options->min_workers, together->size - together->servers, together->size,
-                        together->servers);
+                        options->min_workers, multi->size - multi->servers, multi->size,
+                        multi->servers);
     }
     return PSD_OK;
 }
 
 /* A run has a name of its own, so that files of another one do no harm. */
 static void
-find_run(struct together *together)
+find_run(struct multi_start *multi)
 {
     static const char *const variables[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
-    const char *name = together->options->job_id;
+    const char *name = multi->options->job_id;
 
     for (size_t i = 0; name == NULL && i < sizeof(variables) / sizeof(variables[0]); i++) {
         name = psi_environment(variables[i]);
     }
-    together->named = name != NULL;
-    snprintf(together->run, sizeof(together->run), "%.63s", name != NULL ? name : "job");
+    multi->named = name != NULL;
+    snprintf(multi->run, sizeof(multi->run), "%.63s", name != NULL ? name : "job");
 }
 
 static psd_status
@@ -193,18 +193,18 @@ check_options(const struct launch_options *options, struct psd_error *err)
 
 /* "HOST:PORT", with tcp:// before it or not. */
 static psd_status
-find_coordinator(struct together *together, struct psd_error *err)
+find_coordinator(struct multi_start *multi, struct psd_error *err)
 {
-    const char *text = together->options->coordinator;
+    const char *text = multi->options->coordinator;
     struct psi_address address;
     psd_status status;
 
     if (text == NULL) {
         return PSD_OK;
     }
-    snprintf(together->coordinator, sizeof(together->coordinator), "%s%s",
+    snprintf(multi->coordinator, sizeof(multi->coordinator), "%s%s",
              strncmp(text, "tcp://", 6) == 0 ? "" : "tcp://", text);
-    status = psi_address_parse(together->coordinator, &address, err);
+    status = psi_address_parse(multi->coordinator, &address, err);
     if (status == PSD_OK && address.port == 0) {
         status = psi_fail(err, PSD_ERR_INVALID, "the port is missing");
     }
@@ -215,17 +215,17 @@ find_coordinator(struct together *together, struct psd_error *err)
         return psi_fail(err, PSD_ERR_INVALID, "--coordinator %.100s: must be HOST:PORT: %s", text,
                         why);
     }
-    together->port = address.port;
+    multi->port = address.port;
     return PSD_OK;
 }
 
 /* A name is fine: the others need the number. */
 psd_status
-together_find_advertised(struct together *together, struct psd_error *err)
+multi_start_find_advertised(struct multi_start *multi, struct psd_error *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    const char *text = together->options->advertise_addr != NULL ? together->options->advertise_addr
-                                                                 : psi_environment("PSD_ADVERTISE");
+    const char *text = multi->options->advertise_addr != NULL ? multi->options->advertise_addr
+                                                              : psi_environment("PSD_ADVERTISE");
     struct addrinfo *found = NULL;
     int code;
 
@@ -237,55 +237,55 @@ together_find_advertised(struct together *together, struct psd_error *err)
         return psi_fail(err, PSD_ERR_INVALID, "--advertise_addr %.100s: %s", text,
                         gai_strerror(code));
     }
-    getnameinfo(found->ai_addr, found->ai_addrlen, together->advertised,
-                sizeof(together->advertised), NULL, 0, NI_NUMERICHOST);
+    getnameinfo(found->ai_addr, found->ai_addrlen, multi->advertised, sizeof(multi->advertised),
+                NULL, 0, NI_NUMERICHOST);
     freeaddrinfo(found);
     return PSD_OK;
 }
 
 const char *
-together_hint(const struct together *together)
+multi_start_hint(const struct multi_start *multi)
 {
     const bool contained =
         access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0;
 
     return contained && psi_environment("KUBERNETES_SERVICE_HOST") == NULL &&
-                   together->advertised[0] == '\0'
+                   multi->advertised[0] == '\0'
                ? "this is a container: the others must be on its network, or it on theirs "
                  "(--network host); --advertise_addr says which address is meant"
                : NULL;
 }
 
 static void
-mention_old_files(const struct together *together)
+mention_old_files(const struct multi_start *multi)
 {
     char example[160];
-    const uint32_t count = rendezvous_old_files(together->rendezvous, example, sizeof(example));
+    const uint32_t count = rendezvous_old_files(multi->rendezvous, example, sizeof(example));
 
-    if (count > 0 && together->rank == 0) {
+    if (count > 0 && multi->rank == 0) {
         fprintf(stderr,
                 "psd_run: %s has %u .tfcluster file%s of other runs%s%s: left alone, since they do "
                 "not tell who is alive\n",
-                together->options->rendezvous, count, count == 1 ? "" : "s",
+                multi->options->rendezvous, count, count == 1 ? "" : "s",
                 example[0] != '\0' ? ", such as " : "", example);
     }
 }
 
 static enum launch_role
-role_of(const struct together *together, uint32_t rank)
+role_of(const struct multi_start *multi, uint32_t rank)
 {
-    if (together->roles.count > 0) {
-        return together->roles.list[rank];
+    if (multi->roles.count > 0) {
+        return multi->roles.list[rank];
     }
-    return rank < together->servers ? LAUNCH_SERVER : LAUNCH_WORKER;
+    return rank < multi->servers ? LAUNCH_SERVER : LAUNCH_WORKER;
 }
 
 /* The task of a rank; its port is the one that Slurm reserved for it. */
 struct layout_task
-together_task(const struct together *together, uint32_t rank)
+multi_start_task(const struct multi_start *multi, uint32_t rank)
 {
-    const struct slurm *slurm = &together->slurm;
-    struct layout_task task = {.rank = rank, .role = role_of(together, rank)};
+    const struct slurm *slurm = &multi->slurm;
+    struct layout_task task = {.rank = rank, .role = role_of(multi, rank)};
     uint32_t local = rank;
 
     for (size_t node = 0; node < slurm->nodes.count && local >= slurm->tasks_on.numbers[node];
@@ -300,63 +300,63 @@ together_task(const struct together *together, uint32_t rank)
 
 /* Everybody, until it is known who is there. */
 psd_status
-together_list_tasks(struct together *together, struct psd_error *err)
+multi_start_list_tasks(struct multi_start *multi, struct psd_error *err)
 {
-    together->tasks = calloc(together->size, sizeof(*together->tasks));
-    if (together->tasks == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u ranks", together->size);
+    multi->tasks = calloc(multi->size, sizeof(*multi->tasks));
+    if (multi->tasks == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u ranks", multi->size);
     }
-    for (uint32_t rank = 0; rank < together->size; rank++) {
-        together->tasks[rank] = together_task(together, rank);
+    for (uint32_t rank = 0; rank < multi->size; rank++) {
+        multi->tasks[rank] = multi_start_task(multi, rank);
     }
-    together->task_count = together->size;
+    multi->task_count = multi->size;
     return PSD_OK;
 }
 
 static psd_status
-enter_directory(struct together *together, struct psd_error *err)
+enter_directory(struct multi_start *multi, struct psd_error *err)
 {
-    const struct rendezvous_config config = {.directory = together->options->rendezvous,
-                                             .run = together->run,
-                                             .rank = together->rank,
-                                             .size = together->size};
-    psd_status status = rendezvous_open(&config, &together->rendezvous, err);
+    const struct rendezvous_config config = {.directory = multi->options->rendezvous,
+                                             .run = multi->run,
+                                             .rank = multi->rank,
+                                             .size = multi->size};
+    psd_status status = rendezvous_open(&config, &multi->rendezvous, err);
 
     if (status != PSD_OK) {
         return status;
     }
-    mention_old_files(together);
-    if (together->options->secret_file == NULL && psi_environment("PSD_SECRET_FILE") == NULL) {
-        status = rendezvous_secret(together->rendezvous, &together->secret_file, err);
+    mention_old_files(multi);
+    if (multi->options->secret_file == NULL && psi_environment("PSD_SECRET_FILE") == NULL) {
+        status = rendezvous_secret(multi->rendezvous, &multi->secret_file, err);
     }
     return status;
 }
 
 psd_status
-together_open(struct together *together, const struct launch_options *options,
-              struct psd_error *err)
+multi_start_open(struct multi_start *multi, const struct launch_options *options,
+                 struct psd_error *err)
 {
     psd_status status;
 
-    *together = (struct together){.options = options, .secret_file = options->secret_file};
-    status = personality_parse(options->personality, &together->personality, err);
+    *multi = (struct multi_start){.options = options, .secret_file = options->secret_file};
+    status = personality_parse(options->personality, &multi->personality, err);
     if (status != PSD_OK) {
         return status;
     }
-    if (together_is_task_of_slurm(options)) {
-        status = together_open_slurm(together, err);
+    if (multi_start_is_task_of_slurm(options)) {
+        status = multi_start_open_slurm(multi, err);
         if (status != PSD_OK) {
-            together_close(together);
+            multi_start_close(multi);
         }
         return status;
     }
     status = check_options(options, err);
-    find_run(together);
-    status = status == PSD_OK ? find_rank(together, err) : status;
-    status = status == PSD_OK ? find_size(together, err) : status;
-    status = status == PSD_OK ? find_coordinator(together, err) : status;
-    status = status == PSD_OK ? together_find_advertised(together, err) : status;
-    status = status == PSD_OK ? together_list_tasks(together, err) : status;
+    find_run(multi);
+    status = status == PSD_OK ? find_rank(multi, err) : status;
+    status = status == PSD_OK ? find_size(multi, err) : status;
+    status = status == PSD_OK ? find_coordinator(multi, err) : status;
+    status = status == PSD_OK ? multi_start_find_advertised(multi, err) : status;
+    status = status == PSD_OK ? multi_start_list_tasks(multi, err) : status;
     if (status == PSD_OK && options->coordinator != NULL && options->secret_file == NULL &&
         psi_environment("PSD_SECRET_FILE") == NULL) {
         status = psi_fail(err, PSD_ERR_INVALID,
@@ -364,31 +364,31 @@ together_open(struct together *together, const struct launch_options *options,
                           "PSD_SECRET_FILE (psd_run secret FILE makes one)");
     }
     if (status == PSD_OK && options->rendezvous != NULL) {
-        status = enter_directory(together, err);
+        status = enter_directory(multi, err);
     }
     if (status != PSD_OK) {
-        together_close(together);
+        multi_start_close(multi);
     }
     return status;
 }
 
 void
-together_close(struct together *together)
+multi_start_close(struct multi_start *multi)
 {
-    join_close(together->join);
-    together->join = NULL;
-    rendezvous_close(together->rendezvous);
-    together->rendezvous = NULL;
-    slurm_meet_close(together->meet);
-    together->meet = NULL;
-    slurm_fini(&together->slurm);
-    roles_fini(&together->roles);
-    if (together->prepared_anew) {
-        prepare_fini(&together->prepared);
-        together->prepared_anew = false;
+    join_close(multi->join);
+    multi->join = NULL;
+    rendezvous_close(multi->rendezvous);
+    multi->rendezvous = NULL;
+    slurm_meet_close(multi->meet);
+    multi->meet = NULL;
+    slurm_fini(&multi->slurm);
+    roles_fini(&multi->roles);
+    if (multi->prepared_anew) {
+        prepare_fini(&multi->prepared);
+        multi->prepared_anew = false;
     }
-    free(together->tasks);
-    together->tasks = NULL;
+    free(multi->tasks);
+    multi->tasks = NULL;
 }
 
 /* ----------------------------------------------------------------------------------- joining ---
@@ -398,36 +398,36 @@ static psd_status
 find_by_name(void *context, char address_p[JOINER_ADDRESS_BYTES], int *code_p,
              struct psd_error *err)
 {
-    const struct together *together = context;
+    const struct multi_start *multi = context;
 
     (void)code_p;
     (void)err;
-    memcpy(address_p, together->coordinator, JOINER_ADDRESS_BYTES);
+    memcpy(address_p, multi->coordinator, JOINER_ADDRESS_BYTES);
     return PSD_OK;
 }
 
 static const struct joiner_finder name_finder = {.find = find_by_name};
 
 int
-together_join(struct together *together, int secret_fd)
+multi_start_join(struct multi_start *multi, int secret_fd)
 {
-    const bool by_directory = together->rendezvous != NULL;
+    const bool by_directory = multi->rendezvous != NULL;
     const struct joiner_config config = {
-        .rank = together->rank,
-        .size = together->size,
-        .incarnation = by_directory ? rendezvous_incarnation(together->rendezvous)
+        .rank = multi->rank,
+        .size = multi->size,
+        .incarnation = by_directory ? rendezvous_incarnation(multi->rendezvous)
                                     : wall_clock_ms(), /* later lives have larger ones */
-        .wait_ms = together->options->max_wait_s * 1000,
-        .hint = together_hint(together),
-        .advertised = together->advertised[0] != '\0' ? together->advertised : NULL,
+        .wait_ms = multi->options->max_wait_s * 1000,
+        .hint = multi_start_hint(multi),
+        .advertised = multi->advertised[0] != '\0' ? multi->advertised : NULL,
         .secret_fd = secret_fd,
         .environment = environ,
-        .finder = by_directory             ? &rendezvous_finder
-                  : together->meet != NULL ? &slurm_meet_finder
-                                           : &name_finder,
-        .context = by_directory             ? (void *)together->rendezvous
-                   : together->meet != NULL ? (void *)together->meet
-                                            : (void *)together};
+        .finder = by_directory          ? &rendezvous_finder
+                  : multi->meet != NULL ? &slurm_meet_finder
+                                        : &name_finder,
+        .context = by_directory          ? (void *)multi->rendezvous
+                   : multi->meet != NULL ? (void *)multi->meet
+                                         : (void *)multi};
 
     return joiner_run(&config);
 }

@@ -1,11 +1,11 @@
 /*
- * place.h - the machine of an agent: its directory, its environment, whether all is there.
+ * setup.h - the machine of an agent: its directory, its environment, whether all is there.
  *
  * Everything is looked at before anything starts, so that a program missing on the seventh node is
  * found while nothing has to be undone.
  */
-#ifndef LAUNCH_PLACE_H
-#define LAUNCH_PLACE_H
+#ifndef LAUNCH_SETUP_H
+#define LAUNCH_SETUP_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,7 +15,7 @@
 #include "launch/text/words.h"
 
 /* Thread: owned by the agent. */
-struct place {
+struct setup {
     struct words service_environment;
     struct words worker_environment;
     int secret_fd;          /* -1: none; every child keeps it under this number */
@@ -27,11 +27,11 @@ struct place {
     struct scratch scratch; /* of those workers: PSD_SCRATCH */
 };
 
-void place_init(struct place *place, char *const *environment);
-void place_fini(struct place *place);
+void setup_init(struct setup *setup, char *const *environment);
+void setup_fini(struct setup *setup);
 
 /* The job's processes find its secret in this descriptor. */
-psd_status place_set_secret(struct place *place, int secret_fd, struct psd_error *err);
+psd_status setup_take_secret(struct setup *setup, int secret_fd, struct psd_error *err);
 
 /*
  * Follows the strings of LINK_SETUP:
@@ -58,10 +58,10 @@ psd_status place_set_secret(struct place *place, int secret_fd, struct psd_error
  * in their order), and for each command INDEX KNOWS FILE: whether that file knows
  * Poseidon's flags.
  */
-psd_status place_set_up(struct place *place, const struct words *orders, struct words *answers,
+psd_status setup_follow(struct setup *setup, const struct words *orders, struct words *answers,
                         struct psd_error *err);
 
 /* The path of a program: daemons lie beside psd_run first. NULL: not here. Owned by the caller. */
-char *place_find(const char *program, bool worker, char *const *environment);
+char *setup_find(const char *program, bool worker, char *const *environment);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * complaint.c - what a program that was to start an agent printed.
+ * stderr_tail.c - what a program that was to start an agent printed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "launch/system/complaint.h"
+#include "launch/system/stderr_tail.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,11 +11,11 @@
 #include <sys/wait.h>
 
 void
-complaint_last_line(const char *complaint, bool (*is_noise)(const char *line), char *text_p,
-                    size_t size)
+stderr_tail_last_line(const char *stderr_tail, bool (*is_noise)(const char *line), char *text_p,
+                      size_t size)
 {
     text_p[0] = '\0';
-    for (const char *line = complaint; *line != '\0';) {
+    for (const char *line = stderr_tail; *line != '\0';) {
         const size_t bytes = strcspn(line, "\r\n");
 
         if (bytes > 0 && !is_noise(line)) {
@@ -35,15 +35,16 @@ is_blank(const char *line)
 }
 
 bool
-complaint_is_printed(const char *complaint, const char *printed, bool (*is_noise)(const char *line))
+stderr_tail_is_printed(const char *stderr_tail, const char *printed,
+                       bool (*is_noise)(const char *line))
 {
     char text[8];
 
-    complaint_last_line(complaint, is_noise, text, sizeof(text));
+    stderr_tail_last_line(stderr_tail, is_noise, text, sizeof(text));
     if (text[0] != '\0') {
         return false;
     }
-    complaint_last_line(printed, is_blank, text, sizeof(text));
+    stderr_tail_last_line(printed, is_blank, text, sizeof(text));
     return text[0] != '\0';
 }
 
@@ -69,19 +70,19 @@ tell_end(int status, char *text_p, size_t size)
 }
 
 void
-complaint_describe(const char *program, const char *complaint, const char *printed,
-                   bool (*is_noise)(const char *line), int status, char *text_p, size_t size)
+stderr_tail_describe(const char *program, const char *stderr_tail, const char *printed,
+                     bool (*is_noise)(const char *line), int status, char *text_p, size_t size)
 {
     char end[48];
 
     tell_end(status, end, sizeof(end));
-    if (complaint_is_printed(complaint, printed, is_noise)) {
+    if (stderr_tail_is_printed(stderr_tail, printed, is_noise)) {
         char line[160];
 
-        complaint_last_line(printed, is_blank, line, sizeof(line));
+        stderr_tail_last_line(printed, is_blank, line, sizeof(line));
         snprintf(text_p, size, "the login printed \"%s\"%s", line, end);
     } else {
-        complaint_last_line(complaint, is_noise, text_p, size);
+        stderr_tail_last_line(stderr_tail, is_noise, text_p, size);
     }
     if (text_p[0] == '\0') {
         snprintf(text_p, size, "%s said nothing%s", program, end);

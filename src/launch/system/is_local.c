@@ -1,9 +1,9 @@
 /*
- * here.c - whether a name or an address is this machine.
+ * is_local.c - whether a name or an address is this machine.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "launch/system/here.h"
+#include "launch/system/is_local.h"
 
 #include <ifaddrs.h>
 #include <string.h>
@@ -58,7 +58,7 @@ is_interface_address(const char *host)
 }
 
 bool
-here_is(const char *host)
+is_local(const char *host)
 {
     struct in_addr v4;
 

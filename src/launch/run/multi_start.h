@@ -1,13 +1,14 @@
 /*
- * together.h - several psd_run that make up one job: from their command lines to their exit codes.
+ * multi_start.h - several psd_run that make up one job: from their command lines to their exit
+ * codes.
  *
  * --rendezvous DIR or --coordinator HOST:PORT says how they find each other, --rank and --size who
  * they are. The rule of roles: ranks 0 to S-1 are the servers (--servers S), the others the
  * workers, in order; rank 0 has the master, too, and coordinates. Tasks of a Slurm step need none
  * of that: Slurm says who they are, slurm_meet.h how they meet, allocation.h which roles they have.
  */
-#ifndef LAUNCH_TOGETHER_H
-#define LAUNCH_TOGETHER_H
+#ifndef LAUNCH_MULTI_START_H
+#define LAUNCH_MULTI_START_H
 
 #include <stdbool.h>
 
@@ -20,7 +21,7 @@
 #include "launch/run/run.h"
 
 /* Thread: owned by the main thread of psd_run. */
-struct together {
+struct multi_start {
     const struct launch_options *options;
     uint32_t rank;
     uint32_t size;
@@ -49,44 +50,44 @@ struct together {
 };
 
 /* Whether the command line asks for it. */
-bool together_wanted(const struct launch_options *options);
+bool multi_start_wanted(const struct launch_options *options);
 
 /* Takes this one's place. PSD_ERR_INVALID: usage. */
-psd_status together_open(struct together *together, const struct launch_options *options,
-                         struct psd_error *err);
-void together_close(struct together *together);
+psd_status multi_start_open(struct multi_start *multi, const struct launch_options *options,
+                            struct psd_error *err);
+void multi_start_close(struct multi_start *multi);
 
 /* As many as were asked for, or as such scripts usually have. */
-psd_status together_servers(const struct together *together, uint32_t *servers_p,
-                            struct psd_error *err);
+psd_status multi_start_servers(const struct multi_start *multi, uint32_t *servers_p,
+                               struct psd_error *err);
 
 /* The descriptor of the job's secret, as of launch_secret_offer(); -1 with err. */
-int together_secret(struct together *together, struct psd_error *err);
+int multi_start_secret(struct multi_start *multi, struct psd_error *err);
 
 /* What may be wrong when the others do not come; NULL: nothing in particular. */
-const char *together_hint(const struct together *together);
+const char *multi_start_hint(const struct multi_start *multi);
 
 /* Not rank 0: takes part until the job is over. Returns the exit code. */
-int together_join(struct together *together, int secret_fd);
+int multi_start_join(struct multi_start *multi, int secret_fd);
 
 /* Rank 0 (coordinate.c): one attempt: gathers the others, runs the job. Returns the exit code. */
-int together_attempt(struct together *together, struct run_args *args);
+int multi_start_attempt(struct multi_start *multi, struct run_args *args);
 
 /* Whether that attempt failed because somebody was lost without whom it cannot go on. */
-bool together_was_left(struct together *together, int code);
+bool multi_start_was_left(struct multi_start *multi, int code);
 
 /* The last word about an attempt. */
-void together_again(struct together *together, const char *why);
-void together_over(struct together *together, int code);
+void multi_start_again(struct multi_start *multi, const char *why);
+void multi_start_over(struct multi_start *multi, int code);
 
-/* For coordinate.c and together_slurm.c: what a rank is, who takes part, the own address. */
-struct layout_task together_task(const struct together *together, uint32_t rank);
-psd_status together_list_tasks(struct together *together, struct psd_error *err);
-psd_status together_find_advertised(struct together *together, struct psd_error *err);
+/* For coordinate.c and multi_start_slurm.c: what a rank is, who takes part, the own address. */
+struct layout_task multi_start_task(const struct multi_start *multi, uint32_t rank);
+psd_status multi_start_list_tasks(struct multi_start *multi, struct psd_error *err);
+psd_status multi_start_find_advertised(struct multi_start *multi, struct psd_error *err);
 
-/* together_slurm.c: whether this is one of several tasks of a step that were given no other way to
- * meet; and its place among them. */
-bool together_is_task_of_slurm(const struct launch_options *options);
-psd_status together_open_slurm(struct together *together, struct psd_error *err);
+/* multi_start_slurm.c: whether this is one of several tasks of a step that were given no other way
+ * to meet; and its place among them. */
+bool multi_start_is_task_of_slurm(const struct launch_options *options);
+psd_status multi_start_open_slurm(struct multi_start *multi, struct psd_error *err);
 
 #endif

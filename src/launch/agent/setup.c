@@ -1,9 +1,9 @@
 /*
- * place.c - the machine of an agent.
+ * setup.c - the machine of an agent.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "launch/agent/place.h"
+#include "launch/agent/setup.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,12 +24,12 @@
 
 enum { PATH_BYTES = 4096 };
 
-static const struct place nowhere = {
+static const struct setup nowhere = {
     .secret_fd = -1, .log_directory = -1, .listener = -1, .scratch = {.lock = -1}};
 
 /* The orders that are followed, one key each. `value` stands behind the '='. */
 struct work {
-    struct place *place;
+    struct setup *setup;
     struct words *answers;
     struct command command; /* being collected */
     long command_index;     /* -1: none */
@@ -57,51 +57,51 @@ is_rank_of_another(const char *variable)
 }
 
 static void
-set_workers_environment(struct place *place, char *const *environment)
+set_workers_environment(struct setup *setup, char *const *environment)
 {
     for (; *environment != NULL; environment++) {
         if (!is_rank_of_another(*environment)) {
-            variables_set(&place->worker_environment, *environment, NULL);
+            variables_set(&setup->worker_environment, *environment, NULL);
         }
     }
-    variables_unset(&place->worker_environment, "PSD_LOG_DIR"); /* of a job around this one */
-    variables_unset(&place->worker_environment, "PSD_NOTE_FD");
-    variables_unset(&place->worker_environment, "PSD_SCRATCH");
+    variables_unset(&setup->worker_environment, "PSD_LOG_DIR"); /* of a job around this one */
+    variables_unset(&setup->worker_environment, "PSD_NOTE_FD");
+    variables_unset(&setup->worker_environment, "PSD_SCRATCH");
 }
 
 void
-place_init(struct place *place, char *const *environment)
+setup_init(struct setup *setup, char *const *environment)
 {
-    *place = nowhere;
-    variables_set_all(&place->service_environment, environment, NULL);
-    set_workers_environment(place, environment);
+    *setup = nowhere;
+    variables_set_all(&setup->service_environment, environment, NULL);
+    set_workers_environment(setup, environment);
 }
 
 void
-place_fini(struct place *place)
+setup_fini(struct setup *setup)
 {
-    words_fini(&place->service_environment);
-    words_fini(&place->worker_environment);
-    free(place->hook_directory);
-    ports_fini(&place->ports);
-    if (place->listener >= 0) {
-        close(place->listener);
+    words_fini(&setup->service_environment);
+    words_fini(&setup->worker_environment);
+    free(setup->hook_directory);
+    ports_fini(&setup->ports);
+    if (setup->listener >= 0) {
+        close(setup->listener);
     }
-    if (place->log_directory >= 0) {
-        close(place->log_directory);
+    if (setup->log_directory >= 0) {
+        close(setup->log_directory);
     }
-    scratch_destroy(&place->scratch);
-    *place = nowhere;
+    scratch_destroy(&setup->scratch);
+    *setup = nowhere;
 }
 
 psd_status
-place_set_secret(struct place *place, int secret_fd, struct psd_error *err)
+setup_take_secret(struct setup *setup, int secret_fd, struct psd_error *err)
 {
-    struct words *both[] = {&place->service_environment, &place->worker_environment};
+    struct words *both[] = {&setup->service_environment, &setup->worker_environment};
     char number[16];
     psd_status status = PSD_OK;
 
-    place->secret_fd = secret_fd;
+    setup->secret_fd = secret_fd;
     snprintf(number, sizeof(number), "%d", secret_fd);
     for (size_t i = 0; i < 2 && status == PSD_OK; i++) {
         variables_unset(both[i], "PSD_SECRET_FILE");
@@ -112,7 +112,7 @@ place_set_secret(struct place *place, int secret_fd, struct psd_error *err)
 }
 
 char *
-place_find(const char *program, bool worker, char *const *environment)
+setup_find(const char *program, bool worker, char *const *environment)
 {
     const char *search = variables_get(environment, "PATH");
     char beside[PATH_BYTES];
@@ -171,7 +171,7 @@ take_elsewhere(struct work *work, const char *value, struct psd_error *err)
 static psd_status
 take_virtualenv(struct work *work, const char *value, struct psd_error *err)
 {
-    struct words *variables = &work->place->worker_environment;
+    struct words *variables = &work->setup->worker_environment;
     const char *path = variables_get(variables->list, "PATH");
     char python[PATH_BYTES];
     char *joined;
@@ -194,7 +194,7 @@ take_virtualenv(struct work *work, const char *value, struct psd_error *err)
 static psd_status
 take_env(struct work *work, const char *value, struct psd_error *err)
 {
-    return variables_set(&work->place->worker_environment, value, err);
+    return variables_set(&work->setup->worker_environment, value, err);
 }
 
 static psd_status
@@ -238,8 +238,8 @@ take_logs(struct work *work, const char *value, struct psd_error *err)
                                 "problem=log directory %s: %s; -o DIR chooses another", path,
                                 strerror(errno));
     }
-    work->place->log_directory = open_own_directory(path);
-    return work->place->log_directory >= 0
+    work->setup->log_directory = open_own_directory(path);
+    return work->setup->log_directory >= 0
                ? PSD_OK
                : problem(work, err, "log directory ", path,
                          "it is a link, or somebody else made it; -o DIR chooses another");
@@ -251,8 +251,8 @@ take_listen(struct work *work, const char *value, struct psd_error *err)
     struct psd_error why = {0};
     uint16_t port;
 
-    work->place->listener = reach_listen(value, &port, &why);
-    if (work->place->listener < 0) {
+    work->setup->listener = reach_listen(value, &port, &why);
+    if (work->setup->listener < 0) {
         return words_add_format(work->answers, err, "problem=%s", why.text);
     }
     return words_add_format(work->answers, err, "port=%u", port);
@@ -263,7 +263,7 @@ take_deal_gpus(struct work *work, const char *value, struct psd_error *err)
 {
     (void)value;
     (void)err;
-    work->place->deals_gpus = true;
+    work->setup->deals_gpus = true;
     return PSD_OK;
 }
 
@@ -271,7 +271,7 @@ take_deal_gpus(struct work *work, const char *value, struct psd_error *err)
 static psd_status
 take_threads(struct work *work, const char *value, struct psd_error *err)
 {
-    struct words *variables = &work->place->worker_environment;
+    struct words *variables = &work->setup->worker_environment;
     psd_status status;
 
     if (variables_get(variables->list, "OMP_NUM_THREADS") != NULL) {
@@ -287,25 +287,25 @@ take_threads(struct work *work, const char *value, struct psd_error *err)
 
 /* Workers do without one: then every worker writes what the script writes, and says so. */
 static psd_status
-give_scratch(struct place *place, struct psd_error *err)
+give_scratch(struct setup *setup, struct psd_error *err)
 {
-    const char *base = variables_get(place->worker_environment.list, "TMPDIR");
+    const char *base = variables_get(setup->worker_environment.list, "TMPDIR");
 
-    if (place->scratch.lock >= 0 ||
-        scratch_create(&place->scratch, base != NULL && base[0] == '/' ? base : "/tmp", NULL) !=
+    if (setup->scratch.lock >= 0 ||
+        scratch_create(&setup->scratch, base != NULL && base[0] == '/' ? base : "/tmp", NULL) !=
             PSD_OK) {
         return PSD_OK;
     }
-    return variables_set_pair(&place->worker_environment, "PSD_SCRATCH", place->scratch.path, err);
+    return variables_set_pair(&setup->worker_environment, "PSD_SCRATCH", setup->scratch.path, err);
 }
 
 static psd_status
 take_automatic(struct work *work, const char *value, struct psd_error *err)
 {
     (void)value;
-    work->place->hook_directory = hook_find();
-    return work->place->hook_directory != NULL
-               ? give_scratch(work->place, err)
+    work->setup->hook_directory = hook_find();
+    return work->setup->hook_directory != NULL
+               ? give_scratch(work->setup, err)
                : words_add(work->answers,
                            "note=Python workers are not distributed automatically: " HOOK_MISSING,
                            err);
@@ -314,15 +314,15 @@ take_automatic(struct work *work, const char *value, struct psd_error *err)
 static psd_status
 take_automatic_asked(struct work *work, const char *value, struct psd_error *err)
 {
-    work->place->hook_directory = hook_find();
-    return work->place->hook_directory != NULL ? give_scratch(work->place, err)
+    work->setup->hook_directory = hook_find();
+    return work->setup->hook_directory != NULL ? give_scratch(work->setup, err)
                                                : problem(work, err, "--auto ", value, HOOK_MISSING);
 }
 
 static psd_status
 take_ports(struct work *work, const char *value, struct psd_error *err)
 {
-    struct ports *ports = &work->place->ports;
+    struct ports *ports = &work->setup->ports;
     struct psd_error why = {0};
     char address[64] = "";
     unsigned count = 0;
@@ -342,7 +342,7 @@ take_ports(struct work *work, const char *value, struct psd_error *err)
 static psd_status
 take_daemon(struct work *work, const char *value, struct psd_error *err)
 {
-    char *path = place_find(value, false, work->place->service_environment.list);
+    char *path = setup_find(value, false, work->setup->service_environment.list);
     char directory[PATH_BYTES] = "";
     const ssize_t bytes = readlink("/proc/self/exe", directory, sizeof(directory) - 1);
 
@@ -425,7 +425,7 @@ finish_command(struct work *work, struct psd_error *err)
     struct command *command = &work->command;
     const char *own = variables_get(command->environment.list, "PATH");
     const char *search =
-        own != NULL ? own : variables_get(work->place->worker_environment.list, "PATH");
+        own != NULL ? own : variables_get(work->setup->worker_environment.list, "PATH");
     const char *file = NULL;
     psd_status status = PSD_OK;
     char *path;
@@ -467,7 +467,7 @@ take_contained(struct work *work, const char *value, struct psd_error *err)
 static psd_status
 take_program(struct work *work, const char *value, struct psd_error *err)
 {
-    char *path = command_find(value, variables_get(work->place->worker_environment.list, "PATH"));
+    char *path = command_find(value, variables_get(work->setup->worker_environment.list, "PATH"));
     const bool found = path != NULL;
 
     free(path);
@@ -497,10 +497,10 @@ static const struct {
 };
 
 psd_status
-place_set_up(struct place *place, const struct words *orders, struct words *answers,
+setup_follow(struct setup *setup, const struct words *orders, struct words *answers,
              struct psd_error *err)
 {
-    struct work work = {.place = place, .answers = answers, .command_index = -1};
+    struct work work = {.setup = setup, .answers = answers, .command_index = -1};
     psd_status status = PSD_OK;
 
     for (size_t i = 0; i < orders->count && status == PSD_OK; i++) {

@@ -1,5 +1,5 @@
 /*
- * together_slurm.c - one psd_run for each task of a Slurm step: who they are, and how they meet.
+ * multi_start_slurm.c - one psd_run for each task of a Slurm step: who they are, and how they meet.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,14 +11,14 @@
 #include "launch/link/munge.h"
 #include "launch/link/secret.h"
 #include "launch/prepare/allocation.h"
-#include "launch/run/together.h"
+#include "launch/run/multi_start.h"
 #include "launch/system/reach.h"
 
 enum { SLURM_WAIT_S = 120 };
 
 /* One psd_run for each task of a step: nobody asked for a way to meet, but Slurm has one. */
 bool
-together_is_task_of_slurm(const struct launch_options *options)
+multi_start_is_task_of_slurm(const struct launch_options *options)
 {
     return options->rendezvous == NULL && options->coordinator == NULL && !options->local &&
            options->tf_config.count == 0 && !options->print_cluster && options->emit == NULL &&
@@ -46,9 +46,9 @@ check_slurm_options(const struct launch_options *options, struct psd_error *err)
 /* What every task is. Without a word about it, the first one serves, if such scripts have servers.
  */
 static psd_status
-find_roles(struct together *together, struct psd_error *err)
+find_roles(struct multi_start *multi, struct psd_error *err)
 {
-    struct launch_options *options = &together->slurm_options;
+    struct launch_options *options = &multi->slurm_options;
     struct psi_cluster file = {0};
     psd_status status = PSD_OK;
 
@@ -63,10 +63,10 @@ find_roles(struct together *together, struct psd_error *err)
     }
     if (status == PSD_OK && options->servers == LAUNCH_NOT_GIVEN && options->roles == NULL &&
         file.tasks == NULL) {
-        status = together_servers(together, &options->servers, err);
+        status = multi_start_servers(multi, &options->servers, err);
     }
     if (status == PSD_OK) {
-        status = allocation_roles(options, &file, &together->slurm, &together->roles, err);
+        status = allocation_roles(options, &file, &multi->slurm, &multi->roles, err);
     }
     psi_cluster_free(&file);
     return status;
@@ -74,88 +74,86 @@ find_roles(struct together *together, struct psd_error *err)
 
 /* Loopback would do between tasks of a node, and for nobody else. */
 static void
-find_own_address(struct together *together)
+find_own_address(struct multi_start *multi)
 {
-    const struct slurm *slurm = &together->slurm;
+    const struct slurm *slurm = &multi->slurm;
     const uint32_t other = slurm->node == 0 ? 1 : 0;
     char address[64];
 
-    if (slurm->nodes.count > 1 && together->options->interface == NULL &&
-        together->advertised[0] == '\0') {
+    if (slurm->nodes.count > 1 && multi->options->interface == NULL &&
+        multi->advertised[0] == '\0') {
         reach_resolve(slurm->nodes.names[other], address);
-        reach_source(address, together->advertised);
+        reach_source(address, multi->advertised);
     }
 }
 
 /* A reserved port that no task has: each has its own, save ps_servers. 0: none. */
 static uint16_t
-spare_port(const struct together *together)
+spare_port(const struct multi_start *multi)
 {
-    const struct psi_numberlist *ports = &together->slurm.ports;
+    const struct psi_numberlist *ports = &multi->slurm.ports;
     const bool own_server =
-        together->roles.list[0] == LAUNCH_SERVER && !personality_is_foreign(together->personality);
-    const size_t used = own_server ? 0 : together->slurm.tasks_on.numbers[0];
+        multi->roles.list[0] == LAUNCH_SERVER && !personality_is_foreign(multi->personality);
+    const size_t used = own_server ? 0 : multi->slurm.tasks_on.numbers[0];
 
     return used < ports->count ? (uint16_t)ports->numbers[used] : 0;
 }
 
 static psd_status
-open_meeting(struct together *together, struct psd_error *err)
+open_meeting(struct multi_start *multi, struct psd_error *err)
 {
     char step[64];
-    const struct slurm_meet_config config = {.slurm = &together->slurm,
-                                             .step = step,
-                                             .munge = together->munge,
-                                             .port = spare_port(together)};
+    const struct slurm_meet_config config = {
+        .slurm = &multi->slurm, .step = step, .munge = multi->munge, .port = spare_port(multi)};
 
-    if (together->munge && !munge_is_there()) {
+    if (multi->munge && !munge_is_there()) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "the tasks of a step get the job's secret by MUNGE, and libmunge.so.2 is "
                         "not here; give all of them the same --secret_file (psd_run secret FILE "
                         "makes one)");
     }
-    snprintf(step, sizeof(step), "%.30s.%.30s", together->slurm.job_id, together->slurm.step_id);
-    return slurm_meet_open(&config, &together->meet, err);
+    snprintf(step, sizeof(step), "%.30s.%.30s", multi->slurm.job_id, multi->slurm.step_id);
+    return slurm_meet_open(&config, &multi->meet, err);
 }
 
 /* This one's place among the tasks of a step. */
 psd_status
-together_open_slurm(struct together *together, struct psd_error *err)
+multi_start_open_slurm(struct multi_start *multi, struct psd_error *err)
 {
-    struct launch_options *options = &together->slurm_options;
+    struct launch_options *options = &multi->slurm_options;
     psd_status status;
 
-    *options = *together->options;
-    together->options = options;
+    *options = *multi->options;
+    multi->options = options;
     status = check_slurm_options(options, err);
 
     if (options->max_wait_s == LAUNCH_MAX_WAIT_S) {
         options->max_wait_s = SLURM_WAIT_S; /* Slurm starts all of them, or none */
     }
-    status = status == PSD_OK ? slurm_read(environ, &together->slurm, err) : status;
-    status = status == PSD_OK ? find_roles(together, err) : status;
+    status = status == PSD_OK ? slurm_read(environ, &multi->slurm, err) : status;
+    status = status == PSD_OK ? find_roles(multi, err) : status;
     if (status != PSD_OK) {
         return status;
     }
-    together->rank = slurm_task(&together->slurm, together->slurm.node, together->slurm.local);
-    together->size = together->slurm.tasks;
-    together->servers = together->roles.servers;
-    together->munge = options->secret_file == NULL && psi_environment("PSD_SECRET_FILE") == NULL;
-    if (together->size > JOIN_SIZE_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "%u tasks: at most %d are possible", together->size,
+    multi->rank = slurm_task(&multi->slurm, multi->slurm.node, multi->slurm.local);
+    multi->size = multi->slurm.tasks;
+    multi->servers = multi->roles.servers;
+    multi->munge = options->secret_file == NULL && psi_environment("PSD_SECRET_FILE") == NULL;
+    if (multi->size > JOIN_SIZE_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "%u tasks: at most %d are possible", multi->size,
                         JOIN_SIZE_MAX);
     }
-    status = together_find_advertised(together, err);
-    find_own_address(together);
-    status = status == PSD_OK ? together_list_tasks(together, err) : status;
-    return status == PSD_OK ? open_meeting(together, err) : status;
+    status = multi_start_find_advertised(multi, err);
+    find_own_address(multi);
+    status = status == PSD_OK ? multi_start_list_tasks(multi, err) : status;
+    return status == PSD_OK ? open_meeting(multi, err) : status;
 }
 
 int
-together_secret(struct together *together, struct psd_error *err)
+multi_start_secret(struct multi_start *multi, struct psd_error *err)
 {
-    if (together->munge && together->rank != 0) {
-        return slurm_meet_secret(together->meet, together->options->max_wait_s * 1000, err);
+    if (multi->munge && multi->rank != 0) {
+        return slurm_meet_secret(multi->meet, multi->options->max_wait_s * 1000, err);
     }
-    return launch_secret_offer(together->secret_file, err);
+    return launch_secret_offer(multi->secret_file, err);
 }

@@ -1,13 +1,13 @@
 /*
- * here.h - whether a name or an address is this machine.
+ * is_local.h - whether a name or an address is this machine.
  */
-#ifndef LAUNCH_HERE_H
-#define LAUNCH_HERE_H
+#ifndef LAUNCH_IS_LOCAL_H
+#define LAUNCH_IS_LOCAL_H
 
 #include <stdbool.h>
 
 /* localhost, 127.*, ::1, this host's name (short or whole), or an address of its interfaces.
  * Nothing is asked of the network. */
-bool here_is(const char *host);
+bool is_local(const char *host);
 
 #endif

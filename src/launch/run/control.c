@@ -1,0 +1,59 @@
+/*
+ * control.c - a running job answers those who ask about it: show, logs, stop, list.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/run/control.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launch/link/control_socket.h"
+#include "launch/run/job_json.h"
+
+/* by: "psd_run stop", or what replaces the job. */
+static void
+stop_job(struct run *run, bool at_once, const char *by)
+{
+    runlog_line(&run->runlog, "INTERRUPT", "%s", by);
+    console_say(&run->console, "stopping the job: %s", by);
+    if (run->watch.phase < WATCH_STOPPING) {
+        snprintf(run->stopped_by, sizeof(run->stopped_by), "%s", by);
+    }
+    if (run->args->signal_p != NULL) {
+        *run->args->signal_p = SIGINT; /* the user's own wish, for all that joined */
+    }
+    run_ask_last(run);
+    run_tell(run, WATCH_INTERRUPTED, 0, SIGTERM);
+    if (at_once) {
+        run_tell(run, WATCH_INTERRUPTED, 0, SIGTERM);
+    }
+}
+
+/* "show", "what", and those above. */
+static char *
+answer(void *context, const char *line)
+{
+    struct run *run = context;
+    char by[CONTROL_LINE_BYTES];
+    bool now;
+
+    if (strcmp(line, "show\n") == 0) {
+        return job_json_text(run);
+    }
+    if (strcmp(line, "what\n") == 0) {
+        return strdup(run->args->what != NULL ? run->args->what : "");
+    }
+    if (control_wants_stop(line, &now, by)) {
+        stop_job(run, now, by);
+        return strdup("stopping\n");
+    }
+    return NULL;
+}
+
+void
+control_handle(struct run *run)
+{
+    control_serve(run->args->listener, answer, run);
+}
