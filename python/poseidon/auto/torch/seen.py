@@ -17,6 +17,7 @@ import torch
 from torch.nn.modules import module as modules
 from torch.utils.data import IterableDataset, dataloader
 
+from ..common.by_identity import ByIdentity
 from ..common.witness import UNKNOWN, Reading, in_order, mixed
 from . import datasets
 from .iterables import Stream
@@ -60,8 +61,8 @@ class Seen:
         self._rows: set[int] = set()
         self._first_states: list[float] | None = None
         self._seed_of_processes = UNKNOWN  # that prepare the data of a dealt loader
-        self._contents: dict[int, int] = {}  # of datasets, by identity, when they were first read
-        self._streams: dict[int, int] = {}  # identity of a dataset without positions: its number
+        self._contents = ByIdentity()  # of datasets, when they were first read
+        self._streams = ByIdentity()  # the numbers of datasets without positions
 
     # ---- loaders
 
@@ -80,14 +81,13 @@ class Seen:
 
     def fingerprint(self, dataset: Any) -> int:
         """Of a set of samples, so that a position is the same sample everywhere."""
-        if id(dataset) not in self._contents:
-            self._contents[id(dataset)] = datasets.contents(dataset)
-        return mixed(datasets.fingerprint(dataset), self._contents[id(dataset)])
+        found = datasets.fingerprint(dataset)
+        if hasattr(dataset, "__dict__"):  # a list, say, has no contents but itself, and is not to be held
+            return mixed(found, self._contents.of(dataset, datasets.contents))
+        return mixed(found, 0)
 
     def _stream(self, dataset: Any) -> int:
-        if id(dataset) not in self._streams:
-            self._streams[id(dataset)] = self._witness.add_source(type(dataset).__name__)
-        return self._streams[id(dataset)]
+        return self._streams.of(dataset, lambda each: self._witness.add_source(type(each).__name__))
 
     def gave(self, iterator: Any, positions: Any, batch: Any) -> None:
         """The script gets a batch."""
