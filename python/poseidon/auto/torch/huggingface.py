@@ -30,6 +30,9 @@ def apply(session: TorchSession) -> None:
     trainer = _class_of("transformers.trainer", "Trainer")
     if trainer is not None:
         trainer.get_train_dataloader = _expecting(session, trainer.get_train_dataloader)
+        module = sys.modules["transformers.trainer"]
+        if hasattr(module, "skip_first_batches"):  # makes another one of it, to go on in the middle of an epoch
+            module.skip_first_batches = _expecting(session, module.skip_first_batches)
         if hasattr(trainer, "get_batch_samples"):  # since version 4.46; before, each batch had a mean of its own
             trainer.get_batch_samples = _counting(session, trainer.get_batch_samples)
     accelerator = _class_of("accelerate.accelerator", "Accelerator")
@@ -59,12 +62,12 @@ def _keeping_whole(session: TorchSession, gather: Callable) -> Callable:
 
 def _expecting(session: TorchSession, make: Callable) -> Callable:
     @functools.wraps(make)
-    def get_train_dataloader(*args, **kwargs):
+    def make_train_dataloader(*args, **kwargs):
         loader = make(*args, **kwargs)
         session.expect_training(getattr(loader, "base_dataloader", loader))  # accelerate's holds the real one
         return loader
 
-    return get_train_dataloader
+    return make_train_dataloader
 
 
 def _counting(session: TorchSession, take: Callable) -> Callable:
