@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plain script of HuggingFace's Trainer: a tiny GPT-2 whose texts differ in length, evaluated after every epoch,
 gradients of several batches to a step, checkpoints of which two are kept, and a second Trainer that goes on where the
-first was stopped in the middle of an epoch. Arguments: batch size, batches to a step, texts, float64 or float32."""
+first was stopped in the middle of an epoch. Arguments: batch size, batches to a step, texts, float64 or float32, and
+"stop" to end with the first, "go on" to begin with the second."""
 
 import json
 import os
@@ -14,7 +15,8 @@ from transformers import (GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback,
                           set_seed)
 
 BATCH, PASSES, TEXTS, KIND = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-STOP_AFTER, EPOCHS, LONGEST = 3, 3, 10
+PART = sys.argv[5] if len(sys.argv) > 5 else "both"
+STOP_AFTER, EPOCHS, LONGEST = 2, 3, 10
 
 
 class Texts(torch.utils.data.Dataset):
@@ -52,14 +54,18 @@ def main():
         save_strategy="steps", save_steps=1, save_total_limit=2, learning_rate=5e-3, logging_steps=1, report_to=[],
         use_cpu=True, disable_tqdm=False, seed=5, lr_scheduler_type="cosine", warmup_steps=2)
     training, tests = Texts(TEXTS, 1), Texts(40, 2)
-    first = Trainer(model=model, args=arguments, train_dataset=training, eval_dataset=tests, callbacks=[StopsEarly()])
-    first.train()
-    assert first.state.global_step == STOP_AFTER
+    if PART != "go on":
+        first = Trainer(model=model, args=arguments, train_dataset=training, eval_dataset=tests, callbacks=[StopsEarly()])
+        first.train()
+        assert first.state.global_step == STOP_AFTER
+    if PART == "stop":
+        return
     fresh = GPT2LMHeadModel(model.config)
     fresh = (fresh.double() if KIND == "float64" else fresh).eval()  # as a model that was loaded is
     second = Trainer(model=fresh, args=arguments, train_dataset=training, eval_dataset=tests)
     second.train(resume_from_checkpoint=True)
     history = second.state.log_history
+    print("NOISE", json.dumps(torch.rand(3).tolist()))
     print("STEPS", second.state.global_step)
     print("TESTED", json.dumps([entry["eval_loss"] for entry in history if "eval_loss" in entry]))
     print("RATES", json.dumps([entry["learning_rate"] for entry in history if "learning_rate" in entry]))

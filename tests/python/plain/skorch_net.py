@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plain script of skorch: a classifier with its split for validation, scoring, a schedule, checkpoints and early
-stopping; another one without a split, which predicts while it is still in training mode. Arguments: batch size, samples,
-float64 or float32."""
+stopping; another one without a split, which predicts while it is still in training mode. Arguments: batch size, batches to
+a step, samples, float64 or float32."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from skorch import NeuralNetClassifier
 from skorch.callbacks import Checkpoint, EarlyStopping, EpochScoring, LRScheduler
 from torch import nn
 
-BATCH, SAMPLES, KIND = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+BATCH, PASSES, SAMPLES, KIND = *map(int, sys.argv[1:4]), sys.argv[4]
 EPOCHS = 6
 TYPE = torch.float64 if KIND == "float64" else torch.float32
 
@@ -24,6 +24,21 @@ class Layers(nn.Module):
 
     def forward(self, points):
         return self.layers(points)
+
+
+class Accumulating(NeuralNetClassifier):
+    """Several batches to a step, in the way that skorch's documentation has it."""
+
+    def get_loss(self, *args, training=False, **kwargs):
+        loss = super().get_loss(*args, training=training, **kwargs)
+        return loss / PASSES if training else loss
+
+    def train_step(self, batch, **fit_params):
+        step = self.train_step_single(batch, **fit_params)
+        if len(self.history[-1, "batches"]) % PASSES == 0:
+            self.optimizer_.step()
+            self.optimizer_.zero_grad()
+        return step
 
 
 def make(count, seed):
@@ -44,13 +59,14 @@ def main():
     others, _ = make(41, 2)
     common = {"criterion": nn.CrossEntropyLoss, "optimizer": torch.optim.Adam, "lr": 0.05, "batch_size": BATCH,
               "iterator_valid__batch_size": 8, "verbose": 0}
-    net = NeuralNetClassifier(
+    kind = NeuralNetClassifier if PASSES == 1 else Accumulating
+    net = kind(
         Layers, max_epochs=EPOCHS, iterator_train__shuffle=True, **common,
         callbacks=[EpochScoring("roc_auc", lower_is_better=False), LRScheduler("StepLR", step_size=2, gamma=0.5),
                    Checkpoint(dirname="kept", monitor="valid_loss_best"), EarlyStopping(patience=3, threshold=0.02)])
     net.fit(points, labels)
     net.load_params(checkpoint=Checkpoint(dirname="kept"))
-    plain = NeuralNetClassifier(Layers, max_epochs=2, train_split=None, **common)
+    plain = kind(Layers, max_epochs=2, train_split=None, **common)
     plain.fit(points, labels)
     print("STEPS", [entry["train_batch_count"] for entry in net.history], len(plain.history))
     print("TESTED", json.dumps([[entry["valid_loss"], entry["valid_acc"], entry["roc_auc"]] for entry in net.history]))
