@@ -187,7 +187,9 @@ class Table:
         """The step to push next: 0 in a new job, the saved one after load(), the one to repeat in a
         replacement, the one the others have come to after a DroppedError (of this table, or of
         another with as many backup workers)."""
-        handle = self._check()
+        return self._next_step(self._check())
+
+    def _next_step(self, handle: int | None) -> int:
         if self._bytes == 0 or self._staleness == UNBOUNDED:
             return self._step
         return library().psd_table_step(handle)
@@ -243,7 +245,7 @@ class Table:
     def transfer(self, gradient_address: int | None, values_address: int | None = None, *,
                  keep: tuple = (), priority: int | None = None, view: bool = False,
                  step: int | None = None, checked: bool = False, first: int = 0, count: int = 0,
-                 timeout_ms: int = 0, result: Any = None, finish: Any = None) -> Future:
+                 timeout_ms: int = 0, result: Any = None, finish: Any = None, reap: bool = True) -> Future:
         """The raw call, for frameworks: contiguous memory by address, of the table's type and
         size (or of the range `first`, `count`: multiples of 65,536 elements). A gradient alone is
         a push, values (or view=True) alone a pull, both a push_pull.
@@ -251,6 +253,8 @@ class Table:
         keep     objects that own the memory: held until the operation has ended
         checked  the gradient is known to be finite: it is not looked at
         result   what the future returns; finish: called without arguments when the values are there
+        reap     false: the caller waits for it at once. Operations before it that ended, and whose futures nobody
+                 has, are noticed by others, and the context's own thread is not woken to drive this one
         """
         handle = self._check()
         gives, takes = gradient_address is not None, values_address is not None or view
@@ -258,13 +262,14 @@ class Table:
             raise InvalidError(f"table {self.name}: neither a gradient nor a place for values")
         verb = _VERBS[gives, takes]
         if step is None:
-            step = self.step
+            step = self._next_step(handle)
         if gives:
             self._step = step + 1
         what = f"{verb} table {self.name} step {step}"
         if self._bytes == 0:
             return Future(None, None, what, result=result)
-        self.context._reap()
+        if reap and self.context._live:
+            self.context._reap()
         flags = (TRANSFER_VIEW if view else 0) | (TRANSFER_CHECKED if checked else 0)
         transfer = Transfer(sizeof(Transfer), step, gradient_address, values_address, first, count,
                             priority or 0, timeout_ms, flags)

@@ -4,6 +4,7 @@
 import importlib.util
 import math
 import pathlib
+import struct
 import sys
 
 import pytest
@@ -15,8 +16,16 @@ sys.modules[spec.name] = witness
 spec.loader.exec_module(witness)
 
 
+@pytest.fixture(autouse=True, params=["closely", "at a glance first"])
+def looks(request, monkeypatch):
+    """What is found does not depend on whether a glance comes first, as it does in jobs."""
+    monkeypatch.setattr(Workers, "glances", request.param != "closely")
+
+
 class Workers:
     """Witnesses of a few workers, and what they complain of."""
+
+    glances = False
 
     def __init__(self, world):
         self.said = []
@@ -33,8 +42,9 @@ class Workers:
     def meet(self):
         """One round. Returns the kinds of breaches so far, which all workers see alike."""
         rows = [each.words() for each in self.all]
-        for each in self.all:
-            each.hear(rows)
+        for each, mine in zip(self.all, rows):
+            if not self.glances or not each.holds_at_a_glance(mine, raw(rows)):
+                each.hear(rows)
         return self.kinds()
 
     def end(self, steps=3):
@@ -58,6 +68,10 @@ class Workers:
                 reading.gave(batch, dealt)
             reading.finish(dealt, drops_last)
         return self.meet() if meets else None
+
+
+def raw(rows):
+    return b"".join(struct.pack(f"={witness.COUNT}d", *row) for row in rows)
 
 
 def batches(count, size=2):
@@ -206,6 +220,31 @@ def test_what_must_be_equal(words, kind):
     workers = Workers(2)
     workers.tell(**words)
     assert workers.meet() == ({kind} if kind else set())
+
+
+def test_a_glance_is_enough_in_ordinary_rounds_alone():
+    """If this fails, every step of every script pays for a close look, or what must be looked at closely is not."""
+    workers = Workers(2)
+    readings = [each.read(0) for each in workers.all]
+
+    def glances(share=1.0, batches=([0], [1]), **words):
+        for reading, batch in zip(readings, batches):
+            reading.gave(batch, dealt=True)
+        workers.tell(share=share, rates=7, sample=0.5, sample_size=1.0, **words)
+        rows = [each.words() for each in workers.all]
+        return {each.holds_at_a_glance(row, raw(rows)) for each, row in zip(workers.all, rows)}
+
+    assert glances() == {True}
+    assert glances(batches=([2], [3]), rows=4) == {True}
+    assert glances(share=0.5) == {False}, "shares must add up to the number of workers"
+    assert glances(rows=[1, 2]) == {False}
+    assert glances(batches=([4], [4])) == {False}
+    for each in workers.all:
+        each.note_streams([5.0] * witness.STREAMS)
+    assert glances(batches=([6], [7])) == {False}
+    for reading in readings:
+        reading.finish(dealt=True)
+    assert glances(batches=([8], [9])) == {False}, "an epoch is over: were all samples used?"
 
 
 def test_weights_that_differ_in_the_end():

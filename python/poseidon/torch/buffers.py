@@ -36,6 +36,9 @@ class Buffers:
         for parcel in self.parcels:
             parcel.send(active)
 
+    def leave(self) -> None:
+        """They have left before: backwards may compute parts of the forward again."""
+
     def end(self, active: bool) -> None:
         """Takes rank 0's."""
         for parcel in self.parcels:

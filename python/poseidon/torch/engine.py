@@ -48,6 +48,9 @@ class Companion(Protocol):
     def begin(self, active: bool) -> None:
         """The round begins; active: this rank takes part with data."""
 
+    def leave(self) -> None:
+        """All gradients of this rank have left."""
+
     def end(self, active: bool) -> None:
         """The round has ended."""
 
@@ -117,6 +120,7 @@ class Engine:
         self._joined = False
         self._open = False  # a round has begun, and not everything of it is back
         self._pushed_all = True
+        self._unsent = 0  # buckets of the round
         self._task = -1  # the backward that the last gradient came from
         self._by_parameter = {id(slot.parameter): slot for slot in self.slots}
         self._handles = [slot.parameter.register_post_accumulate_grad_hook(self._on_gradient)
@@ -182,6 +186,8 @@ class Engine:
         self._place(slot)
         if bucket.missing == 0:
             self._push(bucket)
+            if self._unsent > 0:
+                self.context._reap()  # its thread drives this one while backward goes on
 
     def _begin_backward(self) -> None:
         if not self._synchronizing:
@@ -195,6 +201,7 @@ class Engine:
 
     def _begin_round(self) -> None:
         self._open, self._pushed_all, self._passes = True, False, 0
+        self._unsent = len(self.buckets)
         for companion in self.companions:
             companion.begin(active=not self._joined)
 
@@ -258,6 +265,7 @@ class Engine:
         if self._joined:
             bucket.marks[-1] = 0
         bucket.future = bucket.memory.push_pull(bucket)
+        self._unsent -= 1
         trace.follow(bucket.future, bucket.name, bucket.elements * bucket.wire.itemsize)
 
     # ---- the end of a round
@@ -272,6 +280,8 @@ class Engine:
                     self._place_whatever(slot)
                 self._push(bucket)
         self._pushed_all = True
+        for companion in self.companions:
+            companion.leave()
         if self.wait == "step":
             for slot in self.slots:
                 slot.parameter.grad = None  # it is under way: nobody may read or write it
@@ -360,12 +370,13 @@ class Engine:
 
     def _has_others(self, optimizer: Any) -> bool:
         """Whether a gradient is not one that a round has left there."""
-        groups = optimizer.param_groups if optimizer is not None else ()
-        slots = (self._by_parameter.get(id(parameter)) for group in groups
-                 for parameter in group["params"])
-        return any(slot is not None and slot.parameter.grad is not None
-                   and slot.parameter.grad is not (slot.given if slot.sparse else slot.view)
-                   for slot in slots)
+        for group in optimizer.param_groups if optimizer is not None else ():
+            for parameter in group["params"]:
+                gradient, slot = parameter.grad, self._by_parameter.get(id(parameter))
+                if gradient is not None and slot is not None and \
+                        gradient is not (slot.given if slot.sparse else slot.view):
+                    return True
+        return False
 
     def note_step(self, optimizer: Any = None) -> None:
         """The rounds so far have served an optimizer's step."""

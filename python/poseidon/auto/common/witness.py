@@ -18,10 +18,11 @@ Thread: that of the script which trains."""
 
 from __future__ import annotations
 
+import array
 import enum
-import itertools
 import math
 import operator
+import struct
 import zlib
 from typing import Any, Callable, Iterable, Sequence
 
@@ -31,36 +32,45 @@ TOLERANCE = 1e-4  # of weights: machines may round differently
 SHARE_TOLERANCE = 1e-6
 SURE_AFTER = 3  # equal digests of bytes alone may be chance: toy data are often constant
 LOOK_CLOSER = 4  # batches of a reading
+WAITING_MAX = 4096  # positions
 STREAMS = 5  # generators of random numbers that are looked at
 
 
 class Word(enum.IntEnum):
-    """Where it is in words()."""
+    """Where it is in words(). Those before GIVEN_ALL are the same on all workers when all is well, nearly always:
+    holds_at_a_glance() compares them at once."""
 
     PRESENT = 0  # a worker that died has zeros
     OVER = 1  # the script has ended
     GIVEN = 2  # batches that the script was given while gradients were on
-    GIVEN_ALL = 3  # a digest of what they were
-    SOURCE = 4  # where the newest is from
-    NEWEST = 5  # its digest
-    ORDER = 6  # a digest of all that was drawn for all workers
-    EPOCHS = 7  # readings of dealt data that came to their end
-    PARTS = 8  # this worker's samples of them
-    WHOLE = 9  # everybody's, as each worker has drawn them
-    TESTED = 10  # batches that were read whole
-    TESTED_ALL = 11  # a digest of them, in any order
-    SHARE = 12  # how much this worker's batch counts in the mean
-    ROWS = 13  # samples that the model saw
-    RATES = 14  # a digest of the learning rates
-    SAMPLE = 15  # a few weights, as one number
-    SAMPLE_SIZE = 16  # what it is measured by
-    NORM = 17  # of all weights
-    DIRECTION = 18  # all weights as one vector, along a direction in which those that differ hardly agree
-    BITS = 19  # a digest of all weights: before the first step, and in the end
+    SOURCE = 3  # where the newest is from
+    ORDER = 4  # a digest of all that was drawn for all workers
+    EPOCHS = 5  # readings of dealt data that came to their end
+    WHOLE = 6  # everybody's samples of them, as each worker has drawn them
+    TESTED = 7  # batches that were read whole
+    TESTED_ALL = 8  # a digest of them, in any order
+    SHARE = 9  # how much this worker's batch counts in the mean
+    ROWS = 10  # samples that the model saw
+    RATES = 11  # a digest of the learning rates
+    SAMPLE = 12  # a few weights, as one number
+    SAMPLE_SIZE = 13  # what it is measured by
+    NORM = 14  # of all weights
+    DIRECTION = 15  # all weights as one vector, along a direction in which those that differ hardly agree
+    BITS = 16  # a digest of all weights: before the first step, and in the end
+    GIVEN_ALL = 17  # a digest of the batches that the script was given
+    NEWEST = 18  # that of the newest
+    PARTS = 19  # this worker's samples of the readings that came to their end
     STREAM = 20  # and the ones behind it: states of the generators that noise was drawn from
 
 
 COUNT = Word.STREAM + STREAMS
+# Those that note() tells: where they are behind SHARE.
+_NOTED = {word.name.lower(): word - Word.SHARE for word in Word if Word.SHARE <= word <= Word.BITS}
+_SHARE, _NOTHING_NOTED = _NOTED["share"], [UNKNOWN] * len(_NOTED)
+_NO_STREAMS = [UNKNOWN] * STREAMS
+# As bytes: a row, what is equal in it, and what tells the workers' data apart.
+_ROW, _EQUAL = 8 * COUNT, 8 * Word.GIVEN_ALL
+_DATA = struct.Struct("=2d")
 
 
 def mixed(*numbers: int) -> int:
@@ -94,11 +104,46 @@ def in_order(positions: Any) -> int:
 
 def in_any_order(positions: Any) -> int:
     """A digest of positions, which adds up: that of two parts is the sum of theirs."""
-    return _sum(_numbers(positions))
+    found = _Positions()
+    found.add(_numbers(positions))
+    return found.digest()
 
 
-def _sum(numbers: Iterable[int]) -> int:
-    return sum(map(hash, zip(numbers, itertools.repeat(17)))) % MODULUS
+class _Positions:
+    """Digests (in_any_order) of many positions. They are made of thousands at a time, for one at a time would cost a
+    step more than everything else that the witness does in it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._digest = 0
+        self._waiting = array.array("q")
+
+    def add(self, numbers: Sequence[int]) -> None:
+        """These, too."""
+        try:
+            more = array.array("q", numbers)
+        except (TypeError, OverflowError):
+            more = array.array("q", [hash(_number(each)) for each in numbers])
+        self._waiting.extend(more)
+        self.count += len(more)
+        if len(self._waiting) >= WAITING_MAX:
+            self._settle()
+
+    def digest(self) -> int:
+        """Of all that were added."""
+        self._settle()
+        return self._digest
+
+    def _settle(self) -> None:
+        """Every position counts by a random number of its own (the finalizer of splitmix64)."""
+        import numpy
+
+        mixed_up = numpy.array(self._waiting, "int64").view("uint64") + numpy.uint64(17)
+        for shift, factor in ((30, 0xbf58476d1ce4e5b9), (27, 0x94d049bb133111eb)):
+            mixed_up = (mixed_up ^ (mixed_up >> numpy.uint64(shift))) * numpy.uint64(factor)
+        mixed_up ^= mixed_up >> numpy.uint64(31)
+        self._digest = (self._digest + int(mixed_up.sum(dtype="uint64"))) % MODULUS
+        self._waiting = array.array("q")
 
 
 class Reading:
@@ -109,10 +154,10 @@ class Reading:
         self._witness, self._source, self._fingerprint = witness, source, fingerprint
         self.uneven = False  # batches of different sizes were drawn, or given
         self._size = 0  # of the first
-        self._batches: list[tuple[int, int]] = []  # digest and number of samples, since the last full step
-        self._full = [0, 0]  # digest and number of samples of all full steps
-        self._given = 0  # a digest of what the script got, in any order
-        self._borrowed = 0  # of what it got in the place of a part of its own
+        self._batches: list[list[int]] = []  # since the last full step
+        self._full = _Positions()  # of all full steps
+        self._given = _Positions()  # that the script got
+        self._borrowed = _Positions()  # that it got in the place of a part of its own
         self._seen: set[int] = set()
         self._repeats = False  # a batch was drawn twice, as samplers with replacement do
         self._batches_given = 0
@@ -135,7 +180,7 @@ class Reading:
         self._repeats = self._repeats or digest in self._seen
         self._seen.add(digest)
         self._look_at_size(len(numbers))
-        self._batches.append((_sum(numbers), len(numbers)))
+        self._batches.append(numbers[:])
         if len(self._batches) == self._witness.world:
             self._settle()
 
@@ -144,9 +189,8 @@ class Reading:
         self.uneven = self.uneven or size != self._size
 
     def _settle(self) -> None:
-        for digest, samples in self._batches:
-            self._full[0] = (self._full[0] + digest) % MODULUS
-            self._full[1] += samples
+        for numbers in self._batches:
+            self._full.add(numbers)
         self._batches = []
 
     def gave(self, positions: Any, dealt: bool, may_train: bool = True, borrowed: bool = False) -> None:
@@ -155,10 +199,7 @@ class Reading:
         numbers = _numbers(positions)
         digest = mixed(*numbers)
         self._look_at_size(len(numbers))
-        if borrowed:
-            self._borrowed = (self._borrowed + _sum(numbers)) % MODULUS
-        else:
-            self._given = (self._given + _sum(numbers)) % MODULUS
+        (self._borrowed if borrowed else self._given).add(numbers)
         self._batches_given += 1
         self._parted = self._parted or dealt
         if not dealt and not self._parted:
@@ -177,9 +218,10 @@ class Reading:
         if not drops_last:
             self._settle()
         if dealt:
-            self._witness.finish_epoch(self._given, *self._full)
+            self._witness.finish_epoch(self._given.digest(), self._full.digest(), self._full.count)
         elif self._parted:
-            self._witness.tests_on(self._source, mixed(self._fingerprint, (self._given + self._borrowed) % MODULUS))
+            read = (self._given.digest() + self._borrowed.digest()) % MODULUS
+            self._witness.tests_on(self._source, mixed(self._fingerprint, read))
 
 
 class Witness:
@@ -200,7 +242,7 @@ class Witness:
         self._tested = self._tested_all = 0
         self._tests_agree = True
         self._expects_same = False
-        self._state: dict[int, float] = {}
+        self._noted, self._states = _NOTHING_NOTED[:], _NO_STREAMS
         self._stepped: dict[int, int] = {}  # optimizer: the rounds before its last step
         self._dealt: set[int] = set()  # sources of which the workers were seen to have different parts
         self._alike = 0  # rounds in which everything that was known of them by their bytes was equal
@@ -270,27 +312,19 @@ class Witness:
         """Words of this round by their names in lower case: share, rows, rates, sample and sample_size, and where
         they were looked at norm, direction, bits."""
         for name, value in words.items():
-            self._state[Word[name.upper()]] = value
+            self._noted[_NOTED[name]] = value
 
     def note_streams(self, states: Sequence[float]) -> None:
         """Digests of the states of generators that noise was drawn from since training began; UNKNOWN: none was."""
-        for number, state in enumerate(states):
-            self._state[Word.STREAM + number] = state
+        self._states = [*states, *_NO_STREAMS[len(states):]]
 
     # ---- what travels
 
     def words(self, over: bool = False) -> list[float]:
         """This worker's, for one round. What note() told is forgotten."""
-        found = [UNKNOWN] * COUNT
-        found[Word.PRESENT], found[Word.OVER] = 1.0, float(over)
-        found[Word.GIVEN], found[Word.GIVEN_ALL] = self._given, self._given_all
-        found[Word.SOURCE], found[Word.NEWEST] = self._newest
-        found[Word.ORDER] = self._order
-        found[Word.EPOCHS], found[Word.PARTS], found[Word.WHOLE] = self._epochs, self._parts, self._whole
-        found[Word.TESTED], found[Word.TESTED_ALL] = self._tested, self._tested_all
-        for place, value in self._state.items():
-            found[place] = value
-        self._state = {}
+        found = [1.0, float(over), self._given, self._newest[0], self._order, self._epochs, self._whole, self._tested,
+                 self._tested_all, *self._noted, self._given_all, self._newest[1], self._parts, *self._states]
+        self._noted, self._states = _NOTHING_NOTED[:], _NO_STREAMS
         return found
 
     # ---- what must hold
@@ -308,6 +342,39 @@ class Witness:
         self._hear_tests(columns)
         self._hear_shares(columns)
         self._hear_streams(columns)
+
+    def holds_at_a_glance(self, words: Sequence[float], raw: bytes) -> bool:
+        """Whether everything holds, and nothing has to be looked at closely: as in nearly every round. words: this
+        worker's of the round; raw: everybody's, as doubles. Where it is false, hear() decides."""
+        equal = raw[:_EQUAL]
+        for at in range(_ROW, len(raw), _ROW):
+            if raw[at:at + _EQUAL] != equal:
+                return False
+        share = words[Word.SHARE]
+        if words[Word.OVER] > 0 or words[Word.EPOCHS] != self._epochs_compared or \
+                share != 1.0 and not math.isnan(share) or self._has_streams(words):
+            return False
+        self._tests_agree = True
+        return self._expects_same or words[Word.GIVEN] == 0 or self._has_own_data(int(words[Word.SOURCE]), raw)
+
+    @staticmethod
+    def _has_streams(words: Sequence[float]) -> bool:
+        return not all(map(math.isnan, words[Word.STREAM:]))
+
+    def _has_own_data(self, source: int, raw: bytes) -> bool:
+        """Every worker has had other data than the others, ever since the job began and in this round: what
+        _hear_data() finds then."""
+        ever, news = set(), set()
+        for at in range(_EQUAL, len(raw), _ROW):
+            given, newest = _DATA.unpack_from(raw, at)
+            ever.add(given)
+            news.add(newest)
+        if len(ever) < self.world or len(news) < self.world:
+            return False
+        self._alike, self._before = 0, ()
+        if source not in self._dealt and _known(news):
+            self._dealt.add(source)
+        return True
 
     def hear_end(self, rows: Iterable[Sequence[float]], steps: int) -> str:
         """Everybody's words when the script is over: what was verified, for people; empty: not everything holds."""
@@ -459,7 +526,7 @@ class Witness:
 def _digest_of_all(samples: int) -> int:
     """Of the positions of a set, each once. Found once for each size."""
     if samples not in _ALL:
-        _ALL[samples] = _sum(range(samples))
+        _ALL[samples] = in_any_order(range(samples))
     return _ALL[samples]
 
 

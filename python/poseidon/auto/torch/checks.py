@@ -40,6 +40,7 @@ class Checks:
                                      dtype="float64", use="sum", reduce="sum", nan_policy="allow")
         self._zeros = array.array("d", bytes(8 * COUNT * self._world))
         self._numbers = self._zeros[:]  # of worker 0 first
+        self._words: list[float] = []  # of this worker
         self._rounds = 0
         self._future: Any = None
         self._rates: tuple[list[float], int] = ([], 0)  # and their digest
@@ -57,6 +58,10 @@ class Checks:
         self._session.seen.note_round()
         if _is_looked_at(self._rounds):
             self._session.seen.note_streams()
+
+    def leave(self) -> None:
+        """Behind the gradients: servers that are awake for them need not be woken twice, and what is behind them comes
+        back with them, or after them."""
         self._send(over=False)
 
     def _note_weights(self) -> None:
@@ -83,22 +88,25 @@ class Checks:
         self._witness.note(rates=self._rates[1])
 
     def _send(self, over: bool) -> None:
+        self._words = self._witness.words(over)
         self._numbers[:] = self._zeros
-        self._numbers[COUNT * self._rank:COUNT * (self._rank + 1)] = array.array("d", self._witness.words(over))
+        self._numbers[COUNT * self._rank:COUNT * (self._rank + 1)] = array.array("d", self._words)
         address, _ = self._numbers.buffer_info()
-        self._future = self._table.transfer(address, address, keep=(self._numbers,),
-                                            timeout_ms=FOREVER)
+        self._future = self._table.transfer(address, address, keep=(self._numbers,), timeout_ms=FOREVER, reap=False)
 
-    def _receive(self) -> list[list[float]]:
-        self._future.result(self._timeout)
+    def _rows(self) -> list[list[float]]:
         found = self._numbers.tolist()
         return [found[at:at + COUNT] for at in range(0, len(found), COUNT)]
 
     def end(self, active: bool) -> None:
         """The round has ended: everybody's words are here."""
         del active
-        rows = self._receive()
+        self._future.result(self._timeout)
         self._rounds += 1
+        if not self._witness.holds_at_a_glance(self._words, self._numbers.tobytes()):
+            self._look_closely(self._rows())
+
+    def _look_closely(self, rows: list[list[float]]) -> None:
         self._look_for_leavers(rows)
         for rank, row in enumerate(rows):
             if row[Word.OVER] > 0:
@@ -111,7 +119,8 @@ class Checks:
         length, direction = self._weights.as_vector(self._weights.measure())
         self._witness.note(bits=self._weights.digest(), norm=length, direction=direction)
         self._send(over=True)
-        rows = self._receive()
+        self._future.result(self._timeout)
+        rows = self._rows()
         if any(row[Word.PRESENT] > 0 and row[Word.OVER] == 0 for row in rows):
             self._refuse_leaver(self._rank)
         return self._witness.hear_end(rows, steps)

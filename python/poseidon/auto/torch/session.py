@@ -60,6 +60,7 @@ class TorchSession(Session):
         self._lengths = weakref.WeakKeyDictionary()  # loader: what it was told, and whether that are steps of the job
         self._told_lengths = weakref.WeakKeyDictionary()
         self._last_optimizer: dict[int, weakref.ref] = {}  # by identity of a parameter
+        self._last_step: tuple[Callable, list[int]] = (lambda: None, [])  # whose it was; its parameters' identities
         self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
         self._weight = 1.0
         self._is_counted = False  # a loss that was divided by the number of samples of all workers
@@ -215,6 +216,10 @@ class TorchSession(Session):
 
     def _check_owner(self, optimizer: Any, parameters: list) -> None:
         """A later optimizer may take parameters over; two at the same time may not have them."""
+        identities = list(map(id, parameters))
+        if self._last_step[0]() is optimizer and self._last_step[1] == identities:
+            return
+        self._last_step = (weakref.ref(optimizer), identities)
         if optimizer in self._retired:
             self.refuse("two optimizers step the same parameters in turn",
                         "give every parameter to one optimizer")
