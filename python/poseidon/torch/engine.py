@@ -331,7 +331,7 @@ class Engine:
             slot.ready = False
 
     def _settle(self, bucket: Bucket) -> None:
-        marks = bucket.marks.tolist()
+        marks = bucket.host[bucket.marks_begin:].tolist()  # as they came: nobody waits for a device
         self.share_active = marks[-1]
         if 0 < self.share_active < 1:
             bucket.payload.div_(self.share_active)

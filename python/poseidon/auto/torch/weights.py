@@ -79,7 +79,7 @@ class Weights:
         places = self._places.get(number)
         if places is None:
             step = max(1, parameter.numel() // SAMPLE)
-            places = torch.arange(number % step, parameter.numel(), step)[:SAMPLE].to(parameter.device)
+            places = torch.arange(number % step, parameter.numel(), step, device=parameter.device)[:SAMPLE]
             self._places[number] = places
         return Later(torch.take(parameter, places))
 
