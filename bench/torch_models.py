@@ -238,7 +238,9 @@ def main():
     if args.worker:
         return worker(args)
     kinds = args.kinds.split(",")
-    print(f"{'model':10} {'kind':14} {'step ms':>8} {'cpu ms':>8} {'job cpu ms':>10}  ddp's time/ours, cpu/ours, job cpu/ours")
+    print("Medians of the jobs, best block of each. Ratios are DDP's figure divided by ours: above 1 ours is faster, or takes "
+          "less processor time.")
+    print(f"{'model':10} {'kind':14} {'step ms':>8} {'cpu ms':>8} {'job cpu ms':>10}  {'faster':>6} {'cpu':>6} {'job cpu':>7}")
     for name in args.models.split(","):
         found = {kind: [] for kind in kinds}
         for _ in range(args.rounds):
@@ -250,8 +252,8 @@ def main():
             mine = middle[kind]
             line = f"{name:10} {kind:14} {mine['step_s'] * 1e3:8.3f} {mine['cpu_s'] * 1e3:8.3f} {mine['job_cpu_s'] * 1e3:10.3f}"
             if kind != "ddp" and "ddp" in middle:
-                line += "  " + " ".join(f"{middle['ddp'][key] / max(mine[key], 1e-9):.2f}"
-                                        for key in ("step_s", "cpu_s", "job_cpu_s"))
+                line += "  {:6.2f} {:6.2f} {:7.2f}".format(*(middle["ddp"][key] / max(mine[key], 1e-9)
+                                                             for key in ("step_s", "cpu_s", "job_cpu_s")))
             print(line, flush=True)
         if args.json:
             with open(args.json, "a", encoding="utf-8") as file:

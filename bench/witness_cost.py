@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the witness of plain scripts costs in a step, beside the exchange that it travels with.
+"""What the witness of plain scripts costs in a step.
 
     psd_run --workers 2 -- python bench/witness_cost.py [width] [batch]
 
-A plain script: it trains a perceptron, and looks with a watch at the parts of the hook that are the witness's. Worker 0
-prints the median of a step, of the witness in it, and of each part. Processor time of one thread: what other programs do
-meanwhile counts nothing."""
+A plain script: it trains a perceptron, and lets the witness compare the workers in every other block of steps alone.
+Worker 0 prints the medians of a step with it and without, by the clock and by the processor time of the thread that trains:
+the difference is all that it costs, its transfer and who is woken for it included. What it does while batches are read
+cannot be left out, for every worker counts on the others to do the same: that is timed, and added. The parts that are
+computed in Python are listed, too, by processor time of one thread: what other programs do meanwhile counts little there,
+though they take the caches."""
 
 import collections
 import functools
@@ -19,7 +22,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-WIDTH, BATCH, STEPS = int((sys.argv + ["256"])[1]), int((sys.argv + ["", "64"])[2]), 400
+WIDTH, BATCH = int((sys.argv + ["256"])[1]), int((sys.argv + ["", "64"])[2])
+BLOCK, BLOCKS = 20, 60  # steps of a block; blocks, the first of which warm up
+WARM_UP = 4
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -35,10 +40,10 @@ running = []  # parts, the innermost last
 def time_it(owner, name, counts=True):
     """Replaces a method by one that is timed. Not counts: it is inside of another part, and no part of it."""
     own = getattr(owner, name)
+    part = f"{owner.__name__}.{name}"
 
     @functools.wraps(own)
     def timed(*args, **kwargs):
-        part = f"{owner.__name__}.{name}"
         running.append(part)
         begin = time.thread_time_ns()
         try:
@@ -58,35 +63,68 @@ def watch_parts():
     from _poseidon_auto.common import witness
     from _poseidon_auto.torch import checks, seen
 
-    time_it(checks.Checks, "begin")
-    time_it(checks.Checks, "end")
-    time_it(checks.poseidon.Table, "transfer", counts=False)  # one more that travels with the gradients
+    for name in ("begin", "leave", "end"):
+        time_it(checks.Checks, name)
+    time_it(checks.poseidon.Table, "transfer", counts=False)  # the table's: in the difference
     time_it(checks.poseidon.Future, "result", counts=False)
     time_it(seen.Seen, "gave")
     time_it(witness.Reading, "drew")
 
 
+def companions():
+    """What travels with the gradients."""
+    from poseidon.torch.engine import engine_of
+
+    return engine_of(next(model.parameters())).companions
+
+
+def batches():
+    while True:
+        yield from loader
+
+
+def train(points, classes):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(points), classes).backward()
+    optimizer.step()
+
+
 if "_poseidon_auto" not in sys.modules:
     sys.exit("run it by psd_run with two workers or more: there is no witness here")
-steps, parts = [], collections.defaultdict(list)
-while len(steps) < STEPS:
-    begin = time.thread_time_ns()
-    for points, classes in loader:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(points), classes).backward()
-        optimizer.step()
-        if not steps:
-            watch_parts()
-        now = time.thread_time_ns()
-        steps.append(now - begin)
-        for part, took in spent.items():
-            parts[part].append(took)
+clock, processor, parts = ([], []), ([], []), collections.defaultdict(list)  # without the witness, and with
+source = batches()
+train(*next(source))
+everything = companions()
+witness_alone = list(everything)
+watch_parts()
+for block in range(BLOCKS):
+    on = block % 2
+    everything[:] = witness_alone if on else []
+    for step in range(BLOCK):
         spent.clear()
-        begin = now
+        begin = time.perf_counter_ns(), time.thread_time_ns()
+        train(*next(source))
+        now = time.perf_counter_ns(), time.thread_time_ns()
+        if block >= WARM_UP and step > 0:
+            clock[on].append(now[0] - begin[0])
+            processor[on].append(now[1] - begin[1])
+            for part, took in spent.items() if on else ():
+                parts[part].append(took)
+everything[:] = witness_alone
+
+
+def us(samples):
+    return statistics.median(samples) / 1000
+
+
 if os.environ["PSD_RANK"] == "0":
-    step = statistics.median(steps) / 1000
-    each = {part: statistics.median(took) / 1000 for part, took in parts.items()}
-    print(f"step {step:.0f} us of this thread, of which the witness {sum(each.values()):.1f} us "
-          f"({100 * sum(each.values()) / step:.2f} %)")
+    each = {part: us(took) for part, took in parts.items()}
+    reading = sum(took for part, took in each.items() if part.startswith(("Seen", "Reading")))
+    for name, (off, on) in (("clock", clock), ("processor", processor)):
+        cost, step = us(on) - us(off) + reading, us(on)
+        print(f"{name:9}: a step {step:.0f} us, of which the witness {cost:.1f} us ({100 * cost / step:.2f} %): "
+              f"{us(on) - us(off):.1f} us in the exchange, {reading:.1f} us where batches are read")
+    print("parts in Python, processor time:")
     for part, took in sorted(each.items()):
-        print(f"  {part:24} {took:6.1f} us")
+        if took > 0:
+            print(f"  {part:16} {took:6.1f} us")
