@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of plain PyTorch scripts: what a script does to them happens once, and looks the same to every worker."""
 
+import ctypes
+import os
 import pathlib
+import platform
+import struct
+import subprocess
 import sys
 
 import pytest
 
-from plain_jobs import BIN, HERE, Done, call, torch
+from plain_jobs import AUTO, BIN, HERE, Done, call, torch
 
 pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
 
@@ -21,9 +26,24 @@ def prepare(directory):
     (directory / "table.csv").write_text("epoch,loss\n")
 
 
-def start(directory, script, workers=2, **variables):
+def start(directory, script, *arguments, workers=2, **variables):
     return Done(directory, call(directory, BIN / "psd_run", "--workers", workers, "--grace_ms", 200, "--",
-                                sys.executable, script, **variables))
+                                sys.executable, script, *arguments, **variables))
+
+
+UNSHARE = {"x86_64": 272, "aarch64": 97}.get(platform.machine())
+without_namespaces = pytest.mark.skipif(UNSHARE is None, reason="the number of a system call is not known here")
+
+
+def forbid_namespaces():
+    """As containers do: unshare(2) fails with EPERM, in this process and all that it starts."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    program = b"".join(struct.pack("HBBI", *words) for words in (
+        (0x20, 0, 0, 0), (0x15, 0, 1, UNSHARE), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)))
+    text = ctypes.create_string_buffer(program)
+    filters = struct.pack("HxxxxxxQ", 4, ctypes.addressof(text))
+    if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, filters, 0, 0) != 0:  # no new privileges; a filter
+        os._exit(99)
 
 
 def found(text):
@@ -60,3 +80,56 @@ def test_files_are_written_once_and_look_the_same_to_all(tmp_path):
         if path.name != "traced.pt":
             torch.load(path)
     assert not list(scratch.glob("poseidon*")), "nothing is left behind"
+
+
+def old_files(directory):
+    (directory / "older" / "deep").mkdir(parents=True)
+    for name in ("old.txt", "keep.txt", "older/deep/file", "table.csv"):
+        (directory / name).write_text(name)
+
+
+def contents(directory):
+    return {str(path.relative_to(directory)): path.is_file() and path.read_text() for path in directory.rglob("*")}
+
+
+@without_namespaces
+def test_calls_without_namespaces_are_those_of_a_process_alone(tmp_path):
+    """If this fails, a script in a container finds other files on worker 1 than alone, or changes those of worker 0."""
+    script = HERE / "plain" / "file_calls.py"
+    alone, worker, scratch = tmp_path / "alone", tmp_path / "worker", tmp_path / "scratch"
+    for directory in (alone, worker, scratch):
+        directory.mkdir()
+        old_files(directory)
+    started = tmp_path / "started"
+    variables = {**os.environ, "PSD_AUTO": "on", "PSD_RANK": "1", "PSD_WORLD_SIZE": "2", "PSD_SCRATCH": str(scratch),
+                 "PYTHONPATH": str(AUTO / "site"), "TMPDIR": str(scratch)}
+    with subprocess.Popen([sys.executable, script, started], cwd=worker, env=variables, stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.PIPE, preexec_fn=forbid_namespaces) as process:
+        (worker / "run").mkdir()  # as worker 0 does
+        (worker / "run" / "ahead.txt").write_text("of worker 0")
+        before = contents(worker)
+        started.touch()
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, out + err
+    done = subprocess.run([sys.executable, script, started], cwd=alone, capture_output=True, text=True, timeout=60,
+                          check=True)
+    assert found(out) == found(done.stdout) and len(found(out)) > 20
+    assert contents(worker) == before, "worker 0 alone changes them"
+
+
+@pytest.mark.all
+@without_namespaces
+def test_a_job_where_namespaces_are_forbidden(tmp_path, monkeypatch):
+    """If this fails, a script in a container dies of a copy of what it has saved, or two workers write one file."""
+    together, own = tmp_path / "together", subprocess.run
+    prepare(together)
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: own(*args, preexec_fn=forbid_namespaces, **kwargs))
+    done = start(together, HERE / "plain" / "files.py", "no_programs")
+    assert done.code == 0, done.out + done.err
+    assert "files: this machine permits no private view of them (unshare: Operation not permitted)" in done.err
+    texts = [done.log(rank).decode() for rank in (0, 1)]
+    assert found(texts[0]) == found(texts[1])
+    assert 'FOUND kept ["epoch2.pt", "epoch3.pt"]' in found(texts[0])
+    assert len(tree(together)) == len(set(tree(together))) == 17
+    assert len(list((together / "run" / "board").iterdir())) == 1
+    assert (together / "run" / "log.txt").read_text().splitlines() == [f"epoch {number}" for number in range(4)]

@@ -16,6 +16,7 @@ common/  for all frameworks
     places         which files are the script's own
     files          a view of files of its own for every worker but 0; file_hooks tells it what the script is about
                    to use, mounts has what the kernel does
+    layers         the same by mapped paths, where the kernel permits no namespaces; layer_hooks maps them
 
 torch/   scripts of PyTorch
     session        their optimizers, their models, whether they are distributed
@@ -40,6 +41,7 @@ torch/   scripts of PyTorch
     digests        checksums of tensors
     models         the modules that parameters belong to
     randomness     generators that all workers set as worker 0 has them
+    native_files   native code that takes paths, where paths are mapped
     saved          what worker 0 alone has saved, where there is no private view
 
 keras/   Model.fit of Keras

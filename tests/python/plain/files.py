@@ -1,4 +1,5 @@
-"""A plain script that does to files what public scripts do. It prints what it finds; two workers must print the same."""
+"""A plain script that does to files what public scripts do. It prints what it finds; two workers must print the same.
+no_programs: it starts none."""
 
 import csv
 import glob
@@ -8,6 +9,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import threading
 import time
 
@@ -40,8 +42,9 @@ shutil.rmtree("older")
 os.rename("last.txt", "previous.txt")
 found("older", [glob.glob("old*"), pathlib.Path("previous.txt").read_text("ascii")])
 logging.basicConfig(filename="run/log.txt", level=logging.INFO, format="%(message)s")
-subprocess.run(["sh", "-c", "mkdir run/made && echo program > run/made/file"], check=True)
-found("made", pathlib.Path("run/made/file").read_text("ascii"))
+if "no_programs" not in sys.argv:
+    subprocess.run(["sh", "-c", "mkdir run/made && echo program > run/made/file"], check=True)
+    found("made", pathlib.Path("run/made/file").read_text("ascii"))
 
 # ---- training
 

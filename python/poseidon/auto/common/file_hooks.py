@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable
 if TYPE_CHECKING:
     from .files import View
 
-_WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _REPEATS = 100  # of rmtree, while worker 0 removes the same
 
 
@@ -28,7 +28,7 @@ def apply(view: View) -> None:
     _watch_changes(view)
 
 
-def _replace(name: str, wrap: Callable[[Callable], Callable]) -> None:
+def replace(name: str, wrap: Callable[[Callable], Callable]) -> None:
     """A function of os, which keeps what it can do with descriptors and links."""
     own = getattr(os, name)
     changed = functools.wraps(own)(wrap(own))
@@ -38,7 +38,7 @@ def _replace(name: str, wrap: Callable[[Callable], Callable]) -> None:
     setattr(os, name, changed)
 
 
-def _is_relative_to_descriptor(options: dict) -> bool:
+def is_relative_to_descriptor(options: dict) -> bool:
     return any(options.get(name) is not None for name in ("dir_fd", "src_dir_fd", "dst_dir_fd"))
 
 
@@ -56,8 +56,8 @@ def _watch_opens(view: View) -> None:
 
     def wrap(own_open):
         def open_descriptor(path, flags, *args, **kwargs):
-            if not _is_relative_to_descriptor(kwargs):
-                if flags & _WRITE_FLAGS:
+            if not is_relative_to_descriptor(kwargs):
+                if flags & WRITE_FLAGS:
                     view.before_write(path, True)
                 else:
                     view.before_read(path)
@@ -66,13 +66,13 @@ def _watch_opens(view: View) -> None:
         return open_descriptor
 
     builtins.open = io.open = open_file
-    _replace("open", wrap)
+    replace("open", wrap)
 
 
 def _watch_questions(view: View) -> None:
     def question(own):
         def ask(path, *args, **kwargs):
-            if not isinstance(path, int) and not _is_relative_to_descriptor(kwargs):
+            if not isinstance(path, int) and not is_relative_to_descriptor(kwargs):
                 view.before_read(path, kwargs.get("follow_symlinks", True) and own.__name__ not in ("lstat", "readlink"))
             return own(path, *args, **kwargs)
 
@@ -87,15 +87,15 @@ def _watch_questions(view: View) -> None:
         return read
 
     for name in ("stat", "lstat", "access", "readlink", "chdir"):
-        _replace(name, question)
+        replace(name, question)
     for name in ("listdir", "scandir"):
-        _replace(name, listing)
+        replace(name, listing)
 
 
 def _watch_changes(view: View) -> None:
     def change(own):
         def act(path, *args, **kwargs):
-            if not isinstance(path, int) and not _is_relative_to_descriptor(kwargs):
+            if not isinstance(path, int) and not is_relative_to_descriptor(kwargs):
                 view.before_write(path)
             return own(path, *args, **kwargs)
 
@@ -103,7 +103,7 @@ def _watch_changes(view: View) -> None:
 
     def removal(own):
         def remove(path, *args, **kwargs):
-            if _is_relative_to_descriptor(kwargs):
+            if is_relative_to_descriptor(kwargs):
                 return own(path, *args, **kwargs)
             view.before_write(path)
             try:
@@ -117,26 +117,26 @@ def _watch_changes(view: View) -> None:
 
     def making(own):
         def make(source, target, *args, **kwargs):
-            if not _is_relative_to_descriptor(kwargs):
+            if not is_relative_to_descriptor(kwargs):
                 view.before_write(target)
             return own(source, target, *args, **kwargs)
 
         return make
 
     for name in ("mkdir", "truncate", "chmod", "utime"):
-        _replace(name, change)
+        replace(name, change)
     for name in ("remove", "unlink", "rmdir"):
-        _replace(name, removal)
+        replace(name, removal)
     for name in ("link", "symlink"):
-        _replace(name, making)
+        replace(name, making)
     for name in ("rename", "replace"):
-        _replace(name, functools.partial(_moving, view))
+        replace(name, functools.partial(_moving, view))
     shutil.rmtree = _rmtree(view)
 
 
 def _moving(view: View, own: Callable) -> Callable:
     def move(source, target, **kwargs):
-        if _is_relative_to_descriptor(kwargs):
+        if is_relative_to_descriptor(kwargs):
             return own(source, target, **kwargs)
         view.before_write(source)
         view.before_write(target)

@@ -30,7 +30,7 @@ from .places import Places, real_place
 # Whoever has one of these in the script may distribute it: files are private from the first optimizer on.
 _WORDS_OF_OTHERS = (b"import poseidon", b"from poseidon", b"horovod", b"torch.distributed", b"init_process_group", b"PSD_RANK", b"mpi4py")
 _HIDE_S = 10.0  # for what worker 0 makes while it is taken out of the view
-_MARK = "PSD_AUTO_FILES"  # set in processes of the script, which are in the namespace already
+MARK = "PSD_AUTO_FILES"  # set in processes of the script, which are in the namespace already
 
 _places: Places | None = None
 _left = False
@@ -94,10 +94,17 @@ class View:
         missed."""
         if self._trains or self.state != "on" or os.getpid() != self._home or os.environ["PSD_RANK"] != "1":
             return
-        names = [name for overlay in self._overlays.values() for _, _, names in os.walk(overlay.upper) for name in names]
+        names = self.written()
         if names:
             notes.tell(f"files: worker 0 wrote those of {notes.script_name()}, which trained nothing; what other "
                        f"workers wrote is gone ({len(names)} of worker 1, such as {min(names)}); --auto off keeps it")
+
+    def written(self) -> list[str]:
+        """Names of files that this worker has for itself."""
+        return [name for overlay in self._overlays.values() for _, _, names in os.walk(overlay.upper) for name in names]
+
+    def _has_written(self) -> bool:
+        return bool(self._overlays)
 
     def leave(self, reason: str) -> None:
         """Files are the script's own business: what it has written so far goes where it belongs."""
@@ -105,7 +112,7 @@ class View:
             if self.state == "off":
                 return
             self.state = "off"
-            if not self._overlays or os.getpid() != self._home:
+            if not self._has_written() or os.getpid() != self._home:
                 return
             notes.tell(f"files of {notes.script_name()} are not kept apart any more: {reason}")
             self._busy.add(threading.get_ident())
@@ -134,7 +141,7 @@ class View:
             if not free or not self._is_wanted():
                 return
             place = real_place(path, True)
-            if place is not None and _changed(place) >= self._since:
+            if place is not None and changed(place) >= self._since:
                 self._show(place)
                 self._show_entries(place)
 
@@ -155,7 +162,7 @@ class View:
             above = os.path.dirname(place)
             while not os.path.isdir(lower := _joined(overlay.lower, overlay.root, above)):
                 above = os.path.dirname(above)
-            return _changed(lower) >= self._since
+            return changed(lower) >= self._since
 
     # ---- what is in the view
 
@@ -263,11 +270,11 @@ class View:
 
     def _overlay_somewhere(self, root: str) -> Overlay:
         """Not every file system can take what an overlay writes; memory can."""
-        scratch = _scratch(len(self._overlays) + len(self._refused))
+        base = scratch(len(self._overlays) + len(self._refused))
         try:
-            return Overlay(root, scratch)
+            return Overlay(root, base)
         except OSError:
-            place = os.path.join(scratch, "memory")
+            place = os.path.join(base, "memory")
             os.makedirs(place)
             mounts.memory(place)
             return Overlay(root, place)
@@ -276,7 +283,7 @@ class View:
         overlays, self._overlays = self._overlays, {}
         for overlay in reversed(overlays.values()):
             here = os.getcwd()
-            _copy_missing(overlay.upper, overlay.lower)
+            copy_missing(overlay.upper, overlay.lower)
             mounts.detach(overlay.root)
             overlay.close()
             with contextlib.suppress(OSError):
@@ -292,13 +299,16 @@ def begin(script: bytes) -> None:
     if _places is not None:
         return
     _places = Places()
-    if os.environ["PSD_RANK"] == "0" or _MARK in os.environ:
+    inherited = os.environ.get(MARK, "")
+    if ":" in inherited:
+        _begin_layers(script, inherited)
+    if os.environ["PSD_RANK"] == "0" or inherited:
         return
-    os.environ[_MARK] = "on"
+    os.environ[MARK] = "on"
     try:
         mounts.enter_namespace()
     except OSError as error:
-        tell_refusal(f"no private view of files ({error})")
+        _begin_without_kernel(script, error)
         return
     from . import file_hooks
 
@@ -306,6 +316,35 @@ def begin(script: bytes) -> None:
     file_hooks.apply(view)
     atexit.register(view.tell_what_goes)
     view.begin()
+
+
+def _begin_without_kernel(script: bytes, why: OSError) -> None:
+    """As in most containers."""
+    try:
+        _begin_layers(script, "")
+    except OSError as error:
+        tell_refusal(f"no private view of files ({why}; {error})")
+        return
+    atexit.register(view.tell_what_goes)
+    view.begin()
+    if os.environ.get("PSD_RANK") == "1":
+        notes.tell(f"files: this machine permits no private view of them ({why.strerror}), so functions of Python keep them "
+                   "apart: programs that the script starts, and native code but torch's and safetensors', write on "
+                   "every worker; docs/automatic.md, Files, says what to do")
+
+
+def _begin_layers(script: bytes, inherited: str) -> None:
+    global view  # pylint: disable=global-statement
+    from . import layer_hooks
+    from .layers import Layers
+
+    view = Layers(script, _places, inherited)
+    layer_hooks.apply(view)
+
+
+def layers() -> Any:
+    """The view of this worker, where it is one that maps paths; else None."""
+    return view if view is not None and hasattr(view, "to_read") and view.state == "on" else None
 
 
 def leave(reason: str) -> None:
@@ -330,7 +369,10 @@ def can_be_private() -> bool:
 
 def is_private(path: str | os.PathLike) -> bool:
     """Whether every worker has a file for itself, if all of them can."""
-    return not _left and _places is not None and _places.are_private(path)
+    if _left or _places is None:
+        return False
+    mine = layers()
+    return _places.are_private(path) or mine is not None and mine.owns(os.fspath(path))
 
 
 def tell_refusal(reason: str) -> None:
@@ -346,7 +388,7 @@ def _joined(base: str, root: str, place: str) -> str:
     return os.path.join(base, os.path.relpath(place, root))
 
 
-def _scratch(number: int) -> str:
+def scratch(number: int) -> str:
     """psd_run removes it when the job is over."""
     base = os.environ.get("PSD_SCRATCH")
     if base is None:
@@ -356,7 +398,7 @@ def _scratch(number: int) -> str:
     return place
 
 
-def _changed(path: str) -> float:
+def changed(path: str) -> float:
     try:
         return os.stat(path).st_mtime
     except OSError:
@@ -379,13 +421,13 @@ def _remove(path: str) -> None:
             time.sleep(0.001)
 
 
-def _copy_missing(upper: str, lower: str) -> None:
+def copy_missing(upper: str, lower: str) -> None:
     """What another worker has written already stays; so does what this one has removed."""
     for entry in os.scandir(upper):
         target = os.path.join(lower, entry.name)
         if entry.is_dir(follow_symlinks=False):
             os.makedirs(target, exist_ok=True)
-            _copy_missing(entry.path, target)
+            copy_missing(entry.path, target)
         elif (entry.is_symlink() or entry.is_file()) and not os.path.lexists(target):
             shutil.copy2(entry.path, target, follow_symlinks=False)
 

@@ -50,6 +50,19 @@ class Places:
             above = os.path.dirname(above)
         return root
 
+    def are_shared(self, text: str) -> bool:
+        """Whether that is certain of a path by its text alone."""
+        if "/.." in text:
+            return False
+        above = text.rstrip("/")
+        while above not in ("", "/"):
+            if above in self.shared:
+                return True
+            if above == self.here:
+                return False
+            above = os.path.dirname(above)
+        return False
+
     def are_private(self, path: str | os.PathLike) -> bool:
         """Whether a file is the script's own."""
         place = real_place(path, True)

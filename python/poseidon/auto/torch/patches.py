@@ -13,7 +13,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import iterables, lineage, loose, seen, streams, sync_norm, torchrun
+from . import iterables, lineage, loose, native_files, seen, streams, sync_norm, torchrun
 from .samplers import drops_last
 from .shards import Batches, Shard
 
@@ -175,13 +175,14 @@ def _watch_files(session: TorchSession) -> None:
     @functools.wraps(own_save)
     def save(obj, f, *args, **kwargs):
         if session.keeps_file(f):
-            own_save(obj, f, *args, **kwargs)
+            own_save(obj, native_files.to_write(f), *args, **kwargs)
 
     @functools.wraps(own_load)
     def load(f, *args, **kwargs):
-        return own_load(session.to_load(f), *args, **kwargs)
+        return own_load(native_files.to_read(session.to_load(f)), *args, **kwargs)
 
     torch.save, torch.load = save, load
+    native_files.apply()
 
 
 def _watch_distributed(session: TorchSession) -> None:
