@@ -262,7 +262,13 @@ def test_orders_evaluations_and_random_numbers():
     workers = Workers(2)
     for rank, each in enumerate(workers.all):
         each.drew_step(rank)
-    assert workers.meet() == {"order"}
+    assert workers.meet() == {"order"} and "different orders" in workers.said[0][1]
+    workers = Workers(2)
+    for rank, each in enumerate(workers.all):
+        for number in range(1 + rank):  # worker 1 trains on the second one
+            each.is_given(0, witness.mixed(rank, number), sure=True)
+        each.drew_step(rank)
+    assert workers.meet() == {"order"} and "worker 1 has left out a batch" in workers.said[0][1]
     workers = Workers(2)
     for rank, each in enumerate(workers.all):
         each.tests_on(1, rank)

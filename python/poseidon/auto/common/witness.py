@@ -428,13 +428,16 @@ class Witness:
                       "each worker's training loss is that of its own samples")
 
     def _hear_order(self, columns: list) -> None:
-        if not _all_equal(columns[Word.ORDER]):
-            self._say("order",
-                      "the workers draw their batches in different orders, or one has trained on a batch that another "
-                      "has left out",
-                      "decide by nothing that only one worker sees, such as its own loss; a sampler must take its "
-                      "randomness from torch, numpy.random or random, not from a generator of its own that is seeded "
-                      "differently on each worker")
+        if _all_equal(columns[Word.ORDER]):
+            return
+        given = columns[Word.GIVEN]
+        if not _all_equal(given) and len(given) == self.world:
+            self._say("order", f"worker {given.index(max(given))} has left out a batch that others have trained on",
+                      "leave out, and decide, by nothing that only one worker sees, such as the loss of its own samples")
+        else:
+            self._say("order", "the workers draw their batches in different orders",
+                      "let samplers take their randomness from torch, numpy.random or random, not from a generator of "
+                      "their own that is seeded differently on each worker")
 
     def _hear_data(self, columns: list) -> None:
         """Whether two workers train on the same. It is certain when they were given the same ever since the job
