@@ -54,8 +54,8 @@ stream_bytes(const struct plan *plan, uint32_t server)
     return full * CHUNK_BYTES + (more < CHUNK_BYTES ? more : CHUNK_BYTES);
 }
 
-/* Offset in the tensor of byte `at` of a server's stream; *run_p: how far the stream goes on there.
- */
+/* Offset in the tensor of byte `at` of a server's stream;
+ * *run_p: how far the stream goes on there. */
 static uint64_t
 tensor_offset(const struct plan *plan, uint32_t server, uint64_t at, uint64_t *run_p)
 {

@@ -49,8 +49,8 @@ sampler_fini(struct sampler *sampler)
     *sampler = (struct sampler){0};
 }
 
-/* Fisher and Yates, always from the same start: an epoch's order does not depend on earlier ones.
- */
+/* Fisher and Yates, always from the same start:
+ * an epoch's order does not depend on earlier ones. */
 static void
 shuffle(struct sampler *sampler, uint64_t epoch)
 {

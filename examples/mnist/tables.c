@@ -20,8 +20,8 @@ choose_rule(const struct options *options, uint32_t workers)
         rule.rule = PSD_RULE_MOMENTUM;
         rule.momentum = options->momentum;
     }
-    /* A round applies the workers' mean. Without rounds each gradient moves the values by itself.
-     */
+    /* A round applies the workers' mean.
+     * Without rounds each gradient moves the values by itself. */
     if (options->mode != MODE_BSP) {
         rule.learning_rate /= workers;
     }

@@ -35,8 +35,8 @@
  *   - A failed call leaves its message in psd_last_error(); an operation keeps its own, see
  *     psd_op_error().
  *   - After fork() the child must not use the parent's context: every call returns PSD_ERR_FORKED
- *     and touches nothing. Data loaders that fork are fine; but memory of psd_alloc() is one and
- * the same in parent and child.
+ *     and touches nothing. Data loaders that fork are fine; but memory of psd_alloc() is one
+ *     and the same in parent and child.
  *   - Structs that a caller fills begin with struct_size = sizeof(the struct); fields are only
  *     ever appended, and a field left 0 means its default.
  *
@@ -76,8 +76,7 @@ struct psd_open_args {
     const char *rank;           /* "0".."W-1"; "auto": the master chooses the lowest free rank */
     uint32_t open_timeout_ms;   /* for the whole job to gather; default 60,000 */
     uint32_t op_timeout_ms;     /* default deadline of every operation; default 60,000 */
-    const char
-        *secret_file; /* the job's secret; default PSD_SECRET_FILE, or psd_run's descriptor */
+    const char *secret_file;    /* default PSD_SECRET_FILE, or the descriptor psd_run hands down */
 };
 
 /*
@@ -177,13 +176,14 @@ struct psd_rule_args {
     double floor;    /* [0] cosine: the last rate as a fraction of the first */
 };
 
+/* What the values are before the first push. The same `seed` gives the same values on any number
+ * of servers. */
 typedef enum psd_init {
     PSD_INIT_ZERO = 0,
     PSD_INIT_RANK0 = 1,    /* rank 0 gives `values`; everybody pulls them at step 0 */
     PSD_INIT_CONSTANT = 2, /* init_value everywhere */
-    PSD_INIT_UNIFORM =
-        3, /* in [-init_value, init_value), from `seed`: equal on any number of servers */
-    PSD_INIT_NORMAL = 4, /* mean 0, standard deviation init_value, from `seed` */
+    PSD_INIT_UNIFORM = 3,  /* in [-init_value, init_value), from `seed` */
+    PSD_INIT_NORMAL = 4,   /* mean 0, standard deviation init_value, from `seed` */
 } psd_init;
 
 typedef enum psd_nan_policy {
@@ -314,8 +314,7 @@ PSD_API psd_status psd_pull(psd_table *table, const struct psd_transfer *transfe
 PSD_API psd_status psd_push_pull(psd_table *table, const struct psd_transfer *transfer,
                                  psd_op **op_p);
 
-/* ---------------------------------------------------------------------- memory without copies ---
- */
+/* -------------------------------------------------------------------- memory without copies --- */
 
 /*
  * psd_alloc - memory for gradients. A server on the same host reads them where they are, instead of
@@ -348,8 +347,8 @@ PSD_API psd_status psd_free(psd_context *context, void *memory);
  */
 PSD_API psd_status psd_view(psd_table *table, const void **values_p);
 
-/* How an operation ended. What is applied is one contribution to one chunk; an operation is a set.
- */
+/* How an operation ended. What is applied is one contribution to one
+ * chunk; an operation is a set of these. */
 typedef enum psd_outcome {
     PSD_OUTCOME_PENDING = 0,
     PSD_OUTCOME_DONE = 1,        /* all of it was applied / delivered */
@@ -385,7 +384,7 @@ PSD_API void psd_op_release(psd_op *op); /* only after it ended; NULL is allowed
  */
 PSD_API int psd_fd(psd_context *context);
 
-/* -------------------------------------------------------------------------- all together --- */
+/* ---------------------------------------------------------------------------- all together --- */
 
 /*
  * psd_barrier - waits until every live worker has come to its n-th barrier. Each call is the next
@@ -447,7 +446,7 @@ PSD_API psd_status psd_nodes(psd_context *context, struct psd_node *nodes, size_
 PSD_API psd_status psd_nodes_at(const char *master_address, uint32_t timeout_ms,
                                 struct psd_node *nodes, size_t capacity, size_t *count_p);
 
-/* -------------------------------------------------------------------------- save and load --- */
+/* --------------------------------------------------------------------------- save and load --- */
 
 /*
  * psd_save - write all PSD_USE_UPDATE tables as of one step into a directory.

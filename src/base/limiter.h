@@ -22,8 +22,8 @@ struct psi_limiter {
     uint64_t hidden;                   /* since the last line */
 };
 
-/* "peer: text". The same of one host ("tcp://HOST:PORT", whatever the port) is shown once a second.
- */
+/* "peer: text". The same of one host ("tcp://HOST:PORT", whatever the port)
+ * is shown once a second. */
 void psi_limiter_warn(struct psi_limiter *limiter, uint64_t now_ns, const char *id,
                       const char *peer, const char *text);
 

@@ -4,8 +4,8 @@
  *
  * Invariants
  *   - the core and the loop's connections are touched only with the lock held;
- *   - psi_loop_wait() runs without it; at most one waiting thread and the context's thread are in
- * it;
+ *   - psi_loop_wait() runs without it; at most one waiting thread and the context's thread are
+ *     in it;
  *   - an operation that ended wakes every waiting thread, also one on the loop.
  *
  * SPDX-License-Identifier: Apache-2.0

@@ -179,8 +179,8 @@ part_begin(struct lane_link *lane, struct psd_op *op)
     }
 }
 
-/* Puts the transfer into the queues of its lanes, or to its new place after a change of priority.
- */
+/* Puts the transfer into the queues of its lanes,
+ * or to its new place after a change of priority. */
 void
 psi_lane_enqueue(struct psd_op *op)
 {
@@ -1164,8 +1164,8 @@ blame(struct psd_op *op, const struct lane_link *lane, uint32_t unanswered)
     }
 }
 
-/* Forgets an operation that is about to end early: nothing borrows or writes its memory any more.
- */
+/* Forgets an operation that is about to end early:
+ * nothing borrows or writes its memory any more. */
 void
 psi_lane_forget(struct psd_op *op)
 {

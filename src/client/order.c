@@ -3,12 +3,12 @@
  *
  * Two rules keep the servers' promises simple:
  *   - a push of step c + 1 leaves only when this worker's pushes of step c are done, so that a
- * chunk meets at most one gradient per rank at a time. If the job waits for replacements, the rule
- * spans all tables: then two versions of a value are enough to repeat a step (docs/consistency.md).
- * It spans tables with the same number of backup workers, too: then nobody is chosen for a step
- * before all it gave to the one before has been answered;
+ *     chunk meets at most one gradient per rank at a time. If the job waits for replacements, the
+ *     rule spans all tables: then two versions of a value are enough to repeat a step
+ *     (docs/consistency.md). It spans tables with the same number of backup workers, too: then
+ *     nobody is chosen for a step before all it gave to the one before has been answered;
  *   - operations on one table leave in the order they were submitted (lanes.c: but a read of a
- * later step does not hold up what it waits for).
+ *     later step does not hold up what it waits for).
  *
  * The rule across all tables gives way when a server asks for the push (WANT). Another worker has
  * then pushed it already. If that one submits its tables in the same order, the earlier step is

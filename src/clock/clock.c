@@ -45,8 +45,8 @@ admit_to_round(const struct psi_members *members, const struct psi_clock *clock,
     return given ? PSI_ADMIT_AGAIN : PSI_ADMIT_COUNT;
 }
 
-/* Without rounds a gradient is applied when it comes: a rank gives its steps one after the other.
- */
+/* Without rounds a gradient is applied when it comes:
+ * a rank gives its steps one after the other. */
 static enum psi_admission
 admit_alone(const struct psi_members *members, const struct psi_clock *clock, uint32_t rank,
             uint64_t step)

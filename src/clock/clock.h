@@ -21,8 +21,8 @@ enum { PSI_RANKS_MAX = 1024 };
 
 #define PSI_STEP_NEVER UINT64_MAX
 
-/* What becomes of the job when a worker dies: it fails, goes on without it, or waits for another.
- */
+/* What becomes of the job when a worker dies:
+ * it fails, goes on without it, or waits for another. */
 enum psi_death_policy { PSI_DEATH_FAIL = 0, PSI_DEATH_CONTINUE = 1, PSI_DEATH_WAIT = 2 };
 
 /* A set of ranks. */
@@ -78,9 +78,8 @@ enum psi_admission psi_clock_admit(const struct psi_clock_rule *rule,
                                    const struct psi_members *members, const struct psi_clock *clock,
                                    uint32_t rank, uint64_t step);
 
-/* The same for a sum of the gradients of ranks first .. end - 1: they count together, or not at
- * all.
- */
+/* The same for a sum of the gradients of ranks first .. end - 1:
+ * they count together, or not at all. */
 enum psi_admission psi_clock_admit_sum(const struct psi_clock_rule *rule,
                                        const struct psi_members *members,
                                        const struct psi_clock *clock, uint32_t first, uint32_t end,

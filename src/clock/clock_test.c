@@ -646,8 +646,8 @@ test_backup_workers(void **state)
     assert_true(search.caught_given > 0);
 }
 
-/* If this fails, workers drift further apart than the staleness, or wait for each other too long.
- */
+/* If this fails, workers drift further apart than the staleness,
+ * or wait for each other too long. */
 static void
 test_stale_synchronous(void **state)
 {

@@ -155,8 +155,8 @@ master_address(const struct master *master)
     return master->address;
 }
 
-/* Who still has to hear of the end: everybody, but after a good end the workers have left already.
- */
+/* Who still has to hear of the end:
+ * everybody, but after a good end the workers have left already. */
 static bool
 has_to_hear(const struct master *master, const struct session *session)
 {

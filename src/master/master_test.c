@@ -918,8 +918,8 @@ test_tells_of_ends(void **state)
     world_destroy(world);
 }
 
-/* If this fails, an end that is nobody's fault is blamed on somebody; or a good one is told as bad.
- */
+/* If this fails, an end that is nobody's fault is blamed on somebody;
+ * or a good one is told as bad. */
 static void
 test_tells_of_nobodys_fault(void **state)
 {

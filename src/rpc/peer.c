@@ -25,8 +25,8 @@ enum { REFUSALS_MAX = 3 };
 static const uint64_t refused_max_ns = 1000 * MS_NS;
 static const uint64_t refused_backoff_ns = 250 * MS_NS;
 
-/* Half the back-off and a random part of the other half: peers cut together do not return together.
- */
+/* Half the back-off and a random part of the other half:
+ * peers cut together do not return together. */
 static void
 wait_for_next_attempt(struct psi_peer *peer)
 {

@@ -24,8 +24,8 @@ struct psi_peer_events {
     /* The connection is gone; the next attempt is on its way. */
     void (*on_down)(void *owner, struct psi_peer *peer, const struct psd_error *reason);
 
-    /* REFUSE, or authentication failed (then peer->unproved): final, the peer does not try again.
-     */
+    /* REFUSE, or authentication failed (then peer->unproved):
+     * final, the peer does not try again. */
     void (*on_refused)(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict);
 
     /* (optional) Where the payload of inbox.frame goes. Absent: control bodies only. */

@@ -503,8 +503,8 @@ try_connect_elsewhere(struct world *world)
     return connect_to(world, (uint16_t)(ntohs(world->address.sin_port) ^ 1));
 }
 
-/* If this fails, the roles are mixed up: a server cannot reach its master, or a master reaches out.
- */
+/* If this fails, the roles are mixed up: a server cannot reach its master,
+ * or a master reaches out. */
 static void
 test_only_a_server_connects_and_only_to_its_master(void **state)
 {

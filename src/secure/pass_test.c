@@ -49,8 +49,8 @@ write_label(const struct job *job, char label[PSI_LABEL_BYTES])
     assert_true(psi_pass_write(job->passes, label));
 }
 
-/* If this fails, members are taken for strangers, or anybody who saw one label can write another.
- */
+/* If this fails, members are taken for strangers,
+ * or anybody who saw one label can write another. */
 static void
 test_check(void **state)
 {

@@ -127,8 +127,8 @@ put(struct tape *tape, const void *bytes, size_t count)
     tape->written += count;
 }
 
-/* One step with at most `most` of what came; what it says goes to `to`. Returns whether it moved.
- */
+/* One step with at most `most` of what came; what it says goes to `to`.
+ * Returns whether it moved. */
 static bool
 step(struct end *end, size_t most, struct tape *to)
 {
@@ -548,8 +548,8 @@ test_replay(void **state)
     hang_up(client);
 }
 
-/* If this fails, strangers at a busy listener cannot be told from members, or only by a handshake.
- */
+/* If this fails, strangers at a busy listener cannot be told from members,
+ * or only by a handshake. */
 static void
 test_first_bytes_are_recognised(void **state)
 {

@@ -179,8 +179,8 @@ test_nothing_closes_between_proposal_and_commit(void **state)
     lane_bed_stop(bed);
 }
 
-/* If this fails, a worker whose gradient was left out believes that it counts, or waits for ever.
- */
+/* If this fails, a worker whose gradient was left out believes that it counts,
+ * or waits for ever. */
 static void
 test_who_is_left_out_is_told(void **state)
 {

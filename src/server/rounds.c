@@ -420,8 +420,8 @@ round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank)
     }
 }
 
-/* A gradient joins the open round, and its sender, whose request is kept, waits for the end of it.
- */
+/* A gradient joins the open round, and its sender, whose request is kept,
+ * waits for the end of it. */
 static void
 hold(struct session *session, struct chunk *chunk, struct slot *slot)
 {

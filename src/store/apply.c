@@ -88,8 +88,8 @@ pass_init(struct pass *pass, const struct apply *apply, char *slots)
 static int64_t
 find_too_large(const struct pass *pass, const struct block *block, const float *values)
 {
-    /* Halfway between the largest number and the next power of two: rounded up, that is infinity.
-     */
+    /* Halfway between the largest number and the next power of two:
+     * rounded up, that is infinity. */
     const uint32_t limit = pass->apply->dtype == PSD_F16 ? 0x477ff000u : 0x7f7f8000u;
     uint32_t largest = 0;
     uint32_t i = 0;

@@ -630,8 +630,8 @@ test_mean_is_a_true_division(void **state)
 
 /* ------------------------------------------------------------------- what apply.h promises --- */
 
-/* If this fails, a gradient that is not finite gets in, or half gets in, or the wrong one is named.
- */
+/* If this fails, a gradient that is not finite gets in, or half gets in,
+ * or the wrong one is named. */
 static void
 test_check_leaves_everything_untouched(void **state)
 {

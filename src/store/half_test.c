@@ -121,8 +121,8 @@ test_encode_rounds_to_nearest_even(void **state)
         const struct format *format = &formats[f];
 
         for (unsigned half = 0; half <= 0xffff; half++) {
-            /* The number itself, the middle between it and the next, and the middle's neighbours.
-             */
+            /* The number itself, the middle between it and the next,
+             * and the middle's neighbours. */
             const uint32_t exact = float_bits(format->decode((uint16_t)half));
             const uint32_t next = float_bits(format->decode((uint16_t)(half + 1)));
             const uint32_t middle = exact + (next - exact) / 2;

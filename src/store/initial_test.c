@@ -124,8 +124,8 @@ test_initial_depends_on_seed_and_index(void **state)
     }
 }
 
-/* If this fails, a job that starts again from the same seed with a later version begins elsewhere.
- */
+/* If this fails, a job that starts again from the same seed
+ * with a later version begins elsewhere. */
 static void
 test_initial_known_values(void **state)
 {

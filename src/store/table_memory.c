@@ -85,8 +85,8 @@ table_memory_init(struct table_memory *memory, const struct psi_spec *spec,
     psd_status status;
 
     memset(memory, 0, sizeof(*memory));
-    /* Without a segment, for want of descriptors perhaps, values are copied: that is only slower.
-     */
+    /* Without a segment, for want of descriptors perhaps, values are copied:
+     * that is only slower. */
     shared = shared && values > 0 && psi_segment_create(&memory->values, values, NULL) == PSD_OK;
     status = map_private(memory, shared ? others : values + others, err);
     if (status != PSD_OK) {

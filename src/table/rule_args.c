@@ -21,8 +21,8 @@ enum { RULES = PSD_RULE_FTRL + 1, SCHEDULES = PSD_SCHEDULE_COSINE + 1 };
 #define SCHEDULE(name) (1u << PSD_SCHEDULE_##name)
 #define ALL            (~0u)
 
-/* Rules whose rate may change: add has none, and the state of ftrl is only right for a fixed one.
- */
+/* Rules whose rate may change:
+ * add has none, and the state of ftrl is only right for a fixed one. */
 #define RATED (ALL & ~RULE(ADD))
 #define PACED (RATED & ~RULE(FTRL))
 

@@ -52,8 +52,8 @@ test_parse_and_format_agree(void **state)
     }
 }
 
-/* If this fails, a typing error turns into a connection to somewhere else, or an unclear message.
- */
+/* If this fails, a typing error turns into a connection to somewhere else,
+ * or an unclear message. */
 static void
 test_parse_refuses(void **state)
 {

@@ -266,8 +266,8 @@ test_unshare_protects_unsent_bytes(void **state)
     unsigned number = 0;
     size_t unsent = 0;
 
-    /* The first of which not all was taken at once: of a stream a part, of shared memory nothing.
-     */
+    /* The first of which not all was taken at once:
+     * of a stream a part, of shared memory nothing. */
     while (unsent == 0) {
         bed_fill(first, number, BYTES);
         assert_int_equal(bed_send(&end, number, 0, first, BYTES), PSD_OK);
@@ -388,8 +388,8 @@ test_error_of_an_event_closes(void **state)
     free(payload);
 }
 
-/* If this fails, an owner that closes its connection in an event uses freed memory, or hears more.
- */
+/* If this fails, an owner that closes its connection in an event uses freed memory,
+ * or hears more. */
 static void
 test_close_inside_every_event(void **state)
 {

@@ -47,8 +47,8 @@ void psi_hatch_close(struct psi_hatch *hatch);
 psd_status psi_hatch_introduce(const uint8_t name[PSI_HATCH_NAME_BYTES],
                                const struct psi_introduction *introduction, struct psd_error *err);
 
-/* Takes in what has come: the kernel keeps few datagrams, and whoever finds it full stays with tcp.
- */
+/* Takes in what has come: the kernel keeps few datagrams,
+ * and whoever finds it full stays with tcp. */
 void psi_hatch_listen(struct psi_hatch *hatch);
 
 /* The one with that token, if it came and was sent by a process of our user. */

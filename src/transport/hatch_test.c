@@ -169,8 +169,8 @@ test_descriptors_keep_their_order(void **state)
     psi_hatch_close(&hatch);
 }
 
-/* If this fails, anybody who finds the name can keep peers out, or fill our table of descriptors.
- */
+/* If this fails, anybody who finds the name can keep peers out,
+ * or fill our table of descriptors. */
 static void
 test_junk_is_dropped(void **state)
 {
@@ -229,8 +229,8 @@ test_another_user_is_not_heard(void **state)
     psi_hatch_close(&hatch);
 }
 
-/* If this fails, introductions that nobody asks for pile up, or the newest are lost for the oldest.
- */
+/* If this fails, introductions that nobody asks for pile up,
+ * or the newest are lost for the oldest. */
 static void
 test_the_oldest_gives_way(void **state)
 {

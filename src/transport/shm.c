@@ -4,7 +4,7 @@
  * Invariants
  *   - everything the peer shows is copied before it is judged, and used only as copied;
  *   - a payload is lent only within a segment that the peer has the descriptor of: it is sent
- * before the record that speaks of it;
+ *     before the record that speaks of it;
  *   - a block is written again only after the peer has given it back.
  *
  * SPDX-License-Identifier: Apache-2.0

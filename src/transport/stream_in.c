@@ -3,7 +3,7 @@
  *
  * Invariants
  *   - a head is contiguous in buffer and does not move from on_prefix until on_frame returns,
- * except in room(), when no event is running;
+ *     except in room(), when no event is running;
  *   - whenever run() returns wanting more, buffer holds less than one head, or exactly one head and
  *     no byte of its payload: so there is always room.
  *

@@ -168,8 +168,8 @@ tune(int fd, bool loopback)
     set_option(fd, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S);
     set_option(fd, TCP_KEEPCNT, KEEPALIVE_COUNT);
 
-    /* A pacing default (bbr) models a bottleneck which loopback does not have, and is slow there.
-     */
+    /* A pacing default (bbr) models a bottleneck which loopback does not have,
+     * and is slow there. */
     if (loopback && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) != 0) {
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
     }

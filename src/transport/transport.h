@@ -72,7 +72,8 @@ struct psi_frame_size {
     size_t payload_bytes; /* any; the owner has checked it against its own limit */
 };
 
-/* A payload that a peer on this host has lent. It stays where it is, also when the connection or
+/*
+ * A payload that a peer on this host has lent. It stays where it is, also when the connection or
  * the peer is gone, until it is given back: once, on the connection's loop thread.
  *
  * A copy that the peer made for us (sink.stays is false) is to be given back soon: it has room for
@@ -203,8 +204,8 @@ struct psi_auth_ops {
     size_t listens_first;
 
     /* (optional) Do the first bytes of a peer show that it has the secret? Cheap: asked before a
-     * session is made, when so many have come to nothing that others are turned away. Absent: no.
-     */
+     * session is made, when so many have come to nothing that others are turned away.
+     * Absent: no. */
     bool (*recognises)(void *credentials, const uint8_t *first, size_t bytes);
 
     /* NULL: no memory. */
@@ -243,8 +244,8 @@ struct psi_env_ops {
     uint64_t (*random)(struct psi_env *env);
 
     /* Starts connecting to "scheme://..."; on_open or on_close follows. An error (malformed
-     * address, no descriptor left): no event follows. identity: what to prove, see psi_auth_args.
-     */
+     * address, no descriptor left): no event follows.
+     * identity: what to prove, see psi_auth_args. */
     psd_status (*connect)(struct psi_env *env, const char *address, const char *identity,
                           const struct psi_conn_events *events, void *owner,
                           struct psi_conn **conn_p, struct psd_error *err);

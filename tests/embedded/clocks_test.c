@@ -48,8 +48,8 @@ run_ahead(struct worker *worker)
     CHECK_STATUS(worker, push(table, 7, &one), PSD_ERR_STEP);
 }
 
-/* If this fails, a fast worker runs further ahead than the table allows, or is held back earlier.
- */
+/* If this fails, a fast worker runs further ahead than the table allows,
+ * or is held back earlier. */
 static void
 test_stale_synchronous(void **state)
 {

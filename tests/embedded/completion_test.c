@@ -483,8 +483,8 @@ close_with_failures(struct worker *worker)
     CHECK_SAYS(worker, psd_last_error()->text, "step 9");
 }
 
-/* If this fails, psd_close() hides that something did not end well, or waits beyond its deadline.
- */
+/* If this fails, psd_close() hides that something did not end well,
+ * or waits beyond its deadline. */
 static void
 test_close_returns_the_first_error(void **state)
 {

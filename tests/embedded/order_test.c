@@ -311,8 +311,8 @@ open_stale(const struct worker *worker, const char *name, uint32_t staleness, ps
                             table_p));
 }
 
-/* 1 waits for 0's push of b before it gives a; 0 has given a first, and its window is full of it.
- */
+/* 1 waits for 0's push of b before it gives a;
+ * 0 has given a first, and its window is full of it. */
 static void
 push_behind_a_full_window(struct worker *worker)
 {

@@ -131,8 +131,8 @@ meet_from_threads(struct worker *worker)
     }
 }
 
-/* If this fails, a thread that waits in a barrier is forgotten when another one comes to the next.
- */
+/* If this fails, a thread that waits in a barrier is forgotten
+ * when another one comes to the next. */
 static void
 test_barriers_from_threads(void **state)
 {

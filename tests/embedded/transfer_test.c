@@ -317,8 +317,8 @@ note_urgent(psd_op *op, psd_status status, void *user)
     order->urgent = status == PSD_OK ? ++order->next : -1;
 }
 
-/* A thread that loses its core between two calls gives the first one a head start: so a few tries.
- */
+/* A thread that loses its core between two calls gives the first one a head start:
+ * so a few tries. */
 static void
 overtake(struct worker *worker)
 {

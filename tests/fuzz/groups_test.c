@@ -426,8 +426,8 @@ leave(struct job *job, uint32_t rank)
     WORLD_SAY(&job->world, 0, &frame, view, &view);
 }
 
-/* If this fails, momentum and decay go on in a round that nobody took part in, or it never closes.
- */
+/* If this fails, momentum and decay go on in a round that nobody took part in,
+ * or it never closes. */
 static void
 test_round_of_the_departed_is_no_update(void **state)
 {

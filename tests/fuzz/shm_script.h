@@ -13,8 +13,7 @@ enum shm_happening {
     SHM_PUMP_POOR, /* count: ... with so many descriptors left */
     SHM_WORD,      /* kind: over the stream; an OFFER names our hatch, or none (SHM_NOWHERE) */
     SHM_BYTES,     /* count, bytes: over the stream */
-    SHM_INTRODUCE, /* enum shm_lie bits: at the hatch, or as the answer to who has introduced itself
-                    */
+    SHM_INTRODUCE, /* enum shm_lie bits: at the hatch, or answering who has introduced itself */
     SHM_RECORD, /* kind, head 2, block, segment 2, offset 4, payload 4, enum shm_record_lie, what */
     SHM_SCRIBBLE,  /* offset 3, count, bytes: anywhere in our side of the ring */
     SHM_COUNTER,   /* enum shm_counter, value 4 */

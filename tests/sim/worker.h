@@ -22,8 +22,8 @@ const struct psd_error *worker_error(const struct worker *worker);
 bool worker_was_lost(const struct worker *worker); /* a process of it did not get to the end */
 bool worker_was_killed_leaving(const struct worker *worker); /* it had only to say goodbye */
 
-/* The job goes on without that rank: what it reads in a server's memory may change under its eyes.
- */
+/* The job goes on without that rank:
+ * what it reads in a server's memory may change under its eyes. */
 void worker_given_up(struct worker *worker, uint32_t rank);
 
 /* What a process that does not end is doing. */
