@@ -1,7 +1,7 @@
 /*
  * read.h - reading a generation of saved tables: only when intact.
  *
- * Knows files and checksums; moving tables out of them is client/save.c.
+ * Knows files and checksums; moving tables out of them is client/api/save.c.
  */
 #ifndef PSI_CHECKPOINT_READ_H
 #define PSI_CHECKPOINT_READ_H

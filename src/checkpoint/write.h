@@ -1,7 +1,7 @@
 /*
  * write.h - writing a generation of saved tables: whole or not at all.
  *
- * Knows files and checksums; moving tables into them is client/save.c.
+ * Knows files and checksums; moving tables into them is client/api/save.c.
  */
 #ifndef PSI_CHECKPOINT_WRITE_H
 #define PSI_CHECKPOINT_WRITE_H

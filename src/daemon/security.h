@@ -6,7 +6,7 @@
 
 #include "daemon/options.h"
 #include "secure/tls.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 
 /* Thread: immutable once initialised. */
 struct daemon_security {

@@ -18,7 +18,7 @@
 #include "master/master.h"
 #include "rpc/identity.h"
 #include "secure/harden.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 
 /* A deadline further away than this is looked at again. */
 enum { WAIT_MS_MAX = 60000 };

@@ -9,7 +9,7 @@
 
 #include "base/fail.h"
 #include "clock/clock.h"
-#include "config/cluster.h"
+#include "cluster/cluster.h"
 #include "shard/shard.h"
 
 enum { DEFAULT_PORT = 5555, PORT_MAX = 65535, READY_FD_MAX = 1 << 20 };

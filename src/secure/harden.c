@@ -335,7 +335,7 @@ static const struct conditional server_conditions[] = {
     {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET6, SOCK_STREAM)},
 };
 
-/* Names are asked for by UDP, in a thread of their own: transport/lookup.c. */
+/* Names are asked for by UDP, in a thread of their own: transport/loop/lookup.c. */
 static const struct conditional naming_conditions[] = {
     {SCMP_SYS(fcntl), 1, {WHEN_EQUAL(1, F_DUPFD_CLOEXEC)}},
     {SCMP_SYS(sendmmsg), 1, {WHEN_NONE_OF(3, MSG_FASTOPEN)}},

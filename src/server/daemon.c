@@ -28,7 +28,7 @@
 #include "server/lane.h"
 #include "shard/shard.h"
 #include "transport/address.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 
 #define MS_NS UINT64_C(1000000)
 

@@ -13,7 +13,7 @@
 
 #include "base/cores.h"
 #include "base/fail.h"
-#include "config/cluster.h"
+#include "cluster/cluster.h"
 #include "config/environment.h"
 #include "shard/shard.h"
 #include "transport/address.h"

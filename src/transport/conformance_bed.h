@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 
 #include "secure/tls.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 
 enum { BED_ENDS_MAX = 1200, BED_CANARY_BYTES = 64, BED_KEPT_MAX = 1024 };
 

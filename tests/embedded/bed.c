@@ -16,14 +16,14 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "client/context.h"
-#include "client/state.h"
+#include "client/api/context.h"
+#include "client/core/state.h"
 #include "master/master.h"
 #include "rpc/identity.h"
 #include "secure/tls.h"
 #include "server/lane.h"
 #include "store/half.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 
 #define MS_NS UINT64_C(1000000)
 

@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "bed.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 
 static const char slow_host[] = "slow.psd.test";
 

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #include "bed.h"
-#include "client/context.h"
+#include "client/api/context.h"
 #include "counted.h"
 
 enum {

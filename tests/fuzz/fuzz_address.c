@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "config/endpoint.h"
-#include "config/hostlist.h"
+#include "cluster/endpoint.h"
+#include "cluster/hostlist.h"
 #include "fuzz.h"
 #include "transport/address.h"
 

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "client/state.h"
+#include "client/core/state.h"
 #include "fuzz.h"
 #include "world.h"
 

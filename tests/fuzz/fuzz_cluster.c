@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "config/cluster.h"
+#include "cluster/cluster.h"
 #include "fuzz.h"
 
 /* Frees what was read, or checks that the refusal says why. Returns the number of processes. */

@@ -21,10 +21,10 @@
 #include "base/fail.h"
 #include "fuzz.h"
 #include "shm_script.h"
-#include "transport/descriptors.h"
-#include "transport/shm.h"
-#include "transport/shm_format.h"
-#include "transport/stream.h"
+#include "transport/shm/descriptors.h"
+#include "transport/shm/shm_format.h"
+#include "transport/stream/carrier_shm.h"
+#include "transport/stream/stream.h"
 
 enum {
     HAPPENINGS_MAX = 400,

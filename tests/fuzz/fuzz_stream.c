@@ -15,7 +15,7 @@
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "fuzz.h"
-#include "transport/stream_in.h"
+#include "transport/stream/stream_in.h"
 
 enum {
     PAYLOAD_BYTES_MAX = 1 << 17,

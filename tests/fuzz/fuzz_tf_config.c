@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "config/tf_config.h"
+#include "cluster/tf_config.h"
 #include "fuzz.h"
 
 static void

@@ -10,7 +10,7 @@
 #include "base/fail.h"
 #include "seeds.h"
 #include "shm_script.h"
-#include "transport/shm_format.h"
+#include "transport/shm/shm_format.h"
 
 enum { STORY_BYTES_MAX = 8192 };
 

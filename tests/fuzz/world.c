@@ -11,7 +11,7 @@
 
 #include "base/crc32c.h"
 #include "base/fail.h"
-#include "transport/stream_in.h"
+#include "transport/stream/stream_in.h"
 #include "wire/bytes.h"
 
 #define MS_NS UINT64_C(1000000)

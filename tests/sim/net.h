@@ -19,7 +19,7 @@
 #define SIM_NET_H
 
 #include "sim.h"
-#include "transport/lending.h"
+#include "transport/shm/lending.h"
 #include "transport/transport.h"
 
 struct net_end;

@@ -13,8 +13,8 @@
 #ifndef SIM_WORKER_STATE_H
 #define SIM_WORKER_STATE_H
 
-#include "client/core.h"
-#include "client/state.h"
+#include "client/core/core.h"
+#include "client/core/state.h"
 #include "worker.h"
 
 enum {

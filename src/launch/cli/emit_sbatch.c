@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "config/cluster.h"
+#include "cluster/cluster.h"
 #include "launch/plan/roles.h"
 #include "launch/prepare/prepare.h"
 #include "launch/text/words.h"

@@ -21,7 +21,7 @@
 #include "rpc/identity.h"
 #include "secure/tls.h"
 #include "transport/address.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 
 enum {
     FAREWELL_MS = 2000, /* for the last word to be heard */

@@ -5,7 +5,7 @@
  * One of them, rank 0, coordinates: it does what psd_run does elsewhere, but its machines come to
  * it instead of being called by ssh. It listens (this file); every other one connects and is the
  * agent of its own process from then on (joiner.h). A connection proves the job's secret before the
- * first word; strangers meet the limits of transport/door.h. How the coordinator is found is the
+ * first word; strangers meet the limits of transport/loop/admission.h. How the coordinator is found is the
  * caller's: a directory (rendezvous.h), a name and a port, or what a batch system tells.
  *
  *     join_open(&config, &join, &port, &err);          then tell everybody where that is

@@ -26,7 +26,7 @@
 #include "rpc/identity.h"
 #include "secure/tls.h"
 #include "transport/address.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 
 enum {
     RETRY_MS = 500,     /* between two attempts to find and reach the coordinator */

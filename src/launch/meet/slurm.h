@@ -10,8 +10,8 @@
 
 #include <psd/status.h>
 
-#include "config/hostlist.h"
-#include "config/numberlist.h"
+#include "cluster/hostlist.h"
+#include "cluster/numberlist.h"
 
 /* Thread: immutable once read. */
 struct slurm {

@@ -12,7 +12,7 @@
 
 #include <psd/status.h>
 
-#include "config/cluster.h"
+#include "cluster/cluster.h"
 #include "launch/rules/role.h"
 
 struct layout_machine {

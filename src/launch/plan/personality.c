@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "config/cluster.h"
+#include "cluster/cluster.h"
 
 enum { NAMES_MAX = 24 };
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "config/tf_config.h"
+#include "cluster/tf_config.h"
 #include "launch/text/variables.h"
 
 struct number {

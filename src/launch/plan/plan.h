@@ -13,8 +13,8 @@
 
 #include <psd/status.h>
 
-#include "config/cluster.h"
-#include "config/tf_config.h"
+#include "cluster/cluster.h"
+#include "cluster/tf_config.h"
 #include "launch/plan/personality.h"
 #include "launch/rules/role.h"
 #include "launch/text/command.h"

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/tf_config.h"
+#include "cluster/tf_config.h"
 
 /* Borrowed, all of it. */
 struct process_facts {

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 
 #include "base/fail.h"
-#include "config/endpoint.h"
+#include "cluster/endpoint.h"
 #include "launch/text/variables.h"
 
 /* One file. */

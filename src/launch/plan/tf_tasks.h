@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cluster/tf_config.h"
 #include "config/options.h"
-#include "config/tf_config.h"
 
 /* Thread: owned by the caller. Zero is an empty one. */
 struct tf_tasks {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "config/endpoint.h"
+#include "cluster/endpoint.h"
 #include "launch/plan/personality.h"
 
 /* -------------------------------------------------------------------------------- roles --- */

@@ -4,7 +4,7 @@
 #ifndef LAUNCH_ALLOCATION_H
 #define LAUNCH_ALLOCATION_H
 
-#include "config/cluster.h"
+#include "cluster/cluster.h"
 #include "launch/meet/slurm.h"
 #include "launch/plan/roles.h"
 #include "launch/prepare/options.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "config/cluster.h"
+#include "cluster/cluster.h"
 #include "config/options.h"
 
 enum { GPUS_MAX = 64, CPUS_MAX = 4096, MEMORY_MIB_MAX = 1 << 30, WAIT_S_MAX = 86400 };

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "config/cluster.h"
+#include "cluster/cluster.h"
 #include "launch/meet/slurm.h"
 #include "launch/meet/ssh.h"
 #include "launch/meet/ssh_options.h"

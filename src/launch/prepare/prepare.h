@@ -6,7 +6,7 @@
 
 #include <psd/status.h>
 
-#include "config/cluster.h"
+#include "cluster/cluster.h"
 #include "launch/meet/remote_shell.h"
 #include "launch/plan/layout.h"
 #include "launch/plan/plan.h"

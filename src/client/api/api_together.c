@@ -1,0 +1,145 @@
+/*
+ * api_together.c - all workers together: barrier, global step, reports, the table of nodes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/fail.h"
+#include "client/api/api.h"
+#include "config/settings.h"
+
+psd_status
+psd_barrier(psd_context *context, uint32_t timeout_ms)
+{
+    struct psd_error *err = psi_error();
+    psd_status status = psi_context_check(context, err);
+    psd_op *op;
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&context->lock);
+    status = psi_client_barrier(context->client, timeout_ms, &op, err);
+    if (status == PSD_OK) {
+        status = psi_context_finish_locked(context, op, NULL, err);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+psd_status
+psd_global_step(psd_context *context, uint64_t add, uint64_t *step_p)
+{
+    struct psd_error *err = psi_error();
+    psd_status status = psi_context_check(context, err);
+    psd_op *op;
+
+    if (status == PSD_OK && step_p == NULL) {
+        status = psi_fail(err, PSD_ERR_INVALID, "psd_global_step: step_p is NULL");
+    }
+    if (status != PSD_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&context->lock);
+    status = psi_client_step_add(context->client, add, &op, err);
+    if (status == PSD_OK) {
+        status = psi_context_finish_locked(context, op, &op, err);
+    }
+    if (status == PSD_OK) {
+        *step_p = psi_op_value(op);
+        psi_context_forget_locked(context, op);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+psd_status
+psd_report(psd_context *context, uint64_t step, const char *name, double value)
+{
+    const psd_status status = psi_context_check(context, psi_error());
+
+    if (status == PSD_OK) {
+        pthread_mutex_lock(&context->lock);
+        psi_client_report(context->client, step, name, value);
+        pthread_mutex_unlock(&context->lock);
+    }
+    return status;
+}
+
+static psd_status
+nodes_locked(psd_context *context, struct psd_node *nodes, size_t capacity, size_t *count_p,
+             struct psd_error *err)
+{
+    const struct psi_nodes *found;
+    psd_op *op;
+    psd_status status = psi_client_nodes(context->client, &op, err);
+
+    if (status == PSD_OK) {
+        status = psi_context_finish_locked(context, op, &op, err);
+    }
+    if (status == PSD_OK) {
+        found = psi_op_nodes(op);
+        for (size_t i = 0; i < found->count && i < capacity; i++) {
+            nodes[i] = found->node[i];
+        }
+        *count_p = found->count;
+        psi_context_forget_locked(context, op);
+    }
+    return status;
+}
+
+psd_status
+psd_nodes(psd_context *context, struct psd_node *nodes, size_t capacity, size_t *count_p)
+{
+    struct psd_error *err = psi_error();
+    psd_status status = psi_context_check(context, err);
+
+    if (status == PSD_OK && (count_p == NULL || (nodes == NULL && capacity > 0))) {
+        status = psi_fail(err, PSD_ERR_INVALID, "psd_nodes: nodes or count_p is NULL");
+    }
+    if (status == PSD_OK) {
+        pthread_mutex_lock(&context->lock);
+        status = nodes_locked(context, nodes, capacity, count_p, err);
+        pthread_mutex_unlock(&context->lock);
+    }
+    return status;
+}
+
+psd_status
+psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *nodes,
+             size_t capacity, size_t *count_p)
+{
+    struct psi_secret_source source;
+    struct psi_client_config config = {
+        .master_address = master_address,
+        .rank = PSI_RANK_AUTO,
+        .op_timeout_ms = timeout_ms == 0 ? 1 : timeout_ms,
+        .observer = true,
+    };
+    struct psd_error *err = psi_error();
+    psd_context *context;
+    psd_status status;
+
+    if (master_address == NULL || count_p == NULL || (nodes == NULL && capacity > 0)) {
+        return psi_fail(err, PSD_ERR_INVALID, "psd_nodes_at: an argument is NULL");
+    }
+    status = psi_check_address(master_address, err);
+    if (status == PSD_OK) {
+        status = psi_secret_source(NULL, &source, err);
+    }
+    if (status == PSD_OK) {
+        status = psi_context_create(&config, &source, &context, err);
+    }
+    if (status != PSD_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&context->lock);
+    status = nodes_locked(context, nodes, capacity, count_p, err);
+    if (status == PSD_ERR_TIMEOUT) {
+        psi_fail(err, status, "ask the master at %s: no answer in %u ms%s%s", master_address,
+                 timeout_ms, context->client->master.reason.status != PSD_OK ? ": " : "",
+                 context->client->master.reason.text);
+    }
+    pthread_mutex_unlock(&context->lock);
+    psi_context_destroy(context);
+    return status;
+}

@@ -1,0 +1,186 @@
+/*
+ * api_transfer.c - push, pull, push_pull, and a view of the values.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/fail.h"
+#include "client/api/api.h"
+#include "client/api/finite.h"
+#include "client/api/memory.h"
+#include "client/core/table_view.h"
+
+static psd_status
+check_pointers(const struct psd_table *table, const struct psd_transfer *transfer, uint8_t type,
+               struct psd_error *err)
+{
+    if (type != PSI_FRAME_PULL && transfer->gradient == NULL) {
+        return psi_fail(err, PSD_ERR_INVALID, "push table %s: gradient is NULL", table->spec.name);
+    }
+    if (type != PSI_FRAME_PUSH &&
+        (transfer->values == NULL) != ((transfer->flags & PSD_TRANSFER_VIEW) != 0)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "pull table %s: give either values or PSD_TRANSFER_VIEW", table->spec.name);
+    }
+    if ((transfer->flags & ~(PSD_TRANSFER_CHECKED | PSD_TRANSFER_VIEW)) != 0) {
+        return psi_fail(err, PSD_ERR_INVALID, "table %s: unknown flags 0x%x", table->spec.name,
+                        transfer->flags);
+    }
+    if (transfer->priority < 0 || transfer->priority > 255) {
+        return psi_fail(err, PSD_ERR_INVALID, "table %s: priority %d: give 0..255",
+                        table->spec.name, transfer->priority);
+    }
+    return PSD_OK;
+}
+
+/* The policy for NaN and infinity, enforced before the first byte leaves. The range is checked. */
+static psd_status
+check_finite(const struct psd_table *table, struct psi_transfer *transfer, struct psd_error *err)
+{
+    int64_t index;
+
+    if (table->spec.nan_policy == PSD_NAN_ALLOW) {
+        return PSD_OK;
+    }
+    index = psi_find_not_finite(table->spec.dtype, transfer->from, transfer->count);
+    if (index < 0) {
+        return PSD_OK;
+    }
+    if (table->spec.nan_policy == PSD_NAN_SKIP) {
+        transfer->empty = true;
+        return PSD_OK;
+    }
+    return psi_fail(err, PSD_ERR_NOT_FINITE,
+                    "push table %s step %llu: worker %u's gradient is not finite at index %llu",
+                    table->spec.name, (unsigned long long)transfer->step, table->client->job.rank,
+                    (unsigned long long)(transfer->first + (uint64_t)index));
+}
+
+static void
+adopt_locked(psd_context *context, psd_op *op)
+{
+    op->all_next = context->all;
+    if (context->all != NULL) {
+        context->all->all_prev = op;
+    }
+    context->all = op;
+}
+
+static psd_status
+aim_at_view_locked(psd_table *table, struct psi_transfer *transfer, struct psd_error *err)
+{
+    const struct table_view *view = psi_table_view(table);
+
+    if (view == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for its view",
+                        table->spec.name);
+    }
+    transfer->to = view->base + transfer->first * table->element_bytes;
+    transfer->to_view = true;
+    return PSD_OK;
+}
+
+static psd_status
+submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op **op_p)
+{
+    struct psd_error *err = psi_error();
+    struct psd_transfer args;
+    struct psi_transfer transfer;
+    psd_context *context;
+    psd_op *op;
+    psd_status status;
+
+    if (table == NULL || op_p == NULL) {
+        return psi_fail(err, PSD_ERR_INVALID, "table or op_p is NULL");
+    }
+    context = psi_context_of(table->client);
+    status = psi_context_check(context, err);
+    if (status == PSD_OK) {
+        status = psi_copy_args(&args, sizeof(args), given, "psd_transfer", err);
+    }
+    if (status == PSD_OK) {
+        status = check_pointers(table, &args, type, err);
+    }
+    if (status != PSD_OK) {
+        return status;
+    }
+    transfer = (struct psi_transfer){
+        .type = type,
+        .step = args.step,
+        .first = args.first,
+        .count = args.count,
+        .from = type == PSI_FRAME_PULL ? NULL : args.gradient,
+        .to = type == PSI_FRAME_PUSH ? NULL : args.values,
+        .priority = (uint8_t)args.priority,
+        .timeout_ms = args.timeout_ms,
+        .done = args.done,
+        .user = args.user,
+    };
+    status = psi_transfer_check_range(table, &transfer, err);
+    if (status == PSD_OK && type != PSI_FRAME_PULL && (args.flags & PSD_TRANSFER_CHECKED) == 0) {
+        status = check_finite(table, &transfer, err);
+    }
+    if (status != PSD_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&context->lock);
+    if (type != PSI_FRAME_PUSH && (args.flags & PSD_TRANSFER_VIEW) != 0) {
+        status = aim_at_view_locked(table, &transfer, err);
+    }
+    transfer.lent = psi_region_has_locked(context, transfer.from,
+                                          transfer.count * (uint64_t)table->element_bytes);
+    if (status == PSD_OK) {
+        status = psi_client_transfer(context->client, table, &transfer, &op, err);
+    }
+    if (status == PSD_OK) {
+        adopt_locked(context, op);
+        *op_p = op;
+        psi_context_send_locked(context);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+psd_status
+psd_push(psd_table *table, const struct psd_transfer *transfer, psd_op **op_p)
+{
+    return submit(table, transfer, PSI_FRAME_PUSH, op_p);
+}
+
+psd_status
+psd_pull(psd_table *table, const struct psd_transfer *transfer, psd_op **op_p)
+{
+    return submit(table, transfer, PSI_FRAME_PULL, op_p);
+}
+
+psd_status
+psd_push_pull(psd_table *table, const struct psd_transfer *transfer, psd_op **op_p)
+{
+    return submit(table, transfer, PSI_FRAME_PUSH_PULL, op_p);
+}
+
+psd_status
+psd_view(psd_table *table, const void **values_p)
+{
+    struct psd_error *err = psi_error();
+    const struct table_view *view;
+    psd_context *context;
+    psd_status status;
+
+    if (table == NULL || values_p == NULL) {
+        return psi_fail(err, PSD_ERR_INVALID, "table or values_p is NULL");
+    }
+    context = psi_context_of(table->client);
+    status = psi_context_check(context, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&context->lock);
+    view = psi_table_view(table);
+    pthread_mutex_unlock(&context->lock);
+    if (view == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for its view",
+                        table->spec.name);
+    }
+    *values_p = view->base;
+    return PSD_OK;
+}

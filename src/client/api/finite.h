@@ -1,0 +1,12 @@
+/*
+ * finite.h - the look at a gradient before it leaves.
+ */
+#ifndef PSI_CLIENT_API_FINITE_H
+#define PSI_CLIENT_API_FINITE_H
+
+#include <psd/psd.h>
+
+/* Index of the first NaN or infinity in data (any alignment), or -1. One pass. */
+int64_t psi_find_not_finite(psd_dtype dtype, const void *data, uint64_t count);
+
+#endif

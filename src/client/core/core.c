@@ -1,0 +1,415 @@
+/*
+ * core.c - a worker's life in the job: find the master, join, beat, and hear when it is over.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "client/core/core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "client/core/state.h"
+#include "rpc/identity.h"
+#include "rpc/post.h"
+
+#define MS_NS UINT64_C(1000000)
+
+enum { FAREWELL_MS = 500 };
+
+void
+psi_client_over(struct psi_client *client, psd_status status, const char *format, ...)
+{
+    va_list args;
+
+    if (client->state == PSI_CLIENT_OVER) {
+        return;
+    }
+    client->state = PSI_CLIENT_OVER;
+    client->error.status = status < 0 ? status : PSD_ERR_JOB_FAILED; /* a peer may say anything */
+    va_start(args, format);
+    vsnprintf(client->error.text, sizeof(client->error.text), format, args);
+    va_end(args);
+    psi_ops_end_all(client, &client->error);
+}
+
+static void
+hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
+{
+    const struct psi_client *client = owner;
+    const bool known = client->job.workers != 0;
+
+    (void)peer;
+    hello_p->role = client->config.observer ? PSI_ROLE_OBSERVER : PSI_ROLE_WORKER;
+    hello_p->rank = known ? client->job.rank : client->config.rank;
+    hello_p->incarnation = known ? client->job.incarnation : 0;
+    hello_p->life = client->life;
+    hello_p->job = client->job.job;
+    hello_p->host = client->door[0] != '\0' ? client->config.host : 0;
+    snprintf(hello_p->address, sizeof(hello_p->address), "%s", client->door);
+}
+
+static void
+on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
+{
+    struct psi_client *client = owner;
+
+    (void)peer;
+    client->master_heard_ns = psi_now_ns(client->env);
+    client->heartbeat_due_ns = client->master_heard_ns;
+    if (client->job.workers == 0) {
+        client->job = *welcome;
+    }
+    if (client->config.observer && client->state == PSI_CLIENT_JOINING) {
+        client->state = PSI_CLIENT_RUNNING;
+    }
+    psi_control_resend(client);
+}
+
+static void
+on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
+{
+    (void)owner;
+    (void)peer;
+    (void)reason; /* kept in peer->reason; the master counts as lost only after dead_ms */
+}
+
+static void
+on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict)
+{
+    struct psi_client *client = owner;
+
+    (void)peer;
+    psi_client_over(client, (psd_status)verdict->status, "refused by the master at %s: %s",
+                    client->master_address, verdict->text);
+}
+
+static psd_status
+view_apply(struct psi_client *client, const struct psi_view *view, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    if (view->id <= client->view) {
+        return PSD_OK;
+    }
+    if (view->workers != client->job.workers) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "view %u: %u workers, expected %u", view->id,
+                        view->workers, client->job.workers);
+    }
+    if (client->workers == NULL) {
+        client->workers = calloc(view->workers, sizeof(*client->workers));
+    }
+    if (client->workers == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a view");
+    }
+    for (uint32_t rank = 0; rank < view->workers; rank++) {
+        client->workers[rank] = view->worker[rank];
+    }
+    client->view = view->id;
+    if (view->worker[client->job.rank].incarnation != client->job.incarnation ||
+        !view->worker[client->job.rank].member) {
+        psi_client_over(client, PSD_ERR_FENCED,
+                        "worker %u incarnation %u: the job goes on without it", client->job.rank,
+                        client->job.incarnation);
+        return PSD_OK;
+    }
+    if (client->lanes == NULL) {
+        status = psi_lanes_start(client, view, err);
+        if (status == PSD_OK) {
+            psi_route_start(client);
+        }
+    }
+    return status;
+}
+
+static psd_status
+view_arrived(struct psi_client *client, const void *payload, size_t bytes, struct psd_error *err)
+{
+    struct psi_view view = {
+        .worker = calloc(PSI_RANKS_MAX, sizeof(*view.worker)),
+        .place = calloc(PSI_PLACES_MAX, sizeof(*view.place)),
+        .table = calloc(PSI_TABLES_MAX, sizeof(*view.table)),
+    };
+    psd_status status;
+
+    if (view.worker == NULL || view.place == NULL || view.table == NULL) {
+        status = psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a view");
+    } else {
+        status = psi_view_decode(payload, bytes, &view, err);
+    }
+    if (status == PSD_OK) {
+        status = view_apply(client, &view, err);
+    }
+    free(view.worker);
+    free(view.place);
+    free(view.table);
+    return status;
+}
+
+static psd_status
+end_arrived(struct psi_client *client, const void *payload, size_t bytes, struct psd_error *err)
+{
+    struct psi_verdict verdict;
+    const psd_status status = psi_verdict_decode(payload, bytes, &verdict, err);
+
+    if (status == PSD_OK) {
+        psi_client_over(client,
+                        verdict.status == PSD_OK ? PSD_ERR_JOB_FAILED : (psd_status)verdict.status,
+                        "the job is over: %s", verdict.text);
+    }
+    return status;
+}
+
+static psd_status
+on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct psd_error *err)
+{
+    struct psi_client *client = owner;
+
+    client->master_heard_ns = psi_now_ns(client->env);
+    switch (peer->inbox.frame.type) {
+    case PSI_FRAME_PONG:
+        return PSD_OK;
+    case PSI_FRAME_VIEW_COMMIT:
+        return view_arrived(client, payload, bytes, err);
+    case PSI_FRAME_END:
+        return end_arrived(client, payload, bytes, err);
+    default:
+        return psi_control_frame(client, peer, payload, bytes, err);
+    }
+}
+
+static const struct psi_peer_events master_events = {
+    .hello = hello,
+    .on_up = on_up,
+    .on_down = on_down,
+    .on_refused = on_refused,
+    .on_frame = on_frame,
+};
+
+psd_status
+psi_client_create(struct psi_env *env, const struct psi_client_config *config,
+                  struct psi_client **client_p, struct psd_error *err)
+{
+    struct psi_client *client = calloc(1, sizeof(*client));
+
+    if (client == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a context");
+    }
+    client->env = env;
+    client->config = *config;
+    client->life = env->ops->random(env) | 1;
+    client->started_ns = psi_now_ns(env);
+    client->next_deadline_ns = UINT64_MAX;
+    psi_pool_init(&client->requests, sizeof(struct psd_op));
+    psi_pool_init(&client->lane_requests, sizeof(struct request));
+    snprintf(client->master_address, sizeof(client->master_address), "%s", config->master_address);
+    psi_peer_start(&client->master, env, client->master_address, &master_events, client, 0);
+    snprintf(client->master.name, sizeof(client->master.name), "%s", PSI_IDENTITY_MASTER);
+    psi_route_open(client);
+    *client_p = client;
+    return PSD_OK;
+}
+
+void
+psi_client_destroy(struct psi_client *client)
+{
+    struct psd_op *op;
+
+    if (client == NULL) {
+        return;
+    }
+    psi_client_over(client, PSD_ERR_CLOSED, "context closed");
+    psi_peer_close_after_send(&client->master, FAREWELL_MS);
+    while ((op = psi_client_next_done(client)) != NULL) {
+        psi_op_free(op);
+    }
+    psi_route_stop(client);
+    psi_share_fini(client);
+    for (size_t i = 0; i < client->table_count; i++) {
+        psi_table_destroy(client->tables[i]);
+    }
+    psi_groups_destroy(client);
+    psi_lanes_stop(client); /* after the tables, which count the lanes */
+    free(client->tables);
+    free(client->offered);
+    free(client->workers);
+    psi_pool_fini(&client->requests);
+    psi_pool_fini(&client->lane_requests);
+    free(client);
+}
+
+void
+psi_client_ping(struct psi_client *client)
+{
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_PING,
+        .rank = (uint16_t)client->job.rank,
+        .incarnation = (uint16_t)client->job.incarnation,
+    };
+
+    if (client->master.state == PSI_PEER_UP) {
+        (void)psi_post_ping(client->master.conn, &frame, &client->ping);
+    }
+}
+
+static void
+heartbeat(struct psi_client *client, uint64_t now_ns)
+{
+    if (client->config.observer || client->master.state != PSI_PEER_UP ||
+        now_ns < client->heartbeat_due_ns) {
+        return;
+    }
+    /* Late by a whole heartbeat: we were stopped, so the silence was ours. */
+    if (now_ns > client->heartbeat_due_ns + client->job.heartbeat_ms * MS_NS) {
+        client->master_heard_ns = now_ns;
+    }
+    psi_client_ping(client);
+    client->heartbeat_due_ns = now_ns + client->job.heartbeat_ms * MS_NS;
+}
+
+/* When patience with the master, or with the gathering of the job, ends. */
+static uint64_t
+patience_ns(const struct psi_client *client)
+{
+    const uint64_t open_ns = client->started_ns + client->config.open_timeout_ms * MS_NS;
+    const uint64_t dead_ns = client->master_heard_ns + client->job.dead_ms * MS_NS;
+
+    if (client->config.observer) {
+        return UINT64_MAX; /* its one operation has a deadline */
+    }
+    if (client->job.workers == 0) {
+        return open_ns;
+    }
+    if (client->state == PSI_CLIENT_JOINING) {
+        return open_ns < dead_ns ? open_ns : dead_ns;
+    }
+    return dead_ns;
+}
+
+static void
+lose_patience(struct psi_client *client)
+{
+    char name[128];
+
+    if (client->job.workers != 0 &&
+        psi_now_ns(client->env) >= client->master_heard_ns + client->job.dead_ms * MS_NS) {
+        psi_client_over(client, PSD_ERR_PEER_LOST, "master %s lost: silent for %u ms%s%s",
+                        client->master_address, client->job.dead_ms,
+                        client->master.state == PSI_PEER_UP ? "" : ": ",
+                        client->master.state == PSI_PEER_UP ? "" : client->master.reason.text);
+        return;
+    }
+    for (uint32_t i = 0; i < client->lane_count; i++) {
+        if (client->lanes[i].peer.state != PSI_PEER_UP) {
+            psi_client_over(client, PSD_ERR_TIMEOUT, "join the job: %s not reached in %u ms: %s",
+                            psi_lane_name(&client->lanes[i], name, sizeof(name)),
+                            client->config.open_timeout_ms, client->lanes[i].peer.reason.text);
+            return;
+        }
+    }
+    psi_client_over(client, PSD_ERR_TIMEOUT, "join the job at %s: %s in %u ms%s%s",
+                    client->master_address,
+                    client->job.workers != 0 ? "it did not gather" : "no answer from the master",
+                    client->config.open_timeout_ms, client->job.workers != 0 ? "" : ": ",
+                    client->job.workers != 0 ? "" : client->master.reason.text);
+}
+
+void
+psi_client_tick(struct psi_client *client)
+{
+    const uint64_t now_ns = psi_now_ns(client->env);
+
+    if (client->state == PSI_CLIENT_OVER) {
+        return;
+    }
+    psi_peer_tick(&client->master, now_ns);
+    heartbeat(client, now_ns);
+    if (now_ns >= patience_ns(client)) {
+        lose_patience(client);
+        return;
+    }
+    if (client->state == PSI_CLIENT_JOINING && psi_lanes_up(client)) {
+        psi_route_begin(client);
+        if (psi_route_settled(client)) {
+            client->state = PSI_CLIENT_RUNNING;
+        }
+    }
+    psi_ops_check_deadlines(client, now_ns);
+    psi_lanes_tick(client, now_ns);
+    psi_route_tick(client, now_ns);
+    psi_share_tick(client, now_ns);
+    psi_client_send(client);
+}
+
+void
+psi_client_send(struct psi_client *client)
+{
+    if (client->state != PSI_CLIENT_OVER) {
+        psi_order_let_go(client);
+        psi_lanes_send(client);
+    }
+}
+
+static uint64_t
+earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+uint64_t
+psi_client_next_ns(const struct psi_client *client)
+{
+    uint64_t next_ns = patience_ns(client);
+
+    if (client->state == PSI_CLIENT_OVER) {
+        return UINT64_MAX;
+    }
+    next_ns = earlier(next_ns, psi_peer_next_ns(&client->master));
+    next_ns = earlier(next_ns, client->next_deadline_ns);
+    if (client->master.state == PSI_PEER_UP && !client->config.observer) {
+        next_ns = earlier(next_ns, client->heartbeat_due_ns);
+    }
+    next_ns = earlier(next_ns, psi_lanes_next_ns(client));
+    next_ns = earlier(next_ns, psi_route_next_ns(client));
+    next_ns = earlier(next_ns, psi_share_next_ns(client));
+    return client->hold_changed ? 0 : next_ns;
+}
+
+enum psi_client_state
+psi_client_state(const struct psi_client *client)
+{
+    return client->state;
+}
+
+const struct psd_error *
+psi_client_error(const struct psi_client *client)
+{
+    return &client->error;
+}
+
+const struct psi_welcome *
+psi_client_job(const struct psi_client *client)
+{
+    return &client->job;
+}
+
+size_t
+psi_client_pending(const struct psi_client *client)
+{
+    return client->pending_count;
+}
+
+bool
+psi_client_serves(const struct psi_client *client)
+{
+    return client->host != NULL;
+}
+
+void
+psi_client_report(struct psi_client *client, uint64_t step, const char *name, double value)
+{
+    client->ping.step = step;
+    client->ping.value = value;
+    snprintf(client->ping.name, sizeof(client->ping.name), "%s", name != NULL ? name : "");
+}

@@ -1,0 +1,144 @@
+/*
+ * core.h - the client core: a worker's part of the protocol, pure.
+ *
+ * It knows the world as a struct psi_env; api.c puts a lock and threads around it, the simulator
+ * neither. Every call is made by one thread at a time.
+ *
+ * Everything a worker asks for is an operation (struct psd_op): transfers, which are cut into one
+ * request per chunk and spread over the lanes, and control requests to the master. An operation
+ * ends exactly once; psi_client_next_done() hands out the ended ones.
+ */
+#ifndef PSI_CLIENT_CORE_CORE_H
+#define PSI_CLIENT_CORE_CORE_H
+
+#include <psd/psd.h>
+
+#include "base/log.h"
+#include "rpc/peer.h"
+#include "shard/shard.h"
+#include "table/spec.h"
+#include "transport/transport.h"
+#include "wire/message.h"
+
+struct psi_client;
+
+struct psi_client_config {
+    const char *master_address; /* copied */
+    uint32_t rank;              /* or PSI_RANK_AUTO */
+    uint32_t open_timeout_ms;
+    uint32_t op_timeout_ms;
+    uint32_t window_bytes; /* unanswered pull bytes per lane */
+    bool checksum;         /* payload checksums on gradients */
+    bool observer;         /* only asks for the table of nodes */
+    bool lends;            /* shares memory with servers on this host */
+    uint64_t host;         /* a guess at who else is on this host: has the same; 0: nobody asks */
+    const char *door;      /* where others of this host may connect: "tcp://127.0.0.1:0"; copied */
+    uint32_t spin_us;      /* looks so long before it sleeps */
+};
+
+psd_status psi_client_create(struct psi_env *env, const struct psi_client_config *config,
+                             struct psi_client **client_p, struct psd_error *err);
+
+/* Ends every operation that has not ended (PSD_ERR_CLOSED), then frees everything. */
+void psi_client_destroy(struct psi_client *client);
+
+/* Timers, deadlines, and sending what became sendable. Call it after every batch of events. */
+void psi_client_tick(struct psi_client *client);
+
+/* Only the sending: enough after a transfer was queued. */
+void psi_client_send(struct psi_client *client);
+uint64_t psi_client_next_ns(const struct psi_client *client);
+
+enum psi_client_state { PSI_CLIENT_JOINING, PSI_CLIENT_RUNNING, PSI_CLIENT_OVER };
+enum psi_client_state psi_client_state(const struct psi_client *client);
+const struct psd_error *psi_client_error(const struct psi_client *client); /* OVER: why */
+
+const struct psi_welcome *psi_client_job(const struct psi_client *client);
+
+/* The operations still under way. */
+size_t psi_client_pending(const struct psi_client *client);
+
+/* Does it have to be driven although no operation of its own is under way: for others? */
+bool psi_client_serves(const struct psi_client *client);
+
+/* The next ended operation nobody has taken yet, or NULL. Taken ones are remembered as taken. */
+struct psd_op *psi_client_next_done(struct psi_client *client);
+
+/* ----------------------------------------------------------------------------- operations --- */
+
+/* What a transfer moves. One request per chunk of [first, first + count). */
+struct psi_transfer {
+    uint8_t type; /* PUSH, PULL, PUSH_PULL, INIT, STATE_PULL, STATE_PUSH */
+    uint8_t part; /* STATE_PUSH: enum PSI_PART_*; STATE_PULL brings all, chunk by chunk */
+    bool empty;   /* PUSH*: present, adding nothing */
+    uint64_t step;
+    uint64_t updates; /* STATE_PUSH: updates applied so far */
+    uint64_t first;
+    uint64_t count; /* 0: to the end */
+    const void *from;
+    bool lent; /* from is memory that servers on this host can read */
+    void *to;
+    bool to_view; /* to is in the table's view */
+    uint8_t priority;
+    uint32_t timeout_ms; /* 0: the client's default */
+    psd_done_fn done;
+    void *user;
+};
+
+/* Checks range and step, and queues it. */
+psd_status psi_client_transfer(struct psi_client *client, struct psd_table *table,
+                               const struct psi_transfer *transfer, struct psd_op **op_p,
+                               struct psd_error *err);
+
+/* Does an operation that has not ended push from, or pull into, that memory? */
+bool psi_client_borrows(const struct psi_client *client, const void *base, size_t bytes);
+
+/* Control requests. The result is in the operation when it has ended. */
+psd_status psi_client_table_open(struct psi_client *client, const struct psi_spec *spec,
+                                 uint8_t priority, struct psd_op **op_p, struct psd_error *err);
+psd_status psi_client_barrier(struct psi_client *client, uint32_t timeout_ms, struct psd_op **op_p,
+                              struct psd_error *err);
+psd_status psi_client_load_barrier(struct psi_client *client, struct psd_op **op_p,
+                                   struct psd_error *err);
+
+/* Does a load move the table to the saved step? Not a sum table that is in use already. */
+bool psi_table_is_loaded(const struct psd_table *table);
+
+/* Did the others load what this worker is about to load before it came to the job? */
+bool psi_client_load_is_over(const struct psi_client *client);
+psd_status psi_client_nodes(struct psi_client *client, struct psd_op **op_p, struct psd_error *err);
+psd_status psi_client_step_add(struct psi_client *client, uint64_t add, struct psd_op **op_p,
+                               struct psd_error *err);
+psd_status psi_client_bye(struct psi_client *client, struct psd_op **op_p, struct psd_error *err);
+
+/* A piece of another worker's published state, into `to`. */
+psd_status psi_client_share_pull(struct psi_client *client, const struct psi_share *share, void *to,
+                                 struct psd_op **op_p, struct psd_error *err);
+
+/* This worker's published state; states are borrowed (see psd_state_publish). */
+psd_status psi_client_publish(struct psi_client *client, uint64_t step,
+                              const struct psd_state *states, size_t count, struct psd_error *err);
+
+void psi_client_report(struct psi_client *client, uint64_t step, const char *name, double value);
+
+/* Tells the master the last report now, not with the next heartbeat. */
+void psi_client_ping(struct psi_client *client);
+
+bool psi_op_ended(const struct psd_op *op);
+psd_status psi_op_status(const struct psd_op *op);
+psd_done_fn psi_op_callback(const struct psd_op *op);
+struct psd_table *psi_op_table(const struct psd_op *op);       /* of a table_open */
+const struct psi_nodes *psi_op_nodes(const struct psd_op *op); /* of a nodes */
+uint64_t psi_op_value(const struct psd_op *op);                /* of a step_add */
+uint64_t psi_op_updates(const struct psd_op *op);              /* of a STATE_PULL */
+
+/* Frees an ended operation. */
+void psi_op_free(struct psd_op *op);
+
+/* Tables, in order of opening. */
+const struct psi_spec *psi_table_spec(const struct psd_table *table);
+uint64_t psi_table_step(const struct psd_table *table); /* to be pushed next */
+struct psi_client *psi_table_client(const struct psd_table *table);
+struct psd_table *psi_client_table(const struct psi_client *client, size_t index); /* NULL: end */
+
+#endif

@@ -1,0 +1,422 @@
+/*
+ * state.h - the inside of the client core. For src/client only.
+ *
+ * Thread: guarded by the context's lock (the simulator: one thread).
+ */
+#ifndef PSI_CLIENT_CORE_STATE_H
+#define PSI_CLIENT_CORE_STATE_H
+
+#include "base/pool.h"
+#include "client/core/core.h"
+#include "clock/clock.h"
+
+enum {
+    REQUESTS_MAX = 32768, /* unanswered, per lane: a quarter reads, a quarter pushes ... */
+    REQUESTS_FREE_MAX = REQUESTS_MAX / 2, /* ... and half for those that are asked for */
+    READS_MAX = REQUESTS_MAX / 4,
+    COPY_AT_ONCE = 4,             /* values that may wait to be copied */
+    SEND_QUEUE_BYTES = 512 << 10, /* handed to the transport; more would spoil the priorities */
+    COST_MIN = 4096,              /* even a tiny gradient occupies a slot of the server */
+};
+
+struct gathered_table;
+struct gathering;
+struct host;
+struct lane_link;
+struct table_view;
+
+/*
+ * How the chunks of a table spread over the lanes: as they are placed (`flat`); or with those of
+ * other hosts on the host's own lane, that is, through the worker that sends for this host
+ * (`by_host`). The parts of an operation have the same order in both.
+ */
+struct spread {
+    uint16_t *places;       /* chunk -> lane */
+    uint32_t **lane_chunks; /* lane -> its chunks, rising */
+    uint32_t *lane_counts;
+    uint32_t lanes_used;
+    uint16_t *lanes;      /* those that have chunks of it: lanes_used of them */
+    uint16_t *lane_parts; /* lane -> its index in lanes */
+};
+
+/* One request of one chunk, under way on one lane. */
+struct request {
+    struct psd_op *op;
+    uint32_t chunk;
+    uint32_t push_cost; /* against the lane's window */
+    uint32_t pull_cost; /* against ours */
+    uint64_t seq;
+    uint32_t id;
+    struct request *next; /* in order of sending */
+    struct request *prev;
+};
+
+/* One lane's share of a transfer, in that lane's queue until all its requests are sent. */
+struct part {
+    struct psd_op *op;
+    struct part *next;
+    struct part *prev;
+    bool queued;
+    uint32_t cursor; /* into spread->lane_chunks[lane] */
+    uint32_t end;
+    uint32_t unanswered;
+};
+
+enum op_kind { OP_TRANSFER, OP_TABLE_OPEN, OP_BARRIER, OP_NODES, OP_STEP_ADD, OP_BYE, OP_SHARE };
+
+enum chunk_state { CHUNK_UNSENT, CHUNK_SENT, CHUNK_DONE };
+
+struct psd_op {
+    struct psi_client *client;
+    struct psi_pool *pool; /* where its memory comes from and goes */
+    struct psd_op *next;   /* client->pending, client->done */
+    struct psd_op *prev;
+    enum op_kind kind;
+    uint64_t number; /* in order of submission */
+    uint64_t started_ns;
+    uint64_t deadline_ns;
+    uint64_t why_ns; /* ask what it waits for */
+    bool ended;
+    bool taken;
+    psd_outcome outcome;
+    psd_done_fn done;
+    void *user;
+
+    /* The context's own marks; the core does not look at them. */
+    bool internal; /* made by a blocking call: never shown to the caller */
+    bool released; /* freed as soon as it ends and its callback has returned */
+    bool calling;  /* its callback runs, without the lock */
+    bool waited;   /* somebody has its end already: not for psd_wait_any */
+    bool queued;   /* in context->any */
+    struct psd_op *any_next;
+    struct psd_op *any_prev;
+    struct psd_op *all_next; /* context->all */
+    struct psd_op *all_prev;
+
+    /* OP_TRANSFER */
+    struct psd_table *table;
+    struct psi_transfer transfer;
+    uint8_t priority;
+    uint64_t first_chunk;
+    uint64_t chunk_count;
+    uint64_t remaining; /* chunks not ended */
+    uint64_t applied;   /* chunks that ended well */
+    uint64_t touched;   /* chunks that were ever sent */
+    uint64_t updates;   /* STATE_PULL: largest count seen */
+    bool held;          /* waits for earlier operations: in client->held */
+    struct psd_op *held_next;
+    struct psd_op *held_prev;
+    bool wanted;  /* a server asks for it: other workers push the tables in another order */
+    bool repeats; /* some of it was given to another worker of this host, who did not answer */
+    struct psd_op *table_next; /* of the table's transfers that have not ended */
+    struct psd_op *table_prev;
+    bool exact;         /* a read of the very version of its step */
+    uint8_t *chunks;    /* enum chunk_state each; lies behind the operation, as do its parts */
+    struct part *parts; /* one per lane of spread->lanes */
+    const struct spread *spread;
+
+    /* What this worker sends for its host (gather.c): a node of the tree over ranks. */
+    struct gathering *gathering; /* NULL: an ordinary operation */
+    struct psd_op *node_next;    /* of the gathering */
+    uint32_t node_first;
+    uint32_t node_level;
+    uint32_t node_leaves;
+    void *node_bytes;           /* transfer.from, if that is memory of our own */
+    struct psi_pool *node_pool; /* which it goes back to */
+
+    /* the others */
+    uint32_t request;
+    uint64_t seq;
+    struct psi_frame frame; /* as sent, and sent again after a cut */
+    uint8_t *body;
+    size_t body_bytes;
+    uint64_t value;
+    struct psi_nodes nodes;
+    uint8_t priority_wanted; /* OP_TABLE_OPEN */
+    void *to;                /* OP_SHARE */
+    uint32_t to_bytes;
+
+    /* Long, and nearly always empty: of these a new operation has only the first bytes cleared. */
+    struct psd_error error;
+    char because[PSI_TEXT_MAX];
+};
+
+static inline bool
+psi_op_is_push(const struct psd_op *op)
+{
+    return op->kind == OP_TRANSFER &&
+           (op->transfer.type == PSI_FRAME_PUSH || op->transfer.type == PSI_FRAME_PUSH_PULL);
+}
+
+/* The earliest step of some pending pushes, and how many are of it. */
+struct earliest {
+    uint64_t step;
+    size_t count;
+};
+
+/* The tables with the same number of backup workers: a step is closed for all of them at once. */
+struct backup_group {
+    struct backup_group *next; /* client->groups */
+    uint32_t backup_workers;
+    uint64_t reached; /* the furthest step that we were told of when a gradient was dropped */
+    struct earliest earliest;
+};
+
+struct psd_table {
+    struct psi_client *client;
+    uint32_t id;
+    uint8_t priority;
+    struct psi_spec spec;
+    struct backup_group *group; /* NULL: no backup workers */
+    size_t element_bytes;
+    uint64_t chunk_count;
+    struct spread flat;
+    struct spread by_host;           /* lanes_used == 0: none */
+    uint64_t route_from;             /* pushes of this step and later spread by host; or never */
+    uint64_t *relayed;               /* by_host: chunk -> behind the last step that was wanted */
+    struct gathered_table *gathered; /* this worker sends for its host */
+    struct psi_pool ops;             /* transfers of it, each with its parts and chunks */
+    struct psd_op *last_op;          /* the newest of those that have not ended */
+    uint64_t *next_step;             /* chunk -> step to push next */
+    uint64_t resume_step;            /* a replacement repeats from here */
+    bool resuming;                   /* opened by a replacement */
+    struct table_view *view;         /* NULL: nobody asked for one */
+    uint64_t blocked_turn;           /* the pump's turn in which a transfer of it was blocked ... */
+    uint64_t passable;               /* ... by which only what belongs before this step passes */
+};
+
+/*
+ * The connection to one lane of one server. Behind the last of them lies the host's own: to the
+ * worker that sends for this host, or to ourselves.
+ */
+struct lane_link {
+    struct psi_client *client;
+    uint32_t index;
+    bool is_self; /* without a connection: what is sent is gathered here */
+    bool lends;   /* the server was on this host when the connection last came up */
+    uint32_t server;
+    struct psi_peer peer;
+    struct request **requests; /* owned; [id % requests_capacity], which grows with use */
+    uint32_t requests_capacity;
+    uint32_t request_count;
+    struct request *spare; /* owned; for the next one */
+    uint32_t next_id;
+    struct request *first; /* under way, in order of sending */
+    struct request *last;
+    struct part *queue; /* by priority, then age */
+    struct part *queue_last;
+    struct lane_link *busy_next; /* client->busy */
+    bool busy;
+    uint64_t window_bytes;
+    uint64_t used;             /* unanswered gradient bytes */
+    uint64_t reads;            /* unanswered value bytes */
+    uint32_t read_count;       /* requests that push nothing */
+    uint64_t used_alone;       /* of `used`: of tables without rounds */
+    uint64_t room_ns;          /* something waits for room: then it gets some; 0: nothing does */
+    bool extra;                /* one that nobody asks for leaves whatever the window */
+    bool apart;                /* rounds stand still: tables without have a window of their own */
+    struct request *resend;    /* after a cut: the next of these to be sent again */
+    struct request *receiving; /* whose value is coming in */
+    uint32_t ups;              /* how often it has come up: what was mapped before is old */
+};
+
+struct published {
+    bool valid;
+    uint64_t step;
+    struct psd_state *states;
+    char (*names)[PSI_SHARE_NAME_MAX];
+    size_t count;
+    struct waiting_share *waiting; /* asked before we got there */
+};
+
+struct psi_client {
+    struct psi_env *env;
+    struct psd_context *context; /* whose core this is; NULL in the simulator */
+    struct psi_client_config config;
+    char master_address[PSI_ADDRESS_BYTES];
+    uint64_t life;
+    uint64_t started_ns;
+    enum psi_client_state state;
+    struct psd_error error;
+
+    struct psi_peer master;
+    struct psi_welcome job; /* workers == 0: not welcomed yet */
+    uint64_t heartbeat_due_ns;
+    uint64_t master_heard_ns;
+    struct psi_ping ping;
+
+    uint32_t view;
+    struct psi_view_worker *workers; /* job.workers of them, once a view came */
+    uint32_t lane_count;
+    uint32_t lanes_up;
+    struct lane_link *lanes;
+    struct lane_link *busy; /* lanes that may have something to send, in order */
+    struct lane_link *busy_last;
+
+    struct psd_table **tables;
+    size_t table_count;
+    size_t table_capacity;
+    struct backup_group *groups; /* owned */
+
+    struct psd_op *pending; /* oldest first */
+    struct psd_op *pending_last;
+    size_t pending_count;
+    struct psd_op *done; /* ended, not handed out; oldest first */
+    struct psd_op *done_last;
+    struct psi_pool requests; /* operations that are not transfers */
+    struct psi_pool lane_requests;
+    uint64_t op_number;
+    uint64_t seq;
+    uint32_t control_id;
+    uint64_t barrier[PSI_BARRIER_KINDS]; /* how many it has come to */
+    uint64_t next_deadline_ns;
+    struct psd_op *held; /* transfers that wait for earlier ones; oldest first */
+    struct psd_op *held_last;
+    bool hold_changed;        /* a transfer ended: some of these may be let go */
+    struct earliest earliest; /* PSI_DEATH_WAIT: of all tables without backup workers */
+    uint64_t pump_turn;
+    uint64_t room_ns; /* the earliest of the lanes */
+    struct published published;
+    uint32_t chunks_in_place; /* of the views of all tables */
+    bool leaving;             /* BYE was said */
+
+    struct psi_listener *listener;  /* for other workers of this host */
+    char door[PSI_ADDRESS_BYTES];   /* where they find it; "": they do not */
+    struct host *host;              /* this worker sends for its host */
+    uint32_t sender;                /* who does; UINT32_MAX: nobody */
+    bool route_begun;               /* it is known whether there is any use for that */
+    struct psi_ranks offered_lanes; /* another one does, to these lanes, ... */
+    bool *offered;                  /* ... for these tables, by number */
+    uint32_t offered_capacity;
+};
+
+/* core.c */
+void psi_client_over(struct psi_client *client, psd_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ops.c */
+struct psd_op *psi_op_create(struct psi_client *client, struct psi_pool *pool, enum op_kind kind,
+                             uint32_t timeout_ms);
+void psi_op_discard(struct psd_op *op); /* one that was not submitted */
+void psi_op_submit(struct psd_op *op);
+void psi_op_submit_node(struct psd_op *op);
+void psi_op_end(struct psd_op *op, psd_status status, psd_outcome outcome, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void psi_op_succeed(struct psd_op *op);
+void psi_ops_check_deadlines(struct psi_client *client, uint64_t now_ns);
+void psi_ops_end_all(struct psi_client *client, const struct psd_error *reason);
+
+/* transfer.c */
+psd_status psi_transfer_check_range(const struct psd_table *table, struct psi_transfer *transfer,
+                                    struct psd_error *err);
+void psi_transfer_describe(const struct psd_op *op, char *text, size_t size);
+void psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason);
+uint64_t psi_transfer_bytes(const struct psd_op *op, uint64_t chunk);
+uint64_t psi_transfer_element_bytes(const struct psd_op *op);
+uint64_t psi_transfer_push_bytes(const struct psd_op *op, uint64_t chunk);
+void psi_transfer_clear_parts(struct psd_op *op);
+void psi_transfers_init(struct psd_table *table);
+bool psi_transfer_completes_step(const struct psd_op *op);
+
+/* order.c */
+void psi_order_enter(struct psd_op *op);          /* submitted: leaves now, or is held */
+void psi_order_leave(struct psd_op *op);          /* ended */
+void psi_order_let_go(struct psi_client *client); /* those that no longer have to wait */
+void psi_order_want(struct psi_client *client, const struct psi_frame *wanted);
+
+/* lanes.c */
+psd_status psi_lanes_start(struct psi_client *client, const struct psi_view *view,
+                           struct psd_error *err);
+void psi_lanes_stop(struct psi_client *client);
+void psi_lanes_tick(struct psi_client *client, uint64_t now_ns);
+uint64_t psi_lanes_next_ns(const struct psi_client *client);
+void psi_lanes_send(struct psi_client *client);
+bool psi_lanes_up(const struct psi_client *client);
+void psi_lane_enqueue(struct psd_op *op);
+void psi_lane_forget(struct psd_op *op);
+void psi_lane_ask_why(struct psd_op *op);
+bool psi_lane_ask_why_node(const struct psd_op *op);
+void psi_lane_want(struct lane_link *lane, const struct psi_frame *wanted);
+void psi_lane_reroute(struct psd_op *op);
+struct lane_link *psi_host_lane(const struct psi_client *client);
+uint32_t psi_spread_index(const struct spread *spread, uint32_t lane, uint64_t chunk);
+psd_status psi_lane_head(void *owner, struct psi_peer *peer, struct psi_sink *sink_p,
+                         struct psd_error *err);
+psd_status psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
+                          struct psd_error *err);
+void psi_lane_came_up(struct lane_link *lane, uint64_t window_bytes);
+
+/* An answer to what this worker has given to itself. A value is copied from there. */
+struct own_answer {
+    uint32_t request;
+    psd_status status;
+    const char *text;
+    const void *value; /* NULL: none */
+    uint64_t step;
+    uint64_t updates;
+};
+void psi_lane_answer_own(struct lane_link *lane, const struct own_answer *answer);
+void psi_lane_tell_own(struct lane_link *lane, uint32_t request, const char *because);
+const char *psi_lane_name(const struct lane_link *lane, char *text, size_t size);
+
+/* control.c */
+psd_status psi_control_frame(struct psi_client *client, struct psi_peer *peer, const void *payload,
+                             size_t bytes, struct psd_error *err);
+void psi_control_resend(struct psi_client *client);
+void psi_control_send(struct psd_op *op);
+void psi_control_barrier_again(const struct psd_op *failed);
+void psi_control_have(const struct psd_op *op);
+
+/* tables.c */
+psd_status psi_table_create(struct psi_client *client, const struct psi_table_info *info,
+                            uint8_t priority, struct psd_table **table_p, struct psd_error *err);
+void psi_table_destroy(struct psd_table *table);
+psd_status psi_table_spread_by_host(struct psd_table *table, const struct psi_ranks *lanes);
+uint64_t psi_table_first_unsent_step(const struct psd_table *table);
+struct psd_table *psi_table_find(const struct psi_client *client, uint32_t id);
+
+/* backup.c */
+psd_status psi_group_join(struct psd_table *table);
+void psi_group_reached(const struct psd_table *table, uint64_t step);
+void psi_groups_destroy(struct psi_client *client);
+
+/* route.c */
+void psi_route_open(struct psi_client *client);
+void psi_route_start(struct psi_client *client);
+void psi_route_begin(struct psi_client *client);
+void psi_route_stop(struct psi_client *client);
+void psi_route_tick(struct psi_client *client, uint64_t now_ns);
+uint64_t psi_route_next_ns(const struct psi_client *client);
+bool psi_route_settled(const struct psi_client *client);
+void psi_route_table(struct psd_table *table);
+psd_status psi_route_offered(struct lane_link *lane, const void *payload, size_t bytes,
+                             struct psd_error *err);
+bool psi_route_carries(const struct psd_table *table, uint32_t chunk, uint64_t step);
+void psi_route_want(struct psi_client *client, const struct psi_frame *wanted);
+
+/* host.c */
+psd_status psi_host_start(struct psi_client *client, uint32_t workers);
+void psi_host_stop(struct psi_client *client);
+void psi_host_tick(struct psi_client *client, uint64_t now_ns);
+uint64_t psi_host_next_ns(const struct psi_client *client);
+void psi_host_offer(struct psd_table *table);
+
+/* gather.c */
+void psi_gather_own(struct psd_op *op, uint32_t chunk, uint32_t request);
+void psi_gather_withdraw(const struct psd_op *op, uint32_t chunk);
+bool psi_gather_fill(struct psd_op *op);
+void psi_gather_wanted(const struct psd_table *table, const struct psi_frame *wanted);
+void psi_gather_sent(struct psd_op *op);
+void psi_gather_because(const struct psd_op *op, const char *text);
+bool psi_gather_why(const struct psd_table *table, uint32_t chunk, char *text, size_t size);
+void psi_gathered_destroy(struct psd_table *table);
+
+/* share.c */
+psd_status psi_share_asked(struct lane_link *lane, const void *payload, size_t bytes,
+                           struct psd_error *err);
+void psi_share_lane_down(struct lane_link *lane);
+void psi_share_tick(struct psi_client *client, uint64_t now_ns);
+uint64_t psi_share_next_ns(const struct psi_client *client);
+void psi_share_fini(struct psi_client *client);
+
+#endif

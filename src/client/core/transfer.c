@@ -1,0 +1,288 @@
+/*
+ * transfer.c - pushes and pulls: checked, cut into chunks, ended.
+ *
+ * When they leave is in order.c, how in lanes.c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "client/core/state.h"
+
+static bool
+reads(const struct psd_op *op)
+{
+    return op->transfer.type == PSI_FRAME_PULL || op->transfer.type == PSI_FRAME_PUSH_PULL ||
+           op->transfer.type == PSI_FRAME_STATE_PULL;
+}
+
+uint64_t
+psi_transfer_element_bytes(const struct psd_op *op)
+{
+    if (op->transfer.type == PSI_FRAME_STATE_PULL) {
+        return psi_spec_all_parts_bytes(&op->table->spec);
+    }
+    return op->transfer.part == PSI_PART_VALUE
+               ? op->table->element_bytes
+               : psi_spec_part_bytes(&op->table->spec, op->transfer.part);
+}
+
+uint64_t
+psi_transfer_bytes(const struct psd_op *op, uint64_t chunk)
+{
+    return psi_chunk_elements(op->table->spec.count, chunk) * psi_transfer_element_bytes(op);
+}
+
+/* A sum of several gradients is in what is computed in, not in the table's type. */
+uint64_t
+psi_transfer_push_bytes(const struct psd_op *op, uint64_t chunk)
+{
+    if (op->node_level == 0) {
+        return psi_transfer_bytes(op, chunk);
+    }
+    return psi_chunk_elements(op->table->spec.count, chunk) *
+           psi_dtype_state_bytes(op->table->spec.dtype);
+}
+
+void
+psi_transfer_describe(const struct psd_op *op, char *text, size_t size)
+{
+    static const char *const verbs[] = {
+        [PSI_FRAME_PUSH] = "push",           [PSI_FRAME_PULL] = "pull",
+        [PSI_FRAME_PUSH_PULL] = "push_pull", [PSI_FRAME_INIT] = "initial values of",
+        [PSI_FRAME_STATE_PULL] = "save",     [PSI_FRAME_STATE_PUSH] = "load",
+    };
+
+    snprintf(text, size, "%s table %s step %llu", verbs[op->transfer.type], op->table->spec.name,
+             (unsigned long long)op->transfer.step);
+}
+
+/* An error when the range is not on the grid; a count of 0 becomes the whole rest. */
+psd_status
+psi_transfer_check_range(const struct psd_table *table, struct psi_transfer *transfer,
+                         struct psd_error *err)
+{
+    const uint64_t total = table->spec.count;
+    uint64_t end;
+
+    if (transfer->first >= total || transfer->first % PSD_CHUNK_ELEMENTS != 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "table %s: first element %llu is not a multiple of %d below %llu",
+                        table->spec.name, (unsigned long long)transfer->first, PSD_CHUNK_ELEMENTS,
+                        (unsigned long long)total);
+    }
+    if (transfer->count == 0) {
+        transfer->count = total - transfer->first;
+    }
+    if (transfer->count > total - transfer->first ||
+        ((transfer->first + transfer->count) % PSD_CHUNK_ELEMENTS != 0 &&
+         transfer->first + transfer->count != total)) {
+        end = transfer->first + transfer->count;
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "table %s: range ends at %llu, neither a multiple of %d nor the end %llu",
+                        table->spec.name, (unsigned long long)end, PSD_CHUNK_ELEMENTS,
+                        (unsigned long long)total);
+    }
+    return PSD_OK;
+}
+
+/* Each chunk takes one gradient per step, steps in order (asynchronous tables: any). */
+static psd_status
+check_step(const struct psd_op *op, struct psd_error *err)
+{
+    const struct psd_table *table = op->table;
+    const uint64_t reached = table->group != NULL ? table->group->reached : 0;
+
+    if (!psi_op_is_push(op) || table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
+        return PSD_OK;
+    }
+    for (uint64_t i = 0; i < op->chunk_count; i++) {
+        const uint64_t want = table->next_step[op->first_chunk + i];
+        const bool may_jump =
+            table->group != NULL && op->transfer.step > want && op->transfer.step <= reached;
+
+        if (op->transfer.step != want && !may_jump) {
+            return psi_fail(err, PSD_ERR_STEP, "push table %s: step %llu given, step %llu is next",
+                            table->spec.name, (unsigned long long)op->transfer.step,
+                            (unsigned long long)(want > reached ? want : reached));
+        }
+    }
+    return PSD_OK;
+}
+
+static void
+set_next_step(const struct psd_op *op, uint64_t step)
+{
+    if (psi_op_is_push(op) && op->table->spec.staleness != PSD_STALENESS_UNBOUNDED) {
+        for (uint64_t i = 0; i < op->chunk_count; i++) {
+            op->table->next_step[op->first_chunk + i] = step;
+        }
+    }
+}
+
+/* Every transfer of a table gets room for all of it, however it spreads: so one pool serves them
+ * all. */
+void
+psi_transfers_init(struct psd_table *table)
+{
+    psi_pool_init(&table->ops, sizeof(struct psd_op) +
+                                   (table->flat.lanes_used + 1) * sizeof(struct part) +
+                                   table->chunk_count);
+}
+
+void
+psi_transfer_clear_parts(struct psd_op *op)
+{
+    const size_t parts_bytes = (op->table->flat.lanes_used + 1) * sizeof(*op->parts);
+
+    op->parts = (struct part *)(op + 1);
+    op->chunks = (uint8_t *)op->parts + parts_bytes;
+    memset(op->parts, 0, parts_bytes);
+    memset(op->chunks, CHUNK_UNSENT, op->chunk_count);
+}
+
+/*
+ * Reads that are for the very version of their step, not a later one: a save, and what a
+ * replacement reads before it has pushed, to repeat the step.
+ */
+static bool
+wants_exact(const struct psd_op *op)
+{
+    const struct psd_table *table = op->table;
+
+    if (table->spec.use != PSD_USE_UPDATE || !psi_spec_synchronous(&table->spec)) {
+        return false;
+    }
+    if (op->transfer.type == PSI_FRAME_STATE_PULL) {
+        return true;
+    }
+    return op->transfer.type == PSI_FRAME_PULL && table->resuming &&
+           op->transfer.step == table->resume_step &&
+           table->next_step[op->first_chunk] == table->resume_step &&
+           table->group == NULL; /* those went on without us: it may be gone */
+}
+
+/* A push to a table with backup workers, after which all of its step is on its way. */
+bool
+psi_transfer_completes_step(const struct psd_op *op)
+{
+    const struct psd_table *table = op->table;
+
+    if (!psi_op_is_push(op) || op->held || table->group == NULL) {
+        return false;
+    }
+    for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
+        if (table->next_step[chunk] <= op->transfer.step) {
+            return false;
+        }
+    }
+    return true;
+}
+
+psd_status
+psi_client_transfer(struct psi_client *client, struct psd_table *table,
+                    const struct psi_transfer *transfer, struct psd_op **op_p,
+                    struct psd_error *err)
+{
+    struct psd_op *op;
+    psd_status status;
+
+    if (client->state == PSI_CLIENT_JOINING) {
+        return psi_fail(err, PSD_ERR_STATE, "table %s: not in the job yet", table->spec.name);
+    }
+    if (client->state == PSI_CLIENT_OVER) {
+        *err = client->error;
+        return err->status;
+    }
+    op = psi_op_create(client, &table->ops, OP_TRANSFER, transfer->timeout_ms);
+    if (op == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for an operation",
+                        table->spec.name);
+    }
+    op->table = table;
+    op->transfer = *transfer;
+    op->priority = transfer->priority != 0 ? transfer->priority : table->priority;
+    op->done = transfer->done;
+    op->user = transfer->user;
+    status = psi_transfer_check_range(table, &op->transfer, err);
+    if (status == PSD_OK) {
+        op->first_chunk = op->transfer.first / PSD_CHUNK_ELEMENTS;
+        op->chunk_count = psi_chunk_count(op->transfer.count);
+        op->remaining = op->chunk_count;
+        status = check_step(op, err);
+    }
+    if (status != PSD_OK) {
+        psi_op_discard(op);
+        return status;
+    }
+    psi_transfer_clear_parts(op);
+    op->spread = psi_op_is_push(op) && op->transfer.step >= table->route_from ? &table->by_host
+                                                                              : &table->flat;
+    op->exact = wants_exact(op);
+    set_next_step(op, op->transfer.step + 1);
+    psi_op_submit(op);
+    psi_order_enter(op);
+    *op_p = op;
+    return PSD_OK;
+}
+
+/* The step may be pushed again: servers answer what they have as done. */
+static void
+repeat_step(const struct psd_op *op)
+{
+    if (op->gathering != NULL) {
+        return; /* of others, who have steps of their own */
+    }
+    for (uint64_t i = 0; psi_op_is_push(op) && i < op->chunk_count; i++) {
+        uint64_t *next = &op->table->next_step[op->first_chunk + i];
+
+        if (*next > op->transfer.step && op->table->spec.staleness != PSD_STALENESS_UNBOUNDED) {
+            *next = op->transfer.step;
+        }
+    }
+}
+
+/* Ends it before its time: what was sent may have been applied, and the caller gets its memory
+ * back. */
+void
+psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason)
+{
+    const uint64_t unanswered = op->remaining;
+    const bool nothing = op->touched == 0 || (reads(op) && !psi_op_is_push(op));
+    char what[PSD_NAME_MAX + 64];
+
+    psi_transfer_describe(op, what, sizeof(what));
+    psi_lane_forget(op);
+    repeat_step(op);
+    psi_op_end(op, status, nothing ? PSD_OUTCOME_NOT_APPLIED : PSD_OUTCOME_UNKNOWN,
+               "%s: %s; %llu of %llu chunks unanswered%s%s", what, reason,
+               (unsigned long long)unanswered, (unsigned long long)op->chunk_count,
+               op->because[0] != '\0' ? "; " : "", op->because);
+}
+
+static bool
+overlaps(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+{
+    const uint8_t *first = a;
+    const uint8_t *second = b;
+
+    return a != NULL && first < second + b_bytes && second < first + a_bytes;
+}
+
+bool
+psi_client_borrows(const struct psi_client *client, const void *base, size_t bytes)
+{
+    for (const struct psd_op *op = client->pending; op != NULL; op = op->next) {
+        if (op->kind == OP_TRANSFER) {
+            const uint64_t used = op->transfer.count * psi_transfer_element_bytes(op);
+
+            if (overlaps(op->transfer.from, used, base, bytes) ||
+                overlaps(op->transfer.to, used, base, bytes)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}

@@ -1,0 +1,67 @@
+/*
+ * admission.h - how many strangers come, from where, and how fast.
+ *
+ * Nobody is ever shut out because of others:
+ *   - accepting has a pace; who comes faster waits in the kernel's queue, in the order of coming;
+ *   - handshakes that may come to nothing have a pace, for each address and for all together;
+ *     beyond it only those are tried whose first bytes show the secret (psi_auth_ops.recognises);
+ *   - the strangers of one address that are inside are counted. The kernel's loopback is not:
+ *     everybody on this machine shares it.
+ */
+#ifndef PSI_TRANSPORT_LOOP_ADMISSION_H
+#define PSI_TRANSPORT_LOOP_ADMISSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    PSI_DOOR_PLACES = 512,
+
+    /* How many at once, and then how many a second. 4,096 wait in the kernel's queue at most, so
+     * nobody in it waits for longer than 2.1 s. */
+    PSI_DOOR_ACCEPTS_BURST = 1024,
+    PSI_DOOR_ACCEPTS_PER_S = 2000,
+    PSI_DOOR_TRIES_BURST = 512,
+    PSI_DOOR_TRIES_PER_S = 500,
+    PSI_DOOR_TRIES_FROM_ONE_BURST = 64,
+    PSI_DOOR_TRIES_FROM_ONE_PER_S = 100,
+};
+
+/* When all that was taken from it will be there again. Thread: owned by the loop. */
+struct psi_bucket {
+    uint64_t full_ns;
+};
+
+/* Thread: owned by the loop. */
+struct psi_door_place {
+    uint8_t address[16]; /* IPv6: only the first 8 bytes, all that an attacker cannot choose */
+    bool used;
+    uint32_t strangers;
+    struct psi_bucket tries;
+};
+
+/* A zeroed one has seen nobody. Thread: owned by the loop. */
+struct psi_door {
+    struct psi_bucket accepts;
+    struct psi_bucket tries;
+    struct psi_door_place places[PSI_DOOR_PLACES];
+};
+
+/* May one more be accepted now? Then it counts. */
+bool psi_door_accepts(struct psi_door *door, uint64_t now_ns);
+
+/* It was not there after all. */
+void psi_door_return(struct psi_door *door);
+
+/* The place of the host in "tcp://HOST:PORT". NULL: all are taken by others who are still here; the
+ * limits on all strangers together hold nevertheless. Somebody else may get the place when nobody
+ * from there is in it. Every call below takes NULL, too. */
+struct psi_door_place *psi_door_find(struct psi_door *door, const char *peer);
+
+void psi_door_enter(struct psi_door_place *place); /* one stranger more */
+void psi_door_leave(struct psi_door_place *place); /* one less: gone, or a member now */
+
+/* May a handshake be tried with somebody from there of whom nothing is known? Then it counts. */
+bool psi_door_tries(struct psi_door *door, struct psi_door_place *place, uint64_t now_ns);
+
+#endif

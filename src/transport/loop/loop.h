@@ -1,0 +1,84 @@
+/*
+ * loop.h - the real world: one epoll set, its connections, and the clock.
+ *
+ * A lane or a daemon runs its loop on one thread: psi_loop_run_once() until done. The client lets
+ * several threads wait on one loop: psi_loop_wait() without its lock, psi_loop_dispatch() with it.
+ *
+ * Thread: a loop and its connections are owned by one thread at a time (the client: by the holder
+ * of its lock). Only psi_loop_wait() and psi_loop_wake() may run beside the owner.
+ */
+#ifndef PSI_TRANSPORT_LOOP_LOOP_H
+#define PSI_TRANSPORT_LOOP_LOOP_H
+
+#include "transport/transport.h"
+
+struct psi_loop;
+
+enum { PSI_LOOP_EVENTS = 64 };
+
+struct psi_loop_config {
+    const struct psi_auth_ops *auth; /* (optional) */
+    void *credentials;
+    uint32_t conns_max;     /* connections of this loop, accepted ones included; 0: 4096 */
+    uint32_t strangers_max; /* accepted connections without a whole frame yet; 0: 256. The oldest of
+                               those who have shown nothing gives way to a new one; are there none,
+                               it waits. */
+    uint32_t strangers_from_one; /* ... of one address, loopback excepted; 0: 16 */
+    uint32_t stranger_ms;        /* ... and how long it may take in all until then; 0: 5000 */
+    bool lends;                  /* shares memory with peers on this host: asks for it, offers it */
+    uint32_t spin_us;            /* how long to look before sleeping; 0: not at all */
+    uint32_t auth_ms; /* connecting: until it is open, authentication included; 0: 5000 */
+};
+
+/* Events that psi_loop_wait() found and psi_loop_dispatch() will handle. */
+struct psi_loop_ready {
+    int count; /* of events; what is in a ring needs none */
+    struct {
+        uint64_t id; /* slot and generation: a connection closed meanwhile is recognised */
+        uint32_t events;
+    } event[PSI_LOOP_EVENTS];
+};
+
+psd_status psi_loop_create(const struct psi_loop_config *config, struct psi_loop **loop_p,
+                           struct psd_error *err);
+void psi_loop_destroy(struct psi_loop *loop); /* closes what is left, without events */
+
+/* The seam: hand it to a core. */
+struct psi_env *psi_loop_env(struct psi_loop *loop);
+
+/* Waits at most timeout_ms (-1: for ever) for events. Any thread, several at once. */
+psd_status psi_loop_wait(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
+                         struct psd_error *err);
+
+/* Handles them, and what the loop itself has due (auth deadlines, lingering closes). One thread at
+ * a time. */
+void psi_loop_dispatch(struct psi_loop *loop, const struct psi_loop_ready *ready);
+
+/* Both. */
+psd_status psi_loop_run_once(struct psi_loop *loop, int timeout_ms, struct psd_error *err);
+
+/* When psi_loop_dispatch() wants to run next even without events; UINT64_MAX: never. */
+uint64_t psi_loop_next_ns(const struct psi_loop *loop);
+
+/* Readable when psi_loop_run_once() has something to do, for whoever waits for other things, too.
+ * What is due by the clock, psi_loop_next_ns() tells. */
+int psi_loop_fd(const struct psi_loop *loop);
+
+/* Makes a psi_loop_wait() in progress return. Any thread; async-signal-safe. */
+void psi_loop_wake(struct psi_loop *loop);
+
+/* From now on neighbours are not woken by frames that need no copy, those on our core by none;
+ * ring_bells() makes up for it, the others first: one that is woken on our core may take it from us
+ * at once, and they would wait until it is done. The owner only; does not nest. */
+void psi_loop_hold_bells(struct psi_loop *loop);
+void psi_loop_ring_bells(struct psi_loop *loop);
+
+/* Connections whose peers are on this host, and share memory with us. The owner only. */
+uint32_t psi_loop_neighbours(const struct psi_loop *loop);
+
+/* Also report a foreign descriptor (signalfd) when it is readable: handler runs in dispatch. The
+ * descriptor must outlive the loop. */
+psd_status psi_loop_watch(struct psi_loop *loop, int fd, void (*handler)(void *owner), void *owner,
+                          struct psd_error *err);
+
+#endif

@@ -1,0 +1,148 @@
+/*
+ * loop_state.h - the inside of a loop, for the files of this folder: descriptors, timers, counts.
+ */
+#ifndef PSI_TRANSPORT_LOOP_LOOP_STATE_H
+#define PSI_TRANSPORT_LOOP_LOOP_STATE_H
+
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "base/segment.h"
+#include "transport/loop/admission.h"
+#include "transport/loop/loop.h"
+#include "transport/shm/lending.h"
+#include "transport/shm/shm_meet.h"
+
+struct psi_ring;
+struct psi_shm;
+struct psi_stream;
+
+/*
+ * Something with a descriptor in the epoll set.
+ *
+ * Thread: owned by the loop.
+ */
+struct psi_source {
+    void (*ready)(void *object, uint32_t events); /* runs in dispatch */
+    void (*close)(void *object);                  /* the loop ends: without events */
+    void *object;                                 /* free()d after psi_loop_retire() */
+    int fd;                                       /* -1: in no epoll set */
+    uint32_t slot;
+    uint32_t events;
+    TAILQ_ENTRY(psi_source) link;
+};
+
+/*
+ * Runs fire once, in the first dispatch at or after at_ns.
+ *
+ * Thread: owned by the loop.
+ */
+struct psi_timer {
+    void (*fire)(void *object);
+    void *object;
+    uint64_t at_ns;
+    bool armed;
+    TAILQ_ENTRY(psi_timer) link;
+};
+
+struct psi_slot {
+    struct psi_source *source; /* NULL: free */
+    uint32_t generation;       /* grows when the slot is emptied */
+    uint32_t next_free;
+};
+
+/*
+ * A ring that is looked at beside the epoll set.
+ *
+ * Thread: owned by the loop; `ring` may be looked at by any thread in psi_loop_wait().
+ */
+struct psi_loop_ring {
+    const struct psi_ring *ring;
+    void (*ready)(void *object); /* runs in dispatch */
+    void *object;
+    struct psi_shm *shm;
+    uint32_t index; /* in loop->rings */
+};
+
+/* Something that a thread in psi_loop_wait() may still look at; freed when none does. */
+struct psi_grave {
+    struct psi_grave *next;
+    void (*destroy)(void *object);
+    void *object;
+};
+
+TAILQ_HEAD(psi_source_list, psi_source);
+TAILQ_HEAD(psi_timer_list, psi_timer);
+TAILQ_HEAD(psi_stream_list, psi_stream);
+
+/*
+ * Thread: epoll_fd and wake_fd are immutable and for any thread; the rest is owned by the loop's
+ * owner (loop.h).
+ */
+struct psi_loop {
+    struct psi_env env; /* first */
+    struct psi_loop_config config;
+    int epoll_fd;
+    int wake_fd;
+    int spare_fd; /* closed to accept, and refuse, when no descriptor is left; or -1 */
+
+    struct psi_slot *slots;
+    uint32_t slot_count;
+    uint32_t free_slot; /* slot_count: none */
+
+    struct psi_source_list sources;
+    struct psi_source_list retired; /* freed when dispatch ends */
+    struct psi_timer_list timers;   /* soonest first */
+    bool dispatching;
+
+    uint32_t conn_count;
+    uint32_t stranger_count;
+    struct psi_stream_list strangers; /* oldest first */
+    struct psi_door door;             /* how many of them, from where, how fast */
+
+    struct psi_lending lending;
+    struct psi_hatch hatch;   /* where peers on this host introduce themselves */
+    struct psi_segment bell;  /* a struct psi_bell: whether somebody sleeps in psi_loop_wait() */
+    struct psi_grave *graves; /* freed when nobody looks */
+    _Atomic uint32_t lookers; /* any thread: in psi_loop_wait(), perhaps looking at rings */
+    _Atomic uint32_t ring_count;
+    _Atomic(struct psi_loop_ring *) *rings; /* conns_max of them; the first ring_count are used */
+    _Atomic uint32_t misses;                /* any thread: looks in a row that found nothing */
+    struct psi_lookup *lookups;             /* names that are being looked up */
+    bool holds_bells;                       /* psi_loop_hold_bells() */
+    bool owes_bells;                        /* and a connection may have one to ring */
+};
+
+uint64_t psi_loop_now_ns(void);
+
+/* Rings that psi_loop_wait() looks at and psi_loop_dispatch() hears. */
+void psi_loop_watch_ring(struct psi_loop *loop, struct psi_loop_ring *ring);
+void psi_loop_unwatch_ring(struct psi_loop *loop, struct psi_loop_ring *ring);
+void psi_loop_hear_rings(struct psi_loop *loop);
+
+/* Shows neighbours which core this thread is at work on, and says it (as in psi_bell). */
+uint32_t psi_loop_say_core(struct psi_loop *loop);
+
+/* Frees object by destroy() as soon as no other thread can be looking at it. */
+void psi_loop_bury(struct psi_loop *loop, void (*destroy)(void *object), void *object);
+void psi_loop_free_graves(struct psi_loop *loop);
+
+/* The source gets another descriptor; the old one stays open. */
+psd_status psi_loop_swap(struct psi_loop *loop, struct psi_source *source, int fd, uint32_t events,
+                         struct psd_error *err);
+
+/* Enters source into the epoll set. On an error it is not entered. */
+psd_status psi_loop_add(struct psi_loop *loop, struct psi_source *source, uint32_t events,
+                        struct psd_error *err);
+
+/* What to wait for from now on. */
+void psi_loop_change(struct psi_loop *loop, struct psi_source *source, uint32_t events);
+
+/* Takes source out; its object is freed, at once or when the dispatch in progress ends. The
+ * descriptor stays open. */
+void psi_loop_retire(struct psi_loop *loop, struct psi_source *source);
+
+void psi_timer_arm(struct psi_loop *loop, struct psi_timer *timer, uint64_t at_ns);
+void psi_timer_disarm(struct psi_loop *loop, struct psi_timer *timer);
+
+#endif

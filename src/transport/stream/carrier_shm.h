@@ -1,0 +1,76 @@
+/*
+ * carrier_shm.h - a connection whose peer is on this host: frames through rings, payloads where they are.
+ *
+ * What upgrade.c makes out of a stream. Small payloads travel in the ring. Large ones stay where
+ * they are if they are stable and lie in lent memory; else they are copied once, into a block that
+ * the peer gives back. The socket carries descriptors of segments and wakes a peer that sleeps; its
+ * end is the end of the connection, after everything in the ring has been heard.
+ *
+ * What finds no room, in the ring or in a block, waits in the stream's queue as it would for a
+ * socket.
+ */
+#ifndef PSI_TRANSPORT_STREAM_CARRIER_SHM_H
+#define PSI_TRANSPORT_STREAM_CARRIER_SHM_H
+
+#include "base/segment.h"
+#include "transport/loop/loop_state.h"
+#include "transport/shm/bell.h"
+#include "transport/shm/ring.h"
+
+struct psi_shm;
+
+/* So often psi_shm_receive() has to be called, at most, to hear all that a full ring holds. */
+enum { PSI_SHM_TURNS_MAX = 128 };
+
+struct psi_shm_args {
+    struct psi_loop *loop;
+    struct psi_conn *conn;
+    int fd;                      /* the socket; the caller's */
+    struct psi_segment mine;     /* a psi_ring_side; taken */
+    struct psi_segment theirs;   /* taken */
+    struct psi_segment bell;     /* the peer's psi_bell; taken */
+    void (*ready)(void *object); /* there is something in the ring, or room */
+    void *object;
+};
+
+/* NULL: no memory; nothing was taken. */
+struct psi_shm *psi_shm_create(const struct psi_shm_args *args);
+
+/* Ends it; what the peer has lent stays until it is given back. */
+void psi_shm_close(struct psi_shm *shm);
+
+/* Sends a frame: when this returns, the peer has what it needs, and nothing is borrowed any more;
+ * the release is the caller's. PSD_PENDING: nothing was taken, because there is no room yet; try
+ * again when `ready` is called or the socket is. */
+psd_status psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame,
+                        struct psd_error *err);
+
+/* The socket must become writable before anything else can be sent. */
+bool psi_shm_awaits_socket(const struct psi_shm *shm);
+
+/* Hears a bounded number of frames. *frames_p: how many; *more_p: whether there are more. */
+psd_status psi_shm_receive(struct psi_shm *shm, unsigned *frames_p, bool *more_p,
+                           struct psd_error *err);
+
+/* From now on frames are read over, without events. */
+void psi_shm_deafen(struct psi_shm *shm);
+
+/* Takes what came over the socket. *ended_p: it was closed by the peer. */
+psd_status psi_shm_read_socket(struct psi_shm *shm, bool *ended_p, struct psd_error *err);
+
+/* The core that the peer is at work on right now, and the one it was on last; as in psi_bell. Any
+ * thread. */
+uint32_t psi_shm_busy_core(const struct psi_shm *shm);
+uint32_t psi_shm_core(const struct psi_shm *shm);
+
+/* Has psi_loop_hold_bells() kept us from waking the peer? Then this does it, if it sleeps. */
+bool psi_shm_owes_bell(const struct psi_shm *shm);
+void psi_shm_ring_bell(struct psi_shm *shm);
+
+/* As psi_conn_ops.set_patience. */
+void psi_shm_set_patience(struct psi_shm *shm, uint32_t frames);
+
+/* The loop no longer lends that segment. */
+void psi_shm_take_back(struct psi_shm *shm, uint32_t lent_id);
+
+#endif

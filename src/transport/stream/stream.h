@@ -1,0 +1,36 @@
+/*
+ * stream.h - a connection over a stream socket, whatever scheme it came from.
+ */
+#ifndef PSI_TRANSPORT_STREAM_STREAM_H
+#define PSI_TRANSPORT_STREAM_STREAM_H
+
+#include "transport/loop/loop_state.h"
+#include "transport/stream/listener.h"
+#include "transport/stream/scheme.h"
+
+struct psi_stream_owner {
+    const struct psi_conn_events *events;
+    void *owner;
+    const char *identity; /* what to prove; NULL: nothing */
+};
+
+/* Starts connecting; see psi_env_ops.connect. */
+psd_status psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *scheme,
+                              const struct psi_address *address,
+                              const struct psi_stream_owner *owner, struct psi_conn **conn_p,
+                              struct psd_error *err);
+
+/* Makes a stranger out of a descriptor that the listener accepted; takes fd. */
+void psi_stream_accept(struct psi_listener *listener, int fd, const char *peer);
+
+/* Somebody is to be let in for whom there is no descriptor: closes the oldest stranger that has
+ * shown nothing yet. false: there is none. */
+bool psi_stream_make_way(struct psi_loop *loop);
+
+/* Whether a stranger more can be inside: there is a place, or somebody who would give way. */
+bool psi_stream_has_room(struct psi_loop *loop);
+
+/* The listener goes: closes those which it accepted and which have not authenticated yet. */
+void psi_stream_forget(const struct psi_listener *listener);
+
+#endif
