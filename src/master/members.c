@@ -392,7 +392,7 @@ static void
 take_worker_place(struct session *session, struct worker *worker)
 {
     worker->host = session->hello.host;
-    memcpy(worker->door, session->hello.address, sizeof(worker->door));
+    memcpy(worker->host_address, session->hello.address, sizeof(worker->host_address));
     take_place(session, &worker->member, session->conn->peer);
 }
 

@@ -98,8 +98,8 @@ struct worker {
     struct arrival *arrival;                  /* owned; of its threads that wait in a barrier */
     uint32_t arrivals;
     uint32_t arrivals_capacity;
-    uint64_t host;              /* of its HELLO: who may be on its host ... */
-    char door[PSI_ADDRESS_MAX]; /* ... and where those reach it */
+    uint64_t host;                      /* of its HELLO: who may be on its host ... */
+    char host_address[PSI_ADDRESS_MAX]; /* ... and where those reach it */
 };
 
 struct server {

@@ -49,7 +49,8 @@ make_view(struct master *master, bool next, struct psi_view *view_p)
         master->view_worker[rank].member = worker->in_view;
         master->view_worker[rank].incarnation = worker->view_incarnation;
         master->view_worker[rank].host = worker->host;
-        memcpy(master->view_worker[rank].address, worker->door, sizeof(worker->door));
+        memcpy(master->view_worker[rank].address, worker->host_address,
+               sizeof(worker->host_address));
     }
     for (uint32_t place = 0; place < master->places; place++) {
         const struct member *lane = master->place[place];

@@ -165,7 +165,7 @@ struct psi_conn_ops {
 
     /* (optional) So many frames more have to come before they are worth hearing, except those that
      * their sender does not call patient. A hint that spares wake-ups. */
-    void (*set_patience)(struct psi_conn *conn, uint32_t frames);
+    void (*wake_after)(struct psi_conn *conn, uint32_t frames);
 };
 
 /*

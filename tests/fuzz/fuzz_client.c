@@ -360,7 +360,7 @@ make_client(struct world *world, struct program *program, uint8_t choice)
         .checksum = (choice & 8) != 0,
         .observer = (choice & CHOICE_OBSERVER) == CHOICE_OBSERVER,
         .host = (choice & CHOICE_HOST) != 0 ? HOST : 0,
-        .door = "test://door",
+        .host_address = "test://door",
     };
     struct psd_error err;
 

@@ -58,7 +58,7 @@ struct world {
     /* the peer */
     int stream_fd;
     int socket_fd;
-    struct psi_hatch hatch;
+    struct psi_shm_meet meet;
     struct psi_segment mine;
     struct psi_segment bell;
     struct psi_segment theirs;
@@ -257,8 +257,8 @@ begin(struct world *world)
     psi_assert(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
     world->stream_fd = pair[0];
     world->socket_fd = -1;
-    world->hatch.fd = -1;
-    psi_assert(psi_hatch_open(&world->hatch, NULL) == PSD_OK);
+    world->meet.fd = -1;
+    psi_assert(psi_shm_meet_open(&world->meet, NULL) == PSD_OK);
     psi_assert(psi_segment_create(&world->mine, sizeof(struct psi_ring_side), NULL) == PSD_OK);
     psi_assert(psi_segment_create(&world->bell, sizeof(struct psi_bell), NULL) == PSD_OK);
     psi_assert(psi_segment_create(&world->segment, LENT_BYTES, NULL) == PSD_OK);
@@ -309,7 +309,7 @@ end(struct world *world)
     psi_segment_destroy(&world->lent);
     close_fd(&world->stream_fd);
     close_fd(&world->socket_fd);
-    psi_hatch_close(&world->hatch);
+    psi_shm_meet_close(&world->meet);
     psi_segment_destroy(&world->mine);
     psi_segment_destroy(&world->bell);
     psi_segment_destroy(&world->theirs);
@@ -334,7 +334,7 @@ say_word(struct world *world)
 
     memcpy(word.magic, PSI_SHM_WORD_MAGIC, sizeof(word.magic));
     if ((kind & SHM_NOWHERE) == 0) {
-        memcpy(word.name, world->hatch.name, sizeof(word.name));
+        memcpy(word.name, world->meet.name, sizeof(word.name));
     }
     say(world, &word, sizeof(word));
 }
@@ -386,7 +386,7 @@ map_theirs(struct world *world, int ring_fd, int bell_fd)
                   (const struct psi_ring_side *)(const void *)world->theirs.base);
 }
 
-/* Accepted: to the hatch of the loop under test. */
+/* Accepted: to the meeting place of the loop under test. */
 static void
 introduce_at(struct world *world, unsigned lies, int ring_fd, int bell_fd)
 {
@@ -401,18 +401,18 @@ introduce_at(struct world *world, unsigned lies, int ring_fd, int bell_fd)
     introduction.socket_fd = pair[1];
     memcpy(introduction.token, world->offer.token, sizeof(introduction.token));
     introduction.token[0] ^= (lies & SHM_WRONG_TOKEN) != 0;
-    (void)psi_hatch_introduce(world->offer.name, &introduction, NULL);
+    (void)psi_shm_meet_introduce(world->offer.name, &introduction, NULL);
     close(pair[1]);
     if ((lies & SHM_SOCKET_IS_CLOSED) != 0) {
         close_fd(&world->socket_fd);
     }
 }
 
-/* Connected: it has come to our hatch, with the token of the OFFER: zeros. */
+/* Connected: it has come to our meeting place, with the token of the OFFER: zeros. */
 static void
 answer_to(struct world *world, unsigned lies, int ring_fd, int bell_fd)
 {
-    static const uint8_t token[PSI_HATCH_TOKEN_BYTES];
+    static const uint8_t token[PSI_SHM_MEET_TOKEN_BYTES];
     uint8_t byte = 0;
     struct psi_unix_message answer = {.bytes = &byte,
                                       .size = 1,
@@ -420,7 +420,7 @@ answer_to(struct world *world, unsigned lies, int ring_fd, int bell_fd)
                                       .fd_count = (lies & SHM_TOO_FEW) != 0 ? 1 : 2};
     struct psi_introduction peer;
 
-    if (psi_hatch_take(&world->hatch, token, &peer)) {
+    if (psi_shm_meet_take(&world->meet, token, &peer)) {
         close_fd(&world->socket_fd);
         world->socket_fd = peer.socket_fd;
         map_theirs(world, peer.ring_fd, peer.bell_fd);
@@ -630,7 +630,7 @@ send_anything(struct world *world, int fd, const struct sockaddr_un *to)
     if (to != NULL) {
         header.msg_name = (void *)(uintptr_t)to;
         header.msg_namelen =
-            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + PSI_HATCH_NAME_BYTES);
+            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + PSI_SHM_MEET_NAME_BYTES);
     }
     if (fd_bytes > 0) {
         struct cmsghdr *item;
@@ -714,8 +714,8 @@ owner_sends(struct world *world)
     };
 
     if (world->conn != NULL) {
-        if (frame.patient && world->conn->ops->set_patience != NULL) {
-            world->conn->ops->set_patience(world->conn, (uint32_t)(how % SHM_PATIENT));
+        if (frame.patient && world->conn->ops->wake_after != NULL) {
+            world->conn->ops->wake_after(world->conn, (uint32_t)(how % SHM_PATIENT));
         }
         (void)world->conn->ops->send(world->conn, &frame);
     }

@@ -300,7 +300,7 @@ write_shortages(const char *directory)
     }
 }
 
-/* Whoever is on this host can knock at the hatch. */
+/* Whoever is on this host can knock at the meeting place. */
 static void
 write_junk(const char *directory)
 {

@@ -11,15 +11,15 @@ enum shm_side { SHM_ACCEPTED = 0, SHM_CONNECTED = 1, SHM_SIDES = 2, SHM_ALONE = 
 enum shm_happening {
     SHM_PUMP,      /* the loop under test runs */
     SHM_PUMP_POOR, /* count: ... with so many descriptors left */
-    SHM_WORD,      /* kind: over the stream; an OFFER names our hatch, or none (SHM_NOWHERE) */
-    SHM_BYTES,     /* count, bytes: over the stream */
-    SHM_INTRODUCE, /* enum shm_lie bits: at the hatch, or answering who has introduced itself */
+    SHM_WORD,  /* kind: over the stream; an OFFER names our meeting place, or none (SHM_NOWHERE) */
+    SHM_BYTES, /* count, bytes: over the stream */
+    SHM_INTRODUCE, /* enum shm_lie bits: at the meeting place, or answering who has introduced itself */
     SHM_RECORD, /* kind, head 2, block, segment 2, offset 4, payload 4, enum shm_record_lie, what */
     SHM_SCRIBBLE,  /* offset 3, count, bytes: anywhere in our side of the ring */
     SHM_COUNTER,   /* enum shm_counter, value 4 */
     SHM_ANNOUNCE,  /* number 2, enum shm_descriptor */
     SHM_MESSAGE,   /* count, descriptors, bytes: over the new socket */
-    SHM_DATAGRAM,  /* the same, to the hatch under test */
+    SHM_DATAGRAM,  /* the same, to the meeting place under test */
     SHM_SEND,      /* size 3, enum shm_source: the stream's owner sends a frame */
     SHM_GIVE_BACK, /* ... gives back what it keeps on loan */
     SHM_RELEND,    /* ... takes its lent memory back, and lends other */

@@ -22,8 +22,8 @@
 
 enum {
     SPINS_MAX = 20000,
-    NEAR_INLINE_MAX = 128,     /* smaller payloads travel with their frames on one host, too */
-    GRAVE_BYTES_MAX = 4 << 20, /* poisoned copies that are kept for late readers */
+    SAME_HOST_INLINE_MAX = 128,     /* smaller payloads travel with their frames on one host, too */
+    QUARANTINE_BYTES_MAX = 4 << 20, /* poisoned copies that are kept for late readers */
     POISON = 0xd7,
 };
 
@@ -88,7 +88,7 @@ struct net_link {
     unsigned refs;
     char address[PSI_ADDRESS_BYTES];
     bool accepted;
-    bool near; /* both ends are on one host */
+    bool same_host; /* both ends are on one host */
     uint64_t clogged_until_ns;
     struct net_end end[2]; /* 0 connected, 1 accepted */
 };
@@ -169,30 +169,31 @@ settle(struct node *node)
 /* ---- memory of one host ------------------------------------------------------------------- */
 
 /* A copy that was given back. */
-struct net_grave {
-    struct net_grave *next;
+struct quarantined {
+    struct quarantined *next;
     size_t bytes;
     uint8_t *memory;
 };
 
 /* Whoever reads it now reads poison; after a while it is gone altogether. */
 static void
-bury(struct net *net, uint8_t *memory, size_t bytes)
+quarantine(struct net *net, uint8_t *memory, size_t bytes)
 {
-    struct net_grave *grave = malloc(sizeof(*grave));
-    struct net_grave **link = &net->graves;
+    struct quarantined *memory_kept = malloc(sizeof(*memory_kept));
+    struct quarantined **link = &net->quarantine_list;
     size_t kept = 0;
 
-    psi_assert(grave != NULL);
+    psi_assert(memory_kept != NULL);
     memset(memory, POISON, bytes);
-    *grave = (struct net_grave){.next = net->graves, .bytes = bytes, .memory = memory};
-    net->graves = grave;
-    while (*link != NULL && kept <= GRAVE_BYTES_MAX) {
+    *memory_kept =
+        (struct quarantined){.next = net->quarantine_list, .bytes = bytes, .memory = memory};
+    net->quarantine_list = memory_kept;
+    while (*link != NULL && kept <= QUARANTINE_BYTES_MAX) {
         kept += (*link)->bytes;
         link = &(*link)->next;
     }
     while (*link != NULL) {
-        struct net_grave *oldest = *link;
+        struct quarantined *oldest = *link;
 
         *link = oldest->next;
         free(oldest->memory);
@@ -218,7 +219,7 @@ static void
 region_unref(struct net *net, struct net_region *region)
 {
     if (region != NULL && --region->refs == 0) {
-        bury(net, region->segment.base, region->segment.bytes);
+        quarantine(net, region->segment.base, region->segment.bytes);
         free(region);
     }
 }
@@ -248,7 +249,7 @@ give_back(struct psi_loan *public)
     struct net_loan *loan = (struct net_loan *)public;
 
     if (loan->copy != NULL) {
-        bury(loan->net, loan->copy, loan->bytes);
+        quarantine(loan->net, loan->copy, loan->bytes);
     }
     region_unref(loan->net, loan->region);
     loan->net->loans--;
@@ -269,7 +270,7 @@ check_loans(struct net *net)
 static bool
 comes_on_loan(const struct net_link *link, const struct net_frame *frame)
 {
-    return link->near && frame->total - frame->head_bytes > NEAR_INLINE_MAX;
+    return link->same_host && frame->total - frame->head_bytes > SAME_HOST_INLINE_MAX;
 }
 
 /* Takes over what keeps the payload. */
@@ -451,8 +452,8 @@ take(void *object, uint64_t side)
     if (frame != NULL) {
         const size_t before = frame->taken;
 
-        if (frame->taken == frame->head_bytes && frame->total - frame->taken > 8 && !link->near &&
-            rng_chance(&sim->rng, 40)) {
+        if (frame->taken == frame->head_bytes && frame->total - frame->taken > 8 &&
+            !link->same_host && rng_chance(&sim->rng, 40)) {
             frame_take(frame, frame->taken + rng_below(&sim->rng, frame->total - frame->taken));
         } else {
             take_all(end, frame);
@@ -600,7 +601,7 @@ tear(struct net_end *from)
         last = *link;
         link = &(*link)->next;
     }
-    if (*link != NULL && !from->link->near && rng_chance(&sim->rng, 60)) {
+    if (*link != NULL && !from->link->same_host && rng_chance(&sim->rng, 60)) {
         (*link)->survives = rng_below(&sim->rng, (*link)->total);
         sim->counters.torn_frames++;
         last = *link;
@@ -926,7 +927,7 @@ pauses_midway(struct net_end *to, struct net_frame *frame)
     const size_t payload = frame->total - frame->head_bytes;
     size_t half;
 
-    if (payload == 0 || to->link->near || !rng_chance(&sim->rng, payload > 4096 ? 70 : 15)) {
+    if (payload == 0 || to->link->same_host || !rng_chance(&sim->rng, payload > 4096 ? 70 : 15)) {
         return false;
     }
     half = frame->head_bytes + rng_below(&sim->rng, payload);
@@ -1103,9 +1104,9 @@ knock(void *object, uint64_t side)
         snprintf(peer, sizeof(peer), "sim://%s", link->end[0].node->name);
         link->end[1].state = OPENING;
         end_init(link, 1, node, peer);
-        link->near = node->host != 0 && node->host == link->end[0].node->host;
-        link->end[0].conn.lends = link->near;
-        link->end[1].conn.lends = link->near;
+        link->same_host = node->host != 0 && node->host == link->end[0].node->host;
+        link->end[0].conn.lends = link->same_host;
+        link->end[1].conn.lends = link->same_host;
         link_at(link, now_ns, accept_end, 1);
         link_at(link, now_ns + delay(net), opened, 0);
     }
@@ -1266,12 +1267,12 @@ net_fini(struct net *net)
         link_unref(link);
     }
     check_loans(net);
-    while (net->graves != NULL) {
-        struct net_grave *grave = net->graves;
+    while (net->quarantine_list != NULL) {
+        struct quarantined *memory_kept = net->quarantine_list;
 
-        net->graves = grave->next;
-        free(grave->memory);
-        free(grave);
+        net->quarantine_list = memory_kept->next;
+        free(memory_kept->memory);
+        free(memory_kept);
     }
 }
 
@@ -1407,7 +1408,7 @@ is_busy(const struct net_link *link)
 static bool
 is_kept(const struct net_link *link)
 {
-    return link->near && link->end[1].node->keeps_neighbours;
+    return link->same_host && link->end[1].node->keeps_neighbours;
 }
 
 static bool

@@ -23,7 +23,7 @@
 #include "transport/transport.h"
 
 struct net_end;
-struct net_grave;
+struct quarantined;
 struct net_link;
 
 /* Memory of a process that others on its host may read. */
@@ -77,8 +77,8 @@ struct net {
     uint32_t link_count;
     uint64_t link_number;
     struct net_weather weather;
-    struct net_grave *graves; /* memory that was given back, newest first */
-    uint64_t loans;           /* not given back yet */
+    struct quarantined *quarantine_list; /* memory that was given back, newest first */
+    uint64_t loans;                      /* not given back yet */
 };
 
 void net_init(struct net *net, struct sim *sim);

@@ -40,7 +40,7 @@ void
 worker_start(struct worker *worker)
 {
     const struct plan *plan = plan_of(worker);
-    char door[32];
+    char host_address[32];
     const struct psi_client_config config = {
         .master_address = "sim://master",
         .rank = plan->auto_rank ? PSI_RANK_AUTO : worker->slot,
@@ -49,7 +49,7 @@ worker_start(struct worker *worker)
         .window_bytes = plan->window_bytes,
         .checksum = plan->checksum,
         .host = plan->worker_host[worker->slot],
-        .door = door,
+        .host_address = host_address,
     };
     char name[24];
     struct psd_error err;
@@ -62,7 +62,7 @@ worker_start(struct worker *worker)
     worker->node->host = plan->worker_host[worker->slot];
     worker->node->settle = settle;
     worker->node->keeps_neighbours = true;
-    snprintf(door, sizeof(door), "sim://%s", name);
+    snprintf(host_address, sizeof(host_address), "sim://%s", name);
     worker->node->owner = worker;
     worker->phase = JOIN;
     worker->step = 0;

@@ -78,7 +78,7 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
     config->spin_us = settings.spin_us;
     if (config->lends && settings.hierarchy == PSI_HIERARCHY_AUTO) {
         config->host = psi_machine_guess();
-        config->door = "tcp://127.0.0.1:0";
+        config->host_address = "tcp://127.0.0.1:0";
     }
     return psi_secret_source(args.secret_file, source, err);
 }

@@ -46,8 +46,8 @@ hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
     hello_p->incarnation = known ? client->job.incarnation : 0;
     hello_p->life = client->life;
     hello_p->job = client->job.job;
-    hello_p->host = client->door[0] != '\0' ? client->config.host : 0;
-    snprintf(hello_p->address, sizeof(hello_p->address), "%s", client->door);
+    hello_p->host = client->host_address[0] != '\0' ? client->config.host : 0;
+    snprintf(hello_p->address, sizeof(hello_p->address), "%s", client->host_address);
 }
 
 static void

@@ -32,8 +32,9 @@ struct psi_client_config {
     bool observer;         /* only asks for the table of nodes */
     bool lends;            /* shares memory with servers on this host */
     uint64_t host;         /* a guess at who else is on this host: has the same; 0: nobody asks */
-    const char *door;      /* where others of this host may connect: "tcp://127.0.0.1:0"; copied */
-    uint32_t spin_us;      /* looks so long before it sleeps */
+    const char
+        *host_address; /* where others of this host may connect: "tcp://127.0.0.1:0"; copied */
+    uint32_t spin_us;  /* looks so long before it sleeps */
 };
 
 psd_status psi_client_create(struct psi_env *env, const struct psi_client_config *config,

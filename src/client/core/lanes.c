@@ -663,12 +663,12 @@ pump(struct lane_link *lane)
  * in the cache, and what waits for room in the window leaves in time.
  */
 static void
-set_patience(const struct lane_link *lane)
+wake_after(const struct lane_link *lane)
 {
     struct psi_conn *conn = lane->peer.conn;
     uint32_t answers = 1;
 
-    if (lane->peer.state != PSI_PEER_UP || conn->ops->set_patience == NULL) {
+    if (lane->peer.state != PSI_PEER_UP || conn->ops->wake_after == NULL) {
         return;
     }
     if (lane->first != NULL && part_of(lane, lane->first->op)->unanswered == lane->request_count) {
@@ -679,7 +679,7 @@ set_patience(const struct lane_link *lane)
             answers = COPY_AT_ONCE;
         }
     }
-    conn->ops->set_patience(conn, answers > 0 ? answers : 1);
+    conn->ops->wake_after(conn, answers > 0 ? answers : 1);
 }
 
 /* ---- answers ----------------------------------------------------------------------------- */
@@ -731,7 +731,7 @@ request_answered(struct lane_link *lane, struct request *request, psd_status sta
     lane->extra = is_round_unasked(op); /* where one got through, the next may */
     lane->apart = lane->apart && !is_of_a_round(op);
     lane->room_ns = 0;
-    mark_busy(lane); /* what it has patience for changes */
+    mark_busy(lane); /* how many answers it waits for changes */
     op->remaining--;
     if (frame->seq > op->updates) {
         op->updates = frame->seq;
@@ -1136,7 +1136,7 @@ psi_lanes_send(struct psi_client *client)
 
         lane->busy = false;
         pump(lane);
-        set_patience(lane);
+        wake_after(lane);
         if (lane->queue != NULL || lane->resend != NULL) {
             mark_busy(lane);
         }

@@ -280,13 +280,13 @@ struct psi_client {
     uint32_t chunks_in_place; /* of the views of all tables */
     bool leaving;             /* BYE was said */
 
-    struct psi_listener *listener;  /* for other workers of this host */
-    char door[PSI_ADDRESS_BYTES];   /* where they find it; "": they do not */
-    struct host *host;              /* this worker sends for its host */
-    uint32_t sender;                /* who does; UINT32_MAX: nobody */
-    bool route_begun;               /* it is known whether there is any use for that */
-    struct psi_ranks offered_lanes; /* another one does, to these lanes, ... */
-    bool *offered;                  /* ... for these tables, by number */
+    struct psi_listener *listener;        /* for other workers of this host */
+    char host_address[PSI_ADDRESS_BYTES]; /* where they find it; "": they do not */
+    struct host *host;                    /* this worker sends for its host */
+    uint32_t sender;                      /* who does; UINT32_MAX: nobody */
+    bool route_begun;                     /* it is known whether there is any use for that */
+    struct psi_ranks offered_lanes;       /* another one does, to these lanes, ... */
+    bool *offered;                        /* ... for these tables, by number */
     uint32_t offered_capacity;
 };
 

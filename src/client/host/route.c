@@ -227,11 +227,12 @@ psi_route_table(struct psd_table *table)
 void
 psi_route_open(struct psi_client *client)
 {
-    if (client->config.host != 0 && client->config.door != NULL &&
-        client->env->ops->listen(client->env, client->config.door, &psi_host_listener_events,
-                                 client, &client->listener, client->door, NULL) != PSD_OK) {
+    if (client->config.host != 0 && client->config.host_address != NULL &&
+        client->env->ops->listen(client->env, client->config.host_address,
+                                 &psi_host_listener_events, client, &client->listener,
+                                 client->host_address, NULL) != PSD_OK) {
         client->listener = NULL;
-        client->door[0] = '\0'; /* each pushes its own */
+        client->host_address[0] = '\0'; /* each pushes its own */
     }
 }
 
@@ -277,7 +278,7 @@ psi_route_start(struct psi_client *client)
         }
     }
     client->sender = first;
-    if (client->door[0] == '\0' || count < 2 || client->job.policy != PSI_DEATH_FAIL) {
+    if (client->host_address[0] == '\0' || count < 2 || client->job.policy != PSI_DEATH_FAIL) {
         client->sender = UINT32_MAX;
     }
     if (client->sender != client->job.rank || psi_host_start(client, count) != PSD_OK) {

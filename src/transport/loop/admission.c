@@ -53,66 +53,68 @@ take(struct psi_bucket *bucket, uint64_t burst, uint64_t per_s, uint64_t now_ns)
 }
 
 bool
-psi_door_accepts(struct psi_door *door, uint64_t now_ns)
+psi_admission_accepts(struct psi_admission *admission, uint64_t now_ns)
 {
-    return take(&door->accepts, PSI_DOOR_ACCEPTS_BURST, PSI_DOOR_ACCEPTS_PER_S, now_ns);
+    return take(&admission->accepts, PSI_ADMISSION_ACCEPTS_BURST, PSI_ADMISSION_ACCEPTS_PER_S,
+                now_ns);
 }
 
 void
-psi_door_return(struct psi_door *door)
+psi_admission_return(struct psi_admission *admission)
 {
-    door->accepts.full_ns -= SECOND_NS / PSI_DOOR_ACCEPTS_PER_S;
+    admission->accepts.full_ns -= SECOND_NS / PSI_ADMISSION_ACCEPTS_PER_S;
 }
 
-struct psi_door_place *
-psi_door_find(struct psi_door *door, const char *peer)
+struct psi_admission_origin *
+psi_admission_find(struct psi_admission *admission, const char *peer)
 {
-    struct psi_door_place *spare = NULL;
+    struct psi_admission_origin *spare = NULL;
     uint8_t address[16];
 
     if (!read_address(peer, address)) {
         return NULL;
     }
-    for (size_t i = 0; i < PSI_DOOR_PLACES; i++) {
-        struct psi_door_place *place = &door->places[i];
+    for (size_t i = 0; i < PSI_ADMISSION_ORIGINS; i++) {
+        struct psi_admission_origin *origin = &admission->origins[i];
 
-        if (place->used && memcmp(place->address, address, sizeof(address)) == 0) {
-            return place;
+        if (origin->used && memcmp(origin->address, address, sizeof(address)) == 0) {
+            return origin;
         }
-        if (place->strangers == 0 &&
-            (spare == NULL || place->tries.full_ns < spare->tries.full_ns)) {
-            spare = place;
+        if (origin->strangers == 0 &&
+            (spare == NULL || origin->tries.full_ns < spare->tries.full_ns)) {
+            spare = origin;
         }
     }
     if (spare != NULL) {
-        *spare = (struct psi_door_place){.used = true};
+        *spare = (struct psi_admission_origin){.used = true};
         memcpy(spare->address, address, sizeof(address));
     }
     return spare;
 }
 
 void
-psi_door_enter(struct psi_door_place *place)
+psi_admission_enter(struct psi_admission_origin *origin)
 {
-    if (place != NULL) {
-        place->strangers++;
+    if (origin != NULL) {
+        origin->strangers++;
     }
 }
 
 void
-psi_door_leave(struct psi_door_place *place)
+psi_admission_leave(struct psi_admission_origin *origin)
 {
-    if (place != NULL) {
-        place->strangers--;
+    if (origin != NULL) {
+        origin->strangers--;
     }
 }
 
 bool
-psi_door_tries(struct psi_door *door, struct psi_door_place *place, uint64_t now_ns)
+psi_admission_tries(struct psi_admission *admission, struct psi_admission_origin *origin,
+                    uint64_t now_ns)
 {
-    if (place != NULL && !take(&place->tries, PSI_DOOR_TRIES_FROM_ONE_BURST,
-                               PSI_DOOR_TRIES_FROM_ONE_PER_S, now_ns)) {
+    if (origin != NULL && !take(&origin->tries, PSI_ADMISSION_TRIES_FROM_ONE_BURST,
+                                PSI_ADMISSION_TRIES_FROM_ONE_PER_S, now_ns)) {
         return false;
     }
-    return take(&door->tries, PSI_DOOR_TRIES_BURST, PSI_DOOR_TRIES_PER_S, now_ns);
+    return take(&admission->tries, PSI_ADMISSION_TRIES_BURST, PSI_ADMISSION_TRIES_PER_S, now_ns);
 }

@@ -15,16 +15,16 @@
 #include <stdint.h>
 
 enum {
-    PSI_DOOR_PLACES = 512,
+    PSI_ADMISSION_ORIGINS = 512,
 
     /* How many at once, and then how many a second. 4,096 wait in the kernel's queue at most, so
      * nobody in it waits for longer than 2.1 s. */
-    PSI_DOOR_ACCEPTS_BURST = 1024,
-    PSI_DOOR_ACCEPTS_PER_S = 2000,
-    PSI_DOOR_TRIES_BURST = 512,
-    PSI_DOOR_TRIES_PER_S = 500,
-    PSI_DOOR_TRIES_FROM_ONE_BURST = 64,
-    PSI_DOOR_TRIES_FROM_ONE_PER_S = 100,
+    PSI_ADMISSION_ACCEPTS_BURST = 1024,
+    PSI_ADMISSION_ACCEPTS_PER_S = 2000,
+    PSI_ADMISSION_TRIES_BURST = 512,
+    PSI_ADMISSION_TRIES_PER_S = 500,
+    PSI_ADMISSION_TRIES_FROM_ONE_BURST = 64,
+    PSI_ADMISSION_TRIES_FROM_ONE_PER_S = 100,
 };
 
 /* When all that was taken from it will be there again. Thread: owned by the loop. */
@@ -33,7 +33,7 @@ struct psi_bucket {
 };
 
 /* Thread: owned by the loop. */
-struct psi_door_place {
+struct psi_admission_origin {
     uint8_t address[16]; /* IPv6: only the first 8 bytes, all that an attacker cannot choose */
     bool used;
     uint32_t strangers;
@@ -41,27 +41,28 @@ struct psi_door_place {
 };
 
 /* A zeroed one has seen nobody. Thread: owned by the loop. */
-struct psi_door {
+struct psi_admission {
     struct psi_bucket accepts;
     struct psi_bucket tries;
-    struct psi_door_place places[PSI_DOOR_PLACES];
+    struct psi_admission_origin origins[PSI_ADMISSION_ORIGINS];
 };
 
 /* May one more be accepted now? Then it counts. */
-bool psi_door_accepts(struct psi_door *door, uint64_t now_ns);
+bool psi_admission_accepts(struct psi_admission *admission, uint64_t now_ns);
 
 /* It was not there after all. */
-void psi_door_return(struct psi_door *door);
+void psi_admission_return(struct psi_admission *admission);
 
-/* The place of the host in "tcp://HOST:PORT". NULL: all are taken by others who are still here; the
- * limits on all strangers together hold nevertheless. Somebody else may get the place when nobody
- * from there is in it. Every call below takes NULL, too. */
-struct psi_door_place *psi_door_find(struct psi_door *door, const char *peer);
+/* What is known of the host in "tcp://HOST:PORT". NULL: others who are still here have taken all
+ * entries; the limits on all strangers together hold nevertheless. An entry from which nobody is
+ * left may go to another host. Every call below takes NULL, too. */
+struct psi_admission_origin *psi_admission_find(struct psi_admission *admission, const char *peer);
 
-void psi_door_enter(struct psi_door_place *place); /* one stranger more */
-void psi_door_leave(struct psi_door_place *place); /* one less: gone, or a member now */
+void psi_admission_enter(struct psi_admission_origin *origin); /* one stranger more */
+void psi_admission_leave(struct psi_admission_origin *origin); /* one less: gone, or a member now */
 
 /* May a handshake be tried with somebody from there of whom nothing is known? Then it counts. */
-bool psi_door_tries(struct psi_door *door, struct psi_door_place *place, uint64_t now_ns);
+bool psi_admission_tries(struct psi_admission *admission, struct psi_admission_origin *origin,
+                         uint64_t now_ns);
 
 #endif

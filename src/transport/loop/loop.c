@@ -424,7 +424,7 @@ close_fd(int fd)
     }
 }
 
-/* What peers on this host need of us. Without a hatch they are served like any other. */
+/* What peers on this host need of us. Without a meeting place they are served like any other. */
 static psd_status
 create_neighbourhood(struct psi_loop *loop, struct psd_error *err)
 {
@@ -433,7 +433,7 @@ create_neighbourhood(struct psi_loop *loop, struct psd_error *err)
         return psi_fail(err, PSD_ERR_NO_MEMORY, "loop: no memory for %u connections",
                         loop->config.conns_max);
     }
-    if (loop->config.lends && psi_hatch_open(&loop->hatch, NULL) != PSD_OK) {
+    if (loop->config.lends && psi_shm_meet_open(&loop->meet, NULL) != PSD_OK) {
         loop->config.lends = false;
     }
     return psi_segment_create(&loop->bell, sizeof(struct psi_bell), err);
@@ -455,7 +455,7 @@ psi_loop_create(const struct psi_loop_config *config, struct psi_loop **loop_p,
     TAILQ_INIT(&loop->retired);
     TAILQ_INIT(&loop->timers);
     TAILQ_INIT(&loop->strangers);
-    loop->hatch.fd = -1;
+    loop->meet.fd = -1;
     loop->bell.fd = -1;
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -492,8 +492,8 @@ psi_loop_destroy(struct psi_loop *loop)
         source->close(source->object);
     }
     psi_lookups_fini(loop);
-    psi_loop_free_graves(loop);
-    psi_hatch_close(&loop->hatch);
+    psi_loop_free_deferred(loop);
+    psi_shm_meet_close(&loop->meet);
     psi_segment_destroy(&loop->bell);
     psi_lending_fini(&loop->lending);
     close_fd(loop->epoll_fd);
@@ -528,7 +528,7 @@ psi_loop_dispatch(struct psi_loop *loop, const struct psi_loop_ready *ready)
     fire_timers(loop);
     loop->dispatching = false;
     free_retired(loop);
-    psi_loop_free_graves(loop);
+    psi_loop_free_deferred(loop);
 }
 
 /* timeout_ms, or less if a timer is due before. */

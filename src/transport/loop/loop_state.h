@@ -65,8 +65,8 @@ struct psi_loop_ring {
 };
 
 /* Something that a thread in psi_loop_wait() may still look at; freed when none does. */
-struct psi_grave {
-    struct psi_grave *next;
+struct psi_deferred_free {
+    struct psi_deferred_free *next;
     void (*destroy)(void *object);
     void *object;
 };
@@ -98,12 +98,12 @@ struct psi_loop {
     uint32_t conn_count;
     uint32_t stranger_count;
     struct psi_stream_list strangers; /* oldest first */
-    struct psi_door door;             /* how many of them, from where, how fast */
+    struct psi_admission admission;   /* how many of them, from where, how fast */
 
     struct psi_lending lending;
-    struct psi_hatch hatch;   /* where peers on this host introduce themselves */
+    struct psi_shm_meet meet; /* where peers on this host introduce themselves */
     struct psi_segment bell;  /* a struct psi_bell: whether somebody sleeps in psi_loop_wait() */
-    struct psi_grave *graves; /* freed when nobody looks */
+    struct psi_deferred_free *deferred; /* freed when nobody looks */
     _Atomic uint32_t lookers; /* any thread: in psi_loop_wait(), perhaps looking at rings */
     _Atomic uint32_t ring_count;
     _Atomic(struct psi_loop_ring *) *rings; /* conns_max of them; the first ring_count are used */
@@ -124,8 +124,8 @@ void psi_loop_hear_rings(struct psi_loop *loop);
 uint32_t psi_loop_say_core(struct psi_loop *loop);
 
 /* Frees object by destroy() as soon as no other thread can be looking at it. */
-void psi_loop_bury(struct psi_loop *loop, void (*destroy)(void *object), void *object);
-void psi_loop_free_graves(struct psi_loop *loop);
+void psi_loop_free_later(struct psi_loop *loop, void (*destroy)(void *object), void *object);
+void psi_loop_free_deferred(struct psi_loop *loop);
 
 /* The source gets another descriptor; the old one stays open. */
 psd_status psi_loop_swap(struct psi_loop *loop, struct psi_source *source, int fd, uint32_t events,

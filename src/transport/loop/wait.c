@@ -68,7 +68,7 @@ psi_loop_neighbours(const struct psi_loop *loop)
     return atomic_load_explicit(&loop->ring_count, memory_order_relaxed);
 }
 
-/* Any thread; a ring that ends meanwhile stays in place for it (psi_loop_bury). */
+/* Any thread; a ring that ends meanwhile stays in place for it (psi_loop_free_later). */
 static bool
 any_ring_ready(const struct psi_loop *loop)
 {
@@ -186,29 +186,30 @@ psi_loop_ring_bells(struct psi_loop *loop)
 /* ---- What may be looked at after its end ---- */
 
 void
-psi_loop_bury(struct psi_loop *loop, void (*destroy)(void *object), void *object)
+psi_loop_free_later(struct psi_loop *loop, void (*destroy)(void *object), void *object)
 {
-    struct psi_grave *grave = malloc(sizeof(*grave));
+    struct psi_deferred_free *later = malloc(sizeof(*later));
 
-    if (grave == NULL) {
+    if (later == NULL) {
         return; /* lost memory is better than memory that is looked at */
     }
-    *grave = (struct psi_grave){.next = loop->graves, .destroy = destroy, .object = object};
-    loop->graves = grave;
+    *later =
+        (struct psi_deferred_free){.next = loop->deferred, .destroy = destroy, .object = object};
+    loop->deferred = later;
 }
 
 void
-psi_loop_free_graves(struct psi_loop *loop)
+psi_loop_free_deferred(struct psi_loop *loop)
 {
-    if (loop->graves == NULL || atomic_load(&loop->lookers) > 0) {
+    if (loop->deferred == NULL || atomic_load(&loop->lookers) > 0) {
         return;
     }
-    while (loop->graves != NULL) {
-        struct psi_grave *grave = loop->graves;
+    while (loop->deferred != NULL) {
+        struct psi_deferred_free *later = loop->deferred;
 
-        loop->graves = grave->next;
-        grave->destroy(grave->object);
-        free(grave);
+        loop->deferred = later->next;
+        later->destroy(later->object);
+        free(later);
     }
 }
 

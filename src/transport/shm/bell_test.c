@@ -28,7 +28,7 @@ enum {
     BLOCKS = 16,             /* ... and how many of them may be on loan */
 };
 
-static const struct bed_transport near = {
+static const struct bed_transport shared = {
     .name = "shared memory", .listen_at = "tcp://127.0.0.1:0", .lends = true};
 
 static struct psi_bell *
@@ -42,7 +42,7 @@ static struct bed *
 hand_in_bed(struct hand *hand, uint32_t spin_us)
 {
     const struct psi_loop_config config = {.lends = true, .spin_us = spin_us};
-    struct bed *bed = bed_create(&near, NULL, &config);
+    struct bed *bed = bed_create(&shared, NULL, &config);
 
     bed_start_thread(bed);
     hand_share(hand, bed->address);

@@ -148,7 +148,7 @@ psi_ring_is_awaited(const struct psi_ring *ring)
 }
 
 void
-psi_ring_set_patience(struct psi_ring *ring, uint64_t records)
+psi_ring_wake_after(struct psi_ring *ring, uint64_t records)
 {
     const uint64_t wake_at = ring->records_read + records;
 
@@ -158,7 +158,7 @@ psi_ring_set_patience(struct psi_ring *ring, uint64_t records)
     }
 }
 
-/* Something urgent, or enough for our patience. */
+/* Something urgent, or as many records as we wait for. */
 static bool
 is_worth_reading(const struct psi_ring *ring)
 {

@@ -29,7 +29,8 @@ struct psi_ring_side {
     _Alignas(64) _Atomic uint64_t head; /* of the ring it reads: bytes used up */
     _Atomic uint64_t wake_at;           /* without an urgent one: records it waits for */
     _Atomic uint32_t starved;           /* wants to be told when the other has read something */
-    _Atomic uint32_t waiting;           /* cannot write before the other has read: no patience! */
+    _Atomic uint32_t
+        waiting; /* cannot write before the other has read: the other is to read at once */
     _Alignas(64) uint8_t data[PSI_RING_BYTES];
 };
 
@@ -59,7 +60,7 @@ void *psi_ring_reserve(struct psi_ring *ring, size_t bytes, psd_status *status_p
 /* Shows the reserved record to the reader. Not urgent: it may wait for others. */
 void psi_ring_commit(struct psi_ring *ring, bool urgent);
 
-/* Something waits for what the reader will do: whatever its patience, it is to read. */
+/* Something waits for what the reader will do: it is to read at once, however many records it waits for. */
 void psi_ring_set_waiting(struct psi_ring *ring, bool waiting);
 
 /* Does the reader want to hear of what was committed last? */
@@ -72,11 +73,11 @@ psd_status psi_ring_peek(struct psi_ring *ring, const uint8_t **record_p, size_t
 /* Uses it up. */
 void psi_ring_consume(struct psi_ring *ring);
 
-/* Is there something to read, and something urgent or as many records as we have patience for? Or
+/* Is there something to read, and something urgent or as many records as we wait for? Or
  * room that was missing? Any thread. */
 bool psi_ring_is_ready(const struct psi_ring *ring);
 
 /* It is not worth looking before so many records more have come; at least 1. */
-void psi_ring_set_patience(struct psi_ring *ring, uint64_t records);
+void psi_ring_wake_after(struct psi_ring *ring, uint64_t records);
 
 #endif

@@ -13,7 +13,7 @@ enum {
     PSI_SHM_SEGMENTS_MAX = 1024, /* that one side tells the other of */
 };
 
-/* ---- Over the stream: upgrade.h has the order ---- */
+/* ---- Over the stream: shm_offer.h has the order ---- */
 
 enum psi_shm_word_kind {
     PSI_SHM_ASK = 1,
@@ -32,8 +32,8 @@ struct psi_shm_word {
     uint8_t magic[8];
     uint8_t kind; /* enum psi_shm_word_kind */
     uint8_t reserved[7];
-    uint8_t name[PSI_HATCH_NAME_BYTES];   /* OFFER */
-    uint8_t token[PSI_HATCH_TOKEN_BYTES]; /* OFFER */
+    uint8_t name[PSI_SHM_MEET_NAME_BYTES];   /* OFFER */
+    uint8_t token[PSI_SHM_MEET_TOKEN_BYTES]; /* OFFER */
     uint8_t unused[8];
 };
 

@@ -1,5 +1,5 @@
 /*
- * shm_meet_test.c - who is heard at the hatch, who is not, and that nothing stays behind.
+ * shm_meet_test.c - who is heard at the meeting place, who is not, and that nothing stays behind.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -49,21 +49,21 @@ make_introduction(unsigned number)
 }
 
 static psd_status
-introduce(const struct psi_hatch *hatch, unsigned number)
+introduce(const struct psi_shm_meet *meet, unsigned number)
 {
     const struct psi_introduction introduction = make_introduction(number);
 
-    return psi_hatch_introduce(hatch->name, &introduction, NULL);
+    return psi_shm_meet_introduce(meet->name, &introduction, NULL);
 }
 
 /* Whether the one with that number is there; it is closed. */
 static bool
-take(struct psi_hatch *hatch, unsigned number)
+take(struct psi_shm_meet *meet, unsigned number)
 {
     const struct psi_introduction wanted = make_introduction(number);
     struct psi_introduction got;
 
-    if (!psi_hatch_take(hatch, wanted.token, &got)) {
+    if (!psi_shm_meet_take(meet, wanted.token, &got)) {
         return false;
     }
     assert_memory_equal(got.token, wanted.token, sizeof(got.token));
@@ -72,19 +72,20 @@ take(struct psi_hatch *hatch, unsigned number)
 }
 
 static void
-send_to_hatch(const struct psi_hatch *hatch, const void *bytes, size_t size, unsigned fd_count)
+send_to_meeting_place(const struct psi_shm_meet *meet, const void *bytes, size_t size,
+                      unsigned fd_count)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     char copy[64] = {0};
     struct psi_unix_message message = {.bytes = copy, .size = size, .fd_count = fd_count};
 
-    memcpy(address.sun_path + 1, hatch->name, sizeof(hatch->name));
+    memcpy(address.sun_path + 1, meet->name, sizeof(meet->name));
     memcpy(copy, bytes, size);
-    assert_int_equal(psi_unix_send(fd, &message, (const struct sockaddr *)&address,
-                                   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-                                               sizeof(hatch->name))),
-                     0);
+    assert_int_equal(
+        psi_unix_send(fd, &message, (const struct sockaddr *)&address,
+                      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + sizeof(meet->name))),
+        0);
     close(fd);
 }
 
@@ -93,22 +94,22 @@ static void
 test_the_right_token(void **state)
 {
     const unsigned before = count_descriptors();
-    struct psi_hatch hatch = {.fd = -1};
+    struct psi_shm_meet meet = {.fd = -1};
 
     (void)state;
-    assert_int_equal(psi_hatch_open(&hatch, NULL), PSD_OK);
-    assert_false(take(&hatch, 1));
-    assert_int_equal(introduce(&hatch, 1), PSD_OK);
-    assert_int_equal(introduce(&hatch, 2), PSD_OK);
-    assert_int_equal(introduce(&hatch, 3), PSD_OK);
-    assert_false(take(&hatch, 4));
-    assert_true(take(&hatch, 2));
-    assert_false(take(&hatch, 2)); /* once */
-    assert_true(take(&hatch, 1));
-    assert_true(take(&hatch, 3));
-    assert_int_equal(hatch.waiting_count, 0);
-    psi_hatch_close(&hatch);
-    psi_hatch_close(&hatch); /* there is none any more */
+    assert_int_equal(psi_shm_meet_open(&meet, NULL), PSD_OK);
+    assert_false(take(&meet, 1));
+    assert_int_equal(introduce(&meet, 1), PSD_OK);
+    assert_int_equal(introduce(&meet, 2), PSD_OK);
+    assert_int_equal(introduce(&meet, 3), PSD_OK);
+    assert_false(take(&meet, 4));
+    assert_true(take(&meet, 2));
+    assert_false(take(&meet, 2)); /* once */
+    assert_true(take(&meet, 1));
+    assert_true(take(&meet, 3));
+    assert_int_equal(meet.waiting_count, 0);
+    psi_shm_meet_close(&meet);
+    psi_shm_meet_close(&meet); /* there is none any more */
     assert_int_equal(count_descriptors(), before);
 }
 
@@ -116,34 +117,34 @@ test_the_right_token(void **state)
 static void
 test_every_bit_of_the_token_counts(void **state)
 {
-    struct psi_hatch hatch = {.fd = -1};
+    struct psi_shm_meet meet = {.fd = -1};
     struct psi_introduction introduction = make_introduction(7);
     struct psi_introduction got;
 
     (void)state;
-    assert_int_equal(psi_hatch_open(&hatch, NULL), PSD_OK);
-    assert_int_equal(introduce(&hatch, 7), PSD_OK);
-    for (unsigned bit = 0; bit < 8 * PSI_HATCH_TOKEN_BYTES; bit++) {
+    assert_int_equal(psi_shm_meet_open(&meet, NULL), PSD_OK);
+    assert_int_equal(introduce(&meet, 7), PSD_OK);
+    for (unsigned bit = 0; bit < 8 * PSI_SHM_MEET_TOKEN_BYTES; bit++) {
         introduction.token[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        assert_false(psi_hatch_take(&hatch, introduction.token, &got));
+        assert_false(psi_shm_meet_take(&meet, introduction.token, &got));
         introduction.token[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-    assert_true(take(&hatch, 7));
-    psi_hatch_close(&hatch);
+    assert_true(take(&meet, 7));
+    psi_shm_meet_close(&meet);
 }
 
 /* If this fails, what the peer sent is not what we get: its ring for its bell, say. */
 static void
 test_descriptors_keep_their_order(void **state)
 {
-    struct psi_hatch hatch = {.fd = -1};
+    struct psi_shm_meet meet = {.fd = -1};
     struct psi_introduction introduction = make_introduction(1);
     struct psi_introduction got;
     int pipes[3][2];
     char byte;
 
     (void)state;
-    assert_int_equal(psi_hatch_open(&hatch, NULL), PSD_OK);
+    assert_int_equal(psi_shm_meet_open(&meet, NULL), PSD_OK);
     for (int i = 0; i < 3; i++) {
         const char number = (char)('0' + i);
 
@@ -153,8 +154,8 @@ test_descriptors_keep_their_order(void **state)
     introduction.socket_fd = pipes[0][0];
     introduction.ring_fd = pipes[1][0];
     introduction.bell_fd = pipes[2][0];
-    assert_int_equal(psi_hatch_introduce(hatch.name, &introduction, NULL), PSD_OK);
-    assert_true(psi_hatch_take(&hatch, introduction.token, &got));
+    assert_int_equal(psi_shm_meet_introduce(meet.name, &introduction, NULL), PSD_OK);
+    assert_true(psi_shm_meet_take(&meet, introduction.token, &got));
     assert_int_equal(read(got.socket_fd, &byte, 1), 1);
     assert_int_equal(byte, '0');
     assert_int_equal(read(got.ring_fd, &byte, 1), 1);
@@ -166,7 +167,7 @@ test_descriptors_keep_their_order(void **state)
         close(pipes[i][0]);
         close(pipes[i][1]);
     }
-    psi_hatch_close(&hatch);
+    psi_shm_meet_close(&meet);
 }
 
 /* If this fails, anybody who finds the name can keep peers out,
@@ -178,32 +179,32 @@ test_junk_is_dropped(void **state)
         size_t bytes;
         unsigned fds;
     } junk[] = {{0, 0}, {0, 3}, {1, 3}, {15, 3}, {17, 3}, {64, 3}, {16, 0}, {16, 1}, {16, 2}};
-    struct psi_hatch hatch = {.fd = -1};
+    struct psi_shm_meet meet = {.fd = -1};
     char bytes[64] = {0};
     unsigned before;
 
     (void)state;
-    assert_int_equal(psi_hatch_open(&hatch, NULL), PSD_OK);
+    assert_int_equal(psi_shm_meet_open(&meet, NULL), PSD_OK);
     before = count_descriptors();
     for (unsigned i = 0; i < sizeof(junk) / sizeof(junk[0]); i++) {
         const struct psi_introduction introduction = make_introduction(i);
 
         memcpy(bytes, introduction.token, sizeof(introduction.token));
-        send_to_hatch(&hatch, bytes, junk[i].bytes, junk[i].fds);
-        assert_int_equal(introduce(&hatch, 100 + i), PSD_OK); /* a good one behind it */
-        assert_true(take(&hatch, 100 + i));
-        assert_false(take(&hatch, i));
-        assert_int_equal(hatch.waiting_count, 0);
+        send_to_meeting_place(&meet, bytes, junk[i].bytes, junk[i].fds);
+        assert_int_equal(introduce(&meet, 100 + i), PSD_OK); /* a good one behind it */
+        assert_true(take(&meet, 100 + i));
+        assert_false(take(&meet, i));
+        assert_int_equal(meet.waiting_count, 0);
         assert_int_equal(count_descriptors(), before);
     }
-    psi_hatch_close(&hatch);
+    psi_shm_meet_close(&meet);
 }
 
 /* If this fails, another user of this host gets in, or can fill our table of descriptors. */
 static void
 test_another_user_is_not_heard(void **state)
 {
-    struct psi_hatch hatch = {.fd = -1};
+    struct psi_shm_meet meet = {.fd = -1};
     unsigned before;
     pid_t child;
     int status;
@@ -212,21 +213,21 @@ test_another_user_is_not_heard(void **state)
     if (geteuid() != 0) {
         skip(); /* only root can become somebody else */
     }
-    assert_int_equal(psi_hatch_open(&hatch, NULL), PSD_OK);
+    assert_int_equal(psi_shm_meet_open(&meet, NULL), PSD_OK);
     before = count_descriptors();
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        _exit(setuid(NOBODY) != 0 || introduce(&hatch, 1) != PSD_OK ? 1 : 0);
+        _exit(setuid(NOBODY) != 0 || introduce(&meet, 1) != PSD_OK ? 1 : 0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0); /* it was sent */
-    assert_false(take(&hatch, 1));
-    assert_int_equal(hatch.waiting_count, 0);
+    assert_false(take(&meet, 1));
+    assert_int_equal(meet.waiting_count, 0);
     assert_int_equal(count_descriptors(), before);
-    assert_int_equal(introduce(&hatch, 1), PSD_OK);
-    assert_true(take(&hatch, 1));
-    psi_hatch_close(&hatch);
+    assert_int_equal(introduce(&meet, 1), PSD_OK);
+    assert_true(take(&meet, 1));
+    psi_shm_meet_close(&meet);
 }
 
 /* If this fails, introductions that nobody asks for pile up,
@@ -234,60 +235,60 @@ test_another_user_is_not_heard(void **state)
 static void
 test_the_oldest_gives_way(void **state)
 {
-    enum { SENT = PSI_HATCH_WAITING_MAX + 10 };
+    enum { SENT = PSI_SHM_MEET_WAITING_MAX + 10 };
     const unsigned before = count_descriptors();
-    struct psi_hatch hatch = {.fd = -1};
+    struct psi_shm_meet meet = {.fd = -1};
 
     (void)state;
-    assert_int_equal(psi_hatch_open(&hatch, NULL), PSD_OK);
+    assert_int_equal(psi_shm_meet_open(&meet, NULL), PSD_OK);
     for (unsigned i = 0; i < SENT; i++) {
-        assert_int_equal(introduce(&hatch, i), PSD_OK);
-        psi_hatch_listen(&hatch);
+        assert_int_equal(introduce(&meet, i), PSD_OK);
+        psi_shm_meet_listen(&meet);
     }
-    assert_int_equal(hatch.waiting_count, PSI_HATCH_WAITING_MAX);
-    assert_false(take(&hatch, SENT - PSI_HATCH_WAITING_MAX - 1));
-    assert_true(take(&hatch, SENT - PSI_HATCH_WAITING_MAX));
-    assert_true(take(&hatch, SENT - 1));
-    psi_hatch_close(&hatch); /* with all the others still waiting */
+    assert_int_equal(meet.waiting_count, PSI_SHM_MEET_WAITING_MAX);
+    assert_false(take(&meet, SENT - PSI_SHM_MEET_WAITING_MAX - 1));
+    assert_true(take(&meet, SENT - PSI_SHM_MEET_WAITING_MAX));
+    assert_true(take(&meet, SENT - 1));
+    psi_shm_meet_close(&meet); /* with all the others still waiting */
     assert_int_equal(count_descriptors(), before);
 }
 
-/* If this fails, a hatch that is not listened to blocks those who come, or stays shut for ever. */
+/* If this fails, a meeting place that is not listened to blocks those who come, or stays shut for ever. */
 static void
 test_full_is_said_and_passes(void **state)
 {
-    struct psi_hatch hatch = {.fd = -1};
+    struct psi_shm_meet meet = {.fd = -1};
     unsigned sent = 0;
 
     (void)state;
-    assert_int_equal(psi_hatch_open(&hatch, NULL), PSD_OK);
-    while (introduce(&hatch, sent) == PSD_OK) {
+    assert_int_equal(psi_shm_meet_open(&meet, NULL), PSD_OK);
+    while (introduce(&meet, sent) == PSD_OK) {
         sent++;
         assert_true(sent < 100000);
     }
-    assert_int_equal(introduce(&hatch, sent), PSD_ERR_PEER_LOST);
-    psi_hatch_listen(&hatch);
-    assert_int_equal(introduce(&hatch, sent), PSD_OK);
-    assert_true(take(&hatch, sent));
-    psi_hatch_close(&hatch);
+    assert_int_equal(introduce(&meet, sent), PSD_ERR_PEER_LOST);
+    psi_shm_meet_listen(&meet);
+    assert_int_equal(introduce(&meet, sent), PSD_OK);
+    assert_true(take(&meet, sent));
+    psi_shm_meet_close(&meet);
 }
 
 static bool
-is_in_the_kernels_list(const struct psi_hatch *hatch)
+is_in_the_kernels_list(const struct psi_shm_meet *meet)
 {
     FILE *list = fopen("/proc/net/unix", "re");
     char line[512];
     char inode[32];
     char path[64];
     char target[64] = "";
-    char name[PSI_HATCH_NAME_BYTES + 3];
+    char name[PSI_SHM_MEET_NAME_BYTES + 3];
     bool found = false;
 
     assert_non_null(list);
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", hatch->fd);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", meet->fd);
     assert_true(readlink(path, target, sizeof(target) - 1) > 0);
     assert_int_equal(sscanf(target, "socket:[%31[0-9]]", inode), 1);
-    snprintf(name, sizeof(name), "@%.*s\n", PSI_HATCH_NAME_BYTES, (const char *)hatch->name);
+    snprintf(name, sizeof(name), "@%.*s\n", PSI_SHM_MEET_NAME_BYTES, (const char *)meet->name);
     while (fgets(line, sizeof(line), list) != NULL) {
         found = found || (strstr(line, inode) != NULL && strstr(line, name) != NULL);
     }
@@ -295,28 +296,28 @@ is_in_the_kernels_list(const struct psi_hatch *hatch)
     return found;
 }
 
-/* If this fails, a hatch has a name in a file system, or one that can be had twice. */
+/* If this fails, a meeting place has a name in a file system, or one that can be had twice. */
 static void
 test_names(void **state)
 {
-    struct psi_hatch first = {.fd = -1};
-    struct psi_hatch second = {.fd = -1};
+    struct psi_shm_meet first = {.fd = -1};
+    struct psi_shm_meet second = {.fd = -1};
     struct psd_error err = {0};
     const struct psi_introduction introduction = make_introduction(1);
 
     (void)state;
-    assert_int_equal(psi_hatch_open(&first, NULL), PSD_OK);
-    assert_int_equal(psi_hatch_open(&second, NULL), PSD_OK);
+    assert_int_equal(psi_shm_meet_open(&first, NULL), PSD_OK);
+    assert_int_equal(psi_shm_meet_open(&second, NULL), PSD_OK);
     assert_memory_not_equal(first.name, second.name, sizeof(first.name));
     assert_memory_equal(first.name, "psd-", 4);
     assert_true(is_in_the_kernels_list(&first)); /* '@': in the kernel's own space */
     assert_int_equal(introduce(&second, 1), PSD_OK);
     assert_false(take(&first, 1));
-    psi_hatch_close(&first);
-    assert_int_equal(psi_hatch_introduce(first.name, &introduction, &err), PSD_ERR_PEER_LOST);
+    psi_shm_meet_close(&first);
+    assert_int_equal(psi_shm_meet_introduce(first.name, &introduction, &err), PSD_ERR_PEER_LOST);
     assert_int_not_equal(err.text[0], '\0');
     assert_true(take(&second, 1));
-    psi_hatch_close(&second);
+    psi_shm_meet_close(&second);
 }
 
 int

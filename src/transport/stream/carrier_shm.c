@@ -471,7 +471,7 @@ try_to_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_er
     return status;
 }
 
-/* What finds no room, or no block, needs the peer to read: at once, even if it has patience. */
+/* What finds no room, or no block, needs the peer to read: at once, however many records it waits for. */
 psd_status
 psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_error *err)
 {
@@ -541,9 +541,9 @@ send_notes(struct psi_shm *shm, struct psd_error *err)
 }
 
 void
-psi_shm_set_patience(struct psi_shm *shm, uint32_t frames)
+psi_shm_wake_after(struct psi_shm *shm, uint32_t frames)
 {
-    psi_ring_set_patience(&shm->ring, frames);
+    psi_ring_wake_after(&shm->ring, frames);
 }
 
 void
@@ -984,5 +984,5 @@ psi_shm_close(struct psi_shm *shm)
         loan->shm = NULL; /* its owner still has it */
     }
     psi_loop_unwatch_ring(shm->loop, &shm->watch);
-    psi_loop_bury(shm->loop, destroy, shm); /* a waiting thread may be looking at the ring */
+    psi_loop_free_later(shm->loop, destroy, shm); /* a waiting thread may be looking at the ring */
 }

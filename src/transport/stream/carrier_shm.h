@@ -1,7 +1,7 @@
 /*
  * carrier_shm.h - a connection whose peer is on this host: frames through rings, payloads where they are.
  *
- * What upgrade.c makes out of a stream. Small payloads travel in the ring. Large ones stay where
+ * What shm_offer.c makes out of a stream. Small payloads travel in the ring. Large ones stay where
  * they are if they are stable and lie in lent memory; else they are copied once, into a block that
  * the peer gives back. The socket carries descriptors of segments and wakes a peer that sleeps; its
  * end is the end of the connection, after everything in the ring has been heard.
@@ -67,8 +67,8 @@ uint32_t psi_shm_core(const struct psi_shm *shm);
 bool psi_shm_owes_bell(const struct psi_shm *shm);
 void psi_shm_ring_bell(struct psi_shm *shm);
 
-/* As psi_conn_ops.set_patience. */
-void psi_shm_set_patience(struct psi_shm *shm, uint32_t frames);
+/* As psi_conn_ops.wake_after. */
+void psi_shm_wake_after(struct psi_shm *shm, uint32_t frames);
 
 /* The loop no longer lends that segment. */
 void psi_shm_take_back(struct psi_shm *shm, uint32_t lent_id);

@@ -25,7 +25,7 @@
 
 enum { KIB = 1024, MIB = 1024 * 1024, NOBODY = 65534 };
 
-static const struct bed_transport near = {
+static const struct bed_transport shared = {
     .name = "shared memory", .listen_at = "tcp://127.0.0.1:0", .lends = true};
 
 static unsigned
@@ -60,7 +60,7 @@ count_mappings(void)
 static struct bed *
 linked_bed(struct end *end)
 {
-    struct bed *bed = bed_create(&near, NULL, NULL);
+    struct bed *bed = bed_create(&shared, NULL, NULL);
 
     bed_connect(bed, end);
     BED_WAIT(bed, end->opens == 1 && bed->accepted_count == 1);
@@ -434,7 +434,7 @@ static void
 test_leaving_with_much_to_say(void **state)
 {
     enum { FRAMES = 4000, BYTES = 1000 };
-    struct bed *bed = bed_create(&near, NULL, NULL);
+    struct bed *bed = bed_create(&shared, NULL, NULL);
     struct end end = {0};
     struct end *peer = &bed->accepted[0];
     uint8_t *payloads = malloc((size_t)FRAMES * BYTES);
@@ -526,7 +526,7 @@ test_peer_killed_between_records(void **state)
     (void)state;
     for (unsigned s = 0; s < 2; s++) {
         enum { FRAMES = 100 };
-        struct bed *bed = bed_create(&near, NULL, NULL);
+        struct bed *bed = bed_create(&shared, NULL, NULL);
         struct end *peer = &bed->accepted[0];
         pid_t child;
         int status;
@@ -624,7 +624,7 @@ test_another_user_is_served_over_tcp(void **state)
     if (geteuid() != 0) {
         skip(); /* only root can become somebody else */
     }
-    bed = bed_create(&near, NULL, NULL);
+    bed = bed_create(&shared, NULL, NULL);
     bed->model.echo = true;
     child = fork();
     assert_true(child >= 0);
@@ -653,7 +653,7 @@ test_ended_at_every_moment(void **state)
     (void)state;
     for (unsigned pumps = 0; pumps < PUMPS; pumps++) {
         for (unsigned who = 0; who < 3; who++) {
-            struct bed *bed = bed_create(&near, NULL, NULL);
+            struct bed *bed = bed_create(&shared, NULL, NULL);
             struct end end = {0};
 
             bed_connect(bed, &end);

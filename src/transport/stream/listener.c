@@ -91,12 +91,13 @@ survive(struct psi_listener *listener, int code)
     return false;
 }
 
-/* A crowd waits in the kernel's queue, where it costs nothing, and gets in at the pace of the door.
+/* A crowd waits in the kernel's queue, where it costs nothing, and gets in at the pace of admission.
  * So do members while others have taken every place with a handshake: none of these gives way. */
 static bool
 is_crowded(struct psi_loop *loop)
 {
-    return !psi_stream_has_room(loop) || !psi_door_accepts(&loop->door, psi_loop_now_ns());
+    return !psi_stream_has_room(loop) ||
+           !psi_admission_accepts(&loop->admission, psi_loop_now_ns());
 }
 
 static void
@@ -119,7 +120,7 @@ listener_ready(void *object, uint32_t events)
             psi_stream_accept(listener, fd, peer);
             continue;
         }
-        psi_door_return(&loop->door);
+        psi_admission_return(&loop->admission);
         if (!survive(listener, errno)) {
             return;
         }

@@ -32,7 +32,7 @@
 
 enum { KIB = 1024, HEAD_MAX = PSI_PREFIX_BYTES + PSI_META_BYTES_MAX, ECHO_BYTES = 50 * KIB };
 
-static const struct bed_transport near = {
+static const struct bed_transport shared = {
     .name = "shared memory", .listen_at = "tcp://127.0.0.1:0", .lends = true};
 
 static unsigned
@@ -78,7 +78,7 @@ begin(void **state)
     assert_non_null(scene);
     scene->payload = malloc(ECHO_BYTES);
     assert_non_null(scene->payload);
-    scene->bed = bed_create(&near, NULL, NULL);
+    scene->bed = bed_create(&shared, NULL, NULL);
     scene->bed->model.echo = true;
     bed_start_thread(scene->bed);
     bed_connect(scene->bed, &scene->good);
@@ -612,7 +612,7 @@ test_bad_introductions(void **state)
             close(other);
         }
         hand_close(&hand);
-        if (lie != 7) { /* that one waits at the hatch until others come */
+        if (lie != 7) { /* that one waits at the meeting place until others come */
             expect_peace(scene);
         } else {
             serve_good(scene);
@@ -732,7 +732,7 @@ test_answers_that_make_no_sense(void **state)
         const uint64_t deadline_ms = bed_now_ms() + 10000;
         struct bed bed = {0}; /* only a client */
         struct end connected = {0};
-        struct psi_hatch hatch = {.fd = -1};
+        struct psi_shm_meet meet = {.fd = -1};
         struct psi_introduction peer;
         struct psi_shm_word offer = {0};
         struct psi_shm_word word;
@@ -742,9 +742,9 @@ test_answers_that_make_no_sense(void **state)
         bed.client = NULL;
         assert_int_equal(
             psi_loop_create(&(struct psi_loop_config){.lends = true}, &bed.client, NULL), PSD_OK);
-        assert_int_equal(psi_hatch_open(&hatch, NULL), PSD_OK);
+        assert_int_equal(psi_shm_meet_open(&meet, NULL), PSD_OK);
         memcpy(bed.address, address, sizeof(address));
-        memcpy(offer.name, hatch.name, sizeof(offer.name));
+        memcpy(offer.name, meet.name, sizeof(offer.name));
         bed_connect(&bed, &connected);
         hand_accept(&hand, listen_fd);
         pump_until_readable(bed.client, hand.stream_fd);
@@ -760,7 +760,7 @@ test_answers_that_make_no_sense(void **state)
 
             hand_send(&hand, head, bed_head(head, 0, 0, 0));
             stays = true;
-        } else if (lie == 5) { /* a hatch that is not there */
+        } else if (lie == 5) { /* a meeting place that is not there */
             memset(offer.name, 7, sizeof(offer.name));
             hand_say_word(&hand, PSI_SHM_OFFER, &offer);
             pump_until_readable(bed.client, hand.stream_fd);
@@ -772,7 +772,7 @@ test_answers_that_make_no_sense(void **state)
             pump_until_readable(bed.client, hand.stream_fd);
             assert_true(hand_hear(&hand, &word));
             assert_int_equal(word.kind, PSI_SHM_TAKEN);
-            assert_true(psi_hatch_take(&hatch, offer.token, &peer));
+            assert_true(psi_shm_meet_take(&meet, offer.token, &peer));
             hand.socket_fd = peer.socket_fd;
             close(peer.ring_fd);
             close(peer.bell_fd);
@@ -802,7 +802,7 @@ test_answers_that_make_no_sense(void **state)
         assert_int_equal(connected.opens, stays ? 1 : 0);
         assert_true(!stays || !connected.conn->lends);
         assert_true(stays || connected.reason.status == PSD_ERR_PROTOCOL);
-        psi_hatch_close(&hatch);
+        psi_shm_meet_close(&meet);
         hand_close(&hand);
         psi_loop_destroy(bed.client);
         assert_int_equal(count_descriptors(), descriptors);
@@ -897,7 +897,7 @@ feed(struct end *end, void *context)
 static void
 test_words_after_its_end(void **state)
 {
-    struct bed *bed = bed_create(&near, NULL, NULL);
+    struct bed *bed = bed_create(&shared, NULL, NULL);
     struct end *accepted = &bed->accepted[0];
     uint8_t head[PSI_PREFIX_BYTES];
     const struct psi_shm_record record = good_record(head, 0);
@@ -967,7 +967,7 @@ test_many_messages_take_many_turns(void **state)
     if (geteuid() != 0) {
         skip(); /* only root can make a socket so large */
     }
-    bed = bed_create(&near, NULL, NULL);
+    bed = bed_create(&shared, NULL, NULL);
     bed_start_thread(bed);
     hand_share(&hand, bed->address);
     bed_stop_thread(bed);
@@ -1048,7 +1048,7 @@ static void
 test_woken_for_what_is_unread(void **state)
 {
     enum { RECORD = 8 + sizeof(struct psi_shm_record) + PSI_PREFIX_BYTES };
-    struct bed *bed = bed_create(&near, NULL, NULL);
+    struct bed *bed = bed_create(&shared, NULL, NULL);
     struct end *accepted = &bed->accepted[0];
     struct psi_bell *bell;
     struct hand hand;
@@ -1081,7 +1081,7 @@ test_woken_for_what_is_unread(void **state)
 static void
 test_told_of_room_every_time(void **state)
 {
-    struct bed *bed = bed_create(&near, NULL, NULL);
+    struct bed *bed = bed_create(&shared, NULL, NULL);
     struct psi_bell *bell;
     uint8_t head[PSI_PREFIX_BYTES];
     const struct psi_shm_record record = good_record(head, 0);

@@ -18,52 +18,52 @@
 #include "transport/stream/stream_state.h"
 
 /* Between the OFFER and its end on either side. */
-struct psi_upgrade {
+struct psi_shm_offer {
     const struct psi_conn_events *events; /* the owner's, kept back */
     void *owner;
     bool accepted;
-    uint8_t token[PSI_HATCH_TOKEN_BYTES]; /* accepted: what was offered */
+    uint8_t token[PSI_SHM_MEET_TOKEN_BYTES]; /* accepted: what was offered */
     bool offered;
     struct psi_segment ring; /* connected: ours, until it is used */
     int socket_fd;           /* connected: our end of the new one; -1: not introduced */
 };
 
-static const struct psi_conn_events upgrade_events;
+static const struct psi_conn_events offer_events;
 
 static bool
 install(struct psi_stream *stream, bool accepted)
 {
-    struct psi_upgrade *upgrade = calloc(1, sizeof(*upgrade));
+    struct psi_shm_offer *shm_offer = calloc(1, sizeof(*shm_offer));
 
-    if (upgrade == NULL) {
+    if (shm_offer == NULL) {
         return false;
     }
-    upgrade->events = stream->conn.events;
-    upgrade->owner = stream->conn.owner;
-    upgrade->accepted = accepted;
-    upgrade->socket_fd = -1;
-    stream->upgrade = upgrade;
-    stream->conn.events = &upgrade_events;
+    shm_offer->events = stream->conn.events;
+    shm_offer->owner = stream->conn.owner;
+    shm_offer->accepted = accepted;
+    shm_offer->socket_fd = -1;
+    stream->shm_offer = shm_offer;
+    stream->conn.events = &offer_events;
     stream->conn.owner = stream;
     return true;
 }
 
 void
-psi_upgrade_end(struct psi_stream *stream)
+psi_shm_offer_end(struct psi_stream *stream)
 {
-    struct psi_upgrade *upgrade = stream->upgrade;
+    struct psi_shm_offer *shm_offer = stream->shm_offer;
 
-    if (upgrade == NULL) {
+    if (shm_offer == NULL) {
         return;
     }
-    stream->conn.events = upgrade->events;
-    stream->conn.owner = upgrade->owner;
-    stream->upgrade = NULL;
-    psi_segment_destroy(&upgrade->ring);
-    if (upgrade->socket_fd >= 0) {
-        close(upgrade->socket_fd);
+    stream->conn.events = shm_offer->events;
+    stream->conn.owner = shm_offer->owner;
+    stream->shm_offer = NULL;
+    psi_segment_destroy(&shm_offer->ring);
+    if (shm_offer->socket_fd >= 0) {
+        close(shm_offer->socket_fd);
     }
-    free(upgrade);
+    free(shm_offer);
 }
 
 static void
@@ -85,7 +85,7 @@ say_only(struct psi_stream *stream, enum psi_shm_word_kind kind)
 /* ---- Connected ---- */
 
 bool
-psi_upgrade_ask(struct psi_stream *stream)
+psi_shm_offer_ask(struct psi_stream *stream)
 {
     if (!stream->loop->config.lends || !install(stream, false)) {
         return false;
@@ -95,23 +95,24 @@ psi_upgrade_ask(struct psi_stream *stream)
 }
 
 bool
-psi_upgrade_holds(const struct psi_stream *stream)
+psi_shm_offer_holds(const struct psi_stream *stream)
 {
-    return stream->upgrade != NULL && (!stream->upgrade->accepted || stream->upgrade->offered);
+    return stream->shm_offer != NULL &&
+           (!stream->shm_offer->accepted || stream->shm_offer->offered);
 }
 
 bool
-psi_upgrade_is_asking(const struct psi_stream *stream)
+psi_shm_offer_is_asking(const struct psi_stream *stream)
 {
-    return stream->upgrade != NULL && !stream->upgrade->accepted;
+    return stream->shm_offer != NULL && !stream->shm_offer->accepted;
 }
 
 static psd_status
-introduce(struct psi_upgrade *upgrade, int bell_fd, const struct psi_shm_word *offer)
+introduce(struct psi_shm_offer *shm_offer, int bell_fd, const struct psi_shm_word *offer)
 {
     struct psi_introduction introduction = {.bell_fd = bell_fd};
     int pair[2];
-    psd_status status = psi_segment_create(&upgrade->ring, sizeof(struct psi_ring_side), NULL);
+    psd_status status = psi_segment_create(&shm_offer->ring, sizeof(struct psi_ring_side), NULL);
 
     if (status != PSD_OK) {
         return status;
@@ -121,21 +122,21 @@ introduce(struct psi_upgrade *upgrade, int bell_fd, const struct psi_shm_word *o
     }
     memcpy(introduction.token, offer->token, sizeof(introduction.token));
     introduction.socket_fd = pair[1];
-    introduction.ring_fd = upgrade->ring.fd;
-    status = psi_hatch_introduce(offer->name, &introduction, NULL);
+    introduction.ring_fd = shm_offer->ring.fd;
+    status = psi_shm_meet_introduce(offer->name, &introduction, NULL);
     close(pair[1]);
     if (status != PSD_OK) {
         close(pair[0]);
         return status;
     }
-    upgrade->socket_fd = pair[0];
+    shm_offer->socket_fd = pair[0];
     return PSD_OK;
 }
 
 static void
 hear_offer(struct psi_stream *stream, const struct psi_shm_word *offer)
 {
-    if (introduce(stream->upgrade, stream->loop->bell.fd, offer) == PSD_OK) {
+    if (introduce(stream->shm_offer, stream->loop->bell.fd, offer) == PSD_OK) {
         say_only(stream, PSI_SHM_TAKEN);
     } else {
         say_only(stream, PSI_SHM_DECLINED);
@@ -193,18 +194,19 @@ go_over(struct psi_stream *stream, struct psi_segment *mine, int ring_fd, int be
 static psd_status
 hear_ready(struct psi_stream *stream, struct psd_error *err)
 {
-    struct psi_upgrade *upgrade = stream->upgrade;
+    struct psi_shm_offer *shm_offer = stream->shm_offer;
     uint8_t byte;
     struct psi_unix_message answer = {.bytes = &byte, .size = sizeof(byte)};
     psd_status status;
 
-    if (psi_unix_receive(upgrade->socket_fd, &answer) != 1 || answer.fd_count != 2) {
+    if (psi_unix_receive(shm_offer->socket_fd, &answer) != 1 || answer.fd_count != 2) {
         psi_unix_close(&answer);
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: shared no memory", stream->conn.peer);
     }
-    status = go_over(stream, &upgrade->ring, answer.fds[0], answer.fds[1], upgrade->socket_fd, err);
+    status =
+        go_over(stream, &shm_offer->ring, answer.fds[0], answer.fds[1], shm_offer->socket_fd, err);
     if (status == PSD_OK) {
-        upgrade->socket_fd = -1; /* the stream's */
+        shm_offer->socket_fd = -1; /* the stream's */
         psi_stream_tell_open(stream);
     }
     return status;
@@ -213,7 +215,7 @@ hear_ready(struct psi_stream *stream, struct psd_error *err)
 /* ---- Accepted ---- */
 
 void
-psi_upgrade_await(struct psi_stream *stream)
+psi_shm_offer_await(struct psi_stream *stream)
 {
     (void)install(stream, true); /* without memory for it the question is a bad frame */
 }
@@ -222,26 +224,27 @@ psi_upgrade_await(struct psi_stream *stream)
 static void
 say_none(struct psi_stream *stream)
 {
-    psi_upgrade_end(stream);
+    psi_shm_offer_end(stream);
     say_only(stream, PSI_SHM_NONE);
 }
 
 static void
 hear_question(struct psi_stream *stream)
 {
-    struct psi_upgrade *upgrade = stream->upgrade;
+    struct psi_shm_offer *shm_offer = stream->shm_offer;
     struct psi_loop *loop = stream->loop;
     struct psi_shm_word offer = {0};
 
     if (!loop->config.lends || stream->out.bytes > 0 ||
-        getrandom(upgrade->token, sizeof(upgrade->token), 0) != (ssize_t)sizeof(upgrade->token)) {
+        getrandom(shm_offer->token, sizeof(shm_offer->token), 0) !=
+            (ssize_t)sizeof(shm_offer->token)) {
         say_none(stream);
         return;
     }
-    psi_hatch_listen(&loop->hatch); /* makes room for the one to come */
-    upgrade->offered = true;
-    memcpy(offer.name, loop->hatch.name, sizeof(offer.name));
-    memcpy(offer.token, upgrade->token, sizeof(offer.token));
+    psi_shm_meet_listen(&loop->meet); /* makes room for the one to come */
+    shm_offer->offered = true;
+    memcpy(offer.name, loop->meet.name, sizeof(offer.name));
+    memcpy(offer.token, shm_offer->token, sizeof(offer.token));
     say(stream, &offer, PSI_SHM_OFFER);
 }
 
@@ -273,7 +276,7 @@ hear_taken(struct psi_stream *stream, struct psd_error *err)
     struct psi_segment mine;
     psd_status status;
 
-    if (!psi_hatch_take(&loop->hatch, stream->upgrade->token, &peer)) {
+    if (!psi_shm_meet_take(&loop->meet, stream->shm_offer->token, &peer)) {
         say_none(stream);
         return PSD_OK;
     }
@@ -293,7 +296,7 @@ hear_taken(struct psi_stream *stream, struct psd_error *err)
         close(peer.socket_fd);
         return status;
     }
-    psi_upgrade_end(stream);
+    psi_shm_offer_end(stream);
     psi_stream_flush(stream);
     return PSD_OK;
 }
@@ -312,12 +315,12 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
         *size_p = (struct psi_frame_size){0};
         return PSD_OK;
     }
-    if (stream->upgrade->offered) {
+    if (stream->shm_offer->offered) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: a frame while memory is being shared",
                         conn->peer);
     }
-    if (stream->upgrade->accepted) {
-        psi_upgrade_end(stream); /* a peer that does not ask */
+    if (stream->shm_offer->accepted) {
+        psi_shm_offer_end(stream); /* a peer that does not ask */
     } else {
         psi_stream_tell_open(stream); /* one that does not answer, but has something to say */
     }
@@ -330,15 +333,15 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
 static psd_status
 hear_as_accepted(struct psi_stream *stream, const struct psi_shm_word *word, struct psd_error *err)
 {
-    if (!stream->upgrade->offered && word->kind == PSI_SHM_ASK) {
+    if (!stream->shm_offer->offered && word->kind == PSI_SHM_ASK) {
         hear_question(stream);
         return PSD_OK;
     }
-    if (stream->upgrade->offered && word->kind == PSI_SHM_TAKEN) {
+    if (stream->shm_offer->offered && word->kind == PSI_SHM_TAKEN) {
         return hear_taken(stream, err);
     }
-    if (stream->upgrade->offered && word->kind == PSI_SHM_DECLINED) {
-        psi_upgrade_end(stream);
+    if (stream->shm_offer->offered && word->kind == PSI_SHM_DECLINED) {
+        psi_shm_offer_end(stream);
         psi_stream_flush(stream);
         return PSD_OK;
     }
@@ -348,7 +351,7 @@ hear_as_accepted(struct psi_stream *stream, const struct psi_shm_word *word, str
 static psd_status
 hear_as_connected(struct psi_stream *stream, const struct psi_shm_word *word, struct psd_error *err)
 {
-    const bool introduced = stream->upgrade->socket_fd >= 0;
+    const bool introduced = stream->shm_offer->socket_fd >= 0;
 
     if (!introduced && word->kind == PSI_SHM_OFFER) {
         hear_offer(stream, word);
@@ -380,8 +383,8 @@ on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_by
     if (stream->word_unsent > 0) {
         status = PSD_PENDING; /* an answer to what was not said yet */
     } else {
-        status = stream->upgrade->accepted ? hear_as_accepted(stream, &word, err)
-                                           : hear_as_connected(stream, &word, err);
+        status = stream->shm_offer->accepted ? hear_as_accepted(stream, &word, err)
+                                             : hear_as_connected(stream, &word, err);
     }
     if (status == PSD_PENDING) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: word %u while memory is being shared",
@@ -390,7 +393,7 @@ on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_by
     return status;
 }
 
-static const struct psi_conn_events upgrade_events = {
+static const struct psi_conn_events offer_events = {
     .on_prefix = on_prefix,
     .on_frame = on_frame, /* on_close: the owner's is in place again before */
 };

@@ -2,14 +2,14 @@
  * shm_offer.h - finding out whether the peer is on this host, and if so, sharing memory with it.
  *
  * Nothing is guessed from names or addresses. Whoever connected asks; the other offers the name of
- * its hatch and a token; the first one introduces itself there. That works only in the same kernel,
+ * its meeting place and a token; the first one introduces itself there. That works only in the same kernel,
  * for the same user and in the same network namespace, and proves all of it. If it does not work,
  * the stream stays what it is.
  *
  *     connected            accepted
  *     ASK          ->
  *                  <-      OFFER name, token      (or NONE: stay as you are)
- *     a datagram to the hatch: token, socket, ring, bell
+ *     a datagram to the meeting place: token, socket, ring, bell
  *     TAKEN        ->                             (or DECLINED: stay as you are)
  *                          over the new socket: ring, bell
  *                  <-      READY                  (or NONE: stay as you are)
@@ -26,18 +26,18 @@ struct psi_stream;
 
 /* Authenticated. The owner's events are kept back until the end of it. False: no memory, or
  * nothing to ask for; the stream is open as it is. */
-bool psi_upgrade_ask(struct psi_stream *stream);
+bool psi_shm_offer_ask(struct psi_stream *stream);
 
 /* Accepted: the first thing to be heard may be the question. */
-void psi_upgrade_await(struct psi_stream *stream);
+void psi_shm_offer_await(struct psi_stream *stream);
 
 /* Frames have to wait for the end of it. */
-bool psi_upgrade_holds(const struct psi_stream *stream);
+bool psi_shm_offer_holds(const struct psi_stream *stream);
 
 /* Connected: the owner has not been told that it is open. */
-bool psi_upgrade_is_asking(const struct psi_stream *stream);
+bool psi_shm_offer_is_asking(const struct psi_stream *stream);
 
 /* Ends it, whatever it has come to: the owner hears its own events again. */
-void psi_upgrade_end(struct psi_stream *stream);
+void psi_shm_offer_end(struct psi_stream *stream);
 
 #endif

@@ -18,7 +18,7 @@ psi_stream_leave_strangers(struct psi_stream *stream)
         TAILQ_REMOVE(&stream->loop->strangers, stream, strangers_link);
         stream->loop->stranger_count--;
         stream->stranger = false;
-        psi_door_leave(stream->place);
+        psi_admission_leave(stream->origin);
     }
 }
 
@@ -45,14 +45,14 @@ proof(const struct psi_stream *stream)
 
 /* The oldest of those who have shown least, but no more than `most`; of one address or of all. */
 static struct psi_stream *
-find_weakest(struct psi_loop *loop, const struct psi_door_place *place, int most)
+find_weakest(struct psi_loop *loop, const struct psi_admission_origin *origin, int most)
 {
     struct psi_stream *weakest = NULL;
     struct psi_stream *stream;
 
     TAILQ_FOREACH(stream, &loop->strangers, strangers_link)
     {
-        if ((place == NULL || stream->place == place) && proof(stream) <= most) {
+        if ((origin == NULL || stream->origin == origin) && proof(stream) <= most) {
             weakest = stream;
             most = proof(stream) - 1;
             if (most < 0) {
@@ -92,12 +92,12 @@ psi_stream_has_room(struct psi_loop *loop)
 /* Room for one more stranger from that address. When its share is used up, only somebody from there
  * who has shown nothing gives way: the others are members, who come one after the other. */
 static bool
-make_room(struct psi_loop *loop, const struct psi_door_place *place)
+make_room(struct psi_loop *loop, const struct psi_admission_origin *origin)
 {
     const struct psi_loop_config *config = &loop->config;
 
-    if (place != NULL && place->strangers >= config->strangers_from_one &&
-        !give_way(find_weakest(loop, place, 0))) {
+    if (origin != NULL && origin->strangers >= config->strangers_from_one &&
+        !give_way(find_weakest(loop, origin, 0))) {
         return false;
     }
     if (loop->stranger_count >= config->strangers_max || loop->conn_count >= config->conns_max) {
@@ -120,11 +120,11 @@ void
 psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
 {
     struct psi_loop *loop = listener->loop;
-    struct psi_door_place *place =
-        listener->scheme->loopback(fd) ? NULL : psi_door_find(&loop->door, peer);
+    struct psi_admission_origin *origin =
+        listener->scheme->loopback(fd) ? NULL : psi_admission_find(&loop->admission, peer);
     struct psi_stream *stream = NULL;
 
-    if (make_room(loop, place) && !listener->closed) {
+    if (make_room(loop, origin) && !listener->closed) {
         stream = psi_stream_create(loop, listener->scheme, peer);
     }
     if (stream == NULL ||
@@ -136,8 +136,8 @@ psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
     TAILQ_INSERT_TAIL(&loop->strangers, stream, strangers_link);
     loop->stranger_count++;
     stream->stranger = true;
-    stream->place = place;
-    psi_door_enter(place);
+    stream->origin = origin;
+    psi_admission_enter(origin);
     stream->listener = listener;
     psi_stream_begin(stream);
     /* A member speaks first and at once: hearing it now tells it from those who only wait. */

@@ -453,7 +453,7 @@ test_members_of_one_address_queue(void **state)
 static void
 exhaust_tries(struct house *house, unsigned low)
 {
-    for (unsigned i = 0; i < PSI_DOOR_TRIES_FROM_ONE_BURST; i++) {
+    for (unsigned i = 0; i < PSI_ADMISSION_TRIES_FROM_ONE_BURST; i++) {
         say_garbage(house, low);
     }
     /* Some came back while we tried; a slow machine must not make this endless. */
@@ -472,10 +472,10 @@ test_failures_slow_an_address_down(void **state)
 
     (void)state;
     exhaust_tries(house, 2);
-    assert_true(house->refusals >= PSI_DOOR_TRIES_FROM_ONE_BURST);
+    assert_true(house->refusals >= PSI_ADMISSION_TRIES_FROM_ONE_BURST);
     assert_true(house->refusals <=
-                PSI_DOOR_TRIES_FROM_ONE_BURST + 1 +
-                    (now_ms() - begin_ms + 1) * PSI_DOOR_TRIES_FROM_ONE_PER_S / 1000);
+                PSI_ADMISSION_TRIES_FROM_ONE_BURST + 1 +
+                    (now_ms() - begin_ms + 1) * PSI_ADMISSION_TRIES_FROM_ONE_PER_S / 1000);
     assert_non_null(strstr(house->reason.text, "too many attempts, and no sign of the secret"));
     say_garbage(house, 3); /* another address is heard as before */
     assert_int_equal(house->reason.status, PSD_ERR_REFUSED);

@@ -57,7 +57,7 @@ psi_stream_detach(struct psi_stream *stream)
         psi_lookup_leave(stream->lookup);
         stream->lookup = NULL;
     }
-    psi_upgrade_end(stream);
+    psi_shm_offer_end(stream);
     if (stream->shm != NULL) {
         psi_shm_close(stream->shm);
         stream->shm = NULL;
@@ -170,7 +170,7 @@ may_begin(const struct psi_stream *stream, const uint8_t *first, size_t bytes)
     struct psi_loop *loop = stream->loop;
     const struct psi_auth_ops *auth = loop->config.auth;
 
-    return psi_door_tries(&loop->door, stream->place, psi_loop_now_ns()) ||
+    return psi_admission_tries(&loop->admission, stream->origin, psi_loop_now_ns()) ||
            (auth->recognises != NULL && auth->recognises(loop->config.credentials, first, bytes));
 }
 
@@ -273,7 +273,7 @@ psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_fd)
 /* Hears frames out of the ring, and sends what there is room for now. Returns whether there is
  * more to hear. */
 static bool
-receive_near(struct psi_stream *stream)
+receive_shm(struct psi_stream *stream)
 {
     struct psd_error err;
     unsigned frames;
@@ -294,7 +294,7 @@ receive_near(struct psi_stream *stream)
 
 /* The rest is sent; what the peer says is read over. */
 static void
-linger_near(struct psi_stream *stream)
+linger_shm(struct psi_stream *stream)
 {
     struct psd_error err;
     unsigned frames;
@@ -318,16 +318,16 @@ psi_stream_ring_ready(void *object)
     struct psi_stream *stream = object;
 
     if (stream->state == LINGERING) {
-        linger_near(stream);
+        linger_shm(stream);
     } else if (stream->state == OPEN && !psi_stream_is_broken(stream)) {
-        (void)receive_near(stream);
+        (void)receive_shm(stream);
     }
 }
 
 /* The socket says that there is something in the ring, or that the peer is gone: then everything it
  * has written still counts, and that is no more than the ring can hold. */
 static void
-near_ready(struct psi_stream *stream)
+shm_ready(struct psi_stream *stream)
 {
     struct psd_error err;
     bool ended;
@@ -338,7 +338,7 @@ near_ready(struct psi_stream *stream)
         psi_stream_end(stream, &err);
         return;
     }
-    while (receive_near(stream) && ended && ++turns < PSI_SHM_TURNS_MAX) {
+    while (receive_shm(stream) && ended && ++turns < PSI_SHM_TURNS_MAX) {
     }
     if (ended && stream->state == OPEN) {
         lost(stream, false);
@@ -380,12 +380,12 @@ stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
     if (stream->state == LINGERING || stream->state == CLOSED) {
         return;
     }
-    if (stream->state != OPEN || psi_upgrade_is_asking(stream) || psi_stream_is_broken(stream) ||
+    if (stream->state != OPEN || psi_shm_offer_is_asking(stream) || psi_stream_is_broken(stream) ||
         linger_ms == 0) {
         psi_stream_detach(stream);
         return;
     }
-    psi_upgrade_end(stream);
+    psi_shm_offer_end(stream);
     psi_stream_flush(stream); /* what was held back for the sake of it */
     if (psi_stream_is_broken(stream) || (stream->shm != NULL && stream->out.bytes == 0)) {
         psi_stream_detach(stream); /* what is in the ring can be read when we are gone */
@@ -403,13 +403,13 @@ stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
 }
 
 static void
-stream_set_patience(struct psi_conn *conn, uint32_t frames)
+stream_wake_after(struct psi_conn *conn, uint32_t frames)
 {
     struct psi_stream *stream = psi_stream_of(conn);
 
     if (stream->shm != NULL) {
         /* What waits for room may need the least of what the peer gives back. */
-        psi_shm_set_patience(stream->shm, stream->out.bytes > 0 ? 1 : frames);
+        psi_shm_wake_after(stream->shm, stream->out.bytes > 0 ? 1 : frames);
     }
 }
 
@@ -419,7 +419,7 @@ static const struct psi_conn_ops stream_ops = {
     .close = stream_close,
     .close_after_send = stream_close_after_send,
     .queued_bytes = psi_stream_queued_bytes,
-    .set_patience = stream_set_patience,
+    .wake_after = stream_wake_after,
 };
 
 static void
@@ -437,14 +437,14 @@ stream_ready(void *object, uint32_t events)
     }
     if (stream->state == LINGERING) {
         if (stream->shm != NULL) {
-            linger_near(stream);
+            linger_shm(stream);
         } else {
             linger(stream);
         }
         return;
     }
     if (stream->shm != NULL) {
-        near_ready(stream);
+        shm_ready(stream);
         return;
     }
     if ((events & ~(uint32_t)EPOLLOUT) != 0) {
@@ -460,7 +460,7 @@ static void
 end_broken(struct psi_stream *stream)
 {
     if (stream->state == OPEN &&
-        (stream->shm != NULL ? receive_near(stream) : psi_stream_receive(stream))) {
+        (stream->shm != NULL ? receive_shm(stream) : psi_stream_receive(stream))) {
         psi_stream_end_later(stream);
     } else if (stream->state != CLOSED) {
         psi_stream_end(stream, &stream->reason);
@@ -489,7 +489,7 @@ stream_due(void *object)
                  config->auth_ms);
     } else if (stream->state == CONNECTING) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "connect %s: no answer in %u ms", peer, config->auth_ms);
-    } else if (stream->state == AUTHENTICATING || psi_upgrade_is_asking(stream)) {
+    } else if (stream->state == AUTHENTICATING || psi_shm_offer_is_asking(stream)) {
         psi_fail(&err, PSD_ERR_TIMEOUT, "authenticate %s: not done in %u ms", peer,
                  stream->stranger ? config->stranger_ms : config->auth_ms);
     } else {

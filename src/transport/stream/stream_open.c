@@ -37,7 +37,7 @@ admit(struct psi_stream *stream)
             psi_stream_detach(stream);
         }
     } else if (stream->state == OPEN) {
-        psi_upgrade_await(stream);
+        psi_shm_offer_await(stream);
     }
 }
 
@@ -46,7 +46,7 @@ psi_stream_tell_open(struct psi_stream *stream)
 {
     struct psi_conn *conn = &stream->conn;
 
-    psi_upgrade_end(stream);
+    psi_shm_offer_end(stream);
     if (!psi_stream_is_broken(stream)) {
         psi_timer_disarm(stream->loop, &stream->timer);
     }
@@ -64,7 +64,7 @@ opened(struct psi_stream *stream)
     stream->state = OPEN;
     if (stream->listener != NULL) {
         admit(stream);
-    } else if (!psi_upgrade_ask(stream)) {
+    } else if (!psi_shm_offer_ask(stream)) {
         psi_stream_tell_open(stream);
     }
     if (stream->state == OPEN) {

@@ -70,7 +70,7 @@ holds_frames(const struct psi_stream *stream)
 {
     return stream->state == LOOKING_UP || stream->state == CONNECTING ||
            stream->state == AUTHENTICATING || stream->handshake != NULL ||
-           stream->word_unsent > 0 || psi_upgrade_holds(stream);
+           stream->word_unsent > 0 || psi_shm_offer_holds(stream);
 }
 
 /* Something waits for the socket to take it. */
@@ -128,14 +128,14 @@ flush_word(struct psi_stream *stream)
 }
 
 static void
-fail_near(struct psi_stream *stream, const struct psd_error *err)
+fail_shm(struct psi_stream *stream, const struct psd_error *err)
 {
     stream->reason = *err;
     psi_stream_end_later(stream);
 }
 
 static void
-flush_near(struct psi_stream *stream)
+flush_shm(struct psi_stream *stream)
 {
     struct psi_outgoing frame;
     struct psd_error err;
@@ -148,7 +148,7 @@ flush_near(struct psi_stream *stream)
         }
     }
     if (status != PSD_OK && status != PSD_PENDING) {
-        fail_near(stream, &err);
+        fail_shm(stream, &err);
     }
 }
 
@@ -181,7 +181,7 @@ psi_stream_flush(struct psi_stream *stream)
         flush_word(stream);
     }
     if (!psi_stream_is_broken(stream) && stream->shm != NULL) {
-        flush_near(stream);
+        flush_shm(stream);
     } else if (!psi_stream_is_broken(stream) && !holds_frames(stream)) {
         flush_frames(stream);
     }
@@ -215,7 +215,7 @@ send_at_once(struct psi_stream *stream, const struct psi_outgoing *frame)
 
 /* The same through shared memory: all of it, or nothing. */
 static ssize_t
-send_near(struct psi_stream *stream, const struct psi_outgoing *frame)
+send_shm(struct psi_stream *stream, const struct psi_outgoing *frame)
 {
     struct psd_error err;
     const psd_status status = psi_shm_send(stream->shm, frame, &err);
@@ -224,7 +224,7 @@ send_near(struct psi_stream *stream, const struct psi_outgoing *frame)
         return (ssize_t)psi_stream_out_size(frame);
     }
     if (status != PSD_PENDING) {
-        fail_near(stream, &err);
+        fail_shm(stream, &err);
         return -1;
     }
     return 0;
@@ -250,7 +250,7 @@ psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
         return PSD_ERR_BUSY;
     }
     if (!holds_frames(stream) && stream->out.bytes == 0) {
-        sent = stream->shm != NULL ? send_near(stream, frame) : send_at_once(stream, frame);
+        sent = stream->shm != NULL ? send_shm(stream, frame) : send_at_once(stream, frame);
         if (sent < 0) {
             return stream->reason.status;
         }

@@ -26,16 +26,16 @@ struct psi_stream {
     enum psi_stream_state state;
     bool stranger; /* in loop->strangers */
     TAILQ_ENTRY(psi_stream) strangers_link;
-    struct psi_door_place *place;        /* accepted: of its address; NULL: not counted */
+    struct psi_admission_origin *origin; /* accepted: of its address; NULL: not counted */
     struct psd_error reason;             /* status not PSD_OK: broken, on_close is due */
     struct psi_handshake *handshake;     /* NULL: over, and all of it sent; or not begun yet */
     void *sealed;                        /* bytes go through this session; NULL: plain */
     bool again;                          /* the timer goes on receiving: the session has more */
     char wanted[2 * PSI_IDENTITY_BYTES]; /* connecting: what to prove */
     struct psi_lookup *lookup;           /* LOOKING_UP: the question */
-    struct psi_upgrade *upgrade;         /* whether the peer is on this host is being found out */
+    struct psi_shm_offer *shm_offer;     /* whether the peer is on this host is being found out */
     struct psi_shm *shm;                 /* it is: frames go through this; NULL: through bytes */
-    uint8_t word[PSI_PREFIX_BYTES];      /* of the upgrade: sent before any frame, ... */
+    uint8_t word[PSI_PREFIX_BYTES];      /* of the offer: sent before any frame, ... */
     size_t word_unsent;                  /* ... as far as it is not sent yet */
     struct psi_stream_in in;
     struct psi_stream_out out;
@@ -92,7 +92,7 @@ ssize_t psi_stream_receive_some(const struct psi_stream *stream, struct iovec *i
 void psi_stream_flush(struct psi_stream *stream);
 bool psi_stream_has_unsent(const struct psi_stream *stream);
 
-/* Sends a word of the upgrade. */
+/* Sends a word of the offer. */
 void psi_stream_say(struct psi_stream *stream, const void *word);
 
 /* As in struct psi_conn_ops. */
