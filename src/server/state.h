@@ -168,7 +168,7 @@ struct global_step {
     struct adder *adders; /* per rank */
 };
 
-/* A chunk's place in the order in which open chunks are asked for (want.c). */
+/* A chunk's place in the order in which open chunks are asked for (stall.c). */
 struct turn {
     uint64_t step;
     uint32_t table;
@@ -265,7 +265,7 @@ const struct psi_ranks *backup_closing(const struct table *table, uint64_t step)
 uint64_t backup_goes_on_at(const struct table *table, uint64_t step);
 void backup_decide(struct lane *lane, struct table *table, const struct closing *closing);
 
-/* want.c */
+/* stall.c */
 void want_look(struct lane *lane, uint64_t now_ns);
 uint64_t want_next_ns(const struct lane *lane);
 void want_session(struct session *session);
@@ -273,7 +273,7 @@ void want_make_room(struct lane *lane, uint32_t rank, const struct chunk *arrivi
 void open_add(struct lane *lane, struct chunk *chunk);
 void open_remove(struct lane *lane, struct chunk *chunk);
 
-/* reads.c */
+/* answers.c */
 psd_status pull_arrived(struct session *session, struct psd_error *err);
 psd_status load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
 psd_status load_arrived(struct session *session, const void *payload, struct psd_error *err);

@@ -91,7 +91,7 @@ table_place(struct lane *lane, struct table *table, struct psi_loads *loads, uin
     return PSD_OK;
 }
 
-/* Are values lent to workers on this host at all (reads.c), and are there descriptors for it? */
+/* Are values lent to workers on this host at all (answers.c), and are there descriptors for it? */
 static bool
 wants_segment(const struct lane *lane, const struct table *table, uint64_t bytes)
 {

@@ -1,7 +1,7 @@
 /*
  * route.c - workers of one host: who sends for it, and the way there.
  *
- * Every worker that may be on one host with others opens a door on loopback and tells the master
+ * Every worker that may be on one host with others listens on loopback and tells the master
  * (HELLO), who tells all (the view). Of those with the same guess the lowest rank sends for the
  * host; the others connect to it. What they prove there, and that memory can be shared with it, is
  * proof of the same host: the guess is only where to look. Whoever does not get there pushes to the

@@ -1,10 +1,10 @@
 /*
- * loop.c - one epoll set: descriptors, timers, waking, and the real world as a core sees it.
+ * loop.c - one epoll set: descriptors, timers, waking.
  *
  * What the kernel reports carries slot and generation, never a pointer: between the wait and the
  * dispatch another thread may have closed the connection, and its slot may serve another one.
  *
- * Connections are in stream.c, listeners in listener.c.
+ * What a core asks of the world (connect, listen, lend) is in world/world.c.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,16 +17,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "transport/loop/lookup.h"
 #include "transport/loop/loop_state.h"
-#include "transport/stream/carrier_shm.h"
-#include "transport/stream/listener.h"
-#include "transport/stream/stream.h"
+#include "transport/shm/bell.h"
 
 enum {
     CONNS_DEFAULT = 4096,
@@ -34,11 +31,6 @@ enum {
     STRANGERS_FROM_ONE_DEFAULT = 16,
     STRANGER_MS_DEFAULT = 5000,
     OTHER_SLOTS = 64, /* listeners and watched descriptors */
-};
-
-static const struct psi_scheme *const schemes[PSI_SCHEME_COUNT] = {
-    [PSI_SCHEME_TCP] = &psi_scheme_tcp,
-    [PSI_SCHEME_INPROC] = &psi_scheme_inproc,
 };
 
 uint64_t
@@ -49,103 +41,6 @@ psi_loop_now_ns(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
-
-/* ---- The world, as a core sees it ---- */
-
-static uint64_t
-env_now_ns(struct psi_env *env)
-{
-    (void)env;
-    return psi_loop_now_ns();
-}
-
-static uint64_t
-env_random(struct psi_env *env)
-{
-    uint64_t value;
-    ssize_t got;
-
-    (void)env;
-    do {
-        got = getrandom(&value, sizeof(value), 0);
-    } while (got < 0 && errno == EINTR);
-    psi_assert(got == sizeof(value));
-    return value;
-}
-
-static psd_status
-env_connect(struct psi_env *env, const char *address, const char *identity,
-            const struct psi_conn_events *events, void *owner, struct psi_conn **conn_p,
-            struct psd_error *err)
-{
-    struct psi_loop *loop = (struct psi_loop *)env;
-    struct psi_address parts;
-    const psd_status status = psi_address_parse(address, &parts, err);
-
-    if (status != PSD_OK) {
-        return status;
-    }
-    return psi_stream_connect(loop, schemes[parts.scheme], &parts,
-                              &(struct psi_stream_owner){events, owner, identity}, conn_p, err);
-}
-
-static psd_status
-env_listen(struct psi_env *env, const char *address, const struct psi_listener_events *events,
-           void *owner, struct psi_listener **listener_p, char bound_p[PSI_ADDRESS_BYTES],
-           struct psd_error *err)
-{
-    struct psi_loop *loop = (struct psi_loop *)env;
-    struct psi_address parts;
-    struct psi_listener *listener;
-    psd_status status = psi_address_parse(address, &parts, err);
-
-    if (status != PSD_OK) {
-        return status;
-    }
-    status = psi_listener_create(loop, schemes[parts.scheme], &parts, &listener, bound_p, err);
-    if (status != PSD_OK) {
-        return status;
-    }
-    listener->events = events;
-    listener->owner = owner;
-    *listener_p = listener;
-    return PSD_OK;
-}
-
-static void
-env_unlisten(struct psi_env *env, struct psi_listener *listener)
-{
-    (void)env;
-    psi_listener_destroy(listener);
-}
-
-static void
-env_lend(struct psi_env *env, const struct psi_segment *segment)
-{
-    psi_lending_add(&((struct psi_loop *)env)->lending, segment);
-}
-
-static void
-env_take_back(struct psi_env *env, const struct psi_segment *segment)
-{
-    struct psi_loop *loop = (struct psi_loop *)env;
-    const uint32_t id = psi_lending_remove(&loop->lending, segment);
-    const uint32_t count = atomic_load_explicit(&loop->ring_count, memory_order_relaxed);
-
-    for (uint32_t i = 0; id != UINT32_MAX && i < count; i++) {
-        psi_shm_take_back(atomic_load_explicit(&loop->rings[i], memory_order_relaxed)->shm, id);
-    }
-}
-
-static const struct psi_env_ops env_ops = {
-    .now_ns = env_now_ns,
-    .random = env_random,
-    .connect = env_connect,
-    .listen = env_listen,
-    .unlisten = env_unlisten,
-    .lend = env_lend,
-    .take_back = env_take_back,
-};
 
 struct psi_env *
 psi_loop_env(struct psi_loop *loop)
@@ -449,7 +344,7 @@ psi_loop_create(const struct psi_loop_config *config, struct psi_loop **loop_p,
     if (loop == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "loop: no %zu bytes", sizeof(*loop));
     }
-    loop->env.ops = &env_ops;
+    loop->env.ops = &psi_world_ops;
     set_config(loop, config);
     TAILQ_INIT(&loop->sources);
     TAILQ_INIT(&loop->retired);

@@ -13,6 +13,7 @@
 #include "transport/shm/lending.h"
 #include "transport/shm/shm_meet.h"
 
+struct psi_bell;
 struct psi_ring;
 struct psi_shm;
 struct psi_stream;
@@ -51,6 +52,8 @@ struct psi_slot {
     uint32_t next_free;
 };
 
+enum psi_owed_bell { PSI_NO_BELL, PSI_PATIENT_BELL, PSI_URGENT_BELL };
+
 /*
  * A ring that is looked at beside the epoll set.
  *
@@ -58,10 +61,13 @@ struct psi_slot {
  */
 struct psi_loop_ring {
     const struct psi_ring *ring;
-    void (*ready)(void *object); /* runs in dispatch */
+    const struct psi_bell *neighbour; /* the peer's */
+    void (*ready)(void *object);      /* runs in dispatch */
     void *object;
+    void (*ring_bell)(struct psi_shm *shm); /* wakes the peer, if it sleeps */
     struct psi_shm *shm;
-    uint32_t index; /* in loop->rings */
+    enum psi_owed_bell owes; /* while the loop holds bells back */
+    uint32_t index;          /* in loop->rings */
 };
 
 /* Something that a thread in psi_loop_wait() may still look at; freed when none does. */
@@ -112,6 +118,9 @@ struct psi_loop {
     bool holds_bells;                       /* psi_loop_hold_bells() */
     bool owes_bells;                        /* and a connection may have one to ring */
 };
+
+/* What psi_loop_env() offers: world/world.c. A table, so that a loop need not know what is above. */
+extern const struct psi_env_ops psi_world_ops;
 
 uint64_t psi_loop_now_ns(void);
 

@@ -18,8 +18,8 @@
 
 #include "base/fail.h"
 #include "transport/loop/loop_state.h"
+#include "transport/shm/bell.h"
 #include "transport/shm/ring.h"
-#include "transport/stream/carrier_shm.h"
 
 enum {
     PAUSE_NS = 1000,  /* of looking without giving the core away */
@@ -145,7 +145,7 @@ keeps_a_neighbour_from_work(const struct psi_loop *loop)
     for (uint32_t i = 0; i < count && core != 0; i++) {
         const struct psi_loop_ring *ring = atomic_load(&loop->rings[i]);
 
-        if (ring != NULL && psi_shm_busy_core(ring->shm) == core) {
+        if (ring != NULL && psi_bell_busy_core(ring->neighbour) == core) {
             return true;
         }
     }
@@ -164,10 +164,12 @@ ring_bells(struct psi_loop *loop, uint32_t but_on_core)
     const uint32_t count = atomic_load_explicit(&loop->ring_count, memory_order_relaxed);
 
     for (uint32_t i = 0; i < count; i++) {
-        struct psi_shm *shm = atomic_load_explicit(&loop->rings[i], memory_order_relaxed)->shm;
+        const struct psi_loop_ring *ring =
+            atomic_load_explicit(&loop->rings[i], memory_order_relaxed);
 
-        if (psi_shm_owes_bell(shm) && (but_on_core == 0 || psi_shm_core(shm) != but_on_core)) {
-            psi_shm_ring_bell(shm);
+        if (ring->owes != PSI_NO_BELL &&
+            (but_on_core == 0 || psi_bell_core(ring->neighbour) != but_on_core)) {
+            ring->ring_bell(ring->shm);
         }
     }
 }

@@ -42,4 +42,17 @@ psi_bell_peer_sleeps(const struct psi_bell *bell)
     return atomic_load_explicit(&bell->sleepers, memory_order_relaxed) > 0;
 }
 
+/* The core that the peer was on last, and the one it is at work on right now. Any thread. */
+static inline uint32_t
+psi_bell_core(const struct psi_bell *bell)
+{
+    return (uint32_t)atomic_load_explicit(&bell->core, memory_order_relaxed);
+}
+
+static inline uint32_t
+psi_bell_busy_core(const struct psi_bell *bell)
+{
+    return (uint32_t)atomic_load_explicit(&bell->busy_core, memory_order_relaxed);
+}
+
 #endif

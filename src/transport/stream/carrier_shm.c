@@ -88,7 +88,6 @@ struct psi_shm {
     struct psi_ring ring;
     struct psi_loop_ring watch;
 
-    enum { NO_BELL, PATIENT_BELL, URGENT_BELL } owes; /* while the loop holds bells back */
     bool rung; /* and the peer has read nothing since: it knows */
     uint64_t rung_at;
     bool socket_full; /* the last frame could not be sent for want of room there */
@@ -156,30 +155,12 @@ ring_bell(struct psi_shm *shm, bool urgent)
     }
 }
 
-uint32_t
-psi_shm_busy_core(const struct psi_shm *shm)
+static void
+ring_owed_bell(struct psi_shm *shm)
 {
-    return atomic_load_explicit(&bell_of(shm)->busy_core, memory_order_relaxed);
-}
+    const bool urgent = shm->watch.owes == PSI_URGENT_BELL;
 
-uint32_t
-psi_shm_core(const struct psi_shm *shm)
-{
-    return atomic_load_explicit(&bell_of(shm)->core, memory_order_relaxed);
-}
-
-bool
-psi_shm_owes_bell(const struct psi_shm *shm)
-{
-    return shm->owes != NO_BELL;
-}
-
-void
-psi_shm_ring_bell(struct psi_shm *shm)
-{
-    const bool urgent = shm->owes == URGENT_BELL;
-
-    shm->owes = NO_BELL;
+    shm->watch.owes = PSI_NO_BELL;
     ring_bell(shm, urgent);
 }
 
@@ -407,13 +388,13 @@ commit(struct psi_shm *shm, bool urgent, bool cheap)
     const uint32_t core = psi_loop_say_core(loop);
 
     psi_ring_commit(&shm->ring, urgent);
-    if (shm->owes != URGENT_BELL) {
-        shm->owes = urgent ? URGENT_BELL : PATIENT_BELL;
+    if (shm->watch.owes != PSI_URGENT_BELL) {
+        shm->watch.owes = urgent ? PSI_URGENT_BELL : PSI_PATIENT_BELL;
     }
-    if (loop->holds_bells && (cheap || psi_shm_core(shm) == core)) {
+    if (loop->holds_bells && (cheap || psi_bell_core(bell_of(shm)) == core)) {
         loop->owes_bells = true;
     } else {
-        psi_shm_ring_bell(shm);
+        ring_owed_bell(shm);
     }
 }
 
@@ -936,7 +917,13 @@ psi_shm_create(const struct psi_shm_args *args)
     psi_ring_init(&shm->ring, (struct psi_ring_side *)(void *)shm->mine.base,
                   (const struct psi_ring_side *)(const void *)shm->theirs.base);
     shm->watch = (struct psi_loop_ring){
-        .ring = &shm->ring, .ready = args->ready, .object = args->object, .shm = shm};
+        .ring = &shm->ring,
+        .neighbour = bell_of(shm),
+        .ready = args->ready,
+        .object = args->object,
+        .ring_bell = ring_owed_bell,
+        .shm = shm,
+    };
     psi_loop_watch_ring(shm->loop, &shm->watch);
     return shm;
 }

@@ -58,15 +58,6 @@ void psi_shm_deafen(struct psi_shm *shm);
 /* Takes what came over the socket. *ended_p: it was closed by the peer. */
 psd_status psi_shm_read_socket(struct psi_shm *shm, bool *ended_p, struct psd_error *err);
 
-/* The core that the peer is at work on right now, and the one it was on last; as in psi_bell. Any
- * thread. */
-uint32_t psi_shm_busy_core(const struct psi_shm *shm);
-uint32_t psi_shm_core(const struct psi_shm *shm);
-
-/* Has psi_loop_hold_bells() kept us from waking the peer? Then this does it, if it sleeps. */
-bool psi_shm_owes_bell(const struct psi_shm *shm);
-void psi_shm_ring_bell(struct psi_shm *shm);
-
 /* As psi_conn_ops.wake_after. */
 void psi_shm_wake_after(struct psi_shm *shm, uint32_t frames);
 
