@@ -15,12 +15,10 @@
 #include "rpc/post.h"
 #include "server/state.h"
 
-enum { COST_MIN = 4096 }; /* even a tiny gradient occupies a slot */
-
 uint32_t
 gradient_cost(size_t bytes)
 {
-    return bytes < COST_MIN ? COST_MIN : (uint32_t)bytes;
+    return bytes < PSI_GRADIENT_COST_MIN ? PSI_GRADIENT_COST_MIN : (uint32_t)bytes;
 }
 
 /* Whose gradient the session's current frame brings; of a sum: the first of them. */
@@ -435,7 +433,7 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot)
                    : session->inbox.meta.has_node       ? session->inbox.meta.node_leaves
                                                         : 1;
     slot->is_sum = frame->level > 0;
-    slot->cost = slot->loan != NULL ? COST_MIN : gradient_cost(frame->payload_bytes);
+    slot->cost = slot->loan != NULL ? PSI_GRADIENT_COST_MIN : gradient_cost(frame->payload_bytes);
     slot->next = chunk->slots;
     chunk->slots = slot;
     lane->used[slot->rank] += slot->cost;

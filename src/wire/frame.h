@@ -22,6 +22,9 @@ enum {
     PSI_FRAME_CONTROL_MAX = 1 << 20, /* payload of a control frame */
     PSI_FRAME_HELLO_MAX = 4096,      /* payload of what a stranger may send */
     PSI_PROTOCOL_VERSION = 1,
+
+    /* What a gradient takes of a lane's window at least: even a tiny one occupies a slot there. */
+    PSI_GRADIENT_COST_MIN = 4096,
 };
 
 #define PSI_FRAME_MAGIC 0x31445350u /* "PSD1" */

@@ -209,4 +209,9 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
 PSI_MESSAGE_MAP(PSI_MESSAGE_DECLARE)
 #undef PSI_MESSAGE_DECLARE
 
+/* A view with lists of its own. On an error there is nothing to free. */
+psd_status psi_view_decode_new(const uint8_t *bytes, size_t size, struct psi_view *view_p,
+                               struct psd_error *err);
+void psi_view_fini(struct psi_view *view);
+
 #endif

@@ -3,8 +3,10 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "wire/pack.h"
 
 enum { RANK_WORDS = PSI_RANKS_MAX / 64 };
@@ -100,6 +102,37 @@ psi_view_decode(const uint8_t *bytes, size_t size, struct psi_view *view_p, stru
     unpack_members(&unpack, view_p);
     unpack_change(&unpack, view_p);
     return unpack.status;
+}
+
+psd_status
+psi_view_decode_new(const uint8_t *bytes, size_t size, struct psi_view *view_p,
+                    struct psd_error *err)
+{
+    psd_status status;
+
+    *view_p = (struct psi_view){
+        .worker = calloc(PSI_RANKS_MAX, sizeof(*view_p->worker)),
+        .place = calloc(PSI_PLACES_MAX, sizeof(*view_p->place)),
+        .table = calloc(PSI_TABLES_MAX, sizeof(*view_p->table)),
+    };
+    if (view_p->worker == NULL || view_p->place == NULL || view_p->table == NULL) {
+        status = psi_fail(err, PSD_ERR_NO_MEMORY, "VIEW_COMMIT: no memory");
+    } else {
+        status = psi_view_decode(bytes, size, view_p, err);
+    }
+    if (status != PSD_OK) {
+        psi_view_fini(view_p);
+    }
+    return status;
+}
+
+void
+psi_view_fini(struct psi_view *view)
+{
+    free(view->worker);
+    free(view->place);
+    free(view->table);
+    *view = (struct psi_view){0};
 }
 
 void

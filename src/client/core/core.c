@@ -126,24 +126,13 @@ view_apply(struct psi_client *client, const struct psi_view *view, struct psd_er
 static psd_status
 view_arrived(struct psi_client *client, const void *payload, size_t bytes, struct psd_error *err)
 {
-    struct psi_view view = {
-        .worker = calloc(PSI_RANKS_MAX, sizeof(*view.worker)),
-        .place = calloc(PSI_PLACES_MAX, sizeof(*view.place)),
-        .table = calloc(PSI_TABLES_MAX, sizeof(*view.table)),
-    };
-    psd_status status;
+    struct psi_view view;
+    psd_status status = psi_view_decode_new(payload, bytes, &view, err);
 
-    if (view.worker == NULL || view.place == NULL || view.table == NULL) {
-        status = psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a view");
-    } else {
-        status = psi_view_decode(payload, bytes, &view, err);
-    }
     if (status == PSD_OK) {
         status = view_apply(client, &view, err);
+        psi_view_fini(&view);
     }
-    free(view.worker);
-    free(view.place);
-    free(view.table);
     return status;
 }
 

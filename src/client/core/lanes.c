@@ -252,7 +252,7 @@ push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t bytes)
                        (uintptr_t)op->transfer.from % op->table->element_bytes == 0;
     const uint64_t cost = stays ? bytes / 3 : bytes;
 
-    return op->transfer.empty || cost < COST_MIN ? COST_MIN : cost;
+    return op->transfer.empty || cost < PSI_GRADIENT_COST_MIN ? PSI_GRADIENT_COST_MIN : cost;
 }
 
 /* A gradient of a table without rounds is applied as it comes: the server keeps none of it, and

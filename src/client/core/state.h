@@ -16,7 +16,6 @@ enum {
     READS_MAX = REQUESTS_MAX / 4,
     COPY_AT_ONCE = 4,             /* values that may wait to be copied */
     SEND_QUEUE_BYTES = 512 << 10, /* handed to the transport; more would spoil the priorities */
-    COST_MIN = 4096,              /* even a tiny gradient occupies a slot of the server */
 };
 
 struct gathered_table;
