@@ -70,25 +70,6 @@ psi_loads_init(struct psi_loads *loads, uint32_t servers, const uint32_t *lanes)
     }
 }
 
-uint32_t
-psi_loads_server(const struct psi_loads *loads, uint32_t place)
-{
-    uint32_t low = 0;
-    uint32_t high = loads->servers;
-
-    psi_assert(place < loads->places);
-    while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-
-        if (loads->first_place[middle] <= place) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* What each server holds: the sum over its lanes. */
 static void
 sum_lanes(const struct psi_loads *loads, uint64_t *server_bytes)

@@ -40,7 +40,6 @@ struct psi_loads {
 
 /* lanes[s]: lanes of server s. All bytes 0. */
 void psi_loads_init(struct psi_loads *loads, uint32_t servers, const uint32_t *lanes);
-uint32_t psi_loads_server(const struct psi_loads *loads, uint32_t place);
 
 /*
  * Places every chunk of a table: places_p[chunk], psi_chunk_count(count) entries (NULL: only the

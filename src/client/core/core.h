@@ -127,7 +127,6 @@ void psi_client_ping(struct psi_client *client);
 
 bool psi_op_ended(const struct psd_op *op);
 psd_status psi_op_status(const struct psd_op *op);
-psd_done_fn psi_op_callback(const struct psd_op *op);
 struct psd_table *psi_op_table(const struct psd_op *op);       /* of a table_open */
 const struct psi_nodes *psi_op_nodes(const struct psd_op *op); /* of a nodes */
 uint64_t psi_op_value(const struct psd_op *op);                /* of a step_add */
@@ -139,7 +138,6 @@ void psi_op_free(struct psd_op *op);
 /* Tables, in order of opening. */
 const struct psi_spec *psi_table_spec(const struct psd_table *table);
 uint64_t psi_table_step(const struct psd_table *table); /* to be pushed next */
-struct psi_client *psi_table_client(const struct psd_table *table);
 struct psd_table *psi_client_table(const struct psi_client *client, size_t index); /* NULL: end */
 
 #endif

@@ -239,12 +239,6 @@ psi_op_status(const struct psd_op *op)
     return op->ended ? op->error.status : PSD_PENDING;
 }
 
-psd_done_fn
-psi_op_callback(const struct psd_op *op)
-{
-    return op->done;
-}
-
 struct psd_table *
 psi_op_table(const struct psd_op *op)
 {

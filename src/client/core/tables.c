@@ -242,12 +242,6 @@ psi_table_spec(const struct psd_table *table)
     return &table->spec;
 }
 
-struct psi_client *
-psi_table_client(const struct psd_table *table)
-{
-    return table->client;
-}
-
 struct psd_table *
 psi_client_table(const struct psi_client *client, size_t index)
 {
