@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """libpsd: where it lies, and its calls as ctypes knows them.
 
-The structures repeat include/psd/psd.h; a test compares them with what a C compiler says. Every call
-through ctypes gives the GIL back while it runs."""
+Every call through ctypes gives the GIL back while it runs. The structures are in _structs.py."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int3
 from ctypes import c_uint32, c_uint64, c_void_p
 
 from ._errors import LibraryError, error_of
+from ._structs import DIMS_MAX, STRUCTS, ErrorText, NodeInfo, OpenArgs, RuleArgs, TableArgs, Transfer
 from ._version import __version__
 
 FOREVER = 2**32 - 1
 UNBOUNDED = 2**32 - 1
 OK, PENDING = 0, 1
 TRANSFER_CHECKED, TRANSFER_VIEW = 1, 2
-DIMS_MAX = 8
 PACKAGE = pathlib.Path(__file__).resolve().parent
 NATIVE = PACKAGE / "_native"  # in a wheel: lib/ and bin/
 TREE = PACKAGE.parents[1]  # in a checkout
@@ -38,51 +37,6 @@ INITS = {"zero": 0, "rank0": 1, "constant": 2, "uniform": 3, "normal": 4}
 OUTCOMES = {0: "pending", 1: "done", 2: "not applied", 3: "unknown"}
 ROLES = {1: "master", 2: "server", 3: "worker"}
 STATES = {0: "missing", 1: "joined", 2: "running", 3: "done", 4: "lost"}
-
-
-class OpenArgs(Structure):
-    _fields_ = [("struct_size", c_size_t), ("master_address", c_char_p), ("rank", c_char_p),
-                ("open_timeout_ms", c_uint32), ("op_timeout_ms", c_uint32),
-                ("secret_file", c_char_p)]
-
-
-class RuleArgs(Structure):
-    _fields_ = [("rule", c_int), ("learning_rate", c_double), ("momentum", c_double),
-                ("beta1", c_double), ("beta2", c_double), ("epsilon", c_double), ("l1", c_double),
-                ("l2", c_double), ("ftrl_beta", c_double), ("weight_decay", c_double),
-                ("clip_value", c_double), ("schedule", c_int), ("warmup", c_uint64),
-                ("period", c_uint64), ("decay", c_double), ("floor", c_double)]
-
-
-class TableArgs(Structure):
-    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("dtype", c_int),
-                ("dims", c_uint32), ("shape", c_uint64 * DIMS_MAX), ("use", c_int),
-                ("reduce", c_int), ("rule", RuleArgs), ("staleness", c_uint32),
-                ("backup_workers", c_uint32), ("nan_policy", c_int), ("init", c_int),
-                ("init_value", c_double), ("seed", c_uint64), ("values", c_void_p),
-                ("priority", c_int32)]
-
-
-class Transfer(Structure):
-    _fields_ = [("struct_size", c_size_t), ("step", c_uint64), ("gradient", c_void_p),
-                ("values", c_void_p), ("first", c_uint64), ("count", c_uint64),
-                ("priority", c_int32), ("timeout_ms", c_uint32), ("flags", c_uint32),
-                ("done", c_void_p), ("user", c_void_p)]
-
-
-class ErrorText(Structure):
-    _fields_ = [("status", c_int), ("text", c_char * 508)]
-
-
-class NodeInfo(Structure):
-    _fields_ = [("role", c_int), ("rank", c_uint32), ("state", c_int), ("incarnation", c_uint32),
-                ("step", c_uint64), ("steps_per_s", c_double), ("value", c_double),
-                ("value_name", c_char * 32), ("address", c_char * 72)]
-
-
-STRUCTS: dict[str, type[Structure]] = {
-    "psd_open_args": OpenArgs, "psd_rule_args": RuleArgs, "psd_table_args": TableArgs,
-    "psd_transfer": Transfer, "psd_error": ErrorText, "psd_node": NodeInfo}
 
 # name: (what it returns, its arguments)
 _PROTOTYPES = {

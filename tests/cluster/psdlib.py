@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """libpsd for test workers: the calls of psd.h through ctypes, errors as exceptions.
 
-Nothing here decides anything. PSD_LIB names the library. Structures repeat psd.h;
-test_psdlib_matches_the_header compares their sizes with what a C compiler says."""
+Nothing here decides anything. PSD_LIB names the library. The structures are those of the package."""
 
 import array
 import ctypes
+import importlib.util
 import os
+import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_size_t
 from ctypes import c_uint32, c_uint64, c_void_p
 
@@ -25,47 +26,19 @@ ROLES = {1: "master", 2: "server", 3: "worker"}
 STATES = {0: "missing", 1: "joined", 2: "running", 3: "done", 4: "lost"}
 
 
-class OpenArgs(Structure):
-    _fields_ = [("struct_size", c_size_t), ("master_address", c_char_p), ("rank", c_char_p),
-                ("open_timeout_ms", c_uint32), ("op_timeout_ms", c_uint32),
-                ("secret_file", c_char_p)]
+def load_structs():
+    """The package's own file, without the package: a test worker starts without NumPy."""
+    path = pathlib.Path(__file__).resolve().parents[2] / "python" / "poseidon" / "_structs.py"
+    spec = importlib.util.spec_from_file_location("psd_structs", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-class RuleArgs(Structure):
-    _fields_ = [("rule", c_int), ("learning_rate", c_double), ("momentum", c_double),
-                ("beta1", c_double), ("beta2", c_double), ("epsilon", c_double), ("l1", c_double),
-                ("l2", c_double), ("ftrl_beta", c_double), ("weight_decay", c_double),
-                ("clip_value", c_double), ("schedule", c_int), ("warmup", c_uint64),
-                ("period", c_uint64), ("decay", c_double), ("floor", c_double)]
-
-
-class TableArgs(Structure):
-    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("dtype", c_int),
-                ("dims", c_uint32), ("shape", c_uint64 * 8), ("use", c_int), ("reduce", c_int),
-                ("rule", RuleArgs), ("staleness", c_uint32), ("backup_workers", c_uint32),
-                ("nan_policy", c_int), ("init", c_int), ("init_value", c_double),
-                ("seed", c_uint64), ("values", c_void_p), ("priority", c_int32)]
-
-
-class Transfer(Structure):
-    _fields_ = [("struct_size", c_size_t), ("step", c_uint64), ("gradient", c_void_p),
-                ("values", c_void_p), ("first", c_uint64), ("count", c_uint64),
-                ("priority", c_int32), ("timeout_ms", c_uint32), ("flags", c_uint32),
-                ("done", c_void_p), ("user", c_void_p)]
-
-
-class ErrorText(Structure):
-    _fields_ = [("status", c_int), ("text", ctypes.c_char * 508)]
-
-
-class NodeInfo(Structure):
-    _fields_ = [("role", c_int), ("rank", c_uint32), ("state", c_int), ("incarnation", c_uint32),
-                ("step", c_uint64), ("steps_per_s", c_double), ("value", c_double),
-                ("value_name", ctypes.c_char * 32), ("address", ctypes.c_char * 72)]
-
-
-STRUCTS = {"psd_open_args": OpenArgs, "psd_rule_args": RuleArgs, "psd_table_args": TableArgs,
-           "psd_transfer": Transfer, "psd_error": ErrorText, "psd_node": NodeInfo}
+structs = load_structs()
+STRUCTS = structs.STRUCTS
+OpenArgs, RuleArgs, TableArgs = structs.OpenArgs, structs.RuleArgs, structs.TableArgs
+Transfer, ErrorText, NodeInfo = structs.Transfer, structs.ErrorText, structs.NodeInfo
 
 
 def load():
