@@ -9,7 +9,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -495,13 +494,4 @@ bed_connect(struct bed *bed, struct end *end)
     assert_int_equal(env->ops->connect(env, bed->address, "worker:0 server:0.0", &end_events, end,
                                        &end->conn, &err),
                      PSD_OK);
-}
-
-uint64_t
-bed_now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }

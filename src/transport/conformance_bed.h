@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/monotonic.h"
 #include "secure/tls.h"
 #include "transport/loop/loop.h"
 
@@ -134,14 +135,12 @@ psd_status bed_send(struct end *end, uint64_t number, size_t meta_bytes, const v
 psd_status bed_send_stable(struct end *end, uint64_t number, const void *payload,
                            size_t payload_bytes);
 
-uint64_t bed_now_ms(void);
-
 /* Pumps until the condition holds; fails the test when it does not in ten seconds. */
 #define BED_WAIT(bed, condition)                                                                   \
     do {                                                                                           \
-        const uint64_t deadline_ms_ = bed_now_ms() + 10000;                                        \
+        const uint64_t deadline_ms_ = psi_monotonic_ms() + 10000;                                  \
         while (!(condition)) {                                                                     \
-            assert_true(bed_now_ms() < deadline_ms_);                                              \
+            assert_true(psi_monotonic_ms() < deadline_ms_);                                        \
             bed_pump(bed);                                                                         \
         }                                                                                          \
     } while (0)

@@ -117,7 +117,7 @@ test_order_of_mixed_frames(void **state)
     struct bed *bed = plain_bed(state);
     struct end end = {0};
     uint8_t *payloads = malloc((size_t)COUNT * LARGEST);
-    const unsigned seed = (unsigned)bed_now_ms();
+    const unsigned seed = (unsigned)psi_monotonic_ms();
 
     print_message("seed %u\n", seed);
     srand(seed);
@@ -509,7 +509,7 @@ test_linger_is_bounded(void **state)
     struct end end = {0};
     struct bed *bed = linked_bed(state, &end);
     uint8_t *payload = filled(0, 8 * MIB);
-    const uint64_t start_ms = bed_now_ms();
+    const uint64_t start_ms = psi_monotonic_ms();
     unsigned sent = 0;
 
     while (end.conn->ops->queued_bytes(end.conn) == 0) {
@@ -519,10 +519,10 @@ test_linger_is_bounded(void **state)
     end.conn = NULL;
     assert_true(psi_loop_next_ns(bed->client) != UINT64_MAX);
     while (end.releases < sent) {
-        assert_true(bed_now_ms() < start_ms + 5000);
+        assert_true(psi_monotonic_ms() < start_ms + 5000);
         assert_int_equal(psi_loop_run_once(bed->client, -1, NULL), PSD_OK);
     }
-    assert_true(bed_now_ms() >= start_ms + 29);
+    assert_true(psi_monotonic_ms() >= start_ms + 29);
     assert_true(psi_loop_next_ns(bed->client) == UINT64_MAX);
     assert_int_equal(end.closes, 0);
     BED_WAIT(bed, bed->accepted[0].closes == 1);
@@ -688,14 +688,14 @@ test_silent_stranger_times_out(void **state)
     struct bed *bed = bed_create(*state, NULL, &config);
     struct end known = {0};
     struct end silent = {0};
-    const uint64_t start_ms = bed_now_ms();
+    const uint64_t start_ms = psi_monotonic_ms();
 
     bed_connect(bed, &known);
     assert_int_equal(bed_send(&known, 0, 0, NULL, 0), PSD_OK);
     BED_WAIT(bed, bed->accepted_count == 1 && bed->accepted[0].frames == 1);
     bed_connect(bed, &silent);
     BED_WAIT(bed, silent.closes == 1);
-    assert_true(bed_now_ms() >= start_ms + 499);
+    assert_true(psi_monotonic_ms() >= start_ms + 499);
     assert_int_equal(bed->accepted[1].closes, 1);
     assert_int_equal(bed->accepted[1].reason.status, PSD_ERR_TIMEOUT);
     assert_int_equal(known.closes, 0);
@@ -941,7 +941,7 @@ test_many_waiters_on_one_loop(void **state)
     struct crew crew = {.lock = PTHREAD_MUTEX_INITIALIZER, .bed = plain_bed(state)};
     struct end *ends = calloc(ROUNDS, sizeof(*ends));
     uint8_t *payload = filled(0, 100 * KIB);
-    const uint64_t deadline_ms = bed_now_ms() + 10000;
+    const uint64_t deadline_ms = psi_monotonic_ms() + 10000;
     pthread_t members[MEMBERS];
     unsigned left = ROUNDS;
 
@@ -960,7 +960,7 @@ test_many_waiters_on_one_loop(void **state)
         }
         pthread_mutex_unlock(&crew.lock);
     }
-    while (left > 0 && bed_now_ms() < deadline_ms) {
+    while (left > 0 && psi_monotonic_ms() < deadline_ms) {
         pthread_mutex_lock(&crew.lock);
         left = 0;
         for (unsigned i = 0; i < ROUNDS; i++) {
@@ -1149,11 +1149,11 @@ test_auth_silence(void **state)
     for (unsigned i = 0; i < 2; i++) {
         struct bed *bed = bed_create(*state, i == 0 ? &plain : &config, i == 0 ? &config : &plain);
         struct end end = {.discard = true};
-        const uint64_t start_ms = bed_now_ms();
+        const uint64_t start_ms = psi_monotonic_ms();
 
         bed_connect(bed, &end);
         BED_WAIT(bed, end.closes == 1);
-        assert_true(bed_now_ms() >= start_ms + 39);
+        assert_true(psi_monotonic_ms() >= start_ms + 39);
         assert_int_equal(end.opens, i == 0 ? 1 : 0);
         assert_int_equal(end.reason.status, i == 0 ? PSD_ERR_PEER_LOST : PSD_ERR_TIMEOUT);
         assert_int_equal(bed->accepted_count, i == 0 ? 0 : 1);
@@ -1169,11 +1169,11 @@ test_auth_flood(void **state)
     const struct psi_loop_config config = {.auth = &auth_ops, .credentials = &credentials};
     struct bed *bed = bed_create(*state, &config, &config);
     struct end end = {0};
-    const uint64_t start_ms = bed_now_ms();
+    const uint64_t start_ms = psi_monotonic_ms();
 
     bed_connect(bed, &end);
     BED_WAIT(bed, end.closes == 1);
-    assert_true(bed_now_ms() < start_ms + PSI_AUTH_TIMEOUT_MS); /* by size, not by time */
+    assert_true(psi_monotonic_ms() < start_ms + PSI_AUTH_TIMEOUT_MS); /* by size, not by time */
     assert_int_equal(end.opens + bed->accepted_count, 0);
     bed_destroy(bed);
 }

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "bed.h"
+#include "base/monotonic.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -87,10 +88,7 @@ struct bed {
 uint64_t
 bed_now_ms(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / MS_NS;
+    return psi_monotonic_ms();
 }
 
 bool

@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <psd/psd.h>
 
+#include "base/monotonic.h"
 #include "faults.h"
 #include "job.h"
 #include "plan_file.h"
@@ -150,10 +150,7 @@ run_plan(const struct plan *plan, bool trace, struct outcome *outcome)
 static double
 seconds(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+    return (double)psi_monotonic_ns() / 1e9;
 }
 
 static void

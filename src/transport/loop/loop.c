@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -32,15 +31,6 @@ enum {
     STRANGER_MS_DEFAULT = 5000,
     OTHER_SLOTS = 64, /* listeners and watched descriptors */
 };
-
-uint64_t
-psi_loop_now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 struct psi_env *
 psi_loop_env(struct psi_loop *loop)
@@ -205,7 +195,7 @@ fire_timers(struct psi_loop *loop)
     if (timer == NULL) {
         return;
     }
-    now = psi_loop_now_ns();
+    now = psi_monotonic_ns();
     while (timer != NULL && timer->at_ns < now) {
         psi_timer_disarm(loop, timer);
         timer->fire(timer->object);
@@ -437,7 +427,7 @@ shorten(const struct psi_loop *loop, int timeout_ms)
     if (next == UINT64_MAX) {
         return timeout_ms;
     }
-    now = psi_loop_now_ns();
+    now = psi_monotonic_ns();
     wait_ms = next <= now ? 0 : (next - now) / 1000000 + 1;
     if (timeout_ms >= 0 && wait_ms > (uint64_t)timeout_ms) {
         return timeout_ms;

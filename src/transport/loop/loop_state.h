@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "base/monotonic.h"
 #include "base/segment.h"
 #include "transport/loop/admission.h"
 #include "transport/loop/loop.h"
@@ -121,8 +122,6 @@ struct psi_loop {
 
 /* What psi_loop_env() offers: world/world.c. A table, so that a loop need not know what is above. */
 extern const struct psi_env_ops psi_world_ops;
-
-uint64_t psi_loop_now_ns(void);
 
 /* Rings that psi_loop_wait() looks at and psi_loop_dispatch() hears. */
 void psi_loop_watch_ring(struct psi_loop *loop, struct psi_loop_ring *ring);

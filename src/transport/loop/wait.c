@@ -241,7 +241,7 @@ static psd_status
 look(const struct psi_loop *loop, uint64_t spin_ns, struct psi_loop_ready *ready,
      struct psd_error *err)
 {
-    const uint64_t began_ns = psi_loop_now_ns();
+    const uint64_t began_ns = psi_monotonic_ns();
     uint64_t spent_ns = 0;
 
     for (unsigned turn = 0; spent_ns < spin_ns; turn++) {
@@ -263,7 +263,7 @@ look(const struct psi_loop *loop, uint64_t spin_ns, struct psi_loop_ready *ready
         } else if (turn % YIELD_EVERY == 0) {
             sched_yield();
         }
-        spent_ns = psi_loop_now_ns() - began_ns;
+        spent_ns = psi_monotonic_ns() - began_ns;
     }
     return PSD_PENDING;
 }
@@ -286,9 +286,9 @@ sleep_and_learn(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *re
     atomic_fetch_sub(&loop->lookers, 1);
     if (!ring_ready) {
         say(&bell->busy_core, 0);
-        began_ns = spin_ns > 0 ? psi_loop_now_ns() : 0;
+        began_ns = spin_ns > 0 ? psi_monotonic_ns() : 0;
         status = ask_epoll(loop, timeout_ms, ready, err);
-        if (ready->count > 0 && spin_ns > 0 && psi_loop_now_ns() - began_ns < spin_ns) {
+        if (ready->count > 0 && spin_ns > 0 && psi_monotonic_ns() - began_ns < spin_ns) {
             atomic_store_explicit(&loop->misses, 0, memory_order_relaxed);
         }
     }

@@ -18,12 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "transport/loop/loop.h"
 
 enum {
@@ -36,15 +36,6 @@ enum {
     FLOOD_FRAMES = ROUNDS / 2,
     FLOOD_BYTES = 700,
 };
-
-static uint64_t
-now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /*
  * One end of a game. The number of a frame is in its head.
@@ -197,15 +188,15 @@ far_run(void *context)
 {
     struct far_end *far = context;
     uint64_t heard = 0;
-    uint64_t deadline_ms = now_ms() + PATIENCE_MS;
+    uint64_t deadline_ms = psi_monotonic_ms() + PATIENCE_MS;
 
-    while (!far->player.closed && now_ms() < deadline_ms) {
+    while (!far->player.closed && psi_monotonic_ms() < deadline_ms) {
         if (psi_loop_run_once(far->loop, PATIENCE_MS, NULL) != PSD_OK) {
             break;
         }
         if (far->player.heard > heard) {
             heard = far->player.heard;
-            deadline_ms = now_ms() + PATIENCE_MS;
+            deadline_ms = psi_monotonic_ms() + PATIENCE_MS;
         }
     }
     return far->player.closed && !far->player.wrong ? NULL : far;
@@ -223,15 +214,15 @@ static void
 near_wait(struct near_end *near, uint64_t heard)
 {
     uint64_t seen = near->player.heard;
-    uint64_t deadline_ms = now_ms() + PATIENCE_MS;
+    uint64_t deadline_ms = psi_monotonic_ms() + PATIENCE_MS;
 
     while (near->player.heard < heard || !near->player.opened) {
         assert_false(near->player.closed);
-        assert_true(now_ms() < deadline_ms);
+        assert_true(psi_monotonic_ms() < deadline_ms);
         assert_int_equal(psi_loop_run_once(near->loop, PATIENCE_MS, NULL), PSD_OK);
         if (near->player.heard > seen) {
             seen = near->player.heard;
-            deadline_ms = now_ms() + PATIENCE_MS;
+            deadline_ms = psi_monotonic_ms() + PATIENCE_MS;
         }
     }
     assert_false(near->player.wrong);

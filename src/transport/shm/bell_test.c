@@ -204,9 +204,9 @@ look(void *context)
 static bool
 falls_asleep(const struct psi_bell *bell)
 {
-    const uint64_t deadline_ms = bed_now_ms() + PATIENCE_MS;
+    const uint64_t deadline_ms = psi_monotonic_ms() + PATIENCE_MS;
 
-    while (atomic_load(&bell->sleepers) == 0 && bed_now_ms() < deadline_ms) {
+    while (atomic_load(&bell->sleepers) == 0 && psi_monotonic_ms() < deadline_ms) {
         sched_yield();
     }
     return atomic_load(&bell->sleepers) > 0;

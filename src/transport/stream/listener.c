@@ -60,7 +60,7 @@ static void
 stop_for(struct psi_listener *listener, uint64_t pause_ns)
 {
     psi_loop_change(listener->loop, &listener->source, 0);
-    psi_timer_arm(listener->loop, &listener->pause, psi_loop_now_ns() + pause_ns);
+    psi_timer_arm(listener->loop, &listener->pause, psi_monotonic_ns() + pause_ns);
 }
 
 /* The kernel looks for a descriptor first, and only then for somebody to give it to. */
@@ -97,7 +97,7 @@ static bool
 is_crowded(struct psi_loop *loop)
 {
     return !psi_stream_has_room(loop) ||
-           !psi_admission_accepts(&loop->admission, psi_loop_now_ns());
+           !psi_admission_accepts(&loop->admission, psi_monotonic_ns());
 }
 
 static void

@@ -105,11 +105,11 @@ end(void **state)
 static void
 expect_peace(struct scene *scene)
 {
-    const uint64_t deadline_ms = bed_now_ms() + 10000;
+    const uint64_t deadline_ms = psi_monotonic_ms() + 10000;
 
     serve_good(scene);
     while (count_descriptors() != scene->descriptors) { /* the server closes its side, too */
-        assert_true(bed_now_ms() < deadline_ms);
+        assert_true(psi_monotonic_ms() < deadline_ms);
         serve_good(scene);
     }
 }
@@ -276,7 +276,7 @@ test_bad_heads(void **state)
     for (unsigned i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
         uint8_t frame[PSI_PREFIX_BYTES + 8000] = {0};
         const struct psi_shm_record record = good_record(frame, 8000);
-        const uint64_t deadline_ms = bed_now_ms() + 10000;
+        const uint64_t deadline_ms = psi_monotonic_ms() + 10000;
         unsigned sent = 0;
         struct hand hand;
         psd_status status;
@@ -288,7 +288,7 @@ test_bad_heads(void **state)
             uint8_t *room = psi_ring_reserve(&hand.ring, sizeof(record) + sizeof(frame), &status);
 
             assert_int_equal(status, PSD_OK);
-            assert_true(bed_now_ms() < deadline_ms);
+            assert_true(psi_monotonic_ms() < deadline_ms);
             if (room == NULL) {
                 continue;
             }
@@ -317,7 +317,7 @@ test_block_returned_twice(void **state)
     psd_status status;
     struct psi_segment lent;
     struct hand hand;
-    const uint64_t deadline_ms = bed_now_ms() + 10000;
+    const uint64_t deadline_ms = psi_monotonic_ms() + 10000;
 
     hand_share(&hand, scene->bed->address);
     assert_int_equal(psi_segment_create(&lent, 10000, NULL), PSD_OK);
@@ -326,7 +326,7 @@ test_block_returned_twice(void **state)
     record.kind = PSI_SHM_LENT;
     hand_put(&hand, &record, head, sizeof(head));
     while ((status = psi_ring_peek(&hand.ring, &answer, &bytes)) == PSD_PENDING) {
-        assert_true(bed_now_ms() < deadline_ms);
+        assert_true(psi_monotonic_ms() < deadline_ms);
     }
     assert_int_equal(status, PSD_OK); /* the echo, in block 1 */
     memcpy(&record, answer, sizeof(record));
@@ -709,11 +709,11 @@ listen_somewhere(char *address, size_t bytes)
 static void
 pump_until_readable(struct psi_loop *loop, int fd)
 {
-    const uint64_t deadline_ms = bed_now_ms() + 10000;
+    const uint64_t deadline_ms = psi_monotonic_ms() + 10000;
     char byte;
 
     while (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0) {
-        assert_true(bed_now_ms() < deadline_ms);
+        assert_true(psi_monotonic_ms() < deadline_ms);
         bed_pump_loop(loop);
     }
 }
@@ -729,7 +729,7 @@ test_answers_that_make_no_sense(void **state)
     const unsigned descriptors = count_descriptors();
 
     for (unsigned lie = 0; lie < LIES; lie++) {
-        const uint64_t deadline_ms = bed_now_ms() + 10000;
+        const uint64_t deadline_ms = psi_monotonic_ms() + 10000;
         struct bed bed = {0}; /* only a client */
         struct end connected = {0};
         struct psi_shm_meet meet = {.fd = -1};
@@ -796,7 +796,7 @@ test_answers_that_make_no_sense(void **state)
             }
         }
         while (stays ? connected.opens == 0 : connected.closes == 0) {
-            assert_true(bed_now_ms() < deadline_ms);
+            assert_true(psi_monotonic_ms() < deadline_ms);
             bed_pump_loop(bed.client);
         }
         assert_int_equal(connected.opens, stays ? 1 : 0);
@@ -824,10 +824,10 @@ static void
 wait_for_turns(struct flood *flood, uint64_t turns)
 {
     const uint64_t until = atomic_load(&flood->turns) + turns;
-    const uint64_t deadline_ms = bed_now_ms() + 10000;
+    const uint64_t deadline_ms = psi_monotonic_ms() + 10000;
 
     while (atomic_load(&flood->turns) < until) {
-        assert_true(bed_now_ms() < deadline_ms);
+        assert_true(psi_monotonic_ms() < deadline_ms);
         sched_yield();
     }
 }

@@ -15,12 +15,12 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "secure/tls.h"
 #include "transport/stream/listener.h"
 #include "transport/stream/stream.h"
@@ -167,7 +167,7 @@ close_house(struct house *house)
 static uint64_t
 now_ms(void)
 {
-    return psi_loop_now_ns() / 1000000;
+    return psi_monotonic_ms();
 }
 
 static void

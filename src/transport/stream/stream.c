@@ -96,7 +96,7 @@ void
 psi_stream_end_later(struct psi_stream *stream)
 {
     psi_assert(psi_stream_is_broken(stream));
-    psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns());
+    psi_timer_arm(stream->loop, &stream->timer, psi_monotonic_ns());
     psi_loop_wake(stream->loop);
 }
 
@@ -170,7 +170,7 @@ may_begin(const struct psi_stream *stream, const uint8_t *first, size_t bytes)
     struct psi_loop *loop = stream->loop;
     const struct psi_auth_ops *auth = loop->config.auth;
 
-    return psi_admission_tries(&loop->admission, stream->origin, psi_loop_now_ns()) ||
+    return psi_admission_tries(&loop->admission, stream->origin, psi_monotonic_ns()) ||
            (auth->recognises != NULL && auth->recognises(loop->config.credentials, first, bytes));
 }
 
@@ -243,7 +243,7 @@ receive_and_hear(struct psi_stream *stream)
     /* A session may hold bytes that the descriptor does not show any more. */
     if (stream->sealed != NULL && !stream->stranger && !psi_stream_is_broken(stream)) {
         stream->again = true;
-        psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns());
+        psi_timer_arm(stream->loop, &stream->timer, psi_monotonic_ns());
     }
     return true;
 }
@@ -396,7 +396,7 @@ stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
     if (stream->shm != NULL) {
         psi_shm_deafen(stream->shm);
     }
-    psi_timer_arm(stream->loop, &stream->timer, psi_loop_now_ns() + linger_ns);
+    psi_timer_arm(stream->loop, &stream->timer, psi_monotonic_ns() + linger_ns);
     if (stream->shm == NULL && !psi_stream_has_unsent(stream)) {
         (void)shutdown(stream->source.fd, SHUT_WR);
     }
@@ -540,7 +540,7 @@ psi_stream_enter(struct psi_stream *stream, int fd, uint32_t events, uint32_t wi
         return status;
     }
     loop->conn_count++;
-    psi_timer_arm(loop, &stream->timer, psi_loop_now_ns() + within_ms * UINT64_C(1000000));
+    psi_timer_arm(loop, &stream->timer, psi_monotonic_ns() + within_ms * UINT64_C(1000000));
     return PSD_OK;
 }
 

@@ -23,7 +23,7 @@ static uint64_t
 env_now_ns(struct psi_env *env)
 {
     (void)env;
-    return psi_loop_now_ns();
+    return psi_monotonic_ns();
 }
 
 static uint64_t
