@@ -7,8 +7,7 @@ import pathlib
 import tempfile
 
 from generate import draw, render
-from plain_jobs import BIN, Done, call, python, told
-from references import References
+from plain_jobs import BIN, HERE, Done, alone, call, python, told
 
 TOLERANCE = 1e-6  # of float64: what is wrong is wrong by more, what is right by less
 
@@ -57,7 +56,7 @@ def compare_samples(plan, found, one):
     return None
 
 
-def compare(plan, done, references, directory, script):
+def compare(plan, done, directory, script):
     """What is wrong, or None."""
     logs = [done.log(rank).decode(errors="replace") for rank in range(plan.workers)]
     if done.code == 2:
@@ -69,8 +68,8 @@ def compare(plan, done, references, directory, script):
     found = [read(log) for log in logs]
     if any(mine["VALUES"] != found[0]["VALUES"] for mine in found):
         return "the workers have ended with different weights, and nobody has said so"
-    one = read(references.run(directory / "alone", script, plan.batch * plan.workers,
-                              parts=plan.workers if plan.normalizes else 1))
+    one = read(alone(directory, HERE / "normalized.py", plan.workers if plan.normalizes else 1, script,
+                     plan.batch * plan.workers))
     if plan.exact:
         return compare_exactly(found, one)
     if len(found[0]["EVALUATED"]) != len(one["EVALUATED"]) or \
@@ -79,7 +78,7 @@ def compare(plan, done, references, directory, script):
     return compare_samples(plan, found, one)
 
 
-def check(seed, directory, references):
+def check(seed, directory):
     """Runs the script of a seed. Returns what is wrong, or None."""
     plan = draw(seed)
     directory.mkdir(parents=True, exist_ok=True)
@@ -88,12 +87,12 @@ def check(seed, directory, references):
     place = directory / "job"
     done = Done(place, call(place, BIN / "psd_run", "--workers", plan.workers, "--grace_ms", 200, "--", python(),
                             script, plan.batch))
-    return compare(plan, done, references, directory, script)
+    return compare(plan, done, directory, script)
 
 
 def replay(seed):
     """For the command line."""
-    with tempfile.TemporaryDirectory() as scratch, References() as references:
-        wrong = check(seed, pathlib.Path(scratch), references)
+    with tempfile.TemporaryDirectory() as scratch:
+        wrong = check(seed, pathlib.Path(scratch))
     print(f"seed {seed}: {wrong or 'as it should be'}; {draw(seed)}")
     return 1 if wrong else 0

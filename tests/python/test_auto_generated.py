@@ -9,15 +9,8 @@ import pytest
 from generate import SEED_LIMIT, draw, render
 from generated_jobs import check
 from plain_jobs import BIN
-from references import References
 
 pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
-
-
-@pytest.fixture(name="references", scope="module")
-def fixture_references():
-    with References() as started:
-        yield started
 
 
 def test_scripts_of_all_seeds_can_be_compiled():
@@ -31,6 +24,6 @@ SMOKE = 48  # batches fetched ahead, an uneven end, the best weights saved and l
 
 @pytest.mark.parametrize("seed", [seed if seed == SMOKE else pytest.param(seed, marks=pytest.mark.all)
                                   for seed in range(1, SEED_LIMIT + 1)])
-def test_generated_script(tmp_path, references, seed):
+def test_generated_script(tmp_path, seed):
     """If this fails, a script that nobody has written yet trains wrong in silence, or is stopped without need."""
-    assert check(seed, tmp_path, references) is None, f"tests/python/generate.py {seed} shows it"
+    assert check(seed, tmp_path) is None, f"tests/python/generate.py {seed} shows it"
