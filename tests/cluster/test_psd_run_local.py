@@ -329,8 +329,9 @@ def test_exit_code_of_the_first_failure(start):
     )
     assert job.wait() == 3
     assert job.seconds < 5
-    assert "worker 1 (pid" in job.stderr() and "ended with code 3" in job.stderr()
     assert "| the reason" in job.stderr()
+    *_, last = job.stderr().splitlines()
+    assert "worker 1 (pid" in last and "ended with code 3; it printed last: the reason; logs in" in last, last
 
 
 def test_killed_worker_gives_128_plus_signal(start):

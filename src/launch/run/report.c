@@ -14,6 +14,7 @@
 
 #include "base/exit_code.h"
 #include "launch/link/link.h"
+#include "launch/link/notes.h"
 #include "launch/run/neighbours.h"
 
 enum {
@@ -21,6 +22,7 @@ enum {
     CLOCK_MS_MAX = 2000,
     PARTS_MAX = 8,    /* chief, worker, evaluator, ps; scheduler, server */
     CAUSE_MAX = 1024, /* who, and a last word (notes.h) */
+    LAST_LINE_MAX = 200,
 };
 
 void
@@ -355,6 +357,27 @@ report_late(struct run *run, uint32_t slot, uint64_t waited_ms)
                 (unsigned long long)(waited_ms / 1000));
 }
 
+/* The last line of a program is most often the reason, as of an exception in Python. */
+static void
+add_last_line(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    const struct output *output = run->processes[slot].output;
+    const size_t used = strlen(text_p);
+    char line[LAST_LINE_MAX + 2];
+    char clean[NOTES_LINE_MAX + 1];
+    size_t bytes;
+
+    if (!plan_runs_command(run->plan, slot) || run->watch.slots[slot].signal != 0 ||
+        output == NULL || output_tail(output, 1, line, sizeof(line)) == 0) {
+        return;
+    }
+    bytes = strcspn(line, "\r\n");
+    if (bytes > 0 && bytes <= LAST_LINE_MAX) { /* the end of a longer one says nothing */
+        notes_clean(line, bytes, clean);
+        snprintf(text_p + used, size - used, "; it printed last: %s", clean);
+    }
+}
+
 /* A process failed: itself, or, of a daemon, its last word. */
 static void
 tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t size)
@@ -363,6 +386,7 @@ tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t si
 
     if (!find_verdict(run, slot, text_p, size)) {
         describe(run, slot, state->code, state->signal, text_p, size);
+        add_last_line(run, slot, text_p, size);
     }
 }
 
