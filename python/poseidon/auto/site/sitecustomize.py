@@ -22,6 +22,12 @@ _RANKS = ("RANK", "PROCID", "TF_CONFIG")
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
+# What else it sets, and what other systems have taken from it.
+_MORE_OF_TORCHRUN = ("GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME",
+                     "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT",
+                     "TORCHELASTIC_MAX_RESTARTS")
+
+
 class _Environment(os._Environ):
     """os.environ, which notes whether the script asks which worker it is, and tells one that was written for
     torchrun."""
@@ -168,6 +174,16 @@ def _script():
     return b""
 
 
+def _forget_other_ranks():
+    """psd_run may itself run where RANK is set, by torchrun or by a system of batch jobs: that is not the rank of this
+    worker. What --personality torch tells carries the job's name."""
+    if os.environ.get("TORCHELASTIC_RUN_ID") == os.environ.get("PSD_JOB_ID") or \
+            not any(name in os.environ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")):
+        return
+    for name in _OF_TORCHRUN + _MORE_OF_TORCHRUN:
+        os.environ.pop(name, None)
+
+
 def _keep_files_apart(script):
     """Before the script begins, where it has to do with PyTorch: later there may be threads, which would not
     have the view of files."""
@@ -195,6 +211,8 @@ def _run_hidden():
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
 if os.environ.get("PSD_AUTO") in ("on", "warn", "tf1", "names") and "PSD_WORLD_SIZE" in os.environ:
     _watch = _Watch()
+    if not _watch.alone:
+        _forget_other_ranks()
     _keep_files_apart(_watch.script)
     sys.meta_path.insert(0, _watch)
     os.environ.__class__ = _Environment
