@@ -58,6 +58,12 @@ Engine._begin_backward = lambda self: None
 Engine.begin_missing_round = lambda *_: None
 """
 
+NOT_MARKED = """
+assert note_refusal
+def note_refusal():
+    pass
+"""
+
 NOISY = LOOP.replace("model(points)", "model(points + torch.randn_like(points))")
 SPLIT = """
 import random
@@ -95,6 +101,17 @@ for number in range(8):
 print("GOES ON")
 """
 
+HOGWILD = LOOP.replace("def epoch", "import torch.multiprocessing as processes\ndef epoch") + """
+if __name__ == "__main__":
+    model.share_memory()
+    children = [processes.Process(target=epoch) for _ in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    torch.save(model.state_dict(), "model.pt")
+"""
+
 CASES = {
     "role by mode": ("auto/torch/session.py", ROLE_BY_MODE, (ROLES, "late", 8, 96, 18),
                      "several workers train on the same samples of a loader of TensorDataset in one step"),
@@ -116,6 +133,8 @@ CASES = {
                                      "the workers do not evaluate with the same data"),
     "learning rates not compared": ("auto/common/witness.py", RATES_NOT_COMPARED, (PLATEAU,),
                                     "the workers' weights have drifted apart"),
+    "children that leave no mark": ("auto/common/children.py", NOT_MARKED, (HOGWILD,),
+                                    "it trained in processes that it started itself, which were stopped"),
     "nothing exchanged": ("torch/engine.py", NOTHING_EXCHANGED, (LOOP + "epoch()",),
                           "nothing has been exchanged with the other workers"),
 }
