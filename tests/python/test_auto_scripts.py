@@ -33,7 +33,7 @@ def values(text):
 def test_batches_that_a_script_draws_itself(job, draws):
     """If this fails, scripts like nanoGPT are refused, or train on the same batches everywhere, or estimate their
     loss on other batches on each worker."""
-    done = job(OWN_DRAWS, draws)
+    done = job(OWN_DRAWS, draws, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")  # of where psd_run runs: not the worker's
     first, second = texts(done)
     train = [json.loads(told(text, "TRAIN")) for text in (first, second)]
     for step, (mine, other) in enumerate(zip(*train)):
@@ -50,6 +50,7 @@ def test_batches_that_a_script_draws_itself(job, draws):
 
 @pytest.mark.parametrize("kind,workers", [("actor_critic", 2), ("raw", 2), pytest.param("late", 3, marks=pytest.mark.all),
                                           pytest.param("raw", 3, marks=pytest.mark.all),
+                                          pytest.param("buffer", 2, marks=pytest.mark.all),
                                           pytest.param("actor_critic", 3, marks=pytest.mark.all)])
 def test_gradients_are_those_of_all_that_was_drawn(job, tmp_path, kind, workers):
     """If this fails, reinforcement learning, or a loop without a loader, trains on other gradients than the mean of
@@ -78,13 +79,31 @@ def test_a_graph_as_a_whole_is_told_to_be_no_faster(job, tmp_path, kind):
     assert "there is nothing to deal out: 2 workers train as one process does, and are no faster" in done.err
 
 
-@pytest.mark.parametrize("kind", ["permuted", pytest.param("slices", marks=pytest.mark.all)])
-def test_walking_through_the_same_data_is_refused_at_once(job, kind):
-    """If this fails, all workers do the same work, and nobody is told."""
+@pytest.mark.parametrize("kind,workers", [("permuted", 2), pytest.param("permuted", 3, marks=pytest.mark.all),
+                                          pytest.param("split", 2, marks=pytest.mark.all),
+                                          pytest.param("numpy", 2, marks=pytest.mark.all),
+                                          pytest.param("sample", 2, marks=pytest.mark.all)])
+def test_slices_of_a_permutation_are_divided(job, tmp_path, kind, workers):
+    """If this fails, a loop over slices of a permutation is refused, or all workers train on the same, or on other
+    samples than one process with the same batch size."""
+    done = job(NO_LOADER, kind, workers=workers)
+    found = texts(done, workers)
+    one = alone(tmp_path, NO_LOADER, kind)
+    assert found[0].count("MADE A STEP") == one.count("MADE A STEP") == 12
+    assert (values(found[0]) - values(one)).abs().max() <= 1e-6
+    assert "each batch divided among them (8 samples a step)" in " ".join(done.notes())
+    assert "verified: 45 samples, each once per epoch" in done.err
+
+
+@pytest.mark.parametrize("kind,steps", [("slices", 0), pytest.param("in_order", 1, marks=pytest.mark.all),
+                                        pytest.param("chosen", 1, marks=pytest.mark.all)])
+def test_walking_through_the_same_data_is_refused_at_once(job, kind, steps):
+    """If this fails, all workers do the same work, or train on a part of what was chosen, and nobody is told."""
     done = job(NO_LOADER, kind)
     assert done.code == 2, done.out + done.err
-    assert "all 2 workers train on the same batches" in " ".join(done.notes())
-    assert all(done.log(rank).count(b"MADE A STEP") == 2 for rank in (0, 1))
+    reason = "several steps with one slice" if kind == "chosen" else "all 2 workers train on the same batches"
+    assert reason in " ".join(done.notes())
+    assert all(done.log(rank).count(b"MADE A STEP") == steps for rank in (0, 1))
 
 
 # ---- streams
@@ -265,7 +284,7 @@ os._exit(0)  # gloo's threads sometimes abort an interpreter that ends by itself
 
 def test_scripts_for_torchrun_run_as_such(job):
     """If this fails, scripts that ask for RANK fail, though psd_run knows it."""
-    done = job(TORCHRUN, "begins", cold=True)
+    done = job(TORCHRUN, "begins", cold=True, RANK="5", WORLD_SIZE="7", LOCAL_RANK="1")  # not the job's
     found = texts(done)
     assert [told(text, "RANK") for text in found] == ["True 2 0", "True 2 1"]
     assert "was written for torchrun" in done.err and "--personality torch" in done.err

@@ -30,10 +30,12 @@ torch/   scripts of PyTorch
     iterables      the same of a stream (IterableDataset)
     loose          training whose batches no loader hands out; drawn_evaluation, its evaluation
     tails          how an epoch will end
+    walks          slices of a permutation, without a loader
     by_hand        training without an optimizer
     sync_norm      batch normalization over the samples of all workers
     torchrun       what scripts are told that were written for it
     lineage        which batches a loss was computed from
+    losses         what a loss is made of, and how its parts count
     checks         what the workers compare in every round: carries the words of the witness
     seen           what the witness sees: loaders, what models get, random generators
     weights        weights as a few numbers

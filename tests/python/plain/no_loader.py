@@ -6,14 +6,19 @@ actor_critic     an environment of its own, actions drawn at random, one step an
 graph            one graph as a whole, in every step
 graph_noise      the same, with dropout
 slices           one slice of the data after the other
-permuted         slices of a permutation, drawn anew in every epoch
+in_order         the same, by numbers
+permuted         slices of a permutation, drawn anew in every epoch; numpy, sample: by those; split: all at once
+buffer           slices of a permutation of what each worker has drawn for itself
+chosen           a permutation chooses what to train on, when there is an optimizer
 raw              a random batch for a tensor that no module has
 late             a second optimizer comes when the first has made some steps"""
 
 import hashlib
 import json
+import random
 import sys
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -25,6 +30,8 @@ else:
     DRAWN = None
 torch.set_num_threads(1)
 torch.manual_seed(3)
+np.random.seed(3)
+random.seed(3)
 points, targets = torch.randn(48, 4), torch.randn(48, 1)
 record = []  # what each step was computed from, and its gradients
 
@@ -112,18 +119,63 @@ def graph(dropout):
     finish(*model.parameters())
 
 
-def walk(permuted):
+def batches_of(count):
+    """Slices, or the numbers of samples, batch by batch."""
+    begins = range(0, count, 8)
+    if KIND == "slices":
+        return [slice(begin, begin + 8) for begin in begins]
+    if KIND == "split":
+        return torch.randperm(count).split(8)
+    order = {"in_order": torch.arange, "numpy": np.random.permutation,
+             "sample": lambda count: random.sample(range(count), count)}.get(KIND, torch.randperm)(count)
+    return (order[begin:begin + 8] for begin in begins)
+
+
+def walk():
+    inputs, wanted = points[:45], targets[:45]  # the last batch is smaller
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(2):
-        order = torch.randperm(len(points)) if permuted else torch.arange(len(points))
-        for begin in range(0, len(points), 8):
-            chosen = order[begin:begin + 8]
+        for chosen in batches_of(len(inputs)):
             optimizer.zero_grad()
-            nn.functional.mse_loss(model(points[chosen]), targets[chosen]).backward()
+            nn.functional.mse_loss(model(inputs[chosen]), wanted[chosen], reduction="sum").mul(0.01).backward()
             optimizer.step()
             print("MADE A STEP")
+            with torch.no_grad():
+                record.append(model(points[torch.randperm(len(points))[:5]]).sum().item())  # no training: not cut
     finish(*model.parameters())
+
+
+def buffer():
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss_of(states):
+        return model(torch.tensor(states)).square().mean(), states
+
+    for step in range(STEPS // 2):
+        with torch.no_grad():
+            states = torch.randn(16, 4)
+        order = torch.randperm(16)
+        for half in range(2):
+            taken = states[order[8 * half:8 * half + 8]].tolist()
+            loss = loss_of(taken)[0] if DRAWN is None else sum(loss_of(each[2 * step + half])[0] for each in DRAWN) / len(DRAWN)
+            optimizer.zero_grad()
+            loss.backward()
+            note(taken, model.parameters())
+            optimizer.step()
+    finish(*model.parameters())
+
+
+def choose():
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    chosen = torch.randperm(len(points))[:32]
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(points[chosen]), targets[chosen]).backward()
+        optimizer.step()
+        print("MADE A STEP")
 
 
 def raw(late):
@@ -152,7 +204,11 @@ if KIND == "actor_critic":
     actor_critic()
 elif KIND.startswith("graph"):
     graph(0.5 if KIND == "graph_noise" else 0.0)
-elif KIND in ("slices", "permuted"):
-    walk(KIND == "permuted")
+elif KIND in ("slices", "in_order", "permuted", "numpy", "sample", "split"):
+    walk()
+elif KIND == "buffer":
+    buffer()
+elif KIND == "chosen":
+    choose()
 else:
     raw(KIND == "late")

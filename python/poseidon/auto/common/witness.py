@@ -57,15 +57,16 @@ class Word(enum.IntEnum):
     NORM = 14  # of all weights
     DIRECTION = 15  # all weights as one vector, along a direction in which those that differ hardly agree
     BITS = 16  # a digest of all weights: before the first step, and in the end
-    GIVEN_ALL = 17  # a digest of the batches that the script was given
-    NEWEST = 18  # that of the newest
-    PARTS = 19  # this worker's samples of the readings that came to their end
-    STREAM = 20  # and the ones behind it: states of the generators that noise was drawn from
+    MEANS = 17  # what a loss is a mean of, by sample; less than 0: it has weights of its own
+    GIVEN_ALL = 18  # a digest of the batches that the script was given
+    NEWEST = 19  # that of the newest
+    PARTS = 20  # this worker's samples of the readings that came to their end
+    STREAM = 21  # and the ones behind it: states of the generators that noise was drawn from
 
 
 COUNT = Word.STREAM + STREAMS
 # Those that note() tells: where they are behind SHARE.
-_NOTED = {word.name.lower(): word - Word.SHARE for word in Word if Word.SHARE <= word <= Word.BITS}
+_NOTED = {word.name.lower(): word - Word.SHARE for word in Word if Word.SHARE <= word <= Word.MEANS}
 _SHARE, _NOTHING_NOTED = _NOTED["share"], [UNKNOWN] * len(_NOTED)
 _NO_STREAMS = [UNKNOWN] * STREAMS
 # As bytes: a row, what is equal in it, and what tells the workers' data apart.
@@ -248,6 +249,7 @@ class Witness:
         self._alike = 0  # rounds in which everything that was known of them by their bytes was equal
         self._before: tuple = ()
         self.breaches: set[str] = set()  # kinds
+        self.unequal_means = False  # losses are means of other numbers of values on each worker
         self._epochs_compared = 0
         self._somebody_died = False
         self._facts: list[str] = []
@@ -309,7 +311,7 @@ class Witness:
         self._each_once = self._each_once and whole == _digest_of_all(samples)
 
     def note(self, **words: float) -> None:
-        """Words of this round by their names in lower case: share, rows, rates, sample and sample_size, and where
+        """Words of this round by their names in lower case: share, rows, means, rates, sample and sample_size, and where
         they were looked at norm, direction, bits."""
         for name, value in words.items():
             self._noted[_NOTED[name]] = value
@@ -342,6 +344,9 @@ class Witness:
         self._hear_tests(columns)
         self._hear_shares(columns)
         self._hear_streams(columns)
+        means = columns[Word.MEANS]
+        self.unequal_means = self.unequal_means or \
+            _known(means) and (min(means) < 0 or max(means) - min(means) > 1e-9 * max(means))
 
     def holds_at_a_glance(self, words: Sequence[float], raw: bytes) -> bool:
         """Whether everything holds, and nothing has to be looked at closely: as in nearly every round. words: this
@@ -351,7 +356,7 @@ class Witness:
             if raw[at:at + _EQUAL] != equal:
                 return False
         share = words[Word.SHARE]
-        if words[Word.OVER] > 0 or words[Word.EPOCHS] != self._epochs_compared or \
+        if words[Word.OVER] > 0 or words[Word.MEANS] < 0 or words[Word.EPOCHS] != self._epochs_compared or \
                 share != 1.0 and not math.isnan(share) or self._has_streams(words):
             return False
         self._tests_agree = True

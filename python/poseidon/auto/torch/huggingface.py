@@ -95,4 +95,5 @@ def _mean_count(session: TorchSession, count: torch.Tensor) -> torch.Tensor:
 
     mean = reductions.allreduce(count.double(), name="words of a step")
     session.lineage.mark([mean], COUNTED)
+    session.losses.counted = True
     return mean

@@ -7,9 +7,10 @@ each make a step of W * b samples. So the job is joined, and the worker's own st
 (streams.py), at the first forward that gradients can come from; at the first backward where no module of torch is
 used, or a loader may still come. A batch that was drawn before that is the same on all workers: the first step alone.
 
-A script may just as well walk through its data, by slices or by a generator with a seed of its own: then all workers
-train on the same. That shows in what their models are given in the first steps. It is refused, unless it is the same in
-every step: the script trains on all its data at once, nothing can be divided, and a line says so.
+Slices of a permutation are divided (walks.py). A script may just as well walk through its data by other slices, or by a
+generator with a seed of its own: then all workers train on the same. That shows in what their models are given: in the
+first step if that is a slice and nothing has been drawn, else in the second. It is refused, unless it is the same in
+both: the script trains on all its data at once, nothing can be divided, and a line says so.
 
 Thread: that of the script which trains."""
 
@@ -45,10 +46,12 @@ class Loose:
         self._hook: Any = None  # on forwards of all modules
         self._step = _Step()
         self._history: list[list[bytes]] = []  # digests of all workers, by step
+        self._states = b""  # of random generators, when the first optimizer was made
 
     def watch(self) -> None:
         """There is a new optimizer: its parameters are used soon."""
         self._new = True
+        self._states = self._states or self._session.streams.digest()
         if self._hook is None:
             self._hook = register_module_forward_pre_hook(self._before_forward)
 
@@ -88,6 +91,11 @@ class Loose:
             self._begin(before_forward=False)
             self._step.losses = tensors_of(tensors)
 
+    def begin_walk(self) -> None:
+        """The script takes a slice of a permutation, to train on it."""
+        if self.begun or not self._session.joined:
+            self._begin(before_forward=True)
+
     def before_closure(self) -> None:
         """An optimizer is about to step, with a closure that makes its gradients."""
         if not self._session.joined:
@@ -97,7 +105,7 @@ class Loose:
         """An optimizer is about to step, and has its gradients."""
         if not self._session.joined:
             self._begin(before_forward=False)
-        if self.begun and len(self._history) < STEPS_COMPARED:
+        if self.begun and not self._session.walks.divides and len(self._history) < STEPS_COMPARED:
             self._compare()
 
     def _begin(self, before_forward: bool) -> None:
@@ -112,6 +120,7 @@ class Loose:
         self._session.begin_together(before_forward)
         self._new = False
         if not self.begun:
+            self._step.was_drawn = self._states != self._session.streams.digest()
             self._share_random_numbers()
             drawn_evaluation.watch(self._session)
             self.begun = True
@@ -131,28 +140,33 @@ class Loose:
     def _compare(self) -> None:
         from poseidon.torch import collectives
 
-        mine, self._step = self._step.digest(), _Step()
-        self._history.append(collectives.allgather_bytes(mine))
+        step, self._step = self._step, _Step()
+        self._history.append(collectives.allgather_bytes(step.digest()))
+        now = self._history[-1]
+        if len(set(now)) == 1 and (now != self._history[0] or step.was_cut and not step.was_drawn):
+            self._refuse_walk()
         if len(self._history) < STEPS_COMPARED:
             return
-        telling = self._history[1:]
-        if any(len(set(step)) > 1 for step in telling):
+        if any(len(set(step)) > 1 for step in self._history[1:]):
             self._session.witness.add_fact(f"{self.finding()} in the steps that were compared (2 and {STEPS_COMPARED})")
             self._session.tell_what_is_done()
             return
-        if len({step[0] for step in telling}) == 1:
-            self._session.witness.add_fact("the same data as a whole on every worker")
-            self._session.tell_what_is_done()
-            self._tell_whole()
-            return
+        self._session.witness.add_fact("the same data as a whole on every worker")
+        self._session.tell_what_is_done()
+        self._tell_whole()
+
+    def _refuse_walk(self) -> None:
         self._session.refuse(
             f"all {self._session.world} workers train on the same batches, which come from no "
             "torch.utils.data.DataLoader, so they would do together what one of them does",
-            "let a DataLoader hand the batches out, or draw their indices at random in every step (torch.randint, "
-            "numpy.random, random; not a generator with a seed of its own), or run it with one worker")
+            "let a DataLoader hand the batches out; or take slices of a permutation of their indices (order = "
+            "torch.randperm(n), X[order[i:i + size]]), which are divided among the workers; or draw indices at random in "
+            "every step (torch.randint, numpy.random, random; not a generator with a seed of its own)")
 
     def finding(self) -> str:
         """What is known of the training data of all workers, in words."""
+        if self._session.walks.divides:
+            return f"each batch divided among them ({self._session.samples} samples a step)"
         telling = self._history[1:]
         if not telling or len(self._history) < STEPS_COMPARED:
             return "training data drawn by each worker for itself (too few steps to compare them)"
@@ -174,12 +188,15 @@ class _Step:
     def __init__(self) -> None:
         self._inputs = 0
         self._seen = False
+        self.was_cut = False  # it is a part of something larger
+        self.was_drawn = True  # random numbers were drawn before it
         self.losses: list[torch.Tensor] = []
 
     def add(self, inputs: tuple) -> None:
         for tensor in tensors_of(inputs):
             if not tensor.requires_grad:  # not of another module
                 self._seen = True
+                self.was_cut = self.was_cut or tensor._is_view() and tensor.numel() < tensor._base.numel()
                 self._inputs = checksum(tensor, self._inputs, PART_BYTES)
 
     def digest(self) -> bytes:

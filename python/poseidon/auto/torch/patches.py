@@ -13,7 +13,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import iterables, lineage, loose, native_files, seen, streams, sync_norm, torchrun
+from . import iterables, lineage, loose, losses, native_files, seen, streams, sync_norm, torchrun, walks
 from .samplers import drops_last
 from .shards import Batches, Shard
 
@@ -28,6 +28,7 @@ def apply(session: TorchSession) -> None:
     streams.apply(session.streams)
     iterables.draw_alike(session.streams)
     session.lineage = lineage.Lineage()
+    session.losses = losses.Losses(session)
     session.loose = loose.Loose(session)
     session.seen = seen.Seen(session)
     _watch_optimizers(session)
@@ -37,6 +38,7 @@ def apply(session: TorchSession) -> None:
     _watch_files(session)
     _watch_distributed(session)
     sync_norm.apply(session)
+    walks.apply(session)
 
 
 def _watch_optimizers(session: TorchSession) -> None:
@@ -150,13 +152,18 @@ def _watch_backward(session: TorchSession) -> None:
         session.before_backward(tensors)
         if not session.optimizers:
             session.before_backward_by_hand(tensors)
-        return own_backward(tensors, *args, **kwargs)
+        session.weigh_gradients(tensors, backward=True)
+        try:
+            return own_backward(tensors, *args, **kwargs)
+        finally:
+            session.losses.after_backward()
 
     @functools.wraps(own_grad)
     def grad(outputs, inputs, *args, **kwargs):
         session.before_backward(outputs)
         if not session.optimizers and _has_parameter(inputs):
             session.before_backward_by_hand(outputs, inputs)
+        session.weigh_gradients(outputs, backward=False)
         return own_grad(outputs, inputs, *args, **kwargs)
 
     torch.autograd.backward, torch.autograd.grad = backward, grad

@@ -140,7 +140,7 @@ class Seen:
 
     def note_round(self) -> None:
         """A round begins."""
-        if self._session.loose.begun:
+        if self._session.loose.begun and not self._session.walks.divides:
             self._witness.expect_same_data()  # no loader hands out what is trained on: loose.py looks at it
         self._witness.note(share=self._session.share(),
                            rows=next(iter(self._rows)) if len(self._rows) == 1 else UNKNOWN)

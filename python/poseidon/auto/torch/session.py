@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from .checks import Checks
     from .lineage import Lineage
     from .loose import Loose
+    from .losses import Losses
     from .seen import Seen
     from .shards import Delivery, Shard
     from .streams import Streams
+    from .walks import Walks
 
 
 def _parameters_of(optimizer: Any) -> list:
@@ -62,16 +64,20 @@ class TorchSession(Session):
         self._last_optimizer: dict[int, weakref.ref] = {}  # by identity of a parameter
         self._last_step: tuple[Callable, list[int]] = (lambda: None, [])  # whose it was; its parameters' identities
         self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
-        self._weight = 1.0
+        self._share = 1.0  # of the samples of a step that this worker's batch has, as a multiple of the mean
+        self._weight = 1.0  # of its gradients
         self._is_counted = False  # a loss that was divided by the number of samples of all workers
         self._weight_hooks: list[Any] = []
         self._rounds_at_delivery = -1  # rounds() when the script got its last batch
         self._newest: Delivery | None = None
+        self._trained: Delivery | None = None  # what the loss is of that is being differentiated
         self._last_shard: Callable[[], Any] = lambda: None  # where it comes from
         self._looks_at_tails = False  # at the next backward
         self._ahead = False  # the script takes batches before it has trained on those before
         self.lineage: Lineage | None = None  # of losses; patches.py sets it
+        self.losses: Losses | None = None  # what they are made of; patches.py sets it
         self.loose: Loose | None = None  # training without a loader; patches.py sets it
+        self.walks: Walks | None = None  # by permutations; walks.py sets it
         # Groups of parameters of the optimizers that stepped since gradients were averaged last. They, not the
         # optimizers: those are to go when the script lets go of them.
         self._stepped: list[list] = []
@@ -80,7 +86,7 @@ class TorchSession(Session):
         self._evaluating = weakref.WeakSet()  # loaders of which a library says that they are not for training
         self._told_order = False
         self._evaluations = 0  # that a library has begun and not ended
-        self._samples = 0
+        self.samples = 0  # of the last step of all workers
         self._first_step = ""  # what it was, until that is told
         self.streams: Streams | None = None  # of random numbers; patches.py sets it
         self.witness = Witness(self.world, self.rank, self.breach)
@@ -128,7 +134,7 @@ class TorchSession(Session):
 
     def _look_at_children(self) -> None:
         """What was refused in processes of the script is refused here, too: nothing was trained."""
-        if not self._is_child() and not self.refused and children.refused():
+        if not self._is_child() and not self.refused and (children.refused() or children.ended_as_refused()):
             self.refuse("it trained in processes that it started itself, which were stopped, so nothing was trained",
                         "use poseidon.torch in them, or run it with --auto off")
 
@@ -165,6 +171,7 @@ class TorchSession(Session):
         if not self.joined and all(parameter.grad is None for parameter in parameters):
             return  # nothing happens in this step; in a job, other workers may have gradients
         self._check_step(optimizer, parameters)
+        self.walks.before_step(optimizer)
         self.loose.before_step()
         self._average(optimizer, parameters)
         self.witness.exchanged(self.rounds(), id(optimizer))
@@ -243,7 +250,7 @@ class TorchSession(Session):
         if self._steps == 1:
             values = sum(parameter.numel() for parameter in parameters)
             self._first_step = f"gradients of {type(optimizer).__name__} averaged ({len(parameters)} tensors, {values} values)"
-            if not self.loose.begun:
+            if not self.loose.begun or self.walks.divides:
                 self.tell_what_is_done()
 
     def tell_what_is_done(self) -> None:
@@ -251,7 +258,7 @@ class TorchSession(Session):
         told, self._first_step = self._first_step, ""
         if not told or self.rank != 0:
             return
-        data = self.loose.finding() if self.loose.begun else f"training data dealt out ({self._samples} samples a step)"
+        data = self.loose.finding() if self.loose.begun else f"training data dealt out ({self.samples} samples a step)"
         notes.tell(f"automatic distribution of {notes.script_name()}: {self.world} workers, weights of worker 0 for all, "
                    f"{told}, {data}, evaluation whole, {'files' if self.private_files else 'torch.save'} by worker 0; "
                    "a training loss that the script prints is that of the worker's own samples; --auto off turns it off")
@@ -406,10 +413,7 @@ class TorchSession(Session):
         mine = self.seen.fingerprint(loader.dataset)
         found, first = collectives.broadcast_object([randomness.state(loader), mine])
         if mine != first:
-            self.refuse(
-                "its training data are not the same on all workers",
-                "set a seed (torch, numpy.random and random) before data are made or split, and "
-                "do not depend on the order of directories")
+            self.refuse("its training data are not the same on all workers", self._advice_on_data())
         if self.rank != 0:
             randomness.restore(loader, found)
         self.streams.part()
@@ -422,6 +426,14 @@ class TorchSession(Session):
                        f"epoch and told its own batches; an epoch has {len(loader)} steps now: if a "
                        "learning-rate schedule was made of it, it is too long")
 
+    def _advice_on_data(self) -> str:
+        if self.streams.began():
+            return ("since training began what the script draws is noise, each worker's own, also after a seed was set: "
+                    "make all data before that, or draw them from a generator of their own, such as "
+                    "torch.Generator().manual_seed(1) or numpy.random.default_rng(1)")
+        return ("set a seed (torch, numpy.random and random) before data are made or split, and do not depend on the "
+                "order of directories")
+
     def delivered(self, shard: Shard, batch: Any) -> None:
         """The script gets the data of a step."""
         delivery = shard.deliveries.popleft()
@@ -429,7 +441,7 @@ class TorchSession(Session):
             shard.rounds_before = self.rounds()
             return
         self.witness.drew_step(delivery.digest)
-        self._samples = delivery.samples
+        self.samples = delivery.samples
         again = self._rounds_at_delivery == self.rounds()  # nothing was trained on the batch before
         of_another = again and self._last_shard() is not shard
         if of_another and shard.handed_out == 0:  # one step from two loaders: perhaps one loss, too
@@ -444,16 +456,29 @@ class TorchSession(Session):
         if self._ahead and delivery.weight != 1.0:
             self.lineage.follow()
         if not self.lineage.follows():
-            self._set_weight(delivery.weight)
+            self._share, self._trained = delivery.weight, delivery
 
-    def has_borrowed(self) -> bool:
-        """Whether the batch that the script got last is somebody else's, and counts nothing."""
+    def deliver_by_hand(self, delivery: Delivery) -> None:
+        """The script takes its data of a step itself (walks.py)."""
+        self.witness.drew_step(delivery.digest)
+        self.samples, self._newest, self._trained, self._share = delivery.samples, delivery, delivery, delivery.weight
+
+    def batch_size(self) -> int:
+        """Of the loader that the newest batch is from; 0: it has none."""
+        return getattr(getattr(self._last_shard(), "loader", None), "batch_size", None) or 0
+
+    def has_borrowed(self, values: Any = None) -> bool:
+        """Whether the batch that the script got last, or that values were computed from, is somebody else's, and counts
+        nothing."""
+        sources = self.lineage.sources([values]) if values is not None and self.lineage.follows() else None
+        if sources:
+            return weights_of(sources) == {0.0}
         return self._newest is not None and self._newest.weight == 0.0
 
     def share(self) -> float:
         """How much the batch that is being trained on counts in the mean; unknown: the loss itself is divided by
         what all workers have counted."""
-        return UNKNOWN if self._is_counted else self._weight
+        return UNKNOWN if self._is_counted else self._share
 
     def gradient_weight(self) -> float:
         """What gradients of parameters are multiplied by before their mean is taken."""
@@ -481,8 +506,20 @@ class TorchSession(Session):
             self._looks_at_tails = False
             if weights == {1.0}:
                 self.lineage.rest()
+        self._trained = next((each for each in sources if each is not COUNTED), self._trained)
         for weight in weights:  # a loss of no batch, such as a penalty, counts as the last one did
-            self._set_weight(weight)
+            self._share = weight
+
+    def weigh_gradients(self, tensors: Any, backward: bool) -> None:
+        """The gradients of what is differentiated now count by their batch; those of a backward also by what the loss
+        makes of it."""
+        if not self.joined or self._engine is None:
+            return
+        weight, delivery = self._share, self._trained
+        if backward and delivery is not None and (not self.loose.begun or self.walks.divides) and self.active():
+            rows = round(delivery.weight * delivery.samples / self.world)
+            weight = self.losses.weigh(tensors, weight, rows, delivery.samples)
+        self._set_weight(weight)
 
     def before_backward_by_hand(self, tensors: Any, inputs: Any = None) -> None:
         """Something is differentiated, and there is no optimizer."""
@@ -554,6 +591,14 @@ class TorchSession(Session):
             self._engine.companions.append(
                 Buffers(self._engine.name, owners.buffers, TIMEOUT_S))
         self._weigh_gradients()
+        self.losses.forget()
+
+    @staticmethod
+    def all_have(digest: bytes) -> bool:
+        """Whether all workers have the same, and not nothing."""
+        from poseidon.torch import collectives
+
+        return set(collectives.allgather_bytes(digest)) == {digest} and digest != b""
 
     def _check_equal(self, tensors: list) -> None:
         from poseidon.torch import collectives
@@ -571,6 +616,8 @@ class TorchSession(Session):
 
     def _weigh_gradients(self) -> None:
         """Gradients of the batch that is being trained on count by its share of the samples."""
+        import torch
+
         for handle in self._weight_hooks:
             handle.remove()
         self._weight_hooks = []
@@ -579,7 +626,7 @@ class TorchSession(Session):
         weight = self._weight
 
         def scale(gradient):
-            return gradient * weight
+            return gradient * weight if weight != 0.0 else torch.zeros_like(gradient)  # also of what is no number
 
         self._weight_hooks = [slot.parameter.register_hook(scale)
                               for slot in self._engine.slots]

@@ -125,6 +125,16 @@ class Streams:
         return self._apart and self._depth == 0 and not self._held
 
     @staticmethod
+    def digest() -> bytes:
+        """Of what the generators hold."""
+        torch_state, *others = _take_states()
+        return hashlib.sha256(torch_state.numpy().tobytes() + repr(others).encode()).digest()
+
+    def began(self) -> bool:
+        """Whether there are two."""
+        return self._apart
+
+    @staticmethod
     def held_states() -> tuple:
         """What the generators hold, of torch, random and numpy.random (None: not the usual one)."""
         return _take_states()
@@ -224,7 +234,7 @@ def _in_script(*_: Any) -> bool:
     return multiprocessing.parent_process() is None
 
 
-def _permutes_all(population: Any, k: int, **_: Any) -> bool:
+def permutes_all(population: Any, k: int, **_: Any) -> bool:
     """random.sample of everything is a permutation; of less, it is a draw."""
     return hasattr(population, "__len__") and k == len(population)
 
@@ -243,7 +253,7 @@ def apply(streams: Streams) -> None:
     kept = KeptStates(streams, random.getstate, random.setstate, random.seed)
     random.getstate, random.setstate = kept.taking(), kept.putting()
     random.shuffle = streams.borrow(random.shuffle)
-    random.sample = streams.borrow(random.sample, _permutes_all)
+    random.sample = streams.borrow(random.sample, permutes_all)
     random.seed = streams.follow_seeds(random.seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:

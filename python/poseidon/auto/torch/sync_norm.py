@@ -58,7 +58,7 @@ def _statistics(session: TorchSession, values: torch.Tensor) -> tuple[torch.Tens
     rows = _flat(values)
     mine = torch.zeros(session.world, 2, len(rows), dtype=torch.float64)
     counts = torch.zeros(session.world, dtype=torch.float64)
-    if not session.has_borrowed() and rows.shape[1] > 0:
+    if not session.has_borrowed(values) and rows.shape[1] > 0:
         mean = rows.mean(1, keepdim=True)
         mine[session.rank, 0] = mean[:, 0]
         mine[session.rank, 1] = (rows - mean).square().sum(1)

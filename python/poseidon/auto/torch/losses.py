@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the losses of the parts of a batch make that of the whole, and what is done where their mean does not.
+
+What a loss is made of is written in the graph that autograd has of it: terms that were added up, each of which ends in
+a reduction. Behind the names of F_r, below, is what the gradient of a term counts on worker r before the mean over W
+workers is taken:
+
+    a mean over its samples     the worker's share of the samples, which is 1 but in an uneven step
+    a sum over its samples      W: sums add up
+    a sum divided by a number   by that number, d_r W / sum(d), if it goes with the samples (a length, the sum of a
+                                mask) or is a batch size; W where it is a factor like any other
+    a mean by weights           by their sum, likewise: class weights, targets that are ignored
+
+The sums of d need an exchange before the gradients are computed. It is done in the first step; and in the others, if the
+parts turned out to be unequal then, or could. Where they were equal, a word of the witness says in each round whether they
+still are. A penalty on weights is no sum over samples: what is summed has their shape, and comes from them by
+nothing but operations on single elements.
+
+Without a loader (loose.py) nothing of this is done: how many samples a worker draws is its own business, and gradients
+are averaged.
+
+Thread: that of the script which trains."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from ..common import notes
+from .weights import Later
+
+if TYPE_CHECKING:
+    from .session import TorchSession
+
+TERMS = 8  # of one loss that are looked at
+NODES = 256  # of a graph
+MEAN, SUM = 1, 2  # as torch has them
+TOLERANCE = 1e-9
+# What leaves a sum of terms one: each gets a factor at most.
+STRAIGHT = tuple(f"{name}Backward" for name in (
+    "Add", "Sub", "Neg", "Mul", "Div", "View", "Reshape", "Squeeze", "Unsqueeze", "Clone", "ToCopy", "Select", "Mean", "Sum",
+    "Unbind", "Expand", "Alias"))
+ELEMENTWISE = tuple(f"{name}Backward" for name in (
+    "Add", "Sub", "Neg", "Mul", "Div", "Pow", "Abs", "Sqrt", "Exp", "Log", "Clamp", "Relu", "Sigmoid", "Tanh", "Sign", "Where",
+    "Clone", "ToCopy", "View", "Reshape"))
+CHOOSING = ("IndexBackward", "MaskedSelectBackward")  # some of the samples, or of their values
+NOT_IGNORED = -100  # torch's own ignore_index, where the script gives none
+
+
+class Term(NamedTuple):
+    """A part of a loss that was reduced to one number."""
+
+    node: Any  # of autograd
+    reduction: int
+    divisor: Any  # of the script: a number, or a tensor of one; None: it has none
+    over_samples: bool = False
+    weighed: bool = False  # a mean by weights that are its own, or over some of its targets
+
+    @property
+    def added(self) -> bool:
+        """Whether it is a sum that was divided by nothing."""
+        return self.over_samples and self.reduction == SUM and self.divisor is None
+
+    @property
+    def divided(self) -> bool:
+        """Whether it is a sum that was divided by something."""
+        return self.over_samples and self.reduction == SUM and self.divisor is not None
+
+    def count(self) -> Any:
+        """What its sum was divided by: a number, or a tensor of one; None: that is of no interest."""
+        if not self.over_samples or self.added:
+            return None
+        if self.divided:
+            return self.divisor
+        weights = getattr(self.node, "_saved_total_weight", None)
+        return math.prod(_reduced(self.node)) if weights is None else weights
+
+    def number(self) -> float:
+        """The same, as one."""
+        count = self.count()
+        return math.nan if count is None else float(count)
+
+
+class Known(NamedTuple):
+    """What is known of a loss by the names of its terms."""
+
+    first: list[float]  # counts of its terms then
+    factors: set[int]  # terms whose divisor is a factor like any other
+
+
+class Losses:
+    """Of one script."""
+
+    def __init__(self, session: TorchSession):
+        self._session = session
+        self.counted = False  # a library divides by what all workers have counted (huggingface.py)
+        self._told: set[str] = set()
+        self._hooks: list[Any] = []
+        self.forget()
+
+    def forget(self) -> None:
+        """Something new is trained, perhaps with another loss. On all workers alike."""
+        self._begun = False
+        self._exchanges = self._session.witness.unequal_means = False
+        self._samples = 0  # of a full step
+        self._divided = False  # a sum over samples is
+        self._kinds: dict[tuple, list[tuple[bool, bool]]] = {}  # by names: whether over samples, and weighed
+        self._known: dict[tuple, Known] = {}
+        self._late: tuple[Later, float] | None = None
+
+    def weigh(self, tensors: Any, share: float, rows: float, samples: int) -> float:
+        """Something is about to be differentiated: how much its gradients count. share: of the samples, as a
+        multiple of the mean; rows: samples of this worker, 0 where it has somebody else's; samples: of all."""
+        terms, names, whole = ([], (), True) if self.counted else self._look_at(tensors, rows)
+        if self._session.witness.unequal_means and not self._exchanges:
+            self._exchanges = True
+            self._known.clear()  # to be found out together
+            self._tell("late", "parts of its loss are means over other numbers of values, or by other weights, on each "
+                       "worker: one step was a mean of means; from now on each counts by its own")
+        counts: list[list[float]] = []
+        if not self._begun:
+            self._samples = samples
+        # Whether a sum is divided by a length or by a constant shows in steps with fewer samples, and not to everybody.
+        if self._exchanges or not self._begun or self._divided and samples != self._samples:
+            counts = self._exchange(terms, names, rows)
+        elif share != 0.0 and terms:
+            self._compare(terms, names, rows)
+        if share == 0.0 or not terms:
+            return share
+        known = self._known.get(names)
+        factors = [self._count_of(number, term, share, counts, known) for number, term in enumerate(terms)]
+        return self._settle(terms, factors, next(filter(None, factors), 0.0) if whole else share)
+
+    def _look_at(self, tensors: Any, rows: float) -> tuple[list[Term], tuple, bool]:
+        """Its terms, their names, and whether it has no other parts. What is over samples is decided when they are first seen, because the last batch
+        of an epoch may have as many samples as something else has elements."""
+        terms, straight, whole = _terms(tensors, rows)
+        names = tuple((term.node.name(), term.reduction, term.divisor is None) for term in terms)
+        if not straight:
+            self._tell("function", "its loss is a function of a mean or of a sum, such as its root: gradients are the "
+                       "mean over the workers' parts, which is not exactly that of one process")
+        if names not in self._kinds and rows > 0:
+            over = [_is_over_samples(term.node, rows) for term in terms]
+            self._kinds[names] = [(each, each and term.reduction == MEAN and _is_weighed(term.node))
+                                  for term, each in zip(terms, over)]
+        if names in self._kinds:
+            terms = [term._replace(over_samples=over, weighed=weighed)
+                     for term, (over, weighed) in zip(terms, self._kinds[names])]
+        return terms, names, whole
+
+    def after_backward(self) -> None:
+        """It was differentiated."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    # ---- what the others have
+
+    def _exchange(self, terms: list[Term], names: tuple, rows: float) -> list[list[float]]:
+        """Everybody's counts, by term, of those that have samples of their own."""
+        from poseidon.torch import reductions
+
+        session = self._session
+        mine = torch.zeros(session.world, TERMS + 3, dtype=torch.float64)
+        mine[session.rank, 0] = rows
+        mine[session.rank, 1] = any(term.weighed for term in terms)
+        mine[session.rank, 2] = any(term.divided for term in terms)
+        for number, term in enumerate(terms):
+            mine[session.rank, 3 + number] = term.number()
+        found = reductions.allreduce(mine, name="parts of a loss", op="sum").tolist()
+        present = [row for row in found if row[0] > 0]
+        counts = [list(each) for each in zip(*(row[3:] for row in present))][:len(terms)]
+        if present and names not in self._known:
+            self._get_to_know(terms, names, present, counts)
+        return counts
+
+    def _get_to_know(self, terms: list[Term], names: tuple, present: list, counts: list[list[float]]) -> None:
+        rows = [row[0] for row in present]
+        factors = {number for number, term in enumerate(terms) if term.divided and _equal(counts[number])
+                   and not all(self._is_mean(term, counts[number][0], each) for each in rows)}
+        self._known[names] = Known([each[0] for each in counts], factors)
+        self._begun = True
+        self._divided = self._divided or any(row[2] > 0 for row in present)
+        if self._exchanges:
+            return
+        equal = all(_equal([count / each for count, each in zip(found, rows)]) for number, found in enumerate(counts)
+                    if number not in factors)
+        self._exchanges = not equal or any(row[1] > 0 for row in present)
+        if self._exchanges:
+            self._tell("weighed", "its loss is a mean by weights, or over a part of its values: that of each worker "
+                       "counts by what it is a mean of")
+
+    def _is_mean(self, term: Term, divisor: float, rows: float) -> bool:
+        """Whether a sum is divided by the number of its samples. The batch of a loader counts as such, full or not; that
+        of a script which takes its batches itself is everybody's (walks.py)."""
+        width = math.prod(_reduced(term.node)) // max(1, rows)
+        if self._session.walks.divides:
+            return _goes_with(divisor, rows, width) and not _goes_with(divisor, self._session.samples, width)
+        return _goes_with(divisor, rows, width) or _goes_with(divisor, self._session.batch_size(), width)
+
+    def _compare(self, terms: list[Term], names: tuple, rows: float) -> None:
+        """Tells the witness what should be equal everywhere, or that an exchange is needed. Nobody waits for a GPU."""
+        known = self._known.get(names)
+        if any(term.weighed or term.divided and known is None for term in terms):
+            self._session.witness.note(means=-1.0)
+            return
+        found = 0.0
+        for number, term in enumerate(terms):
+            count = term.count()
+            if count is None:
+                continue
+            if known is not None and number in known.factors:
+                found = found if _is_constant(known, number, term) else -math.inf  # it is no such factor
+                continue
+            if isinstance(count, torch.Tensor) and count.device.type != "cpu":
+                late, self._late = self._late, (Later(count.detach().reshape(1).double()), rows)
+                found += late[0].take()[0] / late[1] if late is not None else math.nan
+            else:
+                found += term.number() / rows
+        self._session.witness.note(means=found)
+
+    # ---- how much they count
+
+    def _count_of(self, number: int, term: Term, share: float, counts: list[list[float]], known: Known | None) -> float:
+        world = float(self._session.world)
+        if term.added or term.divided and known is not None and number in known.factors:
+            self._tell("sum", f"its loss is a sum over samples: the gradients of the {self._session.world} workers are "
+                       "added up, as one process with so many times the batch would have them")
+            return world
+        if not term.over_samples:
+            return share
+        if counts and (self._exchanges or term.divided):
+            total = sum(counts[number])
+            return term.number() * world / total if total > 0 else share
+        return share
+
+    def _settle(self, terms: list[Term], factors: list[float], whole: float) -> float:
+        """Parameters' gradients are multiplied by what is returned; those of terms that count otherwise before that."""
+        for term, factor in zip(terms, factors):
+            if whole != 0.0 and abs(factor - whole) > TOLERANCE * abs(whole):
+                self._hooks.append(term.node.register_prehook(_scaling(factor / whole)))
+        return whole
+
+    def _tell(self, kind: str, text: str) -> None:
+        if kind not in self._told and self._session.rank == 0:
+            notes.tell(f"{notes.script_name()}: {text}")
+        self._told.add(kind)
+
+
+def _scaling(factor: float) -> Any:
+    def scale(gradients: tuple) -> tuple:
+        return tuple(None if each is None else torch.zeros_like(each) if factor == 0.0 else each * factor
+                     for each in gradients)
+
+    return scale
+
+
+def _is_constant(known: Known | None, number: int, term: Term) -> bool:
+    """Whether a sum is always divided by the same."""
+    return known is not None and term.divided and term.number() == known.first[number]
+
+
+def _equal(numbers: list[float]) -> bool:
+    return all(math.isnan(number) for number in numbers) or \
+        max(numbers) - min(numbers) <= TOLERANCE * max(map(abs, numbers))
+
+
+def _goes_with(divisor: float, samples: float, width: float) -> bool:
+    """Whether a divisor is a number of samples, or of the values of which each has so many."""
+    times = divisor / samples if samples > 0 else 0.0
+    return times >= 1 and abs(times - round(times)) < 1e-6 and width % round(times) == 0
+
+
+# ---- graphs
+
+
+def _terms(tensors: Any, rows: float) -> tuple[list[Term], bool, bool]:
+    """Those of a loss that is one number; whether no function of them is in it but their sum, each with a factor; and
+    whether nothing else is."""
+    if isinstance(tensors, (list, tuple)) and len(tensors) == 1:
+        tensors = tensors[0]
+    if not isinstance(tensors, torch.Tensor) or tensors.numel() != 1 or tensors.grad_fn is None:
+        return [], True, False
+    found: list[Term] = []
+    straight = whole = True
+    rest: list[tuple[Any, Any, Any]] = [(tensors.grad_fn, None, None)]  # divided by what, and times one over what
+    for _ in range(NODES):
+        if not rest or len(found) == TERMS:
+            whole = whole and not rest
+            break
+        node, divisor, inverse = rest.pop()
+        reduction = _reduction(node)
+        inner = [each for each, _ in node.next_functions if each is not None]
+        if reduction is not None and not _is_of_losses(inner, rows):
+            found.append(Term(node, reduction, inverse if divisor is None else divisor))
+        elif reduction is not None:
+            rest.extend((each, divisor, inverse) for stack in inner for each, _ in stack.next_functions if each is not None)
+        elif _elements(node) == 1 and inner:
+            name = node.name()
+            if name.startswith("Mul") and len(inner) > 1:  # perhaps a weight that is learned
+                whole, inner = False, [each for each in inner if _has_reduction(each)]
+            if not name.startswith(STRAIGHT) or name.startswith(("Mul", "Div")) and len(inner) > 1:
+                straight, whole = straight and not any(map(_has_reduction, inner)), False
+                continue
+            if name.startswith("Div"):
+                divisor = _product(divisor, _divisor(node))
+            elif name.startswith("Mul") and _divides(node):
+                inverse = _product(inverse, _divisor(node))
+            rest.extend((each, divisor, inverse) for each in inner)
+        else:
+            whole = False
+    return found, straight, whole
+
+
+def _has_reduction(node: Any) -> bool:
+    """Whether it is a number that was made of many."""
+    rest = [node]
+    for _ in range(NODES):
+        if not rest:
+            break
+        node = rest.pop()
+        if _elements(node) == 1:
+            if _reduction(node) is not None and _is_over_samples(node, 1):
+                return True
+            rest.extend(each for each, _ in node.next_functions if each is not None)
+    return False
+
+
+def _is_of_losses(inner: list, rows: float) -> bool:
+    """Whether what is reduced are a few losses that were stacked."""
+    return len(inner) == 1 and inner[0].name().startswith(("StackBackward", "CatBackward")) and \
+        all(each is None or _elements(each) == 1 for each, _ in inner[0].next_functions) and \
+        not (rows >= 4 and len(inner[0].next_functions) % rows == 0)
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    """Of what it is the gradient of."""
+    return tuple(node._input_metadata[0].shape) if node._input_metadata else ()
+
+
+def _elements(node: Any) -> int:
+    return math.prod(_shape(node))
+
+
+def _reduced(node: Any) -> tuple[int, ...]:
+    """The shape of what was reduced."""
+    told = getattr(node, "_saved_self_sym_sizes", None)
+    if told is not None:
+        return tuple(told)
+    inner = node.next_functions[0] if node.next_functions else (None, 0)
+    return tuple(inner[0]._input_metadata[inner[1]].shape) if inner[0] is not None else ()
+
+
+def _reduction(node: Any) -> int | None:
+    """MEAN or SUM; None: it is neither, or of one element."""
+    if _elements(node) != 1:
+        return None
+    told = getattr(node, "_saved_reduction", None)
+    if told is not None:
+        return told if told in (MEAN, SUM) else None
+    name = node.name()
+    if name.startswith("MeanBackward") and math.prod(_reduced(node)) > 1:
+        return MEAN
+    return SUM if name.startswith("SumBackward") and math.prod(_reduced(node)) > 1 else None
+
+
+def _is_weighed(node: Any) -> bool:
+    """Whether a mean is one by weights of classes, or leaves some of its values out."""
+    if hasattr(node, "_saved_total_weight"):
+        ignored = node._saved_ignore_index
+        ignored = ignored - (1 << 64) if ignored >= 1 << 63 else ignored
+        if node._saved_weight is not None or ignored != NOT_IGNORED:
+            return True
+    return _comes_from(node, lambda inner: inner.name().startswith(CHOOSING))
+
+
+def _is_over_samples(node: Any, rows: float) -> bool:
+    """Not so is a penalty on weights: it has their shape, and comes from them element by element."""
+    shape = _reduced(node)
+    if rows <= 0 or not any(size % rows == 0 for size in shape) and \
+            not _comes_from(node, lambda inner: inner.name().startswith(CHOOSING)):
+        return False
+    return not _comes_from(node, lambda inner: hasattr(inner, "variable"), by=ELEMENTWISE)
+
+
+def _comes_from(node: Any, is_wanted: Any, by: tuple[str, ...] = ("",)) -> bool:
+    """Whether what was reduced is one of these, or made of one by nodes of such names that leave its length as it is."""
+    shape = _reduced(node)
+    rest = [each for each, _ in node.next_functions if each is not None]
+    for _ in range(NODES):
+        if not rest:
+            break
+        inner = rest.pop()
+        if _elements(inner) != math.prod(shape) and _shape(inner)[:1] != shape[:1]:
+            continue
+        if is_wanted(inner):
+            return True
+        if inner.name().startswith(by):
+            rest.extend(each for each, _ in inner.next_functions if each is not None)
+    return False
+
+
+def _divisor(node: Any) -> Any:
+    """The number by which something was divided, or multiplied (_divides); None: it is not known."""
+    other = getattr(node, "_saved_other", None)
+    if isinstance(other, torch.Tensor) and other.numel() != 1 or other is None:
+        return None
+    other = other.detach().reshape(()) if isinstance(other, torch.Tensor) else other
+    return other if node.name().startswith("Div") else 1 / other
+
+
+def _divides(node: Any) -> bool:
+    """Whether a factor is one over a whole number, other than a half. A number of the script: those on a GPU are not
+    waited for."""
+    other = getattr(node, "_saved_other", None)
+    if other is None or isinstance(other, torch.Tensor) and (other.numel() != 1 or other.device.type != "cpu"):
+        return False
+    other = abs(float(other))
+    return 0 < other < 0.5 and abs(1 / other - round(1 / other)) < 1e-6
+
+
+def _product(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else one * other
