@@ -237,6 +237,26 @@ def test_two_loaders_at_once(job, tmp_path, kind, first, second):
     assert (values(found[0]) - values(one)).abs().max() <= 1e-6
 
 
+@pytest.mark.all
+def test_data_drawn_in_training_are_refused_with_what_helps(job):
+    """If this fails, people are told to set a seed that they have set."""
+    done = job(BEGINNING + """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+drawn = torch.Generator().manual_seed(7)
+for own in (False, True, False):
+    torch.manual_seed(1)
+    points = torch.randn(16, 2, generator=drawn if own else None)
+    for batch, targets in DataLoader(TensorDataset(points, points.sum(1, keepdim=True)), 4, shuffle=True):
+        optimizer.zero_grad()
+        loss_of(batch, targets).backward()
+        optimizer.step()
+    print("TRAINED", own)
+""")
+    assert done.code == 2, done.out + done.err
+    assert "TRAINED True" in done.out, "data from a generator of their own are refused"
+    assert "draw them from a generator of their own" in " ".join(done.notes())
+
+
 # ---- layers that see all samples of a step
 
 

@@ -327,3 +327,13 @@ def test_digests_do_not_depend_on_how_a_sampler_writes_numbers():
     assert (witness.in_any_order([1]) + witness.in_any_order([2, 5])) % witness.MODULUS == witness.in_any_order([5, 1, 2])
     assert witness.in_order(["a", "b"]) != witness.in_order(["b", "a"])
     assert witness.in_order(7) == witness.in_order([7])
+
+
+@pytest.mark.parametrize("means,unequal", [([3.0, 3.0], False), ([3.0, 2.5], True), ([-1.0, 3.0], True),
+                                           ([-math.inf, 3.0], True), ([witness.UNKNOWN, 3.0], False)])
+def test_losses_that_are_means_of_other_numbers_are_seen_by_all(means, unequal):
+    """If this fails, workers whose losses count differently do not find out, or not all of them in the same step."""
+    workers = Workers(2)
+    workers.tell(means=means)
+    assert not workers.meet()
+    assert [each.unequal_means for each in workers.all] == [unequal] * 2
