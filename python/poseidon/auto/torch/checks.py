@@ -44,7 +44,7 @@ class Checks:
         self._rounds = 0
         self._future: Any = None
         self._rates: tuple[list[float], int] = ([], 0)  # and their digest
-        self._sampled: Later | None = None
+        self._sampled: Later | list[float] | None = None
         self._measured: Later | None = None
         self._measured_at = 0  # rounds
         self._epochs = self._witness.epochs

@@ -7,6 +7,7 @@ gradients of that round have long been back."""
 from __future__ import annotations
 
 import math
+import operator
 import zlib
 from typing import Any, Iterable
 
@@ -14,6 +15,7 @@ import torch
 
 SAMPLE = 8  # weights of one tensor a round
 _PATTERN = 4096
+_READ = (torch.float32, torch.float64)  # of which Python reads single elements
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> int:
@@ -64,28 +66,49 @@ class Later:
         return self._numbers.tolist()
 
 
+class _Places:
+    """Which weights of one parameter are looked at. On the processor they are read where they lie: an operation of
+    torch for eight numbers takes longer than all the rest that is done with them."""
+
+    def __init__(self, parameter: torch.Tensor, number: int):
+        step = max(1, parameter.numel() // SAMPLE)
+        self.address = parameter.data_ptr()  # another one: the script has given the parameter other memory
+        self._places = torch.arange(number % step, parameter.numel(), step, device=parameter.device)[:SAMPLE]
+        self._numbers: list[int] = []
+        self._memory: memoryview | None = None
+        if parameter.device.type == "cpu" and parameter.dtype in _READ and parameter.is_contiguous():
+            self._numbers = self._places.tolist()
+            self._memory = memoryview(parameter.detach().reshape(-1).numpy())
+
+    def read(self, parameter: torch.Tensor) -> Later | list[float]:
+        """Their values."""
+        memory = self._memory
+        if memory is None:
+            return Later(torch.take(parameter.detach(), self._places))
+        return [memory[number] for number in self._numbers]
+
+
 class Weights:
     """Of all parameters that are trained."""
 
     def __init__(self, parameters: list[torch.Tensor]):
         self._parameters = parameters
-        self._places: dict[int, torch.Tensor] = {}  # number of a parameter: which of its weights are looked at
+        self._places: dict[int, _Places] = {}  # by the number of a parameter
         self._signs = _signs(SAMPLE, "cpu").tolist()
 
-    def sample(self, number: int) -> Later:
+    def sample(self, number: int) -> Later | list[float]:
         """A few of them, of another parameter for every number."""
         number %= len(self._parameters)
-        parameter = self._parameters[number].detach()
+        parameter = self._parameters[number]
         places = self._places.get(number)
-        if places is None:
-            step = max(1, parameter.numel() // SAMPLE)
-            places = torch.arange(number % step, parameter.numel(), step, device=parameter.device)[:SAMPLE]
-            self._places[number] = places
-        return Later(torch.take(parameter, places))
+        if places is None or places.address != parameter.data_ptr():
+            places = self._places[number] = _Places(parameter, number)
+        return places.read(parameter)
 
-    def as_one(self, sampled: Later) -> tuple[float, float]:
+    def as_one(self, sampled: Later | list[float]) -> tuple[float, float]:
         """A sample as one number, and what that is measured by."""
-        terms = [sign * value for sign, value in zip(self._signs, sampled.take())]
+        values = sampled if isinstance(sampled, list) else sampled.take()
+        terms = list(map(operator.mul, self._signs, values))
         return sum(terms), sum(map(abs, terms))
 
     def measure(self) -> Later:
