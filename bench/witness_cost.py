@@ -4,12 +4,11 @@
 
     psd_run --workers 2 -- python bench/witness_cost.py [width] [batch]
 
-A plain script: it trains a perceptron, and lets the witness compare the workers in every other block of steps alone.
-Worker 0 prints the medians of a step with it and without, by the clock and by the processor time of the thread that trains:
-the difference is all that it costs, its transfer and who is woken for it included. What it does while batches are read
-cannot be left out, for every worker counts on the others to do the same: that is timed, and added. The parts that are
-computed in Python are listed, too, by processor time of one thread: what other programs do meanwhile counts little there,
-though they take the caches."""
+A plain script: it trains a perceptron, in blocks of steps with the witness, without it, and with it and a watch on its
+parts. Worker 0 prints the medians of a step with it and without, by the clock and by the processor time of the thread that
+trains: the difference is what it costs in the exchange, its transfer and who is woken for it included. What it does while
+batches are read cannot be left out: that is timed in the third kind of blocks, and added. So are the parts that are computed
+in Python, by processor time of one thread; the watch itself takes a microsecond or more of each."""
 
 import collections
 import functools
@@ -23,8 +22,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 WIDTH, BATCH = int((sys.argv + ["256"])[1]), int((sys.argv + ["", "64"])[2])
-BLOCK, BLOCKS = 20, 60  # steps of a block; blocks, the first of which warm up
-WARM_UP = 4
+BLOCK, BLOCKS = 20, 63  # steps of a block; blocks, the first of which warm up
+WARM_UP = 6
+OFF, ON, WATCHED = 0, 1, 2  # kinds of blocks
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -35,6 +35,7 @@ loader = DataLoader(data, BATCH, shuffle=True)
 
 spent = collections.Counter()  # by part, in this step
 running = []  # parts, the innermost last
+watching = False
 
 
 def time_it(owner, name, counts=True):
@@ -44,6 +45,8 @@ def time_it(owner, name, counts=True):
 
     @functools.wraps(own)
     def timed(*args, **kwargs):
+        if not watching:
+            return own(*args, **kwargs)
         running.append(part)
         begin = time.thread_time_ns()
         try:
@@ -91,25 +94,27 @@ def train(points, classes):
 
 if "_poseidon_auto" not in sys.modules:
     sys.exit("run it by psd_run with two workers or more: there is no witness here")
-clock, processor, parts = ([], []), ([], []), collections.defaultdict(list)  # without the witness, and with
+clock, processor, parts = ([], [], []), ([], [], []), collections.defaultdict(list)  # by the kind of block
 source = batches()
 train(*next(source))
 everything = companions()
 witness_alone = list(everything)
 watch_parts()
 for block in range(BLOCKS):
-    on = block % 2
-    everything[:] = witness_alone if on else []
+    kind = block % 3
+    everything[:] = [] if kind == OFF else witness_alone
+    watching = kind == WATCHED
     for step in range(BLOCK):
         spent.clear()
         begin = time.perf_counter_ns(), time.thread_time_ns()
         train(*next(source))
         now = time.perf_counter_ns(), time.thread_time_ns()
         if block >= WARM_UP and step > 0:
-            clock[on].append(now[0] - begin[0])
-            processor[on].append(now[1] - begin[1])
-            for part, took in spent.items() if on else ():
+            clock[kind].append(now[0] - begin[0])
+            processor[kind].append(now[1] - begin[1])
+            for part, took in spent.items():
                 parts[part].append(took)
+watching = False
 everything[:] = witness_alone
 
 
@@ -120,7 +125,7 @@ def us(samples):
 if os.environ["PSD_RANK"] == "0":
     each = {part: us(took) for part, took in parts.items()}
     reading = sum(took for part, took in each.items() if part.startswith(("Seen", "Reading")))
-    for name, (off, on) in (("clock", clock), ("processor", processor)):
+    for name, (off, on, _) in (("clock", clock), ("processor", processor)):
         cost, step = us(on) - us(off) + reading, us(on)
         print(f"{name:9}: a step {step:.0f} us, of which the witness {cost:.1f} us ({100 * cost / step:.2f} %): "
               f"{us(on) - us(off):.1f} us in the exchange, {reading:.1f} us where batches are read")
