@@ -36,6 +36,7 @@ def texts_of(done, workers):
 def check_alike(texts, one, same, near=()):
     """Every worker ends like one process."""
     for text in texts:
+        print("distance", distance(text, one))
         assert distance(text, one) <= 1e-6
         for word in same:
             assert told(text, word) == told(one, word), word
