@@ -15,12 +15,10 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -31,8 +29,8 @@
 #include "launch/agent/children.h"
 #include "launch/agent/ending.h"
 #include "launch/agent/greet.h"
+#include "launch/agent/keeper.h"
 #include "launch/agent/setup.h"
-#include "launch/agent/tree.h"
 #include "launch/link/jobs.h"
 #include "launch/link/link.h"
 #include "launch/link/secret.h"
@@ -41,11 +39,8 @@
 
 enum {
     LOST_GRACE_MS = 1000, /* psd_run is gone: nobody waits for a long goodbye */
-    LOOK_AGAIN_MS = 20,   /* whether somebody who was killed is gone */
     FAREWELL_MS = 5000,   /* for one more byte of the last reports to leave */
     REACH_MS = 3000,      /* to try another machine */
-    COLLECT_MS = 5000,    /* for an agent to end after its line did ... */
-    OVERDUE_MS = 10000,   /* ... and then it was stopped: more than its grace and its farewell */
 };
 
 /* Thread: owned by the agent, which has one. */
@@ -491,62 +486,6 @@ agent_fork(struct agent_handle *agent_p, char *const *environment, const char *e
     return PSD_OK;
 }
 
-bool
-agent_collect(pid_t agent)
-{
-    const uint64_t until_ms = psi_monotonic_ms() + COLLECT_MS;
-    int status = 0;
-    pid_t ended;
-
-    while ((ended = waitpid(agent, &status, WNOHANG)) == 0 && psi_monotonic_ms() < until_ms) {
-        poll(NULL, 0, LOOK_AGAIN_MS);
-    }
-    if (ended == agent && WIFEXITED(status)) {
-        return true;
-    }
-    agent_bury(agent, NULL, 0);
-    return false;
-}
-
-/* Waits for the agent to end. One whose line is closed has its time to end everything; if it does
- * not, somebody stopped it, and its children with nobody to end them would run on. */
-static void
-await_agent(pid_t agent, int line)
-{
-    struct pollfd polls[] = {{.fd = pidfd_open(agent, 0), .events = POLLIN},
-                             {.fd = line, .events = POLLRDHUP}};
-
-    while (polls[0].fd >= 0 && polls[0].revents == 0) {
-        const bool closed = polls[1].revents != 0;
-
-        polls[1].fd = closed ? -1 : line;
-        polls[1].revents = 0;
-        if (poll(polls, 2, closed ? OVERDUE_MS : -1) == 0) {
-            kill(agent, SIGKILL);
-        }
-    }
-    if (polls[0].fd >= 0) {
-        close(polls[0].fd);
-    }
-}
-
-/* The keeper: above the agent, it only waits, and cleans up after an agent that was killed. */
-static int
-keep(pid_t agent, int line)
-{
-    int status = 0;
-
-    await_agent(agent, line);
-    close(line);
-    while (waitpid(agent, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (WIFEXITED(status)) {
-        return WEXITSTATUS(status);
-    }
-    agent_bury(agent, NULL, 0);
-    return 128 + WTERMSIG(status);
-}
-
 int
 agent_serve(char *const *environment)
 {
@@ -569,7 +508,7 @@ agent_serve(char *const *environment)
     pid = fork();
     if (pid > 0) {
         close(out);
-        return keep(pid, in);
+        return keeper_wait(pid, in);
     }
     if (pid < 0) {
         return 3;
@@ -584,21 +523,4 @@ agent_serve(char *const *environment)
     }
     link_init(&agent.link, in, out);
     run_agent(&agent);
-}
-
-void
-agent_bury(pid_t agent, const pid_t *kept, size_t kept_count)
-{
-    /* Our own session is not the job's: what a shell left us with before exec stays alone. */
-    const struct tree_pick pick = {
-        .root = getpid(), .spare_session = getsid(0), .spare = kept, .spare_count = kept_count};
-
-    kill(agent, SIGKILL);
-    while (tree_signal(&pick, SIGKILL) > 0) {
-        int status;
-
-        while (waitpid(-1, &status, WNOHANG) > 0) {
-        }
-        poll(NULL, 0, LOOK_AGAIN_MS);
-    }
 }

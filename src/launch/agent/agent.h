@@ -28,18 +28,7 @@ psd_status agent_fork(struct agent_handle *agent_p, char *const *environment,
                       const char *entry_path, uint32_t lease_ms, bool detached,
                       struct psd_error *err);
 
-/* Collects an agent whose line has closed: kills it if it does not end, and what it leaves if it
- * was killed. Returns whether it ended by itself. */
-bool agent_collect(pid_t agent);
-
 /* `psd_run --agent`: the agent of a machine that ssh or srun reached. Returns the exit code. */
 int agent_serve(char *const *environment);
-
-/*
- * After an agent died too early: kills what it was parent of, which became ours to adopt
- * (agent_fork saw to it). Returns when nothing is left. keep: processes of ours that live on, their
- * number in keep_count.
- */
-void agent_bury(pid_t agent, const pid_t *keep, size_t keep_count);
 
 #endif

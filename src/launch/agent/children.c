@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "base/monotonic.h"
 #include "launch/agent/filters.h"
 #include "launch/agent/hook.h"
+#include "launch/agent/start_order.h"
 #include "launch/agent/tree.h"
 #include "launch/system/spawn.h"
 #include "launch/text/variables.h"
@@ -86,111 +86,6 @@ take_slot(struct children *children, uint32_t slot)
 
 /* -------------------------------------------------------------------------------- to start --- */
 
-/* The parts of LINK_START. */
-struct order {
-    struct words strings; /* owned */
-    const char *role;
-    const char *log;
-    const char *ports;
-    char **argv;
-    struct words environment; /* owned */
-    char *path;               /* owned */
-};
-
-static void
-order_fini(struct order *order)
-{
-    words_fini(&order->strings);
-    words_fini(&order->environment);
-    free(order->path);
-}
-
-/* Item `index` of a list with commas; of a short list, from its beginning again. */
-static void
-add_item(FILE *stream, const char *list, unsigned long index)
-{
-    unsigned long count = 1;
-    size_t at = 0;
-
-    for (const char *comma = strchr(list, ','); comma != NULL; comma = strchr(comma + 1, ',')) {
-        count++;
-    }
-    for (index %= count; index > 0; index--) {
-        at += strcspn(list + at, ",") + 1;
-    }
-    fprintf(stream, "%.*s", (int)strcspn(list + at, ","), list + at);
-}
-
-/*
- * A batch system names the GPUs that a machine, or a process of its own, may use: those are dealt
- * out, not the first ones, which may be somebody else's. Returns 0 or an errno.
- */
-static int
-translate_gpus(const struct setup *setup, struct words *environment)
-{
-    static const char name[] = "CUDA_VISIBLE_DEVICES";
-    const char *given = variables_get(setup->service_environment.list, name);
-    const char *dealt = variables_get(environment->list, name);
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream;
-    psd_status status;
-
-    if (!setup->deals_gpus || given == NULL || given[0] == '\0' || dealt == NULL ||
-        dealt[0] == '\0' || strspn(dealt, "0123456789,") != strlen(dealt)) {
-        return 0;
-    }
-    stream = open_memstream(&text, &bytes);
-    if (stream == NULL) {
-        return ENOMEM;
-    }
-    for (const char *number = dealt; number != NULL;) {
-        const char *comma = strchr(number, ',');
-
-        add_item(stream, given, strtoul(number, NULL, 10));
-        fputs(comma != NULL ? "," : "", stream);
-        number = comma != NULL ? comma + 1 : NULL;
-    }
-    fclose(stream);
-    status = text != NULL ? variables_set_pair(environment, name, text, NULL) : PSD_ERR_NO_MEMORY;
-    free(text);
-    return status == PSD_OK ? 0 : ENOMEM;
-}
-
-/* argv is cut out of the strings by a NULL where the environment begins. Returns 0 or an errno. */
-static int
-order_read(struct order *order, const struct setup *setup, const struct link_message *message)
-{
-    const size_t argc = (size_t)(message->number > 0 ? message->number : 0);
-    struct words *strings = &order->strings;
-    bool worker;
-
-    if (link_words(message, strings, NULL) != PSD_OK || argc < 1 || strings->count < 3 + argc) {
-        return EINVAL;
-    }
-    order->role = strings->list[0];
-    order->log = strings->list[1];
-    order->ports = strings->list[2];
-    order->argv = strings->list + 3;
-    worker = strcmp(order->role, "worker") == 0;
-    if (variables_set_all(&order->environment,
-                          worker ? setup->worker_environment.list : setup->service_environment.list,
-                          NULL) != PSD_OK ||
-        variables_set_all(&order->environment, strings->list + 3 + argc, NULL) != PSD_OK ||
-        (worker && translate_gpus(setup, &order->environment) != 0)) {
-        return ENOMEM;
-    }
-    while (strings->count > 3 + argc) {
-        free(strings->list[--strings->count]);
-        strings->list[strings->count] = NULL;
-    }
-    if (worker && hook_enter(setup->hook_directory, &order->environment, NULL) != PSD_OK) {
-        return ENOMEM;
-    }
-    order->path = setup_find(order->argv[0], worker, order->environment.list);
-    return order->path != NULL ? 0 : ENOENT;
-}
-
 /* A pipe whose read end we keep. Returns its write end, or -1. */
 static int
 open_pipe(int *read_end_p)
@@ -208,7 +103,7 @@ open_pipe(int *read_end_p)
 
 /* A pipe for notes, named in the environment. Returns its write end; -1: the worker has none. */
 static int
-open_note(struct child *child, struct order *order)
+open_note(struct child *child, struct start_order *order)
 {
     const int pipe_end = open_pipe(&child->note);
     const int fd = pipe_end < 0 ? -1 : fcntl(pipe_end, F_DUPFD_CLOEXEC, SPAWN_EXTRA_FD + 1);
@@ -226,7 +121,7 @@ open_note(struct child *child, struct order *order)
 
 /* A container passes the first descriptor alone. */
 static bool
-wants_low_secret(const struct order *order)
+wants_low_secret(const struct start_order *order)
 {
     const char *wanted = variables_get(order->environment.list, "PSD_SECRET_FD");
 
@@ -253,7 +148,7 @@ kill_last_life(const struct children *children, const struct child *child)
 }
 
 static int
-start_child(struct child *child, const struct setup *setup, struct order *order)
+start_child(struct child *child, const struct setup *setup, struct start_order *order)
 {
     struct spawn_args args = {.path = order->path,
                               .argv = order->argv,
@@ -306,9 +201,9 @@ int
 children_start(struct children *children, struct setup *setup, const struct link_message *message,
                pid_t *pid_p, char **path_p)
 {
-    struct order order = {.role = ""};
+    struct start_order order = {.role = ""};
     struct child *child = take_slot(children, message->slot);
-    int code = child == NULL ? ENOMEM : order_read(&order, setup, message);
+    int code = child == NULL ? ENOMEM : start_order_read(&order, setup, message);
 
     if (code == 0) {
         kill_last_life(children, child);
@@ -318,7 +213,7 @@ children_start(struct children *children, struct setup *setup, const struct link
     *pid_p = code == 0 ? child->pid : 0;
     *path_p = order.path;
     order.path = NULL;
-    order_fini(&order);
+    start_order_fini(&order);
     return code;
 }
 

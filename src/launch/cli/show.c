@@ -7,12 +7,12 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "launch/cli/table.h"
 #include "launch/rules/watch.h"
 #include "launch/text/json_text.h"
 
-enum { NODES_MAX = 65536, ANSWER_MS = 3000, COLUMNS = 7, CELL_BYTES = 80 };
+enum { NODES_MAX = 65536, ANSWER_MS = 3000 };
 
 static const char *
 role_text(psd_role role)
@@ -46,64 +46,43 @@ state_text(psd_node_state state)
     return "?";
 }
 
-struct row {
-    char cells[COLUMNS][CELL_BYTES];
-};
-
 /* Steps and values are a worker's: the others show none. */
 static void
-fill_row(const struct psd_node *node, struct row *row)
+add_row(struct table *table, const struct psd_node *node)
 {
     const bool worker = node->role == PSD_ROLE_WORKER;
 
-    memset(row, 0, sizeof(*row));
-    snprintf(row->cells[0], CELL_BYTES, "%s", role_text(node->role));
-    snprintf(row->cells[1], CELL_BYTES, "%u", node->rank);
-    snprintf(row->cells[2], CELL_BYTES, "%s", state_text(node->state));
-    snprintf(row->cells[3], CELL_BYTES, "-");
-    snprintf(row->cells[4], CELL_BYTES, "-");
-    snprintf(row->cells[5], CELL_BYTES, "-");
+    table_cell(table, "%s", role_text(node->role));
+    table_cell(table, "%u", node->rank);
+    table_cell(table, "%s", state_text(node->state));
     if (worker) {
-        snprintf(row->cells[3], CELL_BYTES, "%llu", (unsigned long long)node->step);
-        snprintf(row->cells[4], CELL_BYTES, "%.1f", node->steps_per_s);
+        table_cell(table, "%llu", (unsigned long long)node->step);
+        table_cell(table, "%.1f", node->steps_per_s);
+    } else {
+        table_cell(table, "-");
+        table_cell(table, "-");
     }
     if (worker && node->value_name[0] != '\0') {
-        snprintf(row->cells[5], CELL_BYTES, "%.31s=%.6g", node->value_name, node->value);
+        table_cell(table, "%.31s=%.6g", node->value_name, node->value);
+    } else {
+        table_cell(table, "-");
     }
-    snprintf(row->cells[6], CELL_BYTES, "%.71s", node->address[0] != '\0' ? node->address : "-");
+    table_cell(table, "%.71s", node->address[0] != '\0' ? node->address : "-");
 }
 
 void
 show_table(FILE *stream, const struct psd_node *nodes, size_t count)
 {
-    static const char *const heads[COLUMNS] = {"ROLE",    "RANK",  "STATE",  "STEP",
-                                               "STEPS/S", "VALUE", "ADDRESS"};
-    size_t widths[COLUMNS];
-    struct row row;
+    static const char *const heads[] = {"ROLE",    "RANK",  "STATE",  "STEP",
+                                        "STEPS/S", "VALUE", "ADDRESS"};
+    struct table table = {0};
 
-    for (size_t column = 0; column < COLUMNS; column++) {
-        widths[column] = strlen(heads[column]);
-        for (size_t i = 0; i < count; i++) {
-            fill_row(&nodes[i], &row);
-            if (strlen(row.cells[column]) > widths[column]) {
-                widths[column] = strlen(row.cells[column]);
-            }
-        }
+    table_begin(&table, heads, sizeof(heads) / sizeof(heads[0]));
+    for (size_t i = 0; i < count; i++) {
+        add_row(&table, &nodes[i]);
     }
-    for (size_t i = 0; i <= count; i++) {
-        if (i > 0) {
-            fill_row(&nodes[i - 1], &row);
-        }
-        for (size_t column = 0; column < COLUMNS; column++) {
-            const char *text = i == 0 ? heads[column] : row.cells[column];
-
-            if (column + 1 < COLUMNS) {
-                fprintf(stream, "%-*s", (int)widths[column] + 4, text);
-            } else {
-                fprintf(stream, "%s\n", text);
-            }
-        }
-    }
+    table_print(&table, stream);
+    table_fini(&table);
 }
 
 /* Names and addresses come from other processes: nothing of them may break the document. */

@@ -18,6 +18,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "launch/agent/agent.h"
+#include "launch/agent/keeper.h"
 #include "launch/link/link.h"
 #include "launch/meet/join.h"
 #include "launch/meet/join_line.h"
@@ -308,7 +309,7 @@ move_bytes(struct joiner *joiner)
         return;
     }
     join_line_close(&joiner->line);
-    if (!agent_collect(joiner->agent.pid)) {
+    if (!keeper_collect(joiner->agent.pid)) {
         end_with(joiner, OUTCOME_AGAIN, 0); /* it was killed: a new one may take its place */
     } else if (joiner->conn != NULL) {
         join_send(joiner->conn, JOIN_CLOSED, 0, NULL, 0);
@@ -407,7 +408,7 @@ end_life(struct joiner *joiner)
         close_connection(joiner);
     }
     if (joiner->agent.pid > 0) {
-        agent_collect(joiner->agent.pid);
+        keeper_collect(joiner->agent.pid);
         joiner->agent.pid = 0;
     }
     psi_loop_destroy(joiner->loop);

@@ -20,8 +20,8 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "launch/meet/rendezvous_directory.h"
 #include "launch/meet/rendezvous_file.h"
-#include "launch/system/make_path.h"
 #include "launch/system/reach.h"
 #include "secure/secret.h"
 
@@ -40,9 +40,6 @@ struct rendezvous {
     uint32_t next_address; /* of the coordinator's, to be tried next */
 };
 
-/* ------------------------------------------------------------------------------- directories ---
- */
-
 static psd_status
 check_run_name(const char *run, struct psd_error *err)
 {
@@ -54,59 +51,6 @@ check_run_name(const char *run, struct psd_error *err)
         return psi_fail(err, PSD_ERR_INVALID,
                         "--job_id %.64s: letters, digits, '-', '_' and '.', at most %d", run,
                         RENDEZVOUS_RUN_BYTES - 1);
-    }
-    return PSD_OK;
-}
-
-/* Makes the directory and those above it, as far as they are not there. */
-static psd_status
-make_all(const char *path, struct psd_error *err)
-{
-    struct stat found;
-    size_t failed;
-
-    if (make_path(path, &failed) != 0) {
-        return psi_fail_errno(err, PSD_ERR_IO, "rendezvous directory %.*s", (int)failed, path);
-    }
-    if (stat(path, &found) != 0) {
-        return psi_fail_errno(err, PSD_ERR_IO, "rendezvous directory %s", path);
-    }
-    if (!S_ISDIR(found.st_mode)) {
-        return psi_fail(err, PSD_ERR_IO, "rendezvous directory %s: it is no directory", path);
-    }
-    return PSD_OK;
-}
-
-/* The run's own: whoever can write into it could join the job, or keep it from beginning. */
-static psd_status
-make_run_directory(const char *path, struct psd_error *err)
-{
-    struct stat found;
-
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        return psi_fail_errno(err, PSD_ERR_IO, "rendezvous directory %s", path);
-    }
-    if (lstat(path, &found) != 0) {
-        return psi_fail_errno(err, PSD_ERR_IO, "rendezvous directory %s", path);
-    }
-    if (!S_ISDIR(found.st_mode)) {
-        return psi_fail(err, PSD_ERR_IO,
-                        "rendezvous directory %s: it is a link or a file; name another --job_id",
-                        path);
-    }
-    if (found.st_uid != geteuid()) {
-        return psi_fail(err, PSD_ERR_IO,
-                        "rendezvous directory %s belongs to user %u, this is user %u: name another "
-                        "--job_id or another directory",
-                        path, (unsigned)found.st_uid, (unsigned)geteuid());
-    }
-    if ((found.st_mode & 0077) != 0) {
-        return psi_fail(err, PSD_ERR_IO,
-                        "rendezvous directory %s is open to others (mode %04o); run: chmod 700 %s",
-                        path, (unsigned)found.st_mode & 07777, path);
-    }
-    if (access(path, R_OK | W_OK | X_OK) != 0) {
-        return psi_fail_errno(err, PSD_ERR_IO, "rendezvous directory %s", path);
     }
     return PSD_OK;
 }
@@ -347,7 +291,7 @@ enter(struct rendezvous *rendezvous, struct psd_error *err)
     psd_status status;
 
     do {
-        status = make_run_directory(rendezvous->directory, err);
+        status = rendezvous_make_run_directory(rendezvous->directory, err);
         status = status == PSD_OK ? take_rank(rendezvous, err) : status;
     } while (status == PSD_ERR_IO && ++tries < ENTER_TRIES &&
              access(rendezvous->directory, F_OK) != 0 && errno == ENOENT);
@@ -383,7 +327,7 @@ rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rend
                  config->rank);
         snprintf(rendezvous->secret, sizeof(rendezvous->secret), "%s/secret",
                  rendezvous->directory);
-        status = make_all(config->directory, err);
+        status = rendezvous_make_directory(config->directory, err);
     }
     status = status == PSD_OK ? enter(rendezvous, err) : status;
     if (status != PSD_OK) {

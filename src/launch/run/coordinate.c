@@ -16,9 +16,10 @@
 
 #include "base/descriptors.h"
 #include "base/exit_code.h"
-#include "base/fail.h"
 #include "base/monotonic.h"
+#include "launch/agent/keeper.h"
 #include "launch/link/control_socket.h"
+#include "launch/run/job_json.h"
 #include "launch/run/multi_start.h"
 #include "launch/system/reach.h"
 #include "launch/system/signal_fd.h"
@@ -166,26 +167,15 @@ struct waiting {
     int code; /* to leave with; -1: not yet */
 };
 
-/* As job_json.c tells it, as far as there is something to tell. */
 static char *
 tell_waiting(const struct waiting *waiting)
 {
     char missing[MISSING_BYTES];
     char state[MISSING_BYTES + 32];
-    char here[4096];
-    json_t *job;
-    char *text;
 
     join_missing(waiting->multi->join, missing, sizeof(missing));
     snprintf(state, sizeof(state), "waiting for rank %s", missing);
-    job = json_pack("{s:s, s:s, s:i, s:s, s:s?, s:s?, s:s, s:n, s:[], s:[]}", "name",
-                    waiting->args->job, "version", PSD_VERSION, "pid", (int)getpid(), "state",
-                    state, "command", waiting->args->command, "arguments", waiting->args->arguments,
-                    "directory", getcwd(here, sizeof(here)) != NULL ? here : "/", "logs",
-                    "machines", "processes");
-    text = job != NULL ? json_dumps(job, JSON_INDENT(2)) : NULL;
-    json_decref(job);
-    return text;
+    return job_json_waiting(waiting->args, state);
 }
 
 /* psd_run show, list, stop. */
@@ -318,7 +308,7 @@ multi_start_attempt(struct multi_start *multi, struct run_args *args)
     }
     if (args->agent.pid > 0) {
         close(args->agent.fd);
-        agent_collect(args->agent.pid);
+        keeper_collect(args->agent.pid);
     }
     return code;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "launch/run/end_text.h"
 #include "launch/run/report.h"
 #include "launch/system/whole_file.h"
 #include "launch/text/json_text.h"
@@ -69,7 +70,7 @@ tell_machine(const struct run *run, const struct host *host)
     json_object_set_new(value, "servers", json_integer(machine->servers));
     json_object_set_new(value, "workers", json_integer(machine->workers));
     json_object_set_new(value, "cause",
-                        json_boolean(report_is_machine_cause(run, (uint32_t)(host - run->hosts))));
+                        json_boolean(end_text_is_machine(run, (uint32_t)(host - run->hosts))));
     json_object_set_new(value, "clock_ahead_ms", json_integer((json_int_t)host->clock_ahead_ms));
     return value;
 }
@@ -152,7 +153,7 @@ tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes,
     json_object_set_new(value, "signal",
                         state->signal == 0 ? json_null() : json_integer(state->signal));
     json_object_set_new(value, "restarts", json_integer(state->restarts));
-    json_object_set_new(value, "cause", json_boolean(report_is_cause(run, slot)));
+    json_object_set_new(value, "cause", json_boolean(end_text_is_process(run, slot)));
     json_object_set_new(value, "command",
                         json_text(process->command != NULL ? process->command : ""));
     if (node != NULL) {
@@ -175,10 +176,26 @@ job_state(const struct run *run)
     return names[run->watch.phase];
 }
 
+/* What is known of every job. */
+static json_t *
+begin(const struct run_args *args, const char *state, const char *directory)
+{
+    json_t *job = json_object();
+
+    json_object_set_new(job, "name", json_text(args->job));
+    json_object_set_new(job, "version", json_string(PSD_VERSION));
+    json_object_set_new(job, "pid", json_integer(getpid()));
+    json_object_set_new(job, "state", json_string(state));
+    json_object_set_new(job, "command", json_text(args->command));
+    json_object_set_new(job, "arguments", json_text(args->arguments));
+    json_object_set_new(job, "directory", json_text(directory));
+    return job;
+}
+
 static json_t *
 build(struct run *run)
 {
-    json_t *job = json_object();
+    json_t *job = begin(run->args, job_state(run), run->gather.directory);
     json_t *machines = json_array();
     json_t *processes = json_array();
     struct psd_node *nodes = calloc(run->slots, sizeof(*nodes));
@@ -192,14 +209,7 @@ build(struct run *run)
         json_array_append_new(processes, tell_process(run, slot, nodes, count));
     }
     free(nodes);
-    report_cause(run, cause, sizeof(cause));
-    json_object_set_new(job, "name", json_text(run->args->job));
-    json_object_set_new(job, "version", json_string(PSD_VERSION));
-    json_object_set_new(job, "pid", json_integer(getpid()));
-    json_object_set_new(job, "state", json_string(job_state(run)));
-    json_object_set_new(job, "command", json_text(run->args->command));
-    json_object_set_new(job, "arguments", json_text(run->args->arguments));
-    json_object_set_new(job, "directory", json_text(run->gather.directory));
+    end_text(run, cause, sizeof(cause));
     json_object_set_new(job, "logs", json_text(run->directory));
     json_object_set_new(job, "master", json_text(run->master));
     json_object_set_new(job, "began", moment(run->began_wall_ms));
@@ -217,14 +227,32 @@ build(struct run *run)
     return job;
 }
 
-char *
-job_json_text(struct run *run)
+/* Takes the job. */
+static char *
+dump(json_t *job)
 {
-    json_t *job = build(run);
     char *document = json_dumps(job, JSON_INDENT(2));
 
     json_decref(job);
     return document;
+}
+
+char *
+job_json_text(struct run *run)
+{
+    return dump(build(run));
+}
+
+char *
+job_json_waiting(const struct run_args *args, const char *state)
+{
+    char here[4096];
+    json_t *job = begin(args, state, getcwd(here, sizeof(here)) != NULL ? here : "/");
+
+    json_object_set_new(job, "logs", json_null());
+    json_object_set_new(job, "machines", json_array());
+    json_object_set_new(job, "processes", json_array());
+    return dump(job);
 }
 
 psd_status

@@ -9,6 +9,9 @@
 /* Owned by the caller; NULL without memory. */
 char *job_json_text(struct run *run);
 
+/* The same of a job whose machines are still waited for, as far as there is something to tell. */
+char *job_json_waiting(const struct run_args *args, const char *state);
+
 /* Writes result.json into the directory of the logs, whole or not at all. */
 psd_status job_json_write(struct run *run, struct psd_error *err);
 

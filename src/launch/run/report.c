@@ -12,17 +12,14 @@
 
 #include <sys/wait.h>
 
-#include "base/exit_code.h"
 #include "launch/link/link.h"
-#include "launch/link/notes.h"
+#include "launch/run/end_text.h"
 #include "launch/run/neighbours.h"
 
 enum {
-    TAIL_LINES = 20,
     CLOCK_MS_MAX = 2000,
     PARTS_MAX = 8,    /* chief, worker, evaluator, ps; scheduler, server */
     CAUSE_MAX = 1024, /* who, and a last word (notes.h) */
-    LAST_LINE_MAX = 200,
 };
 
 void
@@ -206,49 +203,6 @@ report_given_up(struct run *run, const struct host *host)
                 where, LINK_LEASE_MS / 1000 + 1);
 }
 
-/* "worker 1 on host2 (10.0.0.2) (pid 77)" */
-static void
-name_process(const struct run *run, uint32_t slot, char *text_p, size_t size)
-{
-    const uint32_t servers = run->plan->servers;
-    const enum launch_role role = role_of_slot(slot, servers);
-    const struct plan_task task = plan_task(run->plan, slot);
-    const bool several =
-        run->layout->machine_count > 1 && run->layout->machine_of[slot] != LAYOUT_NOWHERE;
-    char where[192] = "";
-    char name[32] = "ps_master";
-
-    if (several) {
-        host_describe(&run->hosts[run->layout->machine_of[slot]], where, sizeof(where));
-    }
-    if (role != LAUNCH_MASTER) {
-        snprintf(name, sizeof(name), "%s %u", task.name, task.index);
-    } else if (plan_runs_command(run->plan, slot)) {
-        snprintf(name, sizeof(name), "%s", task.name);
-    }
-    if (where[0] != '\0' && where[strlen(where) - 1] == ')') { /* one pair of brackets is enough */
-        where[strlen(where) - 1] = '\0';
-        snprintf(text_p, size, "%s on %s, pid %d)", name, where, (int)run->processes[slot].pid);
-    } else {
-        snprintf(text_p, size, "%s%s%s (pid %d)", name, several ? " on " : "", where,
-                 (int)run->processes[slot].pid);
-    }
-}
-
-/* "worker 1 (pid 77) was killed by signal 9 (Killed)" */
-static void
-describe(const struct run *run, uint32_t slot, int code, int number, char *text_p, size_t size)
-{
-    char who[256];
-
-    name_process(run, slot, who, sizeof(who));
-    if (number != 0) {
-        snprintf(text_p, size, "%s was killed by signal %d (%s)", who, number, strsignal(number));
-    } else {
-        snprintf(text_p, size, "%s ended with code %d", who, code);
-    }
-}
-
 /* " (why)", where the process has told it. */
 static void
 add_last_word(const struct run *run, uint32_t slot, char *text_p, size_t size)
@@ -282,7 +236,7 @@ report_exit(struct run *run, const struct watch_event *event)
     if ((!worker && !leaving) || !failed || run->watch.phase >= WATCH_ASKING) {
         return;
     }
-    describe(run, event->slot, event->code, event->signal, text, sizeof(text));
+    end_text_exit(run, event->slot, event->code, event->signal, text, sizeof(text));
     add_last_word(run, event->slot, text, sizeof(text));
     if (leaving) {
         console_say(&run->console, "%s when the job was done", text);
@@ -298,45 +252,13 @@ report_exit(struct run *run, const struct watch_event *event)
     }
 }
 
-/* A daemon that ended with one of these only passes the verdict on the job on. */
-static bool
-is_verdict(int code)
-{
-    return (code >= PSI_EXIT_WORKER_LOST && code <= PSI_EXIT_FENCED) ||
-           code == PSI_EXIT_START_TIMEOUT;
-}
-
-/* The verdict itself: what stands behind JOB-END in the last lines of a daemon. */
-static bool
-find_verdict(const struct run *run, uint32_t slot, char *text_p, size_t size)
-{
-    static const char mark[] = " JOB-END ";
-    const struct process *process = &run->processes[slot];
-    const struct watch_slot *state = &run->watch.slots[slot];
-    char text[OUTPUT_TAIL_BYTES + 1];
-    const char *found;
-
-    if (plan_runs_command(run->plan, slot) || state->signal != 0 || !is_verdict(state->code) ||
-        process->output == NULL ||
-        output_tail(process->output, TAIL_LINES, text, sizeof(text)) == 0) {
-        return false;
-    }
-    found = strstr(text, mark);
-    if (found == NULL) {
-        return false;
-    }
-    found += sizeof(mark) - 1;
-    snprintf(text_p, size, "%.*s", (int)strcspn(found, "\n"), found);
-    return true;
-}
-
 void
 report_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot)
 {
     char who[256];
 
     if (tiding->kind == PSI_TIDING_LOST && run->watch.slots[slot].doomed_ms != 0) {
-        name_process(run, slot, who, sizeof(who));
+        end_text_name(run, slot, who, sizeof(who));
         console_say(&run->console, "%s counts as dead: %s; it is killed if it does not end", who,
                     tiding->text);
     }
@@ -348,235 +270,13 @@ report_late(struct run *run, uint32_t slot, uint64_t waited_ms)
 {
     char who[256];
 
-    name_process(run, slot, who, sizeof(who));
+    end_text_name(run, slot, who, sizeof(who));
     console_say(&run->console,
                 "%s has not joined the job %llu s after the first worker, and the others wait for "
                 "it: it is still busy with something else, or somebody has stopped it",
                 who, (unsigned long long)(waited_ms / 1000));
     runlog_line(&run->runlog, "LATE", "%s has not joined after %llu s", who,
                 (unsigned long long)(waited_ms / 1000));
-}
-
-/* The last line of a program is most often the reason, as of an exception in Python. */
-static void
-add_last_line(const struct run *run, uint32_t slot, char *text_p, size_t size)
-{
-    const struct output *output = run->processes[slot].output;
-    const size_t used = strlen(text_p);
-    char line[LAST_LINE_MAX + 2];
-    char clean[NOTES_LINE_MAX + 1];
-    size_t bytes;
-
-    if (!plan_runs_command(run->plan, slot) || run->watch.slots[slot].signal != 0 ||
-        output == NULL || output_tail(output, 1, line, sizeof(line)) == 0) {
-        return;
-    }
-    bytes = strcspn(line, "\r\n");
-    if (bytes > 0 && bytes <= LAST_LINE_MAX) { /* the end of a longer one says nothing */
-        notes_clean(line, bytes, clean);
-        snprintf(text_p + used, size - used, "; it printed last: %s", clean);
-    }
-}
-
-/* A process failed: itself, or, of a daemon, its last word. */
-static void
-tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t size)
-{
-    const struct watch_slot *state = &run->watch.slots[slot];
-
-    if (!find_verdict(run, slot, text_p, size)) {
-        describe(run, slot, state->code, state->signal, text_p, size);
-        add_last_line(run, slot, text_p, size);
-    }
-}
-
-static void
-tell_interrupt(int number, char *text_p, size_t size)
-{
-    if (number == SIGINT) {
-        snprintf(text_p, size, "stopped by Ctrl-C (SIGINT)");
-    } else if (number == SIGHUP) {
-        snprintf(text_p, size, "stopped because its terminal was closed (SIGHUP)");
-    } else if (number == SIGTERM) {
-        snprintf(text_p, size, "stopped by SIGTERM");
-    } else {
-        snprintf(text_p, size, "stopped by signal %d (%s)", number, strsignal(number));
-    }
-}
-
-/* Stopped processes look like that, and those whose machine has no time for them. */
-static void
-tell_silent(const struct run *run, uint32_t slot, char *text_p, size_t size)
-{
-    char who[256];
-
-    name_process(run, slot, who, sizeof(who));
-    snprintf(text_p, size,
-             "%s was silent for %u ms, although its machine answers: it was stopped, gets no time "
-             "to run, or its network is cut from the others",
-             who, run->watch.config.silence_ms);
-}
-
-static void
-tell_disconnected(const struct run *run, uint32_t slot, char *text_p, size_t size)
-{
-    char who[256];
-
-    name_process(run, slot, who, sizeof(who));
-    snprintf(text_p, size, "%s still runs, but has lost its connection to the master: %.300s", who,
-             run->watch.inquest.end.text);
-}
-
-/* The machine that was lost, and those that went with it. */
-static void
-tell_machines(const struct run *run, char *text_p, size_t size)
-{
-    const uint32_t first = run->watch.cause_slot;
-    int used = snprintf(text_p, size, "%s", run->hosts[first].loss);
-
-    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
-        const struct cause_machine *machine = &run->watch.inquest.machines[i];
-
-        if (i != first && machine->lost_at != 0 && !machine->forgiven && used > 0 &&
-            (size_t)used < size) {
-            used += snprintf(text_p + used, size - (size_t)used, "; so was %s",
-                             run->hosts[i].machine->name);
-        }
-    }
-}
-
-/* Every other machine is gone: which they are. */
-static void
-tell_cut_off(const struct run *run, char *text_p, size_t size)
-{
-    char names[200] = "";
-    size_t used = 0;
-
-    for (uint32_t i = 0; i < run->layout->machine_count && used < sizeof(names); i++) {
-        if (run->hosts[i].lost) {
-            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
-                                     used > 0 ? ", " : "", run->hosts[i].machine->name);
-        }
-    }
-    snprintf(text_p, size,
-             "this machine was cut off from all others: nothing was heard of %s for %d ms", names,
-             LINK_LEASE_MS);
-}
-
-/* Why the process that ended the job did so, by its own word; NULL: no process, or it said
- * nothing. */
-static const char *
-last_word(const struct run *run)
-{
-    return report_is_cause(run, run->watch.cause_slot)
-               ? run->processes[run->watch.cause_slot].last_word
-               : NULL;
-}
-
-void
-report_cause(const struct run *run, char *text_p, size_t size)
-{
-    const struct watch *watch = &run->watch;
-    const struct process *process = &run->processes[watch->cause_slot]; /* or a machine's number */
-    const struct watch_slot *slot = &watch->slots[watch->cause_slot];
-    char text[384];
-
-    if (last_word(run) != NULL) {
-        snprintf(text_p, size, "%s", last_word(run));
-        return;
-    }
-    describe(run, watch->cause_slot, slot->code, slot->signal, text, sizeof(text));
-    switch (watch->cause) {
-    case WATCH_CAUSE_NONE:
-        text_p[0] = '\0';
-        break;
-    case WATCH_CAUSE_PROCESS:
-        tell_process_cause(run, watch->cause_slot, text_p, size);
-        break;
-    case WATCH_CAUSE_UNCLOSED:
-        snprintf(text_p, size,
-                 "%s without psd_close(), so the others took it for lost: close at the end "
-                 "(Python: poseidon.close())",
-                 text);
-        break;
-    case WATCH_CAUSE_SILENT:
-        tell_silent(run, watch->cause_slot, text_p, size);
-        break;
-    case WATCH_CAUSE_DISCONNECTED:
-        tell_disconnected(run, watch->cause_slot, text_p, size);
-        break;
-    case WATCH_CAUSE_VERDICT:
-        snprintf(text_p, size, "%s", watch->inquest.end.text);
-        break;
-    case WATCH_CAUSE_CUT_OFF:
-        tell_cut_off(run, text_p, size);
-        break;
-    case WATCH_CAUSE_SERVICE_LEFT:
-        snprintf(text_p, size, "%s before the workers were done", text);
-        break;
-    case WATCH_CAUSE_NOT_STARTED:
-        if (process->error != 0) {
-            snprintf(text_p, size, "%s could not be started: %s", process->name,
-                     strerror(process->error));
-        } else if (process->pid == 0) {
-            snprintf(text_p, size, "%s could not be started", process->name);
-        } else {
-            snprintf(text_p, size, "%s before it was ready", text);
-        }
-        break;
-    case WATCH_CAUSE_START_TIMEOUT:
-        if (process->pid == 0) {
-            snprintf(text_p, size, "not ready within %u ms (--start_timeout_ms): %s",
-                     watch->config.start_timeout_ms, run->obstacle);
-        } else {
-            snprintf(text_p, size,
-                     "ps_master (pid %d) was not ready within %u ms (--start_timeout_ms)",
-                     (int)process->pid, watch->config.start_timeout_ms);
-        }
-        break;
-    case WATCH_CAUSE_TIMEOUT:
-        snprintf(text_p, size, "not done within %llu s (--timeout)",
-                 (unsigned long long)watch->config.timeout_ms / 1000);
-        break;
-    case WATCH_CAUSE_INTERRUPT:
-        if (run->stopped_by[0] != '\0') {
-            snprintf(text_p, size, "stopped by %s", run->stopped_by);
-        } else {
-            tell_interrupt(watch->cause_code - 128, text_p, size);
-        }
-        break;
-    case WATCH_CAUSE_MACHINE:
-        tell_machines(run, text_p, size);
-        break;
-    case WATCH_CAUSE_NO_MACHINE:
-        snprintf(text_p, size, "%s", run->obstacle);
-        break;
-    case WATCH_CAUSE_NEVER_JOINED:
-        snprintf(text_p, size, "%s without joining the job, and the others waited for it", text);
-        break;
-    }
-}
-
-bool
-report_is_cause(const struct run *run, uint32_t slot)
-{
-    const enum watch_cause cause = run->watch.cause;
-
-    return run->watch.cause_slot == slot &&
-           (cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
-            cause == WATCH_CAUSE_NOT_STARTED || cause == WATCH_CAUSE_NEVER_JOINED ||
-            cause == WATCH_CAUSE_UNCLOSED || cause == WATCH_CAUSE_SILENT ||
-            cause == WATCH_CAUSE_DISCONNECTED || cause == WATCH_CAUSE_VERDICT);
-}
-
-bool
-report_is_machine_cause(const struct run *run, uint32_t machine)
-{
-    const enum watch_cause cause = run->watch.cause;
-
-    return (cause == WATCH_CAUSE_CUT_OFF && run->watch.config.here == machine) ||
-           ((cause == WATCH_CAUSE_MACHINE || cause == WATCH_CAUSE_NO_MACHINE) &&
-            run->watch.cause_slot == machine);
 }
 
 void
@@ -623,7 +323,7 @@ show_tail(struct run *run, uint32_t slot)
     char *line = text;
 
     if (process->output == NULL ||
-        output_tail(process->output, TAIL_LINES, text, sizeof(text)) == 0) {
+        output_tail(process->output, END_TEXT_TAIL_LINES, text, sizeof(text)) == 0) {
         console_say(&run->console, "%s printed nothing", process->name);
         return;
     }
@@ -643,7 +343,7 @@ show_tail(struct run *run, uint32_t slot)
 static void
 show_other_words(struct run *run)
 {
-    const char *cause = last_word(run);
+    const char *cause = end_text_last_word(run);
 
     for (uint32_t slot = 0; slot < run->slots; slot++) {
         const struct process *process = &run->processes[slot];
@@ -728,14 +428,14 @@ report_end(struct run *run, uint64_t elapsed_ms)
         report_success(run, seconds);
         return;
     }
-    report_cause(run, text, sizeof(text));
+    end_text(run, text, sizeof(text));
     show_other_words(run);
-    if (last_word(run) == NULL &&
+    if (end_text_last_word(run) == NULL &&
         (cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
          cause == WATCH_CAUSE_NEVER_JOINED || cause == WATCH_CAUSE_UNCLOSED ||
          (cause == WATCH_CAUSE_NOT_STARTED && run->processes[run->watch.cause_slot].pid != 0)) &&
         !(cause == WATCH_CAUSE_PROCESS &&
-          find_verdict(run, run->watch.cause_slot, verdict, sizeof(verdict)))) {
+          end_text_verdict(run, run->watch.cause_slot, verdict, sizeof(verdict)))) {
         show_tail(run, run->watch.cause_slot);
     }
     runlog_line(&run->runlog, "END", "code %d after %.1f s: %s", watch_exit_code(&run->watch),

@@ -10,9 +10,10 @@
 
 void report_begin(const struct run *run);
 
-/* All machines are ready: which they are, and how workers learn their place. */
 /* "1 chief, 2 workers, 1 ps": of what the job consists. */
 void report_parts(const struct run *run, char *text_p, size_t size);
+
+/* All machines are ready: which they are, and how workers learn their place. */
 void report_gathered(struct run *run);
 
 /* A machine was lost: `how`, or NULL: as its ssh or its agent, of that pid, ended. Keeps the words
@@ -22,22 +23,18 @@ void report_lost(struct run *run, struct host *host, pid_t pid, const char *how)
 /* A machine did not end its processes in time, as far as we can hear. */
 void report_given_up(struct run *run, const struct host *host);
 
-/* A process ended, and watch.c has seen it. Says so when nobody else will: a restart, a worker that
- * the job goes on without. */
 /* What the master told of a process. */
 void report_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot);
 
-/* When a restart is due, in words: "in 0.5 s". */
+/* A worker runs and has not joined, while others wait for it. */
 void report_late(struct run *run, uint32_t slot, uint64_t waited_ms);
 
+/* When a restart is due, in words: "in 0.5 s". */
 void report_delay(uint32_t delay_ms, char *text_p, size_t size);
 
+/* A process ended, and watch.c has seen it. Says so when nobody else will: a restart, a worker that
+ * the job goes on without. */
 void report_exit(struct run *run, const struct watch_event *event);
-
-/* Why the job ended, in words; "" while it is well. */
-void report_cause(const struct run *run, char *text_p, size_t size);
-bool report_is_machine_cause(const struct run *run, uint32_t machine);
-bool report_is_cause(const struct run *run, uint32_t slot);
 
 /* --check: the machines and what is wrong with them, to stdout. */
 void report_check(const struct run *run);

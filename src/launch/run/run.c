@@ -20,11 +20,11 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
-#include "base/fail.h"
 #include "base/monotonic.h"
-#include "launch/agent/agent.h"
 #include "launch/agent/children.h"
+#include "launch/agent/keeper.h"
 #include "launch/run/control.h"
+#include "launch/run/end_text.h"
 #include "launch/run/job_json.h"
 #include "launch/run/orders.h"
 #include "launch/run/report.h"
@@ -136,7 +136,7 @@ bury_local(struct run *run, const struct host *local)
         }
     }
     if (kept != NULL) {
-        agent_bury(local->pid, kept, count);
+        keeper_bury(local->pid, kept, count);
     }
     free(kept);
 }
@@ -953,7 +953,7 @@ finish_check(struct run *run)
     }
     report_check(run);
     if (run->watch.cause != WATCH_CAUSE_NONE) { /* it ended before all had told what is missing */
-        report_cause(run, text, sizeof(text));
+        end_text(run, text, sizeof(text));
         fprintf(stderr, "psd_run: %s\n", text);
     }
     printf("%s\n", code == 0 ? "everything is ready" : "not everything is ready");
