@@ -18,525 +18,26 @@
 
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 
 #include "base/monotonic.h"
-#include "launch/agent/children.h"
-#include "launch/agent/keeper.h"
 #include "launch/run/control.h"
 #include "launch/run/end_text.h"
 #include "launch/run/job_json.h"
+#include "launch/run/machines.h"
+#include "launch/run/messages.h"
 #include "launch/run/orders.h"
 #include "launch/run/report.h"
 #include "launch/run/run_state.h"
-#include "launch/run/tf_files.h"
 #include "launch/system/wall_clock.h"
 
 enum {
     EVENTS_MAX = 64,
     REDRAW_MS = 250,
     CONSOLE_MS = 20,          /* how often a console that takes nothing is tried again */
-    SHOWN_MS = 500,           /* how often the master is asked, for a terminal ... */
-    ASKED_MS = 1000,          /* ... and for those who may ask us */
     PORT_QUICK_MS = 10000,    /* a worker that lives longer did not fail for want of its port ... */
     FOREIGN_QUICK_MS = 60000, /* ... but importing TensorFlow alone may take longer */
     PORT_LINES = 20,
 };
-
-/* ------------------------------------------------------------------------ lines of machines --- */
-
-static void
-on_new_call(void *context, struct host *host)
-{
-    struct run *run = context;
-
-    runlog_line(&run->runlog, host->shell.way == REMOTE_SHELL_SRUN ? "SRUN" : "SSH",
-                "%s, try %u, pid %d", host->machine->name, host->tries, (int)host->pid);
-    run_watch_line(run, host);
-}
-
-/* All machines are ready. */
-static void
-begin_processes(struct run *run)
-{
-    struct psd_error err = {0};
-    psd_status status = orders_describe_cluster(run, &err);
-
-    report_gathered(run);
-    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
-        cause_place(&run->watch.inquest, i, run->hosts[i].node);
-    }
-    console_status(&run->console, ""); /* nobody is waited for any longer */
-    if (status == PSD_OK && run->args->tf_config_dir != NULL) {
-        status = tf_files_write(run, run->args->tf_config_dir, &err);
-    }
-    if (status != PSD_OK) {
-        snprintf(run->obstacle, sizeof(run->obstacle), "%s", err.text);
-        run_tell(run, WATCH_CANNOT_START, 0, 0);
-        return;
-    }
-    run_tell(run, WATCH_GATHERED, 0, 0);
-    if (run->watch.config.foreign) { /* otherwise the master says when */
-        char parts[128];
-
-        report_parts(run, parts, sizeof(parts));
-        console_say(&run->console, "job begins: %s", parts);
-    }
-}
-
-static void
-go_on_gathering(struct run *run)
-{
-    struct psd_error err = {0};
-    uint32_t machine = 0;
-
-    if (run->watch.phase != WATCH_GATHERING || run->checked ||
-        psi_monotonic_ms() < run->begin_ms + run->args->delay_ms) {
-        return;
-    }
-    switch (gather_step(&run->gather, psi_monotonic_ms(), on_new_call, run, &machine, &err)) {
-    case GATHER_WAIT:
-        if (gather_files_move(&run->gather)) {
-            watch_files_move(&run->watch, psi_monotonic_ms());
-        }
-        break;
-    case GATHER_READY:
-        if (run->args->check) {
-            run->checked = true;
-            orders_end(run, 0);
-            break;
-        }
-        begin_processes(run);
-        break;
-    case GATHER_FAILED:
-        snprintf(run->obstacle, sizeof(run->obstacle), "%s", err.text);
-        run_tell(run, WATCH_CANNOT_START, machine, 0);
-        break;
-    }
-}
-
-/* The machine is gone from the job, one way or the other. */
-static void
-drop_machine(struct host *host)
-{
-    host_close(host);
-    host->state = HOST_GONE;
-}
-
-/* An agent of this machine that was killed leaves its children to us. */
-static void
-bury_local(struct run *run, const struct host *local)
-{
-    pid_t *kept = calloc(run->layout->machine_count, sizeof(*kept));
-    size_t count = 0;
-
-    for (uint32_t i = 0; kept != NULL && i < run->layout->machine_count; i++) {
-        if (&run->hosts[i] != local && run->hosts[i].pid > 0) {
-            kept[count++] = run->hosts[i].pid;
-        }
-    }
-    if (kept != NULL) {
-        keeper_bury(local->pid, kept, count);
-    }
-    free(kept);
-}
-
-/* how: in words; NULL: its line was closed. */
-static void
-lose_machine(struct run *run, struct host *host, const char *how, bool silent)
-{
-    const struct watch_event event = {
-        .kind = WATCH_MACHINE_LOST, .slot = (uint32_t)(host - run->hosts), .silent = silent};
-    const pid_t pid = host->pid;
-
-    host_close(host);
-    host->lost = true;
-    if (host->machine->here) {
-        host->pid = pid;
-        bury_local(run, host);
-        host->pid = 0;
-    }
-    report_lost(run, host, pid, how);
-    watch_event(&run->watch, &event, psi_monotonic_ms());
-    drop_machine(host);
-}
-
-/* The line of a machine has closed. */
-static void
-handle_closed(struct run *run, struct host *host)
-{
-    struct psd_error err = {0};
-
-    if (run->watch.phase == WATCH_GATHERING && !run->ending) {
-        if (gather_closed(&run->gather, host, psi_monotonic_ms(), &err) != PSD_OK) {
-            snprintf(run->obstacle, sizeof(run->obstacle), "%s", err.text);
-            run_tell(run, WATCH_CANNOT_START, (uint32_t)(host - run->hosts), 0);
-            drop_machine(host);
-        }
-    } else if (run->ending) {
-        const pid_t pid = host->pid;
-
-        host_close(host);
-        if (host->machine->here && (host->status == -1 || !WIFEXITED(host->status))) {
-            host->pid = pid;
-            bury_local(run, host);
-            host->pid = 0;
-        }
-        drop_machine(host);
-    } else {
-        const char *why =
-            host->machine->joined ? join_why_left(run->args->join, host->machine->rank) : "";
-
-        lose_machine(run, host, why[0] != '\0' ? why : NULL, false);
-    }
-}
-
-/* A machine that was lost came back, or came before its loss was heard of. */
-static void
-welcome_back(struct run *run, struct host *host, const struct join_member *member, int line)
-{
-    if (host->state != HOST_GONE) {
-        lose_machine(run, host, "its psd_run was started anew", false);
-    }
-    if (!watch_replaces(&run->watch)) {
-        close(line);
-        return;
-    }
-    console_say(&run->console, "%s is back, on %s", host->machine->name, member->host);
-    runlog_line(&run->runlog, "MACHINE-BACK", "%s on %s, pid %d", host->machine->name, member->host,
-                member->pid);
-    host_welcome(host, member, line);
-    host->heard_ms = psi_monotonic_ms();
-    host->returning = true;
-    run_watch_line(run, host);
-    free(run->peers); /* it may have another address now */
-    run->peers = NULL;
-}
-
-static void
-handle_join(struct run *run)
-{
-    struct join_member member;
-    char refusal[512];
-    int line;
-
-    join_turn(run->args->join);
-    while (join_next_refusal(run->args->join, refusal, sizeof(refusal))) {
-        runlog_line(&run->runlog, "REFUSED", "%s", refusal);
-    }
-    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
-        struct host *host = &run->hosts[i];
-
-        line =
-            host->machine->joined ? join_take(run->args->join, host->machine->rank, &member) : -1;
-        if (line >= 0) {
-            welcome_back(run, host, &member, line);
-        }
-    }
-}
-
-/* A machine that is back cannot be used; another may still come in its place. */
-static void
-turn_away(struct run *run, struct host *host, const char *why)
-{
-    console_say(&run->console, "%s", why);
-    host->returning = false;
-    join_refuse(run->args->join, host->machine->rank, why);
-    lose_machine(run, host, why, false);
-}
-
-/* Machines that are back get what they need; then their workers start. */
-static void
-go_on_returning(struct run *run)
-{
-    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
-        struct psd_error err = {0};
-
-        if (!run->hosts[i].returning || run->ending) {
-            continue;
-        }
-        switch (gather_return(&run->gather, i, &err)) {
-        case GATHER_WAIT:
-            break;
-        case GATHER_READY:
-            run->hosts[i].returning = false;
-            run->hosts[i].lost = false;
-            run_tell(run, WATCH_MACHINE_BACK, i, 0);
-            break;
-        case GATHER_FAILED:
-            turn_away(run, &run->hosts[i], err.text);
-            break;
-        }
-    }
-}
-
-/* ------------------------------------------------------------------------ messages of agents ---
- */
-
-static void
-handle_exited(struct run *run, uint32_t slot, int status)
-{
-    struct process *process = &run->processes[slot];
-    const struct watch_event event = {.kind = WATCH_EXITED,
-                                      .slot = slot,
-                                      .code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
-                                      .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
-
-    process->end_ms = wall_clock_ms();
-    runlog_line(&run->runlog, "EXIT", "%s pid %d code %d signal %d", process->name,
-                (int)process->pid, event.code, event.signal);
-    watch_event(&run->watch, &event, psi_monotonic_ms());
-    report_exit(run, &event);
-}
-
-/* Who started us in the background is told how the start went, once. */
-static void
-tell_detached(struct run *run, const char *how)
-{
-    if (run->args->detach_fd >= 0 && !run->told_detached) {
-        const char *directory = run->directory != NULL ? run->directory : "";
-
-        dprintf(run->args->detach_fd, "%s %s%c", how, directory,
-                '\0'); /* it may hold anything else */
-        run->told_detached = true;
-    }
-}
-
-static void
-handle_ready(struct run *run, const char *address)
-{
-    snprintf(run->master, sizeof(run->master), "%.127s", address);
-    runlog_line(&run->runlog, "READY", "master at %s", run->master);
-    console_say(&run->console, "job begins: %u worker%s, %u server%s, master at %s",
-                run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
-                run->plan->servers == 1 ? "" : "s", run->master);
-    status_start(&run->status, run->master, run->console.terminal ? SHOWN_MS : ASKED_MS);
-    run_tell(run, WATCH_READY, 0, 0);
-}
-
-/* First "tcp://127.0.0.1:PORT", then what tidings.h has. */
-static void
-handle_master_line(struct run *run, const char *line)
-{
-    struct psi_tiding tiding;
-    uint32_t slot;
-
-    if (run->master[0] == '\0') {
-        handle_ready(run, line);
-        return;
-    }
-    if (!psi_tiding_parse(line, &tiding) ||
-        !cause_slot_of(&run->watch.inquest.config, &tiding, &slot)) {
-        return;
-    }
-    if (tiding.kind == PSI_TIDING_DONE) {
-        run->processes[slot].last_step = tiding.step;
-    } else if (tiding.kind != PSI_TIDING_JOINED) {
-        runlog_line(&run->runlog, "MASTER", "%s", line);
-    }
-    watch_told(&run->watch, &tiding, psi_monotonic_ms());
-    report_told(run, &tiding, slot);
-}
-
-/* Of a line that never ends, the master's exit or the start timeout tells the rest. */
-static void
-follow_master(struct run *run, const struct link_message *message)
-{
-    for (uint32_t i = 0; i < message->bytes; i++) {
-        if (message->data[i] == '\n') {
-            run->master_line[run->master_line_bytes] = '\0';
-            run->master_line_bytes = 0;
-            handle_master_line(run, run->master_line);
-        } else if (run->master_line_bytes < sizeof(run->master_line) - 1) {
-            run->master_line[run->master_line_bytes++] = message->data[i];
-        }
-    }
-}
-
-static bool
-all_started(const struct run *run)
-{
-    for (uint32_t slot = run->watch.config.masterless ? 1 : 0; slot < run->slots; slot++) {
-        if (!run->watch.slots[slot].started) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The console has it once, however many workers say the same. */
-static void
-handle_note(struct run *run, struct process *process, const struct link_message *message)
-{
-    char text[NOTES_LINE_MAX + 1];
-    const char *last_word;
-
-    notes_clean(message->data, message->bytes, text);
-    last_word = notes_last_word(text);
-    runlog_line(&run->runlog, "NOTE", "%s: %s", process->name,
-                last_word != NULL ? last_word : text);
-    if (last_word != NULL) { /* for the console when its end is told: report.c */
-        free(process->last_word);
-        process->last_word = strdup(last_word);
-        return;
-    }
-    if (strcmp(text, run->note) != 0) {
-        console_say(&run->console, "%s: %s", process->name, text);
-        snprintf(run->note, sizeof(run->note), "%s", text);
-    }
-}
-
-/* A process has ended, but somebody else holds its pipe. */
-static void
-handle_held(struct run *run, const struct process *process, const struct link_message *message)
-{
-    const bool endless = message->number == CHILDREN_ENDLESS;
-    char who[NOTES_LINE_MAX + 1];
-
-    notes_clean(message->data, message->bytes, who);
-    runlog_line(&run->runlog, "HELD", "output of %s by %s", process->name, who);
-    console_say(&run->console,
-                "%s has ended, but its output is still held open by %s, %s: ended, too",
-                process->name, who[0] != '\0' ? who : "a process that is not of this job",
-                endless ? "which prints on and on" : "which printed nothing for 1 s");
-}
-
-/* Agents that read what dead processes left say so, and get the time for it. */
-static void
-be_patient(struct run *run)
-{
-    const uint64_t until_ms = psi_monotonic_ms() + ORDERS_ANSWER_MS;
-
-    run->end_ms = run->ending && run->end_ms < until_ms ? until_ms : run->end_ms;
-}
-
-static void
-handle_process_message(struct run *run, const struct link_message *message)
-{
-    struct process *process = &run->processes[message->slot];
-
-    switch ((enum link_kind)message->kind) {
-    case LINK_STARTED:
-        orders_open_output(run, message->slot); /* so far the life before may have printed */
-        process->start_pending = false;
-        process->port_taken = false;
-        free(process->last_word);
-        process->last_word = NULL;
-        process->told_last_word = false;
-        if (run->args->began_p != NULL) {
-            *run->args->began_p = true;
-        }
-        process->pid = message->number;
-        process->start_ms = wall_clock_ms();
-        process->end_ms = 0;
-        runlog_line(&run->runlog, "PROCESS", "%s pid %d on %s: %.*s", process->name,
-                    message->number, run_host_of(run, message->slot)->machine->name,
-                    (int)message->bytes, message->data);
-        run_tell(run, WATCH_STARTED, message->slot, 0);
-        if (all_started(run)) {
-            tell_detached(run, "started");
-        }
-        break;
-    case LINK_START_FAILED:
-        process->start_pending = false;
-        process->error = message->number;
-        runlog_line(&run->runlog, "PROCESS", "%s: %s", process->name, strerror(message->number));
-        run_tell(run, WATCH_START_FAILED, message->slot, 0);
-        break;
-    case LINK_OUTPUT:
-        if (process->output != NULL) {
-            const struct output_piece piece = {
-                .stream = (uint32_t)message->number & LINK_OUTPUT_STREAM,
-                .broken = (message->number & LINK_OUTPUT_BROKEN) != 0,
-                .bytes = message->data,
-                .count = message->bytes};
-
-            output_take(process->output, &run->console, &piece, psi_monotonic_ms());
-        }
-        break;
-    case LINK_READY:
-        follow_master(run, message);
-        break;
-    case LINK_PORT_TAKEN:
-        process->port_taken = true;
-        runlog_line(&run->runlog, "PORT", "%s: somebody else has port %d", process->name,
-                    message->number);
-        break;
-    case LINK_LOG_FAILED:
-        console_say(&run->console, "%s: its log on %s: %s; the job goes on", process->name,
-                    run_host_of(run, message->slot)->machine->name, strerror(message->number));
-        break;
-    case LINK_HELD:
-        handle_held(run, process, message);
-        break;
-    case LINK_READING:
-        be_patient(run);
-        break;
-    case LINK_NOTE:
-        handle_note(run, process, message);
-        break;
-    case LINK_EXITED:
-        handle_exited(run, message->slot, message->number);
-        break;
-    default:
-        break;
-    }
-}
-
-/* A machine cannot be used. The others may have something to tell as well. */
-static void
-refuse_machine(struct run *run, struct host *host, const struct psd_error *why)
-{
-    if (host->returning) {
-        turn_away(run, host, why->text);
-        return;
-    }
-    if (gather_refuse(&run->gather, host, why->text, psi_monotonic_ms(), NULL) == PSD_OK) {
-        drop_machine(host);
-        return;
-    }
-    snprintf(run->obstacle, sizeof(run->obstacle), "%s", why->text);
-    run_tell(run, WATCH_CANNOT_START, (uint32_t)(host - run->hosts), 0);
-}
-
-static void
-handle_message(struct run *run, struct host *host, const struct link_message *message)
-{
-    struct psd_error err = {0};
-
-    if (message->kind == LINK_PULSE) {
-        if (message->number == LINK_PULSE_ROLL) {
-            run_tell(run, WATCH_ANSWERED, (uint32_t)(host - run->hosts), 0);
-        }
-        return;
-    }
-    if (message->kind == LINK_HELLO || message->kind == LINK_SYNCED ||
-        message->kind == LINK_SET_UP || message->kind == LINK_REACHED) {
-        if (gather_message(&run->gather, host, message, &err) != PSD_OK) {
-            refuse_machine(run, host, &err);
-        }
-    } else if (message->slot < run->slots) {
-        handle_process_message(run, message);
-    }
-}
-
-static void
-handle_line(struct run *run, struct host *host)
-{
-    struct link_message message;
-    const int read = link_read(&host->link);
-    int result = 0;
-
-    host->heard_ms = read == 1 ? psi_monotonic_ms() : host->heard_ms;
-    while (run->watch.phase != WATCH_ENDED && host->state != HOST_GONE &&
-           (result = link_next(&host->link, &message)) == 1) {
-        handle_message(run, host, &message);
-        host->heard_ms = psi_monotonic_ms(); /* the console may have taken its time */
-    }
-    if ((read < 0 || result < 0) && host->state != HOST_GONE) {
-        handle_closed(run, host);
-    }
-}
 
 /* --------------------------------------------------------------------------------- signals --- */
 
@@ -585,7 +86,7 @@ handle_event(struct run *run, uint64_t data)
         break;
     case RUN_LINE:
         if (host->state != HOST_GONE && host->link.in >= 0) {
-            handle_line(run, host);
+            messages_read(run, host);
         }
         break;
     case RUN_STDERR:
@@ -595,7 +96,7 @@ handle_event(struct run *run, uint64_t data)
         control_handle(run);
         break;
     case RUN_JOIN:
-        handle_join(run);
+        machines_join(run);
         break;
     case RUN_UNSENT:
         break; /* run_pulse() sends */
@@ -689,7 +190,7 @@ check_leases(struct run *run)
             if (host->machine->joined) {
                 join_drop(run->args->join, host->machine->rank);
             }
-            lose_machine(run, host, how, true);
+            machines_lose(run, host, how, true);
         }
     }
 }
@@ -721,14 +222,7 @@ check_end(struct run *run)
         if (host->state == HOST_GONE || (host->link.in >= 0 && has_news(host))) {
             continue;
         }
-        host_kill(host);
-        if (host->machine->here) {
-            bury_local(run, host);
-        } else {
-            host->lost = true;
-            report_given_up(run, host);
-        }
-        drop_machine(host);
+        machines_give_up(run, host);
     }
 }
 
@@ -853,8 +347,8 @@ loop(struct run *run)
     while (run->watch.phase != WATCH_ENDED) {
         int count;
 
-        go_on_gathering(run);
-        go_on_returning(run);
+        machines_gather(run);
+        machines_return(run);
         run_pulse(run);
         watch_unsent(run);
         redraw(run, psi_monotonic_ms());
@@ -909,7 +403,7 @@ finish(struct run *run)
     if (job_json_write(run, &err) != PSD_OK) {
         console_say(&run->console, "%s", err.text);
     }
-    tell_detached(run, "ended");
+    messages_tell_detached(run, "ended");
 }
 
 /* A worker failed at once, says why, and its port is taken: other ports are worth a try. */
