@@ -4,11 +4,8 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "launch/prepare/prepare.h"
-#include "launch/link/link.h"
 
-#include <assert.h>
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,16 +18,8 @@
 #include "launch/plan/roles.h"
 #include "launch/plan/tf_tasks.h"
 #include "launch/prepare/allocation.h"
+#include "launch/prepare/job_rules.h"
 #include "launch/text/variables.h"
-
-static_assert((int)WATCH_FAIL == PSI_DEATH_FAIL && (int)WATCH_CONTINUE == PSI_DEATH_CONTINUE &&
-                  (int)WATCH_WAIT == PSI_DEATH_WAIT,
-              "watch.h and settings.h name the same policies");
-
-enum {
-    LEAVE_MS = 10000, /* for servers, when the workers are done */
-    LEAVE_TENSORFLOW_MS = 1000,
-};
 
 /* What the plan borrows while it is made. */
 struct material {
@@ -347,49 +336,6 @@ choose_command(const struct launch_options *options, struct material *material,
     return PSD_OK;
 }
 
-/* --restart of single workers needs a job that waits for them, and says so to the daemons. */
-static psd_status
-apply_restart(const struct launch_options *options, struct material *material,
-              struct psd_error *err)
-{
-    struct psi_settings *settings = &material->settings;
-    const bool process =
-        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
-
-    if (options->restart == NULL || !process) {
-        if (options->restart == NULL && !process) {
-            return psi_fail(err, PSD_ERR_INVALID,
-                            "--restart_scope=group says what is restarted, not when: give "
-                            "--restart=on-failure or exit-code, too");
-        }
-        return PSD_OK;
-    }
-    if (strcmp(options->restart, "never") == 0) {
-        if (settings->on_worker_death == PSI_DEATH_WAIT) {
-            return psi_fail(err, PSD_ERR_INVALID,
-                            "--restart=never and on_worker_death=wait contradict each other");
-        }
-        return PSD_OK;
-    }
-    if (settings->on_worker_death == PSI_DEATH_CONTINUE) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--restart=%s and on_worker_death=continue contradict each other",
-                        options->restart);
-    }
-    return psi_settings_set(settings, PSI_SOURCE_COMMAND, "command line", "on_worker_death", "wait",
-                            err);
-}
-
-/* Restarts of single workers. */
-static uint32_t
-restarts_of(const struct launch_options *options, const struct psi_settings *settings)
-{
-    const bool process =
-        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
-
-    return settings->on_worker_death == PSI_DEATH_WAIT && process ? options->max_restarts : 0;
-}
-
 /* The command line, else the environment (PSD_AUTO=off), else on. */
 static void
 choose_automatic(const struct launch_options *options, struct plan_input *input)
@@ -412,7 +358,7 @@ complete(const struct launch_options *options, struct material *material, struct
         status = parse_pass(options->pass, &input->pass, err);
     }
     if (status == PSD_OK) {
-        status = apply_restart(options, material, err);
+        status = job_rules_apply_restart(options, &material->settings, err);
     }
     if (status == PSD_OK) {
         status = hand_on_settings(material, err);
@@ -421,7 +367,7 @@ complete(const struct launch_options *options, struct material *material, struct
         status = words_add(&material->forward, options->forward.values[i], err);
     }
     input->workdir = options->workdir != NULL ? options->workdir : input->workdir;
-    input->max_restarts = restarts_of(options, &material->settings);
+    input->max_restarts = job_rules_restarts(options, &material->settings);
     input->keep_env = options->keep_env;
     input->gpus_per_worker = options->gpus_per_worker;
     choose_automatic(options, input);
@@ -559,88 +505,6 @@ count_servers(const struct launch_options *options, struct plan_input *input, st
                                            options->servers, err);
 }
 
-static uint32_t
-leave_ms(const struct launch_options *options, const struct plan *plan)
-{
-    const struct plan_task last = plan_task(plan, plan->servers + plan->workers);
-
-    if (options->grace_ms != LAUNCH_NOT_GIVEN) {
-        return options->grace_ms;
-    }
-    /* TensorFlow's servers wait for ever; an evaluator still looks at the last result, and the
-     * servers of the others have a farewell of their own. */
-    return personality_is_tensorflow(plan->personality) && last.type != PSI_TF_EVALUATOR
-               ? LEAVE_TENSORFLOW_MS
-               : LEAVE_MS;
-}
-
-/* The machine on which psd_run itself is, if the job has it. */
-static uint32_t
-machine_here(const struct layout *layout)
-{
-    for (uint32_t i = 0; i < layout->machine_count; i++) {
-        if (layout->machines[i].here) {
-            return i;
-        }
-    }
-    return CAUSE_NOWHERE;
-}
-
-/* After that the master takes a silent process for dead. */
-static uint32_t
-silence_ms(const struct psi_settings *settings)
-{
-    const uint64_t ms = (uint64_t)settings->heartbeat_ms * settings->dead_heartbeats;
-
-    return ms < UINT32_MAX / 2 ? (uint32_t)ms : UINT32_MAX / 2;
-}
-
-static void
-set_rules(const struct launch_options *options, const struct psi_settings *settings,
-          struct prepared *prepared)
-{
-    const unsigned personality = prepared->plan.personality;
-
-    prepared->watch =
-        (struct watch_config){.servers = prepared->plan.servers,
-                              .workers = prepared->plan.workers,
-                              .on_worker_death = (enum watch_policy)settings->on_worker_death,
-                              .max_restarts = restarts_of(options, settings),
-                              .restart_delay_ms = options->restart_delay_ms,
-                              .restart_signals_only = options->restart != NULL &&
-                                                      strcmp(options->restart, "exit-code") == 0,
-                              .machine_of = prepared->layout.machine_of,
-                              .machines = prepared->layout.machine_count,
-                              .here = machine_here(&prepared->layout),
-                              .silence_ms = silence_ms(settings),
-                              .lease_ms = LINK_LEASE_MS,
-                              .start_timeout_ms = settings->start_timeout_ms,
-                              .timeout_ms = (uint64_t)options->timeout_s * 1000,
-                              .leave_ms = leave_ms(options, &prepared->plan),
-                              .foreign = personality_is_foreign(personality),
-                              .masterless = !personality_has_master(personality),
-                              .leaders = plan_leaders(&prepared->plan)};
-}
-
-/* A batch system takes workers away and brings them back: the job waits, unless told not to. */
-static psd_status
-apply_joining(struct psi_settings *settings, uint32_t wait_s, struct psd_error *err)
-{
-    char wait_ms[16];
-    psd_status status = PSD_OK;
-
-    snprintf(wait_ms, sizeof(wait_ms), "%u", wait_s * 1000);
-    if (!psi_settings_told(settings, "on_worker_death")) {
-        status = psi_settings_set(settings, PSI_SOURCE_COMMAND, "--size", "on_worker_death", "wait",
-                                  err);
-    }
-    if (status == PSD_OK && !psi_settings_told(settings, "replacement_timeout_ms")) {
-        status = psi_settings_set(settings, PSI_SOURCE_COMMAND, "--max_wait",
-                                  "replacement_timeout_ms", wait_ms, err);
-    }
-    return status;
-}
-
 static void
 count_tasks(const struct prepare_tasks *tasks, struct plan_input *input)
 {
@@ -669,8 +533,9 @@ prepare_job(const struct launch_options *options, char *const *environment,
     if (status == PSD_OK && tasks != NULL) {
         count_tasks(tasks, &input);
         input.joined = true;
-        status = tasks->may_return ? apply_joining(&material.settings, options->max_wait_s, err)
-                                   : PSD_OK;
+        status = tasks->may_return
+                     ? job_rules_apply_joining(&material.settings, options->max_wait_s, err)
+                     : PSD_OK;
     }
     if (status == PSD_OK && options->cluster_config != NULL) {
         status = read_cluster(options, &material, &input, err);
@@ -706,20 +571,9 @@ prepare_job(const struct launch_options *options, char *const *environment,
         status = prepare_ssh(options, cluster, &prepared, err);
     }
     if (status == PSD_OK) {
-        set_rules(options, &material.settings, &prepared);
+        prepared.watch = job_rules(options, &material.settings, &prepared.plan, &prepared.layout,
+                                   tasks != NULL && tasks->may_return);
         memcpy(prepared.note, material.tasks.note, sizeof(prepared.note));
-        if (tasks != NULL && tasks->may_return) {
-            /* The others of a foreign job know the address of who was lost: it begins anew. */
-            prepared.watch.replace_ms =
-                material.settings.on_worker_death == PSI_DEATH_WAIT && !prepared.watch.foreign
-                    ? material.settings.replacement_timeout_ms
-                    : 0;
-            prepared.watch.max_restarts =
-                psi_settings_told(&options->settings, "on_worker_death") || options->restart != NULL
-                    ? prepared.watch.max_restarts
-                    : 0; /* of a worker that fails; one that is lost is replaced as often as it is
-                          */
-        }
         *prepared_p = prepared;
     } else {
         prepare_fini(&prepared);

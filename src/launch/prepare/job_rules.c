@@ -1,0 +1,154 @@
+/*
+ * job_rules.c - by which rules a job goes on and ends, from its options and settings.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/prepare/job_rules.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "launch/link/link.h"
+
+static_assert((int)WATCH_FAIL == PSI_DEATH_FAIL && (int)WATCH_CONTINUE == PSI_DEATH_CONTINUE &&
+                  (int)WATCH_WAIT == PSI_DEATH_WAIT,
+              "watch.h and settings.h name the same policies");
+
+enum {
+    LEAVE_MS = 10000, /* for servers, when the workers are done */
+    LEAVE_TENSORFLOW_MS = 1000,
+};
+
+psd_status
+job_rules_apply_restart(const struct launch_options *options, struct psi_settings *settings,
+                        struct psd_error *err)
+{
+    const bool process =
+        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
+
+    if (options->restart == NULL || !process) {
+        if (options->restart == NULL && !process) {
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "--restart_scope=group says what is restarted, not when: give "
+                            "--restart=on-failure or exit-code, too");
+        }
+        return PSD_OK;
+    }
+    if (strcmp(options->restart, "never") == 0) {
+        if (settings->on_worker_death == PSI_DEATH_WAIT) {
+            return psi_fail(err, PSD_ERR_INVALID,
+                            "--restart=never and on_worker_death=wait contradict each other");
+        }
+        return PSD_OK;
+    }
+    if (settings->on_worker_death == PSI_DEATH_CONTINUE) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--restart=%s and on_worker_death=continue contradict each other",
+                        options->restart);
+    }
+    return psi_settings_set(settings, PSI_SOURCE_COMMAND, "command line", "on_worker_death", "wait",
+                            err);
+}
+
+uint32_t
+job_rules_restarts(const struct launch_options *options, const struct psi_settings *settings)
+{
+    const bool process =
+        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
+
+    return settings->on_worker_death == PSI_DEATH_WAIT && process ? options->max_restarts : 0;
+}
+
+static uint32_t
+leave_ms(const struct launch_options *options, const struct plan *plan)
+{
+    const struct plan_task last = plan_task(plan, plan->servers + plan->workers);
+
+    if (options->grace_ms != LAUNCH_NOT_GIVEN) {
+        return options->grace_ms;
+    }
+    /* TensorFlow's servers wait for ever; an evaluator still looks at the last result, and the
+     * servers of the others have a farewell of their own. */
+    return personality_is_tensorflow(plan->personality) && last.type != PSI_TF_EVALUATOR
+               ? LEAVE_TENSORFLOW_MS
+               : LEAVE_MS;
+}
+
+/* The machine on which psd_run itself is, if the job has it. */
+static uint32_t
+machine_here(const struct layout *layout)
+{
+    for (uint32_t i = 0; i < layout->machine_count; i++) {
+        if (layout->machines[i].here) {
+            return i;
+        }
+    }
+    return CAUSE_NOWHERE;
+}
+
+/* After that the master takes a silent process for dead. */
+static uint32_t
+silence_ms(const struct psi_settings *settings)
+{
+    const uint64_t ms = (uint64_t)settings->heartbeat_ms * settings->dead_heartbeats;
+
+    return ms < UINT32_MAX / 2 ? (uint32_t)ms : UINT32_MAX / 2;
+}
+
+struct watch_config
+job_rules(const struct launch_options *options, const struct psi_settings *settings,
+          const struct plan *plan, const struct layout *layout, bool may_return)
+{
+    struct watch_config rules = {.servers = plan->servers,
+                                 .workers = plan->workers,
+                                 .on_worker_death = (enum watch_policy)settings->on_worker_death,
+                                 .max_restarts = job_rules_restarts(options, settings),
+                                 .restart_delay_ms = options->restart_delay_ms,
+                                 .restart_signals_only = options->restart != NULL &&
+                                                         strcmp(options->restart, "exit-code") == 0,
+                                 .machine_of = layout->machine_of,
+                                 .machines = layout->machine_count,
+                                 .here = machine_here(layout),
+                                 .silence_ms = silence_ms(settings),
+                                 .lease_ms = LINK_LEASE_MS,
+                                 .start_timeout_ms = settings->start_timeout_ms,
+                                 .timeout_ms = (uint64_t)options->timeout_s * 1000,
+                                 .leave_ms = leave_ms(options, plan),
+                                 .foreign = personality_is_foreign(plan->personality),
+                                 .masterless = !personality_has_master(plan->personality),
+                                 .leaders = plan_leaders(plan)};
+
+    if (may_return) {
+        /* The others of a foreign job know the address of who was lost: it begins anew. */
+        rules.replace_ms = settings->on_worker_death == PSI_DEATH_WAIT && !rules.foreign
+                               ? settings->replacement_timeout_ms
+                               : 0;
+        /* Of a worker that fails; one that is lost is replaced as often as it is. */
+        rules.max_restarts =
+            psi_settings_told(&options->settings, "on_worker_death") || options->restart != NULL
+                ? rules.max_restarts
+                : 0;
+    }
+    return rules;
+}
+
+psd_status
+job_rules_apply_joining(struct psi_settings *settings, uint32_t wait_s, struct psd_error *err)
+{
+    char wait_ms[16];
+    psd_status status = PSD_OK;
+
+    snprintf(wait_ms, sizeof(wait_ms), "%u", wait_s * 1000);
+    if (!psi_settings_told(settings, "on_worker_death")) {
+        status = psi_settings_set(settings, PSI_SOURCE_COMMAND, "--size", "on_worker_death", "wait",
+                                  err);
+    }
+    if (status == PSD_OK && !psi_settings_told(settings, "replacement_timeout_ms")) {
+        status = psi_settings_set(settings, PSI_SOURCE_COMMAND, "--max_wait",
+                                  "replacement_timeout_ms", wait_ms, err);
+    }
+    return status;
+}
