@@ -18,7 +18,7 @@
 
 #include "base/fail.h"
 #include "base/monotonic.h"
-#include "config/nearest.h"
+#include "config/environment.h"
 #include "launch/cli/dry_run.h"
 #include "launch/cli/print_cluster.h"
 #include "launch/cli/refuse.h"
@@ -53,20 +53,17 @@ static const char *const other_variables[] = {
     "PSD_ADVERTISE",      "PSD_SCRATCH",
 };
 
+/* kept: for the name, which outlives this. */
 static void
-try_knob(struct psi_nearest *nearest, const char *name, char *kept, size_t size)
+try_knob(struct psi_nearest *nearest, const char *name, char kept[PSI_VARIABLE_BYTES])
 {
-    char variable[64] = "PSD_";
-    size_t used = strlen(variable);
+    char variable[PSI_VARIABLE_BYTES];
     const char *before = nearest->name;
 
-    for (; *name != '\0' && used < sizeof(variable) - 1; name++) {
-        variable[used++] = (char)(*name >= 'a' && *name <= 'z' ? *name - 'a' + 'A' : *name);
-    }
-    variable[used] = '\0';
+    psi_variable_name(name, variable);
     psi_nearest_try(nearest, variable);
     if (nearest->name != before) {
-        snprintf(kept, size, "%s", variable);
+        memcpy(kept, variable, sizeof(variable));
         nearest->name = kept;
     }
 }
@@ -77,7 +74,7 @@ warn_of_near_misses(void)
 {
     for (char *const *at = environ; *at != NULL; at++) {
         char name[64] = "";
-        char kept[64] = "";
+        char kept[PSI_VARIABLE_BYTES] = "";
         struct psi_nearest nearest = {.word = name};
 
         if (strncmp(*at, "PSD_", 4) != 0) {
@@ -88,7 +85,7 @@ warn_of_near_misses(void)
             psi_nearest_try(&nearest, other_variables[i]);
         }
         for (size_t i = 0; i < PSI_KNOBS; i++) {
-            try_knob(&nearest, psi_knobs()[i].name, kept, sizeof(kept));
+            try_knob(&nearest, psi_knobs()[i].name, kept);
         }
         if (nearest.name != NULL && nearest.distance > 0 && nearest.distance <= NEAR) {
             fprintf(stderr,

@@ -5,13 +5,13 @@
  */
 #include "launch/prepare/prepare.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "cluster/cluster.h"
+#include "config/environment.h"
 #include "launch/meet/slurm.h"
 #include "launch/meet/ssh.h"
 #include "launch/meet/ssh_options.h"
@@ -66,20 +66,6 @@ parse_pass(const char *text, enum psi_pass *pass_p, struct psd_error *err)
                     text);
 }
 
-/* PSD_<NAME>=value */
-static psd_status
-add_variable(struct words *set, const char *name, const char *value, struct psd_error *err)
-{
-    char upper[64];
-    size_t used = 0;
-
-    for (; name[used] != '\0' && used < sizeof(upper) - 1; used++) {
-        upper[used] = (char)toupper((unsigned char)name[used]);
-    }
-    upper[used] = '\0';
-    return words_add_format(set, err, "PSD_%s=%s", upper, value);
-}
-
 /* What is not the default goes on to the programs that know it: options to daemons, environment
  * to workers. */
 static psd_status
@@ -104,7 +90,10 @@ hand_on_settings(struct material *material, struct psd_error *err)
                 words_add_format(&material->server_settings, err, "--%s=%s", knob->name, value);
         }
         if (status == PSD_OK && (knob->programs & PSI_PROGRAM_WORKER) != 0) {
-            status = add_variable(&material->set, knob->name, value, err);
+            char variable[PSI_VARIABLE_BYTES];
+
+            psi_variable_name(knob->name, variable);
+            status = words_add_format(&material->set, err, "%s=%s", variable, value);
         }
     }
     return status;

@@ -7,25 +7,7 @@
 #ifndef LAUNCH_GATHER_H
 #define LAUNCH_GATHER_H
 
-#include "launch/link/sync.h"
-#include "launch/plan/plan.h"
-#include "launch/run/host.h"
-
-struct gather {
-    const struct plan *plan;
-    const struct layout *layout;
-    struct host *hosts; /* one for each machine */
-    uint32_t host_count;
-    const char *interface;   /* (optional) interface, network: for the addresses */
-    const char *directory;   /* psd_run's own: machines work there if they have it */
-    const struct sync *sync; /* (optional) files for other machines */
-    int secret_fd;           /* the job's */
-    const char *secret_file; /* (optional) where it came from */
-    const char *logs;        /* (optional) directory for the machines' own logs */
-    const char *logs_token;  /* (optional) a file that tells them that it is psd_run's own */
-    bool check;              /* look at all machines, although some are not ready */
-    uint64_t failed_ms;      /* when the first machine could not be reached; 0: not yet */
-};
+#include "launch/run/gather_state.h"
 
 enum gather_result {
     GATHER_WAIT,
@@ -64,12 +46,6 @@ psd_status gather_refuse(struct gather *gather, struct host *host, const char *w
  * Returns how many. */
 size_t gather_tell_problems(const struct gather *gather,
                             void (*tell)(void *context, const char *problem), void *context);
-
-/* The ports that machines keep for those who run the user's command, once they are gathered: of one
- * process; of torch's store. 0: none. */
-uint32_t gather_port_count(const struct gather *gather, uint32_t machine);
-uint16_t gather_port(const struct gather *gather, uint32_t slot);
-uint16_t gather_store_port(const struct gather *gather);
 
 /* "waiting for host2 (ssh ubuntu@host2), host3": who is not ready. */
 void gather_missing(const struct gather *gather, char *text_p, size_t size);

@@ -69,8 +69,8 @@ struct host {
     size_t wanted;                       /* ... that it asked for so far */
     struct words problems;               /* what is missing there */
     struct words notes;                  /* what is different there, for the log */
-    uint16_t *worker_ports;              /* owned; gather_port() knows whose they are; 0: none */
-    bool *knows_flags;                   /* owned, by command */
+    uint16_t *worker_ports; /* owned; host_setup_port() knows whose they are; 0: none */
+    bool *knows_flags;      /* owned, by command */
 };
 
 /* Ends the process behind the line at once, if that is ours to do. */

@@ -12,6 +12,7 @@
 
 #include "base/monotonic.h"
 #include "launch/plan/process.h"
+#include "launch/run/host_setup.h"
 #include "launch/run/neighbours.h"
 #include "launch/run/report.h"
 #include "launch/run/run_state.h"
@@ -107,7 +108,7 @@ write_address(struct run *run, uint32_t slot, char text_p[ADDRESS_BYTES])
     const bool v6 = strchr(address, ':') != NULL;
 
     snprintf(text_p, ADDRESS_BYTES, "%s%s%s:%u", v6 ? "[" : "", address, v6 ? "]" : "",
-             gather_port(&run->gather, slot));
+             host_setup_port(&run->gather, slot));
 }
 
 /* "tcp://10.0.0.1:20017,tcp://...": where the workers may listen, by rank. */
@@ -158,13 +159,14 @@ learn_foreign_facts(struct run *run, uint32_t slot, struct process_facts *facts,
 
     facts->cluster = run->plan->given != NULL ? &run->plan->given[slot] : &run->cluster;
     if ((run->plan->personality & PERSONALITY_DMLC) != 0) {
-        snprintf(texts->root_port, sizeof(texts->root_port), "%u", gather_port(&run->gather, 0));
+        snprintf(texts->root_port, sizeof(texts->root_port), "%u",
+                 host_setup_port(&run->gather, 0));
         facts->root_address = run_host_of(run, 0)->address;
         facts->root_port = texts->root_port;
     }
     if ((run->plan->personality & PERSONALITY_TORCH) != 0) {
         snprintf(texts->store_port, sizeof(texts->store_port), "%u",
-                 gather_store_port(&run->gather));
+                 host_setup_store_port(&run->gather));
         facts->store_address = run_host_of(run, first)->address;
         facts->store_port = texts->store_port;
     }
@@ -208,7 +210,7 @@ learn_facts(struct run *run, uint32_t slot, struct process_facts *facts_p,
         }
         facts_p->hosts = run->host_map;
         if (run->plan->given == NULL) {
-            snprintf(texts->port, sizeof(texts->port), "%u", gather_port(&run->gather, slot));
+            snprintf(texts->port, sizeof(texts->port), "%u", host_setup_port(&run->gather, slot));
             facts_p->port = texts->port;
         }
         facts_p->peers = run->peers;
@@ -225,8 +227,8 @@ list_ports(const struct run *run, uint32_t slot, char text_p[24])
         (run->plan->personality & PERSONALITY_TORCH) != 0 && slot == 1 + run->plan->servers;
 
     snprintf(text_p, 24, "%u,%u",
-             plan_runs_command(run->plan, slot) ? gather_port(&run->gather, slot) : 0,
-             store ? gather_store_port(&run->gather) : 0);
+             plan_runs_command(run->plan, slot) ? host_setup_port(&run->gather, slot) : 0,
+             store ? host_setup_store_port(&run->gather) : 0);
 }
 
 static psd_status
