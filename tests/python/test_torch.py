@@ -113,7 +113,7 @@ def same_bits(some, others):
 
 
 def test_fifty_steps_equal_distributed_data_parallel(once, tmp_path):
-    ranks = once("ours")
+    ours = once("ours")
     directory = tmp_path / "ddp"
     directory.mkdir()
     ranks = [subprocess.Popen([sys.executable, str(CASES), "ddp_alone", str(rank)], cwd=directory,
@@ -125,8 +125,8 @@ def test_fifty_steps_equal_distributed_data_parallel(once, tmp_path):
             rank.kill()
             rank.wait()
     theirs = found(directory, 0)
-    assert distance(ranks[0], theirs) <= 1e-6
-    assert same_bits(ranks[0], ranks[1]), "ranks differ"
+    assert distance(ours[0], theirs) <= 1e-6
+    assert same_bits(ours[0], ours[1]), "ranks differ"
 
 
 def test_bits_do_not_depend_on_the_run_nor_on_buckets_and_servers(once, job):
