@@ -507,6 +507,22 @@ def test_the_hidden_sitecustomize_runs(job, tmp_path):
     assert done.log(0) == b"True\n"
 
 
+def test_a_hook_that_cannot_begin_starts_no_script(tmp_path):
+    """If this fails, workers whose hook is broken, by half an installation, train each by itself in silence."""
+    site = tmp_path / "auto" / "site"
+    site.mkdir(parents=True)
+    shutil.copy(TREE / "python" / "poseidon" / "auto" / "site" / "sitecustomize.py", site)
+    (tmp_path / "auto" / "__init__.py").write_text("from .common import files\n")
+    (tmp_path / "train.py").write_text("print('started')\nimport torch\n")
+    done = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": str(site), "PSD_AUTO": "on", "PSD_WORLD_SIZE": "2"})
+    assert done.returncode == 2
+    assert "started" not in done.stdout
+    assert done.stderr.splitlines()[-1] == (
+        "automatic distribution could not begin, so the script was not started (ModuleNotFoundError: No module named "
+        "'_poseidon_auto.common'); psd_run --auto off starts it as it is")
+
+
 # ---- where the hook lies
 
 

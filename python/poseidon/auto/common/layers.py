@@ -63,7 +63,7 @@ class Layers(files.View):
 
     def to_read(self, path: Any, follow: bool = True) -> Any:
         """Where the script finds a file: path itself, or this worker's."""
-        return self._mapped(path, follow, lambda place: self._where(place))
+        return self._mapped(path, follow, self._where)
 
     def to_write(self, path: Any, follow: bool = True, keep: bool = False, fresh: bool = False) -> Any:
         """Where the script writes it. keep: what is in it stays. fresh: there must be none."""

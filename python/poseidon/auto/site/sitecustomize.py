@@ -208,12 +208,25 @@ def _run_hidden():
             return
 
 
+def _begin():
+    watch = _Watch()
+    if not watch.alone:
+        _forget_other_ranks()
+    _keep_files_apart(watch.script)
+    sys.meta_path.insert(0, watch)
+    os.environ.__class__ = _Environment
+
+
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
 if os.environ.get("PSD_AUTO") in ("on", "warn", "tf1", "names") and "PSD_WORLD_SIZE" in os.environ:
-    _watch = _Watch()
-    if not _watch.alone:
-        _forget_other_ranks()
-    _keep_files_apart(_watch.script)
-    sys.meta_path.insert(0, _watch)
-    os.environ.__class__ = _Environment
+    try:
+        _begin()
+    except Exception as _problem:  # Python would say so and go on: every worker would train by itself
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.write("automatic distribution could not begin, so the script was not started "
+                         f"({type(_problem).__name__}: {_problem}); psd_run --auto off starts it as it is\n")
+        sys.stderr.flush()
+        os._exit(2)
 _run_hidden()
