@@ -64,6 +64,7 @@ class TorchSession(Session):
         self._last_optimizer: dict[int, weakref.ref] = {}  # by identity of a parameter
         self._last_step: tuple[Callable, list[int]] = (lambda: None, [])  # whose it was; its parameters' identities
         self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
+        self._wanted = 1.0  # what the weight is to be
         self._share = 1.0  # of the samples of a step that this worker's batch has, as a multiple of the mean
         self._weight = 1.0  # of its gradients
         self._is_counted = False  # a loss that was divided by the number of samples of all workers
@@ -478,7 +479,9 @@ class TorchSession(Session):
     def share(self) -> float:
         """How much the batch that is being trained on counts in the mean; unknown: the loss itself is divided by
         what all workers have counted."""
-        return UNKNOWN if self._is_counted else self._share
+        if self._is_counted:
+            return UNKNOWN
+        return self._share if self._weight == self._wanted else self._weight  # what is done counts, not what was meant
 
     def gradient_weight(self) -> float:
         """What gradients of parameters are multiplied by before their mean is taken."""
@@ -519,6 +522,7 @@ class TorchSession(Session):
         if backward and delivery is not None and (not self.loose.begun or self.walks.divides) and self.active():
             rows = round(delivery.weight * delivery.samples / self.world)
             weight = self.losses.weigh(tensors, weight, rows, delivery.samples)
+        self._wanted = weight
         self._set_weight(weight)
 
     def before_backward_by_hand(self, tensors: Any, inputs: Any = None) -> None:
