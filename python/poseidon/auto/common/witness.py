@@ -300,15 +300,15 @@ class Witness:
         """What all workers together train on in one step, as each of them has drawn it."""
         self._order = mixed(self._order, digest)
 
-    def finish_epoch(self, part: int, whole: int, samples: int) -> None:
+    def finish_epoch(self, part: int, whole: int, samples: int, each_once: bool = False) -> None:
         """An epoch of dealt data is over. part, whole: digests (in_any_order) of this worker's samples and of
-        everybody's."""
+        everybody's. each_once: these are known to be all samples, where digests are not of their positions."""
         self._epochs += 1
         self._parts = (self._parts + part) % MODULUS
         self._whole = (self._whole + whole) % MODULUS
         if not self._somebody_died:
             self._epoch_samples.add(samples)
-        self._each_once = self._each_once and whole == _digest_of_all(samples)
+        self._each_once = self._each_once and (each_once or whole == _digest_of_all(samples))
 
     def note(self, **words: float) -> None:
         """Words of this round by their names in lower case: share, rows, means, rates, sample and sample_size, and where
@@ -400,6 +400,10 @@ class Witness:
                       "workers: each trains by itself",
                       "let an optimizer have the parameters that the loss depends on before the training data are "
                       "read, or use --auto off")
+
+    def say(self, kind: str, reason: str, advice: str) -> None:
+        """Something that a framework has seen by itself does not hold."""
+        self._say(kind, reason, advice)
 
     def _columns(self, rows: Iterable[Sequence[float]]) -> list[tuple[float, ...]]:
         """By word, of the workers that take part."""

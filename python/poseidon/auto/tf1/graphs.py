@@ -16,6 +16,7 @@ from . import batch_split, data_reads
 from .shares import Share
 from .feeds import Fed, cut
 from ..common.session import TIMEOUT_S, Session
+from ..common.witness import Witness
 
 _WHY_WHOLE = {
     batch_split.Verdict.NEITHER: "the gradients of the parts of a batch do not make that of the whole (its "
@@ -61,6 +62,13 @@ class GraphSession(Session):
         self._data_is_left = any(word.split("=")[0] == "--client_id" for word in sys.argv[1:])
         self._told_whole = False
         self._cut = None  # how many samples the last batch that was cut had, and this worker's part
+        self._witness = Witness(self.world, self.rank, self.breach)
+
+    def at_exit(self):
+        """The script is over."""
+        if self._witness.breaches and not self.refused and self.rank == 0:  # it was told to go on
+            notes.tell(f"not right: {', '.join(sorted(self._witness.breaches))}")
+        super().at_exit()
 
     # ---- data
 
@@ -191,15 +199,15 @@ class GraphSession(Session):
         can_go_on = share.heed(told)
         if not share.alike and not share.queues and not self._data_is_left and \
                 not self._watch.script_asked_for_rank():
-            self.refuse(
-                "the workers do not have the same first batch, and the script did not ask which "
+            self._witness.say(
+                "order", "the workers do not have the same first batch, and the script did not ask which "
                 "worker it is, so it does not deal its data out itself",
                 "give a seed to generators of its own (numpy.random.RandomState(), random.Random()) "
                 "and to what is random in its datasets, and read files in a fixed order; or deal out "
                 "by PSD_RANK and PSD_WORLD_SIZE in the environment")
         if not can_go_on:
-            self.refuse(
-                "the workers do not have the same batch any more that each would train on its part "
+            self._witness.say(
+                "order", "the workers do not have the same batch any more that each would train on its part "
                 "of, be it fed or read",
                 "shuffle with random, numpy.random or tf.data, and not with a generator of its own "
                 "that is seeded differently on each worker; decide by nothing that only one worker "
