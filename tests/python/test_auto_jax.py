@@ -17,9 +17,9 @@ if importlib.util.find_spec("optax") is None:
 SCRIPT = TREE / "tests" / "python" / "plain" / "optax_loop.py"
 
 
-def job(directory, kind, *options, workers=2):
+def job(directory, kind, *options, workers=2, script=SCRIPT):
     made = Job(directory / kind, "--workers", workers, "--grace_ms", 200, *options, "--", sys.executable,
-               SCRIPT, kind, environment={**environment(), "PYTHONPATH": ""})
+               script, kind, environment={**environment(), "PYTHONPATH": ""})
     code = made.wait(120)
     return code, made.stderr(), [made.log(f"worker{rank}").decode() for rank in range(workers)]
 
@@ -43,6 +43,17 @@ def test_what_is_stopped_and_what_is_not(tmp_path, kind, options, workers, code,
     ended, said, logs = job(tmp_path, kind, *options, workers=workers)
     assert ended == code, said
     assert word is None or all(word in log for log in logs)
+
+
+@pytest.mark.all
+def test_with_gradients_not_watched_the_update_is(tmp_path):
+    """If this fails, one mistake in what watches gradients lets every worker train the same."""
+    script = tmp_path / "mutated.py"
+    script.write_text("import jax, runpy\njax.grad, jax.value_and_grad = jax.grad.__wrapped__, "
+                      f"jax.value_and_grad.__wrapped__\nrunpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n")
+    code, said, logs = job(tmp_path, "optax", script=script)
+    assert code == 2 and "it calls optax.apply_updates" in said, said
+    assert not any("TRAINED" in log for log in logs)
 
 
 @pytest.mark.all

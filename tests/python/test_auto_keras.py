@@ -100,6 +100,14 @@ def halve(step, logs):
 model.fit(x, x, batch_size=8, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=halve)])
 print("went on")
 """
+OWN_SHUFFLE = """
+import keras, numpy as np, tensorflow as tf
+x = np.arange(64, dtype="float32").reshape(64, 1)
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(tf.data.Dataset.from_tensor_slices((x, x)).shuffle(64).batch(8), verbose=0)
+print("went on")
+"""
 MIRRORED = """
 import keras, numpy as np, tensorflow as tf
 with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
@@ -170,11 +178,25 @@ MUTATIONS = {
                   "does not make up the whole"),
     "short epoch": ("pieces.Pieces._of_dataset = half(pieces.Pieces._of_dataset)", "rows",
                     "batches, and the workers have trained on"),
+    # A loss that is a sum, with the mean of the workers' gradients.
+    "sums": ("steps.Step.adds_up = property(lambda self: False, lambda self, value: None)", "summed",
+             "an optimizer got something else in step 1 than the gradients of all workers' samples"),
+    "averages": ("steps.Step._weighed_means = lambda self, place, gradients, variables: gradients", "gan",
+                 "an optimizer got something else in step 1 than the gradients of all workers' samples"),
+    # Workers whose data have different orders.
+    "orders": ("steps.Step.seen = without_orders(steps.Step.seen)", OWN_ORDER, "does not make up the whole"),
+    "seeds": ("tf.random.set_seed(int(os.environ['PSD_RANK']))", OWN_SHUFFLE,
+              "the workers' training data differ in step 1"),
+    # Strategies of one process, and Keras 2.
+    "strategies": ("fit.KerasSession.before_strategy = lambda self, strategy: None", LOOP_WITH_A_STRATEGY,
+                   "it trains in a loop of its own, outside of Model.fit"),
+    "keras 2": ("foreign.ForeignSession.watch = but_fit(foreign.ForeignSession.watch)", KERAS_2,
+                "it trains with Keras 2"),
 }
 MUTATION = """
-import runpy, sys
+import os, runpy, sys
 import keras, tensorflow as tf
-from _poseidon_auto.keras import pieces, steps
+from _poseidon_auto.keras import fit, foreign, pieces, steps
 
 def own_average(self, optimizer, gradients, variables):
     self.optimizers, self.variables = [optimizer], list(variables)
@@ -193,6 +215,12 @@ def half(own):
         return made.take(count // 2), count // 2
     return of_dataset
 
+def without_orders(own):
+    return lambda self: own(self)._replace(orders=0.0)
+
+def but_fit(own):
+    return lambda self, owner, *names: own(self, owner, *(name for name in names if name != "fit"))
+
 {mutation}
 sys.argv = ["keras_many.py", "8", "1", "{names}"]
 runpy.run_path({script!r}, run_name="__main__")
@@ -200,13 +228,59 @@ runpy.run_path({script!r}, run_name="__main__")
 
 
 @pytest.mark.parametrize("kind", [
-    "gradients", *(pytest.param(kind, marks=pytest.mark.all) for kind in ("same part", "short epoch"))])
+    kind if kind == "sums" else pytest.param(kind, marks=pytest.mark.all) for kind in MUTATIONS])
 def test_what_is_trained_wrong_is_seen(plain, tmp_path, kind):
     """If this fails, a mistake in how gradients are averaged or data dealt out would not be noticed."""
-    mutation, names, said = MUTATIONS[kind]
-    script = tmp_path / "mutated.py"
-    script.write_text(textwrap.dedent(MUTATION).format(mutation=mutation, names=names,
-                                                       script=str(MANY)))
+    mutation, what, said = MUTATIONS[kind]
+    script, trained = tmp_path / "mutated.py", MANY
+    if "import" in what:
+        trained = tmp_path / "train.py"
+        trained.write_text(what)
+    script.write_text(textwrap.dedent(MUTATION).format(mutation=mutation, names=what if trained == MANY else "",
+                                                       script=str(trained)))
     done = plain(script)
     assert done.code == 2, done.out + done.err
     assert said in done.err, done.out + done.err
+    assert "verified" not in done.err
+
+
+OWN_RATES = """
+import os
+import keras, numpy as np
+model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(0.1), "mse")
+x = np.random.normal(size=[16, 2])
+def change(epoch, logs):
+    model.optimizer.learning_rate = 0.1 / (1 + epoch * int(os.environ["PSD_RANK"]))
+model.fit(x, x[:, :1], batch_size=4, epochs=3, verbose=0, callbacks=[
+    keras.callbacks.LambdaCallback(on_epoch_end=change)])
+print("GOES ON")
+"""
+OWN_FEEDS = """
+import numpy as np, tensorflow.compat.v1 as tf
+tf.disable_eager_execution()
+x = tf.placeholder(tf.float32, [None, 2])
+w = tf.Variable([[1.0], [2.0]])
+train = tf.train.GradientDescentOptimizer(0.01).minimize(tf.reduce_mean(tf.matmul(x, w) ** 2))
+random = np.random.RandomState()
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    for step in range(3):
+        session.run(train, {x: random.normal(size=[8, 2])})
+print("GOES ON")
+"""
+
+
+@pytest.mark.parametrize("text,said,kinds", [
+    (OWN_RATES, "the workers' learning rates differ", "learning rates, weights"),
+    pytest.param(OWN_FEEDS, "the workers do not have the same first batch", "order", marks=pytest.mark.all)],
+    ids=["keras", "session"])
+def test_with_a_warning_the_job_goes_on(plain, tmp_path, text, said, kinds):
+    """If this fails, --auto warn stops what it should go on with, or claims that all is well."""
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    done = plain(script, options=("--auto=warn",))
+    assert done.code == 0, done.out + done.err
+    assert done.out.count("GOES ON") == 2
+    assert done.err.count(f"is trained wrong: {said}") == 1, done.err
+    assert f"not right: {kinds}" in done.err and "verified" not in done.err

@@ -46,12 +46,15 @@ torch/   scripts of PyTorch
     native_files   native code that takes paths, where paths are mapped
     saved          what worker 0 alone has saved, where there is no private view
 
-keras/   Model.fit of Keras
+keras/   Model.fit of Keras, and loops with tapes
     fit            what happens in it; patches tells of it, callbacks has what is done after steps and
                    epochs, checks what the workers compare then
     pieces         which part of the data is this worker's; digests, a number for what is in it
     steps          gradients of all optimizers averaged, words exchanged
+    means          whether optimizers get what they must
     trial          whether the parts of a batch make the whole
+    tape_loops     loops of the script's own, with tapes: readings deals their batches out, tape_steps averages
+                   their gradients, tape_trial tries their functions
     noise          random numbers that are each worker's own
     metrics        results over the samples of all workers
     everyone       a few numbers of all workers

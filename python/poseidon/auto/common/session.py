@@ -86,6 +86,10 @@ class Session:
             sys.stderr.flush()
             os._exit(EXIT_REFUSED)
 
+    def has_optimizers(self) -> bool:
+        """Whether the script has made one that this session looks after."""
+        return False
+
     @staticmethod
     def _is_child() -> bool:
         return multiprocessing.parent_process() is not None

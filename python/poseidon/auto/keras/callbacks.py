@@ -31,7 +31,7 @@ class First(keras.callbacks.Callback):
     def on_test_begin(self, logs=None):
         """An evaluation is the same on all workers, so their statistics must be."""
         self._fitted.metrics.evaluating = True
-        average_statistics(self._session, self.model)
+        average_statistics(self._session, self.model.non_trainable_weights)
 
     def on_test_end(self, logs=None):
         """Back to training."""
@@ -39,7 +39,7 @@ class First(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Callbacks decide by what is the same on all workers."""
-        average_statistics(self._session, self.model)
+        average_statistics(self._session, self.model.non_trainable_weights)
         self._fitted.metrics.average(logs)
 
 
@@ -94,13 +94,13 @@ def checksum(variables):
     return found
 
 
-def average_statistics(session, model):
+def average_statistics(session, weights):
     """Running statistics (of BatchNormalization) become the means of all workers', where they
     differ."""
     import poseidon
     from poseidon.tensorflow.ops import TIMEOUT_MS
 
-    variables = [each for each in model.non_trainable_weights
+    variables = [each for each in weights
                  if numpy.issubdtype(each.numpy().dtype, numpy.floating)]
     if not variables:
         return

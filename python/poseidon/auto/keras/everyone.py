@@ -4,7 +4,7 @@
 import numpy
 
 
-def tell(session, values, name):
+def tell(session, values, name, timeout_ms=None):
     """The numbers of all workers, by rank. Every worker calls it at the same point."""
     import poseidon
     from poseidon.tensorflow.ops import TIMEOUT_MS
@@ -15,4 +15,4 @@ def tell(session, values, name):
         table, (session.world, values.size), "float64", use="sum", reduce="sum", nan_policy="allow")
     mine = numpy.zeros((session.world, values.size))
     mine[session.rank] = values
-    return found.push_pull(mine, timeout_ms=TIMEOUT_MS).wait().reshape(mine.shape)
+    return found.push_pull(mine, timeout_ms=timeout_ms or TIMEOUT_MS).wait().reshape(mine.shape)

@@ -5,6 +5,7 @@ W workers with batches of b train like one process with batches of W*b: pieces.p
 data is this worker's, steps.py how gradients become those of the whole. Before the first step the
 script's own train_step is tried on a part of a batch (trial.py)."""
 
+import contextlib
 import os
 import sys
 
@@ -19,7 +20,8 @@ from .callbacks import First, Last
 from .checks import Checks
 from .metrics import Metrics
 from .pieces import Pieces
-from .steps import Step, sample
+from .steps import Step, rates_of, sample
+from .tape_loops import TapeLoops
 from .trial import Trial
 
 
@@ -33,6 +35,7 @@ class KerasSession(Session):
         self.in_fit = False
         self.step = self.checks = None  # from the first fit on
         self._fitted = {}  # by the identity of a model: how it was fitted last
+        self.loops = TapeLoops(self)
         self._told = set()
 
     def step_aside(self, reason):
@@ -41,6 +44,10 @@ class KerasSession(Session):
             self.aside = True
         else:
             super().step_aside(reason)
+
+    def has_optimizers(self):
+        """Whether the script has made one."""
+        return self.loops.optimizers > 0
 
     def before_strategy(self, strategy):
         """The script trains with one of tf.distribute."""
@@ -54,20 +61,26 @@ class KerasSession(Session):
                         "process alone, so every worker would train by itself on the same samples",
                         "leave the strategy out, or run it with --auto off")
 
-    def before_apply(self):
-        """An optimizer is about to change weights. Says whether its gradients are to be averaged."""
+    def step_of_apply(self):
+        """An optimizer is about to change weights. Returns the step that averages its gradients; None: nobody
+        has to."""
         if not self.active():
-            return False
+            return None
         if self.in_fit:
-            return not self.step.is_applying()
+            return None if self.step.is_applying() else self.step
         if self._is_child():
-            return False
+            return None
         if tensorflow.distribute.has_strategy():
             self.before_strategy(tensorflow.distribute.get_strategy())
-            return False
-        self.refuse("it trains in a loop of its own, outside of Model.fit, so every worker "
-                    "would train on the same samples",
-                    "use Model.fit, or poseidon.tensorflow in the script, or --auto off")
+        return self.loops.step_of_apply() if self.active() else None
+
+    def before_single_batches(self):
+        """train_on_batch was called."""
+        if self.active() and not self.in_fit and not self._is_child():
+            self.refuse("it trains by train_on_batch, outside of Model.fit, so every worker would train on the "
+                        "same samples",
+                        "use Model.fit, a loop over a tf.data.Dataset with a tape, or poseidon.tensorflow in the "
+                        "script, or --auto off")
 
     # ---- fit
 
@@ -78,7 +91,7 @@ class KerasSession(Session):
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = callbacks.callbacks
         self._check_fit(model, callbacks)
-        self._join()
+        self._begin()
         if validation_split and validation_data is None:
             from keras.src.trainers.data_adapters import array_slicing
 
@@ -110,13 +123,17 @@ class KerasSession(Session):
         if not getattr(model, "compiled", True):
             self.refuse("fit was called before compile", "compile the model first")
 
-    def _prepare(self, model, pieces):
-        """A step that knows its share. The graph of an earlier fit is used again where it fits."""
+    def _begin(self):
+        """The workers are about to train together."""
+        self._join()
         import poseidon.tensorflow.optimizer  # noqa: F401  (XLA is left out)
 
         if self.step is None:
             self.step = Step(self)
-            self.checks = Checks(self)
+            self.checks = Checks(self, self.step)
+
+    def _prepare(self, model, pieces):
+        """A step that knows its share. The graph of an earlier fit is used again where it fits."""
         self.step.begin_fit()
         if not pieces.even:
             model.steps_per_execution = 1  # as an epoch may have another number of steps
@@ -135,8 +152,7 @@ class KerasSession(Session):
         """A step is over."""
         import poseidon
 
-        self._steps += 1
-        poseidon.report(self._steps)
+        poseidon.report(self.count_step())
         self.checks.look(self._steps)
         if self._steps == 1 and self.rank == 0:
             weights = self.step.variables
@@ -151,21 +167,27 @@ class KerasSession(Session):
                 f"({pieces.rows}), evaluation whole, files by worker "
                 "0; --auto off turns it off")
 
+    def count_step(self):
+        """One more, in fit or in a loop."""
+        self._steps += 1
+        return self._steps
+
     def end_epoch(self, pieces, logs, whole):
         """An epoch is over; whole: it was read to its end."""
         self.checks.end_epoch(pieces, logs, whole, self._steps)
 
     # ---- what is found out on the way
 
-    def judged(self, verdict, problem):
-        """What the first batch told of the script's step."""
+    def judged(self, verdict, problem, step):
+        """What the first batch told of the script's step. Says whether gradients are to be added up."""
         all_of_them = {Verdict(int(each)) for each in everyone.tell(self, [verdict], "verdict")[:, 0]}
         for worst in (Verdict.FAILED, Verdict.NEITHER, Verdict.SUM, Verdict.MEAN, Verdict.ZERO):
             if worst in all_of_them:
                 break
         if worst == Verdict.SUM and Verdict.MEAN in all_of_them:
             worst = Verdict.NEITHER
-        self.step.adds_up = worst == Verdict.SUM
+        step.adds_up = worst == Verdict.SUM
+        step.must_add_up.assign(worst == Verdict.SUM)
         if worst == Verdict.SUM:
             self.tell_once("the loss of its training is a sum over samples, not a mean: gradients of "
                            "the workers are added up")
@@ -180,6 +202,7 @@ class KerasSession(Session):
             self.tell_once("whether the parts of a batch make the whole could not be tried "
                            f"({problem or 'another worker could not'}): it is taken for granted that "
                            "the loss is a mean over samples")
+        return worst == Verdict.SUM
 
     def tell_once(self, text):
         """By worker 0."""
@@ -189,8 +212,11 @@ class KerasSession(Session):
 
     def at_exit(self):
         """The script is over."""
-        if self.checks is not None and not self.refused and not hasattr(sys, "last_value"):
-            self.checks.tell_verified(self._steps)
+        if not self.refused and not self.aside and not self._is_child() and not hasattr(sys, "last_value"):
+            if self.checks is not None:
+                self.checks.tell_verified(self._steps)
+            with contextlib.suppress(SystemExit):  # it was refused: see below
+                self.loops.at_exit()
         super().at_exit()
 
     # ---- files
@@ -225,6 +251,7 @@ class Fitted:
         self.pieces = pieces
         self.metrics = Metrics(self._session, model)
         step.even, step.adds_up = pieces.even, self._adds_up
+        step.must_add_up.assign(self._adds_up)
         self._outside = model.train_function
         model.jit_compile = False  # operations that talk to servers cannot be compiled
         model.train_function = self._function
@@ -234,7 +261,7 @@ class Fitted:
             data, words = data
             # Nothing happens in a step that finds no data: counters of optimizers would go on alone.
             with tensorflow.control_dependencies([words]):
-                step.begin(data, words, _rates(model), sample(model.trainable_weights))
+                step.begin(data, words, rates_of(optimizers_of(model)), sample(model.trainable_weights))
                 return own_step(data)
 
         model.train_step = train_step
@@ -276,8 +303,8 @@ class Fitted:
 
     def _try(self, data, specs):
         trial = Trial(self._session.step, self.model, self._own_step, specs)
-        self._session.judged(trial.judge(data), trial.problem)
-        self._tried, self._adds_up = True, self._session.step.adds_up
+        self._adds_up = self._session.judged(trial.judge(data), trial.problem, self._session.step)
+        self._tried = True
         self._variables = trial.variables
 
 
@@ -303,16 +330,6 @@ def optimizers_of(model):
         if isinstance(each, keras.optimizers.Optimizer) and all(each is not one for one in found):
             found.append(each)
     return found
-
-
-def _rates(model):
-    """A number for the learning rates of this step."""
-    total = tensorflow.constant(0, tensorflow.int64)
-    for number, optimizer in enumerate(optimizers_of(model)):
-        bits = tensorflow.bitcast(tensorflow.cast(optimizer.learning_rate, tensorflow.float32),
-                                  tensorflow.int32)
-        total += tensorflow.cast(bits, tensorflow.int64) * (number + 1)
-    return total
 
 
 def _how_compiled(model):

@@ -3,11 +3,16 @@
 
 import atexit
 import functools
+import sys
 
 import keras
 import tensorflow
 from keras.src.optimizers import base_optimizer
 from keras.src.saving import saving_api
+from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.data.ops.structured_function import StructuredFunctionWrapper
+from tensorflow.python.eager import backprop
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from . import noise
 
@@ -19,7 +24,9 @@ def apply(session):
     _watch_optimizers(session)
     _watch_files(session)
     _keep_orders(session)
+    _watch_loops(session)
     noise.watch_generators()
+    noise.watch_layers()
 
 
 def _keep_orders(session):
@@ -54,19 +61,79 @@ def _watch_fit(session):
     keras.Model.fit = fit
 
 
+def _watch_loops(session):
+    """Those of the script's own, over datasets, with tapes."""
+    loops = session.loops
+    kind, numpy_iterator = tensorflow.data.Dataset, dataset_ops.NumpyIterator
+    own_iter, own_numpy, own_gradient = kind.__iter__, kind.as_numpy_iterator, backprop.GradientTape.gradient
+    own_call, own_function = Function.__call__, StructuredFunctionWrapper.__init__
+    own_batch = keras.Model.train_on_batch
+
+    @functools.wraps(own_iter)
+    def read(dataset):
+        return loops.read(dataset, own_iter) if loops.takes(sys._getframe(1)) else own_iter(dataset)
+
+    @functools.wraps(own_numpy)
+    def as_numpy_iterator(dataset):
+        if not tensorflow.executing_eagerly() or not loops.takes(sys._getframe(1)):
+            return own_numpy(dataset)
+        made = numpy_iterator.__new__(numpy_iterator)
+        made._iterator, made._dataset = loops.read(dataset, own_iter), dataset
+        return made
+
+    @functools.wraps(own_gradient)
+    def gradient(tape, target, sources, *args, **kwargs):
+        found = own_gradient(tape, target, sources, *args, **kwargs)
+        loops.differentiated(sources)
+        return found
+
+    @functools.wraps(own_call)
+    def call(function, *args, **kwargs):
+        return loops.call(own_call, function, args, kwargs)
+
+    @functools.wraps(own_function)
+    def trace(*args, **kwargs):
+        with loops.in_dataset_function():
+            own_function(*args, **kwargs)
+
+    @functools.wraps(own_batch)
+    def train_on_batch(*args, **kwargs):
+        session.before_single_batches()
+        return own_batch(*args, **kwargs)
+
+    kind.__iter__, kind.as_numpy_iterator = read, as_numpy_iterator
+    backprop.GradientTape.gradient, Function.__call__ = gradient, call
+    StructuredFunctionWrapper.__init__ = trace
+    keras.Model.train_on_batch = train_on_batch
+    _note_calls(base_optimizer.BaseOptimizer, "__init__", loops.made_optimizer)
+    _note_calls(keras.layers.BatchNormalization, "call", loops.used_layer)
+
+
+def _note_calls(kind, name, note):
+    own = getattr(kind, name)
+
+    @functools.wraps(own)
+    def method(self, *args, **kwargs):
+        note(self)
+        return own(self, *args, **kwargs)
+
+    setattr(kind, name, method)
+
+
 def _watch_optimizers(session):
     """Also the one that has another inside, and does not call what it inherits."""
     def watched(own):
         @functools.wraps(own)
         def apply_gradients(optimizer, grads, trainable_variables=None):
-            if not session.before_apply():
+            step = session.step_of_apply()
+            if step is None:
                 return own(optimizer, grads, trainable_variables)
             variables = list(optimizer._trainable_variables if trainable_variables is None
                              else trainable_variables)
-            means = session.step.average(optimizer, list(grads), variables)
+            means = step.average(optimizer, list(grads), variables)
             if means is None:
                 return None
-            with session.step.applying():
+            with step.applying():
                 return own(optimizer, means, variables)
 
         return apply_gradients

@@ -12,6 +12,7 @@ import numpy
 import tensorflow
 
 from . import digests, noise
+from .means import Means
 from .pieces import Words
 
 TOLERANCE = 1e-4  # of weights: machines may round differently
@@ -26,9 +27,12 @@ class Seen(typing.NamedTuple):
     parts: float  # what they trained on did not make them up
     rates: float  # their learning rates differed
     weights: float  # their weights differed
+    means: float  # an optimizer got something else than the mean of their gradients
+    alike: float  # their batches differed, and their gradients did not
     samples: float
     batches: float  # of the script's size
     steps: float
+    absent: float  # a worker took no part, as its script is over
 
 
 class Step:
@@ -37,6 +41,7 @@ class Step:
     def __init__(self, session):
         self._session = session
         self._averagers = {}  # by optimizer, variables, and how often they came in this step
+        self._means = {}  # likewise
         self._came = {}
         self._applying = False
         self._kept = []  # what has an identity in use
@@ -50,6 +55,10 @@ class Step:
             self._factor = tensorflow.Variable(1.0, False, dtype=tensorflow.float64)
             self._seen = tensorflow.Variable(numpy.zeros(len(Seen._fields)), False)
             self._digests = tensorflow.Variable([0, 0], False, dtype=tensorflow.int64)
+            self._share = tensorflow.Variable(1.0, False, dtype=tensorflow.float64)
+            self._counts = tensorflow.Variable(1.0, False, dtype=tensorflow.float64)
+            self._batch = tensorflow.Variable(0, False, dtype=tensorflow.int64)
+            self.must_add_up = tensorflow.Variable(False, False)  # what was found when the step was tried
 
     # ---- before and after
 
@@ -101,30 +110,37 @@ class Step:
             graph.seed = noise.graph_seed(graph.seed, self._session.rank)
 
     def _exchange(self, data, words, rates, weights):
-        """What this worker trains on, and with. Everybody's are added up: workers have the same number
-        where W times the sum of squares is the square of the sum."""
-        from poseidon.tensorflow import ops
-        from poseidon.tensorflow.gradients import PRIORITY_MAX
-
+        """What this worker trains on, and with."""
         counts = tensorflow.cast(words.counts, tensorflow.int64)
         mine = digests.of_rows(data, words.first_row, words.element) * counts
         whole = tensorflow.cast(words.digest, tensorflow.int64)
+        self._digests.assign_add([mine, whole])
+        return self._compare(words, mine, whole, rates, weights, "keras.words")
+
+    def _compare(self, words, mine, whole, rates, weights, table):
+        """mine, whole: digests of this worker's samples, and of all. Everybody's numbers are added up: workers have
+        the same where W times the sum of squares is the square of the sum."""
+        from poseidon.tensorflow import ops
+        from poseidon.tensorflow.gradients import PRIORITY_MAX
+
         batch, rate = (tensorflow.cast(digests.small(each), tensorflow.float64) for each in (whole, rates))
         weight, size = weights
         told = ops.push_pull(
             tensorflow.stack([tensorflow.ones_like(words.share), words.share, words.part,
                               _modulo(mine, digests.SUMMED), batch, batch * batch, rate, rate * rate,
                               weight, weight * weight, size]),
-            "keras.words", reduce="sum", priority=PRIORITY_MAX)
+            table, reduce="sum", priority=PRIORITY_MAX)
         made_up = tensorflow.math.floormod(told[3], float(digests.SUMMED))
         spread = told[0] * told[9] - told[8] * told[8]
         self._seen.assign_add(tensorflow.stack(Seen(
             _number(told[0] * told[5] != told[4] * told[4]),
             _number(made_up != _modulo(whole, digests.SUMMED)),
             _number(told[0] * told[7] != told[6] * told[6]),
-            _number(spread > (TOLERANCE * told[10]) ** 2), told[1], told[2],
-            tensorflow.ones_like(words.share))))
-        self._digests.assign_add([mine, whole])
+            _number(spread > (TOLERANCE * told[10]) ** 2), 0.0, 0.0, told[1], told[2],
+            tensorflow.ones_like(words.share), _number(told[0] < self._session.world))))
+        self._share.assign(words.share)
+        self._counts.assign(words.counts)
+        self._batch.assign(mine)
         return told
 
     def average(self, optimizer, gradients, variables):
@@ -140,7 +156,16 @@ class Step:
             self.recorded += [tensorflow.convert_to_tensor(each) for each in gradients
                               if each is not None]
             return None
-        averager = self._averager(optimizer, variables)
+        place = self._place(optimizer, variables)
+        gradients = [None if each is None else tensorflow.convert_to_tensor(each) for each in gradients]
+        means = self._weighed_means(place, gradients, variables)
+        self._look_at_means(place, gradients, means)
+        return means
+
+    def _weighed_means(self, place, gradients, variables):
+        from poseidon.tensorflow.gradients import Averager
+
+        averager = self._averagers.setdefault(place, Averager())
         scaled = [None if each is None else self._scaled(each) for each in gradients]
         means = averager.average(scaled, variables)
         if self.even and not self.adds_up:
@@ -148,21 +173,24 @@ class Step:
         return [None if each is None else each * tensorflow.cast(self._factor, each.dtype)
                 for each in means]
 
+    def _look_at_means(self, place, gradients, means):
+        found = self._means.setdefault(place, Means(self._share, self._counts, self._batch,
+                                                    self.must_add_up)).compare(gradients, means)
+        seen = [0.0] * len(Seen._fields)
+        seen[Seen._fields.index("means")], seen[Seen._fields.index("alike")] = found
+        self._seen.assign_add(tensorflow.stack(seen))
+
     def _scaled(self, gradient):
-        dense = tensorflow.convert_to_tensor(gradient)
-        return dense if self.even else dense * tensorflow.cast(self._weight, dense.dtype)
+        return gradient if self.even else gradient * tensorflow.cast(self._weight, gradient.dtype)
 
-    def _averager(self, optimizer, variables):
+    def _place(self, optimizer, variables):
         """Each place of a step has tables of its own; in the next step, or graph, the same."""
-        from poseidon.tensorflow.gradients import Averager
-
         key = (id(optimizer), *map(id, variables))
         number = self._came.get(key, 0)
         self._came[key] = number + 1
         if (key, number) not in self._averagers:
             self._kept += [optimizer, variables]
-            self._averagers[key, number] = Averager()
-        return self._averagers[key, number]
+        return key, number
 
     @contextlib.contextmanager
     def applying(self):
@@ -176,6 +204,16 @@ class Step:
     def is_applying(self):
         """Whether another optimizer is at work."""
         return self._applying
+
+
+def rates_of(optimizers):
+    """A number for their learning rates in this step."""
+    total = tensorflow.constant(0, tensorflow.int64)
+    for number, optimizer in enumerate(optimizers):
+        bits = tensorflow.bitcast(tensorflow.cast(optimizer.learning_rate, tensorflow.float32),
+                                  tensorflow.int32)
+        total += tensorflow.cast(bits, tensorflow.int64) * (number + 1)
+    return total
 
 
 def sample(variables):

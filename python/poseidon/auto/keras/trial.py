@@ -22,6 +22,8 @@ _FAILURES = (tensorflow.errors.OpError, ValueError, TypeError, AttributeError, R
 class Trial:
     """Of one model's step."""
 
+    draws_for_constant_rows = False  # whether the script may have the number of rows as a constant
+
     def __init__(self, step, model, train_step, specs):
         self._step, self._model, self._train_step = step, model, train_step
         self._specs = specs
@@ -38,7 +40,7 @@ class Trial:
         pieces = [(_rows(data, begin, end), (end - begin) / rows)
                   for begin, end in ((0, cut), (cut, rows))]
         try:
-            with _quiet_randomness():
+            with _quiet_randomness(rows if self.draws_for_constant_rows else None):
                 run = self._function()
                 self._step.share_variables(self._step.variables)  # made by now, if not before
                 whole = run(data)
@@ -47,8 +49,9 @@ class Trial:
                     found.add(run(piece), share)
                 return found.compare(whole, run(data))
         except _FAILURES as error:
-            self.problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}" \
-                if str(error).strip() else type(error).__name__
+            lines = str(error).strip().splitlines()  # of what autograph tells, the last says what it is
+            said = lines[-1 if lines[0].startswith("in user code") else 0].strip()[:200] if lines else ""
+            self.problem = f"{type(error).__name__}: {said}" if said else type(error).__name__
             return Verdict.FAILED
 
     def _function(self):
@@ -60,8 +63,14 @@ class Trial:
                 signature)
             self.variables = list(compute.graph.variables)
 
+        return self._restoring(compute)
+
+    def _restoring(self, compute):
+        """What it writes is put back."""
+        of_model = self._model.variables if self._model is not None else ()
+
         def run(data):
-            written = _Kept([*self._model.variables, *self.variables])
+            written = _Kept([*of_model, *self.variables])
             try:
                 return [each.numpy() for each in compute(data)]
             finally:
@@ -105,13 +114,14 @@ def _any_rows(spec):
 
 
 @contextlib.contextmanager
-def _quiet_randomness():
-    """The same random numbers for every row, no normalization by the batch, no output."""
+def _quiet_randomness(rows):
+    """The same random numbers for every row, no normalization by the batch, no output. rows: what tf.random
+    draws for as many is noise, too, where that is known."""
     with contextlib.ExitStack() as changed:
         for name in _DRAWS:
             _replace(changed, tensorflow.random, f"stateless_{name}", _alike)
             stateless = getattr(tensorflow.random, f"stateless_{name}")
-            _replace(changed, tensorflow.random, name, lambda own, to=stateless: _with_seed(own, to))
+            _replace(changed, tensorflow.random, name, lambda own, to=stateless: _with_seed(rows, own, to))
         _replace(changed, tensorflow.nn.experimental, "stateless_dropout", _drop_alike)
         stateless_dropout = tensorflow.nn.experimental.stateless_dropout
         _replace(changed, tensorflow.nn, "dropout",
@@ -129,11 +139,13 @@ def _replace(changed, place, name, make):
     changed.callback(setattr, place, name, own)
 
 
-def _is_of_samples(shape):
+def _is_of_samples(shape, rows=None):
     """Whether it has one row for each sample: their number is open while a step is tried. Initial values of
-    weights, which may be drawn then, have a shape that is known."""
+    weights, which may be drawn then, have a shape that is known. rows: what is known to be a number of samples."""
     known = tensorflow.get_static_value(tensorflow.convert_to_tensor(shape), partial=True)
-    return known is not None and len(known) > 0 and known[0] is None
+    if known is None or len(known) == 0:
+        return False
+    return known[0] is None or (rows is not None and known[0] == rows)
 
 
 def _one_row(shape):
@@ -151,10 +163,10 @@ def _alike(own):
     return draw
 
 
-def _with_seed(own, stateless):
+def _with_seed(rows, own, stateless):
     """In the place of one that draws other numbers in every run."""
     def draw(shape, *args, seed=None, name=None, **kwargs):
-        if not _is_of_samples(shape):
+        if not _is_of_samples(shape, rows):
             return own(shape, *args, seed=seed, name=name, **kwargs)
         return stateless(shape, [1, 2], *args, **kwargs)
 
