@@ -9,8 +9,8 @@ A folder that holds sources is a room; `launch/text` is one, `launch` another. W
     tools/include_graph.py                                    prints the rooms, checks
     tools/include_graph.py --metrics                          files and lines of each room, as well
     tools/include_graph.py --dot [FOLDER]                     text for Graphviz: rooms, or the files of FOLDER
-    tools/include_graph.py --svg docs/images/rooms.svg        the picture of docs/architecture.md
-    tools/include_graph.py --svg docs/images/launch.svg launch    that of the rooms inside one folder
+    tools/include_graph.py --svg docs/images/folders.svg          a picture of the folders
+    tools/include_graph.py --svg docs/images/launch.svg launch    ... of the rooms inside one folder
 """
 import argparse
 import pathlib

@@ -296,6 +296,33 @@ copy_given(const struct plan_input *input, struct plan *plan, struct psd_error *
     return status;
 }
 
+/* Whether plain scripts are distributed, and whether what was asked for can be. */
+static psd_status
+decide_automatic(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+{
+    /* The hook's directory is not in a container, nor is the descriptor for its notes; and it needs
+     * servers of ours. */
+    plan->automatic = input->automatic != NULL && strcmp(input->automatic, "off") != 0 &&
+                      input->image == NULL && !personality_is_foreign(plan->personality);
+    if (input->automatic_asked && input->image != NULL && strcmp(input->automatic, "off") != 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--auto %s does not work in containers (\"image\"): let the script import "
+                        "poseidon (docs/python.md)",
+                        input->automatic);
+    }
+    plan->old_names = input->automatic_asked && strcmp(input->automatic, "tf1") == 0 &&
+                      (plan->personality & PERSONALITY_TF1) != 0 &&
+                      personality_is_foreign(plan->personality);
+    if (input->automatic_asked && personality_is_foreign(plan->personality) && !plan->old_names &&
+        strcmp(input->automatic, "off") != 0) {
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "--auto %s needs ps_servers, and that --personality has none: leave out one of the two",
+            input->automatic);
+    }
+    return PSD_OK;
+}
+
 psd_status
 plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error *err)
 {
@@ -318,25 +345,9 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
     if (status != PSD_OK) {
         return status;
     }
-    /* The hook's directory is not in a container, nor is the descriptor for its notes; and it needs
-     * servers of ours. */
-    plan.automatic = input->automatic != NULL && strcmp(input->automatic, "off") != 0 &&
-                     input->image == NULL && !personality_is_foreign(plan.personality);
-    if (input->automatic_asked && input->image != NULL && strcmp(input->automatic, "off") != 0) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--auto %s does not work in containers (\"image\"): let the script import "
-                        "poseidon (docs/python.md)",
-                        input->automatic);
-    }
-    plan.old_names = input->automatic_asked && strcmp(input->automatic, "tf1") == 0 &&
-                     (plan.personality & PERSONALITY_TF1) != 0 &&
-                     personality_is_foreign(plan.personality);
-    if (input->automatic_asked && personality_is_foreign(plan.personality) && !plan.old_names &&
-        strcmp(input->automatic, "off") != 0) {
-        return psi_fail(
-            err, PSD_ERR_INVALID,
-            "--auto %s needs ps_servers, and that --personality has none: leave out one of the two",
-            input->automatic);
+    status = decide_automatic(input, &plan, err);
+    if (status != PSD_OK) {
+        return status;
     }
     if (input->workers < 1 || input->workers > PSI_CLUSTER_WORKERS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "%u workers: 1 to %d are possible", input->workers,
