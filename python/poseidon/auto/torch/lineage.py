@@ -15,7 +15,7 @@ from typing import Any, Iterable
 
 import torch
 from torch.utils import _pytree as trees
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 PRUNE_EVERY = 64  # batches: those that nobody has any more are forgotten
 
@@ -86,6 +86,11 @@ class Lineage:
         if self._mode is not None:
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
+
+    @staticmethod
+    def looking_away() -> Any:
+        """Operations inside are ours: numbers that autograd has kept cannot be read while they are followed."""
+        return _disable_current_modes()
 
     def sources(self, tensors: Any) -> set:
         """The deliveries that these were computed from, as far as it was seen."""

@@ -521,7 +521,8 @@ class TorchSession(Session):
         weight, delivery = self._share, self._trained
         if backward and delivery is not None and (not self.loose.begun or self.walks.divides) and self.active():
             rows = round(delivery.weight * delivery.samples / self.world)
-            weight = self.losses.weigh(tensors, weight, rows, delivery.samples)
+            with self.lineage.looking_away():
+                weight = self.losses.weigh(tensors, weight, rows, delivery.samples)
         self._wanted = weight
         self._set_weight(weight)
 
