@@ -12,8 +12,8 @@
  *   - a CLOSED stream has no descriptor, timer or borrowed memory; the object itself stays until
  *     the dispatch ends, because an event further up may still be looking at it.
  *
- * Bytes are in stream_send.c, authentication in stream_open.c, those who are not known yet in
- * strangers.c.
+ * Sending bytes is in stream_send.c, what goes through shared memory in stream_shm.c, authentication
+ * in stream_open.c, those who are not known yet in strangers.c.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -32,8 +32,8 @@
 
 enum { FIRST_BYTES = 2048 }; /* of a stranger, enough to recognise it by */
 
-static void
-unseal(struct psi_stream *stream)
+void
+psi_stream_unseal(struct psi_stream *stream)
 {
     if (stream->sealed != NULL) {
         stream->loop->config.auth->destroy(stream->sealed);
@@ -58,14 +58,11 @@ psi_stream_detach(struct psi_stream *stream)
         stream->lookup = NULL;
     }
     psi_shm_offer_end(stream);
-    if (stream->shm != NULL) {
-        psi_shm_close(stream->shm);
-        stream->shm = NULL;
-    }
+    stream->carrier->close(stream);
     psi_stream_out_clear(&stream->out);
     psi_handshake_destroy(stream->handshake);
     stream->handshake = NULL;
-    unseal(stream);
+    psi_stream_unseal(stream);
     loop->conn_count--;
     psi_loop_retire(loop, &stream->source);
     if (fd >= 0) {
@@ -100,9 +97,9 @@ psi_stream_end_later(struct psi_stream *stream)
     psi_loop_wake(stream->loop);
 }
 
-/* A stranger that has said something sensible is none any more. */
-static void
-heard_a_frame(struct psi_stream *stream)
+/* A stranger that has sent a whole frame is a stranger no longer. */
+void
+psi_stream_heard_a_frame(struct psi_stream *stream)
 {
     if (stream->state == OPEN && stream->stranger) {
         psi_stream_leave_strangers(stream); /* a member for the rest of its life */
@@ -127,13 +124,13 @@ hear(struct psi_stream *stream)
         status = psi_stream_in_run(&stream->in, &stream->conn, &err);
     }
     if (status == PSD_OK && stream->in.frame_count > 0) {
-        heard_a_frame(stream);
+        psi_stream_heard_a_frame(stream);
     }
     psi_stream_conclude(stream, status, &err);
 }
 
-static void
-lost(struct psi_stream *stream, bool by_error)
+void
+psi_stream_lost(struct psi_stream *stream, bool by_error)
 {
     const char *peer = stream->conn.peer;
     struct psd_error err;
@@ -193,7 +190,7 @@ listen_first(struct psi_stream *stream)
     const ssize_t got = recv(stream->source.fd, first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
 
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-        lost(stream, got < 0);
+        psi_stream_lost(stream, got < 0);
     } else if (got > 0 && may_begin(stream, first, (size_t)got)) {
         psi_stream_begin_handshake(stream);
     } else if (got > 0) {
@@ -229,12 +226,13 @@ receive_and_hear(struct psi_stream *stream)
             return false;
         }
         if (got <= 0) {
-            lost(stream, got < 0);
+            psi_stream_lost(stream, got < 0);
             return false;
         }
         psi_stream_in_took(&stream->in, (size_t)got);
         hear(stream);
-        if (stream->state == LINGERING || stream->state == CLOSED || stream->shm != NULL ||
+        if (stream->state == LINGERING || stream->state == CLOSED ||
+            stream->carrier != &psi_carrier_bytes ||
             ((size_t)got < room && stream->sealed == NULL)) {
             return false;
         }
@@ -260,93 +258,9 @@ psi_stream_receive(struct psi_stream *stream)
     return more;
 }
 
-void
-psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_fd)
-{
-    unseal(stream);
-    close(old_fd);
-    stream->again = false;
-    stream->shm = shm;
-    stream->conn.lends = true;
-}
-
-/* Hears frames out of the ring, and sends what there is room for now. Returns whether there is
- * more to hear. */
-static bool
-receive_shm(struct psi_stream *stream)
-{
-    struct psd_error err;
-    unsigned frames;
-    bool more;
-    psd_status status;
-
-    err.status = PSD_OK;
-    status = psi_shm_receive(stream->shm, &frames, &more, &err);
-    if (status == PSD_OK && frames > 0) {
-        heard_a_frame(stream);
-    }
-    psi_stream_conclude(stream, status, &err);
-    if (stream->state == OPEN) {
-        psi_stream_flush(stream);
-    }
-    return more && stream->state == OPEN;
-}
-
-/* The rest is sent; what the peer says is read over. */
+/* What is left is sent; what the peer still says is read and dropped. */
 static void
-linger_shm(struct psi_stream *stream)
-{
-    struct psd_error err;
-    unsigned frames;
-    bool more;
-    bool ended;
-
-    if (psi_shm_read_socket(stream->shm, &ended, &err) == PSD_OK && !ended &&
-        psi_shm_receive(stream->shm, &frames, &more, &err) == PSD_OK) {
-        psi_stream_flush(stream);
-    } else {
-        ended = true;
-    }
-    if (ended || psi_stream_is_broken(stream) || stream->out.bytes == 0) {
-        psi_stream_detach(stream);
-    }
-}
-
-void
-psi_stream_ring_ready(void *object)
-{
-    struct psi_stream *stream = object;
-
-    if (stream->state == LINGERING) {
-        linger_shm(stream);
-    } else if (stream->state == OPEN && !psi_stream_is_broken(stream)) {
-        (void)receive_shm(stream);
-    }
-}
-
-/* The socket says that there is something in the ring, or that the peer is gone: then everything it
- * has written still counts, and that is no more than the ring can hold. */
-static void
-shm_ready(struct psi_stream *stream)
-{
-    struct psd_error err;
-    bool ended;
-    unsigned turns = 0;
-    const psd_status status = psi_shm_read_socket(stream->shm, &ended, &err);
-
-    if (status != PSD_OK) {
-        psi_stream_end(stream, &err);
-        return;
-    }
-    while (receive_shm(stream) && ended && ++turns < PSI_SHM_TURNS_MAX) {
-    }
-    if (ended && stream->state == OPEN) {
-        lost(stream, false);
-    }
-}
-
-static void
-linger(struct psi_stream *stream)
+linger_on(struct psi_stream *stream)
 {
     struct iovec iov = {.iov_base = stream->buffer, .iov_len = PSI_STREAM_IN_BYTES};
     ssize_t got;
@@ -363,16 +277,16 @@ linger(struct psi_stream *stream)
     }
 }
 
-static void
-stream_close(struct psi_conn *conn)
+void
+psi_stream_close(struct psi_conn *conn)
 {
     if (psi_stream_of(conn)->state != CLOSED) {
         psi_stream_detach(psi_stream_of(conn));
     }
 }
 
-static void
-stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
+void
+psi_stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
 {
     struct psi_stream *stream = psi_stream_of(conn);
     const uint64_t linger_ns = linger_ms * UINT64_C(1000000);
@@ -387,40 +301,14 @@ stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
     }
     psi_shm_offer_end(stream);
     psi_stream_flush(stream); /* what was held back for the sake of it */
-    if (psi_stream_is_broken(stream) || (stream->shm != NULL && stream->out.bytes == 0)) {
-        psi_stream_detach(stream); /* what is in the ring can be read when we are gone */
+    if (psi_stream_is_broken(stream) || !stream->carrier->linger(stream)) {
+        psi_stream_detach(stream);
         return;
     }
     stream->state = LINGERING;
     stream->in.stopped = true;
-    if (stream->shm != NULL) {
-        psi_shm_deafen(stream->shm);
-    }
     psi_timer_arm(stream->loop, &stream->timer, psi_monotonic_ns() + linger_ns);
-    if (stream->shm == NULL && !psi_stream_has_unsent(stream)) {
-        (void)shutdown(stream->source.fd, SHUT_WR);
-    }
 }
-
-static void
-stream_wake_after(struct psi_conn *conn, uint32_t frames)
-{
-    struct psi_stream *stream = psi_stream_of(conn);
-
-    if (stream->shm != NULL) {
-        /* What waits for room may need the least of what the peer gives back. */
-        psi_shm_wake_after(stream->shm, stream->out.bytes > 0 ? 1 : frames);
-    }
-}
-
-static const struct psi_conn_ops stream_ops = {
-    .send = psi_stream_send,
-    .unshare = psi_stream_unshare,
-    .close = stream_close,
-    .close_after_send = stream_close_after_send,
-    .queued_bytes = psi_stream_queued_bytes,
-    .wake_after = stream_wake_after,
-};
 
 static void
 stream_ready(void *object, uint32_t events)
@@ -436,31 +324,53 @@ stream_ready(void *object, uint32_t events)
         return;
     }
     if (stream->state == LINGERING) {
-        if (stream->shm != NULL) {
-            linger_shm(stream);
-        } else {
-            linger(stream);
-        }
-        return;
-    }
-    if (stream->shm != NULL) {
-        shm_ready(stream);
+        linger_on(stream);
         return;
     }
     if ((events & ~(uint32_t)EPOLLOUT) != 0) {
         (void)psi_stream_receive(stream);
     }
     if ((events & EPOLLOUT) != 0 && (stream->state == OPEN || stream->state == AUTHENTICATING)) {
-        psi_stream_flush(stream);
+        psi_stream_flush_bytes(stream);
     }
 }
+
+static bool
+linger(struct psi_stream *stream)
+{
+    if (!psi_stream_has_unsent(stream)) {
+        (void)shutdown(stream->source.fd, SHUT_WR);
+    }
+    return true;
+}
+
+static void
+close_nothing(struct psi_stream *stream)
+{
+    (void)stream; /* bytes need no more than the descriptor */
+}
+
+const struct psi_carrier psi_carrier_bytes = {
+    .ops =
+        {
+            .send = psi_stream_send,
+            .unshare = psi_stream_unshare,
+            .close = psi_stream_close,
+            .close_after_send = psi_stream_close_after_send,
+            .queued_bytes = psi_stream_queued_bytes,
+        },
+    .ready = stream_ready,
+    .receive = psi_stream_receive,
+    .flush = psi_stream_flush_bytes,
+    .linger = linger,
+    .close = close_nothing,
+};
 
 /* What the peer said before it went still counts: a refusal explains more than a broken pipe. */
 static void
 end_broken(struct psi_stream *stream)
 {
-    if (stream->state == OPEN &&
-        (stream->shm != NULL ? receive_shm(stream) : psi_stream_receive(stream))) {
+    if (stream->state == OPEN && stream->carrier->receive(stream)) {
         psi_stream_end_later(stream);
     } else if (stream->state != CLOSED) {
         psi_stream_end(stream, &stream->reason);
@@ -514,10 +424,11 @@ psi_stream_create(struct psi_loop *loop, const struct psi_scheme *scheme, const 
         return NULL;
     }
     memset(stream, 0, sizeof(*stream));
-    stream->conn.ops = &stream_ops;
+    stream->carrier = &psi_carrier_bytes;
+    stream->conn.ops = &stream->carrier->ops;
     memcpy(stream->conn.peer, peer, strnlen(peer, PSI_ADDRESS_BYTES - 1));
     stream->source = (struct psi_source){
-        .ready = stream_ready, .close = stream_gone, .object = stream, .fd = -1};
+        .ready = stream->carrier->ready, .close = stream_gone, .object = stream, .fd = -1};
     stream->timer = (struct psi_timer){.fire = stream_due, .object = stream};
     stream->loop = loop;
     stream->scheme = scheme;

@@ -77,9 +77,6 @@ holds_frames(const struct psi_stream *stream)
 bool
 psi_stream_has_unsent(const struct psi_stream *stream)
 {
-    if (stream->shm != NULL) {
-        return psi_shm_awaits_socket(stream->shm);
-    }
     if (stream->handshake != NULL) {
         return stream->handshake->sent_bytes < stream->handshake->made_bytes;
     }
@@ -128,31 +125,6 @@ flush_word(struct psi_stream *stream)
 }
 
 static void
-fail_shm(struct psi_stream *stream, const struct psd_error *err)
-{
-    stream->reason = *err;
-    psi_stream_end_later(stream);
-}
-
-static void
-flush_shm(struct psi_stream *stream)
-{
-    struct psi_outgoing frame;
-    struct psd_error err;
-    psd_status status = PSD_OK;
-
-    while (status == PSD_OK && psi_stream_out_first(&stream->out, &frame)) {
-        status = psi_shm_send(stream->shm, &frame, &err);
-        if (status == PSD_OK) {
-            psi_stream_out_sent(&stream->out, psi_stream_out_size(&frame));
-        }
-    }
-    if (status != PSD_OK && status != PSD_PENDING) {
-        fail_shm(stream, &err);
-    }
-}
-
-static void
 flush_frames(struct psi_stream *stream)
 {
     size_t budget = PSI_STREAM_WORK_BYTES;
@@ -172,7 +144,7 @@ flush_frames(struct psi_stream *stream)
 
 /* Sends what the kernel takes, and waits for it to take the rest. */
 void
-psi_stream_flush(struct psi_stream *stream)
+psi_stream_flush_bytes(struct psi_stream *stream)
 {
     if (!psi_stream_is_broken(stream) && stream->handshake != NULL) {
         flush_handshake(stream);
@@ -180,9 +152,7 @@ psi_stream_flush(struct psi_stream *stream)
     if (!psi_stream_is_broken(stream) && stream->handshake == NULL) {
         flush_word(stream);
     }
-    if (!psi_stream_is_broken(stream) && stream->shm != NULL) {
-        flush_shm(stream);
-    } else if (!psi_stream_is_broken(stream) && !holds_frames(stream)) {
+    if (!psi_stream_is_broken(stream) && !holds_frames(stream)) {
         flush_frames(stream);
     }
     watch(stream);
@@ -194,7 +164,7 @@ psi_stream_say(struct psi_stream *stream, const void *word)
     psi_assert(stream->word_unsent == 0);
     memcpy(stream->word, word, sizeof(stream->word));
     stream->word_unsent = sizeof(stream->word);
-    psi_stream_flush(stream);
+    psi_stream_flush_bytes(stream);
 }
 
 /* Sends a frame which nothing precedes: no copy of it is made if the kernel takes it all. */
@@ -213,21 +183,15 @@ send_at_once(struct psi_stream *stream, const struct psi_outgoing *frame)
     return send_some(stream, iov, count);
 }
 
-/* The same through shared memory: all of it, or nothing. */
-static ssize_t
-send_shm(struct psi_stream *stream, const struct psi_outgoing *frame)
+psd_status
+psi_stream_queue(struct psi_stream *stream, const struct psi_outgoing *frame, size_t sent)
 {
-    struct psd_error err;
-    const psd_status status = psi_shm_send(stream->shm, frame, &err);
-
-    if (status == PSD_OK) {
-        return (ssize_t)psi_stream_out_size(frame);
+    if (psi_stream_out_add(&stream->out, frame, sent) != PSD_OK) {
+        psi_fail(&stream->reason, PSD_ERR_NO_MEMORY, "send to %s: no memory", stream->conn.peer);
+        psi_stream_end_later(stream);
+        return PSD_ERR_NO_MEMORY;
     }
-    if (status != PSD_PENDING) {
-        fail_shm(stream, &err);
-        return -1;
-    }
-    return 0;
+    return PSD_OK;
 }
 
 psd_status
@@ -235,41 +199,27 @@ psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
 {
     struct psi_stream *stream = psi_stream_of(conn);
     const size_t bytes = psi_stream_out_size(frame);
+    psd_status status = psi_stream_may_send(stream, frame, bytes);
     ssize_t sent = 0;
 
-    psi_assert(frame->head_bytes >= PSI_PREFIX_BYTES);
-    psi_assert(frame->head_bytes <= PSI_PREFIX_BYTES + PSI_META_BYTES_MAX);
-    psi_assert(frame->buffer_count <= PSI_BUFFERS_MAX);
-    if (stream->state == LINGERING || stream->state == CLOSED) {
-        return PSD_ERR_CLOSED;
-    }
-    if (psi_stream_is_broken(stream)) {
-        return stream->reason.status;
-    }
-    if (bytes > PSI_CONN_QUEUE_BYTES_MAX - stream->out.bytes) {
-        return PSD_ERR_BUSY;
+    if (status != PSD_OK) {
+        return status;
     }
     if (!holds_frames(stream) && stream->out.bytes == 0) {
-        sent = stream->shm != NULL ? send_shm(stream, frame) : send_at_once(stream, frame);
+        sent = send_at_once(stream, frame);
         if (sent < 0) {
             return stream->reason.status;
         }
     }
     if ((size_t)sent == bytes) {
-        if (frame->release != NULL) {
-            frame->release(frame->release_owner, frame->release_cookie);
-        }
+        psi_stream_release(frame);
         return PSD_OK;
     }
-    if (psi_stream_out_add(&stream->out, frame, (size_t)sent) != PSD_OK) {
-        psi_fail(&stream->reason, PSD_ERR_NO_MEMORY, "send to %s: no memory", conn->peer);
-        psi_stream_end_later(stream);
-        return PSD_ERR_NO_MEMORY;
-    }
-    if (stream->state == OPEN) {
+    status = psi_stream_queue(stream, frame, (size_t)sent);
+    if (status == PSD_OK && stream->state == OPEN) {
         watch(stream);
     }
-    return PSD_OK;
+    return status;
 }
 
 psd_status

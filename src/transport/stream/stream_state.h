@@ -4,6 +4,7 @@
 #ifndef PSI_TRANSPORT_STREAM_STREAM_STATE_H
 #define PSI_TRANSPORT_STREAM_STREAM_STATE_H
 
+#include "base/fail.h"
 #include "transport/stream/carrier_shm.h"
 #include "transport/stream/handshake.h"
 #include "transport/stream/shm_offer.h"
@@ -12,6 +13,29 @@
 #include "transport/stream/stream_out.h"
 
 enum psi_stream_state { CONNECTING, LOOKING_UP, AUTHENTICATING, OPEN, LINGERING, CLOSED };
+
+/*
+ * How the frames of a stream travel: as bytes, plain or sealed, or through shared memory. A stream
+ * begins with bytes and changes over at most once (psi_stream_switch).
+ */
+struct psi_carrier {
+    struct psi_conn_ops ops;                      /* the connection's */
+    void (*ready)(void *object, uint32_t events); /* the source's */
+
+    /* Hears a bounded amount. Returns whether there is more. */
+    bool (*receive)(struct psi_stream *stream);
+
+    /* Sends what waits, as far as there is room, and watches for more room. */
+    void (*flush)(struct psi_stream *stream);
+
+    /* Its owner has closed it. Returns whether it has to stay until all is sent. */
+    bool (*linger)(struct psi_stream *stream);
+
+    void (*close)(struct psi_stream *stream);
+};
+
+extern const struct psi_carrier psi_carrier_bytes;
+extern const struct psi_carrier psi_carrier_shm;
 
 /*
  * Thread: owned by the loop.
@@ -34,7 +58,8 @@ struct psi_stream {
     char wanted[2 * PSI_IDENTITY_BYTES]; /* connecting: what to prove */
     struct psi_lookup *lookup;           /* LOOKING_UP: the question */
     struct psi_shm_offer *shm_offer;     /* whether the peer is on this host is being found out */
-    struct psi_shm *shm;                 /* it is: frames go through this; NULL: through bytes */
+    const struct psi_carrier *carrier;   /* how frames travel */
+    struct psi_shm *shm;                 /* psi_carrier_shm: through this; else NULL */
     uint8_t word[PSI_PREFIX_BYTES];      /* of the offer: sent before any frame, ... */
     size_t word_unsent;                  /* ... as far as it is not sent yet */
     struct psi_stream_in in;
@@ -54,6 +79,37 @@ static inline bool
 psi_stream_is_broken(const struct psi_stream *stream)
 {
     return stream->reason.status != PSD_OK;
+}
+
+/* Whether a frame of so many bytes may be sent now, or queued. */
+static inline psd_status
+psi_stream_may_send(const struct psi_stream *stream, const struct psi_outgoing *frame, size_t bytes)
+{
+    psi_assert(frame->head_bytes >= PSI_PREFIX_BYTES);
+    psi_assert(frame->head_bytes <= PSI_PREFIX_BYTES + PSI_META_BYTES_MAX);
+    psi_assert(frame->buffer_count <= PSI_BUFFERS_MAX);
+    if (stream->state == LINGERING || stream->state == CLOSED) {
+        return PSD_ERR_CLOSED;
+    }
+    if (psi_stream_is_broken(stream)) {
+        return stream->reason.status;
+    }
+    return bytes > PSI_CONN_QUEUE_BYTES_MAX - stream->out.bytes ? PSD_ERR_BUSY : PSD_OK;
+}
+
+/* All of it was sent at once: nothing of it is borrowed now. */
+static inline void
+psi_stream_release(const struct psi_outgoing *frame)
+{
+    if (frame->release != NULL) {
+        frame->release(frame->release_owner, frame->release_cookie);
+    }
+}
+
+static inline void
+psi_stream_flush(struct psi_stream *stream)
+{
+    stream->carrier->flush(stream);
 }
 
 /* ---- stream.c ---- */
@@ -77,6 +133,21 @@ void psi_stream_end(struct psi_stream *stream, const struct psd_error *reason);
  * tells. */
 void psi_stream_end_later(struct psi_stream *stream);
 
+/* The peer is gone: tells in which way. */
+void psi_stream_lost(struct psi_stream *stream, bool by_error);
+
+/* A stranger that has sent a whole frame is a stranger no longer. */
+void psi_stream_heard_a_frame(struct psi_stream *stream);
+
+/* Ends what sealed its bytes, if anything did. */
+void psi_stream_unseal(struct psi_stream *stream);
+
+/* As in struct psi_conn_ops. */
+void psi_stream_close(struct psi_conn *conn);
+void psi_stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms);
+
+/* ---- stream_shm.c ---- */
+
 /* From now on frames go through shm; old_fd, and what sealed its bytes, are closed. Takes both. */
 void psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_fd);
 
@@ -89,11 +160,15 @@ void psi_stream_ring_ready(void *object);
 ssize_t psi_stream_receive_some(const struct psi_stream *stream, struct iovec *iov, int count);
 
 /* Sends what the kernel takes, and waits for it to take the rest. */
-void psi_stream_flush(struct psi_stream *stream);
+void psi_stream_flush_bytes(struct psi_stream *stream);
 bool psi_stream_has_unsent(const struct psi_stream *stream);
 
 /* Sends a word of the offer. */
 void psi_stream_say(struct psi_stream *stream, const void *word);
+
+/* Queues a frame of which so many bytes were sent. */
+psd_status psi_stream_queue(struct psi_stream *stream, const struct psi_outgoing *frame,
+                            size_t sent);
 
 /* As in struct psi_conn_ops. */
 psd_status psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame);
