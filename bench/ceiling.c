@@ -24,7 +24,7 @@ fork_one(struct ceiling *ceiling)
 
     if (pid == 0) {
         (void)signal(SIGPIPE, SIG_IGN);
-        crew_dismiss(&ceiling->crew);
+        team_dismiss(&ceiling->team);
     }
     return pid;
 }
@@ -34,9 +34,9 @@ ceiling_fork_server(struct ceiling *ceiling)
 {
     const pid_t pid = fork_one(ceiling);
 
-    psi_assert(ceiling->crew.helper_count < CREW_HELPERS_MAX);
+    psi_assert(ceiling->team.helper_count < TEAM_HELPERS_MAX);
     if (pid > 0) {
-        ceiling->crew.helpers[ceiling->crew.helper_count++] = pid;
+        ceiling->team.helpers[ceiling->team.helper_count++] = pid;
     }
     return pid;
 }
@@ -47,11 +47,11 @@ ceiling_fork_worker(struct ceiling *ceiling, int *control_p)
     int control[2];
     pid_t pid;
 
-    psi_assert(ceiling->worker_count < CREW_MAX);
+    psi_assert(ceiling->worker_count < TEAM_MAX);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) {
         return -1;
     }
-    ceiling->crew.fds[ceiling->crew.count++] = control[0];
+    ceiling->team.fds[ceiling->team.count++] = control[0];
     pid = fork_one(ceiling);
     if (pid == 0) {
         *control_p = control[1];
@@ -79,11 +79,11 @@ end_all(const pid_t *pids, uint32_t count)
 void
 ceiling_stop(struct ceiling *ceiling)
 {
-    crew_dismiss(&ceiling->crew);
+    team_dismiss(&ceiling->team);
     end_all(ceiling->workers, ceiling->worker_count);
-    end_all(ceiling->crew.helpers, ceiling->crew.helper_count);
+    end_all(ceiling->team.helpers, ceiling->team.helper_count);
     ceiling->worker_count = 0;
-    ceiling->crew.helper_count = 0;
+    ceiling->team.helper_count = 0;
 }
 
 /* ---- Connections ---- */

@@ -2,7 +2,7 @@
  * ceiling.h - the least that has to be done: small programs that do the same work and nothing else.
  *
  * A ceiling has no names, no retries, no membership; both ends know the sizes, and its processes
- * trust each other. Each kind has its start; all follow CREW_RUN and are stopped alike.
+ * trust each other. Each kind has its start; all follow TEAM_RUN and are stopped alike.
  *
  *   memory     threads of one process on memory that all share: nothing is sent
  *   sockets    one connection from every worker to every server; chunks are added while in cache
@@ -14,14 +14,14 @@
 
 #include <sys/types.h>
 
-#include "crew.h"
+#include "team.h"
 
 enum { CEILING_SERVERS_MAX = 64 };
 
 /* Thread: owned by the runner. */
 struct ceiling {
-    struct crew crew; /* its helpers are the servers */
-    pid_t workers[CREW_MAX];
+    struct team team; /* its helpers are the servers */
+    pid_t workers[TEAM_MAX];
     uint32_t worker_count;
 };
 

@@ -31,7 +31,7 @@ enum {
 };
 
 /* Thread: the counters are atomic; the rest is written before the threads start. */
-struct team {
+struct memory_run {
     enum ceiling_memory kind;
     uint32_t workers;
     uint32_t threads;
@@ -42,7 +42,7 @@ struct team {
     float *values;
     struct tensor_model model;
 
-    const struct crew_order *order;
+    const struct team_order *order;
     uint64_t *times_ns;           /* of each round, by the first thread */
     uint32_t *reads[THREADS_MAX]; /* of each round, by each thread */
     _Alignas(64) atomic_uint arrived;
@@ -51,123 +51,123 @@ struct team {
 
 /* Thread: owned by its thread. */
 struct member {
-    struct team *team;
+    struct memory_run *run;
     uint32_t index;
     pthread_t thread;
 };
 
 static bool
-touches(const struct team *team)
+touches(const struct memory_run *run)
 {
-    return team->kind == CEILING_FULL || team->kind == CEILING_BLOCKED;
+    return run->kind == CEILING_FULL || run->kind == CEILING_BLOCKED;
 }
 
 static bool
-copies(const struct team *team)
+copies(const struct memory_run *run)
 {
-    return team->kind == CEILING_COPY_NT || team->kind == CEILING_COPY_LIBC;
+    return run->kind == CEILING_COPY_NT || run->kind == CEILING_COPY_LIBC;
 }
 
 /* ---- One round ---- */
 
 static void
-wait_for_all(struct team *team)
+wait_for_all(struct memory_run *run)
 {
-    const unsigned turn = atomic_load_explicit(&team->turn, memory_order_relaxed);
+    const unsigned turn = atomic_load_explicit(&run->turn, memory_order_relaxed);
 
-    if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) + 1 == team->threads) {
-        atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&team->turn, turn + 1, memory_order_release);
+    if (atomic_fetch_add_explicit(&run->arrived, 1, memory_order_acq_rel) + 1 == run->threads) {
+        atomic_store_explicit(&run->arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&run->turn, turn + 1, memory_order_release);
         return;
     }
-    while (atomic_load_explicit(&team->turn, memory_order_acquire) == turn) {
+    while (atomic_load_explicit(&run->turn, memory_order_acquire) == turn) {
         spin_pause();
     }
 }
 
 /* The elements of the tensor that a thread adds and applies: whole lines, the rest for the last. */
 static size_t
-share_begin(const struct team *team, uint32_t index)
+share_begin(const struct memory_run *run, uint32_t index)
 {
-    const size_t lines = team->count / TENSOR_LINE / team->threads;
+    const size_t lines = run->count / TENSOR_LINE / run->threads;
 
-    return index == team->threads ? team->count : lines * TENSOR_LINE * index;
+    return index == run->threads ? run->count : lines * TENSOR_LINE * index;
 }
 
 static void
-copy(const struct team *team, float *to, const float *from)
+copy(const struct memory_run *run, float *to, const float *from)
 {
-    if (team->kind == CEILING_COPY_NT) {
-        kernel_copy_past_cache(to, from, team->count);
+    if (run->kind == CEILING_COPY_NT) {
+        kernel_copy_past_cache(to, from, run->count);
     } else {
-        memcpy(to, from, team->count * sizeof(*to));
+        memcpy(to, from, run->count * sizeof(*to));
     }
 }
 
 static void
-give(struct team *team, uint32_t index, uint32_t phase)
+give(struct memory_run *run, uint32_t index, uint32_t phase)
 {
-    for (uint32_t rank = index; rank < team->workers; rank += team->threads) {
-        if (copies(team)) {
-            copy(team, team->gradients[rank], team->own_gradients[rank]);
+    for (uint32_t rank = index; rank < run->workers; rank += run->threads) {
+        if (copies(run)) {
+            copy(run, run->gradients[rank], run->own_gradients[rank]);
         } else {
-            tensor_write(team->gradients[rank], 0, team->count, rank, phase);
+            tensor_write(run->gradients[rank], 0, run->count, rank, phase);
         }
     }
 }
 
 static uint32_t
-take(struct team *team, uint32_t index)
+take(struct memory_run *run, uint32_t index)
 {
     uint32_t read = 0;
 
-    for (uint32_t rank = index; rank < team->workers; rank += team->threads) {
-        if (copies(team)) {
-            copy(team, team->own_values[rank], team->values);
+    for (uint32_t rank = index; rank < run->workers; rank += run->threads) {
+        if (copies(run)) {
+            copy(run, run->own_values[rank], run->values);
         } else {
-            read += tensor_read(team->values, team->count);
+            read += tensor_read(run->values, run->count);
         }
     }
     return read;
 }
 
 static uint32_t
-blocked_round(struct team *team, uint32_t index, uint32_t phase)
+blocked_round(struct memory_run *run, uint32_t index, uint32_t phase)
 {
-    const size_t end = share_begin(team, index + 1);
+    const size_t end = share_begin(run, index + 1);
     uint32_t read = 0;
 
-    for (size_t first = share_begin(team, index); first < end; first += BLOCK) {
+    for (size_t first = share_begin(run, index); first < end; first += BLOCK) {
         const size_t here = end - first < BLOCK ? end - first : BLOCK;
 
-        for (uint32_t rank = 0; rank < team->workers; rank++) {
-            tensor_write(team->gradients[rank] + first, first, here, rank, phase);
+        for (uint32_t rank = 0; rank < run->workers; rank++) {
+            tensor_write(run->gradients[rank] + first, first, here, rank, phase);
         }
-        kernel_apply(team->values, team->gradients, team->workers, (float)TENSOR_RATE, first, here);
-        for (uint32_t rank = 0; rank < team->workers; rank++) {
-            read += tensor_read(team->values + first, here);
+        kernel_apply(run->values, run->gradients, run->workers, (float)TENSOR_RATE, first, here);
+        for (uint32_t rank = 0; rank < run->workers; rank++) {
+            read += tensor_read(run->values + first, here);
         }
     }
-    wait_for_all(team);
+    wait_for_all(run);
     return read;
 }
 
 static uint32_t
-phased_round(struct team *team, uint32_t index, uint32_t phase)
+phased_round(struct memory_run *run, uint32_t index, uint32_t phase)
 {
-    const size_t first = share_begin(team, index);
+    const size_t first = share_begin(run, index);
     uint32_t read = 0;
 
-    if (team->kind != CEILING_FUSED) {
-        give(team, index, phase);
-        wait_for_all(team);
+    if (run->kind != CEILING_FUSED) {
+        give(run, index, phase);
+        wait_for_all(run);
     }
-    kernel_apply(team->values, team->gradients, team->workers, (float)TENSOR_RATE, first,
-                 share_begin(team, index + 1) - first);
-    wait_for_all(team);
-    if (team->kind != CEILING_FUSED) {
-        read = take(team, index);
-        wait_for_all(team);
+    kernel_apply(run->values, run->gradients, run->workers, (float)TENSOR_RATE, first,
+                 share_begin(run, index + 1) - first);
+    wait_for_all(run);
+    if (run->kind != CEILING_FUSED) {
+        read = take(run, index);
+        wait_for_all(run);
     }
     return read;
 }
@@ -175,31 +175,31 @@ phased_round(struct team *team, uint32_t index, uint32_t phase)
 /* ---- A run ---- */
 
 static uint32_t
-phase_of(const struct team *team, uint64_t round)
+phase_of(const struct memory_run *run, uint64_t round)
 {
-    return touches(team) ? (uint32_t)(round % TENSOR_PHASES) : 0;
+    return touches(run) ? (uint32_t)(round % TENSOR_PHASES) : 0;
 }
 
 static void *
 run_member(void *argument)
 {
     const struct member *member = argument;
-    struct team *team = member->team;
+    struct memory_run *run = member->run;
     const uint32_t index = member->index;
     uint64_t last_ns;
 
     process_bind(index);
-    wait_for_all(team);
+    wait_for_all(run);
     last_ns = timer_now_ns();
-    for (uint64_t i = 0; i < team->order->rounds; i++) {
-        const uint32_t phase = phase_of(team, i);
+    for (uint64_t i = 0; i < run->order->rounds; i++) {
+        const uint32_t phase = phase_of(run, i);
 
-        team->reads[index][i] = team->kind == CEILING_BLOCKED ? blocked_round(team, index, phase)
-                                                              : phased_round(team, index, phase);
+        run->reads[index][i] = run->kind == CEILING_BLOCKED ? blocked_round(run, index, phase)
+                                                            : phased_round(run, index, phase);
         if (index == 0) {
             const uint64_t now_ns = timer_now_ns();
 
-            team->times_ns[i] = now_ns - last_ns;
+            run->times_ns[i] = now_ns - last_ns;
             last_ns = now_ns;
         }
     }
@@ -208,74 +208,74 @@ run_member(void *argument)
 
 /* All threads have to be there, or those that are would wait for ever. */
 static void
-run_members(struct team *team)
+run_members(struct memory_run *run)
 {
     struct member members[THREADS_MAX];
 
-    for (uint32_t i = 0; i < team->threads; i++) {
-        members[i] = (struct member){.team = team, .index = i};
+    for (uint32_t i = 0; i < run->threads; i++) {
+        members[i] = (struct member){.run = run, .index = i};
         if (pthread_create(&members[i].thread, NULL, run_member, &members[i]) != 0) {
             _exit(1);
         }
     }
-    for (uint32_t i = 0; i < team->threads; i++) {
+    for (uint32_t i = 0; i < run->threads; i++) {
         (void)pthread_join(members[i].thread, NULL);
     }
 }
 
 static psd_status
-check(struct team *team, struct psd_error *err)
+check(struct memory_run *run, struct psd_error *err)
 {
     psd_status status = PSD_OK;
 
-    for (uint64_t i = 0; i < team->order->rounds; i++) {
+    for (uint64_t i = 0; i < run->order->rounds; i++) {
         uint32_t read = 0;
 
-        tensor_model_round(&team->model, phase_of(team, i));
-        for (uint32_t index = 0; index < team->threads; index++) {
-            read += team->reads[index][i];
+        tensor_model_round(&run->model, phase_of(run, i));
+        for (uint32_t index = 0; index < run->threads; index++) {
+            read += run->reads[index][i];
         }
-        if (touches(team) && read != team->workers * tensor_model_read(&team->model)) {
+        if (touches(run) && read != run->workers * tensor_model_read(&run->model)) {
             return psi_fail(err, PSD_ERR_CORRUPT, "memory ceiling: round %llu gave wrong values",
                             (unsigned long long)i);
         }
     }
-    for (uint32_t rank = 0; copies(team) && rank < team->workers && status == PSD_OK; rank++) {
-        status = tensor_check(&team->model, team->own_values[rank], err);
+    for (uint32_t rank = 0; copies(run) && rank < run->workers && status == PSD_OK; rank++) {
+        status = tensor_check(&run->model, run->own_values[rank], err);
     }
-    return status == PSD_OK ? tensor_check(&team->model, team->values, err) : status;
+    return status == PSD_OK ? tensor_check(&run->model, run->values, err) : status;
 }
 
 static void
-summarise(struct team *team, uint64_t cpu_ns, struct crew_times *times)
+summarise(struct memory_run *run, uint64_t cpu_ns, struct team_times *times)
 {
-    const uint64_t rounds = team->order->rounds;
+    const uint64_t rounds = run->order->rounds;
 
     for (uint64_t i = 0; i < rounds; i++) {
-        times->elapsed_ns += team->times_ns[i];
+        times->elapsed_ns += run->times_ns[i];
     }
-    rounds_summarise(team->times_ns, rounds, times);
+    rounds_summarise(run->times_ns, rounds, times);
     times->cpu_ns = cpu_ns;
 }
 
 static psd_status
-follow(void *owner, const struct crew_order *order, struct crew_times *times, struct psd_error *err)
+follow(void *owner, const struct team_order *order, struct team_times *times, struct psd_error *err)
 {
-    struct team *team = owner;
+    struct memory_run *run = owner;
     const uint64_t cpu_ns = timer_cpu_ns();
     psd_status status;
 
-    team->order = order;
-    team->times_ns = calloc(order->rounds, sizeof(*team->times_ns));
+    run->order = order;
+    run->times_ns = calloc(order->rounds, sizeof(*run->times_ns));
     for (uint32_t i = 0; i < THREADS_MAX; i++) {
-        team->reads[i] = calloc(order->rounds, sizeof(*team->reads[i]));
+        run->reads[i] = calloc(order->rounds, sizeof(*run->reads[i]));
     }
-    run_members(team);
-    summarise(team, timer_cpu_ns() - cpu_ns, times);
-    status = check(team, err);
-    free(team->times_ns);
+    run_members(run);
+    summarise(run, timer_cpu_ns() - cpu_ns, times);
+    status = check(run, err);
+    free(run->times_ns);
     for (uint32_t i = 0; i < THREADS_MAX; i++) {
-        free(team->reads[i]);
+        free(run->reads[i]);
     }
     return status;
 }
@@ -296,48 +296,48 @@ alloc_shared(size_t bytes)
 }
 
 static bool
-make_tensors(struct team *team, uint64_t bytes)
+make_tensors(struct memory_run *run, uint64_t bytes)
 {
     bool all = true;
 
-    team->values = alloc_shared(bytes);
-    for (uint32_t rank = 0; rank < team->workers; rank++) {
-        team->gradients[rank] = alloc_shared(bytes);
-        all = all && team->gradients[rank] != NULL;
-        if (all && !touches(team)) {
-            tensor_write(team->gradients[rank], 0, team->count, rank, 0);
+    run->values = alloc_shared(bytes);
+    for (uint32_t rank = 0; rank < run->workers; rank++) {
+        run->gradients[rank] = alloc_shared(bytes);
+        all = all && run->gradients[rank] != NULL;
+        if (all && !touches(run)) {
+            tensor_write(run->gradients[rank], 0, run->count, rank, 0);
         }
-        if (copies(team)) {
-            team->own_gradients[rank] = alloc_shared(bytes);
-            team->own_values[rank] = alloc_shared(bytes);
-            all = all && team->own_gradients[rank] != NULL && team->own_values[rank] != NULL;
+        if (copies(run)) {
+            run->own_gradients[rank] = alloc_shared(bytes);
+            run->own_values[rank] = alloc_shared(bytes);
+            all = all && run->own_gradients[rank] != NULL && run->own_values[rank] != NULL;
         }
-        if (all && copies(team)) {
-            tensor_write(team->own_gradients[rank], 0, team->count, rank, 0);
+        if (all && copies(run)) {
+            tensor_write(run->own_gradients[rank], 0, run->count, rank, 0);
         }
     }
-    return all && team->values != NULL;
+    return all && run->values != NULL;
 }
 
 static int
 run_team(enum ceiling_memory kind, uint32_t workers, uint64_t bytes, int control)
 {
-    struct team *team = aligned_alloc(64, (sizeof(*team) + 63) / 64 * 64);
+    struct memory_run *run = aligned_alloc(64, (sizeof(*run) + 63) / 64 * 64);
     struct psd_error err = {0};
 
-    if (team == NULL) {
+    if (run == NULL) {
         return 1;
     }
-    memset(team, 0, sizeof(*team));
-    team->kind = kind;
-    team->workers = workers;
-    team->threads = psi_usable_cores() < THREADS_MAX ? psi_usable_cores() : THREADS_MAX;
-    team->count = bytes / sizeof(float);
-    if (!make_tensors(team, bytes)) {
+    memset(run, 0, sizeof(*run));
+    run->kind = kind;
+    run->workers = workers;
+    run->threads = psi_usable_cores() < THREADS_MAX ? psi_usable_cores() : THREADS_MAX;
+    run->count = bytes / sizeof(float);
+    if (!make_tensors(run, bytes)) {
         return 1;
     }
-    tensor_model_init(&team->model, TENSOR_DESCENT, workers, team->count);
-    return crew_follow(control, follow, team, &err) == PSD_OK ? 0 : 1;
+    tensor_model_init(&run->model, TENSOR_DESCENT, workers, run->count);
+    return team_follow(control, follow, run, &err) == PSD_OK ? 0 : 1;
 }
 
 psd_status

@@ -137,7 +137,7 @@ wake(void *owner, struct psd_error *err)
 }
 
 static psd_status
-follow(void *owner, const struct crew_order *order, struct crew_times *times, struct psd_error *err)
+follow(void *owner, const struct team_order *order, struct team_times *times, struct psd_error *err)
 {
     struct worker *worker = owner;
     const struct rounds rounds = {
@@ -165,7 +165,7 @@ run_worker(const struct link *link, int control)
         return 1;
     }
     tensor_model_init(&worker.model, TENSOR_SUM, 1, link->bytes / sizeof(float));
-    return crew_follow(control, follow, &worker, &err) == PSD_OK ? 0 : 1;
+    return team_follow(control, follow, &worker, &err) == PSD_OK ? 0 : 1;
 }
 
 /* ---- Start ---- */

@@ -94,7 +94,7 @@ run_server(const struct plan *plan, uint32_t server)
 {
     const uint64_t total = stream_bytes(plan, server);
     float *values = tensor_alloc(total + CHUNK_BYTES);
-    float *gradients[CREW_MAX];
+    float *gradients[TEAM_MAX];
     uint64_t at = 0;
 
     if (plan->servers == 1) {
@@ -221,7 +221,7 @@ exchange(void *owner, struct psd_error *err)
 }
 
 static psd_status
-follow(void *owner, const struct crew_order *order, struct crew_times *times, struct psd_error *err)
+follow(void *owner, const struct team_order *order, struct team_times *times, struct psd_error *err)
 {
     struct worker *worker = owner;
     const struct rounds rounds = {
@@ -261,7 +261,7 @@ run_worker(const struct plan *plan, uint32_t rank, int control)
         worker->whole[server] = stream_bytes(plan, server);
         (void)fcntl(plan->fds[rank][server][0], F_SETFL, O_NONBLOCK);
     }
-    return crew_follow(control, follow, worker, &err) == PSD_OK ? 0 : 1;
+    return team_follow(control, follow, worker, &err) == PSD_OK ? 0 : 1;
 }
 
 /* ---- Start ---- */
@@ -326,7 +326,7 @@ ceiling_sockets_start(enum ceiling_wait wait, uint32_t workers, uint32_t servers
     psd_status status = PSD_OK;
 
     memset(ceiling_p, 0, sizeof(*ceiling_p));
-    psi_assert(workers <= CREW_MAX);
+    psi_assert(workers <= TEAM_MAX);
     psi_assert(servers <= CEILING_SERVERS_MAX);
     plan.fds = malloc(workers * sizeof(*plan.fds));
     if (plan.fds == NULL) {

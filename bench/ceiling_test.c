@@ -16,20 +16,20 @@
 static void
 run_twice(struct ceiling *ceiling, uint64_t bytes, uint32_t workers)
 {
-    struct crew_order order = {.verb = CREW_RUN, .bytes = bytes, .rounds = 3};
+    struct team_order order = {.verb = TEAM_RUN, .bytes = bytes, .rounds = 3};
     struct psd_error err = {0};
-    struct crew_times times;
+    struct team_times times;
 
-    assert_int_equal(ceiling->crew.count, workers);
+    assert_int_equal(ceiling->team.count, workers);
     for (int i = 0; i < 2; i++) {
-        times = (struct crew_times){0};
-        assert_int_equal(crew_command(&ceiling->crew, &order, &times, &err), PSD_OK);
+        times = (struct team_times){0};
+        assert_int_equal(team_command(&ceiling->team, &order, &times, &err), PSD_OK);
         assert_true(times.elapsed_ns > 0);
         assert_true(times.cpu_ns > 0);
         assert_true(times.median_ns <= times.p90_ns);
         assert_true(times.p90_ns <= times.p99_ns);
         assert_true(times.p99_ns <= times.worst_ns);
-        order.flags = CREW_TOUCH;
+        order.flags = TEAM_TOUCH;
         order.rounds = 11;
     }
     ceiling_stop(ceiling);

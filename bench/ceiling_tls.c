@@ -183,7 +183,7 @@ exchange(void *owner, struct psd_error *err)
 }
 
 static psd_status
-follow(void *owner, const struct crew_order *order, struct crew_times *times, struct psd_error *err)
+follow(void *owner, const struct team_order *order, struct team_times *times, struct psd_error *err)
 {
     struct worker *worker = owner;
     const struct rounds rounds = {
@@ -213,7 +213,7 @@ run_worker(int fd, uint64_t bytes, int control)
     }
     tensor_model_init(&worker.model, TENSOR_SUM, 1, bytes / sizeof(float)); /* an echo */
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
-    return crew_follow(control, follow, &worker, &err) == PSD_OK ? 0 : 1;
+    return team_follow(control, follow, &worker, &err) == PSD_OK ? 0 : 1;
 }
 
 /* ---- Start ---- */

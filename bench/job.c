@@ -46,16 +46,16 @@ make_environment(const struct job_args *args, const char *environment[4])
 }
 
 static psd_status
-start_launcher(const struct job_args *args, struct troupe *troupe, struct psd_error *err)
+start_launcher(const struct job_args *args, struct group *group, struct psd_error *err)
 {
     char own[PATH_MAX] = "";
     char path[PATH_MAX];
     char workers[16];
     char servers[16];
     const char *environment[4];
-    const char *words[] = {NULL,        "-o",        troupe->directory, "--pass", "env",
-                           "--workers", workers,     "--servers",       servers,  "--",
-                           own,         "--control", troupe->control,   NULL};
+    const char *words[] = {NULL,        "-o",        group->directory, "--pass", "env",
+                           "--workers", workers,     "--servers",      servers,  "--",
+                           own,         "--control", group->control,   NULL};
 
     if (readlink("/proc/self/exe", own, sizeof(own) - 1) < 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "find this program");
@@ -64,35 +64,35 @@ start_launcher(const struct job_args *args, struct troupe *troupe, struct psd_er
     snprintf(workers, sizeof(workers), "%u", args->workers);
     snprintf(servers, sizeof(servers), "%u", args->servers);
     make_environment(args, environment);
-    return troupe_start(troupe, words, environment, err);
+    return group_start(group, words, environment, err);
 }
 
 static psd_status
-start_command(const char *command, struct troupe *troupe, struct psd_error *err)
+start_command(const char *command, struct group *group, struct psd_error *err)
 {
     char control[128];
     const char *const words[] = {"/bin/sh", "-c", command, NULL};
     const char *const environment[] = {control, NULL};
 
-    snprintf(control, sizeof(control), "PSD_BENCH_CONTROL=%s", troupe->control);
-    return troupe_start(troupe, words, environment, err);
+    snprintf(control, sizeof(control), "PSD_BENCH_CONTROL=%s", group->control);
+    return group_start(group, words, environment, err);
 }
 
 psd_status
-job_start(const struct job_args *args, struct troupe *troupe_p, struct psd_error *err)
+job_start(const struct job_args *args, struct group *group_p, struct psd_error *err)
 {
     const bool own = args->launch == NULL;
-    psd_status status = troupe_init(troupe_p, own ? "psd_run" : "the launched job", err);
+    psd_status status = group_init(group_p, own ? "psd_run" : "the launched job", err);
 
     if (status != PSD_OK) {
         return status;
     }
-    status = own ? start_launcher(args, troupe_p, err) : start_command(args->launch, troupe_p, err);
+    status = own ? start_launcher(args, group_p, err) : start_command(args->launch, group_p, err);
     if (status == PSD_OK) {
-        status = troupe_gather(troupe_p, args->workers, err);
+        status = group_gather(group_p, args->workers, err);
     }
     if (status != PSD_OK) {
-        troupe_abandon(troupe_p);
+        group_abandon(group_p);
     }
     return status;
 }

@@ -4,7 +4,7 @@
 #ifndef BENCH_JOB_H
 #define BENCH_JOB_H
 
-#include "troupe.h"
+#include "group.h"
 
 /* Thread: immutable. */
 struct job_args {
@@ -17,7 +17,7 @@ struct job_args {
                            the arguments is its business then */
 };
 
-/* End it with troupe_end() or, after a failure, troupe_abandon(). */
-psd_status job_start(const struct job_args *args, struct troupe *troupe_p, struct psd_error *err);
+/* End it with group_end() or, after a failure, group_abandon(). */
+psd_status job_start(const struct job_args *args, struct group *group_p, struct psd_error *err);
 
 #endif

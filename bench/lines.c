@@ -65,14 +65,14 @@ write_figure(FILE *file, const struct pair *pair, const struct figure *figure)
     fprintf(file,
             "{\"name\": \"%s%s\", \"timing\": \"%s\", \"transport\": \"%s\", \"workers\": %u, "
             "\"servers\": %u, \"bytes\": %llu, \"value\": %.6g, \"unit\": \"%s\"",
-            entrant_about(result->entrant)->name, figure->suffix,
+            subject_about(result->subject)->name, figure->suffix,
             result->timing == TIMING_TOUCH ? "touch" : "call",
             result_missed_shm(result) ? "tcp" : transport_name(situation->transport),
             situation->workers, situation->servers, (unsigned long long)situation->bytes,
             figure->value, figure->unit);
     if (pair->reference != NULL) {
         fprintf(file, ", \"reference\": %.6g, \"reference_name\": \"%s\", \"ratio\": %.4f",
-                figure->reference, entrant_about(pair->reference->entrant)->name, figure->ratio);
+                figure->reference, subject_about(pair->reference->subject)->name, figure->ratio);
     } else {
         fprintf(file, ", \"reference\": null, \"reference_name\": null, \"ratio\": null");
     }
@@ -143,7 +143,7 @@ lines_write(FILE *file, const struct results *results, const struct situation *s
 
         if (result_is_of(result, situation)) {
             write_times(file, &pair);
-            if (!entrant_about(result->entrant)->urgent) {
+            if (!subject_about(result->subject)->urgent) {
                 write_rates(file, &pair);
             }
         }

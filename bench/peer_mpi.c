@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "crew.h"
+#include "group.h"
 #include "rounds.h"
+#include "team.h"
 #include "tensor.h"
-#include "troupe.h"
 
 /* Thread: owned by the main thread. */
 struct rank {
@@ -67,7 +67,7 @@ make_memory(struct rank *rank, uint64_t bytes, struct psd_error *err)
 }
 
 static psd_status
-follow(void *owner, const struct crew_order *order, struct crew_times *times, struct psd_error *err)
+follow(void *owner, const struct team_order *order, struct team_times *times, struct psd_error *err)
 {
     struct rank *rank = owner;
     const psd_status status = make_memory(rank, order->bytes, err);
@@ -102,9 +102,9 @@ main(int argc, char **argv)
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &rank.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &rank.ranks);
-    status = troupe_call(argv[1], &fd, &err);
+    status = group_call(argv[1], &fd, &err);
     if (status == PSD_OK) {
-        status = crew_follow(fd, follow, &rank, &err);
+        status = team_follow(fd, follow, &rank, &err);
         close(fd);
     }
     if (status != PSD_OK) {

@@ -12,7 +12,7 @@ rpc: rank 0 is a parameter server in the way of PyTorch's own tutorial: workers 
 gradients, it adds them, applies the sum when the last has come, and answers all with the values.
 Ranks 1..WORKERS are the workers. On one host it moves tensors through shared memory; rpc_tcp: not.
 
-Orders and answers are those of crew.h; LIBRARY is peer_tensor.c, so that gradients are written, read
+Orders and answers are those of team.h; LIBRARY is peer_tensor.c, so that gradients are written, read
 and checked by the same code on all sides.
 """
 import ctypes

@@ -53,11 +53,11 @@ is_on_path(const char *program)
 }
 
 const char *
-peer_missing(enum entrant peer)
+peer_missing(enum subject peer)
 {
     char path[PATH_MAX];
 
-    if (entrant_about(peer)->kind == KIND_MPI) {
+    if (subject_about(peer)->kind == KIND_MPI) {
         beside("peer_mpi", path);
         if (access(path, X_OK) != 0 || !is_on_path("mpirun")) {
             return "OpenMPI is not installed: make bench-peers";
@@ -71,7 +71,7 @@ peer_missing(enum entrant peer)
 /* ---- OpenMPI ---- */
 
 static psd_status
-start_mpi(const struct entrant_about *about, uint32_t workers, struct troupe *troupe,
+start_mpi(const struct subject_about *about, uint32_t workers, struct group *group,
           const char *const *environment, struct psd_error *err)
 {
     char program[PATH_MAX];
@@ -96,15 +96,15 @@ start_mpi(const struct entrant_about *about, uint32_t workers, struct troupe *tr
         words[used++] = environment[0];
     }
     words[used++] = program;
-    words[used++] = troupe->control;
-    return troupe_start(troupe, words, NULL, err);
+    words[used++] = group->control;
+    return group_start(group, words, NULL, err);
 }
 
 /* ---- PyTorch ---- */
 
 /* peer_torch.py KIND RANK WORKERS CONTROL STORE LIBRARY; all of them meet at the file STORE. */
 static psd_status
-start_torch(const struct entrant_about *about, uint32_t workers, struct troupe *troupe,
+start_torch(const struct subject_about *about, uint32_t workers, struct group *group,
             const char *const *environment, struct psd_error *err)
 {
     const bool rpc = about->kind == KIND_RPC;
@@ -115,41 +115,41 @@ start_torch(const struct entrant_about *about, uint32_t workers, struct troupe *
     psd_status status = PSD_OK;
 
     beside("libpeer_tensor.so", library);
-    snprintf(store, sizeof(store), "%s/store", troupe->directory);
+    snprintf(store, sizeof(store), "%s/store", group->directory);
     snprintf(count, sizeof(count), "%u", workers);
     for (uint32_t rank = 0; rank < workers + rpc && status == PSD_OK; rank++) {
         char text[16];
-        const char *const words[] = {python,          "-W",  "ignore", script, kind, text, count,
-                                     troupe->control, store, library,  NULL};
+        const char *const words[] = {python, "-W",           "ignore", script,  kind, text,
+                                     count,  group->control, store,    library, NULL};
 
         snprintf(text, sizeof(text), "%u", rank);
-        status = troupe_start(troupe, words, environment, err);
+        status = group_start(group, words, environment, err);
     }
     return status;
 }
 
 psd_status
-peer_start(enum entrant peer, uint32_t workers, struct troupe *troupe_p, struct psd_error *err)
+peer_start(enum subject peer, uint32_t workers, struct group *group_p, struct psd_error *err)
 {
-    const struct entrant_about *about = entrant_about(peer);
+    const struct subject_about *about = subject_about(peer);
     char library[PATH_MAX];
     char preload[PATH_MAX + 16];
     const char *const environment[] = {about->tuned ? preload : NULL, NULL};
-    psd_status status = troupe_init(troupe_p, about->title, err);
+    psd_status status = group_init(group_p, about->title, err);
 
     if (status != PSD_OK) {
         return status;
     }
-    troupe_p->restless = about->kind == KIND_RPC;
+    group_p->restless = about->kind == KIND_RPC;
     beside("libcongestion.so", library);
     snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", library);
-    status = about->kind == KIND_MPI ? start_mpi(about, workers, troupe_p, environment, err)
-                                     : start_torch(about, workers, troupe_p, environment, err);
+    status = about->kind == KIND_MPI ? start_mpi(about, workers, group_p, environment, err)
+                                     : start_torch(about, workers, group_p, environment, err);
     if (status == PSD_OK) {
-        status = troupe_gather(troupe_p, workers, err);
+        status = group_gather(group_p, workers, err);
     }
     if (status != PSD_OK) {
-        troupe_abandon(troupe_p);
+        group_abandon(group_p);
     }
     return status;
 }

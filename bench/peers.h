@@ -7,14 +7,14 @@
 #ifndef BENCH_PEERS_H
 #define BENCH_PEERS_H
 
-#include "entrants.h"
-#include "troupe.h"
+#include "group.h"
+#include "subjects.h"
 
 /* Why a peer cannot take part here; NULL: it can. */
-const char *peer_missing(enum entrant peer);
+const char *peer_missing(enum subject peer);
 
-/* End it with troupe_end() or, after a failure, troupe_abandon(). */
-psd_status peer_start(enum entrant peer, uint32_t workers, struct troupe *troupe_p,
+/* End it with group_end() or, after a failure, group_abandon(). */
+psd_status peer_start(enum subject peer, uint32_t workers, struct group *group_p,
                       struct psd_error *err);
 
 #endif

@@ -7,31 +7,31 @@
 
 #include "base/fail.h"
 
-#define BIT ENTRANT_BIT
+#define BIT SUBJECT_BIT
 
-/* Sets of entrants that belong together. */
-#define IN_PLACE    BIT(ENTRANT_IN_PLACE)
-#define ORDINARY    BIT(ENTRANT_ORDINARY)
-#define BLOCKING    BIT(ENTRANT_BLOCKING)
+/* Sets of subjects that belong together. */
+#define IN_PLACE    BIT(SUBJECT_IN_PLACE)
+#define ORDINARY    BIT(SUBJECT_ORDINARY)
+#define BLOCKING    BIT(SUBJECT_BLOCKING)
 #define BOTH        (IN_PLACE | ORDINARY)
-#define SHM_USES    (BOTH | BIT(ENTRANT_STREAMED) | BIT(ENTRANT_SUM))
-#define TCP_USES    (BOTH | BIT(ENTRANT_SUM))
-#define TCP_FORMATS (BIT(ENTRANT_SCANNED) | BIT(ENTRANT_HALF))
-#define URGENT      (BIT(ENTRANT_URGENT) | BIT(ENTRANT_URGENT_EQUAL))
-#define FULL        BIT(ENTRANT_FULL)
-#define COPYIN      (BIT(ENTRANT_COPY_NT) | BIT(ENTRANT_COPY_LIBC))
-#define MEMORY      (FULL | COPYIN | BIT(ENTRANT_BLOCKED) | BIT(ENTRANT_FUSED))
-#define BLOCKERS    BIT(ENTRANT_SOCKETS)
-#define SOCKETS     (BLOCKERS | BIT(ENTRANT_SOCKETS_SPIN))
-#define ONE_SERVER  (BIT(ENTRANT_SOCKETS) | BIT(ENTRANT_SOCKETS_ONE_SERVER))
-#define PING_MEMORY (BIT(ENTRANT_PING_MEMORY) | BIT(ENTRANT_PING_MEMORY_SPIN))
-#define PING_TCP    (BIT(ENTRANT_PING_TCP) | BIT(ENTRANT_PING_TCP_SPIN))
-#define PING_UNIX   (BIT(ENTRANT_PING_UNIX) | BIT(ENTRANT_PING_UNIX_SPIN))
-#define MPI         BIT(ENTRANT_MPI)
-#define PEERS       (MPI | BIT(ENTRANT_GLOO) | BIT(ENTRANT_RPC))
-#define PEERS_TCP   (BIT(ENTRANT_MPI_TCP) | BIT(ENTRANT_GLOO) | BIT(ENTRANT_RPC_TCP))
+#define SHM_USES    (BOTH | BIT(SUBJECT_STREAMED) | BIT(SUBJECT_SUM))
+#define TCP_USES    (BOTH | BIT(SUBJECT_SUM))
+#define TCP_FORMATS (BIT(SUBJECT_SCANNED) | BIT(SUBJECT_HALF))
+#define URGENT      (BIT(SUBJECT_URGENT) | BIT(SUBJECT_URGENT_EQUAL))
+#define FULL        BIT(SUBJECT_FULL)
+#define COPYIN      (BIT(SUBJECT_COPY_NT) | BIT(SUBJECT_COPY_LIBC))
+#define MEMORY      (FULL | COPYIN | BIT(SUBJECT_BLOCKED) | BIT(SUBJECT_FUSED))
+#define BLOCKERS    BIT(SUBJECT_SOCKETS)
+#define SOCKETS     (BLOCKERS | BIT(SUBJECT_SOCKETS_SPIN))
+#define ONE_SERVER  (BIT(SUBJECT_SOCKETS) | BIT(SUBJECT_SOCKETS_ONE_SERVER))
+#define PING_MEMORY (BIT(SUBJECT_PING_MEMORY) | BIT(SUBJECT_PING_MEMORY_SPIN))
+#define PING_TCP    (BIT(SUBJECT_PING_TCP) | BIT(SUBJECT_PING_TCP_SPIN))
+#define PING_UNIX   (BIT(SUBJECT_PING_UNIX) | BIT(SUBJECT_PING_UNIX_SPIN))
+#define MPI         BIT(SUBJECT_MPI)
+#define PEERS       (MPI | BIT(SUBJECT_GLOO) | BIT(SUBJECT_RPC))
+#define PEERS_TCP   (BIT(SUBJECT_MPI_TCP) | BIT(SUBJECT_GLOO) | BIT(SUBJECT_RPC_TCP))
 #define PEERS_TUNED                                                                                \
-    (BIT(ENTRANT_MPI_TCP_TUNED) | BIT(ENTRANT_GLOO_TUNED) | BIT(ENTRANT_RPC_TCP_TUNED))
+    (BIT(SUBJECT_MPI_TCP_TUNED) | BIT(SUBJECT_GLOO_TUNED) | BIT(SUBJECT_RPC_TCP_TUNED))
 #define ALL_PEERS (PEERS | PEERS_TCP | PEERS_TUNED)
 
 enum { IN_ALL = 1, IN_SUITE = 2, IN_QUICK = 4, IN_CEILINGS = 8 };
@@ -42,7 +42,7 @@ struct entry {
     uint32_t workers;
     uint32_t servers;
     const char *sizes;
-    uint64_t entrants;
+    uint64_t subjects;
 };
 
 #define SHM TRANSPORT_SHM
@@ -88,14 +88,14 @@ static const struct entry entries[] = {
 
 static void
 add_row(struct plan *plan, enum transport transport, uint32_t workers, uint32_t servers,
-        const struct bench_sizes *sizes, uint64_t entrants)
+        const struct bench_sizes *sizes, uint64_t subjects)
 {
     psi_assert(plan->count < PLAN_ROWS_MAX);
     plan->rows[plan->count++] = (struct plan_row){.transport = transport,
                                                   .workers = workers,
                                                   .servers = servers,
                                                   .sizes = *sizes,
-                                                  .entrants = entrants};
+                                                  .subjects = subjects};
 }
 
 static void
@@ -109,7 +109,7 @@ add_entries(struct plan *plan, unsigned when)
 
             psi_assert(status == PSD_OK);
             add_row(plan, entries[i].transport, entries[i].workers, entries[i].servers, &sizes,
-                    entries[i].entrants);
+                    entries[i].subjects);
         }
     }
 }
@@ -128,7 +128,7 @@ add_chosen(struct plan *plan, const struct bench_options *options)
 
     if (options->sealed) {
         add_row(plan, TRANSPORT_TLS, 1, 1, &options->sizes,
-                ORDINARY | BIT(ENTRANT_SCANNED) | BIT(ENTRANT_TLS));
+                ORDINARY | BIT(SUBJECT_SCANNED) | BIT(SUBJECT_TLS));
         return;
     }
     if (options->launch != NULL) {
@@ -165,6 +165,6 @@ plan_make(const struct bench_options *options, struct plan *plan_p)
         add_entries(plan_p, options->what == BENCH_SUITE ? IN_SUITE : IN_ALL);
     }
     for (size_t i = 0; options->alone && i < plan_p->count; i++) {
-        plan_p->rows[i].entrants &= ~(uint64_t)ALL_PEERS;
+        plan_p->rows[i].subjects &= ~(uint64_t)ALL_PEERS;
     }
 }

@@ -14,7 +14,7 @@ struct plan_row {
     uint32_t workers;
     uint32_t servers;
     struct bench_sizes sizes;
-    uint64_t entrants; /* ENTRANT_BITs */
+    uint64_t subjects; /* SUBJECT_BITs */
 };
 
 struct plan {

@@ -58,7 +58,7 @@ report_heading(FILE *file, const struct situation *situation)
     fprintf(
         file,
         "\n### %s, %u worker%s, %u server%s\n\n"
-        "| tensor | contestant | timed | us | op/s | p50 | p90 | p99 | GB/s | min-max | CPU s/GB | "
+        "| tensor | subject | timed | us | op/s | p50 | p90 | p99 | GB/s | min-max | CPU s/GB | "
         "ratio | to |\n"
         "|---:|:---|:---|---:|---:|---:|---:|---:|---:|---:|---:|---:|:---|\n",
         transport_name(situation->transport), situation->workers,
@@ -71,7 +71,7 @@ print_speed(FILE *file, const struct result *result)
 {
     const struct spread speed = result_speed(result);
 
-    if (entrant_about(result->entrant)->urgent) {
+    if (subject_about(result->subject)->urgent) {
         fprintf(file, " | | |"); /* a round trip, not a stream */
     } else {
         fprintf(file, " %.3g | %.3g-%.3g | %.2f |", speed.middle, speed.least, speed.most,
@@ -89,7 +89,7 @@ print_row(FILE *file, const struct results *results, const struct result *result
 
     report_size(result->situation.bytes, size, sizeof(size));
     fprintf(file, "| %s | %s%s | %s | %.1f | %.0f | %.1f | %.1f | %.1f |", size,
-            entrant_about(result->entrant)->title, result_missed_shm(result) ? " (OVER TCP)" : "",
+            subject_about(result->subject)->title, result_missed_shm(result) ? " (OVER TCP)" : "",
             timing_text(result), round_ns / 1e3, 1e9 / round_ns,
             result_spread(result->median_ns, repeat).middle / 1e3,
             result_spread(result->p90_ns, repeat).middle / 1e3,
@@ -98,7 +98,7 @@ print_row(FILE *file, const struct results *results, const struct result *result
     if (reference != NULL) {
         fprintf(file, " %.2f | %s |\n",
                 result_ratio(result, reference, result_is_small(result)).middle,
-                entrant_about(reference->entrant)->title);
+                subject_about(reference->subject)->title);
     } else {
         fprintf(file, " | |\n");
     }
@@ -128,7 +128,7 @@ print_workers(FILE *file, const struct results *results, struct situation situat
     report_size(situation.bytes, size, sizeof(size));
     for (situation.workers = 1; situation.workers <= 4; situation.workers++) {
         const struct result *result =
-            results_find(results, &situation, ENTRANT_IN_PLACE, TIMING_CALL);
+            results_find(results, &situation, SUBJECT_IN_PLACE, TIMING_CALL);
         const double now_us =
             result == NULL ? 0 : result_spread(result->round_ns, result->repeat).middle / 1e3;
 
@@ -159,19 +159,19 @@ report_workers(FILE *file, const struct results *results)
 
 /* Whether two results come from the same processes. */
 static bool
-share_crew(const struct result *a, const struct result *b)
+share_team(const struct result *a, const struct result *b)
 {
-    const bool blocking = a->entrant == ENTRANT_BLOCKING || b->entrant == ENTRANT_BLOCKING;
-    const bool jobs = entrant_about(a->entrant)->kind == KIND_POSEIDON &&
-                      entrant_about(b->entrant)->kind == KIND_POSEIDON;
+    const bool blocking = a->subject == SUBJECT_BLOCKING || b->subject == SUBJECT_BLOCKING;
+    const bool jobs = subject_about(a->subject)->kind == KIND_POSEIDON &&
+                      subject_about(b->subject)->kind == KIND_POSEIDON;
 
-    return (a->entrant == b->entrant || (jobs && !blocking)) &&
+    return (a->subject == b->subject || (jobs && !blocking)) &&
            a->situation.transport == b->situation.transport &&
            a->situation.workers == b->situation.workers &&
            a->situation.servers == b->situation.servers;
 }
 
-/* Contestants that do not sleep take CPU time from the others: the comparison is void. */
+/* Subjects that do not sleep take CPU time from the others: the comparison is void. */
 static void
 report_idle(FILE *file, const struct results *results)
 {
@@ -182,7 +182,7 @@ report_idle(FILE *file, const struct results *results)
         bool first = true; /* of its processes */
 
         for (size_t j = 0; j < results->count; j++) {
-            if (share_crew(one, results->list[j])) {
+            if (share_team(one, results->list[j])) {
                 first = first && j >= i;
                 idle_ns += results->list[j]->idle_ns;
                 cpu_ns += results->list[j]->idle_cpu_ns;
@@ -192,7 +192,7 @@ report_idle(FILE *file, const struct results *results)
             fprintf(file,
                     "\nVOID: %s (%s, %u workers, %u servers) used %.2f cores while others were "
                     "measured, so\ntheir figures are too low\n",
-                    entrant_about(one->entrant)->title, transport_name(one->situation.transport),
+                    subject_about(one->subject)->title, transport_name(one->situation.transport),
                     one->situation.workers, one->situation.servers, cpu_ns / idle_ns);
         }
     }

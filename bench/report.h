@@ -11,7 +11,7 @@
 /* What the columns are; once. */
 void report_legend(FILE *file, uint32_t repeat);
 
-/* The table of one job: a heading, then the contestants of each situation. */
+/* The table of one job: a heading, then the subjects of each situation. */
 void report_heading(FILE *file, const struct situation *situation);
 void report_situation(FILE *file, const struct results *results, const struct situation *situation);
 

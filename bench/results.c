@@ -1,5 +1,5 @@
 /*
- * results.c - what was measured: one entry for each contestant in each situation.
+ * results.c - what was measured: one entry for each subject in each situation.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,8 +25,8 @@ transport_name(enum transport transport)
 /* ---- The list ---- */
 
 struct result *
-results_add(struct results *results, const struct situation *situation, enum entrant entrant,
-            enum entrant_timing timing)
+results_add(struct results *results, const struct situation *situation, enum subject subject,
+            enum subject_timing timing)
 {
     struct result *result = calloc(1, sizeof(*result));
 
@@ -35,7 +35,7 @@ results_add(struct results *results, const struct situation *situation, enum ent
         return NULL;
     }
     result->situation = *situation;
-    result->entrant = entrant;
+    result->subject = subject;
     result->timing = timing;
     results->list[results->count++] = result;
     return result;
@@ -51,13 +51,13 @@ results_fini(struct results *results)
 }
 
 const struct result *
-results_find(const struct results *results, const struct situation *situation, enum entrant entrant,
-             enum entrant_timing timing)
+results_find(const struct results *results, const struct situation *situation, enum subject subject,
+             enum subject_timing timing)
 {
     for (size_t i = 0; i < results->count; i++) {
         const struct result *result = results->list[i];
 
-        if (result->entrant == entrant && result->timing == timing &&
+        if (result->subject == subject && result->timing == timing &&
             result_is_of(result, situation)) {
             return result;
         }
@@ -74,10 +74,10 @@ middle_ns(const struct result *result)
 const struct result *
 results_reference(const struct results *results, const struct result *result)
 {
-    const struct entrant_about *about = entrant_about(result->entrant);
+    const struct subject_about *about = subject_about(result->subject);
     const struct result *best = NULL;
 
-    for (size_t i = 0; i < ENTRANT_REFERENCES && about->references[i] != ENTRANT_NONE; i++) {
+    for (size_t i = 0; i < SUBJECT_REFERENCES && about->references[i] != SUBJECT_NONE; i++) {
         const struct result *one =
             results_find(results, &result->situation, about->references[i], result->timing);
 
@@ -109,7 +109,7 @@ result_is_small(const struct result *result)
 bool
 result_missed_shm(const struct result *result)
 {
-    const struct entrant_about *about = entrant_about(result->entrant);
+    const struct subject_about *about = subject_about(result->subject);
 
     return result->situation.transport == TRANSPORT_SHM && about->kind == KIND_POSEIDON &&
            !result->shared;
@@ -119,13 +119,13 @@ result_missed_shm(const struct result *result)
 static double
 tensor_bytes(const struct result *result)
 {
-    const bool half = (entrant_about(result->entrant)->flags & CREW_HALF) != 0;
+    const bool half = (subject_about(result->subject)->flags & TEAM_HALF) != 0;
 
     return (double)result->situation.bytes / (half ? 2 : 1);
 }
 
 void
-result_note(struct result *result, const struct crew_times *times, uint64_t rounds)
+result_note(struct result *result, const struct team_times *times, uint64_t rounds)
 {
     const uint32_t i = result->repeat;
 

@@ -1,13 +1,13 @@
 /*
- * results.h - what was measured: one entry for each contestant in each situation.
+ * results.h - what was measured: one entry for each subject in each situation.
  */
 #ifndef BENCH_RESULTS_H
 #define BENCH_RESULTS_H
 
 #include <stddef.h>
 
-#include "crew.h"
-#include "entrants.h"
+#include "subjects.h"
+#include "team.h"
 
 enum { RESULTS_MAX = 2048, RESULT_REPEAT_MAX = 101 };
 
@@ -15,7 +15,7 @@ enum transport { TRANSPORT_SHM, TRANSPORT_TCP, TRANSPORT_TLS };
 
 const char *transport_name(enum transport transport);
 
-/* Contestants that met: only they are compared. */
+/* Subjects that met: only they are compared. */
 struct situation {
     enum transport transport;
     uint32_t workers;
@@ -26,8 +26,8 @@ struct situation {
 /* Thread: owned by the runner. */
 struct result {
     struct situation situation;
-    enum entrant entrant;
-    enum entrant_timing timing;
+    enum subject subject;
+    enum subject_timing timing;
     bool shared;                        /* workers have the values in a server's memory */
     uint32_t repeat;                    /* timed runs so far */
     double round_ns[RESULT_REPEAT_MAX]; /* one round, in each run */
@@ -54,18 +54,18 @@ struct results {
 
 /* A new entry; NULL: no memory. The results own it. */
 struct result *results_add(struct results *results, const struct situation *situation,
-                           enum entrant entrant, enum entrant_timing timing);
+                           enum subject subject, enum subject_timing timing);
 void results_fini(struct results *results);
 
 /* NULL: nobody measured that. */
 const struct result *results_find(const struct results *results, const struct situation *situation,
-                                  enum entrant entrant, enum entrant_timing timing);
+                                  enum subject subject, enum subject_timing timing);
 
-/* The best of those that its entrant is measured by; NULL: none took part. */
+/* The best of those that its subject is measured by; NULL: none took part. */
 const struct result *results_reference(const struct results *results, const struct result *result);
 
 /* One run more. */
-void result_note(struct result *result, const struct crew_times *times, uint64_t rounds);
+void result_note(struct result *result, const struct team_times *times, uint64_t rounds);
 
 /* Whether it was measured there. */
 bool result_is_of(const struct result *result, const struct situation *situation);
@@ -78,7 +78,7 @@ bool result_missed_shm(const struct result *result);
 
 struct spread result_spread(const double *values, size_t count);
 
-/* How much sooner `result` is through than `reference`, run by run: contestants take turns, so the
+/* How much sooner `result` is through than `reference`, run by run: subjects take turns, so the
  * n-th runs of both stood under the same star. More is better for result. small: by the median of
  * rounds, not by their mean. */
 struct spread result_ratio(const struct result *result, const struct result *reference, bool small);

@@ -26,16 +26,16 @@ static const struct situation place = {TRANSPORT_SHM, 2, 1, 64 << 20};
 
 /* Three runs of one round each, so many milliseconds long. */
 static struct result *
-note(struct results *results, enum entrant entrant, enum entrant_timing timing, unsigned a,
+note(struct results *results, enum subject subject, enum subject_timing timing, unsigned a,
      unsigned b, unsigned c)
 {
-    struct result *result = results_add(results, &place, entrant, timing);
+    struct result *result = results_add(results, &place, subject, timing);
     const unsigned values[] = {a, b, c};
 
     assert_non_null(result);
     for (size_t i = 0; i < 3; i++) {
         const uint64_t ns = values[i] * UINT64_C(1000000);
-        const struct crew_times times = {.elapsed_ns = 10 * ns,
+        const struct team_times times = {.elapsed_ns = 10 * ns,
                                          .median_ns = ns,
                                          .p90_ns = ns,
                                          .p99_ns = ns,
@@ -107,8 +107,8 @@ static void
 test_ratio_is_taken_run_by_run(void **state)
 {
     struct results results = {0};
-    const struct result *ours = note(&results, ENTRANT_IN_PLACE, TIMING_TOUCH, 10, 20, 40);
-    const struct result *full = note(&results, ENTRANT_FULL, TIMING_TOUCH, 8, 16, 20);
+    const struct result *ours = note(&results, SUBJECT_IN_PLACE, TIMING_TOUCH, 10, 20, 40);
+    const struct result *full = note(&results, SUBJECT_FULL, TIMING_TOUCH, 8, 16, 20);
     const struct spread ratio = result_ratio(ours, full, false);
 
     (void)state;
@@ -126,12 +126,12 @@ static void
 test_reference_is_the_best_timed_alike(void **state)
 {
     struct results results = {0};
-    const struct result *ours = note(&results, ENTRANT_ORDINARY, TIMING_CALL, 10, 10, 10);
-    const struct result *touched = note(&results, ENTRANT_ORDINARY, TIMING_TOUCH, 10, 10, 10);
-    const struct result *libc = note(&results, ENTRANT_COPY_LIBC, TIMING_CALL, 7, 7, 7);
+    const struct result *ours = note(&results, SUBJECT_ORDINARY, TIMING_CALL, 10, 10, 10);
+    const struct result *touched = note(&results, SUBJECT_ORDINARY, TIMING_TOUCH, 10, 10, 10);
+    const struct result *libc = note(&results, SUBJECT_COPY_LIBC, TIMING_CALL, 7, 7, 7);
 
     (void)state;
-    (void)note(&results, ENTRANT_COPY_NT, TIMING_CALL, 9, 9, 9);
+    (void)note(&results, SUBJECT_COPY_NT, TIMING_CALL, 9, 9, 9);
     assert_ptr_equal(results_reference(&results, ours), libc);
     assert_null(results_reference(&results, touched));
     results_fini(&results);
@@ -148,12 +148,12 @@ static void
 test_targets(void **state)
 {
     struct results results = {0};
-    struct result *ours = note(&results, ENTRANT_IN_PLACE, TIMING_TOUCH, 10, 10, 10);
+    struct result *ours = note(&results, SUBJECT_IN_PLACE, TIMING_TOUCH, 10, 10, 10);
     char *text;
 
     (void)state;
-    (void)note(&results, ENTRANT_FULL, TIMING_TOUCH, 8, 8, 8);
-    (void)note(&results, ENTRANT_MPI, TIMING_TOUCH, 19, 19, 19);
+    (void)note(&results, SUBJECT_FULL, TIMING_TOUCH, 8, 8, 8);
+    (void)note(&results, SUBJECT_MPI, TIMING_TOUCH, 19, 19, 19);
     text = printed(print_targets, &results);
     assert_non_null(strstr(text, "ceiling: full | >= 0.8 | 0.80 | 0.80-0.80 | met |"));
     assert_non_null(strstr(text, "OpenMPI | >= 2 | 1.90 | 1.90-1.90 | MISSED |"));
@@ -181,8 +181,8 @@ test_lines(void **state)
     (void)state;
     assert_true(fd >= 0);
     close(fd);
-    (void)note(&results, ENTRANT_IN_PLACE, TIMING_TOUCH, 10, 20, 40);
-    (void)note(&results, ENTRANT_FULL, TIMING_TOUCH, 8, 16, 32);
+    (void)note(&results, SUBJECT_IN_PLACE, TIMING_TOUCH, 10, 20, 40);
+    (void)note(&results, SUBJECT_FULL, TIMING_TOUCH, 8, 16, 32);
     assert_int_equal(lines_open(path, &file, &err), PSD_OK);
     lines_write(file, &results, &place);
     assert_int_equal(lines_close(file, path, &err), PSD_OK);
@@ -199,12 +199,12 @@ test_lines(void **state)
     results_fini(&results);
 }
 
-/* Contestants that burn the cores of the others, or jobs over the wrong transport, go unnoticed. */
+/* Subjects that burn the cores of the others, or jobs over the wrong transport, go unnoticed. */
 static void
 test_doubts(void **state)
 {
     struct results results = {0};
-    struct result *ours = note(&results, ENTRANT_IN_PLACE, TIMING_TOUCH, 10, 20, 40);
+    struct result *ours = note(&results, SUBJECT_IN_PLACE, TIMING_TOUCH, 10, 20, 40);
     char *text = NULL;
     size_t size = 0;
     FILE *file = open_memstream(&text, &size);
@@ -299,13 +299,13 @@ static void
 note_everybody(struct results *results, const struct plan_row *row, uint64_t bytes)
 {
     const struct situation situation = {row->transport, row->workers, row->servers, bytes};
-    const struct crew_times times = {.elapsed_ns = 1, .median_ns = 1};
+    const struct team_times times = {.elapsed_ns = 1, .median_ns = 1};
 
-    for (enum entrant entrant = 1; entrant < ENTRANTS; entrant++) {
+    for (enum subject subject = 1; subject < SUBJECTS; subject++) {
         for (unsigned timing = TIMING_CALL; timing <= TIMING_TOUCH; timing++) {
-            if ((row->entrants & ENTRANT_BIT(entrant)) != 0 && entrant_takes(entrant, bytes) &&
-                (entrant_about(entrant)->timings & timing) != 0) {
-                result_note(results_add(results, &situation, entrant, (enum entrant_timing)timing),
+            if ((row->subjects & SUBJECT_BIT(subject)) != 0 && subject_takes(subject, bytes) &&
+                (subject_about(subject)->timings & timing) != 0) {
+                result_note(results_add(results, &situation, subject, (enum subject_timing)timing),
                             &times, 1);
             }
         }

@@ -18,9 +18,9 @@ struct trace {
 
 /* Without TOUCH the gradient stays as it was written before the clock started. */
 static uint32_t
-phase_of(const struct crew_order *order, uint64_t round)
+phase_of(const struct team_order *order, uint64_t round)
 {
-    return (order->flags & CREW_TOUCH) != 0 ? (uint32_t)(round % TENSOR_PHASES) : 0;
+    return (order->flags & TEAM_TOUCH) != 0 ? (uint32_t)(round % TENSOR_PHASES) : 0;
 }
 
 static psd_status
@@ -44,10 +44,10 @@ one_round(const struct rounds *rounds, bool touch, uint32_t phase, uint32_t *rea
 }
 
 static psd_status
-timed(const struct rounds *rounds, const struct crew_order *order, const struct trace *trace,
-      struct crew_times *times, struct psd_error *err)
+timed(const struct rounds *rounds, const struct team_order *order, const struct trace *trace,
+      struct team_times *times, struct psd_error *err)
 {
-    const bool touch = (order->flags & CREW_TOUCH) != 0;
+    const bool touch = (order->flags & TEAM_TOUCH) != 0;
     const uint64_t cpu_ns = timer_cpu_ns();
     const uint64_t start_ns = timer_now_ns();
     uint64_t last_ns = start_ns;
@@ -68,14 +68,14 @@ timed(const struct rounds *rounds, const struct crew_order *order, const struct 
 
 /* Follows all rounds in the model, and compares. */
 static psd_status
-check(const struct rounds *rounds, const struct crew_order *order, const struct trace *trace,
+check(const struct rounds *rounds, const struct team_order *order, const struct trace *trace,
       struct psd_error *err)
 {
     struct tensor_model *model = rounds->model;
 
     for (uint64_t i = 0; i < order->rounds; i++) {
         tensor_model_round(model, phase_of(order, i));
-        if ((order->flags & CREW_TOUCH) != 0 && trace->reads[i] != tensor_model_read(model)) {
+        if ((order->flags & TEAM_TOUCH) != 0 && trace->reads[i] != tensor_model_read(model)) {
             return psi_fail(err, PSD_ERR_CORRUPT,
                             "round %llu of %llu gave worker %u wrong values of %zu elements",
                             (unsigned long long)i, (unsigned long long)order->rounds, rounds->rank,
@@ -88,7 +88,7 @@ check(const struct rounds *rounds, const struct crew_order *order, const struct 
 }
 
 void
-rounds_summarise(uint64_t *times_ns, uint64_t count, struct crew_times *times)
+rounds_summarise(uint64_t *times_ns, uint64_t count, struct team_times *times)
 {
     timer_sort(times_ns, count);
     times->median_ns = timer_percentile(times_ns, count, 50);
@@ -98,7 +98,7 @@ rounds_summarise(uint64_t *times_ns, uint64_t count, struct crew_times *times)
 }
 
 psd_status
-rounds_run(const struct rounds *rounds, const struct crew_order *order, struct crew_times *times,
+rounds_run(const struct rounds *rounds, const struct team_order *order, struct team_times *times,
            struct psd_error *err)
 {
     struct trace trace = {.times_ns = calloc(order->rounds, sizeof(*trace.times_ns)),

@@ -2,13 +2,13 @@
  * rounds.h - the timed rounds of one worker: write the gradient, exchange it, read the result.
  *
  * Every worker written in C runs this loop, whatever it exchanges gradients through; so all sides
- * write, read, time and check alike. With CREW_TOUCH the result of every round is checked by its
+ * write, read, time and check alike. With TEAM_TOUCH the result of every round is checked by its
  * sum, and in any case the last one bit by bit.
  */
 #ifndef BENCH_ROUNDS_H
 #define BENCH_ROUNDS_H
 
-#include "crew.h"
+#include "team.h"
 #include "tensor.h"
 
 /* Thread: owned by the worker's thread. */
@@ -31,10 +31,10 @@ struct rounds {
     void *owner;
 };
 
-psd_status rounds_run(const struct rounds *rounds, const struct crew_order *order,
-                      struct crew_times *times, struct psd_error *err);
+psd_status rounds_run(const struct rounds *rounds, const struct team_order *order,
+                      struct team_times *times, struct psd_error *err);
 
 /* Percentiles of the times of single rounds, which it sorts. */
-void rounds_summarise(uint64_t *times_ns, uint64_t count, struct crew_times *times);
+void rounds_summarise(uint64_t *times_ns, uint64_t count, struct team_times *times);
 
 #endif

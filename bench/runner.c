@@ -9,16 +9,16 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "cast.h"
-#include "contest.h"
 #include "lines.h"
+#include "measure.h"
 #include "plan.h"
+#include "processes.h"
 #include "progress.h"
 #include "report.h"
 #include "targets.h"
 #include "timer.h"
 
-enum { CONTESTANTS_MAX = 2 * ENTRANTS };
+enum { MEASUREMENTS_MAX = 2 * SUBJECTS };
 
 /* Thread: owned by the main thread. */
 struct runner {
@@ -30,19 +30,19 @@ struct runner {
 /* ---- One size ---- */
 
 static psd_status
-enter(struct runner *runner, struct crew *crew, const struct situation *situation,
-      enum entrant entrant, enum entrant_timing timing, struct contestant *contestant_p)
+enter(struct runner *runner, struct team *team, const struct situation *situation,
+      enum subject subject, enum subject_timing timing, struct measurement *measurement_p)
 {
-    const struct entrant_about *about = entrant_about(entrant);
-    struct result *result = results_add(&runner->results, situation, entrant, timing);
+    const struct subject_about *about = subject_about(subject);
+    struct result *result = results_add(&runner->results, situation, subject, timing);
 
     if (result == NULL) {
         return PSD_ERR_NO_MEMORY;
     }
-    *contestant_p = (struct contestant){
-        .crew = crew,
-        .order = {.verb = about->urgent ? CREW_URGENT : CREW_RUN,
-                  .flags = about->flags | (timing == TIMING_TOUCH ? CREW_TOUCH : 0),
+    *measurement_p = (struct measurement){
+        .team = team,
+        .order = {.verb = about->urgent ? TEAM_URGENT : TEAM_RUN,
+                  .flags = about->flags | (timing == TIMING_TOUCH ? TEAM_TOUCH : 0),
                   .bytes = situation->bytes},
         .result = result,
     };
@@ -51,20 +51,20 @@ enter(struct runner *runner, struct crew *crew, const struct situation *situatio
 
 /* Everybody who is there, in each way it is timed. */
 static psd_status
-enter_all(struct runner *runner, struct cast *cast, const struct situation *situation,
-          struct contestant *contestants, size_t *count_p, struct psd_error *err)
+enter_all(struct runner *runner, struct processes *processes, const struct situation *situation,
+          struct measurement *measurements, size_t *count_p, struct psd_error *err)
 {
-    static const enum entrant_timing timings[] = {TIMING_TOUCH, TIMING_CALL};
+    static const enum subject_timing timings[] = {TIMING_TOUCH, TIMING_CALL};
     psd_status status = PSD_OK;
 
-    for (enum entrant entrant = 1; entrant < ENTRANTS; entrant++) {
-        struct crew *crew = cast_crew(cast, entrant);
+    for (enum subject subject = 1; subject < SUBJECTS; subject++) {
+        struct team *team = processes_team(processes, subject);
 
-        for (size_t i = 0; crew != NULL && i < 2 && status == PSD_OK; i++) {
-            if ((entrant_about(entrant)->timings & timings[i]) != 0 &&
-                entrant_takes(entrant, situation->bytes)) {
-                status =
-                    enter(runner, crew, situation, entrant, timings[i], &contestants[(*count_p)++]);
+        for (size_t i = 0; team != NULL && i < 2 && status == PSD_OK; i++) {
+            if ((subject_about(subject)->timings & timings[i]) != 0 &&
+                subject_takes(subject, situation->bytes)) {
+                status = enter(runner, team, situation, subject, timings[i],
+                               &measurements[(*count_p)++]);
             }
         }
     }
@@ -72,23 +72,24 @@ enter_all(struct runner *runner, struct cast *cast, const struct situation *situ
 }
 
 static psd_status
-measure_size(struct runner *runner, struct cast *cast, uint64_t bytes, struct psd_error *err)
+measure_size(struct runner *runner, struct processes *processes, uint64_t bytes,
+             struct psd_error *err)
 {
-    const struct plan_row *row = cast->row;
+    const struct plan_row *row = processes->row;
     const struct situation situation = {row->transport, row->workers, row->servers, bytes};
-    const struct contest_rules rules = {.seconds = runner->options->seconds,
+    const struct measure_rules rules = {.seconds = runner->options->seconds,
                                         .repeat = runner->options->repeat};
-    struct contestant contestants[CONTESTANTS_MAX];
+    struct measurement measurements[MEASUREMENTS_MAX];
     size_t count = 0;
-    psd_status status = cast_start_ceilings(cast, bytes, err);
+    psd_status status = processes_start_ceilings(processes, bytes, err);
 
     if (status == PSD_OK) {
-        status = enter_all(runner, cast, &situation, contestants, &count, err);
+        status = enter_all(runner, processes, &situation, measurements, &count, err);
     }
     if (status == PSD_OK) {
-        status = contest_run(contestants, count, &rules, err);
+        status = measure_run(measurements, count, &rules, err);
     }
-    cast_stop_ceilings(cast);
+    processes_stop_ceilings(processes);
     progress_clear();
     if (status == PSD_OK) {
         report_situation(stdout, &runner->results, &situation);
@@ -103,27 +104,27 @@ static psd_status
 measure_row(struct runner *runner, const struct plan_row *row, struct psd_error *err)
 {
     const struct situation situation = {row->transport, row->workers, row->servers, 0};
-    struct cast cast;
+    struct processes processes;
     psd_status status;
     char line[80];
 
     snprintf(line, sizeof(line), "%s, %u workers, %u servers", transport_name(row->transport),
              row->workers, row->servers);
     progress_say(line);
-    status = cast_start(row, runner->options->launch, &cast, err);
+    status = processes_start(row, runner->options->launch, &processes, err);
     if (status != PSD_OK) {
         return status;
     }
     progress_clear();
     report_heading(stdout, &situation);
     for (size_t i = 0; i < row->sizes.count && status == PSD_OK; i++) {
-        status = measure_size(runner, &cast, row->sizes.bytes[i], err);
+        status = measure_size(runner, &processes, row->sizes.bytes[i], err);
     }
     if (status != PSD_OK) {
-        cast_abandon(&cast);
+        processes_abandon(&processes);
         return status;
     }
-    return cast_end(&cast, err);
+    return processes_end(&processes, err);
 }
 
 static psd_status

@@ -1,7 +1,7 @@
 /*
  * targets.c - what the project wants to reach, and how near it came.
  *
- * A target names a contestant, whom it is compared with, and a bound. Nobody is failed by it: the
+ * A target names a subject, whom it is compared with, and a bound. Nobody is failed by it: the
  * table says what is so.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -26,9 +26,9 @@ struct target {
     uint32_t workers;
     uint32_t servers;
     const char *sizes;
-    enum entrant entrant;
-    enum entrant_timing timing;
-    enum entrant references[2]; /* the better of them */
+    enum subject subject;
+    enum subject_timing timing;
+    enum subject references[2]; /* the better of them */
     enum bound bound;
     double value;
     bool aim; /* wished for, not promised */
@@ -41,41 +41,41 @@ struct target {
 
 /* clang-format off */
 static const struct target targets[] = {
-    {"1", SHM, 2, 1, "32M,64M", ENTRANT_IN_PLACE, TOUCH, {ENTRANT_FULL}, AT_LEAST, 0.80, false},
-    {"1", SHM, 2, 1, "1M,4M",   ENTRANT_IN_PLACE, TOUCH, {ENTRANT_FULL}, AT_LEAST, 0.60, false},
-    {"1", SHM, 2, 1, "32M,64M", ENTRANT_STREAMED, TOUCH, {ENTRANT_BLOCKED}, AT_LEAST, 0.80, true},
-    {"1", SHM, 2, 1, "1M,4M,32M,64M", ENTRANT_ORDINARY, CALL,
-                                {ENTRANT_COPY_NT, ENTRANT_COPY_LIBC}, AT_LEAST, 0.80, false},
+    {"1", SHM, 2, 1, "32M,64M", SUBJECT_IN_PLACE, TOUCH, {SUBJECT_FULL}, AT_LEAST, 0.80, false},
+    {"1", SHM, 2, 1, "1M,4M",   SUBJECT_IN_PLACE, TOUCH, {SUBJECT_FULL}, AT_LEAST, 0.60, false},
+    {"1", SHM, 2, 1, "32M,64M", SUBJECT_STREAMED, TOUCH, {SUBJECT_BLOCKED}, AT_LEAST, 0.80, true},
+    {"1", SHM, 2, 1, "1M,4M,32M,64M", SUBJECT_ORDINARY, CALL,
+                                {SUBJECT_COPY_NT, SUBJECT_COPY_LIBC}, AT_LEAST, 0.80, false},
 
-    {"2", SHM, 2, 1, "4M",      ENTRANT_IN_PLACE, TOUCH, {ENTRANT_MPI}, MORE_THAN, 1, false},
-    {"2", SHM, 2, 1, "4M",      ENTRANT_IN_PLACE, CALL,  {ENTRANT_MPI}, MORE_THAN, 1, false},
-    {"2", SHM, 2, 1, "32M,64M", ENTRANT_IN_PLACE, TOUCH, {ENTRANT_MPI}, AT_LEAST, 2, false},
-    {"2", SHM, 2, 1, "32M,64M", ENTRANT_IN_PLACE, CALL,  {ENTRANT_MPI}, AT_LEAST, 2, false},
-    {"2", SHM, 2, 1, "64k,1M",  ENTRANT_IN_PLACE, TOUCH, {ENTRANT_MPI}, MORE_THAN, 1, true},
-    {"2", SHM, 2, 1, "64k,1M",  ENTRANT_IN_PLACE, CALL,  {ENTRANT_MPI}, MORE_THAN, 1, true},
-    {"2", SHM, 2, 1, "4k,64k,1M,4M", ENTRANT_IN_PLACE, TOUCH, {ENTRANT_GLOO}, AT_LEAST, 4, false},
-    {"2", SHM, 2, 1, "4k,64k,1M,4M", ENTRANT_IN_PLACE, CALL,  {ENTRANT_GLOO}, AT_LEAST, 4, false},
-    {"2", SHM, 2, 1, "32M,64M", ENTRANT_IN_PLACE, TOUCH, {ENTRANT_GLOO}, AT_LEAST, 2.5, false},
-    {"2", SHM, 2, 1, "32M,64M", ENTRANT_IN_PLACE, CALL,  {ENTRANT_GLOO}, AT_LEAST, 2.5, false},
-    {"2", SHM, 2, 1, "4k,64k,1M,4M", ENTRANT_IN_PLACE, TOUCH, {ENTRANT_RPC}, AT_LEAST, 4, false},
-    {"2", SHM, 2, 1, "4k,64k,1M,4M", ENTRANT_IN_PLACE, CALL,  {ENTRANT_RPC}, AT_LEAST, 4, false},
-    {"2", SHM, 2, 1, "32M,64M", ENTRANT_IN_PLACE, TOUCH, {ENTRANT_RPC}, AT_LEAST, 2.5, false},
-    {"2", SHM, 2, 1, "32M,64M", ENTRANT_IN_PLACE, CALL,  {ENTRANT_RPC}, AT_LEAST, 2.5, false},
-    {"2", SHM, 4, 1, "1M,4M,32M,64M", ENTRANT_IN_PLACE, TOUCH, {ENTRANT_MPI}, AT_LEAST, 2, false},
-    {"2", SHM, 4, 1, "1M,4M,32M,64M", ENTRANT_IN_PLACE, CALL,  {ENTRANT_MPI}, AT_LEAST, 2, false},
+    {"2", SHM, 2, 1, "4M",      SUBJECT_IN_PLACE, TOUCH, {SUBJECT_MPI}, MORE_THAN, 1, false},
+    {"2", SHM, 2, 1, "4M",      SUBJECT_IN_PLACE, CALL,  {SUBJECT_MPI}, MORE_THAN, 1, false},
+    {"2", SHM, 2, 1, "32M,64M", SUBJECT_IN_PLACE, TOUCH, {SUBJECT_MPI}, AT_LEAST, 2, false},
+    {"2", SHM, 2, 1, "32M,64M", SUBJECT_IN_PLACE, CALL,  {SUBJECT_MPI}, AT_LEAST, 2, false},
+    {"2", SHM, 2, 1, "64k,1M",  SUBJECT_IN_PLACE, TOUCH, {SUBJECT_MPI}, MORE_THAN, 1, true},
+    {"2", SHM, 2, 1, "64k,1M",  SUBJECT_IN_PLACE, CALL,  {SUBJECT_MPI}, MORE_THAN, 1, true},
+    {"2", SHM, 2, 1, "4k,64k,1M,4M", SUBJECT_IN_PLACE, TOUCH, {SUBJECT_GLOO}, AT_LEAST, 4, false},
+    {"2", SHM, 2, 1, "4k,64k,1M,4M", SUBJECT_IN_PLACE, CALL,  {SUBJECT_GLOO}, AT_LEAST, 4, false},
+    {"2", SHM, 2, 1, "32M,64M", SUBJECT_IN_PLACE, TOUCH, {SUBJECT_GLOO}, AT_LEAST, 2.5, false},
+    {"2", SHM, 2, 1, "32M,64M", SUBJECT_IN_PLACE, CALL,  {SUBJECT_GLOO}, AT_LEAST, 2.5, false},
+    {"2", SHM, 2, 1, "4k,64k,1M,4M", SUBJECT_IN_PLACE, TOUCH, {SUBJECT_RPC}, AT_LEAST, 4, false},
+    {"2", SHM, 2, 1, "4k,64k,1M,4M", SUBJECT_IN_PLACE, CALL,  {SUBJECT_RPC}, AT_LEAST, 4, false},
+    {"2", SHM, 2, 1, "32M,64M", SUBJECT_IN_PLACE, TOUCH, {SUBJECT_RPC}, AT_LEAST, 2.5, false},
+    {"2", SHM, 2, 1, "32M,64M", SUBJECT_IN_PLACE, CALL,  {SUBJECT_RPC}, AT_LEAST, 2.5, false},
+    {"2", SHM, 4, 1, "1M,4M,32M,64M", SUBJECT_IN_PLACE, TOUCH, {SUBJECT_MPI}, AT_LEAST, 2, false},
+    {"2", SHM, 4, 1, "1M,4M,32M,64M", SUBJECT_IN_PLACE, CALL,  {SUBJECT_MPI}, AT_LEAST, 2, false},
 
-    {"3", SHM, 1, 1, "64,4k",   ENTRANT_IN_PLACE, CALL, {0}, AT_MOST_US, 5, false},
-    {"3", SHM, 1, 1, "64,4k",   ENTRANT_BLOCKING, CALL, {0}, AT_MOST_US, 150, false},
-    {"3", TCP, 1, 1, "64,4k",   ENTRANT_IN_PLACE, CALL, {ENTRANT_SOCKETS_SPIN}, AT_MOST, 1.5, false},
-    {"3", TCP, 1, 1, "64,4k",   ENTRANT_BLOCKING, CALL, {ENTRANT_SOCKETS}, AT_MOST, 1.5, false},
+    {"3", SHM, 1, 1, "64,4k",   SUBJECT_IN_PLACE, CALL, {0}, AT_MOST_US, 5, false},
+    {"3", SHM, 1, 1, "64,4k",   SUBJECT_BLOCKING, CALL, {0}, AT_MOST_US, 150, false},
+    {"3", TCP, 1, 1, "64,4k",   SUBJECT_IN_PLACE, CALL, {SUBJECT_SOCKETS_SPIN}, AT_MOST, 1.5, false},
+    {"3", TCP, 1, 1, "64,4k",   SUBJECT_BLOCKING, CALL, {SUBJECT_SOCKETS}, AT_MOST, 1.5, false},
 
-    {"4", TCP, 1, 1, "4M,32M",  ENTRANT_ORDINARY, CALL, {ENTRANT_SOCKETS}, AT_LEAST, 0.90, false},
-    {"4", TCP, 1, 1, "4M,32M",  ENTRANT_ORDINARY, CALL, {ENTRANT_SOCKETS_SPIN}, AT_LEAST, 0.90, true},
-    {"4", TCP, 2, 2, "4M,32M",  ENTRANT_ORDINARY, CALL, {ENTRANT_SOCKETS_ONE_SERVER}, AT_LEAST, 0.90, false},
-    {"4", TCP, 1, 1, "4M,32M",  ENTRANT_HALF,     CALL, {ENTRANT_ORDINARY}, AT_LEAST, 1.7, false},
+    {"4", TCP, 1, 1, "4M,32M",  SUBJECT_ORDINARY, CALL, {SUBJECT_SOCKETS}, AT_LEAST, 0.90, false},
+    {"4", TCP, 1, 1, "4M,32M",  SUBJECT_ORDINARY, CALL, {SUBJECT_SOCKETS_SPIN}, AT_LEAST, 0.90, true},
+    {"4", TCP, 2, 2, "4M,32M",  SUBJECT_ORDINARY, CALL, {SUBJECT_SOCKETS_ONE_SERVER}, AT_LEAST, 0.90, false},
+    {"4", TCP, 1, 1, "4M,32M",  SUBJECT_HALF,     CALL, {SUBJECT_ORDINARY}, AT_LEAST, 1.7, false},
 
-    {"6", SHM, 1, 1, "256M",    ENTRANT_URGENT,   CALL, {ENTRANT_URGENT_EQUAL}, AT_LEAST, 10, false},
-    {"6", TCP, 1, 1, "256M",    ENTRANT_URGENT,   CALL, {ENTRANT_URGENT_EQUAL}, AT_LEAST, 10, false},
+    {"6", SHM, 1, 1, "256M",    SUBJECT_URGENT,   CALL, {SUBJECT_URGENT_EQUAL}, AT_LEAST, 10, false},
+    {"6", TCP, 1, 1, "256M",    SUBJECT_URGENT,   CALL, {SUBJECT_URGENT_EQUAL}, AT_LEAST, 10, false},
 };
 /* clang-format on */
 
@@ -87,7 +87,7 @@ better_reference(const struct results *results, const struct target *target,
 {
     const struct result *best = NULL;
 
-    for (size_t i = 0; i < 2 && target->references[i] != ENTRANT_NONE; i++) {
+    for (size_t i = 0; i < 2 && target->references[i] != SUBJECT_NONE; i++) {
         const struct result *one =
             results_find(results, situation, target->references[i], target->timing);
 
@@ -144,7 +144,7 @@ print_verdict(FILE *file, const struct target *target, const struct result *resu
 {
     struct spread value;
 
-    if (result == NULL || (reference == NULL && target->references[0] != ENTRANT_NONE)) {
+    if (result == NULL || (reference == NULL && target->references[0] != SUBJECT_NONE)) {
         fprintf(file, " | | not measured |\n");
         return;
     }
@@ -161,10 +161,10 @@ print_verdict(FILE *file, const struct target *target, const struct result *resu
 static const char *
 reference_title(const struct target *target, const struct result *reference)
 {
-    if (target->references[0] == ENTRANT_NONE) {
+    if (target->references[0] == SUBJECT_NONE) {
         return "";
     }
-    return entrant_about(reference != NULL ? reference->entrant : target->references[0])->title;
+    return subject_about(reference != NULL ? reference->subject : target->references[0])->title;
 }
 
 /* heading: printed before the first row, then not again. */
@@ -182,7 +182,7 @@ print_target(FILE *file, const struct results *results, const struct target *tar
         const struct situation situation = {target->transport, target->workers, target->servers,
                                             sizes.bytes[i]};
         const struct result *result =
-            results_find(results, &situation, target->entrant, target->timing);
+            results_find(results, &situation, target->subject, target->timing);
         const struct result *reference = better_reference(results, target, &situation);
         char size[32];
 
@@ -192,7 +192,7 @@ print_target(FILE *file, const struct results *results, const struct target *tar
         report_size(sizes.bytes[i], size, sizeof(size));
         fprintf(file, "%s| %s | %s %uw %us | %s | %s | %s | %s | %s |", *heading, target->number,
                 transport_name(target->transport), target->workers, target->servers, size,
-                entrant_about(target->entrant)->title,
+                subject_about(target->subject)->title,
                 target->timing == TIMING_TOUCH ? "write, call, read" : "call",
                 reference_title(target, reference), bound);
         print_verdict(file, target, result, reference);

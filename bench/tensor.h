@@ -8,7 +8,7 @@
  *
  * Elements are small multiples of 1/64 and the learning rate is a power of two: the sum over
  * workers is exact in any order and type, and the update has one rounding, fused or not. So
- * contestants of all kinds must agree in every bit.
+ * subjects of all kinds must agree in every bit.
  */
 #ifndef BENCH_TENSOR_H
 #define BENCH_TENSOR_H

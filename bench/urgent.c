@@ -18,12 +18,12 @@ enum {
 
 /* Starts the large one, lets it get under way, and times the small one. */
 static psd_status
-overtake(struct worker *worker, struct subject *urgent, const struct crew_order *order,
-         struct crew_times *times, struct psd_error *err)
+overtake(struct worker *worker, struct measured *urgent, const struct team_order *order,
+         struct team_times *times, struct psd_error *err)
 {
-    const bool priority = (order->flags & CREW_PRIORITY) != 0;
-    struct psd_transfer large = subject_transfer(&worker->memory, worker->subject, order->flags);
-    struct psd_transfer small = subject_transfer(&worker->urgent_memory, urgent, order->flags);
+    const bool priority = (order->flags & TEAM_PRIORITY) != 0;
+    struct psd_transfer large = measured_transfer(&worker->memory, worker->measured, order->flags);
+    struct psd_transfer small = measured_transfer(&worker->urgent_memory, urgent, order->flags);
     psd_op *large_op;
     psd_op *small_op;
     uint64_t start_ns;
@@ -31,7 +31,7 @@ overtake(struct worker *worker, struct subject *urgent, const struct crew_order 
 
     large.priority = PRIORITY_LOW;
     small.priority = priority ? PRIORITY_HIGH : PRIORITY_LOW;
-    status = subject_heard(psd_push_pull(worker->subject->table, &large, &large_op), err);
+    status = measured_heard(psd_push_pull(worker->measured->table, &large, &large_op), err);
     if (status != PSD_OK) {
         return status;
     }
@@ -41,42 +41,42 @@ overtake(struct worker *worker, struct subject *urgent, const struct crew_order 
                         (unsigned long long)order->bytes);
     }
     start_ns = timer_now_ns();
-    status = subject_heard(psd_push_pull(urgent->table, &small, &small_op), err);
+    status = measured_heard(psd_push_pull(urgent->table, &small, &small_op), err);
     if (status == PSD_OK) {
-        status = subject_finish(small_op, err);
+        status = measured_finish(small_op, err);
     }
     times->elapsed_ns = timer_now_ns() - start_ns;
-    return status == PSD_OK ? subject_finish(large_op, err) : status;
+    return status == PSD_OK ? measured_finish(large_op, err) : status;
 }
 
 static psd_status
-check_urgent(struct worker *worker, struct subject *urgent, const struct crew_order *order,
+check_urgent(struct worker *worker, struct measured *urgent, const struct team_order *order,
              struct psd_error *err)
 {
-    struct subject *const subjects[] = {worker->subject, urgent};
+    struct measured *const all_measured[] = {worker->measured, urgent};
     const struct memory *const memories[] = {&worker->memory, &worker->urgent_memory};
     psd_status status = PSD_OK;
 
     for (size_t i = 0; i < 2 && status == PSD_OK; i++) {
-        subjects[i]->step++;
-        tensor_model_round(&subjects[i]->model, 0);
-        status = tensor_check(&subjects[i]->model,
-                              subject_values(memories[i], subjects[i], order->flags), err);
+        all_measured[i]->step++;
+        tensor_model_round(&all_measured[i]->model, 0);
+        status = tensor_check(&all_measured[i]->model,
+                              measured_values(memories[i], all_measured[i], order->flags), err);
     }
     return status;
 }
 
 psd_status
-urgent_run(struct worker *worker, const struct crew_order *order, struct crew_times *times,
+urgent_run(struct worker *worker, const struct team_order *order, struct team_times *times,
            struct psd_error *err)
 {
     const uint32_t rank = psd_rank(worker->context);
     struct memory *const memories[] = {&worker->memory, &worker->urgent_memory};
-    struct subject *urgent;
-    psd_status status = subject_use(worker, URGENT_BYTES, 0, &urgent, err);
+    struct measured *urgent;
+    psd_status status = measured_use(worker, URGENT_BYTES, 0, &urgent, err);
 
     if (status == PSD_OK) {
-        status = subject_memory(worker, &worker->urgent_memory, URGENT_BYTES, err);
+        status = measured_memory(worker, &worker->urgent_memory, URGENT_BYTES, err);
     }
     for (size_t i = 0; i < 2 && status == PSD_OK; i++) {
         const size_t count = memories[i]->bytes / sizeof(float);
@@ -86,7 +86,7 @@ urgent_run(struct worker *worker, const struct crew_order *order, struct crew_ti
         tensor_spoil(memories[i]->values, memories[i]->bytes);
     }
     if (status == PSD_OK) {
-        status = subject_heard(psd_barrier(worker->context, PSD_FOREVER), err);
+        status = measured_heard(psd_barrier(worker->context, PSD_FOREVER), err);
     }
     if (status == PSD_OK) {
         status = overtake(worker, urgent, order, times, err);

@@ -4,10 +4,10 @@
 #ifndef BENCH_URGENT_H
 #define BENCH_URGENT_H
 
-#include "subject.h"
+#include "measured.h"
 
-/* Follows CREW_URGENT; worker->subject and worker->memory are those of the large tensor. */
-psd_status urgent_run(struct worker *worker, const struct crew_order *order,
-                      struct crew_times *times, struct psd_error *err);
+/* Follows TEAM_URGENT; worker->measured and worker->memory are those of the large tensor. */
+psd_status urgent_run(struct worker *worker, const struct team_order *order,
+                      struct team_times *times, struct psd_error *err);
 
 #endif

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "group.h"
 #include "mapping.h"
+#include "measured.h"
 #include "process.h"
 #include "rounds.h"
-#include "subject.h"
-#include "troupe.h"
 #include "urgent.h"
 
 enum { STREAM_WINDOW = 4 }; /* chunks on their way at a time */
@@ -25,13 +25,13 @@ exchange(void *owner, struct psd_error *err)
 {
     struct worker *worker = owner;
     const struct psd_transfer transfer =
-        subject_transfer(&worker->memory, worker->subject, worker->flags);
+        measured_transfer(&worker->memory, worker->measured, worker->flags);
     psd_op *op;
     const psd_status status =
-        subject_heard(psd_push_pull(worker->subject->table, &transfer, &op), err);
+        measured_heard(psd_push_pull(worker->measured->table, &transfer, &op), err);
 
-    worker->subject->step++;
-    return status == PSD_OK ? subject_finish(op, err) : status;
+    worker->measured->step++;
+    return status == PSD_OK ? measured_finish(op, err) : status;
 }
 
 /* Writes one chunk of the gradient and starts it; *op_p: end it with read_chunk(). */
@@ -39,26 +39,26 @@ static psd_status
 push_chunk(struct worker *worker, size_t first, uint32_t phase, psd_op **op_p,
            struct psd_error *err)
 {
-    const size_t rest = worker->subject->model.count - first;
+    const size_t rest = worker->measured->model.count - first;
     const size_t here = rest < PSD_CHUNK_ELEMENTS ? rest : PSD_CHUNK_ELEMENTS;
     struct psd_transfer transfer =
-        subject_transfer(&worker->memory, worker->subject, worker->flags);
-    float *gradient = subject_gradient(&worker->memory, worker->flags);
+        measured_transfer(&worker->memory, worker->measured, worker->flags);
+    float *gradient = measured_gradient(&worker->memory, worker->flags);
 
     tensor_write(gradient + first, first, here, psd_rank(worker->context), phase);
     transfer.first = first;
     transfer.count = here;
     transfer.gradient = gradient + first;
     transfer.values = transfer.values != NULL ? worker->memory.values + first : NULL;
-    return subject_heard(psd_push_pull(worker->subject->table, &transfer, op_p), err);
+    return measured_heard(psd_push_pull(worker->measured->table, &transfer, op_p), err);
 }
 
 static psd_status
 read_chunk(struct worker *worker, size_t first, psd_op *op, uint32_t *read_p, struct psd_error *err)
 {
-    const size_t rest = worker->subject->model.count - first;
-    const float *values = subject_values(&worker->memory, worker->subject, worker->flags);
-    const psd_status status = subject_finish(op, err);
+    const size_t rest = worker->measured->model.count - first;
+    const float *values = measured_values(&worker->memory, worker->measured, worker->flags);
+    const psd_status status = measured_finish(op, err);
 
     if (status == PSD_OK) {
         *read_p +=
@@ -71,7 +71,7 @@ static psd_status
 stream(void *owner, uint32_t phase, uint32_t *read_p, struct psd_error *err)
 {
     struct worker *worker = owner;
-    const size_t count = worker->subject->model.count;
+    const size_t count = worker->measured->model.count;
     psd_op *ops[STREAM_WINDOW];
     size_t sent = 0;
     size_t read = 0;
@@ -90,7 +90,7 @@ stream(void *owner, uint32_t phase, uint32_t *read_p, struct psd_error *err)
             read += PSD_CHUNK_ELEMENTS;
         }
     }
-    worker->subject->step++;
+    worker->measured->step++;
     return status;
 }
 
@@ -99,23 +99,23 @@ gather(void *owner, struct psd_error *err)
 {
     const struct worker *worker = owner;
 
-    return subject_heard(psd_barrier(worker->context, PSD_FOREVER), err);
+    return measured_heard(psd_barrier(worker->context, PSD_FOREVER), err);
 }
 
 /* ---- Orders ---- */
 
 static psd_status
-run(struct worker *worker, const struct crew_order *order, struct crew_times *times,
+run(struct worker *worker, const struct team_order *order, struct team_times *times,
     struct psd_error *err)
 {
     const struct rounds rounds = {
         .rank = psd_rank(worker->context),
-        .gradient = subject_gradient(&worker->memory, order->flags),
-        .values = subject_values(&worker->memory, worker->subject, order->flags),
-        .model = &worker->subject->model,
-        .half = (order->flags & CREW_HALF) != 0,
+        .gradient = measured_gradient(&worker->memory, order->flags),
+        .values = measured_values(&worker->memory, worker->measured, order->flags),
+        .model = &worker->measured->model,
+        .half = (order->flags & TEAM_HALF) != 0,
         .exchange = exchange,
-        .stream = (order->flags & CREW_STREAM) != 0 ? stream : NULL,
+        .stream = (order->flags & TEAM_STREAM) != 0 ? stream : NULL,
         .gather = gather,
         .owner = worker,
     };
@@ -128,19 +128,19 @@ run(struct worker *worker, const struct crew_order *order, struct crew_times *ti
 }
 
 static psd_status
-follow(void *owner, const struct crew_order *order, struct crew_times *times, struct psd_error *err)
+follow(void *owner, const struct team_order *order, struct team_times *times, struct psd_error *err)
 {
     struct worker *worker = owner;
-    psd_status status = subject_memory(worker, &worker->memory, order->bytes, err);
+    psd_status status = measured_memory(worker, &worker->memory, order->bytes, err);
 
     worker->flags = order->flags;
     if (status == PSD_OK) {
-        status = subject_use(worker, order->bytes, order->flags, &worker->subject, err);
+        status = measured_use(worker, order->bytes, order->flags, &worker->measured, err);
     }
     if (status != PSD_OK) {
         return status;
     }
-    return order->verb == CREW_URGENT ? urgent_run(worker, order, times, err)
+    return order->verb == TEAM_URGENT ? urgent_run(worker, order, times, err)
                                       : run(worker, order, times, err);
 }
 
@@ -154,7 +154,7 @@ worker_run(const char *control, struct psd_error *err)
     if (worker == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "worker: no memory");
     }
-    status = subject_heard(psd_open(NULL, &worker->context), err);
+    status = measured_heard(psd_open(NULL, &worker->context), err);
     if (status != PSD_OK) {
         free(worker);
         return status;
@@ -162,20 +162,20 @@ worker_run(const char *control, struct psd_error *err)
     if (psd_size(worker->context) > 1) {
         process_bind(psd_rank(worker->context)); /* as the ceilings are, and OpenMPI's ranks */
     }
-    status = troupe_call(control, &fd, err);
+    status = group_call(control, &fd, err);
     if (status == PSD_OK) {
-        status = crew_follow(fd, follow, worker, err);
+        status = team_follow(fd, follow, worker, err);
         close(fd);
     }
-    subject_drop_memory(worker, &worker->memory);
-    subject_drop_memory(worker, &worker->urgent_memory);
+    measured_drop_memory(worker, &worker->memory);
+    measured_drop_memory(worker, &worker->urgent_memory);
     if (status == PSD_OK) {
-        status = subject_heard(psd_close(worker->context), err);
+        status = measured_heard(psd_close(worker->context), err);
     } else {
         psd_abandon(worker->context);
     }
-    for (size_t i = 0; i < worker->subject_count; i++) {
-        free(worker->subjects[i]);
+    for (size_t i = 0; i < worker->measured_count; i++) {
+        free(worker->all_measured[i]);
     }
     free(worker);
     return status;

@@ -1,9 +1,9 @@
 /*
- * crew.c - the workers of one contestant, and the orders they follow.
+ * team.c - the workers of one subject, and the orders they follow.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "crew.h"
+#include "team.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -27,7 +27,7 @@ send_message(int fd, const void *message, size_t bytes, struct psd_error *err)
 }
 
 static psd_status
-receive_answer(int fd, struct crew_answer *answer_p, struct psd_error *err)
+receive_answer(int fd, struct team_answer *answer_p, struct psd_error *err)
 {
     struct pollfd ready = {.fd = fd, .events = POLLIN};
     int count;
@@ -56,7 +56,7 @@ keep_larger(uint64_t *largest, uint64_t value)
 
 /* The slowest worker gives the time; what they used is added up. */
 static void
-add_times(struct crew_times *all, const struct crew_times *one)
+add_times(struct team_times *all, const struct team_times *one)
 {
     keep_larger(&all->elapsed_ns, one->elapsed_ns);
     keep_larger(&all->median_ns, one->median_ns);
@@ -70,86 +70,86 @@ add_times(struct crew_times *all, const struct crew_times *one)
 }
 
 static uint64_t
-helpers_cpu_ns(const struct crew *crew)
+helpers_cpu_ns(const struct team *team)
 {
     uint64_t used_ns = 0;
 
-    for (uint32_t i = 0; i < crew->helper_count; i++) {
-        used_ns += process_cpu_ns(crew->helpers[i]);
+    for (uint32_t i = 0; i < team->helper_count; i++) {
+        used_ns += process_cpu_ns(team->helpers[i]);
     }
     return used_ns;
 }
 
 static void
-signal_restless(const struct crew *crew, int number)
+signal_restless(const struct team *team, int number)
 {
-    for (uint32_t i = 0; i < crew->restless_count; i++) {
-        (void)kill(crew->restless[i], number);
+    for (uint32_t i = 0; i < team->restless_count; i++) {
+        (void)kill(team->restless[i], number);
     }
 }
 
 void
-crew_rest(const struct crew *crew)
+team_rest(const struct team *team)
 {
-    signal_restless(crew, SIGSTOP);
+    signal_restless(team, SIGSTOP);
 }
 
 psd_status
-crew_command(struct crew *crew, const struct crew_order *order, struct crew_times *times_p,
+team_command(struct team *team, const struct team_order *order, struct team_times *times_p,
              struct psd_error *err)
 {
-    const uint64_t before_ns = helpers_cpu_ns(crew);
-    struct crew_times times = {0};
+    const uint64_t before_ns = helpers_cpu_ns(team);
+    struct team_times times = {0};
     psd_status status = PSD_OK;
 
-    if (crew->idle_since_ns != 0) {
-        times.idle_ns = timer_now_ns() - crew->idle_since_ns;
-        times.idle_cpu_ns = before_ns - crew->helpers_cpu_ns;
+    if (team->idle_since_ns != 0) {
+        times.idle_ns = timer_now_ns() - team->idle_since_ns;
+        times.idle_cpu_ns = before_ns - team->helpers_cpu_ns;
     }
 
-    signal_restless(crew, SIGCONT);
-    for (uint32_t i = 0; i < crew->count && status == PSD_OK; i++) {
-        status = send_message(crew->fds[i], order, sizeof(*order), err);
+    signal_restless(team, SIGCONT);
+    for (uint32_t i = 0; i < team->count && status == PSD_OK; i++) {
+        status = send_message(team->fds[i], order, sizeof(*order), err);
     }
-    for (uint32_t i = 0; i < crew->count && status == PSD_OK; i++) {
-        struct crew_answer answer;
+    for (uint32_t i = 0; i < team->count && status == PSD_OK; i++) {
+        struct team_answer answer;
 
-        status = receive_answer(crew->fds[i], &answer, err);
+        status = receive_answer(team->fds[i], &answer, err);
         if (status == PSD_OK) {
             add_times(&times, &answer.times);
         }
     }
-    crew_rest(crew);
-    crew->idle_since_ns = timer_now_ns();
-    crew->helpers_cpu_ns = helpers_cpu_ns(crew);
+    team_rest(team);
+    team->idle_since_ns = timer_now_ns();
+    team->helpers_cpu_ns = helpers_cpu_ns(team);
     if (status == PSD_OK) {
-        times.cpu_ns += crew->helpers_cpu_ns - before_ns;
+        times.cpu_ns += team->helpers_cpu_ns - before_ns;
         *times_p = times;
     }
     return status;
 }
 
 void
-crew_dismiss(struct crew *crew)
+team_dismiss(struct team *team)
 {
-    signal_restless(crew, SIGCONT);
-    crew->restless_count = 0;
-    for (uint32_t i = 0; i < crew->count; i++) {
-        close(crew->fds[i]);
+    signal_restless(team, SIGCONT);
+    team->restless_count = 0;
+    for (uint32_t i = 0; i < team->count; i++) {
+        close(team->fds[i]);
     }
-    crew->count = 0;
+    team->count = 0;
 }
 
 psd_status
-crew_follow(int fd, crew_handler handle, void *owner, struct psd_error *err)
+team_follow(int fd, team_handler handle, void *owner, struct psd_error *err)
 {
     uint64_t idle_ns = timer_now_ns();
     uint64_t idle_cpu_ns = timer_cpu_ns();
-    struct crew_order order;
+    struct team_order order;
     ssize_t got;
 
     while ((got = recv(fd, &order, sizeof(order), 0)) == (ssize_t)sizeof(order)) {
-        struct crew_answer answer = {0};
+        struct team_answer answer = {0};
         psd_status status;
 
         answer.times.idle_ns = timer_now_ns() - idle_ns;

@@ -1,0 +1,248 @@
+/*
+ * processes.c - the processes of one row of the plan.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "processes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "job.h"
+#include "peers.h"
+#include "progress.h"
+
+static bool
+takes_part(const struct plan_row *row, enum subject subject)
+{
+    return (row->subjects & SUBJECT_BIT(subject)) != 0;
+}
+
+static bool
+is_peer(enum subject subject)
+{
+    const enum subject_kind kind = subject_about(subject)->kind;
+
+    return kind == KIND_MPI || kind == KIND_GLOO || kind == KIND_RPC;
+}
+
+static bool
+is_ceiling(enum subject subject)
+{
+    return !is_peer(subject) && subject_about(subject)->kind != KIND_POSEIDON;
+}
+
+/* ---- Jobs ---- */
+
+static psd_status
+start_job(struct processes *processes, const char *launch, bool blocking, struct group **group_p,
+          struct psd_error *err)
+{
+    const struct plan_row *row = processes->row;
+    const struct job_args args = {.workers = row->workers,
+                                  .servers = row->servers,
+                                  .tcp = row->transport != TRANSPORT_SHM,
+                                  .blocking = blocking,
+                                  .sealed = row->transport == TRANSPORT_TLS,
+                                  .launch = launch};
+    struct group *group = calloc(1, sizeof(*group));
+    psd_status status;
+
+    if (group == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "start a job: no memory");
+    }
+    status = job_start(&args, group, err);
+    if (status != PSD_OK) {
+        free(group);
+        return status;
+    }
+    *group_p = group;
+    return PSD_OK;
+}
+
+/* One job for all uses of Poseidon, and another one that never spins. */
+static psd_status
+start_jobs(struct processes *processes, const char *launch, struct psd_error *err)
+{
+    struct group *usual = NULL;
+    psd_status status = PSD_OK;
+
+    for (enum subject subject = 1; subject < SUBJECTS && status == PSD_OK; subject++) {
+        if (!takes_part(processes->row, subject) || subject_about(subject)->kind != KIND_POSEIDON) {
+            continue;
+        }
+        if (subject == SUBJECT_BLOCKING) {
+            status = start_job(processes, NULL, true, &processes->groups[subject], err);
+            continue;
+        }
+        if (usual == NULL) {
+            status = start_job(processes, launch, false, &usual, err);
+        }
+        processes->groups[subject] = usual;
+    }
+    return status;
+}
+
+/* ---- Peers ---- */
+
+static psd_status
+start_peer(struct processes *processes, enum subject subject, struct psd_error *err)
+{
+    const char *missing = peer_missing(subject);
+    struct group *group;
+    psd_status status;
+    char line[128];
+
+    if (missing != NULL) {
+        progress_clear();
+        fprintf(stderr, "psd_bench: %s: skipped: %s\n", subject_about(subject)->title, missing);
+        return PSD_OK;
+    }
+    snprintf(line, sizeof(line), "starting %s", subject_about(subject)->title);
+    progress_say(line);
+    group = calloc(1, sizeof(*group));
+    if (group == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "start a peer: no memory");
+    }
+    status = peer_start(subject, processes->row->workers, group, err);
+    if (status != PSD_OK) {
+        free(group);
+        return status;
+    }
+    processes->groups[subject] = group;
+    return PSD_OK;
+}
+
+psd_status
+processes_start(const struct plan_row *row, const char *launch, struct processes *processes_p,
+                struct psd_error *err)
+{
+    psd_status status;
+
+    *processes_p = (struct processes){.row = row};
+    status = start_jobs(processes_p, launch, err);
+    for (enum subject subject = 1; subject < SUBJECTS && status == PSD_OK; subject++) {
+        if (takes_part(row, subject) && is_peer(subject)) {
+            status = start_peer(processes_p, subject, err);
+        }
+    }
+    if (status != PSD_OK) {
+        processes_abandon(processes_p);
+    }
+    return status;
+}
+
+/* ---- Ceilings ---- */
+
+static psd_status
+start_ceiling(const struct plan_row *row, enum subject subject, uint64_t bytes,
+              struct ceiling *ceiling, struct psd_error *err)
+{
+    const struct subject_about *about = subject_about(subject);
+    const uint32_t servers = subject == SUBJECT_SOCKETS_ONE_SERVER ? 1 : row->servers;
+
+    switch (about->kind) {
+    case KIND_MEMORY:
+        return ceiling_memory_start((enum ceiling_memory)about->variant, row->workers, bytes,
+                                    ceiling, err);
+    case KIND_SOCKETS:
+        return ceiling_sockets_start(about->wait, row->workers, servers, bytes, ceiling, err);
+    case KIND_TLS:
+        return ceiling_tls_start(bytes, ceiling, err);
+    default:
+        return ceiling_ping_start((enum ceiling_ping)about->variant, about->wait, bytes, ceiling,
+                                  err);
+    }
+}
+
+psd_status
+processes_start_ceilings(struct processes *processes, uint64_t bytes, struct psd_error *err)
+{
+    for (enum subject subject = 1; subject < SUBJECTS; subject++) {
+        struct ceiling *ceiling;
+        psd_status status;
+
+        if (!takes_part(processes->row, subject) || !is_ceiling(subject) ||
+            !subject_takes(subject, bytes)) {
+            continue;
+        }
+        ceiling = calloc(1, sizeof(*ceiling));
+        status = ceiling == NULL ? psi_fail(err, PSD_ERR_NO_MEMORY, "start a ceiling: no memory")
+                                 : start_ceiling(processes->row, subject, bytes, ceiling, err);
+        if (status != PSD_OK) {
+            free(ceiling);
+            return status;
+        }
+        processes->ceilings[subject] = ceiling;
+    }
+    return PSD_OK;
+}
+
+void
+processes_stop_ceilings(struct processes *processes)
+{
+    for (enum subject subject = 1; subject < SUBJECTS; subject++) {
+        if (processes->ceilings[subject] != NULL) {
+            ceiling_stop(processes->ceilings[subject]);
+            free(processes->ceilings[subject]);
+            processes->ceilings[subject] = NULL;
+        }
+    }
+}
+
+struct team *
+processes_team(const struct processes *processes, enum subject subject)
+{
+    if (processes->ceilings[subject] != NULL) {
+        return &processes->ceilings[subject]->team;
+    }
+    return processes->groups[subject] != NULL ? &processes->groups[subject]->team : NULL;
+}
+
+/* ---- The end ---- */
+
+/* Takes a group out, wherever it stands; NULL: that was the last. */
+static struct group *
+take_group(struct processes *processes)
+{
+    struct group *group = NULL;
+
+    for (enum subject subject = 1; subject < SUBJECTS; subject++) {
+        if (group == NULL) {
+            group = processes->groups[subject];
+        }
+        if (processes->groups[subject] == group) {
+            processes->groups[subject] = NULL;
+        }
+    }
+    return group;
+}
+
+psd_status
+processes_end(struct processes *processes, struct psd_error *err)
+{
+    struct group *group;
+    psd_status status = PSD_OK;
+
+    processes_stop_ceilings(processes);
+    while ((group = take_group(processes)) != NULL) {
+        const psd_status ended = group_end(group, status == PSD_OK ? err : NULL);
+
+        status = status == PSD_OK ? ended : status;
+        free(group);
+    }
+    return status;
+}
+
+void
+processes_abandon(struct processes *processes)
+{
+    struct group *group;
+
+    processes_stop_ceilings(processes);
+    while ((group = take_group(processes)) != NULL) {
+        group_abandon(group);
+        free(group);
+    }
+}

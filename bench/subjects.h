@@ -1,0 +1,94 @@
+/*
+ * subjects.h - everybody who can take part: Poseidon in its several uses, ceilings, peers.
+ */
+#ifndef BENCH_SUBJECTS_H
+#define BENCH_SUBJECTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ceiling.h"
+
+enum subject {
+    SUBJECT_NONE,
+    /* Poseidon */
+    SUBJECT_IN_PLACE,
+    SUBJECT_ORDINARY,
+    SUBJECT_STREAMED,
+    SUBJECT_SUM,
+    SUBJECT_SCANNED,
+    SUBJECT_HALF,
+    SUBJECT_BLOCKING,
+    SUBJECT_URGENT,
+    SUBJECT_URGENT_EQUAL,
+    /* ceilings */
+    SUBJECT_FULL,
+    SUBJECT_BLOCKED,
+    SUBJECT_FUSED,
+    SUBJECT_COPY_NT,
+    SUBJECT_COPY_LIBC,
+    SUBJECT_SOCKETS,
+    SUBJECT_SOCKETS_SPIN,
+    SUBJECT_SOCKETS_ONE_SERVER,
+    SUBJECT_TLS,
+    SUBJECT_PING_MEMORY,
+    SUBJECT_PING_MEMORY_SPIN,
+    SUBJECT_PING_TCP,
+    SUBJECT_PING_TCP_SPIN,
+    SUBJECT_PING_UNIX,
+    SUBJECT_PING_UNIX_SPIN,
+    /* peers */
+    SUBJECT_MPI,
+    SUBJECT_MPI_TCP,
+    SUBJECT_MPI_TCP_TUNED,
+    SUBJECT_GLOO,
+    SUBJECT_GLOO_TUNED,
+    SUBJECT_RPC,
+    SUBJECT_RPC_TCP,
+    SUBJECT_RPC_TCP_TUNED,
+    SUBJECTS,
+};
+
+/* A set of them. */
+#define SUBJECT_BIT(subject) (UINT64_C(1) << (subject))
+
+enum subject_kind {
+    KIND_POSEIDON,
+    KIND_MEMORY,
+    KIND_SOCKETS,
+    KIND_TLS,
+    KIND_PING,
+    KIND_MPI,
+    KIND_GLOO,
+    KIND_RPC,
+};
+
+/* Each subject is timed by the call alone, with what a worker does before and after, or both. */
+enum subject_timing { TIMING_CALL = 1, TIMING_TOUCH = 2, TIMING_BOTH = 3 };
+
+enum { SUBJECT_REFERENCES = 4 };
+
+/* Thread: immutable. */
+struct subject_about {
+    const char *name;  /* in the results file */
+    const char *title; /* in tables */
+    enum subject_kind kind;
+    unsigned timings;
+    enum subject references[SUBJECT_REFERENCES]; /* whom it is measured by: the best of those that
+                                                    took part and were timed the same way */
+    uint64_t flags;                              /* of its orders */
+    bool urgent;                                 /* TEAM_URGENT instead of TEAM_RUN */
+    int variant;            /* of a ceiling: enum ceiling_memory or ceiling_ping */
+    enum ceiling_wait wait; /* of sockets and pings */
+    bool tcp;               /* a peer: over tcp, though on one host */
+    bool tuned;             /* a peer over tcp: with congestion control like ours */
+    uint64_t bytes_min;     /* sizes it takes part in */
+    uint64_t bytes_max;     /* 0: any */
+};
+
+const struct subject_about *subject_about(enum subject subject);
+
+/* Whether it takes part with a tensor of this size. */
+bool subject_takes(enum subject subject, uint64_t bytes);
+
+#endif
