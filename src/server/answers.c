@@ -321,7 +321,7 @@ static struct parked
 asked_by(const struct session *session, const struct chunk *chunk)
 {
     const struct psi_frame *frame = &session->inbox.frame;
-    const bool push = frame->type == PSI_FRAME_PUSH || frame->type == PSI_FRAME_PUSH_PULL;
+    const bool push = psi_frame_has_gradient(frame->type);
 
     return (struct parked){
         .rank = push ? push_rank(session) : session->rank,
@@ -338,7 +338,7 @@ asked_by(const struct session *session, const struct chunk *chunk)
 static bool
 is_push(const struct parked *parked)
 {
-    return parked->type == PSI_FRAME_PUSH || parked->type == PSI_FRAME_PUSH_PULL;
+    return psi_frame_has_gradient(parked->type);
 }
 
 static unsigned

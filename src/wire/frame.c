@@ -45,7 +45,7 @@ const char *
 psi_frame_type_name(uint8_t type)
 {
     switch (type) {
-#define TYPE_NAME(name, code, text)                                                                \
+#define TYPE_NAME(name, code, traits, text)                                                        \
     case PSI_FRAME_##name:                                                                         \
         return #name;
         PSI_FRAME_MAP(TYPE_NAME)
@@ -55,69 +55,26 @@ psi_frame_type_name(uint8_t type)
     }
 }
 
-enum type_kind { KIND_UNKNOWN, KIND_RESERVED, KIND_HELLO, KIND_CONTROL, KIND_DATA };
-
-/* No default: a new type without a kind is a warning. */
-static enum type_kind
-kind_of(uint8_t type)
-{
-    switch ((enum psi_frame_type)type) {
-    case PSI_FRAME_HELLO:
-    case PSI_FRAME_REFUSE:
-        return KIND_HELLO;
-    case PSI_FRAME_PUSH:
-    case PSI_FRAME_PUSH_PULL:
-    case PSI_FRAME_VALUE:
-    case PSI_FRAME_INIT:
-    case PSI_FRAME_STATE_PULL:
-    case PSI_FRAME_STATE_PUSH:
-    case PSI_FRAME_SHARE_DATA:
-        return KIND_DATA;
-    case PSI_FRAME_NORM:
-    case PSI_FRAME_SPARSE_PUSH:
-    case PSI_FRAME_SPARSE_PULL:
-    case PSI_FRAME_SPARSE_VALUE:
-    case PSI_FRAME_REPLICATE:
-    case PSI_FRAME_REPLICATE_ACK:
-        return KIND_RESERVED;
-    case PSI_FRAME_WELCOME:
-    case PSI_FRAME_PING:
-    case PSI_FRAME_PONG:
-    case PSI_FRAME_BYE:
-    case PSI_FRAME_END:
-    case PSI_FRAME_VIEW_PROPOSE:
-    case PSI_FRAME_VIEW_ACK:
-    case PSI_FRAME_VIEW_COMMIT:
-    case PSI_FRAME_VIEW_ABORT:
-    case PSI_FRAME_TABLE_OPEN:
-    case PSI_FRAME_TABLE_INFO:
-    case PSI_FRAME_TABLE_DROP:
-    case PSI_FRAME_PULL:
-    case PSI_FRAME_ACK:
-    case PSI_FRAME_WANT:
-    case PSI_FRAME_RESEND:
-    case PSI_FRAME_HAVE:
-    case PSI_FRAME_CLOSE:
-    case PSI_FRAME_WHY:
-    case PSI_FRAME_BECAUSE:
-    case PSI_FRAME_OFFER:
-    case PSI_FRAME_ROUTE:
-    case PSI_FRAME_BARRIER:
-    case PSI_FRAME_STEP_ADD:
-    case PSI_FRAME_NODES:
-    case PSI_FRAME_NODES_INFO:
-    case PSI_FRAME_SHARE_PULL:
-        return KIND_CONTROL;
-    }
-    return KIND_UNKNOWN;
-}
-
-/* What a payload may have, by kind; 0 for what is refused anyway. */
-static const uint32_t payload_bytes_max[] = {
-    [KIND_HELLO] = PSI_FRAME_HELLO_MAX,
-    [KIND_CONTROL] = PSI_FRAME_CONTROL_MAX,
-    [KIND_DATA] = PSI_FRAME_CHUNK_MAX,
+const uint8_t psi_frame_traits[256] = {
+#define TRAITS(name, code, traits, text) [code] = (traits),
+    PSI_FRAME_MAP(TRAITS)
+#undef TRAITS
 };
+
+/* What a payload of this type may have; 0 for what is refused anyway. */
+static uint32_t
+payload_bytes_max(uint8_t type)
+{
+    const unsigned traits = psi_frame_traits[type];
+
+    if ((traits & PSI_KIND_DATA) != 0) {
+        return PSI_FRAME_CHUNK_MAX;
+    }
+    if ((traits & PSI_KIND_CONTROL) != 0) {
+        return PSI_FRAME_CONTROL_MAX;
+    }
+    return (traits & PSI_KIND_HELLO) != 0 ? PSI_FRAME_HELLO_MAX : 0;
+}
 
 static uint32_t
 header_crc(const uint8_t bytes[PSI_FRAME_BYTES])
@@ -189,21 +146,20 @@ check_type(const uint8_t bytes[PSI_FRAME_BYTES], struct psd_error *err)
         return psi_fail(err, PSD_ERR_VERSION, "frame: peer speaks protocol version %u, we speak %d",
                         bytes[AT_VERSION], PSI_PROTOCOL_VERSION);
     }
-    switch (kind_of(type)) {
-    case KIND_UNKNOWN:
+    if (psi_frame_traits[type] == 0) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "frame: type %u is not known", type);
-    case KIND_RESERVED:
+    }
+    if ((psi_frame_traits[type] & PSI_KIND_RESERVED) != 0) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "frame: type %u, %s, is reserved", type,
                         psi_frame_type_name(type));
-    default:
-        return PSD_OK;
     }
+    return PSD_OK;
 }
 
 static psd_status
 check_sizes(const struct psi_frame *frame, struct psd_error *err)
 {
-    const uint32_t limit = payload_bytes_max[kind_of(frame->type)];
+    const uint32_t limit = payload_bytes_max(frame->type);
 
     if (frame->payload_bytes > limit) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: payload of %u bytes, at most %u",

@@ -29,65 +29,90 @@ enum {
 
 #define PSI_FRAME_MAGIC 0x31445350u /* "PSD1" */
 
+/* What a kind of frame is, and what it brings or asks for. */
+enum psi_frame_traits {
+    PSI_KIND_HELLO = 0x01,     /* what a stranger may send, and what it is told */
+    PSI_KIND_CONTROL = 0x02,   /* small */
+    PSI_KIND_DATA = 0x04,      /* may bring all parts of a chunk */
+    PSI_KIND_RESERVED = 0x08,  /* refused today */
+    PSI_TRAIT_GRADIENT = 0x10, /* brings a gradient */
+    PSI_TRAIT_VALUE = 0x20,    /* asks for a value */
+};
+
 /*
- * Every kind of frame. `reserved` kinds have their number and meaning now, so that fail-over,
- * sparse tables and global-norm clipping need no new version; receiving one is PSD_ERR_PROTOCOL
- * today.
+ * Every kind of frame: name, number, traits, meaning. Reserved kinds have their number and meaning
+ * now, so that fail-over, sparse tables and global-norm clipping need no new version; receiving one
+ * is PSD_ERR_PROTOCOL today.
  */
 #define PSI_FRAME_MAP(X)                                                                           \
     /* meeting */                                                                                  \
-    X(HELLO, 1, "who I am")                                                                        \
-    X(WELCOME, 2, "you are in")                                                                    \
-    X(REFUSE, 3, "you are not, because")                                                           \
-    X(PING, 4, "alive, at this step")                                                              \
-    X(PONG, 5, "so am I")                                                                          \
-    X(BYE, 6, "done")                                                                              \
-    X(END, 7, "the job is over, because")                                                          \
+    X(HELLO, 1, PSI_KIND_HELLO, "who I am")                                                        \
+    X(WELCOME, 2, PSI_KIND_CONTROL, "you are in")                                                  \
+    X(REFUSE, 3, PSI_KIND_HELLO, "you are not, because")                                           \
+    X(PING, 4, PSI_KIND_CONTROL, "alive, at this step")                                            \
+    X(PONG, 5, PSI_KIND_CONTROL, "so am I")                                                        \
+    X(BYE, 6, PSI_KIND_CONTROL, "done")                                                            \
+    X(END, 7, PSI_KIND_CONTROL, "the job is over, because")                                        \
     /* membership */                                                                               \
-    X(VIEW_PROPOSE, 10, "this rank leaves or is replaced: freeze and report")                      \
-    X(VIEW_ACK, 11, "what that rank has given here")                                               \
-    X(VIEW_COMMIT, 12, "the new view")                                                             \
-    X(VIEW_ABORT, 13, "the old view stays")                                                        \
+    X(VIEW_PROPOSE, 10, PSI_KIND_CONTROL, "this rank leaves or is replaced: freeze and report")    \
+    X(VIEW_ACK, 11, PSI_KIND_CONTROL, "what that rank has given here")                             \
+    X(VIEW_COMMIT, 12, PSI_KIND_CONTROL, "the new view")                                           \
+    X(VIEW_ABORT, 13, PSI_KIND_CONTROL, "the old view stays")                                      \
     /* tables */                                                                                   \
-    X(TABLE_OPEN, 20, "create or join")                                                            \
-    X(TABLE_INFO, 21, "its number and its places")                                                 \
-    X(TABLE_DROP, 22, "forget it")                                                                 \
+    X(TABLE_OPEN, 20, PSI_KIND_CONTROL, "create or join")                                          \
+    X(TABLE_INFO, 21, PSI_KIND_CONTROL, "its number and its places")                               \
+    X(TABLE_DROP, 22, PSI_KIND_CONTROL, "forget it")                                               \
     /* data */                                                                                     \
-    X(PUSH, 30, "a gradient of one chunk")                                                         \
-    X(PULL, 31, "the value of one chunk, please")                                                  \
-    X(PUSH_PULL, 32, "both")                                                                       \
-    X(ACK, 33, "your request ended thus")                                                          \
-    X(VALUE, 34, "the value of one chunk")                                                         \
-    X(INIT, 35, "the initial value of one chunk")                                                  \
-    X(STATE_PULL, 36, "all parts of a chunk, for saving")                                          \
-    X(STATE_PUSH, 37, "one part of a chunk, from a file")                                          \
-    X(WANT, 38, "send this chunk now, whatever your window")                                       \
-    X(RESEND, 39, "I let this chunk go, send it again")                                            \
-    X(HAVE, 40, "all of my gradients of this step are on their way")                               \
-    X(CLOSE, 41, "these ranks are in this round")                                                  \
-    X(WHY, 42, "what is this chunk waiting for?")                                                  \
-    X(BECAUSE, 43, "for this")                                                                     \
-    X(NORM, 44, "reserved: part of a global norm")                                                 \
-    X(SPARSE_PUSH, 45, "reserved")                                                                 \
-    X(SPARSE_PULL, 46, "reserved")                                                                 \
-    X(SPARSE_VALUE, 47, "reserved")                                                                \
-    X(OFFER, 48, "push this table to these lanes through me")                                      \
-    X(ROUTE, 49, "I do so, from this step on")                                                     \
-    X(REPLICATE, 50, "reserved: a closed round, for the backup")                                   \
-    X(REPLICATE_ACK, 51, "reserved")                                                               \
+    X(PUSH, 30, PSI_KIND_DATA | PSI_TRAIT_GRADIENT, "a gradient of one chunk")                     \
+    X(PULL, 31, PSI_KIND_CONTROL | PSI_TRAIT_VALUE, "the value of one chunk, please")              \
+    X(PUSH_PULL, 32, PSI_KIND_DATA | PSI_TRAIT_GRADIENT | PSI_TRAIT_VALUE, "both")                 \
+    X(ACK, 33, PSI_KIND_CONTROL, "your request ended thus")                                        \
+    X(VALUE, 34, PSI_KIND_DATA, "the value of one chunk")                                          \
+    X(INIT, 35, PSI_KIND_DATA, "the initial value of one chunk")                                   \
+    X(STATE_PULL, 36, PSI_KIND_DATA | PSI_TRAIT_VALUE, "all parts of a chunk, for saving")         \
+    X(STATE_PUSH, 37, PSI_KIND_DATA, "one part of a chunk, from a file")                           \
+    X(WANT, 38, PSI_KIND_CONTROL, "send this chunk now, whatever your window")                     \
+    X(RESEND, 39, PSI_KIND_CONTROL, "I let this chunk go, send it again")                          \
+    X(HAVE, 40, PSI_KIND_CONTROL, "all of my gradients of this step are on their way")             \
+    X(CLOSE, 41, PSI_KIND_CONTROL, "these ranks are in this round")                                \
+    X(WHY, 42, PSI_KIND_CONTROL, "what is this chunk waiting for?")                                \
+    X(BECAUSE, 43, PSI_KIND_CONTROL, "for this")                                                   \
+    X(NORM, 44, PSI_KIND_RESERVED, "reserved: part of a global norm")                              \
+    X(SPARSE_PUSH, 45, PSI_KIND_RESERVED, "reserved")                                              \
+    X(SPARSE_PULL, 46, PSI_KIND_RESERVED, "reserved")                                              \
+    X(SPARSE_VALUE, 47, PSI_KIND_RESERVED, "reserved")                                             \
+    X(OFFER, 48, PSI_KIND_CONTROL, "push this table to these lanes through me")                    \
+    X(ROUTE, 49, PSI_KIND_CONTROL, "I do so, from this step on")                                   \
+    X(REPLICATE, 50, PSI_KIND_RESERVED, "reserved: a closed round, for the backup")                \
+    X(REPLICATE_ACK, 51, PSI_KIND_RESERVED, "reserved")                                            \
     /* all together */                                                                             \
-    X(BARRIER, 60, "I am at my n-th barrier")                                                      \
-    X(STEP_ADD, 61, "add to the global step")                                                      \
-    X(NODES, 62, "who is in the job?")                                                             \
-    X(NODES_INFO, 63, "these")                                                                     \
-    X(SHARE_PULL, 64, "a piece of a worker's published state, please")                             \
-    X(SHARE_DATA, 65, "that piece")
+    X(BARRIER, 60, PSI_KIND_CONTROL, "I am at my n-th barrier")                                    \
+    X(STEP_ADD, 61, PSI_KIND_CONTROL, "add to the global step")                                    \
+    X(NODES, 62, PSI_KIND_CONTROL, "who is in the job?")                                           \
+    X(NODES_INFO, 63, PSI_KIND_CONTROL, "these")                                                   \
+    X(SHARE_PULL, 64, PSI_KIND_CONTROL, "a piece of a worker's published state, please")           \
+    X(SHARE_DATA, 65, PSI_KIND_DATA, "that piece")
 
 enum psi_frame_type {
-#define PSI_FRAME_ENUM(name, code, text) PSI_FRAME_##name = code,
+#define PSI_FRAME_ENUM(name, code, traits, text) PSI_FRAME_##name = code,
     PSI_FRAME_MAP(PSI_FRAME_ENUM)
 #undef PSI_FRAME_ENUM
 };
+
+/* enum psi_frame_traits of every type; 0: there is no such type. */
+extern const uint8_t psi_frame_traits[256];
+
+static inline bool
+psi_frame_has_gradient(uint8_t type)
+{
+    return (psi_frame_traits[type] & PSI_TRAIT_GRADIENT) != 0;
+}
+
+static inline bool
+psi_frame_wants_value(uint8_t type)
+{
+    return (psi_frame_traits[type] & PSI_TRAIT_VALUE) != 0;
+}
 
 /* Flags. The low byte must be understood by the receiver; the high byte may be ignored. */
 enum {

@@ -263,7 +263,7 @@ static const char *
 text_of(unsigned type)
 {
     switch (type) {
-#define TYPE_TEXT(name, code, text)                                                                \
+#define TYPE_TEXT(name, code, traits, text)                                                        \
     case code:                                                                                     \
         return text;
         PSI_FRAME_MAP(TYPE_TEXT)

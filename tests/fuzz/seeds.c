@@ -40,7 +40,7 @@ write_frames(const char *directory)
         uint8_t type;
         const char *name;
     } types[] = {
-#define TYPE(name, code, text) {code, #name},
+#define TYPE(name, code, traits, text) {code, #name},
         PSI_FRAME_MAP(TYPE)
 #undef TYPE
     };

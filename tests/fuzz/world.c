@@ -528,7 +528,7 @@ static uint8_t
 frame_type(uint8_t byte)
 {
     static const uint8_t types[] = {
-#define TYPE(name, code, text) code,
+#define TYPE(name, code, traits, text) code,
         PSI_FRAME_MAP(TYPE)
 #undef TYPE
     };

@@ -13,10 +13,10 @@ static psd_status
 check_pointers(const struct psd_table *table, const struct psd_transfer *transfer, uint8_t type,
                struct psd_error *err)
 {
-    if (type != PSI_FRAME_PULL && transfer->gradient == NULL) {
+    if (psi_frame_has_gradient(type) && transfer->gradient == NULL) {
         return psi_fail(err, PSD_ERR_INVALID, "push table %s: gradient is NULL", table->spec.name);
     }
-    if (type != PSI_FRAME_PUSH &&
+    if (psi_frame_wants_value(type) &&
         (transfer->values == NULL) != ((transfer->flags & PSD_TRANSFER_VIEW) != 0)) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "pull table %s: give either values or PSD_TRANSFER_VIEW", table->spec.name);
@@ -108,22 +108,23 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
         .step = args.step,
         .first = args.first,
         .count = args.count,
-        .from = type == PSI_FRAME_PULL ? NULL : args.gradient,
-        .to = type == PSI_FRAME_PUSH ? NULL : args.values,
+        .from = psi_frame_has_gradient(type) ? args.gradient : NULL,
+        .to = psi_frame_wants_value(type) ? args.values : NULL,
         .priority = (uint8_t)args.priority,
         .timeout_ms = args.timeout_ms,
         .done = args.done,
         .user = args.user,
     };
     status = psi_transfer_check_range(table, &transfer, err);
-    if (status == PSD_OK && type != PSI_FRAME_PULL && (args.flags & PSD_TRANSFER_CHECKED) == 0) {
+    if (status == PSD_OK && psi_frame_has_gradient(type) &&
+        (args.flags & PSD_TRANSFER_CHECKED) == 0) {
         status = check_finite(table, &transfer, err);
     }
     if (status != PSD_OK) {
         return status;
     }
     pthread_mutex_lock(&context->lock);
-    if (type != PSI_FRAME_PUSH && (args.flags & PSD_TRANSFER_VIEW) != 0) {
+    if (psi_frame_wants_value(type) && (args.flags & PSD_TRANSFER_VIEW) != 0) {
         status = aim_at_view_locked(table, &transfer, err);
     }
     transfer.lent = psi_region_has_locked(context, transfer.from,

@@ -41,18 +41,6 @@ psi_lane_name(const struct lane_link *lane, char *text, size_t size)
     return text;
 }
 
-static bool
-pushes(uint8_t type)
-{
-    return type == PSI_FRAME_PUSH || type == PSI_FRAME_PUSH_PULL;
-}
-
-static bool
-pulls(uint8_t type)
-{
-    return type == PSI_FRAME_PULL || type == PSI_FRAME_PUSH_PULL || type == PSI_FRAME_STATE_PULL;
-}
-
 /* ---- the queue --------------------------------------------------------------------------- */
 
 static void
@@ -266,7 +254,7 @@ is_applied_alone(const struct psd_op *op)
 static bool
 is_of_a_round(const struct psd_op *op)
 {
-    return pushes(op->transfer.type) && !is_applied_alone(op);
+    return psi_frame_has_gradient(op->transfer.type) && !is_applied_alone(op);
 }
 
 /* Of a round, and yet the server may never ask for it: it has no part of a sum of the host's that
@@ -292,14 +280,14 @@ request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
     request->op = op;
     request->chunk = chunk;
     request->id = lane->next_id;
-    if (pushes(op->transfer.type)) {
+    if (psi_frame_has_gradient(op->transfer.type)) {
         request->seq = ++op->client->seq;
         request->push_cost = (uint32_t)push_cost(lane, op, bytes);
     }
-    if (!pushes(op->transfer.type) && !op->transfer.empty) {
+    if (!psi_frame_has_gradient(op->transfer.type) && !op->transfer.empty) {
         request->pull_cost = (uint32_t)bytes;
     }
-    lane->read_count += !pushes(op->transfer.type);
+    lane->read_count += !psi_frame_has_gradient(op->transfer.type);
     lane->used += request->push_cost;
     lane->used_alone += is_applied_alone(op) ? request->push_cost : 0;
     lane->reads += request->pull_cost;
@@ -322,7 +310,7 @@ request_free(struct lane_link *lane, struct request *request)
     lane->used -= request->push_cost;
     lane->used_alone -= is_applied_alone(request->op) ? request->push_cost : 0;
     lane->reads -= request->pull_cost;
-    lane->read_count -= !pushes(request->op->transfer.type);
+    lane->read_count -= !psi_frame_has_gradient(request->op->transfer.type);
     lane->request_count--;
     if (request->prev != NULL) {
         request->prev->next = request->next;
@@ -449,7 +437,7 @@ has_room(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
 {
     const uint64_t bytes = psi_transfer_push_bytes(op, chunk);
 
-    if (pushes(op->transfer.type)) {
+    if (psi_frame_has_gradient(op->transfer.type)) {
         return has_room_to_push(lane, op, push_cost(lane, op, bytes));
     }
     return lane->read_count < READS_MAX &&
@@ -503,7 +491,7 @@ free_room(struct lane_link *lane)
         if (is_applied_alone(request->op)) {
             request->push_cost = 0;
         }
-        if (pulls(request->op->transfer.type)) {
+        if (psi_frame_wants_value(request->op->transfer.type)) {
             lane->reads -= request->pull_cost;
             request->pull_cost = 0;
         }
@@ -582,11 +570,11 @@ belongs_before(const struct psd_op *op, uint64_t step)
 {
     const uint32_t staleness = op->table->spec.staleness;
 
-    if (pushes(op->transfer.type)) {
+    if (psi_frame_has_gradient(op->transfer.type)) {
         return staleness != PSD_STALENESS_UNBOUNDED && step > staleness &&
                op->transfer.step < step - staleness;
     }
-    return pulls(op->transfer.type) && op->transfer.step < step;
+    return psi_frame_wants_value(op->transfer.type) && op->transfer.step < step;
 }
 
 /* Is an older or more urgent transfer of the same table still in the queue? Then order forbids,
@@ -756,7 +744,7 @@ wants_value(const struct psd_op *op)
 {
     const bool only_waits = op->transfer.type == PSI_FRAME_PULL && op->transfer.empty;
 
-    return pulls(op->transfer.type) && !only_waits;
+    return psi_frame_wants_value(op->transfer.type) && !only_waits;
 }
 
 static psd_status
@@ -794,7 +782,7 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
         return PSD_OK; /* its operation has ended: nobody wants it any more */
     }
     op = request->op;
-    if (!pulls(op->transfer.type) ||
+    if (!psi_frame_wants_value(op->transfer.type) ||
         frame->payload_bytes != psi_transfer_bytes(op, request->chunk)) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "VALUE of table %s chunk %u: %u bytes, expected %llu", op->table->spec.name,
@@ -840,7 +828,7 @@ find_wanted(struct lane_link *lane, const struct psi_frame *frame)
     for (struct part *part = lane->queue; part != NULL; part = part->next) {
         const struct psd_op *op = part->op;
 
-        if (op->table->id == frame->table && pushes(op->transfer.type) &&
+        if (op->table->id == frame->table && psi_frame_has_gradient(op->transfer.type) &&
             op->transfer.step == frame->step && frame->chunk >= op->first_chunk &&
             frame->chunk - op->first_chunk < op->chunk_count &&
             op->spread->places[frame->chunk] == lane->index &&
@@ -891,7 +879,7 @@ resend_arrived(struct lane_link *lane)
         struct psd_op *op = request->op;
 
         if (op->table->id == frame->table && request->chunk == frame->chunk &&
-            pushes(op->transfer.type) && op->transfer.step == frame->step &&
+            psi_frame_has_gradient(op->transfer.type) && op->transfer.step == frame->step &&
             rank_of(request) == frame->rank) {
             struct part *part = part_of(lane, op);
 
@@ -1222,7 +1210,7 @@ ask_lane_why(const struct lane_link *lane, const struct request *request)
         .request = request->id,
         .table = op->table->id,
         .chunk = request->chunk,
-        .step = op->transfer.step + (pushes(op->transfer.type) ? 1 : 0),
+        .step = op->transfer.step + (psi_frame_has_gradient(op->transfer.type) ? 1 : 0),
         .rank = (uint16_t)lane->client->job.rank,
         .incarnation = (uint16_t)lane->client->job.incarnation,
     };

@@ -143,8 +143,7 @@ struct psd_op {
 static inline bool
 psi_op_is_push(const struct psd_op *op)
 {
-    return op->kind == OP_TRANSFER &&
-           (op->transfer.type == PSI_FRAME_PUSH || op->transfer.type == PSI_FRAME_PUSH_PULL);
+    return op->kind == OP_TRANSFER && psi_frame_has_gradient(op->transfer.type);
 }
 
 /* The earliest step of some pending pushes, and how many are of it. */

@@ -14,8 +14,7 @@
 static bool
 reads(const struct psd_op *op)
 {
-    return op->transfer.type == PSI_FRAME_PULL || op->transfer.type == PSI_FRAME_PUSH_PULL ||
-           op->transfer.type == PSI_FRAME_STATE_PULL;
+    return psi_frame_wants_value(op->transfer.type);
 }
 
 uint64_t

@@ -156,12 +156,6 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
     return status;
 }
 
-static bool
-is_push(uint8_t type)
-{
-    return type == PSI_FRAME_PUSH || type == PSI_FRAME_PUSH_PULL;
-}
-
 /* The chunk of the session's current frame, if it is one that we gather and the gradient fits. */
 static struct gathering *
 find_gathering(const struct host_session *session, struct psd_error *err)
@@ -177,7 +171,7 @@ find_gathering(const struct host_session *session, struct psd_error *err)
                  psi_frame_type_name(frame->type), frame->chunk, frame->table);
         return NULL;
     }
-    bytes = (frame->flags & PSI_FLAG_EMPTY) != 0 || !is_push(frame->type)
+    bytes = (frame->flags & PSI_FLAG_EMPTY) != 0 || !psi_frame_has_gradient(frame->type)
                 ? 0
                 : psi_chunk_elements(table->spec.count, frame->chunk) * table->element_bytes;
     if (frame->payload_bytes != bytes || frame->codec != 0 || frame->level != 0 ||
@@ -247,8 +241,9 @@ on_head(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_byt
     if (status != PSD_OK) {
         return status;
     }
-    return is_push(session->inbox.frame.type) ? push_sink(session, sink_p, err)
-                                              : psi_inbox_body(&session->inbox, sink_p, err);
+    return psi_frame_has_gradient(session->inbox.frame.type)
+               ? push_sink(session, sink_p, err)
+               : psi_inbox_body(&session->inbox, sink_p, err);
 }
 
 static psd_status
