@@ -258,11 +258,34 @@ counts_in_part(const struct table *table)
     return psi_spec_synchronous(&table->spec) && table->given.closed > 0;
 }
 
-/* Complete steps of the tables that have fewest and most: each has a rhythm of its own. */
+/* Complete steps of the tables. Each has a rhythm of its own; one that is a step behind those with most
+ * was about to be given its next. */
 struct complete_steps {
-    uint64_t least;
+    uint64_t least; /* of all */
+    uint64_t level; /* of those that go with the job's steps */
     uint64_t most;
 };
+
+static struct complete_steps
+complete_steps(const struct psi_view_table *tables, uint32_t count)
+{
+    struct complete_steps complete = {.least = PSI_STEP_NEVER, .most = 0};
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (tables[i].left_at != PSI_STEP_NEVER) {
+            complete.least =
+                tables[i].left_at < complete.least ? tables[i].left_at : complete.least;
+            complete.most = tables[i].left_at > complete.most ? tables[i].left_at : complete.most;
+        }
+    }
+    complete.level = complete.most;
+    for (uint32_t i = 0; i < count; i++) {
+        if (tables[i].left_at + 1 == complete.most) {
+            complete.level = tables[i].left_at;
+        }
+    }
+    return complete;
+}
 
 static void
 log_leave(const struct master *master, struct complete_steps complete)
@@ -286,38 +309,28 @@ log_leave(const struct master *master, struct complete_steps complete)
         psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
                 "worker %u counted in part in %u more tables", rank, partial - MASTER_NAMES_MAX);
     }
-    if (complete.most == 0) {
+    if (complete.level == 0) {
         psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT", "worker %u left: no step complete", rank);
-    } else if (complete.least == complete.most) {
+    } else if (complete.least == complete.level) {
         psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
-                "worker %u left: tables complete through step %" PRIu64, rank, complete.most - 1);
+                "worker %u left: tables complete through step %" PRIu64, rank, complete.level - 1);
     } else {
         psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
                 "worker %u left: tables complete through step %" PRIu64
                 ", those that are used less often have %" PRIu64 " complete steps or more",
-                rank, complete.most - 1, complete.least);
+                rank, complete.level - 1, complete.least);
     }
 }
 
 static void
 decide_leave(struct master *master)
 {
-    struct complete_steps complete = {.least = PSI_STEP_NEVER, .most = 0};
-
     for (uint32_t id = 0; id < master->tables; id++) {
-        struct psi_view_table entry;
-
-        if (master->table[id]->state == TABLE_DROPPED) {
-            continue;
-        }
-        entry = decide(master->table[id]);
-        master->view_table[master->change.tables++] = entry;
-        if (entry.left_at != PSI_STEP_NEVER) {
-            complete.least = entry.left_at < complete.least ? entry.left_at : complete.least;
-            complete.most = entry.left_at > complete.most ? entry.left_at : complete.most;
+        if (master->table[id]->state != TABLE_DROPPED) {
+            master->view_table[master->change.tables++] = decide(master->table[id]);
         }
     }
-    log_leave(master, complete);
+    log_leave(master, complete_steps(master->view_table, master->change.tables));
 }
 
 /* ---------------------------------------------------------------------------- the changes --- */
