@@ -14,13 +14,14 @@ PREFIX ?= /usr/local
 test-output: RUNS ?= 1000
 test-faults flakes: RUNS ?= 10
 
-.PHONY: all help setup setup-test setup-frameworks build demo test test-all test-output test-faults test-ssh flakes bench bench-suite bench-peers fuzz sim install wheel format clean
+.PHONY: all help setup setup-test setup-frameworks build demo quick test test-all test-output test-faults test-ssh flakes bench bench-suite bench-peers fuzz sim install wheel format clean
 
 all: setup build
 
 help:
 	@echo "make           build everything into build/, programs into bin/"
 	@echo "make demo      set up, build, and train on handwritten digits: 2 workers, 2 servers"
+	@echo "make quick     an answer within a minute after a change: build, unit tests, 200 simulated and 8 real jobs"
 	@echo "make test      set up, build, and run all tests but those that take hours"
 	@echo "make test-all  what make test leaves out: real libraries, galleries, generated scripts; SHARD=1/4 for a part; goes on where it stopped"
 	@echo "make test-output  what workers print: PROCESSES=$(PROCESSES) short ones, RUNS=1000 through tee and as many with threads; goes on where it was interrupted"
@@ -58,6 +59,9 @@ build:
 
 demo: setup build
 	bin/psd_run --workers 2 --servers 2 bin/mnist
+
+quick: setup-test build
+	@tools/quick.sh $(BUILD) $(BIN)
 
 test: setup-test setup-frameworks build
 	@tools/test.sh

@@ -174,6 +174,7 @@ def test_bad_cluster_file(hand, name, json_text, where, text):
 # ---------------------------------------------------------------------- ports, files and disks ---
 
 
+@pytest.mark.smoke
 def test_port_taken(hand):
     """If this fails, a second master on a port waits, or ends the first."""
     with socket.socket() as other:

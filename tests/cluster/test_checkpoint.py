@@ -84,6 +84,7 @@ def test_names_shapes_types(saved):
     }
 
 
+@pytest.mark.smoke
 def test_values_are_exact(saved):
     """If this fails, what was saved is not what was trained."""
     with safetensors.safe_open(saved / "params-1.safetensors", framework="numpy") as file:

@@ -56,6 +56,7 @@ def test_worker_killed_policy_wait_changes_no_bit(start, undisturbed, moment, ra
     assert saved_digests(job.directory / "saved") == undisturbed
 
 
+@pytest.mark.smoke
 def test_worker_killed_before_it_joined_policy_wait(start, undisturbed):
     """If this fails, a worker that dies while the job gathers is not replaced."""
     job = train(start, *BIG, "--save", "saved", "--die", "1:started",
@@ -143,6 +144,7 @@ def test_last_worker_killed_policy_continue(start):
     assert job.wait() == 128 + signal.SIGKILL
 
 
+@pytest.mark.smoke
 def test_survivors_name_the_dead_worker(hand):
     """If this fails, the logs of the survivors do not tell which worker ended the job."""
     master = hand.master(2, 1, *BRISK)

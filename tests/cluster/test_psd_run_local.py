@@ -37,6 +37,7 @@ def script(tmp_path, text, name="script.sh"):
     return path
 
 
+@pytest.mark.smoke
 def test_success_prefixes_logs_and_summary(start):
     """If this fails, the first command of the manual does not work."""
     job = start(

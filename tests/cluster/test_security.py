@@ -223,6 +223,7 @@ def test_replays_are_told_from_members(fortress, secret_file):
             assert reason in fortress.warnings(listener)[before]
 
 
+@pytest.mark.smoke
 def test_job_without_intruders_lets_members_in(fortress, secret_file):
     """If this fails, the intruder of these tests is refused for its clumsiness, not its secret."""
     secret = read_secret(secret_file)

@@ -36,6 +36,7 @@ def held(start, tmp_path):
     assert job.wait() == 0, job.stderr()
 
 
+@pytest.mark.smoke
 def test_json_of_a_running_job(held):
     """If this fails, scripts that watch a job read nonsense."""
     held.wait_for_step(0, 14)

@@ -52,6 +52,7 @@ def test_the_demo(start):
     assert job.log("worker1") == b""
 
 
+@pytest.mark.smoke
 def test_worker_logs_are_byte_identical(start):
     """If this fails, a log cannot be trusted: bytes are lost, added or changed on their way. What stderr says
     comes between lines of stdout, not into one."""
