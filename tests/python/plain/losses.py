@@ -37,13 +37,22 @@ LOSSES = {  # of the outputs, classes, values, masks and the model
     "picked": lambda out, classes, values, mask, model: F.mse_loss(out[mask], values[mask]),
     "penalty": lambda out, classes, values, mask, model: F.cross_entropy(out, classes) + 0.01 * sum(
         each.square().sum() for each in model.parameters()),
+    "sum_and_penalties": lambda out, classes, values, mask, model: F.mse_loss(out, values, reduction="sum") + sum(
+        0.01 * (each + shift).square().sum() for each in model.parameters() for shift in range(5)),
+    "orthogonal": lambda out, classes, values, mask, model: F.cross_entropy(out, classes) + 0.01 * (
+        model[0].weight @ model[0].weight.T - torch.eye(8)).square().sum() + 0.01 * model[0].weight.norm(dim=1).sum(),
+    "words": lambda out, classes, values, mask, model: F.mse_loss(  # each sample has another number of them
+        out.repeat_interleave(classes + 1, 0), values.repeat_interleave(classes + 1, 0)),
+    "sum_of_words": lambda out, classes, values, mask, model: F.mse_loss(
+        out.repeat_interleave(classes + 1, 0), values.repeat_interleave(classes + 1, 0), reduction="sum"),
+    "many": lambda out, classes, values, mask, model: sum(F.mse_loss(out, times * values) for times in range(9)) / 9,
     "two": lambda out, classes, values, mask, model: torch.stack(
         [F.cross_entropy(out, classes), F.mse_loss(out, values)]).sum(),
 }
-FEW = {"sum", "vae", "sum_and_mean", "accumulated"}  # their steps are large
+FEW = {"sum", "vae", "sum_and_mean", "accumulated", "sum_and_penalties", "sum_of_words"}  # their steps are large
 torch.manual_seed(4)
 data = TensorDataset(torch.randn(SAMPLES, 4), torch.randint(3, (SAMPLES,)), torch.randn(SAMPLES, 3),
-                     torch.rand(SAMPLES) < 0.6)
+                     torch.rand(SAMPLES) < 0.8)  # two samples are left in the end: not both masked
 state = []
 for kind in KINDS:
     torch.manual_seed(5)

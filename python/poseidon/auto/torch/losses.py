@@ -8,13 +8,16 @@ workers is taken:
     a mean over its samples     the worker's share of the samples, which is 1 but in an uneven step
     a sum over its samples      W: sums add up
     a sum divided by a number   by that number, d_r W / sum(d), if it goes with the samples (a length, the sum of a
-                                mask) or is a batch size; W where it is a factor like any other
+                                mask) or is a batch size; W where it is a factor like any other. A constant may equal a
+                                batch size by chance, so a line says what it was taken for
     a mean by weights           by their sum, likewise: class weights, targets that are ignored
 
 The sums of d need an exchange before the gradients are computed. It is done in the first step; and in the others, if the
 parts turned out to be unequal then, or could. Where they were equal, a word of the witness says in each round whether they
-still are. A penalty on weights is no sum over samples: what is summed has their shape, and comes from them by
-nothing but operations on single elements.
+still are. A penalty on weights is no sum over samples: nothing but weights goes into it.
+
+What is reduced may have another length than the batch: words of packed sentences, nodes of graphs. Such a term counts by
+its length where that differs between workers; where it does not, it may as well be a number of channels or of experts.
 
 Without a loader (loose.py) nothing of this is done: how many samples a worker draws is its own business, and gradients
 are averaged.
@@ -34,17 +37,23 @@ from .weights import Later
 if TYPE_CHECKING:
     from .session import TorchSession
 
-TERMS = 8  # of one loss that are looked at
-NODES = 256  # of a graph
+TERMS = 8  # of one loss that are weighed
+TERMS_SEEN = 512  # with penalties: some scripts have one for each weight
+NODES = 256  # of a graph, behind a term
+NODES_OF_LOSS = 2048  # before its terms
 MEAN, SUM = 1, 2  # as torch has them
 TOLERANCE = 1e-9
 # What leaves a sum of terms one: each gets a factor at most.
 STRAIGHT = tuple(f"{name}Backward" for name in (
     "Add", "Sub", "Neg", "Mul", "Div", "View", "Reshape", "Squeeze", "Unsqueeze", "Clone", "ToCopy", "Select", "Mean", "Sum",
-    "Unbind", "Expand", "Alias"))
+    "Unbind", "Expand", "Alias", "Permute", "Transpose", "Slice"))
 ELEMENTWISE = tuple(f"{name}Backward" for name in (
     "Add", "Sub", "Neg", "Mul", "Div", "Pow", "Abs", "Sqrt", "Exp", "Log", "Clamp", "Relu", "Sigmoid", "Tanh", "Sign", "Where",
     "Clone", "ToCopy", "View", "Reshape"))
+# What penalties are made of beside that. Where data go in, one of their inputs has no gradient.
+OF_WEIGHTS = tuple(f"{name}Backward" for name in (
+    "Mm", "Bmm", "Mv", "T", "Transpose", "Permute", "Sum", "Mean", "Norm", "LinalgVectorNorm", "Max", "Amax", "Expand",
+    "Squeeze", "Unsqueeze", "Select", "Slice", "Diagonal", "Triu", "Tril", "Cat", "Stack", "UnsafeView"))
 CHOOSING = ("IndexBackward", "MaskedSelectBackward")  # some of the samples, or of their values
 NOT_IGNORED = -100  # torch's own ignore_index, where the script gives none
 
@@ -57,6 +66,7 @@ class Term(NamedTuple):
     divisor: Any  # of the script: a number, or a tensor of one; None: it has none
     over_samples: bool = False
     weighed: bool = False  # a mean by weights that are its own, or over some of its targets
+    other_length: bool = False  # than the batch: over samples where it differs between workers
 
     @property
     def added(self) -> bool:
@@ -70,9 +80,9 @@ class Term(NamedTuple):
 
     def count(self) -> Any:
         """What its sum was divided by: a number, or a tensor of one; None: that is of no interest."""
-        if not self.over_samples or self.added:
+        if not self.other_length and (not self.over_samples or self.added):
             return None
-        if self.divided:
+        if self.reduction == SUM and self.divisor is not None:
             return self.divisor
         weights = getattr(self.node, "_saved_total_weight", None)
         return math.prod(_reduced(self.node)) if weights is None else weights
@@ -83,11 +93,29 @@ class Term(NamedTuple):
         return math.nan if count is None else float(count)
 
 
+class Kind(NamedTuple):
+    """What a term is, as it was when it was first seen."""
+
+    penalty: bool  # on weights
+    over_samples: bool
+    weighed: bool
+    other_length: bool
+
+
 class Known(NamedTuple):
     """What is known of a loss by the names of its terms."""
 
+    rows: float  # of a worker when it was first seen
     first: list[float]  # counts of its terms then
     factors: set[int]  # terms whose divisor is a factor like any other
+    assumed: set[int]  # terms whose divisor was equal everywhere, and taken for a number of samples
+
+
+class Found(NamedTuple):
+    """What the workers have told each other in one step: those with samples of their own."""
+
+    rows: list[float]  # samples of each
+    counts: list[list[float]]  # by term: of each
 
 
 class Losses:
@@ -106,7 +134,7 @@ class Losses:
         self._exchanges = self._session.witness.unequal_means = False
         self._samples = 0  # of a full step
         self._divided = False  # a sum over samples is
-        self._kinds: dict[tuple, list[tuple[bool, bool]]] = {}  # by names: whether over samples, and weighed
+        self._kinds: dict[tuple, list[Kind]] = {}  # by names
         self._known: dict[tuple, Known] = {}
         self._late: tuple[Later, float] | None = None
 
@@ -119,35 +147,46 @@ class Losses:
             self._known.clear()  # to be found out together
             self._tell("late", "parts of its loss are means over other numbers of values, or by other weights, on each "
                        "worker: one step was a mean of means; from now on each counts by its own")
-        counts: list[list[float]] = []
+        found = Found([], [])
         if not self._begun:
-            self._samples = samples
+            full = self._session.batch_size() * self._session.world
+            self._samples = samples if full in (0, samples) else 0
         # Whether a sum is divided by a length or by a constant shows in steps with fewer samples, and not to everybody.
         if self._exchanges or not self._begun or self._divided and samples != self._samples:
-            counts = self._exchange(terms, names, rows)
+            found = self._exchange(terms, names, rows)
         elif share != 0.0 and terms:
             self._compare(terms, names, rows)
         if share == 0.0 or not terms:
             return share
         known = self._known.get(names)
-        factors = [self._count_of(number, term, share, counts, known) for number, term in enumerate(terms)]
+        self._tell_of_divisors(known)
+        factors = [self._count_of(number, term, share, found, known) for number, term in enumerate(terms)]
         return self._settle(terms, factors, next(filter(None, factors), 0.0) if whole else share)
 
     def _look_at(self, tensors: Any, rows: float) -> tuple[list[Term], tuple, bool]:
-        """Its terms, their names, and whether it has no other parts. What is over samples is decided when they are first seen, because the last batch
-        of an epoch may have as many samples as something else has elements."""
-        terms, straight, whole = _terms(tensors, rows)
+        """Its terms but penalties, the names of all, and whether it has no other parts. What is over samples is decided
+        when they are first seen, because the last batch of an epoch may have as many samples as something else has
+        elements."""
+        terms, strange, whole = _terms(tensors, rows)
         names = tuple((term.node.name(), term.reduction, term.divisor is None) for term in terms)
-        if not straight:
+        if strange == "function":
             self._tell("function", "its loss is a function of a mean or of a sum, such as its root: gradients are the "
                        "mean over the workers' parts, which is not exactly that of one process")
+        elif strange:
+            self._tell("strange", f"its loss is made by {strange.partition('Backward')[0]}, of which it is not known "
+                       "whether parts make the whole: gradients are the mean over the workers' parts, which is that of one "
+                       "process for a mean over the samples alone")
         if names not in self._kinds and rows > 0:
-            over = [_is_over_samples(term.node, rows) for term in terms]
-            self._kinds[names] = [(each, each and term.reduction == MEAN and _is_weighed(term.node))
-                                  for term, each in zip(terms, over)]
+            self._kinds[names] = [_kind(term, rows, len(terms)) for term in terms]
         if names in self._kinds:
-            terms = [term._replace(over_samples=over, weighed=weighed)
-                     for term, (over, weighed) in zip(terms, self._kinds[names])]
+            kinds = self._kinds[names]
+            whole = whole and not any(kind.penalty for kind in kinds)
+            terms = [term._replace(over_samples=kind.over_samples, weighed=kind.weighed, other_length=kind.other_length)
+                     for term, kind in zip(terms, kinds) if not kind.penalty]
+        if len(terms) > TERMS:
+            self._tell("many", f"its loss has {len(terms)} terms: {TERMS} of them were looked at, and of the others gradients "
+                       "are the mean over the workers' parts, which is that of one process for means over the samples")
+            terms, whole = terms[:TERMS], False
         return terms, names, whole
 
     def after_backward(self) -> None:
@@ -158,8 +197,8 @@ class Losses:
 
     # ---- what the others have
 
-    def _exchange(self, terms: list[Term], names: tuple, rows: float) -> list[list[float]]:
-        """Everybody's counts, by term, of those that have samples of their own."""
+    def _exchange(self, terms: list[Term], names: tuple, rows: float) -> Found:
+        """Of all workers that have samples of their own."""
         from poseidon.torch import reductions
 
         session = self._session
@@ -169,24 +208,25 @@ class Losses:
         mine[session.rank, 2] = any(term.divided for term in terms)
         for number, term in enumerate(terms):
             mine[session.rank, 3 + number] = term.number()
-        found = reductions.allreduce(mine, name="parts of a loss", op="sum").tolist()
-        present = [row for row in found if row[0] > 0]
+        told = reductions.allreduce(mine, name="parts of a loss", op="sum").tolist()
+        present = [row for row in told if row[0] > 0]
         counts = [list(each) for each in zip(*(row[3:] for row in present))][:len(terms)]
         if present and names not in self._known:
             self._get_to_know(terms, names, present, counts)
-        return counts
+        return Found([row[0] for row in present], counts)
 
     def _get_to_know(self, terms: list[Term], names: tuple, present: list, counts: list[list[float]]) -> None:
         rows = [row[0] for row in present]
-        factors = {number for number, term in enumerate(terms) if term.divided and _equal(counts[number])
-                   and not all(self._is_mean(term, counts[number][0], each) for each in rows)}
-        self._known[names] = Known([each[0] for each in counts], factors)
+        equal = {number for number, term in enumerate(terms) if term.divided and _equal(counts[number])}
+        factors = {number for number in equal
+                   if not all(self._is_mean(terms[number], counts[number][0], each) for each in rows)}
+        self._known[names] = Known(rows[0], [each[0] for each in counts], factors, equal - factors)
         self._begun = True
         self._divided = self._divided or any(row[2] > 0 for row in present)
         if self._exchanges:
             return
-        equal = all(_equal([count / each for count, each in zip(found, rows)]) for number, found in enumerate(counts)
-                    if number not in factors)
+        equal = all(_equal(found if term.other_length else [count / each for count, each in zip(found, rows)])
+                    for number, (term, found) in enumerate(zip(terms, counts)) if number not in factors)
         self._exchanges = not equal or any(row[1] > 0 for row in present)
         if self._exchanges:
             self._tell("weighed", "its loss is a mean by weights, or over a part of its values: that of each worker "
@@ -215,26 +255,41 @@ class Losses:
                 found = found if _is_constant(known, number, term) else -math.inf  # it is no such factor
                 continue
             if isinstance(count, torch.Tensor) and count.device.type != "cpu":
-                late, self._late = self._late, (Later(count.detach().reshape(1).double()), rows)
+                late, self._late = self._late, (Later(count.detach().reshape(1).double()),
+                                                1 if term.other_length else rows)
                 found += late[0].take()[0] / late[1] if late is not None else math.nan
             else:
-                found += term.number() / rows
+                found += term.number() / (1 if term.other_length else rows)
         self._session.witness.note(means=found)
 
     # ---- how much they count
 
-    def _count_of(self, number: int, term: Term, share: float, counts: list[list[float]], known: Known | None) -> float:
+    def _count_of(self, number: int, term: Term, share: float, found: Found, known: Known | None) -> float:
         world = float(self._session.world)
+        counts = found.counts[number] if found.counts else []
+        if term.other_length:
+            if not counts or _equal(counts) or min(counts) <= 0:
+                return share
+            term = term._replace(over_samples=True)
         if term.added or term.divided and known is not None and number in known.factors:
             self._tell("sum", f"its loss is a sum over samples: the gradients of the {self._session.world} workers are "
                        "added up, as one process with so many times the batch would have them")
             return world
-        if not term.over_samples:
+        if not term.over_samples or not counts or not self._exchanges and not term.divided:
             return share
-        if counts and (self._exchanges or term.divided):
-            total = sum(counts[number])
-            return term.number() * world / total if total > 0 else share
-        return share
+        if known is not None and number in known.assumed and _is_batch_size(term, number, known, found):
+            return 1.0
+        total = sum(counts)
+        return term.number() * world / total if total > 0 else share
+
+    def _tell_of_divisors(self, known: Known | None) -> None:
+        """Whether a constant is a batch size or equals one by chance shows in nothing that the script does."""
+        if known is None or not known.assumed or "divisor" in self._told:
+            return
+        divisor = known.first[min(known.assumed)]
+        self._tell("divisor", f"its loss is a sum divided by {divisor:g}, which is taken for a number of samples, or of their "
+                   "values: gradients are those of a mean over the samples of all workers; if it is something else, such as "
+                   "how many batches make a step, let the loss be a mean, or a sum that nothing divides")
 
     def _settle(self, terms: list[Term], factors: list[float], whole: float) -> float:
         """Parameters' gradients are multiplied by what is returned; those of terms that count otherwise before that."""
@@ -257,6 +312,16 @@ def _scaling(factor: float) -> Any:
     return scale
 
 
+def _is_batch_size(term: Term, number: int, known: Known, found: Found) -> bool:
+    """Whether a divisor stays the batch size where there are fewer samples. One process would divide these by W times as
+    much, also where some workers have none."""
+    divisor = known.first[number]
+    if any(each != divisor for each in found.counts[number]):
+        return False
+    width = math.prod(_reduced(term.node)) // max(1, found.rows[0])
+    return any(each != known.rows or not _goes_with(divisor, each, width) for each in found.rows)
+
+
 def _is_constant(known: Known | None, number: int, term: Term) -> bool:
     """Whether a sum is always divided by the same."""
     return known is not None and term.divided and term.number() == known.first[number]
@@ -276,19 +341,18 @@ def _goes_with(divisor: float, samples: float, width: float) -> bool:
 # ---- graphs
 
 
-def _terms(tensors: Any, rows: float) -> tuple[list[Term], bool, bool]:
-    """Those of a loss that is one number; whether no function of them is in it but their sum, each with a factor; and
-    whether nothing else is."""
+def _terms(tensors: Any, rows: float) -> tuple[list[Term], str, bool]:
+    """Those of a loss that is one number; what is in it but their sum, each with a factor ("function": one of them; or
+    the name of an operation that makes one number of many); and whether it has no other parts."""
     if isinstance(tensors, (list, tuple)) and len(tensors) == 1:
         tensors = tensors[0]
     if not isinstance(tensors, torch.Tensor) or tensors.numel() != 1 or tensors.grad_fn is None:
-        return [], True, False
+        return [], "", False
     found: list[Term] = []
-    straight = whole = True
+    strange, whole = "", True
     rest: list[tuple[Any, Any, Any]] = [(tensors.grad_fn, None, None)]  # divided by what, and times one over what
-    for _ in range(NODES):
-        if not rest or len(found) == TERMS:
-            whole = whole and not rest
+    for _ in range(NODES_OF_LOSS):
+        if not rest or len(found) == TERMS_SEEN:
             break
         node, divisor, inverse = rest.pop()
         reduction = _reduction(node)
@@ -302,7 +366,8 @@ def _terms(tensors: Any, rows: float) -> tuple[list[Term], bool, bool]:
             if name.startswith("Mul") and len(inner) > 1:  # perhaps a weight that is learned
                 whole, inner = False, [each for each in inner if _has_reduction(each)]
             if not name.startswith(STRAIGHT) or name.startswith(("Mul", "Div")) and len(inner) > 1:
-                straight, whole = straight and not any(map(_has_reduction, inner)), False
+                strange = strange or _strangeness(node, inner)
+                whole = False
                 continue
             if name.startswith("Div"):
                 divisor = _product(divisor, _divisor(node))
@@ -311,7 +376,14 @@ def _terms(tensors: Any, rows: float) -> tuple[list[Term], bool, bool]:
             rest.extend((each, divisor, inverse) for each in inner)
         else:
             whole = False
-    return found, straight, whole
+    return found, strange, whole and not rest
+
+
+def _strangeness(node: Any, inner: list) -> str:
+    """Of a number that is no sum of terms (see _terms)."""
+    if any(map(_has_reduction, inner)):
+        return "function"
+    return node.name() if any(_elements(each) > 1 for each in inner) and not _is_of_weights(node) else ""
 
 
 def _has_reduction(node: Any) -> bool:
@@ -376,13 +448,51 @@ def _is_weighed(node: Any) -> bool:
     return _comes_from(node, lambda inner: inner.name().startswith(CHOOSING))
 
 
+def _kind(term: Term, rows: float, count: int) -> Kind:
+    """count: of all terms. As many as samples, or more, are perhaps one of each."""
+    if _is_penalty(term.node):
+        return Kind(True, False, False, False)
+    over = _goes_with_samples(term.node, rows)
+    weighed = over and term.reduction == MEAN and _is_weighed(term.node)
+    return Kind(False, over, weighed, not over and count < rows)
+
+
 def _is_over_samples(node: Any, rows: float) -> bool:
-    """Not so is a penalty on weights: it has their shape, and comes from them element by element."""
-    shape = _reduced(node)
-    if rows <= 0 or not any(size % rows == 0 for size in shape) and \
-            not _comes_from(node, lambda inner: inner.name().startswith(CHOOSING)):
-        return False
-    return not _comes_from(node, lambda inner: hasattr(inner, "variable"), by=ELEMENTWISE)
+    return _goes_with_samples(node, rows) and not _is_penalty(node)
+
+
+def _goes_with_samples(node: Any, rows: float) -> bool:
+    """Whether what is reduced has as many rows as there are samples, or a multiple, or was chosen from them."""
+    return rows > 0 and (any(size % rows == 0 for size in _reduced(node)) or
+                         _comes_from(node, lambda inner: inner.name().startswith(CHOOSING)))
+
+
+def _is_penalty(node: Any) -> bool:
+    """On weights: it has their shape and comes from them element by element, or nothing else goes into it."""
+    return _comes_from(node, lambda inner: hasattr(inner, "variable"), by=ELEMENTWISE) or _is_of_weights(node)
+
+
+def _is_of_weights(node: Any) -> bool:
+    """Whether nothing but weights goes into a number: constants are added to them, or multiplied, by element."""
+    rest, seen = [each for each, _ in node.next_functions if each is not None], set()
+    while rest:
+        inner = rest.pop()
+        if inner in seen or hasattr(inner, "variable"):
+            continue
+        seen.add(inner)
+        if len(seen) > NODES or not _takes_weights_alone(inner):
+            return False
+        rest.extend(each for each, _ in inner.next_functions if each is not None)
+    return True
+
+
+def _takes_weights_alone(node: Any) -> bool:
+    """Whether no data go in right here."""
+    inputs = node.next_functions
+    if all(each is not None for each, _ in inputs):
+        return node.name().startswith(ELEMENTWISE + OF_WEIGHTS)
+    return node.name().startswith(ELEMENTWISE) and \
+        any(each is not None and tuple(each._input_metadata[at].shape) == _shape(node) for each, at in inputs)
 
 
 def _comes_from(node: Any, is_wanted: Any, by: tuple[str, ...] = ("",)) -> bool:
