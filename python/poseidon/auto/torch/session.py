@@ -94,11 +94,18 @@ class TorchSession(Session):
         self.seen: Seen | None = None  # by the witness; patches.py sets it
 
     def _join(self) -> None:
-        if not self.joined and self._watch.script_was_told_rank():
+        """All workers have views of files of their own, or none trusts in them."""
+        if self.joined:
+            return
+        if self._watch.script_was_told_rank():
             self.refuse("it asks which worker it is, as scripts for torchrun do, but trains without torch.distributed: "
                         "whether it deals its data out itself cannot be told",
                         "let it call torch.distributed.init_process_group before it trains, or ask for nothing")
         super()._join()
+        from poseidon.torch import collectives
+
+        self.private_files = all(each == b"yes" for each in collectives.allgather_bytes(
+            b"yes" if files.can_be_private() else b"no"))
 
     # ---- how it ends
 
@@ -637,15 +644,6 @@ class TorchSession(Session):
                               for slot in self._engine.slots]
 
     # ---- files
-
-    def _join(self) -> None:
-        """All workers have views of files of their own, or none trusts in them."""
-        if not self.joined:
-            super()._join()
-            from poseidon.torch import collectives
-
-            self.private_files = all(each == b"yes" for each in collectives.allgather_bytes(
-                b"yes" if files.can_be_private() else b"no"))
 
     def keeps_file(self, target: Any) -> bool:
         """Whether torch.save writes on this worker."""
