@@ -129,7 +129,7 @@ def test_streams(job, tmp_path, kind, workers, samples):
         for half in (steps[:epoch], steps[epoch:]):
             assert sorted(number for step in half for number in step) == list(range(samples))
         for text in found:
-            assert json.loads(told(text, "TESTED")) == sorted(list(range(samples)) * 4)
+            assert json.loads(told(text, "TESTED")) == sorted(list(range(samples)) * 5)
             assert int(told(text, "LENGTH")) == epoch or kind == "processes"
     (tmp_path / "steps").write_text(json.dumps(steps))
     one = alone(tmp_path, STREAM, kind, samples, tmp_path / "steps")

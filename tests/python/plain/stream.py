@@ -72,6 +72,8 @@ elif KIND == "endless":
         seen.append(index.tolist())
 else:
     loader = DataLoader(Samples(KIND != "plain"), 4, num_workers=2 * (KIND == "processes"))
+    for index, points, wanted in DataLoader(Samples(False), 4):  # as if to train
+        tested.extend(index.tolist())
     for epoch in range(2):
         model.train()
         for index, points, wanted in loader:

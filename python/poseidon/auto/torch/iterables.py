@@ -92,8 +92,10 @@ class Stream:
         self.trains = True
         self._others.clear()
 
-    def be_evaluation(self) -> bool:
-        """Nothing of it was. Says whether there is more to hand out, of what was read."""
+    def be_evaluation(self, told: int | None) -> bool:
+        """Nothing of it was. Says whether there is more to hand out, of what was read: as many batches as there are,
+        whatever their number was told to be."""
+        del told
         self.evaluates = True
         return bool(self._others)
 
