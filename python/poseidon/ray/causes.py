@@ -46,8 +46,3 @@ class Failures:
     def cause(self) -> Failure:
         """The first of those that say most."""
         return min((failure for _, failure in self._heard), key=lambda failure: failure.weight)
-
-    def of(self, member: Any) -> list[Failure]:
-        """Everything heard of a member, what says most first."""
-        return sorted((failure for _, failure in self._heard if failure.member is member),
-                      key=lambda failure: failure.weight)
