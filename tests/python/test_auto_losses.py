@@ -50,6 +50,32 @@ def test_parts_of_a_loss_make_the_whole(job, tmp_path, kinds, workers, samples):
     check(job, tmp_path, workers, samples, *kinds)
 
 
+UNEVEN = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.set_num_threads(1)
+data = TensorDataset(torch.randn(11, 2))
+model = torch.nn.Linear(2, 10)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(3):
+    for (points,) in DataLoader(data, 16, shuffle=True):
+        optimizer.zero_grad()
+        out = model(points)
+        (out.square().mean() + (out.T @ out).square().mean()).backward()
+        optimizer.step()
+print("TRAINED")
+"""
+
+
+@pytest.mark.all
+def test_workers_decide_alike_what_a_loss_is_made_of(job):
+    """If this fails, one worker waits for another's numbers, which never come: ten values go with the five samples of one,
+    and not with the six of the other."""
+    done = job(UNEVEN)
+    assert done.code == 0, done.out + done.err
+    assert done.out.count("TRAINED") == 2
+
+
 class Opaque(torch.autograd.Function):
     """As torch.compile makes them."""
 

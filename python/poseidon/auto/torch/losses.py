@@ -225,8 +225,9 @@ class Losses:
         self._divided = self._divided or any(row[2] > 0 for row in present)
         if self._exchanges:
             return
-        equal = all(_equal(found if term.other_length else [count / each for count, each in zip(found, rows)])
-                    for number, (term, found) in enumerate(zip(terms, counts)) if number not in factors)
+        # By what all workers know alike: they have to decide the same. Which terms go with the samples is not of that kind.
+        equal = all(_equal(found) or _equal([count / each for count, each in zip(found, rows)])
+                    for number, found in enumerate(counts) if number not in factors)
         self._exchanges = not equal or any(row[1] > 0 for row in present)
         if self._exchanges:
             self._tell("weighed", "its loss is a mean by weights, or over a part of its values: that of each worker "
