@@ -47,6 +47,7 @@ def test_loops_of_many_kinds(alone, plain):
     """If this fails, a kind of loop is trained differently from one process, and nobody says so."""
     done = run(alone, plain)
     assert "a sum over samples" in done.err and "verified: " in done.err
+    assert "(it makes steps outside of a tf.function): it is taken for granted that the loss is a mean" in done.err
 
 
 @pytest.mark.all

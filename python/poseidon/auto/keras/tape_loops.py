@@ -52,7 +52,9 @@ class TapeLoops:
         self._waiting = None  # a batch that was dealt out, and no optimizer was applied since
         self._rows = 0  # of the batch
         self._tried = weakref.WeakSet()  # functions
-        self._is_judged = False
+        self._judged = weakref.WeakSet()  # functions of which it is known whether parts make the whole, or was told that not
+        self._eager_judged = False  # the same of steps outside of any
+        self._called = None  # the function that is under way
         self._sums = weakref.WeakKeyDictionary()  # function: whether its loss is a sum over samples
         self._adds_up = False  # in the step that is being made
         self._functions = 0  # of datasets, that are being traced
@@ -190,10 +192,22 @@ class TapeLoops:
         if self._part.problem:
             self._session.refuse(self._part.problem, self._part.advice or "use dense batches (Dataset.batch(n)), or "
                                  "poseidon.tensorflow in the script")
-        if not self._is_judged:
-            self._take_verdict(Verdict.FAILED, "no tf.function trains")
+        self._see_that_it_is_judged()
         if self._calls == 0:
             self._add_up(False)
+
+    def _see_that_it_is_judged(self):
+        """What was found out about one function says nothing of another, nor of a step outside of any."""
+        function = self._called
+        if self._eager_judged if function is None else function in self._judged:
+            return
+        if function is None:
+            self._eager_judged = True
+        else:
+            self._judged.add(function)
+        with tensorflow.init_scope():
+            self._take_verdict(Verdict.FAILED, "it makes steps outside of a tf.function" if function is None else
+                               "a tf.function that trains is not given the batch itself")
 
     def _where_from(self):
         return _IN_A_GRAPH if self._functions > 0 or _reads_in_graph() else _ELSEWHERE
@@ -223,11 +237,13 @@ class TapeLoops:
             self._try(function, args, kwargs)
         self._add_up(self._sums.get(function, False))
         self._calls += 1
+        before, self._called = self._called, function
         try:
             with noise.in_own_graph(self.rank):
                 return own(function, *args, **kwargs)
         finally:
             self._calls -= 1
+            self._called = before
 
     def _try(self, function, args, kwargs):
         trial = FunctionTrial(self.step, function, args, kwargs, self._rows)
@@ -238,12 +254,12 @@ class TapeLoops:
         except TrainsNothing:
             return
         self.used_variables += trial.variables
+        self._judged.add(function)
         self._sums[function] = self._take_verdict(verdict, trial.problem)
         self.step.adds_up = self._adds_up  # until the function is called
         self.step.must_add_up.assign(self._adds_up)
 
     def _take_verdict(self, verdict, problem):
-        self._is_judged = True
         return self._session.judged(verdict, problem, self.step)
 
     def _add_up(self, adds_up):
