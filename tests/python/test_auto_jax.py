@@ -57,6 +57,21 @@ def test_with_gradients_not_watched_the_update_is(tmp_path):
 
 
 @pytest.mark.all
+def test_what_a_library_asks_the_script_has_not_asked(tmp_path):
+    """If this fails, every worker trains the same as soon as the script imports torch, which looks for variables of
+    that kind, and the script is said to know which worker it is."""
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "asking.py").write_text("import os\nos.environ.get('RANK')\n")
+    script = tmp_path / "train.py"
+    script.write_text(f"import runpy, sys\nsys.path.insert(0, {str(library)!r})\nimport asking\n"
+                      f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n")
+    code, said, logs = job(tmp_path, "optax", script=script)
+    assert code == 2 and "it calls jax.value_and_grad" in said, said
+    assert not any("TRAINED" in log for log in logs)
+
+
+@pytest.mark.all
 def test_without_psd_run_nothing_happens(tmp_path):
     """If this fails, the script itself is wrong."""
     done = subprocess.run([sys.executable, str(SCRIPT), "optax"], cwd=tmp_path, capture_output=True, text=True,

@@ -42,7 +42,8 @@ class _Environment(os._Environ):
 
     def __getitem__(self, name):
         asker = _asker() if isinstance(name, str) and name.endswith(_RANKS) else None
-        if asker is not None:
+        asks = asker is not None and not _is_library(asker)  # torch and others look for themselves
+        if asks:
             _Environment.asked_for_rank = True
         try:
             found = super().__getitem__(name)
@@ -52,7 +53,7 @@ class _Environment(os._Environ):
             _Environment.told_rank = _tell_as_torchrun()
             _leave_files("it was written for torchrun")
             found = super().__getitem__(name)
-        if asker is not None and not _is_library(asker):
+        if asks:
             _leave_files("the script asks which worker it is")
         return found
 
