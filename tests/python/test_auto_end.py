@@ -50,6 +50,22 @@ print("GOES ON")
     assert "worker 1 died, and the job goes on without" in done.err
 
 
+def test_a_worker_that_ends_with_the_job_is_brief(job):
+    """If this fails, people read where the workers were that are well, before what has failed."""
+    done = job(LOOP + """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # psd_run might else end it before it hears of the job
+epoch()
+if os.environ["PSD_RANK"] == "1":
+    raise RuntimeError("no more")
+epoch()
+""")
+    assert done.code == 1, done.out + done.err
+    assert "Traceback" not in done.log(0).decode(), done.log(0).decode()
+    assert "this worker ends, because the job is over: " in done.log(0).decode()
+    assert "RuntimeError: no more" in done.log(1).decode()
+
+
 def test_learning_rates_that_differ_are_named_in_the_next_step(job):
     """If this fails, workers whose schedulers look at their own training loss train apart in silence."""
     done = job(LOOP + """

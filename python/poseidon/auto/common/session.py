@@ -20,6 +20,21 @@ TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
 EXIT_REFUSED = 2
 
 
+def _be_brief_when_the_job_is_over(lost: type[Exception]) -> None:
+    """Another worker has failed, and says why. Where in the exchange this one was then is of no interest, and its
+    traceback would hide the cause."""
+    others = sys.excepthook
+
+    def tell(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        _, over, reason = str(error).partition("the job is over: ")
+        if isinstance(error, lost) and over:
+            sys.stderr.write(f"this worker ends, because {over}{reason}\n")
+        else:
+            others(kind, error, trace)
+
+    sys.excepthook = tell
+
+
 class Session:
     """One for each framework that a script uses. Thread: that of the script which trains."""
 
@@ -115,6 +130,7 @@ class Session:
         told = "PSD_OPEN_TIMEOUT_MS" in os.environ or poseidon.is_initialized()
         context = poseidon.init() if told else poseidon.init(open_timeout_ms=int(TIMEOUT_S * 1000))
         self.joined = True
+        _be_brief_when_the_job_is_over(poseidon.LostError)
         if not self.writes_privately:
             files.leave(f"{self.package} has its own way with them")
         atexit.register(self.at_exit)  # before poseidon's own, which says farewell
