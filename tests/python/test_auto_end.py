@@ -37,6 +37,18 @@ def test_a_good_end_says_what_was_verified(job):
         "equal in every step" in done.err
 
 
+@pytest.mark.parametrize("kind, by_table", [("float32", 1), ("bfloat16", 8)])
+def test_words_travel_with_the_gradients(job, kind, by_table):
+    """If this fails, every step pays for a message that tells no gradients; or half a model is trained unseen."""
+    done = job(LOOP.replace("import torch\n", f"import torch\ntorch.set_default_dtype(torch.{kind})\n", 1) + """
+epoch(); epoch()
+from poseidon.torch.engine import engine_of
+print("BY TABLE", engine_of(model[0].weight).companions[0]._table.step, flush=True)
+""")
+    assert done.code == 0 and "on 2 workers after 8 steps" in done.err, done.out + done.err
+    assert done.out.count(f"BY TABLE {by_table}\n") == 2, done.out
+
+
 def test_a_death_that_the_job_survives_is_told(job):
     """If this fails, a job leaves samples out in every epoch, and nobody knows."""
     done = job(LOOP + """

@@ -234,6 +234,8 @@ def test_a_glance_is_enough_in_ordinary_rounds_alone():
         rows = [each.words() for each in workers.all]
         return {each.holds_at_a_glance(row, raw(rows)) for each, row in zip(workers.all, rows)}
 
+    assert glances(batches=([10], [11])) == {False}, "whether this source is dealt out is seen once"
+    assert workers.meet() == set()
     assert glances() == {True}
     assert glances(batches=([2], [3]), rows=4) == {True}
     assert glances(share=0.5) == {False}, "shares must add up to the number of workers"

@@ -336,6 +336,64 @@ def types():
                       for name in ("float64", "bfloat16", "float16")})
 
 
+ROOM = 520  # bytes
+ROOM_ROUNDS = 3
+
+
+def bytes_of(rank, number):
+    """Two of them are one element: many pairs are among them, and the largest."""
+    return bytes((7 * rank + 13 * number + at * at) % 256 for at in range(ROOM - 4)) + b"\xff\xff\0\0"
+
+
+def rounds_with(model, room, rank, kind):
+    """Gradients of some rounds, the bytes that went with them, and those that came."""
+    gradients, told, heard = [], [], []
+    for number in range(ROOM_ROUNDS):
+        model.zero_grad()
+        there = room is not None and room.is_there()
+        told.append(bytes_of(rank, number) if there else b"")
+        if there:
+            room.put(told[-1])
+        model(torch.full((2, 5), 1.1 + rank + number, dtype=kind)).sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+        heard.append(room.take() if there else b"")
+    return gradients, told, heard
+
+
+def farewells(engine, model, room, rank, last, kind):
+    """The last rank ends, the others have one round more, and end, too: the gradients that each has then, the bytes
+    that went, and those that came."""
+    told = [bytes_of(rank, 98), bytes_of(rank, 99)]
+    room.put(told[0])
+    if rank == last:
+        engine.send_room()
+    else:
+        model.zero_grad()
+        model(torch.full((2, 5), 1.0 + rank, dtype=kind)).sum().backward()
+    heard = [room.take()]
+    room.put(told[1])
+    engine.send_room()
+    return [parameter.grad for parameter in model.parameters()], told, [*heard, room.take()]
+
+
+def room():
+    from poseidon.torch.engine import attach
+
+    hub = psd()
+    found = {}
+    for kind in (torch.float32, torch.float64, torch.bfloat16):
+        for reserves in (False, True):
+            torch.manual_seed(0)
+            width = 9343 if kind == torch.float64 else 3  # gradients that end just before the end of a chunk, or do not
+            model = torch.nn.Sequential(torch.nn.Linear(5, width), torch.nn.Linear(width, 1)).to(kind)
+            engine = attach(model.named_parameters())
+            place = engine.reserve(ROOM) if reserves else None
+            found[kind, reserves] = rounds_with(model, place, hub.rank(), kind)
+        if place.is_there():
+            found[kind] = farewells(engine, model, place, hub.rank(), hub.size() - 1, kind)
+    save(hub.rank(), found)
+
+
 def scaler(overlap="backward", fused=""):
     """Rank 1 has an infinity in step 5: no rank may make that step. Fused optimizers get the scale
     through attributes of the optimizer, others have their gradients unscaled before."""

@@ -3,11 +3,14 @@
 
 A bucket is a flat tensor:
 
-    gradient of slot 0 | gradient of slot 1 | ... | rows of sparse slots | one flag per slot | active
+    gradient of slot 0 | gradient of slot 1 | ... | rows of sparse slots | one flag per slot | active | room
 
 The marks at the end travel with the gradients and are averaged like them, so that without a message
 more every rank knows which parameters somebody used (flag above 0), which rows of an embedding
-somebody touched, and which share of the ranks still has data (active)."""
+somebody touched, and which share of the ranks still has data (active).
+
+Room, in one bucket at most, is for what else is to travel with a round (room.py). It is only in the memory
+that servers read and write, not on a device."""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ import torch
 DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16",
           torch.bfloat16: "bfloat16"}
 ALIGNMENT = 64  # bytes; a slot begins where vector instructions like it
+CHUNK = 65536  # elements of a table that servers treat at once (PSD_CHUNK_ELEMENTS)
 
 
 @dataclasses.dataclass(eq=False)
@@ -53,7 +57,8 @@ class Bucket:
         self.rows_begin = gradients
         rows = sum(slot.parameter.shape[0] for slot in self.slots if slot.sparse)
         self.marks_begin = gradients + rows
-        self.elements = self.marks_begin + len(self.slots) + 1
+        self.marks_end = self.marks_begin + len(self.slots) + 1
+        self.room_begin = self.elements = self.marks_end  # elements: of the table
         self.table: Any = None
         self.memory: Any = None
         self.future: Any = None  # of the transfer under way
@@ -69,6 +74,13 @@ class Bucket:
         first, last = self.slots[0].name, self.slots[-1].name
         return first if first == last else f"{first}..{last}"
 
+    def make_room(self, elements: int) -> None:
+        """So many more at the end of the table, in one chunk: servers take the mean of a chunk at once, and each over
+        the ranks that take part in it."""
+        if self.marks_end // CHUNK != (self.marks_end + elements - 1) // CHUNK:
+            self.room_begin = -(-self.marks_end // CHUNK) * CHUNK
+        self.elements = self.room_begin + elements
+
     @property
     def payload(self) -> torch.Tensor:
         """All gradients, without the marks."""
@@ -77,7 +89,7 @@ class Bucket:
     def lay_out(self, flat: torch.Tensor) -> None:
         """Gives every slot its view of the bucket's memory."""
         self.flat = flat
-        self.marks = flat[self.marks_begin:]
+        self.marks = flat[self.marks_begin:self.marks_end]
         self.all_used = torch.ones_like(self.marks)
         row = self.rows_begin
         for flag, (slot, offset) in enumerate(zip(self.slots, self.offsets)):

@@ -45,7 +45,7 @@ class CudaMemory:
         written.record(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.down):
             self.down.wait_event(written)
-            bucket.host.copy_(bucket.flat, non_blocking=True)
+            bucket.host[:bucket.marks_end].copy_(bucket.flat, non_blocking=True)
             copied = torch.cuda.Event()
             copied.record(self.down)
         journey = Journey(self, bucket, copied)
@@ -55,7 +55,7 @@ class CudaMemory:
     def bring_back(self, bucket: Bucket) -> None:
         """The means go up; the current stream goes on when they are there."""
         with torch.cuda.stream(self.up):
-            bucket.flat.copy_(bucket.host, non_blocking=True)
+            bucket.flat.copy_(bucket.host[:bucket.marks_end], non_blocking=True)
             arrived = torch.cuda.Event()
             arrived.record(self.up)
         torch.cuda.current_stream(self.device).wait_event(arrived)

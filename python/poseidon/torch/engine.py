@@ -30,8 +30,9 @@ import torch
 import poseidon
 
 from . import collectives, trace
-from .buckets import DTYPES, Bucket, Slot, plan
+from .buckets import CHUNK, DTYPES, Bucket, Slot, plan
 from .memory import memory_for
+from .room import CARRIERS, Room
 
 BUCKET_BYTES = 1 << 20
 TIMEOUT_S = 1800.0
@@ -106,6 +107,8 @@ class Engine:
         self.nan_policy, self.timeout, self.wire = nan_policy, timeout, wire
         self.companions: list[Companion] = []
         self.buckets: list[Bucket] = []
+        self._room: Room | None = None  # for what travels with the gradients
+        self._carrier: Bucket | None = None  # that it lies in
         self.share_active = 1.0  # of the ranks that had data in the last round
         self.rounds = 0  # that ended
         self.rounds_active = 0  # of them, with data of this rank
@@ -159,7 +162,7 @@ class Engine:
             _engines.pop(id(slot.parameter), None)
             if slot.parameter.grad is not None and slot.parameter.grad is slot.view:
                 slot.parameter.grad = slot.view.clone()
-        self._handles, self.buckets = [], []
+        self._handles, self.buckets, self._carrier = [], [], None
 
     # ---- during backward
 
@@ -305,6 +308,8 @@ class Engine:
             self._push_rest()
         with trace.span("wait"):
             # Companions first: they see it when a rank has left, and its gradients would never come.
+            if self._carrier is not None:
+                self.finish(self._carrier)
             for companion in self.companions:
                 companion.end(active=not self._joined)
             for bucket in self.buckets:
@@ -317,6 +322,13 @@ class Engine:
         """Waits for one bucket; its parameters have their gradients then."""
         if bucket.future is None:
             return
+        self._await(bucket)
+        self._settle(bucket)
+        bucket.missing = len(bucket.slots)
+        for slot in bucket.slots:
+            slot.ready = False
+
+    def _await(self, bucket: Bucket) -> None:
         future, bucket.future = bucket.future, None
         try:
             future.result(self.timeout)
@@ -325,13 +337,9 @@ class Engine:
                 f"the gradients of {bucket.name} did not come back within {self.timeout:g} s in "
                 f"round {self.rounds} ({error}): another rank stands still, or has fewer batches "
                 "and does something else; let all leave the loop through join()") from error
-        self._settle(bucket)
-        bucket.missing = len(bucket.slots)
-        for slot in bucket.slots:
-            slot.ready = False
 
     def _settle(self, bucket: Bucket) -> None:
-        marks = bucket.host[bucket.marks_begin:].tolist()  # as they came: nobody waits for a device
+        marks = bucket.host[bucket.marks_begin:bucket.marks_end].tolist()  # as they came: nobody waits for a device
         self.share_active = marks[-1]
         if 0 < self.share_active < 1:
             bucket.payload.div_(self.share_active)
@@ -349,6 +357,26 @@ class Engine:
         rows = slot.rows.nonzero()[:, 0]
         return torch.sparse_coo_tensor(rows[None], slot.view[rows], slot.parameter.shape,
                                        is_coalesced=True)
+
+    # ---- what travels with the gradients
+
+    def reserve(self, size: int) -> Room:
+        """Room for so many bytes of each rank, an even number, before the first round. What is put there
+        when a round begins travels with it, from the second one on; not where no bucket has a type that can
+        carry it, nor from a device, nor of hundreds of ranks."""
+        self._room = Room(size)
+        return self._room
+
+    def send_room(self) -> None:
+        """What was put into the room travels by itself: this rank has ended, and the others have it with their next
+        round, or when they end, too. To their gradients it adds nothing."""
+        bucket = self._carrier
+        for slot in bucket.slots:
+            if slot.parameter.grad is slot.view:
+                slot.parameter.grad = slot.view.clone()
+        bucket.flat.zero_()
+        bucket.future = bucket.memory.push_pull(bucket)
+        self._await(bucket)
 
     # ---- around a step
 
@@ -421,7 +449,10 @@ class Engine:
     def _plan(self) -> None:
         """Packs buckets in the order in which rank 0's gradients became ready; what did not become
         ready comes last, from the last layer to the first."""
-        self.buckets = [Bucket(slots, self.wire) for slots in self._agree_on_order()]
+        order, may_carry = self._agree_on_order()
+        self.buckets = [Bucket(slots, self.wire) for slots in order]
+        if may_carry:
+            self._choose_carrier()
         for number, bucket in enumerate(self.buckets):
             bucket.priority = 1 + number * 254 // max(1, len(self.buckets) - 1)
             bucket.table = poseidon.Table(
@@ -429,21 +460,32 @@ class Engine:
                 dtype=DTYPES[bucket.wire], use="sum", reduce="mean", nan_policy=self.nan_policy,
                 priority=bucket.priority)
         memory_for(self.buckets)
+        if self._carrier is not None:
+            self._room.lie_in(self._carrier.host[self._carrier.room_begin:].numpy())
         self._planned = True
         self._order = []
 
-    def _agree_on_order(self) -> list[list[Slot]]:
+    def _choose_carrier(self) -> None:
+        """The first bucket that leaves, of those whose type will do: it is back when it is waited for."""
+        self._carrier = next((bucket for bucket in self.buckets if DTYPES[bucket.wire] in CARRIERS), None)
+        if self._carrier is not None:
+            self._carrier.make_room(self._room.elements)
+
+    def _agree_on_order(self) -> tuple[list[list[Slot]], bool]:
+        """The slots of every bucket, and whether there is room in one: as rank 0 has it."""
         numbers = {id(slot): number for number, slot in enumerate(self.slots)}
         ready = dict.fromkeys(numbers[id(slot)] for slot in self._order)
         rest = [number for number in reversed(range(len(self.slots))) if number not in ready]
         for slot in self.slots:
             gradient = slot.parameter.grad
             slot.sparse = slot.sparse or (gradient is not None and gradient.is_sparse)
-        told = json.dumps([[*ready, *rest], [slot.sparse for slot in self.slots]]).encode()
-        order, sparse = json.loads(collectives.broadcast_bytes(told, 0))
+        may_carry = self._room is not None and self._room.elements <= CHUNK and \
+            all(slot.parameter.device.type == "cpu" for slot in self.slots)
+        told = json.dumps([[*ready, *rest], [slot.sparse for slot in self.slots], may_carry]).encode()
+        order, sparse, may_carry = json.loads(collectives.broadcast_bytes(told, 0))
         for slot, is_sparse in zip(self.slots, sparse):
             slot.sparse = is_sparse
-        return plan([self.slots[number] for number in order], self.bucket_bytes)
+        return plan([self.slots[number] for number in order], self.bucket_bytes), may_carry
 
 
 def _table_name(place: str, content: str) -> str:

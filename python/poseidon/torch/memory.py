@@ -48,7 +48,7 @@ class ConvertingMemory:
         self.host = host
 
     def push_pull(self, bucket: Bucket) -> "Conversion":
-        bucket.host.copy_(bucket.flat)
+        bucket.host[:bucket.marks_end].copy_(bucket.flat)
         return Conversion(self.host.push_pull(bucket), bucket)
 
 
@@ -62,7 +62,7 @@ class Conversion:
     def result(self, timeout: float | None = None) -> None:
         """The means are in the bucket."""
         self.transfer.result(timeout)
-        self.bucket.flat.copy_(self.bucket.host)
+        self.bucket.flat.copy_(self.bucket.host[:self.bucket.marks_end])
 
 
 def _rounded(size: int) -> int:
@@ -76,17 +76,17 @@ def memory_for(buckets: Sequence[Bucket]) -> None:
     for bucket in buckets:
         if bucket.device.type == "cpu" and bucket.wire == bucket.dtype:
             bucket.memory = host
-            bucket.lay_out(bucket.host)
+            bucket.lay_out(bucket.host[:bucket.marks_end])
         elif bucket.device.type == "cpu":
             bucket.memory = ConvertingMemory(host)
-            bucket.lay_out(torch.zeros(bucket.elements, dtype=bucket.dtype))
+            bucket.lay_out(torch.zeros(bucket.marks_end, dtype=bucket.dtype))
         elif bucket.device.type == "cuda":
             from .cuda import CudaMemory  # pylint: disable=import-outside-toplevel
 
             if bucket.device not in devices:
                 devices[bucket.device] = CudaMemory(host, bucket.device)
             bucket.memory = devices[bucket.device]
-            bucket.lay_out(torch.zeros(bucket.elements, dtype=bucket.dtype, device=bucket.device))
+            bucket.lay_out(torch.zeros(bucket.marks_end, dtype=bucket.dtype, device=bucket.device))
         else:
             raise poseidon.InvalidError(f"parameters of {bucket.name} are on {bucket.device}: "
                                         "only CPU and CUDA tensors are averaged")

@@ -22,7 +22,6 @@ import array
 import enum
 import math
 import operator
-import struct
 import zlib
 from typing import Any, Callable, Iterable, Sequence
 
@@ -69,9 +68,6 @@ COUNT = Word.STREAM + STREAMS
 _NOTED = {word.name.lower(): word - Word.SHARE for word in Word if Word.SHARE <= word <= Word.MEANS}
 _SHARE, _NOTHING_NOTED = _NOTED["share"], [UNKNOWN] * len(_NOTED)
 _NO_STREAMS = [UNKNOWN] * STREAMS
-# As bytes: a row, what is equal in it, and what tells the workers' data apart.
-_ROW, _EQUAL = 8 * COUNT, 8 * Word.GIVEN_ALL
-_DATA = struct.Struct("=2d")
 
 
 def mixed(*numbers: int) -> int:
@@ -350,36 +346,38 @@ class Witness:
 
     def holds_at_a_glance(self, words: Sequence[float], raw: bytes) -> bool:
         """Whether everything holds, and nothing has to be looked at closely: as in nearly every round. words: this
-        worker's of the round; raw: everybody's, as doubles. Where it is false, hear() decides."""
-        equal = raw[:_EQUAL]
-        for at in range(_ROW, len(raw), _ROW):
-            if raw[at:at + _EQUAL] != equal:
+        worker's of the round; raw: everybody's, as doubles or in any other form in which each takes as many bytes, and
+        equal words have equal ones. Where it is false, hear() decides."""
+        row = len(raw) // self.world
+        word = row // COUNT
+        end = word * Word.GIVEN_ALL
+        equal = raw[:end]
+        for at in range(row, len(raw), row):
+            if raw[at:at + end] != equal:
                 return False
         share = words[Word.SHARE]
         if words[Word.OVER] > 0 or words[Word.MEANS] < 0 or words[Word.EPOCHS] != self._epochs_compared or \
                 share != 1.0 and not math.isnan(share) or self._has_streams(words):
             return False
         self._tests_agree = True
-        return self._expects_same or words[Word.GIVEN] == 0 or self._has_own_data(int(words[Word.SOURCE]), raw)
+        return self._expects_same or words[Word.GIVEN] == 0 or self._has_own_data(words, raw, row, word)
 
     @staticmethod
     def _has_streams(words: Sequence[float]) -> bool:
-        return not all(map(math.isnan, words[Word.STREAM:]))
+        return words[Word.STREAM:] != _NO_STREAMS
 
-    def _has_own_data(self, source: int, raw: bytes) -> bool:
-        """Every worker has had other data than the others, ever since the job began and in this round: what
-        _hear_data() finds then."""
-        ever, news = set(), set()
-        for at in range(_EQUAL, len(raw), _ROW):
-            given, newest = _DATA.unpack_from(raw, at)
-            ever.add(given)
-            news.add(newest)
-        if len(ever) < self.world or len(news) < self.world:
+    def _has_own_data(self, words: Sequence[float], raw: bytes, row: int, word: int) -> bool:
+        """Every worker has had other data than the others, ever since the job began, and in this round of what it
+        had parts of before; or nobody knows what it has in this round. row, word: bytes of them in raw."""
+        begin, end = word * Word.GIVEN_ALL, word * Word.NEWEST
+        if len({raw[at + begin:at + end] for at in range(0, len(raw), row)}) < self.world:
             return False
-        self._alike, self._before = 0, ()
-        if source not in self._dealt and _known(news):
-            self._dealt.add(source)
-        return True
+        news = {raw[at + end:at + end + word] for at in range(0, len(raw), row)}
+        if len(news) == self.world and words[Word.SOURCE] in self._dealt or \
+                len(news) == 1 and math.isnan(words[Word.NEWEST]):
+            self._alike, self._before = 0, ()
+            return True
+        return False
 
     def hear_end(self, rows: Iterable[Sequence[float]], steps: int) -> str:
         """Everybody's words when the script is over: what was verified, for people; empty: not everything holds."""

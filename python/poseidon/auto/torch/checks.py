@@ -2,6 +2,10 @@
 """Carries the words of the witness (common/witness.py) with every round of gradients; and once more when the script
 is over.
 
+They travel in a bucket of the gradients: a message of their own would cost more than everything else that the witness
+does in a step. They have a table, too: for the first round, in which there are no buckets yet, and for gradients of a
+type that cannot carry them.
+
 Weights or learning rates that differ, samples that two workers train on or that nobody does, would train something
 that nobody asked for without any other sign of it."""
 
@@ -11,8 +15,6 @@ import array
 import zlib
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 import poseidon
 
 from ..common import notes
@@ -20,6 +22,8 @@ from ..common.witness import COUNT, Word
 from .weights import Later, Weights
 
 if TYPE_CHECKING:
+    from poseidon.torch.engine import Engine
+
     from .session import TorchSession
 
 FOREVER = 2**32 - 1
@@ -31,18 +35,18 @@ STREAMS_EVERY = 128  # rounds; and in those before that are powers of two
 class Checks:
     """Travels with the rounds of one engine (poseidon.torch.engine.Companion)."""
 
-    def __init__(self, session: TorchSession, parameters: list[torch.Tensor], name: str,
-                 timeout: float):
-        self._session, self._witness, self._timeout = session, session.witness, timeout
+    def __init__(self, session: TorchSession, engine: Engine, timeout: float):
+        self._session, self._witness, self._engine, self._timeout = session, session.witness, engine, timeout
         self._world, self._rank = session.world, session.rank
-        self._weights = Weights(parameters)
-        self._table = poseidon.Table(f"{name}/checks", shape=(COUNT * self._world,),
+        self._weights = Weights([slot.parameter for slot in engine.slots])
+        self._room = engine.reserve(8 * COUNT)
+        self._table = poseidon.Table(f"{engine.name}/checks", shape=(COUNT * self._world,),
                                      dtype="float64", use="sum", reduce="sum", nan_policy="allow")
-        self._zeros = array.array("d", bytes(8 * COUNT * self._world))
-        self._numbers = self._zeros[:]  # of worker 0 first
+        self._numbers = array.array("d", bytes(8 * COUNT * self._world))  # in the table, of worker 0 first
         self._words: list[float] = []  # of this worker
         self._rounds = 0
-        self._future: Any = None
+        self._carried = False  # by the gradients of this round
+        self._future: Any = None  # else: of the table
         self._rates: tuple[list[float], int] = ([], 0)  # and their digest
         self._sampled: Later | list[float] | None = None
         self._measured: Later | None = None
@@ -58,11 +62,15 @@ class Checks:
         self._session.seen.note_round()
         if _is_looked_at(self._rounds):
             self._session.seen.note_streams()
+        self._words = self._witness.words()
+        self._carried = self._room.is_there()
+        if self._carried:
+            self._room.put(_raw(self._words))
 
     def leave(self) -> None:
-        """Behind the gradients: servers that are awake for them need not be woken twice, and what is behind them comes
-        back with them, or after them."""
-        self._send(over=False)
+        """By the table they go behind the gradients: servers that are awake for them need not be woken twice."""
+        if not self._carried:
+            self._send()
 
     def _note_weights(self) -> None:
         """Those of the last round are told, and this round's are under way."""
@@ -87,23 +95,26 @@ class Checks:
             self._rates = (rates, zlib.crc32(repr(rates).encode()))
         self._witness.note(rates=self._rates[1])
 
-    def _send(self, over: bool) -> None:
-        self._words = self._witness.words(over)
-        self._numbers[:] = self._zeros
+    def _send(self) -> None:
+        """By the table."""
+        address, size = self._numbers.buffer_info()
+        self._numbers[:] = array.array("d", bytes(8 * size))
         self._numbers[COUNT * self._rank:COUNT * (self._rank + 1)] = array.array("d", self._words)
-        address, _ = self._numbers.buffer_info()
         self._future = self._table.transfer(address, address, keep=(self._numbers,), timeout_ms=FOREVER, reap=False)
 
     def _rows(self) -> list[list[float]]:
-        found = self._numbers.tolist()
-        return [found[at:at + COUNT] for at in range(0, len(found), COUNT)]
+        """Everybody's words."""
+        found = array.array("d", self._room.take()) if self._carried else self._numbers
+        return [found[at:at + COUNT].tolist() for at in range(0, len(found), COUNT)]
 
     def end(self, active: bool) -> None:
         """The round has ended: everybody's words are here."""
         del active
-        self._future.result(self._timeout)
+        if not self._carried:
+            self._future.result(self._timeout)
         self._rounds += 1
-        if not self._witness.holds_at_a_glance(self._words, self._numbers.tobytes()):
+        if not self._witness.holds_at_a_glance(
+                self._words, self._room.as_it_came() if self._carried else self._numbers.tobytes()):
             self._look_closely(self._rows())
 
     def _look_closely(self, rows: list[list[float]]) -> None:
@@ -116,10 +127,17 @@ class Checks:
     def compare_at_end(self, steps: int) -> str:
         """The script is over, here: waits until it is everywhere, and returns what was verified; empty: it is
         not."""
+        self._engine.synchronize()  # after a backward that failed
         length, direction = self._weights.as_vector(self._weights.measure())
         self._witness.note(bits=self._weights.digest(), norm=length, direction=direction)
-        self._send(over=True)
-        self._future.result(self._timeout)
+        self._words = self._witness.words(over=True)
+        self._carried = self._room.is_there()
+        if self._carried:
+            self._room.put(_raw(self._words))
+            self._engine.send_room()
+        else:
+            self._send()
+            self._future.result(self._timeout)
         rows = self._rows()
         if any(row[Word.PRESENT] > 0 and row[Word.OVER] == 0 for row in rows):
             self._refuse_leaver(self._rank)
@@ -146,6 +164,10 @@ class Checks:
         if self._rank == min(set(range(self._world)) - missing):
             notes.tell(f"{' and '.join(f'worker {rank}' for rank in sorted(new))} died, and the job goes on without "
                        "(--on_worker_death=continue): nobody trains on its part of each epoch from now on")
+
+
+def _raw(words: list[float]) -> bytes:
+    return array.array("d", words).tobytes()
 
 
 def _is_looked_at(number: int) -> bool:

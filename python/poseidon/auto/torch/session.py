@@ -596,8 +596,7 @@ class TorchSession(Session):
         else:
             self._check_equal([tensor for _, tensor in named + owners.fixed])
         self._engine = Engine(named, timeout=TIMEOUT_S, sparse=owners.sparse)
-        trained = [slot.parameter for slot in self._engine.slots]
-        self._checks = Checks(self, trained, self._engine.name, TIMEOUT_S)
+        self._checks = Checks(self, self._engine, TIMEOUT_S)
         self._engine.companions.append(self._checks)
         if owners.buffers:
             self._engine.companions.append(
