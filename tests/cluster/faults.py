@@ -514,10 +514,7 @@ class Field:
 
 def wait_for_none(left, seconds):
     """Until nothing is left; what is, is named as it is in the end."""
-    deadline = time.monotonic() + seconds
-    while left():
-        assert time.monotonic() < deadline, f"left after {seconds} s: {left()}"
-        time.sleep(0.05)
+    wait_for(lambda: not left(), seconds, lambda: f"left: {left()}")
 
 
 def run_case(field, case):

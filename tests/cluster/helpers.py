@@ -113,13 +113,14 @@ def resident_bytes(pid):
 
 
 def wait_for(condition, seconds=10.0, what="condition"):
-    """Polls until condition() is true and returns its value; fails when the deadline passes."""
+    """Polls until condition() is true and returns its value; fails when the deadline passes. what: for what it was waited; a
+    function is asked in the end."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        assert time.monotonic() < deadline, f"{what() if callable(what) else what}: not within {seconds} s"
         time.sleep(0.01)
 
 

@@ -84,7 +84,7 @@ class Batch:
         return dict(re.findall(r"PROCESS (\w+) pid \d+ on (\w+): ", self.run_log()))
 
     def expect_nothing_left(self, seconds=12.0):
-        wait_for(lambda: not self.slurm.processes(), seconds, f"left: {self.slurm.processes()}")
+        wait_for(lambda: not self.slurm.processes(), seconds, lambda: f"left: {self.slurm.processes()}")
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def sbatch(cluster):
             host.wait_until_up()
             cluster.add(host)
     cluster.wait_until_ready()
-    wait_for(lambda: not cluster.processes(), 20, f"left: {cluster.processes()}")
+    wait_for(lambda: not cluster.processes(), 20, lambda: f"left: {cluster.processes()}")
 
 
 def psd_run(*words):

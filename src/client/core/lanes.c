@@ -908,8 +908,8 @@ because_arrived(struct lane_link *lane, const void *payload, size_t bytes)
 
 /* ---- the connection's events ------------------------------------------------------------- */
 
-static void
-hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
+void
+psi_lane_hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
 {
     const struct psi_client *client = ((struct lane_link *)owner)->client;
 
@@ -1021,7 +1021,7 @@ psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
 }
 
 static const struct psi_peer_events lane_events = {
-    .hello = hello,
+    .hello = psi_lane_hello,
     .on_up = on_up,
     .on_down = on_down,
     .on_refused = on_refused,

@@ -342,6 +342,8 @@ psd_status psi_lane_head(void *owner, struct psi_peer *peer, struct psi_sink *si
                          struct psd_error *err);
 psd_status psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
                           struct psd_error *err);
+/* Says who we are; owner: a struct lane_link. */
+void psi_lane_hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p);
 void psi_lane_came_up(struct lane_link *lane, uint64_t window_bytes);
 
 /* An answer to what this worker has given to itself. A value is copied from there. */

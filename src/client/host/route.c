@@ -31,19 +31,6 @@ enum {
 
 /* ---- the others --------------------------------------------------------------------------- */
 
-static void
-hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
-{
-    const struct psi_client *client = ((struct lane_link *)owner)->client;
-
-    (void)peer;
-    hello_p->role = PSI_ROLE_WORKER;
-    hello_p->rank = client->job.rank;
-    hello_p->incarnation = client->job.incarnation;
-    hello_p->life = client->life;
-    hello_p->job = client->job.job;
-}
-
 /* Tells the one that sends for this host what comes through it from now on. */
 static void
 take_offer(struct psd_table *table)
@@ -123,7 +110,7 @@ on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict
 }
 
 static const struct psi_peer_events route_events = {
-    .hello = hello,
+    .hello = psi_lane_hello,
     .on_up = on_up,
     .on_down = on_down,
     .on_refused = on_refused,
