@@ -302,9 +302,10 @@ master_tick(struct master *master)
     const uint64_t now_ns = psi_now_ns(master->env);
     const uint64_t late_ns = master->config.heartbeat_ms * MASTER_MS_NS;
 
-    /* A master that was stopped, or starved, has not heard anybody: that is nobody's death. */
+    /* A master that was stopped, or starved, has not heard anybody: that is nobody's death. No more than the time that
+     * it missed is forgiven, or a master that is late again and again would never see one. */
     if (master->due_ns != 0 && now_ns > late_ns && now_ns - late_ns > master->due_ns) {
-        master->awake_ns = now_ns;
+        master_members_forgive(master, now_ns - master->due_ns, now_ns);
     }
     master->due_ns = UINT64_MAX;
     master_sessions_tick(master, now_ns);

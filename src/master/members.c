@@ -597,6 +597,32 @@ member_lost(struct master *master, struct member *member, enum psi_loss loss, co
     }
 }
 
+static uint64_t
+earlier(uint64_t one_ns, uint64_t other_ns)
+{
+    return one_ns < other_ns ? one_ns : other_ns;
+}
+
+static void
+forgive(struct member *member, uint64_t late_ns, uint64_t now_ns)
+{
+    member->heard_ns = earlier(member->heard_ns + late_ns, now_ns);
+    member->cut_ns = earlier(member->cut_ns + late_ns, now_ns);
+}
+
+void
+master_members_forgive(struct master *master, uint64_t late_ns, uint64_t now_ns)
+{
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        for (uint32_t lane = 0; lane < master->server[index].lanes; lane++) {
+            forgive(&master->server[index].lane[lane], late_ns, now_ns);
+        }
+    }
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        forgive(&master->worker[rank].member, late_ns, now_ns);
+    }
+}
+
 static void
 check_alive(struct master *master, struct member *member, uint64_t now_ns)
 {
@@ -607,9 +633,6 @@ check_alive(struct master *master, struct member *member, uint64_t now_ns)
 
     if (member->state != PSD_NODE_JOINED && member->state != PSD_NODE_RUNNING) {
         return;
-    }
-    if (deadline_ns < master->awake_ns) {
-        deadline_ns = master->awake_ns;
     }
     /* It may be late, or stopped: who started it may look at once. */
     if (!cut && !member->quiet && master->config.tell != NULL) {

@@ -196,7 +196,6 @@ struct master {
     uint64_t waiting_since_ns; /* for what has start_timeout_ms to come */
     uint64_t missing_line_ns;  /* when to say again who is missing */
     uint64_t due_ns;
-    uint64_t awake_ns; /* when a tick last came late: silence before it was the master's own */
     struct psi_limiter limiter; /* of master_warn() */
 
     struct session *sessions; /* owned */
@@ -280,6 +279,8 @@ bool master_admit_late_worker(struct session *session);
 bool master_admit_late_lane(struct session *session);
 
 void master_members_tick(struct master *master, uint64_t now_ns);
+/* The master has missed so much time: nobody was silent in it. */
+void master_members_forgive(struct master *master, uint64_t late_ns, uint64_t now_ns);
 void master_member_cut(const struct master *master, struct member *member, uint64_t now_ns);
 void master_member_heard(const struct master *master, struct member *member, uint64_t now_ns);
 

@@ -313,7 +313,7 @@ def test_stopped_worker_does_not_hold_up_a_job_that_goes_on(start, tmp_path, opt
                 *python_worker("--steps", 60, "--pull_first", "--hold", f"20:{gate}"))
     job.wait_for_output("step 19", 2)
     os.kill(job.pid_of("worker1"), signal.SIGSTOP)
-    wait_for(lambda: says in job.stderr(), 20, "the worker is given up")
+    wait_for(lambda: says in job.stderr(), 20, lambda: f"the worker is given up\n{job.stderr()}\n{job.run_log()}")
     gate.touch()
     assert job.wait(30) == 0, job.stdout() + job.stderr()
     assert f"counts as dead: silent for {DEAD_MS} ms" in job.stderr()

@@ -720,8 +720,9 @@ def test_logs_of_a_running_job(held):
     assert verb(held, "logs", "--since", "1h", "worker0") == verb(held, "logs", "worker0")
     stamped = verb(held, "logs", "-t", "worker0").splitlines()[0]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} started", stamped)
-    with subprocess.Popen([program("psd_run"), "logs", "-f", "worker1"], stdout=subprocess.PIPE,
-                          text=True) as follower:
+    with subprocess.Popen([program("psd_run"), "logs", "-f", "worker1"], cwd=held.directory,
+                          stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout.readline() == "started\n", "it follows before the job goes on"
         held.gate.touch()
         assert held.wait() == 0
         assert follower.communicate(timeout=10)[0].splitlines()[-1] == "closed"
@@ -893,8 +894,9 @@ def test_detached_job(start, tmp_path):
     assert "job behind runs in the background" in front.stdout()
     wait_for(lambda: "holding" in verb(front, "logs", "behind", "worker0"), 20, "it trains")
     assert "behind" in verb(front, "list")
-    with subprocess.Popen([program("psd_run"), "logs", "-f", "worker0"], stdout=subprocess.PIPE,
-                          text=True) as follower:
+    with subprocess.Popen([program("psd_run"), "logs", "-f", "worker0"], cwd=front.directory,
+                          stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout.readline() == "started\n", "it follows before the job goes on"
         gate.touch()
         assert follower.communicate(timeout=20)[0].splitlines()[-1] == "closed"
     front.expect_nothing_left()
