@@ -35,7 +35,7 @@ run_twice(struct ceiling *ceiling, uint64_t bytes, uint32_t workers)
     ceiling_stop(ceiling);
 }
 
-/* Raw sockets do something else than a parameter server, for some shape or size. */
+/* If this fails, raw sockets do something else than a parameter server, for some shape or size. */
 static void
 test_sockets(void **state)
 {
@@ -55,7 +55,7 @@ test_sockets(void **state)
     }
 }
 
-/* Spinning changes what is done, or never ends. */
+/* If this fails, spinning changes what is done, or never ends. */
 static void
 test_sockets_that_spin(void **state)
 {
@@ -67,7 +67,8 @@ test_sockets_that_spin(void **state)
     run_twice(&ceiling, 1 << 20, 1);
 }
 
-/* Threads on shared memory do something else than a parameter server, in some way or size. */
+/* If this fails, threads on shared memory do something else than a parameter server, in some way or
+ * size. */
 static void
 test_memory(void **state)
 {
@@ -89,7 +90,7 @@ test_memory(void **state)
     }
 }
 
-/* An echo that is none, or one that sleeps for ever. */
+/* If this fails, an echo is no echo, or one sleeps for ever. */
 static void
 test_pings(void **state)
 {
@@ -107,7 +108,7 @@ test_pings(void **state)
     }
 }
 
-/* Bare TLS loses or changes bytes. */
+/* If this fails, bare TLS loses or changes bytes. */
 static void
 test_tls(void **state)
 {

@@ -61,7 +61,7 @@ printed(void (*print)(FILE *file, const struct results *results), const struct r
     return text;
 }
 
-/* A median that is none would let one disturbed run decide. */
+/* If this fails, one disturbed run decides what the median is. */
 static void
 test_timer_median(void **state)
 {
@@ -75,7 +75,7 @@ test_timer_median(void **state)
     assert_true(timer_median(one, 1) == 7);
 }
 
-/* A percentile would be another round's time. */
+/* If this fails, a percentile is another round's time. */
 static void
 test_timer_percentile(void **state)
 {
@@ -92,7 +92,7 @@ test_timer_percentile(void **state)
     assert_int_equal(timer_percentile(values, 3, 99), 3);
 }
 
-/* Runs would be much longer or shorter than asked for. */
+/* If this fails, runs are much longer or shorter than asked for. */
 static void
 test_timer_rounds(void **state)
 {
@@ -102,7 +102,7 @@ test_timer_rounds(void **state)
     assert_int_equal(timer_rounds(1000000, 1, 0), 1000000);
 }
 
-/* Runs of different minutes would be compared, or the ratio would stand on its head. */
+/* If this fails, runs of different minutes are compared, or the ratio stands on its head. */
 static void
 test_ratio_is_taken_run_by_run(void **state)
 {
@@ -121,7 +121,8 @@ test_ratio_is_taken_run_by_run(void **state)
     results_fini(&results);
 }
 
-/* A call would be compared with a call that also writes and reads, or with the worse ceiling. */
+/* If this fails, a call is compared with a call that also writes and reads, or with the worse
+ * ceiling. */
 static void
 test_reference_is_the_best_timed_alike(void **state)
 {
@@ -143,7 +144,7 @@ print_targets(FILE *file, const struct results *results)
     targets_print(file, results, false);
 }
 
-/* A missed target would be called met, or the other way round. */
+/* If this fails, a missed target is called met, or the other way round. */
 static void
 test_targets(void **state)
 {
@@ -167,7 +168,7 @@ test_targets(void **state)
     results_fini(&results);
 }
 
-/* Programs could not read the results. */
+/* If this fails, programs cannot read the results. */
 static void
 test_lines(void **state)
 {
@@ -199,7 +200,8 @@ test_lines(void **state)
     results_fini(&results);
 }
 
-/* Subjects that burn the cores of the others, or jobs over the wrong transport, go unnoticed. */
+/* If this fails, subjects that burn the cores of the others, or jobs over the wrong transport, go
+ * unnoticed. */
 static void
 test_doubts(void **state)
 {
@@ -223,7 +225,7 @@ test_doubts(void **state)
     results_fini(&results);
 }
 
-/* Another size than the one asked for would be measured. */
+/* If this fails, another size than the one asked for is measured. */
 static void
 test_sizes(void **state)
 {
@@ -260,7 +262,7 @@ parse(const char *line, struct bench_options *options)
     return bench_options_parse(argc, argv, options, &err);
 }
 
-/* A typing error would start ten minutes of something else. */
+/* If this fails, a typing error starts ten minutes of something else. */
 static void
 test_options(void **state)
 {
@@ -312,7 +314,8 @@ note_everybody(struct results *results, const struct plan_row *row, uint64_t byt
     }
 }
 
-/* A target would never be measured, because no row of the suite has its job, size and partners. */
+/* If this fails, a target is never measured, because no row of the suite has its job, size and
+ * partners. */
 static void
 test_suite_measures_every_target(void **state)
 {

@@ -61,7 +61,7 @@ follow(struct tensor_model *model, enum tensor_rule rule, uint32_t workers, size
     }
 }
 
-/* The model is not gradient descent: right servers would be called wrong. */
+/* If this fails, right servers are called wrong, because the model is not gradient descent. */
 static void
 test_tensor_check_accepts_the_right_values(void **state)
 {
@@ -84,7 +84,8 @@ test_tensor_check_accepts_the_right_values(void **state)
     free(values);
 }
 
-/* A wrong bit, a lost round, another round's gradient or a shifted chunk would go unseen. */
+/* If this fails, a wrong bit, a lost round, another round's gradient or a shifted chunk goes
+ * unseen. */
 static void
 test_tensor_check_sees_every_mistake(void **state)
 {
@@ -120,7 +121,7 @@ test_tensor_check_sees_every_mistake(void **state)
     free(values);
 }
 
-/* Written chunk by chunk, a gradient would be another one than written at once. */
+/* If this fails, a gradient written chunk by chunk is another one than written at once. */
 static void
 test_tensor_write_in_pieces(void **state)
 {
@@ -142,7 +143,7 @@ test_tensor_write_in_pieces(void **state)
     free(pieces);
 }
 
-/* Chunks of 64 Ki elements that changed places would look alike. */
+/* If this fails, chunks of 64 Ki elements that changed places look alike. */
 static void
 test_neighbouring_chunks_differ(void **state)
 {
@@ -154,7 +155,7 @@ test_neighbouring_chunks_differ(void **state)
     }
 }
 
-/* A sum would be checked as something else. */
+/* If this fails, a sum is checked as something else. */
 static void
 test_tensor_sum(void **state)
 {
@@ -170,7 +171,7 @@ test_tensor_sum(void **state)
     assert_int_equal(tensor_check(&model, values, &err), PSD_OK);
 }
 
-/* Half precision would be checked against other numbers than those it was made of. */
+/* If this fails, half precision is checked against other numbers than those it was made of. */
 static void
 test_tensor_half(void **state)
 {
@@ -192,7 +193,7 @@ test_tensor_half(void **state)
     assert_int_equal(tensor_check_half(&model, gradient, &err), PSD_ERR_CORRUPT);
 }
 
-/* A ceiling's kernels would do other work than a server. */
+/* If this fails, a ceiling's kernels do other work than a server. */
 static void
 test_kernels(void **state)
 {

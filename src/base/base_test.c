@@ -102,6 +102,7 @@ test_fail_errno_appends_reason(void **state)
     assert_int_equal(psi_fail(NULL, PSD_ERR_BUSY, "nobody listens"), PSD_ERR_BUSY);
 }
 
+/* If this fails, a status has no text, or the text of another. */
 static void
 test_status_texts(void **state)
 {

@@ -14,7 +14,7 @@
 
 #include "base/tidings.h"
 
-/* Broken: psd_run misunderstands its own master, and blames the wrong process. */
+/* If this fails, psd_run misunderstands its own master, and blames the wrong process. */
 static void
 test_lines_come_back(void **state)
 {
@@ -48,7 +48,7 @@ test_lines_come_back(void **state)
     }
 }
 
-/* Broken: a reason that another process chose forges lines of its own. */
+/* If this fails, a reason that another process chose forges lines of its own. */
 static void
 test_text_stays_in_its_line(void **state)
 {
@@ -68,7 +68,7 @@ test_text_stays_in_its_line(void **state)
     assert_memory_equal(read.text, "a end 0  x", 10);
 }
 
-/* Broken: psd_run takes an address, or nonsense, for news. */
+/* If this fails, psd_run takes an address, or nonsense, for news. */
 static void
 test_other_lines_are_none(void **state)
 {

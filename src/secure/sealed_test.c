@@ -142,7 +142,8 @@ test_errors_of_others(void **state)
     }
 }
 
-/* The same with a socket that takes no more. */
+/* If this fails, an error that somebody else left in OpenSSL's queue cuts a connection whose socket
+ * takes no more. */
 static void
 test_errors_of_others_on_a_full_socket(void **state)
 {

@@ -509,7 +509,7 @@ test_smallest_tables(void **state)
     assert_int_equal(place, 1);
 }
 
-/* If this fails (by taking for ever), opening a table of 100 GB stalls the job. */
+/* If this fails, by taking for ever, opening a table of 100 GB stalls the job. */
 static void
 test_place_a_huge_table(void **state)
 {

@@ -658,5 +658,6 @@ def test_pool_with_evictions(four_hosts, seed):
 @pytest.mark.all
 @pytest.mark.parametrize("seed", range(1, 20))
 def test_pool_with_evictions_more(four_hosts, seed):
-    """The same with more luck of all kinds."""
+    """If this fails, processes that are taken away and run again end as one job by luck alone: more of it, of all
+    kinds."""
     run_pool(four_hosts, seed)

@@ -92,7 +92,7 @@ def test_loops_of_many_kinds(job, tmp_path):
 @pytest.mark.all
 @pytest.mark.parametrize("kind", KINDS)
 def test_loops_of_many_kinds_in_jobs_of_their_own(job, tmp_path, kind):
-    """The same where nothing was trained before, and with three workers."""
+    """If this fails, a loop trains right only after another one has, or with two workers alone."""
     check_kinds(job, tmp_path, [kind], 3)
 
 

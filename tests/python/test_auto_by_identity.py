@@ -29,6 +29,7 @@ def test_an_identity_given_to_another_object_brings_no_value_along():
 
 
 def test_what_cannot_be_referred_to_weakly_keeps_its_identity():
+    """If this fails, a value passes to another object that got the same address."""
     known = by_identity.ByIdentity()
     values = {known.of([], lambda _, number=number: number) for number in range(10)}
     assert values == set(range(10))

@@ -99,7 +99,8 @@ def test_huggingface_trainer(job, tmp_path):
 
 @pytest.mark.all
 def test_huggingface_trainer_with_three(job, tmp_path):
-    """The last step of an epoch has one text, so two of three workers borrow theirs."""
+    """The last step of an epoch has one text, so two of three workers borrow theirs. If this fails, a worker
+    without a text of its own counts in that step."""
     check_huggingface(job, tmp_path, 3, 49)
 
 
@@ -118,13 +119,15 @@ def test_huggingface_trainer_goes_on_in_another_job(tmp_path):
 @pytest.mark.all
 @pytest.mark.parametrize("passes,samples", [(1, 50), (2, 64)])
 def test_huggingface_trainer_in_float32(job, tmp_path, passes, samples):
+    """If this fails, HuggingFace's Trainer differs from one process by more than the order of additions explains."""
     check_rounding(job, tmp_path, HUGGINGFACE, passes, samples, "float32")
 
 
 @pytest.mark.all
 @pytest.mark.parametrize("workers,samples", [(2, 52), (3, 50)])
 def test_accelerate(job, tmp_path, workers, samples):
-    """prepare, accumulate, gather_for_metrics, states saved and loaded, skip_first_batches."""
+    """prepare, accumulate, gather_for_metrics, states saved and loaded, skip_first_batches. If this fails, scripts of
+    accelerate train something else."""
     one = alone(tmp_path, ACCELERATE, 4 * workers, 2, samples, "float64", 0)
     texts = texts_of(job(ACCELERATE, 4, 2, samples, "float64", 0, workers=workers), workers)
     check_alike(texts, one, ["TESTED", "PROCESSES"], ["RATES"])
@@ -137,11 +140,13 @@ def test_accelerate(job, tmp_path, workers, samples):
 @pytest.mark.all
 @pytest.mark.parametrize("passes", [1, 2])
 def test_accelerate_in_float32(job, tmp_path, passes):
+    """If this fails, accelerate differs from one process by more than the order of additions explains."""
     check_rounding(job, tmp_path, ACCELERATE, passes, 64, "float32", 0)
 
 
 def test_lightning(job, tmp_path):
-    """Validation, accumulation, clipping, ModelCheckpoint, EarlyStopping, the best model tested."""
+    """Validation, accumulation, clipping, ModelCheckpoint, EarlyStopping, the best model tested. If this fails, scripts
+    of Lightning train something else, or keep other files."""
     one = alone(tmp_path, LIGHTNING, 8, 2, 52, "float64")
     done = job(LIGHTNING, 4, 2, 52, "float64")
     texts = texts_of(done, 2)
@@ -155,6 +160,7 @@ def test_lightning(job, tmp_path):
 
 @pytest.mark.all
 def test_lightning_with_three(job, tmp_path):
+    """If this fails, scripts of Lightning train something else where workers have uneven parts."""
     one = alone(tmp_path, LIGHTNING, 12, 2, 50, "float64")
     texts = texts_of(job(LIGHTNING, 4, 2, 50, "float64", workers=3), 3)
     check_alike(texts, one, ["STEPS", "STOPPED", "PROCESSES"], ["TESTED", "RATES"])
@@ -163,13 +169,15 @@ def test_lightning_with_three(job, tmp_path):
 @pytest.mark.all
 @pytest.mark.parametrize("passes", [1, 2])
 def test_lightning_in_float32(job, tmp_path, passes):
+    """If this fails, Lightning differs from one process by more than the order of additions explains."""
     check_rounding(job, tmp_path, LIGHTNING, passes, 64, "float32")
 
 
 @pytest.mark.all
 @pytest.mark.parametrize("workers", [2, 3])
 def test_skorch(job, tmp_path, workers):
-    """Its split, scores, schedule, checkpoints, early stopping; and predictions in training mode, in their order."""
+    """Its split, scores, schedule, checkpoints, early stopping; and predictions in training mode, in their order. If
+    this fails, scripts of skorch train something else, or predict in another order."""
     one = alone(tmp_path, SKORCH, 4 * workers, 1, 50, "float64")
     done = job(SKORCH, 4, 1, 50, "float64", workers=workers)
     check_alike(texts_of(done, workers), one, ["STEPS"], ["TESTED", "RATES", "PREDICTED"])
@@ -179,14 +187,16 @@ def test_skorch(job, tmp_path, workers):
 
 @pytest.mark.all
 def test_skorch_in_float32(job, tmp_path):
+    """If this fails, skorch differs from one process by more than the order of additions explains."""
     check_rounding(job, tmp_path, SKORCH, 1, 80, "float32")
 
 
 @pytest.mark.all
 @pytest.mark.parametrize("workers", [2, 3])
 def test_ignite(job, tmp_path, workers):
-    """Evaluators of training and validation data, the best two models kept, the last state, early stopping, and a second
-    trainer that goes on from that state."""
+    """Evaluators of training and validation data, the best two models kept, the last state, early stopping, and a
+    second trainer that goes on from that state. If this fails, scripts of Ignite train something else, or keep other
+    files."""
     one = alone(tmp_path, IGNITE, 4 * workers, 1, 50, "float64")
     done = job(IGNITE, 4, 1, 50, "float64", workers=workers)
     check_alike(texts_of(done, workers), one, ["STEPS", "BEST"], ["TESTED", "RATES"])
@@ -199,4 +209,5 @@ def test_ignite(job, tmp_path, workers):
 
 @pytest.mark.all
 def test_ignite_in_float32(job, tmp_path):
+    """If this fails, Ignite differs from one process by more than the order of additions explains."""
     check_rounding(job, tmp_path, IGNITE, 1, 64, "float32")

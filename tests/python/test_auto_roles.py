@@ -51,5 +51,5 @@ def test_role_by_use(job, tmp_path):
     ("never_eval", 3, 96), ("evaluate_first", 2, 96), ("peek", 2, 96), ("own_training_set", 2, 90),
     ("ahead", 2, 90), ("ahead_and_late", 3, 99), ("cycle", 2, 90), ("skips", 2, 96)])
 def test_role_by_use_in_a_job_of_its_own(job, tmp_path, kind, workers, samples):
-    """The same where nothing was trained before."""
+    """If this fails, a loader is taken for the wrong role where nothing was trained before."""
     check(job, tmp_path, [kind], workers, samples)

@@ -80,7 +80,7 @@ def test_counts_and_ports():
 
 
 def test_one_node_several_tasks():
-    """The first of the three ways to lay tasks out."""
+    """If this fails, tasks of one node get wrong roles or ports."""
     found = slurm.server_dictionary(["ps", "worker", "worker"],
                                     step("n1", "3", 0, 2, TFSERVER="10.0.0.1"))
     assert found == ({"ps": ["10.0.0.1:12000"], "worker": ["10.0.0.1:12001", "10.0.0.1:12002"]},
@@ -88,7 +88,7 @@ def test_one_node_several_tasks():
 
 
 def test_several_nodes_with_one_task():
-    """The second."""
+    """If this fails, one task on each of several nodes gets a wrong role."""
     found = slurm.server_dictionary(["ps", "worker", "worker"],
                                     step("n[1-3]", "1(x3)", 2, 0, TFSERVER="a\nb\nc\n"))
     assert found == ({"ps": ["a:12000"], "worker": ["b:12000", "c:12000"]}, "worker", 1)
@@ -98,7 +98,7 @@ def test_several_nodes_with_one_task():
     (["ps", "ps"] + ["worker"] * 6, ["a:12000", "a:12001"]),
     ((["ps"] + ["worker"] * 3) * 2, ["a:12000", "b:12000"])])
 def test_several_nodes_with_several_tasks(tasks, servers):
-    """The third: servers together on the first node, or one on each."""
+    """If this fails, servers are not together on the first node, or not one on each, as asked for."""
     own = {}
     for node in range(2):
         for local in range(4):

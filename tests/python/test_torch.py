@@ -113,6 +113,7 @@ def same_bits(some, others):
 
 
 def test_fifty_steps_equal_distributed_data_parallel(once, tmp_path):
+    """If this fails, a model trains otherwise than under DistributedDataParallel."""
     ours = once("ours")
     directory = tmp_path / "ddp"
     directory.mkdir()
@@ -130,16 +131,19 @@ def test_fifty_steps_equal_distributed_data_parallel(once, tmp_path):
 
 
 def test_bits_do_not_depend_on_the_run_nor_on_buckets_and_servers(once, job):
+    """If this fails, the same training ends in other bits when it is repeated, or with other buckets or servers."""
     assert same_bits(once("ours")[0], job("ours", 1, servers=2)[0])
 
 
 @pytest.mark.all
 def test_bits_do_not_depend_on_one_large_bucket(once, job):
+    """If this fails, one bucket for everything gives other bits than many."""
     assert same_bits(once("ours")[0], job("ours", 1 << 30)[0])
 
 
 def test_optimizer_equals_one_process_with_both_batches(once, alone):
-    """With a scheduler and clipping between backward and step."""
+    """With a scheduler and clipping between backward and step. If this fails, two workers make other steps than one
+    process with both batches."""
     (first, under_way, rounds), (second, *_) = once("plain")
     assert same_bits(first, second)
     assert not any(under_way) and rounds == 20
@@ -147,6 +151,7 @@ def test_optimizer_equals_one_process_with_both_batches(once, alone):
 
 
 def test_steps_made_in_the_next_forward_have_the_same_bits(once, job):
+    """If this fails, a step that is put off until the next forward is another step."""
     deferred, under_way, rounds = job("plain", "forward")[1]
     assert same_bits(deferred, once("plain")[0][0])
     assert under_way == [True, False] * 10, "every second step was synchronized before it"
@@ -165,6 +170,7 @@ def test_who_holds_step_before_it_is_distributed_makes_the_same_steps(job, once,
 
 
 def test_every_optimizer_steps_in_the_next_forward(once):
+    """If this fails, an optimizer of PyTorch steps otherwise when its steps are put off."""
     for name, (begin, backward, forward) in once("every_optimizer")[0].items():
         assert not same_bits(begin, forward), f"{name} does not train"
         assert same_bits(backward, forward), name
@@ -172,6 +178,7 @@ def test_every_optimizer_steps_in_the_next_forward(once):
 
 @pytest.mark.all
 def test_error_with_two_workers_is_no_larger_than_with_one(job):
+    """If this fails, two workers learn worse than one."""
     one = job("error_after_training", workers=1, name="one")[0]
     two = job("error_after_training", name="two")[0]
     assert two <= one
@@ -183,6 +190,7 @@ def test_error_with_two_workers_is_no_larger_than_with_one(job):
 @pytest.mark.parametrize("how, rounds", [("no_sync", 20), ("passes", 20), ("twice", 40),
                                          ("zeroed", 40), ("closure", 40)])
 def test_accumulated_gradients_equal_one_process(once, how, rounds):
+    """If this fails, a way to accumulate gradients trains something else."""
     first, second = once("accumulated")
     assert same_bits(first[how][0], second[how][0])
     assert first[how][1] == rounds
@@ -193,6 +201,7 @@ def test_accumulated_gradients_equal_one_process(once, how, rounds):
 
 
 def test_parameters_that_a_rank_or_nobody_uses(job):
+    """If this fails, a parameter that nobody used is changed, or a worker waits for its gradient."""
     ranks = job("unused")
     assert same_bits(ranks[0][0], ranks[1][0])
     for _, never_moved, never_is_none, right_is_none in ranks:
@@ -202,6 +211,7 @@ def test_parameters_that_a_rank_or_nobody_uses(job):
 
 
 def test_sparse_embedding_gradients_stay_sparse(job, alone):
+    """If this fails, an embedding with sparse gradients trains something else."""
     ranks = job("sparse")
     assert same_bits(ranks[0][0], ranks[1][0])
     assert all(layout == torch.sparse_coo for _, layout in ranks)
@@ -210,6 +220,7 @@ def test_sparse_embedding_gradients_stay_sparse(job, alone):
 
 @pytest.mark.parametrize("kind", ["float64", "bfloat16", "float16"])
 def test_parameters_of_other_types(once, kind):
+    """If this fails, parameters of this type are trained wrong."""
     ranks = [rank[kind] for rank in once("types")]
     assert same_bits(ranks[0][0], ranks[1][0])
     assert ranks[0][0][0].dtype == getattr(torch, kind)
@@ -242,6 +253,7 @@ def test_bytes_of_a_rank_that_has_ended(once):
 @pytest.mark.parametrize("how", [("backward",), pytest.param(("forward",), marks=pytest.mark.all),
                                  pytest.param(("forward", "fused"), marks=pytest.mark.all)])
 def test_grad_scaler_skips_a_step_on_all_ranks(job, how):
+    """If this fails, ranks part, because one skipped a step that others made."""
     ranks = job("scaler", *how)
     assert same_bits(ranks[0][0], ranks[1][0])
     for trained, scales, kept, begin in ranks:
@@ -251,6 +263,7 @@ def test_grad_scaler_skips_a_step_on_all_ranks(job, how):
 
 
 def test_layouts_and_odd_parameters(job):
+    """If this fails, a tensor of an unusual layout comes back with its elements in other places."""
     contiguous = job("layouts")
     channels_last = job("layouts", name="channels_last", CHANNELS_LAST="1")
     assert same_bits(*contiguous) and same_bits(*channels_last)
@@ -258,6 +271,7 @@ def test_layouts_and_odd_parameters(job):
 
 
 def test_buffers_follow_rank_0(job):
+    """If this fails, running statistics differ between ranks."""
     first, second = job("buffers")
     assert sorted(first) == sorted(second)
     assert same_bits(list(first.values()), list(second.values()))
@@ -270,6 +284,7 @@ def test_buffers_follow_rank_0(job):
 @pytest.mark.parametrize("how", ["model", pytest.param("optimizer", marks=pytest.mark.all),
                                  pytest.param("forward", marks=pytest.mark.all)])
 def test_uneven_numbers_of_batches_with_join(job, alone, how):
+    """If this fails, ranks with fewer batches change the mean of the others, or hang."""
     ranks = job("uneven", how)
     assert same_bits(ranks[0][0], ranks[1][0])
     assert same_bits(ranks[0][1], ranks[1][1]), "momentum differs"
@@ -277,10 +292,12 @@ def test_uneven_numbers_of_batches_with_join(job, alone, how):
 
 
 def test_uneven_numbers_of_batches_without_join_do_not_hang(job):
+    """If this fails, a rank with fewer batches makes the others wait for ever."""
     job("uneven", "nothing")
 
 
 def test_a_rank_that_does_something_else_is_an_error_with_advice(fails):
+    """If this fails, ranks that call different things hang, instead of saying so."""
     said = fails("astray")
     assert "did not come back within 2 s" in said and "join()" in said
 
@@ -289,6 +306,7 @@ def test_a_rank_that_does_something_else_is_an_error_with_advice(fails):
 
 
 def test_state_dict_round_trip(job):
+    """If this fails, training goes on from a saved state as something else."""
     for straight, resumed, names in job("state_round_trip"):
         assert same_bits(straight, resumed)
         assert names == [f"module.{number}.{kind}" for number in (0, 2, 4)
@@ -296,6 +314,7 @@ def test_state_dict_round_trip(job):
 
 
 def test_gradients_outlive_the_job(job):
+    """If this fails, gradients are read from memory that is gone."""
     assert job("after_close") == [True, True]
 
 
@@ -305,6 +324,7 @@ def test_gradients_outlive_the_job(job):
 @pytest.mark.parametrize("rule", ["sgd", "momentum", "nesterov", "adam", "adamw", "adagrad",
                                   "rmsprop"])
 def test_servers_make_the_same_steps(once, rule):
+    """If this fails, a rule of the servers is not that of torch.optim."""
     first, second = once("server_side")
     assert same_bits(first[rule][0], second[rule][0])
     assert distance(first[rule][0], first[rule][1]) < 1e-5
@@ -312,6 +332,7 @@ def test_servers_make_the_same_steps(once, rule):
 
 @pytest.mark.parametrize("staleness", [2, None])
 def test_stale_and_asynchronous_training_learns(once, staleness):
+    """If this fails, training with stale values learns nothing."""
     for rank in once("asynchronous"):
         losses = rank[staleness]
         assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
@@ -321,6 +342,7 @@ def test_stale_and_asynchronous_training_learns(once, staleness):
 
 
 def test_horovod_names(job):
+    """If this fails, a script written for Horovod misses a name, or gets another result."""
     ranks = job("horovod")
     assert same_bits(ranks[0]["values"], ranks[1]["values"])
     for rank, result in enumerate(ranks):
@@ -342,6 +364,7 @@ def test_horovod_names(job):
     ("layout", ["second.weight", "on rank 0 and", "strides [72, 1, 24, 8] on rank 1"]),
     pytest.param("type", ["4.weight", "float32 5x300", "float64 5x300"], marks=pytest.mark.all)])
 def test_models_that_differ_are_named(fails, what, words):
+    """If this fails, ranks with different models train on, or are not told what differs."""
     said = fails("different", what)
     assert "MismatchError" in said
     for word in words:
@@ -360,6 +383,7 @@ def test_models_that_differ_are_named(fails, what, words):
     ("again", "a second backward before step(): the first gradient of 4.bias"),
     ("nan", "NotFiniteError")])
 def test_refusals(once, what, words):
+    """If this fails, something that cannot be right is done anyway."""
     assert words in once("refused", workers=1)[0][what]
 
 
@@ -367,6 +391,7 @@ def test_refusals(once, what, words):
 
 
 def test_trace_shows_transfers_during_backward(tmp_path):
+    """If this fails, gradients leave only after backward, or the trace does not show when."""
     run_job(tmp_path, "traced", PSD_TORCH_TRACE="trace-{rank}.json")
     events = json.loads((tmp_path / "trace-1.json").read_text())["traceEvents"]
     waits = [event for event in events if event["name"] == "wait"]
@@ -382,6 +407,7 @@ def test_trace_shows_transfers_during_backward(tmp_path):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_tensors(job, alone):
+    """If this fails, models on a GPU train something else than in one process."""
     ranks = job("cuda")
     assert same_bits(*ranks)
     assert distance(ranks[0], alone("cuda_alone")) < 1e-5
@@ -401,11 +427,13 @@ def fixture_package():
 
 
 def test_before_init_it_says_so(package):
+    """If this fails, a call before init ends in an error that says nothing."""
     with pytest.raises(Exception, match="poseidon.init"):
         package.DataParallel(torch.nn.Linear(2, 2))
 
 
 def test_values_travel_without_pickle(package):
+    """If this fails, values of a peer are unpickled, or come back changed."""
     from poseidon.torch import codec
 
     assert package is not None
@@ -420,6 +448,7 @@ def test_values_travel_without_pickle(package):
 
 
 def test_buckets_are_packed_in_the_order_given(package):
+    """If this fails, buckets are not filled in the order in which gradients come."""
     from poseidon.torch.buckets import Slot, plan
 
     assert package is not None
@@ -463,6 +492,7 @@ def test_examples(tmp_path, name, arguments, workers, learned):
 
 @pytest.mark.all
 def test_overhead_is_measured(tmp_path):
+    """If this fails, the benchmark of the overhead measures nothing."""
     done = run(tmp_path, sys.executable, TREE / "bench" / "torch_overhead.py", "--rounds=2",
                "--steps=1", "--batch=4", f"--json={tmp_path}/line")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -472,6 +502,7 @@ def test_overhead_is_measured(tmp_path):
 @pytest.mark.all
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 def test_overlap_is_measured(tmp_path):
+    """If this fails, the benchmark of the overlap measures nothing."""
     done = run(tmp_path, sys.executable, TREE / "bench" / "torch_overlap.py", "--repeat=1",
                "--layers=3", "--width=256", "--batch=64", "--trace=trace.json", "--json=line")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -324,7 +324,8 @@ test_directory_of_others(void **state)
     assert_int_equal(ask(below, &err), PSD_OK);
 }
 
-/* The same for owners; takes root, who alone can give a directory away. */
+/* If this fails, files are written where another user may change them. It takes root, who alone can
+ * give a directory away. */
 static void
 test_directory_of_another_user(void **state)
 {

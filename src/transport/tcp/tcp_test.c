@@ -169,6 +169,7 @@ test_ends(void **state)
     expect_the_same_ends("tcp://127.0.0.1:0", "127.0.0.1");
 }
 
+/* If this fails, the two ends of a connection over IPv6 do not agree on what it is. */
 static void
 test_ends_v6(void **state)
 {
