@@ -17,7 +17,7 @@
 #include "base/fail.h"
 #include "client/core/state.h"
 #include "fuzz.h"
-#include "world.h"
+#include "happenings.h"
 
 enum {
     WORKERS = 2,
@@ -281,8 +281,9 @@ client_core_next_ns(const void *core)
 static const struct world_core client_core = {
     .tick = client_core_tick,
     .next_ns = client_core_next_ns,
-    .own = client_core_own,
 };
+
+static const struct world_script client_script = {.own = client_core_own};
 
 /* -------------------------------------------------------------------- how the job began --- */
 
@@ -298,7 +299,7 @@ open_tables(struct world *world, struct program *program)
 
         psi_loads_init(&info.loads, 1, lanes);
         ask(program, 0, (uint8_t)i);
-        WORLD_SAY(world, 0, &frame, table_info, &info);
+        WORLD_SAY(world, world->conn[0], &frame, table_info, &info);
         psi_assert(psi_client_table(program->client, i) != NULL);
     }
 }
@@ -333,16 +334,16 @@ join(struct world *world, uint8_t choice)
     const struct psi_frame welcome_frame = {.type = PSI_FRAME_WELCOME};
     const struct psi_frame view_frame = {.type = PSI_FRAME_VIEW_COMMIT};
 
-    WORLD_SAY(world, 0, &welcome_frame, welcome, &welcome);
-    WORLD_SAY(world, 0, &view_frame, view, &view);
+    WORLD_SAY(world, world->conn[0], &welcome_frame, welcome, &welcome);
+    WORLD_SAY(world, world->conn[0], &view_frame, view, &view);
     world_settle(world);
     for (unsigned i = 1; i <= LANES; i++) {
-        WORLD_SAY(world, i, &welcome_frame, welcome, &welcome);
+        WORLD_SAY(world, world->conn[i], &welcome_frame, welcome, &welcome);
     }
     if (other_sends(choice) && welcome.policy == PSI_DEATH_FAIL) {
         world_settle(world); /* it connects ... */
         world_settle(world); /* ... and says HELLO */
-        WORLD_SAY(world, 1 + LANES, &welcome_frame, welcome, &welcome);
+        WORLD_SAY(world, world->conn[1 + LANES], &welcome_frame, welcome, &welcome);
     }
 }
 
@@ -381,13 +382,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     world_init(&world, &client_core);
+    world.conns_max = WORLD_CONNS;
     world.near = true;
     make_client(&world, &program, data[0]);
     if ((data[0] & 4) == 0 && (data[0] & CHOICE_OBSERVER) != CHOICE_OBSERVER) {
         join(&world, data[0]);
         open_tables(&world, &program);
     }
-    world_run(&world, data + 1, size - 1);
+    world_run(&world, &client_script, data + 1, size - 1);
     psi_client_destroy(program.client);
     for (unsigned i = 0; i < BUFFERS; i++) {
         if (program.buffer[i].op != NULL) {

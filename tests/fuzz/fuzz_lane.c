@@ -8,8 +8,8 @@
  */
 #include "base/fail.h"
 #include "fuzz.h"
+#include "happenings.h"
 #include "server/state.h"
-#include "world.h"
 
 enum {
     WORKERS = 3,
@@ -96,10 +96,10 @@ lane_core_sent(void *core, const struct psi_frame *frame, const struct psi_outgo
 static const struct world_core lane_core = {
     .tick = lane_core_tick,
     .next_ns = lane_core_next_ns,
-    .over = lane_core_over,
-    .own = lane_core_own,
     .sent = lane_core_sent,
 };
+
+static const struct world_script lane_script = {.over = lane_core_over, .own = lane_core_own};
 
 static void
 open_table(struct world *world, uint32_t id, const struct psd_table_args *args)
@@ -110,7 +110,7 @@ open_table(struct world *world, uint32_t id, const struct psd_table_args *args)
 
     psi_assert(psi_spec_init(&info.spec, args, WORKERS, NULL) == PSD_OK);
     psi_loads_init(&info.loads, 1, lanes);
-    WORLD_SAY(world, 0, &frame, table_info, &info);
+    WORLD_SAY(world, world->conn[0], &frame, table_info, &info);
 }
 
 /* Bits 2 and 3: how the large table is synchronized. 4: backup workers. 5: initial values. 6: NaN.
@@ -171,8 +171,8 @@ join(struct world *world, uint8_t choice)
 
     world_settle(world); /* it connects ... */
     world_settle(world); /* ... and says HELLO */
-    WORLD_SAY(world, 0, &welcome_frame, welcome, &welcome);
-    WORLD_SAY(world, 0, &view_frame, view, &view);
+    WORLD_SAY(world, world->conn[0], &welcome_frame, welcome, &welcome);
+    WORLD_SAY(world, world->conn[0], &view_frame, view, &view);
 }
 
 int
@@ -196,11 +196,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     world_init(&world, &lane_core);
+    world.conns_max = WORLD_CONNS;
     psi_assert(lane_create(&world.env, &config, &world.log, &lane, &err) == PSD_OK);
     world.object = lane;
     join(&world, data[0]);
     open_tables(&world, data[0]);
-    world_run(&world, data + 1, size - 1);
+    world_run(&world, &lane_script, data + 1, size - 1);
     lane_destroy(lane);
     world_fini(&world);
     return 0;

@@ -11,8 +11,8 @@
 
 #include "base/fail.h"
 #include "fuzz.h"
+#include "happenings.h"
 #include "master/master.h"
-#include "world.h"
 
 enum { SERVERS = 2, WORKERS = 2 };
 
@@ -48,9 +48,9 @@ master_core_own(void *core, const uint8_t args[WORLD_OWN_BYTES])
 static const struct world_core master_core = {
     .tick = master_core_tick,
     .next_ns = master_core_next_ns,
-    .over = master_core_over,
-    .own = master_core_own,
 };
+
+static const struct world_script master_script = {.over = master_core_over, .own = master_core_own};
 
 static void
 join(struct world *world, uint32_t index)
@@ -68,8 +68,8 @@ join(struct world *world, uint32_t index)
     if (server) {
         snprintf(hello.address, sizeof(hello.address), "test://lane%u", index);
     }
-    world_accept(world);
-    WORLD_SAY(world, index, &frame, hello, &hello);
+    (void)world_accept(world);
+    WORLD_SAY(world, world->conn[index], &frame, hello, &hello);
 }
 
 static void
@@ -88,9 +88,9 @@ open_table(struct world *world, const char *name, bool backup)
     struct psi_table_info info = {0};
 
     psi_assert(psi_spec_init(&info.spec, &args, WORKERS, NULL) == PSD_OK);
-    WORLD_SAY(world, SERVERS, &frame, table_info, &info);
+    WORLD_SAY(world, world->conn[SERVERS], &frame, table_info, &info);
     for (uint32_t i = 0; i < SERVERS; i++) {
-        world_say(world, i, &ack, NULL);
+        world_say(world, world->conn[i], &ack, NULL);
     }
 }
 
@@ -105,7 +105,7 @@ start(struct world *world, uint8_t choice)
         join(world, i);
     }
     for (uint32_t i = 0; i < SERVERS; i++) {
-        WORLD_SAY(world, i, &frame, view_ack, &ack);
+        WORLD_SAY(world, world->conn[i], &frame, view_ack, &ack);
     }
     open_table(world, "w", (choice & 8) != 0);
     if ((choice & 16) != 0) {
@@ -135,12 +135,13 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     config.policy = (data[0] & 3) % 3;
     world_init(&world, &master_core);
+    world.conns_max = WORLD_CONNS;
     psi_assert(master_create(&world.env, &config, &world.log, &master, &err) == PSD_OK);
     world.object = master;
     if ((data[0] & 4) != 0) {
         start(&world, data[0]);
     }
-    world_run(&world, data + 1, size - 1);
+    world_run(&world, &master_script, data + 1, size - 1);
     master_destroy(master);
     world_fini(&world);
     return 0;

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "server/state.h"
-#include "world.h"
+#include "world/world.h"
 
 enum {
     WORKERS = 6,
@@ -99,7 +99,7 @@ open_table(struct job *job, uint32_t id, const char *name, psd_dtype dtype, uint
 
     assert_int_equal(psi_spec_init(&info.spec, &args, WORKERS, NULL), PSD_OK);
     psi_loads_init(&info.loads, 1, lanes);
-    WORLD_SAY(&job->world, 0, &frame, table_info, &info);
+    WORLD_SAY(&job->world, job->world.conn[0], &frame, table_info, &info);
 }
 
 static void
@@ -126,8 +126,8 @@ join(struct job *job, enum psi_death_policy policy)
     }
     world_settle(&job->world); /* it connects ... */
     world_settle(&job->world); /* ... and says HELLO */
-    WORLD_SAY(&job->world, 0, &welcome_frame, welcome, &welcome);
-    WORLD_SAY(&job->world, 0, &view_frame, view, &view);
+    WORLD_SAY(&job->world, job->world.conn[0], &welcome_frame, welcome, &welcome);
+    WORLD_SAY(&job->world, job->world.conn[0], &view_frame, view, &view);
 }
 
 static void
@@ -137,8 +137,8 @@ meet(struct job *job, unsigned conn, uint32_t rank)
     const struct psi_hello hello = {
         .role = PSI_ROLE_WORKER, .rank = rank, .incarnation = 1, .life = rank + 1, .job = 7};
 
-    world_accept(&job->world);
-    WORLD_SAY(&job->world, conn, &frame, hello, &hello);
+    (void)world_accept(&job->world);
+    WORLD_SAY(&job->world, job->world.conn[conn], &frame, hello, &hello);
     assert_non_null(job->world.conn[conn]);
 }
 
@@ -195,14 +195,11 @@ push(struct job *job, unsigned conn, uint32_t rank, const struct group *group, f
     const struct psi_meta meta = {
         .has_node = !group->is_own, .node_first = group->first, .node_leaves = group->leaves};
     float values[2 * COUNT];
-    struct psi_pack body;
 
     for (size_t i = 0; i < 2 * COUNT; i++) {
         values[i] = value;
     }
-    psi_pack_init(&body, (uint8_t *)values, sizeof(values));
-    body.used = bytes;
-    world_say_meta(&job->world, conn, &frame, &meta, bytes > 0 ? &body : NULL);
+    world_say_bytes(&job->world, job->world.conn[conn], &frame, &meta, values, bytes);
     return job->world.conn[conn] != NULL;
 }
 
@@ -397,7 +394,7 @@ decide(struct job *job, uint64_t step, uint32_t rank)
     struct psi_ranks ranks = {{0}};
 
     psi_ranks_add(&ranks, rank);
-    WORLD_SAY(&job->world, 0, &frame, ranks, &ranks);
+    WORLD_SAY(&job->world, job->world.conn[0], &frame, ranks, &ranks);
 }
 
 static void
@@ -423,7 +420,7 @@ leave(struct job *job, uint32_t rank)
     for (uint32_t i = 0; i < WORKERS; i++) {
         workers[i] = (struct psi_view_worker){.incarnation = 1, .member = i != rank};
     }
-    WORLD_SAY(&job->world, 0, &frame, view, &view);
+    WORLD_SAY(&job->world, job->world.conn[0], &frame, view, &view);
 }
 
 /* If this fails, momentum and decay go on in a round that nobody took part in,

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "happenings.h"
 #include "seeds.h"
-#include "world.h"
 
 enum {
     STORY_BYTES_MAX = 8192,
