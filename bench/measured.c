@@ -75,6 +75,8 @@ open_table(struct worker *worker, struct measured *measured, struct psd_error *e
 {
     char name[64];
     const void *view;
+    const struct psd_rule_args rule = {
+        .struct_size = sizeof(rule), .rule = PSD_RULE_SGD, .learning_rate = TENSOR_RATE};
     struct psd_table_args args = {
         .struct_size = sizeof(args),
         .name = name,
@@ -88,7 +90,7 @@ open_table(struct worker *worker, struct measured *measured, struct psd_error *e
     psd_status status;
 
     if (args.use == PSD_USE_UPDATE) {
-        args.rule = (struct psd_rule_args){.rule = PSD_RULE_SGD, .learning_rate = TENSOR_RATE};
+        args.rule = &rule;
     }
     snprintf(name, sizeof(name), "%llu bytes, kind %llu", (unsigned long long)measured->bytes,
              (unsigned long long)measured->kind);

@@ -64,15 +64,18 @@ main(int argc, char **argv)
         return 2;
     }
     check(psd_open(NULL, &context));
-    check(psd_table_open(context,
-                         &(struct psd_table_args){.struct_size = sizeof(struct psd_table_args),
-                                                  .name = "sums",
-                                                  .dtype = PSD_F32,
-                                                  .dims = 1,
-                                                  .shape = {4},
-                                                  .reduce = PSD_REDUCE_SUM,
-                                                  .rule = {.rule = PSD_RULE_ADD}},
-                         &table));
+    check(psd_table_open(
+        context,
+        &(struct psd_table_args){
+            .struct_size = sizeof(struct psd_table_args),
+            .name = "sums",
+            .dtype = PSD_F32,
+            .dims = 1,
+            .shape = {4},
+            .reduce = PSD_REDUCE_SUM,
+            .rule = &(struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args),
+                                            .rule = PSD_RULE_ADD}},
+        &table));
     for (uint64_t step = psd_table_step(table); step < 10; step++) {
         psd_op *op;
 

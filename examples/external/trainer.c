@@ -43,12 +43,14 @@ compute_gradient(uint32_t rank, uint32_t size, const float line[2], float gradie
 int
 main(void)
 {
+    struct psd_rule_args rule = {
+        .struct_size = sizeof(rule), .rule = PSD_RULE_MOMENTUM, .learning_rate = 0.2};
     struct psd_table_args args = {.struct_size = sizeof(args),
                                   .name = "line",
                                   .dtype = PSD_F32,
                                   .dims = 1,
                                   .shape = {2},
-                                  .rule = {.rule = PSD_RULE_MOMENTUM, .learning_rate = 0.2}};
+                                  .rule = &rule};
     float line[2] = {0, 0};
     float gradient[2];
     struct psd_transfer transfer = {

@@ -14,7 +14,8 @@ check(psd_status status, struct failure *failure)
 static struct psd_rule_args
 choose_rule(const struct options *options, uint32_t workers)
 {
-    struct psd_rule_args rule = {.rule = PSD_RULE_SGD, .learning_rate = options->rate};
+    struct psd_rule_args rule = {
+        .struct_size = sizeof(rule), .rule = PSD_RULE_SGD, .learning_rate = options->rate};
 
     if (options->momentum > 0.0) {
         rule.rule = PSD_RULE_MOMENTUM;
@@ -49,12 +50,14 @@ bool
 tables_open(struct tables *tables, psd_context *context, struct network *network,
             const struct options *options, struct failure *failure)
 {
+    const struct psd_rule_args rule = choose_rule(options, psd_size(context));
+
     *tables = (struct tables){.network = network};
     for (uint32_t layer = 0; layer < network->layer_count; layer++) {
         for (uint32_t t = 0; t < TENSORS; t++) {
             struct psd_table_args args = describe(&network->layers[layer].tensors[t], options);
 
-            args.rule = choose_rule(options, psd_size(context));
+            args.rule = &rule;
             args.seed = options->seed * LAYERS_MAX + layer;
             /* The next step needs the first layer first: let it overtake. */
             args.priority = (int32_t)(network->layer_count - layer);

@@ -37,8 +37,19 @@
  *   - After fork() the child must not use the parent's context: every call returns PSD_ERR_FORKED
  *     and touches nothing. Data loaders that fork are fine; but memory of psd_alloc() is one
  *     and the same in parent and child.
- *   - Structs that a caller fills begin with struct_size = sizeof(the struct); fields are only
- *     ever appended, and a field left 0 means its default.
+ *
+ * Structs grow, programs stay
+ *   - The program says how long its structs are. One that it fills begins with struct_size =
+ *     sizeof(the struct); of an array (struct psd_node, struct psd_state) the call takes the size
+ *     of an element. Anything else is PSD_ERR_INVALID.
+ *   - A later version only appends fields, and 0 in a field means its default. A struct lies in
+ *     another one as a pointer, never by value, so that it can grow, too.
+ *   - An older program has shorter structs: what it does not know has its default, and nothing is
+ *     written behind its end. It runs with a newer library as it did, without being compiled again.
+ *   - A newer program has longer structs: with an older library it runs as long as it leaves the
+ *     newer fields 0 (those that it reads are 0). Asking for more is PSD_ERR_INVALID; the message
+ *     names the struct. Nothing is ever ignored.
+ *   - struct psd_error belongs to the library: read it through the pointer, declare none.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -158,6 +169,7 @@ typedef enum psd_schedule {
 
 /* The update rule and its numbers. A zero means the default in brackets. */
 struct psd_rule_args {
+    size_t struct_size;
     psd_rule rule;
     double learning_rate; /* [0.01] */
     double momentum;      /* [0.9] momentum, nesterov */
@@ -207,7 +219,7 @@ struct psd_table_args {
     uint64_t shape[PSD_DIMS_MAX];
     psd_use use;
     psd_reduce reduce;
-    struct psd_rule_args rule; /* PSD_USE_UPDATE */
+    const struct psd_rule_args *rule; /* PSD_USE_UPDATE: copied; NULL: PSD_RULE_SGD, defaults */
 
     /*
      * How far workers may drift apart, in steps. 0: bulk-synchronous, all workers' gradients of a
@@ -439,12 +451,14 @@ struct psd_node {
 
 /*
  * psd_nodes - the master's table of the job. Writes at most `capacity` nodes and the full number of
- * them to *count_p. psd_nodes_at() asks a master without joining its job.
+ * them to *count_p; node_bytes is sizeof(struct psd_node). psd_nodes_at() asks a master without
+ * joining its job.
  */
-PSD_API psd_status psd_nodes(psd_context *context, struct psd_node *nodes, size_t capacity,
-                             size_t *count_p);
+PSD_API psd_status psd_nodes(psd_context *context, struct psd_node *nodes, size_t node_bytes,
+                             size_t capacity, size_t *count_p);
 PSD_API psd_status psd_nodes_at(const char *master_address, uint32_t timeout_ms,
-                                struct psd_node *nodes, size_t capacity, size_t *count_p);
+                                struct psd_node *nodes, size_t node_bytes, size_t capacity,
+                                size_t *count_p);
 
 /* --------------------------------------------------------------------------- save and load --- */
 
@@ -496,10 +510,11 @@ struct psd_state {
  * psd_state_publish - offer this worker's memory, as it is at the start of step `step`, to a
  * replacement that has to start there. Borrowed, and must not change, until it is withdrawn: call
  * it again with count 0 before changing the memory (before the optimizer's step). Costs nothing
- * until somebody asks. Never blocks.
+ * until somebody asks. Never blocks. state_bytes is sizeof(struct psd_state).
  */
 PSD_API psd_status psd_state_publish(psd_context *context, uint64_t step,
-                                     const struct psd_state *states, size_t count);
+                                     const struct psd_state *states, size_t state_bytes,
+                                     size_t count);
 
 /*
  * psd_state_fetch - in a replacement (psd_incarnation() > 1): fill the same memory, as of the step
@@ -507,7 +522,8 @@ PSD_API psd_status psd_state_publish(psd_context *context, uint64_t step,
  * when names or sizes differ, PSD_ERR_TIMEOUT naming the last worker asked.
  */
 PSD_API psd_status psd_state_fetch(psd_context *context, uint64_t step,
-                                   const struct psd_state *states, size_t count);
+                                   const struct psd_state *states, size_t state_bytes,
+                                   size_t count);
 
 #ifdef __cplusplus
 }

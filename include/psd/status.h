@@ -49,8 +49,8 @@ typedef enum psd_status {
 } psd_status;
 
 /*
- * An error with its text: "what was tried: what happened". Fixed size, so that reporting a failure
- * never allocates.
+ * An error with its text: "what was tried: what happened". Its room is fixed, so that reporting a
+ * failure never allocates. It is the library's: a later version may append fields.
  */
 struct psd_error {
     psd_status status;

@@ -181,7 +181,7 @@ class Context:
         """The master's table of the job."""
         found = (NodeInfo * _NODES_MAX)()
         count = c_size_t()
-        self._calls.make(library().psd_nodes, self._check(), found, _NODES_MAX, byref(count))
+        self._calls.make(library().psd_nodes, self._check(), found, sizeof(NodeInfo), _NODES_MAX, byref(count))
         return [Node(ROLES[node.role], node.rank, STATES[node.state], node.incarnation, node.step,
                      node.steps_per_s, node.value, node.value_name.decode(errors="replace"),
                      node.address.decode(errors="replace"))

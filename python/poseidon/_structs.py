@@ -4,7 +4,7 @@ without it. A test compares them with what a C compiler says. This file imports 
 
 from __future__ import annotations
 
-from ctypes import Structure, c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 DIMS_MAX = 8
 
@@ -16,7 +16,7 @@ class OpenArgs(Structure):
 
 
 class RuleArgs(Structure):
-    _fields_ = [("rule", c_int), ("learning_rate", c_double), ("momentum", c_double),
+    _fields_ = [("struct_size", c_size_t), ("rule", c_int), ("learning_rate", c_double), ("momentum", c_double),
                 ("beta1", c_double), ("beta2", c_double), ("epsilon", c_double), ("l1", c_double),
                 ("l2", c_double), ("ftrl_beta", c_double), ("weight_decay", c_double),
                 ("clip_value", c_double), ("schedule", c_int), ("warmup", c_uint64),
@@ -26,7 +26,7 @@ class RuleArgs(Structure):
 class TableArgs(Structure):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("dtype", c_int),
                 ("dims", c_uint32), ("shape", c_uint64 * DIMS_MAX), ("use", c_int),
-                ("reduce", c_int), ("rule", RuleArgs), ("staleness", c_uint32),
+                ("reduce", c_int), ("rule", POINTER(RuleArgs)), ("staleness", c_uint32),
                 ("backup_workers", c_uint32), ("nan_policy", c_int), ("init", c_int),
                 ("init_value", c_double), ("seed", c_uint64), ("values", c_void_p),
                 ("priority", c_int32)]

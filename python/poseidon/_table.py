@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
-from ctypes import byref, c_void_p, sizeof
+from ctypes import byref, c_void_p, pointer, sizeof
 from typing import TYPE_CHECKING, Any, Iterable, TypedDict
 
 import numpy as np
@@ -63,7 +63,7 @@ def _rule_args(table: str, rule: str, schedule: str, numbers: RuleNumbers) -> Ru
     if unknown:
         raise TypeError(f"table {table}: unknown argument {unknown[0]!r}; of the rule there are "
                         f"{', '.join(known)}")
-    return RuleArgs(rule=_one_of(table, "rule", RULES, rule),
+    return RuleArgs(struct_size=sizeof(RuleArgs), rule=_one_of(table, "rule", RULES, rule),
                     schedule=_one_of(table, "schedule", SCHEDULES, schedule), **numbers)
 
 
@@ -118,7 +118,7 @@ class Table:
             nan_policy=_one_of(self.name, "nan_policy", NAN_POLICIES, nan_policy),
             init=_one_of(self.name, "init", INITS, init), init_value=init_value, seed=seed,
             values=lent.address if lent else None, priority=priority)
-        args.rule = _rule_args(self.name, rule, schedule, rule_numbers)
+        args.rule = pointer(_rule_args(self.name, rule, schedule, rule_numbers))
         args.shape[: args.dims] = self.shape or (1,)
         self._open(args)
         self.context._tables[self.name] = self
@@ -158,7 +158,7 @@ class Table:
             # has elements under this name is told.
             args.use, args.dims, args.staleness, args.backup_workers = USES["sum"], DIMS_MAX, 0, 0
             args.shape[:] = (1,) * DIMS_MAX
-            args.rule, args.init, args.init_value = RuleArgs(), INITS["zero"], 0.0
+            args.rule, args.init, args.init_value = None, INITS["zero"], 0.0
         handle = c_void_p()
         try:
             self.context._calls.make(library().psd_table_open, self.context._check(), byref(args),

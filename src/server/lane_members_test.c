@@ -16,14 +16,16 @@ static void
 open_sum(struct lane_bed *bed, uint32_t backup)
 {
     open_table(bed, TABLE,
-               &(struct psd_table_args){.struct_size = sizeof(struct psd_table_args),
-                                        .name = "w",
-                                        .dtype = PSD_F32,
-                                        .dims = 1,
-                                        .shape = {ELEMENTS},
-                                        .reduce = PSD_REDUCE_SUM,
-                                        .rule = {.rule = PSD_RULE_ADD},
-                                        .backup_workers = backup});
+               &(struct psd_table_args){
+                   .struct_size = sizeof(struct psd_table_args),
+                   .name = "w",
+                   .dtype = PSD_F32,
+                   .dims = 1,
+                   .shape = {ELEMENTS},
+                   .reduce = PSD_REDUCE_SUM,
+                   .rule = &(struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args),
+                                                   .rule = PSD_RULE_ADD},
+                   .backup_workers = backup});
 }
 
 static struct psi_frame

@@ -144,17 +144,18 @@ struct chunk {
 static struct psd_rule_args
 random_rule(uint64_t *random, psd_rule rule)
 {
+    struct psd_rule_args numbers = {.struct_size = sizeof(numbers), .rule = rule};
     struct psd_table_args args = {.struct_size = sizeof(args),
                                   .name = "t",
                                   .dtype = PSD_F32,
                                   .dims = 1,
                                   .shape = {1},
-                                  .rule = {.rule = rule}};
+                                  .rule = &numbers};
     struct psi_spec spec;
 
-    args.rule.clip_value = below(random, 2) ? 1.25 : 0;
-    args.rule.weight_decay = below(random, 2) ? 0.0625 : 0;
-    args.rule.l1 = rule == PSD_RULE_FTRL ? 0.75 : 0;
+    numbers.clip_value = below(random, 2) ? 1.25 : 0;
+    numbers.weight_decay = below(random, 2) ? 0.0625 : 0;
+    numbers.l1 = rule == PSD_RULE_FTRL ? 0.75 : 0;
     assert_int_equal(psi_spec_init(&spec, &args, 1, NULL), PSD_OK);
     return spec.rule;
 }

@@ -12,11 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/args.h"
 #include "base/fail.h"
 #include "table/rule_args.h"
 
-/* A struct_size beyond this is no newer library, but memory that was never filled in. */
-enum { ARGS_BYTES_MAX = 4096, PRIORITY_MAX = 255 };
+enum { PRIORITY_MAX = 255 };
 
 #define TABLE_BYTES_MAX (UINT64_C(1) << 62)
 
@@ -226,19 +226,15 @@ psi_spec_check(const struct psi_spec *spec, uint32_t workers, struct psd_error *
     return status;
 }
 
-/* What the caller's version of the struct does not have is 0, its default. */
 static psd_status
 copy_args(struct psd_table_args *copy, const struct psd_table_args *args, struct psd_error *err)
 {
-    const size_t given = args->struct_size;
-    const size_t least = offsetof(struct psd_table_args, use);
+    const psd_status status =
+        psi_args_copy(copy, sizeof(*copy), args, PSI_TABLE_ARGS_LEAST, "psd_table_args", err);
 
-    if (given < least || given > ARGS_BYTES_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "table: struct_size is %zu, expected %zu", given,
-                        sizeof(*copy));
+    if (status != PSD_OK) {
+        return status;
     }
-    memset(copy, 0, sizeof(*copy));
-    memcpy(copy, args, given < sizeof(*copy) ? given : sizeof(*copy));
     if (copy->name == NULL) {
         return psi_fail(err, PSD_ERR_INVALID, "table name: NULL");
     }
@@ -247,6 +243,23 @@ copy_args(struct psd_table_args *copy, const struct psd_table_args *args, struct
                         copy->priority, PRIORITY_MAX);
     }
     return PSD_OK;
+}
+
+/* The numbers of the rule, defaults filled in; none given: all of them are defaults. */
+static psd_status
+gather_rule(struct psi_spec *spec, const struct psd_rule_args *given, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    if (given != NULL) {
+        status = psi_args_copy(&spec->rule, sizeof(spec->rule), given, PSI_RULE_ARGS_LEAST,
+                               "psd_rule_args", err);
+        spec->rule.struct_size = 0;
+    }
+    if (status == PSD_OK && spec->use == PSD_USE_UPDATE) {
+        psi_rule_args_fill(&spec->rule);
+    }
+    return status;
 }
 
 psd_status
@@ -270,10 +283,6 @@ psi_spec_init(struct psi_spec *spec, const struct psd_table_args *args, uint32_t
     }
     made.use = given.use;
     made.reduce = given.reduce;
-    made.rule = given.rule;
-    if (made.use == PSD_USE_UPDATE) {
-        psi_rule_args_fill(&made.rule);
-    }
     made.staleness = given.staleness;
     made.backup_workers = given.backup_workers;
     made.nan_policy = given.nan_policy;
@@ -281,7 +290,10 @@ psi_spec_init(struct psi_spec *spec, const struct psd_table_args *args, uint32_t
     made.init_value = given.init_value;
     made.seed = given.init == PSD_INIT_UNIFORM || given.init == PSD_INIT_NORMAL ? given.seed : 0;
 
-    status = psi_spec_check(&made, workers, err);
+    status = gather_rule(&made, given.rule, err);
+    if (status == PSD_OK) {
+        status = psi_spec_check(&made, workers, err);
+    }
     if (status == PSD_OK) {
         *spec = made;
     }

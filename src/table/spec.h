@@ -22,13 +22,19 @@ struct psi_spec {
     uint64_t count;               /* product of shape; count * element bytes fits 2^62 */
     psd_use use;
     psd_reduce reduce;
-    struct psd_rule_args rule; /* all zero for PSD_USE_SUM */
+    struct psd_rule_args rule; /* struct_size 0; all of it 0 for PSD_USE_SUM */
     uint32_t staleness;
     uint32_t backup_workers;
     psd_nan_policy nan_policy;
     psd_init init;
     double init_value;
     uint64_t seed;
+};
+
+/* What every version of struct psd_table_args has, and of struct psd_rule_args. */
+enum {
+    PSI_TABLE_ARGS_LEAST = offsetof(struct psd_table_args, use),
+    PSI_RULE_ARGS_LEAST = offsetof(struct psd_rule_args, learning_rate),
 };
 
 /* From the caller's arguments: checks them, fills in the defaults, says what is wrong. */

@@ -17,14 +17,20 @@
 
 enum { WORKERS = 4 };
 
+static struct psd_rule_args rule_args; /* what good_args() gives with them */
+
+#define RULE(...) ((struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args), __VA_ARGS__})
+
 static struct psd_table_args
 good_args(void)
 {
+    rule_args = RULE(.rule = PSD_RULE_SGD);
     return (struct psd_table_args){.struct_size = sizeof(struct psd_table_args),
                                    .name = "layer/weights",
                                    .dtype = PSD_F32,
                                    .dims = 2,
-                                   .shape = {784, 10}};
+                                   .shape = {784, 10},
+                                   .rule = &rule_args};
 }
 
 /* Refused, with every one of the words in the message, and the output untouched. */
@@ -69,21 +75,21 @@ test_init_fills_defaults(void **state)
     assert_int_equal(spec.count, 7840);
     assert_true(spec.rule.learning_rate == 0.01);
     assert_true(spec.rule.momentum == 0);
-    args.rule.rule = PSD_RULE_ADAM;
+    rule_args.rule = PSD_RULE_ADAM;
     spec = made(&args);
     assert_true(spec.rule.beta1 == 0.9 && spec.rule.beta2 == 0.999 && spec.rule.epsilon == 1e-8);
-    args.rule.rule = PSD_RULE_RMSPROP;
+    rule_args.rule = PSD_RULE_RMSPROP;
     spec = made(&args);
     assert_true(spec.rule.beta1 == 0 && spec.rule.beta2 == 0.99 && spec.rule.epsilon == 1e-8);
-    args.rule.rule = PSD_RULE_ADAGRAD;
+    rule_args.rule = PSD_RULE_ADAGRAD;
     assert_true(made(&args).rule.epsilon == 1e-10);
-    args.rule.rule = PSD_RULE_NESTEROV;
+    rule_args.rule = PSD_RULE_NESTEROV;
     assert_true(made(&args).rule.momentum == 0.9);
-    args.rule.rule = PSD_RULE_FTRL;
+    rule_args.rule = PSD_RULE_FTRL;
     assert_true(made(&args).rule.ftrl_beta == 1);
-    args.rule = (struct psd_rule_args){.schedule = PSD_SCHEDULE_STEP, .period = 5};
+    rule_args = RULE(.schedule = PSD_SCHEDULE_STEP, .period = 5);
     assert_true(made(&args).rule.decay == 0.1);
-    args.rule = (struct psd_rule_args){.rule = PSD_RULE_ADD};
+    rule_args = RULE(.rule = PSD_RULE_ADD);
     assert_true(made(&args).rule.learning_rate == 0);
 }
 
@@ -158,11 +164,11 @@ test_init_contradictions(void **state)
     args.staleness = 1;
     expect_refused(&args, "use sum", "staleness 1");
     args.staleness = 0;
-    args.rule.rule = PSD_RULE_ADAM;
+    rule_args.rule = PSD_RULE_ADAM;
     expect_refused(&args, "use sum", "rule");
-    args.rule = (struct psd_rule_args){.learning_rate = 0.1};
+    rule_args = RULE(.learning_rate = 0.1);
     expect_refused(&args, "use sum", "learning_rate");
-    args.rule = (struct psd_rule_args){0};
+    rule_args = RULE(.rule = PSD_RULE_SGD);
     args.init = PSD_INIT_CONSTANT;
     expect_refused(&args, "use sum", "init constant");
     args.init = PSD_INIT_RANK0; /* a broadcast */
@@ -203,27 +209,27 @@ test_init_rule_numbers(void **state)
     struct psd_table_args args = good_args();
 
     (void)state;
-    args.rule.learning_rate = NAN;
+    rule_args.learning_rate = NAN;
     expect_refused(&args, "learning_rate", "nan");
-    args.rule.learning_rate = INFINITY;
+    rule_args.learning_rate = INFINITY;
     expect_refused(&args, "learning_rate", "inf");
-    args.rule.learning_rate = -0.1;
+    rule_args.learning_rate = -0.1;
     expect_refused(&args, "learning_rate", "-0.1");
-    args.rule.learning_rate = 1e-40;
+    rule_args.learning_rate = 1e-40;
     expect_refused(&args, "learning_rate", "too small");
-    args.rule = (struct psd_rule_args){.momentum = 0.5};
+    rule_args = RULE(.momentum = 0.5);
     expect_refused(&args, "momentum 0.5", "rule sgd");
-    args.rule = (struct psd_rule_args){.rule = PSD_RULE_ADAM, .beta2 = 1};
+    rule_args = RULE(.rule = PSD_RULE_ADAM, .beta2 = 1);
     expect_refused(&args, "beta2", "below 1");
-    args.rule = (struct psd_rule_args){.schedule = PSD_SCHEDULE_STEP};
+    rule_args = RULE(.schedule = PSD_SCHEDULE_STEP);
     expect_refused(&args, "schedule step", "period 0");
-    args.rule = (struct psd_rule_args){.schedule = PSD_SCHEDULE_COSINE};
+    rule_args = RULE(.schedule = PSD_SCHEDULE_COSINE);
     expect_refused(&args, "schedule cosine", "period 0");
-    args.rule = (struct psd_rule_args){.period = 3};
+    rule_args = RULE(.period = 3);
     expect_refused(&args, "schedule constant", "period 3");
-    args.rule = (struct psd_rule_args){.floor = 0.5};
+    rule_args = RULE(.floor = 0.5);
     expect_refused(&args, "floor 0.5", "schedule constant");
-    args.rule = (struct psd_rule_args){.rule = PSD_RULE_FTRL, .warmup = 10};
+    rule_args = RULE(.rule = PSD_RULE_FTRL, .warmup = 10);
     expect_refused(&args, "warmup 10", "rule ftrl");
 }
 
@@ -246,10 +252,10 @@ test_init_unknown_enums(void **state)
     args.init = (psd_init)5;
     expect_refused(&args, "init", "5");
     args = good_args();
-    args.rule.rule = (psd_rule)9;
+    rule_args.rule = (psd_rule)9;
     expect_refused(&args, "rule", "9");
     args = good_args();
-    args.rule.schedule = (psd_schedule)3;
+    rule_args.schedule = (psd_schedule)3;
     expect_refused(&args, "schedule", "3");
 }
 
@@ -265,14 +271,42 @@ test_init_struct_size(void **state)
 
     (void)state;
     args.struct_size = 0;
-    expect_refused(&args, "struct_size", "0");
+    expect_refused(&args, "struct psd_table_args", "given as 0");
     args.struct_size = SIZE_MAX;
-    expect_refused(&args, "struct_size", "expected");
+    expect_refused(&args, "struct psd_table_args", "sizeof");
     args.struct_size = offsetof(struct psd_table_args, staleness);
     args.staleness = 3;
     assert_int_equal(made(&args).staleness, 0);
     newer.args.struct_size = sizeof(newer);
+    expect_refused(&newer.args, "struct psd_table_args", "newer");
+    newer.later = 0;
     assert_int_equal(made(&newer.args).count, 7840);
+}
+
+/* If this fails, a rule cannot get a number more without breaking every program. */
+static void
+test_init_struct_size_of_a_rule(void **state)
+{
+    struct {
+        struct psd_rule_args args;
+        double later;
+    } newer = {.args = RULE(.learning_rate = 0.5), .later = 0.25};
+    struct psd_table_args args = good_args();
+
+    (void)state;
+    args.rule = NULL;
+    assert_true(made(&args).rule.rule == PSD_RULE_SGD && made(&args).rule.learning_rate == 0.01);
+    args = good_args();
+    rule_args.struct_size = 0;
+    expect_refused(&args, "struct psd_rule_args", "given as 0");
+    rule_args = RULE(.learning_rate = 0.5, .weight_decay = 0.5);
+    rule_args.struct_size = offsetof(struct psd_rule_args, weight_decay);
+    assert_true(made(&args).rule.learning_rate == 0.5 && made(&args).rule.weight_decay == 0);
+    newer.args.struct_size = sizeof(newer);
+    args.rule = &newer.args;
+    expect_refused(&args, "struct psd_rule_args", "newer");
+    newer.later = 0;
+    assert_true(made(&args).rule.learning_rate == 0.5);
 }
 
 /* If this fails, a peer's spec can carry what psi_spec_init() never makes. */
@@ -306,7 +340,7 @@ test_difference_names_the_field(void **state)
     struct psi_spec b = a;
 
     (void)state;
-    args.rule.learning_rate = 0.01; /* the default, said aloud */
+    rule_args.learning_rate = 0.01; /* the default, said aloud */
     args.seed = 5;                  /* nothing is random */
     b = made(&args);
     assert_null(psi_spec_difference(&a, &b));
@@ -314,14 +348,14 @@ test_difference_names_the_field(void **state)
     b = made(&args);
     assert_string_equal(psi_spec_difference(&a, &b), "shape");
     args = good_args();
-    args.rule.weight_decay = 0.1;
+    rule_args.weight_decay = 0.1;
     b = made(&args);
     assert_string_equal(psi_spec_difference(&a, &b), "weight_decay");
-    args.rule.rule = PSD_RULE_MOMENTUM;
+    rule_args.rule = PSD_RULE_MOMENTUM;
     b = made(&args);
     assert_string_equal(psi_spec_difference(&a, &b), "rule");
     args = good_args();
-    args.rule.warmup = 1;
+    rule_args.warmup = 1;
     b = made(&args);
     assert_string_equal(psi_spec_difference(&a, &b), "warmup");
     b = a;
@@ -342,11 +376,11 @@ test_text_shows_all(void **state)
     char small[16];
 
     (void)state;
-    args.rule.rule = PSD_RULE_MOMENTUM;
-    args.rule.learning_rate = 0.1;
-    args.rule.schedule = PSD_SCHEDULE_COSINE;
-    args.rule.period = 50;
-    args.rule.warmup = 5;
+    rule_args.rule = PSD_RULE_MOMENTUM;
+    rule_args.learning_rate = 0.1;
+    rule_args.schedule = PSD_SCHEDULE_COSINE;
+    rule_args.period = 50;
+    rule_args.warmup = 5;
     args.init = PSD_INIT_UNIFORM;
     args.init_value = 1.0 / 3;
     args.seed = 9;
@@ -453,6 +487,7 @@ main(void)
         cmocka_unit_test(test_init_rule_numbers),
         cmocka_unit_test(test_init_unknown_enums),
         cmocka_unit_test(test_init_struct_size),
+        cmocka_unit_test(test_init_struct_size_of_a_rule),
         cmocka_unit_test(test_check_refuses_what_init_never_makes),
         cmocka_unit_test(test_difference_names_the_field),
         cmocka_unit_test(test_text_shows_all),

@@ -638,7 +638,8 @@ fill_view_ack(uint64_t *random, struct sample *sample)
 static void
 fill_spec(uint64_t *random, struct psi_spec *spec)
 {
-    struct psd_table_args args = {.struct_size = sizeof(args)};
+    struct psd_rule_args rule = {.struct_size = sizeof(rule)};
+    struct psd_table_args args = {.struct_size = sizeof(args), .rule = &rule};
     char name[PSD_NAME_MAX + 1];
     struct psd_error err;
 
@@ -656,18 +657,18 @@ fill_spec(uint64_t *random, struct psi_spec *spec)
         args.use = PSD_USE_SUM;
         args.backup_workers = draw_below(random, 4);
     } else {
-        args.rule.rule = (psd_rule)draw_below(random, PSD_RULE_FTRL);
-        args.rule.clip_value = 1 + draw_below(random, 10);
-        args.rule.weight_decay = 0.25;
+        rule.rule = (psd_rule)draw_below(random, PSD_RULE_FTRL);
+        rule.clip_value = 1 + draw_below(random, 10);
+        rule.weight_decay = 0.25;
         args.staleness = draw_below(random, 3);
         args.init = PSD_INIT_NORMAL;
         args.init_value = 0.5 + draw_below(random, 10);
         args.seed = draw(random);
     }
-    if (args.use == PSD_USE_UPDATE && args.rule.rule != PSD_RULE_ADD) {
-        args.rule.schedule = (psd_schedule)(PSD_SCHEDULE_STEP + draw_below(random, 2));
-        args.rule.warmup = draw_below(random, 1000);
-        args.rule.period = 1 + draw_below(random, 1000);
+    if (args.use == PSD_USE_UPDATE && rule.rule != PSD_RULE_ADD) {
+        rule.schedule = (psd_schedule)(PSD_SCHEDULE_STEP + draw_below(random, 2));
+        rule.warmup = draw_below(random, 1000);
+        rule.period = 1 + draw_below(random, 1000);
     }
     if (psi_spec_init(spec, &args, PSI_RANKS_MAX, &err) != PSD_OK) {
         fail_msg("%s", err.text);

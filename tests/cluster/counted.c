@@ -42,12 +42,14 @@ gradients(psd_context *context, const char *how)
 int
 main(int argc, char **argv)
 {
-    const struct psd_table_args args = {.struct_size = sizeof(args),
-                                        .name = "counted",
-                                        .dtype = PSD_F32,
-                                        .dims = 1,
-                                        .shape = {ELEMENTS},
-                                        .rule = {.rule = PSD_RULE_ADD}};
+    const struct psd_table_args args = {
+        .struct_size = sizeof(args),
+        .name = "counted",
+        .dtype = PSD_F32,
+        .dims = 1,
+        .shape = {ELEMENTS},
+        .rule = &(struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args),
+                                        .rule = PSD_RULE_ADD}};
     struct psd_transfer transfer = {.struct_size = sizeof(transfer)};
     const void *values = NULL;
     psd_context *context;

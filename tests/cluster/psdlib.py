@@ -68,7 +68,7 @@ def load():
     lib.psd_view.argtypes = [c_void_p, POINTER(c_void_p)]
     lib.psd_save.argtypes = [c_void_p, c_char_p, c_uint64]
     lib.psd_load.argtypes = [c_void_p, c_char_p, POINTER(c_uint64)]
-    lib.psd_nodes_at.argtypes = [c_char_p, c_uint32, POINTER(NodeInfo), c_size_t,
+    lib.psd_nodes_at.argtypes = [c_char_p, c_uint32, POINTER(NodeInfo), c_size_t, c_size_t,
                                  POINTER(c_size_t)]
     return lib
 
@@ -178,7 +178,7 @@ class Context:
         args = TableArgs(struct_size=ctypes.sizeof(TableArgs), name=name.encode(), dtype=dtype,
                          dims=len(shape), **options)
         args.shape[: len(shape)] = shape
-        args.rule = RuleArgs(rule=rule, **(rule_args or {}))
+        args.rule = ctypes.pointer(RuleArgs(struct_size=ctypes.sizeof(RuleArgs), rule=rule, **(rule_args or {})))
         handle = c_void_p()
         check(LIB.psd_table_open(self.handle, byref(args), byref(handle)))
         return Table(handle)
@@ -224,7 +224,8 @@ def nodes_at(master_address, timeout_ms=3000):
     capacity = 2048
     nodes = (NodeInfo * capacity)()
     count = c_size_t()
-    check(LIB.psd_nodes_at(master_address.encode(), timeout_ms, nodes, capacity, byref(count)))
+    check(LIB.psd_nodes_at(master_address.encode(), timeout_ms, nodes, ctypes.sizeof(NodeInfo), capacity,
+                           byref(count)))
     return [{"role": ROLES[node.role], "rank": node.rank, "state": STATES[node.state],
              "incarnation": node.incarnation, "step": node.step,
              "value": node.value, "value_name": node.value_name.decode(),

@@ -40,12 +40,12 @@ open_pair(struct worker *worker, struct pair *pair, uint32_t backup_workers)
         pair->gradient[i] = mark_of(worker->rank);
     }
     status = psd_table_open(worker->context,
-                            TABLE("a", PSD_F32, BIG, .rule = {.rule = PSD_RULE_ADD},
+                            TABLE("a", PSD_F32, BIG, .rule = RULE(.rule = PSD_RULE_ADD),
                                   .reduce = PSD_REDUCE_SUM, .backup_workers = backup_workers),
                             &pair->a);
     if (status == PSD_OK) {
         status = psd_table_open(worker->context,
-                                TABLE("b", PSD_F32, SMALL, .rule = {.rule = PSD_RULE_ADD},
+                                TABLE("b", PSD_F32, SMALL, .rule = RULE(.rule = PSD_RULE_ADD),
                                       .reduce = PSD_REDUCE_SUM, .backup_workers = backup_workers),
                                 &pair->b);
     }
@@ -372,7 +372,7 @@ open_late(struct worker *worker)
     }
     bed_meet(worker->bed);
     CHECK_OK(worker, psd_table_open(worker->context,
-                                    TABLE("late", PSD_F32, 1, .rule = {.rule = PSD_RULE_ADD},
+                                    TABLE("late", PSD_F32, 1, .rule = RULE(.rule = PSD_RULE_ADD),
                                           .reduce = PSD_REDUCE_SUM, .backup_workers = 1),
                                     &late));
     CHECK(worker, psd_table_step(late) == 2);

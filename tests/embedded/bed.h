@@ -211,6 +211,10 @@ void worker_fail(struct worker *worker, const char *file, int line, const char *
                               .shape = {elements},                                                 \
                               __VA_ARGS__})
 
+/* TABLE("w", PSD_F32, 10, .rule = RULE(.rule = PSD_RULE_ADD)) */
+#define RULE(...)                                                                                  \
+    (&(struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args), __VA_ARGS__})
+
 /* TRANSFER(step, .gradient = g, .values = v) */
 #define TRANSFER(at_step, ...)                                                                     \
     (&(struct psd_transfer){                                                                       \

@@ -112,15 +112,16 @@ train(struct worker *worker)
     psd_table *handles[TABLES];
 
     for (size_t t = 0; t < TABLES; t++) {
+        struct psd_rule_args rule = *RULE(.rule = tables[t].rule);
         struct psd_table_args args = *TABLE(tables[t].name, tables[t].dtype, tables[t].count,
-                                            .use = tables[t].use, .rule.rule = tables[t].rule);
+                                            .use = tables[t].use, .rule = &rule);
 
         if (args.use == PSD_USE_UPDATE) {
             args.init = PSD_INIT_UNIFORM;
             args.init_value = 1;
             args.seed = t;
-            args.rule.clip_value = 1000;
-            args.rule.weight_decay = 0.001;
+            rule.clip_value = 1000;
+            rule.weight_decay = 0.001;
         }
         CHECK_OK(worker, psd_table_open(worker->context, &args, &handles[t]));
     }

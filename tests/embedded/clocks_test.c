@@ -11,7 +11,7 @@
 
 enum { BIG = 2 * PSD_CHUNK_ELEMENTS + 9 };
 
-#define ADD .rule = {.rule = PSD_RULE_ADD}
+#define ADD .rule = RULE(.rule = PSD_RULE_ADD)
 
 /* ---- stale-synchronous -------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@
 
 #include "bed.h"
 
-#define ADD .rule = {.rule = PSD_RULE_ADD}
+#define ADD .rule = RULE(.rule = PSD_RULE_ADD)
 #define SUM ADD, .reduce = PSD_REDUCE_SUM
 
 enum { WAIT_MS = 15000 };

@@ -51,11 +51,11 @@ use_everything(const struct handles *handles)
     FORKED(psd_barrier(context, PSD_FOREVER));
     FORKED(psd_global_step(context, 1, &step));
     FORKED(psd_report(context, 1, "loss", 1));
-    FORKED(psd_nodes(context, NULL, 0, &count));
+    FORKED(psd_nodes(context, NULL, sizeof(struct psd_node), 0, &count));
     FORKED(psd_save(context, "/nowhere", 1));
     FORKED(psd_load(context, "/nowhere", &step));
-    FORKED(psd_state_publish(context, 1, &states, 1));
-    FORKED(psd_state_fetch(context, 1, &states, 1));
+    FORKED(psd_state_publish(context, 1, &states, sizeof(struct psd_state), 1));
+    FORKED(psd_state_fetch(context, 1, &states, sizeof(struct psd_state), 1));
 #undef FORKED
     if (psd_fd(context) != -1 || psd_last_error()->status != PSD_ERR_FORKED) {
         return ++number;
@@ -79,7 +79,7 @@ fork_in_the_middle(struct worker *worker)
 
     CHECK_OK(worker, psd_table_open(worker->context,
                                     TABLE("w", PSD_F32, 1, .reduce = PSD_REDUCE_SUM,
-                                          .rule = {.rule = PSD_RULE_ADD}),
+                                          .rule = RULE(.rule = PSD_RULE_ADD)),
                                     &handles.table));
     if (worker->rank == 1) {
         CHECK_OK(worker, push(handles.table, 0, &one));

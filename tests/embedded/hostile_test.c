@@ -43,7 +43,7 @@ find_doors(struct worker *worker)
     struct psd_node nodes[DOORS_MAX];
     size_t count;
 
-    CHECK_OK(worker, psd_nodes(worker->context, nodes, DOORS_MAX, &count));
+    CHECK_OK(worker, psd_nodes(worker->context, nodes, sizeof(struct psd_node), DOORS_MAX, &count));
     for (size_t i = 0; i < count && nodes[i].role != PSD_ROLE_WORKER; i++) {
         memcpy(siege->doors.address[siege->doors.count++], nodes[i].address, 72);
     }
@@ -61,8 +61,8 @@ train_under_siege(struct worker *worker)
     psd_table *enough;
 
     CHECK_OK(worker,
-             psd_table_open(worker->context, TABLE("w", PSD_F32, 1, .rule = {.rule = PSD_RULE_ADD}),
-                            &table));
+             psd_table_open(worker->context,
+                            TABLE("w", PSD_F32, 1, .rule = RULE(.rule = PSD_RULE_ADD)), &table));
     CHECK_OK(worker, psd_table_open(worker->context,
                                     TABLE("enough", PSD_F32, 1, .use = PSD_USE_SUM), &enough));
     if (worker->rank == 0) {
@@ -224,10 +224,12 @@ besiege_one(void (*attack)(const char *address), struct bed_config config)
         attack(siege.doors.address[i]);
     }
     /* Friends still get in, and steps are still made. */
-    assert_ok(psd_nodes_at(bed_address(bed), 10000, nodes, DOORS_MAX + WORKERS, &count));
+    assert_ok(psd_nodes_at(bed_address(bed), 10000, nodes, sizeof(struct psd_node),
+                           DOORS_MAX + WORKERS, &count));
     seen = atomic_load(&siege.steps);
     while (atomic_load(&siege.steps) < seen + 10) {
-        assert_ok(psd_nodes_at(bed_address(bed), 10000, nodes, DOORS_MAX + WORKERS, &count));
+        assert_ok(psd_nodes_at(bed_address(bed), 10000, nodes, sizeof(struct psd_node),
+                               DOORS_MAX + WORKERS, &count));
         assert_int_equal(nodes[count - 1].state, PSD_NODE_RUNNING);
     }
     atomic_store(&siege.over, true);

@@ -100,10 +100,10 @@ train(struct worker *worker)
     void *gradient = NULL;
     psd_table *table;
 
-    CHECK_OK(worker, psd_table_open(
-                         worker->context,
-                         TABLE("w", dtypes[run->type], COUNT, .rule = {.rule = PSD_RULE_MOMENTUM}),
-                         &table));
+    CHECK_OK(worker, psd_table_open(worker->context,
+                                    TABLE("w", dtypes[run->type], COUNT,
+                                          .rule = RULE(.rule = PSD_RULE_MOMENTUM)),
+                                    &table));
     if (run->lent) {
         CHECK_OK(worker, psd_alloc(worker->context, bytes, &gradient));
     } else {

@@ -141,7 +141,7 @@ go_on(struct worker *worker)
 
     CHECK_OK(worker, psd_table_open(worker->context,
                                     TABLE("w", PSD_F32, 1, .reduce = PSD_REDUCE_SUM,
-                                          .rule = {.rule = PSD_RULE_ADD}),
+                                          .rule = RULE(.rule = PSD_RULE_ADD)),
                                     &table));
     bed_meet(worker->bed);
     if (worker->rank == 0) {

@@ -344,12 +344,12 @@ test_null_handles(void **state)
     assert_status(psd_barrier(NULL, 0), PSD_ERR_INVALID);
     assert_status(psd_global_step(NULL, 1, &step), PSD_ERR_INVALID);
     assert_status(psd_report(NULL, 0, "loss", 0), PSD_ERR_INVALID);
-    assert_status(psd_nodes(NULL, NULL, 0, &count), PSD_ERR_INVALID);
-    assert_status(psd_nodes_at(NULL, 1, NULL, 0, &count), PSD_ERR_INVALID);
+    assert_status(psd_nodes(NULL, NULL, sizeof(struct psd_node), 0, &count), PSD_ERR_INVALID);
+    assert_status(psd_nodes_at(NULL, 1, NULL, sizeof(struct psd_node), 0, &count), PSD_ERR_INVALID);
     assert_status(psd_save(NULL, "/tmp", 0), PSD_ERR_INVALID);
     assert_status(psd_load(NULL, "/tmp", &step), PSD_ERR_INVALID);
-    assert_status(psd_state_publish(NULL, 0, NULL, 0), PSD_ERR_INVALID);
-    assert_status(psd_state_fetch(NULL, 0, NULL, 0), PSD_ERR_INVALID);
+    assert_status(psd_state_publish(NULL, 0, NULL, sizeof(struct psd_state), 0), PSD_ERR_INVALID);
+    assert_status(psd_state_fetch(NULL, 0, NULL, sizeof(struct psd_state), 0), PSD_ERR_INVALID);
     assert_int_equal(psd_fd(NULL), -1);
     psd_op_release(NULL);
     psd_abandon(NULL);

@@ -65,7 +65,7 @@ open_adding(const struct worker *worker, const char *name, psd_table **table_p)
     CHECK_OK((struct worker *)worker,
              psd_table_open(worker->context,
                             TABLE(name, PSD_F32, COUNT, .reduce = PSD_REDUCE_SUM,
-                                  .rule = {.rule = PSD_RULE_ADD}),
+                                  .rule = RULE(.rule = PSD_RULE_ADD)),
                             table_p));
 }
 
@@ -98,7 +98,7 @@ read_early(struct worker *worker)
     CHECK_OK(worker,
              psd_table_open(worker->context,
                             TABLE("w", PSD_F32, COUNT, .reduce = PSD_REDUCE_SUM, .use = early->use,
-                                  .rule = {.rule = early->rule}, .staleness = early->staleness),
+                                  .rule = RULE(.rule = early->rule), .staleness = early->staleness),
                             &table));
     for (uint64_t step = 0; step < STEPS; step++) {
         const float wanted = early->use == PSD_USE_SUM ? workers : workers * (float)(step + 1);
@@ -153,7 +153,7 @@ read_early_with_backups(struct worker *worker)
 
     CHECK_OK(worker, psd_table_open(worker->context,
                                     TABLE("w", PSD_F32, COUNT, .reduce = PSD_REDUCE_SUM,
-                                          .rule = {.rule = PSD_RULE_ADD}, .backup_workers = 1),
+                                          .rule = RULE(.rule = PSD_RULE_ADD), .backup_workers = 1),
                                     &table));
     while (psd_table_step(table) < STEPS) {
         const uint64_t step = psd_table_step(table);
@@ -307,7 +307,7 @@ open_stale(const struct worker *worker, const char *name, uint32_t staleness, ps
     CHECK_OK((struct worker *)worker,
              psd_table_open(worker->context,
                             TABLE(name, PSD_F32, COUNT, .reduce = PSD_REDUCE_SUM,
-                                  .rule = {.rule = PSD_RULE_ADD}, .staleness = staleness),
+                                  .rule = RULE(.rule = PSD_RULE_ADD), .staleness = staleness),
                             table_p));
 }
 

@@ -12,7 +12,7 @@
 /* Reads that a server lets wait on one chunk, and some more. */
 enum { READS_KEPT = 256, READS = READS_KEPT + 44, REPEATS = 300 };
 
-#define ADD .rule = {.rule = PSD_RULE_ADD}
+#define ADD .rule = RULE(.rule = PSD_RULE_ADD)
 
 static void
 start_reads(struct worker *worker, psd_table *table, uint64_t step, psd_op *ops[READS],

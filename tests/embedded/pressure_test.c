@@ -98,7 +98,7 @@ push_everything(struct worker *worker)
         CHECK_OK(worker,
                  psd_table_open(worker->context,
                                 TABLE(name, PSD_F32, load->counts[t], .reduce = PSD_REDUCE_SUM,
-                                      .rule = {.rule = PSD_RULE_ADD}),
+                                      .rule = RULE(.rule = PSD_RULE_ADD)),
                                 &tables[t]));
         values[t] = malloc(load->counts[t] * sizeof(float));
     }

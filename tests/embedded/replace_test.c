@@ -64,8 +64,8 @@ go_on_without(struct worker *worker)
     psd_op *op;
 
     CHECK_OK(worker,
-             psd_table_open(worker->context, TABLE("w", PSD_F32, 2, .rule = {.rule = PSD_RULE_ADD}),
-                            &table));
+             psd_table_open(worker->context,
+                            TABLE("w", PSD_F32, 2, .rule = RULE(.rule = PSD_RULE_ADD)), &table));
     for (uint64_t step = 0; step < 3; step++) {
         CHECK_OK(worker, push_pull(table, step, gradient, values));
         CHECK(worker, values[0] == 2 * (float)(step + 1) && values[1] == (float)(step + 1));
@@ -112,7 +112,7 @@ leave_half_a_step(struct worker *worker)
     }
     CHECK_OK(worker, psd_table_open(worker->context,
                                     TABLE("w", PSD_F32, BIG, .reduce = PSD_REDUCE_SUM,
-                                          .rule = {.rule = PSD_RULE_ADD}),
+                                          .rule = RULE(.rule = PSD_RULE_ADD)),
                                     &table));
     CHECK_OK(worker, psd_table_open(worker->context, TABLE("probe", PSD_F32, BIG), &probe));
     CHECK_OK(worker, push_pull(table, 0, gradient, values));
@@ -227,7 +227,7 @@ train(struct worker *worker)
         CHECK_OK(worker, psd_table_open(worker->context,
                                         TABLE(t == 0 ? "big" : "small", PSD_F32, counts[t],
                                               .init = PSD_INIT_NORMAL, .init_value = 1, .seed = t,
-                                              .rule = {.rule = PSD_RULE_ADAM}),
+                                              .rule = RULE(.rule = PSD_RULE_ADAM)),
                                         &tables[t]));
     }
     step = psd_table_step(tables[0]);
@@ -340,7 +340,8 @@ local_step(struct worker *worker, psd_table *table, uint64_t step, float *weight
     const struct psd_state states[] = {{"weights", weights, counts[0] * sizeof(float)}};
     const bool dies = training->death != DEATH_NONE && worker->rank == VICTIM &&
                       step == DEATH_STEP && psd_incarnation(worker->context) == 1;
-    psd_status status = psd_state_publish(worker->context, step, states, 1);
+    psd_status status =
+        psd_state_publish(worker->context, step, states, sizeof(struct psd_state), 1);
     psd_op *op;
 
     compute(worker->rank, step, 0, weights, gradient);
@@ -359,7 +360,7 @@ local_step(struct worker *worker, psd_table *table, uint64_t step, float *weight
         psd_op_release(op);
     }
     if (status == PSD_OK) {
-        status = psd_state_publish(worker->context, step, NULL, 0);
+        status = psd_state_publish(worker->context, step, NULL, sizeof(struct psd_state), 0);
     }
     if (status != PSD_OK) {
         worker_fail(worker, __FILE__, __LINE__, "step %u: %s", (unsigned)step,
@@ -387,7 +388,8 @@ train_locally(struct worker *worker)
                                     TABLE("g", PSD_F32, counts[0], .use = PSD_USE_SUM), &table));
     step = psd_table_step(table);
     if (psd_incarnation(worker->context) > 1) {
-        CHECK_OK(worker, psd_state_fetch(worker->context, step, states, 1));
+        CHECK_OK(worker,
+                 psd_state_fetch(worker->context, step, states, sizeof(struct psd_state), 1));
     } else {
         awkward(PSD_F32, 0, 77, 0, counts[0], weights);
     }
@@ -423,27 +425,46 @@ fetch_wrongly(struct worker *worker)
 {
     uint8_t data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     const struct psd_state right[] = {{"weights", data, sizeof(data)}};
+    const struct {
+        struct psd_state state;
+        uint64_t later;
+    } newer = {{"weights", data, sizeof(data)}, 1};
     const struct psd_state wrong_size[] = {{"weights", data, 4}};
     const struct psd_state wrong_name[] = {{"weight", data, sizeof(data)}};
     const struct psd_state no_name[] = {{NULL, data, sizeof(data)}};
 
     if (worker->rank == 0) {
-        CHECK_OK(worker, psd_state_publish(worker->context, 5, right, 1));
-        CHECK_STATUS(worker, psd_state_publish(worker->context, 5, NULL, 1), PSD_ERR_INVALID);
-        CHECK_STATUS(worker, psd_state_publish(worker->context, 5, no_name, 1), PSD_ERR_INVALID);
-        CHECK_OK(worker, psd_state_publish(worker->context, 5, right, 1));
+        CHECK_OK(worker, psd_state_publish(worker->context, 5, right, sizeof(struct psd_state), 1));
+        CHECK_STATUS(worker, psd_state_publish(worker->context, 5, &newer.state, sizeof(newer), 1),
+                     PSD_ERR_INVALID);
+        CHECK_SAYS(worker, psd_last_error()->text, "struct psd_state");
+        CHECK_STATUS(worker,
+                     psd_state_publish(worker->context, 5, NULL, sizeof(struct psd_state), 1),
+                     PSD_ERR_INVALID);
+        CHECK_STATUS(worker,
+                     psd_state_publish(worker->context, 5, no_name, sizeof(struct psd_state), 1),
+                     PSD_ERR_INVALID);
+        CHECK_OK(worker, psd_state_publish(worker->context, 5, right, sizeof(struct psd_state), 1));
         bed_meet(worker->bed);
     } else {
         memset(data, 0, sizeof(data));
         bed_meet(worker->bed);
-        CHECK_STATUS(worker, psd_state_fetch(worker->context, 5, wrong_size, 1), PSD_ERR_MISMATCH);
+        CHECK_STATUS(worker,
+                     psd_state_fetch(worker->context, 5, wrong_size, sizeof(struct psd_state), 1),
+                     PSD_ERR_MISMATCH);
         CHECK_SAYS(worker, psd_last_error()->text, "weights");
-        CHECK_STATUS(worker, psd_state_fetch(worker->context, 5, wrong_name, 1), PSD_ERR_MISMATCH);
-        CHECK_STATUS(worker, psd_state_fetch(worker->context, 5, no_name, 1), PSD_ERR_INVALID);
+        CHECK_STATUS(worker,
+                     psd_state_fetch(worker->context, 5, wrong_name, sizeof(struct psd_state), 1),
+                     PSD_ERR_MISMATCH);
+        CHECK_STATUS(worker,
+                     psd_state_fetch(worker->context, 5, no_name, sizeof(struct psd_state), 1),
+                     PSD_ERR_INVALID);
         CHECK(worker, data[0] == 0 && data[7] == 0);
-        CHECK_OK(worker, psd_state_fetch(worker->context, 5, right, 1));
+        CHECK_OK(worker, psd_state_fetch(worker->context, 5, right, sizeof(struct psd_state), 1));
         CHECK(worker, data[0] == 1 && data[7] == 8);
-        CHECK_STATUS(worker, psd_state_fetch(worker->context, 6, right, 1), PSD_ERR_TIMEOUT);
+        CHECK_STATUS(worker,
+                     psd_state_fetch(worker->context, 6, right, sizeof(struct psd_state), 1),
+                     PSD_ERR_TIMEOUT);
         CHECK_SAYS(worker, psd_last_error()->text, "worker 0");
     }
     bed_meet(worker->bed);
@@ -468,14 +489,15 @@ fetch_from_the_next(struct worker *worker)
     const struct psd_state states[] = {{"weights", &data, sizeof(data)}};
 
     if (worker->rank == 1) {
-        CHECK_OK(worker, psd_state_publish(worker->context, 5, states, 1));
+        CHECK_OK(worker,
+                 psd_state_publish(worker->context, 5, states, sizeof(struct psd_state), 1));
         bed_meet(worker->bed);
     } else {
         data = 0;
         bed_meet(worker->bed);
     }
     if (worker->rank == 2) {
-        CHECK_OK(worker, psd_state_fetch(worker->context, 5, states, 1));
+        CHECK_OK(worker, psd_state_fetch(worker->context, 5, states, sizeof(struct psd_state), 1));
         CHECK(worker, data == 7);
     }
     bed_meet(worker->bed);
@@ -566,7 +588,8 @@ await_death_of_victim(struct worker *worker)
     size_t count;
 
     do {
-        CHECK_OK(worker, psd_nodes(worker->context, nodes, 2 + WORKERS, &count));
+        CHECK_OK(worker,
+                 psd_nodes(worker->context, nodes, sizeof(struct psd_node), 2 + WORKERS, &count));
     } while (nodes[2 + VICTIM].state != PSD_NODE_LOST && bed_now_ms() < deadline_ms);
     CHECK(worker, nodes[2 + VICTIM].state == PSD_NODE_LOST);
 }
@@ -667,8 +690,8 @@ be_stopped(int address_fd, int ready_fd)
                                          .rank = "1",
                                          .op_timeout_ms = 20000},
                  &context) != PSD_OK ||
-        psd_table_open(context, TABLE("w", PSD_F32, 1, .rule = {.rule = PSD_RULE_ADD}), &table) !=
-            PSD_OK) {
+        psd_table_open(context, TABLE("w", PSD_F32, 1, .rule = RULE(.rule = PSD_RULE_ADD)),
+                       &table) != PSD_OK) {
         return 1;
     }
     do {
@@ -690,8 +713,8 @@ keep_stepping(struct worker *worker)
     psd_table *table;
 
     CHECK_OK(worker,
-             psd_table_open(worker->context, TABLE("w", PSD_F32, 1, .rule = {.rule = PSD_RULE_ADD}),
-                            &table));
+             psd_table_open(worker->context,
+                            TABLE("w", PSD_F32, 1, .rule = RULE(.rule = PSD_RULE_ADD)), &table));
     CHECK(worker, worker->rank == 0 || psd_incarnation(worker->context) == 2);
     for (uint64_t step = psd_table_step(table); step < 200; step++) {
         CHECK_OK(worker, push_pull(table, step, &one, &value));

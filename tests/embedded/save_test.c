@@ -146,7 +146,7 @@ open_tables(struct worker *worker, psd_table *handles[TABLES])
         CHECK_OK(worker, psd_table_open(worker->context,
                                         TABLE(tables[t].name, tables[t].dtype, tables[t].count,
                                               .init = PSD_INIT_UNIFORM, .init_value = 1, .seed = t,
-                                              .rule = {.rule = tables[t].rule}),
+                                              .rule = RULE(.rule = tables[t].rule)),
                                         &handles[t]));
     }
 }
@@ -365,7 +365,7 @@ static void
 push_and_save(struct worker *worker)
 {
     struct moving *moving = worker->user;
-    const struct psd_rule_args rule = {.rule = PSD_RULE_ADAGRAD, .learning_rate = 0.01};
+    const struct psd_rule_args *rule = RULE(.rule = PSD_RULE_ADAGRAD, .learning_rate = 0.01);
     uint16_t *gradient = malloc(MOVING * sizeof(*gradient));
     psd_table *table;
     psd_table *single;
@@ -648,9 +648,9 @@ save_too_late(struct worker *worker)
     float values[2];
     psd_table *table;
 
-    CHECK_OK(worker,
-             psd_table_open(worker->context,
-                            TABLE("w", PSD_F32, 2, .rule = {.rule = PSD_RULE_MOMENTUM}), &table));
+    CHECK_OK(worker, psd_table_open(worker->context,
+                                    TABLE("w", PSD_F32, 2, .rule = RULE(.rule = PSD_RULE_MOMENTUM)),
+                                    &table));
     for (uint64_t step = 0; step < 2; step++) {
         CHECK_OK(worker, push_pull(table, step, gradient, values));
         if (worker->rank == 0 && step == 0) {
@@ -688,7 +688,8 @@ load_other_shapes(struct worker *worker)
 
     CHECK_OK(worker,
              psd_table_open(worker->context,
-                            TABLE("adam", PSD_F32, 3002, .rule = {.rule = PSD_RULE_ADAM}), &table));
+                            TABLE("adam", PSD_F32, 3002, .rule = RULE(.rule = PSD_RULE_ADAM)),
+                            &table));
     CHECK_STATUS(worker, psd_load(worker->context, training->load, &step), PSD_ERR_MISMATCH);
     CHECK_SAYS(worker, psd_last_error()->text, "adam");
     CHECK_SAYS(worker, psd_last_error()->text, "3002");

@@ -39,7 +39,7 @@ add_ones(struct worker *worker)
 
         CHECK_OK(worker, psd_table_open(worker->context,
                                         TABLE(names[i], dtypes[i], 3, .reduce = PSD_REDUCE_MEAN,
-                                              .rule = {.rule = PSD_RULE_ADD}),
+                                              .rule = RULE(.rule = PSD_RULE_ADD)),
                                         &table));
         CHECK(worker, psd_table_count(table) == 3);
         CHECK(worker, psd_table_element_bytes(table) == dtype_bytes[i]);
@@ -86,12 +86,12 @@ refuse_nonsense(struct worker *worker)
         TABLE("w", (psd_dtype)99, 4),
         TABLE("w", PSD_F32, 4, .use = (psd_use)7),
         TABLE("w", PSD_F32, 4, .use = PSD_USE_SUM, .staleness = 1),
-        TABLE("w", PSD_F32, 4, .use = PSD_USE_SUM, .rule = {.rule = PSD_RULE_ADAM}),
+        TABLE("w", PSD_F32, 4, .use = PSD_USE_SUM, .rule = RULE(.rule = PSD_RULE_ADAM)),
         TABLE("w", PSD_F32, 4, .use = PSD_USE_SUM, .init = PSD_INIT_UNIFORM, .init_value = 1),
         TABLE("w", PSD_F32, 4, .backup_workers = 1, .staleness = 2),
         TABLE("w", PSD_F32, 4, .backup_workers = 1), /* of one worker */
-        TABLE("w", PSD_F32, 4, .rule = {.rule = (psd_rule)99}),
-        TABLE("w", PSD_F32, 4, .rule = {.learning_rate = (double)NAN}),
+        TABLE("w", PSD_F32, 4, .rule = RULE(.rule = (psd_rule)99)),
+        TABLE("w", PSD_F32, 4, .rule = RULE(.learning_rate = (double)NAN)),
         TABLE("w", PSD_F32, 4, .init = PSD_INIT_CONSTANT, .init_value = (double)INFINITY),
         TABLE("w", PSD_F16, 4, .init = PSD_INIT_CONSTANT, .init_value = 1e6),
         TABLE("w", PSD_F32, 4, .init = PSD_INIT_UNIFORM, .init_value = -1),
@@ -132,7 +132,7 @@ odd_struct_sizes(struct worker *worker)
     struct {
         struct psd_table_args args;
         uint8_t newer[64]; /* fields of a later version */
-    } later = {.args = *TABLE("later", PSD_F32, 4)};
+    } later = {.args = *TABLE("later", PSD_F32, 4), .newer = {[63] = 1}};
     struct psd_table_args args = *TABLE("w", PSD_F32, 4);
     psd_table *table = NULL;
 
@@ -151,6 +151,9 @@ odd_struct_sizes(struct worker *worker)
     args.staleness = 77;
     CHECK_OK(worker, psd_table_open(worker->context, &args, &table));
     later.args.struct_size = sizeof(later);
+    CHECK_STATUS(worker, psd_table_open(worker->context, &later.args, &table), PSD_ERR_INVALID);
+    CHECK_SAYS(worker, psd_last_error()->text, "struct psd_table_args");
+    later.newer[63] = 0;
     CHECK_OK(worker, psd_table_open(worker->context, &later.args, &table));
 }
 
@@ -171,7 +174,7 @@ disagree(struct worker *worker)
     const struct psd_table_args *mine[] = {
         TABLE("shape", PSD_F32, worker->rank == 0 ? 10 : 12),
         TABLE("type", worker->rank == 0 ? PSD_F32 : PSD_F64, 10),
-        TABLE("rule", PSD_F32, 10, .rule = {.learning_rate = worker->rank == 0 ? 0.5 : 0.25}),
+        TABLE("rule", PSD_F32, 10, .rule = RULE(.learning_rate = worker->rank == 0 ? 0.5 : 0.25)),
         TABLE("clock", PSD_F32, 10, .staleness = worker->rank == 0 ? 0 : 3),
         TABLE("use", PSD_F32, 10, .use = worker->rank == 0 ? PSD_USE_UPDATE : PSD_USE_SUM),
     };
@@ -292,11 +295,11 @@ open_in_any_order(struct worker *worker)
 
         snprintf(name, sizeof(name), "couche-é-%u", which);
         CHECK_OK(worker, psd_table_open(worker->context,
-                                        TABLE(name, PSD_F32, 1, .rule = {.rule = PSD_RULE_ADD},
+                                        TABLE(name, PSD_F32, 1, .rule = RULE(.rule = PSD_RULE_ADD),
                                               .init = PSD_INIT_CONSTANT, .init_value = one),
                                         &tables[which]));
         CHECK_OK(worker, psd_table_open(worker->context,
-                                        TABLE(name, PSD_F32, 1, .rule = {.rule = PSD_RULE_ADD},
+                                        TABLE(name, PSD_F32, 1, .rule = RULE(.rule = PSD_RULE_ADD),
                                               .init = PSD_INIT_CONSTANT, .init_value = one),
                                         &again));
         CHECK(worker, again == tables[which]);

@@ -350,7 +350,7 @@ wait_for_reports(struct worker *worker, struct psd_node nodes[NODES])
     size_t count;
 
     while (reported < 3 && bed_now_ms() < deadline_ms) {
-        CHECK_OK(worker, psd_nodes(worker->context, nodes, NODES, &count));
+        CHECK_OK(worker, psd_nodes(worker->context, nodes, sizeof(struct psd_node), NODES, &count));
         CHECK(worker, count == NODES);
         reported = 0;
         for (uint32_t i = 0; i < 3; i++) {
@@ -358,6 +358,31 @@ wait_for_reports(struct worker *worker, struct psd_node nodes[NODES])
         }
     }
     CHECK(worker, reported == 3);
+}
+
+/* A program with a shorter struct psd_node, then one with a longer. */
+static void
+nodes_of_other_versions(struct worker *worker)
+{
+    const size_t shorter = offsetof(struct psd_node, step);
+    uint8_t memory[2 * sizeof(struct psd_node) + 16];
+    struct psd_node node;
+    size_t count;
+
+    memset(memory, 0x55, sizeof(memory));
+    CHECK_OK(worker, psd_nodes(worker->context, (struct psd_node *)memory, shorter, 2, &count));
+    memcpy(&node, memory + shorter, shorter);
+    CHECK(worker, node.role == PSD_ROLE_SERVER && node.incarnation == 1);
+    CHECK(worker, memory[2 * shorter] == 0x55); /* nothing behind the end */
+
+    CHECK_OK(worker,
+             psd_nodes(worker->context, (struct psd_node *)memory, sizeof(node) + 16, 1, &count));
+    CHECK(worker, memory[sizeof(node)] == 0 && memory[sizeof(node) + 15] == 0);
+    CHECK(worker, memory[sizeof(node) + 16] == 0x55);
+    CHECK_STATUS(worker,
+                 psd_nodes(worker->context, (struct psd_node *)memory, shorter - 1, 1, &count),
+                 PSD_ERR_INVALID);
+    CHECK_SAYS(worker, psd_last_error()->text, "struct psd_node");
 }
 
 static void
@@ -378,18 +403,22 @@ report_and_look(struct worker *worker)
         CHECK(worker, nodes[3 + i].value == 0.5 * (double)i);
     }
     memset(nodes, 0x55, sizeof(nodes));
-    CHECK_OK(worker, psd_nodes(worker->context, nodes, 2, &count));
+    CHECK_OK(worker, psd_nodes(worker->context, nodes, sizeof(struct psd_node), 2, &count));
     CHECK(worker, count == NODES && nodes[1].role == PSD_ROLE_SERVER);
     CHECK(worker, (int)nodes[2].role == 0x55555555); /* beyond the capacity: not written */
-    CHECK_OK(worker, psd_nodes(worker->context, NULL, 0, &count));
-    CHECK_STATUS(worker, psd_nodes(worker->context, NULL, 1, &count), PSD_ERR_INVALID);
-    CHECK_STATUS(worker, psd_nodes(worker->context, nodes, 1, NULL), PSD_ERR_INVALID);
+    CHECK_OK(worker, psd_nodes(worker->context, NULL, sizeof(struct psd_node), 0, &count));
+    CHECK_STATUS(worker, psd_nodes(worker->context, NULL, sizeof(struct psd_node), 1, &count),
+                 PSD_ERR_INVALID);
+    CHECK_STATUS(worker, psd_nodes(worker->context, nodes, sizeof(struct psd_node), 1, NULL),
+                 PSD_ERR_INVALID);
+    nodes_of_other_versions(worker);
     CHECK_OK(worker, psd_report(worker->context, 1, NULL, (double)NAN));
     CHECK_OK(worker, psd_report(worker->context, 1,
                                 "a name that is much longer than there is room for in a node", 1));
     bed_meet(worker->bed);
     if (worker->rank == 2) { /* from outside, while the job runs */
-        CHECK_OK(worker, psd_nodes_at(bed_address(worker->bed), 10000, nodes, NODES + 2, &count));
+        CHECK_OK(worker, psd_nodes_at(bed_address(worker->bed), 10000, nodes,
+                                      sizeof(struct psd_node), NODES + 2, &count));
         CHECK(worker, count == NODES);
         check_nodes(worker, nodes);
     }
@@ -419,7 +448,7 @@ test_nodes_before_the_start(void **state)
 
     (void)state;
     do {
-        assert_ok(psd_nodes_at(bed_address(bed), 10000, nodes, 8, &count));
+        assert_ok(psd_nodes_at(bed_address(bed), 10000, nodes, sizeof(struct psd_node), 8, &count));
         assert_int_equal(count, 5);
     } while (nodes[1].state == PSD_NODE_MISSING && bed_now_ms() < deadline_ms);
     assert_int_equal(nodes[1].state, PSD_NODE_JOINED);
@@ -443,11 +472,14 @@ test_nodes_at_nobody(void **state)
     snprintf(address, sizeof(address), "%s", bed_address(bed));
     bed_stop(bed); /* its port is free now */
     begin_ms = bed_now_ms();
-    assert_status(psd_nodes_at(address, 200, &node, 1, &count), PSD_ERR_TIMEOUT);
+    assert_status(psd_nodes_at(address, 200, &node, sizeof(struct psd_node), 1, &count),
+                  PSD_ERR_TIMEOUT);
     assert_says(psd_last_error()->text, address);
     assert_true(bed_now_ms() - begin_ms < 5000);
-    assert_status(psd_nodes_at("nonsense", 200, &node, 1, &count), PSD_ERR_INVALID);
-    assert_status(psd_nodes_at(address, 200, NULL, 1, &count), PSD_ERR_INVALID);
+    assert_status(psd_nodes_at("nonsense", 200, &node, sizeof(struct psd_node), 1, &count),
+                  PSD_ERR_INVALID);
+    assert_status(psd_nodes_at(address, 200, NULL, sizeof(struct psd_node), 1, &count),
+                  PSD_ERR_INVALID);
 }
 
 int

@@ -12,7 +12,7 @@
 
 enum { CHUNK = PSD_CHUNK_ELEMENTS, BIG = 3 * CHUNK + 5 };
 
-#define ADD .rule = {.rule = PSD_RULE_ADD}
+#define ADD .rule = RULE(.rule = PSD_RULE_ADD)
 
 /* ---- values ------------------------------------------------------------------------------- */
 
@@ -656,7 +656,7 @@ overflow_in_f16(struct worker *worker)
     CHECK_OK(worker,
              psd_table_open(worker->context,
                             TABLE("narrow", PSD_F16, 2, .use = use, .reduce = PSD_REDUCE_SUM,
-                                  .rule = {.rule = use == PSD_USE_UPDATE ? PSD_RULE_ADD : 0}),
+                                  .rule = RULE(.rule = use == PSD_USE_UPDATE ? PSD_RULE_ADD : 0)),
                             &table));
     CHECK_STATUS(worker, push_pull(table, 0, gradient, values), PSD_ERR_NOT_FINITE);
     CHECK_SAYS(worker, psd_last_error()->text, "narrow");

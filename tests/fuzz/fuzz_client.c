@@ -55,7 +55,9 @@ table_spec(unsigned index)
         .dtype = PSD_F32,
         .dims = 1,
         .shape = {SMALL_COUNT},
-        .rule = {.rule = PSD_RULE_ADAM, .learning_rate = 0.5},
+        .rule = &(struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args),
+                                        .rule = PSD_RULE_ADAM,
+                                        .learning_rate = 0.5},
     };
     const struct psd_table_args large = {
         .struct_size = sizeof(large),
@@ -63,7 +65,10 @@ table_spec(unsigned index)
         .dtype = PSD_BF16,
         .dims = 1,
         .shape = {LARGE_COUNT},
-        .rule = {.rule = PSD_RULE_MOMENTUM, .learning_rate = 0.5, .momentum = 0.5},
+        .rule = &(struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args),
+                                        .rule = PSD_RULE_MOMENTUM,
+                                        .learning_rate = 0.5,
+                                        .momentum = 0.5},
     };
     struct psi_spec spec;
 

@@ -125,7 +125,9 @@ open_tables(struct world *world, uint8_t choice)
         .dtype = PSD_F64,
         .dims = 2,
         .shape = {4, 4},
-        .rule = {.rule = PSD_RULE_ADAM, .learning_rate = 0.5},
+        .rule = &(struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args),
+                                        .rule = PSD_RULE_ADAM,
+                                        .learning_rate = 0.5},
         .backup_workers = (choice & 16) != 0 ? 1 : 0,
         .init = (choice & 32) != 0 ? PSD_INIT_RANK0 : PSD_INIT_ZERO,
     };
@@ -135,14 +137,17 @@ open_tables(struct world *world, uint8_t choice)
         .dtype = PSD_BF16,
         .dims = 1,
         .shape = {LARGE_COUNT},
-        .rule = {.rule = PSD_RULE_MOMENTUM, .learning_rate = 0.5, .momentum = 0.5},
+        .rule = &(struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args),
+                                        .rule = PSD_RULE_MOMENTUM,
+                                        .learning_rate = 0.5,
+                                        .momentum = 0.5},
         .staleness = staleness[choice >> 2 & 3],
         .nan_policy = (choice & 64) != 0 ? PSD_NAN_ALLOW : PSD_NAN_REJECT,
     };
 
     if ((choice & 128) != 0) {
         small.use = PSD_USE_SUM;
-        small.rule = (struct psd_rule_args){0};
+        small.rule = NULL;
         small.init = PSD_INIT_ZERO;
     }
     open_table(world, TABLE_SMALL, &small);

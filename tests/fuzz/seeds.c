@@ -166,7 +166,8 @@ write_table_and_nodes(const char *directory)
         .dtype = PSD_F32,
         .dims = 2,
         .shape = {784, 10},
-        .rule = {.rule = PSD_RULE_ADAM},
+        .rule = &(struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args),
+                                        .rule = PSD_RULE_ADAM},
     };
     struct psi_table_info info = {.id = 1, .loads = {.servers = 2, .places = 3}};
     struct psd_node workers[2] = {{.role = PSD_ROLE_MASTER, .state = PSD_NODE_RUNNING},

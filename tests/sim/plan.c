@@ -405,6 +405,7 @@ void
 plan_spec(const struct plan *plan, unsigned index, struct psi_spec *spec_p)
 {
     const struct table_plan *table = &plan->table[index];
+    struct psd_rule_args rule = table->rule;
     const struct psd_table_args args = {
         .struct_size = sizeof(args),
         .name = table->name,
@@ -413,7 +414,7 @@ plan_spec(const struct plan *plan, unsigned index, struct psi_spec *spec_p)
         .shape = {table->count},
         .use = table->use,
         .reduce = table->reduce,
-        .rule = table->rule,
+        .rule = &rule,
         .staleness = table->staleness,
         .backup_workers = table->backup,
         .init = table->init,
@@ -422,6 +423,7 @@ plan_spec(const struct plan *plan, unsigned index, struct psi_spec *spec_p)
     };
     struct psd_error err;
 
+    rule.struct_size = sizeof(rule);
     if (psi_spec_init(spec_p, &args, plan->workers, &err) != PSD_OK) {
         fprintf(stderr, "seed %llu: %s\n", (unsigned long long)plan->seed, err.text);
         abort();

@@ -5,31 +5,10 @@
  */
 #include "client/api/api.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "config/environment.h"
 #include "config/settings.h"
 #include "transport/address.h"
-
-/* A struct the caller filled, as this version of the library knows it. */
-psd_status
-psi_copy_args(void *to, size_t to_bytes, const void *from, const char *name, struct psd_error *err)
-{
-    size_t given;
-
-    memset(to, 0, to_bytes);
-    if (from == NULL) {
-        return psi_fail(err, PSD_ERR_INVALID, "%s is NULL", name);
-    }
-    memcpy(&given, from, sizeof(given));
-    if (given < sizeof(given) || given > 65536) {
-        return psi_fail(err, PSD_ERR_INVALID, "%s: struct_size is %zu; set it to sizeof(struct)",
-                        name, given);
-    }
-    memcpy(to, from, given < to_bytes ? given : to_bytes);
-    return PSD_OK;
-}
 
 /* What could never be connected to is an error at once, not after a timeout. */
 psd_status

@@ -8,10 +8,6 @@
 #include "client/api/context.h"
 #include "client/core/state.h"
 
-/* A struct the caller filled, as this version of the library knows it. */
-psd_status psi_copy_args(void *to, size_t to_bytes, const void *from, const char *name,
-                         struct psd_error *err);
-
 static inline psd_context *
 psi_context_of(const struct psi_client *client)
 {

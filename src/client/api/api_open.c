@@ -7,11 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/args.h"
 #include "base/fail.h"
 #include "base/machine.h"
 #include "client/api/api.h"
 #include "config/environment.h"
 #include "config/settings.h"
+
+/* What every version of struct psd_open_args has. */
+enum { ARGS_LEAST = offsetof(struct psd_open_args, open_timeout_ms) };
 
 static psd_status
 parse_rank(const char *text, uint32_t *rank_p, struct psd_error *err)
@@ -43,7 +47,7 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
 
     memset(&args, 0, sizeof(args));
     if (given != NULL) {
-        status = psi_copy_args(&args, sizeof(args), given, "psd_open args", err);
+        status = psi_args_copy(&args, sizeof(args), given, ARGS_LEAST, "psd_open_args", err);
     }
     psi_settings_init(&settings);
     if (status == PSD_OK) {

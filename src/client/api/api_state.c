@@ -3,19 +3,53 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/args.h"
 #include "base/fail.h"
 #include "client/api/api.h"
 
+/* What every version of struct psd_state has. */
+enum { STATE_LEAST = sizeof(struct psd_state) };
+
+/* An array of the caller's, of elements as its version of the header has them. To be freed. */
+static psd_status
+copy_states(const struct psd_state *given, size_t state_bytes, size_t count,
+            struct psd_state **states_p, struct psd_error *err)
+{
+    struct psd_state *states = calloc(count > 0 ? count : 1, sizeof(*states));
+    psd_status status = PSD_OK;
+
+    if (states == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "state: no memory for %zu entries", count);
+    }
+    for (size_t i = 0; i < count && status == PSD_OK; i++) {
+        status = psi_args_copy_sized(&states[i], sizeof(states[i]),
+                                     (const uint8_t *)given + i * state_bytes, state_bytes,
+                                     STATE_LEAST, "psd_state", err);
+    }
+    if (status != PSD_OK) {
+        free(states);
+        return status;
+    }
+    *states_p = states;
+    return PSD_OK;
+}
+
 psd_status
-psd_state_publish(psd_context *context, uint64_t step, const struct psd_state *states, size_t count)
+psd_state_publish(psd_context *context, uint64_t step, const struct psd_state *given,
+                  size_t state_bytes, size_t count)
 {
     struct psd_error *err = psi_error();
+    struct psd_state *states = NULL;
     psd_status status = psi_context_check(context, err);
 
-    if (status == PSD_OK && states == NULL && count > 0) {
+    if (status == PSD_OK && given == NULL && count > 0) {
         status = psi_fail(err, PSD_ERR_INVALID, "psd_state_publish: states is NULL");
+    }
+    if (status == PSD_OK) {
+        status = copy_states(given, state_bytes, count, &states, err);
     }
     if (status == PSD_OK) {
         pthread_mutex_lock(&context->lock);
@@ -23,6 +57,7 @@ psd_state_publish(psd_context *context, uint64_t step, const struct psd_state *s
         psi_context_settle_locked(context);
         pthread_mutex_unlock(&context->lock);
     }
+    free(states);
     return status;
 }
 
@@ -113,20 +148,15 @@ fetch_from_anybody(psd_context *context, uint64_t step, const struct psd_state *
     return verdict;
 }
 
-psd_status
-psd_state_fetch(psd_context *context, uint64_t step, const struct psd_state *states, size_t count)
+/* Until somebody has come to that step, or the time of an operation is over. */
+static psd_status
+fetch_in_time(psd_context *context, uint64_t step, const struct psd_state *states, size_t count,
+              struct psd_error *err)
 {
-    struct psd_error *err = psi_error();
-    psd_status status = psi_context_check(context, err);
-    uint64_t until_ns;
+    const uint64_t until_ns =
+        psi_context_deadline_ns(context, context->client->config.op_timeout_ms);
+    psd_status status;
 
-    if (status != PSD_OK) {
-        return status;
-    }
-    if (states == NULL) {
-        return psi_fail(err, PSD_ERR_INVALID, "psd_state_fetch: states is NULL");
-    }
-    until_ns = psi_context_deadline_ns(context, context->client->config.op_timeout_ms);
     do {
         status = fetch_from_anybody(context, step, states, count, err);
     } while (status == PSD_ERR_BUSY && psi_now_ns(psi_loop_env(context->loop)) < until_ns &&
@@ -136,6 +166,27 @@ psd_state_fetch(psd_context *context, uint64_t step, const struct psd_state *sta
 
         status = psi_fail(err, PSD_ERR_TIMEOUT, "fetch state: tried for %u ms; %.300s",
                           context->client->config.op_timeout_ms, reason.text);
+    }
+    return status;
+}
+
+psd_status
+psd_state_fetch(psd_context *context, uint64_t step, const struct psd_state *given,
+                size_t state_bytes, size_t count)
+{
+    struct psd_error *err = psi_error();
+    struct psd_state *states;
+    psd_status status = psi_context_check(context, err);
+
+    if (status == PSD_OK && given == NULL) {
+        status = psi_fail(err, PSD_ERR_INVALID, "psd_state_fetch: states is NULL");
+    }
+    if (status == PSD_OK) {
+        status = copy_states(given, state_bytes, count, &states, err);
+    }
+    if (status == PSD_OK) {
+        status = fetch_in_time(context, step, states, count, err);
+        free(states);
     }
     return status;
 }

@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/args.h"
 #include "base/fail.h"
 #include "client/api/api.h"
 
@@ -29,9 +30,6 @@ check_table_args(const psd_context *context, const struct psd_table_args *args,
 {
     const bool gives = args->init == PSD_INIT_RANK0 && psd_rank(context) == 0;
 
-    if (args->priority < 0 || args->priority > 255) {
-        return psi_fail(err, PSD_ERR_INVALID, "table priority %d: give 0..255", args->priority);
-    }
     if (gives && args->values == NULL) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "table %s: init is PSD_INIT_RANK0, but rank 0 gives no values",
@@ -54,7 +52,8 @@ psd_table_open(psd_context *context, const struct psd_table_args *given, psd_tab
         status = psi_fail(err, PSD_ERR_INVALID, "psd_table_open: table_p is NULL");
     }
     if (status == PSD_OK) {
-        status = psi_copy_args(&args, sizeof(args), given, "psd_table_open args", err);
+        status =
+            psi_args_copy(&args, sizeof(args), given, PSI_TABLE_ARGS_LEAST, "psd_table_args", err);
     }
     if (status == PSD_OK) {
         status = check_table_args(context, &args, &spec, err);

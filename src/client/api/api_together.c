@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/args.h"
 #include "base/fail.h"
 #include "client/api/api.h"
 #include "config/settings.h"
@@ -65,11 +66,40 @@ psd_report(psd_context *context, uint64_t step, const char *name, double value)
     return status;
 }
 
+/* What every version of struct psd_node has. */
+enum { NODE_LEAST = offsetof(struct psd_node, step) };
+
+/* Where the caller wants the nodes: `capacity` of them, `node_bytes` each. */
+struct node_array {
+    struct psd_node *nodes;
+    size_t node_bytes;
+    size_t capacity;
+    size_t *count_p;
+};
+
 static psd_status
-nodes_locked(psd_context *context, struct psd_node *nodes, size_t capacity, size_t *count_p,
-             struct psd_error *err)
+check_array(const struct node_array *array, const char *call, struct psd_error *err)
 {
-    const struct psi_nodes *found;
+    if (array->count_p == NULL || (array->nodes == NULL && array->capacity > 0)) {
+        return psi_fail(err, PSD_ERR_INVALID, "%s: nodes or count_p is NULL", call);
+    }
+    return psi_args_check_size(array->node_bytes, NODE_LEAST, sizeof(*array->nodes), "psd_node",
+                               err);
+}
+
+static void
+fill_array(const struct node_array *array, const struct psi_nodes *found)
+{
+    for (size_t i = 0; i < found->count && i < array->capacity; i++) {
+        psi_args_fill((uint8_t *)array->nodes + i * array->node_bytes, array->node_bytes,
+                      &found->node[i], sizeof(found->node[i]));
+    }
+    *array->count_p = found->count;
+}
+
+static psd_status
+nodes_locked(psd_context *context, const struct node_array *array, struct psd_error *err)
+{
     psd_op *op;
     psd_status status = psi_client_nodes(context->client, &op, err);
 
@@ -77,28 +107,26 @@ nodes_locked(psd_context *context, struct psd_node *nodes, size_t capacity, size
         status = psi_context_finish_locked(context, op, &op, err);
     }
     if (status == PSD_OK) {
-        found = psi_op_nodes(op);
-        for (size_t i = 0; i < found->count && i < capacity; i++) {
-            nodes[i] = found->node[i];
-        }
-        *count_p = found->count;
+        fill_array(array, psi_op_nodes(op));
         psi_context_forget_locked(context, op);
     }
     return status;
 }
 
 psd_status
-psd_nodes(psd_context *context, struct psd_node *nodes, size_t capacity, size_t *count_p)
+psd_nodes(psd_context *context, struct psd_node *nodes, size_t node_bytes, size_t capacity,
+          size_t *count_p)
 {
+    const struct node_array array = {nodes, node_bytes, capacity, count_p};
     struct psd_error *err = psi_error();
     psd_status status = psi_context_check(context, err);
 
-    if (status == PSD_OK && (count_p == NULL || (nodes == NULL && capacity > 0))) {
-        status = psi_fail(err, PSD_ERR_INVALID, "psd_nodes: nodes or count_p is NULL");
+    if (status == PSD_OK) {
+        status = check_array(&array, "psd_nodes", err);
     }
     if (status == PSD_OK) {
         pthread_mutex_lock(&context->lock);
-        status = nodes_locked(context, nodes, capacity, count_p, err);
+        status = nodes_locked(context, &array, err);
         pthread_mutex_unlock(&context->lock);
     }
     return status;
@@ -106,8 +134,9 @@ psd_nodes(psd_context *context, struct psd_node *nodes, size_t capacity, size_t 
 
 psd_status
 psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *nodes,
-             size_t capacity, size_t *count_p)
+             size_t node_bytes, size_t capacity, size_t *count_p)
 {
+    const struct node_array array = {nodes, node_bytes, capacity, count_p};
     struct psi_secret_source source;
     struct psi_client_config config = {
         .master_address = master_address,
@@ -117,12 +146,14 @@ psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *n
     };
     struct psd_error *err = psi_error();
     psd_context *context;
-    psd_status status;
+    psd_status status = check_array(&array, "psd_nodes_at", err);
 
-    if (master_address == NULL || count_p == NULL || (nodes == NULL && capacity > 0)) {
-        return psi_fail(err, PSD_ERR_INVALID, "psd_nodes_at: an argument is NULL");
+    if (status == PSD_OK && master_address == NULL) {
+        status = psi_fail(err, PSD_ERR_INVALID, "psd_nodes_at: master_address is NULL");
     }
-    status = psi_check_address(master_address, err);
+    if (status == PSD_OK) {
+        status = psi_check_address(master_address, err);
+    }
     if (status == PSD_OK) {
         status = psi_secret_source(NULL, &source, err);
     }
@@ -133,7 +164,7 @@ psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *n
         return status;
     }
     pthread_mutex_lock(&context->lock);
-    status = nodes_locked(context, nodes, capacity, count_p, err);
+    status = nodes_locked(context, &array, err);
     if (status == PSD_ERR_TIMEOUT) {
         psi_fail(err, status, "ask the master at %s: no answer in %u ms%s%s", master_address,
                  timeout_ms, context->client->master.reason.status != PSD_OK ? ": " : "",

@@ -3,11 +3,15 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/args.h"
 #include "base/fail.h"
 #include "client/api/api.h"
 #include "client/api/finite.h"
 #include "client/api/memory.h"
 #include "client/core/table_view.h"
+
+/* What every version of the struct has. */
+enum { TRANSFER_LEAST = offsetof(struct psd_transfer, first) };
 
 static psd_status
 check_pointers(const struct psd_table *table, const struct psd_transfer *transfer, uint8_t type,
@@ -95,7 +99,7 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
     context = psi_context_of(table->client);
     status = psi_context_check(context, err);
     if (status == PSD_OK) {
-        status = psi_copy_args(&args, sizeof(args), given, "psd_transfer", err);
+        status = psi_args_copy(&args, sizeof(args), given, TRANSFER_LEAST, "psd_transfer", err);
     }
     if (status == PSD_OK) {
         status = check_pointers(table, &args, type, err);

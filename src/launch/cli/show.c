@@ -142,7 +142,8 @@ show_job(const char *master_address, bool json)
         fprintf(stderr, "psd_run: no memory for the table\n");
         return WATCH_CODE_CANNOT_START;
     }
-    status = psd_nodes_at(master_address, ANSWER_MS, nodes, NODES_MAX, &count);
+    status =
+        psd_nodes_at(master_address, ANSWER_MS, nodes, sizeof(struct psd_node), NODES_MAX, &count);
     if (status != PSD_OK) {
         fprintf(stderr, "psd_run: show %s: %s\n", master_address, psd_last_error()->text);
         free(nodes);

@@ -108,7 +108,8 @@ ask(void *context)
         size_t count = 0;
         const unsigned ticket = tickets_wanted(status);
         const bool answered =
-            psd_nodes_at(status->address, ANSWER_MS, nodes, STATUS_NODES_MAX, &count) == PSD_OK;
+            psd_nodes_at(status->address, ANSWER_MS, nodes, sizeof(struct psd_node),
+                         STATUS_NODES_MAX, &count) == PSD_OK;
 
         clock_gettime(CLOCK_MONOTONIC, &now);
         until = later(now, pause_ms);
