@@ -83,7 +83,7 @@ handle_secret(struct agent *agent, const struct link_message *message)
     const int fd = launch_secret_take(message, &agent->secret_error);
 
     if (fd >= 0) {
-        setup_take_secret(&agent->setup, fd, NULL);
+        setup_take_secret(&agent->setup, fd);
     }
     link_forget(&agent->link, message);
 }
@@ -94,16 +94,14 @@ handle_setup(struct agent *agent, const struct link_message *message)
     struct psd_error err = {0};
     struct words answers = {0};
     struct words orders = {0};
-    psd_status status = link_words(message, &orders, &err);
 
-    if (status == PSD_OK) {
-        status = setup_follow(&agent->setup, &orders, &answers, &err);
-    }
-    if (status != PSD_OK) {
-        words_add_format(&answers, NULL, "problem=%s", err.text);
+    if (link_words(message, &orders, &err) == PSD_OK) {
+        setup_follow(&agent->setup, &orders, &answers);
+    } else {
+        words_add_format(&answers, "problem=%s", err.text);
     }
     if (agent->secret_error.status != PSD_OK) {
-        words_add_format(&answers, NULL, "problem=%s", agent->secret_error.text);
+        words_add_format(&answers, "problem=%s", agent->secret_error.text);
     }
     link_send_words(&agent->link, LINK_SET_UP, 0, 0, &answers);
     words_fini(&orders);
@@ -117,7 +115,7 @@ answer_sync(struct agent *agent, uint32_t wanted, const struct psd_error *err)
     struct words problems = {0};
 
     if (err->status != PSD_OK) {
-        words_add(&problems, err->text, NULL);
+        words_add(&problems, err->text);
     }
     link_send_words(&agent->link, LINK_SYNCED, 0, (int32_t)wanted, &problems);
     words_fini(&problems);
@@ -167,13 +165,11 @@ handle_reach(struct agent *agent, const struct link_message *message)
     struct psd_error err = {0};
     struct words answers = {0};
     struct words targets = {0};
-    psd_status status = link_words(message, &targets, &err);
 
-    if (status == PSD_OK) {
-        status = reach_all(&targets, REACH_MS, &answers, &err);
-    }
-    if (status != PSD_OK) {
-        words_add_format(&answers, NULL, "%s", err.text);
+    if (link_words(message, &targets, &err) == PSD_OK) {
+        reach_all(&targets, REACH_MS, &answers);
+    } else {
+        words_add(&answers, err.text);
     }
     link_send_words(&agent->link, LINK_REACHED, 0, 0, &answers);
     words_fini(&targets);
@@ -428,7 +424,7 @@ run_agent(struct agent *agent)
 {
     struct words hello = {0};
 
-    greet_describe(&hello, NULL);
+    greet_describe(&hello);
     link_send_words(&agent->link, LINK_HELLO, 0, 0, &hello);
     words_fini(&hello);
     while (turn(agent)) {

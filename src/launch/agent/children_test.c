@@ -205,8 +205,8 @@ test_directory_of_logs_that_was_exchanged(void **state)
     assert_non_null(mkdtemp(top));
     assert_int_equal(chdir(top), 0);
     setup_init(&setup, environ);
-    words_add(&orders, "logs=logs", NULL);
-    assert_int_equal(setup_follow(&setup, &orders, &answers, NULL), PSD_OK);
+    words_add(&orders, "logs=logs");
+    setup_follow(&setup, &orders, &answers);
     assert_int_equal(answers.count, 0);
     assert_int_equal(rename("logs", "moved"), 0);
     assert_int_equal(mkdir("theirs", 0755), 0);

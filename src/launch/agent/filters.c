@@ -190,7 +190,7 @@ read_command(pid_t pid, char text_p[COMMAND_BYTES])
         close(fd);
     }
     for (const char *at = bytes; at < bytes + count; at += strlen(at) + 1) {
-        words_add(&words, at, NULL);
+        words_add(&words, at);
     }
     mask_words(&words, text_p, COMMAND_BYTES);
     words_fini(&words);

@@ -21,8 +21,8 @@
 
 /* Under which address we see psd_run, and under which it sees us, as far as ssh or srun tell:
  * "line=ITS OURS". */
-static psd_status
-describe_line(struct words *answers, struct psd_error *err)
+static void
+describe_line(struct words *answers)
 {
     const char *ssh = psi_environment("SSH_CONNECTION");
     const char *srun = psi_environment("SLURM_LAUNCH_NODE_IPADDR");
@@ -36,35 +36,24 @@ describe_line(struct words *answers, struct psd_error *err)
     } else if (ssh != NULL) {
         sscanf(ssh, "%63s %*s %63s", its, ours);
     }
-    return ours[0] != '\0' ? words_add_format(answers, err, "line=%s %s", its, ours) : PSD_OK;
+    if (ours[0] != '\0') {
+        words_add_format(answers, "line=%s %s", its, ours);
+    }
 }
 
-psd_status
-greet_describe(struct words *answers, struct psd_error *err)
+void
+greet_describe(struct words *answers)
 {
     const struct passwd *entry = getpwuid(geteuid());
     char name[256] = "?";
-    psd_status status = words_add(answers, "version=" PSD_VERSION, err);
 
     gethostname(name, sizeof(name) - 1);
-    if (status == PSD_OK) {
-        status = words_add_format(answers, err, "hostname=%s", name);
-    }
-    if (status == PSD_OK) {
-        status = words_add_format(answers, err, "computer=%016llx",
-                                  (unsigned long long)psi_machine_guess());
-    }
-    if (status == PSD_OK) {
-        status = words_add_format(answers, err, "user=%s", entry != NULL ? entry->pw_name : "?");
-    }
-    if (status == PSD_OK) {
-        status = words_add_format(answers, err, "clock_ms=%lld", (long long)wall_clock_ms());
-    }
-    if (status == PSD_OK) {
-        status = words_add_format(answers, err, "cores=%u", psi_usable_cores());
-    }
-    if (status == PSD_OK) {
-        status = describe_line(answers, err);
-    }
-    return status == PSD_OK ? reach_addresses(answers, err) : status;
+    words_add(answers, "version=" PSD_VERSION);
+    words_add_format(answers, "hostname=%s", name);
+    words_add_format(answers, "computer=%016llx", (unsigned long long)psi_machine_guess());
+    words_add_format(answers, "user=%s", entry != NULL ? entry->pw_name : "?");
+    words_add_format(answers, "clock_ms=%lld", (long long)wall_clock_ms());
+    words_add_format(answers, "cores=%u", psi_usable_cores());
+    describe_line(answers);
+    reach_addresses(answers, NULL);
 }

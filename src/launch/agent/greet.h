@@ -9,6 +9,6 @@
 
 #include "launch/text/words.h"
 
-psd_status greet_describe(struct words *answers, struct psd_error *err);
+void greet_describe(struct words *answers);
 
 #endif

@@ -5,7 +5,6 @@
  */
 #include "launch/agent/hook.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
 enum { PATH_BYTES = 4096 };
@@ -63,40 +63,35 @@ hook_is_on(const char *directory, const struct words *environment)
 
 /* Sets of text have one order on all workers of a job, as they have in one process: class numbers
  * that a script makes of them are the same everywhere. */
-static psd_status
-share_order_of_sets(struct words *environment, struct psd_error *err)
+static void
+share_order_of_sets(struct words *environment)
 {
     const char *job = variables_get(environment->list, "PSD_JOB_ID");
     uint32_t seed = 2166136261U; /* FNV-1a */
-    char text[16];
 
     if (variables_get(environment->list, "PYTHONHASHSEED") != NULL) {
-        return PSD_OK;
+        return;
     }
     for (const char *c = job != NULL ? job : ""; *c != '\0'; c++) {
         seed = (seed ^ (uint8_t)*c) * 16777619U;
     }
-    snprintf(text, sizeof(text), "%" PRIu32, seed);
-    return variables_set_pair(environment, "PYTHONHASHSEED", text, err);
+    variables_set_number(environment, "PYTHONHASHSEED", seed);
 }
 
-psd_status
-hook_enter(const char *directory, struct words *environment, struct psd_error *err)
+void
+hook_enter(const char *directory, struct words *environment)
 {
     const char *before = variables_get(environment->list, "PYTHONPATH");
     char *joined;
-    psd_status status;
 
     if (!hook_is_on(directory, environment)) {
-        return PSD_OK;
+        return;
     }
-    if (asprintf(&joined, "%s%s%s", directory, before != NULL && before[0] != '\0' ? ":" : "",
-                 before != NULL ? before : "") < 0) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "PYTHONPATH: no memory");
-    }
-    status = variables_set_pair(environment, "PYTHONPATH", joined, err);
+    joined = memory_format("%s%s%s", directory, before != NULL && before[0] != '\0' ? ":" : "",
+                           before != NULL ? before : "");
+    variables_set_pair(environment, "PYTHONPATH", joined);
     free(joined);
-    return status == PSD_OK ? share_order_of_sets(environment, err) : status;
+    share_order_of_sets(environment);
 }
 
 psd_status
@@ -109,5 +104,6 @@ hook_name_note(int fd, struct words *environment, struct psd_error *err)
         return psi_fail_errno(err, PSD_ERR_IO, "look at the pipe for notes");
     }
     snprintf(text, sizeof(text), "%d:%llu", fd, (unsigned long long)info.st_ino);
-    return variables_set_pair(environment, "PSD_NOTE_FD", text, err);
+    variables_set_pair(environment, "PSD_NOTE_FD", text);
+    return PSD_OK;
 }

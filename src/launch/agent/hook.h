@@ -26,7 +26,7 @@ bool hook_is_on(const char *directory, const struct words *environment);
 
 /* Puts the hook first, and gives Python one order of sets (PYTHONHASHSEED) on all workers, if it is
  * on; else changes nothing. */
-psd_status hook_enter(const char *directory, struct words *environment, struct psd_error *err);
+void hook_enter(const char *directory, struct words *environment);
 
 /* PSD_NOTE_FD: the descriptor and, so that nobody mistakes another one of that number for it, the
  * identity of the pipe. */

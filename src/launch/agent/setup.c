@@ -14,12 +14,12 @@
 
 #include <sys/stat.h>
 
-#include "base/fail.h"
 #include "launch/agent/hook.h"
 #include "launch/agent/scratch.h"
 #include "launch/system/make_path.h"
 #include "launch/system/reach.h"
 #include "launch/text/command.h"
+#include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
 enum { PATH_BYTES = 4096 };
@@ -61,7 +61,7 @@ set_workers_environment(struct setup *setup, char *const *environment)
 {
     for (; *environment != NULL; environment++) {
         if (!is_rank_of_another(*environment)) {
-            variables_set(&setup->worker_environment, *environment, NULL);
+            variables_set(&setup->worker_environment, *environment);
         }
     }
     variables_unset(&setup->worker_environment, "PSD_LOG_DIR"); /* of a job around this one */
@@ -73,7 +73,7 @@ void
 setup_init(struct setup *setup, char *const *environment)
 {
     *setup = nowhere;
-    variables_set_all(&setup->service_environment, environment, NULL);
+    variables_set_all(&setup->service_environment, environment);
     set_workers_environment(setup, environment);
 }
 
@@ -94,21 +94,17 @@ setup_fini(struct setup *setup)
     *setup = nowhere;
 }
 
-psd_status
-setup_take_secret(struct setup *setup, int secret_fd, struct psd_error *err)
+void
+setup_take_secret(struct setup *setup, int secret_fd)
 {
     struct words *both[] = {&setup->service_environment, &setup->worker_environment};
-    char number[16];
-    psd_status status = PSD_OK;
 
     setup->secret_fd = secret_fd;
-    snprintf(number, sizeof(number), "%d", secret_fd);
-    for (size_t i = 0; i < 2 && status == PSD_OK; i++) {
+    for (size_t i = 0; i < 2; i++) {
         variables_unset(both[i], "PSD_SECRET_FILE");
         variables_unset(both[i], "PSD_INSECURE");
-        status = variables_set_pair(both[i], "PSD_SECRET_FD", number, err);
+        variables_set_number(both[i], "PSD_SECRET_FD", (uint32_t)secret_fd);
     }
-    return status;
 }
 
 char *
@@ -131,78 +127,71 @@ setup_find(const char *program, bool worker, char *const *environment)
     return found != NULL ? found : command_find(program, search);
 }
 
-static psd_status
-problem(struct work *work, struct psd_error *err, const char *what, const char *value,
-        const char *why)
+static void
+problem(struct work *work, const char *what, const char *value, const char *why)
 {
-    return words_add_format(work->answers, err, "problem=%s%s: %s", what, value, why);
+    words_add_format(work->answers, "problem=%s%s: %s", what, value, why);
 }
 
 /* ------------------------------------------------------------------------ one order each --- */
 
-static psd_status
-take_workdir(struct work *work, const char *value, struct psd_error *err)
+static void
+take_workdir(struct work *work, const char *value)
 {
-    return chdir(value) == 0 ? PSD_OK : problem(work, err, "workdir ", value, strerror(errno));
+    if (chdir(value) != 0) {
+        problem(work, "workdir ", value, strerror(errno));
+    }
 }
 
-static psd_status
-take_cwd(struct work *work, const char *value, struct psd_error *err)
+static void
+take_cwd(struct work *work, const char *value)
 {
     char here[PATH_BYTES] = "?";
 
-    if (chdir(value) == 0) {
-        return PSD_OK;
+    if (chdir(value) != 0) {
+        words_add_format(work->answers, "note=no directory %s: works in %s", value,
+                         getcwd(here, sizeof(here)) != NULL ? here : "?");
     }
-    return words_add_format(work->answers, err, "note=no directory %s: works in %s", value,
-                            getcwd(here, sizeof(here)) != NULL ? here : "?");
 }
 
-static psd_status
-take_elsewhere(struct work *work, const char *value, struct psd_error *err)
+static void
+take_elsewhere(struct work *work, const char *value)
 {
     (void)value;
-    (void)err;
     work->elsewhere = true;
-    return PSD_OK;
 }
 
 /* What `source VENV/bin/activate` would do. */
-static psd_status
-take_virtualenv(struct work *work, const char *value, struct psd_error *err)
+static void
+take_virtualenv(struct work *work, const char *value)
 {
     struct words *variables = &work->setup->worker_environment;
     const char *path = variables_get(variables->list, "PATH");
     char python[PATH_BYTES];
     char *joined;
-    psd_status status;
 
     snprintf(python, sizeof(python), "%s/bin/python", value);
     if (access(python, X_OK) != 0) {
-        return problem(work, err, "virtualenv ", value, "no bin/python there");
+        problem(work, "virtualenv ", value, "no bin/python there");
+        return;
     }
-    if (asprintf(&joined, "%s/bin%s%s", value, path != NULL ? ":" : "", path != NULL ? path : "") <
-        0) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "virtualenv: no memory");
-    }
-    status = variables_set_pair(variables, "PATH", joined, err);
+    joined = memory_format("%s/bin%s%s", value, path != NULL ? ":" : "", path != NULL ? path : "");
+    variables_set_pair(variables, "PATH", joined);
     free(joined);
     variables_unset(variables, "PYTHONHOME");
-    return status == PSD_OK ? variables_set_pair(variables, "VIRTUAL_ENV", value, err) : status;
+    variables_set_pair(variables, "VIRTUAL_ENV", value);
 }
 
-static psd_status
-take_env(struct work *work, const char *value, struct psd_error *err)
+static void
+take_env(struct work *work, const char *value)
 {
-    return variables_set(&work->setup->worker_environment, value, err);
+    variables_set(&work->setup->worker_environment, value);
 }
 
-static psd_status
-take_logs_token(struct work *work, const char *value, struct psd_error *err)
+static void
+take_logs_token(struct work *work, const char *value)
 {
-    (void)err;
     work->logs_token = value;
-    return PSD_OK;
 }
 
 /* Its name can be guessed: somebody may have made it to read, or to change, what we log. Once it is
@@ -221,126 +210,127 @@ open_own_directory(const char *path)
 }
 
 /* Whoever sees the launcher's own directory leaves the writing to it, if the launcher writes. */
-static psd_status
-take_logs(struct work *work, const char *value, struct psd_error *err)
+static void
+take_logs(struct work *work, const char *value)
 {
     char path[PATH_BYTES];
 
     if (work->logs_token != NULL) {
         snprintf(path, sizeof(path), "%s/%s", value, work->logs_token);
         if (access(path, F_OK) == 0) {
-            return PSD_OK;
+            return;
         }
     }
     snprintf(path, sizeof(path), "%s", value);
     if (make_path(path, NULL) != 0) {
-        return words_add_format(work->answers, err,
-                                "problem=log directory %s: %s; -o DIR chooses another", path,
-                                strerror(errno));
+        words_add_format(work->answers, "problem=log directory %s: %s; -o DIR chooses another",
+                         path, strerror(errno));
+        return;
     }
     work->setup->log_directory = open_own_directory(path);
-    return work->setup->log_directory >= 0
-               ? PSD_OK
-               : problem(work, err, "log directory ", path,
-                         "it is a link, or somebody else made it; -o DIR chooses another");
+    if (work->setup->log_directory < 0) {
+        problem(work, "log directory ", path,
+                "it is a link, or somebody else made it; -o DIR chooses another");
+    }
 }
 
-static psd_status
-take_listen(struct work *work, const char *value, struct psd_error *err)
+static void
+take_listen(struct work *work, const char *value)
 {
     struct psd_error why = {0};
     uint16_t port;
 
     work->setup->listener = reach_listen(value, &port, &why);
     if (work->setup->listener < 0) {
-        return words_add_format(work->answers, err, "problem=%s", why.text);
+        words_add_format(work->answers, "problem=%s", why.text);
+    } else {
+        words_add_format(work->answers, "port=%u", port);
     }
-    return words_add_format(work->answers, err, "port=%u", port);
 }
 
-static psd_status
-take_deal_gpus(struct work *work, const char *value, struct psd_error *err)
+static void
+take_deal_gpus(struct work *work, const char *value)
 {
     (void)value;
-    (void)err;
     work->setup->deals_gpus = true;
-    return PSD_OK;
 }
 
 /* Several workers that each use all cores are slower than one: they get their share. */
-static psd_status
-take_threads(struct work *work, const char *value, struct psd_error *err)
+static void
+take_threads(struct work *work, const char *value)
 {
     struct words *variables = &work->setup->worker_environment;
-    psd_status status;
 
-    if (variables_get(variables->list, "OMP_NUM_THREADS") != NULL) {
-        return PSD_OK;
+    if (variables_get(variables->list, "OMP_NUM_THREADS") == NULL) {
+        variables_set_pair(variables, "OMP_NUM_THREADS", value);
+        words_add_format(work->answers,
+                         "note=OMP_NUM_THREADS=%s for each worker: nobody has set it", value);
     }
-    status = variables_set_pair(variables, "OMP_NUM_THREADS", value, err);
-    return status == PSD_OK
-               ? words_add_format(work->answers, err,
-                                  "note=OMP_NUM_THREADS=%s for each worker: nobody has set it",
-                                  value)
-               : status;
 }
 
 /* Workers do without one: then every worker writes what the script writes, and says so. */
-static psd_status
-give_scratch(struct setup *setup, struct psd_error *err)
+static void
+give_scratch(struct setup *setup)
 {
     const char *base = variables_get(setup->worker_environment.list, "TMPDIR");
 
-    if (setup->scratch.lock >= 0 ||
-        scratch_create(&setup->scratch, base != NULL && base[0] == '/' ? base : "/tmp", NULL) !=
+    if (setup->scratch.lock < 0 &&
+        scratch_create(&setup->scratch, base != NULL && base[0] == '/' ? base : "/tmp", NULL) ==
             PSD_OK) {
-        return PSD_OK;
+        variables_set_pair(&setup->worker_environment, "PSD_SCRATCH", setup->scratch.path);
     }
-    return variables_set_pair(&setup->worker_environment, "PSD_SCRATCH", setup->scratch.path, err);
 }
 
-static psd_status
-take_automatic(struct work *work, const char *value, struct psd_error *err)
+/* Returns whether the hook is here. */
+static bool
+enter_hook(struct setup *setup)
+{
+    setup->hook_directory = hook_find();
+    if (setup->hook_directory != NULL) {
+        give_scratch(setup);
+    }
+    return setup->hook_directory != NULL;
+}
+
+static void
+take_automatic(struct work *work, const char *value)
 {
     (void)value;
-    work->setup->hook_directory = hook_find();
-    return work->setup->hook_directory != NULL
-               ? give_scratch(work->setup, err)
-               : words_add(work->answers,
-                           "note=Python workers are not distributed automatically: " HOOK_MISSING,
-                           err);
+    if (!enter_hook(work->setup)) {
+        words_add(work->answers,
+                  "note=Python workers are not distributed automatically: " HOOK_MISSING);
+    }
 }
 
-static psd_status
-take_automatic_asked(struct work *work, const char *value, struct psd_error *err)
+static void
+take_automatic_asked(struct work *work, const char *value)
 {
-    work->setup->hook_directory = hook_find();
-    return work->setup->hook_directory != NULL ? give_scratch(work->setup, err)
-                                               : problem(work, err, "--auto ", value, HOOK_MISSING);
+    if (!enter_hook(work->setup)) {
+        problem(work, "--auto ", value, HOOK_MISSING);
+    }
 }
 
-static psd_status
-take_ports(struct work *work, const char *value, struct psd_error *err)
+static void
+take_ports(struct work *work, const char *value)
 {
     struct ports *ports = &work->setup->ports;
     struct psd_error why = {0};
     char address[64] = "";
     unsigned count = 0;
     unsigned wish = 0;
-    psd_status status = PSD_OK;
 
     if (sscanf(value, "%u %63s %u", &count, address, &wish) < 2 ||
         ports_reserve(ports, address, count, (uint16_t)wish, &why) != PSD_OK) {
-        return words_add_format(work->answers, err, "problem=%s", why.text);
+        words_add_format(work->answers, "problem=%s", why.text);
+        return;
     }
-    for (size_t i = 0; i < ports->count && status == PSD_OK; i++) {
-        status = words_add_format(work->answers, err, "worker_port=%u", ports->list[i].number);
+    for (size_t i = 0; i < ports->count; i++) {
+        words_add_format(work->answers, "worker_port=%u", ports->list[i].number);
     }
-    return status;
 }
 
-static psd_status
-take_daemon(struct work *work, const char *value, struct psd_error *err)
+static void
+take_daemon(struct work *work, const char *value)
 {
     char *path = setup_find(value, false, work->setup->service_environment.list);
     char directory[PATH_BYTES] = "";
@@ -348,20 +338,20 @@ take_daemon(struct work *work, const char *value, struct psd_error *err)
 
     if (path != NULL) {
         free(path);
-        return PSD_OK;
+        return;
     }
     directory[bytes > 0 ? bytes : 0] = '\0';
     if (strrchr(directory, '/') != NULL) {
         *strrchr(directory, '/') = '\0';
     }
-    return words_add_format(work->answers, err,
-                            "problem=%s: neither in %s nor in PATH; install Poseidon there whole",
-                            value, directory);
+    words_add_format(work->answers,
+                     "problem=%s: neither in %s nor in PATH; install Poseidon there whole", value,
+                     directory);
 }
 
 /* A relative path says little without the directory that it was looked for in. */
-static psd_status
-take_test(struct work *work, const char *value, struct psd_error *err)
+static void
+take_test(struct work *work, const char *value)
 {
     const bool relative = value[0] != '/';
     const char *advice = "";
@@ -369,7 +359,7 @@ take_test(struct work *work, const char *value, struct psd_error *err)
     int code;
 
     if (access(value, R_OK) == 0) {
-        return PSD_OK;
+        return;
     }
     code = errno;
     if (relative && getcwd(here, sizeof(here)) == NULL) {
@@ -379,8 +369,8 @@ take_test(struct work *work, const char *value, struct psd_error *err)
         advice = relative ? "; --workdir DIR says where it is, --sync DIR ships your files there"
                           : "; copy it there, or ship your files with --sync DIR";
     }
-    return words_add_format(work->answers, err, "problem=%s: %s%s%s%s", value, strerror(code),
-                            here[0] != '\0' ? " in " : "", here, advice);
+    words_add_format(work->answers, "problem=%s: %s%s%s%s", value, strerror(code),
+                     here[0] != '\0' ? " in " : "", here, advice);
 }
 
 /* For a path that command_find() did not take. */
@@ -409,80 +399,76 @@ tell_why_not_found(const char *program, char *text_p, size_t size)
     }
 }
 
-static psd_status
-report_not_found(struct work *work, const char *what, const char *program, struct psd_error *err)
+static void
+report_not_found(struct work *work, const char *what, const char *program)
 {
     char why[2 * PATH_BYTES];
 
     tell_why_not_found(program, why, sizeof(why));
-    return problem(work, err, what, program, why);
+    problem(work, what, program, why);
 }
 
 /* A command is complete: is its program here, and does it know the flags? */
-static psd_status
-finish_command(struct work *work, struct psd_error *err)
+static void
+finish_command(struct work *work)
 {
     struct command *command = &work->command;
     const char *own = variables_get(command->environment.list, "PATH");
     const char *search =
         own != NULL ? own : variables_get(work->setup->worker_environment.list, "PATH");
     const char *file = NULL;
-    psd_status status = PSD_OK;
     char *path;
 
     if (work->command_index < 0 || command->argv.count == 0) {
-        return PSD_OK;
+        return;
     }
     path = command_find(command->argv.list[0], search);
     if (path == NULL && !work->contained && strchr(command->argv.list[0], '{') == NULL) {
-        status = report_not_found(work, "", command->argv.list[0], err);
+        report_not_found(work, "", command->argv.list[0]);
     } else {
         const bool knows = command_knows_flags(command, search, &file);
 
-        status = words_add_format(work->answers, err, "flags=%ld %d %s", work->command_index, knows,
-                                  file);
+        words_add_format(work->answers, "flags=%ld %d %s", work->command_index, knows, file);
     }
     free(path);
     command_fini(command);
     work->command_index = -1;
-    return status;
 }
 
-static psd_status
-take_command(struct work *work, const char *value, struct psd_error *err)
+static void
+take_command(struct work *work, const char *value)
 {
-    const psd_status status = finish_command(work, err);
-
+    finish_command(work);
     work->command_index = strtol(value, NULL, 10);
-    return status;
 }
 
-static psd_status
-take_contained(struct work *work, const char *value, struct psd_error *err)
+static void
+take_contained(struct work *work, const char *value)
 {
     work->contained = true;
-    return take_command(work, value, err);
+    take_command(work, value);
 }
 
-static psd_status
-take_program(struct work *work, const char *value, struct psd_error *err)
+static void
+take_program(struct work *work, const char *value)
 {
     char *path = command_find(value, variables_get(work->setup->worker_environment.list, "PATH"));
-    const bool found = path != NULL;
 
+    if (path == NULL) {
+        report_not_found(work, "image: ", value);
+    }
     free(path);
-    return found ? PSD_OK : report_not_found(work, "image: ", value, err);
 }
 
-static psd_status
-take_word(struct work *work, const char *value, struct psd_error *err)
+static void
+take_word(struct work *work, const char *value)
 {
-    return command_take(&work->command, value, err);
+    command_take(&work->command, value);
 }
 
 static const struct {
     const char *key;
-    psd_status (*take)(struct work *work, const char *value, struct psd_error *err);
+    void (*take)(struct work *work, const char *value);
 } table[] = {
     {"workdir", take_workdir},       {"cwd", take_cwd},
     {"elsewhere", take_elsewhere},   {"env", take_env},
@@ -496,14 +482,12 @@ static const struct {
     {"deal_gpus", take_deal_gpus},
 };
 
-psd_status
-setup_follow(struct setup *setup, const struct words *orders, struct words *answers,
-             struct psd_error *err)
+void
+setup_follow(struct setup *setup, const struct words *orders, struct words *answers)
 {
     struct work work = {.setup = setup, .answers = answers, .command_index = -1};
-    psd_status status = PSD_OK;
 
-    for (size_t i = 0; i < orders->count && status == PSD_OK; i++) {
+    for (size_t i = 0; i < orders->count; i++) {
         const size_t bytes = strcspn(orders->list[i], "=");
         size_t k = 0;
 
@@ -513,15 +497,11 @@ setup_follow(struct setup *setup, const struct words *orders, struct words *answ
             k++;
         }
         if (k == sizeof(table) / sizeof(table[0]) || orders->list[i][bytes] != '=') {
-            status = words_add_format(answers, err, "problem=psd_run here does not know %.64s",
-                                      orders->list[i]);
+            words_add_format(answers, "problem=psd_run here does not know %.64s", orders->list[i]);
         } else {
-            status = table[k].take(&work, orders->list[i] + bytes + 1, err);
+            table[k].take(&work, orders->list[i] + bytes + 1);
         }
     }
-    if (status == PSD_OK) {
-        status = finish_command(&work, err);
-    }
+    finish_command(&work);
     command_fini(&work.command);
-    return status;
 }

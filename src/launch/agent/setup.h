@@ -31,7 +31,7 @@ void setup_init(struct setup *setup, char *const *environment);
 void setup_fini(struct setup *setup);
 
 /* The job's processes find its secret in this descriptor. */
-psd_status setup_take_secret(struct setup *setup, int secret_fd, struct psd_error *err);
+void setup_take_secret(struct setup *setup, int secret_fd);
 
 /*
  * Follows the strings of LINK_SETUP:
@@ -58,8 +58,7 @@ psd_status setup_take_secret(struct setup *setup, int secret_fd, struct psd_erro
  * in their order), and for each command INDEX KNOWS FILE: whether that file knows
  * Poseidon's flags.
  */
-psd_status setup_follow(struct setup *setup, const struct words *orders, struct words *answers,
-                        struct psd_error *err);
+void setup_follow(struct setup *setup, const struct words *orders, struct words *answers);
 
 /* The path of a program: daemons lie beside psd_run first. NULL: not here. Owned by the caller. */
 char *setup_find(const char *program, bool worker, char *const *environment);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "launch/agent/hook.h"
+#include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
 void
@@ -39,9 +40,9 @@ add_item(FILE *stream, const char *list, unsigned long index)
 
 /*
  * A batch system names the GPUs that a machine, or a process of its own, may use: those are dealt
- * out, not the first ones, which may be somebody else's. Returns 0 or an errno.
+ * out, not the first ones, which may be somebody else's.
  */
-static int
+static void
 translate_gpus(const struct setup *setup, struct words *environment)
 {
     static const char name[] = "CUDA_VISIBLE_DEVICES";
@@ -50,16 +51,12 @@ translate_gpus(const struct setup *setup, struct words *environment)
     char *text = NULL;
     size_t bytes = 0;
     FILE *stream;
-    psd_status status;
 
     if (!setup->deals_gpus || given == NULL || given[0] == '\0' || dealt == NULL ||
         dealt[0] == '\0' || strspn(dealt, "0123456789,") != strlen(dealt)) {
-        return 0;
+        return;
     }
-    stream = open_memstream(&text, &bytes);
-    if (stream == NULL) {
-        return ENOMEM;
-    }
+    stream = memory_need(open_memstream(&text, &bytes));
     for (const char *number = dealt; number != NULL;) {
         const char *comma = strchr(number, ',');
 
@@ -68,9 +65,8 @@ translate_gpus(const struct setup *setup, struct words *environment)
         number = comma != NULL ? comma + 1 : NULL;
     }
     fclose(stream);
-    status = text != NULL ? variables_set_pair(environment, name, text, NULL) : PSD_ERR_NO_MEMORY;
+    variables_set_pair(environment, name, memory_need(text));
     free(text);
-    return status == PSD_OK ? 0 : ENOMEM;
 }
 
 /* argv is cut out of the strings by a NULL where the environment begins. */
@@ -90,19 +86,16 @@ start_order_read(struct start_order *order, const struct setup *setup,
     order->ports = strings->list[2];
     order->argv = strings->list + 3;
     worker = strcmp(order->role, "worker") == 0;
-    if (variables_set_all(&order->environment,
-                          worker ? setup->worker_environment.list : setup->service_environment.list,
-                          NULL) != PSD_OK ||
-        variables_set_all(&order->environment, strings->list + 3 + argc, NULL) != PSD_OK ||
-        (worker && translate_gpus(setup, &order->environment) != 0)) {
-        return ENOMEM;
-    }
+    variables_set_all(&order->environment,
+                      worker ? setup->worker_environment.list : setup->service_environment.list);
+    variables_set_all(&order->environment, strings->list + 3 + argc);
     while (strings->count > 3 + argc) {
         free(strings->list[--strings->count]);
         strings->list[strings->count] = NULL;
     }
-    if (worker && hook_enter(setup->hook_directory, &order->environment, NULL) != PSD_OK) {
-        return ENOMEM;
+    if (worker) {
+        translate_gpus(setup, &order->environment);
+        hook_enter(setup->hook_directory, &order->environment);
     }
     order->path = setup_find(order->argv[0], worker, order->environment.list);
     return order->path != NULL ? 0 : ENOENT;

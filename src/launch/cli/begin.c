@@ -118,7 +118,7 @@ mask_list(char *const *list, char text_p[COMMAND_BYTES])
     struct words words = {0};
 
     for (; *list != NULL; list++) {
-        words_add(&words, *list, NULL);
+        words_add(&words, *list);
     }
     mask_words(&words, text_p, COMMAND_BYTES);
     words_fini(&words);
@@ -136,8 +136,8 @@ describe_command(const struct launch_options *options, const struct plan *plan,
         return;
     }
     if (options->command == NULL || words_split(options->command, &words, NULL) != PSD_OK) {
-        words_add_all(&words, &plan->commands[0].environment, NULL);
-        words_add_all(&words, &plan->commands[0].argv, NULL);
+        words_add_all(&words, &plan->commands[0].environment);
+        words_add_all(&words, &plan->commands[0].argv);
     }
     mask_words(&words, text_p, COMMAND_BYTES);
     words_fini(&words);

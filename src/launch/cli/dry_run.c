@@ -97,9 +97,9 @@ guess_cluster(const struct prepared *prepared, const char *interface, struct psi
     return status;
 }
 
-static psd_status
+static void
 print_process(const struct prepared *prepared, uint32_t slot, const char *interface,
-              const struct psi_tf_config *cluster, struct psd_error *err)
+              const struct psi_tf_config *cluster)
 {
     const struct plan *plan = &prepared->plan;
     const struct layout *layout = &prepared->layout;
@@ -136,7 +136,6 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
                                   .remote = layout_is_remote(layout),
                                   .worker_machine = machine, /* those with workers come first */
                                   .worker_machines = layout_worker_machines(layout)};
-    psd_status status;
 
     guess_address(prepared, layout->machine_of[1 + plan->servers], interface, store);
     layout_cross(layout, slot, &facts.cross_rank, &facts.cross_size);
@@ -155,24 +154,20 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
     if (plan_runs_command(plan, slot)) {
         facts.knows_flags = knows_flags_here(plan, role_index(slot, plan->servers));
     }
-    status = process_words(plan, slot, &facts, &argv, &environment, err);
-    if (status != PSD_OK) {
-        return status;
-    }
+    process_words(plan, slot, &facts, &argv, &environment);
     plan_name(plan, slot, name);
     mask_words(&argv, text, sizeof(text));
     printf("%s on %s:\n    %s\n", name, where->name, text);
     if (plan_runs_command(plan, slot)) {
-        status = words_add_all(&environment, &plan->worker_environment, err);
-        status = status == PSD_OK && !where->here
-                     ? words_add_all(&environment, &plan->forwarded, err)
-                     : status;
+        words_add_all(&environment, &plan->worker_environment);
+        if (!where->here) {
+            words_add_all(&environment, &plan->forwarded);
+        }
         mask_words(&environment, text, sizeof(text));
         printf("    %s\n", text);
     }
     words_fini(&argv);
     words_fini(&environment);
-    return status;
 }
 
 psd_status
@@ -192,7 +187,7 @@ dry_run(const struct prepared *prepared, const char *interface, struct psd_error
     }
     for (uint32_t slot = prepared->watch.masterless ? 1 : 0;
          slot < prepared->layout.slots && status == PSD_OK; slot++) {
-        status = print_process(prepared, slot, interface, &cluster, err);
+        print_process(prepared, slot, interface, &cluster);
     }
     psi_tf_config_free(&cluster);
     printf("nothing was started\n");

@@ -86,54 +86,43 @@ static psd_status
 find_command(struct emit *emit, struct psd_error *err)
 {
     const struct launch_options *options = emit->options;
-    psd_status status = PSD_OK;
-
     if (options->command != NULL) {
         return words_split(options->command, &emit->command, err);
     }
-    for (size_t i = 0; options->argv != NULL && options->argv[i] != NULL && status == PSD_OK; i++) {
-        status = words_add(&emit->command, options->argv[i], err);
+    for (size_t i = 0; options->argv != NULL && options->argv[i] != NULL; i++) {
+        words_add(&emit->command, options->argv[i]);
     }
-    if (status == PSD_OK && emit->command.count == 0) {
+    if (emit->command.count == 0) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "nothing to run: give the workers' command, as in \"python train.py\"");
     }
-    return status;
+    return PSD_OK;
 }
 
-static psd_status
-hand_on_text(struct emit *emit, const char *name, const char *value, struct psd_error *err)
+static void
+hand_on_text(struct emit *emit, const char *name, const char *value)
 {
-    return value == NULL ? PSD_OK : words_add_format(&emit->handed_on, err, "--%s=%s", name, value);
+    if (value != NULL) {
+        words_add_format(&emit->handed_on, "--%s=%s", name, value);
+    }
 }
 
-static psd_status
-hand_on_number(struct emit *emit, const char *name, uint32_t value, uint32_t usual,
-               struct psd_error *err)
+static void
+hand_on_settings(struct emit *emit)
 {
-    return value == usual ? PSD_OK
-                          : words_add_format(&emit->handed_on, err, "--%s=%u", name, value);
-}
-
-static psd_status
-hand_on_settings(struct emit *emit, struct psd_error *err)
-{
-    psd_status status = PSD_OK;
-
-    for (size_t i = 0; i < PSI_KNOBS && status == PSD_OK; i++) {
+    for (size_t i = 0; i < PSI_KNOBS; i++) {
         char value[64];
 
         if (emit->options->settings.source[i] == PSI_SOURCE_COMMAND) {
             psi_settings_text(&emit->options->settings, &psi_knobs()[i], value, sizeof(value));
-            status = hand_on_text(emit, psi_knobs()[i].name, value, err);
+            hand_on_text(emit, psi_knobs()[i].name, value);
         }
     }
-    return status;
 }
 
 /* What was said about the job itself. */
-static psd_status
-hand_on(struct emit *emit, struct psd_error *err)
+static void
+hand_on(struct emit *emit)
 {
     const struct launch_options *options = emit->options;
     const struct {
@@ -164,22 +153,24 @@ hand_on(struct emit *emit, struct psd_error *err)
                    {"max_restarts", options->max_restarts, LAUNCH_MAX_RESTARTS},
                    {"restart_delay_ms", options->restart_delay_ms, LAUNCH_RESTART_DELAY_MS},
                    {"grace_ms", options->grace_ms, LAUNCH_NOT_GIVEN}};
-    psd_status status = PSD_OK;
 
-    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && status == PSD_OK; i++) {
-        status = hand_on_text(emit, texts[i].name, texts[i].value, err);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        hand_on_text(emit, texts[i].name, texts[i].value);
     }
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]) && status == PSD_OK; i++) {
-        status = flags[i].value ? words_add_format(&emit->handed_on, err, "--%s", flags[i].name)
-                                : PSD_OK;
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        if (flags[i].value) {
+            words_add_format(&emit->handed_on, "--%s", flags[i].name);
+        }
     }
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == PSD_OK; i++) {
-        status = hand_on_number(emit, numbers[i].name, numbers[i].value, numbers[i].usual, err);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (numbers[i].value != numbers[i].usual) {
+            words_add_format(&emit->handed_on, "--%s=%u", numbers[i].name, numbers[i].value);
+        }
     }
-    for (size_t i = 0; i < options->forward.count && status == PSD_OK; i++) {
-        status = hand_on_text(emit, "forward", options->forward.values[i], err);
+    for (size_t i = 0; i < options->forward.count; i++) {
+        hand_on_text(emit, "forward", options->forward.values[i]);
     }
-    return status == PSD_OK ? hand_on_settings(emit, err) : status;
+    hand_on_settings(emit);
 }
 
 /* The script runs the same command line inside an allocation: nothing has to be taken apart. */
@@ -214,7 +205,7 @@ emit_job(const struct launch_options *options, char *const *argv, FILE *file, st
     status = check_options(options, err);
     status = status == PSD_OK ? find_counts(&emit, err) : status;
     status = status == PSD_OK ? find_command(&emit, err) : status;
-    status = status == PSD_OK ? hand_on(&emit, err) : status;
+    hand_on(&emit);
     status = status == PSD_OK ? systems[i].print(&emit, file, err) : status;
     words_fini(&emit.command);
     words_fini(&emit.handed_on);

@@ -86,7 +86,7 @@ list_names(const char *directory, const char *beginning, const char *ending, str
 
         if (strncmp(item->d_name, beginning, strlen(beginning)) == 0 && bytes >= last &&
             strcmp(item->d_name + bytes - last, ending) == 0) {
-            words_add(names_p, item->d_name, NULL);
+            words_add(names_p, item->d_name);
         }
     }
     if (stream != NULL) {

@@ -17,7 +17,7 @@ table_begin(struct table *table, const char *const *heads, size_t columns)
     table_fini(table);
     table->columns = columns;
     for (size_t i = 0; i < columns; i++) {
-        words_add(&table->cells, heads[i], NULL);
+        words_add(&table->cells, heads[i]);
     }
 }
 
@@ -32,7 +32,7 @@ table_cell(struct table *table, const char *format, ...)
         for (char *c = text; *c != '\0'; c++) {
             *c = (unsigned char)*c < 0x20 ? ' ' : *c; /* one line stays one line */
         }
-        words_add(&table->cells, text, NULL);
+        words_add(&table->cells, text);
         free(text);
     }
     va_end(args);

@@ -322,14 +322,13 @@ jobs_leave(struct jobs_entry *entry)
 }
 
 /* The names of all that answer; the dead are cleared away. The caller holds the lock. */
-static psd_status
-list_directory(DIR *stream, const char *directory, struct words *names_p, struct psd_error *err)
+static void
+list_directory(DIR *stream, const char *directory, struct words *names_p)
 {
     struct sockaddr_un address;
     struct dirent *item;
-    psd_status status = PSD_OK;
 
-    while (status == PSD_OK && (item = readdir(stream)) != NULL) {
+    while ((item = readdir(stream)) != NULL) {
         char *dot = strrchr(item->d_name, '.');
 
         if (dot == NULL || strcmp(dot, ending) != 0) {
@@ -340,12 +339,11 @@ list_directory(DIR *stream, const char *directory, struct words *names_p, struct
             continue;
         }
         if (is_alive(&address)) {
-            status = words_add(names_p, item->d_name, err);
+            words_add(names_p, item->d_name);
         } else {
             clear_dead(&address);
         }
     }
-    return status;
 }
 
 psd_status
@@ -361,11 +359,11 @@ jobs_list(struct words *names_p, struct psd_error *err)
     }
     stream = opendir(directory);
     if (stream != NULL) {
-        status = list_directory(stream, directory, names_p, err);
+        list_directory(stream, directory, names_p);
         closedir(stream);
     }
     unlock(directory, locked);
-    return status;
+    return PSD_OK;
 }
 
 /* All that comes until the other side closes. NULL: nothing came, or not all. */

@@ -263,25 +263,16 @@ link_forget(struct link *link, const struct link_message *message)
 psd_status
 link_words(const struct link_message *message, struct words *words_p, struct psd_error *err)
 {
-    const char *at = message->data;
     const char *const end = message->data + message->bytes;
     struct words words = {0};
-    psd_status status = PSD_OK;
 
-    while (at < end && status == PSD_OK) {
-        const char *stop = memchr(at, '\0', (size_t)(end - at));
-
-        if (stop == NULL) {
-            status =
-                psi_fail(err, PSD_ERR_INVALID, "a message of %u bytes is cut off", message->bytes);
-        } else {
-            status = words_add(&words, at, err);
-            at = stop + 1;
+    for (const char *at = message->data; at < end; at += strlen(at) + 1) {
+        if (memchr(at, '\0', (size_t)(end - at)) == NULL) {
+            words_fini(&words);
+            return psi_fail(err, PSD_ERR_INVALID, "a message of %u bytes is cut off",
+                            message->bytes);
         }
-    }
-    if (status != PSD_OK) {
-        words_fini(&words);
-        return status;
+        words_add(&words, at);
     }
     *words_p = words;
     return PSD_OK;

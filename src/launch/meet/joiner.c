@@ -97,18 +97,18 @@ say_hello(struct joiner *joiner)
     gethostname(host, sizeof(host) - 1);
     if (psi_address_parse(joiner->address, &coordinator, NULL) == PSD_OK) {
         reach_source(coordinator.host, own);
-        words_add_format(&words, NULL, "seen=%s", coordinator.host);
+        words_add_format(&words, "seen=%s", coordinator.host);
     }
-    words_add(&words, "version=" PSD_VERSION, NULL);
-    words_add_format(&words, NULL, "rank=%u", config->rank);
-    words_add_format(&words, NULL, "size=%u", config->size);
-    words_add_format(&words, NULL, "incarnation=%llu",
+    words_add(&words, "version=" PSD_VERSION);
+    words_add_format(&words, "rank=%u", config->rank);
+    words_add_format(&words, "size=%u", config->size);
+    words_add_format(&words, "incarnation=%llu",
                      (unsigned long long)(config->incarnation + joiner->lives));
-    words_add_format(&words, NULL, "pid=%d", (int)getpid());
-    words_add_format(&words, NULL, "host=%s", host);
-    words_add_format(&words, NULL, "address=%s", own);
+    words_add_format(&words, "pid=%d", (int)getpid());
+    words_add_format(&words, "host=%s", host);
+    words_add_format(&words, "address=%s", own);
     if (config->advertised != NULL) {
-        words_add_format(&words, NULL, "advertised=%s", config->advertised);
+        words_add_format(&words, "advertised=%s", config->advertised);
     }
     join_send_words(joiner->conn, JOIN_HELLO, 0, &words);
     words_fini(&words);

@@ -30,12 +30,13 @@ remote_shell_program(const struct remote_shell *shell)
 }
 
 psd_status
-remote_shell_arguments(const struct remote_shell *shell, struct words *argv_p,
-                       struct psd_error *err)
+remote_shell_arguments(const struct remote_shell *shell, struct words *argv, struct psd_error *err)
 {
-    return shell->way == REMOTE_SHELL_SRUN
-               ? srun_arguments(&shell->srun, argv_p, err)
-               : ssh_arguments(&shell->ssh, &shell->defaults, argv_p, err);
+    if (shell->way == REMOTE_SHELL_SRUN) {
+        srun_arguments(&shell->srun, argv);
+        return PSD_OK;
+    }
+    return ssh_arguments(&shell->ssh, &shell->defaults, argv, err);
 }
 
 /* For an srun that was killed Slurm kills its step, the agent and all, in no order that we could
@@ -46,12 +47,15 @@ remote_shell_ends_with_its_agent(const struct remote_shell *shell)
     return shell->way == REMOTE_SHELL_SRUN;
 }
 
-psd_status
+void
 remote_shell_environment(const struct remote_shell *shell, char *const *environment,
-                         struct words *environment_p, struct psd_error *err)
+                         struct words *kept)
 {
-    return shell->way == REMOTE_SHELL_SRUN ? srun_environment(environment, environment_p, err)
-                                           : variables_set_all(environment_p, environment, err);
+    if (shell->way == REMOTE_SHELL_SRUN) {
+        srun_environment(environment, kept);
+    } else {
+        variables_set_all(kept, environment);
+    }
 }
 
 bool

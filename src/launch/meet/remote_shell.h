@@ -37,15 +37,15 @@ struct remote_shell remote_shell_to(const struct remote_shell_rules *rules,
 /* "ssh", "srun" */
 const char *remote_shell_program(const struct remote_shell *shell);
 
-psd_status remote_shell_arguments(const struct remote_shell *shell, struct words *argv_p,
+psd_status remote_shell_arguments(const struct remote_shell *shell, struct words *argv,
                                   struct psd_error *err);
 
 /* Whether the program is to be left alone if we are killed: its agent hears of that by its line. */
 bool remote_shell_ends_with_its_agent(const struct remote_shell *shell);
 
 /* What the program gets of our environment. */
-psd_status remote_shell_environment(const struct remote_shell *shell, char *const *environment,
-                                    struct words *environment_p, struct psd_error *err);
+void remote_shell_environment(const struct remote_shell *shell, char *const *environment,
+                              struct words *kept);
 
 /* Whether the same call may succeed a moment later. */
 bool remote_shell_may_try_again(const struct remote_shell *shell, const char *stderr_tail);

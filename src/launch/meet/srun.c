@@ -14,8 +14,8 @@
 #include "launch/meet/remote_script.h"
 #include "launch/system/stderr_tail.h"
 
-psd_status
-srun_arguments(const struct srun_target *target, struct words *argv_p, struct psd_error *err)
+void
+srun_arguments(const struct srun_target *target, struct words *argv)
 {
     /* Unbuffered: srun would else hold back what does not end with a line, and an agent speaks in
      * bytes. No binding and no share of the memory: workers of a node divide all of it. */
@@ -23,26 +23,16 @@ srun_arguments(const struct srun_target *target, struct words *argv_p, struct ps
         "srun",    "--overlap",  "--nodes=1",       "--ntasks=1", "--unbuffered",
         "--quiet", "--mpi=none", "--cpu-bind=none", "--mem=0",    "--job-name=psd_agent"};
     char script[REMOTE_SCRIPT_BYTES];
-    struct words argv = {0};
-    psd_status status = PSD_OK;
 
     remote_script(target->program, script);
-    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]) && status == PSD_OK; i++) {
-        status = words_add(&argv, always[i], err);
+    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++) {
+        words_add(argv, always[i]);
     }
-    if (status == PSD_OK) {
-        status = words_add_format(&argv, err, "--nodelist=%s", target->node);
-    }
-    status = status == PSD_OK ? words_add(&argv, "sh", err) : status;
-    status = status == PSD_OK ? words_add(&argv, "-c", err) : status;
-    status = status == PSD_OK ? words_add(&argv, script, err) : status;
-    status = status == PSD_OK ? words_add(&argv, target->program, err) : status;
-    if (status != PSD_OK) {
-        words_fini(&argv);
-        return status;
-    }
-    *argv_p = argv;
-    return PSD_OK;
+    words_add_format(argv, "--nodelist=%s", target->node);
+    words_add(argv, "sh");
+    words_add(argv, "-c");
+    words_add(argv, script);
+    words_add(argv, target->program);
 }
 
 /* What srun needs to find its cluster and its job; all else of Slurm's it would read as options. */
@@ -65,23 +55,14 @@ is_kept(const char *variable)
     return false;
 }
 
-psd_status
-srun_environment(char *const *environment, struct words *environment_p, struct psd_error *err)
+void
+srun_environment(char *const *environment, struct words *kept)
 {
-    struct words kept = {0};
-    psd_status status = PSD_OK;
-
-    for (; *environment != NULL && status == PSD_OK; environment++) {
+    for (; *environment != NULL; environment++) {
         if (is_kept(*environment)) {
-            status = words_add(&kept, *environment, err);
+            words_add(kept, *environment);
         }
     }
-    if (status != PSD_OK) {
-        words_fini(&kept);
-        return status;
-    }
-    *environment_p = kept;
-    return PSD_OK;
 }
 
 /* --------------------------------------------------------------------------------- failures --- */

@@ -15,15 +15,13 @@ struct srun_target {
     const char *program; /* path of psd_run here; there it may be in PATH instead */
 };
 
-psd_status srun_arguments(const struct srun_target *target, struct words *argv_p,
-                          struct psd_error *err);
+void srun_arguments(const struct srun_target *target, struct words *argv);
 
 /*
  * The environment for srun, and so for the agent: ours, without what srun would take for options
  * (SLURM_LABELIO, SLURM_NTASKS, SLURM_MEM_PER_CPU ...).
  */
-psd_status srun_environment(char *const *environment, struct words *environment_p,
-                            struct psd_error *err);
+void srun_environment(char *const *environment, struct words *kept);
 
 /* Whether the same step may begin a moment later: the controller is restarted or overloaded. */
 bool srun_may_try_again(const char *stderr_tail);

@@ -17,6 +17,7 @@
 #include "launch/meet/remote_script.h"
 #include "launch/meet/ssh_key.h"
 #include "launch/system/stderr_tail.h"
+#include "launch/text/memory.h"
 
 enum { USUAL_PORT = 22 };
 
@@ -28,37 +29,32 @@ static const char default_user[] = "ubuntu";
  * Where everybody has psd_run in the same place, it needs no PATH. The path is one word in single
  * quotes for the login shell, whichever that is, and never a part of the script.
  */
-static psd_status
-add_remote_command(struct words *argv, const char *program, struct psd_error *err)
+static void
+add_remote_command(struct words *argv, const char *program)
 {
     char script[REMOTE_SCRIPT_BYTES];
-    const size_t room = sizeof(script) + 4 * strlen(program) + 32;
     char *text;
     char *end;
-    psd_status status;
 
     if (strpbrk(program, "\\!\n") != NULL) { /* what csh or fish read even in single quotes */
-        return words_add(argv, "exec psd_run --agent", err);
+        words_add(argv, "exec psd_run --agent");
+        return;
     }
-    text = malloc(room);
-    if (text == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a command of %zu bytes", room);
-    }
+    text = memory_need(malloc(sizeof(script) + 4 * strlen(program) + 32));
     remote_script(program, script);
     end = text + sprintf(text, "exec sh -c '%s' '", script);
     for (; *program != '\0'; program++) {
         end = stpcpy(end, *program == '\'' ? "'\\''" : (char[]){*program, '\0'});
     }
     stpcpy(end, "'");
-    status = words_add(argv, text, err);
+    words_add(argv, text);
     free(text);
-    return status;
 }
 
 /* Of an option that is given twice, ssh takes the first: the user's go before ours. */
 psd_status
 ssh_arguments(const struct ssh_target *target, const struct ssh_defaults *defaults,
-              struct words *argv_p, struct psd_error *err)
+              struct words *argv, struct psd_error *err)
 {
     static const char *const always[] = {"-T",
                                          "-o",
@@ -69,45 +65,37 @@ ssh_arguments(const struct ssh_target *target, const struct ssh_defaults *defaul
                                          "ServerAliveInterval=5",
                                          "-o",
                                          "ServerAliveCountMax=3"};
-    struct words argv = {0};
-    psd_status status = words_add(&argv, "ssh", err);
 
     if (defaults->unanswered) {
-        status = psi_fail(err, PSD_ERR_IO,
-                          "ssh -G %s did not say in time what ssh_config has for it; a Match exec "
-                          "or a look-up in it may hang, run: ssh -G %s",
-                          target->host, target->host);
+        return psi_fail(err, PSD_ERR_IO,
+                        "ssh -G %s did not say in time what ssh_config has for it; a Match exec "
+                        "or a look-up in it may hang, run: ssh -G %s",
+                        target->host, target->host);
     }
-    for (size_t i = 0; target->options != NULL && i < target->options->count && status == PSD_OK;
-         i++) {
-        status = words_add(&argv, target->options->list[i], err);
+    words_add(argv, "ssh");
+    if (target->options != NULL) {
+        words_add_all(argv, target->options);
     }
-    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]) && status == PSD_OK; i++) {
-        status = words_add(&argv, always[i], err);
+    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++) {
+        words_add(argv, always[i]);
     }
-    if (status == PSD_OK && !defaults->strict) {
-        status = words_add(&argv, "-oStrictHostKeyChecking=accept-new", err);
+    if (!defaults->strict) {
+        words_add(argv, "-oStrictHostKeyChecking=accept-new");
     }
-    if (status == PSD_OK && target->pem_file != NULL) {
-        status = words_add(&argv, "-i", err);
-        status = status == PSD_OK ? words_add(&argv, target->pem_file, err) : status;
-        status = status == PSD_OK ? words_add(&argv, "-oIdentitiesOnly=yes", err) : status;
+    if (target->pem_file != NULL) {
+        words_add(argv, "-i");
+        words_add(argv, target->pem_file);
+        words_add(argv, "-oIdentitiesOnly=yes");
     }
-    if (status == PSD_OK && target->port != 0) {
-        status = words_add_format(&argv, err, "-p%u", target->port);
+    if (target->port != 0) {
+        words_add_format(argv, "-p%u", target->port);
     }
-    if (status == PSD_OK && (target->user[0] != '\0' || defaults->user[0] == '\0')) {
-        status = words_add_format(&argv, err, "-l%s",
-                                  target->user[0] != '\0' ? target->user : default_user);
+    if (target->user[0] != '\0' || defaults->user[0] == '\0') {
+        words_add_format(argv, "-l%s", target->user[0] != '\0' ? target->user : default_user);
     }
-    status = status == PSD_OK ? words_add(&argv, "--", err) : status;
-    status = status == PSD_OK ? words_add(&argv, target->host, err) : status;
-    status = status == PSD_OK ? add_remote_command(&argv, target->program, err) : status;
-    if (status != PSD_OK) {
-        words_fini(&argv);
-        return status;
-    }
-    *argv_p = argv;
+    words_add(argv, "--");
+    words_add(argv, target->host);
+    add_remote_command(argv, target->program);
     return PSD_OK;
 }
 

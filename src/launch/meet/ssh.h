@@ -43,7 +43,7 @@ struct ssh_question {
 void ssh_ask_defaults(const struct ssh_question *questions, size_t count);
 
 psd_status ssh_arguments(const struct ssh_target *target, const struct ssh_defaults *defaults,
-                         struct words *argv_p, struct psd_error *err);
+                         struct words *argv, struct psd_error *err);
 
 /* PSD_ERR_IO with what to do about a key file that ssh would refuse. */
 psd_status ssh_check_key(const char *pem_file, struct psd_error *err);

@@ -89,20 +89,18 @@ write_config(const struct ssh_target *target)
 }
 
 /* The options of the user come first, and count; of several -F the last one does. */
-static psd_status
+static void
 write_arguments(const struct ssh_target *target, struct words *argv)
 {
-    static const char *const ours[] = {"-G", "-F", "/proc/self/fd/0", "--"};
-    psd_status status = words_add(argv, "ssh", NULL);
-
-    for (size_t i = 0; target->options != NULL && i < target->options->count && status == PSD_OK;
-         i++) {
-        status = words_add(argv, target->options->list[i], NULL);
+    words_add(argv, "ssh");
+    if (target->options != NULL) {
+        words_add_all(argv, target->options);
     }
-    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]) && status == PSD_OK; i++) {
-        status = words_add(argv, ours[i], NULL);
-    }
-    return status == PSD_OK ? words_add(argv, target->host, NULL) : status;
+    words_add(argv, "-G");
+    words_add(argv, "-F");
+    words_add(argv, "/proc/self/fd/0");
+    words_add(argv, "--");
+    words_add(argv, target->host);
 }
 
 static void
@@ -123,8 +121,8 @@ begin(struct asking *asking, const struct ssh_target *target, const char *ssh)
 
     asking->fd = -1;
     asking->used = 0;
-    if (config >= 0 && nothing >= 0 && pipe2(pipes, O_CLOEXEC) == 0 &&
-        write_arguments(target, &argv) == PSD_OK) {
+    write_arguments(target, &argv);
+    if (config >= 0 && nothing >= 0 && pipe2(pipes, O_CLOEXEC) == 0) {
         const struct spawn_args args = {.path = ssh,
                                         .argv = argv.list,
                                         .environment = environ,

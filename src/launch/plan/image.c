@@ -61,25 +61,19 @@ image_secret_fd(const struct words *image)
     return is_program(image, "podman") ? SPAWN_EXTRA_FD : -1;
 }
 
-psd_status
-image_begin(const struct words *image, const struct words *names, struct words *argv,
-            struct psd_error *err)
+void
+image_begin(const struct words *image, const struct words *names, struct words *argv)
 {
     const size_t verb = is_program(image, "podman") ? find_verb(image) : 0;
-    psd_status status = PSD_OK;
 
-    for (size_t i = 0; i < image->count && status == PSD_OK; i++) {
-        status = words_add(argv, image->list[i], err);
+    for (size_t i = 0; i < image->count; i++) {
+        words_add(argv, image->list[i]);
         if (verb == 0 || i != verb) {
             continue;
         }
-        if (status == PSD_OK) {
-            status = words_add(argv, "--preserve-fds=1", err);
-        }
-        for (size_t k = 0; k < names->count && status == PSD_OK; k++) {
-            status = words_add_format(argv, err, "--env=%.*s", (int)strcspn(names->list[k], "="),
-                                      names->list[k]);
+        words_add(argv, "--preserve-fds=1");
+        for (size_t k = 0; k < names->count; k++) {
+            words_add_format(argv, "--env=%.*s", (int)strcspn(names->list[k], "="), names->list[k]);
         }
     }
-    return status;
 }

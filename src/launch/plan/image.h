@@ -18,7 +18,6 @@ int image_secret_fd(const struct words *image);
 
 /* Adds the image's words to argv; `names` are the variables that a container is to have. They
  * stand there without values, which stay off the command line. */
-psd_status image_begin(const struct words *image, const struct words *names, struct words *argv,
-                       struct psd_error *err);
+void image_begin(const struct words *image, const struct words *names, struct words *argv);
 
 #endif

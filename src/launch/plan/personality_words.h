@@ -9,13 +9,11 @@
 #include "launch/plan/process_facts.h"
 
 /* What the process of a slot is told beside Poseidon's own variables. A plain NAME unsets. */
-psd_status personality_add_environment(const struct plan *plan, uint32_t slot,
-                                       const struct process_facts *facts, struct words *environment,
-                                       struct psd_error *err);
+void personality_add_environment(const struct plan *plan, uint32_t slot,
+                                 const struct process_facts *facts, struct words *environment);
 
 /* What stands behind the command. */
-psd_status personality_add_arguments(const struct plan *plan, uint32_t slot,
-                                     const struct process_facts *facts, struct words *argv,
-                                     struct psd_error *err);
+void personality_add_arguments(const struct plan *plan, uint32_t slot,
+                               const struct process_facts *facts, struct words *argv);
 
 #endif

@@ -11,21 +11,16 @@
 
 #include "base/fail.h"
 #include "launch/plan/image.h"
+#include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
-static psd_status
-copy_worker_sets(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+static void
+copy_worker_sets(const struct plan_input *input, struct plan *plan)
 {
-    psd_status status = PSD_OK;
-
-    plan->worker_set = calloc(input->workers, sizeof(*plan->worker_set));
-    if (plan->worker_set == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for %u workers", input->workers);
+    plan->worker_set = memory_need(calloc(input->workers, sizeof(*plan->worker_set)));
+    for (uint32_t i = 0; i < input->workers; i++) {
+        words_add_all(&plan->worker_set[i], &input->worker_set[i]);
     }
-    for (uint32_t i = 0; i < input->workers && status == PSD_OK; i++) {
-        status = words_add_all(&plan->worker_set[i], &input->worker_set[i], err);
-    }
-    return status;
 }
 
 bool
@@ -55,23 +50,19 @@ is_forwarded(const char *variable, const struct words *forward, bool joined)
     return false;
 }
 
-static psd_status
-forward_variables(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+static void
+forward_variables(const struct plan_input *input, struct plan *plan)
 {
-    psd_status status = PSD_OK;
-
-    for (char *const *at = input->environment; *at != NULL && status == PSD_OK; at++) {
+    for (char *const *at = input->environment; *at != NULL; at++) {
         if (is_forwarded(*at, input->forward, input->joined)) {
-            status = variables_set(&plan->forwarded, *at, err);
+            variables_set(&plan->forwarded, *at);
         }
     }
-    for (size_t i = 0; input->forward != NULL && i < input->forward->count && status == PSD_OK;
-         i++) {
+    for (size_t i = 0; input->forward != NULL && i < input->forward->count; i++) {
         if (words_name_bytes(input->forward->list[i]) > 0) {
-            status = variables_set(&plan->worker_environment, input->forward->list[i], err);
+            variables_set(&plan->worker_environment, input->forward->list[i]);
         }
     }
-    return status;
 }
 
 bool
@@ -104,8 +95,6 @@ each_place_name(const struct plan *plan, void (*tell)(void *owner, const char *n
 struct note {
     char *const *list;
     struct words *own;
-    psd_status status;
-    struct psd_error *err;
 };
 
 static void
@@ -114,62 +103,55 @@ note_one(void *owner, const char *name)
     struct note *note = owner;
     const char *value = variables_get(note->list, name);
 
-    if (value != NULL && note->status == PSD_OK) {
-        note->status = variables_set_pair(note->own, name, value, note->err);
+    if (value != NULL) {
+        variables_set_pair(note->own, name, value);
     }
 }
 
 /* Adds those of the list that workers get from us. */
-static psd_status
-note_own_place(char *const *list, struct plan *plan, struct psd_error *err)
+static void
+note_own_place(char *const *list, struct plan *plan)
 {
-    struct note note = {.list = list, .own = &plan->own_place, .status = PSD_OK, .err = err};
+    struct note note = {.list = list, .own = &plan->own_place};
 
     each_place_name(plan, note_one, &note);
-    return note.status;
 }
 
-static psd_status
-build_environments(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+static void
+build_environments(const struct plan_input *input, struct plan *plan)
 {
     struct words *workers = &plan->worker_environment;
-    psd_status status = forward_variables(input, plan, err);
 
-    if (status == PSD_OK && input->set != NULL) {
-        status = variables_set_all(workers, input->set->list, err);
+    forward_variables(input, plan);
+    if (input->set != NULL) {
+        variables_set_all(workers, input->set->list);
     }
-    if (status == PSD_OK && input->worker_set != NULL) {
-        status = copy_worker_sets(input, plan, err);
+    if (input->worker_set != NULL) {
+        copy_worker_sets(input, plan);
     }
-    if (status == PSD_OK) {
-        status = note_own_place(input->environment, plan, err);
-    }
-    if (status == PSD_OK) {
-        status = note_own_place(workers->list, plan, err);
-    }
+    note_own_place(input->environment, plan);
+    note_own_place(workers->list, plan);
     plan->sets_grpc_fail_fast = variables_get(workers->list, "GRPC_FAIL_FAST") != NULL ||
                                 variables_get(input->environment, "GRPC_FAIL_FAST") != NULL;
     /* A worker's lines are wanted when it prints them, not when a buffer is full. What the shell
      * has is handed on: another machine has another shell. */
-    if (status == PSD_OK && variables_get(workers->list, "PYTHONUNBUFFERED") == NULL) {
+    if (variables_get(workers->list, "PYTHONUNBUFFERED") == NULL) {
         const char *own = variables_get(input->environment, "PYTHONUNBUFFERED");
 
-        status = variables_set_pair(workers, "PYTHONUNBUFFERED", own != NULL ? own : "1", err);
+        variables_set_pair(workers, "PYTHONUNBUFFERED", own != NULL ? own : "1");
     }
-    if (status == PSD_OK && input->automatic != NULL) {
-        const char *kind = plan->automatic ? input->automatic : plan->old_names ? "names" : "off";
-
-        status = variables_set_pair(workers, "PSD_AUTO", kind, err);
+    if (input->automatic != NULL) {
+        variables_set_pair(workers, "PSD_AUTO",
+                           plan->automatic   ? input->automatic
+                           : plan->old_names ? "names"
+                                             : "off");
     }
-    return status;
 }
 
-static psd_status
-copy_text(const char *text, char **copy_p, struct psd_error *err)
+static char *
+copy_text(const char *text)
 {
-    *copy_p = text != NULL ? strdup(text) : NULL;
-    return text == NULL || *copy_p != NULL ? PSD_OK
-                                           : psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory");
+    return text != NULL ? memory_need(strdup(text)) : NULL;
 }
 
 static psd_status
@@ -177,10 +159,7 @@ parse_commands(const struct words *texts, struct plan *plan, struct psd_error *e
 {
     psd_status status = PSD_OK;
 
-    plan->commands = calloc(texts->count, sizeof(*plan->commands));
-    if (plan->commands == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for %zu commands", texts->count);
-    }
+    plan->commands = memory_need(calloc(texts->count, sizeof(*plan->commands)));
     for (size_t i = 0; i < texts->count && status == PSD_OK; i++) {
         status = command_parse(texts->list[i], &plan->commands[i], err);
         plan->command_count += status == PSD_OK;
@@ -192,20 +171,14 @@ parse_commands(const struct words *texts, struct plan *plan, struct psd_error *e
 static psd_status
 take_argv(char *const *argv, struct plan *plan, struct psd_error *err)
 {
-    psd_status status = PSD_OK;
-
-    plan->commands = calloc(1, sizeof(*plan->commands));
-    if (plan->commands == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for a command");
-    }
+    plan->commands = memory_need(calloc(1, sizeof(*plan->commands)));
     plan->command_count = 1;
-    for (; *argv != NULL && status == PSD_OK; argv++) {
-        status = command_take(&plan->commands[0], *argv, err);
+    for (; *argv != NULL; argv++) {
+        command_take(&plan->commands[0], *argv);
     }
-    if (status == PSD_OK && plan->commands[0].argv.count == 0) {
-        return psi_fail(err, PSD_ERR_INVALID, "nothing to run: give the workers' command");
-    }
-    return status;
+    return plan->commands[0].argv.count > 0
+               ? PSD_OK
+               : psi_fail(err, PSD_ERR_INVALID, "nothing to run: give the workers' command");
 }
 
 static psd_status
@@ -286,10 +259,7 @@ copy_given(const struct plan_input *input, struct plan *plan, struct psd_error *
     const uint32_t slots = 1 + input->servers + input->workers;
     psd_status status = PSD_OK;
 
-    plan->given = calloc(slots, sizeof(*plan->given));
-    if (plan->given == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "plan: no memory for %u tasks", slots);
-    }
+    plan->given = memory_need(calloc(slots, sizeof(*plan->given)));
     for (uint32_t slot = 1; slot < slots && status == PSD_OK; slot++) {
         status = psi_tf_config_copy(&input->given[slot], &plan->given[slot], err);
     }
@@ -353,10 +323,8 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
         return psi_fail(err, PSD_ERR_INVALID, "%u workers: 1 to %d are possible", input->workers,
                         PSI_CLUSTER_WORKERS_MAX);
     }
-    status = build_environments(input, &plan, err);
-    if (status == PSD_OK) {
-        status = build_commands(input, &plan, err);
-    }
+    build_environments(input, &plan);
+    status = build_commands(input, &plan, err);
     if (status == PSD_OK) {
         status = check_tasks(&plan, err);
     }
@@ -367,17 +335,13 @@ plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error
         status = words_split(input->image, &plan.image, err);
         status = status == PSD_OK ? image_check(&plan.image, err) : status;
     }
-    if (status == PSD_OK) {
-        status = copy_text(input->virtualenv, &plan.virtualenv, err);
+    plan.virtualenv = copy_text(input->virtualenv);
+    plan.workdir = copy_text(input->workdir);
+    if (input->master_settings != NULL) {
+        words_add_all(&plan.master_settings, input->master_settings);
     }
-    if (status == PSD_OK) {
-        status = copy_text(input->workdir, &plan.workdir, err);
-    }
-    if (status == PSD_OK && input->master_settings != NULL) {
-        status = words_add_all(&plan.master_settings, input->master_settings, err);
-    }
-    if (status == PSD_OK && input->server_settings != NULL) {
-        status = words_add_all(&plan.server_settings, input->server_settings, err);
+    if (input->server_settings != NULL) {
+        words_add_all(&plan.server_settings, input->server_settings);
     }
     if (status != PSD_OK) {
         plan_fini(&plan);

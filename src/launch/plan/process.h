@@ -8,7 +8,7 @@
 #include "launch/plan/process_facts.h"
 
 /* The arguments of one process, and what is set in its environment. */
-psd_status process_words(const struct plan *plan, uint32_t slot, const struct process_facts *facts,
-                         struct words *argv_p, struct words *environment_p, struct psd_error *err);
+void process_words(const struct plan *plan, uint32_t slot, const struct process_facts *facts,
+                   struct words *argv_p, struct words *environment_p);
 
 #endif

@@ -19,6 +19,7 @@
 #include "launch/plan/tf_tasks.h"
 #include "launch/prepare/allocation.h"
 #include "launch/prepare/job_rules.h"
+#include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
 /* What the plan borrows while it is made. */
@@ -68,13 +69,12 @@ parse_pass(const char *text, enum psi_pass *pass_p, struct psd_error *err)
 
 /* What is not the default goes on to the programs that know it: options to daemons, environment
  * to workers. */
-static psd_status
-hand_on_settings(struct material *material, struct psd_error *err)
+static void
+hand_on_settings(struct material *material)
 {
-    psd_status status = PSD_OK;
-
-    for (size_t i = 0; i < PSI_KNOBS && status == PSD_OK; i++) {
+    for (size_t i = 0; i < PSI_KNOBS; i++) {
         const struct psi_knob *knob = &psi_knobs()[i];
+        char variable[PSI_VARIABLE_BYTES];
         char value[64];
 
         if (material->settings.source[i] == PSI_SOURCE_DEFAULT) {
@@ -82,21 +82,16 @@ hand_on_settings(struct material *material, struct psd_error *err)
         }
         psi_settings_text(&material->settings, knob, value, sizeof(value));
         if ((knob->programs & PSI_PROGRAM_MASTER) != 0) {
-            status =
-                words_add_format(&material->master_settings, err, "--%s=%s", knob->name, value);
+            words_add_format(&material->master_settings, "--%s=%s", knob->name, value);
         }
-        if (status == PSD_OK && (knob->programs & PSI_PROGRAM_SERVER) != 0) {
-            status =
-                words_add_format(&material->server_settings, err, "--%s=%s", knob->name, value);
+        if ((knob->programs & PSI_PROGRAM_SERVER) != 0) {
+            words_add_format(&material->server_settings, "--%s=%s", knob->name, value);
         }
-        if (status == PSD_OK && (knob->programs & PSI_PROGRAM_WORKER) != 0) {
-            char variable[PSI_VARIABLE_BYTES];
-
+        if ((knob->programs & PSI_PROGRAM_WORKER) != 0) {
             psi_variable_name(knob->name, variable);
-            status = words_add_format(&material->set, err, "%s=%s", variable, value);
+            words_add_format(&material->set, "%s=%s", variable, value);
         }
     }
-    return status;
 }
 
 psd_status
@@ -121,36 +116,26 @@ prepare_own_program(char program_p[4096], struct psd_error *err)
     return PSD_OK;
 }
 
-static psd_status
-add_variables(struct words *set, const struct psi_cluster_variable *variables, uint32_t count,
-              struct psd_error *err)
+static void
+add_variables(struct words *set, const struct psi_cluster_variable *variables, uint32_t count)
 {
-    psd_status status = PSD_OK;
-
-    for (uint32_t i = 0; i < count && status == PSD_OK; i++) {
-        status = words_add_format(set, err, "%s=%s", variables[i].name, variables[i].value);
+    for (uint32_t i = 0; i < count; i++) {
+        words_add_format(set, "%s=%s", variables[i].name, variables[i].value);
     }
-    return status;
 }
 
 /* The environment of the cluster, and those of single nodes. */
-static psd_status
-read_environments(const struct psi_cluster *cluster, struct material *material,
-                  struct psd_error *err)
+static void
+read_environments(const struct psi_cluster *cluster, struct material *material)
 {
-    psd_status status = add_variables(&material->set, cluster->env, cluster->env_count, err);
-
-    material->worker_set = calloc(cluster->worker_count, sizeof(*material->worker_set));
-    if (material->worker_set == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u workers", cluster->worker_count);
+    add_variables(&material->set, cluster->env, cluster->env_count);
+    material->worker_set_count = cluster->worker_count;
+    material->worker_set =
+        memory_need(calloc(cluster->worker_count, sizeof(*material->worker_set)));
+    for (uint32_t i = 0; i < cluster->worker_count; i++) {
+        add_variables(&material->worker_set[i], cluster->workers[i].env,
+                      cluster->workers[i].env_count);
     }
-    for (uint32_t i = 0; i < cluster->worker_count && status == PSD_OK; i++) {
-        const struct psi_cluster_node *node = &cluster->workers[i];
-
-        material->worker_set_count++;
-        status = add_variables(&material->worker_set[i], node->env, node->env_count, err);
-    }
-    return status;
 }
 
 /* --servers 0: other systems' scripts may need none. */
@@ -179,9 +164,9 @@ read_cluster(const struct launch_options *options, struct material *material,
         return status;
     }
     psi_settings_merge(&material->settings, &cluster->settings);
-    for (const char **command = cluster->worker_commands;
-         command != NULL && *command != NULL && status == PSD_OK; command++) {
-        status = words_add(&material->worker_commands, *command, err);
+    for (const char **command = cluster->worker_commands; command != NULL && *command != NULL;
+         command++) {
+        words_add(&material->worker_commands, *command);
     }
     input->master_port = cluster->master_port;
     input->virtualenv = cluster->virtualenv;
@@ -192,17 +177,15 @@ read_cluster(const struct launch_options *options, struct material *material,
 }
 
 /* What workers know of the allocation is the same on all nodes: in a step, Slurm describes that. */
-static psd_status
-forward_allocation(struct words *forward, struct psd_error *err)
+static void
+forward_allocation(struct words *forward)
 {
     static const char *const names[] = {"SLURM_JOB_NAME", "SLURM_JOB_NODELIST",
                                         "SLURM_JOB_NUM_NODES", "SLURM_SUBMIT_DIR"};
-    psd_status status = PSD_OK;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && status == PSD_OK; i++) {
-        status = words_add(forward, names[i], err);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        words_add(forward, names[i]);
     }
-    return status;
 }
 
 /* Inside a Slurm allocation, its nodes and tasks are the job's, unless the file names others. */
@@ -225,9 +208,7 @@ take_allocation(const struct launch_options *options, char *const *environment,
         (options->roles != NULL || cluster->tasks != NULL)) {
         cluster->server_count = 0; /* the list is meant as it is */
     }
-    if (status == PSD_OK) {
-        status = forward_allocation(&material->forward, err);
-    }
+    forward_allocation(&material->forward);
     prepared->way = REMOTE_SHELL_SRUN;
     prepared->requeues = slurm.restarts;
     roles_fini(&roles);
@@ -292,9 +273,10 @@ find_machines(const struct launch_options *options, char *const *environment,
     if (!named) {
         status = take_allocation(options, environment, material, prepared, err);
     }
-    if (status == PSD_OK) {
-        status = read_environments(cluster, material, err);
+    if (status != PSD_OK) {
+        return status;
     }
+    read_environments(cluster, material);
     input->workers = cluster->worker_count;
     input->servers = without_servers(options, input) ? 0 : cluster->server_count;
     input->worker_set = material->worker_set;
@@ -349,11 +331,9 @@ complete(const struct launch_options *options, struct material *material, struct
     if (status == PSD_OK) {
         status = job_rules_apply_restart(options, &material->settings, err);
     }
-    if (status == PSD_OK) {
-        status = hand_on_settings(material, err);
-    }
-    for (size_t i = 0; i < options->forward.count && status == PSD_OK; i++) {
-        status = words_add(&material->forward, options->forward.values[i], err);
+    hand_on_settings(material);
+    for (size_t i = 0; i < options->forward.count; i++) {
+        words_add(&material->forward, options->forward.values[i]);
     }
     input->workdir = options->workdir != NULL ? options->workdir : input->workdir;
     input->max_restarts = job_rules_restarts(options, &material->settings);
@@ -396,18 +376,17 @@ prepare_ssh(const struct launch_options *options, const struct psi_cluster *clus
     struct psd_error why = {0};
     psd_status status = PSD_OK;
 
-    for (uint32_t i = 0; i < cluster->ssh_option_count && status == PSD_OK; i++) {
-        status = words_add(&prepared->ssh_options, cluster->ssh_options[i], err);
+    for (uint32_t i = 0; i < cluster->ssh_option_count; i++) {
+        words_add(&prepared->ssh_options, cluster->ssh_options[i]);
     }
-    if (status == PSD_OK && !options->trust_ssh_options &&
-        ssh_options_check(&prepared->ssh_options, &why) != PSD_OK) {
+    if (!options->trust_ssh_options && ssh_options_check(&prepared->ssh_options, &why) != PSD_OK) {
         status = psi_fail(err, PSD_ERR_INVALID, "%s: %s", config, why.text);
     }
     if (status == PSD_OK && cluster->username != NULL) {
-        prepared->username = strdup(cluster->username);
+        prepared->username = memory_need(strdup(cluster->username));
     }
     if (status == PSD_OK && cluster->pem_file != NULL && layout_is_remote(&prepared->layout)) {
-        prepared->pem_file = strdup(cluster->pem_file);
+        prepared->pem_file = memory_need(strdup(cluster->pem_file));
         status = check_key(config, cluster, err);
     }
     return status;
@@ -530,8 +509,7 @@ prepare_job(const struct launch_options *options, char *const *environment,
         status = read_cluster(options, &material, &input, err);
     }
     if (status == PSD_OK && tasks != NULL) {
-        status =
-            add_variables(&material.set, material.cluster.env, material.cluster.env_count, err);
+        add_variables(&material.set, material.cluster.env, material.cluster.env_count);
     } else if (status == PSD_OK) {
         status = find_machines(options, environment, &material, &prepared, &input, &cluster, err);
     }

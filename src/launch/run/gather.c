@@ -60,12 +60,11 @@ call_machines(struct gather *gather, uint64_t now_ms,
     return PSD_OK;
 }
 
-psd_status
-gather_refuse(struct gather *gather, struct host *host, const char *why, uint64_t now_ms,
-              struct psd_error *err)
+void
+gather_refuse(struct gather *gather, struct host *host, const char *why, uint64_t now_ms)
 {
     gather->failed_ms = gather->failed_ms != 0 ? gather->failed_ms : now_ms;
-    return words_add(&host->problems, why, err);
+    words_add(&host->problems, why);
 }
 
 psd_status
@@ -92,7 +91,8 @@ gather_closed(struct gather *gather, struct host *host, uint64_t now_ms, struct 
         return psi_fail(err, PSD_ERR_IO, "%s left before the job began", host->machine->name);
     }
     remote_shell_explain(&host->shell, host->stderr_tail, noise, host->status, why, sizeof(why));
-    return gather_refuse(gather, host, why, now_ms, err);
+    gather_refuse(gather, host, why, now_ms);
+    return PSD_OK;
 }
 
 /* Whether the problems that are known are all that are worth waiting for. */
@@ -106,12 +106,10 @@ knows_failures(const struct gather *gather, uint64_t now_ms)
 /* ------------------------------------------------------------------------------------ sync --- */
 
 /* Offers the files to those that have said hello, and sends them to those that want them. */
-static psd_status
-fill_machines(struct gather *gather, struct psd_error *err)
+static void
+fill_machines(struct gather *gather)
 {
-    psd_status status = PSD_OK;
-
-    for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+    for (uint32_t i = 0; i < gather->host_count; i++) {
         struct host *host = &gather->hosts[i];
 
         if (host->state == HOST_MET && (gather->sync == NULL || host->machine->here)) {
@@ -119,8 +117,8 @@ fill_machines(struct gather *gather, struct psd_error *err)
         } else if (host->state == HOST_MET) {
             struct words words = {0};
 
-            status = words_add(&words, gather->sync->directory, err);
-            status = status == PSD_OK ? words_add(&words, gather->sync->digest, err) : status;
+            words_add(&words, gather->sync->directory);
+            words_add(&words, gather->sync->digest);
             link_send_words(&host->link, LINK_SYNC, 0, 0, &words);
             words_fini(&words);
             host->state = HOST_ASKED;
@@ -128,55 +126,47 @@ fill_machines(struct gather *gather, struct psd_error *err)
             sync_send(gather->sync, &host->link, &host->sent, host->wanted);
         }
     }
-    return status;
 }
 
-static psd_status
-take_synced(struct host *host, int32_t wanted, const struct words *problems, struct psd_error *err)
+static void
+take_synced(struct host *host, int32_t wanted, const struct words *problems)
 {
     host->state = wanted > 0 ? HOST_FILLING : HOST_FILLED;
     host->wanted += wanted > 0 ? (size_t)wanted : 0;
-    return words_add_all(&host->problems, problems, err);
+    words_add_all(&host->problems, problems);
 }
 
 /* ----------------------------------------------------------------------------------- reach --- */
 
 /* Every machine tries those that have a master or a server. */
-static psd_status
-send_reach(struct gather *gather, uint32_t machine, struct psd_error *err)
+static void
+send_reach(struct gather *gather, uint32_t machine)
 {
     struct host *host = &gather->hosts[machine];
     struct words targets = {0};
-    psd_status status = PSD_OK;
 
-    for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
+    for (uint32_t i = 0; i < gather->host_count; i++) {
         if (i != machine && gather->hosts[i].probe_port != 0 &&
             gather->hosts[i].state != HOST_GONE) {
-            status = words_add_format(&targets, err, "%s %u", gather->hosts[i].address,
-                                      gather->hosts[i].probe_port);
+            words_add_format(&targets, "%s %u", gather->hosts[i].address,
+                             gather->hosts[i].probe_port);
         }
     }
-    if (status == PSD_OK) {
-        link_send_words(&host->link, LINK_REACH, 0, 0, &targets);
-        host->state = HOST_REACHING;
-    }
+    link_send_words(&host->link, LINK_REACH, 0, 0, &targets);
+    host->state = HOST_REACHING;
     words_fini(&targets);
-    return status;
 }
 
-static psd_status
-take_reached(struct host *host, const struct words *answers, struct psd_error *err)
+static void
+take_reached(struct host *host, const struct words *answers)
 {
-    psd_status status = PSD_OK;
-
-    for (size_t i = 0; i < answers->count && status == PSD_OK; i++) {
-        status = words_add_format(&host->problems, err,
-                                  "cannot reach %s (a firewall? the machines of a job must reach "
-                                  "each other on all ports; --interface chooses another network)",
-                                  answers->list[i]);
+    for (size_t i = 0; i < answers->count; i++) {
+        words_add_format(&host->problems,
+                         "cannot reach %s (a firewall? the machines of a job must reach each other "
+                         "on all ports; --interface chooses another network)",
+                         answers->list[i]);
     }
     host->state = HOST_READY;
-    return status;
 }
 
 /* ----------------------------------------------------------------------------------- steps --- */
@@ -191,11 +181,11 @@ gather_message(struct gather *gather, struct host *host, const struct link_messa
     if (status == PSD_OK && message->kind == LINK_HELLO) {
         status = host_meet(host, &words, err);
     } else if (status == PSD_OK && message->kind == LINK_SYNCED) {
-        status = take_synced(host, message->number, &words, err);
+        take_synced(host, message->number, &words);
     } else if (status == PSD_OK && message->kind == LINK_SET_UP) {
-        status = host_setup_take(gather, host, &words, err);
+        host_setup_take(gather, host, &words);
     } else if (status == PSD_OK && message->kind == LINK_REACHED) {
-        status = take_reached(host, &words, err);
+        take_reached(host, &words);
     }
     words_fini(&words);
     return status;
@@ -318,7 +308,7 @@ gather_step(struct gather *gather, uint64_t now_ms,
         status = check_problems(gather, host_p, err);
     }
     if (status == PSD_OK) {
-        status = fill_machines(gather, err);
+        fill_machines(gather);
     }
     if (status == PSD_OK && all_are(gather, HOST_FILLED)) {
         neighbours_number(gather->hosts, gather->host_count);
@@ -331,7 +321,7 @@ gather_step(struct gather *gather, uint64_t now_ms,
                 continue;
             }
             if (gather->host_count > 1) {
-                status = send_reach(gather, i, err);
+                send_reach(gather, i);
             } else {
                 gather->hosts[i].state = HOST_READY;
             }
@@ -359,13 +349,14 @@ enum gather_result
 gather_return(struct gather *gather, uint32_t machine, struct psd_error *err)
 {
     struct host *host = &gather->hosts[machine];
-    psd_status status = fill_machines(gather, err);
+    psd_status status = PSD_OK;
 
-    if (status == PSD_OK && host->state == HOST_FILLED) {
+    fill_machines(gather);
+    if (host->state == HOST_FILLED) {
         neighbours_number(gather->hosts, gather->host_count);
         status = host_choose_address(host, gather->interface, any_remote(gather), err);
         status = status == PSD_OK ? host_setup_send(gather, machine, err) : status;
-    } else if (status == PSD_OK && host->state == HOST_SET_UP) {
+    } else if (host->state == HOST_SET_UP) {
         /* It reached us, and so the master, which is here. Nobody listens for a mere test now. */
         host->state = HOST_READY;
         status = check_machine(host, err);

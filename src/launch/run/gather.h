@@ -39,8 +39,7 @@ psd_status gather_closed(struct gather *gather, struct host *host, uint64_t now_
                          struct psd_error *err);
 
 /* A machine cannot be used: the gathering fails when the problems of the others are known, too. */
-psd_status gather_refuse(struct gather *gather, struct host *host, const char *why, uint64_t now_ms,
-                         struct psd_error *err);
+void gather_refuse(struct gather *gather, struct host *host, const char *why, uint64_t now_ms);
 
 /* Tells every problem of every machine, each with its machine's name where there are several.
  * Returns how many. */

@@ -81,9 +81,7 @@ host_call(struct host *host, struct psd_error *err)
         status = psi_fail(err, PSD_ERR_IO, "%s: no such program; install it (Debian: %s)", program,
                           host->shell.way == REMOTE_SHELL_SRUN ? "slurm-client" : "openssh-client");
     }
-    if (status == PSD_OK) {
-        status = remote_shell_environment(&host->shell, environ, &environment, err);
-    }
+    remote_shell_environment(&host->shell, environ, &environment);
     if (status == PSD_OK && !open_pipes(&pipes)) {
         status = psi_fail_errno(err, PSD_ERR_IO, "pipes for %s %s", program, host->machine->name);
     }
@@ -237,9 +235,7 @@ host_close(struct host *host)
 psd_status
 host_meet(struct host *host, const struct words *hello, struct psd_error *err)
 {
-    psd_status status = PSD_OK;
-
-    for (size_t i = 0; i < hello->count && status == PSD_OK; i++) {
+    for (size_t i = 0; i < hello->count; i++) {
         const char *word = hello->list[i];
         const char *value = strchr(word, '=');
 
@@ -261,17 +257,17 @@ host_meet(struct host *host, const struct words *hello, struct psd_error *err)
         } else if (strncmp(word, "line=", 5) == 0) {
             sscanf(value, "%63s %63s", host->our_address, host->its_address);
         } else if (strncmp(word, "address=", 8) == 0) {
-            status = words_add(&host->addresses, value, err);
+            words_add(&host->addresses, value);
         }
     }
     host->state = HOST_MET;
-    if (status == PSD_OK && strcmp(host->version, PSD_VERSION) != 0) {
+    if (strcmp(host->version, PSD_VERSION) != 0) {
         return psi_fail(
             err, PSD_ERR_REFUSED,
             "%s has psd_run %.31s, this is %s: install the same version on all machines",
             host->machine->name, host->version, PSD_VERSION);
     }
-    return status;
+    return PSD_OK;
 }
 
 void

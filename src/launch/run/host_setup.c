@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fail.h"
 #include "launch/link/secret.h"
 #include "launch/run/neighbours.h"
+#include "launch/text/memory.h"
 
 /* Foreign workers talk to each other, so every machine of theirs has to be reached. */
 static bool
@@ -55,88 +55,73 @@ find_script(const struct command *command)
     return NULL;
 }
 
-static psd_status
-add_command(const struct command *command, uint32_t index, bool contained, struct words *orders,
-            struct psd_error *err)
+static void
+add_prefixed(const struct words *list, const char *key, struct words *orders)
 {
-    const char *script = contained ? NULL : find_script(command);
-    psd_status status = PSD_OK;
-
-    if (script != NULL) {
-        status = words_add_format(orders, err, "test=%s", script);
+    for (size_t i = 0; i < list->count; i++) {
+        words_add_format(orders, "%s=%s", key, list->list[i]);
     }
-    if (status == PSD_OK) {
-        status = words_add_format(orders, err, "%s=%u", contained ? "contained" : "command", index);
-    }
-    for (size_t i = 0; i < command->environment.count && status == PSD_OK; i++) {
-        status = words_add_format(orders, err, "word=%s", command->environment.list[i]);
-    }
-    for (size_t i = 0; i < command->argv.count && status == PSD_OK; i++) {
-        status = words_add_format(orders, err, "word=%s", command->argv.list[i]);
-    }
-    return status;
 }
 
-static psd_status
-add_variables(const struct words *variables, struct words *orders, struct psd_error *err)
+static void
+add_command(const struct command *command, uint32_t index, bool contained, struct words *orders)
 {
-    psd_status status = PSD_OK;
+    const char *script = contained ? NULL : find_script(command);
 
-    for (size_t i = 0; i < variables->count && status == PSD_OK; i++) {
-        status = words_add_format(orders, err, "env=%s", variables->list[i]);
+    if (script != NULL) {
+        words_add_format(orders, "test=%s", script);
     }
-    return status;
+    words_add_format(orders, "%s=%u", contained ? "contained" : "command", index);
+    add_prefixed(&command->environment, "word", orders);
+    add_prefixed(&command->argv, "word", orders);
 }
 
 /* The commands of the workers on a machine, each once. */
-static psd_status
-add_commands(const struct gather *gather, uint32_t machine, struct words *orders,
-             struct psd_error *err)
+static void
+add_commands(const struct gather *gather, uint32_t machine, struct words *orders)
 {
     const struct plan *plan = gather->plan;
-    psd_status status = PSD_OK;
+    const bool contained = plan->image.count > 0;
 
     if (plan->command_count == 1) {
-        return has_command(gather, machine)
-                   ? add_command(&plan->commands[0], 0, plan->image.count > 0, orders, err)
-                   : PSD_OK;
+        if (has_command(gather, machine)) {
+            add_command(&plan->commands[0], 0, contained, orders);
+        }
+        return;
     }
-    for (uint32_t rank = 0; rank < plan->workers && status == PSD_OK; rank++) {
+    for (uint32_t rank = 0; rank < plan->workers; rank++) {
         const uint32_t command = plan_command(plan, rank);
 
         if (gather->layout->machine_of[1 + plan->servers + rank] == machine) {
-            status =
-                add_command(&plan->commands[command], command, plan->image.count > 0, orders, err);
+            add_command(&plan->commands[command], command, contained, orders);
         }
     }
-    return status;
 }
 
-static psd_status
-add_place(const struct gather *gather, const struct host *host, struct words *orders,
-          struct psd_error *err)
+static void
+add_place(const struct gather *gather, const struct host *host, struct words *orders)
 {
     const struct plan *plan = gather->plan;
-    psd_status status = PSD_OK;
+    const bool called = !host->machine->here && !host->machine->joined;
 
-    if (status == PSD_OK && plan->workdir != NULL) {
-        status = words_add_format(orders, err, "workdir=%s", plan->workdir);
-    } else if (status == PSD_OK && !host->machine->here && !host->machine->joined) {
-        status = words_add_format(orders, err, "cwd=%s", gather->directory);
+    if (plan->workdir != NULL) {
+        words_add_format(orders, "workdir=%s", plan->workdir);
+    } else if (called) {
+        words_add_format(orders, "cwd=%s", gather->directory);
     }
-    if (status == PSD_OK && !host->machine->here && !host->machine->joined) {
-        status = words_add(orders, "elsewhere=1", err);
+    if (called) {
+        words_add(orders, "elsewhere=1");
     }
-    if (status == PSD_OK && gather->logs != NULL && !host->machine->here) {
-        status = gather->logs_token != NULL
-                     ? words_add_format(orders, err, "logs_token=%s", gather->logs_token)
-                     : PSD_OK;
-        status = status == PSD_OK ? words_add_format(orders, err, "logs=%s", gather->logs) : status;
+    if (gather->logs != NULL && !host->machine->here) {
+        if (gather->logs_token != NULL) {
+            words_add_format(orders, "logs_token=%s", gather->logs_token);
+        }
+        words_add_format(orders, "logs=%s", gather->logs);
     }
-    if (status == PSD_OK && !host->machine->here) {
-        status = add_variables(&plan->forwarded, orders, err);
+    if (!host->machine->here) {
+        add_prefixed(&plan->forwarded, "env", orders);
     }
-    return status == PSD_OK ? add_variables(&plan->worker_environment, orders, err) : status;
+    add_prefixed(&plan->worker_environment, "env", orders);
 }
 
 /* Ports of a machine: its workers', its servers' and the scheduler's where these run the user's
@@ -191,9 +176,8 @@ host_setup_store_port(const struct gather *gather)
 }
 
 /* What the workers of a machine share: its cores, its ports. */
-static psd_status
-add_shares(const struct gather *gather, uint32_t machine, struct words *orders,
-           struct psd_error *err)
+static void
+add_shares(const struct gather *gather, uint32_t machine, struct words *orders)
 {
     const struct host *host = &gather->hosts[machine];
     const uint32_t workers = host->machine->workers;
@@ -202,24 +186,22 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders,
     const uint32_t ports = host_setup_port_count(gather, machine);
     const bool wish = (gather->plan->personality & PERSONALITY_TF1) != 0 && ports == 1;
     const char *address = host->address;
-    psd_status status = PSD_OK;
 
     if (gather->plan->personality != PERSONALITY_POSEIDON) { /* others listen on all addresses */
         address = strchr(host->address, ':') != NULL ? "::" : "0.0.0.0";
     }
-
     if (workers > 0 && gather->plan->gpus_per_worker > 0) {
-        status = words_add(orders, "deal_gpus=1", err);
+        words_add(orders, "deal_gpus=1");
     }
-    if (status == PSD_OK && workers > 0 && all > 1) {
-        status = words_add_format(orders, err, "threads=%u", threads > 0 ? threads : 1);
+    if (workers > 0 && all > 1) {
+        words_add_format(orders, "threads=%u", threads > 0 ? threads : 1);
     }
-    return status == PSD_OK && ports > 0
-               ? words_add_format(orders, err, "ports=%u %s %u", ports, address,
-                                  host->machine->port != 0 ? host->machine->port
-                                  : wish                   ? PERSONALITY_TF1_PORT
-                                                           : 0u)
-               : status;
+    if (ports > 0) {
+        words_add_format(orders, "ports=%u %s %u", ports, address,
+                         host->machine->port != 0 ? host->machine->port
+                         : wish                   ? PERSONALITY_TF1_PORT
+                                                  : 0u);
+    }
 }
 
 static psd_status
@@ -235,72 +217,62 @@ psd_status
 host_setup_send(struct gather *gather, uint32_t machine, struct psd_error *err)
 {
     struct host *host = &gather->hosts[machine];
-    const struct layout_machine *layout = &gather->layout->machines[machine];
-    const bool foreign = personality_is_foreign(gather->plan->personality);
+    const struct plan *plan = gather->plan;
+    const bool foreign = personality_is_foreign(plan->personality);
+    const bool command = has_command(gather, machine);
     struct words orders = {0};
-    psd_status status = send_secret(gather, host, err);
+    const psd_status status = send_secret(gather, host, err);
 
-    if (status == PSD_OK) {
-        status = add_place(gather, host, &orders, err);
+    if (status != PSD_OK) {
+        return status;
     }
-    if (status == PSD_OK) {
-        status = add_shares(gather, machine, &orders, err);
+    add_place(gather, host, &orders);
+    add_shares(gather, machine, &orders);
+    if (command && plan->virtualenv != NULL) {
+        words_add_format(&orders, "virtualenv=%s", plan->virtualenv);
     }
-    if (status == PSD_OK && gather->plan->virtualenv != NULL && has_command(gather, machine)) {
-        status = words_add_format(&orders, err, "virtualenv=%s", gather->plan->virtualenv);
+    if (gather->layout->machine_of[0] == machine && !foreign) {
+        words_add(&orders, "daemon=ps_master");
     }
-    if (status == PSD_OK && gather->layout->machine_of[0] == machine && !foreign) {
-        status = words_add(&orders, "daemon=ps_master", err);
+    if (host->machine->servers > 0 && !foreign) {
+        words_add(&orders, "daemon=ps_server");
     }
-    if (status == PSD_OK && layout->servers > 0 && !foreign) {
-        status = words_add(&orders, "daemon=ps_server", err);
+    if (command && (plan->automatic || plan->old_names)) {
+        words_add_format(&orders, "automatic%s=on", plan->automatic_asked ? "_asked" : "");
     }
-    if (status == PSD_OK && (gather->plan->automatic || gather->plan->old_names) &&
-        has_command(gather, machine)) {
-        status = words_add_format(&orders, err, "automatic%s=on",
-                                  gather->plan->automatic_asked ? "_asked" : "");
+    if (command && plan->image.count > 0) {
+        words_add_format(&orders, "program=%s", plan->image.list[0]);
     }
-    if (status == PSD_OK && gather->plan->image.count > 0 && has_command(gather, machine)) {
-        status = words_add_format(&orders, err, "program=%s", gather->plan->image.list[0]);
+    add_commands(gather, machine, &orders);
+    if (has_service(gather, machine) && gather->host_count > 1) {
+        words_add_format(&orders, "listen=%s", host->address);
     }
-    if (status == PSD_OK) {
-        status = add_commands(gather, machine, &orders, err);
-    }
-    if (status == PSD_OK && has_service(gather, machine) && gather->host_count > 1) {
-        status = words_add_format(&orders, err, "listen=%s", host->address);
-    }
-    if (status == PSD_OK) {
-        link_send_words(&host->link, LINK_SETUP, 0, 0, &orders);
-        host->state = HOST_SETTING_UP;
-    }
+    link_send_words(&host->link, LINK_SETUP, 0, 0, &orders);
+    host->state = HOST_SETTING_UP;
     words_fini(&orders);
-    return status;
+    return PSD_OK;
 }
 
-psd_status
-host_setup_take(struct gather *gather, struct host *host, const struct words *answers,
-                struct psd_error *err)
+void
+host_setup_take(struct gather *gather, struct host *host, const struct words *answers)
 {
     const uint32_t port_count = host_setup_port_count(gather, (uint32_t)(host - gather->hosts));
-    psd_status status = PSD_OK;
     uint32_t ports = 0;
 
     free(host->knows_flags); /* of a life before */
     free(host->worker_ports);
-    host->knows_flags = calloc(gather->plan->command_count, sizeof(*host->knows_flags));
-    host->worker_ports = calloc(port_count + 1, sizeof(*host->worker_ports));
-    if (host->knows_flags == NULL || host->worker_ports == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %s", host->machine->name);
-    }
-    for (size_t i = 0; i < answers->count && status == PSD_OK; i++) {
+    host->knows_flags =
+        memory_need(calloc(gather->plan->command_count, sizeof(*host->knows_flags)));
+    host->worker_ports = memory_need(calloc(port_count + 1, sizeof(*host->worker_ports)));
+    for (size_t i = 0; i < answers->count; i++) {
         const char *word = answers->list[i];
         unsigned command;
         unsigned knows;
 
         if (strncmp(word, "problem=", 8) == 0) {
-            status = words_add(&host->problems, word + 8, err);
+            words_add(&host->problems, word + 8);
         } else if (strncmp(word, "note=", 5) == 0) {
-            status = words_add(&host->notes, word + 5, err);
+            words_add(&host->notes, word + 5);
         } else if (strncmp(word, "worker_port=", 12) == 0 && ports < port_count) {
             host->worker_ports[ports++] = (uint16_t)strtoul(word + 12, NULL, 10);
         } else if (strncmp(word, "port=", 5) == 0) {
@@ -311,5 +283,4 @@ host_setup_take(struct gather *gather, struct host *host, const struct words *an
         }
     }
     host->state = HOST_SET_UP;
-    return status;
 }

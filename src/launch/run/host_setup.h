@@ -14,8 +14,7 @@
 psd_status host_setup_send(struct gather *gather, uint32_t machine, struct psd_error *err);
 
 /* Takes the answer, LINK_SET_UP: ports, problems, which commands know Poseidon's flags. */
-psd_status host_setup_take(struct gather *gather, struct host *host, const struct words *answers,
-                           struct psd_error *err);
+void host_setup_take(struct gather *gather, struct host *host, const struct words *answers);
 
 /* The ports that machines keep for those who run the user's command, once they are gathered: of one
  * process; of torch's store. 0: none. */

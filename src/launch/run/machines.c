@@ -259,10 +259,6 @@ machines_refuse(struct run *run, struct host *host, const struct psd_error *why)
         turn_away(run, host, why->text);
         return;
     }
-    if (gather_refuse(&run->gather, host, why->text, psi_monotonic_ms(), NULL) == PSD_OK) {
-        drop(host);
-        return;
-    }
-    snprintf(run->obstacle, sizeof(run->obstacle), "%s", why->text);
-    run_tell(run, WATCH_CANNOT_START, (uint32_t)(host - run->hosts), 0);
+    gather_refuse(&run->gather, host, why->text, psi_monotonic_ms());
+    drop(host);
 }

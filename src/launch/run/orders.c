@@ -17,6 +17,7 @@
 #include "launch/run/report.h"
 #include "launch/run/run_state.h"
 #include "launch/text/mask.h"
+#include "launch/text/memory.h"
 
 enum {
     ADDRESS_BYTES = HOST_ADDRESS_BYTES + 16,
@@ -72,10 +73,7 @@ orders_open_output(struct run *run, uint32_t slot)
     if (process->output != NULL) { /* of the life before */
         output_fini(process->output, &run->console);
     } else {
-        process->output = malloc(sizeof(*process->output));
-    }
-    if (process->output == NULL) {
-        return;
+        process->output = memory_need(malloc(sizeof(*process->output)));
     }
     log_path(run->directory, process, path, sizeof(path));
     /* What runs the user's command is shown as workers are. */
@@ -231,8 +229,8 @@ list_ports(const struct run *run, uint32_t slot, char text_p[24])
              store ? host_setup_store_port(&run->gather) : 0);
 }
 
-static psd_status
-send_start(struct run *run, uint32_t slot, struct psd_error *err)
+static void
+send_start(struct run *run, uint32_t slot)
 {
     struct process *process = &run->processes[slot];
     struct host *host = run_host_of(run, slot);
@@ -243,36 +241,27 @@ send_start(struct run *run, uint32_t slot, struct psd_error *err)
     struct process_facts facts;
     char text[1024];
     char ports[24];
-    psd_status status;
 
     learn_facts(run, slot, &facts, &texts);
-    status = process_words(run->plan, slot, &facts, &argv, &environment, err);
-    if (status != PSD_OK) {
-        return status;
-    }
+    process_words(run->plan, slot, &facts, &argv, &environment);
     mask_words(&argv, text, sizeof(text));
     runlog_line(&run->runlog, "START", "%s: %s", process->name, text);
     free(process->command);
-    process->command = strdup(text);
+    process->command = memory_need(strdup(text));
     log_path(".", process, text, sizeof(text));
     list_ports(run, slot, ports);
-    status = words_add(&strings,
-                       plan_runs_command(run->plan, slot)
-                           ? role_name(LAUNCH_WORKER)
-                           : role_name(role_of_slot(slot, run->plan->servers)),
-                       err);
-    status = status == PSD_OK ? words_add(&strings, text, err) : status;
-    status = status == PSD_OK ? words_add(&strings, ports, err) : status;
-    status = status == PSD_OK ? words_add_all(&strings, &argv, err) : status;
-    status = status == PSD_OK ? words_add_all(&strings, &environment, err) : status;
-    if (status == PSD_OK) {
-        link_send_words(&host->link, LINK_START, slot, (int32_t)argv.count, &strings);
-        process->start_pending = true;
-    }
+    words_add(&strings, plan_runs_command(run->plan, slot)
+                            ? role_name(LAUNCH_WORKER)
+                            : role_name(role_of_slot(slot, run->plan->servers)));
+    words_add(&strings, text);
+    words_add(&strings, ports);
+    words_add_all(&strings, &argv);
+    words_add_all(&strings, &environment);
+    link_send_words(&host->link, LINK_START, slot, (int32_t)argv.count, &strings);
+    process->start_pending = true;
     words_fini(&strings);
     words_fini(&argv);
     words_fini(&environment);
-    return status;
 }
 
 psd_status
@@ -299,14 +288,9 @@ static void
 order_start(void *context, uint32_t slot, uint32_t restart)
 {
     struct run *run = context;
-    struct psd_error err = {0};
 
     run->processes[slot].restart = run->args->attempt + restart;
-    if (send_start(run, slot, &err) != PSD_OK) {
-        console_say(&run->console, "%s", err.text);
-        link_send(&run_host_of(run, slot)->link, LINK_START, slot, 0, NULL,
-                  0); /* which is refused */
-    }
+    send_start(run, slot);
 }
 
 void

@@ -23,6 +23,7 @@
 
 #include "base/fail.h"
 #include "base/monotonic.h"
+#include "launch/text/memory.h"
 
 enum { BACKLOG = 4096, TEXT_BYTES = 320 };
 
@@ -132,19 +133,12 @@ wait_all(struct pollfd *polls, struct attempt *attempts, size_t count, int64_t d
     }
 }
 
-psd_status
-reach_all(const struct words *targets, uint32_t timeout_ms, struct words *answers,
-          struct psd_error *err)
+void
+reach_all(const struct words *targets, uint32_t timeout_ms, struct words *answers)
 {
-    struct pollfd *polls = calloc(targets->count + 1, sizeof(*polls));
-    struct attempt *attempts = calloc(targets->count + 1, sizeof(*attempts));
-    psd_status status = PSD_OK;
+    struct pollfd *polls = memory_need(calloc(targets->count + 1, sizeof(*polls)));
+    struct attempt *attempts = memory_need(calloc(targets->count + 1, sizeof(*attempts)));
 
-    if (polls == NULL || attempts == NULL) {
-        free(polls);
-        free(attempts);
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %zu connections", targets->count);
-    }
     for (size_t i = 0; i < targets->count; i++) {
         polls[i] = (struct pollfd){.fd = begin(targets->list[i]), .events = POLLOUT};
         attempts[i].code = polls[i].fd >= 0 ? -1 : errno;
@@ -154,15 +148,13 @@ reach_all(const struct words *targets, uint32_t timeout_ms, struct words *answer
         if (polls[i].fd >= 0) {
             close(polls[i].fd);
         }
-        if (attempts[i].code != 0 && status == PSD_OK) {
-            status =
-                words_add_format(answers, err, "%s: %s", targets->list[i],
-                                 attempts[i].code > 0 ? strerror(attempts[i].code) : "no answer");
+        if (attempts[i].code != 0) {
+            words_add_format(answers, "%s: %s", targets->list[i],
+                             attempts[i].code > 0 ? strerror(attempts[i].code) : "no answer");
         }
     }
     free(polls);
     free(attempts);
-    return status;
 }
 
 int
@@ -190,13 +182,10 @@ reach_connect(const char *address, uint16_t port, uint32_t timeout_ms)
     return fd;
 }
 
-static psd_status
-add_addresses(const struct ifaddrs *list, int loopback, struct words *answers,
-              struct psd_error *err)
+static void
+add_addresses(const struct ifaddrs *list, int loopback, struct words *answers)
 {
-    psd_status status = PSD_OK;
-
-    for (; list != NULL && status == PSD_OK; list = list->ifa_next) {
+    for (; list != NULL; list = list->ifa_next) {
         const void *sockaddr = list->ifa_addr;
         char text[INET6_ADDRSTRLEN] = "";
 
@@ -215,27 +204,23 @@ add_addresses(const struct ifaddrs *list, int loopback, struct words *answers,
             }
         }
         if (text[0] != '\0') {
-            status = words_add_format(answers, err, "address=%s %s", list->ifa_name, text);
+            words_add_format(answers, "address=%s %s", list->ifa_name, text);
         }
     }
-    return status;
 }
 
 psd_status
 reach_addresses(struct words *answers, struct psd_error *err)
 {
     struct ifaddrs *list = NULL;
-    psd_status status;
 
     if (getifaddrs(&list) != 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "list this machine's addresses");
     }
-    status = add_addresses(list, 0, answers, err);
-    if (status == PSD_OK) {
-        status = add_addresses(list, 1, answers, err);
-    }
+    add_addresses(list, 0, answers);
+    add_addresses(list, 1, answers);
     freeifaddrs(list);
-    return status;
+    return PSD_OK;
 }
 
 bool

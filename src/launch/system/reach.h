@@ -15,8 +15,7 @@ int reach_listen(const char *address, uint16_t *port_p, struct psd_error *err);
 
 /* Connects to "ADDRESS PORT" strings, all at once. Answers "ADDRESS PORT: why not", none if all
  * answered. */
-psd_status reach_all(const struct words *targets, uint32_t timeout_ms, struct words *answers,
-                     struct psd_error *err);
+void reach_all(const struct words *targets, uint32_t timeout_ms, struct words *answers);
 
 /* The addresses of this machine, loopback last: "address=INTERFACE ADDRESS" each. */
 psd_status reach_addresses(struct words *answers, struct psd_error *err);

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "launch/text/memory.h"
 
 enum { SEARCH_BYTES_MAX = 16 << 20 };
 
@@ -27,12 +28,12 @@ command_fini(struct command *command)
     words_fini(&command->argv);
 }
 
-psd_status
-command_take(struct command *command, const char *word, struct psd_error *err)
+void
+command_take(struct command *command, const char *word)
 {
     const bool leading = command->argv.count == 0 && words_name_bytes(word) > 0;
 
-    return words_add(leading ? &command->environment : &command->argv, word, err);
+    words_add(leading ? &command->environment : &command->argv, word);
 }
 
 psd_status
@@ -42,8 +43,8 @@ command_parse(const char *text, struct command *command_p, struct psd_error *err
     struct words words = {0};
     psd_status status = words_split(text, &words, err);
 
-    for (size_t i = 0; i < words.count && status == PSD_OK; i++) {
-        status = command_take(&command, words.list[i], err);
+    for (size_t i = 0; i < words.count; i++) {
+        command_take(&command, words.list[i]);
     }
     words_fini(&words);
     if (status == PSD_OK && command.argv.count == 0) {
@@ -80,9 +81,7 @@ command_find(const char *program, const char *search_path)
         const int bytes = (int)(stop - at);
 
         /* An empty entry is the current directory. */
-        if (asprintf(&path, "%.*s%s%s", bytes, at, bytes > 0 ? "/" : "./", program) < 0) {
-            return NULL;
-        }
+        path = memory_format("%.*s%s%s", bytes, at, bytes > 0 ? "/" : "./", program);
         if (is_program(path)) {
             return path;
         }
@@ -198,7 +197,8 @@ command_list(const char *text, uint32_t workers, const char *search_path, bool r
                         "commands as \"worker_commands\" in the cluster file",
                         text, workers);
     }
-    return words_add(texts_p, text, err);
+    words_add(texts_p, text);
+    return PSD_OK;
 }
 
 static const char *const placeholders[] = {"{rank}", "{role}", "{master}", "{world}", "{port}"};
@@ -235,18 +235,13 @@ command_has_placeholder(const struct command *command)
     return words_have_placeholder(&command->environment) || words_have_placeholder(&command->argv);
 }
 
-static psd_status
-fill_word(const char *word, const char *const texts[PLACEHOLDERS], struct words *to,
-          struct psd_error *err)
+static void
+fill_word(const char *word, const char *const texts[PLACEHOLDERS], struct words *to)
 {
     char *text = NULL;
     size_t bytes = 0;
-    FILE *stream = open_memstream(&text, &bytes);
-    psd_status status;
+    FILE *stream = memory_need(open_memstream(&text, &bytes));
 
-    if (stream == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "command: no memory for a word");
-    }
     while (*word != '\0') {
         const int which = *word == '{' ? placeholder_at(word) : -1;
 
@@ -257,18 +252,12 @@ fill_word(const char *word, const char *const texts[PLACEHOLDERS], struct words 
             fputc(*word++, stream);
         }
     }
-    if (fclose(stream) != 0) {
-        free(text);
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "command: no memory for a word");
-    }
-    status = words_add(to, text, err);
+    words_add(to, memory_need(fclose(stream) == 0 ? text : NULL));
     free(text);
-    return status;
 }
 
-psd_status
-command_fill(const struct words *from, const struct command_values *values, struct words *to,
-             struct psd_error *err)
+void
+command_fill(const struct words *from, const struct command_values *values, struct words *to)
 {
     const char *colon = strrchr(values->master, ':');
     const char *port = colon != NULL ? colon + 1 : "";
@@ -276,14 +265,12 @@ command_fill(const struct words *from, const struct command_values *values, stru
     char world[16];
     const char *const texts[PLACEHOLDERS] = {rank, values->role, values->master, world,
                                              values->port != NULL ? values->port : port};
-    psd_status status = PSD_OK;
 
     snprintf(rank, sizeof(rank), "%u", values->rank);
     snprintf(world, sizeof(world), "%u", values->world);
-    for (size_t i = 0; i < from->count && status == PSD_OK; i++) {
-        status = fill_word(from->list[i], texts, to, err);
+    for (size_t i = 0; i < from->count; i++) {
+        fill_word(from->list[i], texts, to);
     }
-    return status;
 }
 
 static bool

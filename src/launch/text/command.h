@@ -20,7 +20,7 @@ struct command {
 void command_fini(struct command *command);
 
 /* One more word: NAME=value words before the program are its environment. */
-psd_status command_take(struct command *command, const char *word, struct psd_error *err);
+void command_take(struct command *command, const char *word);
 
 /* One string into a command. PSD_ERR_INVALID: bad quoting, or nothing to run. */
 psd_status command_parse(const char *text, struct command *command_p, struct psd_error *err);
@@ -52,8 +52,7 @@ struct command_values {
 };
 
 /* Copies the words of `from`, placeholders filled, to the end of `to`. */
-psd_status command_fill(const struct words *from, const struct command_values *values,
-                        struct words *to, struct psd_error *err);
+void command_fill(const struct words *from, const struct command_values *values, struct words *to);
 
 /*
  * Whether the program, or the first file among its arguments, knows the word master_address: then

@@ -5,11 +5,8 @@
  */
 #include "launch/text/variables.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/fail.h"
 
 const char *
 variables_get(char *const *list, const char *name)
@@ -45,30 +42,35 @@ variables_unset(struct words *variables, const char *name)
     unset(variables, name, strlen(name));
 }
 
-psd_status
-variables_set(struct words *variables, const char *assignment, struct psd_error *err)
+void
+variables_set(struct words *variables, const char *assignment)
 {
     const size_t bytes = strcspn(assignment, "=");
 
     unset(variables, assignment, bytes);
-    return assignment[bytes] == '=' ? words_add(variables, assignment, err) : PSD_OK;
+    if (assignment[bytes] == '=') {
+        words_add(variables, assignment);
+    }
 }
 
-psd_status
-variables_set_pair(struct words *variables, const char *name, const char *value,
-                   struct psd_error *err)
+void
+variables_set_pair(struct words *variables, const char *name, const char *value)
 {
     variables_unset(variables, name);
-    return words_add_format(variables, err, "%s=%s", name, value);
+    words_add_format(variables, "%s=%s", name, value);
 }
 
-psd_status
-variables_set_all(struct words *variables, char *const *assignments, struct psd_error *err)
+void
+variables_set_number(struct words *variables, const char *name, uint32_t value)
 {
-    psd_status status = PSD_OK;
+    variables_unset(variables, name);
+    words_add_format(variables, "%s=%u", name, value);
+}
 
-    for (; status == PSD_OK && assignments != NULL && *assignments != NULL; assignments++) {
-        status = variables_set(variables, *assignments, err);
+void
+variables_set_all(struct words *variables, char *const *assignments)
+{
+    for (; assignments != NULL && *assignments != NULL; assignments++) {
+        variables_set(variables, *assignments);
     }
-    return status;
 }

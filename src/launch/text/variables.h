@@ -4,17 +4,18 @@
 #ifndef LAUNCH_VARIABLES_H
 #define LAUNCH_VARIABLES_H
 
+#include <stdint.h>
+
 #include "launch/text/words.h"
 
 /* The value of a variable, or NULL. */
 const char *variables_get(char *const *list, const char *name);
 
 /* Replaces or adds "NAME=value"; plain "NAME" removes it. */
-psd_status variables_set(struct words *variables, const char *assignment, struct psd_error *err);
-psd_status variables_set_pair(struct words *variables, const char *name, const char *value,
-                              struct psd_error *err);
-psd_status variables_set_all(struct words *variables, char *const *assignments,
-                             struct psd_error *err);
+void variables_set(struct words *variables, const char *assignment);
+void variables_set_pair(struct words *variables, const char *name, const char *value);
+void variables_set_number(struct words *variables, const char *name, uint32_t value);
+void variables_set_all(struct words *variables, char *const *assignments);
 void variables_unset(struct words *variables, const char *name);
 
 #endif

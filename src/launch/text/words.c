@@ -15,35 +15,25 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "launch/text/memory.h"
 
 /* Takes text. */
-static psd_status
-add_owned(struct words *words, char *text, struct psd_error *err)
+static void
+add_owned(struct words *words, char *text)
 {
-    char **list;
-
-    if (text == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "command: no memory for a word");
-    }
-    list = realloc(words->list, (words->count + 2) * sizeof(*list));
-    if (list == NULL) {
-        free(text);
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "command: no memory for %zu words", words->count);
-    }
-    words->list = list;
-    list[words->count++] = text;
-    list[words->count] = NULL;
-    return PSD_OK;
+    words->list = memory_need(realloc(words->list, (words->count + 2) * sizeof(*words->list)));
+    words->list[words->count++] = memory_need(text);
+    words->list[words->count] = NULL;
 }
 
-psd_status
-words_add(struct words *words, const char *text, struct psd_error *err)
+void
+words_add(struct words *words, const char *text)
 {
-    return add_owned(words, strdup(text), err);
+    add_owned(words, strdup(text));
 }
 
-psd_status
-words_add_format(struct words *words, struct psd_error *err, const char *format, ...)
+void
+words_add_format(struct words *words, const char *format, ...)
 {
     char *text = NULL;
     va_list args;
@@ -52,18 +42,15 @@ words_add_format(struct words *words, struct psd_error *err, const char *format,
     va_start(args, format);
     bytes = vasprintf(&text, format, args);
     va_end(args);
-    return add_owned(words, bytes < 0 ? NULL : text, err);
+    add_owned(words, bytes < 0 ? NULL : text);
 }
 
-psd_status
-words_add_all(struct words *words, const struct words *more, struct psd_error *err)
+void
+words_add_all(struct words *words, const struct words *more)
 {
-    psd_status status = PSD_OK;
-
-    for (size_t i = 0; i < more->count && status == PSD_OK; i++) {
-        status = words_add(words, more->list[i], err);
+    for (size_t i = 0; i < more->count; i++) {
+        words_add(words, more->list[i]);
     }
-    return status;
 }
 
 void
@@ -154,15 +141,16 @@ words_split(const char *text, struct words *words_p, struct psd_error *err)
     size_t used = 0;
     bool inside = false;
     char c = '\0';
-    psd_status status = check_quoting(text, err);
-    char *word = status == PSD_OK ? malloc(strlen(text) + 1) : NULL;
+    enum scanned unit;
+    char *word;
+    const psd_status status = check_quoting(text, err);
 
-    if (status == PSD_OK && word == NULL) {
-        status = psi_fail(err, PSD_ERR_NO_MEMORY, "command: no memory for %zu bytes", strlen(text));
+    if (status != PSD_OK) {
+        return status;
     }
-    while (status == PSD_OK) {
-        const enum scanned unit = scan_quoted(&cursor, &c);
-
+    word = memory_need(malloc(strlen(text) + 1));
+    do {
+        unit = scan_quoted(&cursor, &c);
         if (unit == SCAN_LITERAL || (unit == SCAN_PLAIN && !is_blank(c))) {
             word[used++] = c;
             inside = true;
@@ -170,25 +158,18 @@ words_split(const char *text, struct words *words_p, struct psd_error *err)
             inside = inside || c != '\n'; /* '' is a word, an escaped newline is nothing */
         } else if (inside) {
             word[used] = '\0';
-            status = words_add(&words, word, err);
+            words_add(&words, word);
             used = 0;
             inside = false;
         }
-        if (unit == SCAN_END) {
-            break;
-        }
-    }
+    } while (unit != SCAN_END);
     free(word);
-    if (status != PSD_OK) {
-        words_fini(&words);
-        return status;
-    }
     *words_p = words;
     return PSD_OK;
 }
 
-static psd_status
-add_piece(struct words *pieces, const char *text, size_t from, size_t to, struct psd_error *err)
+static void
+add_piece(struct words *pieces, const char *text, size_t from, size_t to)
 {
     while (from < to && is_blank(text[from])) {
         from++;
@@ -196,7 +177,7 @@ add_piece(struct words *pieces, const char *text, size_t from, size_t to, struct
     while (to > from && is_blank(text[to - 1])) {
         to--;
     }
-    return add_owned(pieces, strndup(text + from, to - from), err);
+    add_owned(pieces, strndup(text + from, to - from));
 }
 
 psd_status
@@ -206,24 +187,19 @@ words_cut_commas(const char *text, int blank_after, struct words *pieces_p, stru
     struct words pieces = {0};
     size_t from = 0;
     char c = '\0';
-    psd_status status = check_quoting(text, err);
+    enum scanned unit;
+    const psd_status status = check_quoting(text, err);
 
-    while (status == PSD_OK) {
-        const enum scanned unit = scan_quoted(&cursor, &c);
-
-        if (unit == SCAN_END) {
-            status = add_piece(&pieces, text, from, cursor.at, err);
-            break;
-        }
+    if (status != PSD_OK) {
+        return status;
+    }
+    while ((unit = scan_quoted(&cursor, &c)) != SCAN_END) {
         if (unit == SCAN_PLAIN && c == ',' && (!blank_after || is_blank(text[cursor.at]))) {
-            status = add_piece(&pieces, text, from, cursor.at - 1, err);
+            add_piece(&pieces, text, from, cursor.at - 1);
             from = cursor.at;
         }
     }
-    if (status != PSD_OK) {
-        words_fini(&pieces);
-        return status;
-    }
+    add_piece(&pieces, text, from, cursor.at);
     *pieces_p = pieces;
     return PSD_OK;
 }

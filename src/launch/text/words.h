@@ -18,11 +18,11 @@ struct words {
     size_t count;
 };
 
-/* Appends a copy. PSD_ERR_NO_MEMORY leaves the list as it was. */
-psd_status words_add(struct words *words, const char *text, struct psd_error *err);
-psd_status words_add_format(struct words *words, struct psd_error *err, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-psd_status words_add_all(struct words *words, const struct words *more, struct psd_error *err);
+/* Appends a copy: memory.h. */
+void words_add(struct words *words, const char *text);
+void words_add_format(struct words *words, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void words_add_all(struct words *words, const struct words *more);
 void words_fini(struct words *words);
 
 /*

@@ -10,9 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
+#include <sys/wait.h>
 
+#include "base/exit_code.h"
+#include "launch/text/memory.h"
 #include "launch/text/words.h"
 
 /* Splits text and joins the words as "<a><b>", so that one string says it all. */
@@ -182,6 +186,27 @@ test_quotes_what_shells_expand(void **state)
     }
 }
 
+/* If this fails, a list that lacks a word for want of memory starts another program than was meant.
+ */
+static void
+test_no_list_lacks_a_word(void **state)
+{
+    int status = 0;
+    pid_t pid;
+
+    (void)state;
+    assert_ptr_equal(memory_need(&status), &status);
+    pid = fork();
+    if (pid == 0) {
+        close(STDERR_FILENO);
+        memory_need(NULL);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), PSI_EXIT_CANNOT_START);
+}
+
 int
 main(void)
 {
@@ -192,6 +217,7 @@ main(void)
         cmocka_unit_test(test_name_bytes),
         cmocka_unit_test(test_split_inverts_quoting),
         cmocka_unit_test(test_quotes_what_shells_expand),
+        cmocka_unit_test(test_no_list_lacks_a_word),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
