@@ -61,7 +61,7 @@ ALLOWED = {
     },
     "launch/run": {
         *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/rules", "launch/plan"),
-        *("launch/meet", "launch/tell", "launch/prepare", "transport", "config"),
+        *("launch/meet", "launch/tell", "launch/prepare", "client/api", "transport", "config"),
     },
     "launch/cli": {
         *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/rules", "launch/plan"),

@@ -53,8 +53,15 @@ fake_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
     fake_close(conn);
 }
 
+static size_t
+fake_queued_bytes(const struct psi_conn *conn)
+{
+    return ((const struct peer *)conn)->queued;
+}
+
 static const struct psi_conn_ops fake_conn_ops = {
     .send = fake_send,
+    .queued_bytes = fake_queued_bytes,
     .close = fake_close,
     .close_after_send = fake_close_after_send,
 };
@@ -253,6 +260,7 @@ say(struct world *world, struct peer *peer, struct psi_frame frame, const struct
         say(world, peer, frame, &pack);                                                            \
     }
 DEFINE_SAY(hello, struct psi_hello)
+DEFINE_SAY(subscribe, struct psi_subscribe)
 DEFINE_SAY(verdict, struct psi_verdict)
 DEFINE_SAY(ping, struct psi_ping)
 DEFINE_SAY(view_ack, struct psi_view_ack)

@@ -29,7 +29,8 @@ struct record {
 /* The test's end of one connection; `conn` is what the master holds. */
 struct peer {
     struct psi_conn conn;
-    bool closed; /* by either side */
+    bool closed;   /* by either side */
+    size_t queued; /* what it does not read */
     struct record frame[FRAMES_MAX];
     unsigned frames;
     unsigned read; /* frames the test has looked at */
@@ -101,6 +102,8 @@ struct psi_view hear_view(struct peer *peer, struct psi_view_table *tables);
 /* A frame with a message as its body. */
 void say_hello(struct world *world, struct peer *peer, struct psi_frame frame,
                const struct psi_hello *message);
+void say_subscribe(struct world *world, struct peer *peer, struct psi_frame frame,
+                   const struct psi_subscribe *message);
 void say_verdict(struct world *world, struct peer *peer, struct psi_frame frame,
                  const struct psi_verdict *message);
 void say_ping(struct world *world, struct peer *peer, struct psi_frame frame,

@@ -1163,6 +1163,138 @@ test_nodes_shows_the_job(void **state)
     world_destroy(world);
 }
 
+static struct peer *
+observe(struct world *world)
+{
+    const struct psi_hello hello = {.role = PSI_ROLE_OBSERVER, .rank = PSI_RANK_AUTO, .life = 9};
+    struct peer *observer = dial(world);
+
+    say_hello(world, observer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    assert_int_equal(hear_welcome(observer).heartbeat_ms, 250); /* so often it says PING */
+    return observer;
+}
+
+static void
+subscribe(struct world *world, struct peer *observer, uint32_t request, uint32_t every_ms)
+{
+    const struct psi_subscribe message = {.every_ms = every_ms};
+
+    say_subscribe(world, observer,
+                  (struct psi_frame){.type = PSI_FRAME_SUBSCRIBE, .request = request}, &message);
+    master_tick(world->master);
+}
+
+/* How many tables of nodes came since the last look, all with that request. */
+static unsigned
+tables_heard(struct peer *observer, uint32_t request)
+{
+    const struct record *record;
+    unsigned count = 0;
+
+    while ((record = hear(observer, PSI_FRAME_NODES_INFO)) != NULL) {
+        assert_int_equal(record->frame.request, request);
+        count++;
+    }
+    return count;
+}
+
+/* If this fails, whoever watches a job has to ask again and again, or is flooded. */
+static void
+test_subscriber_is_told_again_and_again(void **state)
+{
+    struct world *world = start_job(2, 1, PSI_DEATH_FAIL);
+    struct peer *observer = observe(world);
+
+    (void)state;
+    subscribe(world, observer, 5, 300);
+    assert_int_equal(tables_heard(observer, 5), 1); /* at once ... */
+    pass_ms(world, 200, NULL);
+    assert_int_equal(tables_heard(observer, 5), 0);
+    assert_true(master_next_ns(world->master) <= world->now_ns + 100 * MS_NS);
+    pass_ms(world, 100, NULL);
+    assert_int_equal(tables_heard(observer, 5), 1); /* ... and every 300 ms */
+    pass_ms(world, 600, NULL);
+    assert_int_equal(tables_heard(observer, 5), 2);
+
+    subscribe(world, observer, 6, 100); /* takes the place of the first */
+    assert_int_equal(tables_heard(observer, 6), 1);
+    pass_ms(world, 200, NULL);
+    assert_int_equal(tables_heard(observer, 6), 2);
+    subscribe(world, observer, 6, 0); /* enough */
+    pass_ms(world, 500, NULL);
+    assert_int_equal(tables_heard(observer, 6), 0);
+    assert_false(observer->closed);
+    world_destroy(world);
+}
+
+/* If this fails, an observer that asks for too much keeps the master busy. */
+static void
+test_subscriber_cannot_hurry_the_master(void **state)
+{
+    struct world *world = start_job(1, 1, PSI_DEATH_FAIL);
+    struct peer *observer = observe(world);
+
+    (void)state;
+    subscribe(world, observer, 5, 1);
+    for (unsigned i = 0; i < 100; i++) {
+        world->now_ns += MS_NS;
+        master_tick(world->master);
+    }
+    assert_int_equal(tables_heard(observer, 5), 3); /* at 0, 50 and 100 ms */
+    world_destroy(world);
+}
+
+/* If this fails, tables pile up for an observer that does not read, or it falls behind for ever. */
+static void
+test_subscriber_that_does_not_read_gets_fewer(void **state)
+{
+    struct world *world = start_job(1, 1, PSI_DEATH_FAIL);
+    struct peer *observer = observe(world);
+
+    (void)state;
+    subscribe(world, observer, 5, 100);
+    assert_int_equal(tables_heard(observer, 5), 1);
+    observer->queued = 1;
+    pass_ms(world, 1000, NULL);
+    assert_int_equal(tables_heard(observer, 5), 0);
+    observer->queued = 0;
+    pass_ms(world, 100, NULL);
+    assert_int_equal(tables_heard(observer, 5), 1);
+    world_destroy(world);
+}
+
+/* If this fails, a subscriber that has vanished is told for ever, or one that lives is let go. */
+static void
+test_subscriber_stays_while_it_speaks(void **state)
+{
+    struct world *world = start_job(1, 1, PSI_DEATH_FAIL);
+    struct peer *observer = observe(world);
+    const struct psi_ping ping = {0};
+
+    (void)state;
+    subscribe(world, observer, 5, 50000);
+    pass_ms(world, 50000, NULL);
+    say_ping(world, observer, (struct psi_frame){.type = PSI_FRAME_PING}, &ping);
+    assert_non_null(hear(observer, PSI_FRAME_PONG));
+    pass_ms(world, 59000, NULL);
+    assert_false(observer->closed);
+    pass_ms(world, 1100, NULL);
+    assert_true(observer->closed);
+    world_destroy(world);
+}
+
+/* If this fails, members load the control connection with what is meant for observers. */
+static void
+test_member_cannot_subscribe(void **state)
+{
+    struct world *world = start_job(1, 1, PSI_DEATH_FAIL);
+
+    (void)state;
+    subscribe(world, world->worker[0], 5, 100);
+    assert_true(world->worker[0]->closed);
+    world_destroy(world);
+}
+
 int
 main(void)
 {
@@ -1213,6 +1345,11 @@ main(void)
         cmocka_unit_test(test_last_worker_lost_under_continue),
         cmocka_unit_test(test_stop_tells_everybody),
         cmocka_unit_test(test_nodes_shows_the_job),
+        cmocka_unit_test(test_subscriber_is_told_again_and_again),
+        cmocka_unit_test(test_subscriber_cannot_hurry_the_master),
+        cmocka_unit_test(test_subscriber_that_does_not_read_gets_fewer),
+        cmocka_unit_test(test_subscriber_stays_while_it_speaks),
+        cmocka_unit_test(test_member_cannot_subscribe),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,15 +92,12 @@ master_names_end(struct names *names)
 
 /* ------------------------------------------------------------------------------- joining --- */
 
-/* WELCOME, then whatever the holder may have missed. */
-static void
-welcome(struct session *session, struct member *member)
+struct psi_welcome
+master_welcome(const struct master *master)
 {
-    struct master *master = session->master;
     const uint64_t silence_ms = dead_ms(master);
-    const struct psi_welcome message = {
-        .rank = member->rank,
-        .incarnation = member->incarnation,
+
+    return (struct psi_welcome){
         .workers = master->config.workers,
         .servers = master->config.servers,
         .heartbeat_ms = master->config.heartbeat_ms,
@@ -110,8 +107,18 @@ welcome(struct session *session, struct member *member)
         .view = master->view,
         .load_barriers = master->barrier_released[PSI_BARRIER_LOAD],
     };
-    const struct psi_frame frame = master_frame(master, PSI_FRAME_WELCOME);
+}
 
+/* WELCOME, then whatever the holder may have missed. */
+static void
+welcome(struct session *session, struct member *member)
+{
+    struct master *master = session->master;
+    const struct psi_frame frame = master_frame(master, PSI_FRAME_WELCOME);
+    struct psi_welcome message = master_welcome(master);
+
+    message.rank = member->rank;
+    message.incarnation = member->incarnation;
     session->kind = SESSION_MEMBER;
     session->member = member;
     member->session = session;

@@ -1,5 +1,6 @@
 /*
- * nodes.c - the table of nodes: what members report, and who asks for it.
+ * nodes.c - the table of nodes: what members report, and who is told of it: once, or
+ * again and again.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -62,21 +63,9 @@ fill_worker(struct psd_node *node, const struct member *member)
     snprintf(node->address, sizeof(node->address), "%s", member->address);
 }
 
-psd_status
-master_on_nodes(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+static void
+fill(const struct master *master, struct psd_node *node)
 {
-    const struct master *master = session->master;
-    const struct psi_frame frame = master_answer(session, PSI_FRAME_NODES_INFO);
-    struct psi_nodes nodes = {.count = 1 + master->config.servers + master->config.workers};
-    struct psd_node *node;
-
-    (void)body;
-    (void)bytes;
-    nodes.node = calloc(nodes.count, sizeof(*nodes.node));
-    if (nodes.node == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "NODES: the master is out of memory");
-    }
-    node = nodes.node;
     node->role = PSD_ROLE_MASTER;
     node->incarnation = 1;
     node->state = master->view > 0 ? PSD_NODE_RUNNING : PSD_NODE_JOINED;
@@ -90,7 +79,69 @@ master_on_nodes(struct session *session, const void *body, size_t bytes, struct 
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
         fill_worker(++node, &master->worker[rank].member);
     }
+}
+
+static psd_status
+send_nodes(struct session *session, uint32_t request)
+{
+    const struct master *master = session->master;
+    struct psi_frame frame = master_frame(master, PSI_FRAME_NODES_INFO);
+    struct psi_nodes nodes = {.count = 1 + master->config.servers + master->config.workers};
+
+    nodes.node = calloc(nodes.count, sizeof(*nodes.node));
+    if (nodes.node == NULL) {
+        return PSD_ERR_NO_MEMORY;
+    }
+    fill(master, nodes.node);
+    frame.request = request;
     master_posted(session, psi_post_nodes(session->conn, &frame, &nodes));
     free(nodes.node);
     return PSD_OK;
+}
+
+psd_status
+master_on_nodes(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    (void)body;
+    (void)bytes;
+    if (send_nodes(session, session->inbox.frame.request) != PSD_OK) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "NODES: the master is out of memory");
+    }
+    return PSD_OK;
+}
+
+/* A second SUBSCRIBE takes the place of the first. */
+psd_status
+master_on_subscribe(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct subscription *subscription = &session->subscription;
+    struct psi_subscribe asked;
+    const psd_status status = psi_subscribe_decode(body, bytes, &asked, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    if (asked.every_ms != 0 && asked.every_ms < MASTER_TELL_MS_MIN) {
+        asked.every_ms = MASTER_TELL_MS_MIN;
+    }
+    subscription->request = session->inbox.frame.request;
+    subscription->every_ns = asked.every_ms * MASTER_MS_NS;
+    subscription->due_ns = 0;
+    master_wake_at(session->master, 0);
+    return PSD_OK;
+}
+
+/* Who has not taken the last one yet gets no further one: a slow reader reads fewer, never older. */
+void
+master_tell_subscriber(struct session *session, uint64_t now_ns)
+{
+    struct subscription *subscription = &session->subscription;
+
+    if (now_ns >= subscription->due_ns) {
+        if (session->conn->ops->queued_bytes(session->conn) == 0) {
+            (void)send_nodes(session, subscription->request); /* without memory: next time */
+        }
+        subscription->due_ns = now_ns + subscription->every_ns;
+    }
+    master_wake_at(session->master, subscription->due_ns);
 }

@@ -26,6 +26,7 @@ static const struct {
 } dispatch_table[] = {
     {PSI_FRAME_PING, FROM_WORKER | FROM_LANE | FROM_OBSERVER, master_on_ping},
     {PSI_FRAME_NODES, FROM_WORKER | FROM_LANE | FROM_OBSERVER, master_on_nodes},
+    {PSI_FRAME_SUBSCRIBE, FROM_OBSERVER, master_on_subscribe},
     {PSI_FRAME_END, FROM_WORKER | FROM_LANE, master_on_end},
     {PSI_FRAME_BYE, FROM_WORKER, master_on_bye},
     {PSI_FRAME_BYE, FROM_LANE, master_on_lane_bye},
@@ -99,11 +100,7 @@ meet(struct session *session, const void *body, size_t bytes, struct psd_error *
                       "computes with kernels of revision %u, this job with revision %d",
                       hello->kernel_revision, PSI_KERNEL_REVISION);
     } else if (hello->role == PSI_ROLE_OBSERVER) {
-        const struct psi_welcome welcome = {.workers = master->config.workers,
-                                            .servers = master->config.servers,
-                                            .heartbeat_ms = master->config.heartbeat_ms,
-                                            .job = master->job,
-                                            .view = master->view};
+        const struct psi_welcome welcome = master_welcome(master);
         const struct psi_frame frame = master_answer(session, PSI_FRAME_WELCOME);
 
         session->kind = SESSION_OBSERVER;
@@ -148,8 +145,8 @@ dispatch(struct session *session, const void *body, size_t bytes, struct psd_err
         if (dispatch_table[i].type != type || (dispatch_table[i].from & from) == 0) {
             continue;
         }
-        if (session->master->phase >= PHASE_ENDING && type != PSI_FRAME_NODES &&
-            dispatch_table[i].handle != master_on_lane_bye) {
+        if (session->master->phase >= PHASE_ENDING && from != FROM_OBSERVER &&
+            type != PSI_FRAME_NODES && dispatch_table[i].handle != master_on_lane_bye) {
             return PSD_OK; /* END is on its way: nothing else matters any more */
         }
         return dispatch_table[i].handle(session, body, bytes, err);
@@ -331,6 +328,9 @@ master_sessions_tick(struct master *master, uint64_t now_ns)
             master_refuse(session, PSD_ERR_REFUSED, "the job is over: %s", master->end_text);
         } else if (session->kind != SESSION_MEMBER) {
             check_silence(session, now_ns);
+        }
+        if (session->conn != NULL && session->subscription.every_ns != 0) {
+            master_tell_subscriber(session, now_ns);
         }
     }
 }

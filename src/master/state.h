@@ -25,6 +25,7 @@ enum {
     MASTER_STRANGER_MS = 5000, /* to say HELLO */
     MASTER_GUEST_MS = 60000,   /* how long an observer may stay silent */
     MASTER_GUESTS_MAX = 256,   /* sessions beyond one per place */
+    MASTER_TELL_MS_MIN = 50,   /* between two tables of nodes to a subscriber */
     MASTER_MISSING_MS = 10000, /* between two lines about who is missing */
     MASTER_ROUNDS_KEPT = 8,    /* decided, and perhaps not yet closed by the slowest chunk */
     MASTER_NAMES_MAX = 8,      /* members named in one message */
@@ -38,6 +39,13 @@ enum session_kind {
     SESSION_FENCED, /* of a worker declared dead: told so if it ever speaks */
 };
 
+/* An observer is told of the nodes again and again. */
+struct subscription {
+    uint32_t request;  /* echoed each time */
+    uint64_t every_ns; /* 0: nobody asked for it */
+    uint64_t due_ns;
+};
+
 /* One accepted connection. Closing leaves it in the list with conn NULL until the next tick frees
  * it: an event may end any session, also the one it came from. */
 struct session {
@@ -48,7 +56,8 @@ struct session {
     enum session_kind kind;
     struct psi_hello hello; /* from WAITING on */
     struct member *member;  /* MEMBER */
-    bool broken;            /* a frame could not be queued: cut it, the member will come back */
+    struct subscription subscription;
+    bool broken; /* a frame could not be queued: cut it, the member will come back */
     uint64_t heard_ns;
 };
 
@@ -271,6 +280,9 @@ void master_posted(struct session *session, psd_status status);
 typedef psd_status (*master_handler)(struct session *session, const void *body, size_t bytes,
                                      struct psd_error *err);
 
+/* What everybody is told about the job. */
+struct psi_welcome master_welcome(const struct master *master);
+
 /* Gives session the place its HELLO asks for, refuses it, or lets it wait. */
 void master_admit(struct session *session);
 
@@ -382,6 +394,10 @@ void master_quorum_destroy(struct master *master);
 
 psd_status master_on_nodes(struct session *session, const void *body, size_t bytes,
                            struct psd_error *err);
+psd_status master_on_subscribe(struct session *session, const void *body, size_t bytes,
+                               struct psd_error *err);
+/* The table of nodes, if it is time. */
+void master_tell_subscriber(struct session *session, uint64_t now_ns);
 void master_node_report(struct member *member, const struct psi_ping *ping, uint64_t now_ns);
 
 #endif

@@ -28,7 +28,7 @@ struct psi_pack {
 enum psi_role {
     PSI_ROLE_SERVER = 2, /* one lane of it */
     PSI_ROLE_WORKER = 3,
-    PSI_ROLE_OBSERVER = 4, /* asks for the table of nodes and leaves */
+    PSI_ROLE_OBSERVER = 4, /* asks for the table of nodes, and is in no view */
 };
 
 enum {
@@ -167,6 +167,11 @@ struct psi_nodes {
     struct psd_node *node; /* PSI_RANKS_MAX + PSI_SERVERS_MAX + 1 of room when decoding */
 };
 
+/* SUBSCRIBE. */
+struct psi_subscribe {
+    uint32_t every_ms; /* between two NODES_INFO; 0: no more of them */
+};
+
 /* SHARE_PULL and, in front of the piece, SHARE_DATA (as meta it would not fit: it is the payload of
  * SHARE_PULL, and echoed by request number in SHARE_DATA). */
 struct psi_share {
@@ -191,7 +196,8 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
     X(table_info, struct psi_table_info)                                                           \
     X(nodes, struct psi_nodes)                                                                     \
     X(share, struct psi_share)                                                                     \
-    X(ranks, struct psi_ranks)
+    X(ranks, struct psi_ranks)                                                                     \
+    X(subscribe, struct psi_subscribe)
 
 /*
  * psi_hello_encode(pack, &hello), psi_hello_decode(bytes, size, &hello, err), and so on. Decoding

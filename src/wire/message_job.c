@@ -1,6 +1,6 @@
 /*
- * message_job.c - the job as a whole: NODES_INFO, and SHARE_PULL, by which a replacement asks a
- * live worker for its published state.
+ * message_job.c - the job as a whole: NODES_INFO and SUBSCRIBE, and SHARE_PULL, by which a
+ * replacement asks a live worker for its published state.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -59,6 +59,23 @@ psi_nodes_decode(const uint8_t *bytes, size_t size, struct psi_nodes *nodes_p,
     for (uint32_t i = 0; i < nodes_p->count && unpack.status == PSD_OK; i++) {
         unpack_node(&unpack, &nodes_p->node[i]);
     }
+    return unpack.status;
+}
+
+void
+psi_subscribe_encode(struct psi_pack *pack, const struct psi_subscribe *subscribe)
+{
+    psi_pack_u32(pack, subscribe->every_ms);
+}
+
+psd_status
+psi_subscribe_decode(const uint8_t *bytes, size_t size, struct psi_subscribe *subscribe_p,
+                     struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "SUBSCRIBE", bytes, size, err);
+    subscribe_p->every_ms = psi_unpack_u32(&unpack, "every_ms", 0, UINT32_MAX);
     return unpack.status;
 }
 

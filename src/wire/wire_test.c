@@ -252,7 +252,8 @@ limit_of(unsigned type)
         break;
     }
     if ((type >= 2 && type <= 7) || (type >= 10 && type <= 13) || (type >= 20 && type <= 22) ||
-        (type >= 31 && type <= 43) || (type >= 48 && type <= 49) || (type >= 60 && type <= 64)) {
+        (type >= 31 && type <= 43) || (type >= 48 && type <= 49) || (type >= 60 && type <= 64) ||
+        type == 66) {
         return 1 << 20;
     }
     return -2;
@@ -488,6 +489,7 @@ struct sample {
         struct psi_nodes nodes;
         struct psi_share share;
         struct psi_ranks ranks;
+        struct psi_subscribe subscribe;
     };
     struct psi_view_worker worker[PSI_RANKS_MAX + 1];
     struct psi_view_place place[PSI_PLACES_MAX + 1];
@@ -578,6 +580,12 @@ fill_ping(uint64_t *random, struct sample *sample)
     sample->ping.step = draw(random);
     sample->ping.value = draw_f64(random);
     draw_text(random, sample->ping.name, sizeof(sample->ping.name));
+}
+
+static void
+fill_subscribe(uint64_t *random, struct sample *sample)
+{
+    sample->subscribe.every_ms = (uint32_t)draw(random);
 }
 
 static void
@@ -822,6 +830,7 @@ static const struct kind kinds[] = {
     KIND(nodes, prepare_nodes, same_nodes),
     KIND(share, prepare_plain, same_plain),
     KIND(ranks, prepare_plain, same_plain),
+    KIND(subscribe, prepare_plain, same_plain),
 };
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };

@@ -2,8 +2,10 @@
 """What a job tells about itself while it runs, and what programs tell about themselves."""
 
 import json
+import pathlib
 import re
 import subprocess
+import uuid
 
 import pytest
 
@@ -86,6 +88,29 @@ def test_show_tells_the_lost_and_the_done(start, tmp_path):
     assert [node["state"] for node in job.nodes()][-3:] == ["running", "lost", "running"]
     gate.touch()
     assert job.wait() == 0, job.stderr()
+
+
+def callers_of(address):
+    """Who has called this address: connections that are open, or that their caller closed within a minute."""
+    port = f":{int(address.rsplit(':', 1)[1]):04X}"
+    lines = pathlib.Path("/proc/net/tcp").read_text(encoding="utf-8").splitlines()[1:]
+    return {line.split()[1] for line in lines if line.split()[2].endswith(port)}
+
+
+def test_psd_run_watches_over_one_connection(start, tmp_path):
+    """If this fails, psd_run shakes hands with the master again and again to see how its job does."""
+    gate = tmp_path / "gate"
+    name = f"watched_{uuid.uuid4().hex}"
+    job = start(*BRISK, "--name", name, "--workers", 2, "--servers", 1, "--lanes", 1, "--",
+                *python_worker("--steps", 30, "--hold", f"5:{gate}"))
+    job.wait_for_output("holding")
+    address = job.master_address()
+    wait_for(lambda: run(program("psd_run"), "show", name, "--json").stdout.count('"step": 4') == 2,
+             10, "psd_run knows where its workers are")
+    assert len(callers_of(address)) == 4, "two workers, a lane and psd_run"
+    gate.touch()
+    assert job.wait() == 0, job.stderr()
+    assert len(callers_of(address)) <= 4
 
 
 # ---------------------------------------------------------------------------------------- help ---

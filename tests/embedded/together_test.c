@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bed.h"
+#include "client/api/observer.h"
 
 /* ---- barriers ----------------------------------------------------------------------------- */
 
@@ -436,6 +437,91 @@ test_nodes_and_reports(void **state)
     bed_finish(bed);
 }
 
+/* Until a table comes in which every worker is in this state. */
+static void
+watch_until(struct psi_observer *observer, psd_node_state state)
+{
+    const uint64_t deadline_ms = bed_now_ms() + 20000;
+    struct psd_node nodes[NODES];
+    struct psd_error err;
+    size_t count = 0;
+
+    do {
+        const psd_status status = psi_observer_next(observer, 10000, nodes, NODES, &count, &err);
+
+        if (status != PSD_OK) {
+            fail_msg("%s", err.text);
+        }
+        assert_int_equal(count, NODES);
+    } while ((nodes[3].state != state || nodes[5].state != state) && bed_now_ms() < deadline_ms);
+    assert_int_equal(nodes[5].state, state);
+}
+
+/* Waits for news until it is sent away, and says how. */
+static void *
+watch_to_the_end(void *argument)
+{
+    static psd_status status;
+    struct psd_node nodes[NODES];
+    struct psd_error err;
+    size_t count;
+
+    do {
+        status = psi_observer_next(argument, PSD_FOREVER, nodes, NODES, &count, &err);
+    } while (status == PSD_OK);
+    return &status;
+}
+
+static void
+wait_for_the_turn(struct worker *worker)
+{
+    bed_wait_turn(worker->bed, 1);
+}
+
+/* While one thread waits for news another one asks, and then sends it away. */
+static void
+ask_beside(struct psi_observer *observer)
+{
+    struct psd_node nodes[2];
+    struct psd_error err;
+    pthread_t thread;
+    size_t count = 0;
+    void *status;
+
+    assert_int_equal(pthread_create(&thread, NULL, watch_to_the_end, observer), 0);
+    for (unsigned i = 0; i < 5; i++) {
+        assert_ok(psi_observer_ask(observer, nodes, 2, &count, &err));
+        assert_int_equal(count, NODES);
+        assert_int_equal(nodes[1].role, PSD_ROLE_SERVER);
+    }
+    psi_observer_stop(observer);
+    assert_int_equal(pthread_join(thread, &status), 0);
+    assert_int_equal(*(const psd_status *)status, PSD_ERR_CLOSED);
+    assert_status(psi_observer_ask(observer, nodes, 2, &count, &err), PSD_ERR_CLOSED);
+}
+
+/* If this fails, whoever watches a job misses how it goes on, or cannot stop watching. */
+static void
+test_observer_follows_the_job(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 3, .servers = 2, .lanes = 2});
+    struct psi_observer *observer;
+    struct psd_error err;
+
+    (void)state;
+    assert_ok(psi_observer_create(bed_address(bed), 50, 10000, &observer, &err));
+    watch_until(observer, PSD_NODE_MISSING);
+    bed_start_workers(bed, wait_for_the_turn, NULL);
+    watch_until(observer, PSD_NODE_RUNNING);
+    psi_observer_pace(observer, 100);
+    watch_until(observer, PSD_NODE_RUNNING);
+    ask_beside(observer);
+    psi_observer_destroy(observer);
+    bed_next_turn(bed);
+    bed_join_workers(bed);
+    bed_finish(bed);
+}
+
 /* If this fails, a job that has not gathered cannot be looked at. */
 static void
 test_nodes_before_the_start(void **state)
@@ -494,6 +580,7 @@ main(void)
         cmocka_unit_test(test_global_step_counts_once),
         cmocka_unit_test(test_global_step_through_cuts),
         cmocka_unit_test(test_nodes_and_reports),
+        cmocka_unit_test(test_observer_follows_the_job),
         cmocka_unit_test(test_nodes_before_the_start),
         cmocka_unit_test(test_nodes_at_nobody),
     };

@@ -232,7 +232,11 @@ ask(struct program *program, uint8_t what, uint8_t number)
         (void)psi_client_barrier(client, number, &op, &err);
         break;
     case 2:
-        (void)psi_client_nodes(client, &op, &err);
+        if ((number & 1) != 0) {
+            (void)psi_client_subscribe(client, number, &op, &err);
+        } else {
+            (void)psi_client_nodes(client, &op, &err);
+        }
         break;
     case 3:
         (void)psi_client_step_add(client, number, &op, &err);

@@ -94,6 +94,7 @@ PSI_MESSAGE_MAP(CALLS)
 #define make_table_info_lists make_no_lists
 #define make_share_lists      make_no_lists
 #define make_ranks_lists      make_no_lists
+#define make_subscribe_lists  make_no_lists
 
 static const struct {
     void (*make_lists)(struct message *message);

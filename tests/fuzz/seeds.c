@@ -109,6 +109,7 @@ write_meeting(const char *directory)
     const struct psi_ping ping = {.step = 3, .value = 0.5, .name = "loss"};
     const struct psi_share share = {.from = 1, .step = 3, .total = 64, .bytes = 32, .name = "w"};
     const struct psi_ranks ranks = {.word = {5, 1}};
+    const struct psi_subscribe subscribe = {.every_ms = 500};
 
     WRITE_MESSAGE(directory, hello, &hello);
     WRITE_MESSAGE(directory, welcome, &welcome);
@@ -116,6 +117,7 @@ write_meeting(const char *directory)
     WRITE_MESSAGE(directory, ping, &ping);
     WRITE_MESSAGE(directory, share, &share);
     WRITE_MESSAGE(directory, ranks, &ranks);
+    WRITE_MESSAGE(directory, subscribe, &subscribe);
 }
 
 static void

@@ -522,6 +522,7 @@ static void
 master_gathers(const char *directory)
 {
     const struct psi_ping ping = {.step = 3, .value = 0.5, .name = "loss"};
+    const struct psi_subscribe subscribe = {.every_ms = 100};
     const struct psi_view_ack ack = {.id = 1};
     struct world_frame frame = type(PSI_FRAME_VIEW_ACK);
     struct story story;
@@ -537,6 +538,8 @@ master_gathers(const char *directory)
     SAY(&story, 2, type(PSI_FRAME_PING), ping, &ping);
     meet(&story, 4, PSI_ROLE_OBSERVER, 0, 5);
     say(&story, 4, type(PSI_FRAME_NODES), 0, 0);
+    SAY(&story, 4, type(PSI_FRAME_SUBSCRIBE), subscribe, &subscribe);
+    happen(&story, WORLD_WAIT, 20);
     say(&story, 2, type(PSI_FRAME_BYE), 0, 0);
     say(&story, 3, type(PSI_FRAME_BYE), 0, 0);
     write_seed(directory, "master", "gather", story.bytes, story.used);
@@ -792,6 +795,8 @@ client_joins(const char *directory)
         .id = 1, .workers = 2, .worker = workers, .places = 1, .place = places};
     const struct psi_welcome welcome = {.incarnation = 1, .workers = 2, .servers = 1, .job = 7};
     const struct psi_verdict verdict = {.status = PSD_ERR_REFUSED, .text = "no"};
+    struct psd_node node = {.role = PSD_ROLE_WORKER, .address = "test://a"};
+    const struct psi_nodes nodes = {.count = 1, .node = &node};
     struct story story;
 
     begin(&story, 4);
@@ -810,6 +815,16 @@ client_joins(const char *directory)
     SAY(&story, 0, type(PSI_FRAME_WELCOME), welcome, &welcome);
     happen(&story, WORLD_WAIT, 100);
     write_seed(directory, "client", "observer", story.bytes, story.used);
+    begin(&story, 0xc0);
+    own(&story, OWN_ASK, ASK_NODES, 1, 0); /* again and again */
+    SAY(&story, 0, type(PSI_FRAME_WELCOME), welcome, &welcome);
+    SAY(&story, 0, answer(PSI_FRAME_NODES_INFO), nodes, &nodes);
+    SAY(&story, 0, answer(PSI_FRAME_NODES_INFO), nodes, &nodes);
+    happen(&story, WORLD_HANG_UP, 0);
+    happen(&story, WORLD_WAIT, 100);
+    SAY(&story, 0, type(PSI_FRAME_WELCOME), welcome, &welcome);
+    SAY(&story, 0, answer(PSI_FRAME_NODES_INFO), nodes, &nodes);
+    write_seed(directory, "client", "subscriber", story.bytes, story.used);
 }
 
 /* A table that is not what was asked for. */

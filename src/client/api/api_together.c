@@ -138,12 +138,6 @@ psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *n
 {
     const struct node_array array = {nodes, node_bytes, capacity, count_p};
     struct psi_secret_source source;
-    struct psi_client_config config = {
-        .master_address = master_address,
-        .rank = PSI_RANK_AUTO,
-        .op_timeout_ms = timeout_ms == 0 ? 1 : timeout_ms,
-        .observer = true,
-    };
     struct psd_error *err = psi_error();
     psd_context *context;
     psd_status status = check_array(&array, "psd_nodes_at", err);
@@ -158,7 +152,7 @@ psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *n
         status = psi_secret_source(NULL, &source, err);
     }
     if (status == PSD_OK) {
-        status = psi_context_create(&config, &source, &context, err);
+        status = psi_context_observe(master_address, &source, timeout_ms, &context, err);
     }
     if (status != PSD_OK) {
         return status;

@@ -317,6 +317,17 @@ psi_context_wait_locked(psd_context *context, const psd_op *op, uint64_t deadlin
     return psi_op_status(op);
 }
 
+void
+psi_context_wait_news_locked(psd_context *context, const psd_op *op, uint64_t seen,
+                             uint64_t deadline_ns)
+{
+    context->waiters++;
+    while (!psi_op_ended(op) && psi_op_value(op) == seen && !has_passed(context, deadline_ns)) {
+        wait_turn_locked(context, deadline_ns);
+    }
+    leave_locked(context);
+}
+
 psd_status
 psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns)
 {
@@ -435,17 +446,11 @@ name_missing(const char *master_address, const struct psi_secret_source *source,
 {
     static const char *const roles[] = {
         [PSD_ROLE_MASTER] = "master", [PSD_ROLE_SERVER] = "server", [PSD_ROLE_WORKER] = "worker"};
-    const struct psi_client_config config = {
-        .master_address = master_address,
-        .rank = PSI_RANK_AUTO,
-        .op_timeout_ms = ASK_MISSING_MS,
-        .observer = true,
-    };
     struct psd_error ignored;
     psd_context *context;
     psd_op *op;
 
-    if (psi_context_create(&config, source, &context, &ignored) != PSD_OK) {
+    if (psi_context_observe(master_address, source, ASK_MISSING_MS, &context, &ignored) != PSD_OK) {
         return;
     }
     pthread_mutex_lock(&context->lock);
@@ -584,6 +589,20 @@ psi_context_create(const struct psi_client_config *config, const struct psi_secr
     }
     *context_p = context;
     return PSD_OK;
+}
+
+psd_status
+psi_context_observe(const char *master_address, const struct psi_secret_source *source,
+                    uint32_t timeout_ms, psd_context **context_p, struct psd_error *err)
+{
+    const struct psi_client_config config = {
+        .master_address = master_address,
+        .rank = PSI_RANK_AUTO,
+        .op_timeout_ms = timeout_ms == 0 ? 1 : timeout_ms,
+        .observer = true,
+    };
+
+    return psi_context_create(&config, source, context_p, err);
 }
 
 void

@@ -65,6 +65,10 @@ psd_status psi_context_check(const psd_context *context, struct psd_error *err);
 psd_status psi_context_create(const struct psi_client_config *config,
                               const struct psi_secret_source *source, psd_context **context_p,
                               struct psd_error *err);
+/* One that only looks at the job, and waits so long for an answer. It has no thread of its own. */
+psd_status psi_context_observe(const char *master_address, const struct psi_secret_source *source,
+                               uint32_t timeout_ms, psd_context **context_p, struct psd_error *err);
+
 /* Stops the thread, ends what is pending, frees everything. */
 void psi_context_destroy(psd_context *context);
 
@@ -76,6 +80,11 @@ void psi_context_send_locked(psd_context *context);
 
 /* Drives until the operation ended, or until deadline_ns (monotonic). With the lock held. */
 psd_status psi_context_wait_locked(psd_context *context, const psd_op *op, uint64_t deadline_ns);
+
+/* Until the value of an operation that goes on is no longer `seen`, it ended, or deadline_ns. With
+ * the lock held. */
+void psi_context_wait_news_locked(psd_context *context, const psd_op *op, uint64_t seen,
+                                  uint64_t deadline_ns);
 
 /* Until some operation is in context->any. With the lock held. */
 psd_status psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns);

@@ -214,6 +214,46 @@ psi_client_nodes(struct psi_client *client, struct psd_op **op_p, struct psd_err
     return status;
 }
 
+static void
+pack_pace(struct psi_pack *pack, uint8_t *bytes, size_t capacity, uint32_t every_ms)
+{
+    psi_pack_init(pack, bytes, capacity);
+    psi_subscribe_encode(pack, &(struct psi_subscribe){.every_ms = every_ms});
+}
+
+psd_status
+psi_client_subscribe(struct psi_client *client, uint32_t every_ms, struct psd_op **op_p,
+                     struct psd_error *err)
+{
+    uint8_t bytes[16];
+    struct psi_pack pack;
+    struct psd_op *op = NULL;
+    psd_status status =
+        control_create(client, OP_SUBSCRIBE, PSI_FRAME_SUBSCRIBE, PSD_FOREVER, &op, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    pack_pace(&pack, bytes, sizeof(bytes), every_ms);
+    status = set_body(op, &pack, err);
+    if (status == PSD_OK) {
+        start(op, op_p);
+    }
+    return status;
+}
+
+/* Said again, it takes the place of what was said before. */
+void
+psi_subscribe_pace(struct psd_op *op, uint32_t every_ms)
+{
+    struct psi_pack pack;
+
+    if (!op->ended) {
+        pack_pace(&pack, op->body, op->body_bytes, every_ms);
+        psi_control_send(op);
+    }
+}
+
 static unsigned
 step_adds_under_way(const struct psi_client *client)
 {
@@ -348,13 +388,16 @@ nodes_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_e
 {
     psd_status status;
 
-    free(op->nodes.node); /* of an answer that made no sense */
-    op->nodes.node = calloc(NODES_MAX, sizeof(*op->nodes.node));
+    if (op->nodes.node == NULL) { /* else of an answer before this one */
+        op->nodes.node = calloc(NODES_MAX, sizeof(*op->nodes.node));
+    }
     if (op->nodes.node == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the table of nodes");
     }
     status = psi_nodes_decode(payload, bytes, &op->nodes, err);
-    if (status == PSD_OK) {
+    if (status == PSD_OK && op->kind == OP_SUBSCRIBE) {
+        op->value++;
+    } else if (status == PSD_OK) {
         psi_op_succeed(op);
     }
     return status;
@@ -364,8 +407,8 @@ static psd_status
 answered(struct psd_op *op, const struct psi_frame *frame, const void *payload, size_t bytes,
          struct psd_error *err)
 {
-    const bool wants_more =
-        op->kind == OP_TABLE_OPEN || op->kind == OP_NODES || op->kind == OP_SHARE;
+    const bool wants_more = op->kind == OP_TABLE_OPEN || op->kind == OP_NODES ||
+                            op->kind == OP_SUBSCRIBE || op->kind == OP_SHARE;
     struct psi_verdict verdict;
     psd_status status;
 
@@ -410,7 +453,7 @@ psi_control_frame(struct psi_client *client, struct psi_peer *peer, const void *
     if (frame->type == PSI_FRAME_TABLE_INFO && op->kind == OP_TABLE_OPEN) {
         return table_info_arrived(op, payload, bytes, err);
     }
-    if (frame->type == PSI_FRAME_NODES_INFO && op->kind == OP_NODES) {
+    if (frame->type == PSI_FRAME_NODES_INFO && (op->kind == OP_NODES || op->kind == OP_SUBSCRIBE)) {
         return nodes_arrived(op, payload, bytes, err);
     }
     if (frame->type == PSI_FRAME_SHARE_DATA && op->kind == OP_SHARE) {

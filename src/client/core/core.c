@@ -245,8 +245,7 @@ psi_client_ping(struct psi_client *client)
 static void
 heartbeat(struct psi_client *client, uint64_t now_ns)
 {
-    if (client->config.observer || client->master.state != PSI_PEER_UP ||
-        now_ns < client->heartbeat_due_ns) {
+    if (client->master.state != PSI_PEER_UP || now_ns < client->heartbeat_due_ns) {
         return;
     }
     /* Late by a whole heartbeat: we were stopped, so the silence was ours. */
@@ -356,7 +355,7 @@ psi_client_next_ns(const struct psi_client *client)
     }
     next_ns = earlier(next_ns, psi_peer_next_ns(&client->master));
     next_ns = earlier(next_ns, client->next_deadline_ns);
-    if (client->master.state == PSI_PEER_UP && !client->config.observer) {
+    if (client->master.state == PSI_PEER_UP) {
         next_ns = earlier(next_ns, client->heartbeat_due_ns);
     }
     next_ns = earlier(next_ns, psi_lanes_next_ns(client));

@@ -29,7 +29,7 @@ struct psi_client_config {
     uint32_t op_timeout_ms;
     uint32_t window_bytes; /* unanswered pull bytes per lane */
     bool checksum;         /* payload checksums on gradients */
-    bool observer;         /* only asks for the table of nodes */
+    bool observer;         /* only looks at the table of nodes */
     bool lends;            /* shares memory with servers on this host */
     uint64_t host;         /* a guess at who else is on this host: has the same; 0: nobody asks */
     const char
@@ -108,6 +108,11 @@ bool psi_table_is_loaded(const struct psd_table *table);
 /* Did the others load what this worker is about to load before it came to the job? */
 bool psi_client_load_is_over(const struct psi_client *client);
 psd_status psi_client_nodes(struct psi_client *client, struct psd_op **op_p, struct psd_error *err);
+
+/* The table of nodes, at once and then every so often (protocol.md). It ends with the client, or
+ * when the master refuses; psi_op_value() counts the tables that came. */
+psd_status psi_client_subscribe(struct psi_client *client, uint32_t every_ms, struct psd_op **op_p,
+                                struct psd_error *err);
 psd_status psi_client_step_add(struct psi_client *client, uint64_t add, struct psd_op **op_p,
                                struct psd_error *err);
 psd_status psi_client_bye(struct psi_client *client, struct psd_op **op_p, struct psd_error *err);
@@ -128,7 +133,7 @@ void psi_client_ping(struct psi_client *client);
 bool psi_op_ended(const struct psd_op *op);
 psd_status psi_op_status(const struct psd_op *op);
 struct psd_table *psi_op_table(const struct psd_op *op);       /* of a table_open */
-const struct psi_nodes *psi_op_nodes(const struct psd_op *op); /* of a nodes */
+const struct psi_nodes *psi_op_nodes(const struct psd_op *op); /* of a nodes or a subscribe */
 uint64_t psi_op_value(const struct psd_op *op);                /* of a step_add */
 uint64_t psi_op_updates(const struct psd_op *op);              /* of a STATE_PULL */
 

@@ -139,8 +139,9 @@ static void
 cut_short(struct psd_op *op, psd_status status, const char *reason)
 {
     static const char *const names[] = {
-        [OP_TABLE_OPEN] = "open table", [OP_BARRIER] = "barrier",   [OP_NODES] = "nodes",
-        [OP_STEP_ADD] = "global step",  [OP_BYE] = "leave the job", [OP_SHARE] = "fetch state",
+        [OP_TABLE_OPEN] = "open table",   [OP_BARRIER] = "barrier",      [OP_NODES] = "nodes",
+        [OP_SUBSCRIBE] = "watch the job", [OP_STEP_ADD] = "global step", [OP_BYE] = "leave the job",
+        [OP_SHARE] = "fetch state",
     };
 
     if (op->kind == OP_TRANSFER) {

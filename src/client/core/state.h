@@ -61,7 +61,16 @@ struct part {
     uint32_t unanswered;
 };
 
-enum op_kind { OP_TRANSFER, OP_TABLE_OPEN, OP_BARRIER, OP_NODES, OP_STEP_ADD, OP_BYE, OP_SHARE };
+enum op_kind {
+    OP_TRANSFER,
+    OP_TABLE_OPEN,
+    OP_BARRIER,
+    OP_NODES,
+    OP_SUBSCRIBE, /* answered again and again: it ends with the context */
+    OP_STEP_ADD,
+    OP_BYE,
+    OP_SHARE,
+};
 
 enum chunk_state { CHUNK_UNSENT, CHUNK_SENT, CHUNK_DONE };
 
@@ -129,7 +138,7 @@ struct psd_op {
     struct psi_frame frame; /* as sent, and sent again after a cut */
     uint8_t *body;
     size_t body_bytes;
-    uint64_t value;
+    uint64_t value; /* OP_SUBSCRIBE: how many answers have come */
     struct psi_nodes nodes;
     uint8_t priority_wanted; /* OP_TABLE_OPEN */
     void *to;                /* OP_SHARE */
@@ -363,6 +372,7 @@ const char *psi_lane_name(const struct lane_link *lane, char *text, size_t size)
 psd_status psi_control_frame(struct psi_client *client, struct psi_peer *peer, const void *payload,
                              size_t bytes, struct psd_error *err);
 void psi_control_resend(struct psi_client *client);
+void psi_subscribe_pace(struct psd_op *op, uint32_t every_ms); /* of a subscribe */
 void psi_control_send(struct psd_op *op);
 void psi_control_barrier_again(const struct psd_op *failed);
 void psi_control_have(const struct psd_op *op);

@@ -21,7 +21,7 @@
 #include "launch/system/wall_clock.h"
 
 enum {
-    SHOWN_MS = 500,  /* how often the master is asked, for a terminal ... */
+    SHOWN_MS = 500,  /* how often the master tells, for a terminal ... */
     ASKED_MS = 1000, /* ... and for those who may ask us */
 };
 

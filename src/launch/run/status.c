@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "base/monotonic.h"
+#include "client/api/observer.h"
 
 enum {
-    ANSWER_MS = 400, /* also how long the end of psd_run may wait for the thread */
-    EAGER_ASKS = 10, /* the first ones come faster: a job may be short */
+    ANSWER_MS = 400,   /* how long status_refresh() may take */
+    EAGER_TABLES = 10, /* the first ones come faster: a job may be short */
     EAGER_MS = 100,
 };
 
@@ -56,76 +58,46 @@ measure(struct status_figures *figures, const struct status_figures *before, dou
     }
 }
 
-/* Takes an answer over. nodes are exchanged with those of the last one. */
+/* Takes a table over. nodes are exchanged with those of the last one. */
 static void
-keep(struct status *status, struct psd_node **nodes, size_t count, double seconds)
+keep(struct status *status, struct psd_node **nodes, size_t count)
 {
-    struct psd_node *old = status->nodes;
+    const uint64_t now_ns = psi_monotonic_ns();
     struct status_figures figures;
+    struct psd_node *old;
 
     status_sum(*nodes, count, &figures);
-    measure(&figures, &status->figures, status->known ? seconds : 0);
+    pthread_mutex_lock(&status->mutex);
+    old = status->nodes;
+    measure(&figures, &status->figures,
+            status->known_ns != 0 ? (double)(now_ns - status->known_ns) / 1e9 : 0);
     status->figures = figures;
     status->nodes = *nodes;
     status->node_count = count;
-    status->known = true;
+    status->known_ns = now_ns;
+    pthread_mutex_unlock(&status->mutex);
     *nodes = old;
 }
 
-static struct timespec
-later(struct timespec moment, uint32_t ms)
-{
-    moment.tv_nsec += (long)(ms % 1000) * 1000000L;
-    moment.tv_sec += (time_t)(ms / 1000) + moment.tv_nsec / 1000000000L;
-    moment.tv_nsec %= 1000000000L;
-    return moment;
-}
-
-static unsigned
-tickets_wanted(struct status *status)
-{
-    unsigned wanted;
-
-    pthread_mutex_lock(&status->mutex);
-    wanted = status->wanted;
-    pthread_mutex_unlock(&status->mutex);
-    return wanted;
-}
-
 static void *
-ask(void *context)
+follow(void *context)
 {
     struct status *status = context;
     struct psd_node *nodes = calloc(STATUS_NODES_MAX, sizeof(*nodes));
-    struct timespec last = {0};
-    bool stop = nodes == NULL;
-    unsigned asks = 0;
+    psd_status came = nodes != NULL ? PSD_OK : PSD_ERR_NO_MEMORY;
+    struct psd_error err;
+    unsigned tables = 0;
+    size_t count = 0;
 
-    while (!stop) {
-        const uint32_t pause_ms = asks++ < EAGER_ASKS ? EAGER_MS : status->every_ms;
-        struct timespec now;
-        struct timespec until;
-        size_t count = 0;
-        const unsigned ticket = tickets_wanted(status);
-        const bool answered =
-            psd_nodes_at(status->address, ANSWER_MS, nodes, sizeof(struct psd_node),
-                         STATUS_NODES_MAX, &count) == PSD_OK;
-
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        until = later(now, pause_ms);
-        pthread_mutex_lock(&status->mutex);
-        if (answered) {
-            keep(status, &nodes, count < STATUS_NODES_MAX ? count : STATUS_NODES_MAX,
-                 (double)(now.tv_sec - last.tv_sec) + (double)(now.tv_nsec - last.tv_nsec) / 1e9);
-            last = now;
+    while (came == PSD_OK) {
+        came =
+            psi_observer_next(status->observer, PSD_FOREVER, nodes, STATUS_NODES_MAX, &count, &err);
+        if (came == PSD_OK) {
+            keep(status, &nodes, count < STATUS_NODES_MAX ? count : STATUS_NODES_MAX);
         }
-        status->served = ticket;
-        pthread_cond_broadcast(&status->wake);
-        while (!status->stop && status->wanted == status->served &&
-               pthread_cond_timedwait(&status->wake, &status->mutex, &until) == 0) {
+        if (++tables == EAGER_TABLES) {
+            psi_observer_pace(status->observer, status->every_ms);
         }
-        stop = status->stop;
-        pthread_mutex_unlock(&status->mutex);
     }
     free(nodes);
     return NULL;
@@ -134,18 +106,20 @@ ask(void *context)
 bool
 status_start(struct status *status, const char *master_address, uint32_t every_ms)
 {
-    pthread_condattr_t attributes;
+    struct psd_error err;
 
     *status = (struct status){.every_ms = every_ms};
     status->nodes = calloc(STATUS_NODES_MAX, sizeof(*status->nodes));
-    snprintf(status->address, sizeof(status->address), "%s", master_address);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (status->nodes == NULL || psi_observer_create(master_address, EAGER_MS, ANSWER_MS,
+                                                     &status->observer, &err) != PSD_OK) {
+        return false;
+    }
     pthread_mutex_init(&status->mutex, NULL);
-    pthread_cond_init(&status->wake, &attributes);
-    pthread_condattr_destroy(&attributes);
-    status->started =
-        status->nodes != NULL && pthread_create(&status->thread, NULL, ask, status) == 0;
+    status->started = pthread_create(&status->thread, NULL, follow, status) == 0;
+    if (!status->started) {
+        pthread_mutex_destroy(&status->mutex);
+        psi_observer_destroy(status->observer);
+    }
     return status->started;
 }
 
@@ -155,12 +129,9 @@ status_stop(struct status *status)
     if (!status->started) {
         return;
     }
-    pthread_mutex_lock(&status->mutex);
-    status->stop = true;
-    pthread_cond_broadcast(&status->wake);
-    pthread_mutex_unlock(&status->mutex);
+    psi_observer_stop(status->observer);
     pthread_join(status->thread, NULL);
-    pthread_cond_destroy(&status->wake);
+    psi_observer_destroy(status->observer);
     pthread_mutex_destroy(&status->mutex);
     status->started = false;
 }
@@ -168,20 +139,15 @@ status_stop(struct status *status)
 void
 status_refresh(struct status *status)
 {
-    struct timespec until;
+    struct psd_node *nodes = status->started ? calloc(STATUS_NODES_MAX, sizeof(*nodes)) : NULL;
+    struct psd_error err;
+    size_t count = 0;
 
-    if (!status->started) {
-        return;
+    if (nodes != NULL &&
+        psi_observer_ask(status->observer, nodes, STATUS_NODES_MAX, &count, &err) == PSD_OK) {
+        keep(status, &nodes, count < STATUS_NODES_MAX ? count : STATUS_NODES_MAX);
     }
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until = later(until, ANSWER_MS);
-    pthread_mutex_lock(&status->mutex);
-    status->wanted++;
-    pthread_cond_broadcast(&status->wake);
-    while (status->served != status->wanted &&
-           pthread_cond_timedwait(&status->wake, &status->mutex, &until) == 0) {
-    }
-    pthread_mutex_unlock(&status->mutex);
+    free(nodes);
 }
 
 size_t
@@ -211,7 +177,7 @@ status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *
     if (status->started) {
         pthread_mutex_lock(&status->mutex);
         figures = status->figures;
-        known = status->known;
+        known = status->known_ns != 0;
         pthread_mutex_unlock(&status->mutex);
     }
     used = snprintf(text_p, size, "%llu s  workers %u/%u", (unsigned long long)elapsed_ms / 1000,

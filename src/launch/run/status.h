@@ -12,6 +12,8 @@
 
 #include <psd/psd.h>
 
+struct psi_observer;
+
 enum { STATUS_NODES_MAX = 4096 };
 
 /* What the nodes say, in a few numbers. */
@@ -19,30 +21,25 @@ struct status_figures {
     uint32_t workers_running;
     uint32_t workers_done;
     uint64_t step;      /* of the slowest running worker */
-    double steps_per_s; /* measured between two answers; < 0: not yet */
+    double steps_per_s; /* measured between two tables; < 0: not yet */
     char value_name[32];
     double value; /* of the lowest rank that reported one */
 };
 
-/* Thread: nodes, figures, stop, wanted and served guarded by mutex; the rest immutable after
- * status_start(). */
+/* Thread: from known_ns on guarded by mutex; the rest immutable after status_start(). */
 struct status {
     bool started;
-    char address[96];
+    struct psi_observer *observer; /* owned */
+    uint32_t every_ms;
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    bool stop;
-    unsigned wanted; /* how many answers status_refresh() has asked for ... */
-    unsigned served; /* ... and how many of these have come, or failed to */
-    bool known;      /* the master answered at least once */
+    uint64_t known_ns; /* when the last table came; 0: none yet */
     struct status_figures figures;
-    struct psd_node *nodes; /* owned: the last answer */
+    struct psd_node *nodes; /* owned: of that table */
     size_t node_count;
-    uint32_t every_ms;
 };
 
-/* Begins asking the master, from a thread of its own, every so often. */
+/* Has the master tell, every so often; a thread of its own listens. */
 bool status_start(struct status *status, const char *master_address, uint32_t every_ms);
 void status_stop(struct status *status);
 
