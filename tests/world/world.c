@@ -114,18 +114,19 @@ check_outgoing(const struct psi_outgoing *outgoing)
 static void
 record(struct world_conn *conn, const struct psi_frame *frame, const struct psi_outgoing *outgoing)
 {
-    struct world_heard *grown =
-        realloc(conn->heard, (conn->heard_count + 1) * sizeof(*conn->heard));
-    uint8_t *body = malloc(frame->payload_bytes + 1);
+    struct world_heard **grown =
+        realloc((void *)conn->heard, (conn->heard_count + 1) * sizeof(*conn->heard));
+    struct world_heard *heard = malloc(sizeof(*heard) + frame->payload_bytes);
     size_t used = 0;
 
-    psi_assert(grown != NULL && body != NULL);
+    psi_assert(grown != NULL && heard != NULL);
+    heard->frame = *frame;
     for (unsigned i = 0; i < outgoing->buffer_count; i++) {
-        memcpy(body + used, outgoing->buffers[i].base, outgoing->buffers[i].bytes);
+        memcpy(heard->body + used, outgoing->buffers[i].base, outgoing->buffers[i].bytes);
         used += outgoing->buffers[i].bytes;
     }
     conn->heard = grown;
-    conn->heard[conn->heard_count++] = (struct world_heard){.frame = *frame, .body = body};
+    conn->heard[conn->heard_count++] = heard;
 }
 
 static psd_status
@@ -408,9 +409,9 @@ bury(struct world *world)
 
         if (conn != NULL && conn->state == WORLD_CLOSED) {
             for (size_t j = 0; j < conn->heard_count; j++) {
-                free(conn->heard[j].body);
+                free(conn->heard[j]);
             }
-            free(conn->heard);
+            free((void *)conn->heard);
             free(conn->rest);
             free(conn);
             world->conn[i] = NULL;
@@ -524,7 +525,7 @@ const struct world_heard *
 world_hear(struct world_conn *conn, uint8_t type)
 {
     while (conn->heard_read < conn->heard_count) {
-        const struct world_heard *heard = &conn->heard[conn->heard_read++];
+        const struct world_heard *heard = conn->heard[conn->heard_read++];
 
         if (heard->frame.type == type) {
             return heard;

@@ -39,10 +39,10 @@ enum world_flow {
 
 enum world_conn_state { WORLD_CONNECTING, WORLD_OPEN, WORLD_LINGERING, WORLD_CLOSED };
 
-/* A frame that the core has sent. */
+/* A frame that the core has sent; valid as long as its world. */
 struct world_heard {
     struct psi_frame frame;
-    uint8_t *body; /* owned by the connection */
+    uint8_t body[]; /* frame.payload_bytes */
 };
 
 struct lent;
@@ -62,8 +62,8 @@ struct world_conn {
     struct lent *first; /* sent by the core, not gone yet */
     struct lent *last;
     size_t queued_bytes;
-    struct psi_frame asked;    /* the core's last frame that is a request or an answer */
-    struct world_heard *heard; /* owned; world->records: all it has sent ... */
+    struct psi_frame asked;     /* the core's last frame that is a request or an answer */
+    struct world_heard **heard; /* owned; world->records: all it has sent ... */
     size_t heard_count;
     size_t heard_read; /* ... of which the test has looked at so many */
     uint8_t buffer[PSI_STREAM_IN_BYTES];

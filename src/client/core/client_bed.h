@@ -1,0 +1,81 @@
+/*
+ * client_bed.h - a worker's core for tests: the test is its master and its servers, frame by frame.
+ *
+ * The worker is rank 0 of a job of two; every server has one lane. Tables are of f32, one or more
+ * chunks long; their gradients and values are the bed's memory.
+ */
+#ifndef CLIENT_CORE_CLIENT_BED_H
+#define CLIENT_CORE_CLIENT_BED_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "client/core/core.h"
+#include "client/core/state.h"
+#include "world/world.h"
+
+enum {
+    BED_LANES_MAX = 2,
+    BED_TABLES_MAX = 4,
+    BED_CHUNKS_MAX = 6,
+    BED_CHUNK_BYTES = PSD_CHUNK_ELEMENTS * 4,
+    BED_TIMEOUT_MS = 1000, /* of an operation that has none of its own */
+};
+
+struct client_bed {
+    struct world world; /* first */
+    struct psi_client *client;
+    uint32_t lanes;
+    struct psi_welcome welcome;
+    struct psd_table *table[BED_TABLES_MAX];
+    uint32_t tables;
+    float *gradient; /* BED_CHUNKS_MAX chunks; element i is i */
+    float *values;   /* BED_CHUNKS_MAX chunks; at first -1 */
+};
+
+/* A worker that has joined. window_bytes: what a lane lets it have unanswered. */
+struct client_bed *client_bed_start(uint32_t lanes, enum psi_death_policy policy,
+                                    uint32_t window_bytes);
+void client_bed_stop(struct client_bed *bed);
+
+/* The worker's connection to the master, to a lane; NULL: it has none. */
+struct world_conn *bed_master(struct client_bed *bed);
+struct world_conn *bed_lane(struct client_bed *bed, uint32_t lane);
+
+/* A lane is gone; then there again, and has welcomed the worker anew. */
+void bed_cut(struct client_bed *bed, uint32_t lane);
+void bed_come_back(struct client_bed *bed, uint32_t lane);
+
+/* Opens a table of so many chunks. */
+struct psd_table *bed_open(struct client_bed *bed, unsigned chunks, uint32_t staleness,
+                           uint32_t backup_workers);
+
+/* Starts an operation on the whole table. bed_start: with anything else, `from` and `to` are filled
+ * in. */
+struct psd_op *bed_push(struct client_bed *bed, struct psd_table *table, uint64_t step);
+struct psd_op *bed_pull(struct client_bed *bed, struct psd_table *table, uint64_t step);
+struct psd_op *bed_begin(struct client_bed *bed, struct psd_table *table,
+                         const struct psi_transfer *transfer);
+
+/* Takes it, and frees it: how it ended. It must have. */
+struct psd_error bed_end(struct client_bed *bed, struct psd_op *op, psd_outcome *outcome_p);
+void bed_end_well(struct client_bed *bed, struct psd_op *op);
+
+/* The next frame that carries an operation to a lane, of whatever type. NULL: there is none. */
+const struct psi_frame *bed_sent(struct client_bed *bed, uint32_t lane);
+unsigned bed_sent_count(struct client_bed *bed, uint32_t lane); /* passes over all of them */
+
+/* The lane's answers to a request. */
+void bed_ack(struct client_bed *bed, uint32_t lane, const struct psi_frame *request);
+void bed_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request, float value);
+
+/* The lane says a frame about that table, chunk and step. */
+void bed_tell(struct client_bed *bed, uint32_t lane, uint8_t type, const struct psd_table *table,
+              uint32_t chunk, uint64_t step);
+
+#endif
