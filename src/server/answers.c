@@ -161,7 +161,10 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
     if (psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
         chunk->pins[buffer]--;
         session_doom(session);
+        return;
     }
+    psi_count(&lane->counters->values_out, 1);
+    psi_count(&lane->counters->value_bytes_out, payload.bytes);
 }
 
 void

@@ -9,6 +9,7 @@
 #include "server/daemon.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,6 +26,7 @@
 #include "base/signals.h"
 #include "rpc/identity.h"
 #include "secure/harden.h"
+#include "server/counters.h"
 #include "server/lane.h"
 #include "shard/shard.h"
 #include "transport/address.h"
@@ -321,6 +323,26 @@ destroy_lanes(struct process *process)
     free(process->lane);
 }
 
+/* What its lanes have done, all together. */
+static void
+tell_counts(const struct process *process)
+{
+    struct lane_counters sum = {0};
+
+    for (uint32_t i = 0; i < process->lanes; i++) {
+        const struct lane_counters *counters = lane_counters(process->lane[i].lane);
+
+#define ADD(name, unit, text) psi_count(&sum.name, psi_counted(&counters->name));
+        LANE_COUNTER_MAP(ADD)
+#undef ADD
+    }
+#define TELL(name, unit, text)                                                                     \
+    psi_log(process->log, PSI_LOG_DEBUG, "COUNTED", "%s: %" PRIu64 " %s %s", #name,                \
+            psi_counted(&sum.name), unit, text);
+    LANE_COUNTER_MAP(TELL)
+#undef TELL
+}
+
 /* The first lane that ended badly speaks for all; all ended well: so did the server. */
 static int
 verdict(const struct process *process)
@@ -361,6 +383,7 @@ server_daemon_run(const struct server_options *options, const struct psi_log *lo
         exit_code = PSI_EXIT_CANNOT_START;
         psi_log(log, PSI_LOG_ERROR, "JOB-END", "%s (exit code %d)", err.text, exit_code);
     } else {
+        tell_counts(&process);
         exit_code = verdict(&process);
     }
     destroy_lanes(&process);

@@ -306,24 +306,26 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     psi_pool_init(&lane->parked, sizeof(struct parked));
     lane->waiting_line_ns = lane->started_ns + WAITING_FIRST_MS * MS_NS;
     snprintf(lane->master_address, sizeof(lane->master_address), "%s", config->master_address);
+    lane->counters = aligned_alloc(PSI_COUNTER_LINE, sizeof(*lane->counters));
     lane->scratch = aligned_alloc(64, APPLY_SCRATCH_BYTES);
-    if (lane->scratch == NULL) {
+    if (lane->counters == NULL || lane->scratch == NULL) {
         status = psi_fail(err, PSD_ERR_NO_MEMORY, "lane: no memory");
         goto err_free_lane;
     }
+    memset(lane->counters, 0, sizeof(*lane->counters));
     status = env->ops->listen(env, config->listen_address, &lane_listener_events, lane,
                               &lane->listener, lane->address, err);
     if (status != PSD_OK) {
-        goto err_free_scratch;
+        goto err_free_lane;
     }
     psi_peer_start(&lane->master, env, lane->master_address, &master_events, lane, 0);
     snprintf(lane->master.name, sizeof(lane->master.name), "%s", PSI_IDENTITY_MASTER);
     *lane_p = lane;
     return PSD_OK;
 
-err_free_scratch:
-    free(lane->scratch);
 err_free_lane:
+    free(lane->scratch);
+    free(lane->counters);
     free(lane);
     return status;
 }
@@ -357,6 +359,7 @@ lane_destroy(struct lane *lane)
     free(lane->copies);
     global_step_fini(lane);
     free(lane->scratch);
+    free(lane->counters);
     free(lane);
 }
 
@@ -452,6 +455,12 @@ lane_next_ns(const struct lane *lane)
         next_ns = lane->heartbeat_due_ns;
     }
     return tables_want_a_turn(lane) ? 0 : next_ns;
+}
+
+const struct lane_counters *
+lane_counters(const struct lane *lane)
+{
+    return lane->counters;
 }
 
 bool

@@ -18,6 +18,8 @@
 
 struct lane;
 
+struct lane_counters;
+
 struct lane_config {
     uint32_t server; /* index of the server */
     uint32_t lane;   /* index of this lane in it */
@@ -43,6 +45,9 @@ uint64_t lane_next_ns(const struct lane *lane);
 
 /* Is the lane's part over? Then why, as an exit code and a line. */
 bool lane_finished(const struct lane *lane, int *exit_code_p, const char **text_p);
+
+/* What it has counted so far; any thread may read it while the lane exists. */
+const struct lane_counters *lane_counters(const struct lane *lane);
 
 /* A signal: tells the master and ends. */
 void lane_stop(struct lane *lane, int exit_code, const char *reason);

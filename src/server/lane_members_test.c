@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "server/counters.h"
 #include "server/lane_bed.h"
 
 enum { TABLE = 1, ELEMENTS = 4, BYTES = ELEMENTS * sizeof(float) };
@@ -272,6 +273,47 @@ test_a_repeated_addition_has_its_first_answer(void **state)
     lane_bed_stop(bed);
 }
 
+/* ---- counters ------------------------------------------------------------------------------ */
+
+static void
+assert_lines_of_their_own(const struct lane_counters *counters)
+{
+    assert_int_equal((uintptr_t)counters % PSI_COUNTER_LINE, 0);
+    assert_int_equal(sizeof(*counters) % PSI_COUNTER_LINE, 0);
+}
+
+/* If this fails, whoever looks at a lane's counters sees numbers of something else, or slows the
+ * lane down by looking. */
+static void
+test_counters_count_what_happens(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(2, PSI_DEATH_WAIT);
+    const struct lane_counters *counters = lane_counters(bed->lane);
+    struct psi_frame pull = push_frame(1, 2);
+
+    (void)state;
+    assert_lines_of_their_own(counters);
+    open_sum(bed, 0);
+    push(bed, bed->worker[0], 0, 1, 1);
+    assert_int_equal(psi_counted(&counters->rounds_closed), 0);
+    push(bed, bed->worker[1], 0, 1, 1);
+    pull.type = PSI_FRAME_PULL;
+    pull.dtype = 0;
+    say(bed, bed->worker[0], pull, NULL, 0);
+    assert_non_null(hear(bed->worker[0], PSI_FRAME_VALUE));
+    (void)meet(bed, 0, 7); /* no such life */
+
+    assert_int_equal(psi_counted(&counters->frames_in), 3);
+    assert_int_equal(psi_counted(&counters->gradients_in), 2);
+    assert_int_equal(psi_counted(&counters->gradient_bytes_in), 2 * BYTES);
+    assert_int_equal(psi_counted(&counters->values_out), 1);
+    assert_int_equal(psi_counted(&counters->value_bytes_out), BYTES);
+    assert_int_equal(psi_counted(&counters->rounds_closed), 1);
+    assert_int_equal(psi_counted(&counters->refused_in), 1);
+    assert_int_equal(psi_counted(&counters->wants_out), 0);
+    lane_bed_stop(bed);
+}
+
 int
 main(void)
 {
@@ -283,6 +325,7 @@ main(void)
         cmocka_unit_test(test_who_is_left_out_is_told),
         cmocka_unit_test(test_a_save_gets_its_step_or_is_told),
         cmocka_unit_test(test_a_repeated_addition_has_its_first_answer),
+        cmocka_unit_test(test_counters_count_what_happens),
     };
 
     return cmocka_run_group_tests_name("lane_members", tests, NULL, NULL);

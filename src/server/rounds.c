@@ -318,6 +318,7 @@ close_round(struct lane *lane, struct chunk *chunk)
     }
     release_slots(lane, chunk);
     lane->progressed = true;
+    psi_count(&lane->counters->rounds_closed, 1);
     replicate_round(lane, chunk);
     return true;
 }
@@ -468,6 +469,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot)
     } else {
         chunk->clock.next[session->rank] = frame->step + 1;
     }
+    psi_count(&lane->counters->rounds_closed, 1);
     replicate_round(lane, chunk);
 }
 

@@ -95,6 +95,7 @@ sessions_end_doomed(struct lane *lane)
 static void
 warn_refused(struct lane *lane, const char *peer, const char *text)
 {
+    psi_count(&lane->counters->refused_in, 1);
     psi_limiter_warn(&lane->warnings, psi_now_ns(lane->env), "PEER-REFUSED", peer, text);
 }
 
@@ -220,9 +221,20 @@ meet(struct session *session, const void *payload, size_t bytes, struct psd_erro
     return PSD_OK;
 }
 
+static void
+count(struct lane_counters *counters, const struct psi_frame *frame)
+{
+    psi_count(&counters->frames_in, 1);
+    if (psi_frame_has_gradient(frame->type)) {
+        psi_count(&counters->gradients_in, 1);
+        psi_count(&counters->gradient_bytes_in, frame->payload_bytes);
+    }
+}
+
 static psd_status
 dispatch(struct session *session, void *payload, size_t bytes, struct psd_error *err)
 {
+    count(session->lane->counters, &session->inbox.frame);
     switch (session->inbox.frame.type) {
     case PSI_FRAME_PUSH:
     case PSI_FRAME_PUSH_PULL:

@@ -132,6 +132,7 @@ want_from(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
     };
 
     if (lane->sessions[rank] != NULL) {
+        psi_count(&lane->counters->wants_out, 1);
         (void)psi_post(lane->sessions[rank]->conn, &frame);
     }
 }

@@ -11,6 +11,7 @@
 #include "clock/clock.h"
 #include "rpc/inbox.h"
 #include "rpc/peer.h"
+#include "server/counters.h"
 #include "server/lane.h"
 #include "store/apply.h"
 #include "store/table_memory.h"
@@ -189,7 +190,8 @@ struct lane {
     uint64_t waiting_line_ns; /* when to say again that the master is missing */
     uint64_t heartbeat_due_ns;
     uint64_t master_heard_ns;
-    struct psi_welcome job; /* what the master said; workers == 0: not yet */
+    struct lane_counters *counters; /* owned */
+    struct psi_welcome job;         /* what the master said; workers == 0: not yet */
     bool joined;
 
     uint32_t view;
