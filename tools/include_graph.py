@@ -61,11 +61,15 @@ ALLOWED = {
     },
     "launch/run": {
         *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/rules", "launch/plan"),
-        *("launch/meet", "launch/tell", "launch/prepare", "client/api", "transport", "config"),
+        *("launch/meet", "launch/tell", "client/api"),
+    },
+    "launch/multi": {
+        *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/plan", "launch/meet"),
+        *("launch/prepare", "launch/run", "transport", "config"),
     },
     "launch/cli": {
         *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/rules", "launch/plan"),
-        *("launch/meet", "launch/tell", "launch/prepare", "launch/run", "secure", "cluster", "config"),
+        *("launch/meet", "launch/tell", "launch/prepare", "launch/run", "launch/multi", "secure", "cluster", "config"),
     },
 }
 

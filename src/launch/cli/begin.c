@@ -25,9 +25,9 @@
 #include "launch/cli/verbs.h"
 #include "launch/link/jobs.h"
 #include "launch/link/secret.h"
+#include "launch/multi/multi_start.h"
 #include "launch/prepare/prepare.h"
 #include "launch/prepare/what_runs.h"
-#include "launch/run/multi_start.h"
 #include "launch/run/report.h"
 #include "launch/run/run.h"
 #include "launch/tell/runlog.h"
@@ -516,7 +516,7 @@ begin(const struct launch_options *options, char *const *argv, struct multi_star
     }
     if (multi != NULL) {
         tasks = (struct prepare_tasks){
-            .list = multi->tasks, .count = multi->task_count, .may_return = multi->meet == NULL};
+            .list = multi->tasks, .count = multi->task_count, .may_return = multi->ops->returns};
     }
     if (multi != NULL && multi->rank != 0 && check_joining(options, &tasks, &err) != PSD_OK) {
         return refuse(&err);

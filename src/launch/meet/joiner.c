@@ -226,7 +226,7 @@ look_for_coordinator(struct joiner *joiner, uint64_t now_ms)
         return;
     }
     joiner->retry_ms = now_ms + RETRY_MS;
-    status = joiner->config->finder->find(joiner->config->context, joiner->address, &code, &err);
+    status = joiner->config->find(joiner->config->context, joiner->address, &code, &err);
     if (status == PSD_OK) {
         status = connect_to(joiner, &err);
         if (status != PSD_OK) {
@@ -272,14 +272,14 @@ tell_progress(struct joiner *joiner, uint64_t now_ms)
 static void
 keep_signs_of_life(struct joiner *joiner, uint64_t now_ms)
 {
-    const struct joiner_finder *finder = joiner->config->finder;
+    const struct joiner_config *config = joiner->config;
     struct psd_error err = {0};
 
     if (now_ms < joiner->tick_ms) {
         return;
     }
     joiner->tick_ms = now_ms + TICK_MS;
-    if (finder->tick != NULL && finder->tick(joiner->config->context, &err) != PSD_OK) {
+    if (config->beat != NULL && config->beat(config->context, &err) != PSD_OK) {
         fprintf(stderr, "psd_run: %s\n", err.text);
         end_with(joiner, OUTCOME_EXIT, PSI_EXIT_FENCED);
     }

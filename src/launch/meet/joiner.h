@@ -14,17 +14,14 @@
 
 enum { JOINER_ADDRESS_BYTES = 320 };
 
-/* How the coordinator is found. Asked before every attempt: it may have moved. */
-struct joiner_finder {
-    /* "tcp://HOST:PORT". PSD_PENDING: nobody is there yet, err says what was looked at.
-     * PSD_ERR_STATE: the job is over, *code_p is its exit code. Anything else: there is no use in
-     * looking on. */
-    psd_status (*find)(void *context, char address_p[JOINER_ADDRESS_BYTES], int *code_p,
-                       struct psd_error *err);
+/* Where the coordinator is, "tcp://HOST:PORT". Asked before every attempt: it may have moved.
+ * PSD_PENDING: nobody is there yet, err says what was looked at. PSD_ERR_STATE: the job is over,
+ * *code_p is its exit code. Anything else: there is no use in looking on. */
+typedef psd_status joiner_find(void *context, char address_p[JOINER_ADDRESS_BYTES], int *code_p,
+                               struct psd_error *err);
 
-    /* (optional) Called every second, for signs of life. An error ends this psd_run. */
-    psd_status (*tick)(void *context, struct psd_error *err);
-};
+/* A sign of life, every second. An error ends this psd_run. */
+typedef psd_status joiner_beat(void *context, struct psd_error *err);
 
 struct joiner_config {
     uint32_t rank;
@@ -35,8 +32,9 @@ struct joiner_config {
     const char *advertised; /* (optional) address under which others reach this one */
     int secret_fd;
     char *const *environment;
-    const struct joiner_finder *finder;
-    void *context; /* of the finder */
+    joiner_find *find;
+    joiner_beat *beat; /* (optional) */
+    void *context;     /* of both */
 };
 
 /* Takes part until the job is over. Returns the exit code of psd_run: that of the job, or 128 + the

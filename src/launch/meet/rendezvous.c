@@ -387,12 +387,6 @@ rendezvous_secret(struct rendezvous *rendezvous, const char **path_p, struct psd
 /* ------------------------------------------------------------------------------------- telling ---
  */
 
-static bool
-is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
-}
-
 /* Of a former job of this name. */
 static void
 unlink_over(const struct rendezvous *rendezvous)
@@ -427,7 +421,7 @@ rendezvous_publish(struct rendezvous *rendezvous, const char *advertised, bool v
         }
     }
     words_fini(&words);
-    while (own->address_count > 1 && is_loopback(own->addresses[own->address_count - 1])) {
+    while (own->address_count > 1 && reach_is_loopback(own->addresses[own->address_count - 1])) {
         own->address_count--; /* loopback comes last, and is of use only where there is no other */
     }
     unlink_over(rendezvous);
@@ -548,10 +542,10 @@ read_over(const struct rendezvous *rendezvous, int *code_p)
     return sscanf(text, "%d", code_p) == 1;
 }
 
-static psd_status
-find(void *context, char address_p[JOINER_ADDRESS_BYTES], int *code_p, struct psd_error *err)
+psd_status
+rendezvous_find(struct rendezvous *rendezvous, char address_p[JOINER_ADDRESS_BYTES], int *code_p,
+                struct psd_error *err)
 {
-    struct rendezvous *rendezvous = context;
     struct rendezvous_entry entry;
     char path[PATH_BYTES + 32];
     const char *host;
@@ -574,11 +568,3 @@ find(void *context, char address_p[JOINER_ADDRESS_BYTES], int *code_p, struct ps
              strchr(host, ':') != NULL ? "tcp://[%s]:%u" : "tcp://%s:%u", host, entry.port);
     return PSD_OK;
 }
-
-static psd_status
-tick(void *context, struct psd_error *err)
-{
-    return rendezvous_beat(context, err);
-}
-
-const struct joiner_finder rendezvous_finder = {.find = find, .tick = tick};

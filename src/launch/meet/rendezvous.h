@@ -65,7 +65,8 @@ uint32_t rendezvous_old_files(const struct rendezvous *rendezvous, char *text_p,
  * does may be of the next job. */
 void rendezvous_over(struct rendezvous *rendezvous, int code, bool all_know);
 
-/* For joiner.h; the context is the rendezvous. */
-extern const struct joiner_finder rendezvous_finder;
+/* Other ranks: where rank 0 is, as joiner_find() says. */
+psd_status rendezvous_find(struct rendezvous *rendezvous, char address_p[JOINER_ADDRESS_BYTES],
+                           int *code_p, struct psd_error *err);
 
 #endif

@@ -336,24 +336,21 @@ slurm_meet_secret(struct slurm_meet *meet, uint32_t wait_ms, struct psd_error *e
     return fd;
 }
 
-static psd_status
-find(void *context, char address_p[JOINER_ADDRESS_BYTES], int *code_p, struct psd_error *err)
+psd_status
+slurm_meet_find(struct slurm_meet *meet, char address_p[JOINER_ADDRESS_BYTES],
+                struct psd_error *err)
 {
-    struct slurm_meet *meet = context;
     char address[64];
     struct news news;
     const psd_status status = look(meet, address, &news, err);
     const bool v6 = strchr(address, ':') != NULL;
 
-    (void)code_p;
     if (status == PSD_OK) {
         snprintf(address_p, JOINER_ADDRESS_BYTES, "tcp://%s%s%s:%u", v6 ? "[" : "", address,
                  v6 ? "]" : "", news.port);
     }
     return status;
 }
-
-const struct joiner_finder slurm_meet_finder = {.find = find};
 
 /* ------------------------------------------------------------------------------ begin and end ---
  */

@@ -41,8 +41,9 @@ void slurm_meet_tell(struct slurm_meet *meet, uint16_t port);
  * launch_secret_offer() does; -1 with err. */
 int slurm_meet_secret(struct slurm_meet *meet, uint32_t wait_ms, struct psd_error *err);
 
-/* Other tasks: finds task 0. The context is the slurm_meet. */
-extern const struct joiner_finder slurm_meet_finder;
+/* Other tasks: where task 0 is, as joiner_find() says. */
+psd_status slurm_meet_find(struct slurm_meet *meet, char address_p[JOINER_ADDRESS_BYTES],
+                           struct psd_error *err);
 
 /* NULL is fine. */
 void slurm_meet_close(struct slurm_meet *meet);

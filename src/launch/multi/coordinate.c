@@ -19,8 +19,9 @@
 #include "base/monotonic.h"
 #include "launch/agent/keeper.h"
 #include "launch/link/control_socket.h"
+#include "launch/meet/join.h"
+#include "launch/multi/multi_start.h"
 #include "launch/run/job_json.h"
-#include "launch/run/multi_start.h"
 #include "launch/system/reach.h"
 #include "launch/system/signal_fd.h"
 
@@ -37,7 +38,7 @@ beat(void *context)
     struct multi_start *multi = context;
     struct psd_error err = {0};
 
-    if (multi->rendezvous != NULL && rendezvous_beat(multi->rendezvous, &err) != PSD_OK) {
+    if (multi->ops->beat != NULL && multi->ops->beat(multi, &err) != PSD_OK) {
         fprintf(stderr, "psd_run: %s\n", err.text);
         raise(SIGTERM); /* leaves in good order */
     }
@@ -78,17 +79,12 @@ open_join(struct multi_start *multi, int secret_fd, struct psd_error *err)
     uint16_t port = 0;
     psd_status status = PSD_OK;
 
-    if (multi->meet != NULL) { /* before anything is open that its porter would keep open */
-        status = slurm_meet_answer(multi->meet, secret_fd, err);
+    if (multi->ops->begin != NULL) {
+        status = multi->ops->begin(multi, secret_fd, err);
     }
     status = status == PSD_OK ? join_open(&config, &multi->join, &port, err) : status;
-    if (status == PSD_OK && multi->meet != NULL) {
-        slurm_meet_tell(multi->meet, port);
-    }
-    if (status == PSD_OK && multi->rendezvous != NULL) {
-        status = rendezvous_publish(multi->rendezvous,
-                                    multi->advertised[0] != '\0' ? multi->advertised : NULL, v6,
-                                    port, err);
+    if (status == PSD_OK && multi->ops->publish != NULL) {
+        status = multi->ops->publish(multi, v6, port, err);
     }
     return status;
 }
@@ -248,7 +244,7 @@ wait_for_others(struct multi_start *multi, const struct run_args *args)
 static psd_status
 prepare_present(struct multi_start *multi, struct run_args *args, struct psd_error *err)
 {
-    struct prepare_tasks tasks = {.list = multi->tasks, .may_return = multi->meet == NULL};
+    struct prepare_tasks tasks = {.list = multi->tasks, .may_return = multi->ops->returns};
     psd_status status;
 
     join_mark(multi->join);
@@ -285,13 +281,13 @@ multi_start_attempt(struct multi_start *multi, struct run_args *args)
 
     multi->began = false;
     multi->inseparable =
-        args->watch.foreign && args->watch.on_worker_death == WATCH_WAIT && multi->meet == NULL;
-    args->requeues = multi->slurm.restarts;
+        args->watch.foreign && args->watch.on_worker_death == WATCH_WAIT && multi->ops->returns;
+    args->requeues = multi->requeues;
     args->began_p = &multi->began;
     args->signal_p = &multi->signal;
     args->tick = beat;
     args->tick_context = multi;
-    args->advertised = multi->advertised[0] != '\0' ? multi->advertised : NULL;
+    args->advertised = multi_start_advertised(multi);
     (void)psi_descriptors_raise();
     status = status == PSD_OK ? open_join(multi, args->secret_fd, &err) : status;
     args->join = multi->join;
@@ -335,11 +331,8 @@ multi_start_was_left(struct multi_start *multi, int code)
     bool left = false;
     uint64_t now_ms;
 
-    if (multi->meet != NULL) {
-        return false; /* Slurm starts no task of a step again */
-    }
-    if (code == 0 || code == PSI_EXIT_USAGE || code == PSI_EXIT_START_TIMEOUT ||
-        multi->signal != 0 || multi->join == NULL) {
+    if (!multi->ops->returns || code == 0 || code == PSI_EXIT_USAGE ||
+        code == PSI_EXIT_START_TIMEOUT || multi->signal != 0 || multi->join == NULL) {
         return false;
     }
     while (!(left = misses_somebody(multi)) && (now_ms = psi_monotonic_ms()) < until_ms) {
@@ -366,14 +359,14 @@ multi_start_over(struct multi_start *multi, int code)
     const bool all = multi->join != NULL && join_present(multi->join) + 1 == multi->size;
 
     if (multi->signal == SIGTERM &&
-        multi->meet == NULL) { /* a batch system takes rank 0 away, and may bring it back */
+        multi->ops->returns) { /* a batch system takes rank 0 away, and may bring it back */
         multi_start_again(multi, "rank 0 was asked to leave");
         return;
     }
     if (multi->join != NULL) {
         join_over(multi->join, code);
     }
-    if (multi->rendezvous != NULL) {
-        rendezvous_over(multi->rendezvous, code, all || !multi->named);
+    if (multi->ops->over != NULL) {
+        multi->ops->over(multi, code, all);
     }
 }
