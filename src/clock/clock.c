@@ -5,7 +5,8 @@
  *   - version and left_at aside, everything follows from next[]: the first step a rank has not
  *     given;
  *   - bulk-synchronous: next[rank] <= version + 1, since no gradient of a later round is admitted;
- *   - a rank has part in the steps below left_at[rank], in no other.
+ *   - a rank has part in the steps below left_at[rank], in no other;
+ *   - what may count is decided by version, what may be read by committed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -115,6 +116,19 @@ psi_clock_round_full(const struct psi_clock_rule *rule, const struct psi_members
     return any;
 }
 
+struct psi_ranks
+psi_clock_given(const struct psi_clock_rule *rule, const struct psi_clock *clock, uint64_t step)
+{
+    struct psi_ranks given = {{0}};
+
+    for (uint32_t rank = 0; rank < rule->workers; rank++) {
+        if (clock->next[rank] > step) {
+            psi_ranks_add(&given, rank);
+        }
+    }
+    return given;
+}
+
 /* Stale-synchronous: a read of `step` wants all that rank has to give of the steps below
  * step - staleness. */
 static bool
@@ -132,7 +146,7 @@ psi_clock_may_read(const struct psi_clock_rule *rule, const struct psi_members *
                    const struct psi_clock *clock, uint64_t step)
 {
     if (rule->staleness == 0) {
-        return clock->version >= step;
+        return clock->committed >= step;
     }
     return psi_clock_missing(rule, members, clock, step, 0) < 0;
 }

@@ -10,6 +10,10 @@
  * In the open round rank r has given its gradient exactly if next[r] == version + 1.
  *
  * Stale-synchronous, asynchronous: every gradient is applied by itself; `version` counts them.
+ *
+ * What was applied is told only when it is safe: `version` says what the chunk is, `committed` what
+ * anybody may hear of it. Bulk-synchronous: committed is version, or version - 1 while the last
+ * round is on its way to be safe; until then no other closes.
  */
 #ifndef PSI_CLOCK_CLOCK_H
 #define PSI_CLOCK_CLOCK_H
@@ -58,7 +62,8 @@ struct psi_members {
 
 struct psi_clock {
     uint64_t version;
-    uint64_t *next; /* borrowed; rule->workers entries */
+    uint64_t committed; /* <= version */
+    uint64_t *next;     /* borrowed; rule->workers entries */
 };
 
 enum psi_admission {
@@ -104,7 +109,12 @@ enum psi_admission psi_clock_admit_sequence(const struct psi_mark *mark, uint32_
 bool psi_clock_round_full(const struct psi_clock_rule *rule, const struct psi_members *members,
                           const struct psi_clock *clock, const struct psi_ranks *closing);
 
-/* May a pull at `step` be answered now? */
+/* Bulk-synchronous: who gave to the round `step`, which has closed; later ones have not. */
+struct psi_ranks psi_clock_given(const struct psi_clock_rule *rule, const struct psi_clock *clock,
+                                 uint64_t step);
+
+/* May a pull at `step` be answered now? Stale-synchronous, asynchronous: as far as the gradients of
+ * others go; what is shown must be committed as well. */
 bool psi_clock_may_read(const struct psi_clock_rule *rule, const struct psi_members *members,
                         const struct psi_clock *clock, uint64_t step);
 

@@ -241,7 +241,8 @@ recall(const struct search *search, const struct job *job, bool settled, struct 
 static struct psi_clock
 clock_of(struct job *job)
 {
-    return (struct psi_clock){.version = job->version, .next = job->next};
+    return (struct psi_clock){
+        .version = job->version, .committed = job->version, .next = job->next};
 }
 
 static enum psi_admission

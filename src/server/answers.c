@@ -5,6 +5,9 @@
  * memory is about to change, what is still unsent of it is copied first, so nobody sees half of two
  * versions.
  *
+ * Nobody is told of what is not committed: every answer goes by clock.committed, not by the version
+ * that the chunk has already reached.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
@@ -30,7 +33,7 @@ answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct c
         .request = request,
         .table = chunk->table->id,
         .chunk = chunk->index,
-        .step = chunk->clock.version,
+        .step = chunk->clock.committed,
         .status = (int16_t)status,
     };
 
@@ -109,7 +112,7 @@ value_frame(const struct lane *lane, const struct chunk *chunk, const struct par
         .request = parked->request,
         .table = chunk->table->id,
         .chunk = chunk->index,
-        .step = chunk->clock.version,
+        .step = chunk->clock.committed,
         .seq = chunk->updates,
     };
 }
@@ -187,32 +190,54 @@ static psd_status
 push_outcome(const struct chunk *chunk, const struct parked *parked)
 {
     if (!psi_spec_synchronous(&chunk->table->spec)) {
-        return PSD_OK;
+        return chunk->clock.committed >= parked->after ? PSD_OK : PSD_PENDING;
     }
-    if (chunk->clock.version <= parked->step) {
+    if (chunk->clock.committed <= parked->step) {
         return PSD_PENDING;
     }
     return chunk->clock.next[parked->rank] > parked->step ? PSD_OK : PSD_ERR_DROPPED;
 }
 
-/* Which buffer answers a read; -1: not yet; -2: that version is gone. */
+enum { NOT_YET = -1, GONE = -2 };
+
+/* Where a version lies. A save takes values and optimizer state of one version, and the state has
+ * no older one. */
+static int
+buffer_of(const struct chunk *chunk, const struct parked *parked, uint64_t version)
+{
+    if (version == chunk->clock.version) {
+        return (int)chunk->current;
+    }
+    return chunk->table->retain && version + 1 == chunk->clock.version &&
+                   parked->type != PSI_FRAME_STATE_PULL
+               ? (int)(1 - chunk->current)
+               : GONE;
+}
+
+/* Which buffer answers a read. */
 static int
 readable_buffer(const struct chunk *chunk, const struct parked *parked, uint64_t step)
 {
     const struct table *table = chunk->table;
+    const bool synchronous = psi_spec_synchronous(&table->spec);
+    const bool exact = (parked->flags & PSI_FLAG_EXACT) != 0;
+    const uint64_t committed = chunk->clock.committed;
+    int buffer;
 
     if (!chunk->ready || !psi_clock_may_read(&table->rule, &table->members, &chunk->clock, step)) {
-        return -1;
+        return NOT_YET;
     }
-    if ((parked->flags & PSI_FLAG_EXACT) == 0 || chunk->clock.version == step) {
-        return (int)chunk->current;
+    if (!synchronous && committed < parked->after) {
+        return NOT_YET;
     }
-    /* A save takes values and optimizer state of one version, and the state has no older one. */
-    if (parked->type == PSI_FRAME_STATE_PULL || !table->retain ||
-        chunk->clock.version != step + 1) {
-        return -2;
+    if (!synchronous && !exact) {
+        return (int)chunk->current; /* later changes may show: to wait for all would never end */
     }
-    return (int)(1 - chunk->current);
+    if (exact && step != committed) {
+        return buffer_of(chunk, parked, step);
+    }
+    buffer = buffer_of(chunk, parked, committed);
+    return buffer == GONE ? NOT_YET : buffer; /* overwritten by one that is not committed yet */
 }
 
 static bool
@@ -220,19 +245,19 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
 {
     const int buffer = readable_buffer(chunk, parked, step);
 
-    if (buffer == -1) {
+    if (buffer == NOT_YET) {
         return false;
     }
     if (parked->type == PSI_FRAME_PULL && (parked->flags & PSI_FLAG_EMPTY) != 0) {
         answer_status(lane, parked->sender, parked->request, chunk, PSD_OK, "");
         return true;
     }
-    if (buffer == -2) {
+    if (buffer == GONE) {
         char text[PSI_TEXT_MAX];
 
         snprintf(text, sizeof(text), "table %s: version %llu is gone, the current one is %llu",
                  chunk->table->spec.name, (unsigned long long)step,
-                 (unsigned long long)chunk->clock.version);
+                 (unsigned long long)chunk->clock.committed);
         answer_status(lane, parked->sender, parked->request, chunk, PSD_ERR_STEP, text);
         return true;
     }
@@ -267,7 +292,7 @@ answered(struct lane *lane, struct chunk *chunk, const struct parked *parked)
 {
     psd_status outcome;
 
-    if (parked->early) {
+    if (parked->early) { /* no answer: the round that is open takes it, whatever is told */
         if (chunk->clock.version >= parked->step) {
             ask_again(lane, chunk, parked);
         }
@@ -333,6 +358,7 @@ asked_by(const struct session *session, const struct chunk *chunk)
         .type = frame->type,
         .flags = frame->flags,
         .step = frame->step,
+        .after = chunk->clock.version,
         .early =
             push && psi_spec_synchronous(&chunk->table->spec) && frame->step > chunk->clock.version,
     };
@@ -402,12 +428,13 @@ keep(struct chunk *chunk, const struct session *session, const struct parked *as
     return PSD_OK;
 }
 
-/* Keeps the request of the session's current frame. */
+/* Keeps the request of the session's current frame, until the change that it makes is committed. */
 psd_status
 park(struct chunk *chunk, const struct session *session, struct psd_error *err)
 {
-    const struct parked asked = asked_by(session, chunk);
+    struct parked asked = asked_by(session, chunk);
 
+    asked.after += (asked.flags & PSI_FLAG_EMPTY) == 0;
     return keep(chunk, session, &asked, err);
 }
 
@@ -568,6 +595,7 @@ load(struct session *session, struct chunk *chunk, unsigned part, const void *pa
         table_memory_widen(&chunk->table->spec, chunk->elements, &chunk->memory, chunk->current);
     } else {
         chunk->clock.version = frame->step;
+        chunk->clock.committed = frame->step;
         chunk->updates = frame->seq;
         for (uint32_t rank = 0; rank < session->lane->job.workers; rank++) {
             chunk->clock.next[rank] = frame->step;
@@ -596,8 +624,7 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
         return PSD_OK;
     }
     answer_status(lane, session->rank, session->inbox.frame.request, chunk, PSD_OK, "");
-    round_try_close(lane, chunk);
-    parked_answer(lane, chunk);
+    round_go_on(lane, chunk);
     return PSD_OK;
 }
 

@@ -301,6 +301,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     lane->warnings.log = &lane->log;
     lane->config = *config;
     lane->frozen_rank = -1;
+    lane->replicate = replicate_alone;
     lane->life = env->ops->random(env) | 1;
     lane->started_ns = psi_now_ns(env);
     psi_pool_init(&lane->parked, sizeof(struct parked));

@@ -6,6 +6,10 @@
  * applied by itself. What was given is remembered in the chunk (clock.next, marks), so that a
  * repeated push counts once whatever connection or incarnation brings it.
  *
+ * A change goes the same way whatever made it: applied; handed to replicate.c while its gradients
+ * are still here; gradients given back; answers, as far as they are committed (answers.c). One
+ * round of a chunk at a time is on that way: the next closes when the last one is committed.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
@@ -167,19 +171,11 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     return PSD_OK;
 }
 
-/* What meets: leaves by rising rank, and how many gradients they are. */
-struct meeting {
-    const struct leaf *leaves;
-    uint32_t leaf_count;
-    uint32_t gradients;
-    uint32_t present; /* ranks, or sums of several, that took part: some may have added nothing */
-};
-
 /* Adds the leaves, applies the rule, makes the result the chunk's value. False: the job failed. */
 static bool
-chunk_update(struct lane *lane, struct chunk *chunk, const struct meeting *meeting)
+chunk_update(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
 {
-    const uint32_t count = meeting->gradients;
+    const uint32_t count = round->gradients;
     const struct psi_spec *spec = &chunk->table->spec;
     const uint32_t to = chunk->table->retain ? 1 - chunk->current : chunk->current;
     struct apply apply = {
@@ -188,8 +184,8 @@ chunk_update(struct lane *lane, struct chunk *chunk, const struct meeting *meeti
         .use = spec->use,
         .rule = &spec->rule,
         .elements = chunk->elements,
-        .leaves = meeting->leaves,
-        .leaf_count = meeting->leaf_count,
+        .leaves = round->leaves,
+        .leaf_count = round->leaf_count,
         .divisor = spec->reduce == PSD_REDUCE_MEAN && count > 1 ? count : 0,
         .check = spec->nan_policy != PSD_NAN_ALLOW,
         .update = chunk->updates + 1,
@@ -234,32 +230,30 @@ slot_return(struct lane *lane, struct slot *slot)
 
 /* Ends the round of every slot: those in the round become leaves, by rising rank whatever the order
  * they came in; the others are told. */
-static struct meeting
-collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing)
+static void
+collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,
+        struct closed_round *round)
 {
-    struct meeting meeting = {.leaves = lane->leaves};
-
     for (const struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
         if (closing != NULL && !psi_ranks_has(closing, slot->rank)) {
             chunk->clock.next[slot->rank] = chunk->clock.version;
             continue;
         }
-        meeting.present++;
+        round->is_empty = false;
         if (slot->leaves > 0) {
             lane->given[slot->rank] = slot;
-            meeting.gradients += slot->leaves;
+            round->gradients += slot->leaves;
         }
     }
     for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
         const struct slot *slot = lane->given[rank];
 
         if (slot != NULL) {
-            lane->leaves[meeting.leaf_count++] =
+            lane->leaves[round->leaf_count++] =
                 (struct leaf){.rank = rank, .is_sum = slot->is_sum, .data = slot->gradient};
             lane->given[rank] = NULL;
         }
     }
-    return meeting;
 }
 
 static void
@@ -291,13 +285,24 @@ nobody_is_left(const struct table *table, const struct chunk *chunk,
 /* A round without anybody is no update: values, optimizer state and the count of updates stay as
  * they are. Only a sum is of this step alone: it is of nothing. */
 static bool
-apply_round(struct lane *lane, struct chunk *chunk, const struct meeting *meeting)
+apply_round(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
 {
-    if (meeting->present == 0 && chunk->table->spec.use == PSD_USE_UPDATE) {
+    if (round->is_empty && chunk->table->spec.use == PSD_USE_UPDATE) {
         chunk->clock.version++;
         return true;
     }
-    return chunk_update(lane, chunk, meeting);
+    return chunk_update(lane, chunk, round);
+}
+
+/* The round has changed the chunk. Whoever makes it safe needs its gradients: they go back after
+ * that, and before anybody is answered. */
+static void
+finish_round(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
+{
+    lane->replicate(lane, chunk, round);
+    release_slots(lane, chunk);
+    lane->progressed = true;
+    parked_answer(lane, chunk);
 }
 
 /* Closes the open round, if it can be. */
@@ -306,43 +311,44 @@ close_round(struct lane *lane, struct chunk *chunk)
 {
     const struct table *table = chunk->table;
     const struct psi_ranks *closing = backup_closing(table, chunk->clock.version);
-    struct meeting meeting;
 
     if (!psi_clock_round_full(&table->rule, &table->members, &chunk->clock, closing) &&
         !nobody_is_left(table, chunk, closing)) {
         return false;
     }
-    meeting = collect(lane, chunk, closing);
-    if (!apply_round(lane, chunk, &meeting)) {
+    struct closed_round round = {
+        .step = chunk->clock.version, .leaves = lane->leaves, .is_empty = true};
+
+    collect(lane, chunk, closing, &round);
+    if (!apply_round(lane, chunk, &round)) {
         return false;
     }
-    release_slots(lane, chunk);
-    lane->progressed = true;
     psi_count(&lane->counters->rounds_closed, 1);
-    replicate_round(lane, chunk);
+    finish_round(lane, chunk, &round);
     return true;
 }
 
 /*
  * Backup workers: later rounds were decided, and this one was not: the table was loaded at an
  * earlier step than others that are pushed with it. What came for it is dropped, and its senders
- * are told.
+ * are told. False: there is nothing to skip.
  */
-static void
+static bool
 skip_rounds(struct lane *lane, struct chunk *chunk)
 {
     const uint64_t step = backup_goes_on_at(chunk->table, chunk->clock.version);
 
     if (step == chunk->clock.version) {
-        return;
+        return false;
     }
+    const struct closed_round nothing = {.step = chunk->clock.version, .is_empty = true};
+
     for (const struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
         chunk->clock.next[slot->rank] = chunk->clock.version;
     }
-    release_slots(lane, chunk);
     chunk->clock.version = step;
-    lane->progressed = true;
-    replicate_round(lane, chunk);
+    finish_round(lane, chunk, &nothing);
+    return true;
 }
 
 /* More than one round closes where those of the later ones have all left. */
@@ -352,15 +358,15 @@ round_try_close(struct lane *lane, struct chunk *chunk)
     if (!psi_spec_synchronous(&chunk->table->spec) || !chunk->ready || lane->frozen_rank >= 0) {
         return;
     }
-    do {
-        skip_rounds(lane, chunk);
-    } while (close_round(lane, chunk));
+    while (chunk->clock.committed == chunk->clock.version &&
+           (skip_rounds(lane, chunk) || close_round(lane, chunk))) {
+    }
 }
 
-/* Everything that was waiting for the round is answered only now: chunk and replica agree. */
 void
-round_replicated(struct lane *lane, struct chunk *chunk)
+round_go_on(struct lane *lane, struct chunk *chunk)
 {
+    round_try_close(lane, chunk);
     parked_answer(lane, chunk);
 }
 
@@ -455,22 +461,29 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot)
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
     const struct leaf leaf = {.rank = session->rank, .data = slot->gradient};
-    const struct meeting alone = {.leaves = &leaf, .leaf_count = 1, .gradients = 1};
     const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
-    const bool applied = empty || chunk_update(lane, chunk, &alone);
+    const struct closed_round alone = {
+        .step = frame->step,
+        .leaves = &leaf,
+        .leaf_count = empty ? 0 : 1,
+        .gradients = empty ? 0 : 1,
+        .rank = session->rank,
+        .mark = {.incarnation = frame->incarnation, .sequence = frame->seq},
+    };
 
-    slot_give(&lane->pool, slot);
-    if (!applied) {
+    if (!empty && !chunk_update(lane, chunk, &alone)) {
+        slot_give(&lane->pool, slot);
         return; /* the job has failed, everybody is being told */
     }
     if (chunk->marks != NULL) {
-        chunk->marks[session->rank].incarnation = frame->incarnation;
-        chunk->marks[session->rank].sequence = frame->seq;
+        chunk->marks[session->rank] = alone.mark;
     } else {
         chunk->clock.next[session->rank] = frame->step + 1;
     }
     psi_count(&lane->counters->rounds_closed, 1);
-    replicate_round(lane, chunk);
+    lane->replicate(lane, chunk, &alone);
+    slot_give(&lane->pool, slot);
+    parked_answer(lane, chunk);
 }
 
 /* Its request is kept before anything counts: what cannot be answered must not have happened. */
@@ -531,6 +544,9 @@ decline(const struct session *session, struct chunk *chunk, enum psi_admission a
     case PSI_ADMIT_DONE:
         return answer_or_park(chunk, session, err);
     case PSI_ADMIT_DROPPED:
+        if (psi_spec_synchronous(&chunk->table->spec) && frame->step < chunk->clock.version) {
+            return answer_or_park(chunk, session, err); /* that round may not be told of yet */
+        }
         answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_DROPPED,
                       "the round closed with the gradients of other workers");
         return PSD_OK;

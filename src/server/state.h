@@ -64,8 +64,23 @@ struct parked {
     uint32_t request;
     uint8_t type; /* PUSH, PULL, PUSH_PULL, STATE_PULL */
     uint16_t flags;
-    uint64_t step; /* of the push, or of the pull */
-    bool early;    /* a push to a round that is not open yet: asked for again when it is */
+    uint64_t step;  /* of the push, or of the pull */
+    uint64_t after; /* tables without rounds: the version that has to be committed first */
+    bool early;     /* a push to a round that is not open yet: asked for again when it is */
+};
+
+/*
+ * What has just changed a chunk: with the chunk's clock all that another lane needs to make the
+ * same change, and to know its repetitions. Leaves and gradients are lent for the call alone.
+ */
+struct closed_round {
+    uint64_t step;             /* its number; psi_clock_given() says who is in it */
+    const struct leaf *leaves; /* by rising rank: their sum is what was applied */
+    uint32_t leaf_count;
+    uint32_t gradients;   /* in that sum: a mean divides by it */
+    bool is_empty;        /* nobody is in it, not even with word that it adds nothing */
+    uint32_t rank;        /* tables without rounds: whose one gradient it is ... */
+    struct psi_mark mark; /* ... and which of its pushes */
 };
 
 /*
@@ -77,7 +92,7 @@ struct chunk {
     uint32_t index;    /* in the table */
     uint32_t elements; /* 1..PSD_CHUNK_ELEMENTS */
     struct chunk_memory memory;
-    uint32_t current;       /* memory.value[current] is the value of `clock.version` */
+    uint32_t current;       /* memory.value[current] is the value of clock.version */
     uint32_t pins[2];       /* replies that still borrow memory.value[i] */
     struct psi_clock clock; /* next[] belongs to the table */
     struct psi_mark *marks; /* asynchronous tables: one per rank */
@@ -226,6 +241,9 @@ struct lane {
     struct leaf *leaves;       /* one per rank: of the round that is being closed */
     const struct slot **given; /* rank -> its gradient, while leaves are collected; else NULL */
 
+    /* Makes a change safe, and says so in clock.committed: now, or later with round_go_on(). */
+    void (*replicate)(struct lane *lane, struct chunk *chunk, const struct closed_round *round);
+
     bool finished;
     int exit_code;
     char text[PSI_TEXT_MAX];
@@ -255,6 +273,7 @@ psd_status push_sink(struct session *session, struct psi_sink *sink_p, struct ps
 psd_status push_arrived(struct session *session, struct psd_error *err);
 uint32_t push_rank(const struct session *session);
 void round_try_close(struct lane *lane, struct chunk *chunk);
+void round_go_on(struct lane *lane, struct chunk *chunk); /* closes and answers what it can now */
 void rounds_try_close_all(struct lane *lane);
 bool round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank);
 void round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank);
@@ -318,7 +337,6 @@ psd_status step_add_arrived(struct session *session, struct psd_error *err);
 void global_step_fini(struct lane *lane);
 
 /* replicate.c */
-void replicate_round(struct lane *lane, struct chunk *chunk);
-void round_replicated(struct lane *lane, struct chunk *chunk);
+void replicate_alone(struct lane *lane, struct chunk *chunk, const struct closed_round *round);
 
 #endif

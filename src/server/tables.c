@@ -181,6 +181,7 @@ chunks_init(struct lane *lane, struct table *table, uint64_t step)
         chunk->index = (uint32_t)i;
         chunk->elements = psi_chunk_elements(table->spec.count, i);
         chunk->clock.version = step;
+        chunk->clock.committed = step;
         chunk->clock.next = table->clocks + (uint64_t)table->local[i] * workers;
         chunk->parked_end = &chunk->parked;
         chunk->ready = table->spec.init != PSD_INIT_RANK0;
