@@ -9,143 +9,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
 #include "store/apply.h"
 
 enum { JOB = 7, BODY_BYTES = 65536 };
 
-/* ---- connections --------------------------------------------------------------------------- */
-
-static psd_status
-fake_send(struct psi_conn *conn, const struct psi_outgoing *outgoing)
-{
-    struct peer *peer = (struct peer *)conn;
-    struct heard *heard = &peer->frame[peer->frames];
-    size_t used = 0;
-
-    assert_false(peer->closed);
-    assert_true(peer->frames < LANE_BED_FRAMES_MAX);
-    assert_int_equal(psi_frame_decode(outgoing->head, &heard->frame, NULL), PSD_OK);
-    heard->body = malloc(heard->frame.payload_bytes + 1);
-    assert_non_null(heard->body);
-    for (unsigned i = 0; i < outgoing->buffer_count; i++) {
-        memcpy(heard->body + used, outgoing->buffers[i].base, outgoing->buffers[i].bytes);
-        used += outgoing->buffers[i].bytes;
-    }
-    assert_int_equal(used, heard->frame.payload_bytes);
-    peer->frames++;
-    if (outgoing->release != NULL) {
-        outgoing->release(outgoing->release_owner, outgoing->release_cookie);
-    }
-    return PSD_OK;
-}
-
-static psd_status
-fake_unshare(struct psi_conn *conn, const void *base, size_t bytes)
-{
-    (void)conn;
-    (void)base;
-    (void)bytes; /* everything is copied when it is sent */
-    return PSD_OK;
-}
-
 static void
-fake_close(struct psi_conn *conn)
+tick(void *core)
 {
-    struct peer *peer = (struct peer *)conn;
-
-    assert_false(peer->closed);
-    peer->closed = true;
-}
-
-static void
-fake_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
-{
-    (void)linger_ms;
-    fake_close(conn);
-}
-
-static const struct psi_conn_ops conn_ops = {
-    .send = fake_send,
-    .unshare = fake_unshare,
-    .close = fake_close,
-    .close_after_send = fake_close_after_send,
-};
-
-static struct peer *
-peer_create(struct lane_bed *bed)
-{
-    struct peer *peer = calloc(1, sizeof(*peer));
-
-    assert_non_null(peer);
-    assert_true(bed->peers < LANE_BED_PEERS_MAX);
-    peer->conn.ops = &conn_ops;
-    snprintf(peer->conn.peer, sizeof(peer->conn.peer), "test://%u", bed->peers);
-    bed->peer[bed->peers++] = peer;
-    return peer;
-}
-
-/* ---- the world ----------------------------------------------------------------------------- */
-
-static uint64_t
-fake_now(struct psi_env *env)
-{
-    return ((struct lane_bed *)env)->now_ns;
+    lane_tick(((struct lane_bed *)core)->lane);
 }
 
 static uint64_t
-fake_random(struct psi_env *env)
+next_ns(const void *core)
 {
-    return ++((struct lane_bed *)env)->drawn;
+    return lane_next_ns(((const struct lane_bed *)core)->lane);
 }
 
-static psd_status
-fake_connect(struct psi_env *env, const char *address, const char *identity,
-             const struct psi_conn_events *events, void *owner, struct psi_conn **conn_p,
-             struct psd_error *err)
-{
-    struct lane_bed *bed = (struct lane_bed *)env;
-
-    (void)address;
-    (void)identity;
-    (void)err;
-    assert_null(bed->master);
-    bed->master = peer_create(bed);
-    bed->master->conn.events = events;
-    bed->master->conn.owner = owner;
-    *conn_p = &bed->master->conn;
-    return PSD_OK;
-}
-
-static psd_status
-fake_listen(struct psi_env *env, const char *address, const struct psi_listener_events *events,
-            void *owner, struct psi_listener **listener_p, char bound_p[PSI_ADDRESS_BYTES],
-            struct psd_error *err)
-{
-    struct lane_bed *bed = (struct lane_bed *)env;
-
-    (void)err;
-    bed->listener_events = events;
-    bed->listener_owner = owner;
-    *listener_p = NULL;
-    snprintf(bound_p, PSI_ADDRESS_BYTES, "%s", address);
-    return PSD_OK;
-}
-
-static void
-fake_unlisten(struct psi_env *env, struct psi_listener *listener)
-{
-    (void)env;
-    (void)listener;
-}
-
-static const struct psi_env_ops env_ops = {
-    .now_ns = fake_now,
-    .random = fake_random,
-    .connect = fake_connect,
-    .listen = fake_listen,
-    .unlisten = fake_unlisten,
-};
+static const struct world_core core = {.tick = tick, .next_ns = next_ns};
 
 static void
 keep_line(void *sink, enum psi_log_level level, const char *id, const char *text)
@@ -160,57 +40,32 @@ keep_line(void *sink, enum psi_log_level level, const char *id, const char *text
 
 /* ---- talking to it ------------------------------------------------------------------------- */
 
-static void
-hang_up(struct peer *peer, const struct psd_error *reason)
+static struct peer *
+peer_create(struct lane_bed *bed, struct world_conn *line)
 {
-    peer->closed = true;
-    peer->conn.events->on_close(peer->conn.owner, &peer->conn, reason);
+    struct peer *peer = &bed->peer[bed->peers++];
+
+    assert_true(bed->peers <= LANE_BED_PEERS_MAX);
+    assert_non_null(line);
+    peer->line = line;
+    return peer;
 }
 
-/* As a transport hands a frame over: prefix, head, whole. */
-static void
-deliver(struct lane_bed *bed, struct peer *peer, const uint8_t *head, size_t head_bytes,
-        const void *payload)
+bool
+is_gone(const struct peer *peer)
 {
-    const struct psi_conn_events *events = peer->conn.events;
-    struct psi_frame_size size = {0};
-    struct psi_sink sink = {0};
-    struct psd_error err = {0};
-    psd_status status;
-
-    assert_false(peer->closed);
-    status = events->on_prefix(peer->conn.owner, &peer->conn, head, &size, &err);
-    if (status == PSD_OK && !peer->closed && size.payload_bytes > 0) {
-        status = events->on_head(peer->conn.owner, &peer->conn, head, head_bytes, &sink, &err);
-        if (status == PSD_OK && sink.into != NULL) {
-            memcpy(sink.into, payload, size.payload_bytes);
-        }
-    }
-    if (status == PSD_OK && !peer->closed) {
-        status = events->on_frame(peer->conn.owner, &peer->conn, head, head_bytes, sink.into,
-                                  size.payload_bytes, &err);
-    }
-    if (status != PSD_OK && !peer->closed) {
-        err.status = status;
-        hang_up(peer, &err);
-    }
-    lane_tick(bed->lane);
+    return world_is_closed(peer->line);
 }
 
 void
 say_with(struct lane_bed *bed, struct peer *peer, struct psi_frame frame,
          const struct psi_meta *meta, const void *payload, size_t bytes)
 {
-    uint8_t head[PSI_FRAME_BYTES + PSI_META_ENCODED_MAX];
-
-    frame.payload_bytes = (uint32_t)bytes;
     if (peer != bed->master) {
         frame.rank = (uint16_t)peer->rank;
         frame.incarnation = peer->incarnation;
     }
-    frame.meta_bytes = meta == NULL ? 0 : (uint16_t)psi_meta_encode(meta, head + PSI_FRAME_BYTES);
-    psi_frame_encode(&frame, head);
-    deliver(bed, peer, head, PSI_FRAME_BYTES + frame.meta_bytes, payload);
+    world_say_bytes(&bed->world, peer->line, &frame, meta, payload, bytes);
 }
 
 void
@@ -231,23 +86,16 @@ say(struct lane_bed *bed, struct peer *peer, struct psi_frame frame, const void 
         say(bed, peer, (struct psi_frame){.type = frame_type}, bytes_, pack_.used);                \
     } while (0)
 
-const struct heard *
+const struct world_heard *
 hear(struct peer *peer, uint8_t type)
 {
-    while (peer->read < peer->frames) {
-        const struct heard *heard = &peer->frame[peer->read++];
-
-        if (heard->frame.type == type) {
-            return heard;
-        }
-    }
-    return NULL;
+    return world_hear(peer->line, type);
 }
 
 struct psi_verdict
 hear_verdict(struct peer *peer, uint8_t type)
 {
-    const struct heard *heard = hear(peer, type);
+    const struct world_heard *heard = hear(peer, type);
     struct psi_verdict verdict = {0};
 
     assert_non_null(heard);
@@ -264,11 +112,8 @@ meet(struct lane_bed *bed, uint32_t rank, uint16_t incarnation)
                                     .incarnation = incarnation,
                                     .life = 100 * rank + incarnation,
                                     .job = JOB};
-    struct peer *peer = peer_create(bed);
+    struct peer *peer = peer_create(bed, world_accept(&bed->world));
 
-    assert_int_equal(bed->listener_events->on_accept(bed->listener_owner, &peer->conn,
-                                                     &peer->conn.events, &peer->conn.owner),
-                     PSD_OK);
     peer->rank = rank;
     peer->incarnation = incarnation;
     SAY(bed, peer, PSI_FRAME_HELLO, hello, &hello);
@@ -288,7 +133,7 @@ open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args)
     SAY(bed, bed->master, PSI_FRAME_TABLE_OPEN, table_info, &info);
     for (unsigned turn = 0; hear(bed->master, PSI_FRAME_ACK) == NULL; turn++) {
         assert_true(turn < 100); /* it prepares the memory piece by piece */
-        lane_tick(bed->lane);
+        world_settle(&bed->world);
     }
 }
 
@@ -363,9 +208,9 @@ join(struct lane_bed *bed, enum psi_death_policy policy)
         .job = JOB,
     };
 
-    lane_tick(bed->lane); /* it connects ... */
-    assert_non_null(bed->master);
-    bed->master->conn.events->on_open(bed->master->conn.owner, &bed->master->conn);
+    world_settle(&bed->world); /* it connects ... */
+    world_settle(&bed->world);
+    bed->master = peer_create(bed, world_to(&bed->world, "test://master"));
     assert_non_null(hear(bed->master, PSI_FRAME_HELLO)); /* ... and says HELLO */
     SAY(bed, bed->master, PSI_FRAME_WELCOME, welcome, &welcome);
     commit_view(bed, (struct psi_view){0});
@@ -387,8 +232,8 @@ lane_bed_start(uint32_t workers, enum psi_death_policy policy)
 
     assert_non_null(bed);
     assert_true(workers <= LANE_BED_WORKERS_MAX);
-    bed->env.ops = &env_ops;
-    bed->now_ns = UINT64_C(1000000000);
+    world_init(&bed->world, &core);
+    bed->world.records = true;
     bed->workers = workers;
     for (uint32_t rank = 0; rank < workers; rank++) {
         bed->member[rank] = (struct psi_view_worker){.incarnation = 1, .member = true};
@@ -396,7 +241,8 @@ lane_bed_start(uint32_t workers, enum psi_death_policy policy)
 
     const struct psi_log log = {.write = keep_line, .sink = bed, .level = PSI_LOG_DEBUG};
 
-    assert_int_equal(lane_create(&bed->env, &config, &log, &bed->lane, NULL), PSD_OK);
+    assert_int_equal(lane_create(&bed->world.env, &config, &log, &bed->lane, NULL), PSD_OK);
+    bed->world.object = bed;
     join(bed, policy);
     for (uint32_t rank = 0; rank < workers; rank++) {
         bed->worker[rank] = meet(bed, rank, 1);
@@ -409,12 +255,6 @@ void
 lane_bed_stop(struct lane_bed *bed)
 {
     lane_destroy(bed->lane);
-    for (unsigned i = 0; i < bed->peers; i++) {
-        assert_true(bed->peer[i]->closed); /* it leaves no connection behind */
-        for (unsigned j = 0; j < bed->peer[i]->frames; j++) {
-            free(bed->peer[i]->frame[j].body);
-        }
-        free(bed->peer[i]);
-    }
+    world_fini(&bed->world);
     free(bed);
 }

@@ -1,6 +1,6 @@
 /*
  * lane_bed.h - a small world for a lane's tests: the test is its master and its workers, frame by
- * frame. Nothing sleeps, nothing listens; the clock stands still unless the test moves it.
+ * frame.
  */
 #ifndef SERVER_LANE_BED_H
 #define SERVER_LANE_BED_H
@@ -14,39 +14,25 @@
 #include <cmocka.h>
 
 #include "server/lane.h"
-#include "wire/frame.h"
-#include "wire/message.h"
+#include "world/world.h"
 
-enum { LANE_BED_WORKERS_MAX = 4, LANE_BED_PEERS_MAX = 16, LANE_BED_FRAMES_MAX = 64 };
+enum { LANE_BED_WORKERS_MAX = 4, LANE_BED_PEERS_MAX = 16 };
 
-struct heard {
-    struct psi_frame frame;
-    uint8_t *body;
-};
-
-/* The test's end of one connection; `conn` is what the lane holds. */
+/* The test's end of one connection, and who it says it is. */
 struct peer {
-    struct psi_conn conn; /* first */
-    bool closed;          /* by either side */
-    struct heard frame[LANE_BED_FRAMES_MAX];
-    unsigned frames;
-    unsigned read; /* frames the test has looked at */
+    struct world_conn *line;
     uint32_t rank;
     uint16_t incarnation;
 };
 
 struct lane_bed {
-    struct psi_env env; /* first */
-    uint64_t now_ns;
-    uint64_t drawn;
-    const struct psi_listener_events *listener_events;
-    void *listener_owner;
-    struct peer *peer[LANE_BED_PEERS_MAX];
-    unsigned peers;
+    struct world world; /* first */
     struct lane *lane;
     uint32_t workers;
     uint32_t view;
     struct psi_view_worker member[LANE_BED_WORKERS_MAX];
+    struct peer peer[LANE_BED_PEERS_MAX];
+    unsigned peers;
     struct peer *master;
     struct peer *worker[LANE_BED_WORKERS_MAX];
     char warnings[4096];
@@ -62,6 +48,9 @@ void propose(struct lane_bed *bed, uint32_t rank, bool leaves);
 void commit(struct lane_bed *bed, const struct psi_view_table *left, uint32_t rank, bool leaves);
 void close_round(struct lane_bed *bed, uint32_t table, uint64_t step, uint32_t rank_bits);
 
+/* Has either side ended the connection? */
+bool is_gone(const struct peer *peer);
+
 /* A new connection that says HELLO as that life of the rank. */
 struct peer *meet(struct lane_bed *bed, uint32_t rank, uint16_t incarnation);
 
@@ -75,7 +64,7 @@ void say_with(struct lane_bed *bed, struct peer *peer, struct psi_frame frame,
 
 /* The next frame of this type that the peer was sent; others before it are passed over. NULL: there
  * is none. */
-const struct heard *hear(struct peer *peer, uint8_t type);
+const struct world_heard *hear(struct peer *peer, uint8_t type);
 struct psi_verdict hear_verdict(struct peer *peer, uint8_t type);
 
 #endif

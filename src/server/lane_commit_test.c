@@ -103,13 +103,13 @@ pull(struct lane_bed *bed, uint32_t rank, uint64_t step, uint16_t flags)
 static void
 assert_silent(struct peer *peer)
 {
-    assert_int_equal(peer->read, peer->frames);
+    assert_int_equal(peer->line->heard_read, peer->line->heard_count);
 }
 
 static void
 assert_acked(struct peer *peer, uint32_t request, psd_status status)
 {
-    const struct heard *heard = hear(peer, PSI_FRAME_ACK);
+    const struct world_heard *heard = hear(peer, PSI_FRAME_ACK);
 
     assert_non_null(heard);
     assert_int_equal(heard->frame.request, request);
@@ -119,7 +119,7 @@ assert_acked(struct peer *peer, uint32_t request, psd_status status)
 static void
 assert_shown(struct peer *peer, float value, uint64_t version)
 {
-    const struct heard *heard = hear(peer, PSI_FRAME_VALUE);
+    const struct world_heard *heard = hear(peer, PSI_FRAME_VALUE);
     float first;
 
     assert_non_null(heard);

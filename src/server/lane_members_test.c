@@ -52,7 +52,7 @@ push(struct lane_bed *bed, struct peer *peer, uint64_t step, uint32_t request, f
 static psd_status
 answered(struct peer *peer, uint32_t request)
 {
-    const struct heard *heard = hear(peer, PSI_FRAME_ACK);
+    const struct world_heard *heard = hear(peer, PSI_FRAME_ACK);
 
     if (heard == NULL) {
         return PSD_PENDING;
@@ -64,7 +64,7 @@ answered(struct peer *peer, uint32_t request)
 static float
 pull(struct lane_bed *bed, struct peer *peer, uint64_t step)
 {
-    const struct heard *heard;
+    const struct world_heard *heard;
     float value;
 
     say(bed, peer,
@@ -90,7 +90,7 @@ test_an_older_life_is_fenced(void **state)
     (void)state;
     open_sum(bed, 0);
     propose(bed, 1, false);
-    assert_true(bed->worker[1]->closed);
+    assert_true(is_gone(bed->worker[1]));
     old = meet(bed, 1, 1); /* before the commit ... */
     verdict = hear_verdict(old, PSI_FRAME_REFUSE);
     assert_int_equal(verdict.status, PSD_ERR_FENCED);
@@ -99,7 +99,7 @@ test_an_older_life_is_fenced(void **state)
     verdict = hear_verdict(old, PSI_FRAME_REFUSE);
     assert_int_equal(verdict.status, PSD_ERR_FENCED);
     assert_non_null(strstr(verdict.text, "worker 1 incarnation 1"));
-    assert_true(old->closed);
+    assert_true(is_gone(old));
     bed->worker[1] = meet(bed, 1, 2);
     assert_non_null(hear(bed->worker[1], PSI_FRAME_WELCOME));
     lane_bed_stop(bed);
@@ -115,12 +115,12 @@ test_frames_of_another_life_count_nothing(void **state)
     open_sum(bed, 0);
     bed->worker[1]->incarnation = 2; /* it was met as 1 */
     push(bed, bed->worker[1], 0, 1, 8);
-    assert_true(bed->worker[1]->closed);
+    assert_true(is_gone(bed->worker[1]));
     assert_non_null(strstr(bed->warnings, "PUSH as worker 1 incarnation 2, met as worker 1"));
     bed->worker[1] = meet(bed, 1, 1);
     bed->worker[1]->rank = 0;
     push(bed, bed->worker[1], 0, 1, 8);
-    assert_true(bed->worker[1]->closed);
+    assert_true(is_gone(bed->worker[1]));
     push(bed, bed->worker[0], 0, 1, 1);
     assert_int_equal(answered(bed->worker[0], 1), PSD_PENDING); /* nothing came from worker 1 */
     bed->worker[1] = meet(bed, 1, 1);
@@ -146,14 +146,14 @@ test_a_payload_must_match_its_checksum(void **state)
     frame.payload_crc = psi_crc32c(0, gradient, BYTES);
     gradient[2] = 3.5f; /* on the way */
     say(bed, bed->worker[1], frame, gradient, BYTES);
-    assert_true(bed->worker[1]->closed);
+    assert_true(is_gone(bed->worker[1]));
     assert_non_null(strstr(bed->warnings, "payload does not match its checksum"));
     push(bed, bed->worker[0], 0, 1, 1);
     assert_int_equal(answered(bed->worker[0], 1), PSD_PENDING);
     bed->worker[1] = meet(bed, 1, 1); /* it sends it again */
     gradient[2] = 3;
     say(bed, bed->worker[1], frame, gradient, BYTES);
-    assert_false(bed->worker[1]->closed);
+    assert_false(is_gone(bed->worker[1]));
     assert_int_equal(answered(bed->worker[0], 1), PSD_OK);
     lane_bed_stop(bed);
 }
@@ -245,7 +245,7 @@ add(struct lane_bed *bed, struct peer *peer, uint64_t sequence, uint64_t count)
 {
     const struct psi_frame frame = {
         .type = PSI_FRAME_STEP_ADD, .seq = sequence, .step = count, .request = 5};
-    const struct heard *heard;
+    const struct world_heard *heard;
 
     say(bed, peer, frame, NULL, 0);
     heard = hear(peer, PSI_FRAME_ACK);

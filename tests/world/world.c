@@ -502,7 +502,7 @@ world_say_bytes(struct world *world, struct world_conn *conn, const struct psi_f
     struct psi_frame full = *frame;
     uint8_t head[PSI_FRAME_BYTES + PSI_META_ENCODED_MAX];
 
-    psi_assert(conn != NULL);
+    psi_assert(conn != NULL && conn->state == WORLD_OPEN);
     full.meta_bytes = meta != NULL ? (uint16_t)psi_meta_encode(meta, head + PSI_FRAME_BYTES) : 0;
     full.payload_bytes = (uint32_t)bytes;
     psi_frame_encode(&full, head);
