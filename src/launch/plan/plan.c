@@ -14,15 +14,6 @@
 #include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
-static void
-copy_worker_sets(const struct plan_input *input, struct plan *plan)
-{
-    plan->worker_set = memory_need(calloc(input->workers, sizeof(*plan->worker_set)));
-    for (uint32_t i = 0; i < input->workers; i++) {
-        words_add_all(&plan->worker_set[i], &input->worker_set[i]);
-    }
-}
-
 bool
 plan_pattern_fits(const char *pattern, const char *variable)
 {
@@ -40,9 +31,8 @@ is_forwarded(const char *variable, const struct words *forward, bool joined)
     static const char *const always[] = {"LD_LIBRARY_PATH", "PYTHONPATH", "OMP_*",
                                          "CUDA_*",          "NCCL_*",     "GRPC_*"};
     const size_t count = joined ? 0 : sizeof(always) / sizeof(always[0]);
-    const size_t more = forward != NULL ? forward->count : 0;
 
-    for (size_t i = 0; i < count + more; i++) {
+    for (size_t i = 0; i < count + forward->count; i++) {
         if (plan_pattern_fits(i < count ? always[i] : forward->list[i - count], variable)) {
             return true;
         }
@@ -51,16 +41,18 @@ is_forwarded(const char *variable, const struct words *forward, bool joined)
 }
 
 static void
-forward_variables(const struct plan_input *input, struct plan *plan)
+forward_variables(const struct plan_sources *sources, struct plan *plan)
 {
-    for (char *const *at = input->environment; *at != NULL; at++) {
-        if (is_forwarded(*at, input->forward, input->joined)) {
+    const struct words *forward = &sources->forward;
+
+    for (char *const *at = sources->environment; *at != NULL; at++) {
+        if (is_forwarded(*at, forward, sources->joined)) {
             variables_set(&plan->forwarded, *at);
         }
     }
-    for (size_t i = 0; input->forward != NULL && i < input->forward->count; i++) {
-        if (words_name_bytes(input->forward->list[i]) > 0) {
-            variables_set(&plan->worker_environment, input->forward->list[i]);
+    for (size_t i = 0; i < forward->count; i++) {
+        if (words_name_bytes(forward->list[i]) > 0) {
+            variables_set(&plan->worker_environment, forward->list[i]);
         }
     }
 }
@@ -118,40 +110,29 @@ note_own_place(char *const *list, struct plan *plan)
 }
 
 static void
-build_environments(const struct plan_input *input, struct plan *plan)
+build_environments(const struct plan_sources *sources, struct plan *plan)
 {
     struct words *workers = &plan->worker_environment;
 
-    forward_variables(input, plan);
-    if (input->set != NULL) {
-        variables_set_all(workers, input->set->list);
-    }
-    if (input->worker_set != NULL) {
-        copy_worker_sets(input, plan);
-    }
-    note_own_place(input->environment, plan);
+    forward_variables(sources, plan);
+    variables_set_all(workers, sources->set.list);
+    note_own_place(sources->environment, plan);
     note_own_place(workers->list, plan);
     plan->sets_grpc_fail_fast = variables_get(workers->list, "GRPC_FAIL_FAST") != NULL ||
-                                variables_get(input->environment, "GRPC_FAIL_FAST") != NULL;
+                                variables_get(sources->environment, "GRPC_FAIL_FAST") != NULL;
     /* A worker's lines are wanted when it prints them, not when a buffer is full. What the shell
      * has is handed on: another machine has another shell. */
     if (variables_get(workers->list, "PYTHONUNBUFFERED") == NULL) {
-        const char *own = variables_get(input->environment, "PYTHONUNBUFFERED");
+        const char *own = variables_get(sources->environment, "PYTHONUNBUFFERED");
 
         variables_set_pair(workers, "PYTHONUNBUFFERED", own != NULL ? own : "1");
     }
-    if (input->automatic != NULL) {
+    if (sources->automatic != NULL) {
         variables_set_pair(workers, "PSD_AUTO",
-                           plan->automatic   ? input->automatic
+                           plan->automatic   ? sources->automatic
                            : plan->old_names ? "names"
                                              : "off");
     }
-}
-
-static char *
-copy_text(const char *text)
-{
-    return text != NULL ? memory_need(strdup(text)) : NULL;
 }
 
 static psd_status
@@ -182,24 +163,25 @@ take_argv(char *const *argv, struct plan *plan, struct psd_error *err)
 }
 
 static psd_status
-build_commands(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+build_commands(const struct plan_sources *sources, struct plan *plan, struct psd_error *err)
 {
     struct words texts = {0};
     psd_status status;
 
-    if (input->argv != NULL) {
-        return take_argv(input->argv, plan, err);
+    if (sources->argv != NULL) {
+        return take_argv(sources->argv, plan, err);
     }
-    if (input->worker_commands != NULL) {
-        if (input->worker_commands->count != input->workers) {
+    if (sources->worker_commands.count > 0) {
+        if (sources->worker_commands.count != plan->workers) {
             return psi_fail(err, PSD_ERR_INVALID,
                             "worker_commands has %zu commands for %u workers: give one for each",
-                            input->worker_commands->count, input->workers);
+                            sources->worker_commands.count, plan->workers);
         }
-        return parse_commands(input->worker_commands, plan, err);
+        return parse_commands(&sources->worker_commands, plan, err);
     }
-    status = command_list(input->command, input->workers, variables_get(input->environment, "PATH"),
-                          input->remote || input->image != NULL, &texts, err);
+    status =
+        command_list(sources->command, plan->workers, variables_get(sources->environment, "PATH"),
+                     sources->remote || sources->image != NULL, &texts, err);
     if (status == PSD_OK) {
         status = parse_commands(&texts, plan, err);
     }
@@ -208,15 +190,15 @@ build_commands(const struct plan_input *input, struct plan *plan, struct psd_err
 }
 
 static psd_status
-check_servers(const struct plan_input *input, unsigned personality, struct psd_error *err)
+check_servers(const struct plan *plan, struct psd_error *err)
 {
     /* TensorFlow's workers may do without, those of torch know none. */
-    const bool some = personality_has_servers(personality);
-    const uint32_t least = some && !personality_is_tensorflow(personality) ? 1 : 0;
+    const bool some = personality_has_servers(plan->personality);
+    const uint32_t least = some && !personality_is_tensorflow(plan->personality) ? 1 : 0;
     const uint32_t most = some ? PSI_CLUSTER_SERVERS_MAX : 0;
 
-    if (input->servers < least || input->servers > most) {
-        return psi_fail(err, PSD_ERR_INVALID, "%u servers: %u to %u are possible", input->servers,
+    if (plan->servers < least || plan->servers > most) {
+        return psi_fail(err, PSD_ERR_INVALID, "%u servers: %u to %u are possible", plan->servers,
                         least, most);
     }
     return PSD_OK;
@@ -253,102 +235,56 @@ check_tasks(const struct plan *plan, struct psd_error *err)
     return PSD_OK;
 }
 
-static psd_status
-copy_given(const struct plan_input *input, struct plan *plan, struct psd_error *err)
-{
-    const uint32_t slots = 1 + input->servers + input->workers;
-    psd_status status = PSD_OK;
-
-    plan->given = memory_need(calloc(slots, sizeof(*plan->given)));
-    for (uint32_t slot = 1; slot < slots && status == PSD_OK; slot++) {
-        status = psi_tf_config_copy(&input->given[slot], &plan->given[slot], err);
-    }
-    return status;
-}
-
 /* Whether plain scripts are distributed, and whether what was asked for can be. */
 static psd_status
-decide_automatic(const struct plan_input *input, struct plan *plan, struct psd_error *err)
+decide_automatic(const struct plan_sources *sources, struct plan *plan, struct psd_error *err)
 {
     /* The hook's directory is not in a container, nor is the descriptor for its notes; and it needs
      * servers of ours. */
-    plan->automatic = input->automatic != NULL && strcmp(input->automatic, "off") != 0 &&
-                      input->image == NULL && !personality_is_foreign(plan->personality);
-    if (input->automatic_asked && input->image != NULL && strcmp(input->automatic, "off") != 0) {
+    plan->automatic = sources->automatic != NULL && strcmp(sources->automatic, "off") != 0 &&
+                      sources->image == NULL && !personality_is_foreign(plan->personality);
+    if (plan->automatic_asked && sources->image != NULL && strcmp(sources->automatic, "off") != 0) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--auto %s does not work in containers (\"image\"): let the script import "
                         "poseidon (docs/python.md)",
-                        input->automatic);
+                        sources->automatic);
     }
-    plan->old_names = input->automatic_asked && strcmp(input->automatic, "tf1") == 0 &&
+    plan->old_names = plan->automatic_asked && strcmp(sources->automatic, "tf1") == 0 &&
                       (plan->personality & PERSONALITY_TF1) != 0 &&
                       personality_is_foreign(plan->personality);
-    if (input->automatic_asked && personality_is_foreign(plan->personality) && !plan->old_names &&
-        strcmp(input->automatic, "off") != 0) {
+    if (plan->automatic_asked && personality_is_foreign(plan->personality) && !plan->old_names &&
+        strcmp(sources->automatic, "off") != 0) {
         return psi_fail(
             err, PSD_ERR_INVALID,
             "--auto %s needs ps_servers, and that --personality has none: leave out one of the two",
-            input->automatic);
+            sources->automatic);
     }
     return PSD_OK;
 }
 
 psd_status
-plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error *err)
+plan_build(struct plan *plan, const struct plan_sources *sources, struct psd_error *err)
 {
-    struct plan plan = {.servers = input->servers,
-                        .workers = input->workers,
-                        .pass = input->pass,
-                        .keep_env = input->keep_env,
-                        .gpus_per_worker = input->gpus_per_worker,
-                        .automatic_asked = input->automatic_asked,
-                        .lanes = input->lanes,
-                        .personality =
-                            input->personality != 0 ? input->personality : PERSONALITY_POSEIDON,
-                        .chief = input->chief,
-                        .evaluator = input->evaluator,
-                        .joins = input->joins,
-                        .max_restarts = input->max_restarts,
-                        .master_port = input->master_port};
-    psd_status status = check_servers(input, plan.personality, err);
+    psd_status status;
 
+    plan->personality = plan->personality != 0 ? plan->personality : PERSONALITY_POSEIDON;
+    status = check_servers(plan, err);
+    status = status == PSD_OK ? decide_automatic(sources, plan, err) : status;
+    if (status == PSD_OK && (plan->workers < 1 || plan->workers > PSI_CLUSTER_WORKERS_MAX)) {
+        status = psi_fail(err, PSD_ERR_INVALID, "%u workers: 1 to %d are possible", plan->workers,
+                          PSI_CLUSTER_WORKERS_MAX);
+    }
     if (status != PSD_OK) {
         return status;
     }
-    status = decide_automatic(input, &plan, err);
-    if (status != PSD_OK) {
-        return status;
+    build_environments(sources, plan);
+    status = build_commands(sources, plan, err);
+    status = status == PSD_OK ? check_tasks(plan, err) : status;
+    if (status == PSD_OK && sources->image != NULL) {
+        status = words_split(sources->image, &plan->image, err);
+        status = status == PSD_OK ? image_check(&plan->image, err) : status;
     }
-    if (input->workers < 1 || input->workers > PSI_CLUSTER_WORKERS_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID, "%u workers: 1 to %d are possible", input->workers,
-                        PSI_CLUSTER_WORKERS_MAX);
-    }
-    build_environments(input, &plan);
-    status = build_commands(input, &plan, err);
-    if (status == PSD_OK) {
-        status = check_tasks(&plan, err);
-    }
-    if (status == PSD_OK && input->given != NULL) {
-        status = copy_given(input, &plan, err);
-    }
-    if (status == PSD_OK && input->image != NULL) {
-        status = words_split(input->image, &plan.image, err);
-        status = status == PSD_OK ? image_check(&plan.image, err) : status;
-    }
-    plan.virtualenv = copy_text(input->virtualenv);
-    plan.workdir = copy_text(input->workdir);
-    if (input->master_settings != NULL) {
-        words_add_all(&plan.master_settings, input->master_settings);
-    }
-    if (input->server_settings != NULL) {
-        words_add_all(&plan.server_settings, input->server_settings);
-    }
-    if (status != PSD_OK) {
-        plan_fini(&plan);
-        return status;
-    }
-    *plan_p = plan;
-    return PSD_OK;
+    return status;
 }
 
 void

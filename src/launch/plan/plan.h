@@ -19,69 +19,56 @@
 #include "launch/rules/role.h"
 #include "launch/text/command.h"
 
-/* Everything the plan is made of. Borrowed until plan_build() returns. */
-struct plan_input {
-    uint32_t servers;
-    uint32_t workers;
-    bool remote;                         /* some workers are not here: nor need their programs be */
-    bool joined;                         /* their environment is their batch system's */
-    const char *command;                 /* one string; or NULL: */
-    char *const *argv;                   /* ... words, ended by NULL; or NULL: */
-    const struct words *worker_commands; /* ... one string for each worker */
-    enum psi_pass pass;
-    char *const *environment;            /* psd_run's own */
-    const struct words *set;             /* (optional) NAME=value, from the cluster file */
-    const struct words *worker_set;      /* (optional) `workers` lists more, one for each */
-    const struct words *forward;         /* (optional) NAME, NAME=value, PREFIX*: to workers */
-    uint16_t master_port;                /* 0: the system chooses */
-    const char *virtualenv;              /* (optional) */
-    const char *workdir;                 /* (optional) */
-    const char *image;                   /* (optional) words before every worker's command */
-    bool keep_env;                       /* values of the user's win over the job's */
-    uint32_t gpus_per_worker;            /* 0: as the machine's are shared out */
-    const char *automatic;               /* (optional) "on", "warn", "tf1", "off": PSD_AUTO */
-    bool automatic_asked;                /* ... by the user, not by default */
-    const struct words *master_settings; /* (optional) options handed on to ps_master */
-    const struct words *server_settings; /* (optional) ... to ps_server */
-    uint32_t lanes;                      /* of a server; 0: as the cores of its machine allow */
-    unsigned personality;                /* a set; 0: poseidon */
-    bool chief;                          /* tf_config: the first worker is the chief ... */
-    bool evaluator;                      /* ... the last one the evaluator */
-    uint32_t max_restarts;
-    const struct psi_tf_config *given; /* (optional) by slot: tasks that were given by files */
-    bool joins;                        /* these are Poseidon's workers; its master is at ps 0 */
-};
-
-/* Thread: immutable once built. */
+/*
+ * Who makes a plan fills the first part and hands over what it points to; plan_build() makes the
+ * second of it.
+ *
+ * Thread: immutable once built.
+ */
 struct plan {
     uint32_t servers;
     uint32_t workers;
-    struct words master_settings;
-    struct words server_settings;
+    unsigned personality;     /* a set; 0: poseidon */
+    enum psi_pass pass;       /* the environment names the place, save with flags and none */
+    bool keep_env;            /* values of the user's win over the job's */
+    bool automatic_asked;     /* --auto was given */
+    bool chief;               /* tf_config: the first worker is the chief ... */
+    bool evaluator;           /* ... the last one the evaluator */
+    bool joins;               /* these are Poseidon's workers; its master is at ps 0 of `given` */
+    uint16_t master_port;     /* 0: the system chooses */
+    uint32_t gpus_per_worker; /* 0: as the machine's are shared out */
+    uint32_t lanes;           /* of a server; 0: as the cores of its machine allow */
+    uint32_t max_restarts;
+    struct words master_settings; /* options handed on to ps_master */
+    struct words server_settings; /* ... to ps_server */
+    struct words *worker_set;     /* NULL, or a list of NAME=value for each worker */
+    struct psi_tf_config *given;  /* NULL, or by slot: tasks that were given by files */
+    char *virtualenv;             /* NULL: none */
+    char *workdir;                /* NULL: none */
+
     struct words worker_environment; /* NAME=value, beside what a machine has itself */
     struct words forwarded;          /* more of it, for machines that do not inherit from us */
-    struct words *worker_set;        /* NULL, or one list for each worker */
     struct words own_place;          /* what the user has set of the variables that we set */
-    bool keep_env;
-    uint32_t gpus_per_worker;
-    bool automatic;       /* unchanged Python scripts are distributed: hook.h */
-    bool automatic_asked; /* ... and the user said so */
-    bool old_names;       /* they get the names of TensorFlow 1, and do the rest themselves */
+    bool automatic;                  /* unchanged Python scripts are distributed: hook.h */
+    bool old_names; /* they get the names of TensorFlow 1, and do the rest themselves */
     struct words image;
-    char *virtualenv; /* NULL: none */
-    char *workdir;    /* NULL: none */
-    uint16_t master_port;
-    uint32_t lanes;
     struct command *commands; /* command_count of them: 1 for all workers, or one for each */
     uint32_t command_count;
-    enum psi_pass pass; /* the environment names the place, save with flags and none */
-    unsigned personality;
-    bool chief;
-    bool evaluator;
-    uint32_t max_restarts;
-    bool sets_grpc_fail_fast;    /* the user does */
-    struct psi_tf_config *given; /* owned: NULL, or by slot */
-    bool joins;
+    bool sets_grpc_fail_fast; /* the user does */
+};
+
+/* What else a plan is made of. Borrowed until plan_build() returns. */
+struct plan_sources {
+    bool remote;                  /* some workers are not here: nor need their programs be */
+    bool joined;                  /* their environment is their batch system's */
+    const char *command;          /* one string; or NULL: */
+    char *const *argv;            /* ... words, ended by NULL; or NULL: */
+    struct words worker_commands; /* ... one string for each worker */
+    char *const *environment;     /* psd_run's own */
+    struct words set;             /* NAME=value, from the cluster file */
+    struct words forward;         /* NAME, NAME=value, PREFIX*: to workers */
+    const char *image;            /* (optional) words before every worker's command */
+    const char *automatic;        /* (optional) "on", "warn", "tf1", "off": PSD_AUTO */
 };
 
 /* What a process is called in its own world: ps 1, chief 0, scheduler 0. */
@@ -92,7 +79,7 @@ struct plan_task {
 };
 
 /* PSD_ERR_INVALID: the command or the counts make no sense. */
-psd_status plan_build(const struct plan_input *input, struct plan *plan_p, struct psd_error *err);
+psd_status plan_build(struct plan *plan, const struct plan_sources *sources, struct psd_error *err);
 void plan_fini(struct plan *plan);
 
 /* Whether a process runs the user's command: workers do, and servers of other personalities. */

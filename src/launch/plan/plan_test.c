@@ -150,16 +150,10 @@ static void
 make(const char *command, enum psi_pass pass, uint32_t slot, struct made *made)
 {
     static char *environment[] = {"PATH=/usr/bin:/bin", "PSD_RANK=99", "HOME=/root", NULL};
-    struct words settings = {0};
     struct words argv = {0};
     struct psd_error err = {0};
-    struct plan plan;
-    struct plan_input input = {.servers = 2,
-                               .workers = 2,
-                               .command = command,
-                               .pass = pass,
-                               .environment = environment,
-                               .master_settings = &settings};
+    struct plan plan = {.servers = 2, .workers = 2, .pass = pass};
+    const struct plan_sources sources = {.command = command, .environment = environment};
     struct process_facts facts = {.master = "tcp://127.0.0.1:7001",
                                   .address = "127.0.0.1",
                                   .job = "test",
@@ -171,15 +165,14 @@ make(const char *command, enum psi_pass pass, uint32_t slot, struct made *made)
                                   .cores = 4};
     const char *file;
 
-    words_add(&settings, "--heartbeat_ms=100");
-    if (plan_build(&input, &plan, &err) != PSD_OK) {
+    words_add(&plan.master_settings, "--heartbeat_ms=100");
+    if (plan_build(&plan, &sources, &err) != PSD_OK) {
         fail_msg("%s", err.text);
     }
     facts.knows_flags = command_knows_flags(&plan.commands[0], search_path, &file);
     process_words(&plan, slot, &facts, &argv, &made->environment);
     join(&argv, made->argv, sizeof(made->argv));
     words_fini(&argv);
-    words_fini(&settings);
     plan_fini(&plan);
 }
 
@@ -263,11 +256,10 @@ expect_unbuffered(char *own, const char *wanted)
 {
     char *environment[] = {"PATH=/usr/bin:/bin", own, NULL};
     struct psd_error err = {0};
-    struct plan plan;
-    const struct plan_input input = {
-        .servers = 1, .workers = 1, .command = "sh", .environment = environment};
+    struct plan plan = {.servers = 1, .workers = 1};
+    const struct plan_sources sources = {.command = "sh", .environment = environment};
 
-    assert_int_equal(plan_build(&input, &plan, &err), PSD_OK);
+    assert_int_equal(plan_build(&plan, &sources, &err), PSD_OK);
     assert_string_equal(variables_get(plan.worker_environment.list, "PYTHONUNBUFFERED"), wanted);
     plan_fini(&plan);
 }
@@ -306,15 +298,16 @@ test_plan_refuses(void **state)
 {
     static char *environment[] = {"PATH=/usr/bin:/bin", NULL};
     struct psd_error err = {0};
-    struct plan plan;
-    struct plan_input input = {
-        .servers = 1, .workers = 1, .command = "A=1", .environment = environment};
+    struct plan plan = {.servers = 1, .workers = 1};
+    struct plan_sources sources = {.command = "A=1", .environment = environment};
 
     (void)state;
-    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_INVALID);
-    input.command = "sh";
-    input.workers = 0;
-    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_INVALID);
+    assert_int_equal(plan_build(&plan, &sources, &err), PSD_ERR_INVALID);
+    plan_fini(&plan);
+    plan.servers = 1;
+    sources.command = "sh";
+    assert_int_equal(plan_build(&plan, &sources, &err), PSD_ERR_INVALID);
+    plan_fini(&plan);
 }
 
 /* If this fails, workers on other machines miss what their environment needs, or get our PATH. */
@@ -328,20 +321,15 @@ test_forwarded_environment(void **state)
                                   "MY_A=a",
                                   "MY_B=b",
                                   NULL};
-    struct words forward = {0};
     struct psd_error err = {0};
-    struct plan plan;
-    const struct plan_input input = {.servers = 1,
-                                     .workers = 1,
-                                     .command = "sh",
-                                     .environment = environment,
-                                     .forward = &forward};
+    struct plan plan = {.servers = 1, .workers = 1};
+    struct plan_sources sources = {.command = "sh", .environment = environment};
 
     (void)state;
-    words_add(&forward, "MINE");
-    words_add(&forward, "MY_*");
-    words_add(&forward, "SET=here");
-    assert_int_equal(plan_build(&input, &plan, &err), PSD_OK);
+    words_add(&sources.forward, "MINE");
+    words_add(&sources.forward, "MY_*");
+    words_add(&sources.forward, "SET=here");
+    assert_int_equal(plan_build(&plan, &sources, &err), PSD_OK);
     assert_string_equal(variables_get(plan.forwarded.list, "OMP_NUM_THREADS"), "3");
     assert_string_equal(variables_get(plan.forwarded.list, "MINE"), "1");
     assert_string_equal(variables_get(plan.forwarded.list, "MY_B"), "b");
@@ -349,7 +337,7 @@ test_forwarded_environment(void **state)
     assert_null(variables_get(plan.forwarded.list, "PATH"));
     assert_null(variables_get(plan.forwarded.list, "HOME"));
     plan_fini(&plan);
-    words_fini(&forward);
+    words_fini(&sources.forward);
 }
 
 /* If this fails, workers of one machine fight over one GPU while others are idle. */
@@ -361,13 +349,12 @@ test_gpus_are_dealt_out(void **state)
         uint32_t gpus, size, rank;
         const char *want;
     } cases[] = {{4, 2, 1, "2,3"}, {4, 4, 3, "3"}, {2, 4, 3, "1"}, {0, 2, 1, NULL}};
-    const struct plan_input input = {
-        .servers = 1, .workers = 1, .command = "sh", .environment = environment};
+    const struct plan_sources sources = {.command = "sh", .environment = environment};
     struct psd_error err = {0};
-    struct plan plan;
+    struct plan plan = {.servers = 1, .workers = 1};
 
     (void)state;
-    assert_int_equal(plan_build(&input, &plan, &err), PSD_OK);
+    assert_int_equal(plan_build(&plan, &sources, &err), PSD_OK);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct process_facts facts = {.master = "tcp://127.0.0.1:1",
                                             .address = "127.0.0.1",
@@ -391,10 +378,10 @@ test_gpus_are_dealt_out(void **state)
 
 /* One process of a job of another personality: what it is told. */
 static void
-make_foreign(const struct plan_input *given, uint32_t slot, struct made *made, char name[24])
+make_foreign(const struct plan *said, uint32_t slot, struct made *made, char name[24])
 {
     static char *environment[] = {"PATH=/usr/bin:/bin", "RANK=99", "PORT=80", NULL};
-    struct plan_input input = *given;
+    const struct plan_sources sources = {.command = "sh main.sh", .environment = environment};
     struct psi_tf_config cluster = {0};
     struct process_facts facts = {.master = "",
                                   .address = "10.0.0.1",
@@ -415,13 +402,11 @@ make_foreign(const struct plan_input *given, uint32_t slot, struct made *made, c
                                   .cross_size = 2};
     struct psd_error err = {0};
     struct words argv = {0};
-    struct plan plan;
+    struct plan plan = *said;
 
-    input.command = "sh main.sh";
-    input.environment = environment;
     assert_int_equal(psi_tf_config_add(&cluster, PSI_TF_PS, 0, "a:1", &err), PSD_OK);
     assert_int_equal(psi_tf_config_add(&cluster, PSI_TF_WORKER, 0, "b:1", &err), PSD_OK);
-    if (plan_build(&input, &plan, &err) != PSD_OK) {
+    if (plan_build(&plan, &sources, &err) != PSD_OK) {
         fail_msg("%s", err.text);
     }
     process_words(&plan, slot, &facts, &argv, &made->environment);
@@ -464,16 +449,16 @@ test_personalities(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const bool special = cases[i].personality == PERSONALITY_TF_CONFIG;
-        const struct plan_input input = {.servers = 1,
-                                         .workers = 3,
-                                         .personality = cases[i].personality,
-                                         .chief = special,
-                                         .evaluator = special};
+        const struct plan said = {.servers = 1,
+                                  .workers = 3,
+                                  .personality = cases[i].personality,
+                                  .chief = special,
+                                  .evaluator = special};
         struct made made = {0};
         char name[24];
         const char *value;
 
-        make_foreign(&input, cases[i].slot, &made, name);
+        make_foreign(&said, cases[i].slot, &made, name);
         assert_string_equal(name, cases[i].name);
         assert_string_equal(made.argv, cases[i].arguments);
         value = variables_get(made.environment.list, cases[i].variable);
@@ -512,13 +497,12 @@ test_variables_of_personalities_are_known(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
         const bool dmlc = sets[i] == PERSONALITY_DMLC;
-        const struct plan_input input = {
-            .servers = dmlc ? 1 : 0, .workers = 2, .personality = sets[i]};
+        const struct plan said = {.servers = dmlc ? 1 : 0, .workers = 2, .personality = sets[i]};
         struct made made = {0};
         char name[24];
         char variable[64];
 
-        make_foreign(&input, dmlc ? 2 : 1, &made, name);
+        make_foreign(&said, dmlc ? 2 : 1, &made, name);
         for (size_t k = 0; k < made.environment.count; k++) {
             struct wanted wanted = {.variable = variable};
 
@@ -578,64 +562,77 @@ master_waits_for_late_workers(const struct plan *plan)
     return strstr(text, "<--late_workers>") != NULL;
 }
 
+/* What is said may be built several times. */
+static psd_status
+build(const struct plan *said, const struct plan_sources *sources, struct plan *plan_p,
+      struct psd_error *err)
+{
+    psd_status status;
+
+    *plan_p = *said;
+    status = plan_build(plan_p, sources, err);
+    if (status != PSD_OK) {
+        plan_fini(plan_p);
+    }
+    return status;
+}
+
 /* If this fails, scripts are distributed where the user or a container forbids it. */
 static void
 test_automatic(void **state)
 {
     char *const environment[] = {"PATH=/usr/bin:/bin", NULL};
-    struct plan_input input = {.servers = 1,
-                               .workers = 2,
-                               .command = "true",
-                               .environment = environment,
-                               .automatic = "on"};
+    struct plan said = {.servers = 1, .workers = 2};
+    struct plan_sources sources = {
+        .command = "true", .environment = environment, .automatic = "on"};
     struct psd_error err = {0};
     struct plan plan;
 
     (void)state;
-    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    assert_int_equal(build(&said, &sources, &plan, NULL), PSD_OK);
     assert_true(plan.automatic);
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "on");
     assert_true(master_waits_for_late_workers(&plan));
     plan_fini(&plan);
 
-    input.automatic = "warn";
-    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    sources.automatic = "warn";
+    assert_int_equal(build(&said, &sources, &plan, NULL), PSD_OK);
     assert_true(plan.automatic);
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "warn");
     plan_fini(&plan);
-    input.automatic = "tf1";
-    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    sources.automatic = "tf1";
+    assert_int_equal(build(&said, &sources, &plan, NULL), PSD_OK);
     assert_true(plan.automatic);
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "tf1");
     plan_fini(&plan);
 
-    input.personality = PERSONALITY_TF1;
-    input.automatic_asked = true;
-    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    said.personality = PERSONALITY_TF1;
+    said.automatic_asked = true;
+    assert_int_equal(build(&said, &sources, &plan, NULL), PSD_OK);
     assert_false(plan.automatic);
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "names");
     plan_fini(&plan);
-    input.automatic = "on";
-    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_INVALID);
+    sources.automatic = "on";
+    assert_int_equal(build(&said, &sources, &plan, &err), PSD_ERR_INVALID);
     assert_non_null(strstr(err.text, "leave out one of the two"));
-    input.personality = 0;
-    input.automatic_asked = false;
-    input.automatic = "tf1";
+    said.personality = 0;
+    said.automatic_asked = false;
+    sources.automatic = "tf1";
 
-    input.image = "apptainer exec x.sif";
-    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    sources.image = "apptainer exec x.sif";
+    assert_int_equal(build(&said, &sources, &plan, NULL), PSD_OK);
     assert_false(plan.automatic);
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "off");
     assert_false(master_waits_for_late_workers(&plan));
     plan_fini(&plan);
 
-    input.automatic_asked = true;
-    assert_int_equal(plan_build(&input, &plan, &err), PSD_ERR_INVALID);
+    said.automatic_asked = true;
+    assert_int_equal(build(&said, &sources, &plan, &err), PSD_ERR_INVALID);
     assert_non_null(strstr(err.text, "does not work in containers"));
 
-    input.automatic = "off";
-    input.image = NULL;
-    assert_int_equal(plan_build(&input, &plan, NULL), PSD_OK);
+    sources.automatic = "off";
+    sources.image = NULL;
+    assert_int_equal(build(&said, &sources, &plan, NULL), PSD_OK);
     assert_false(plan.automatic);
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "off");
     plan_fini(&plan);

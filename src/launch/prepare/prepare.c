@@ -22,34 +22,31 @@
 #include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
-/* What the plan borrows while it is made. */
-struct material {
+/* A job that is being prepared: what was given, and what comes of it. */
+struct work {
+    const struct launch_options *options;
+    const struct prepare_tasks *tasks; /* NULL: no others take part */
     struct psi_settings settings;
-    struct words master_settings;
-    struct words server_settings;
     struct psi_cluster cluster; /* zero: no file was given, and no allocation is around */
-    struct words worker_commands;
-    struct words set;         /* environment of the workers */
-    struct words forward;     /* more of it, for those on other machines */
-    struct words *worker_set; /* ... and of each */
-    uint32_t worker_set_count;
-    struct tf_tasks tasks; /* given by files */
+    bool has_machines;          /* the cluster names them; else everything runs here */
+    struct plan_sources sources;
+    struct prepared *prepared;
+    struct plan *plan; /* of `prepared` */
 };
 
 static void
-material_fini(struct material *material)
+work_fini(struct work *work)
 {
-    words_fini(&material->master_settings);
-    words_fini(&material->server_settings);
-    words_fini(&material->set);
-    words_fini(&material->forward);
-    words_fini(&material->worker_commands);
-    for (uint32_t i = 0; i < material->worker_set_count; i++) {
-        words_fini(&material->worker_set[i]);
-    }
-    free(material->worker_set);
-    tf_tasks_fini(&material->tasks);
-    psi_cluster_free(&material->cluster);
+    words_fini(&work->sources.set);
+    words_fini(&work->sources.forward);
+    words_fini(&work->sources.worker_commands);
+    psi_cluster_free(&work->cluster);
+}
+
+static char *
+copy_text(const char *text)
+{
+    return text != NULL ? memory_need(strdup(text)) : NULL;
 }
 
 static psd_status
@@ -70,26 +67,26 @@ parse_pass(const char *text, enum psi_pass *pass_p, struct psd_error *err)
 /* What is not the default goes on to the programs that know it: options to daemons, environment
  * to workers. */
 static void
-hand_on_settings(struct material *material)
+hand_on_settings(struct work *work)
 {
     for (size_t i = 0; i < PSI_KNOBS; i++) {
         const struct psi_knob *knob = &psi_knobs()[i];
         char variable[PSI_VARIABLE_BYTES];
         char value[64];
 
-        if (material->settings.source[i] == PSI_SOURCE_DEFAULT) {
+        if (work->settings.source[i] == PSI_SOURCE_DEFAULT) {
             continue;
         }
-        psi_settings_text(&material->settings, knob, value, sizeof(value));
+        psi_settings_text(&work->settings, knob, value, sizeof(value));
         if ((knob->programs & PSI_PROGRAM_MASTER) != 0) {
-            words_add_format(&material->master_settings, "--%s=%s", knob->name, value);
+            words_add_format(&work->plan->master_settings, "--%s=%s", knob->name, value);
         }
         if ((knob->programs & PSI_PROGRAM_SERVER) != 0) {
-            words_add_format(&material->server_settings, "--%s=%s", knob->name, value);
+            words_add_format(&work->plan->server_settings, "--%s=%s", knob->name, value);
         }
         if ((knob->programs & PSI_PROGRAM_WORKER) != 0) {
             psi_variable_name(knob->name, variable);
-            words_add_format(&material->set, "%s=%s", variable, value);
+            words_add_format(&work->sources.set, "%s=%s", variable, value);
         }
     }
 }
@@ -124,37 +121,22 @@ add_variables(struct words *set, const struct psi_cluster_variable *variables, u
     }
 }
 
-/* The environment of the cluster, and those of single nodes. */
-static void
-read_environments(const struct psi_cluster *cluster, struct material *material)
-{
-    add_variables(&material->set, cluster->env, cluster->env_count);
-    material->worker_set_count = cluster->worker_count;
-    material->worker_set =
-        memory_need(calloc(cluster->worker_count, sizeof(*material->worker_set)));
-    for (uint32_t i = 0; i < cluster->worker_count; i++) {
-        add_variables(&material->worker_set[i], cluster->workers[i].env,
-                      cluster->workers[i].env_count);
-    }
-}
-
 /* --servers 0: other systems' scripts may need none. */
 static bool
-without_servers(const struct launch_options *options, const struct plan_input *input)
+without_servers(const struct work *work)
 {
-    return options->servers == 0 && personality_is_foreign(input->personality);
+    return work->options->servers == 0 && personality_is_foreign(work->plan->personality);
 }
 
-/* Loads the file into the material and points the input at it. */
 static psd_status
-read_cluster(const struct launch_options *options, struct material *material,
-             struct plan_input *input, struct psd_error *err)
+read_cluster(struct work *work, struct psd_error *err)
 {
-    struct psi_cluster *cluster = &material->cluster;
+    const struct launch_options *options = work->options;
+    struct psi_cluster *cluster = &work->cluster;
     psd_status status;
 
     if (options->workers != LAUNCH_NOT_GIVEN ||
-        (options->servers != LAUNCH_NOT_GIVEN && !without_servers(options, input))) {
+        (options->servers != LAUNCH_NOT_GIVEN && !without_servers(work))) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--workers and --servers are for jobs of this machine alone: the cluster "
                         "file (-c) says what runs where");
@@ -163,17 +145,16 @@ read_cluster(const struct launch_options *options, struct material *material,
     if (status != PSD_OK) {
         return status;
     }
-    psi_settings_merge(&material->settings, &cluster->settings);
+    psi_settings_merge(&work->settings, &cluster->settings);
     for (const char **command = cluster->worker_commands; command != NULL && *command != NULL;
          command++) {
-        words_add(&material->worker_commands, *command);
+        words_add(&work->sources.worker_commands, *command);
     }
-    input->master_port = cluster->master_port;
-    input->virtualenv = cluster->virtualenv;
-    input->workdir = cluster->workdir;
-    input->image = cluster->image;
-    input->pass = cluster->pass;
-    return status;
+    work->sources.image = cluster->image;
+    work->plan->master_port = cluster->master_port;
+    work->plan->virtualenv = copy_text(cluster->virtualenv);
+    work->plan->pass = cluster->pass;
+    return PSD_OK;
 }
 
 /* What workers know of the allocation is the same on all nodes: in a step, Slurm describes that. */
@@ -190,13 +171,13 @@ forward_allocation(struct words *forward)
 
 /* Inside a Slurm allocation, its nodes and tasks are the job's, unless the file names others. */
 static psd_status
-take_allocation(const struct launch_options *options, char *const *environment,
-                struct material *material, struct prepared *prepared, struct psd_error *err)
+take_allocation(struct work *work, struct psd_error *err)
 {
-    struct psi_cluster *cluster = &material->cluster;
+    const struct launch_options *options = work->options;
+    struct psi_cluster *cluster = &work->cluster;
     struct roles roles = {0};
     struct slurm slurm = {0};
-    psd_status status = slurm_read(environment, &slurm, err);
+    psd_status status = slurm_read(work->sources.environment, &slurm, err);
 
     if (status == PSD_OK) {
         status = allocation_roles(options, cluster, &slurm, &roles, err);
@@ -208,9 +189,9 @@ take_allocation(const struct launch_options *options, char *const *environment,
         (options->roles != NULL || cluster->tasks != NULL)) {
         cluster->server_count = 0; /* the list is meant as it is */
     }
-    forward_allocation(&material->forward);
-    prepared->way = REMOTE_SHELL_SRUN;
-    prepared->requeues = slurm.restarts;
+    forward_allocation(&work->sources.forward);
+    work->prepared->way = REMOTE_SHELL_SRUN;
+    work->prepared->requeues = slurm.restarts;
     roles_fini(&roles);
     slurm_fini(&slurm);
     return status;
@@ -218,8 +199,9 @@ take_allocation(const struct launch_options *options, char *const *environment,
 
 /* --roles without a batch system: so many of each, here. */
 static psd_status
-count_roles(const struct launch_options *options, struct plan_input *input, struct psd_error *err)
+count_roles(struct work *work, struct psd_error *err)
 {
+    const struct launch_options *options = work->options;
     struct roles roles = {0};
     psd_status status = PSD_OK;
 
@@ -235,26 +217,40 @@ count_roles(const struct launch_options *options, struct plan_input *input, stru
                         "--roles and --servers with --workers say the same: give one of them");
     }
     status = roles_parse(options->roles, &roles, err);
-    input->servers = roles.servers;
-    input->workers = roles.workers;
+    work->plan->servers = roles.servers;
+    work->plan->workers = roles.workers;
     roles_fini(&roles);
     return status;
 }
 
-/* Who runs where. *cluster_p: NULL when everything runs here. */
-static psd_status
-find_machines(const struct launch_options *options, char *const *environment,
-              struct material *material, struct prepared *prepared, struct plan_input *input,
-              const struct psi_cluster **cluster_p, struct psd_error *err)
+/* As many as the cluster names, each with an environment of its own. */
+static void
+take_nodes(struct work *work)
 {
-    struct psi_cluster *cluster = &material->cluster;
+    const struct psi_cluster *cluster = &work->cluster;
+    struct plan *plan = work->plan;
+
+    work->has_machines = true;
+    plan->servers = without_servers(work) ? 0 : cluster->server_count;
+    plan->workers = cluster->worker_count;
+    plan->worker_set = memory_need(calloc(cluster->worker_count, sizeof(*plan->worker_set)));
+    for (uint32_t i = 0; i < cluster->worker_count; i++) {
+        add_variables(&plan->worker_set[i], cluster->workers[i].env, cluster->workers[i].env_count);
+    }
+}
+
+/* Who runs where, of a job that is started once. */
+static psd_status
+find_machines(struct work *work, struct psd_error *err)
+{
+    const struct launch_options *options = work->options;
+    struct psi_cluster *cluster = &work->cluster;
     /* Tasks that were laid out by hand run here, whatever is around. */
-    const bool around =
-        !options->local && options->tf_config.count == 0 && slurm_is_around(environment);
+    const bool around = !options->local && options->tf_config.count == 0 &&
+                        slurm_is_around(work->sources.environment);
     const bool named = cluster->worker_count > 0;
     psd_status status = PSD_OK;
 
-    *cluster_p = NULL;
     if (named && options->roles != NULL) {
         return psi_fail(
             err, PSD_ERR_INVALID,
@@ -268,29 +264,25 @@ find_machines(const struct launch_options *options, char *const *environment,
                         options->cluster_config);
     }
     if (!named && !around) {
-        return count_roles(options, input, err);
+        return count_roles(work, err);
     }
     if (!named) {
-        status = take_allocation(options, environment, material, prepared, err);
+        status = take_allocation(work, err);
     }
-    if (status != PSD_OK) {
-        return status;
+    if (status == PSD_OK) {
+        add_variables(&work->sources.set, cluster->env, cluster->env_count);
+        take_nodes(work);
     }
-    read_environments(cluster, material);
-    input->workers = cluster->worker_count;
-    input->servers = without_servers(options, input) ? 0 : cluster->server_count;
-    input->worker_set = material->worker_set;
-    *cluster_p = cluster;
     return status;
 }
 
 /* One of the three ways to say what the workers run. */
 static psd_status
-choose_command(const struct launch_options *options, struct material *material,
-               struct plan_input *input, struct psd_error *err)
+choose_command(struct work *work, struct psd_error *err)
 {
+    const struct launch_options *options = work->options;
     const bool given = options->command != NULL || options->argv != NULL;
-    const bool listed = material->worker_commands.count > 0;
+    const bool listed = work->sources.worker_commands.count > 0;
 
     if (given && listed) {
         return psi_fail(err, PSD_ERR_INVALID,
@@ -301,50 +293,47 @@ choose_command(const struct launch_options *options, struct material *material,
             err, PSD_ERR_INVALID,
             "nothing to run: give the workers' command, as in psd_run \"python train.py\"");
     }
-    input->command = options->command;
-    input->argv = options->argv;
-    input->worker_commands = listed ? &material->worker_commands : NULL;
+    work->sources.command = options->command;
+    work->sources.argv = options->argv;
     return PSD_OK;
 }
 
 /* The command line, else the environment (PSD_AUTO=off), else on. */
 static void
-choose_automatic(const struct launch_options *options, struct plan_input *input)
+choose_automatic(struct work *work)
 {
-    const char *variable = variables_get(input->environment, "PSD_AUTO");
+    const char *asked = work->options->automatic;
+    const char *variable = variables_get(work->sources.environment, "PSD_AUTO");
     const bool off = variable != NULL && strcmp(variable, "off") == 0;
 
-    input->automatic = options->automatic != NULL ? options->automatic : off ? "off" : "on";
-    input->automatic_asked = options->automatic != NULL;
+    work->sources.automatic = asked != NULL ? asked : off ? "off" : "on";
+    work->plan->automatic_asked = asked != NULL;
 }
 
-/* Fills what is left of the input. */
+/* Fills what is left of the plan's first part. */
 static psd_status
-complete(const struct launch_options *options, struct material *material, struct plan_input *input,
-         struct psd_error *err)
+complete(struct work *work, struct psd_error *err)
 {
-    psd_status status = choose_command(options, material, input, err);
+    const struct launch_options *options = work->options;
+    struct plan *plan = work->plan;
+    psd_status status = choose_command(work, err);
 
     if (status == PSD_OK && options->pass != NULL) {
-        status = parse_pass(options->pass, &input->pass, err);
+        status = parse_pass(options->pass, &plan->pass, err);
     }
     if (status == PSD_OK) {
-        status = job_rules_apply_restart(options, &material->settings, err);
+        status = job_rules_apply_restart(options, &work->settings, err);
     }
-    hand_on_settings(material);
+    hand_on_settings(work);
     for (size_t i = 0; i < options->forward.count; i++) {
-        words_add(&material->forward, options->forward.values[i]);
+        words_add(&work->sources.forward, options->forward.values[i]);
     }
-    input->workdir = options->workdir != NULL ? options->workdir : input->workdir;
-    input->max_restarts = job_rules_restarts(options, &material->settings);
-    input->keep_env = options->keep_env;
-    input->gpus_per_worker = options->gpus_per_worker;
-    choose_automatic(options, input);
-    input->forward = &material->forward;
-    input->set = &material->set;
-    input->master_settings = &material->master_settings;
-    input->server_settings = &material->server_settings;
-    input->lanes = material->settings.lanes;
+    plan->workdir = copy_text(options->workdir != NULL ? options->workdir : work->cluster.workdir);
+    plan->max_restarts = job_rules_restarts(options, &work->settings);
+    plan->keep_env = options->keep_env;
+    plan->gpus_per_worker = options->gpus_per_worker;
+    plan->lanes = work->settings.lanes;
+    choose_automatic(work);
     return status;
 }
 
@@ -369,27 +358,26 @@ check_key(const char *config, const struct psi_cluster *cluster, struct psd_erro
 
 /* How the machines of the cluster file are reached. */
 static psd_status
-prepare_ssh(const struct launch_options *options, const struct psi_cluster *cluster,
-            struct prepared *prepared, struct psd_error *err)
+prepare_ssh(const struct work *work, struct psd_error *err)
 {
-    const char *config = options->cluster_config;
+    const char *config = work->options->cluster_config;
+    const struct psi_cluster *cluster = &work->cluster;
+    struct prepared *prepared = work->prepared;
     struct psd_error why = {0};
-    psd_status status = PSD_OK;
 
     for (uint32_t i = 0; i < cluster->ssh_option_count; i++) {
         words_add(&prepared->ssh_options, cluster->ssh_options[i]);
     }
-    if (!options->trust_ssh_options && ssh_options_check(&prepared->ssh_options, &why) != PSD_OK) {
-        status = psi_fail(err, PSD_ERR_INVALID, "%s: %s", config, why.text);
+    if (!work->options->trust_ssh_options &&
+        ssh_options_check(&prepared->ssh_options, &why) != PSD_OK) {
+        return psi_fail(err, PSD_ERR_INVALID, "%s: %s", config, why.text);
     }
-    if (status == PSD_OK && cluster->username != NULL) {
-        prepared->username = memory_need(strdup(cluster->username));
+    prepared->username = copy_text(cluster->username);
+    if (cluster->pem_file == NULL || !layout_is_remote(&prepared->layout)) {
+        return PSD_OK;
     }
-    if (status == PSD_OK && cluster->pem_file != NULL && layout_is_remote(&prepared->layout)) {
-        prepared->pem_file = memory_need(strdup(cluster->pem_file));
-        status = check_key(config, cluster, err);
-    }
-    return status;
+    prepared->pem_file = copy_text(cluster->pem_file);
+    return check_key(config, cluster, err);
 }
 
 /* A machine that says how many GPUs it has must have enough. */
@@ -409,31 +397,17 @@ check_gpus(const struct layout *layout, const struct plan *plan, struct psd_erro
     return PSD_OK;
 }
 
-/* What kind of script it is, and the tasks of it that were laid out by hand. */
+/* The tasks of TensorFlow's that were laid out by hand. */
 static psd_status
-read_personality(const struct launch_options *options, char *const *environment,
-                 struct material *material, struct plan_input *input, struct psd_error *err)
+read_tf_config(struct work *work, struct psd_error *err)
 {
-    const bool by_hand = options->tf_config.count > 0;
+    const struct launch_options *options = work->options;
+    struct plan *plan = work->plan;
+    struct tf_tasks tasks = {0};
     enum tf_tasks_need need;
-    psd_status status = PSD_OK;
+    psd_status status;
 
-    input->personality = by_hand ? PERSONALITY_TF_CONFIG : PERSONALITY_POSEIDON;
-    input->chief = options->chief;
-    input->evaluator = options->evaluator;
-    if (options->personality != NULL) {
-        status = personality_parse(options->personality, &input->personality, err);
-    }
-    if (status == PSD_OK && options->pass != NULL && personality_is_foreign(input->personality)) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--pass is about Poseidon's own flags and variables, and does not go with "
-                        "--personality=%.64s",
-                        options->personality != NULL ? options->personality : "tf_config");
-    }
-    if (status != PSD_OK || !by_hand) {
-        return status;
-    }
-    if ((input->personality & (PERSONALITY_TORCH | PERSONALITY_DMLC | PERSONALITY_MPI)) != 0) {
+    if ((plan->personality & (PERSONALITY_TORCH | PERSONALITY_DMLC | PERSONALITY_MPI)) != 0) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--tf_config runs tasks of TensorFlow's clusters: with it, --personality "
                         "is tf_config, tf1 or poseidon");
@@ -446,106 +420,154 @@ read_personality(const struct launch_options *options, char *const *environment,
                         "no cluster file, --workers, --servers, --roles, --chief, --evaluator or "
                         "--tf_config_dir beside it");
     }
-    need = !personality_is_foreign(input->personality)   ? TF_TASKS_RANK
-           : (input->personality & PERSONALITY_TF1) != 0 ? TF_TASKS_FLAGS
-                                                         : TF_TASKS_VARIABLE;
-    status = tf_tasks_load(&options->tf_config, environment, need, &material->tasks, err);
-    if (need == TF_TASKS_RANK) { /* its daemons run elsewhere */
-        input->personality = PERSONALITY_TF_CONFIG;
-        input->joins = true;
+    need = !personality_is_foreign(plan->personality)   ? TF_TASKS_RANK
+           : (plan->personality & PERSONALITY_TF1) != 0 ? TF_TASKS_FLAGS
+                                                        : TF_TASKS_VARIABLE;
+    status = tf_tasks_load(&options->tf_config, work->sources.environment, need, &tasks, err);
+    if (status != PSD_OK) {
+        return status;
     }
-    input->servers = material->tasks.servers;
-    input->workers = material->tasks.workers;
-    input->given = material->tasks.list;
-    return status;
+    if (need == TF_TASKS_RANK) { /* its daemons run elsewhere */
+        plan->personality = PERSONALITY_TF_CONFIG;
+        plan->joins = true;
+    }
+    plan->servers = tasks.servers;
+    plan->workers = tasks.workers;
+    plan->given = tasks.list;
+    memcpy(work->prepared->note, tasks.note, sizeof(work->prepared->note));
+    return PSD_OK;
+}
+
+/* What kind of script it is. */
+static psd_status
+read_personality(struct work *work, struct psd_error *err)
+{
+    const struct launch_options *options = work->options;
+    const bool by_hand = options->tf_config.count > 0;
+    struct plan *plan = work->plan;
+    psd_status status = PSD_OK;
+
+    plan->personality = by_hand ? PERSONALITY_TF_CONFIG : PERSONALITY_POSEIDON;
+    plan->chief = options->chief;
+    plan->evaluator = options->evaluator;
+    if (options->personality != NULL) {
+        status = personality_parse(options->personality, &plan->personality, err);
+    }
+    if (status == PSD_OK && options->pass != NULL && personality_is_foreign(plan->personality)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--pass is about Poseidon's own flags and variables, and does not go with "
+                        "--personality=%.64s",
+                        options->personality != NULL ? options->personality : "tf_config");
+    }
+    return status == PSD_OK && by_hand ? read_tf_config(work, err) : status;
 }
 
 /* How many there are, where nobody has said so. */
 static psd_status
-count_servers(const struct launch_options *options, struct plan_input *input, struct psd_error *err)
+count_servers(const struct work *work, struct psd_error *err)
 {
-    if (!personality_has_servers(input->personality)) {
-        input->servers = 0; /* a cluster file may be shared with other jobs */
+    const struct launch_options *options = work->options;
+
+    if (!personality_has_servers(work->plan->personality)) {
+        work->plan->servers = 0; /* a cluster file may be shared with other jobs */
     }
     return options->servers == LAUNCH_NOT_GIVEN
                ? PSD_OK
-               : personality_check_servers(input->personality, options->personality,
+               : personality_check_servers(work->plan->personality, options->personality,
                                            options->servers, err);
 }
 
-static void
-count_tasks(const struct prepare_tasks *tasks, struct plan_input *input)
+/* Who runs where, of a job of several psd_run. */
+static psd_status
+take_tasks(struct work *work, struct psd_error *err)
 {
-    input->servers = 0;
+    const struct prepare_tasks *tasks = work->tasks;
+
+    work->sources.joined = true;
+    work->plan->servers = 0;
     for (uint32_t i = 0; i < tasks->count; i++) {
-        input->servers += tasks->list[i].role == LAUNCH_SERVER;
+        work->plan->servers += tasks->list[i].role == LAUNCH_SERVER;
     }
-    input->workers = tasks->count - input->servers;
+    work->plan->workers = tasks->count - work->plan->servers;
+    return tasks->may_return
+               ? job_rules_apply_joining(&work->settings, work->options->max_wait_s, err)
+               : PSD_OK;
+}
+
+static psd_status
+lay_out(struct work *work, struct psd_error *err)
+{
+    struct layout *layout = &work->prepared->layout;
+    const struct plan *plan = work->plan;
+    const psd_status status =
+        work->tasks != NULL
+            ? layout_build_joined(work->tasks->list, work->tasks->count, layout, err)
+            : layout_build(work->has_machines ? &work->cluster : NULL, plan->servers, plan->workers,
+                           layout, err);
+
+    if (status == PSD_OK && !personality_has_master(plan->personality)) {
+        layout_leave_master_out(layout);
+    }
+    return status;
+}
+
+/* What is given, up to the first part of the plan. */
+static psd_status
+read_all(struct work *work, struct psd_error *err)
+{
+    psd_status status = prepare_own_program(work->prepared->program, err);
+
+    if (status == PSD_OK) {
+        status = read_personality(work, err);
+    }
+    if (status == PSD_OK && work->tasks != NULL) {
+        status = take_tasks(work, err);
+    }
+    if (status == PSD_OK && work->options->cluster_config != NULL) {
+        status = read_cluster(work, err);
+    }
+    if (status == PSD_OK && work->tasks != NULL) {
+        add_variables(&work->sources.set, work->cluster.env, work->cluster.env_count);
+    } else if (status == PSD_OK) {
+        status = find_machines(work, err);
+    }
+    if (status == PSD_OK) {
+        status = complete(work, err);
+    }
+    return status == PSD_OK ? count_servers(work, err) : status;
 }
 
 psd_status
 prepare_job(const struct launch_options *options, char *const *environment,
             const struct prepare_tasks *tasks, struct prepared *prepared_p, struct psd_error *err)
 {
-    struct material material = {.settings = options->settings};
-    struct prepared prepared = {.pem_file = NULL};
-    struct plan_input input = {.servers = given_or_1(options->servers),
-                               .workers = given_or_1(options->workers),
-                               .environment = environment};
-    const struct psi_cluster *cluster = NULL;
-    psd_status status = prepare_own_program(prepared.program, err);
+    struct work work = {.options = options,
+                        .tasks = tasks,
+                        .settings = options->settings,
+                        .sources = {.environment = environment},
+                        .prepared = prepared_p,
+                        .plan = &prepared_p->plan};
+    psd_status status;
 
+    *prepared_p = (struct prepared){
+        .plan = {.servers = given_or_1(options->servers), .workers = given_or_1(options->workers)}};
+    status = read_all(&work, err);
+    status = status == PSD_OK ? lay_out(&work, err) : status;
     if (status == PSD_OK) {
-        status = read_personality(options, environment, &material, &input, err);
+        work.sources.remote = layout_is_remote(&prepared_p->layout);
+        status = plan_build(work.plan, &work.sources, err);
     }
-    if (status == PSD_OK && tasks != NULL) {
-        count_tasks(tasks, &input);
-        input.joined = true;
-        status = tasks->may_return
-                     ? job_rules_apply_joining(&material.settings, options->max_wait_s, err)
-                     : PSD_OK;
-    }
-    if (status == PSD_OK && options->cluster_config != NULL) {
-        status = read_cluster(options, &material, &input, err);
-    }
-    if (status == PSD_OK && tasks != NULL) {
-        add_variables(&material.set, material.cluster.env, material.cluster.env_count);
-    } else if (status == PSD_OK) {
-        status = find_machines(options, environment, &material, &prepared, &input, &cluster, err);
+    status = status == PSD_OK ? check_gpus(&prepared_p->layout, work.plan, err) : status;
+    if (status == PSD_OK && work.has_machines) {
+        status = prepare_ssh(&work, err);
     }
     if (status == PSD_OK) {
-        status = complete(options, &material, &input, err);
-    }
-    if (status == PSD_OK) {
-        status = count_servers(options, &input, err);
-    }
-    if (status == PSD_OK) {
-        status = tasks != NULL
-                     ? layout_build_joined(tasks->list, tasks->count, &prepared.layout, err)
-                     : layout_build(cluster, input.servers, input.workers, &prepared.layout, err);
-    }
-    if (status == PSD_OK && !personality_has_master(input.personality)) {
-        layout_leave_master_out(&prepared.layout);
-    }
-    if (status == PSD_OK) {
-        input.remote = layout_is_remote(&prepared.layout);
-        status = plan_build(&input, &prepared.plan, err);
-    }
-    if (status == PSD_OK) {
-        status = check_gpus(&prepared.layout, &prepared.plan, err);
-    }
-    if (status == PSD_OK && cluster != NULL) {
-        status = prepare_ssh(options, cluster, &prepared, err);
-    }
-    if (status == PSD_OK) {
-        prepared.watch = job_rules(options, &material.settings, &prepared.plan, &prepared.layout,
-                                   tasks != NULL && tasks->may_return);
-        memcpy(prepared.note, material.tasks.note, sizeof(prepared.note));
-        *prepared_p = prepared;
+        prepared_p->watch = job_rules(options, &work.settings, work.plan, &prepared_p->layout,
+                                      tasks != NULL && tasks->may_return);
     } else {
-        prepare_fini(&prepared);
+        prepare_fini(prepared_p);
     }
-    material_fini(&material);
+    work_fini(&work);
     return status;
 }
 
