@@ -245,7 +245,7 @@ test_a_gradient_outlives_its_connection(void **state)
 
     (void)state;
     push(bed, 0, 0, 1, 1);
-    world_hang_up(bed->worker[0]->line);
+    world_hang_up(bed->worker[0]->line, "cut");
     push(bed, 1, 0, 1, 2);
     assert_int_equal(answer(bed, 1, 1), PSD_OK);
     assert_true(pull(bed, 1, 1) == 3);
@@ -270,7 +270,7 @@ test_half_a_gradient_does_not_count(void **state)
     psi_frame_encode(&frame, head);
     world_feed(bed->worker[0]->line, head, sizeof(head));
     world_feed(bed->worker[0]->line, (const uint8_t *)half, sizeof(half));
-    world_hang_up(bed->worker[0]->line);
+    world_hang_up(bed->worker[0]->line, "cut");
     push(bed, 1, 0, 1, 2);
     assert_int_equal(answer(bed, 1, 1), PSD_PENDING);
     bed->worker[0] = meet(bed, 0, 1);

@@ -229,7 +229,7 @@ happen_to(struct world_conn *conn, enum world_happening what, struct input *inpu
     }
     switch (what) {
     case WORLD_HANG_UP:
-        world_hang_up(conn);
+        world_hang_up(conn, "hung up");
         break;
     case WORLD_FRAME:
     case WORLD_HALF:

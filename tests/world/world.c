@@ -327,7 +327,7 @@ end(struct world_conn *conn, const struct psd_error *reason)
 }
 
 void
-world_hang_up(struct world_conn *conn)
+world_hang_up(struct world_conn *conn, const char *why)
 {
     struct psd_error reason;
 
@@ -335,7 +335,7 @@ world_hang_up(struct world_conn *conn)
         conn->state = WORLD_CLOSED;
         queue_clear(conn, false);
     } else if (conn->state != WORLD_CLOSED) {
-        psi_fail(&reason, PSD_ERR_CLOSED, "%s hung up", conn->conn.peer);
+        psi_fail(&reason, PSD_ERR_CLOSED, "%s", why);
         end(conn, &reason);
     }
 }

@@ -117,7 +117,7 @@ struct world_conn *world_to(struct world *world, const char *address);
 bool world_is_closed(const struct world_conn *conn);
 
 /* The peer is gone, or the line is. */
-void world_hang_up(struct world_conn *conn);
+void world_hang_up(struct world_conn *conn, const char *why);
 void world_set_flow(struct world_conn *conn, enum world_flow flow);
 
 /* Bytes arrive. The rest of a half frame comes first where there is one. */

@@ -132,7 +132,7 @@ client_bed_stop(struct client_bed *bed)
 void
 bed_cut(struct client_bed *bed, uint32_t lane)
 {
-    world_hang_up(bed_lane(bed, lane));
+    world_hang_up(bed_lane(bed, lane), "cut");
     world_settle(&bed->world);
 }
 
