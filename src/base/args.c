@@ -69,6 +69,10 @@ psi_args_copy(void *copy, size_t ours, const void *given, size_t least, const ch
         return psi_fail(err, PSD_ERR_INVALID, "struct %s: NULL", name);
     }
     memcpy(&bytes, given, sizeof(bytes));
+    if (bytes == ours) {
+        memcpy(copy, given, ours);
+        return PSD_OK;
+    }
     status = psi_args_copy_sized(copy, ours, given, bytes, least, name, err);
     if (status == PSD_OK) {
         memcpy(copy, &ours, sizeof(ours));

@@ -65,10 +65,7 @@ is_a_node(const struct session *session, const struct psi_spec *spec)
 static psd_dtype
 push_dtype(const struct session *session, const struct psi_spec *spec)
 {
-    if (session->inbox.frame.level == 0) {
-        return spec->dtype;
-    }
-    return spec->dtype == PSD_F64 ? PSD_F64 : PSD_F32;
+    return session->inbox.frame.level > 0 ? psi_dtype_real(spec->dtype) : spec->dtype;
 }
 
 /* Finds the chunk a data frame is about and checks all that must agree. */
@@ -79,7 +76,7 @@ push_target(const struct session *session, struct chunk **chunk_p, struct psd_er
     const struct table *table = table_find(session->lane, frame->table);
     struct chunk *chunk = table == NULL ? NULL : table_chunk(table, frame->chunk);
     psd_dtype dtype;
-    size_t bytes;
+    uint64_t count;
 
     if (chunk == NULL) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: no chunk %u of table %u here",
@@ -92,14 +89,16 @@ push_target(const struct session *session, struct chunk **chunk_p, struct psd_er
                         frame->level, push_rank(session));
     }
     dtype = push_dtype(session, &table->spec);
-    bytes = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0 : chunk->elements * psi_dtype_bytes(dtype);
-    if (frame->payload_bytes != bytes || (bytes > 0 && frame->dtype != dtype) ||
-        frame->codec != 0 || session->inbox.meta.has_part ||
+    count = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0 : chunk->elements;
+    if (!psi_codec_fits(psi_codec_find(frame->codec), dtype, count, frame->payload_bytes) ||
+        (count > 0 && frame->dtype != dtype) || session->inbox.meta.has_part ||
         (session->inbox.meta.has_weight && session->inbox.meta.weight != 1.0f)) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
-                        "%s to chunk %u of table %s: %u bytes of type %u, expected %zu of %s",
+                        "%s to chunk %u of table %s: %u bytes of type %u, expected %llu numbers "
+                        "of %s (%s)",
                         psi_frame_type_name(frame->type), frame->chunk, table->spec.name,
-                        frame->payload_bytes, frame->dtype, bytes, psi_dtype_name(dtype));
+                        frame->payload_bytes, frame->dtype, (unsigned long long)count,
+                        psi_dtype_name(dtype), psi_codec_find(frame->codec)->name);
     }
     *chunk_p = chunk;
     return PSD_OK;
@@ -439,7 +438,6 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot)
     slot->leaves = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0
                    : session->inbox.meta.has_node       ? session->inbox.meta.node_leaves
                                                         : 1;
-    slot->is_sum = frame->level > 0;
     slot->cost = slot->loan != NULL ? PSI_GRADIENT_COST_MIN : gradient_cost(frame->payload_bytes);
     slot->next = chunk->slots;
     chunk->slots = slot;
@@ -460,7 +458,8 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot)
 {
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->inbox.frame;
-    const struct leaf leaf = {.rank = session->rank, .data = slot->gradient};
+    const struct leaf leaf = {
+        .rank = session->rank, .is_sum = slot->is_sum, .data = slot->gradient};
     const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
     const struct closed_round alone = {
         .step = frame->step,
@@ -484,6 +483,32 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot)
     lane->replicate(lane, chunk, &alone);
     slot_give(&lane->pool, slot);
     parked_answer(lane, chunk);
+}
+
+/* What has come becomes numbers, where it is if its codec lets it be. */
+static psd_status
+decode(const struct session *session, const struct chunk *chunk, struct slot *slot,
+       struct psd_error *err)
+{
+    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_codec *codec = psi_codec_find(frame->codec);
+    const struct psi_encoded encoded = {.bytes = slot->gradient, .size = frame->payload_bytes};
+    struct psi_decoded decoded;
+
+    slot->is_sum = frame->level > 0;
+    if ((frame->flags & PSI_FLAG_EMPTY) != 0) {
+        return PSD_OK;
+    }
+    decoded =
+        codec->decode(push_dtype(session, &chunk->table->spec), encoded, chunk->elements, NULL);
+    if (decoded.numbers == NULL) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s to chunk %u of table %s: not of codec %s",
+                        psi_frame_type_name(frame->type), frame->chunk, chunk->table->spec.name,
+                        codec->name);
+    }
+    slot->gradient = decoded.numbers;
+    slot->is_sum = slot->is_sum || decoded.is_real;
+    return PSD_OK;
 }
 
 /* Its request is kept before anything counts: what cannot be answered must not have happened. */
@@ -515,7 +540,10 @@ count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct
                       "no initial values yet: rank 0 gives them when it opens the table");
         return PSD_OK;
     }
-    status = park(chunk, session, err);
+    status = decode(session, chunk, slot, err);
+    if (status == PSD_OK) {
+        status = park(chunk, session, err);
+    }
     if (status != PSD_OK) {
         slot_give(&lane->pool, slot);
         return status;

@@ -9,6 +9,7 @@
 #include "base/limiter.h"
 #include "base/pool.h"
 #include "clock/clock.h"
+#include "codec/codec.h"
 #include "rpc/inbox.h"
 #include "rpc/peer.h"
 #include "server/counters.h"

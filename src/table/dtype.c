@@ -6,21 +6,6 @@
 #include "table/spec.h"
 
 size_t
-psi_dtype_bytes(psd_dtype dtype)
-{
-    switch (dtype) {
-    case PSD_F32:
-        return 4;
-    case PSD_F64:
-        return 8;
-    case PSD_F16:
-    case PSD_BF16:
-        return 2;
-    }
-    return 0;
-}
-
-size_t
 psi_dtype_state_bytes(psd_dtype dtype)
 {
     return dtype == PSD_F64 ? 8 : 4;

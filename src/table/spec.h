@@ -59,9 +59,25 @@ psi_spec_synchronous(const struct psi_spec *spec)
 /* Changes whenever the bits of any sum or rule change: part of the handshake. */
 enum { PSI_KERNEL_REVISION = 1 };
 
-size_t psi_dtype_bytes(psd_dtype dtype);       /* 4, 8, 2, 2; 0 for anything else */
+/* 4, 8, 2, 2; 0 for anything else */
+static inline size_t
+psi_dtype_bytes(psd_dtype dtype)
+{
+    return dtype == PSD_F32                        ? 4
+           : dtype == PSD_F64                      ? 8
+           : dtype == PSD_F16 || dtype == PSD_BF16 ? 2
+                                                   : 0;
+}
+
 size_t psi_dtype_state_bytes(psd_dtype dtype); /* optimizer state: 4, or 8 for f64 */
 const char *psi_dtype_name(psd_dtype dtype);   /* "f32"; "?" for anything else */
+
+/* The type that numbers of this one are added in. */
+static inline psd_dtype
+psi_dtype_real(psd_dtype dtype)
+{
+    return dtype == PSD_F64 ? PSD_F64 : PSD_F32;
+}
 
 /*
  * What a server has of an element, as STATE_* frames number it: the value in the table's type, the

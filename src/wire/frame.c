@@ -11,6 +11,7 @@
 
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "codec/codec.h"
 #include "wire/bytes.h"
 
 enum {
@@ -190,7 +191,7 @@ check_understood(const struct psi_frame *frame, struct psd_error *err)
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: dtype %u is not known",
                         psi_frame_type_name(frame->type), frame->dtype);
     }
-    if (frame->codec != 0) {
+    if (psi_codec_find(frame->codec) == NULL) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: codec %u is not known",
                         psi_frame_type_name(frame->type), frame->codec);
     }

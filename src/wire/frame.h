@@ -130,7 +130,7 @@ struct psi_frame {
     uint32_t payload_bytes;
     uint16_t meta_bytes;
     uint8_t dtype;
-    uint8_t codec; /* 0: plain */
+    uint8_t codec; /* by which the numbers of the payload were encoded */
     uint64_t seq;  /* per worker, grows with every push */
     uint64_t step;
     uint32_t view;

@@ -333,14 +333,27 @@ request_free(struct lane_link *lane, struct request *request)
     psi_pool_give(&lane->client->lane_requests, request);
 }
 
+/* The bytes of a chunk, as its table's gradients travel. Everything else goes as it is. */
+static struct psi_encoded
+encode_chunk(const struct psd_op *op, uint32_t chunk, struct psi_frame *frame)
+{
+    const uint64_t count = psi_chunk_elements(op->table->spec.count, chunk);
+    const uint64_t element_bytes = psi_transfer_element_bytes(op);
+    const void *numbers = (const uint8_t *)op->transfer.from +
+                          (chunk - op->first_chunk) * PSD_CHUNK_ELEMENTS * element_bytes;
+
+    if (!psi_frame_has_gradient(op->transfer.type)) {
+        return (struct psi_encoded){.bytes = numbers, .size = count * element_bytes};
+    }
+    frame->codec = op->table->codec->id;
+    return op->table->codec->encode(psi_transfer_dtype(op), numbers, count, NULL);
+}
+
 static psd_status
 request_send(struct lane_link *lane, const struct request *request)
 {
     struct psd_op *op = request->op;
     const struct psi_transfer *transfer = &op->transfer;
-    const uint64_t bytes = psi_transfer_push_bytes(op, request->chunk);
-    const uint64_t chunks_before = request->chunk - op->first_chunk;
-    const uint64_t element_bytes = psi_transfer_element_bytes(op);
     const struct psi_meta meta = {
         .has_part = transfer->part != 0,
         .part = transfer->part,
@@ -350,9 +363,7 @@ request_send(struct lane_link *lane, const struct request *request)
     };
     struct psi_frame frame = {
         .type = transfer->type,
-        .dtype = (uint8_t)(op->node_level > 0 && op->table->spec.dtype != PSD_F64
-                               ? PSD_F32
-                               : op->table->spec.dtype),
+        .dtype = (uint8_t)psi_transfer_dtype(op),
         .level = (uint8_t)op->node_level,
         .seq = transfer->type == PSI_FRAME_STATE_PUSH ? transfer->updates : request->seq,
         .step = transfer->step,
@@ -374,9 +385,10 @@ request_send(struct lane_link *lane, const struct request *request)
         frame.flags |= PSI_FLAG_EMPTY;
     } else if (transfer->from != NULL && transfer->type != PSI_FRAME_PULL &&
                transfer->type != PSI_FRAME_STATE_PULL) {
-        payload.base =
-            (const uint8_t *)transfer->from + chunks_before * PSD_CHUNK_ELEMENTS * element_bytes;
-        payload.bytes = bytes;
+        const struct psi_encoded sent = encode_chunk(op, request->chunk, &frame);
+
+        payload.base = sent.bytes;
+        payload.bytes = sent.size;
         payload.stable = transfer->lent;
     }
     if (op->exact) {
@@ -802,10 +814,9 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
             return PSD_OK;
         }
     }
-    sink_p->into =
-        (uint8_t *)op->transfer.to +
-        (request->chunk - op->first_chunk) * (uint64_t)PSD_CHUNK_ELEMENTS *
-            (frame->payload_bytes / psi_chunk_elements(op->table->spec.count, request->chunk));
+    sink_p->into = (uint8_t *)op->transfer.to + (request->chunk - op->first_chunk) *
+                                                    (uint64_t)PSD_CHUNK_ELEMENTS *
+                                                    psi_transfer_element_bytes(op);
     return PSD_OK;
 }
 

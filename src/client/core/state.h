@@ -9,6 +9,7 @@
 #include "base/pool.h"
 #include "client/core/core.h"
 #include "clock/clock.h"
+#include "codec/codec.h"
 
 enum {
     REQUESTS_MAX = 32768, /* unanswered, per lane: a quarter reads, a quarter pushes ... */
@@ -176,6 +177,7 @@ struct psd_table {
     struct psi_spec spec;
     struct backup_group *group; /* NULL: no backup workers */
     size_t element_bytes;
+    const struct psi_codec *codec; /* how its gradients travel */
     uint64_t chunk_count;
     struct spread flat;
     struct spread by_host;           /* lanes_used == 0: none */
@@ -321,6 +323,17 @@ void psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason
 uint64_t psi_transfer_bytes(const struct psd_op *op, uint64_t chunk);
 uint64_t psi_transfer_element_bytes(const struct psd_op *op);
 uint64_t psi_transfer_push_bytes(const struct psd_op *op, uint64_t chunk);
+
+/* Of the numbers that it pushes. A sum of several gradients is in what is computed in, not in the
+ * table's type. */
+static inline psd_dtype
+psi_transfer_dtype(const struct psd_op *op)
+{
+    const psd_dtype dtype = op->table->spec.dtype;
+
+    return op->node_level > 0 ? psi_dtype_real(dtype) : dtype;
+}
+
 void psi_transfer_clear_parts(struct psd_op *op);
 void psi_transfers_init(struct psd_table *table);
 bool psi_transfer_completes_step(const struct psd_op *op);

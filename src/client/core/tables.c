@@ -211,6 +211,7 @@ psi_table_create(struct psi_client *client, const struct psi_table_info *info, u
     table->priority = priority;
     table->spec = info->spec;
     table->element_bytes = psi_dtype_bytes(info->spec.dtype);
+    table->codec = &psi_codec_identity;
     table->chunk_count = psi_chunk_count(info->spec.count);
     table->resume_step = info->step;
     table->resuming = client->job.incarnation > 1;

@@ -34,15 +34,15 @@ psi_transfer_bytes(const struct psd_op *op, uint64_t chunk)
     return psi_chunk_elements(op->table->spec.count, chunk) * psi_transfer_element_bytes(op);
 }
 
-/* A sum of several gradients is in what is computed in, not in the table's type. */
+/* What leaves, at most. Parts of a save or a load are never encoded. */
 uint64_t
 psi_transfer_push_bytes(const struct psd_op *op, uint64_t chunk)
 {
-    if (op->node_level == 0) {
+    if (!psi_frame_has_gradient(op->transfer.type)) {
         return psi_transfer_bytes(op, chunk);
     }
-    return psi_chunk_elements(op->table->spec.count, chunk) *
-           psi_dtype_state_bytes(op->table->spec.dtype);
+    return op->table->codec->bound(psi_transfer_dtype(op),
+                                   psi_chunk_elements(op->table->spec.count, chunk));
 }
 
 void

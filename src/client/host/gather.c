@@ -336,7 +336,8 @@ collect(const struct psi_client *client, const struct psd_op *op)
 
     for (; given != NULL && given->rank < end; given = given->next) {
         if (given->rank >= op->node_first && given->data != NULL) {
-            client->host->leaves[count++] = (struct leaf){.rank = given->rank, .data = given->data};
+            client->host->leaves[count++] =
+                (struct leaf){.rank = given->rank, .is_sum = given->is_real, .data = given->data};
         }
     }
     return count;

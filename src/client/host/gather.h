@@ -20,6 +20,7 @@ struct contribution {
     uint8_t type; /* PUSH or PUSH_PULL */
     uint8_t priority;
     const void *data;  /* NULL: present, adding nothing */
+    bool is_real;      /* decoded to f32 (f64); else in the table's type */
     bool is_withdrawn; /* its caller took it back: it is in the sums that were made, and nowhere
                           else */
     struct psi_loan *loan;

@@ -164,19 +164,20 @@ find_gathering(const struct host_session *session, struct psd_error *err)
     const struct psd_table *table = find_table(session->client->host, frame->table);
     struct gathering *gathering =
         table == NULL || table->gathered == NULL ? NULL : psi_gathering_find(table, frame->chunk);
-    uint64_t bytes;
+    uint64_t count;
 
     if (gathering == NULL) {
         psi_fail(err, PSD_ERR_PROTOCOL, "%s: chunk %u of table %u is not sent from here",
                  psi_frame_type_name(frame->type), frame->chunk, frame->table);
         return NULL;
     }
-    bytes = (frame->flags & PSI_FLAG_EMPTY) != 0 || !psi_frame_has_gradient(frame->type)
+    count = (frame->flags & PSI_FLAG_EMPTY) != 0 || !psi_frame_has_gradient(frame->type)
                 ? 0
-                : psi_chunk_elements(table->spec.count, frame->chunk) * table->element_bytes;
-    if (frame->payload_bytes != bytes || frame->codec != 0 || frame->level != 0 ||
-        session->inbox.meta.has_node || session->inbox.meta.has_part ||
-        (bytes > 0 && frame->dtype != table->spec.dtype)) {
+                : psi_chunk_elements(table->spec.count, frame->chunk);
+    if (!psi_codec_fits(psi_codec_find(frame->codec), table->spec.dtype, count,
+                        frame->payload_bytes) ||
+        frame->level != 0 || session->inbox.meta.has_node || session->inbox.meta.has_part ||
+        (count > 0 && frame->dtype != table->spec.dtype)) {
         psi_fail(err, PSD_ERR_PROTOCOL, "%s to chunk %u of table %s: %u bytes of type %u",
                  psi_frame_type_name(frame->type), frame->chunk, table->spec.name,
                  frame->payload_bytes, frame->dtype);
@@ -308,6 +309,30 @@ route_arrived(struct host_session *session, const void *payload, size_t bytes,
     return PSD_OK;
 }
 
+/* What has come becomes numbers, where it is if its codec lets it be. */
+static psd_status
+decode(const struct psi_frame *frame, const struct gathering *gathering, struct contribution *given,
+       struct psd_error *err)
+{
+    const struct psi_spec *spec = &gathering->table->spec;
+    const struct psi_codec *codec = psi_codec_find(frame->codec);
+    const struct psi_encoded encoded = {.bytes = given->data, .size = frame->payload_bytes};
+    struct psi_decoded decoded;
+
+    if (given->data == NULL) {
+        return PSD_OK;
+    }
+    decoded =
+        codec->decode(spec->dtype, encoded, psi_chunk_elements(spec->count, frame->chunk), NULL);
+    if (decoded.numbers == NULL) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s to chunk %u of table %s: not of codec %s",
+                        psi_frame_type_name(frame->type), frame->chunk, spec->name, codec->name);
+    }
+    given->data = decoded.numbers;
+    given->is_real = decoded.is_real;
+    return PSD_OK;
+}
+
 static psd_status
 push_arrived(struct host_session *session, struct psd_error *err)
 {
@@ -323,6 +348,9 @@ push_arrived(struct host_session *session, struct psd_error *err)
     }
     if (given == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory", session->rank);
+    }
+    if (decode(frame, gathering, given, err) != PSD_OK) {
+        return err->status;
     }
     session->receiving = NULL;
     given->rank = session->rank;
