@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import signal
+import subprocess
 import time
 
 import pytest
@@ -95,9 +96,26 @@ def test_ranks_that_the_master_chooses(hand):
     assert ranks == ["0", "1", "2"]
 
 
-def test_as_the_readme_says(hand, tmp_path):
+def test_commands_of_the_readme(tmp_path):
     """If this fails, the first thing that a newcomer types does not work."""
-    text = (HERE.parents[1] / "README.md").read_text()
+    tree = HERE.parents[1]
+    lines = re.findall(r"^    ((?:make|bin/).*)$", (tree / "README.md").read_text(), re.MULTILINE)
+    assert len(lines) >= 5, lines
+    (tmp_path / "bin").symlink_to(bin_directory().absolute())
+    (tmp_path / "train.py").touch()
+    (tmp_path / "cluster.json").write_text(
+        '{"master_node": "127.0.0.1", "server_nodes": ["127.0.0.1"], "worker_nodes": ["127.0.0.1"]}')
+    for line in lines:  # what they do has tests of its own; here it is that they are understood
+        line = line.replace("make ", f"make -n -C {tree} ").replace("psd_run -", "psd_run --dry_run -")
+        done = subprocess.run(["sh", "-ec", line], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
+                              stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, (line, done.stdout + done.stderr)
+    assert not (tmp_path / "logs").exists()
+
+
+def test_as_the_manual_says(hand, tmp_path):
+    """If this fails, a job cannot be started by hand as docs/launching.md says."""
+    text = (HERE.parents[1] / "docs" / "launching.md").read_text()
     section = text[text.index("\n## By hand\n"):].split("\n## ")[1]
     lines = re.findall(r"^    (.*)$", section, re.MULTILINE)
     assert len(lines) >= 6, section
