@@ -98,13 +98,12 @@ guess_cluster(const struct prepared *prepared, const char *interface, struct psi
 }
 
 static void
-print_process(const struct prepared *prepared, uint32_t slot, const char *interface,
-              const struct psi_tf_config *cluster)
+print_process(const struct prepared *prepared, const struct computers *computers, uint32_t slot,
+              const char *interface, const struct psi_tf_config *cluster)
 {
     const struct plan *plan = &prepared->plan;
     const struct layout *layout = &prepared->layout;
     const uint32_t machine = layout->machine_of[slot];
-    const enum launch_role role = role_of_slot(slot, plan->servers);
     const struct layout_machine *where = &layout->machines[machine];
     char address[300];
     char master[340];
@@ -121,11 +120,7 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
                                   .peers = "<tcp://address:port,...>",
                                   .hosts = "<name=address,...>",
                                   .logs = where->here ? "<log directory>" : NULL,
-                                  .local_rank = layout->local_rank[slot],
-                                  .local_size =
-                                      role == LAUNCH_WORKER ? where->workers : where->servers,
-                                  .machine = machine,
-                                  .machines = layout->machine_count,
+                                  .place = neighbours_find(computers, plan->servers, slot),
                                   .cores = psi_usable_cores(),
                                   .gpus = layout->gpus[slot],
                                   .cluster = plan->given != NULL ? &plan->given[slot] : cluster,
@@ -133,12 +128,9 @@ print_process(const struct prepared *prepared, uint32_t slot, const char *interf
                                   .root_port = "<port>",
                                   .store_address = store,
                                   .store_port = "<port>",
-                                  .remote = layout_is_remote(layout),
-                                  .worker_machine = machine, /* those with workers come first */
-                                  .worker_machines = layout_worker_machines(layout)};
+                                  .remote = layout_is_remote(layout)};
 
     guess_address(prepared, layout->machine_of[1 + plan->servers], interface, store);
-    layout_cross(layout, slot, &facts.cross_rank, &facts.cross_size);
     if (layout->machine_of[0] != LAYOUT_NOWHERE) {
         guess_address(prepared, layout->machine_of[0], interface, root);
     }
@@ -174,6 +166,7 @@ psd_status
 dry_run(const struct prepared *prepared, const char *interface, struct psd_error *err)
 {
     struct psi_tf_config cluster = {0};
+    struct computers computers;
     psd_status status = PSD_OK;
 
     for (uint32_t i = 0; i < prepared->layout.machine_count && status == PSD_OK; i++) {
@@ -185,10 +178,12 @@ dry_run(const struct prepared *prepared, const char *interface, struct psd_error
     if (status == PSD_OK && prepared->plan.given == NULL) {
         status = guess_cluster(prepared, interface, &cluster, err);
     }
+    computers_init(&computers, &prepared->layout, NULL, NULL);
     for (uint32_t slot = prepared->watch.masterless ? 1 : 0;
          slot < prepared->layout.slots && status == PSD_OK; slot++) {
-        print_process(prepared, slot, interface, &cluster);
+        print_process(prepared, &computers, slot, interface, &cluster);
     }
+    computers_fini(&computers);
     psi_tf_config_free(&cluster);
     printf("nothing was started\n");
     return status;

@@ -201,30 +201,6 @@ layout_leave_master_out(struct layout *layout)
 }
 
 uint32_t
-layout_worker_machines(const struct layout *layout)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < layout->machine_count; i++) {
-        count += layout->machines[i].workers > 0;
-    }
-    return count;
-}
-
-void
-layout_cross(const struct layout *layout, uint32_t slot, uint32_t *rank_p, uint32_t *size_p)
-{
-    *rank_p = 0;
-    *size_p = 0;
-    for (uint32_t i = 0; i < layout->machine_count; i++) {
-        const bool has = layout->machines[i].workers > layout->local_rank[slot];
-
-        *rank_p += has && i < layout->machine_of[slot];
-        *size_p += has;
-    }
-}
-
-uint32_t
 layout_find(const struct layout *layout, const char *name)
 {
     const bool here = is_local(name);

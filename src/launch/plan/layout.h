@@ -61,11 +61,6 @@ void layout_fini(struct layout *layout);
 /* A job without a master: its machine is only there if something else runs on it. */
 void layout_leave_master_out(struct layout *layout);
 
-/* The machines that have workers; and the place of a worker's machine among those that have one of
- * the same local rank. */
-uint32_t layout_worker_machines(const struct layout *layout);
-void layout_cross(const struct layout *layout, uint32_t slot, uint32_t *rank_p, uint32_t *size_p);
-
 /* The machine of a node that the configuration names, however here it is. */
 uint32_t layout_find(const struct layout *layout, const char *name);
 

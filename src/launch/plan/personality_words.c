@@ -72,11 +72,11 @@ tell_torch(const struct plan *plan, uint32_t rank, const struct process_facts *f
                                  {"TORCHELASTIC_USE_AGENT_STORE", "False"}};
     const struct number numbers[] = {{"RANK", rank},
                                      {"WORLD_SIZE", plan->workers},
-                                     {"LOCAL_RANK", facts->local_rank},
-                                     {"LOCAL_WORLD_SIZE", facts->local_size},
-                                     {"GROUP_RANK", facts->worker_machine},
-                                     {"GROUP_WORLD_SIZE", facts->worker_machines},
-                                     {"NODE_RANK", facts->worker_machine},
+                                     {"LOCAL_RANK", facts->place.local_rank},
+                                     {"LOCAL_WORLD_SIZE", facts->place.local_size},
+                                     {"GROUP_RANK", facts->place.worker_node},
+                                     {"GROUP_WORLD_SIZE", facts->place.worker_nodes},
+                                     {"NODE_RANK", facts->place.worker_node},
                                      {"ROLE_RANK", rank},
                                      {"ROLE_WORLD_SIZE", plan->workers},
                                      {"TORCHELASTIC_RESTART_COUNT", facts->restart},
@@ -112,8 +112,8 @@ tell_dmlc(const struct plan *plan, uint32_t slot, const struct process_facts *fa
     const struct number place[] = {
         {role == LAUNCH_WORKER ? "DMLC_WORKER_ID" : "DMLC_SERVER_ID", index},
         {"DMLC_RANK", index},
-        {"BYTEPS_LOCAL_RANK", facts->local_rank},
-        {"BYTEPS_LOCAL_SIZE", facts->local_size}};
+        {"BYTEPS_LOCAL_RANK", facts->place.local_rank},
+        {"BYTEPS_LOCAL_SIZE", facts->place.local_size}};
 
     set_texts(environment, texts, COUNT(texts));
     set_numbers(environment, common, COUNT(common));
@@ -130,16 +130,16 @@ tell_mpi(const struct plan *plan, uint32_t rank, const struct process_facts *fac
 {
     const struct number numbers[] = {{"OMPI_COMM_WORLD_RANK", rank},
                                      {"OMPI_COMM_WORLD_SIZE", plan->workers},
-                                     {"OMPI_COMM_WORLD_LOCAL_RANK", facts->local_rank},
-                                     {"OMPI_COMM_WORLD_LOCAL_SIZE", facts->local_size},
+                                     {"OMPI_COMM_WORLD_LOCAL_RANK", facts->place.local_rank},
+                                     {"OMPI_COMM_WORLD_LOCAL_SIZE", facts->place.local_size},
                                      {"PMI_RANK", rank},
                                      {"PMI_SIZE", plan->workers},
                                      {"HOROVOD_RANK", rank},
                                      {"HOROVOD_SIZE", plan->workers},
-                                     {"HOROVOD_LOCAL_RANK", facts->local_rank},
-                                     {"HOROVOD_LOCAL_SIZE", facts->local_size},
-                                     {"HOROVOD_CROSS_RANK", facts->cross_rank},
-                                     {"HOROVOD_CROSS_SIZE", facts->cross_size}};
+                                     {"HOROVOD_LOCAL_RANK", facts->place.local_rank},
+                                     {"HOROVOD_LOCAL_SIZE", facts->place.local_size},
+                                     {"HOROVOD_CROSS_RANK", facts->place.cross_rank},
+                                     {"HOROVOD_CROSS_SIZE", facts->place.cross_size}};
 
     variables_set_pair(environment, "HOROVOD_HOSTNAME", facts->address);
     set_numbers(environment, numbers, COUNT(numbers));

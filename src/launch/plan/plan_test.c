@@ -160,8 +160,7 @@ make(const char *command, enum psi_pass pass, uint32_t slot, struct made *made)
                                   .port = "20001",
                                   .peers = "tcp://127.0.0.1:20000,tcp://127.0.0.1:20001",
                                   .restart = 1,
-                                  .local_size = 2,
-                                  .machines = 1,
+                                  .place = {.local_size = 2, .nodes = 1},
                                   .cores = 4};
     const char *file;
 
@@ -356,12 +355,12 @@ test_gpus_are_dealt_out(void **state)
     (void)state;
     assert_int_equal(plan_build(&plan, &sources, &err), PSD_OK);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const struct process_facts facts = {.master = "tcp://127.0.0.1:1",
-                                            .address = "127.0.0.1",
-                                            .job = "test",
-                                            .gpus = cases[i].gpus,
-                                            .local_size = cases[i].size,
-                                            .local_rank = cases[i].rank};
+        const struct process_facts facts = {
+            .master = "tcp://127.0.0.1:1",
+            .address = "127.0.0.1",
+            .job = "test",
+            .gpus = cases[i].gpus,
+            .place = {.local_size = cases[i].size, .local_rank = cases[i].rank}};
         struct words argv = {0};
         struct words variables = {0};
         const char *got;
@@ -389,17 +388,17 @@ make_foreign(const struct plan *said, uint32_t slot, struct made *made, char nam
                                   .port = "20001",
                                   .logs = "/logs",
                                   .restart = 1,
-                                  .local_size = 2,
-                                  .machines = 2,
+                                  .place = {.local_size = 2,
+                                            .nodes = 2,
+                                            .worker_node = 1,
+                                            .worker_nodes = 2,
+                                            .cross_size = 2},
                                   .cluster = &cluster,
                                   .root_address = "10.0.0.9",
                                   .root_port = "9000",
                                   .store_address = "10.0.0.7",
                                   .store_port = "7000",
-                                  .interface = "eth0",
-                                  .worker_machine = 1,
-                                  .worker_machines = 2,
-                                  .cross_size = 2};
+                                  .interface = "eth0"};
     struct psd_error err = {0};
     struct words argv = {0};
     struct plan plan = *said;
@@ -657,6 +656,46 @@ test_here(void **state)
     assert_false(is_local(""));
 }
 
+static bool
+are_one_computer(const void *context, uint32_t one, uint32_t other)
+{
+    const char *names = context;
+
+    return names[one] == names[other];
+}
+
+/* If this fails, two workers of one computer both take themselves for its first, and one GPU. */
+static void
+test_neighbours(void **state)
+{
+    const struct layout_task tasks[] = {
+        {0, LAUNCH_SERVER, 0}, {1, LAUNCH_WORKER, 0}, {2, LAUNCH_WORKER, 0}, {3, LAUNCH_WORKER, 0}};
+    struct neighbours found;
+    struct computers computers;
+    struct layout layout;
+
+    (void)state;
+    assert_int_equal(layout_build_joined(tasks, 4, &layout, NULL), PSD_OK);
+    computers_init(&computers, &layout, are_one_computer, "abab");
+    found = neighbours_find(&computers, 1, 4); /* rank 2, beside rank 0 on the second */
+    assert_int_equal(computers.count, 2);
+    assert_int_equal(found.local_rank, 1);
+    assert_int_equal(found.local_size, 2);
+    assert_int_equal(found.node, 1);
+    assert_int_equal(found.cross_rank, 0); /* the first has no worker of local rank 1 */
+    assert_int_equal(found.cross_size, 1);
+    computers_fini(&computers);
+
+    computers_init(&computers, &layout, NULL, NULL);
+    found = neighbours_find(&computers, 1, 4);
+    assert_int_equal(found.local_rank, 0);
+    assert_int_equal(found.node, 3);
+    assert_int_equal(found.worker_node, 2); /* the first has only the server */
+    assert_int_equal(found.worker_nodes, 3);
+    computers_fini(&computers);
+    layout_fini(&layout);
+}
+
 int
 main(void)
 {
@@ -676,6 +715,7 @@ main(void)
         cmocka_unit_test(test_personality_sets),
         cmocka_unit_test(test_automatic),
         cmocka_unit_test(test_here),
+        cmocka_unit_test(test_neighbours),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

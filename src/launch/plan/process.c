@@ -52,7 +52,8 @@ master_arguments(const struct plan *plan, const struct process_facts *facts, str
 static uint32_t
 lanes(const struct process_facts *facts)
 {
-    const uint32_t share = facts->cores / (facts->local_size > 0 ? facts->local_size : 1);
+    const uint32_t share =
+        facts->cores / (facts->place.local_size > 0 ? facts->place.local_size : 1);
 
     return share < 1 ? 1 : share > LANES_MAX ? LANES_MAX : share;
 }
@@ -65,7 +66,7 @@ server_arguments(const struct plan *plan, uint32_t index, const struct process_f
     add_number(argv, "--index", index);
     add_pair(argv, "--master_address", facts->master);
     add_pair(argv, "--bind", facts->address);
-    add_number(argv, "--servers", facts->local_size);
+    add_number(argv, "--servers", facts->place.local_size);
     if (plan->lanes == 0) {
         words_add_format(argv, "--lanes=%u", lanes(facts));
     }
@@ -100,10 +101,10 @@ set_place(const struct plan *plan, const struct command_values *values,
     variables_set_number(environment, "PSD_WORLD_SIZE", values->world);
     variables_set_number(environment, "PSD_NUM_WORKERS", values->world);
     variables_set_number(environment, "PSD_NUM_SERVERS", values->servers);
-    variables_set_number(environment, "PSD_LOCAL_RANK", facts->local_rank);
-    variables_set_number(environment, "PSD_LOCAL_SIZE", facts->local_size);
-    variables_set_number(environment, "PSD_NODE_RANK", facts->machine);
-    variables_set_number(environment, "PSD_NUM_NODES", facts->machines);
+    variables_set_number(environment, "PSD_LOCAL_RANK", facts->place.local_rank);
+    variables_set_number(environment, "PSD_LOCAL_SIZE", facts->place.local_size);
+    variables_set_number(environment, "PSD_NODE_RANK", facts->place.node);
+    variables_set_number(environment, "PSD_NUM_NODES", facts->place.nodes);
     variables_set_number(environment, "PSD_RESTART_COUNT", facts->restart);
 }
 
@@ -111,7 +112,7 @@ set_place(const struct plan *plan, const struct command_values *values,
 static void
 set_gpus(const struct plan *plan, const struct process_facts *facts, struct words *environment)
 {
-    const uint32_t share = facts->local_size > 0 ? facts->gpus / facts->local_size : 0;
+    const uint32_t share = facts->place.local_size > 0 ? facts->gpus / facts->place.local_size : 0;
     const uint32_t each = plan->gpus_per_worker > 0 ? plan->gpus_per_worker : share;
     char list[256] = "";
     size_t used = 0;
@@ -121,11 +122,11 @@ set_gpus(const struct plan *plan, const struct process_facts *facts, struct word
         return;
     }
     if (each == 0) { /* more workers than GPUs: they share */
-        snprintf(list, sizeof(list), "%u", facts->local_rank % facts->gpus);
+        snprintf(list, sizeof(list), "%u", facts->place.local_rank % facts->gpus);
     }
     for (uint32_t i = 0; i < each && used < sizeof(list); i++) {
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%u", i > 0 ? "," : "",
-                                 facts->local_rank * each + i);
+                                 facts->place.local_rank * each + i);
     }
     variables_set_pair(environment, "CUDA_VISIBLE_DEVICES", list);
 }

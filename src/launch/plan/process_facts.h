@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "cluster/tf_config.h"
+#include "launch/plan/neighbours.h"
 
 /* Borrowed, all of it. */
 struct process_facts {
@@ -19,10 +20,7 @@ struct process_facts {
     const char *hosts;   /* "master=IP,server0=IP,worker0=IP,...": what is where, by name */
     const char *logs;    /* directory of the job's logs on the machine; NULL: it has none */
     uint32_t restart;
-    uint32_t local_rank;
-    uint32_t local_size;
-    uint32_t machine;
-    uint32_t machines;
+    struct neighbours place;
     uint32_t cores;   /* of the machine */
     uint32_t gpus;    /* of the machine, for its workers; 0: not said */
     bool knows_flags; /* the script knows Poseidon's flags */
@@ -33,12 +31,8 @@ struct process_facts {
     const char *root_port;
     const char *store_address; /* of torch's store, on the machine of rank 0 */
     const char *store_port;
-    const char *interface;    /* of `address`; NULL: not known */
-    bool remote;              /* some machine is reached by ssh */
-    uint32_t worker_machine;  /* this one among those that have workers ... */
-    uint32_t worker_machines; /* ... and how many they are */
-    uint32_t cross_rank;      /* of the machine, among those with as many workers */
-    uint32_t cross_size;
+    const char *interface; /* of `address`; NULL: not known */
+    bool remote;           /* some machine is reached by ssh */
 };
 
 #endif

@@ -12,7 +12,6 @@
 
 #include "base/fail.h"
 #include "launch/run/host_setup.h"
-#include "launch/run/neighbours.h"
 
 enum {
     CALLS_MAX = 16,   /* logins at the same time */
@@ -210,6 +209,21 @@ any_remote(const struct gather *gather)
     return NULL;
 }
 
+static bool
+is_same_computer(const void *context, uint32_t one, uint32_t other)
+{
+    const struct gather *gather = context;
+
+    return host_is_same_computer(&gather->hosts[one], &gather->hosts[other]);
+}
+
+static void
+number_computers(struct gather *gather)
+{
+    computers_fini(&gather->computers);
+    computers_init(&gather->computers, gather->layout, is_same_computer, gather);
+}
+
 static psd_status
 set_all_up(struct gather *gather, uint32_t *host_p, struct psd_error *err)
 {
@@ -311,7 +325,7 @@ gather_step(struct gather *gather, uint64_t now_ms,
         fill_machines(gather);
     }
     if (status == PSD_OK && all_are(gather, HOST_FILLED)) {
-        neighbours_number(gather->hosts, gather->host_count);
+        number_computers(gather);
         status = set_all_up(gather, host_p, err);
     }
     if (status == PSD_OK && all_are(gather, HOST_SET_UP)) {
@@ -353,7 +367,7 @@ gather_return(struct gather *gather, uint32_t machine, struct psd_error *err)
 
     fill_machines(gather);
     if (host->state == HOST_FILLED) {
-        neighbours_number(gather->hosts, gather->host_count);
+        number_computers(gather);
         status = host_choose_address(host, gather->interface, any_remote(gather), err);
         status = status == PSD_OK ? host_setup_send(gather, machine, err) : status;
     } else if (host->state == HOST_SET_UP) {

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "launch/link/sync.h"
+#include "launch/plan/neighbours.h"
 #include "launch/plan/plan.h"
 #include "launch/run/host.h"
 
@@ -17,15 +18,17 @@ struct gather {
     const struct layout *layout;
     struct host *hosts; /* one for each machine */
     uint32_t host_count;
-    const char *interface;   /* (optional) interface, network: for the addresses */
-    const char *directory;   /* psd_run's own: machines work there if they have it */
-    const struct sync *sync; /* (optional) files for other machines */
-    int secret_fd;           /* the job's */
-    const char *secret_file; /* (optional) where it came from */
-    const char *logs;        /* (optional) directory for the machines' own logs */
-    const char *logs_token;  /* (optional) a file that tells them that it is psd_run's own */
-    bool check;              /* look at all machines, although some are not ready */
-    uint64_t failed_ms;      /* when the first machine could not be reached; 0: not yet */
+    struct computers computers; /* numbered when every machine has said hello, and again when one
+                                   comes back */
+    const char *interface;      /* (optional) interface, network: for the addresses */
+    const char *directory;      /* psd_run's own: machines work there if they have it */
+    const struct sync *sync;    /* (optional) files for other machines */
+    int secret_fd;              /* the job's */
+    const char *secret_file;    /* (optional) where it came from */
+    const char *logs;           /* (optional) directory for the machines' own logs */
+    const char *logs_token;     /* (optional) a file that tells them that it is psd_run's own */
+    bool check;                 /* look at all machines, although some are not ready */
+    uint64_t failed_ms;         /* when the first machine could not be reached; 0: not yet */
 };
 
 #endif

@@ -130,8 +130,6 @@ host_welcome(struct host *host, const struct join_member *member, int line)
     *host = (struct host){.machine = former.machine,
                           .stderr_fd = -1,
                           .lost = former.lost,
-                          .node = former.node,
-                          .node_workers = former.node_workers,
                           .worker_ports = former.worker_ports};
     memcpy(host->address, former.address, sizeof(host->address));
     memcpy(host->hostname, former.hostname, sizeof(host->hostname));
@@ -268,6 +266,24 @@ host_meet(struct host *host, const struct words *hello, struct psd_error *err)
             host->machine->name, host->version, PSD_VERSION);
     }
     return PSD_OK;
+}
+
+/* Containers of one computer that share its network but have names of their own count as several.
+ */
+bool
+host_is_same_computer(const struct host *one, const struct host *other)
+{
+    return one->computer == other->computer && strcmp(one->hostname, other->hostname) == 0 &&
+           (one->computer != 0 || one->machine->joined || other->machine->joined);
+}
+
+const struct host *
+host_first_of_computer(const struct host *hosts, const struct host *host)
+{
+    while (hosts != host && !host_is_same_computer(hosts, host)) {
+        hosts++;
+    }
+    return hosts;
 }
 
 void

@@ -53,9 +53,7 @@ struct host {
     uint64_t heard_ms;
 
     char hostname[256];
-    uint64_t computer;     /* what machines that are one and the same share; 0: not known */
-    uint32_t node;         /* number of the computer: neighbours.h */
-    uint32_t node_workers; /* of all its machines, with the first of them; 0 with the others */
+    uint64_t computer; /* what machines that are one and the same share; 0: not known */
     char version[32];
     struct words addresses;               /* "INTERFACE ADDRESS" */
     char our_address[HOST_ADDRESS_BYTES]; /* of us, as the machine sees it; "": not known */
@@ -93,6 +91,11 @@ void host_close(struct host *host);
 
 /* Takes LINK_HELLO. */
 psd_status host_meet(struct host *host, const struct words *hello, struct psd_error *err);
+
+/* Whether two machines are one computer, as far as they say; and the first of the machines that are
+ * the same as this one: itself, where there is none. */
+bool host_is_same_computer(const struct host *one, const struct host *other);
+const struct host *host_first_of_computer(const struct host *hosts, const struct host *host);
 
 /* "host2 (10.0.0.2)", or the name alone. */
 void host_describe(const struct host *host, char *text_p, size_t size);

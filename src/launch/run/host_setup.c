@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "launch/link/secret.h"
-#include "launch/run/neighbours.h"
 #include "launch/text/memory.h"
 
 /* Foreign workers talk to each other, so every machine of theirs has to be reached. */
@@ -181,7 +180,7 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders)
 {
     const struct host *host = &gather->hosts[machine];
     const uint32_t workers = host->machine->workers;
-    const uint32_t all = neighbours_workers(gather->layout, gather->hosts, machine);
+    const uint32_t all = gather->computers.workers[gather->computers.node_of[machine]];
     const uint32_t threads = all > 0 ? host->cores / all : 0;
     const uint32_t ports = host_setup_port_count(gather, machine);
     const bool wish = (gather->plan->personality & PERSONALITY_TF1) != 0 && ports == 1;

@@ -36,7 +36,7 @@ begin_processes(struct run *run)
 
     report_gathered(run);
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
-        cause_place(&run->watch.inquest, i, run->hosts[i].node);
+        cause_place(&run->watch.inquest, i, run->gather.computers.node_of[i]);
     }
     console_status(&run->console, ""); /* nobody is waited for any longer */
     if (status == PSD_OK && run->args->tf_config_dir != NULL) {

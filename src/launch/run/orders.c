@@ -13,7 +13,6 @@
 #include "base/monotonic.h"
 #include "launch/plan/process.h"
 #include "launch/run/host_setup.h"
-#include "launch/run/neighbours.h"
 #include "launch/run/report.h"
 #include "launch/run/run_state.h"
 #include "launch/text/mask.h"
@@ -179,23 +178,15 @@ learn_facts(struct run *run, uint32_t slot, struct process_facts *facts_p,
 {
     const struct host *host = run_host_of(run, slot);
     const uint32_t rank = role_index(slot, run->plan->servers);
-    struct neighbours neighbours;
 
-    neighbours_find(run->layout, run->hosts, run->plan->servers, slot, &neighbours);
-    *facts_p = (struct process_facts){.master = run->master,
-                                      .address = host->address,
-                                      .job = run->args->job,
-                                      .restart = run->args->requeues + run->processes[slot].restart,
-                                      .local_rank = neighbours.local_rank,
-                                      .local_size = neighbours.local_size,
-                                      .machine = neighbours.node,
-                                      .machines = neighbours.nodes,
-                                      .worker_machine = neighbours.worker_node,
-                                      .worker_machines = neighbours.worker_nodes,
-                                      .cross_rank = neighbours.cross_rank,
-                                      .cross_size = neighbours.cross_size,
-                                      .cores = host->cores,
-                                      .gpus = run->layout->gpus[slot]};
+    *facts_p = (struct process_facts){
+        .master = run->master,
+        .address = host->address,
+        .job = run->args->job,
+        .restart = run->args->requeues + run->processes[slot].restart,
+        .place = neighbours_find(&run->gather.computers, run->plan->servers, slot),
+        .cores = host->cores,
+        .gpus = run->layout->gpus[slot]};
     if (host->machine->here || run->gather.logs != NULL) {
         facts_p->logs = run->logs;
     }

@@ -14,7 +14,6 @@
 
 #include "launch/link/link.h"
 #include "launch/run/end_text.h"
-#include "launch/run/neighbours.h"
 
 enum {
     CLOCK_MS_MAX = 2000,
@@ -78,7 +77,7 @@ report_parts(const struct run *run, char *text_p, size_t size)
 static void
 tell_of_same(struct run *run, const struct host *host)
 {
-    const struct host *first = neighbours_first(run->hosts, host);
+    const struct host *first = host_first_of_computer(run->hosts, host);
 
     if (first != host && !host->machine->joined) {
         console_say(&run->console,
@@ -304,9 +303,9 @@ report_check(const struct run *run)
         for (size_t k = 0; k < host->problems.count; k++) {
             printf("    %s\n", host->problems.list[k]);
         }
-        if (neighbours_first(run->hosts, host) != host) {
+        if (host_first_of_computer(run->hosts, host) != host) {
             printf("    the same computer as %s\n",
-                   neighbours_first(run->hosts, host)->machine->name);
+                   host_first_of_computer(run->hosts, host)->machine->name);
         }
         if (llabs(host->clock_ahead_ms) > CLOCK_MS_MAX) {
             printf("    its clock differs by %.1f s: times in logs will not agree\n",

@@ -313,6 +313,7 @@ run_fini(struct run *run)
         close(run->epoll);
         close(run->signals);
     }
+    computers_fini(&run->gather.computers);
     free(run->hosts);
     free(run->processes);
     free(run->peers);
