@@ -12,7 +12,6 @@
 
 #include "base/exit_code.h"
 #include "base/fail.h"
-#include "rpc/identity.h"
 #include "rpc/post.h"
 #include "server/state.h"
 
@@ -45,9 +44,9 @@ lane_fail_job(struct lane *lane, psd_status status, int exit_code, const char *t
 {
     const struct psi_frame frame = {.type = PSI_FRAME_END, .view = lane->view};
 
-    if (lane->master.state == PSI_PEER_UP) {
-        (void)psi_post_error(lane->master.conn, &frame, status, exit_code, text);
-        psi_peer_close_after_send(&lane->master, FAREWELL_MS);
+    if (psi_master_link_is_up(&lane->master)) {
+        (void)psi_post_error(lane->master.peer.conn, &frame, status, exit_code, text);
+        psi_peer_close_after_send(&lane->master.peer, FAREWELL_MS);
     }
     lane_finish(lane, exit_code, "%s", text);
 }
@@ -61,11 +60,10 @@ lane_stop(struct lane *lane, int exit_code, const char *reason)
 }
 
 static void
-hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
+hello(void *owner, struct psi_hello *hello_p)
 {
     const struct lane *lane = owner;
 
-    (void)peer;
     hello_p->role = PSI_ROLE_SERVER;
     hello_p->rank = lane->config.server;
     hello_p->lane = lane->config.lane;
@@ -110,13 +108,10 @@ size_windows(struct lane *lane, uint32_t workers)
 }
 
 static void
-on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
+on_up(void *owner, const struct psi_welcome *welcome)
 {
     struct lane *lane = owner;
 
-    (void)peer;
-    lane->master_heard_ns = psi_now_ns(lane->env);
-    lane->heartbeat_due_ns = lane->master_heard_ns;
     if (lane->joined) {
         return;
     }
@@ -136,20 +131,19 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 }
 
 static void
-on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
+on_down(void *owner, const struct psd_error *reason)
 {
     const struct lane *lane = owner;
 
-    (void)peer;
     psi_log(&lane->log, PSI_LOG_DEBUG, "MASTER-GONE", "%s: %s", lane->master_address, reason->text);
 }
 
 static void
-on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict)
+on_refused(void *owner, const struct psi_verdict *verdict)
 {
     struct lane *lane = owner;
 
-    lane_finish(lane, peer->unproved ? PSI_EXIT_AUTH : PSI_EXIT_REFUSED,
+    lane_finish(lane, lane->master.peer.unproved ? PSI_EXIT_AUTH : PSI_EXIT_REFUSED,
                 "refused by the master at %s: %s", lane->master_address, verdict->text);
 }
 
@@ -179,9 +173,9 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
         frame.view = lane->view;
         status = table_open(lane, info, err);
         if (status != PSD_OK) {
-            (void)psi_post_error(lane->master.conn, &frame, status, 0, err->text);
+            (void)psi_post_error(lane->master.peer.conn, &frame, status, 0, err->text);
         } else if (table_find(lane, info->id) == NULL) {
-            (void)psi_post(lane->master.conn, &frame); /* no chunk of it here: ready */
+            (void)psi_post(lane->master.peer.conn, &frame); /* no chunk of it here: ready */
         }
     }
     free(info);
@@ -204,7 +198,7 @@ view_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_er
 static psd_status
 close_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
 {
-    const struct psi_frame *frame = &lane->master.inbox.frame;
+    const struct psi_frame *frame = &lane->master.peer.inbox.frame;
     struct closing closing = {.known = true, .step = frame->step};
     struct table *table = table_find(lane, frame->table);
     const psd_status status = psi_ranks_decode(payload, bytes, &closing.ranks, err);
@@ -243,22 +237,20 @@ end_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_err
         }
     }
     if (status == PSD_OK) {
-        (void)psi_post(lane->master.conn, &bye); /* or the master would wait for us */
-        psi_peer_close_after_send(&lane->master, FAREWELL_MS);
+        (void)psi_post(lane->master.peer.conn, &bye); /* or the master would wait for us */
+        psi_peer_close_after_send(&lane->master.peer, FAREWELL_MS);
         lane_finish(lane, verdict.exit_code, "%s", verdict.text);
     }
     return status;
 }
 
 static psd_status
-on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct psd_error *err)
+on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
 {
     struct lane *lane = owner;
+    const struct psi_frame *frame = &lane->master.peer.inbox.frame;
 
-    lane->master_heard_ns = psi_now_ns(lane->env);
-    switch (peer->inbox.frame.type) {
-    case PSI_FRAME_PONG:
-        return PSD_OK;
+    switch (frame->type) {
     case PSI_FRAME_VIEW_COMMIT:
         return view_arrived(lane, payload, bytes, err);
     case PSI_FRAME_VIEW_PROPOSE:
@@ -266,7 +258,7 @@ on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct
     case PSI_FRAME_TABLE_OPEN:
         return table_opened(lane, payload, bytes, err);
     case PSI_FRAME_TABLE_DROP:
-        table_drop(lane, peer->inbox.frame.table);
+        table_drop(lane, frame->table);
         return PSD_OK;
     case PSI_FRAME_CLOSE:
         return close_arrived(lane, payload, bytes, err);
@@ -274,16 +266,24 @@ on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct
         return end_arrived(lane, payload, bytes, err);
     default:
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s from the master: not expected",
-                        psi_frame_type_name(peer->inbox.frame.type));
+                        psi_frame_type_name(frame->type));
     }
 }
 
-static const struct psi_peer_events master_events = {
+static void
+ping(void *owner, struct psi_ping *ping_p)
+{
+    (void)owner;
+    (void)ping_p; /* a lane is at no step */
+}
+
+static const struct psi_master_events master_events = {
     .hello = hello,
     .on_up = on_up,
     .on_down = on_down,
     .on_refused = on_refused,
     .on_frame = on_frame,
+    .ping = ping,
 };
 
 psd_status
@@ -319,8 +319,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     if (status != PSD_OK) {
         goto err_free_lane;
     }
-    psi_peer_start(&lane->master, env, lane->master_address, &master_events, lane, 0);
-    snprintf(lane->master.name, sizeof(lane->master.name), "%s", PSI_IDENTITY_MASTER);
+    psi_master_link_start(&lane->master, env, lane->master_address, &master_events, lane);
     *lane_p = lane;
     return PSD_OK;
 
@@ -337,7 +336,7 @@ lane_destroy(struct lane *lane)
     if (lane == NULL) {
         return;
     }
-    psi_peer_close(&lane->master);
+    psi_peer_close(&lane->master.peer);
     for (uint32_t rank = 0; lane->sessions != NULL && rank < lane->job.workers; rank++) {
         if (lane->sessions[rank] != NULL) {
             session_end(lane->sessions[rank]);
@@ -364,28 +363,11 @@ lane_destroy(struct lane *lane)
     free(lane);
 }
 
-static void
-heartbeat(struct lane *lane, uint64_t now_ns)
-{
-    static const struct psi_frame frame = {.type = PSI_FRAME_PING};
-    const struct psi_ping ping = {0};
-
-    if (lane->master.state == PSI_PEER_UP && now_ns >= lane->heartbeat_due_ns) {
-        /* Late by a whole heartbeat: we were stopped, so the silence was ours. */
-        if (now_ns > lane->heartbeat_due_ns + lane->job.heartbeat_ms * MS_NS) {
-            lane->master_heard_ns = now_ns;
-        }
-        (void)psi_post_ping(lane->master.conn, &frame, &ping);
-        lane->heartbeat_due_ns = now_ns + lane->job.heartbeat_ms * MS_NS;
-    }
-}
-
-/* When the master counts as lost: it was silent (or away) for too long. */
+/* Until when the master has to be found. */
 static uint64_t
-master_lost_ns(const struct lane *lane)
+start_ns(const struct lane *lane)
 {
-    return lane->joined ? lane->master_heard_ns + lane->job.dead_ms * MS_NS
-                        : lane->started_ns + lane->config.start_timeout_ms * MS_NS;
+    return lane->joined ? UINT64_MAX : lane->started_ns + lane->config.start_timeout_ms * MS_NS;
 }
 
 /* Somebody who looks at the log sees whom the server waits for, and why in vain. One lane speaks
@@ -399,7 +381,7 @@ waiting_line_ns(const struct lane *lane)
 static void
 tell_waiting(struct lane *lane, uint64_t now_ns)
 {
-    const char *reason = lane->master.reason.text;
+    const char *reason = lane->master.peer.reason.text;
 
     if (now_ns >= waiting_line_ns(lane)) {
         psi_log(&lane->log, PSI_LOG_INFO, "MASTER-WAITING",
@@ -417,20 +399,18 @@ lane_tick(struct lane *lane)
     if (lane->finished) {
         return;
     }
-    psi_peer_tick(&lane->master, now_ns);
-    heartbeat(lane, now_ns);
+    if (psi_master_link_tick(&lane->master, now_ns)) {
+        char text[PSI_TEXT_MAX];
+
+        psi_master_link_lost_text(&lane->master, text, sizeof(text));
+        lane_finish(lane, PSI_EXIT_MASTER_LOST, "%s", text);
+        return;
+    }
     tell_waiting(lane, now_ns);
-    if (now_ns >= master_lost_ns(lane)) {
-        if (lane->joined) {
-            lane_finish(lane, PSI_EXIT_MASTER_LOST, "master %s lost: silent for %u ms%s%s",
-                        lane->master_address, lane->job.dead_ms,
-                        lane->master.state == PSI_PEER_UP ? "" : ": ",
-                        lane->master.state == PSI_PEER_UP ? "" : lane->master.reason.text);
-        } else {
-            lane_finish(lane, PSI_EXIT_START_TIMEOUT, "master %s did not answer in %u ms: %s",
-                        lane->master_address, lane->config.start_timeout_ms,
-                        lane->master.reason.text);
-        }
+    if (now_ns >= start_ns(lane)) {
+        lane_finish(lane, PSI_EXIT_START_TIMEOUT, "master %s did not answer in %u ms: %s",
+                    lane->master_address, lane->config.start_timeout_ms,
+                    lane->master.peer.reason.text);
         return;
     }
     sessions_end_doomed(lane);
@@ -441,20 +421,17 @@ lane_tick(struct lane *lane)
 uint64_t
 lane_next_ns(const struct lane *lane)
 {
-    const uint64_t peer_ns = psi_peer_next_ns(&lane->master);
+    const uint64_t master_ns = psi_master_link_next_ns(&lane->master);
     const uint64_t want_ns = want_next_ns(lane);
     const uint64_t line_ns = waiting_line_ns(lane);
-    uint64_t next_ns = master_lost_ns(lane);
+    uint64_t next_ns = start_ns(lane);
 
     if (lane->finished) {
         return UINT64_MAX;
     }
-    next_ns = peer_ns < next_ns ? peer_ns : next_ns;
+    next_ns = master_ns < next_ns ? master_ns : next_ns;
     next_ns = want_ns < next_ns ? want_ns : next_ns;
     next_ns = line_ns < next_ns ? line_ns : next_ns;
-    if (lane->master.state == PSI_PEER_UP && lane->heartbeat_due_ns < next_ns) {
-        next_ns = lane->heartbeat_due_ns;
-    }
     return tables_want_a_turn(lane) ? 0 : next_ns;
 }
 

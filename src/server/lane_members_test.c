@@ -273,6 +273,28 @@ test_a_repeated_addition_has_its_first_answer(void **state)
     lane_bed_stop(bed);
 }
 
+/* ---- its master ---------------------------------------------------------------------------- */
+
+/* If this fails, a server that was stopped while its connection was cut wakes up and calls the
+ * master lost, before it has tried to reach it again. */
+static void
+test_a_stop_while_cut_is_not_the_masters_silence(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(1, PSI_DEATH_WAIT);
+    const char *text = "";
+    int exit_code = 0;
+
+    (void)state;
+    world_hang_up(bed->master->line, "cut");
+    bed->world.now_ns += 60000 * WORLD_MS_NS;
+    world_settle(&bed->world);
+    if (lane_finished(bed->lane, &exit_code, &text)) {
+        fail_msg("exit code %d: %s", exit_code, text);
+    }
+    assert_non_null(world_to(&bed->world, "test://master")); /* it connects again */
+    lane_bed_stop(bed);
+}
+
 /* ---- counters ------------------------------------------------------------------------------ */
 
 static void
@@ -325,6 +347,7 @@ main(void)
         cmocka_unit_test(test_who_is_left_out_is_told),
         cmocka_unit_test(test_a_save_gets_its_step_or_is_told),
         cmocka_unit_test(test_a_repeated_addition_has_its_first_answer),
+        cmocka_unit_test(test_a_stop_while_cut_is_not_the_masters_silence),
         cmocka_unit_test(test_counters_count_what_happens),
     };
 

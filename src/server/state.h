@@ -11,7 +11,7 @@
 #include "clock/clock.h"
 #include "codec/codec.h"
 #include "rpc/inbox.h"
-#include "rpc/peer.h"
+#include "rpc/master_link.h"
 #include "server/counters.h"
 #include "server/lane.h"
 #include "store/apply.h"
@@ -200,12 +200,10 @@ struct lane {
     char master_address[PSI_ADDRESS_BYTES];
     char address[PSI_ADDRESS_BYTES]; /* where workers reach this lane */
     struct psi_listener *listener;
-    struct psi_peer master;
+    struct psi_master_link master;
     uint64_t life;
     uint64_t started_ns;
-    uint64_t waiting_line_ns; /* when to say again that the master is missing */
-    uint64_t heartbeat_due_ns;
-    uint64_t master_heard_ns;
+    uint64_t waiting_line_ns;       /* when to say again that the master is missing */
     struct lane_counters *counters; /* owned */
     struct psi_welcome job;         /* what the master said; workers == 0: not yet */
     bool joined;

@@ -304,7 +304,8 @@ announce(struct lane *lane, struct table *table)
 {
     const struct psi_frame frame = {.type = PSI_FRAME_ACK, .view = lane->view, .table = table->id};
 
-    if (lane->master.state == PSI_PEER_UP && psi_post(lane->master.conn, &frame) == PSD_OK) {
+    if (psi_master_link_is_up(&lane->master) &&
+        psi_post(lane->master.peer.conn, &frame) == PSD_OK) {
         table->announced = true;
     }
 }
@@ -343,7 +344,7 @@ tables_want_a_turn(const struct lane *lane)
     const struct table *table = lane->tables_unready ? lane->tables : NULL;
 
     while (table != NULL && table->prepared == table->chunk_count &&
-           (table->announced || lane->master.state != PSI_PEER_UP)) {
+           (table->announced || !psi_master_link_is_up(&lane->master))) {
         table = table->next;
     }
     return table != NULL;

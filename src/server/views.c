@@ -20,7 +20,7 @@ renew_master(struct lane *lane)
     struct psd_error reason;
 
     psi_fail(&reason, PSD_ERR_NO_MEMORY, "no memory to answer the master");
-    psi_peer_reset(&lane->master, &reason);
+    psi_peer_reset(&lane->master.peer, &reason);
 }
 
 static void
@@ -28,8 +28,8 @@ acknowledge(struct lane *lane, const struct psi_view_ack *ack)
 {
     const struct psi_frame frame = {.type = PSI_FRAME_VIEW_ACK, .view = lane->view};
 
-    if (lane->master.state == PSI_PEER_UP &&
-        psi_post_view_ack(lane->master.conn, &frame, ack) != PSD_OK) {
+    if (psi_master_link_is_up(&lane->master) &&
+        psi_post_view_ack(lane->master.peer.conn, &frame, ack) != PSD_OK) {
         renew_master(lane);
     }
 }

@@ -161,8 +161,8 @@ psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *n
     status = nodes_locked(context, &array, err);
     if (status == PSD_ERR_TIMEOUT) {
         psi_fail(err, status, "ask the master at %s: no answer in %u ms%s%s", master_address,
-                 timeout_ms, context->client->master.reason.status != PSD_OK ? ": " : "",
-                 context->client->master.reason.text);
+                 timeout_ms, context->client->master.peer.reason.status != PSD_OK ? ": " : "",
+                 context->client->master.peer.reason.text);
     }
     pthread_mutex_unlock(&context->lock);
     psi_context_destroy(context);

@@ -125,10 +125,10 @@ psi_observer_next(struct psi_observer *observer, uint32_t timeout_ms, struct psd
     } else {
         status = psi_fail(err, PSD_ERR_TIMEOUT, "watch the job at %s: nothing new in %u ms%s%s",
                           context->client->master_address, timeout_ms,
-                          context->client->master.state == PSI_PEER_UP ? "" : ": ",
-                          context->client->master.state == PSI_PEER_UP
+                          psi_master_link_is_up(&context->client->master) ? "" : ": ",
+                          psi_master_link_is_up(&context->client->master)
                               ? ""
-                              : context->client->master.reason.text);
+                              : context->client->master.peer.reason.text);
     }
     pthread_mutex_unlock(&context->lock);
     return status;

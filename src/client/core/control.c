@@ -24,7 +24,7 @@ target(struct psd_op *op)
     if (op->kind == OP_STEP_ADD || op->kind == OP_SHARE) {
         return client->lane_count > 0 ? &client->lanes[0].peer : NULL;
     }
-    return &client->master;
+    return &client->master.peer;
 }
 
 void
@@ -58,8 +58,8 @@ psi_control_have(const struct psd_op *op)
         .incarnation = (uint16_t)client->job.incarnation,
     };
 
-    if (client->master.state == PSI_PEER_UP) {
-        (void)psi_post(client->master.conn, &frame);
+    if (psi_master_link_is_up(&client->master)) {
+        (void)psi_post(client->master.peer.conn, &frame);
     }
 }
 

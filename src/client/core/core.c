@@ -11,7 +11,6 @@
 
 #include "base/fail.h"
 #include "client/core/state.h"
-#include "rpc/identity.h"
 #include "rpc/post.h"
 
 #define MS_NS UINT64_C(1000000)
@@ -35,12 +34,11 @@ psi_client_over(struct psi_client *client, psd_status status, const char *format
 }
 
 static void
-hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
+hello(void *owner, struct psi_hello *hello_p)
 {
     const struct psi_client *client = owner;
     const bool known = client->job.workers != 0;
 
-    (void)peer;
     hello_p->role = client->config.observer ? PSI_ROLE_OBSERVER : PSI_ROLE_WORKER;
     hello_p->rank = known ? client->job.rank : client->config.rank;
     hello_p->incarnation = known ? client->job.incarnation : 0;
@@ -51,13 +49,10 @@ hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
 }
 
 static void
-on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
+on_up(void *owner, const struct psi_welcome *welcome)
 {
     struct psi_client *client = owner;
 
-    (void)peer;
-    client->master_heard_ns = psi_now_ns(client->env);
-    client->heartbeat_due_ns = client->master_heard_ns;
     if (client->job.workers == 0) {
         client->job = *welcome;
     }
@@ -68,19 +63,10 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 }
 
 static void
-on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
-{
-    (void)owner;
-    (void)peer;
-    (void)reason; /* kept in peer->reason; the master counts as lost only after dead_ms */
-}
-
-static void
-on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict)
+on_refused(void *owner, const struct psi_verdict *verdict)
 {
     struct psi_client *client = owner;
 
-    (void)peer;
     psi_client_over(client, (psd_status)verdict->status, "refused by the master at %s: %s",
                     client->master_address, verdict->text);
 }
@@ -151,29 +137,32 @@ end_arrived(struct psi_client *client, const void *payload, size_t bytes, struct
 }
 
 static psd_status
-on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct psd_error *err)
+on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
 {
     struct psi_client *client = owner;
 
-    client->master_heard_ns = psi_now_ns(client->env);
-    switch (peer->inbox.frame.type) {
-    case PSI_FRAME_PONG:
-        return PSD_OK;
+    switch (client->master.peer.inbox.frame.type) {
     case PSI_FRAME_VIEW_COMMIT:
         return view_arrived(client, payload, bytes, err);
     case PSI_FRAME_END:
         return end_arrived(client, payload, bytes, err);
     default:
-        return psi_control_frame(client, peer, payload, bytes, err);
+        return psi_control_frame(client, &client->master.peer, payload, bytes, err);
     }
 }
 
-static const struct psi_peer_events master_events = {
+static void
+ping(void *owner, struct psi_ping *ping_p)
+{
+    *ping_p = ((const struct psi_client *)owner)->ping;
+}
+
+static const struct psi_master_events master_events = {
     .hello = hello,
     .on_up = on_up,
-    .on_down = on_down,
     .on_refused = on_refused,
     .on_frame = on_frame,
+    .ping = ping,
 };
 
 psd_status
@@ -193,8 +182,7 @@ psi_client_create(struct psi_env *env, const struct psi_client_config *config,
     psi_pool_init(&client->requests, sizeof(struct psd_op));
     psi_pool_init(&client->lane_requests, sizeof(struct request));
     snprintf(client->master_address, sizeof(client->master_address), "%s", config->master_address);
-    psi_peer_start(&client->master, env, client->master_address, &master_events, client, 0);
-    snprintf(client->master.name, sizeof(client->master.name), "%s", PSI_IDENTITY_MASTER);
+    psi_master_link_start(&client->master, env, client->master_address, &master_events, client);
     psi_route_open(client);
     *client_p = client;
     return PSD_OK;
@@ -209,7 +197,7 @@ psi_client_destroy(struct psi_client *client)
         return;
     }
     psi_client_over(client, PSD_ERR_CLOSED, "context closed");
-    psi_peer_close_after_send(&client->master, FAREWELL_MS);
+    psi_peer_close_after_send(&client->master.peer, FAREWELL_MS);
     while ((op = psi_client_next_done(client)) != NULL) {
         psi_op_free(op);
     }
@@ -231,63 +219,38 @@ psi_client_destroy(struct psi_client *client)
 void
 psi_client_ping(struct psi_client *client)
 {
-    const struct psi_frame frame = {
-        .type = PSI_FRAME_PING,
-        .rank = (uint16_t)client->job.rank,
-        .incarnation = (uint16_t)client->job.incarnation,
-    };
-
-    if (client->master.state == PSI_PEER_UP) {
-        (void)psi_post_ping(client->master.conn, &frame, &client->ping);
-    }
+    psi_master_link_ping(&client->master);
 }
 
-static void
-heartbeat(struct psi_client *client, uint64_t now_ns)
-{
-    if (client->master.state != PSI_PEER_UP || now_ns < client->heartbeat_due_ns) {
-        return;
-    }
-    /* Late by a whole heartbeat: we were stopped, so the silence was ours. */
-    if (now_ns > client->heartbeat_due_ns + client->job.heartbeat_ms * MS_NS) {
-        client->master_heard_ns = now_ns;
-    }
-    psi_client_ping(client);
-    client->heartbeat_due_ns = now_ns + client->job.heartbeat_ms * MS_NS;
-}
-
-/* When patience with the master, or with the gathering of the job, ends. */
+/* Until when the job may gather. */
 static uint64_t
-patience_ns(const struct psi_client *client)
+open_ns(const struct psi_client *client)
 {
-    const uint64_t open_ns = client->started_ns + client->config.open_timeout_ms * MS_NS;
-    const uint64_t dead_ns = client->master_heard_ns + client->job.dead_ms * MS_NS;
+    if (client->config.observer || client->state != PSI_CLIENT_JOINING) {
+        return UINT64_MAX; /* operations of an observer have deadlines */
+    }
+    return client->started_ns + client->config.open_timeout_ms * MS_NS;
+}
+
+/* An observer has nothing to lose: it goes on trying, and its operations have deadlines. */
+static void
+lose_master(struct psi_client *client)
+{
+    char text[PSI_TEXT_MAX];
 
     if (client->config.observer) {
-        return UINT64_MAX; /* its one operation has a deadline */
+        psi_master_link_again(&client->master);
+        return;
     }
-    if (client->job.workers == 0) {
-        return open_ns;
-    }
-    if (client->state == PSI_CLIENT_JOINING) {
-        return open_ns < dead_ns ? open_ns : dead_ns;
-    }
-    return dead_ns;
+    psi_master_link_lost_text(&client->master, text, sizeof(text));
+    psi_client_over(client, PSD_ERR_PEER_LOST, "%s", text);
 }
 
 static void
-lose_patience(struct psi_client *client)
+gathering_failed(struct psi_client *client)
 {
     char name[128];
 
-    if (client->job.workers != 0 &&
-        psi_now_ns(client->env) >= client->master_heard_ns + client->job.dead_ms * MS_NS) {
-        psi_client_over(client, PSD_ERR_PEER_LOST, "master %s lost: silent for %u ms%s%s",
-                        client->master_address, client->job.dead_ms,
-                        client->master.state == PSI_PEER_UP ? "" : ": ",
-                        client->master.state == PSI_PEER_UP ? "" : client->master.reason.text);
-        return;
-    }
     for (uint32_t i = 0; i < client->lane_count; i++) {
         if (client->lanes[i].peer.state != PSI_PEER_UP) {
             psi_client_over(client, PSD_ERR_TIMEOUT, "join the job: %s not reached in %u ms: %s",
@@ -300,7 +263,7 @@ lose_patience(struct psi_client *client)
                     client->master_address,
                     client->job.workers != 0 ? "it did not gather" : "no answer from the master",
                     client->config.open_timeout_ms, client->job.workers != 0 ? "" : ": ",
-                    client->job.workers != 0 ? "" : client->master.reason.text);
+                    client->job.workers != 0 ? "" : client->master.peer.reason.text);
 }
 
 void
@@ -311,10 +274,13 @@ psi_client_tick(struct psi_client *client)
     if (client->state == PSI_CLIENT_OVER) {
         return;
     }
-    psi_peer_tick(&client->master, now_ns);
-    heartbeat(client, now_ns);
-    if (now_ns >= patience_ns(client)) {
-        lose_patience(client);
+    if (psi_master_link_tick(&client->master, now_ns)) {
+        lose_master(client);
+    }
+    if (now_ns >= open_ns(client)) {
+        gathering_failed(client);
+    }
+    if (client->state == PSI_CLIENT_OVER) {
         return;
     }
     if (client->state == PSI_CLIENT_JOINING && psi_lanes_up(client)) {
@@ -348,16 +314,13 @@ earlier(uint64_t a, uint64_t b)
 uint64_t
 psi_client_next_ns(const struct psi_client *client)
 {
-    uint64_t next_ns = patience_ns(client);
+    uint64_t next_ns = open_ns(client);
 
     if (client->state == PSI_CLIENT_OVER) {
         return UINT64_MAX;
     }
-    next_ns = earlier(next_ns, psi_peer_next_ns(&client->master));
+    next_ns = earlier(next_ns, psi_master_link_next_ns(&client->master));
     next_ns = earlier(next_ns, client->next_deadline_ns);
-    if (client->master.state == PSI_PEER_UP) {
-        next_ns = earlier(next_ns, client->heartbeat_due_ns);
-    }
     next_ns = earlier(next_ns, psi_lanes_next_ns(client));
     next_ns = earlier(next_ns, psi_route_next_ns(client));
     next_ns = earlier(next_ns, psi_share_next_ns(client));

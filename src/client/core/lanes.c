@@ -1206,8 +1206,8 @@ ask_master_why(const struct psd_op *op)
     struct psi_frame frame = op->frame;
 
     frame.type = PSI_FRAME_WHY;
-    if (op->kind == OP_BARRIER && op->client->master.state == PSI_PEER_UP) {
-        (void)psi_post(op->client->master.conn, &frame);
+    if (op->kind == OP_BARRIER && psi_master_link_is_up(&op->client->master)) {
+        (void)psi_post(op->client->master.peer.conn, &frame);
     }
 }
 

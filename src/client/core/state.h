@@ -10,6 +10,7 @@
 #include "client/core/core.h"
 #include "clock/clock.h"
 #include "codec/codec.h"
+#include "rpc/master_link.h"
 
 enum {
     REQUESTS_MAX = 32768, /* unanswered, per lane: a quarter reads, a quarter pushes ... */
@@ -248,10 +249,8 @@ struct psi_client {
     enum psi_client_state state;
     struct psd_error error;
 
-    struct psi_peer master;
+    struct psi_master_link master;
     struct psi_welcome job; /* workers == 0: not welcomed yet */
-    uint64_t heartbeat_due_ns;
-    uint64_t master_heard_ns;
     struct psi_ping ping;
 
     uint32_t view;

@@ -1,0 +1,193 @@
+/*
+ * master_link.c - a member's connection to its master.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "rpc/master_link.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "rpc/identity.h"
+#include "rpc/post.h"
+
+#define MS_NS UINT64_C(1000000)
+
+static uint64_t
+earlier(uint64_t one_ns, uint64_t other_ns)
+{
+    return one_ns < other_ns ? one_ns : other_ns;
+}
+
+static uint64_t
+patience_ns(const struct psi_master_link *link)
+{
+    if (!link->welcomed) {
+        return UINT64_MAX;
+    }
+    return link->doubt_ns != 0 ? link->doubt_ns : link->heard_ns + link->dead_ms * MS_NS;
+}
+
+uint64_t
+psi_master_link_next_ns(const struct psi_master_link *link)
+{
+    const uint64_t next_ns = earlier(psi_peer_next_ns(&link->peer), patience_ns(link));
+
+    return psi_master_link_is_up(link) ? earlier(next_ns, link->beat_ns) : next_ns;
+}
+
+/* A sign of life: there is less to look for, and later. */
+static void
+heard(struct psi_master_link *link)
+{
+    link->heard_ns = psi_now_ns(link->peer.env);
+    link->doubt_ns = 0;
+    link->look_ns = psi_master_link_next_ns(link);
+}
+
+/* ---- events of the peer -------------------------------------------------------------------- */
+
+static void
+hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
+{
+    const struct psi_master_link *link = owner;
+
+    (void)peer;
+    link->events->hello(link->owner, hello_p);
+}
+
+static void
+on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
+{
+    struct psi_master_link *link = owner;
+
+    link->welcomed = true;
+    link->heartbeat_ms = welcome->heartbeat_ms;
+    link->dead_ms = welcome->dead_ms;
+    link->beat_ns = link->heartbeat_ms > 0 ? psi_now_ns(peer->env) : UINT64_MAX;
+    heard(link);
+    link->events->on_up(link->owner, welcome);
+}
+
+static void
+on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
+{
+    const struct psi_master_link *link = owner;
+
+    (void)peer;
+    if (link->events->on_down != NULL) {
+        link->events->on_down(link->owner, reason);
+    }
+}
+
+static void
+on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict)
+{
+    const struct psi_master_link *link = owner;
+
+    (void)peer;
+    link->events->on_refused(link->owner, verdict);
+}
+
+static psd_status
+on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct psd_error *err)
+{
+    struct psi_master_link *link = owner;
+
+    heard(link);
+    if (peer->inbox.frame.type == PSI_FRAME_PONG) {
+        return PSD_OK;
+    }
+    return link->events->on_frame(link->owner, payload, bytes, err);
+}
+
+static const struct psi_peer_events peer_events = {
+    .hello = hello,
+    .on_up = on_up,
+    .on_down = on_down,
+    .on_refused = on_refused,
+    .on_frame = on_frame,
+};
+
+/* ---- time ---------------------------------------------------------------------------------- */
+
+void
+psi_master_link_start(struct psi_master_link *link, struct psi_env *env, const char *address,
+                      const struct psi_master_events *events, void *owner)
+{
+    memset(link, 0, sizeof(*link));
+    link->events = events;
+    link->owner = owner;
+    psi_peer_start(&link->peer, env, address, &peer_events, link, 0);
+    snprintf(link->peer.name, sizeof(link->peer.name), "%s", PSI_IDENTITY_MASTER);
+}
+
+void
+psi_master_link_ping(struct psi_master_link *link)
+{
+    static const struct psi_frame frame = {.type = PSI_FRAME_PING};
+    struct psi_ping ping = {0};
+
+    if (psi_master_link_is_up(link)) {
+        link->events->ping(link->owner, &ping);
+        (void)psi_post_ping(link->peer.conn, &frame, &ping); /* a failure comes back as on_close */
+    }
+}
+
+/* Nobody can have been heard in the time that we missed. */
+static void
+forgive(struct psi_master_link *link, uint64_t now_ns)
+{
+    if (link->look_ns != 0 && now_ns > link->look_ns) {
+        link->heard_ns = earlier(link->heard_ns + (now_ns - link->look_ns), now_ns);
+    }
+}
+
+static bool
+is_lost(struct psi_master_link *link, uint64_t now_ns)
+{
+    if (now_ns < patience_ns(link)) {
+        return false;
+    }
+    if (link->doubt_ns == 0) {
+        link->doubt_ns = now_ns + PSI_DOUBT_MS * MS_NS;
+        return false;
+    }
+    return true;
+}
+
+bool
+psi_master_link_tick(struct psi_master_link *link, uint64_t now_ns)
+{
+    bool lost;
+
+    forgive(link, now_ns);
+    psi_peer_tick(&link->peer, now_ns);
+    if (psi_master_link_is_up(link) && now_ns >= link->beat_ns) {
+        psi_master_link_ping(link);
+        link->beat_ns = now_ns + link->heartbeat_ms * MS_NS;
+    }
+    lost = is_lost(link, now_ns);
+    link->look_ns = psi_master_link_next_ns(link);
+    return lost;
+}
+
+void
+psi_master_link_again(struct psi_master_link *link)
+{
+    struct psd_error reason;
+
+    heard(link);
+    psi_fail(&reason, PSD_ERR_PEER_LOST, "%s: silent for %u ms", link->peer.address, link->dead_ms);
+    psi_peer_reset(&link->peer, &reason);
+}
+
+void
+psi_master_link_lost_text(const struct psi_master_link *link, char *text_p, size_t size)
+{
+    const bool up = psi_master_link_is_up(link);
+
+    snprintf(text_p, size, "master %s lost: silent for %u ms%s%s", link->peer.address,
+             link->dead_ms, up ? "" : ": ", up ? "" : link->peer.reason.text);
+}

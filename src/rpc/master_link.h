@@ -1,0 +1,72 @@
+/*
+ * master_link.h - a member's connection to its master: kept up, beaten, and given up when the
+ * master stays silent.
+ *
+ * Every heartbeat_ms a PING leaves, and whatever comes is a sign of life. A master that was silent
+ * for dead_ms is lost, whether the connection is up or not (both numbers are from WELCOME).
+ *
+ * Two things are not the master's silence. Time in which we looked late, because this process was
+ * stopped or starved, is forgiven: as much of it as we missed and no more, or a process that is
+ * late again and again would never see that its master is gone. And what waits in our own sockets
+ * is read first: between the end of patience and the verdict lies a moment (PSI_DOUBT_MS).
+ */
+#ifndef PSI_RPC_MASTER_LINK_H
+#define PSI_RPC_MASTER_LINK_H
+
+#include "rpc/peer.h"
+
+enum { PSI_DOUBT_MS = 50 };
+
+/* Required, but for on_down. They run where the connection's events run. */
+struct psi_master_events {
+    /* Fills in the HELLO of this attempt; as in struct psi_peer_events, like the next three. */
+    void (*hello)(void *owner, struct psi_hello *hello_p);
+    void (*on_up)(void *owner, const struct psi_welcome *welcome);
+    void (*on_down)(void *owner, const struct psd_error *reason);
+    void (*on_refused)(void *owner, const struct psi_verdict *verdict);
+
+    /* A whole frame, in peer.inbox. PONG is not handed on. */
+    psd_status (*on_frame)(void *owner, const void *payload, size_t bytes, struct psd_error *err);
+
+    /* Fills in the next PING. */
+    void (*ping)(void *owner, struct psi_ping *ping_p);
+};
+
+/* Thread: as the peer's. */
+struct psi_master_link {
+    struct psi_peer peer;
+    const struct psi_master_events *events;
+    void *owner;
+    bool welcomed; /* once; until then patience is the owner's business */
+    uint32_t heartbeat_ms;
+    uint32_t dead_ms;
+    uint64_t heard_ns; /* the last sign of life, later by what was forgiven */
+    uint64_t beat_ns;  /* UP: when the next PING is due; UINT64_MAX: it wants none */
+    uint64_t look_ns;  /* when we meant to look again; 0: not yet */
+    uint64_t doubt_ns; /* patience is over: the verdict then; 0: it is not */
+};
+
+/* Starts the first attempt at the next tick. address is copied. */
+void psi_master_link_start(struct psi_master_link *link, struct psi_env *env, const char *address,
+                           const struct psi_master_events *events, void *owner);
+
+/* Connects and beats as is due. True: the master is lost. */
+bool psi_master_link_tick(struct psi_master_link *link, uint64_t now_ns);
+uint64_t psi_master_link_next_ns(const struct psi_master_link *link); /* UINT64_MAX: nothing due */
+
+/* A PING now, not with the next heartbeat. */
+void psi_master_link_ping(struct psi_master_link *link);
+
+/* After the master was lost, tries with a new connection and new patience. */
+void psi_master_link_again(struct psi_master_link *link);
+
+static inline bool
+psi_master_link_is_up(const struct psi_master_link *link)
+{
+    return link->peer.state == PSI_PEER_UP;
+}
+
+/* "master tcp://h:1 lost: silent for 2000 ms: Connection refused" */
+void psi_master_link_lost_text(const struct psi_master_link *link, char *text_p, size_t size);
+
+#endif
