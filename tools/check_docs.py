@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Do the files, functions and options that the documentation names still exist?
+
+Looked at is what stands in backquotes, in README.md, CONTRIBUTING.md, SECURITY.md and docs/*.md:
+  - `src/clock/clock.h`, `clock/clock.h`, `clock.h`: a file of the tree, by the end of its path;
+  - `psi_clock_admit`, `psi_clock_admit()`, `PSI_FRAME_MAP`: a word of the sources;
+  - in docs/extending.md, and in the lists of a walk (`N. `) of docs/architecture.md, a word behind a file in the same
+    item must be in that very file.
+
+    tools/check_docs.py            fails, and names page, line and name
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+TREE = pathlib.Path(__file__).resolve().parents[1]
+SUFFIXES = ("c", "h", "py", "sh", "md", "json", "build", "patch", "plan", "svg", "in")
+FILE = re.compile(r"^(?:[\w.-]+/)*[\w.-]*\.(?:%s)$" % "|".join(SUFFIXES))
+FOLDER = re.compile(r"^(?:src|tests|python|include|tools|bench|examples|docs|man)(?:/[\w.-]+)+/?$")
+WORD = re.compile(r"^[A-Za-z]\w*_\w*(?:\(\))?$|^[a-z]\w*\(\)$")
+QUOTED = re.compile(r"`([^`\n]+)`")
+# Names that are examples, made by programs, or other people's.
+FOREIGN = {
+    "cluster.json", "result.json", "train.py", "main.py",
+    "job.sh", "chief.json", "worker_0.json", "ps.json", "ps_0.json", "bench/results/latest.jsonl",
+    "collate_fn", "decay_steps", "experimental_run_tf_function", "fit_generator", "num_input_tokens_seen",
+}
+
+
+def listed():
+    """Files of the tree, also those that nobody has added yet."""
+    names = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=TREE,
+                           capture_output=True, text=True, check=True).stdout.splitlines()
+    return [name for name in names if (TREE / name).is_file()]
+
+
+class Tree:
+    """What there is to be named."""
+
+    def __init__(self):
+        self.files = listed()
+        self.texts = {}
+        self.words = set()
+        for name in self.files:
+            if name.startswith(("docs/", "tests/fuzz/corpus/")) or name in ("README.md", "CHANGELOG.md"):
+                continue
+            self.words |= self.words_of(name) | {pathlib.PurePath(name).stem}
+        self.ends = {word.partition("_ERR_")[2] or word.partition("_OUTCOME_")[2] for word in self.words}
+
+    def words_of(self, name):
+        """All identifiers of a file."""
+        if name not in self.texts:
+            try:
+                self.texts[name] = set(re.findall(r"\w+", (TREE / name).read_text()))
+            except UnicodeDecodeError:
+                self.texts[name] = set()
+        return self.texts[name]
+
+    def find(self, name):
+        """The files whose path ends in this name."""
+        return [file for file in self.files if file == name or file.endswith("/" + name)]
+
+    def has_folder(self, name):
+        """Is it a folder, or a file without an ending that we know?"""
+        return (TREE / name).exists() or any(f"/{name.rstrip('/')}/" in f"/{file}" for file in self.files)
+
+
+def items(text):
+    """(line number, item): paragraphs, rows and list items, each as one piece."""
+    piece, first, fenced = [], 0, False
+    for number, line in enumerate(text.splitlines() + [""], 1):
+        if line.startswith("```"):
+            fenced = not fenced
+            line = ""
+        begins = fenced or not line.strip() or re.match(r"\s*(?:[-|]|\d+\.)\s*", line)
+        if begins and piece:
+            yield first, " ".join(piece)
+            piece = []
+        if fenced or not line.strip() or line.startswith("    "):
+            continue
+        if not piece:
+            first = number
+        piece.append(line)
+
+
+def check(page, tree):
+    """What the page names and nobody has."""
+    strict_page = page.name == "extending.md"
+    for number, item in items(page.read_text()):
+        strict = strict_page or (page.name == "architecture.md" and re.match(r"\d+\. ", item))
+        file = None
+        for name in QUOTED.findall(item):
+            if name in FOREIGN:
+                continue
+            if FILE.match(name):
+                found = tree.find(name)
+                if not found:
+                    yield f"{page.relative_to(TREE)}:{number}: no file {name}"
+                elif strict and len(found) > 1:
+                    yield f"{page.relative_to(TREE)}:{number}: {name} could be {' or '.join(found)}"
+                file = found[0] if len(found) == 1 else None
+            elif FOLDER.match(name):
+                if not tree.has_folder(name):
+                    yield f"{page.relative_to(TREE)}:{number}: no folder {name}"
+            elif WORD.match(name):
+                word = name.removesuffix("()")
+                if strict and file is not None:
+                    if word not in tree.words_of(file):
+                        yield f"{page.relative_to(TREE)}:{number}: no {word} in {file}"
+                elif word not in tree.words | tree.ends:
+                    yield f"{page.relative_to(TREE)}:{number}: nothing is called {word}"
+
+
+def main():
+    tree = Tree()
+    pages = [TREE / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + sorted((TREE / "docs").glob("*.md"))
+    wrong = [line for page in pages for line in check(page, tree)]
+    if wrong:
+        sys.exit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()
