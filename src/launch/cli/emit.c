@@ -274,8 +274,10 @@ emit_ports(const struct emit *emit, FILE *file, struct psd_error *err)
                 chosen != 0 ? emit->options->last_port : last,
                 chosen != 0 ? "psd_run" : "psd_run (--initial_port, --final_port narrow it)");
     if (personality_is_foreign(emit->personality)) {
-        if ((emit->personality & PERSONALITY_TF1) != 0) {
-            print_ports(file, "all ranks", "all ranks", PERSONALITY_TF1_PORT, PERSONALITY_TF1_PORT,
+        const uint16_t port = personality_port(emit->personality);
+
+        if (port != 0) {
+            print_ports(file, "all ranks", "all ranks", port, port,
                         "the command, where that is free");
         }
         print_ports(file, "all ranks", "all ranks", PORTS_FIRST, PORTS_LAST,

@@ -12,33 +12,48 @@
 
 enum { NAMES_MAX = 24 };
 
-/* The kinds, with the variables that each sets. */
+/* The kinds, with the variables that each sets: personality_words.c. */
 static const struct kind {
     enum personality bit;
     const char *name;
+    unsigned traits;
+    uint16_t port;
     const char *variables[NAMES_MAX]; /* ended by NULL */
 } kinds[] = {
-    {PERSONALITY_POSEIDON, "poseidon", {NULL}}, /* plan.c has them */
-    {PERSONALITY_TF1, "tf1", {"TF_CONFIG"}},
-    {PERSONALITY_TF_CONFIG, "tf_config", {"TF_CONFIG"}},
-    {PERSONALITY_TORCH,
-     "torch",
-     {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-      "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE",
-      "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
-      "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE"}},
-    {PERSONALITY_DMLC,
-     "dmlc",
-     {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER",
-      "DMLC_NODE_HOST", "DMLC_INTERFACE", "DMLC_WORKER_ID", "DMLC_SERVER_ID", "DMLC_RANK",
-      "DMLC_TASK_ID", "DMLC_NUM_ATTEMPT", "DMLC_JOB_CLUSTER", "DMLC_ENABLE_RDMA",
-      "BYTEPS_LOCAL_RANK", "BYTEPS_LOCAL_SIZE", "NVIDIA_VISIBLE_DEVICES", "PORT"}},
-    {PERSONALITY_MPI,
-     "mpi",
-     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-      "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "HOROVOD_RANK", "HOROVOD_SIZE",
-      "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE",
-      "HOROVOD_HOSTNAME"}},
+    {.bit = PERSONALITY_POSEIDON, /* plan.c has the variables */
+     .name = "poseidon",
+     .traits = PERSONALITY_HAS_DAEMONS | PERSONALITY_HAS_SERVERS | PERSONALITY_HAS_MASTER},
+    {.bit = PERSONALITY_TF1,
+     .name = "tf1",
+     .traits = PERSONALITY_HAS_SERVERS | PERSONALITY_HAS_TASKS | PERSONALITY_HAS_FLAGS,
+     .port = 2222,
+     .variables = {"TF_CONFIG"}},
+    {.bit = PERSONALITY_TF_CONFIG,
+     .name = "tf_config",
+     .traits = PERSONALITY_HAS_SERVERS | PERSONALITY_HAS_TASKS | PERSONALITY_HAS_CHIEF,
+     .variables = {"TF_CONFIG"}},
+    {.bit = PERSONALITY_TORCH,
+     .name = "torch",
+     .traits = PERSONALITY_HAS_STORE,
+     .variables = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+                   "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK", "ROLE_NAME",
+                   "ROLE_RANK", "ROLE_WORLD_SIZE", "TORCHELASTIC_RUN_ID",
+                   "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
+                   "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE"}},
+    {.bit = PERSONALITY_DMLC,
+     .name = "dmlc",
+     .traits = PERSONALITY_HAS_SERVERS | PERSONALITY_HAS_MASTER | PERSONALITY_HAS_SCHEDULER,
+     .variables = {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER",
+                   "DMLC_NUM_SERVER", "DMLC_NODE_HOST", "DMLC_INTERFACE", "DMLC_WORKER_ID",
+                   "DMLC_SERVER_ID", "DMLC_RANK", "DMLC_TASK_ID", "DMLC_NUM_ATTEMPT",
+                   "DMLC_JOB_CLUSTER", "DMLC_ENABLE_RDMA", "BYTEPS_LOCAL_RANK", "BYTEPS_LOCAL_SIZE",
+                   "NVIDIA_VISIBLE_DEVICES", "PORT"}},
+    {.bit = PERSONALITY_MPI,
+     .name = "mpi",
+     .variables = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                   "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "HOROVOD_RANK",
+                   "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
+                   "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME"}},
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
@@ -100,27 +115,49 @@ personality_parse(const char *list, unsigned *set_p, struct psd_error *err)
 }
 
 bool
+personality_has(unsigned set, enum personality_trait trait)
+{
+    for (size_t i = 0; i < KINDS; i++) {
+        if ((set & kinds[i].bit) != 0 && (kinds[i].traits & trait) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
 personality_is_foreign(unsigned set)
 {
-    return (set & PERSONALITY_POSEIDON) == 0;
+    return !personality_has(set, PERSONALITY_HAS_DAEMONS);
 }
 
 bool
 personality_is_tensorflow(unsigned set)
 {
-    return (set & (PERSONALITY_TF1 | PERSONALITY_TF_CONFIG)) != 0;
+    return personality_has(set, PERSONALITY_HAS_TASKS);
 }
 
 bool
 personality_has_servers(unsigned set)
 {
-    return (set & (PERSONALITY_POSEIDON | PERSONALITY_DMLC)) != 0 || personality_is_tensorflow(set);
+    return personality_has(set, PERSONALITY_HAS_SERVERS);
 }
 
 bool
 personality_has_master(unsigned set)
 {
-    return (set & (PERSONALITY_POSEIDON | PERSONALITY_DMLC)) != 0;
+    return personality_has(set, PERSONALITY_HAS_MASTER);
+}
+
+uint16_t
+personality_port(unsigned set)
+{
+    uint16_t port = 0;
+
+    for (size_t i = 0; i < KINDS; i++) {
+        port = (set & kinds[i].bit) != 0 && kinds[i].port != 0 ? kinds[i].port : port;
+    }
+    return port;
 }
 
 uint32_t

@@ -24,15 +24,30 @@ enum personality {
     PERSONALITY_MPI = 32,
 };
 
-enum { PERSONALITY_TF1_PORT = 2222 }; /* where scripts of that kind expect each other */
+/* What a kind has, beside its words. A set has what one of its kinds has. */
+enum personality_trait {
+    PERSONALITY_HAS_DAEMONS = 1,   /* ps_master and ps_servers */
+    PERSONALITY_HAS_SERVERS = 2,   /* processes of that role */
+    PERSONALITY_HAS_MASTER = 4,    /* ps_master, or a scheduler */
+    PERSONALITY_HAS_SCHEDULER = 8, /* as its master, whose address all are told */
+    PERSONALITY_HAS_TASKS = 16,    /* of TensorFlow: ps, worker; none needs a ps */
+    PERSONALITY_HAS_CHIEF = 32,    /* and an evaluator, who are workers */
+    PERSONALITY_HAS_FLAGS = 64,    /* that name ps and workers alone */
+    PERSONALITY_HAS_STORE = 128,   /* on a port of its own, with rank 0 */
+};
+
+bool personality_has(unsigned set, enum personality_trait trait);
 
 /* "torch,mpi"; NULL: poseidon. PSD_ERR_INVALID: no such one, or two that cannot be had together. */
 psd_status personality_parse(const char *list, unsigned *set_p, struct psd_error *err);
 
-bool personality_is_foreign(unsigned set);
-bool personality_is_tensorflow(unsigned set);
-bool personality_has_servers(unsigned set); /* processes of that role */
-bool personality_has_master(unsigned set);  /* ps_master, or a scheduler */
+bool personality_is_foreign(unsigned set);    /* no daemons */
+bool personality_is_tensorflow(unsigned set); /* has tasks */
+bool personality_has_servers(unsigned set);
+bool personality_has_master(unsigned set);
+
+/* Where scripts of such a kind expect each other, if they can; 0: anywhere. */
+uint16_t personality_port(unsigned set);
 
 /* How many servers there are where nobody says; and whether so many can be. `list` is what the user
  * calls the set. */

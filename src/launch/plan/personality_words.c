@@ -43,24 +43,32 @@ set_texts(struct words *environment, const struct text *texts, size_t count)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static void
-tell_tf_config(const struct plan *plan, uint32_t slot, const struct process_facts *facts,
-               struct words *environment)
+tell_tf1(const struct plan *plan, uint32_t slot, const struct process_facts *facts,
+         struct words *environment)
 {
     const struct plan_task task = plan_task(plan, slot);
     char *text = memory_need(psi_tf_config_text(facts->cluster, task.type, task.index));
 
     variables_set_pair(environment, "TF_CONFIG", text);
     free(text);
+}
+
+static void
+tell_tf_config(const struct plan *plan, uint32_t slot, const struct process_facts *facts,
+               struct words *environment)
+{
+    tell_tf1(plan, slot, facts, environment);
     /* Without it a task that is started before its peers fails instead of waiting for them. */
-    if ((plan->personality & PERSONALITY_TF_CONFIG) != 0 && !plan->sets_grpc_fail_fast) {
+    if (!plan->sets_grpc_fail_fast) {
         variables_set_pair(environment, "GRPC_FAIL_FAST", "use_caller");
     }
 }
 
 static void
-tell_torch(const struct plan *plan, uint32_t rank, const struct process_facts *facts,
+tell_torch(const struct plan *plan, uint32_t slot, const struct process_facts *facts,
            struct words *environment)
 {
+    const uint32_t rank = role_index(slot, plan->servers);
     char *error_file =
         facts->logs != NULL ? memory_format("%s/worker%u.error.json", facts->logs, rank) : NULL;
     const struct text texts[] = {{"MASTER_ADDR", facts->store_address},
@@ -125,9 +133,10 @@ tell_dmlc(const struct plan *plan, uint32_t slot, const struct process_facts *fa
 }
 
 static void
-tell_mpi(const struct plan *plan, uint32_t rank, const struct process_facts *facts,
+tell_mpi(const struct plan *plan, uint32_t slot, const struct process_facts *facts,
          struct words *environment)
 {
+    const uint32_t rank = role_index(slot, plan->servers);
     const struct number numbers[] = {{"OMPI_COMM_WORLD_RANK", rank},
                                      {"OMPI_COMM_WORLD_SIZE", plan->workers},
                                      {"OMPI_COMM_WORLD_LOCAL_RANK", facts->place.local_rank},
@@ -145,24 +154,27 @@ tell_mpi(const struct plan *plan, uint32_t rank, const struct process_facts *fac
     set_numbers(environment, numbers, COUNT(numbers));
 }
 
+static const struct {
+    enum personality kind;
+    bool workers; /* nobody else is told */
+    void (*tell)(const struct plan *plan, uint32_t slot, const struct process_facts *facts,
+                 struct words *environment);
+} tellings[] = {{PERSONALITY_TF1, false, tell_tf1},
+                {PERSONALITY_TF_CONFIG, false, tell_tf_config},
+                {PERSONALITY_TORCH, true, tell_torch},
+                {PERSONALITY_DMLC, false, tell_dmlc},
+                {PERSONALITY_MPI, true, tell_mpi}};
+
 void
 personality_add_environment(const struct plan *plan, uint32_t slot,
                             const struct process_facts *facts, struct words *environment)
 {
     const bool worker = role_of_slot(slot, plan->servers) == LAUNCH_WORKER;
-    const uint32_t rank = role_index(slot, plan->servers);
 
-    if (personality_is_tensorflow(plan->personality)) {
-        tell_tf_config(plan, slot, facts, environment);
-    }
-    if ((plan->personality & PERSONALITY_TORCH) != 0 && worker) {
-        tell_torch(plan, rank, facts, environment);
-    }
-    if ((plan->personality & PERSONALITY_DMLC) != 0) {
-        tell_dmlc(plan, slot, facts, environment);
-    }
-    if ((plan->personality & PERSONALITY_MPI) != 0 && worker) {
-        tell_mpi(plan, rank, facts, environment);
+    for (size_t i = 0; i < COUNT(tellings); i++) {
+        if ((plan->personality & tellings[i].kind) != 0 && (worker || !tellings[i].workers)) {
+            tellings[i].tell(plan, slot, facts, environment);
+        }
     }
 }
 
@@ -183,7 +195,7 @@ personality_add_arguments(const struct plan *plan, uint32_t slot, const struct p
 {
     const struct plan_task task = plan_task(plan, slot);
 
-    if ((plan->personality & PERSONALITY_TF1) == 0) {
+    if (!personality_has(plan->personality, PERSONALITY_HAS_FLAGS)) {
         return;
     }
     words_add(argv, "--job_name");

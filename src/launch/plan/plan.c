@@ -210,11 +210,11 @@ check_tasks(const struct plan *plan, struct psd_error *err)
 {
     const uint32_t special = (uint32_t)plan->chief + (uint32_t)plan->evaluator;
 
-    if (special > 0 && (plan->personality & PERSONALITY_TF_CONFIG) == 0) {
+    if (special > 0 && !personality_has(plan->personality, PERSONALITY_HAS_CHIEF)) {
         return psi_fail(err, PSD_ERR_INVALID, "--%s works only with --personality=tf_config",
                         plan->chief ? "chief" : "evaluator");
     }
-    if (special > 0 && (plan->personality & PERSONALITY_TF1) != 0) {
+    if (special > 0 && personality_has(plan->personality, PERSONALITY_HAS_FLAGS)) {
         return psi_fail(
             err, PSD_ERR_INVALID,
             "--%s does not go with --personality=tf1: its flags know only ps and worker",
@@ -250,7 +250,7 @@ decide_automatic(const struct plan_sources *sources, struct plan *plan, struct p
                         sources->automatic);
     }
     plan->old_names = plan->automatic_asked && strcmp(sources->automatic, "tf1") == 0 &&
-                      (plan->personality & PERSONALITY_TF1) != 0 &&
+                      personality_has(plan->personality, PERSONALITY_HAS_FLAGS) &&
                       personality_is_foreign(plan->personality);
     if (plan->automatic_asked && personality_is_foreign(plan->personality) && !plan->old_names &&
         strcmp(sources->automatic, "off") != 0) {
@@ -423,7 +423,8 @@ plan_task(const struct plan *plan, uint32_t slot)
         task.name = psi_tf_type_name(task.type);
     } else if (personality_is_tensorflow(plan->personality)) {
         name_tensorflow_task(plan, role, &task);
-    } else if ((plan->personality & PERSONALITY_DMLC) != 0 && role == LAUNCH_MASTER) {
+    } else if (role == LAUNCH_MASTER &&
+               personality_has(plan->personality, PERSONALITY_HAS_SCHEDULER)) {
         task.name = "scheduler";
     }
     return task;

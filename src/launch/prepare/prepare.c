@@ -420,9 +420,9 @@ read_tf_config(struct work *work, struct psd_error *err)
                         "no cluster file, --workers, --servers, --roles, --chief, --evaluator or "
                         "--tf_config_dir beside it");
     }
-    need = !personality_is_foreign(plan->personality)   ? TF_TASKS_RANK
-           : (plan->personality & PERSONALITY_TF1) != 0 ? TF_TASKS_FLAGS
-                                                        : TF_TASKS_VARIABLE;
+    need = !personality_is_foreign(plan->personality)                  ? TF_TASKS_RANK
+           : personality_has(plan->personality, PERSONALITY_HAS_FLAGS) ? TF_TASKS_FLAGS
+                                                                       : TF_TASKS_VARIABLE;
     status = tf_tasks_load(&options->tf_config, work->sources.environment, need, &tasks, err);
     if (status != PSD_OK) {
         return status;

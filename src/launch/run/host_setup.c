@@ -138,7 +138,7 @@ host_setup_port_count(const struct gather *gather, uint32_t machine)
     if (personality_is_foreign(plan->personality)) {
         count = layout->machines[machine].processes;
     }
-    return count + ((plan->personality & PERSONALITY_TORCH) != 0 &&
+    return count + (personality_has(plan->personality, PERSONALITY_HAS_STORE) &&
                     layout->machine_of[1 + plan->servers] == machine);
 }
 
@@ -183,7 +183,7 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders)
     const uint32_t all = gather->computers.workers[gather->computers.node_of[machine]];
     const uint32_t threads = all > 0 ? host->cores / all : 0;
     const uint32_t ports = host_setup_port_count(gather, machine);
-    const bool wish = (gather->plan->personality & PERSONALITY_TF1) != 0 && ports == 1;
+    const uint16_t wish = ports == 1 ? personality_port(gather->plan->personality) : 0;
     const char *address = host->address;
 
     if (gather->plan->personality != PERSONALITY_POSEIDON) { /* others listen on all addresses */
@@ -197,9 +197,7 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders)
     }
     if (ports > 0) {
         words_add_format(orders, "ports=%u %s %u", ports, address,
-                         host->machine->port != 0 ? host->machine->port
-                         : wish                   ? PERSONALITY_TF1_PORT
-                                                  : 0u);
+                         host->machine->port != 0 ? host->machine->port : wish);
     }
 }
 

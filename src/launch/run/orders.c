@@ -155,13 +155,13 @@ learn_foreign_facts(struct run *run, uint32_t slot, struct process_facts *facts,
     const struct host *host = run_host_of(run, slot);
 
     facts->cluster = run->plan->given != NULL ? &run->plan->given[slot] : &run->cluster;
-    if ((run->plan->personality & PERSONALITY_DMLC) != 0) {
+    if (personality_has(run->plan->personality, PERSONALITY_HAS_SCHEDULER)) {
         snprintf(texts->root_port, sizeof(texts->root_port), "%u",
                  host_setup_port(&run->gather, 0));
         facts->root_address = run_host_of(run, 0)->address;
         facts->root_port = texts->root_port;
     }
-    if ((run->plan->personality & PERSONALITY_TORCH) != 0) {
+    if (personality_has(run->plan->personality, PERSONALITY_HAS_STORE)) {
         snprintf(texts->store_port, sizeof(texts->store_port), "%u",
                  host_setup_store_port(&run->gather));
         facts->store_address = run_host_of(run, first)->address;
@@ -212,8 +212,8 @@ learn_facts(struct run *run, uint32_t slot, struct process_facts *facts_p,
 static void
 list_ports(const struct run *run, uint32_t slot, char text_p[24])
 {
-    const bool store =
-        (run->plan->personality & PERSONALITY_TORCH) != 0 && slot == 1 + run->plan->servers;
+    const bool store = personality_has(run->plan->personality, PERSONALITY_HAS_STORE) &&
+                       slot == 1 + run->plan->servers;
 
     snprintf(text_p, 24, "%u,%u",
              plan_runs_command(run->plan, slot) ? host_setup_port(&run->gather, slot) : 0,
