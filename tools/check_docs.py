@@ -4,8 +4,8 @@
 Looked at is what stands in backquotes, in README.md, CONTRIBUTING.md, SECURITY.md and docs/*.md:
   - `src/clock/clock.h`, `clock/clock.h`, `clock.h`: a file of the tree, by the end of its path;
   - `psi_clock_admit`, `psi_clock_admit()`, `PSI_FRAME_MAP`: a word of the sources;
-  - in docs/extending.md, and in the lists of a walk (`N. `) of docs/architecture.md, a word behind a file in the same
-    item must be in that very file.
+  - `clock.c` `psi_clock_admit`: a word right behind a file must be in that very file; so must every word behind a file
+    of the same item in docs/extending.md, and in the numbered lists of docs/architecture.md.
 
     tools/check_docs.py            fails, and names page, line and name
 """
@@ -89,8 +89,9 @@ def check(page, tree):
     strict_page = page.name == "extending.md"
     for number, item in items(page.read_text()):
         strict = strict_page or (page.name == "architecture.md" and re.match(r"\d+\. ", item))
-        file = None
-        for name in QUOTED.findall(item):
+        file, file_end = None, 0
+        for quoted in QUOTED.finditer(item):
+            name = quoted.group(1)
             if name in FOREIGN:
                 continue
             if FILE.match(name):
@@ -99,13 +100,13 @@ def check(page, tree):
                     yield f"{page.relative_to(TREE)}:{number}: no file {name}"
                 elif strict and len(found) > 1:
                     yield f"{page.relative_to(TREE)}:{number}: {name} could be {' or '.join(found)}"
-                file = found[0] if len(found) == 1 else None
+                file, file_end = found[0] if len(found) == 1 else None, quoted.end()
             elif FOLDER.match(name):
                 if not tree.has_folder(name):
                     yield f"{page.relative_to(TREE)}:{number}: no folder {name}"
             elif WORD.match(name):
                 word = name.removesuffix("()")
-                if strict and file is not None:
+                if file is not None and (strict or not item[file_end:quoted.start()].strip()):
                     if word not in tree.words_of(file):
                         yield f"{page.relative_to(TREE)}:{number}: no {word} in {file}"
                 elif word not in tree.words | tree.ends:
