@@ -140,6 +140,23 @@ store_in_list(const struct reader *reader, const char *text, struct psi_option_l
 }
 
 static psd_status
+store_word(const struct reader *reader, const struct psi_option *option, const char *text,
+           struct psd_error *err)
+{
+    char list[128] = "";
+
+    for (unsigned i = 0; option->words[i] != NULL; i++) {
+        if (strcmp(text, option->words[i]) == 0) {
+            *(unsigned *)option->pointer = i + 1;
+            return PSD_OK;
+        }
+        snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", i > 0 ? ", " : "",
+                 option->words[i]);
+    }
+    return psi_fail(err, PSD_ERR_INVALID, "%s=%.64s: must be one of %s", reader->shown, text, list);
+}
+
+static psd_status
 read_option(struct reader *reader, const struct psi_option *option, const char *attached,
             struct psd_error *err)
 {
@@ -164,6 +181,9 @@ read_option(struct reader *reader, const struct psi_option *option, const char *
     }
     if (option->kind == PSI_OPTION_LIST) {
         return store_in_list(reader, value, option->pointer, err);
+    }
+    if (option->kind == PSI_OPTION_WORD) {
+        return store_word(reader, option, value, err);
     }
     *(const char **)option->pointer = value;
     return PSD_OK;
@@ -296,7 +316,8 @@ print_option(FILE *file, const struct psi_option *option)
     static const char *const values[] = {[PSI_OPTION_FLAG] = "",
                                          [PSI_OPTION_TEXT] = "=VALUE",
                                          [PSI_OPTION_NUMBER] = "=N",
-                                         [PSI_OPTION_LIST] = "=VALUE"};
+                                         [PSI_OPTION_LIST] = "=VALUE",
+                                         [PSI_OPTION_WORD] = "=VALUE"};
     char help[256];
 
     if (option->max == 0) {

@@ -22,6 +22,7 @@ enum psi_option_kind {
     PSI_OPTION_TEXT,   /* const char **: borrowed from argv */
     PSI_OPTION_NUMBER, /* uint32_t *: digits alone */
     PSI_OPTION_LIST,   /* struct psi_option_list *: may be given several times */
+    PSI_OPTION_WORD,   /* enum *: 1 for the first of the words, and so on */
 };
 
 enum { PSI_OPTION_LIST_MAX = 64 };
@@ -41,6 +42,7 @@ struct psi_option {
     void *pointer; /* written when the option is given; the last one counts, save in lists */
     uint32_t min;  /* PSI_OPTION_NUMBER */
     uint32_t max;  /* likewise; 0: UINT32_MAX */
+    const char *const *words; /* PSI_OPTION_WORD: ended by NULL */
 };
 
 /* What a program understands. */

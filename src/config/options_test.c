@@ -23,7 +23,8 @@ struct program {
     const char *cluster_config;
     uint32_t index;
     uint32_t workers;
-    struct psi_option options[4];
+    unsigned colour;
+    struct psi_option options[5];
     struct psi_command command;
     struct psi_settings settings;
     struct psi_arguments arguments;
@@ -35,6 +36,8 @@ struct program {
 static void
 program_init(struct program *program)
 {
+    static const char *const colours[] = {"red", "green", NULL};
+
     memset(program, 0, sizeof(*program));
     program->index = 77;
     program->options[0] = (struct psi_option){.name = "cluster_config",
@@ -57,12 +60,17 @@ program_init(struct program *program)
                                               .pointer = &program->workers,
                                               .min = 1,
                                               .max = 1024};
+    program->options[4] = (struct psi_option){.name = "colour",
+                                              .kind = PSI_OPTION_WORD,
+                                              .help = "red, green",
+                                              .pointer = &program->colour,
+                                              .words = colours};
     program->command = (struct psi_command){.name = "ps_server",
                                             .synopsis = "[options]",
                                             .about = "Holds parameters.",
                                             .program = PSI_PROGRAM_SERVER,
                                             .options = program->options,
-                                            .option_count = 4};
+                                            .option_count = 5};
     psi_settings_init(&program->settings);
     program->arguments = (struct psi_arguments){.first = -1};
     program->argv[program->argc++] = "ps_server";
@@ -85,6 +93,21 @@ parse(struct program *program, ...)
     return psi_options_parse(&program->command, program->argc,
                              (char *const *)(uintptr_t)program->argv, &program->settings,
                              &program->arguments, &program->err);
+}
+
+/* If this fails, a misspelt word is taken for none, and the program does what nobody asked for. */
+static void
+test_parse_knows_words(void **state)
+{
+    struct program p;
+
+    (void)state;
+    assert_int_equal(parse(&p, "-v", NULL), PSD_OK);
+    assert_int_equal(p.colour, 0);
+    assert_int_equal(parse(&p, "--colour", "green", NULL), PSD_OK);
+    assert_int_equal(p.colour, 2);
+    assert_int_equal(parse(&p, "--colour=gren", NULL), PSD_ERR_INVALID);
+    assert_string_equal(p.err.text, "--colour=gren: must be one of red, green");
 }
 
 /* If this fails, one of the ways to write a value is not understood. */
@@ -343,6 +366,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parse_knows_words),
         cmocka_unit_test(test_parse_accepts_every_form),
         cmocka_unit_test(test_parse_reads_settings),
         cmocka_unit_test(test_parse_stops_at_the_command),

@@ -222,74 +222,39 @@ take_name(const struct launch_options *options, const struct plan *plan, const c
 /* ---------------------------------------------------------------------------------- restarts ---
  */
 
+/* Options that mean nothing without another, or against it. */
 static psd_status
-check_word(const char *option, const char *value, const char *const *words, struct psd_error *err)
+check_options(const struct launch_options *options, struct psd_error *err)
 {
-    char list[96] = "";
-
-    for (size_t i = 0; words[i] != NULL; i++) {
-        if (value == NULL || strcmp(value, words[i]) == 0) {
-            return PSD_OK;
-        }
-        snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", i > 0 ? ", " : "",
-                 words[i]);
-    }
-    return psi_fail(err, PSD_ERR_INVALID, "--%s=%.64s: must be one of %s", option, value, list);
-}
-
-static psd_status
-check_words(const struct launch_options *options, struct psd_error *err)
-{
-    static const char *const restarts[] = {"never", "on-failure", "exit-code", NULL};
-    static const char *const scopes[] = {"process", "group", NULL};
-    static const char *const modes[] = {"launcher", "nodes", "both", NULL};
-    static const char *const placements[] = {"pack", "spread", NULL};
-    static const char *const automatic[] = {"on", "warn", "tf1", "off", NULL};
-    psd_status status = check_word("restart", options->restart, restarts, err);
-
-    if (status == PSD_OK) {
-        status = check_word("restart_scope", options->restart_scope, scopes, err);
-    }
-    if (status == PSD_OK) {
-        status = check_word("log_mode", options->log_mode, modes, err);
-    }
-    if (status == PSD_OK) {
-        status = check_word("placement", options->placement, placements, err);
-    }
-    if (status == PSD_OK && options->emit == NULL &&
-        (options->setup != NULL || options->nodes > 0)) {
+    if (options->emit == NULL && (options->setup != NULL || options->nodes > 0)) {
         return psi_fail(err, PSD_ERR_INVALID, "--%s works only with --emit sbatch",
                         options->setup != NULL ? "setup" : "nodes");
     }
-    if (status == PSD_OK && options->emit == NULL &&
-        (options->cpus_per_worker > 0 || options->memory_per_worker > 0)) {
+    if (options->emit == NULL && (options->cpus_per_worker > 0 || options->memory_per_worker > 0)) {
         return psi_fail(err, PSD_ERR_INVALID, "--%s_per_worker works only with --emit",
                         options->cpus_per_worker > 0 ? "cpus" : "memory");
     }
-    if (status == PSD_OK) {
-        status = check_word("auto", options->automatic, automatic, err);
-    }
-    if (status == PSD_OK && options->show != NULL && strcmp(options->show, "all") != 0 &&
+    if (options->show != NULL && strcmp(options->show, "all") != 0 &&
         strcmp(options->show, "none") != 0 &&
         strspn(options->show, "0123456789,-") != strlen(options->show)) {
         return psi_fail(err, PSD_ERR_INVALID, "--show=%.64s: must be all, none or ranks like 0,2-5",
                         options->show);
     }
-    if (status == PSD_OK && options->detach && (options->check || options->dry_run)) {
+    if (options->detach && (options->check || options->dry_run)) {
         return psi_fail(err, PSD_ERR_INVALID, "--detach and --%s contradict each other",
                         options->check ? "check" : "dry_run");
     }
-    if (status == PSD_OK && options->check && options->dry_run) {
+    if (options->check && options->dry_run) {
         return psi_fail(err, PSD_ERR_INVALID, "--check and --dry_run contradict each other");
     }
-    return status;
+    return PSD_OK;
 }
 
 static bool
 is_group(const struct launch_options *options)
 {
-    return options->restart_scope != NULL && strcmp(options->restart_scope, "group") == 0 &&
-           options->restart != NULL && strcmp(options->restart, "never") != 0;
+    return options->restart_scope == LAUNCH_SCOPE_GROUP &&
+           options->restart != LAUNCH_RESTART_NOT_SAID && options->restart != LAUNCH_RESTART_NEVER;
 }
 
 /* Whether a job that ended so is begun anew. */
@@ -301,7 +266,7 @@ wants_restart(const struct launch_options *options, int code, uint32_t attempt)
         code == SIGNALLED + SIGTERM || code == SIGNALLED + SIGHUP) {
         return false;
     }
-    return strcmp(options->restart, "exit-code") != 0 || code >= SIGNALLED;
+    return options->restart != LAUNCH_RESTART_EXIT_CODE || code >= SIGNALLED;
 }
 
 static void
@@ -454,8 +419,9 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
     args->check = options->check;
     args->result_regex = options->result_regex;
     args->show = options->show;
-    args->logs_on_nodes = options->log_mode != NULL && strcmp(options->log_mode, "launcher") != 0;
-    args->logs_here = options->log_mode == NULL || strcmp(options->log_mode, "nodes") != 0;
+    args->logs_on_nodes =
+        options->log_mode == LAUNCH_LOGS_NODES || options->log_mode == LAUNCH_LOGS_BOTH;
+    args->logs_here = options->log_mode != LAUNCH_LOGS_NODES;
     args->sync = options->sync;
     args->tf_config_dir = options->tf_config_dir;
 }
@@ -511,7 +477,7 @@ begin(const struct launch_options *options, char *const *argv, struct multi_star
     int code = 0;
 
     warn_of_near_misses();
-    if (check_words(options, &err) != PSD_OK) {
+    if (check_options(options, &err) != PSD_OK) {
         return refuse(&err);
     }
     if (multi != NULL) {

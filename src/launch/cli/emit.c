@@ -31,7 +31,7 @@ check_options(const struct launch_options *options, struct psd_error *err)
         bool given;
     } others[] = {{"cluster_config", options->cluster_config != NULL},
                   {"roles", options->roles != NULL},
-                  {"placement", options->placement != NULL},
+                  {"placement", options->placement != ROLES_NOT_SAID},
                   {"tf_config", options->tf_config.count > 0},
                   {"sync", options->sync != NULL},
                   {"setup", options->setup != NULL}};
@@ -129,11 +129,16 @@ hand_on(struct emit *emit)
         const char *name;
         const char *value;
     } texts[] = {
-        {"workdir", options->workdir},   {"interface", options->interface},
-        {"pass", options->pass},         {"result_regex", options->result_regex},
-        {"restart", options->restart},   {"restart_scope", options->restart_scope},
-        {"log_mode", options->log_mode}, {"personality", options->personality},
-        {"auto", options->automatic},    {"tf_config_dir", options->tf_config_dir},
+        {"workdir", options->workdir},
+        {"interface", options->interface},
+        {"pass", options->pass},
+        {"result_regex", options->result_regex},
+        {"restart", options_word(launch_restart_words, options->restart)},
+        {"restart_scope", options_word(launch_scope_words, options->restart_scope)},
+        {"log_mode", options_word(launch_logs_words, options->log_mode)},
+        {"personality", options->personality},
+        {"auto", options_word(plan_automatic_words, options->automatic)},
+        {"tf_config_dir", options->tf_config_dir},
         {"show", options->show},
     };
     const struct {

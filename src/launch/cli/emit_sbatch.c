@@ -54,7 +54,6 @@ count_on_nodes(const struct launch_options *options, const struct roles *roles,
 static psd_status
 place_roles(const struct launch_options *options, struct roles *roles_p, struct psd_error *err)
 {
-    const bool spread = options->placement != NULL && strcmp(options->placement, "spread") == 0;
     const uint32_t servers = given_or(options->servers, 0);
     const uint32_t tasks = servers + given_or(options->workers, 1);
     const uint32_t nodes = options->nodes > 0 && options->nodes <= tasks ? options->nodes : 1;
@@ -70,8 +69,7 @@ place_roles(const struct launch_options *options, struct roles *roles_p, struct 
         tasks_on[i] = left < full ? left : full;
         left -= tasks_on[i];
     }
-    status =
-        roles_place(servers, spread ? ROLES_SPREAD : ROLES_PACK, tasks_on, nodes, roles_p, err);
+    status = roles_place(servers, options->placement, tasks_on, nodes, roles_p, err);
     free(tasks_on);
     return status;
 }

@@ -133,7 +133,7 @@ check_options(const struct launch_options *options, struct psd_error *err)
                         "--tf_config does not go with --rendezvous or --coordinator: its files "
                         "already say who is where");
     }
-    if (options->roles != NULL || options->placement != NULL) {
+    if (options->roles != NULL || options->placement != ROLES_NOT_SAID) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--%s is about the tasks of Slurm: with --rendezvous or --coordinator, the "
                         "first --servers ranks are servers",

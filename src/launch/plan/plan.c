@@ -14,6 +14,14 @@
 #include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
+const char *const plan_automatic_words[] = {"on", "warn", "tf1", "off", NULL};
+
+static const char *
+automatic_word(enum plan_automatic automatic)
+{
+    return plan_automatic_words[automatic - 1];
+}
+
 bool
 plan_pattern_fits(const char *pattern, const char *variable)
 {
@@ -127,9 +135,9 @@ build_environments(const struct plan_sources *sources, struct plan *plan)
 
         variables_set_pair(workers, "PYTHONUNBUFFERED", own != NULL ? own : "1");
     }
-    if (sources->automatic != NULL) {
+    if (sources->automatic != PLAN_AUTOMATIC_NOT_SAID) {
         variables_set_pair(workers, "PSD_AUTO",
-                           plan->automatic   ? sources->automatic
+                           plan->automatic   ? automatic_word(sources->automatic)
                            : plan->old_names ? "names"
                                              : "off");
     }
@@ -239,25 +247,27 @@ check_tasks(const struct plan *plan, struct psd_error *err)
 static psd_status
 decide_automatic(const struct plan_sources *sources, struct plan *plan, struct psd_error *err)
 {
+    const bool foreign = personality_is_foreign(plan->personality);
+    const bool wanted =
+        sources->automatic != PLAN_AUTOMATIC_NOT_SAID && sources->automatic != PLAN_AUTOMATIC_OFF;
+    const bool asked = wanted && plan->automatic_asked;
+
     /* The hook's directory is not in a container, nor is the descriptor for its notes; and it needs
      * servers of ours. */
-    plan->automatic = sources->automatic != NULL && strcmp(sources->automatic, "off") != 0 &&
-                      sources->image == NULL && !personality_is_foreign(plan->personality);
-    if (plan->automatic_asked && sources->image != NULL && strcmp(sources->automatic, "off") != 0) {
+    plan->automatic = wanted && sources->image == NULL && !foreign;
+    plan->old_names = asked && sources->automatic == PLAN_AUTOMATIC_TF1 && foreign &&
+                      personality_has(plan->personality, PERSONALITY_HAS_FLAGS);
+    if (asked && sources->image != NULL) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--auto %s does not work in containers (\"image\"): let the script import "
                         "poseidon (docs/python.md)",
-                        sources->automatic);
+                        automatic_word(sources->automatic));
     }
-    plan->old_names = plan->automatic_asked && strcmp(sources->automatic, "tf1") == 0 &&
-                      personality_has(plan->personality, PERSONALITY_HAS_FLAGS) &&
-                      personality_is_foreign(plan->personality);
-    if (plan->automatic_asked && personality_is_foreign(plan->personality) && !plan->old_names &&
-        strcmp(sources->automatic, "off") != 0) {
+    if (asked && foreign && !plan->old_names) {
         return psi_fail(
             err, PSD_ERR_INVALID,
             "--auto %s needs ps_servers, and that --personality has none: leave out one of the two",
-            sources->automatic);
+            automatic_word(sources->automatic));
     }
     return PSD_OK;
 }

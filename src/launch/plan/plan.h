@@ -57,18 +57,28 @@ struct plan {
     bool sets_grpc_fail_fast; /* the user does */
 };
 
+/* Whether unchanged Python scripts are distributed: docs/automatic.md. */
+enum plan_automatic {
+    PLAN_AUTOMATIC_NOT_SAID,
+    PLAN_AUTOMATIC_ON,
+    PLAN_AUTOMATIC_WARN,
+    PLAN_AUTOMATIC_TF1,
+    PLAN_AUTOMATIC_OFF,
+};
+extern const char *const plan_automatic_words[]; /* of what is said, from the second on */
+
 /* What else a plan is made of. Borrowed until plan_build() returns. */
 struct plan_sources {
-    bool remote;                  /* some workers are not here: nor need their programs be */
-    bool joined;                  /* their environment is their batch system's */
-    const char *command;          /* one string; or NULL: */
-    char *const *argv;            /* ... words, ended by NULL; or NULL: */
-    struct words worker_commands; /* ... one string for each worker */
-    char *const *environment;     /* psd_run's own */
-    struct words set;             /* NAME=value, from the cluster file */
-    struct words forward;         /* NAME, NAME=value, PREFIX*: to workers */
-    const char *image;            /* (optional) words before every worker's command */
-    const char *automatic;        /* (optional) "on", "warn", "tf1", "off": PSD_AUTO */
+    bool remote;                   /* some workers are not here: nor need their programs be */
+    bool joined;                   /* their environment is their batch system's */
+    const char *command;           /* one string; or NULL: */
+    char *const *argv;             /* ... words, ended by NULL; or NULL: */
+    struct words worker_commands;  /* ... one string for each worker */
+    char *const *environment;      /* psd_run's own */
+    struct words set;              /* NAME=value, from the cluster file */
+    struct words forward;          /* NAME, NAME=value, PREFIX*: to workers */
+    const char *image;             /* (optional) words before every worker's command */
+    enum plan_automatic automatic; /* not said: PSD_AUTO is left alone */
 };
 
 /* What a process is called in its own world: ps 1, chief 0, scheduler 0. */

@@ -583,7 +583,7 @@ test_automatic(void **state)
     char *const environment[] = {"PATH=/usr/bin:/bin", NULL};
     struct plan said = {.servers = 1, .workers = 2};
     struct plan_sources sources = {
-        .command = "true", .environment = environment, .automatic = "on"};
+        .command = "true", .environment = environment, .automatic = PLAN_AUTOMATIC_ON};
     struct psd_error err = {0};
     struct plan plan;
 
@@ -594,12 +594,12 @@ test_automatic(void **state)
     assert_true(master_waits_for_late_workers(&plan));
     plan_fini(&plan);
 
-    sources.automatic = "warn";
+    sources.automatic = PLAN_AUTOMATIC_WARN;
     assert_int_equal(build(&said, &sources, &plan, NULL), PSD_OK);
     assert_true(plan.automatic);
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "warn");
     plan_fini(&plan);
-    sources.automatic = "tf1";
+    sources.automatic = PLAN_AUTOMATIC_TF1;
     assert_int_equal(build(&said, &sources, &plan, NULL), PSD_OK);
     assert_true(plan.automatic);
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "tf1");
@@ -611,12 +611,12 @@ test_automatic(void **state)
     assert_false(plan.automatic);
     assert_string_equal(variables_get(plan.worker_environment.list, "PSD_AUTO"), "names");
     plan_fini(&plan);
-    sources.automatic = "on";
+    sources.automatic = PLAN_AUTOMATIC_ON;
     assert_int_equal(build(&said, &sources, &plan, &err), PSD_ERR_INVALID);
     assert_non_null(strstr(err.text, "leave out one of the two"));
     said.personality = 0;
     said.automatic_asked = false;
-    sources.automatic = "tf1";
+    sources.automatic = PLAN_AUTOMATIC_TF1;
 
     sources.image = "apptainer exec x.sif";
     assert_int_equal(build(&said, &sources, &plan, NULL), PSD_OK);
@@ -629,7 +629,7 @@ test_automatic(void **state)
     assert_int_equal(build(&said, &sources, &plan, &err), PSD_ERR_INVALID);
     assert_non_null(strstr(err.text, "does not work in containers"));
 
-    sources.automatic = "off";
+    sources.automatic = PLAN_AUTOMATIC_OFF;
     sources.image = NULL;
     assert_int_equal(build(&said, &sources, &plan, NULL), PSD_OK);
     assert_false(plan.automatic);

@@ -27,8 +27,9 @@ psd_status roles_take(const char *const *names, uint32_t count, struct roles *ro
                       struct psd_error *err);
 
 enum roles_placement {
-    ROLES_PACK,   /* servers on the first tasks */
-    ROLES_SPREAD, /* servers on the first tasks of each node, one node after the other */
+    ROLES_NOT_SAID, /* as ROLES_PACK */
+    ROLES_PACK,     /* servers on the first tasks */
+    ROLES_SPREAD,   /* servers on the first tasks of each node, one node after the other */
 };
 
 /* Makes `servers` of the tasks servers and the rest workers. PSD_ERR_INVALID: none would be left.

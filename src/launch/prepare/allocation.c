@@ -54,7 +54,6 @@ static psd_status
 place_servers(const struct launch_options *options, const struct slurm *slurm,
               struct roles *roles_p, struct psd_error *err)
 {
-    const bool spread = options->placement != NULL && strcmp(options->placement, "spread") == 0;
     const uint32_t servers = is_given(options->servers) ? options->servers : 0;
 
     if (is_given(options->workers) && options->workers + servers != slurm->tasks) {
@@ -63,7 +62,7 @@ place_servers(const struct launch_options *options, const struct slurm *slurm,
                         "(SLURM_NTASKS); --local leaves Slurm alone and runs them all here",
                         options->workers, servers, options->workers + servers, slurm->tasks);
     }
-    return roles_place(servers, spread ? ROLES_SPREAD : ROLES_PACK, slurm->tasks_on.numbers,
+    return roles_place(servers, options->placement, slurm->tasks_on.numbers,
                        (uint32_t)slurm->nodes.count, roles_p, err);
 }
 
@@ -81,10 +80,10 @@ allocation_roles(const struct launch_options *options, const struct psi_cluster 
                         "--roles, \"tasks\" in the cluster file, and --servers with --workers all "
                         "say what the tasks are: give only one of them");
     }
-    if (options->placement != NULL && !is_given(options->servers)) {
+    if (options->placement != ROLES_NOT_SAID && !is_given(options->servers)) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--placement=%s says where the servers go: give --servers as well",
-                        options->placement);
+                        options_word(launch_placement_words, options->placement));
     }
     if (options->roles == NULL && !listed) {
         return place_servers(options, slurm, roles_p, err);

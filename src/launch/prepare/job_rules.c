@@ -26,28 +26,26 @@ psd_status
 job_rules_apply_restart(const struct launch_options *options, struct psi_settings *settings,
                         struct psd_error *err)
 {
-    const bool process =
-        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
+    const bool group = options->restart_scope == LAUNCH_SCOPE_GROUP;
 
-    if (options->restart == NULL || !process) {
-        if (options->restart == NULL && !process) {
-            return psi_fail(err, PSD_ERR_INVALID,
-                            "--restart_scope=group says what is restarted, not when: give "
-                            "--restart=on-failure or exit-code, too");
-        }
+    if (group && options->restart == LAUNCH_RESTART_NOT_SAID) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--restart_scope=group says what is restarted, not when: give "
+                        "--restart=on-failure or exit-code, too");
+    }
+    if (group || options->restart == LAUNCH_RESTART_NOT_SAID) {
         return PSD_OK;
     }
-    if (strcmp(options->restart, "never") == 0) {
-        if (settings->on_worker_death == PSI_DEATH_WAIT) {
-            return psi_fail(err, PSD_ERR_INVALID,
-                            "--restart=never and on_worker_death=wait contradict each other");
-        }
-        return PSD_OK;
+    if (options->restart == LAUNCH_RESTART_NEVER) {
+        return settings->on_worker_death != PSI_DEATH_WAIT
+                   ? PSD_OK
+                   : psi_fail(err, PSD_ERR_INVALID,
+                              "--restart=never and on_worker_death=wait contradict each other");
     }
     if (settings->on_worker_death == PSI_DEATH_CONTINUE) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--restart=%s and on_worker_death=continue contradict each other",
-                        options->restart);
+                        options_word(launch_restart_words, options->restart));
     }
     return psi_settings_set(settings, PSI_SOURCE_COMMAND, "command line", "on_worker_death", "wait",
                             err);
@@ -56,10 +54,10 @@ job_rules_apply_restart(const struct launch_options *options, struct psi_setting
 uint32_t
 job_rules_restarts(const struct launch_options *options, const struct psi_settings *settings)
 {
-    const bool process =
-        options->restart_scope == NULL || strcmp(options->restart_scope, "process") == 0;
-
-    return settings->on_worker_death == PSI_DEATH_WAIT && process ? options->max_restarts : 0;
+    return settings->on_worker_death == PSI_DEATH_WAIT &&
+                   options->restart_scope != LAUNCH_SCOPE_GROUP
+               ? options->max_restarts
+               : 0;
 }
 
 static uint32_t
@@ -107,8 +105,8 @@ job_rules(const struct launch_options *options, const struct psi_settings *setti
                                  .on_worker_death = (enum watch_policy)settings->on_worker_death,
                                  .max_restarts = job_rules_restarts(options, settings),
                                  .restart_delay_ms = options->restart_delay_ms,
-                                 .restart_signals_only = options->restart != NULL &&
-                                                         strcmp(options->restart, "exit-code") == 0,
+                                 .restart_signals_only =
+                                     options->restart == LAUNCH_RESTART_EXIT_CODE,
                                  .machine_of = layout->machine_of,
                                  .machines = layout->machine_count,
                                  .here = machine_here(layout),
@@ -127,10 +125,10 @@ job_rules(const struct launch_options *options, const struct psi_settings *setti
                                ? settings->replacement_timeout_ms
                                : 0;
         /* Of a worker that fails; one that is lost is replaced as often as it is. */
-        rules.max_restarts =
-            psi_settings_told(&options->settings, "on_worker_death") || options->restart != NULL
-                ? rules.max_restarts
-                : 0;
+        rules.max_restarts = psi_settings_told(&options->settings, "on_worker_death") ||
+                                     options->restart != LAUNCH_RESTART_NOT_SAID
+                                 ? rules.max_restarts
+                                 : 0;
     }
     return rules;
 }

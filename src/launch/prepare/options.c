@@ -93,6 +93,11 @@ static const char about_run[] =
     "Every process has its log in DIR/poseidon_log_<time>/, and result.json there tells the story\n"
     "to programs; psd_run's own log is ./poseidon_run.log, where it was started.";
 
+const char *const launch_restart_words[] = {"never", "on-failure", "exit-code", NULL};
+const char *const launch_scope_words[] = {"process", "group", NULL};
+const char *const launch_logs_words[] = {"launcher", "nodes", "both", NULL};
+const char *const launch_placement_words[] = {"pack", "spread", NULL};
+
 /* The command line, with where its values go. */
 static psd_status
 parse_run(int argc, char *const *argv, struct launch_options *options, bool help_only,
@@ -113,9 +118,9 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"roles", 0, PSI_OPTION_TEXT,
          "of Slurm's tasks, node by node: ps,ps,worker*6 [all workers, a server on each node]",
          &options->roles},
-        {"placement", 0, PSI_OPTION_TEXT,
+        {"placement", 0, PSI_OPTION_WORD,
          "of --servers among Slurm's tasks: pack (the first ones), spread (over the nodes) [pack]",
-         &options->placement},
+         &options->placement, .words = launch_placement_words},
         {"secret_file", 0, PSI_OPTION_TEXT,
          "use this secret instead of a fresh one (psd_run secret FILE makes it)",
          &options->secret_file},
@@ -131,10 +136,10 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
          &options->cpus_per_worker, 0, CPUS_MAX},
         {"memory_per_worker", 0, PSI_OPTION_NUMBER, "of --emit: MiB of memory to ask for",
          &options->memory_per_worker, 0, MEMORY_MIB_MAX},
-        {"auto", 0, PSI_OPTION_TEXT,
+        {"auto", 0, PSI_OPTION_WORD,
          "distribute plain scripts: on, off, warn (and go on), tf1 (old names); "
          "docs/automatic.md [on]",
-         &options->automatic},
+         &options->automatic, .words = plan_automatic_words},
         {"personality", 0, PSI_OPTION_TEXT,
          "of the script: poseidon, tf1, tf_config, torch, dmlc, mpi; \"a,b\" both [poseidon]",
          &options->personality},
@@ -175,14 +180,15 @@ parse_run(int argc, char *const *argv, struct launch_options *options, bool help
         {"result_regex", 0, PSI_OPTION_TEXT,
          "the last line that matches, of the lowest rank with one, stands in the closing summary",
          &options->result_regex},
-        {"log_mode", 0, PSI_OPTION_TEXT,
+        {"log_mode", 0, PSI_OPTION_WORD,
          "where logs are kept: launcher, nodes (each those of its processes), both [launcher]",
-         &options->log_mode},
-        {"restart", 0, PSI_OPTION_TEXT,
-         "of what failed: never, on-failure, exit-code (128 and above) [never]", &options->restart},
-        {"restart_scope", 0, PSI_OPTION_TEXT,
+         &options->log_mode, .words = launch_logs_words},
+        {"restart", 0, PSI_OPTION_WORD,
+         "of what failed: never, on-failure, exit-code (128 and above) [never]", &options->restart,
+         .words = launch_restart_words},
+        {"restart_scope", 0, PSI_OPTION_WORD,
          "process: the worker alone, keeping its rank; group: the whole job [process]",
-         &options->restart_scope},
+         &options->restart_scope, .words = launch_scope_words},
         {"sync", 0, PSI_OPTION_TEXT, "directory to ship to every other machine before the start",
          &options->sync},
         {"trust_ssh_options", 0, PSI_OPTION_FLAG,

@@ -11,11 +11,41 @@
 
 #include "config/options.h"
 #include "config/settings.h"
+#include "launch/plan/plan.h"
+#include "launch/plan/roles.h"
 
 #define LAUNCH_NOT_GIVEN UINT32_MAX
 
 /* What --max_wait, --max_restarts and --restart_delay_ms are without being said. */
 enum { LAUNCH_MAX_WAIT_S = 3600, LAUNCH_MAX_RESTARTS = 3, LAUNCH_RESTART_DELAY_MS = 500 };
+
+/* Words of the command line; 0 of each: not given. */
+enum launch_restart {
+    LAUNCH_RESTART_NOT_SAID, /* as on_worker_death says */
+    LAUNCH_RESTART_NEVER,
+    LAUNCH_RESTART_ON_FAILURE,
+    LAUNCH_RESTART_EXIT_CODE,
+};
+enum launch_scope { LAUNCH_SCOPE_NOT_SAID, LAUNCH_SCOPE_PROCESS, LAUNCH_SCOPE_GROUP };
+enum launch_logs {
+    LAUNCH_LOGS_NOT_SAID,
+    LAUNCH_LOGS_LAUNCHER,
+    LAUNCH_LOGS_NODES,
+    LAUNCH_LOGS_BOTH
+};
+
+/* They again as words; the same NULL-ended lists that the command line knows. */
+extern const char *const launch_restart_words[];
+extern const char *const launch_scope_words[];
+extern const char *const launch_logs_words[];
+extern const char *const launch_placement_words[];
+
+/* The word of a value; NULL: not given. */
+static inline const char *
+options_word(const char *const *words, unsigned value)
+{
+    return value == 0 ? NULL : words[value - 1];
+}
 
 /* Text is borrowed from argv. */
 struct launch_options {
@@ -25,12 +55,12 @@ struct launch_options {
 
     const char *cluster_config; /* NULL: this machine */
     const char *out;
-    uint32_t servers;      /* LAUNCH_NOT_GIVEN: 1, or what the file lists */
-    uint32_t workers;      /* likewise */
-    bool local;            /* this machine alone, whatever batch system is around */
-    const char *roles;     /* of a batch system's tasks: "ps,worker*3"; NULL: not given */
-    const char *placement; /* pack, spread; NULL: pack */
-    const char *pass;      /* NULL: not given */
+    uint32_t servers;  /* LAUNCH_NOT_GIVEN: 1, or what the file lists */
+    uint32_t workers;  /* likewise */
+    bool local;        /* this machine alone, whatever batch system is around */
+    const char *roles; /* of a batch system's tasks: "ps,worker*3"; NULL: not given */
+    enum roles_placement placement;
+    const char *pass; /* NULL: not given */
     uint32_t max_restarts;
     uint32_t restart_delay_ms;
     uint32_t grace_ms;     /* LAUNCH_NOT_GIVEN: as the personality has it */
@@ -49,15 +79,15 @@ struct launch_options {
     bool json;          /* ... as JSON */
     const char *result_regex;
     const char *show;          /* ranks whose lines are shown; NULL: all */
-    const char *log_mode;      /* launcher, nodes, both; NULL: launcher */
-    const char *restart;       /* never, on-failure, exit-code; NULL: as on_worker_death says */
-    const char *restart_scope; /* process, group */
-    bool trust_ssh_options;    /* all of the cluster file's, whatever they do */
-    const char *sync;          /* directory for other machines; NULL: none */
-    bool keep_env;             /* the user's values of our variables win */
-    const char *personality;   /* NULL: poseidon, or as tf_config says */
-    bool chief;                /* the first worker is TensorFlow's chief */
-    bool evaluator;            /* the last one its evaluator */
+    enum launch_logs log_mode; /* not given: launcher */
+    enum launch_restart restart;
+    enum launch_scope restart_scope;  /* not given: process */
+    bool trust_ssh_options;           /* all of the cluster file's, whatever they do */
+    const char *sync;                 /* directory for other machines; NULL: none */
+    bool keep_env;                    /* the user's values of our variables win */
+    const char *personality;          /* NULL: poseidon, or as tf_config says */
+    bool chief;                       /* the first worker is TensorFlow's chief */
+    bool evaluator;                   /* the last one its evaluator */
     struct psi_option_list tf_config; /* files: tasks to run by hand; none: as many as counted */
     const char *tf_config_dir;        /* NULL: none */
     const char *rendezvous;           /* directory where the psd_run of a job meet; NULL: none */
@@ -69,14 +99,14 @@ struct launch_options {
     uint32_t max_wait_s;              /* for the others */
     uint32_t first_port;              /* for rank 0 to listen on; 0: any */
     uint32_t last_port;
-    const char *emit;             /* sbatch, condor, k8s, ports: print for them and start nothing */
-    const char *universe;         /* of condor; NULL: vanilla */
-    const char *image;            /* of a container, for --emit; NULL: none */
-    const char *advertise_addr;   /* of this machine; NULL: PSD_ADVERTISE, or found out */
-    uint32_t gpus_per_worker;     /* 0: as the cluster file says */
-    uint32_t cpus_per_worker;     /* for --emit; 0: as the other system likes */
-    uint32_t memory_per_worker;   /* for --emit, MiB; 0: likewise */
-    const char *automatic;        /* on, warn, tf1, off; NULL: not given */
+    const char *emit;           /* sbatch, condor, k8s, ports: print for them and start nothing */
+    const char *universe;       /* of condor; NULL: vanilla */
+    const char *image;          /* of a container, for --emit; NULL: none */
+    const char *advertise_addr; /* of this machine; NULL: PSD_ADVERTISE, or found out */
+    uint32_t gpus_per_worker;   /* 0: as the cluster file says */
+    uint32_t cpus_per_worker;   /* for --emit; 0: as the other system likes */
+    uint32_t memory_per_worker; /* for --emit, MiB; 0: likewise */
+    enum plan_automatic automatic;
     struct psi_settings settings; /* command line and environment */
 
     const char *command; /* one string; or */

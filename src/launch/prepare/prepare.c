@@ -205,7 +205,7 @@ count_roles(struct work *work, struct psd_error *err)
     struct roles roles = {0};
     psd_status status = PSD_OK;
 
-    if (options->placement != NULL) {
+    if (options->placement != ROLES_NOT_SAID) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "--placement works only inside a Slurm allocation (sbatch, salloc)");
     }
@@ -302,12 +302,14 @@ choose_command(struct work *work, struct psd_error *err)
 static void
 choose_automatic(struct work *work)
 {
-    const char *asked = work->options->automatic;
+    const enum plan_automatic asked = work->options->automatic;
     const char *variable = variables_get(work->sources.environment, "PSD_AUTO");
     const bool off = variable != NULL && strcmp(variable, "off") == 0;
 
-    work->sources.automatic = asked != NULL ? asked : off ? "off" : "on";
-    work->plan->automatic_asked = asked != NULL;
+    work->plan->automatic_asked = asked != PLAN_AUTOMATIC_NOT_SAID;
+    work->sources.automatic = work->plan->automatic_asked ? asked
+                              : off                       ? PLAN_AUTOMATIC_OFF
+                                                          : PLAN_AUTOMATIC_ON;
 }
 
 /* Fills what is left of the plan's first part. */

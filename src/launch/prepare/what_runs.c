@@ -123,8 +123,8 @@ write_settings(FILE *stream, const struct launch_options *options, const struct 
             plan->lanes, (int)plan->pass, plan->personality, plan->chief, plan->evaluator,
             plan->automatic, plan->max_restarts, options->restart_delay_ms, options->timeout_s,
             options->grace_ms);
-    write_text(stream, "restart", options->restart);
-    write_text(stream, "scope", options->restart_scope);
+    write_text(stream, "restart", options_word(launch_restart_words, options->restart));
+    write_text(stream, "scope", options_word(launch_scope_words, options->restart_scope));
 }
 
 static const struct part {
