@@ -81,23 +81,41 @@ free_copy(void *owner, uint64_t cookie)
     free(owner);
 }
 
+static struct store_piece
+part_of(const struct chunk *chunk, unsigned part)
+{
+    const struct store *store = chunk->table->store;
+
+    return store->ops->part(store, chunk->place, part, chunk->current);
+}
+
+static struct store_piece
+value_in(const struct chunk *chunk, uint32_t buffer)
+{
+    const struct store *store = chunk->table->store;
+
+    return store->ops->read(store, chunk->place, buffer);
+}
+
 /* A copy of all parts, one after the other, as they are at this moment. NULL: no memory. */
 static uint8_t *
 copy_all_parts(const struct chunk *chunk, size_t *bytes_p)
 {
-    const struct psi_spec *spec = &chunk->table->spec;
     uint8_t *copy;
     uint8_t *at;
 
-    *bytes_p = chunk->elements * psi_spec_all_parts_bytes(spec);
+    *bytes_p = 0;
+    for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+        *bytes_p += part_of(chunk, part).bytes;
+    }
     copy = malloc(*bytes_p);
     at = copy;
     for (unsigned part = 0; copy != NULL && part < PSI_PARTS_MAX; part++) {
-        const size_t bytes = chunk->elements * psi_spec_part_bytes(spec, part);
+        const struct store_piece piece = part_of(chunk, part);
 
-        if (bytes > 0) {
-            memcpy(at, table_memory_part(&chunk->memory, part, chunk->current), bytes);
-            at += bytes;
+        if (piece.bytes > 0) {
+            memcpy(at, piece.base, piece.bytes);
+            at += piece.bytes;
         }
     }
     return copy;
@@ -142,12 +160,12 @@ answer_all_parts(struct lane *lane, const struct chunk *chunk, const struct park
 static void
 answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked, uint32_t buffer)
 {
-    const struct psi_spec *spec = &chunk->table->spec;
+    const struct store_piece value = value_in(chunk, buffer);
     struct session *session = lane->sessions[parked->sender];
     struct psi_frame frame = value_frame(lane, chunk, parked);
     struct psi_payload payload = {
-        .base = chunk->memory.value[buffer],
-        .bytes = chunk->elements * psi_dtype_bytes(spec->dtype),
+        .base = value.base,
+        .bytes = value.bytes,
         .checksum = lane->config.checksum,
         .patient = true,
         .release = unpin,
@@ -158,7 +176,7 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
     if (session == NULL) {
         return;
     }
-    frame.dtype = (uint8_t)spec->dtype;
+    frame.dtype = (uint8_t)chunk->table->spec.dtype;
     payload.stable = stays_until_read(session, chunk, parked);
     chunk->pins[buffer]++;
     if (psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
@@ -173,13 +191,13 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
 void
 value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer)
 {
-    const size_t bytes = chunk->elements * psi_dtype_bytes(chunk->table->spec.dtype);
-
     for (uint32_t rank = 0; rank < lane->job.workers && chunk->pins[buffer] > 0; rank++) {
         struct psi_conn *conn = lane->sessions[rank] == NULL ? NULL : lane->sessions[rank]->conn;
 
         if (conn != NULL) {
-            (void)conn->ops->unshare(conn, chunk->memory.value[buffer], bytes);
+            const struct store_piece value = value_in(chunk, buffer);
+
+            (void)conn->ops->unshare(conn, value.base, value.bytes);
         }
     }
     psi_assert(chunk->pins[buffer] == 0);
@@ -550,7 +568,7 @@ load_target(const struct session *session, struct chunk **chunk_p, unsigned *par
     if (status != PSD_OK) {
         return status;
     }
-    bytes = (*chunk_p)->elements * psi_spec_part_bytes(&(*chunk_p)->table->spec, part);
+    bytes = part_of(*chunk_p, part).bytes;
     if (bytes == 0 || frame->payload_bytes != (brings_step_only(*chunk_p, frame) ? 0 : bytes)) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s: part %u of %u bytes",
                         psi_frame_type_name(frame->type), (*chunk_p)->table->spec.name, part,
@@ -585,14 +603,13 @@ load(struct session *session, struct chunk *chunk, unsigned part, const void *pa
         value_about_to_change(session->lane, chunk, chunk->current);
     }
     if (!brings_step_only(chunk, frame)) {
-        memcpy(table_memory_part(&chunk->memory, part, chunk->current), payload,
-               frame->payload_bytes);
+        memcpy(part_of(chunk, part).base, payload, frame->payload_bytes);
     }
     if (part != PSI_PART_VALUE) {
         return;
     }
     if (frame->type == PSI_FRAME_INIT) {
-        table_memory_widen(&chunk->table->spec, chunk->elements, &chunk->memory, chunk->current);
+        chunk->table->store->ops->value_loaded(chunk->table->store, chunk->place, chunk->current);
     } else {
         chunk->clock.version = frame->step;
         chunk->clock.committed = frame->step;

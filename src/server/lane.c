@@ -308,7 +308,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     lane->waiting_line_ns = lane->started_ns + WAITING_FIRST_MS * MS_NS;
     snprintf(lane->master_address, sizeof(lane->master_address), "%s", config->master_address);
     lane->counters = aligned_alloc(PSI_COUNTER_LINE, sizeof(*lane->counters));
-    lane->scratch = aligned_alloc(64, APPLY_SCRATCH_BYTES);
+    lane->scratch = aligned_alloc(64, STORE_SCRATCH_BYTES);
     if (lane->counters == NULL || lane->scratch == NULL) {
         status = psi_fail(err, PSD_ERR_NO_MEMORY, "lane: no memory");
         goto err_free_lane;

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/log.h"
-#include "store/apply.h"
+#include "store/level.h"
 #include "transport/transport.h"
 
 struct lane;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/apply.h"
+#include "store/level.h"
 
 enum { JOB = 7, BODY_BYTES = 65536 };
 

@@ -39,7 +39,7 @@ hold(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
     if (psi_spec_synchronous(&chunk->table->spec)) {
         unsigned slots = 0;
 
-        for (const struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
+        for (const struct slot *slot = chunk->round.slots; slot != NULL; slot = slot->next) {
             slots++;
         }
         assert_true(slots >= round->leaf_count); /* still the lane's: not given back */

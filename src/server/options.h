@@ -10,7 +10,7 @@
 #include <psd/status.h>
 
 #include "daemon/security.h"
-#include "store/apply.h"
+#include "store/level.h"
 
 struct server_options {
     bool answered; /* -h or --version was given and answered: leave */

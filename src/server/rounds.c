@@ -61,11 +61,13 @@ is_a_node(const struct session *session, const struct psi_spec *spec)
            empty == (meta->node_leaves == 0);
 }
 
-/* The type of the numbers in it. */
-static psd_dtype
-push_dtype(const struct session *session, const struct psi_spec *spec)
+/* What the frame's gradient must be. */
+static struct store_form
+push_form(const struct session *session, const struct chunk *chunk)
 {
-    return session->inbox.frame.level > 0 ? psi_dtype_real(spec->dtype) : spec->dtype;
+    const struct store *store = chunk->table->store;
+
+    return store->ops->sink(store, chunk->place, session->inbox.frame.level > 0);
 }
 
 /* Finds the chunk a data frame is about and checks all that must agree. */
@@ -75,7 +77,7 @@ push_target(const struct session *session, struct chunk **chunk_p, struct psd_er
     const struct psi_frame *frame = &session->inbox.frame;
     const struct table *table = table_find(session->lane, frame->table);
     struct chunk *chunk = table == NULL ? NULL : table_chunk(table, frame->chunk);
-    psd_dtype dtype;
+    struct store_form form;
     uint64_t count;
 
     if (chunk == NULL) {
@@ -88,17 +90,17 @@ push_target(const struct session *session, struct chunk **chunk_p, struct psd_er
                         psi_frame_type_name(frame->type), frame->chunk, table->spec.name,
                         frame->level, push_rank(session));
     }
-    dtype = push_dtype(session, &table->spec);
-    count = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0 : chunk->elements;
-    if (!psi_codec_fits(psi_codec_find(frame->codec), dtype, count, frame->payload_bytes) ||
-        (count > 0 && frame->dtype != dtype) || session->inbox.meta.has_part ||
+    form = push_form(session, chunk);
+    count = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0 : form.numbers;
+    if (!psi_codec_fits(psi_codec_find(frame->codec), form.dtype, count, frame->payload_bytes) ||
+        (count > 0 && frame->dtype != form.dtype) || session->inbox.meta.has_part ||
         (session->inbox.meta.has_weight && session->inbox.meta.weight != 1.0f)) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "%s to chunk %u of table %s: %u bytes of type %u, expected %llu numbers "
                         "of %s (%s)",
                         psi_frame_type_name(frame->type), frame->chunk, table->spec.name,
                         frame->payload_bytes, frame->dtype, (unsigned long long)count,
-                        psi_dtype_name(dtype), psi_codec_find(frame->codec)->name);
+                        psi_dtype_name(form.dtype), psi_codec_find(frame->codec)->name);
     }
     *chunk_p = chunk;
     return PSD_OK;
@@ -124,10 +126,10 @@ static bool
 may_keep(const struct session *session, const struct chunk *chunk, const struct psi_sink *sink)
 {
     const struct copies *copies = &session->lane->copies[session->rank];
-    const size_t alignment = psi_dtype_bytes(push_dtype(session, &chunk->table->spec));
     const uint32_t bytes = session->inbox.frame.payload_bytes;
 
-    return sink->lent != NULL && (uintptr_t)sink->lent % alignment == 0 &&
+    return sink->lent != NULL &&
+           (uintptr_t)sink->lent % psi_dtype_bytes(push_form(session, chunk).dtype) == 0 &&
            (sink->stays || (copies->count < PSI_COPIES_KEPT_MAX &&
                             copies->bytes + bytes <= PSI_COPIES_KEPT_BYTES_MAX));
 }
@@ -177,27 +179,21 @@ chunk_update(struct lane *lane, struct chunk *chunk, const struct closed_round *
     const uint32_t count = round->gradients;
     const struct psi_spec *spec = &chunk->table->spec;
     const uint32_t to = chunk->table->retain ? 1 - chunk->current : chunk->current;
-    struct apply apply = {
-        .level = lane->config.kernel,
-        .dtype = spec->dtype,
-        .use = spec->use,
-        .rule = &spec->rule,
-        .elements = chunk->elements,
+    struct store *store = chunk->table->store;
+    const struct store_change change = {
         .leaves = round->leaves,
         .leaf_count = round->leaf_count,
         .divisor = spec->reduce == PSD_REDUCE_MEAN && count > 1 ? count : 0,
-        .check = spec->nan_policy != PSD_NAN_ALLOW,
         .update = chunk->updates + 1,
-        .from = chunk->memory.value[chunk->current],
-        .to = chunk->memory.value[to],
-        .master = chunk->memory.master,
-        .state = {chunk->memory.state[0], chunk->memory.state[1]},
+        .from = chunk->current,
+        .to = to,
+        .scratch = lane->scratch,
     };
     int64_t bad;
 
     value_about_to_change(lane, chunk, to);
-    bad = store_apply(&apply, lane->scratch);
-    if (bad != APPLY_OK) {
+    bad = store->ops->apply(store, chunk->place, &change);
+    if (bad != STORE_OK) {
         const bool narrow = psi_dtype_bytes(spec->dtype) == 2;
         char text[PSI_TEXT_MAX];
 
@@ -233,7 +229,7 @@ static void
 collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,
         struct closed_round *round)
 {
-    for (const struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
+    for (const struct slot *slot = chunk->round.slots; slot != NULL; slot = slot->next) {
         if (closing != NULL && !psi_ranks_has(closing, slot->rank)) {
             chunk->clock.next[slot->rank] = chunk->clock.version;
             continue;
@@ -258,13 +254,13 @@ collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,
 static void
 release_slots(struct lane *lane, struct chunk *chunk)
 {
-    while (chunk->slots != NULL) {
-        struct slot *slot = chunk->slots;
+    while (chunk->round.slots != NULL) {
+        struct slot *slot = chunk->round.slots;
 
-        chunk->slots = slot->next;
+        chunk->round.slots = slot->next;
         slot_return(lane, slot);
     }
-    open_remove(lane, chunk);
+    open_remove(lane, &chunk->round);
 }
 
 /* Backup workers: all that were let into the round have left before they gave their part of this
@@ -342,7 +338,7 @@ skip_rounds(struct lane *lane, struct chunk *chunk)
     }
     const struct closed_round nothing = {.step = chunk->clock.version, .is_empty = true};
 
-    for (const struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
+    for (const struct slot *slot = chunk->round.slots; slot != NULL; slot = slot->next) {
         chunk->clock.next[slot->rank] = chunk->clock.version;
     }
     chunk->clock.version = step;
@@ -376,7 +372,7 @@ rounds_try_close_all(struct lane *lane)
         for (uint64_t i = 0; i < table->chunk_count && !lane->finished; i++) {
             struct chunk *chunk = &table->chunks[i];
 
-            if (chunk->slots != NULL || table->rule.backup > 0) {
+            if (chunk->round.slots != NULL || table->rule.backup > 0) {
                 round_try_close(lane, chunk);
             }
             parked_answer(lane, chunk);
@@ -389,7 +385,7 @@ rounds_try_close_all(struct lane *lane)
 bool
 round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank)
 {
-    struct slot **link = &chunk->slots;
+    struct slot **link = &chunk->round.slots;
 
     while (*link != NULL && (*link)->rank != rank) {
         link = &(*link)->next;
@@ -404,8 +400,8 @@ round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank)
         chunk->clock.next[i] = chunk->clock.version;
     }
     slot_return(lane, slot);
-    if (chunk->slots == NULL) {
-        open_remove(lane, chunk);
+    if (chunk->round.slots == NULL) {
+        open_remove(lane, &chunk->round);
     }
     return true;
 }
@@ -414,7 +410,7 @@ round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank)
 void
 round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank)
 {
-    const struct slot *slot = chunk->slots;
+    const struct slot *slot = chunk->round.slots;
 
     while (slot != NULL && slot->rank != rank) {
         slot = slot->next;
@@ -439,8 +435,8 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot)
                    : session->inbox.meta.has_node       ? session->inbox.meta.node_leaves
                                                         : 1;
     slot->cost = slot->loan != NULL ? PSI_GRADIENT_COST_MIN : gradient_cost(frame->payload_bytes);
-    slot->next = chunk->slots;
-    chunk->slots = slot;
+    slot->next = chunk->round.slots;
+    chunk->round.slots = slot;
     lane->used[slot->rank] += slot->cost;
     lane->copies[slot->sender].count += slot->copy_bytes > 0;
     lane->copies[slot->sender].bytes += slot->copy_bytes;
@@ -448,7 +444,7 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot)
         chunk->clock.next[rank] = frame->step + 1;
     }
     chunk->table->priority = frame->priority;
-    open_add(lane, chunk);
+    open_add(lane, &chunk->round);
     round_try_close(lane, chunk);
 }
 
@@ -493,14 +489,15 @@ decode(const struct session *session, const struct chunk *chunk, struct slot *sl
     const struct psi_frame *frame = &session->inbox.frame;
     const struct psi_codec *codec = psi_codec_find(frame->codec);
     const struct psi_encoded encoded = {.bytes = slot->gradient, .size = frame->payload_bytes};
+    struct store_form form;
     struct psi_decoded decoded;
 
     slot->is_sum = frame->level > 0;
     if ((frame->flags & PSI_FLAG_EMPTY) != 0) {
         return PSD_OK;
     }
-    decoded =
-        codec->decode(push_dtype(session, &chunk->table->spec), encoded, chunk->elements, NULL);
+    form = push_form(session, chunk);
+    decoded = codec->decode(form.dtype, encoded, form.numbers, NULL);
     if (decoded.numbers == NULL) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s to chunk %u of table %s: not of codec %s",
                         psi_frame_type_name(frame->type), frame->chunk, chunk->table->spec.name,

@@ -25,35 +25,35 @@ enum {
 };
 
 void
-open_add(struct lane *lane, struct chunk *chunk)
+open_add(struct lane *lane, struct round *round)
 {
-    if (!chunk->open) {
-        chunk->open = true;
-        chunk->open_prev = NULL;
-        chunk->open_next = lane->open;
+    if (!round->open) {
+        round->open = true;
+        round->prev = NULL;
+        round->next = lane->open;
         if (lane->open != NULL) {
-            lane->open->open_prev = chunk;
+            lane->open->prev = round;
         } else {
             lane->progressed = true;
         }
-        lane->open = chunk;
+        lane->open = round;
     }
 }
 
 void
-open_remove(struct lane *lane, struct chunk *chunk)
+open_remove(struct lane *lane, struct round *round)
 {
-    if (chunk->open) {
-        chunk->open = false;
-        if (chunk->open_prev != NULL) {
-            chunk->open_prev->open_next = chunk->open_next;
+    if (round->open) {
+        round->open = false;
+        if (round->prev != NULL) {
+            round->prev->next = round->next;
         } else {
-            lane->open = chunk->open_next;
+            lane->open = round->next;
         }
-        if (chunk->open_next != NULL) {
-            chunk->open_next->open_prev = chunk->open_prev;
+        if (round->next != NULL) {
+            round->next->prev = round->prev;
         }
-        if (lane->wanted == chunk) {
+        if (lane->wanted == round) {
             lane->wanted = NULL;
             lane->want_now = true; /* asking helped: ask for the next at once */
         }
@@ -61,8 +61,10 @@ open_remove(struct lane *lane, struct chunk *chunk)
 }
 
 static struct turn
-turn_of(const struct chunk *chunk)
+turn_of(const struct round *round)
 {
+    const struct chunk *chunk = round->chunk;
+
     return (struct turn){
         .step = chunk->clock.version,
         .priority = chunk->table->priority,
@@ -86,9 +88,9 @@ turn_before(const struct turn *a, const struct turn *b)
     return a->chunk < b->chunk;
 }
 
-/* Does a come before b in the order in which chunks are asked for? */
+/* Does a come before b in the order in which open rounds are asked for? */
 static bool
-before(const struct chunk *a, const struct chunk *b)
+before(const struct round *a, const struct round *b)
 {
     const struct turn first = turn_of(a);
     const struct turn second = turn_of(b);
@@ -98,23 +100,23 @@ before(const struct chunk *a, const struct chunk *b)
 
 /* The one behind the last that was asked for; when that has come, only in its table and step: those
  * are likely to come as well, while others before them have been asked for in vain. */
-static struct chunk *
+static struct round *
 next_wanted(const struct lane *lane)
 {
     const struct turn *last = &lane->last_turn;
-    struct chunk *first = NULL;
-    struct chunk *next = NULL;
+    struct round *first = NULL;
+    struct round *next = NULL;
 
-    for (struct chunk *chunk = lane->open; chunk != NULL; chunk = chunk->open_next) {
-        const struct turn turn = turn_of(chunk);
+    for (struct round *round = lane->open; round != NULL; round = round->next) {
+        const struct turn turn = turn_of(round);
 
-        if (first == NULL || before(chunk, first)) {
-            first = chunk;
+        if (first == NULL || before(round, first)) {
+            first = round;
         }
         if (turn_before(last, &turn) &&
             (lane->wanted != NULL || (turn.step == last->step && turn.table == last->table)) &&
-            (next == NULL || before(chunk, next))) {
-            next = chunk;
+            (next == NULL || before(round, next))) {
+            next = round;
         }
     }
     return next != NULL ? next : first;
@@ -137,9 +139,17 @@ want_from(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
     }
 }
 
+static int32_t
+next_missing(const struct chunk *chunk, uint32_t from)
+{
+    return psi_clock_missing(&chunk->table->rule, &chunk->table->members, &chunk->clock,
+                             chunk->clock.version + 1, from);
+}
+
 void
 want_look(struct lane *lane, uint64_t now_ns)
 {
+    const struct chunk *chunk;
     int32_t rank;
 
     if (lane->progressed) {
@@ -153,13 +163,11 @@ want_look(struct lane *lane, uint64_t now_ns)
     lane->want_now = false;
     lane->wanted = next_wanted(lane);
     lane->last_turn = turn_of(lane->wanted);
-    rank = psi_clock_missing(&lane->wanted->table->rule, &lane->wanted->table->members,
-                             &lane->wanted->clock, lane->wanted->clock.version + 1, 0);
+    chunk = lane->wanted->chunk;
+    rank = next_missing(chunk, 0);
     while (rank >= 0) {
-        want_from(lane, lane->wanted, (uint32_t)rank);
-        rank = psi_clock_missing(&lane->wanted->table->rule, &lane->wanted->table->members,
-                                 &lane->wanted->clock, lane->wanted->clock.version + 1,
-                                 (uint32_t)rank + 1);
+        want_from(lane, chunk, (uint32_t)rank);
+        rank = next_missing(chunk, (uint32_t)rank + 1);
     }
 }
 
@@ -173,9 +181,9 @@ want_next_ns(const struct lane *lane)
 }
 
 static uint32_t
-sender_of(const struct chunk *chunk, uint32_t rank)
+sender_of(const struct round *round, uint32_t rank)
 {
-    const struct slot *slot = chunk->slots;
+    const struct slot *slot = round->slots;
 
     while (slot != NULL && slot->rank != rank) {
         slot = slot->next;
@@ -187,27 +195,30 @@ sender_of(const struct chunk *chunk, uint32_t rank)
 static bool
 let_one_go(struct lane *lane, uint32_t rank, const struct chunk *arriving)
 {
-    struct chunk *last = NULL;
+    struct round *last = NULL;
+    struct chunk *chunk;
     struct psi_frame frame = {.type = PSI_FRAME_RESEND, .view = lane->view, .rank = (uint16_t)rank};
     struct session *session;
 
-    for (struct chunk *chunk = lane->open; chunk != NULL; chunk = chunk->open_next) {
-        if (chunk != arriving && chunk != lane->wanted &&
+    for (struct round *round = lane->open; round != NULL; round = round->next) {
+        chunk = round->chunk;
+        if (chunk != arriving && round != lane->wanted &&
             chunk->clock.next[rank] == chunk->clock.version + 1 &&
-            (last == NULL || before(last, chunk)) && sender_of(chunk, rank) != UINT32_MAX &&
+            (last == NULL || before(last, round)) && sender_of(round, rank) != UINT32_MAX &&
             parked_push(chunk, rank)) { /* else its author has given it up: keep it */
-            last = chunk;
+            last = round;
         }
     }
     if (last == NULL) {
         return false;
     }
+    chunk = last->chunk;
     session = lane->sessions[sender_of(last, rank)];
-    parked_forget_push(lane, last, rank);
-    (void)round_take_back(lane, last, rank);
-    frame.table = last->table->id;
-    frame.chunk = last->index;
-    frame.step = last->clock.version;
+    parked_forget_push(lane, chunk, rank);
+    (void)round_take_back(lane, chunk, rank);
+    frame.table = chunk->table->id;
+    frame.chunk = chunk->index;
+    frame.step = chunk->clock.version;
     if (session != NULL && psi_post(session->conn, &frame) != PSD_OK) {
         session_doom(session); /* it sends everything again when it is back */
     }
@@ -229,9 +240,10 @@ want_make_room(struct lane *lane, uint32_t rank, const struct chunk *arriving, u
 void
 want_session(struct session *session)
 {
-    const struct chunk *wanted = session->lane->wanted;
+    const struct round *wanted = session->lane->wanted;
+    const struct chunk *chunk = wanted == NULL ? NULL : wanted->chunk;
 
-    if (wanted != NULL && wanted->clock.next[session->rank] <= wanted->clock.version) {
-        want_from(session->lane, wanted, session->rank);
+    if (chunk != NULL && chunk->clock.next[session->rank] <= chunk->clock.version) {
+        want_from(session->lane, chunk, session->rank);
     }
 }

@@ -14,8 +14,8 @@
 #include "rpc/master_link.h"
 #include "server/counters.h"
 #include "server/lane.h"
-#include "store/apply.h"
-#include "store/table_memory.h"
+#include "store/store.h"
+#include "store/sum.h"
 
 struct chunk;
 struct session;
@@ -84,29 +84,34 @@ struct closed_round {
     struct psi_mark mark; /* ... and which of its pushes */
 };
 
+/* The gradients of one step, from the first to the update. */
+struct round {
+    struct chunk *chunk; /* what it changes */
+    struct slot *slots;  /* at most one per rank */
+    struct round *next;  /* lane->open: rounds with slots */
+    struct round *prev;
+    bool open;
+};
+
 /*
- * A run of consecutive elements of a table: the unit of placement, transfer, ownership and of
- * exactly-once. All that says what was applied is in here: clock, marks, updates.
+ * What a store keeps as one: the unit of placement, transfer, ownership and of exactly-once. All
+ * that says what was applied is in here: clock, marks, updates. The numbers are the store's.
  */
 struct chunk {
     struct table *table;
-    uint32_t index;    /* in the table */
-    uint32_t elements; /* 1..PSD_CHUNK_ELEMENTS */
-    struct chunk_memory memory;
-    uint32_t current;       /* memory.value[current] is the value of clock.version */
-    uint32_t pins[2];       /* replies that still borrow memory.value[i] */
+    uint32_t index;         /* in the table */
+    uint32_t place;         /* among those on this lane: the store's name for it */
+    uint32_t current;       /* the store's buffer with the value of clock.version */
+    uint32_t pins[2];       /* replies that still borrow the value in that buffer */
     struct psi_clock clock; /* next[] belongs to the table */
     struct psi_mark *marks; /* asynchronous tables: one per rank */
     uint64_t updates;       /* applied so far */
     bool ready;             /* has its initial value */
     bool pushed;            /* has had a gradient: too late to load */
-    struct slot *slots;     /* the open round: at most one per rank */
+    struct round round;     /* the open one */
     struct parked *parked;  /* in order of arrival */
     struct parked **parked_end;
     uint32_t parked_count;
-    struct chunk *open_next; /* lane->open: chunks with slots */
-    struct chunk *open_prev;
-    bool open;
 };
 
 /* Backup workers: which ranks the coordinator let into a round. */
@@ -135,15 +140,16 @@ struct table {
     struct psi_members members;
     struct backup *backup; /* owned; NULL: no backup workers */
     bool retain;           /* keep the last version beside the current one */
-    struct table_memory memory;
-    uint64_t bytes;   /* of lane->memory_used */
-    uint64_t *clocks; /* next[] of all chunks */
+    struct store *store;   /* owned */
+    uint64_t bytes;        /* of lane->memory_used */
+    uint64_t *clocks;      /* next[] of all chunks */
     struct psi_mark *marks;
     struct chunk *chunks;
-    uint64_t chunk_count;
-    uint32_t *local;   /* index in the table -> index in chunks, or UINT32_MAX */
-    uint64_t prepared; /* chunks whose memory is ready */
-    bool announced;    /* the master knows that the table is ready */
+    uint64_t chunk_count;   /* of those on this lane */
+    uint64_t chunks_in_all; /* of the table */
+    uint32_t *local;        /* index in the table -> index in chunks, or UINT32_MAX */
+    uint64_t prepared;      /* chunks whose memory is ready */
+    bool announced;         /* the master knows that the table is ready */
 };
 
 /* A worker's connection. Strangers have rank UINT32_MAX. */
@@ -228,15 +234,15 @@ struct lane {
     bool some_doomed;          /* of the sessions */
     struct session *strangers;
     struct psi_limiter warnings; /* about strangers */
-    struct chunk *open;          /* chunks with slots, newest first */
-    struct chunk *wanted;        /* the last one asked for; NULL: it has come */
+    struct round *open;          /* those with slots, newest first */
+    struct round *wanted;        /* the last one asked for; NULL: it has come */
     struct turn last_turn;       /* ... where it stood in the order of asking */
     uint64_t progress_ns;        /* when a round last closed or a chunk was asked for */
     bool progressed;             /* since the last tick, which knows the time */
     bool want_now;               /* the last one asked for came: ask for the next */
     struct global_step global;
     uint32_t relay_next;
-    void *scratch;             /* APPLY_SCRATCH_BYTES */
+    void *scratch;             /* STORE_SCRATCH_BYTES */
     struct leaf *leaves;       /* one per rank: of the round that is being closed */
     const struct slot **given; /* rank -> its gradient, while leaves are collected; else NULL */
 
@@ -290,8 +296,8 @@ void want_look(struct lane *lane, uint64_t now_ns);
 uint64_t want_next_ns(const struct lane *lane);
 void want_session(struct session *session);
 void want_make_room(struct lane *lane, uint32_t rank, const struct chunk *arriving, uint64_t cost);
-void open_add(struct lane *lane, struct chunk *chunk);
-void open_remove(struct lane *lane, struct chunk *chunk);
+void open_add(struct lane *lane, struct round *round);
+void open_remove(struct lane *lane, struct round *round);
 
 /* answers.c */
 psd_status pull_arrived(struct session *session, struct psd_error *err);

@@ -13,10 +13,10 @@
 #include "rpc/post.h"
 #include "server/state.h"
 #include "shard/shard.h"
+#include "store/dense/dense.h"
 
 enum {
     PREPARE_BYTES = 16 << 20, /* per turn of the loop */
-    SHARED_MIN = 64 << 10,    /* smaller tables are not worth a segment: their values are copied */
 };
 
 struct table *
@@ -28,7 +28,7 @@ table_find(const struct lane *lane, uint32_t id)
 struct chunk *
 table_chunk(const struct table *table, uint32_t index)
 {
-    if (index >= psi_chunk_count(table->spec.count) || table->local[index] == UINT32_MAX ||
+    if (index >= table->chunks_in_all || table->local[index] == UINT32_MAX ||
         table->prepared < table->chunk_count) {
         return NULL;
     }
@@ -41,19 +41,21 @@ table_destroy(struct lane *lane, struct table *table)
     for (uint64_t i = 0; table->chunks != NULL && i < table->chunk_count; i++) {
         struct chunk *chunk = &table->chunks[i];
 
-        while (chunk->slots != NULL) {
-            round_take_back(lane, chunk, chunk->slots->rank);
+        while (chunk->round.slots != NULL) {
+            round_take_back(lane, chunk, chunk->round.slots->rank);
         }
         parked_free(lane, chunk);
         value_about_to_change(lane, chunk, 0);
         value_about_to_change(lane, chunk, 1);
     }
     lane->memory_used -= table->bytes;
-    if (table->memory.values.base != NULL) {
-        lane->env->ops->take_back(lane->env, &table->memory.values);
-        lane->segments--;
+    if (table->store != NULL) {
+        if (table->store->values != NULL) {
+            lane->env->ops->take_back(lane->env, table->store->values);
+            lane->segments--;
+        }
+        table->store->ops->destroy(table->store);
     }
-    table_memory_fini(&table->memory);
     free(table->local);
     free(table->chunks);
     free(table->clocks);
@@ -68,7 +70,7 @@ static psd_status
 table_place(struct lane *lane, struct table *table, struct psi_loads *loads, uint64_t *elements_p,
             struct psd_error *err)
 {
-    const uint64_t chunks = psi_chunk_count(table->spec.count);
+    const uint64_t chunks = table->chunks_in_all;
     const uint32_t place = loads->first_place[lane->config.server] + lane->config.lane;
     uint16_t *places = calloc(chunks, sizeof(*places));
 
@@ -93,9 +95,9 @@ table_place(struct lane *lane, struct table *table, struct psi_loads *loads, uin
 
 /* Are values lent to workers on this host at all (answers.c), and are there descriptors for it? */
 static bool
-wants_segment(const struct lane *lane, const struct table *table, uint64_t bytes)
+wants_segment(const struct lane *lane, const struct table *table)
 {
-    return lane->config.lends && lane->env->ops->lend != NULL && bytes >= SHARED_MIN &&
+    return lane->config.lends && lane->env->ops->lend != NULL &&
            psi_spec_synchronous(&table->spec) && table->spec.backup_workers == 0 &&
            (lane->config.segments_max == 0 || lane->segments < lane->config.segments_max);
 }
@@ -108,7 +110,7 @@ bookkeeping_bytes(const struct lane *lane, const struct table *table)
         sizeof(*table->clocks) +
         (table->spec.staleness == PSD_STALENESS_UNBOUNDED ? sizeof(*table->marks) : 0);
 
-    return sizeof(*table) + psi_chunk_count(table->spec.count) * sizeof(*table->local) +
+    return sizeof(*table) + table->chunks_in_all * sizeof(*table->local) +
            table->chunk_count * (sizeof(*table->chunks) + lane->job.workers * cell) +
            lane->job.workers * sizeof(*table->members.left_at);
 }
@@ -116,11 +118,15 @@ bookkeeping_bytes(const struct lane *lane, const struct table *table)
 static psd_status
 table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct psd_error *err)
 {
-    const struct table_extent extent = {
-        .elements = elements, .chunks = table->chunk_count, .retain = table->retain};
-    const uint64_t memory_bytes = table_memory_bytes(&table->spec, &extent);
-    const uint64_t bytes = memory_bytes + bookkeeping_bytes(lane, table);
-    const bool shared = wants_segment(lane, table, memory_bytes);
+    const struct store_layout layout = {
+        .spec = &table->spec,
+        .chunks = table->chunk_count,
+        .elements = elements,
+        .retain = table->retain,
+        .shared = wants_segment(lane, table),
+        .level = lane->config.kernel,
+    };
+    const uint64_t bytes = store_dense.bytes(&layout) + bookkeeping_bytes(lane, table);
     const uint64_t cells = table->chunk_count * lane->job.workers;
     psd_status status;
 
@@ -148,17 +154,17 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %llu chunks",
                         table->spec.name, (unsigned long long)table->chunk_count);
     }
-    status = table_memory_init(&table->memory, &table->spec, &extent, shared, err);
+    status = store_dense.create(&layout, &table->store, err);
     if (status != PSD_OK) {
         return status;
     }
     for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
         table->members.left_at[rank] = lane->members[rank] ? PSI_STEP_NEVER : 0;
     }
-    table->bytes = table->memory.bytes_in_all + bookkeeping_bytes(lane, table);
+    table->bytes = table->store->bytes + bookkeeping_bytes(lane, table);
     lane->memory_used += table->bytes;
-    if (table->memory.values.base != NULL) {
-        lane->env->ops->lend(lane->env, &table->memory.values);
+    if (table->store->values != NULL) {
+        lane->env->ops->lend(lane->env, table->store->values);
         lane->segments++;
     }
     return PSD_OK;
@@ -167,7 +173,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
 static void
 chunks_init(struct lane *lane, struct table *table, uint64_t step)
 {
-    const uint64_t chunks = psi_chunk_count(table->spec.count);
+    const uint64_t chunks = table->chunks_in_all;
     const uint32_t workers = lane->job.workers;
 
     for (uint64_t i = 0; i < chunks; i++) {
@@ -179,7 +185,8 @@ chunks_init(struct lane *lane, struct table *table, uint64_t step)
         chunk = &table->chunks[table->local[i]];
         chunk->table = table;
         chunk->index = (uint32_t)i;
-        chunk->elements = psi_chunk_elements(table->spec.count, i);
+        chunk->place = table->local[i];
+        chunk->round.chunk = chunk;
         chunk->clock.version = step;
         chunk->clock.committed = step;
         chunk->clock.next = table->clocks + (uint64_t)table->local[i] * workers;
@@ -188,8 +195,7 @@ chunks_init(struct lane *lane, struct table *table, uint64_t step)
         if (table->marks != NULL) {
             chunk->marks = table->marks + (uint64_t)table->local[i] * workers;
         }
-        table_memory_carve(&table->memory, &table->spec, chunk->elements, table->retain,
-                           &chunk->memory);
+        table->store->ops->place(table->store, chunk->place, i);
     }
 }
 
@@ -247,6 +253,7 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     }
     table->id = info->id;
     table->spec = info->spec;
+    table->chunks_in_all = psi_chunk_count(info->spec.count);
     table->rule.workers = lane->job.workers;
     table->rule.staleness = info->spec.staleness;
     table->rule.backup = info->spec.backup_workers;
@@ -321,11 +328,7 @@ tables_prepare(struct lane *lane)
         size_t done = 0;
 
         while (table->prepared < table->chunk_count && done < PREPARE_BYTES) {
-            struct chunk *chunk = &table->chunks[table->prepared++];
-
-            table_memory_prepare(&table->spec, psi_chunk_first(chunk->index), chunk->elements,
-                                 &chunk->memory);
-            done += (size_t)chunk->elements * 16;
+            done += table->store->ops->prepare(table->store, table->prepared++);
         }
         if (table->prepared < table->chunk_count) {
             lane->tables_unready = true;

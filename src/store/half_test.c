@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "store/half.h"
+#include "store/kernels.h"
 #include "store/level.h"
 
 #include <math.h>

@@ -7,10 +7,11 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "store/initial.h"
+
 #include <string.h>
 
 #include "base/fail.h"
-#include "store/apply.h"
 #include "store/half.h"
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio: an odd, well mixed stride */

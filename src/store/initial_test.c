@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "store/apply.h"
 #include "store/half.h"
+#include "store/initial.h"
 
 enum { COUNT = 200000 };
 

@@ -11,6 +11,7 @@
 #endif
 
 #include "base/fail.h"
+#include "store/kernels.h"
 
 const char *
 psi_kernel_level_name(enum kernel_level level)

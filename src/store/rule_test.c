@@ -13,7 +13,8 @@
 
 #include <cmocka.h>
 
-#include "store/apply.h"
+#include "store/dense/apply.h"
+#include "store/level.h"
 #include "store/rule_reference.h"
 
 static _Alignas(64) double scratch[APPLY_SCRATCH_BYTES / sizeof(double)];
@@ -51,7 +52,7 @@ run_update(struct run *run, const struct rule_reference *reference, enum kernel_
     const bool wide = dtype == PSD_F64;
     const struct leaf leaf = {.data = wide ? (void *)run->gradient64 : (void *)run->gradient32};
     void *values = wide ? (void *)run->f64 : (void *)run->f32;
-    struct apply apply = {.level = level,
+    struct apply apply = {.kernels = psi_kernel_level_kernels(level),
                           .dtype = dtype,
                           .use = PSD_USE_UPDATE,
                           .rule = &reference->args,

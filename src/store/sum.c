@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "store/level.h"
 
 enum { RANKS_MAX = 1024 };
 
@@ -36,11 +35,9 @@ assert_leaves(const struct leaf *leaves, uint32_t count)
 }
 
 void
-psi_sum_init(struct psi_sum *sum, enum kernel_level level, psd_dtype dtype,
+psi_sum_init(struct psi_sum *sum, const struct kernels *kernels, psd_dtype dtype,
              const struct leaf *leaves, uint32_t leaf_count, void *scratch)
 {
-    const struct kernels *kernels = psi_kernel_level_kernels(level);
-
     assert_leaves(leaves, leaf_count);
     *sum = (struct psi_sum){
         .leaves = leaves,

@@ -13,13 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "store/kernels.h"
 #include "table/spec.h"
-
-enum kernel_level { KERNEL_SCALAR, KERNEL_AVX2, KERNEL_AVX512, KERNEL_LEVELS };
-
-const char *psi_kernel_level_name(enum kernel_level level);
-bool psi_kernel_level_supported(enum kernel_level level);
-enum kernel_level psi_kernel_level_best(void);
 
 /* A contribution: `data` holds the chunk's elements, any alignment, in the table's type; or it is
  * the sum of all ranks of a node: then in f32 (f64 for f64 tables), and `rank` is the first. */
@@ -46,7 +41,7 @@ struct psi_sum {
     char *slots;                                               /* SUM_SCRATCH_BYTES */
 };
 
-void psi_sum_init(struct psi_sum *sum, enum kernel_level level, psd_dtype dtype,
+void psi_sum_init(struct psi_sum *sum, const struct kernels *kernels, psd_dtype dtype,
                   const struct leaf *leaves, uint32_t leaf_count, void *scratch);
 
 /* Whether these leaves, a power of two of them by rising rank, are all below one node and no other

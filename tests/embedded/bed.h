@@ -30,7 +30,7 @@
 #include <psd/psd.h>
 
 #include "clock/clock.h"
-#include "store/apply.h"
+#include "store/level.h"
 
 /* Sanitizers make the arithmetic ten times slower: tests then do less of the same. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

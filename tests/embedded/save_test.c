@@ -15,6 +15,7 @@
 #include "bed.h"
 #include "checkpoint/read.h"
 #include "store/half.h"
+#include "table/spec.h"
 
 enum { WORKERS = 2, STEPS = 6, SAVED = 3, TABLES = 4, PATH_BYTES = 320 };
 

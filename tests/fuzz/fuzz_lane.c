@@ -24,11 +24,11 @@ enum {
 static void
 check_rounds(const struct lane *lane)
 {
-    for (const struct chunk *chunk = lane->open; chunk != NULL; chunk = chunk->open_next) {
+    for (const struct round *round = lane->open; round != NULL; round = round->next) {
         struct psi_ranks seen = {{0}};
 
-        psi_assert(chunk->slots != NULL);
-        for (const struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
+        psi_assert(round->slots != NULL);
+        for (const struct slot *slot = round->slots; slot != NULL; slot = slot->next) {
             for (uint32_t rank = slot->rank; rank < slot->end; rank++) {
                 psi_assert(!psi_ranks_has(&seen, rank));
                 psi_ranks_add(&seen, rank);
@@ -73,6 +73,7 @@ lane_core_sent(void *core, const struct psi_frame *frame, const struct psi_outgo
 {
     const struct table *table;
     const struct chunk *chunk;
+    size_t elements;
     bool is_part = false;
 
     if (frame->type != PSI_FRAME_VALUE) {
@@ -84,12 +85,13 @@ lane_core_sent(void *core, const struct psi_frame *frame, const struct psi_outgo
     psi_assert(chunk != NULL);
     psi_assert(chunk->ready);
     psi_assert(outgoing->buffer_count == 1);
+    elements = psi_chunk_elements(table->spec.count, chunk->index);
     for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
-        is_part = is_part || outgoing->buffers[0].bytes ==
-                                 chunk->elements * psi_spec_part_bytes(&table->spec, part);
+        is_part = is_part ||
+                  outgoing->buffers[0].bytes == elements * psi_spec_part_bytes(&table->spec, part);
     }
-    is_part = is_part || outgoing->buffers[0].bytes ==
-                             chunk->elements * psi_spec_all_parts_bytes(&table->spec);
+    is_part =
+        is_part || outgoing->buffers[0].bytes == elements * psi_spec_all_parts_bytes(&table->spec);
     psi_assert(is_part);
 }
 

@@ -230,9 +230,10 @@ look(const struct job *job)
         picture.table[id].version = chunk->clock.version;
         picture.table[id].updates = chunk->updates;
         memcpy(picture.table[id].next, chunk->clock.next, sizeof(picture.table[id].next));
-        memcpy(picture.table[id].values, chunk->memory.value[chunk->current],
+        memcpy(picture.table[id].values,
+               table->store->ops->read(table->store, chunk->place, chunk->current).base,
                COUNT * psi_dtype_bytes(table->spec.dtype));
-        for (const struct slot *slot = chunk->slots; slot != NULL; slot = slot->next) {
+        for (const struct slot *slot = chunk->round.slots; slot != NULL; slot = slot->next) {
             picture.table[id].slots++;
         }
     }

@@ -392,6 +392,14 @@ compare(struct model *model, const struct table_model *table, uint64_t number, u
     }
 }
 
+static const void *
+value_of(const struct chunk *chunk, uint32_t buffer)
+{
+    const struct store *store = chunk->table->store;
+
+    return store->ops->read(store, chunk->place, buffer).base;
+}
+
 static void
 observe_chunk(struct model *model, unsigned index, const struct chunk *have)
 {
@@ -420,10 +428,9 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have)
         check_members(model, table, have->index, 0);
         advance(model, index, have->index, 0);
     }
-    compare(model, table, have->index, chunk->version, have->memory.value[have->current]);
+    compare(model, table, have->index, chunk->version, value_of(have, have->current));
     if (have->table->retain) {
-        compare(model, table, have->index, chunk->version - 1,
-                have->memory.value[1 - have->current]);
+        compare(model, table, have->index, chunk->version - 1, value_of(have, 1 - have->current));
     }
     sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed with %x",
               table->plan->name, have->index, (unsigned long long)(chunk->version - 1), in);
@@ -709,13 +716,11 @@ model_final(struct model *model, const struct lane *lane)
                              table->prepared == table->chunk_count && !model->sim->failed;
              i++) {
             const struct chunk *chunk = &table->chunks[i];
+            const void *master =
+                table->store->ops->part(table->store, chunk->place, PSI_PART_MASTER, 0).base;
 
-            check_chunk_slots(
-                model, (unsigned)index,
-                chunk->memory.master != NULL
-                    ? chunk->memory.master
-                    : (const float *)(const void *)chunk->memory.value[chunk->current],
-                &reader);
+            check_chunk_slots(model, (unsigned)index,
+                              master != NULL ? master : value_of(chunk, chunk->current), &reader);
         }
     }
     if (lane->config.server == 0 && lane->config.lane == 0 &&

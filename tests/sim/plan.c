@@ -11,7 +11,7 @@
 
 #include "base/fail.h"
 #include "shard/shard.h"
-#include "store/apply.h"
+#include "store/initial.h"
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
 

@@ -371,7 +371,8 @@ psi_gather_fill(struct psd_op *op)
     if (is_sum) {
         const psi_arithmetic callers = psi_arithmetic_enter();
 
-        psi_sum_init(&sum, host->level, op->table->spec.dtype, host->leaves, count, host->scratch);
+        psi_sum_init(&sum, host->kernels, op->table->spec.dtype, host->leaves, count,
+                     host->scratch);
         psi_sum_all(&sum, (uint32_t)psi_chunk_elements(op->table->spec.count, op->first_chunk),
                     op->node_bytes);
         psi_arithmetic_leave(callers);

@@ -94,9 +94,9 @@ struct host {
     uint64_t progress_ns;
     bool progressed;
     bool some_doomed;
-    enum kernel_level level;
-    void *scratch;       /* SUM_SCRATCH_BYTES */
-    struct leaf *leaves; /* one per rank */
+    const struct kernels *kernels; /* that this CPU can run */
+    void *scratch;                 /* SUM_SCRATCH_BYTES */
+    struct leaf *leaves;           /* one per rank */
 };
 
 extern const struct psi_listener_events psi_host_listener_events;

@@ -13,6 +13,7 @@
 #include "client/host/gather.h"
 #include "rpc/identity.h"
 #include "rpc/post.h"
+#include "store/level.h"
 
 #define RANK_STRANGER UINT32_MAX
 #define STALL_NS      UINT64_C(10000000)
@@ -499,7 +500,7 @@ psi_host_start(struct psi_client *client, uint32_t workers)
     }
     client->host = host;
     host->workers = workers;
-    host->level = psi_kernel_level_best();
+    host->kernels = psi_kernel_level_kernels(psi_kernel_level_best());
     psi_pool_init(&host->contributions, sizeof(struct contribution));
     host->by_rank = calloc(client->job.workers, sizeof(struct host_session *));
     host->kept = calloc(client->job.workers, sizeof(*host->kept));

@@ -10,13 +10,12 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "store/apply.h"
+#include "store/dense/apply.h"
 
 #include <string.h>
 
 #include "base/fail.h"
 #include "store/half.h"
-#include "store/level.h"
 
 typedef void (*convert_fn)(void *to, const void *from, size_t count);
 
@@ -65,7 +64,7 @@ numbers_init(struct kernel_numbers *numbers, const struct psd_rule_args *rule, u
 static void
 pass_init(struct pass *pass, const struct apply *apply, char *slots)
 {
-    const struct kernels *kernels = psi_kernel_level_kernels(apply->level);
+    const struct kernels *kernels = apply->kernels;
 
     *pass = (struct pass){
         .apply = apply,
@@ -73,7 +72,7 @@ pass_init(struct pass *pass, const struct apply *apply, char *slots)
         .real_bytes = psi_dtype_state_bytes(apply->dtype),
         .bytes = psi_dtype_bytes(apply->dtype),
     };
-    psi_sum_init(&pass->sum, apply->level, apply->dtype, apply->leaves, apply->leaf_count, slots);
+    psi_sum_init(&pass->sum, kernels, apply->dtype, apply->leaves, apply->leaf_count, slots);
     if (apply->dtype == PSD_F16) {
         pass->from_real = kernels->f16_from_f32;
     } else if (apply->dtype == PSD_BF16) {

@@ -4,11 +4,11 @@
  *
  * Made when the table is opened and gone when it is dropped; nothing moves in between. Values may
  * lie in a segment of their own, for workers on this host to read. The pages are touched by the
- * first writes in store_table_prepare(), piece by piece, so that a large table does not stop the
+ * first writes in table_memory_prepare(), piece by piece, so that a large table does not stop the
  * lane's heartbeats.
  */
-#ifndef STORE_TABLE_MEMORY_H
-#define STORE_TABLE_MEMORY_H
+#ifndef STORE_DENSE_TABLE_MEMORY_H
+#define STORE_DENSE_TABLE_MEMORY_H
 
 #include <stdbool.h>
 #include <stdint.h>

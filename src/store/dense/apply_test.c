@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "store/apply.h"
+#include "store/dense/apply.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -17,6 +17,7 @@
 
 #include "clock/clock.h"
 #include "store/half.h"
+#include "store/level.h"
 
 enum { SEED = 4711, RULES = PSD_RULE_FTRL + 1, DTYPES = 4, LEAVES_MAX = 64 };
 
@@ -228,7 +229,7 @@ chunk_apply(const struct chunk *chunk, enum kernel_level level, bool in_place,
     if (in_place) {
         memcpy(copies[TO].at, from.at, from.bytes);
     }
-    apply.level = level;
+    apply.kernels = psi_kernel_level_kernels(level);
     apply.rule = &chunk->rule;
     apply.from = in_place ? copies[TO].at : from.at;
     apply.to = copies[TO].at;
@@ -444,7 +445,8 @@ add_node(const struct chunk *chunk, uint32_t first, uint32_t end, enum kernel_le
     }
     to = malloc(chunk->apply.elements * psi_dtype_state_bytes(chunk->apply.dtype));
     assert_non_null(to);
-    psi_sum_init(&sum, level, chunk->apply.dtype, leaves, count, partial_sums);
+    psi_sum_init(&sum, psi_kernel_level_kernels(level), chunk->apply.dtype, leaves, count,
+                 partial_sums);
     psi_sum_all(&sum, chunk->apply.elements, to);
     *leaf_p = (struct leaf){.rank = first, .is_sum = true, .data = to};
     return true;
@@ -543,7 +545,7 @@ static void
 sum_f32(const struct leaf *leaves, uint32_t leaf_count, uint32_t divisor, uint32_t elements,
         float *to)
 {
-    const struct apply apply = {.level = psi_kernel_level_best(),
+    const struct apply apply = {.kernels = psi_kernel_level_kernels(psi_kernel_level_best()),
                                 .dtype = PSD_F32,
                                 .use = PSD_USE_SUM,
                                 .elements = elements,
@@ -580,7 +582,8 @@ test_sum_of_1024_ranks(void **state)
     static struct leaf leaves[RANKS];
     const uint16_t one = f16_from_float(1);
     uint16_t half_sum;
-    const struct apply halves = {.dtype = PSD_F16,
+    const struct apply halves = {.kernels = &psi_kernels_scalar,
+                                 .dtype = PSD_F16,
                                  .use = PSD_USE_SUM,
                                  .elements = 1,
                                  .leaves = leaves,
@@ -677,7 +680,8 @@ test_check_sees_overflow(void **state)
     const float large = 3e38f;
     const struct leaf leaves[] = {{.rank = 0, .data = &large}, {.rank = 1, .data = &large}};
     float to = 7;
-    struct apply apply = {.dtype = PSD_F32,
+    struct apply apply = {.kernels = &psi_kernels_scalar,
+                          .dtype = PSD_F32,
                           .use = PSD_USE_SUM,
                           .elements = 1,
                           .leaves = leaves,
@@ -699,7 +703,8 @@ static int64_t
 add_two(psd_dtype dtype, uint32_t divisor, uint16_t first, uint16_t second, uint16_t *to)
 {
     const struct leaf leaves[] = {{.rank = 0, .data = &first}, {.rank = 1, .data = &second}};
-    const struct apply apply = {.dtype = dtype,
+    const struct apply apply = {.kernels = &psi_kernels_scalar,
+                                .dtype = dtype,
                                 .use = PSD_USE_SUM,
                                 .elements = 1,
                                 .leaves = leaves,
@@ -790,7 +795,7 @@ apply_piece(const struct chunk *chunk, struct array arrays[OUTPUTS], uint32_t fi
         leaves[i] = (struct leaf){.rank = chunk->leaves[i].rank,
                                   .data = (const char *)chunk->leaves[i].data + first * bytes};
     }
-    apply.level = psi_kernel_level_best();
+    apply.kernels = psi_kernel_level_kernels(psi_kernel_level_best());
     apply.rule = &chunk->rule;
     apply.leaves = leaves;
     apply.elements = count;
@@ -850,7 +855,7 @@ test_halves_work_on_f32_masters(void **state)
     const struct psd_rule_args rule = {.rule = PSD_RULE_SGD, .learning_rate = 0.1};
     const struct leaf leaf = {.data = gradient};
     const struct leaf half_leaf = {.data = half_gradient};
-    struct apply apply = {.level = psi_kernel_level_best(),
+    struct apply apply = {.kernels = psi_kernel_level_kernels(psi_kernel_level_best()),
                           .use = PSD_USE_UPDATE,
                           .rule = &rule,
                           .elements = COUNT,
@@ -923,7 +928,8 @@ test_clip_comes_before_decay(void **state)
     const double gradient = -5;
     const struct leaf leaf = {.data = &gradient};
     double value = 16;
-    const struct apply apply = {.dtype = PSD_F64,
+    const struct apply apply = {.kernels = &psi_kernels_scalar,
+                                .dtype = PSD_F64,
                                 .use = PSD_USE_UPDATE,
                                 .rule = &rule,
                                 .elements = 1,
@@ -946,7 +952,8 @@ test_no_leaves_is_a_gradient_of_zero(void **state)
         .rule = PSD_RULE_MOMENTUM, .learning_rate = 1, .momentum = 0.5};
     double value = 3;
     double mean = 2;
-    struct apply apply = {.dtype = PSD_F64,
+    struct apply apply = {.kernels = &psi_kernels_scalar,
+                          .dtype = PSD_F64,
                           .use = PSD_USE_UPDATE,
                           .rule = &rule,
                           .elements = 1,

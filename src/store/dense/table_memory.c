@@ -3,14 +3,14 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "store/table_memory.h"
+#include "store/dense/table_memory.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/fail.h"
-#include "store/apply.h"
 #include "store/half.h"
+#include "store/initial.h"
 
 enum { PIECE_ALIGN = 64 }; /* every piece begins on a cache line */
 

@@ -5,8 +5,8 @@
  * size, SIMD level, or on what was added elsewhere (sum.h). No fused multiply-add anywhere; a
  * published NaN is always the canonical quiet one.
  */
-#ifndef STORE_APPLY_H
-#define STORE_APPLY_H
+#ifndef STORE_DENSE_APPLY_H
+#define STORE_DENSE_APPLY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 /* One chunk and one meeting of gradients. */
 struct apply {
-    enum kernel_level level; /* supported by this CPU */
+    const struct kernels *kernels; /* that this CPU can run */
     psd_dtype dtype;
     psd_use use;
     const struct psd_rule_args *rule; /* PSD_USE_UPDATE; defaults filled in */
@@ -51,12 +51,5 @@ enum {
  * scratch: APPLY_SCRATCH_BYTES, 64-byte aligned, the caller's own.
  */
 int64_t store_apply(const struct apply *apply, void *scratch);
-
-/*
- * Initial values: elements first .. first + count - 1 of a table, in dtype, by element index and
- * seed alone (a counter-based generator), so that the number of servers does not matter.
- */
-void store_initial(psd_init init, double value, uint64_t seed, psd_dtype dtype, uint64_t first,
-                   uint64_t count, void *to);
 
 #endif

@@ -1,0 +1,106 @@
+/*
+ * store.h - how the numbers of a table are kept on a lane: one struct store_ops for each kind of
+ * table (dense/).
+ *
+ * A lane knows rounds, versions and who may hear of what; a store knows numbers. The lane names a
+ * chunk by its place among those that it has of the table, from 0 on, and a version of its value by
+ * a buffer: there are two where the last version is kept beside the current one. Which of them is
+ * current is the lane's affair.
+ *
+ * Thread: a store is owned by its lane.
+ */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/segment.h"
+#include "store/level.h"
+#include "table/spec.h"
+
+struct leaf;
+
+/* What a lane has of a table. */
+struct store_layout {
+    const struct psi_spec *spec; /* lives as long as the store */
+    uint64_t chunks;
+    uint64_t elements; /* of all of them */
+    bool retain;       /* two buffers */
+    bool shared;       /* values in a segment, for workers on this host, if one is to be had */
+    enum kernel_level level; /* supported by this CPU */
+};
+
+/* What every kind begins with. */
+struct store {
+    const struct store_ops *ops;
+    struct psi_segment *values; /* what workers on this host may read where it is; NULL: nothing */
+    uint64_t bytes;             /* all that it takes */
+};
+
+/* What a gradient is, however it travels: so many numbers of a type. */
+struct store_form {
+    uint32_t numbers;
+    psd_dtype dtype;
+};
+
+/* A run of a chunk's numbers; {NULL, 0}: it has none of these. */
+struct store_piece {
+    uint8_t *base;
+    size_t bytes;
+};
+
+/* Gradients that meet, and what they change. */
+struct store_change {
+    const struct leaf *leaves; /* by rising rank; may be empty */
+    uint32_t leaf_count;
+    uint32_t divisor; /* the sum is divided by it; 0: not divided */
+    uint64_t update;  /* number of this update of the chunk, from 1 */
+    uint32_t from;    /* the buffer with the value before ... */
+    uint32_t to;      /* ... and that of the value after: the same one, or the other */
+    void *scratch;    /* STORE_SCRATCH_BYTES, 64-byte aligned, the caller's own */
+};
+
+enum {
+    STORE_OK = -1,
+    /* Room for the sum of a chunk in f64, and for partial sums of a block of it. */
+    STORE_SCRATCH_BYTES = PSD_CHUNK_ELEMENTS * 8 + 80 * 1024,
+};
+
+struct store_ops {
+    /* What it would take. */
+    uint64_t (*bytes)(const struct store_layout *layout);
+
+    /* Takes the memory, but touches none of it. PSD_ERR_NO_MEMORY when the system refuses. */
+    psd_status (*create)(const struct store_layout *layout, struct store **store_p,
+                         struct psd_error *err);
+    void (*destroy)(struct store *store);
+
+    /* The lane's chunk is the index-th of the table. For all of them, in order, before any other
+     * use. */
+    void (*place)(struct store *store, uint64_t chunk, uint64_t index);
+
+    /* Writes initial values, and touches every page of the chunk by that. Returns about how many
+     * bytes: a lane does some of it between heartbeats. */
+    size_t (*prepare)(struct store *store, uint64_t chunk);
+
+    /* What a gradient of the chunk must be; or the sum of several workers'. */
+    struct store_form (*sink)(const struct store *store, uint64_t chunk, bool is_sum);
+
+    /* Adds the leaves and changes the chunk. Returns STORE_OK, or the number in the chunk of an
+     * element that is not finite, where the table forbids that: then the job is over. */
+    int64_t (*apply)(struct store *store, uint64_t chunk, const struct store_change *change);
+
+    /* The value in that buffer: sent from where it lies. */
+    struct store_piece (*read)(const struct store *store, uint64_t chunk, uint32_t buffer);
+
+    /* A part of the chunk (PSI_PART_*), to save it, or to load it. */
+    struct store_piece (*part)(const struct store *store, uint64_t chunk, unsigned part,
+                               uint32_t buffer);
+
+    /* The value in that buffer came from outside: what follows from it is made anew. */
+    void (*value_loaded)(struct store *store, uint64_t chunk, uint32_t buffer);
+};
+
+#endif
