@@ -15,8 +15,6 @@
 
 #include "table/spec.h"
 
-enum { KERNEL_RULES = PSD_RULE_FTRL + 1 };
-
 /* The numbers of one update, ready to use. Kernels for f32 round each to f32 once. */
 struct kernel_numbers {
     double rate;
@@ -59,8 +57,8 @@ struct kernels_real {
     /* to = gradient + decay * values */
     void (*decay)(void *to, const void *gradient, const void *values, double decay, size_t count);
     /* Rules and sums store no NaN but the canonical one. */
-    kernel_rule_fn sum[KERNEL_LEAVES];                /* to = gradient */
-    kernel_rule_fn rule[KERNEL_RULES][KERNEL_LEAVES]; /* by psd_rule */
+    kernel_rule_fn sum[KERNEL_LEAVES];             /* to = gradient */
+    kernel_rule_fn rule[PSI_RULES][KERNEL_LEAVES]; /* by psd_rule */
 };
 
 struct kernels {

@@ -124,7 +124,7 @@ test_rules_match_reference(void **state)
             }
         }
     }
-    assert_int_equal(rules, (1u << (PSD_RULE_FTRL + 1)) - 1); /* none was forgotten */
+    assert_int_equal(rules, (1u << PSI_RULES) - 1); /* none was forgotten */
 }
 
 int

@@ -26,10 +26,12 @@ static const struct {
     [PSD_RULE_FTRL] = {"ftrl", 2, {"n", "z"}},
 };
 
+_Static_assert(sizeof(rules) / sizeof(rules[0]) == PSI_RULES, "every rule has a row");
+
 static bool
 known(psd_rule rule)
 {
-    return (size_t)rule < sizeof(rules) / sizeof(rules[0]);
+    return (unsigned)rule < PSI_RULES;
 }
 
 const char *

@@ -15,7 +15,7 @@
 
 #include "base/fail.h"
 
-enum { RULES = PSD_RULE_FTRL + 1, SCHEDULES = PSD_SCHEDULE_COSINE + 1 };
+enum { SCHEDULES = PSD_SCHEDULE_COSINE + 1 };
 
 #define RULE(name)     (1u << PSD_RULE_##name)
 #define SCHEDULE(name) (1u << PSD_SCHEDULE_##name)
@@ -79,7 +79,7 @@ used(const struct psd_rule_args *args, const struct number *number)
 static bool
 enums_known(const struct psd_rule_args *args)
 {
-    return (unsigned)args->rule < RULES && (unsigned)args->schedule < SCHEDULES;
+    return (unsigned)args->rule < PSI_RULES && (unsigned)args->schedule < SCHEDULES;
 }
 
 void

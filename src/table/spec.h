@@ -87,6 +87,7 @@ enum { PSI_PART_VALUE = 0, PSI_PART_MASTER = 1, PSI_PART_STATE = 2, PSI_PARTS_MA
 size_t psi_spec_part_bytes(const struct psi_spec *spec, unsigned part);
 size_t psi_spec_all_parts_bytes(const struct psi_spec *spec);
 
+enum { PSI_RULES = PSD_RULE_FTRL + 1 };   /* the last one of enum psd_rule */
 const char *psi_rule_name(psd_rule rule); /* "sgd" */
 
 /* Arrays of optimizer state a rule keeps (0..2) and their names in files ("momentum"). */

@@ -41,7 +41,7 @@ pack_rule(struct psi_pack *pack, const struct psd_rule_args *rule)
 static void
 unpack_rule(struct psi_unpack *unpack, struct psd_rule_args *rule)
 {
-    rule->rule = psi_unpack_u8(unpack, "rule", PSD_RULE_SGD, PSD_RULE_FTRL);
+    rule->rule = psi_unpack_u8(unpack, "rule", PSD_RULE_SGD, PSI_RULES - 1);
 #define UNPACK_NUMBER(name) rule->name = psi_unpack_f64(unpack, #name);
     RULE_NUMBERS(UNPACK_NUMBER)
 #undef UNPACK_NUMBER

@@ -665,7 +665,7 @@ fill_spec(uint64_t *random, struct psi_spec *spec)
         args.use = PSD_USE_SUM;
         args.backup_workers = draw_below(random, 4);
     } else {
-        rule.rule = (psd_rule)draw_below(random, PSD_RULE_FTRL);
+        rule.rule = (psd_rule)draw_below(random, PSD_RULE_FTRL); /* which has no schedule */
         rule.clip_value = 1 + draw_below(random, 10);
         rule.weight_decay = 0.25;
         args.staleness = draw_below(random, 3);
@@ -1165,7 +1165,7 @@ test_table_info_boundaries(void **state)
     FIELD(table_info, spec.shape[0], UINT64_MAX, PSD_ERR_PROTOCOL);
     FIELD(table_info, spec.use, (psd_use)(PSD_USE_SUM + 1), PSD_ERR_PROTOCOL);
     FIELD(table_info, spec.reduce, (psd_reduce)(PSD_REDUCE_SUM + 1), PSD_ERR_PROTOCOL);
-    FIELD(table_info, spec.rule.rule, (psd_rule)(PSD_RULE_FTRL + 1), PSD_ERR_PROTOCOL);
+    FIELD(table_info, spec.rule.rule, (psd_rule)PSI_RULES, PSD_ERR_PROTOCOL);
     FIELD(table_info, spec.rule.schedule, (psd_schedule)(PSD_SCHEDULE_COSINE + 1),
           PSD_ERR_PROTOCOL);
     FIELD(table_info, spec.rule.learning_rate, -1.0, PSD_ERR_PROTOCOL);

@@ -19,7 +19,7 @@
 #include "store/half.h"
 #include "store/level.h"
 
-enum { SEED = 4711, RULES = PSD_RULE_FTRL + 1, DTYPES = 4, LEAVES_MAX = 64 };
+enum { SEED = 4711, RULES = PSI_RULES, DTYPES = 4, LEAVES_MAX = 64 };
 
 static const psd_dtype dtypes[DTYPES] = {PSD_F32, PSD_F64, PSD_F16, PSD_BF16};
 
