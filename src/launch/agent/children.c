@@ -20,6 +20,7 @@
 #include "launch/agent/hook.h"
 #include "launch/agent/start_order.h"
 #include "launch/agent/tree.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/spawn.h"
 #include "launch/text/variables.h"
 
@@ -29,15 +30,6 @@ enum {
     DRAIN_READS_MAX = 64, /* of a dead process's pipe, in case somebody else still fills it */
     POLLS_EACH = LINK_STREAMS + 2,
 };
-
-static void
-close_fd(int *fd)
-{
-    if (*fd >= 0) {
-        close(*fd);
-    }
-    *fd = -1;
-}
 
 void
 children_fini(struct children *children)
@@ -105,12 +97,10 @@ open_pipe(int *read_end_p)
 static int
 open_note(struct child *child, struct start_order *order)
 {
-    const int pipe_end = open_pipe(&child->note);
+    int pipe_end = open_pipe(&child->note);
     const int fd = pipe_end < 0 ? -1 : fcntl(pipe_end, F_DUPFD_CLOEXEC, SPAWN_EXTRA_FD + 1);
 
-    if (pipe_end >= 0) {
-        close(pipe_end);
-    }
+    close_fd(&pipe_end);
     notes_init(&child->notes);
     if (fd >= 0 && hook_name_note(fd, &order->environment, NULL) != PSD_OK) {
         close(fd);

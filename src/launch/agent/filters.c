@@ -15,6 +15,7 @@
 
 #include <sys/stat.h>
 
+#include "launch/system/close_fd.h"
 #include "launch/text/mask.h"
 #include "launch/text/words.h"
 
@@ -186,9 +187,7 @@ read_command(pid_t pid, char text_p[COMMAND_BYTES])
     snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     count = fd >= 0 ? read(fd, bytes, COMMAND_READ_BYTES) : 0;
-    if (fd >= 0) {
-        close(fd);
-    }
+    close_fd(&fd);
     for (const char *at = bytes; at < bytes + count; at += strlen(at) + 1) {
         words_add(&words, at);
     }

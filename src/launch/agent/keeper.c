@@ -18,6 +18,7 @@
 
 #include "base/monotonic.h"
 #include "launch/agent/tree.h"
+#include "launch/system/close_fd.h"
 
 enum {
     LOOK_AGAIN_MS = 20, /* whether somebody who was killed is gone */
@@ -59,9 +60,7 @@ await_agent(pid_t agent, int line)
             kill(agent, SIGKILL);
         }
     }
-    if (polls[0].fd >= 0) {
-        close(polls[0].fd);
-    }
+    close_fd(&polls[0].fd);
 }
 
 int

@@ -10,18 +10,10 @@
 #include <unistd.h>
 
 #include "base/monotonic.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/log_file.h"
 
 enum { READ_BYTES = 32 << 10 };
-
-static void
-close_fd(int *fd)
-{
-    if (*fd >= 0) {
-        close(*fd);
-    }
-    *fd = -1;
-}
 
 void
 printout_init(struct printout *printout, uint32_t slot)

@@ -16,6 +16,7 @@
 
 #include "launch/agent/hook.h"
 #include "launch/agent/scratch.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/make_path.h"
 #include "launch/system/reach.h"
 #include "launch/text/command.h"
@@ -84,12 +85,8 @@ setup_fini(struct setup *setup)
     words_fini(&setup->worker_environment);
     free(setup->hook_directory);
     ports_fini(&setup->ports);
-    if (setup->listener >= 0) {
-        close(setup->listener);
-    }
-    if (setup->log_directory >= 0) {
-        close(setup->log_directory);
-    }
+    close_fd(&setup->listener);
+    close_fd(&setup->log_directory);
     scratch_destroy(&setup->scratch);
     *setup = nowhere;
 }

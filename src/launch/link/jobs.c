@@ -23,6 +23,7 @@
 
 #include "base/fail.h"
 #include "config/settings.h"
+#include "launch/system/close_fd.h"
 
 enum {
     SAME_NAME_MAX = 1000,
@@ -110,12 +111,11 @@ connect_to(const struct sockaddr_un *address, int flags)
 static bool
 is_alive(const struct sockaddr_un *address)
 {
-    const int fd = connect_to(address, SOCK_NONBLOCK);
+    int fd = connect_to(address, SOCK_NONBLOCK);
+    const bool alive = fd >= 0 || errno == EAGAIN;
 
-    if (fd >= 0) {
-        close(fd);
-    }
-    return fd >= 0 || errno == EAGAIN;
+    close_fd(&fd);
+    return alive;
 }
 
 /*

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "launch/system/close_fd.h"
 
 enum { READ_BYTES = 64 << 10, READS_MAX = 8 };
 
@@ -101,16 +102,13 @@ link_init(struct link *link, int in, int out)
 void
 link_fini(struct link *link)
 {
-    if (link->in >= 0) {
-        close(link->in);
+    if (link->out != link->in) {
+        close_fd(&link->out);
     }
-    if (link->out >= 0 && link->out != link->in) {
-        close(link->out);
-    }
+    close_fd(&link->in);
+    link->out = -1;
     release(&link->received);
     release(&link->unsent);
-    link->in = -1;
-    link->out = -1;
     link->failed = true;
 }
 

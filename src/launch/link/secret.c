@@ -17,6 +17,7 @@
 #include "base/fail.h"
 #include "config/settings.h"
 #include "launch/link/munge.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/spawn.h"
 #include "secure/secret.h"
 
@@ -63,16 +64,14 @@ static int
 seal(const void *bytes)
 {
     const unsigned seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    const int memory = memfd_create("psd_secret", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+    int memory = memfd_create("psd_secret", MFD_ALLOW_SEALING | MFD_CLOEXEC);
     int fd = -1;
 
     if (memory >= 0 && write(memory, bytes, PSI_SECRET_BYTES) == PSI_SECRET_BYTES &&
         fcntl(memory, F_ADD_SEALS, seals) == 0) {
         fd = fcntl(memory, F_DUPFD, SPAWN_EXTRA_FD + 1); /* above what children lay out */
     }
-    if (memory >= 0) {
-        close(memory);
-    }
+    close_fd(&memory);
     return fd;
 }
 

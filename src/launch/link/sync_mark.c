@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/stderr_tail.h"
 #include "launch/system/whole_file.h"
 
@@ -36,13 +37,11 @@ sync_write_digits(const uint8_t *hash, char digits_p[SYNC_DIGEST_BYTES])
 void
 sync_read_mark(int directory, char digits_p[SYNC_DIGEST_BYTES])
 {
-    const int fd = openat(directory, mark, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int fd = openat(directory, mark, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     const ssize_t bytes = fd >= 0 ? read(fd, digits_p, SYNC_DIGEST_BYTES - 1) : -1;
 
     digits_p[bytes > 0 ? bytes : 0] = '\0';
-    if (fd >= 0) {
-        close(fd);
-    }
+    close_fd(&fd);
 }
 
 /* The mark leaves no other trace: the time of the directory is a part of the archive. */
@@ -121,8 +120,6 @@ sync_last_words(int said, int status, char *text_p, size_t size)
 
         text[bytes > 0 ? bytes : 0] = '\0';
     }
-    if (said >= 0) {
-        close(said);
-    }
+    close_fd(&said);
     stderr_tail_describe("tar", text, "", is_closing_line, status, text_p, size);
 }

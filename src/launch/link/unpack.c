@@ -18,21 +18,13 @@
 
 #include "base/fail.h"
 #include "base/monotonic.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/trusted_directory.h"
 
 void
 unpack_init(struct unpack *unpack)
 {
     *unpack = (struct unpack){.directory = -1, .fd = -1, .said = -1, .stall_ms = UNPACK_STALL_MS};
-}
-
-static void
-close_fd(int *fd)
-{
-    if (*fd >= 0) {
-        close(*fd);
-    }
-    *fd = -1;
 }
 
 void

@@ -18,6 +18,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "launch/meet/join_line.h"
+#include "launch/system/close_fd.h"
 #include "rpc/identity.h"
 #include "secure/tls.h"
 #include "transport/address.h"
@@ -212,10 +213,7 @@ end_former(struct seat *seat)
         snprintf(seat->why_left, sizeof(seat->why_left), "it was started anew");
     }
     close_line(seat);
-    if (seat->theirs >= 0) {
-        close(seat->theirs);
-        seat->theirs = -1;
-    }
+    close_fd(&seat->theirs);
 }
 
 static const struct psi_conn_events member_events;
@@ -502,9 +500,7 @@ join_close(struct join *join)
         struct seat *seat = &join->seats[rank];
 
         join_line_close(&seat->line);
-        if (seat->theirs >= 0) {
-            close(seat->theirs);
-        }
+        close_fd(&seat->theirs);
     }
     psi_loop_destroy(join->loop);
     psi_tls_destroy(join->tls);
@@ -512,9 +508,7 @@ join_close(struct join *join)
     while (join->guests != NULL) {
         forget_guest(join->guests);
     }
-    if (join->epoll >= 0) {
-        close(join->epoll);
-    }
+    close_fd(&join->epoll);
     free(join->seats);
     free(join);
 }

@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "launch/link/link.h"
+#include "launch/system/close_fd.h"
 
 static const char magic[8] = "psdjoin1";
 
@@ -144,12 +145,9 @@ join_line_open(struct join_line *line, struct psi_conn *conn, struct psd_error *
 void
 join_line_close(struct join_line *line)
 {
-    if (line->fd >= 0) {
-        close(line->fd);
-    }
+    close_fd(&line->fd);
     free(line->unread);
     line->unread = NULL;
-    line->fd = -1;
     line->unread_bytes = 0;
 }
 

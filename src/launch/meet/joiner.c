@@ -22,6 +22,7 @@
 #include "launch/link/link.h"
 #include "launch/meet/join.h"
 #include "launch/meet/join_line.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/reach.h"
 #include "launch/system/signal_fd.h"
 #include "rpc/identity.h"
@@ -400,10 +401,7 @@ static void
 end_life(struct joiner *joiner)
 {
     join_line_close(&joiner->line);
-    if (joiner->agent.fd >= 0) {
-        close(joiner->agent.fd);
-        joiner->agent.fd = -1;
-    }
+    close_fd(&joiner->agent.fd);
     if (joiner->loop != NULL) {
         close_connection(joiner);
     }

@@ -22,6 +22,7 @@
 #include "base/fail.h"
 #include "launch/meet/rendezvous_directory.h"
 #include "launch/meet/rendezvous_file.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/reach.h"
 #include "secure/secret.h"
 
@@ -188,13 +189,11 @@ struct moment {
 static bool
 look(const char *path, struct moment *moment_p)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat found;
     const bool seen = fd >= 0 ? fstat(fd, &found) == 0 : lstat(path, &found) == 0;
 
-    if (fd >= 0) {
-        close(fd);
-    }
+    close_fd(&fd);
     if (!seen) {
         return false;
     }

@@ -26,6 +26,7 @@
 #include "base/monotonic.h"
 #include "launch/link/munge.h"
 #include "launch/link/secret.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/ports.h"
 #include "launch/system/reach.h"
 
@@ -85,7 +86,6 @@ listen_on(uint16_t port)
     const int on = 1;
     const int off = 0;
     int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int code;
 
     if (fd >= 0) {
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -99,11 +99,7 @@ listen_on(uint16_t port)
             return fd;
         }
     }
-    code = errno;
-    if (fd >= 0) {
-        close(fd);
-    }
-    errno = code;
+    close_fd(&fd);
     return -1;
 }
 
@@ -173,7 +169,7 @@ answer(const struct slurm_meet *meet, int secret_fd, pid_t parent)
         _exit(1);
     }
     for (;;) {
-        const int visitor = accept4(meet->door, NULL, NULL, SOCK_CLOEXEC);
+        int visitor = accept4(meet->door, NULL, NULL, SOCK_CLOEXEC);
         const char *text = visitor >= 0 ? describe(meet, &line) : NULL;
 
         if (visitor < 0) {
@@ -182,9 +178,7 @@ answer(const struct slurm_meet *meet, int secret_fd, pid_t parent)
         if (text != NULL) { /* shorter than any socket's buffer: nobody can hold us up */
             send(visitor, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
         }
-        if (visitor >= 0) {
-            close(visitor);
-        }
+        close_fd(&visitor);
     }
 }
 
@@ -396,9 +390,7 @@ slurm_meet_close(struct slurm_meet *meet)
         kill(meet->porter, SIGKILL);
         waitpid(meet->porter, NULL, 0);
     }
-    if (meet->door >= 0) {
-        close(meet->door);
-    }
+    close_fd(&meet->door);
     if (meet->port != NULL) {
         munmap(meet->port, sizeof(*meet->port));
     }

@@ -18,6 +18,7 @@
 
 #include "base/monotonic.h"
 #include "launch/meet/ssh.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/spawn.h"
 #include "launch/text/command.h"
 #include "launch/text/variables.h"
@@ -104,19 +105,11 @@ write_arguments(const struct ssh_target *target, struct words *argv)
 }
 
 static void
-close_if_open(int fd)
-{
-    if (fd >= 0) {
-        close(fd);
-    }
-}
-
-static void
 begin(struct asking *asking, const struct ssh_target *target, const char *ssh)
 {
     struct words argv = {0};
-    const int config = write_config(target);
-    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int config = write_config(target);
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     int pipes[2] = {-1, -1};
 
     asking->fd = -1;
@@ -139,11 +132,11 @@ begin(struct asking *asking, const struct ssh_target *target, const char *ssh)
         }
     }
     if (asking->fd < 0) {
-        close_if_open(pipes[0]);
+        close_fd(&pipes[0]);
     }
-    close_if_open(pipes[1]);
-    close_if_open(config);
-    close_if_open(nothing);
+    close_fd(&pipes[1]);
+    close_fd(&config);
+    close_fd(&nothing);
     words_fini(&argv);
 }
 

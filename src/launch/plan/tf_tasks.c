@@ -16,6 +16,7 @@
 
 #include "base/fail.h"
 #include "cluster/endpoint.h"
+#include "launch/system/close_fd.h"
 #include "launch/text/variables.h"
 
 /* One file. */
@@ -148,9 +149,7 @@ try_address(const struct psi_endpoint *endpoint)
     if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
         code = errno;
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    close_fd(&fd);
     freeaddrinfo(found);
     return code;
 }

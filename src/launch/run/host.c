@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/reach.h"
 #include "launch/system/spawn.h"
 #include "launch/system/wall_clock.h"
@@ -150,10 +151,7 @@ host_kill(const struct host *host)
 void
 host_fini(struct host *host)
 {
-    if (host->stderr_fd >= 0) {
-        close(host->stderr_fd);
-        host->stderr_fd = -1;
-    }
+    close_fd(&host->stderr_fd);
     link_fini(&host->link);
     words_fini(&host->addresses);
     words_fini(&host->problems);
@@ -190,10 +188,7 @@ host_read_stderr(struct host *host)
         memcpy(host->stderr_tail + used, bytes, (size_t)count);
         host->stderr_tail[used + (size_t)count] = '\0';
     }
-    if (host->stderr_fd >= 0) {
-        close(host->stderr_fd);
-        host->stderr_fd = -1;
-    }
+    close_fd(&host->stderr_fd);
 }
 
 /* Waits for the process behind the line, a moment; then ends it. */
@@ -208,9 +203,7 @@ collect(struct host *host)
     if (waitpid(host->pid, &host->status, 0) != host->pid) {
         host->status = -1;
     }
-    if (wait.fd >= 0) {
-        close(wait.fd);
-    }
+    close_fd(&wait.fd);
     host->pid = 0;
 }
 

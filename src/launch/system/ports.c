@@ -20,20 +20,12 @@
 #include <sys/un.h>
 
 #include "base/fail.h"
+#include "launch/system/close_fd.h"
 
 enum {
     RANGE = PORTS_LAST - PORTS_FIRST + 1,
     STRIDE = 7919, /* a prime: agents that start together begin far from each other */
 };
-
-static void
-close_fd(int *fd)
-{
-    if (*fd >= 0) {
-        close(*fd);
-    }
-    *fd = -1;
-}
 
 void
 ports_fini(struct ports *ports)

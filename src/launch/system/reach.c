@@ -23,6 +23,7 @@
 
 #include "base/fail.h"
 #include "base/monotonic.h"
+#include "launch/system/close_fd.h"
 #include "launch/text/memory.h"
 
 enum { BACKLOG = 4096, TEXT_BYTES = 320 };
@@ -56,10 +57,7 @@ reach_listen(const char *address, uint16_t *port_p, struct psd_error *err)
     if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0 ||
         getsockname(fd, (struct sockaddr *)&bound, &bytes) != 0) {
         psi_fail_errno(err, PSD_ERR_IO, "listen on %s", address);
-        if (fd >= 0) {
-            close(fd);
-        }
-        fd = -1;
+        close_fd(&fd);
     }
     freeaddrinfo(found);
     *port_p = bound.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&bound)->sin6_port)
@@ -145,9 +143,7 @@ reach_all(const struct words *targets, uint32_t timeout_ms, struct words *answer
     }
     wait_all(polls, attempts, targets->count, (int64_t)psi_monotonic_ms() + timeout_ms);
     for (size_t i = 0; i < targets->count; i++) {
-        if (polls[i].fd >= 0) {
-            close(polls[i].fd);
-        }
+        close_fd(&polls[i].fd);
         if (attempts[i].code != 0) {
             words_add_format(answers, "%s: %s", targets->list[i],
                              attempts[i].code > 0 ? strerror(attempts[i].code) : "no answer");
@@ -172,9 +168,7 @@ reach_connect(const char *address, uint16_t port, uint32_t timeout_ms)
         wait_all(&item, &attempt, 1, (int64_t)psi_monotonic_ms() + timeout_ms);
     }
     if (fd >= 0 && attempt.code != 0) {
-        if (item.fd >= 0) {
-            close(item.fd);
-        }
+        close_fd(&item.fd);
         close(fd);
         errno = attempt.code > 0 ? attempt.code : ETIMEDOUT;
         return -1;
@@ -266,8 +260,6 @@ reach_source(const char *address, char text_p[64])
         getsockname(fd, (struct sockaddr *)&own, &bytes) == 0) {
         getnameinfo((struct sockaddr *)&own, bytes, text_p, 64, NULL, 0, NI_NUMERICHOST);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    close_fd(&fd);
     freeaddrinfo(found);
 }

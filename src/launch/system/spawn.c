@@ -15,6 +15,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "launch/system/close_fd.h"
+
 static void
 reset_signals(void)
 {
@@ -93,12 +95,10 @@ lift(int fd)
 static void
 close_lifted(const struct spawn_args *lifted)
 {
-    const int fds[] = {lifted->input_fd, lifted->output_fd, lifted->error_fd, lifted->extra_fd};
+    int fds[] = {lifted->input_fd, lifted->output_fd, lifted->error_fd, lifted->extra_fd};
 
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
-        if (fds[i] >= 0) {
-            close(fds[i]);
-        }
+        close_fd(&fds[i]);
     }
 }
 

@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "launch/system/close_fd.h"
 
 enum { PATH_BYTES = 4096, LINKS_MAX = 40 };
 
@@ -31,14 +32,6 @@ struct walk {
     char name[256];        /* of where we are, for messages */
     unsigned links;        /* followed so far */
 };
-
-static void
-close_if_open(int fd)
-{
-    if (fd >= 0) {
-        close(fd);
-    }
-}
 
 static const char *
 user_name(uid_t user)
@@ -130,7 +123,7 @@ check_end(const struct walk *walk, struct psd_error *err)
 static psd_status
 enter(struct walk *walk, const char *name, struct psd_error *err)
 {
-    const int fd = openat(walk->fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(walk->fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat info;
     psd_status status;
 
@@ -140,10 +133,10 @@ enter(struct walk *walk, const char *name, struct psd_error *err)
         status = check_owner(walk, name, &info, err);
     }
     if (status != PSD_OK) {
-        close_if_open(fd);
+        close_fd(&fd);
         return status;
     }
-    close_if_open(walk->fd);
+    close_fd(&walk->fd);
     walk->fd = fd;
     walk->here = info;
     snprintf(walk->name, sizeof(walk->name), "%.255s", name);
@@ -232,7 +225,7 @@ trusted_directory_open(const char *path, int *fd_p, struct psd_error *err)
     }
     status = status == PSD_OK ? check_end(&walk, err) : status;
     if (status != PSD_OK) {
-        close_if_open(walk.fd);
+        close_fd(&walk.fd);
         return status;
     }
     *fd_p = walk.fd;

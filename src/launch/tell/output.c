@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/log_file.h"
 #include "launch/system/wall_clock.h"
 
@@ -119,14 +120,8 @@ void
 output_fini(struct output *output, struct console *console)
 {
     output_flush(output, console);
-    if (output->log_fd >= 0) {
-        close(output->log_fd);
-    }
-    if (output->times_fd >= 0) {
-        close(output->times_fd);
-    }
-    output->log_fd = -1;
-    output->times_fd = -1;
+    close_fd(&output->log_fd);
+    close_fd(&output->times_fd);
 }
 
 /* A full disk costs the log, not the job. */

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "launch/system/close_fd.h"
 #include "launch/system/log_file.h"
 #include "launch/system/make_path.h"
 
@@ -46,10 +47,7 @@ runlog_open(struct runlog *runlog, const char *path, struct psd_error *err)
 void
 runlog_close(struct runlog *runlog)
 {
-    if (runlog->fd >= 0) {
-        close(runlog->fd);
-    }
-    runlog->fd = -1;
+    close_fd(&runlog->fd);
 }
 
 void
