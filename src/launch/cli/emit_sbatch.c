@@ -13,6 +13,7 @@
 #include "cluster/cluster.h"
 #include "launch/plan/roles.h"
 #include "launch/prepare/prepare.h"
+#include "launch/text/memory.h"
 #include "launch/text/words.h"
 
 enum { WARNING_S = 60, MINUTE_S = 60 };
@@ -58,13 +59,10 @@ place_roles(const struct launch_options *options, struct roles *roles_p, struct 
     const uint32_t tasks = servers + given_or(options->workers, 1);
     const uint32_t nodes = options->nodes > 0 && options->nodes <= tasks ? options->nodes : 1;
     const uint32_t full = (tasks + nodes - 1) / nodes;
-    uint32_t *tasks_on = calloc(nodes, sizeof(*tasks_on));
+    uint32_t *tasks_on = memory_need(calloc(nodes, sizeof(*tasks_on)));
     uint32_t left = tasks;
     psd_status status;
 
-    if (tasks_on == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u nodes", nodes);
-    }
     for (uint32_t i = 0; i < nodes; i++) {
         tasks_on[i] = left < full ? left : full;
         left -= tasks_on[i];

@@ -15,6 +15,7 @@
 #include "launch/prepare/prepare.h"
 #include "launch/system/ports.h"
 #include "launch/system/reach.h"
+#include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
 enum { ADDRESS_BYTES = 64, PORT_STRIDE = 997 };
@@ -227,10 +228,7 @@ fill(struct sheet *sheet, int *code_p, struct psd_error *err)
 {
     const char *given = variables_get(sheet->args->environment, "TFSERVER");
 
-    sheet->addresses = calloc(sheet->slurm.nodes.count, ADDRESS_BYTES);
-    if (sheet->addresses == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the nodes");
-    }
+    sheet->addresses = memory_need(calloc(sheet->slurm.nodes.count, ADDRESS_BYTES));
     if (given != NULL) {
         return take_given(sheet, given, err);
     }

@@ -19,6 +19,7 @@
 #include "base/monotonic.h"
 #include "launch/meet/join_line.h"
 #include "launch/system/close_fd.h"
+#include "launch/text/memory.h"
 #include "rpc/identity.h"
 #include "secure/tls.h"
 #include "transport/address.h"
@@ -465,14 +466,11 @@ psd_status
 join_open(const struct join_config *config, struct join **join_p, uint16_t *port_p,
           struct psd_error *err)
 {
-    struct join *join = calloc(1, sizeof(*join));
+    struct join *join = memory_need(calloc(1, sizeof(*join)));
     psd_status status;
 
     psi_assert(config->size >= 1 && config->size <= JOIN_SIZE_MAX);
-    if (join == NULL || (join->seats = calloc(config->size, sizeof(*join->seats))) == NULL) {
-        free(join);
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u ranks", config->size);
-    }
+    join->seats = memory_need(calloc(config->size, sizeof(*join->seats)));
     join->config = *config;
     join->epoll = -1;
     for (uint32_t rank = 0; rank < config->size; rank++) {

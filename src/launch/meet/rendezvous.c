@@ -24,6 +24,7 @@
 #include "launch/meet/rendezvous_file.h"
 #include "launch/system/close_fd.h"
 #include "launch/system/reach.h"
+#include "launch/text/memory.h"
 #include "secure/secret.h"
 
 enum {
@@ -301,12 +302,9 @@ psd_status
 rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rendezvous_p,
                 struct psd_error *err)
 {
-    struct rendezvous *rendezvous = calloc(1, sizeof(*rendezvous));
+    struct rendezvous *rendezvous = memory_need(calloc(1, sizeof(*rendezvous)));
     psd_status status = check_run_name(config->run, err);
 
-    if (rendezvous == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the rendezvous");
-    }
     rendezvous->config = *config;
     rendezvous->own = (struct rendezvous_entry){
         .rank = config->rank, .size = config->size, .pid = (uint32_t)getpid()};

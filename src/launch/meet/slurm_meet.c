@@ -29,6 +29,7 @@
 #include "launch/system/close_fd.h"
 #include "launch/system/ports.h"
 #include "launch/system/reach.h"
+#include "launch/text/memory.h"
 
 enum {
     CANDIDATES = 16, /* ports that are tried where none is given */
@@ -353,13 +354,9 @@ psd_status
 slurm_meet_open(const struct slurm_meet_config *config, struct slurm_meet **meet_p,
                 struct psd_error *err)
 {
-    struct slurm_meet *meet = calloc(1, sizeof(*meet));
+    struct slurm_meet *meet = memory_need(calloc(1, sizeof(*meet)));
     psd_status status = PSD_OK;
 
-    if (meet == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the meeting of step %s",
-                        config->step);
-    }
     meet->config = *config;
     meet->door = -1;
     snprintf(meet->step, sizeof(meet->step), "%s", config->step);

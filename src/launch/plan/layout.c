@@ -10,9 +10,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/fail.h"
 #include "launch/rules/role.h"
 #include "launch/system/is_local.h"
+#include "launch/text/memory.h"
 
 static const struct psi_cluster_node local_node = {.host = "localhost", .slots = 1};
 
@@ -100,32 +100,23 @@ place_slot(struct layout *layout, uint32_t slot, uint32_t servers,
     }
 }
 
-static psd_status
-allocate(struct layout *layout, uint32_t slots, struct psd_error *err)
+static struct layout
+allocate(uint32_t slots)
 {
-    *layout = (struct layout){.slots = slots};
-    layout->machines = calloc(slots, sizeof(*layout->machines));
-    layout->machine_of = calloc(slots, sizeof(*layout->machine_of));
-    layout->local_rank = calloc(slots, sizeof(*layout->local_rank));
-    layout->gpus = calloc(slots, sizeof(*layout->gpus));
-    if (layout->machines == NULL || layout->machine_of == NULL || layout->local_rank == NULL ||
-        layout->gpus == NULL) {
-        layout_fini(layout);
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u processes", slots);
-    }
-    return PSD_OK;
+    struct layout layout = {.slots = slots};
+
+    layout.machines = memory_need(calloc(slots, sizeof(*layout.machines)));
+    layout.machine_of = memory_need(calloc(slots, sizeof(*layout.machine_of)));
+    layout.local_rank = memory_need(calloc(slots, sizeof(*layout.local_rank)));
+    layout.gpus = memory_need(calloc(slots, sizeof(*layout.gpus)));
+    return layout;
 }
 
-psd_status
-layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t workers,
-             struct layout *layout_p, struct psd_error *err)
+struct layout
+layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t workers)
 {
-    struct layout layout;
-    const psd_status status = allocate(&layout, 1 + servers + workers, err);
+    struct layout layout = allocate(1 + servers + workers);
 
-    if (status != PSD_OK) {
-        return status;
-    }
     /* Workers first: they count the machines. The master last: its entry has no port of ssh. */
     for (uint32_t slot = 1 + servers; slot < layout.slots; slot++) {
         place_slot(&layout, slot, servers, node_of_slot(cluster, slot, servers));
@@ -134,8 +125,7 @@ layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t worke
         place_slot(&layout, slot, servers, node_of_slot(cluster, slot, servers));
     }
     place_slot(&layout, 0, servers, node_of_slot(cluster, 0, servers));
-    *layout_p = layout;
-    return PSD_OK;
+    return layout;
 }
 
 static void
@@ -154,18 +144,13 @@ place_task(struct layout *layout, uint32_t index, const struct layout_task *task
     layout->machine_of[slot] = index;
 }
 
-psd_status
-layout_build_joined(const struct layout_task *tasks, uint32_t count, struct layout *layout_p,
-                    struct psd_error *err)
+struct layout
+layout_build_joined(const struct layout_task *tasks, uint32_t count)
 {
-    struct layout layout;
+    struct layout layout = allocate(1 + count);
     uint32_t server_slot = 1;
     uint32_t worker_slot = 1;
-    psd_status status = allocate(&layout, 1 + count, err);
 
-    if (status != PSD_OK) {
-        return status;
-    }
     for (uint32_t i = 0; i < count; i++) {
         worker_slot += tasks[i].role == LAUNCH_SERVER;
     }
@@ -176,8 +161,7 @@ layout_build_joined(const struct layout_task *tasks, uint32_t count, struct layo
     }
     layout.machine_count = count;
     layout.machines[0].processes++; /* the master, whose slot and machine are both 0 */
-    *layout_p = layout;
-    return PSD_OK;
+    return layout;
 }
 
 void

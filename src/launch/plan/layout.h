@@ -42,8 +42,7 @@ struct layout {
 };
 
 /* cluster NULL: everything here. */
-psd_status layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t workers,
-                        struct layout *layout_p, struct psd_error *err);
+struct layout layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t workers);
 
 /* One of several psd_run that make up a job, and what it runs: a server or a worker. */
 struct layout_task {
@@ -54,8 +53,7 @@ struct layout_task {
 
 /* Every task is a machine with one process; the first is here, and has the master, too. Servers and
  * workers are numbered in the order of the tasks. */
-psd_status layout_build_joined(const struct layout_task *tasks, uint32_t count,
-                               struct layout *layout_p, struct psd_error *err);
+struct layout layout_build_joined(const struct layout_task *tasks, uint32_t count);
 void layout_fini(struct layout *layout);
 
 /* A job without a master: its machine is only there if something else runs on it. */

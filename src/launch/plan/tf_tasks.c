@@ -17,6 +17,7 @@
 #include "base/fail.h"
 #include "cluster/endpoint.h"
 #include "launch/system/close_fd.h"
+#include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
 /* One file. */
@@ -234,15 +235,12 @@ check_pieces(const struct piece *pieces, size_t count, enum tf_tasks_need need,
 }
 
 /* Servers first, then the chief, the workers, the evaluator. Takes the pieces. */
-static psd_status
-take_slots(struct piece *pieces, size_t count, struct tf_tasks *tasks, struct psd_error *err)
+static void
+take_slots(struct piece *pieces, size_t count, struct tf_tasks *tasks)
 {
     uint32_t servers = 0;
 
-    tasks->list = calloc(1 + count, sizeof(*tasks->list));
-    if (tasks->list == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %zu tasks", count);
-    }
+    tasks->list = memory_need(calloc(1 + count, sizeof(*tasks->list)));
     qsort(pieces, count, sizeof(*pieces), by_task);
     for (size_t i = 0; i < count; i++) {
         servers += pieces[i].config.type == PSI_TF_PS;
@@ -251,7 +249,6 @@ take_slots(struct piece *pieces, size_t count, struct tf_tasks *tasks, struct ps
     }
     tasks->servers = servers < count ? servers : 0;
     tasks->workers = (uint32_t)count - tasks->servers;
-    return PSD_OK;
 }
 
 psd_status
@@ -269,7 +266,7 @@ tf_tasks_load(const struct psi_option_list *files, char *const *environment,
         status = check_pieces(pieces, files->count, need, &tasks, err);
     }
     if (status == PSD_OK) {
-        status = take_slots(pieces, files->count, &tasks, err);
+        take_slots(pieces, files->count, &tasks);
     }
     for (size_t i = 0; i < files->count; i++) {
         psi_tf_config_free(&pieces[i].config);

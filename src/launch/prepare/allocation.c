@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "cluster/endpoint.h"
 #include "launch/plan/personality.h"
+#include "launch/text/memory.h"
 
 /* -------------------------------------------------------------------------------- roles --- */
 
@@ -129,11 +130,9 @@ allocate(const struct roles *roles, uint32_t servers, struct psi_cluster *cluste
     }
     free(cluster->workers);
     free(cluster->servers);
-    cluster->workers = calloc(roles->workers, sizeof(cluster->workers[0]));
-    cluster->servers = calloc(servers, sizeof(cluster->servers[0]));
-    return cluster->workers != NULL && cluster->servers != NULL
-               ? PSD_OK
-               : psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u tasks", roles->count);
+    cluster->workers = memory_need(calloc(roles->workers, sizeof(cluster->workers[0])));
+    cluster->servers = memory_need(calloc(servers, sizeof(cluster->servers[0])));
+    return PSD_OK;
 }
 
 static psd_status

@@ -496,21 +496,19 @@ take_tasks(struct work *work, struct psd_error *err)
                : PSD_OK;
 }
 
-static psd_status
-lay_out(struct work *work, struct psd_error *err)
+static void
+lay_out(struct work *work)
 {
-    struct layout *layout = &work->prepared->layout;
     const struct plan *plan = work->plan;
-    const psd_status status =
-        work->tasks != NULL
-            ? layout_build_joined(work->tasks->list, work->tasks->count, layout, err)
-            : layout_build(work->has_machines ? &work->cluster : NULL, plan->servers, plan->workers,
-                           layout, err);
+    struct layout *layout = &work->prepared->layout;
 
-    if (status == PSD_OK && !personality_has_master(plan->personality)) {
+    *layout = work->tasks != NULL ? layout_build_joined(work->tasks->list, work->tasks->count)
+                                  : layout_build(work->has_machines ? &work->cluster : NULL,
+                                                 plan->servers, plan->workers);
+    if (!personality_has_master(plan->personality)) {
         layout_leave_master_out(layout);
     }
-    return status;
+    work->sources.remote = layout_is_remote(layout);
 }
 
 /* What is given, up to the first part of the plan. */
@@ -554,9 +552,8 @@ prepare_job(const struct launch_options *options, char *const *environment,
     *prepared_p = (struct prepared){
         .plan = {.servers = given_or_1(options->servers), .workers = given_or_1(options->workers)}};
     status = read_all(&work, err);
-    status = status == PSD_OK ? lay_out(&work, err) : status;
     if (status == PSD_OK) {
-        work.sources.remote = layout_is_remote(&prepared_p->layout);
+        lay_out(&work);
         status = plan_build(work.plan, &work.sources, err);
     }
     status = status == PSD_OK ? check_gpus(&prepared_p->layout, work.plan, err) : status;

@@ -23,6 +23,7 @@
 #include "launch/agent/agent.h"
 #include "launch/system/signal_fd.h"
 #include "launch/system/wall_clock.h"
+#include "launch/text/memory.h"
 
 void
 run_listen(struct run *run, int fd, uint32_t events, enum run_source source, uint32_t machine)
@@ -68,15 +69,13 @@ run_tell(struct run *run, enum watch_event_kind kind, uint32_t slot, int number)
 
 /* ------------------------------------------------------------------------- begin and end --- */
 
-static psd_status
-ask_ssh(struct run *run, struct psd_error *err)
+static void
+ask_ssh(struct run *run)
 {
-    struct ssh_question *questions = calloc(run->layout->machine_count, sizeof(*questions));
+    struct ssh_question *questions =
+        memory_need(calloc(run->layout->machine_count, sizeof(*questions)));
     size_t count = 0;
 
-    if (questions == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the machines");
-    }
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
 
@@ -86,7 +85,6 @@ ask_ssh(struct run *run, struct psd_error *err)
     }
     ssh_ask_defaults(questions, count);
     free(questions);
-    return PSD_OK;
 }
 
 static psd_status
@@ -129,10 +127,7 @@ begin_hosts(struct run *run, struct psd_error *err)
 {
     psd_status status = PSD_OK;
 
-    run->hosts = calloc(run->layout->machine_count, sizeof(*run->hosts));
-    if (run->hosts == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the machines");
-    }
+    run->hosts = memory_need(calloc(run->layout->machine_count, sizeof(*run->hosts)));
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         run->hosts[i] = (struct host){.status = -1,
                                       .machine = &run->layout->machines[i],
@@ -152,7 +147,10 @@ begin_hosts(struct run *run, struct psd_error *err)
         }
         host->shell = remote_shell_to(&run->args->shell, host->machine);
     }
-    return status == PSD_OK ? ask_ssh(run, err) : status;
+    if (status == PSD_OK) {
+        ask_ssh(run);
+    }
+    return status;
 }
 
 /* The directory of the logs: made by the first attempt, shared by all. */
@@ -240,8 +238,8 @@ run_init(struct run *run, const struct run_args *args, const struct watch_ops *o
                         .begin_ms = psi_monotonic_ms(),
                         .began_wall_ms = wall_clock_ms()};
     run->slots = 1 + args->plan->servers + args->plan->workers;
-    run->processes = calloc(run->slots, sizeof(*run->processes));
-    if (run->processes == NULL || !watch_init(&run->watch, &args->watch, ops, run)) {
+    run->processes = memory_need(calloc(run->slots, sizeof(*run->processes)));
+    if (!watch_init(&run->watch, &args->watch, ops, run)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u processes", run->slots);
     }
     for (uint32_t slot = 0; slot < run->slots; slot++) {

@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "launch/system/whole_file.h"
+#include "launch/text/memory.h"
 
 /* ps.json where there is one, ps_1.json where there are several; worker_0.json always. */
 static void
@@ -52,14 +53,13 @@ tf_files_write(const struct run *run, const char *directory, struct psd_error *e
     }
     for (uint32_t slot = 1; slot < run->slots && status == PSD_OK; slot++) {
         const struct plan_task task = plan_task(run->plan, slot);
-        char *text = psi_tf_config_text(&run->cluster, task.type, task.index);
+        char *text = memory_need(psi_tf_config_text(&run->cluster, task.type, task.index));
         char name[64];
         char path[4096];
 
         name_file(run, task, name);
         snprintf(path, sizeof(path), "%.4000s/%s", directory, name);
-        status = text != NULL ? write_file(path, text, err)
-                              : psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for TF_CONFIG");
+        status = write_file(path, text, err);
         free(text);
     }
     return status;

@@ -21,6 +21,7 @@
 
 #include "base/fail.h"
 #include "launch/system/close_fd.h"
+#include "launch/text/memory.h"
 
 enum {
     RANGE = PORTS_LAST - PORTS_FIRST + 1,
@@ -135,10 +136,7 @@ ports_reserve(struct ports *ports, const char *address, size_t count, uint16_t w
     psd_status status;
     int code;
 
-    *ports = (struct ports){.list = calloc(count, sizeof(*ports->list))};
-    if (ports->list == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %zu ports", count);
-    }
+    *ports = (struct ports){.list = memory_need(calloc(count, sizeof(*ports->list)))};
     code = getaddrinfo(address, NULL, &hints, &found);
     if (code != 0) {
         ports_fini(ports);

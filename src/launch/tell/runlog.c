@@ -22,6 +22,7 @@
 #include "launch/system/close_fd.h"
 #include "launch/system/log_file.h"
 #include "launch/system/make_path.h"
+#include "launch/text/memory.h"
 
 enum {
     DIRECTORIES_MAX = 10000,
@@ -112,9 +113,7 @@ runlog_make_directory(const char *out, char **directory_p, struct psd_error *err
         if (i > 0) {
             snprintf(suffix, sizeof(suffix), "-%d", i);
         }
-        if (asprintf(&path, "%s/poseidon_log_%s%s", out, stamp, suffix) < 0) {
-            return psi_fail(err, PSD_ERR_NO_MEMORY, "log directory: no memory");
-        }
+        path = memory_format("%s/poseidon_log_%s%s", out, stamp, suffix);
         if (mkdir(path, 0755) == 0) {
             *directory_p = path;
             return PSD_OK;
