@@ -27,7 +27,7 @@ release(struct master *master, struct session *session, const struct arrival *ar
     struct psi_frame ack = master_frame(master, PSI_FRAME_ACK);
 
     ack.request = arrival->request;
-    master_posted(session, psi_post(session->conn, &ack));
+    master_posted(session, psi_post(session->guest.conn, &ack));
 }
 
 /* A worker without a connection asks again when it is back. */
@@ -125,7 +125,7 @@ arrival_at(struct worker *worker, uint32_t kind, uint64_t barrier)
 static psd_status
 named(const struct session *session, uint32_t *kind_p, uint64_t *barrier_p, struct psd_error *err)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     const struct worker *worker = &session->master->worker[session->member->rank];
 
     if (frame->table >= PSI_BARRIER_KINDS) {
@@ -140,7 +140,7 @@ named(const struct session *session, uint32_t *kind_p, uint64_t *barrier_p, stru
 psd_status
 master_on_barrier(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     struct worker *worker = &session->master->worker[session->member->rank];
     struct arrival *arrival;
     uint32_t kind;
@@ -157,7 +157,7 @@ master_on_barrier(struct session *session, const void *body, size_t bytes, struc
         const struct psi_frame refusal = master_answer(session, PSI_FRAME_ACK);
 
         master_posted(session,
-                      psi_post_error(session->conn, &refusal, PSD_ERR_BUSY, 0,
+                      psi_post_error(session->guest.conn, &refusal, PSD_ERR_BUSY, 0,
                                      "barrier: too many threads of this worker wait in one"));
         return PSD_OK;
     }
@@ -199,6 +199,6 @@ master_on_why(struct session *session, const void *body, size_t bytes, struct ps
     } else {
         snprintf(text, sizeof(text), "barrier %" PRIu64 " waits for nobody", barrier);
     }
-    master_posted(session, psi_post_error(session->conn, &because, PSD_OK, 0, text));
+    master_posted(session, psi_post_error(session->guest.conn, &because, PSD_OK, 0, text));
     return PSD_OK;
 }

@@ -37,9 +37,9 @@ master_answer(const struct session *session, uint8_t type)
 {
     struct psi_frame frame = master_frame(session->master, type);
 
-    frame.request = session->inbox.frame.request;
-    frame.seq = session->inbox.frame.seq;
-    frame.table = session->inbox.frame.table;
+    frame.request = session->guest.inbox.frame.request;
+    frame.seq = session->guest.inbox.frame.seq;
+    frame.table = session->guest.inbox.frame.table;
     return frame;
 }
 
@@ -99,6 +99,7 @@ master_create(struct psi_env *env, const struct master_config *config, const str
     master->env = env;
     master->log = log;
     master->limiter.log = log;
+    master->guests.events = &master_guest_events;
     master->config = *config;
     master->config.listen_address = NULL;
     master->waiting_since_ns = psi_now_ns(env);
@@ -160,7 +161,7 @@ master_address(const struct master *master)
 static bool
 has_to_hear(const struct master *master, const struct session *session)
 {
-    if (session->conn == NULL || session->kind != SESSION_MEMBER) {
+    if (session->guest.conn == NULL || session->kind != SESSION_MEMBER) {
         return false;
     }
     if (session->member->role == PSI_ROLE_SERVER) {
@@ -175,7 +176,7 @@ master_send_end(struct session *session)
     const struct master *master = session->master;
     const struct psi_frame frame = master_frame(master, PSI_FRAME_END);
 
-    master_posted(session, psi_post_error(session->conn, &frame, master->end_status,
+    master_posted(session, psi_post_error(session->guest.conn, &frame, master->end_status,
                                           master->end_code, master->end_text));
 }
 
@@ -216,7 +217,8 @@ master_end(struct master *master, int exit_code, psd_status status, const char *
     vsnprintf(master->end_text, sizeof(master->end_text), format, args);
     va_end(args);
     tell_end(master);
-    for (struct session *session = master->sessions; session != NULL; session = session->next) {
+    for (struct session *session = session_first(master); session != NULL;
+         session = session_next(session)) {
         if (has_to_hear(master, session)) {
             master_send_end(session);
         }
@@ -252,8 +254,9 @@ ending_tick(struct master *master, uint64_t now_ns)
 {
     bool waiting = lane_is_away(master);
 
-    for (struct session *session = master->sessions; session != NULL; session = session->next) {
-        waiting = waiting || (has_to_hear(master, session) && !session->broken);
+    for (struct session *session = session_first(master); session != NULL;
+         session = session_next(session)) {
+        waiting = waiting || (has_to_hear(master, session) && !session->guest.doomed);
     }
     if (waiting && now_ns < master->end_ns) {
         master_wake_at(master, master->end_ns);

@@ -123,7 +123,7 @@ welcome(struct session *session, struct member *member)
     session->member = member;
     member->session = session;
     master_member_heard(master, member, psi_now_ns(master->env));
-    master_posted(session, psi_post_welcome(session->conn, &frame, &message));
+    master_posted(session, psi_post_welcome(session->guest.conn, &frame, &message));
     master_view_resend(master, member);
     master_wake_at(master, 0);
 }
@@ -154,7 +154,7 @@ come_back(struct session *session, struct member *member)
         master_session_close(old);
     }
     psi_log(session->master->log, PSI_LOG_DEBUG, "MEMBER-BACK", "%s %u is back from %s",
-            role_name(member), member->rank, session->conn->peer);
+            role_name(member), member->rank, session->guest.conn->peer);
     welcome(session, member);
     if (is_awaited(session->master, member) && is_connected(session->master, member)) {
         tell(session->master, PSI_TIDING_BACK, member, PSI_LOSS_NONE, "");
@@ -400,7 +400,7 @@ take_worker_place(struct session *session, struct worker *worker)
 {
     worker->host = session->hello.host;
     memcpy(worker->host_address, session->hello.address, sizeof(worker->host_address));
-    take_place(session, &worker->member, session->conn->peer);
+    take_place(session, &worker->member, session->guest.conn->peer);
 }
 
 static void
@@ -699,8 +699,9 @@ forget_empty_server(struct server *server)
 static void
 retry_waiting(struct master *master)
 {
-    for (struct session *session = master->sessions; session != NULL; session = session->next) {
-        if (session->conn != NULL && session->kind == SESSION_WAITING) {
+    for (struct session *session = session_first(master); session != NULL;
+         session = session_next(session)) {
+        if (session->guest.conn != NULL && session->kind == SESSION_WAITING) {
             master_admit(session);
         }
     }
@@ -741,7 +742,7 @@ master_on_ping(struct session *session, const void *body, size_t bytes, struct p
         if (session->kind == SESSION_MEMBER) {
             master_node_report(session->member, &ping, session->heard_ns);
         }
-        master_posted(session, psi_post(session->conn, &pong));
+        master_posted(session, psi_post(session->guest.conn, &pong));
     }
     return status;
 }
@@ -759,7 +760,7 @@ master_on_bye(struct session *session, const void *body, size_t bytes, struct ps
     if (master->phase == PHASE_GATHERING) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "BYE before the start");
     }
-    master_posted(session, psi_post(session->conn, &ack));
+    master_posted(session, psi_post(session->guest.conn, &ack));
     if (worker->member.state == PSD_NODE_DONE) {
         return PSD_OK; /* repeated after a reconnect */
     }

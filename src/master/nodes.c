@@ -94,7 +94,7 @@ send_nodes(struct session *session, uint32_t request)
     }
     fill(master, nodes.node);
     frame.request = request;
-    master_posted(session, psi_post_nodes(session->conn, &frame, &nodes));
+    master_posted(session, psi_post_nodes(session->guest.conn, &frame, &nodes));
     free(nodes.node);
     return PSD_OK;
 }
@@ -104,7 +104,7 @@ master_on_nodes(struct session *session, const void *body, size_t bytes, struct 
 {
     (void)body;
     (void)bytes;
-    if (send_nodes(session, session->inbox.frame.request) != PSD_OK) {
+    if (send_nodes(session, session->guest.inbox.frame.request) != PSD_OK) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "NODES: the master is out of memory");
     }
     return PSD_OK;
@@ -124,7 +124,7 @@ master_on_subscribe(struct session *session, const void *body, size_t bytes, str
     if (asked.every_ms != 0 && asked.every_ms < MASTER_TELL_MS_MIN) {
         asked.every_ms = MASTER_TELL_MS_MIN;
     }
-    subscription->request = session->inbox.frame.request;
+    subscription->request = session->guest.inbox.frame.request;
     subscription->every_ns = asked.every_ms * MASTER_MS_NS;
     subscription->due_ns = 0;
     master_wake_at(session->master, 0);
@@ -138,7 +138,7 @@ master_tell_subscriber(struct session *session, uint64_t now_ns)
     struct subscription *subscription = &session->subscription;
 
     if (now_ns >= subscription->due_ns) {
-        if (session->conn->ops->queued_bytes(session->conn) == 0) {
+        if (session->guest.conn->ops->queued_bytes(session->guest.conn) == 0) {
             (void)send_nodes(session, subscription->request); /* without memory: next time */
         }
         subscription->due_ns = now_ns + subscription->every_ns;

@@ -156,7 +156,7 @@ send_close(struct master *master, const struct table *table, struct member *lane
     frame.step = step;
     if (lane->session != NULL) {
         master_posted(lane->session,
-                      psi_post_ranks(lane->session->conn, &frame,
+                      psi_post_ranks(lane->session->guest.conn, &frame,
                                      &table->backup->closed[step % MASTER_ROUNDS_KEPT]));
     }
 }
@@ -352,7 +352,7 @@ psd_status
 master_on_have(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
     struct master *master = session->master;
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     const uint32_t rank = session->member->rank;
     struct backup_group *group;
     struct backup *backup;

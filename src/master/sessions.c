@@ -13,7 +13,6 @@
 
 #include "base/fail.h"
 #include "master/state.h"
-#include "rpc/identity.h"
 #include "table/spec.h"
 
 enum { FROM_WORKER = 1, FROM_LANE = 2, FROM_OBSERVER = 4 };
@@ -41,11 +40,8 @@ static const struct {
 void
 master_session_close(struct session *session)
 {
-    if (session->conn != NULL) {
-        session->conn->ops->close(session->conn);
-        session->conn = NULL;
-        master_wake_at(session->master, 0);
-    }
+    psi_guest_close(&session->guest);
+    master_wake_at(session->master, 0);
 }
 
 void
@@ -57,17 +53,14 @@ master_refuse(struct session *session, psd_status status, const char *format, ..
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    master_warn(session->master, "MEMBER-REFUSED", session->conn->peer, "%s", text);
-    psi_refuse(session->conn, status, text);
-    session->conn = NULL;
-    master_wake_at(session->master, 0);
+    psi_guest_refuse(&session->guest, status, text);
 }
 
 void
 master_posted(struct session *session, psd_status status)
 {
     if (status == PSD_ERR_BUSY || status == PSD_ERR_NO_MEMORY || status == PSD_ERR_TOO_BIG) {
-        session->broken = true;
+        psi_guest_doom(&session->guest);
         master_wake_at(session->master, 0);
     }
 }
@@ -75,23 +68,16 @@ master_posted(struct session *session, psd_status status)
 /* ------------------------------------------------------------------------------- meeting --- */
 
 static psd_status
-meet(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+on_hello(struct psi_guest *guest, const struct psi_hello *said, struct psd_error *err)
 {
+    struct session *session = (struct session *)guest;
     struct master *master = session->master;
-    struct psi_hello *hello = &session->hello;
-    psd_status status;
+    const struct psi_hello *hello = &session->hello;
 
-    if (session->inbox.frame.type != PSI_FRAME_HELLO) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s before HELLO",
-                        psi_frame_type_name(session->inbox.frame.type));
-    }
-    status = psi_hello_decode(body, bytes, hello, err);
-    if (status != PSD_OK) {
-        master_refuse(session, status, "%s", err->text);
-    } else if (!psi_identity_allows(session->conn->identity, hello)) {
-        master_refuse(session, PSD_ERR_REFUSED, "HELLO of role %u rank %u from %s", hello->role,
-                      hello->rank, session->conn->identity);
-    } else if (hello->job != 0 && hello->job != master->job) {
+    (void)err;
+    session->hello = *said;
+    session->heard_ns = psi_now_ns(master->env);
+    if (hello->job != 0 && hello->job != master->job) {
         master_refuse(session, PSD_ERR_REFUSED, "wants job %016" PRIx64 ", this is job %016" PRIx64,
                       hello->job, master->job);
     } else if (hello->kernel_revision != PSI_KERNEL_REVISION &&
@@ -104,7 +90,7 @@ meet(struct session *session, const void *body, size_t bytes, struct psd_error *
         const struct psi_frame frame = master_answer(session, PSI_FRAME_WELCOME);
 
         session->kind = SESSION_OBSERVER;
-        master_posted(session, psi_post_welcome(session->conn, &frame, &welcome));
+        master_posted(session, psi_post_welcome(session->guest.conn, &frame, &welcome));
     } else if (master->phase >= PHASE_ENDING && master_admit_late_lane(session)) {
         master_send_end(session);
     } else if (master->phase >= PHASE_ENDING && master_admit_late_worker(session)) {
@@ -134,7 +120,7 @@ refuse_the_dead(struct session *session)
 static psd_status
 dispatch(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
-    const uint8_t type = session->inbox.frame.type;
+    const uint8_t type = session->guest.inbox.frame.type;
     unsigned from = FROM_OBSERVER;
 
     if (session->kind == SESSION_MEMBER) {
@@ -156,102 +142,69 @@ dispatch(struct session *session, const void *body, size_t bytes, struct psd_err
 
 /* -------------------------------------------------------------------------------- events --- */
 
-static psd_status
-on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_frame_size *size_p,
-          struct psd_error *err)
+static void
+on_prefix(struct psi_guest *guest)
 {
-    struct session *session = owner;
-    const bool stranger = session->kind == SESSION_STRANGER;
-    psd_status status;
+    struct session *session = (struct session *)guest;
 
-    if (session->conn == NULL) {
-        return psi_fail(err, PSD_ERR_CLOSED, "%s: session is over", conn->peer);
-    }
     session->heard_ns = psi_now_ns(session->master->env);
-    status = psi_inbox_prefix(&session->inbox, prefix,
-                              stranger ? PSI_FRAME_HELLO_MAX : PSI_FRAME_CONTROL_MAX, size_p, err);
-    if ((status == PSD_ERR_VERSION || status == PSD_ERR_REFUSED) && stranger) {
-        master_refuse(session, status, "%s", err->text);
-        *size_p = (struct psi_frame_size){0};
-        return PSD_OK; /* closing already, once the reason is out */
-    }
-    return status;
 }
 
 static psd_status
-on_head(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_bytes,
-        struct psi_sink *sink_p, struct psd_error *err)
+on_frame(struct psi_guest *guest, void *payload, size_t bytes, struct psd_error *err)
 {
-    struct session *session = owner;
-    const psd_status status = psi_inbox_meta(&session->inbox, head, head_bytes, err);
+    struct session *session = (struct session *)guest;
+    psd_status status = PSD_OK;
 
-    (void)conn;
-    return status == PSD_OK ? psi_inbox_body(&session->inbox, sink_p, err) : status;
-}
-
-static psd_status
-on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_bytes, void *payload,
-         size_t payload_bytes, struct psd_error *err)
-{
-    struct session *session = owner;
-    psd_status status;
-
-    (void)conn;
-    if (session->conn == NULL) {
-        return PSD_OK;
-    }
     session->heard_ns = psi_now_ns(session->master->env);
-    status = psi_inbox_meta(&session->inbox, head, head_bytes, err);
-    if (status == PSD_OK) {
-        status = psi_inbox_verify(&session->inbox, payload, payload_bytes, err);
-    }
-    if (status != PSD_OK) {
-        return status;
-    }
     switch (session->kind) {
     case SESSION_STRANGER:
-        status = meet(session, payload, payload_bytes, err);
-        break;
     case SESSION_WAITING:
         status = psi_fail(err, PSD_ERR_PROTOCOL, "%s before WELCOME",
-                          psi_frame_type_name(session->inbox.frame.type));
+                          psi_frame_type_name(guest->inbox.frame.type));
         break;
     case SESSION_FENCED:
         refuse_the_dead(session);
         break;
     case SESSION_OBSERVER:
     case SESSION_MEMBER:
-        status = dispatch(session, payload, payload_bytes, err);
+        status = dispatch(session, payload, bytes, err);
         break;
     }
-    return session->conn == NULL ? PSD_OK : status;
+    return guest->conn == NULL ? PSD_OK : status;
 }
 
 static void
-on_close(void *owner, struct psi_conn *conn, const struct psd_error *reason)
+on_turned_away(struct psi_guest *guest, const char *text)
 {
-    struct session *session = owner;
+    const struct session *session = (const struct session *)guest;
+
+    master_warn(session->master, "MEMBER-REFUSED", guest->conn->peer, "%s", text);
+}
+
+static void
+on_gone(struct psi_guest *guest, const char *peer, const struct psd_error *reason)
+{
+    const struct session *session = (const struct session *)guest;
     struct master *master = session->master;
 
-    if (session->conn == NULL) {
-        return;
-    }
-    session->conn = NULL;
-    if (session->kind == SESSION_MEMBER) {
+    if (reason != NULL && session->kind == SESSION_MEMBER) {
         psi_log(master->log, PSI_LOG_DEBUG, "MEMBER-CUT", "%s: %s", session->member->address,
                 reason->text);
         master_member_cut(master, session->member, psi_now_ns(master->env));
-    } else if (session->kind == SESSION_STRANGER) {
-        master_warn(master, "STRANGER", conn->peer, "%s", reason->text);
+    } else if (reason != NULL && session->kind == SESSION_STRANGER) {
+        master_warn(master, "STRANGER", peer, "%s", reason->text);
     }
-    master_wake_at(master, 0);
+    master_wake_at(master, 0); /* the tick frees it */
 }
 
-static const struct psi_conn_events conn_events = {
+const struct psi_guest_events master_guest_events = {
+    .payload_max = PSI_FRAME_CONTROL_MAX,
     .on_prefix = on_prefix,
-    .on_head = on_head,
+    .on_hello = on_hello,
     .on_frame = on_frame,
-    .on_close = on_close,
+    .on_refused = on_turned_away,
+    .on_gone = on_gone,
 };
 
 static psd_status
@@ -261,7 +214,7 @@ on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events **eve
     struct master *master = owner;
     struct session *session;
 
-    if (master->session_count >= master->config.workers + PSI_PLACES_MAX + MASTER_GUESTS_MAX) {
+    if (master->guests.count >= master->config.workers + PSI_PLACES_MAX + MASTER_GUESTS_MAX) {
         master_warn(master, "STRANGER", conn->peer, "too many connections");
         return PSD_ERR_BUSY;
     }
@@ -270,14 +223,9 @@ on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events **eve
         return PSD_ERR_NO_MEMORY;
     }
     session->master = master;
-    session->conn = conn;
     session->heard_ns = psi_now_ns(master->env);
-    session->next = master->sessions;
-    master->sessions = session;
-    master->session_count++;
+    psi_guest_begin(&session->guest, &master->guests, conn, events_p, owner_p);
     master_wake_at(master, session->heard_ns + MASTER_STRANGER_MS * MASTER_MS_NS);
-    *events_p = &conn_events;
-    *owner_p = session;
     return PSD_OK;
 }
 
@@ -306,7 +254,7 @@ check_silence(struct session *session, uint64_t now_ns)
         return;
     }
     if (session->kind == SESSION_STRANGER) {
-        master_warn(session->master, "STRANGER", session->conn->peer, "no HELLO in %d ms",
+        master_warn(session->master, "STRANGER", session->guest.conn->peer, "no HELLO in %d ms",
                     MASTER_STRANGER_MS);
     }
     master_session_close(session);
@@ -315,21 +263,18 @@ check_silence(struct session *session, uint64_t now_ns)
 void
 master_sessions_tick(struct master *master, uint64_t now_ns)
 {
-    for (struct session *session = master->sessions; session != NULL; session = session->next) {
-        if (session->conn == NULL) {
+    psi_guests_cut_doomed(&master->guests);
+    for (struct session *session = session_first(master); session != NULL;
+         session = session_next(session)) {
+        if (session->guest.conn == NULL) {
             continue;
         }
-        if (session->broken) {
-            master_session_close(session);
-            if (session->kind == SESSION_MEMBER) {
-                master_member_cut(master, session->member, now_ns);
-            }
-        } else if (session->kind == SESSION_WAITING && master->phase >= PHASE_ENDING) {
+        if (session->kind == SESSION_WAITING && master->phase >= PHASE_ENDING) {
             master_refuse(session, PSD_ERR_REFUSED, "the job is over: %s", master->end_text);
         } else if (session->kind != SESSION_MEMBER) {
             check_silence(session, now_ns);
         }
-        if (session->conn != NULL && session->subscription.every_ns != 0) {
+        if (session->guest.conn != NULL && session->subscription.every_ns != 0) {
             master_tell_subscriber(session, now_ns);
         }
     }
@@ -338,21 +283,13 @@ master_sessions_tick(struct master *master, uint64_t now_ns)
 void
 master_sessions_reap(struct master *master, bool all)
 {
-    struct session **link = &master->sessions;
+    struct session *next;
 
-    while (*link != NULL) {
-        struct session *session = *link;
-
-        if (all) {
-            master_session_close(session);
+    for (struct session *session = session_first(master); session != NULL; session = next) {
+        next = session_next(session);
+        if (all || session->guest.conn == NULL) {
+            psi_guest_end(&session->guest);
+            free(session);
         }
-        if (session->conn != NULL) {
-            link = &session->next;
-            continue;
-        }
-        *link = session->next;
-        psi_inbox_fini(&session->inbox);
-        free(session);
-        master->session_count--;
     }
 }

@@ -14,7 +14,7 @@
 #include "base/limiter.h"
 #include "clock/clock.h"
 #include "master/master.h"
-#include "rpc/inbox.h"
+#include "rpc/guest.h"
 #include "rpc/post.h"
 #include "shard/shard.h"
 
@@ -49,15 +49,12 @@ struct subscription {
 /* One accepted connection. Closing leaves it in the list with conn NULL until the next tick frees
  * it: an event may end any session, also the one it came from. */
 struct session {
+    struct psi_guest guest; /* first */
     struct master *master;
-    struct session *next;
-    struct psi_conn *conn; /* NULL: over */
-    struct psi_inbox inbox;
     enum session_kind kind;
     struct psi_hello hello; /* from WAITING on */
     struct member *member;  /* MEMBER */
     struct subscription subscription;
-    bool broken; /* a frame could not be queued: cut it, the member will come back */
     uint64_t heard_ns;
 };
 
@@ -207,8 +204,7 @@ struct master {
     uint64_t due_ns;
     struct psi_limiter limiter; /* of master_warn() */
 
-    struct session *sessions; /* owned */
-    uint32_t session_count;
+    struct psi_guests guests; /* owned; struct session each */
 
     struct worker *worker; /* owned; config.workers */
     struct server *server; /* owned; config.servers */
@@ -238,6 +234,19 @@ struct master {
     enum psi_loss blamed_loss;
 };
 
+/* All of them, those that are over too. */
+static inline struct session *
+session_first(const struct master *master)
+{
+    return (struct session *)master->guests.first;
+}
+
+static inline struct session *
+session_next(const struct session *session)
+{
+    return (struct session *)session->guest.next;
+}
+
 /* ------------------------------------------------------------------------------- master.c --- */
 
 /* Have master_tick() called at the latest then; 0: at once. */
@@ -263,6 +272,7 @@ struct psi_frame master_answer(const struct session *session, uint8_t type);
 /* ----------------------------------------------------------------------------- sessions.c --- */
 
 extern const struct psi_listener_events master_listener_events;
+extern const struct psi_guest_events master_guest_events;
 
 void master_session_close(struct session *session);
 void master_sessions_tick(struct master *master, uint64_t now_ns);

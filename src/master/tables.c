@@ -69,7 +69,7 @@ send_open(struct master *master, const struct table *table, struct member *lane)
     frame.table = table->id;
     make_info(master, table, &info);
     if (lane->session != NULL) {
-        master_posted(lane->session, psi_post_table_info(lane->session->conn, &frame, &info));
+        master_posted(lane->session, psi_post_table_info(lane->session->guest.conn, &frame, &info));
     }
 }
 
@@ -80,7 +80,7 @@ send_drop(struct master *master, const struct table *table, struct member *lane)
 
     frame.table = table->id;
     if (lane->session != NULL) {
-        master_posted(lane->session, psi_post(lane->session->conn, &frame));
+        master_posted(lane->session, psi_post(lane->session->guest.conn, &frame));
     }
 }
 
@@ -100,7 +100,7 @@ send_info(struct master *master, const struct table *table, const struct waiter 
     if (table->resume != NULL) {
         info.step = table->resume[waiter->rank];
     }
-    master_posted(session, psi_post_table_info(session->conn, &frame, &info));
+    master_posted(session, psi_post_table_info(session->guest.conn, &frame, &info));
 }
 
 static void
@@ -108,7 +108,8 @@ send_error(struct session *session, const struct psd_error *error)
 {
     const struct psi_frame frame = master_answer(session, PSI_FRAME_ACK);
 
-    master_posted(session, psi_post_error(session->conn, &frame, error->status, 0, error->text));
+    master_posted(session,
+                  psi_post_error(session->guest.conn, &frame, error->status, 0, error->text));
 }
 
 void
@@ -243,7 +244,8 @@ open_new(struct session *session, const struct psi_spec *spec)
         return;
     }
     master->table[master->tables++] = table;
-    (void)add_waiter(table, rank, session->inbox.frame.request); /* the first: there is room */
+    (void)add_waiter(table, rank,
+                     session->guest.inbox.frame.request); /* the first: there is room */
     change_loads(master, table, true);
     psi_log(master->log, PSI_LOG_DEBUG, "TABLE-OPEN", "table %u is %s, opened by worker %u",
             table->id, spec->name, rank);
@@ -275,7 +277,7 @@ master_on_table_open(struct session *session, const void *body, size_t bytes, st
 {
     struct master *master = session->master;
     const struct waiter asker = {.rank = session->member->rank,
-                                 .request = session->inbox.frame.request};
+                                 .request = session->guest.inbox.frame.request};
     struct psi_table_info info;
     psd_status status = psi_table_info_decode(body, bytes, &info, err);
     struct psd_error error;
@@ -347,7 +349,7 @@ table_failed(struct master *master, struct table *table, psd_status status, cons
 
         frame.request = table->waiter[i].request;
         if (session != NULL) {
-            master_posted(session, psi_post_error(session->conn, &frame, status, 0, text));
+            master_posted(session, psi_post_error(session->guest.conn, &frame, status, 0, text));
         }
     }
     table->waiters = 0;
@@ -357,7 +359,7 @@ psd_status
 master_on_table_ack(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
     struct master *master = session->master;
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     const struct member *lane = session->member;
     struct psi_verdict verdict = {0};
     struct psd_error error;

@@ -33,7 +33,7 @@ send_propose(struct master *master, struct member *lane)
     const struct psi_frame frame = master_frame(master, PSI_FRAME_VIEW_PROPOSE);
 
     if (lane->session != NULL) {
-        master_posted(lane->session, psi_post_propose(lane->session->conn, &frame, &propose));
+        master_posted(lane->session, psi_post_propose(lane->session->guest.conn, &frame, &propose));
     }
 }
 
@@ -86,7 +86,7 @@ send_view(struct master *master, struct member *member, const struct psi_view *v
 
     frame.view = view->id;
     if (member->session != NULL) {
-        master_posted(member->session, psi_post_view(member->session->conn, &frame, view));
+        master_posted(member->session, psi_post_view(member->session->guest.conn, &frame, view));
     }
 }
 
@@ -470,7 +470,7 @@ master_on_view_ack(struct session *session, const void *body, size_t bytes, stru
 {
     struct master *master = session->master;
     struct change *change = &master->change;
-    const uint32_t answered = session->inbox.frame.view;
+    const uint32_t answered = session->guest.inbox.frame.view;
     struct psi_view_ack ack = {.given = master->given};
     const psd_status status = psi_view_ack_decode(body, bytes, &ack, err);
 

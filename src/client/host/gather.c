@@ -248,13 +248,6 @@ struct ending {
 };
 
 static void
-doom(struct psi_client *client, struct host_session *session)
-{
-    session->is_doomed = true;
-    client->host->some_doomed = true;
-}
-
-static void
 answer_session(struct psi_client *client, const struct gathering *gathering,
                const struct contribution *given, const struct ending *ending, bool value)
 {
@@ -285,10 +278,10 @@ answer_session(struct psi_client *client, const struct gathering *gathering,
         payload.checksum = client->config.checksum;
     }
     status = ending->status == PSD_OK
-                 ? psi_post_payload(session->conn, &frame, NULL, &payload)
-                 : psi_post_error(session->conn, &frame, ending->status, 0, ending->text);
+                 ? psi_post_payload(session->guest.conn, &frame, NULL, &payload)
+                 : psi_post_error(session->guest.conn, &frame, ending->status, 0, ending->text);
     if (status != PSD_OK) {
-        doom(client, session);
+        psi_guest_doom(&session->guest);
     }
 }
 
@@ -789,7 +782,7 @@ psi_gather_want(struct psi_client *client)
     open_add(host, gathering);
     for (; rank != UINT32_MAX; rank = lacking(client, gathering, rank + 1)) {
         if (rank != client->job.rank) {
-            (void)psi_post(host->by_rank[rank]->conn, &frame);
+            (void)psi_post(host->by_rank[rank]->guest.conn, &frame);
         }
     }
     psi_lane_want(psi_host_lane(client), &frame);
@@ -845,7 +838,7 @@ psi_gather_because(const struct psd_op *op, const char *text)
         if (given->rank == client->job.rank) {
             psi_lane_tell_own(psi_host_lane(client), given->request, text);
         } else if (session != NULL) {
-            (void)psi_post_error(session->conn, &frame, PSD_PENDING, 0, text);
+            (void)psi_post_error(session->guest.conn, &frame, PSD_PENDING, 0, text);
         }
     }
 }

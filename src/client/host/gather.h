@@ -8,7 +8,7 @@
 
 #include "base/segment.h"
 #include "client/core/state.h"
-#include "rpc/inbox.h"
+#include "rpc/guest.h"
 #include "store/sum.h"
 
 /* A gradient of one chunk: on loan, in a copy, or a caller's own. */
@@ -68,20 +68,17 @@ struct gathered_table {
 
 /* Another worker of this host. Strangers have rank UINT32_MAX. */
 struct host_session {
-    struct host_session *next;
+    struct psi_guest guest; /* first */
     struct psi_client *client;
-    struct psi_conn *conn;
-    struct psi_inbox inbox;
-    uint32_t rank;
+    uint32_t rank;          /* UINT32_MAX: it has not been let in */
     struct psi_ranks lanes; /* to which it pushes through us */
     struct contribution *receiving;
     struct gathered_table *receiving_for;
-    bool is_doomed; /* an answer could not be queued */
 };
 
 struct host {
-    uint32_t workers; /* that may be on this host, ourselves included */
-    struct host_session *sessions;
+    uint32_t workers;              /* that may be on this host, ourselves included */
+    struct psi_guests guests;      /* struct host_session each */
     struct host_session **by_rank; /* job.workers of them */
     struct kept *kept;             /* likewise */
     struct psd_table **table_of;   /* by number */
@@ -93,7 +90,6 @@ struct host {
     struct gathering *open_last;
     uint64_t progress_ns;
     bool progressed;
-    bool some_doomed;
     const struct kernels *kernels; /* that this CPU can run */
     void *scratch;                 /* SUM_SCRATCH_BYTES */
     struct leaf *leaves;           /* one per rank */

@@ -11,7 +11,6 @@
 
 #include "base/fail.h"
 #include "client/host/gather.h"
-#include "rpc/identity.h"
 #include "rpc/post.h"
 #include "store/level.h"
 
@@ -92,15 +91,17 @@ offer(const struct psd_table *table, const struct host_session *session)
     const struct psi_frame frame = {
         .type = PSI_FRAME_OFFER, .view = client->view, .table = table->id};
 
-    (void)psi_post_ranks(session->conn, &frame, &client->host->lanes);
+    (void)psi_post_ranks(session->guest.conn, &frame, &client->host->lanes);
 }
 
 void
 psi_host_offer(struct psd_table *table)
 {
-    const struct host_session *session = table->client->host->sessions;
+    const struct psi_guest *guest = table->client->host->guests.first;
 
-    for (; session != NULL; session = session->next) {
+    for (; guest != NULL; guest = guest->next) {
+        const struct host_session *session = (const struct host_session *)guest;
+
         if (session->rank != RANK_STRANGER && is_gathered(table)) {
             offer(table, session);
         }
@@ -113,55 +114,31 @@ static void
 session_destroy(struct host_session *session)
 {
     struct psi_client *client = session->client;
-    struct host *host = client->host;
-    struct host_session **link = &host->sessions;
 
-    while (*link != session) {
-        link = &(*link)->next;
-    }
-    *link = session->next;
+    psi_guest_end(&session->guest);
     psi_contribution_free(client, session->receiving_for, session->receiving);
     if (session->rank != RANK_STRANGER) {
-        host->by_rank[session->rank] = NULL;
+        client->host->by_rank[session->rank] = NULL;
         psi_gather_member_gone(client);
     }
-    psi_inbox_fini(&session->inbox);
     free(session);
 }
 
 static void
-refuse(struct host_session *session, psd_status status, const char *text)
+on_gone(struct psi_guest *guest, const char *peer, const struct psd_error *reason)
 {
-    struct psi_conn *conn = session->conn;
-
-    psi_refuse(conn, status, text);
-    session_destroy(session);
+    (void)peer;
+    (void)reason; /* a worker that is lost the master hears of */
+    session_destroy((struct host_session *)guest);
 }
 
 /* ---- what it says -------------------------------------------------------------------------- */
-
-static psd_status
-on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_frame_size *size_p,
-          struct psd_error *err)
-{
-    struct host_session *session = owner;
-    const bool stranger = session->rank == RANK_STRANGER;
-    const psd_status status = psi_inbox_prefix(
-        &session->inbox, prefix, stranger ? PSI_FRAME_HELLO_MAX : PSI_FRAME_CHUNK_MAX, size_p, err);
-
-    (void)conn;
-    if (status == PSD_OK && stranger && session->inbox.frame.type != PSI_FRAME_HELLO) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s before HELLO",
-                        psi_frame_type_name(session->inbox.frame.type));
-    }
-    return status;
-}
 
 /* The chunk of the session's current frame, if it is one that we gather and the gradient fits. */
 static struct gathering *
 find_gathering(const struct host_session *session, struct psd_error *err)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     const struct psd_table *table = find_table(session->client->host, frame->table);
     struct gathering *gathering =
         table == NULL || table->gathered == NULL ? NULL : psi_gathering_find(table, frame->chunk);
@@ -177,8 +154,8 @@ find_gathering(const struct host_session *session, struct psd_error *err)
                 : psi_chunk_elements(table->spec.count, frame->chunk);
     if (!psi_codec_fits(psi_codec_find(frame->codec), table->spec.dtype, count,
                         frame->payload_bytes) ||
-        frame->level != 0 || session->inbox.meta.has_node || session->inbox.meta.has_part ||
-        (count > 0 && frame->dtype != table->spec.dtype)) {
+        frame->level != 0 || session->guest.inbox.meta.has_node ||
+        session->guest.inbox.meta.has_part || (count > 0 && frame->dtype != table->spec.dtype)) {
         psi_fail(err, PSD_ERR_PROTOCOL, "%s to chunk %u of table %s: %u bytes of type %u",
                  psi_frame_type_name(frame->type), frame->chunk, table->spec.name,
                  frame->payload_bytes, frame->dtype);
@@ -196,7 +173,7 @@ may_keep(const struct host_session *session, const struct psi_sink *sink)
     return sink->lent != NULL &&
            (sink->stays ||
             (kept->count < PSI_COPIES_KEPT_MAX &&
-             kept->bytes + session->inbox.frame.payload_bytes <= PSI_COPIES_KEPT_BYTES_MAX));
+             kept->bytes + session->guest.inbox.frame.payload_bytes <= PSI_COPIES_KEPT_BYTES_MAX));
 }
 
 /* Large gradients stay where they are; small ones come with the frame. */
@@ -220,7 +197,7 @@ push_sink(struct host_session *session, struct psi_sink *sink_p, struct psd_erro
         given->data = sink_p->lent;
         given->loan = sink_p->loan;
         psi_contribution_kept(session->client, given,
-                              sink_p->stays ? 0 : session->inbox.frame.payload_bytes);
+                              sink_p->stays ? 0 : session->guest.inbox.frame.payload_bytes);
         sink_p->keep = true;
         return PSD_OK;
     }
@@ -233,49 +210,38 @@ push_sink(struct host_session *session, struct psi_sink *sink_p, struct psd_erro
 }
 
 static psd_status
-on_head(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_bytes,
-        struct psi_sink *sink_p, struct psd_error *err)
+on_head(struct psi_guest *guest, struct psi_sink *sink_p, struct psd_error *err)
 {
-    struct host_session *session = owner;
-    const psd_status status = psi_inbox_meta(&session->inbox, head, head_bytes, err);
-
-    (void)conn;
-    if (status != PSD_OK) {
-        return status;
-    }
-    return psi_frame_has_gradient(session->inbox.frame.type)
-               ? push_sink(session, sink_p, err)
-               : psi_inbox_body(&session->inbox, sink_p, err);
+    return psi_frame_has_gradient(guest->inbox.frame.type)
+               ? push_sink((struct host_session *)guest, sink_p, err)
+               : psi_inbox_body(&guest->inbox, sink_p, err);
 }
 
 static psd_status
-meet(struct host_session *session, const void *payload, size_t bytes, struct psd_error *err)
+on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_error *err)
 {
+    struct host_session *session = (struct host_session *)guest;
     struct psi_client *client = session->client;
     const struct psi_frame frame = {.type = PSI_FRAME_WELCOME, .view = client->view};
-    struct psi_hello hello;
-    const psd_status status = psi_hello_decode(payload, bytes, &hello, err);
 
-    if (status != PSD_OK) {
-        return status;
-    }
-    if (!psi_identity_allows(session->conn->identity, &hello) || hello.role != PSI_ROLE_WORKER ||
-        hello.rank >= client->job.workers || hello.job != client->job.job ||
-        hello.incarnation != client->workers[hello.rank].incarnation ||
-        hello.rank == client->job.rank || client->host->by_rank[hello.rank] != NULL) {
-        refuse(session, PSD_ERR_REFUSED, "not a worker that this one sends for");
+    (void)err;
+    if (hello->role != PSI_ROLE_WORKER || hello->rank >= client->job.workers ||
+        hello->job != client->job.job ||
+        hello->incarnation != client->workers[hello->rank].incarnation ||
+        hello->rank == client->job.rank || client->host->by_rank[hello->rank] != NULL) {
+        psi_guest_refuse(guest, PSD_ERR_REFUSED, "not a worker that this one sends for");
         return PSD_OK;
     }
-    if (!session->conn->lends) {
-        refuse(session, PSD_ERR_REFUSED, "not on this host, or without shared memory");
+    if (!guest->conn->lends) {
+        psi_guest_refuse(guest, PSD_ERR_REFUSED, "not on this host, or without shared memory");
         return PSD_OK;
     }
-    session->rank = hello.rank;
-    client->host->by_rank[hello.rank] = session;
-    (void)psi_post_welcome(session->conn, &frame,
+    session->rank = hello->rank;
+    client->host->by_rank[hello->rank] = session;
+    (void)psi_post_welcome(guest->conn, &frame,
                            &(struct psi_welcome){
-                               .rank = hello.rank,
-                               .incarnation = hello.incarnation,
+                               .rank = hello->rank,
+                               .incarnation = hello->incarnation,
                                .workers = client->job.workers,
                                .job = client->job.job,
                                .window_bytes = client->config.window_bytes,
@@ -293,7 +259,7 @@ static psd_status
 route_arrived(struct host_session *session, const void *payload, size_t bytes,
               struct psd_error *err)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     struct psd_table *table = find_table(session->client->host, frame->table);
     const psd_status status = psi_ranks_decode(payload, bytes, &session->lanes, err);
 
@@ -337,7 +303,7 @@ decode(const struct psi_frame *frame, const struct gathering *gathering, struct 
 static psd_status
 push_arrived(struct host_session *session, struct psd_error *err)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     struct gathering *gathering = find_gathering(session, err);
     struct contribution *given = session->receiving;
 
@@ -367,7 +333,7 @@ push_arrived(struct host_session *session, struct psd_error *err)
 static psd_status
 want_arrived(const struct host_session *session, struct psd_error *err)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     const struct gathering *gathering = find_gathering(session, err);
 
     if (gathering == NULL) {
@@ -380,7 +346,7 @@ want_arrived(const struct host_session *session, struct psd_error *err)
 static psd_status
 why_arrived(const struct host_session *session, struct psd_error *err)
 {
-    const struct psi_frame *asked = &session->inbox.frame;
+    const struct psi_frame *asked = &session->guest.inbox.frame;
     const struct gathering *gathering = find_gathering(session, err);
     const struct psi_frame frame = {
         .type = PSI_FRAME_BECAUSE,
@@ -395,7 +361,7 @@ why_arrived(const struct host_session *session, struct psd_error *err)
         return err->status;
     }
     if (psi_gather_why(gathering->table, asked->chunk, text, sizeof(text))) {
-        (void)psi_post_error(session->conn, &frame, PSD_PENDING, 0, text);
+        (void)psi_post_error(session->guest.conn, &frame, PSD_PENDING, 0, text);
     }
     return PSD_OK;
 }
@@ -403,7 +369,7 @@ why_arrived(const struct host_session *session, struct psd_error *err)
 static psd_status
 dispatch(struct host_session *session, const void *payload, size_t bytes, struct psd_error *err)
 {
-    switch (session->inbox.frame.type) {
+    switch (session->guest.inbox.frame.type) {
     case PSI_FRAME_PUSH:
     case PSI_FRAME_PUSH_PULL:
         return push_arrived(session, err);
@@ -415,50 +381,26 @@ dispatch(struct host_session *session, const void *payload, size_t bytes, struct
         return why_arrived(session, err);
     default:
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: not expected by a worker",
-                        psi_frame_type_name(session->inbox.frame.type));
+                        psi_frame_type_name(session->guest.inbox.frame.type));
     }
 }
 
 static psd_status
-on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_bytes, void *payload,
-         size_t payload_bytes, struct psd_error *err)
+on_frame(struct psi_guest *guest, void *payload, size_t bytes, struct psd_error *err)
 {
-    struct host_session *session = owner;
-    const struct psi_frame *frame = &session->inbox.frame;
-    psd_status status = psi_inbox_meta(&session->inbox, head, head_bytes, err);
+    struct host_session *session = (struct host_session *)guest;
+    const psd_status status = psi_guest_speaks_as(
+        guest, session->rank, session->client->workers[session->rank].incarnation, err);
 
-    (void)conn;
-    if (status == PSD_OK) {
-        status = psi_inbox_verify(&session->inbox, payload, payload_bytes, err);
-    }
-    if (status != PSD_OK) {
-        return status;
-    }
-    if (session->rank == RANK_STRANGER) {
-        return meet(session, payload, payload_bytes, err);
-    }
-    if (frame->rank != session->rank ||
-        frame->incarnation != session->client->workers[session->rank].incarnation) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s as worker %u incarnation %u, met as worker %u",
-                        psi_frame_type_name(frame->type), frame->rank, frame->incarnation,
-                        session->rank);
-    }
-    return dispatch(session, payload, payload_bytes, err);
+    return status == PSD_OK ? dispatch(session, payload, bytes, err) : status;
 }
 
-static void
-on_close(void *owner, struct psi_conn *conn, const struct psd_error *reason)
-{
-    (void)conn;
-    (void)reason; /* a worker that is lost the master hears of */
-    session_destroy(owner);
-}
-
-static const struct psi_conn_events session_events = {
-    .on_prefix = on_prefix,
+static const struct psi_guest_events guest_events = {
+    .payload_max = PSI_FRAME_CHUNK_MAX,
+    .on_hello = on_hello,
     .on_head = on_head,
     .on_frame = on_frame,
-    .on_close = on_close,
+    .on_gone = on_gone,
 };
 
 static psd_status
@@ -476,12 +418,8 @@ on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events **eve
         return PSD_ERR_NO_MEMORY;
     }
     session->client = client;
-    session->conn = conn;
     session->rank = RANK_STRANGER;
-    session->next = client->host->sessions;
-    client->host->sessions = session;
-    *events_p = &session_events;
-    *owner_p = session;
+    psi_guest_begin(&session->guest, &client->host->guests, conn, events_p, owner_p);
     return PSD_OK;
 }
 
@@ -500,6 +438,7 @@ psi_host_start(struct psi_client *client, uint32_t workers)
     }
     client->host = host;
     host->workers = workers;
+    host->guests.events = &guest_events;
     host->kernels = psi_kernel_level_kernels(psi_kernel_level_best());
     psi_pool_init(&host->contributions, sizeof(struct contribution));
     host->by_rank = calloc(client->job.workers, sizeof(struct host_session *));
@@ -525,13 +464,11 @@ psi_host_stop(struct psi_client *client)
     if (host == NULL) {
         return;
     }
-    while (host->sessions != NULL) {
-        struct host_session *session = host->sessions;
+    while (host->guests.first != NULL) {
+        struct host_session *session = (struct host_session *)host->guests.first;
 
-        session->conn->ops->close(session->conn);
-        host->sessions = session->next;
         psi_contribution_free(client, session->receiving_for, session->receiving);
-        psi_inbox_fini(&session->inbox);
+        psi_guest_end(&session->guest);
         free(session);
     }
     for (size_t i = 0; i < client->table_count; i++) {
@@ -548,29 +485,12 @@ psi_host_stop(struct psi_client *client)
     psi_host_lane(client)->is_self = false;
 }
 
-static void
-end_doomed(struct psi_client *client)
-{
-    struct host_session *next;
-
-    client->host->some_doomed = false;
-    for (struct host_session *session = client->host->sessions; session != NULL; session = next) {
-        next = session->next;
-        if (session->is_doomed) {
-            session->conn->ops->close(session->conn);
-            session_destroy(session);
-        }
-    }
-}
-
 void
 psi_host_tick(struct psi_client *client, uint64_t now_ns)
 {
     struct host *host = client->host;
 
-    if (host->some_doomed) {
-        end_doomed(client);
-    }
+    psi_guests_cut_doomed(&host->guests);
     if (host->progressed) {
         host->progressed = false;
         host->progress_ns = now_ns;
@@ -586,7 +506,7 @@ psi_host_next_ns(const struct psi_client *client)
 {
     const struct host *host = client->host;
 
-    if (host->some_doomed || host->progressed) {
+    if (host->guests.some_doomed || host->progressed) {
         return 0;
     }
     return host->open != NULL ? host->progress_ns + STALL_NS : UINT64_MAX;
