@@ -33,7 +33,7 @@ ALLOWED = {
     "transport/stream": {"transport", "transport/shm", "transport/loop"},
     "transport/tcp": {"transport/stream"},
     "transport/inproc": {"transport/stream"},
-    "transport/world": {"transport/stream"},
+    "transport/world": {"transport", "transport/loop", "transport/stream"},
     "secure": {"wire", "transport"},
     "rpc": {"wire", "transport"},
     "checkpoint": {"table"},

@@ -13,10 +13,25 @@
 
 #include "base/fail.h"
 
-static const char *const scheme_names[PSI_SCHEME_COUNT] = {
-    [PSI_SCHEME_TCP] = "tcp",
-    [PSI_SCHEME_INPROC] = "inproc",
+/* What follows "scheme://". */
+enum rest { HOST_AND_PORT, NAME };
+
+#define EXAMPLE_HOST_AND_PORT "host:port"
+#define EXAMPLE_NAME          "name"
+
+static const struct scheme {
+    const char *word;
+    enum rest rest;
+} schemes[PSI_SCHEME_COUNT] = {
+#define SCHEME(id, word, rest) [PSI_SCHEME_##id] = {#word, rest},
+    PSI_TRANSPORT_MAP(SCHEME)
+#undef SCHEME
 };
+
+/* "tcp://host:port or inproc://name" */
+#define EXAMPLE(id, word, rest) " or " #word "://" EXAMPLE_##rest
+static const char examples[] = PSI_TRANSPORT_MAP(EXAMPLE);
+#undef EXAMPLE
 
 static psd_status
 refuse(struct psd_error *err, const char *text, const char *why)
@@ -29,9 +44,9 @@ static const char *
 parse_scheme(const char *text, enum psi_scheme_id *scheme_p)
 {
     for (unsigned i = 0; i < PSI_SCHEME_COUNT; i++) {
-        const size_t length = strlen(scheme_names[i]);
+        const size_t length = strlen(schemes[i].word);
 
-        if (strncmp(text, scheme_names[i], length) == 0 && strncmp(text + length, "://", 3) == 0) {
+        if (strncmp(text, schemes[i].word, length) == 0 && strncmp(text + length, "://", 3) == 0) {
             *scheme_p = (enum psi_scheme_id)i;
             return text + length + 3;
         }
@@ -92,7 +107,8 @@ take_host(struct psi_address *address, const char *begin, size_t length)
 }
 
 static psd_status
-parse_tcp(const char *text, const char *rest, struct psi_address *address, struct psd_error *err)
+parse_host_and_port(const char *text, const char *rest, struct psi_address *address,
+                    struct psd_error *err)
 {
     const bool bracketed = rest[0] == '[';
     const char *host = bracketed ? rest + 1 : rest;
@@ -122,7 +138,7 @@ parse_tcp(const char *text, const char *rest, struct psi_address *address, struc
 }
 
 static psd_status
-parse_inproc(const char *text, const char *rest, struct psi_address *address, struct psd_error *err)
+parse_name(const char *text, const char *rest, struct psi_address *address, struct psd_error *err)
 {
     if (rest[0] == '\0') {
         return refuse(err, text, "no name");
@@ -141,12 +157,13 @@ psi_address_parse(const char *text, struct psi_address *address_p, struct psd_er
     psd_status status;
 
     if (rest == NULL) {
-        return refuse(err, text, "expected tcp://host:port or inproc://name");
+        return psi_fail(err, PSD_ERR_INVALID, "address \"%.120s\": expected %s", text,
+                        examples + strlen(" or "));
     }
-    if (address.scheme == PSI_SCHEME_TCP) {
-        status = parse_tcp(text, rest, &address, err);
+    if (schemes[address.scheme].rest == HOST_AND_PORT) {
+        status = parse_host_and_port(text, rest, &address, err);
     } else {
-        status = parse_inproc(text, rest, &address, err);
+        status = parse_name(text, rest, &address, err);
     }
     if (status == PSD_OK) {
         *address_p = address;
@@ -159,13 +176,14 @@ psi_address_format(const struct psi_address *address, char text_p[PSI_ADDRESS_BY
                    struct psd_error *err)
 {
     char text[PSI_HOST_BYTES + 32];
+    const struct scheme *scheme = &schemes[address->scheme];
     const bool bracketed = strchr(address->host, ':') != NULL;
 
-    if (address->scheme == PSI_SCHEME_TCP) {
-        snprintf(text, sizeof(text), "tcp://%s%s%s:%u", bracketed ? "[" : "", address->host,
-                 bracketed ? "]" : "", address->port);
+    if (scheme->rest == HOST_AND_PORT) {
+        snprintf(text, sizeof(text), "%s://%s%s%s:%u", scheme->word, bracketed ? "[" : "",
+                 address->host, bracketed ? "]" : "", address->port);
     } else {
-        snprintf(text, sizeof(text), "inproc://%s", address->host);
+        snprintf(text, sizeof(text), "%s://%s", scheme->word, address->host);
     }
     if (strlen(text) >= PSI_ADDRESS_BYTES) {
         return psi_fail(err, PSD_ERR_TOO_BIG, "address \"%.120s\": longer than %d bytes", text,
@@ -181,7 +199,7 @@ psi_address_is_loopback(const struct psi_address *address)
     struct in_addr v4;
     struct in6_addr v6;
 
-    if (address->scheme == PSI_SCHEME_INPROC || strcmp(address->host, "localhost") == 0) {
+    if (schemes[address->scheme].rest == NAME || strcmp(address->host, "localhost") == 0) {
         return true;
     }
     if (inet_pton(AF_INET, address->host, &v4) == 1) {

@@ -12,12 +12,25 @@
 
 enum { PSI_HOST_BYTES = 256 };
 
-enum psi_scheme_id { PSI_SCHEME_TCP, PSI_SCHEME_INPROC, PSI_SCHEME_COUNT };
+/*
+ * The transports there are: the word before "://", and what follows it. A transport is a file that
+ * defines psi_transport_WORD (transport/transports.h), and one line here.
+ */
+#define PSI_TRANSPORT_MAP(X)                                                                       \
+    X(TCP, tcp, HOST_AND_PORT)                                                                     \
+    X(INPROC, inproc, NAME)
+
+enum psi_scheme_id {
+#define PSI_SCHEME_ENUM(id, word, rest) PSI_SCHEME_##id,
+    PSI_TRANSPORT_MAP(PSI_SCHEME_ENUM)
+#undef PSI_SCHEME_ENUM
+        PSI_SCHEME_COUNT
+};
 
 struct psi_address {
     enum psi_scheme_id scheme;
-    char host[PSI_HOST_BYTES]; /* without brackets; inproc: the name */
-    uint16_t port;             /* 0: any (listening only); inproc: 0 */
+    char host[PSI_HOST_BYTES]; /* without brackets; or the name */
+    uint16_t port;             /* 0: any (listening only); with a name: 0 */
 };
 
 /* PSD_ERR_INVALID says what is wrong with the text; *address_p is then unchanged. Nothing is looked
@@ -34,7 +47,7 @@ psd_status psi_address_format(const struct psi_address *address, char text_p[PSI
 psd_status psi_address_resolve(const struct psi_address *address, struct psi_address *numeric_p,
                                struct psd_error *err);
 
-/* Whether only this host can reach it: inproc, 127.0.0.0/8, ::1 and "localhost". */
+/* Whether only this host can reach it: a name, 127.0.0.0/8, ::1 and "localhost". */
 bool psi_address_is_loopback(const struct psi_address *address);
 
 #endif

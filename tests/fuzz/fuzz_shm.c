@@ -234,7 +234,7 @@ pair_loopback(int fd)
     return true;
 }
 
-static const struct psi_scheme pair_scheme = {
+static const struct psi_sockets pair_sockets = {
     .connect = pair_connect, .connected = pair_connected, .loopback = pair_loopback};
 
 static void
@@ -265,15 +265,15 @@ begin(struct world *world)
     lend(world);
     if (world->side == SHM_ACCEPTED) {
         world->listener = (struct psi_listener){.loop = world->loop,
-                                                .scheme = &pair_scheme,
+                                                .sockets = &pair_sockets,
                                                 .events = &listener_events,
                                                 .owner = world};
         psi_stream_accept(&world->listener, pair[1], "inproc://fuzz");
     } else {
-        const struct psi_stream_owner owner = {.events = &conn_events, .owner = world};
+        const struct psi_conn_owner owner = {.events = &conn_events, .owner = world};
 
         next_fd = pair[1];
-        psi_assert(psi_stream_connect(world->loop, &pair_scheme, &address, &owner, &world->conn,
+        psi_assert(psi_stream_connect(world->loop, &pair_sockets, &address, &owner, &world->conn,
                                       NULL) == PSD_OK);
     }
 }

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "transport/stream/scheme.h"
+#include "transport/stream/stream.h"
 
 struct name {
     char text[PSI_ADDRESS_BYTES];
@@ -199,7 +199,7 @@ inproc_unlisten(int listen_fd)
     free(name);
 }
 
-const struct psi_scheme psi_scheme_inproc = {
+const struct psi_sockets psi_sockets_inproc = {
     .connect = inproc_connect,
     .connected = inproc_connected,
     .listen = inproc_listen,
@@ -208,3 +208,5 @@ const struct psi_scheme psi_scheme_inproc = {
     .loopback = inproc_loopback,
     .ends = inproc_ends,
 };
+
+const struct psi_transport psi_transport_inproc = PSI_STREAM_TRANSPORT(&psi_sockets_inproc);

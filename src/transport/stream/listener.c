@@ -36,7 +36,7 @@ turn_away(struct psi_listener *listener)
         return false;
     }
     close(loop->spare_fd);
-    fd = listener->scheme->accept(listener->source.fd, peer);
+    fd = listener->sockets->accept(listener->source.fd, peer);
     if (fd >= 0) {
         close(fd);
     }
@@ -115,7 +115,7 @@ listener_ready(void *object, uint32_t events)
             stop_for(listener, CROWDED_PAUSE_NS);
             return;
         }
-        fd = listener->scheme->accept(listener->source.fd, peer);
+        fd = listener->sockets->accept(listener->source.fd, peer);
         if (fd >= 0) {
             psi_stream_accept(listener, fd, peer);
             continue;
@@ -134,7 +134,7 @@ listener_close(void *object)
 }
 
 psd_status
-psi_listener_create(struct psi_loop *loop, const struct psi_scheme *scheme,
+psi_listener_create(struct psi_loop *loop, const struct psi_sockets *sockets,
                     const struct psi_address *address, struct psi_listener **listener_p,
                     char bound_p[PSI_ADDRESS_BYTES], struct psd_error *err)
 {
@@ -146,7 +146,7 @@ psi_listener_create(struct psi_loop *loop, const struct psi_scheme *scheme,
     if (listener == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "listener: no %zu bytes", sizeof(*listener));
     }
-    status = scheme->listen(address, &fd, bound_p, err);
+    status = sockets->listen(address, &fd, bound_p, err);
     if (status != PSD_OK) {
         goto err_free_listener;
     }
@@ -154,10 +154,10 @@ psi_listener_create(struct psi_loop *loop, const struct psi_scheme *scheme,
         .source = {.ready = listener_ready, .close = listener_close, .object = listener, .fd = fd},
         .pause = {.fire = resume, .object = listener},
         .loop = loop,
-        .scheme = scheme,
+        .sockets = sockets,
     };
-    if (auth != NULL && auth->listens_first > 0 && scheme->wake_at != NULL) {
-        scheme->wake_at(fd, auth->listens_first);
+    if (auth != NULL && auth->listens_first > 0 && sockets->wake_at != NULL) {
+        sockets->wake_at(fd, auth->listens_first);
     }
     status = psi_loop_add(loop, &listener->source, EPOLLIN, err);
     if (status != PSD_OK) {
@@ -167,7 +167,7 @@ psi_listener_create(struct psi_loop *loop, const struct psi_scheme *scheme,
     return PSD_OK;
 
 err_unlisten:
-    scheme->unlisten(fd);
+    sockets->unlisten(fd);
 err_free_listener:
     free(listener);
     return status;
@@ -176,7 +176,7 @@ err_free_listener:
 void
 psi_listener_destroy(struct psi_listener *listener)
 {
-    const struct psi_scheme *scheme = listener->scheme;
+    const struct psi_sockets *sockets = listener->sockets;
     const int fd = listener->source.fd;
 
     psi_assert(!listener->closed);
@@ -184,5 +184,5 @@ psi_listener_destroy(struct psi_listener *listener)
     psi_stream_forget(listener);
     psi_timer_disarm(listener->loop, &listener->pause);
     psi_loop_retire(listener->loop, &listener->source);
-    scheme->unlisten(fd);
+    sockets->unlisten(fd);
 }

@@ -5,22 +5,23 @@
 #define PSI_TRANSPORT_STREAM_LISTENER_H
 
 #include "transport/loop/loop_state.h"
-#include "transport/stream/scheme.h"
+#include "transport/stream/sockets.h"
 
 /*
  * Thread: owned by the loop.
  */
 struct psi_listener {
+    const struct psi_transport *transport; /* first: transports.h */
     struct psi_source source;
     struct psi_timer pause; /* armed: accepting failed, try again then */
     struct psi_loop *loop;
-    const struct psi_scheme *scheme;
-    const struct psi_listener_events *events; /* set by whoever creates it */
+    const struct psi_sockets *sockets;
+    const struct psi_listener_events *events; /* set by whoever creates it, as is transport */
     void *owner;
     bool closed; /* only waits to be freed */
 };
 
-psd_status psi_listener_create(struct psi_loop *loop, const struct psi_scheme *scheme,
+psd_status psi_listener_create(struct psi_loop *loop, const struct psi_sockets *sockets,
                                const struct psi_address *address, struct psi_listener **listener_p,
                                char bound_p[PSI_ADDRESS_BYTES], struct psd_error *err);
 void psi_listener_destroy(struct psi_listener *listener);

@@ -121,11 +121,11 @@ psi_stream_accept(struct psi_listener *listener, int fd, const char *peer)
 {
     struct psi_loop *loop = listener->loop;
     struct psi_admission_origin *origin =
-        listener->scheme->loopback(fd) ? NULL : psi_admission_find(&loop->admission, peer);
+        listener->sockets->loopback(fd) ? NULL : psi_admission_find(&loop->admission, peer);
     struct psi_stream *stream = NULL;
 
     if (make_room(loop, origin) && !listener->closed) {
-        stream = psi_stream_create(loop, listener->scheme, peer);
+        stream = psi_stream_create(loop, listener->sockets, peer);
     }
     if (stream == NULL ||
         psi_stream_enter(stream, fd, EPOLLIN, loop->config.stranger_ms, NULL) != PSD_OK) {

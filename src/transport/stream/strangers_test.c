@@ -38,7 +38,7 @@ struct member {
 
 /* A listener of the job, and what it heard. */
 struct house {
-    struct psi_scheme scheme;
+    struct psi_sockets sockets;
     struct psi_secret *secret;
     struct psi_tls *server_tls;
     struct psi_tls *worker_tls;
@@ -133,8 +133,8 @@ open_house(struct psi_loop_config config, bool loopback)
     char bound[PSI_ADDRESS_BYTES];
 
     assert_non_null(house);
-    house->scheme = psi_scheme_tcp;
-    house->scheme.loopback = loopback ? psi_scheme_tcp.loopback : far_away;
+    house->sockets = psi_sockets_tcp;
+    house->sockets.loopback = loopback ? psi_sockets_tcp.loopback : far_away;
     assert_int_equal(psi_secret_create(&house->secret, NULL), PSD_OK);
     assert_int_equal(psi_tls_create(house->secret, "server:0.0", &house->server_tls, NULL), PSD_OK);
     assert_int_equal(psi_tls_create(house->secret, NULL, &house->worker_tls, NULL), PSD_OK);
@@ -142,7 +142,7 @@ open_house(struct psi_loop_config config, bool loopback)
     config.credentials = house->server_tls;
     assert_int_equal(psi_loop_create(&config, &house->loop, NULL), PSD_OK);
     assert_int_equal(psi_address_parse("tcp://127.0.0.1:0", &house->address, NULL), PSD_OK);
-    assert_int_equal(psi_listener_create(house->loop, &house->scheme, &house->address,
+    assert_int_equal(psi_listener_create(house->loop, &house->sockets, &house->address,
                                          &house->listener, bound, NULL),
                      PSD_OK);
     house->listener->events = &house_events;
@@ -229,8 +229,8 @@ call_with(struct house *house, struct member *member, struct psi_tls *tls,
     *member = (struct member){0};
     assert_int_equal(psi_loop_create(&config, &member->loop, NULL), PSD_OK);
     assert_int_equal(
-        psi_stream_connect(member->loop, &house->scheme, &house->address,
-                           &(struct psi_stream_owner){events, member, "worker:0 server:0.0"},
+        psi_stream_connect(member->loop, &house->sockets, &house->address,
+                           &(struct psi_conn_owner){events, member, "worker:0 server:0.0"},
                            &member->conn, NULL),
         PSD_OK);
 }

@@ -416,7 +416,7 @@ stream_gone(void *object)
 }
 
 struct psi_stream *
-psi_stream_create(struct psi_loop *loop, const struct psi_scheme *scheme, const char *peer)
+psi_stream_create(struct psi_loop *loop, const struct psi_sockets *sockets, const char *peer)
 {
     struct psi_stream *stream = malloc(sizeof(*stream) + PSI_STREAM_IN_BYTES);
 
@@ -431,7 +431,7 @@ psi_stream_create(struct psi_loop *loop, const struct psi_scheme *scheme, const 
         .ready = stream->carrier->ready, .close = stream_gone, .object = stream, .fd = -1};
     stream->timer = (struct psi_timer){.fire = stream_due, .object = stream};
     stream->loop = loop;
-    stream->scheme = scheme;
+    stream->sockets = sockets;
     psi_stream_in_init(&stream->in, stream->buffer);
     return stream;
 }
@@ -459,16 +459,16 @@ psi_stream_enter(struct psi_stream *stream, int fd, uint32_t events, uint32_t wi
 static psd_status
 begin_connecting(struct psi_stream *stream, const struct psi_address *address, int *fd_p)
 {
-    if (stream->scheme->is_name == NULL || !stream->scheme->is_name(address)) {
-        return stream->scheme->connect(address, fd_p, &stream->reason);
+    if (stream->sockets->is_name == NULL || !stream->sockets->is_name(address)) {
+        return stream->sockets->connect(address, fd_p, &stream->reason);
     }
     stream->state = LOOKING_UP;
     return psi_lookup_begin(stream->loop, address, &stream->lookup, fd_p, &stream->reason);
 }
 
 psd_status
-psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *scheme,
-                   const struct psi_address *address, const struct psi_stream_owner *owner,
+psi_stream_connect(struct psi_loop *loop, const struct psi_sockets *sockets,
+                   const struct psi_address *address, const struct psi_conn_owner *owner,
                    struct psi_conn **conn_p, struct psd_error *err)
 {
     char peer[PSI_ADDRESS_BYTES];
@@ -484,7 +484,7 @@ psi_stream_connect(struct psi_loop *loop, const struct psi_scheme *scheme,
         return psi_fail(err, PSD_ERR_BUSY, "connect %s: the loop has %u connections, its maximum",
                         peer, loop->conn_count);
     }
-    stream = psi_stream_create(loop, scheme, peer);
+    stream = psi_stream_create(loop, sockets, peer);
     if (stream == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "connect %s: no memory", peer);
     }

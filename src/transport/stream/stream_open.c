@@ -15,8 +15,8 @@
 void
 psi_stream_wake_at(struct psi_stream *stream, size_t bytes)
 {
-    if (stream->scheme->wake_at != NULL) {
-        stream->scheme->wake_at(stream->source.fd, bytes);
+    if (stream->sockets->wake_at != NULL) {
+        stream->sockets->wake_at(stream->source.fd, bytes);
     }
 }
 
@@ -125,14 +125,14 @@ psi_stream_begin_handshake(struct psi_stream *stream)
     const struct psi_loop_config *config = &stream->loop->config;
     char ends[PSI_ENDS_BYTES];
     const struct psi_auth_args args = {.connecting = stream->listener == NULL,
-                                       .loopback = stream->scheme->loopback(stream->source.fd),
+                                       .loopback = stream->sockets->loopback(stream->source.fd),
                                        .identity = stream->wanted,
                                        .ends = ends};
     struct psd_error err;
     psd_status status;
 
     err.status = PSD_OK;
-    stream->scheme->ends(stream->source.fd, args.connecting, ends);
+    stream->sockets->ends(stream->source.fd, args.connecting, ends);
     stream->handshake = psi_handshake_create(config->auth, config->credentials, &args);
     if (stream->handshake == NULL) {
         status = psi_fail(&err, PSD_ERR_NO_MEMORY, "authenticate %s: no memory", stream->conn.peer);
@@ -164,7 +164,7 @@ psi_stream_finish_connecting(struct psi_stream *stream)
 {
     struct psd_error err;
 
-    if (stream->scheme->connected(stream->source.fd, stream->conn.peer, &err) != PSD_OK) {
+    if (stream->sockets->connected(stream->source.fd, stream->conn.peer, &err) != PSD_OK) {
         psi_stream_end(stream, &err);
         return;
     }
@@ -184,7 +184,7 @@ psi_stream_finish_lookup(struct psi_stream *stream)
     stream->lookup = NULL;
     status = psi_lookup_end(stream->loop, lookup, &numeric, &err);
     if (status == PSD_OK) {
-        status = stream->scheme->connect(&numeric, &fd, &err);
+        status = stream->sockets->connect(&numeric, &fd, &err);
     }
     if (status == PSD_OK) {
         status = psi_loop_swap(stream->loop, &stream->source, fd, EPOLLOUT, &err);

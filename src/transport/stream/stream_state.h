@@ -45,7 +45,7 @@ struct psi_stream {
     struct psi_source source;
     struct psi_timer timer;
     struct psi_loop *loop;
-    const struct psi_scheme *scheme;
+    const struct psi_sockets *sockets;
     struct psi_listener *listener; /* accepted, and on_accept is still to be called; or NULL */
     enum psi_stream_state state;
     bool stranger; /* in loop->strangers */
@@ -115,7 +115,7 @@ psi_stream_flush(struct psi_stream *stream)
 /* ---- stream.c ---- */
 
 /* An object without a descriptor, and then one, in the loop. */
-struct psi_stream *psi_stream_create(struct psi_loop *loop, const struct psi_scheme *scheme,
+struct psi_stream *psi_stream_create(struct psi_loop *loop, const struct psi_sockets *sockets,
                                      const char *peer);
 psd_status psi_stream_enter(struct psi_stream *stream, int fd, uint32_t events, uint32_t within_ms,
                             struct psd_error *err);

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "transport/stream/scheme.h"
+#include "transport/stream/stream.h"
 
 enum {
     BACKLOG = 4096,
@@ -353,7 +353,7 @@ tcp_unlisten(int listen_fd)
     close(listen_fd);
 }
 
-const struct psi_scheme psi_scheme_tcp = {
+const struct psi_sockets psi_sockets_tcp = {
     .is_name = tcp_is_name,
     .connect = tcp_connect,
     .connected = tcp_connected,
@@ -364,3 +364,5 @@ const struct psi_scheme psi_scheme_tcp = {
     .loopback = tcp_loopback,
     .ends = tcp_ends,
 };
+
+const struct psi_transport psi_transport_tcp = PSI_STREAM_TRANSPORT(&psi_sockets_tcp);

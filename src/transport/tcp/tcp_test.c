@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "transport/stream/scheme.h"
+#include "transport/stream/sockets.h"
 
 /* Two connected sockets. */
 struct pair {
@@ -37,15 +37,15 @@ open_pair(struct pair *pair, const char *listen_at)
     struct pollfd polled = {.events = POLLIN};
 
     assert_int_equal(psi_address_parse(listen_at, &address, &err), PSD_OK);
-    assert_int_equal(psi_scheme_tcp.listen(&address, &pair->listen_fd, pair->bound, &err), PSD_OK);
+    assert_int_equal(psi_sockets_tcp.listen(&address, &pair->listen_fd, pair->bound, &err), PSD_OK);
     assert_int_equal(psi_address_parse(pair->bound, &address, &err), PSD_OK);
     assert_int_not_equal(address.port, 0);
-    assert_int_equal(psi_scheme_tcp.connect(&address, &pair->near_fd, &err), PSD_OK);
+    assert_int_equal(psi_sockets_tcp.connect(&address, &pair->near_fd, &err), PSD_OK);
     polled.fd = pair->listen_fd;
     assert_int_equal(poll(&polled, 1, 5000), 1);
-    pair->far_fd = psi_scheme_tcp.accept(pair->listen_fd, pair->peer);
+    pair->far_fd = psi_sockets_tcp.accept(pair->listen_fd, pair->peer);
     assert_true(pair->far_fd >= 0);
-    assert_int_equal(psi_scheme_tcp.connected(pair->near_fd, pair->bound, &err), PSD_OK);
+    assert_int_equal(psi_sockets_tcp.connected(pair->near_fd, pair->bound, &err), PSD_OK);
 }
 
 static void
@@ -53,7 +53,7 @@ close_pair(struct pair *pair)
 {
     close(pair->near_fd);
     close(pair->far_fd);
-    psi_scheme_tcp.unlisten(pair->listen_fd);
+    psi_sockets_tcp.unlisten(pair->listen_fd);
 }
 
 static int
@@ -144,17 +144,17 @@ expect_the_same_ends(const char *listen_at, const char *host)
 
     open_pair(&pair, listen_at);
     open_pair(&other, listen_at);
-    psi_scheme_tcp.ends(pair.near_fd, true, near_text);
-    psi_scheme_tcp.ends(pair.far_fd, false, far_text);
-    psi_scheme_tcp.ends(other.near_fd, true, other_text);
+    psi_sockets_tcp.ends(pair.near_fd, true, near_text);
+    psi_sockets_tcp.ends(pair.far_fd, false, far_text);
+    psi_sockets_tcp.ends(other.near_fd, true, other_text);
     assert_string_equal(near_text, far_text);
     assert_string_not_equal(near_text, other_text);
     assert_int_equal(psi_address_parse(pair.bound, &address, NULL), PSD_OK);
     snprintf(expected, sizeof(expected), " tcp://%s:%u", host, address.port);
     assert_string_equal(strrchr(near_text, ' '), expected);
-    psi_scheme_tcp.ends(pair.far_fd, true, far_text); /* the other way round is not the same */
+    psi_sockets_tcp.ends(pair.far_fd, true, far_text); /* the other way round is not the same */
     assert_string_not_equal(near_text, far_text);
-    psi_scheme_tcp.ends(pair.listen_fd, true, far_text);
+    psi_sockets_tcp.ends(pair.listen_fd, true, far_text);
     assert_string_equal(far_text, "");
     close_pair(&pair);
     close_pair(&other);
@@ -195,7 +195,7 @@ test_socket_that_meets_itself(void **state)
     assert_int_equal(bind(fd, (const struct sockaddr *)&here, sizeof(here)), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&here, &bytes), 0);
     assert_int_equal(connect(fd, (const struct sockaddr *)&here, sizeof(here)), 0);
-    assert_int_equal(psi_scheme_tcp.connected(fd, "tcp://itself", &err), PSD_ERR_PEER_LOST);
+    assert_int_equal(psi_sockets_tcp.connected(fd, "tcp://itself", &err), PSD_ERR_PEER_LOST);
     assert_string_equal(err.text, "connect tcp://itself: Connection refused");
     close(fd);
 }

@@ -1,22 +1,23 @@
 /*
  * world.c - the real world as a core sees it: struct psi_env over a loop.
  *
- * Here every transport is known by its scheme, and nowhere else. To add one, give it a folder and a
- * row in the table below.
+ * An address says by its first word which transport it is of (transport/transports.h).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <errno.h>
+#include <string.h>
 #include <sys/random.h>
 
 #include "base/fail.h"
+#include "transport/loop/loop_state.h"
 #include "transport/stream/carrier_shm.h"
-#include "transport/stream/listener.h"
-#include "transport/stream/stream.h"
+#include "transport/transports.h"
 
-static const struct psi_scheme *const schemes[PSI_SCHEME_COUNT] = {
-    [PSI_SCHEME_TCP] = &psi_scheme_tcp,
-    [PSI_SCHEME_INPROC] = &psi_scheme_inproc,
+static const struct psi_transport *const transports[PSI_SCHEME_COUNT] = {
+#define TRANSPORT(id, word, rest) [PSI_SCHEME_##id] = &psi_transport_##word,
+    PSI_TRANSPORT_MAP(TRANSPORT)
+#undef TRANSPORT
 };
 
 static uint64_t
@@ -52,8 +53,9 @@ env_connect(struct psi_env *env, const char *address, const char *identity,
     if (status != PSD_OK) {
         return status;
     }
-    return psi_stream_connect(loop, schemes[parts.scheme], &parts,
-                              &(struct psi_stream_owner){events, owner, identity}, conn_p, err);
+    return transports[parts.scheme]->connect(transports[parts.scheme], loop, &parts,
+                                             &(struct psi_conn_owner){events, owner, identity},
+                                             conn_p, err);
 }
 
 static psd_status
@@ -63,27 +65,24 @@ env_listen(struct psi_env *env, const char *address, const struct psi_listener_e
 {
     struct psi_loop *loop = (struct psi_loop *)env;
     struct psi_address parts;
-    struct psi_listener *listener;
-    psd_status status = psi_address_parse(address, &parts, err);
+    const psd_status status = psi_address_parse(address, &parts, err);
 
     if (status != PSD_OK) {
         return status;
     }
-    status = psi_listener_create(loop, schemes[parts.scheme], &parts, &listener, bound_p, err);
-    if (status != PSD_OK) {
-        return status;
-    }
-    listener->events = events;
-    listener->owner = owner;
-    *listener_p = listener;
-    return PSD_OK;
+    return transports[parts.scheme]->listen(transports[parts.scheme], loop, &parts,
+                                            &(struct psi_listener_owner){events, owner}, listener_p,
+                                            bound_p, err);
 }
 
 static void
 env_unlisten(struct psi_env *env, struct psi_listener *listener)
 {
+    const struct psi_transport *transport;
+
     (void)env;
-    psi_listener_destroy(listener);
+    memcpy(&transport, listener, sizeof(transport)); /* it begins with it */
+    transport->unlisten(listener);
 }
 
 static void

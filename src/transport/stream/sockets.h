@@ -1,16 +1,16 @@
 /*
- * scheme.h - how a kind of stream socket comes into being. All the rest (frames, queues, deadlines,
+ * sockets.h - how a kind of stream socket comes into being. All the rest (frames, queues, deadlines,
  * authentication) is the same for every kind: stream.c.
  *
  * Every hook returns at once, except that a host name (not a numeric address) to listen on is
  * looked up first. A name to connect to is looked up by lookup.c.
  */
-#ifndef PSI_TRANSPORT_STREAM_SCHEME_H
-#define PSI_TRANSPORT_STREAM_SCHEME_H
+#ifndef PSI_TRANSPORT_STREAM_SOCKETS_H
+#define PSI_TRANSPORT_STREAM_SOCKETS_H
 
 #include "transport/address.h"
 
-struct psi_scheme {
+struct psi_sockets {
     /* (optional) Is this a name that has to be looked up before `connect`? */
     bool (*is_name)(const struct psi_address *address);
 
@@ -41,7 +41,7 @@ struct psi_scheme {
     void (*ends)(int fd, bool connecting, char ends_p[PSI_ENDS_BYTES]);
 };
 
-extern const struct psi_scheme psi_scheme_tcp;
-extern const struct psi_scheme psi_scheme_inproc;
+extern const struct psi_sockets psi_sockets_tcp;
+extern const struct psi_sockets psi_sockets_inproc;
 
 #endif
