@@ -19,6 +19,8 @@ SUFFIXES = ("c", "h", "py", "sh", "md", "json", "build", "patch", "plan", "svg",
 FILE = re.compile(r"^(?:[\w.-]+/)*[\w.-]*\.(?:%s)$" % "|".join(SUFFIXES))
 FOLDER = re.compile(r"^(?:src|tests|python|include|tools|bench|examples|docs|man)(?:/[\w.-]+)+/?$")
 WORD = re.compile(r"^[A-Za-z]\w*_\w*(?:\(\))?$|^[a-z]\w*\(\)$")
+ANY_WORD = re.compile(r"^\w+(?:\(\))?$")
+PLACEHOLDER = re.compile(r"(?:^|[/_])(?:NAME|KIND)\b")
 QUOTED = re.compile(r"`([^`\n]+)`")
 # Names that are examples, made by programs, or other people's.
 FOREIGN = {
@@ -58,8 +60,8 @@ class Tree:
         return self.texts[name]
 
     def find(self, name):
-        """The files whose path ends in this name."""
-        return [file for file in self.files if file == name or file.endswith("/" + name)]
+        """The files whose path ends in this name; that of the whole path comes alone."""
+        return [name] if name in self.files else [file for file in self.files if file.endswith("/" + name)]
 
     def has_folder(self, name):
         """Is it a folder, or a file without an ending that we know?"""
@@ -92,7 +94,7 @@ def check(page, tree):
         file, file_end = None, 0
         for quoted in QUOTED.finditer(item):
             name = quoted.group(1)
-            if name in FOREIGN:
+            if name in FOREIGN or PLACEHOLDER.search(name):
                 continue
             if FILE.match(name):
                 found = tree.find(name)
@@ -104,7 +106,7 @@ def check(page, tree):
             elif FOLDER.match(name):
                 if not tree.has_folder(name):
                     yield f"{page.relative_to(TREE)}:{number}: no folder {name}"
-            elif WORD.match(name):
+            elif WORD.match(name) or (strict and file is not None and ANY_WORD.match(name)):
                 word = name.removesuffix("()")
                 if file is not None and (strict or not item[file_end:quoted.start()].strip()):
                     if word not in tree.words_of(file):
