@@ -24,6 +24,7 @@ from poseidon.ray import seal  # noqa: E402
 
 NODE = {"num_cpus": 2, "object_store_memory": 80 << 20}
 NAMED_S = 3.0
+PATIENT = {"start_timeout": 300}  # each actor is a Python that imports Ray: on busy cores that takes its time
 
 
 class TwoNodes:
@@ -105,13 +106,13 @@ class Background:
         self.error, self.result, self.ended = None, None, None
         self._thread = threading.Thread(target=self._run, args=(workers, args), kwargs=options, daemon=True)
         self._thread.start()
-        wait_for(lambda: len(list(directory.glob("[0-9]"))) == workers or self.ended, 150, "workers")
+        wait_for(lambda: len(list(directory.glob("[0-9]"))) == workers or self.ended, 300, "workers")
         assert not self.error, self.error
 
     def _run(self, workers, args, **options):
         try:
             self.result = poseidon.ray.run(ray_jobs.wait_beside, (str(self.directory), *args),
-                                           workers=workers, placement="spread", **options)
+                                           workers=workers, placement="spread", **{**PATIENT, **options})
         except poseidon.RunError as error:
             self.error = error
         self.ended = time.monotonic()
@@ -127,7 +128,7 @@ class Background:
 
 def test_results_and_failures(nodes):
     """If this fails, a job on Ray gives no results, those of others, or does not say who failed."""
-    results = poseidon.ray.run(ray_jobs.add_up, (ray.put(0.5),), {"steps": 2}, workers=2,
+    results = poseidon.ray.run(ray_jobs.add_up, (ray.put(0.5),), {"steps": 2}, workers=2, **PATIENT,
                                placement="spread")
     assert [result["rank"] for result in results] == [0, 1]
     for result in results:
@@ -135,7 +136,7 @@ def test_results_and_failures(nodes):
         assert (result["local_rank"], result["nodes"]) == (0, 2)
     with pytest.raises(poseidon.RunError, match=r"worker 1 \(process \d+\) on node .* raised ValueError: no luck") \
             as caught:
-        poseidon.ray.run(ray_jobs.one_raises, workers=2)
+        poseidon.ray.run(ray_jobs.one_raises, workers=2, **PATIENT)
     assert caught.value.rank == 1 and "in one_raises" in caught.value.traceback
     wait_for(lambda: not daemons(nodes), 10, "the end of all daemons")
     with pytest.raises(TypeError, match="3 is not a function"):
@@ -190,7 +191,7 @@ def test_digits_as_in_one_process(nodes):
     pytest.importorskip("torch")
     images, labels = digits(2000)
     results = poseidon.ray.run(ray_jobs.train_digits, (ray.put(images), ray.put(labels), 60, 100),
-                               workers=2, placement="spread")
+                               workers=2, placement="spread", **PATIENT)
     weights, right = ray_jobs.train_digits(images, labels, 60, 100, rank=0, size=1)
     assert right > 1600
     for found, read in results:
@@ -249,7 +250,7 @@ def test_no_room_is_said(nodes):
     with pytest.raises(poseidon.RunError, match="no room for 9 workers with {'CPU': 1} each"):
         poseidon.ray.run(ray_jobs.add_up, (0.5,), workers=9, start_timeout=1)
     with pytest.raises(poseidon.RunError, match="the time is up, and not done: worker 0"):
-        poseidon.ray.run(time.sleep, (60,), workers=1, timeout=2)
+        poseidon.ray.run(time.sleep, (60,), workers=1, timeout=2, **PATIENT)
     wait_for(lambda: not daemons(nodes), 10, "the end of all daemons")
 
 
