@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the witness of plain scripts costs in a step.
 
-    psd_run --workers 2 -- python bench/witness_cost.py [width] [batch]
+    psd_run --workers 2 -- python bench/witness_cost.py [width] [batch] [epochs]
 
-A plain script: it trains a perceptron, in blocks of steps with the witness, without it, and with it and a watch on its
-parts. Worker 0 prints the medians of a step with it and without, by the clock and by the processor time of the thread that
-trains: the difference is what it costs in the exchange, its transfer and who is woken for it included. What it does while
-batches are read cannot be left out: that is timed in the third kind of blocks, and added. So are the parts that are computed
-in Python, by processor time of one thread; the watch itself takes a microsecond or more of each."""
+A plain script: it trains a perceptron, in short epochs with the witness and without it in turn: nothing of it is left in the
+latter, neither where batches are read nor where gradients are exchanged. Worker 0 prints how long a step takes in both, by the
+clock and by the processor time of the thread that trains, and the difference: its median, and the range in which the medians
+of ten parts of the run lie but for the lowest and the highest. In a few epochs more the parts of it that are computed in Python
+are timed one by one; the watch itself takes a microsecond of each."""
 
 import collections
 import functools
@@ -19,71 +19,78 @@ import time
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, dataloader
 
-WIDTH, BATCH = int((sys.argv + ["256"])[1]), int((sys.argv + ["", "64"])[2])
-BLOCK, BLOCKS = 20, 63  # steps of a block; blocks, the first of which warm up
-WARM_UP = 6
-OFF, ON, WATCHED = 0, 1, 2  # kinds of blocks
+WIDTH, BATCH, EPOCHS = (int(word) for word in (sys.argv[1:] + ["256", "64", "400"][len(sys.argv) - 1:]))
+STEPS = 25  # of an epoch
+WARM_UP, WATCHED = 10, 10  # epochs
+PARTS = 10
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(128, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-data = TensorDataset(torch.randn(BATCH * 100, 128), torch.randint(0, 10, (BATCH * 100,)))
-loader = DataLoader(data, BATCH, shuffle=True)
-
-spent = collections.Counter()  # by part, in this step
-running = []  # parts, the innermost last
-watching = False
+if "_poseidon_auto" not in sys.modules:
+    sys.exit("run it by psd_run with two workers or more: there is no witness here")
+samples = STEPS * BATCH * int(os.environ["PSD_NUM_WORKERS"])
+loader = DataLoader(TensorDataset(torch.randn(samples, 128), torch.randint(0, 10, (samples,))), BATCH, shuffle=True)
 
 
-def time_it(owner, name, counts=True):
-    """Replaces a method by one that is timed. Not counts: it is inside of another part, and no part of it."""
-    own = getattr(owner, name)
-    part = f"{owner.__name__}.{name}"
+class Switch:
+    """Takes the witness out and puts it back, between two epochs."""
 
-    @functools.wraps(own)
-    def timed(*args, **kwargs):
-        if not watching:
-            return own(*args, **kwargs)
-        running.append(part)
-        begin = time.thread_time_ns()
-        try:
-            return own(*args, **kwargs)
-        finally:
-            took = time.thread_time_ns() - begin
-            running.pop()
-            spent[part] += took if counts else 0
-            if running:
-                spent[running[-1]] -= took
+    def __init__(self):
+        from _poseidon_auto.torch import seen
+        from poseidon.torch.engine import engine_of
 
-    setattr(owner, name, timed)
+        self._companions = engine_of(next(model.parameters())).companions
+        self._kept = list(self._companions)
+        self._seen = seen.Seen
+        self._loaders = dataloader._BaseDataLoaderIter
+        self._own = (seen.Seen.drawn, self._loaders.__next__, self._loaders._next_index)
 
-
-def watch_parts():
-    """Those of the hook, once it has joined the job."""
-    from _poseidon_auto.common import witness
-    from _poseidon_auto.torch import checks, seen
-
-    for name in ("begin", "leave", "end"):
-        time_it(checks.Checks, name)
-    time_it(checks.poseidon.Table, "transfer", counts=False)  # the table's: in the difference
-    time_it(checks.poseidon.Future, "result", counts=False)
-    time_it(seen.Seen, "gave")
-    time_it(witness.Reading, "drew")
+    def turn(self, on):
+        """From now on."""
+        self._companions[:] = self._kept if on else []
+        drawn, following, index = self._own
+        self._seen.drawn = drawn if on else lambda _seen, _loader, batches: batches
+        self._loaders.__next__ = following if on else following.__wrapped__
+        self._loaders._next_index = index if on else index.__wrapped__
 
 
-def companions():
-    """What travels with the gradients."""
-    from poseidon.torch.engine import engine_of
+class Watch:
+    """Times parts of it, by the processor time of the thread."""
 
-    return engine_of(next(model.parameters())).companions
+    def __init__(self):
+        self.steps = collections.defaultdict(list)  # by part
+        self._spent = collections.Counter()  # in this step
+        self._running = []  # parts, the innermost last
 
+    def part(self, owner, name):
+        """From now on."""
+        own = getattr(owner, name)
+        part = f"{owner.__name__}.{name}"
 
-def batches():
-    while True:
-        yield from loader
+        @functools.wraps(own)
+        def timed(*args, **kwargs):
+            self._running.append(part)
+            begin = time.thread_time_ns()
+            try:
+                return own(*args, **kwargs)
+            finally:
+                took = time.thread_time_ns() - begin
+                self._running.pop()
+                self._spent[part] += took
+                if self._running:
+                    self._spent[self._running[-1]] -= took
+
+        setattr(owner, name, timed)
+
+    def end_step(self):
+        """All of it."""
+        for part, took in self._spent.items():
+            self.steps[part].append(took)
+        self._spent.clear()
 
 
 def train(points, classes):
@@ -92,44 +99,60 @@ def train(points, classes):
     optimizer.step()
 
 
-if "_poseidon_auto" not in sys.modules:
-    sys.exit("run it by psd_run with two workers or more: there is no witness here")
-clock, processor, parts = ([], [], []), ([], [], []), collections.defaultdict(list)  # by the kind of block
-source = batches()
-train(*next(source))
-everything = companions()
-witness_alone = list(everything)
-watch_parts()
-for block in range(BLOCKS):
-    kind = block % 3
-    everything[:] = [] if kind == OFF else witness_alone
-    watching = kind == WATCHED
-    for step in range(BLOCK):
-        spent.clear()
+def epoch(after_step):
+    """By clock and by processor, of all steps but those in which readings begin and end."""
+    clock, processor = [], []
+    reading = iter(loader)
+    for step in range(STEPS):
         begin = time.perf_counter_ns(), time.thread_time_ns()
-        train(*next(source))
+        train(*next(reading))
         now = time.perf_counter_ns(), time.thread_time_ns()
-        if block >= WARM_UP and step > 0:
-            clock[kind].append(now[0] - begin[0])
-            processor[kind].append(now[1] - begin[1])
-            for part, took in spent.items():
-                parts[part].append(took)
-watching = False
-everything[:] = witness_alone
+        if 0 < step < STEPS - 1:
+            clock.append(now[0] - begin[0])
+            processor.append(now[1] - begin[1])
+        after_step()
+    assert next(reading, None) is None
+    return clock, processor
 
 
-def us(samples):
-    return statistics.median(samples) / 1000
+def cost(on, off):
+    """Of a step in epochs with it and without."""
+    return statistics.median(sum(on, [])) - statistics.median(sum(off, []))
 
+
+def tell(name, on, off):
+    size = max(1, len(on) // PARTS)
+    parts = sorted(cost(on[at:at + size], off[at:at + size]) for at in range(0, len(on), size))
+    step, found = statistics.median(sum(on, [])), cost(on, off)
+    print(f"{name:9}: a step {step / 1000:.0f} us, of which the witness {found / 1000:.1f} us "
+          f"({parts[1] / 1000:.1f} to {parts[-2] / 1000:.1f}), {100 * found / step:.2f} %")
+
+
+epoch(lambda: None)
+switch, watch = Switch(), Watch()
+clocks, processors = ([], []), ([], [])  # by whether it is on
+for number in range(WARM_UP + EPOCHS):
+    is_on = number % 2
+    switch.turn(is_on)
+    found = epoch(lambda: None)
+    if number >= WARM_UP:
+        clocks[is_on].append(found[0])
+        processors[is_on].append(found[1])
+
+switch.turn(True)
+from _poseidon_auto.common import witness  # noqa: E402
+from _poseidon_auto.torch import checks, seen  # noqa: E402
+
+for name in ("begin", "leave", "end"):
+    watch.part(checks.Checks, name)
+watch.part(seen.Seen, "gave")
+watch.part(witness.Reading, "drew")
+for number in range(WATCHED):
+    epoch(watch.end_step)
 
 if os.environ["PSD_RANK"] == "0":
-    each = {part: us(took) for part, took in parts.items()}
-    reading = sum(took for part, took in each.items() if part.startswith(("Seen", "Reading")))
-    for name, (off, on, _) in (("clock", clock), ("processor", processor)):
-        cost, step = us(on) - us(off) + reading, us(on)
-        print(f"{name:9}: a step {step:.0f} us, of which the witness {cost:.1f} us ({100 * cost / step:.2f} %): "
-              f"{us(on) - us(off):.1f} us in the exchange, {reading:.1f} us where batches are read")
-    print("parts in Python, processor time:")
-    for part, took in sorted(each.items()):
-        if took > 0:
-            print(f"  {part:16} {took:6.1f} us")
+    tell("clock", clocks[True], clocks[False])
+    tell("processor", processors[True], processors[False])
+    print("parts in Python, processor time, of which leave() is done while everybody waits for the gradients:")
+    for part, took in sorted(watch.steps.items()):
+        print(f"  {part:16} {statistics.median(took) / 1000:6.1f} us")

@@ -4,7 +4,6 @@
 import importlib.util
 import math
 import pathlib
-import struct
 import sys
 
 import pytest
@@ -22,6 +21,9 @@ def looks(request, monkeypatch):
     monkeypatch.setattr(Workers, "glances", request.param != "closely")
 
 
+STEP = ("share", "rows", "rates", "sample_bits")  # what a glance is told
+
+
 class Workers:
     """Witnesses of a few workers, and what they complain of."""
 
@@ -33,17 +35,29 @@ class Workers:
         for each in self.all:
             each.add_source("a loader")
             each.add_source("another loader")
+        self.steps = self.nothing()
 
     def tell(self, **words):
         """Words of one round: one for all, or a list with one for each."""
         for rank, each in enumerate(self.all):
-            each.note(**{name: value[rank] if isinstance(value, list) else value for name, value in words.items()})
+            mine = {name: value[rank] if isinstance(value, list) else value for name, value in words.items()}
+            self.steps[rank] = [mine.pop(name, self.steps[rank][number]) for number, name in enumerate(STEP)]
+            each.note(**mine)
+
+    def glance(self):
+        """Everybody's at this round."""
+        told, self.steps = self.steps, self.nothing()
+        return [each.glance(*step) for each, step in zip(self.all, told)]
+
+    def nothing(self):
+        return [[math.nan] * len(STEP) for _ in self.all]
 
     def meet(self):
         """One round. Returns the kinds of breaches so far, which all workers see alike."""
-        rows = [each.words() for each in self.all]
-        for each, mine in zip(self.all, rows):
-            if not self.glances or not each.holds_at_a_glance(mine, raw(rows)):
+        glances = self.glance()
+        rows = [each.words_behind_glance() for each in self.all]
+        if not self.glances or not holds_at_a_glance(self.all, glances):
+            for each in self.all:
                 each.hear(rows)
         return self.kinds()
 
@@ -70,8 +84,11 @@ class Workers:
         return self.meet() if meets else None
 
 
-def raw(rows):
-    return b"".join(struct.pack(f"={witness.COUNT}d", *row) for row in rows)
+def holds_at_a_glance(workers, glances):
+    """As all workers see it."""
+    found = {each.holds_at_a_glance(mine, b"".join(glances)) for each, mine in zip(workers, glances)}
+    assert len(found) == 1, "they look closely together, or not at all"
+    return found.pop()
 
 
 def batches(count, size=2):
@@ -231,22 +248,21 @@ def test_a_glance_is_enough_in_ordinary_rounds_alone():
         for reading, batch in zip(readings, batches):
             reading.gave(batch, dealt=True)
         workers.tell(share=share, rates=7, sample=0.5, sample_size=1.0, **words)
-        rows = [each.words() for each in workers.all]
-        return {each.holds_at_a_glance(row, raw(rows)) for each, row in zip(workers.all, rows)}
+        return holds_at_a_glance(workers.all, workers.glance())
 
-    assert glances(batches=([10], [11])) == {False}, "whether this source is dealt out is seen once"
+    assert not glances(batches=([10], [11])), "whether this source is dealt out is seen once"
     assert workers.meet() == set()
-    assert glances() == {True}
-    assert glances(batches=([2], [3]), rows=4) == {True}
-    assert glances(share=0.5) == {False}, "shares must add up to the number of workers"
-    assert glances(rows=[1, 2]) == {False}
-    assert glances(batches=([4], [4])) == {False}
+    assert glances()
+    assert glances(batches=([2], [3]), rows=4)
+    assert not glances(share=0.5), "shares must add up to the number of workers"
+    assert not glances(rows=[1, 2])
+    assert not glances(batches=([4], [4]))
     for each in workers.all:
         each.note_streams([5.0] * witness.STREAMS)
-    assert glances(batches=([6], [7])) == {False}
+    assert not glances(batches=([6], [7]))
     for reading in readings:
         reading.finish(dealt=True)
-    assert glances(batches=([8], [9])) == {False}, "an epoch is over: were all samples used?"
+    assert not glances(batches=([8], [9])), "an epoch is over: were all samples used?"
 
 
 def test_weights_that_differ_in_the_end():

@@ -350,7 +350,7 @@ def rounds_with(model, room, rank, kind):
     gradients, told, heard = [], [], []
     for number in range(ROOM_ROUNDS):
         model.zero_grad()
-        there = room is not None and room.is_there()
+        there = room is not None and room.is_there
         told.append(bytes_of(rank, number) if there else b"")
         if there:
             room.put(told[-1])
@@ -389,7 +389,7 @@ def room():
             engine = attach(model.named_parameters())
             place = engine.reserve(ROOM) if reserves else None
             found[kind, reserves] = rounds_with(model, place, hub.rank(), kind)
-        if place.is_there():
+        if place.is_there:
             found[kind] = farewells(engine, model, place, hub.rank(), hub.size() - 1, kind)
     save(hub.rank(), found)
 

@@ -11,6 +11,9 @@ multiplied by that is an integer again but for rounding, which is far smaller th
 
 from __future__ import annotations
 
+import array
+import struct
+
 import numpy as np
 
 import poseidon
@@ -24,27 +27,34 @@ class Room:
     def __init__(self, size: int):
         self._world, self._rank = poseidon.size(), poseidon.rank()
         self.elements = self._world * (1 + size // 2)
-        self._numbers: np.ndarray | None = None
-        self._mine = np.zeros(0)
+        self.is_there = False  # what is put here travels
+        self._numbers = np.zeros(0)
+        # What is done in every round goes without NumPy: for so few bytes it takes several times as long.
+        self._there = self._bytes = memoryview(b"")
+        self._leaves = array.array("f")  # all but this rank's is zero
+        self._pairs = struct.Struct(f"={size // 2}H")
+        self._elements = struct.Struct("")
+        self._begin = 0  # of this rank's, in bytes
 
     def lie_in(self, numbers: np.ndarray) -> None:
         """This memory travels from the next round on."""
-        self._numbers = numbers
-        self._mine = numbers[self._world:].reshape(self._world, -1)[self._rank]
-
-    def is_there(self) -> bool:
-        """Whether what is put here travels."""
-        return self._numbers is not None
+        self.is_there = True
+        self._numbers, self._there = numbers, memoryview(numbers)
+        self._bytes = self._there[self._world:]
+        self._leaves = array.array(self._there.format, bytes(numbers.nbytes))
+        self._leaves[self._rank] = 1
+        each = (len(numbers) - self._world) // self._world
+        self._elements = struct.Struct(f"={each}{self._there.format}")
+        self._begin = (self._world + self._rank * each) * numbers.itemsize
 
     def put(self, mine: bytes) -> None:
         """This rank's, when a round begins: buckets leave as soon as they are full."""
-        self._numbers.fill(0)
-        self._numbers[self._rank] = 1
-        self._mine[:] = np.frombuffer(mine, np.uint16)
+        self._elements.pack_into(self._leaves, self._begin, *self._pairs.unpack(mine))
+        self._there[:] = self._leaves
 
     def as_it_came(self) -> bytes:
         """Everybody's when a round has ended, those of rank 0 first: in a form in which what is equal has equal bytes."""
-        return self._numbers[self._world:].tobytes()
+        return self._bytes.tobytes()
 
     def take(self) -> bytes:
         """Everybody's when a round has ended, those of rank 0 first; zeros of one that took no part."""

@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import array
 import enum
+import itertools
 import math
 import operator
+import struct
 import zlib
 from typing import Any, Callable, Iterable, Sequence
 
@@ -31,13 +33,14 @@ TOLERANCE = 1e-4  # of weights: machines may round differently
 SHARE_TOLERANCE = 1e-6
 SURE_AFTER = 3  # equal digests of bytes alone may be chance: toy data are often constant
 LOOK_CLOSER = 4  # batches of a reading
+LOOK_AFTER = 16  # steps, whose batches are looked at together: that takes a fraction of the time
 WAITING_MAX = 4096  # positions
 STREAMS = 5  # generators of random numbers that are looked at
 
 
 class Word(enum.IntEnum):
-    """Where it is in words(). Those before GIVEN_ALL are the same on all workers when all is well, nearly always:
-    holds_at_a_glance() compares them at once."""
+    """Where it is in words(). Those before GIVEN_ALL are the same on all workers when all is well, nearly always: a glance
+    has no more than a digest of them."""
 
     PRESENT = 0  # a worker that died has zeros
     OVER = 1  # the script has ended
@@ -51,22 +54,35 @@ class Word(enum.IntEnum):
     SHARE = 9  # how much this worker's batch counts in the mean
     ROWS = 10  # samples that the model saw
     RATES = 11  # a digest of the learning rates
-    SAMPLE = 12  # a few weights, as one number
-    SAMPLE_SIZE = 13  # what it is measured by
-    NORM = 14  # of all weights
-    DIRECTION = 15  # all weights as one vector, along a direction in which those that differ hardly agree
-    BITS = 16  # a digest of all weights: before the first step, and in the end
-    MEANS = 17  # what a loss is a mean of, by sample; less than 0: it has weights of its own
-    GIVEN_ALL = 18  # a digest of the batches that the script was given
-    NEWEST = 19  # that of the newest
-    PARTS = 20  # this worker's samples of the readings that came to their end
-    STREAM = 21  # and the ones behind it: states of the generators that noise was drawn from
+    SAMPLE_BITS = 12  # a digest of a few weights: where it differs, these are compared
+    SAMPLE = 13  # them as one number
+    SAMPLE_SIZE = 14  # what it is measured by
+    NORM = 15  # of all weights
+    DIRECTION = 16  # all weights as one vector, along a direction in which those that differ hardly agree
+    BITS = 17  # a digest of all weights: before the first step, and in the end
+    MEANS = 18  # what a loss is a mean of, by sample; less than 0: it has weights of its own
+    GIVEN_ALL = 19  # a digest of the batches that the script was given
+    NEWEST = 20  # that of the newest
+    PARTS = 21  # this worker's samples of the readings that came to their end
+    STREAM = 22  # and the ones behind it: states of the generators that noise was drawn from
 
 
 COUNT = Word.STREAM + STREAMS
+# A glance: flags, a digest of the words that should be equal, GIVEN_ALL, NEWEST.
+GLANCE = struct.Struct("<HIIHIH")
+PAIRS = GLANCE.size // 2  # of bytes; those that should be equal end with the third, those of GIVEN_ALL with the sixth
+_EQUAL, _EVER = 3, 6
+_CLOSER = 1  # a flag: there is something to hear()
+_SAME_DATA = 2  # workers may have been given the same
+_NO_NEWS = 4  # the newest batch is not known by its positions
+_OVER = 8  # the script has ended
+_LOW = (1 << 32) - 1
 # Those that note() tells: where they are behind SHARE.
 _NOTED = {word.name.lower(): word - Word.SHARE for word in Word if Word.SHARE <= word <= Word.MEANS}
-_SHARE, _NOTHING_NOTED = _NOTED["share"], [UNKNOWN] * len(_NOTED)
+_NOTHING_NOTED = [UNKNOWN] * len(_NOTED)
+_OF_A_STEP = 4  # the first of them, which glance() is told
+assert list(_NOTED)[:_OF_A_STEP] == ["share", "rows", "rates", "sample_bits"]
+_NOT_NOTED = tuple(_NOTHING_NOTED[_OF_A_STEP:])
 _NO_STREAMS = [UNKNOWN] * STREAMS
 
 
@@ -81,6 +97,12 @@ def _number(position: Any) -> int:
         return operator.index(position)
     except TypeError:
         return zlib.crc32(repr(position).encode())
+
+
+def _fitting(position: Any) -> int:
+    """A position as an integer of 64 bits."""
+    number = _number(position)
+    return number if -(1 << 63) <= number < 1 << 63 else hash(number)
 
 
 def _numbers(positions: Any) -> list[int]:
@@ -113,17 +135,15 @@ class _Positions:
     def __init__(self) -> None:
         self.count = 0
         self._digest = 0
-        self._waiting = array.array("q")
+        self._waiting: list[Sequence[int]] = []
+        self._settle_at = WAITING_MAX
 
-    def add(self, numbers: Sequence[int]) -> None:
-        """These, too."""
-        try:
-            more = array.array("q", numbers)
-        except (TypeError, OverflowError):
-            more = array.array("q", [hash(_number(each)) for each in numbers])
-        self._waiting.extend(more)
-        self.count += len(more)
-        if len(self._waiting) >= WAITING_MAX:
+    def add(self, *batches: Sequence[int]) -> None:
+        """These, too. Nobody may change them any more."""
+        self._waiting += batches
+        for numbers in batches:
+            self.count += len(numbers)
+        if self.count >= self._settle_at:
             self._settle()
 
     def digest(self) -> int:
@@ -135,28 +155,38 @@ class _Positions:
         """Every position counts by a random number of its own (the finalizer of splitmix64)."""
         import numpy
 
-        mixed_up = numpy.array(self._waiting, "int64").view("uint64") + numpy.uint64(17)
+        waiting = list(itertools.chain.from_iterable(self._waiting))
+        self._waiting, self._settle_at = [], self.count + WAITING_MAX
+        try:
+            numbers = array.array("q", waiting)
+        except (TypeError, OverflowError):
+            numbers = array.array("q", map(_fitting, waiting))
+        mixed_up = numpy.array(numbers, "int64").view("uint64") + numpy.uint64(17)
         for shift, factor in ((30, 0xbf58476d1ce4e5b9), (27, 0x94d049bb133111eb)):
             mixed_up = (mixed_up ^ (mixed_up >> numpy.uint64(shift))) * numpy.uint64(factor)
         mixed_up ^= mixed_up >> numpy.uint64(31)
         self._digest = (self._digest + int(mixed_up.sum(dtype="uint64"))) % MODULUS
-        self._waiting = array.array("q")
 
 
 class Reading:
     """One way through a source of samples with positions, such as an epoch of a loader: what was drawn for all
     workers, and what of it this worker's script was given."""
 
+    __slots__ = ("_witness", "_source", "_size", "_drawn", "_got", "_repeats", "_batches_given", "_parted", "_content",
+                 "uneven", "_fingerprint", "_batches", "_full", "_given", "_borrowed", "_seen", "_finished")
+
     def __init__(self, witness: Witness, source: int, fingerprint: int):
         self._witness, self._source, self._fingerprint = witness, source, fingerprint
         self.uneven = False  # batches of different sizes were drawn, or given
         self._size = 0  # of the first
-        self._batches: list[list[int]] = []  # since the last full step
+        self._drawn: list[tuple[int, ...]] = []  # batches that were not looked at yet
+        self._got: list[tuple[int, ...]] = []  # likewise, that the script got
+        self._batches: list[tuple[int, ...]] = []  # since the last full step
         self._full = _Positions()  # of all full steps
         self._given = _Positions()  # that the script got
         self._borrowed = _Positions()  # that it got in the place of a part of its own
         self._seen: set[int] = set()
-        self._repeats = False  # a batch was drawn twice, as samplers with replacement do
+        self._repeats = False  # as far as it was looked at
         self._batches_given = 0
         self._content = 0
         self._parted = False  # parts of it were given
@@ -172,39 +202,55 @@ class Reading:
 
     def drew(self, positions: Any) -> None:
         """The source's own sampler has drawn a batch. Every worker draws all of them."""
-        numbers = _numbers(positions)
-        digest = mixed(*numbers)
-        self._repeats = self._repeats or digest in self._seen
-        self._seen.add(digest)
-        self._look_at_size(len(numbers))
-        self._batches.append(numbers[:])
-        if len(self._batches) == self._witness.world:
-            self._settle()
+        numbers = tuple(_numbers(positions))
+        if len(numbers) != self._size:
+            self._look_at_size(len(numbers))
+        self._drawn.append(numbers)
+
+    def repeats(self) -> bool:
+        """Whether a batch was drawn twice, as samplers with replacement do."""
+        self._look_at_batches()
+        return self._repeats
+
+    def _look_at_batches(self) -> None:
+        """All that were drawn, or given to the script, since the last look."""
+        self._given.add(*self._got)
+        self._got = []
+        drawn, self._drawn = self._drawn, []
+        for digest in map(hash, drawn):
+            self._repeats = self._repeats or digest in self._seen
+            self._seen.add(digest)
+        self._batches += drawn
+        full = len(self._batches) // self._witness.world * self._witness.world
+        if full > 0:
+            self._full.add(*self._batches[:full])
+            del self._batches[:full]
 
     def _look_at_size(self, size: int) -> None:
+        self.uneven = self.uneven or self._size != 0
         self._size = self._size or size
-        self.uneven = self.uneven or size != self._size
-
-    def _settle(self) -> None:
-        for numbers in self._batches:
-            self._full.add(numbers)
-        self._batches = []
 
     def gave(self, positions: Any, dealt: bool, may_train: bool = True, borrowed: bool = False) -> None:
         """The script gets a batch. dealt: it is this worker's part; else everybody gets the same. borrowed: for
         want of a part of its own it has somebody else's, which counts nothing in the mean."""
-        numbers = _numbers(positions)
-        digest = mixed(*numbers)
-        self._look_at_size(len(numbers))
-        (self._borrowed if borrowed else self._given).add(numbers)
+        if len(self._got) >= LOOK_AFTER:
+            self._look_at_batches()
+        numbers = tuple(_numbers(positions))
+        digest = hash(numbers) % MODULUS
+        if len(numbers) != self._size:
+            self._look_at_size(len(numbers))
+        if borrowed:
+            self._borrowed.add(numbers)
+        else:
+            self._got.append(numbers)
         self._batches_given += 1
-        self._parted = self._parted or dealt
-        if not dealt and not self._parted:
+        if dealt:
+            self._parted = True
+        elif not self._parted:
             self._witness.tests_on(self._source, mixed(self._fingerprint, digest, self._content))
-        self._content = 0
+            self._content = 0
         if may_train:
-            unsure = self._repeats or borrowed
-            self._witness.is_given(self._source, None if unsure else digest, sure=True)
+            self._witness.is_given(self._source, None if self._repeats or borrowed else digest, True, self)
 
     def finish(self, dealt: bool, drops_last: bool = False) -> None:
         """It came to its end. drops_last: steps with fewer batches than workers are left out. What began in parts
@@ -212,8 +258,9 @@ class Reading:
         if self._finished:
             return
         self._finished = True
+        self._look_at_batches()
         if not drops_last:
-            self._settle()
+            self._full.add(*self._batches)
         if dealt:
             self._witness.finish_epoch(self._given.digest(), self._full.digest(), self._full.count)
         elif self._parted:
@@ -224,12 +271,20 @@ class Reading:
 class Witness:
     """Of one worker. breach(kind, reason, advice) is called for what does not hold."""
 
+    # What a step needs comes first, and so lies together: what takes time in a step is to fetch it from memory.
+    __slots__ = ("_given", "_given_all", "_order", "_source", "_newest", "_reading", "_sure", "_dealt",
+                 "_news", "_flags", "_stable", "_step", "_alike", "_before", "_tests_agree", "_bounds", "world", "rank",
+                 "_noted", "_states", "_told", "_told_states", "_epochs", "_epochs_compared", "_parts", "_whole",
+                 "_tested", "_tested_all", "_expects_same", "unequal_means", "_breach", "breaches", "_sources", "_bytes",
+                 "_epoch_samples", "_each_once", "_stepped", "_somebody_died", "_facts", "_noise_compared")
+
     def __init__(self, world: int, rank: int, breach: Callable[[str, str, str], None]):
         self.world, self.rank = world, rank
         self._breach = breach
         self._sources: list[str] = []
         self._given = self._given_all = 0
-        self._newest: tuple[int, float] = (0, UNKNOWN)
+        self._source, self._newest = 0, -1  # of the newest batch; -1: it is not known by its positions
+        self._reading: Reading | None = None  # that it is from
         self._sure = True  # data are known by their positions
         self._bytes: set[int] = set()  # some digests where they are not
         self._order = 0
@@ -240,6 +295,10 @@ class Witness:
         self._tests_agree = True
         self._expects_same = False
         self._noted, self._states = _NOTHING_NOTED[:], _NO_STREAMS
+        self._news = True  # something beside batches has happened since the last glance
+        self._flags = self._stable = 0  # of glances while nothing does: a digest of the words that stay the same
+        self._step: tuple[float, ...] = ()  # that glance() was told
+        self._told, self._told_states = _NOT_NOTED, _NO_STREAMS  # in the round of the last glance
         self._stepped: dict[int, int] = {}  # optimizer: the rounds before its last step
         self._dealt: set[int] = set()  # sources of which the workers were seen to have different parts
         self._alike = 0  # rounds in which everything that was known of them by their bytes was equal
@@ -250,6 +309,7 @@ class Witness:
         self._somebody_died = False
         self._facts: list[str] = []
         self._noise_compared = False
+        self._bounds: tuple[int, ...] = (0, 0, 0, 0)  # of glances that are so long in all: see holds_at_a_glance
 
     # ---- what the framework tells
 
@@ -263,16 +323,17 @@ class Witness:
         that a position is the same sample everywhere."""
         return Reading(self, source, fingerprint)
 
-    def is_given(self, source: int, digest: int | None, sure: bool) -> None:
+    def is_given(self, source: int, digest: int | None, sure: bool, reading: Reading | None = None) -> None:
         """The script gets a batch that it may train on. digest: of its positions (sure), or of its bytes, which
         may be equal by chance; None: nothing can be said of it."""
         self._given += 1
+        self._reading = reading
         self._sure = self._sure and sure
         if not sure and digest is not None and len(self._bytes) < SURE_AFTER:
             self._bytes.add(digest)
         told = digest if digest is not None else mixed(self.rank, self._given)
-        self._given_all = mixed(self._given_all, source, told)
-        self._newest = (source, UNKNOWN if digest is None or not sure else digest)
+        self._given_all = hash((self._given_all, source, told)) % MODULUS
+        self._source, self._newest = source, digest if sure and digest is not None else -1
 
     @property
     def epochs(self) -> int:
@@ -285,10 +346,12 @@ class Witness:
 
     def expect_same_data(self) -> None:
         """All workers may train on the same data: the user has been told, or somebody else looks at it."""
+        self._news = self._news or not self._expects_same
         self._expects_same = True
 
     def tests_on(self, source: int, digest: int) -> None:
         """The script gets a batch that all workers get."""
+        self._news = True
         self._tested += 1
         self._tested_all = (self._tested_all + mixed(source, digest)) % MODULUS
 
@@ -299,6 +362,7 @@ class Witness:
     def finish_epoch(self, part: int, whole: int, samples: int, each_once: bool = False) -> None:
         """An epoch of dealt data is over. part, whole: digests (in_any_order) of this worker's samples and of
         everybody's. each_once: these are known to be all samples, where digests are not of their positions."""
+        self._news = True
         self._epochs += 1
         self._parts = (self._parts + part) % MODULUS
         self._whole = (self._whole + whole) % MODULUS
@@ -307,28 +371,81 @@ class Witness:
         self._each_once = self._each_once and (each_once or whole == _digest_of_all(samples))
 
     def note(self, **words: float) -> None:
-        """Words of this round by their names in lower case: share, rows, means, rates, sample and sample_size, and where
-        they were looked at norm, direction, bits."""
+        """Words of this round by their names in lower case: share, rows, means, rates, sample_bits, and where they were looked
+        at sample and sample_size, norm, direction, bits."""
+        self._news = True
         for name, value in words.items():
             self._noted[_NOTED[name]] = value
 
     def note_streams(self, states: Sequence[float]) -> None:
         """Digests of the states of generators that noise was drawn from since training began; UNKNOWN: none was."""
+        self._news = True
         self._states = [*states, *_NO_STREAMS[len(states):]]
 
     # ---- what travels
 
     def words(self, over: bool = False) -> list[float]:
         """This worker's, for one round. What note() told is forgotten."""
-        found = [1.0, float(over), self._given, self._newest[0], self._order, self._epochs, self._whole, self._tested,
-                 self._tested_all, *self._noted, self._given_all, self._newest[1], self._parts, *self._states]
+        noted, self._noted = self._noted, _NOTHING_NOTED[:]
+        states, self._states = self._states, _NO_STREAMS
+        self._news = True
+        return self._words(over, noted, states)
+
+    def _words(self, over: bool, noted: Sequence[float], states: Sequence[float]) -> list[float]:
+        return [1.0, float(over), self._given, self._source, self._order, self._epochs, self._whole, self._tested,
+                self._tested_all, *noted, self._given_all, UNKNOWN if self._newest < 0 else self._newest, self._parts,
+                *states]
+
+    def glance(self, share: float, rows: float, rates: float, sample_bits: float, over: bool = False) -> bytes:
+        """In nearly every round nothing is new but a batch, and these bytes (GLANCE) are all that travels: not the words,
+        but a digest of them. Told are those words of this round which note() would be told in every one. Where
+        holds_at_a_glance() is false, words_behind_glance() follow, and hear() decides."""
+        if self._news:
+            self._look_around()
+        flags, newest, ever = self._flags, self._newest, self._given_all
+        self._step = (share, rows, rates, sample_bits)
+        if share != 1.0:
+            if share == share:
+                flags |= _CLOSER
+            share = -1.0
+        if rows != rows:
+            rows = -1.0
+        if newest < 0:
+            newest, flags = 0, flags | _NO_NEWS
+        elif not flags & _SAME_DATA and self._source not in self._dealt:
+            flags |= _CLOSER
+        if over:
+            flags |= _CLOSER | _OVER
+        equal = hash((self._stable, self._given, self._source, self._order, share, rows, rates, sample_bits)) & _LOW
+        return GLANCE.pack(flags, equal, ever & _LOW, ever >> 32, newest & _LOW, newest >> 32)
+
+    def _look_around(self) -> None:
+        """At what does not change with a batch."""
+        noted, self._told_states = self._noted[_OF_A_STEP:], self._states
+        self._told = tuple(noted)
+        means = noted[-1]
+        self._flags = 0
+        if self._expects_same or self._given == 0:
+            self._flags |= _SAME_DATA
+        if means < 0 or self._epochs != self._epochs_compared or self._states is not _NO_STREAMS:
+            self._flags |= _CLOSER
+        if self.unequal_means:
+            noted[-1] = UNKNOWN
+        self._stable = zlib.crc32(array.array("d", [self._epochs, self._whole, self._tested, self._tested_all, *noted]))
+        # What was noted is of one round.
+        self._news = self._given == 0 or self._flags & _CLOSER > 0 or self._states is not _NO_STREAMS or \
+            not all(map(math.isnan, self._told))
         self._noted, self._states = _NOTHING_NOTED[:], _NO_STREAMS
-        return found
+
+    def words_behind_glance(self, over: bool = False) -> list[float]:
+        """This worker's words of the round that it gave a glance at."""
+        return self._words(over, [*self._step, *self._told], self._told_states)
 
     # ---- what must hold
 
     def hear(self, rows: Iterable[Sequence[float]], rates: Any = "others") -> None:
         """Everybody's words of one round, those of worker 0 first. rates: this worker's, for people."""
+        self._news = True
         columns = self._columns(rows)
         if not columns:
             return
@@ -344,40 +461,27 @@ class Witness:
         self.unequal_means = self.unequal_means or \
             _known(means) and (min(means) < 0 or max(means) - min(means) > 1e-9 * max(means))
 
-    def holds_at_a_glance(self, words: Sequence[float], raw: bytes) -> bool:
-        """Whether everything holds, and nothing has to be looked at closely: as in nearly every round. words: this
-        worker's of the round; raw: everybody's, as doubles or in any other form in which each takes as many bytes, and
-        equal words have equal ones. Where it is false, hear() decides."""
-        row = len(raw) // self.world
-        word = row // COUNT
-        end = word * Word.GIVEN_ALL
+    def holds_at_a_glance(self, mine: bytes, raw: bytes) -> bool:
+        """Whether everything holds, and nothing has to be looked at closely: as in nearly every round. mine: this
+        worker's glance; raw: everybody's, in any form in which each pair of bytes takes as many, and equal pairs have
+        equal ones. All workers come to the same answer."""
+        if self._bounds[0] != len(raw):
+            pair = len(raw) // self.world // PAIRS
+            self._bounds = (len(raw), pair * PAIRS, pair * _EQUAL, pair * _EVER)
+        _, row, end, ever = self._bounds
         equal = raw[:end]
         for at in range(row, len(raw), row):
             if raw[at:at + end] != equal:
                 return False
-        share = words[Word.SHARE]
-        if words[Word.OVER] > 0 or words[Word.MEANS] < 0 or words[Word.EPOCHS] != self._epochs_compared or \
-                share != 1.0 and not math.isnan(share) or self._has_streams(words):
+        flags = mine[0]  # everybody's
+        if flags & _CLOSER:
             return False
-        self._tests_agree = True
-        return self._expects_same or words[Word.GIVEN] == 0 or self._has_own_data(words, raw, row, word)
-
-    @staticmethod
-    def _has_streams(words: Sequence[float]) -> bool:
-        return words[Word.STREAM:] != _NO_STREAMS
-
-    def _has_own_data(self, words: Sequence[float], raw: bytes, row: int, word: int) -> bool:
-        """Every worker has had other data than the others, ever since the job began, and in this round of what it
-        had parts of before; or nobody knows what it has in this round. row, word: bytes of them in raw."""
-        begin, end = word * Word.GIVEN_ALL, word * Word.NEWEST
-        if len({raw[at + begin:at + end] for at in range(0, len(raw), row)}) < self.world:
-            return False
-        news = {raw[at + end:at + end + word] for at in range(0, len(raw), row)}
-        if len(news) == self.world and words[Word.SOURCE] in self._dealt or \
-                len(news) == 1 and math.isnan(words[Word.NEWEST]):
+        if not flags & _SAME_DATA:
+            if not _all_differ(raw, row, end, ever) or not flags & _NO_NEWS and not _all_differ(raw, row, ever, row):
+                return False
             self._alike, self._before = 0, ()
-            return True
-        return False
+        self._tests_agree = True
+        return True
 
     def hear_end(self, rows: Iterable[Sequence[float]], steps: int) -> str:
         """Everybody's words when the script is over: what was verified, for people; empty: not everything holds."""
@@ -465,8 +569,8 @@ class Witness:
                 self._dealt.add(source)
             else:
                 same = same or source in self._dealt
-        if same:
-            name = self._sources[self._newest[0]] if self._newest[0] < len(self._sources) else "its data"
+        if same and not (self._reading is not None and self._reading.repeats()):
+            name = self._sources[self._source] if self._source < len(self._sources) else "its data"
             self._say("same data", f"several workers train on the same samples of {name} in one step",
                       "read the training data by one loader with its own loop; please report the script, which should "
                       "have been dealt out; or run it with --auto off and one worker")
@@ -531,6 +635,11 @@ class Witness:
         if self._noise_compared:
             found.append("random numbers different on every worker")
         return "; ".join(found)
+
+
+def _all_differ(raw: bytes, row: int, begin: int, end: int) -> bool:
+    """Every worker has other bytes than the others there."""
+    return len({raw[at + begin:at + end] for at in range(0, len(raw), row)}) == len(raw) // row
 
 
 def _digest_of_all(samples: int) -> int:

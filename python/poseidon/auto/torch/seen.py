@@ -38,14 +38,14 @@ class Drawn:
 
     def __init__(self, reading: Reading, batches: Iterator):
         self.reading = reading
-        self._batches = batches
+        self._batches, self._drew = batches, reading.drew
 
     def __iter__(self) -> Drawn:
         return self
 
     def __next__(self) -> Any:
         batch = next(self._batches)
-        self.reading.drew(batch)
+        self._drew(batch)
         return batch
 
 
@@ -56,6 +56,7 @@ class Seen:
         self._session, self._witness = session, session.witness
         self._sources = weakref.WeakKeyDictionary()  # loader: its number, and a fingerprint of its dataset
         self._recent: collections.deque = collections.deque(maxlen=RECENT)  # size, shapes of the tensors
+        self._newest: tuple | None = None  # positions, and the batch
         self._uneven_for = 0  # batches
         self._hook: Any = None
         self._rows: set[int] = set()
@@ -91,25 +92,29 @@ class Seen:
 
     def gave(self, iterator: Any, positions: Any, batch: Any) -> None:
         """The script gets a batch."""
-        if self._session.aside:
+        session, shard = self._session, iterator._sampler_iter
+        if session.aside:
             return
-        shard = iterator._sampler_iter
-        reading = getattr(shard, "reading", None)
         parted = type(shard) in (Shard, Stream)
-        may_train = torch.is_grad_enabled() and not (parted and shard.evaluates)
+        dealt = parted and not shard.evaluates
+        reading = getattr(shard, "reading", None)
+        may_train = (dealt or not parted) and torch.is_grad_enabled()
         if reading is None:
             if may_train:
-                borrowed = parted and self._session.has_borrowed()
+                borrowed = parted and session.has_borrowed()
                 self._witness.is_given(self._stream(iterator._dataset), None if borrowed else _bytes(batch), sure=False)
             return
         if not parted and reading.is_new():
             reading.look_closer(self._content(iterator, batch))
-        dealt = parted and not shard.evaluates
         if dealt and iterator._num_workers > 0:
             self._seed_of_processes = float(mixed(iterator._base_seed))
-        reading.gave(positions, dealt, may_train, borrowed=dealt and self._session.has_borrowed())
-        if may_train:
+        reading.gave(positions, dealt, may_train, dealt and session.has_borrowed())
+        if not may_train:
+            return
+        if reading.uneven or self._uneven_for > 0:
             self._watch_rows(reading, positions, batch)
+        else:
+            self._newest = (positions, batch)
 
     def _content(self, iterator: Any, batch: Any) -> int:
         """A digest of a batch that all workers read; 0 where it has noise of this worker's own. Processes that
@@ -121,15 +126,28 @@ class Seen:
 
     def _watch_rows(self, reading: Reading, positions: Any, batch: Any) -> None:
         """Where batches differ in size, models are watched for which of them they get."""
+        before, self._newest = self._newest, (positions, batch)
+        self._uneven_for = RECENT if reading.uneven else self._uneven_for - 1
+        if self._uneven_for <= 0:
+            if self._hook is not None:
+                self._hook.remove()
+                self._hook = None
+                self._recent.clear()
+            return
+        if self._hook is None:
+            self._hook = modules.register_module_forward_pre_hook(self._see_input)
+            if before is not None:
+                self._remember(*before)  # it may still be trained on
+        self._remember(positions, batch)
+
+    def forget_newest(self) -> None:
+        """A loader has come to its end: nobody keeps its last batch."""
+        self._newest = None
+
+    def _remember(self, positions: Any, batch: Any) -> None:
         size = len(positions) if hasattr(positions, "__len__") else 1
         shapes = {(each.shape[0], each.numel()) for each in tensors_of(batch) if each.dim() > 0}
         self._recent.append((size, shapes if all(rows == size for rows, _ in shapes) else ()))
-        self._uneven_for = RECENT if reading.uneven else self._uneven_for - 1
-        if self._uneven_for > 0 and self._hook is None:
-            self._hook = modules.register_module_forward_pre_hook(self._see_input)
-        elif self._uneven_for <= 0 and self._hook is not None:
-            self._hook.remove()
-            self._hook = None
 
     def _see_input(self, module: torch.nn.Module, inputs: tuple) -> None:
         if not module.training or not inputs or not torch.is_grad_enabled() or \
@@ -138,13 +156,14 @@ class Seen:
         shape = (inputs[0].shape[0], inputs[0].numel())
         self._rows.update(size for size, shapes in self._recent if shape in shapes)
 
-    def note_round(self) -> None:
-        """A round begins."""
+    def rows(self) -> float:
+        """A round begins: how many samples models got for it."""
         if self._session.loose.begun and not self._session.walks.divides:
             self._witness.expect_same_data()  # no loader hands out what is trained on: loose.py looks at it
-        self._witness.note(share=self._session.share(),
-                           rows=next(iter(self._rows)) if len(self._rows) == 1 else UNKNOWN)
-        self._rows.clear()
+        if not self._rows:
+            return UNKNOWN
+        found, self._rows = self._rows, set()
+        return found.pop() if len(found) == 1 else UNKNOWN
 
     # ---- random numbers
 
@@ -188,11 +207,12 @@ def _bytes(batch: Any) -> int | None:
 def watch_loaders(seen: Seen) -> None:
     """From now on it sees what loaders hand out. Outside of everything else that watches them."""
     take, ask = dataloader._BaseDataLoaderIter.__next__, dataloader._BaseDataLoaderIter._next_index
+    has_positions = dataloader._DatasetKind.Map
 
     @functools.wraps(ask)
     def next_index(iterator):
         positions = ask(iterator)
-        if iterator._dataset_kind == dataloader._DatasetKind.Map:
+        if iterator._dataset_kind == has_positions:
             note_positions(iterator, positions)
         return positions
 
@@ -205,6 +225,7 @@ def watch_loaders(seen: Seen) -> None:
             batch = take(iterator)
         except StopIteration:
             _finish(iterator)
+            seen.forget_newest()
             raise
         waiting = _waiting(iterator)
         seen.gave(iterator, waiting.popleft() if waiting else (), batch)
@@ -215,7 +236,7 @@ def watch_loaders(seen: Seen) -> None:
 
 def _waiting(iterator: Any) -> collections.deque:
     """Positions that an iterator has asked for, and whose data the script has not got yet: loaders fetch ahead."""
-    held = iterator.__dict__.get("_poseidon_positions")
+    held = getattr(iterator, "_poseidon_positions", None)
     if held is None or held[0] is not iterator._sampler_iter:  # it begins again (persistent_workers)
         held = iterator._poseidon_positions = (iterator._sampler_iter, collections.deque())
     return held[1]

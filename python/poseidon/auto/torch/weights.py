@@ -15,7 +15,6 @@ import torch
 
 SAMPLE = 8  # weights of one tensor a round
 _PATTERN = 4096
-_READ = (torch.float32, torch.float64)  # of which Python reads single elements
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> int:
@@ -66,26 +65,17 @@ class Later:
         return self._numbers.tolist()
 
 
-class _Places:
-    """Which weights of one parameter are looked at. On the processor they are read where they lie: an operation of
-    torch for eight numbers takes longer than all the rest that is done with them."""
+class _Window:
+    """The bytes of one parameter, where they lie."""
 
-    def __init__(self, parameter: torch.Tensor, number: int):
-        step = max(1, parameter.numel() // SAMPLE)
+    def __init__(self, parameter: torch.Tensor):
         self.address = parameter.data_ptr()  # another one: the script has given the parameter other memory
-        self._places = torch.arange(number % step, parameter.numel(), step, device=parameter.device)[:SAMPLE]
-        self._numbers: list[int] = []
-        self._memory: memoryview | None = None
-        if parameter.device.type == "cpu" and parameter.dtype in _READ and parameter.is_contiguous():
-            self._numbers = self._places.tolist()
-            self._memory = memoryview(parameter.detach().reshape(-1).numpy())
+        self.bytes = memoryview(parameter.detach().reshape(-1).view(torch.uint8).numpy())
+        self.size = parameter.element_size()
 
-    def read(self, parameter: torch.Tensor) -> Later | list[float]:
-        """Their values."""
-        memory = self._memory
-        if memory is None:
-            return Later(torch.take(parameter.detach(), self._places))
-        return [memory[number] for number in self._numbers]
+
+def _lies_here(parameter: torch.Tensor) -> bool:
+    return parameter.device.type == "cpu" and parameter.layout == torch.strided and parameter.is_contiguous()
 
 
 class Weights:
@@ -93,22 +83,34 @@ class Weights:
 
     def __init__(self, parameters: list[torch.Tensor]):
         self._parameters = parameters
-        self._places: dict[int, _Places] = {}  # by the number of a parameter
+        self._windows: dict[int, _Window] = {}  # by the number of a parameter
         self._signs = _signs(SAMPLE, "cpu").tolist()
+        # On the processor they are read where they lie: an operation of torch for eight numbers takes longer than all
+        # the rest that is done with them.
+        self.lie_here = all(map(_lies_here, parameters))
+        self._begins = [max(1, each.numel() - SAMPLE + 1) for each in parameters]  # where a sample may begin
 
-    def sample(self, number: int) -> Later | list[float]:
-        """A few of them, of another parameter for every number."""
-        number %= len(self._parameters)
-        parameter = self._parameters[number]
-        places = self._places.get(number)
-        if places is None or places.address != parameter.data_ptr():
-            places = self._places[number] = _Places(parameter, number)
-        return places.read(parameter)
+    def bits(self, number: int) -> int:
+        """A digest of a few of them, of another parameter for every number. Only where they lie here."""
+        turn, index = divmod(number, len(self._parameters))
+        parameter, window = self._parameters[index], self._windows.get(index)
+        if window is None or window.address != parameter.data_ptr():
+            if not _lies_here(parameter):
+                self.lie_here = False
+                return 0
+            window = self._windows[index] = _Window(parameter)
+        begin = turn * SAMPLE % self._begins[index]
+        return zlib.crc32(window.bytes[begin * window.size:(begin + SAMPLE) * window.size])
 
-    def as_one(self, sampled: Later | list[float]) -> tuple[float, float]:
+    def sample(self, number: int) -> Later:
+        """The same ones, to be looked at themselves."""
+        turn, index = divmod(number, len(self._parameters))
+        begin = turn * SAMPLE % self._begins[index]
+        return Later(self._parameters[index].detach().reshape(-1)[begin:begin + SAMPLE].clone())
+
+    def as_one(self, sampled: Later) -> tuple[float, float]:
         """A sample as one number, and what that is measured by."""
-        values = sampled if isinstance(sampled, list) else sampled.take()
-        terms = list(map(operator.mul, self._signs, values))
+        terms = list(map(operator.mul, self._signs, sampled.take()))
         return sum(terms), sum(map(abs, terms))
 
     def measure(self) -> Later:
