@@ -427,13 +427,13 @@ class Witness:
         self._flags = 0
         if self._expects_same or self._given == 0:
             self._flags |= _SAME_DATA
-        if means < 0 or self._epochs != self._epochs_compared or self._states is not _NO_STREAMS:
+        if means < 0 or self._epochs != self._epochs_compared or self._states != _NO_STREAMS:
             self._flags |= _CLOSER
         if self.unequal_means:
             noted[-1] = UNKNOWN
         self._stable = zlib.crc32(array.array("d", [self._epochs, self._whole, self._tested, self._tested_all, *noted]))
         # What was noted is of one round.
-        self._news = self._given == 0 or self._flags & _CLOSER > 0 or self._states is not _NO_STREAMS or \
+        self._news = self._given == 0 or self._flags & _CLOSER > 0 or self._states != _NO_STREAMS or \
             not all(map(math.isnan, self._told))
         self._noted, self._states = _NOTHING_NOTED[:], _NO_STREAMS
 
