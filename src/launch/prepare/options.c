@@ -98,213 +98,208 @@ const char *const launch_scope_words[] = {"process", "group", NULL};
 const char *const launch_logs_words[] = {"launcher", "nodes", "both", NULL};
 const char *const launch_placement_words[] = {"pack", "spread", NULL};
 
-/* The command line, with where its values go. */
-static psd_status
-parse_run(int argc, char *const *argv, struct launch_options *options, bool help_only,
-          struct psd_error *err)
-{
-    const struct psi_option table[] = {
-        {"cluster_config", 'c', PSI_OPTION_TEXT, "JSON file that names the hosts",
-         &options->cluster_config},
-        {"out", 'o', PSI_OPTION_TEXT, "directory for the logs [./logs]", &options->out},
-        {"workers", 0, PSI_OPTION_NUMBER, "workers, without a cluster file [1]", &options->workers,
-         1, PSI_CLUSTER_WORKERS_MAX},
-        {"servers", 0, PSI_OPTION_NUMBER, "servers, without a cluster file [1]", &options->servers,
-         0, PSI_CLUSTER_SERVERS_MAX},
-        {"ps", 0, PSI_OPTION_NUMBER, "the same as --servers", &options->servers, 0,
-         PSI_CLUSTER_SERVERS_MAX},
-        {"local", 0, PSI_OPTION_FLAG, "this machine alone, also inside a Slurm allocation",
-         &options->local},
-        {"roles", 0, PSI_OPTION_TEXT,
-         "of Slurm's tasks, node by node: ps,ps,worker*6 [all workers, a server on each node]",
-         &options->roles},
-        {"placement", 0, PSI_OPTION_WORD,
-         "of --servers among Slurm's tasks: pack (the first ones), spread (over the nodes) [pack]",
-         &options->placement, .words = launch_placement_words},
-        {"secret_file", 0, PSI_OPTION_TEXT,
-         "use this secret instead of a fresh one (psd_run secret FILE makes it)",
-         &options->secret_file},
-        {"forward", 'x', PSI_OPTION_LIST,
-         "NAME, NAME=value or PREFIX*: variables for workers on other machines", &options->forward},
-        {"keep_env", 0, PSI_OPTION_FLAG,
-         "where you have set PSD_RANK and the like, workers get your values, not the job's",
-         &options->keep_env},
-        {"gpus_per_worker", 0, PSI_OPTION_NUMBER,
-         "GPUs of a machine for each of its workers (CUDA_VISIBLE_DEVICES); --emit asks for them",
-         &options->gpus_per_worker, 0, GPUS_MAX},
-        {"cpus_per_worker", 0, PSI_OPTION_NUMBER, "of --emit: cores to ask for",
-         &options->cpus_per_worker, 0, CPUS_MAX},
-        {"memory_per_worker", 0, PSI_OPTION_NUMBER, "of --emit: MiB of memory to ask for",
-         &options->memory_per_worker, 0, MEMORY_MIB_MAX},
-        {"auto", 0, PSI_OPTION_WORD,
-         "distribute plain scripts: on, off, warn (and go on), tf1 (old names); "
-         "docs/automatic.md [on]",
-         &options->automatic, .words = plan_automatic_words},
-        {"personality", 0, PSI_OPTION_TEXT,
-         "of the script: poseidon, tf1, tf_config, torch, dmlc, mpi; \"a,b\" both [poseidon]",
-         &options->personality},
-        {"chief", 0, PSI_OPTION_FLAG,
-         "tf_config: the first worker is the chief, and the job is done when it is",
-         &options->chief},
-        {"evaluator", 0, PSI_OPTION_FLAG, "tf_config: the last worker is the evaluator",
-         &options->evaluator},
-        {"tf_config", 0, PSI_OPTION_LIST,
-         "file, or env for the variable: run that task of a cluster laid out by hand",
-         &options->tf_config},
-        {"tf_config_dir", 0, PSI_OPTION_TEXT,
-         "tf1, tf_config: write ps.json, worker_0.json and so on there", &options->tf_config_dir},
-        {"workdir", 0, PSI_OPTION_TEXT, "directory for the workers, on every machine [this one]",
-         &options->workdir},
-        {"interface", 0, PSI_OPTION_TEXT,
-         "ib0, eth1 or 10.0.0.0/8: where machines talk to each other", &options->interface},
-        {"timeout", 0, PSI_OPTION_NUMBER, "seconds until the job is ended with code 124 [any]",
-         &options->timeout_s},
-        {"name", 0, PSI_OPTION_TEXT, "of the job, for show, logs, stop [after the command]",
-         &options->name},
-        {"detach", 'd', PSI_OPTION_FLAG, "return when the job runs, and leave it running",
-         &options->detach},
-        {"check", 0, PSI_OPTION_FLAG, "only look whether all machines are ready", &options->check},
-        {"dry_run", 'n', PSI_OPTION_FLAG, "only print what would be run, and start nothing",
-         &options->dry_run},
-        {"print_cluster", 0, PSI_OPTION_FLAG,
-         "only print where Slurm's tasks are, by role, and which of them this is",
-         &options->print_cluster},
-        {"json", 0, PSI_OPTION_FLAG, "--print_cluster as one JSON object", &options->json},
-        {"setup", 0, PSI_OPTION_TEXT,
-         "of --emit sbatch: a line before the job, such as module load; $1: the script's argument",
-         &options->setup},
-        {"nodes", 0, PSI_OPTION_NUMBER, "of --emit sbatch: how many nodes [as Slurm likes]",
-         &options->nodes, 1, 65536},
-        {"show", 0, PSI_OPTION_TEXT, "workers whose lines are shown: 0, 0,2-5, none [all]",
-         &options->show},
-        {"result_regex", 0, PSI_OPTION_TEXT,
-         "the last line that matches, of the lowest rank with one, stands in the closing summary",
-         &options->result_regex},
-        {"log_mode", 0, PSI_OPTION_WORD,
-         "where logs are kept: launcher, nodes (each those of its processes), both [launcher]",
-         &options->log_mode, .words = launch_logs_words},
-        {"restart", 0, PSI_OPTION_WORD,
-         "of what failed: never, on-failure, exit-code (128 and above) [never]", &options->restart,
-         .words = launch_restart_words},
-        {"restart_scope", 0, PSI_OPTION_WORD,
-         "process: the worker alone, keeping its rank; group: the whole job [process]",
-         &options->restart_scope, .words = launch_scope_words},
-        {"sync", 0, PSI_OPTION_TEXT, "directory to ship to every other machine before the start",
-         &options->sync},
-        {"trust_ssh_options", 0, PSI_OPTION_FLAG,
-         "take all ssh_options of the cluster file, also those that run commands on this machine",
-         &options->trust_ssh_options},
-        {"rendezvous", 0, PSI_OPTION_TEXT,
-         "directory that all see, where the --size psd_run of a job find each other",
-         &options->rendezvous},
-        {"coordinator", 0, PSI_OPTION_TEXT,
-         "HOST:PORT where the psd_run of rank 0 listens, where there are names instead",
-         &options->coordinator},
-        {"rank", 0, PSI_OPTION_NUMBER,
-         "of this psd_run: 0 to servers-1 are servers, the rest workers; 0 coordinates",
-         &options->rank},
-        {"size", 0, PSI_OPTION_NUMBER, "how many psd_run make up the job", &options->size},
-        {"job_id", 0, PSI_OPTION_TEXT, "of this run, the same for all of its psd_run [job]",
-         &options->job_id},
-        {"min_workers", 0, PSI_OPTION_NUMBER, "so many are enough when --max_wait is over [all]",
-         &options->min_workers, 1, PSI_CLUSTER_WORKERS_MAX},
-        {"max_wait", 0, PSI_OPTION_NUMBER,
-         "seconds to wait for the job's other psd_run, also lost ones [3600; Slurm "
-         "120]",
-         &options->max_wait_s, 1, WAIT_S_MAX},
-        {"initial_port", 0, PSI_OPTION_NUMBER, "first port that rank 0 may listen on [any]",
-         &options->first_port, 1, UINT16_MAX},
-        {"final_port", 0, PSI_OPTION_NUMBER, "last port that rank 0 may listen on",
-         &options->last_port, 1, UINT16_MAX},
-        {"advertise_addr", 0, PSI_OPTION_TEXT,
-         "address or name of this machine for the others [found out]", &options->advertise_addr},
-        {"emit", 0, PSI_OPTION_TEXT,
-         "print what another system needs to run the job: sbatch, condor, k8s, ports",
-         &options->emit},
-        {"universe", 0, PSI_OPTION_TEXT, "of --emit condor: vanilla, docker, parallel [vanilla]",
-         &options->universe},
-        {"image", 0, PSI_OPTION_TEXT, "of --emit: the container with psd_run and the program",
-         &options->image},
-        {"version", 0, PSI_OPTION_FLAG, "print the version and exit", &options->version},
-        {"pass", 0, PSI_OPTION_TEXT,
-         "how workers learn their place: auto, flags, env, both, none [auto]", &options->pass},
-        {"max_restarts", 0, PSI_OPTION_NUMBER, "of each worker, or of the whole job [3]",
-         &options->max_restarts},
-        {"restart_delay_ms", 0, PSI_OPTION_NUMBER,
-         "before what lived less than 10 s is restarted; then it doubles [500]",
-         &options->restart_delay_ms},
-        {"grace_ms", 0, PSI_OPTION_NUMBER,
-         "for servers and master to leave when the workers are done [10000; TensorFlow 1000]",
-         &options->grace_ms},
-    };
-    const struct psi_command command = {
-        .name = "psd_run",
-        .synopsis = "[-c FILE] [-o DIR] [options] \"command\"\n"
-                    "       psd_run [options] -- program arguments...\n"
-                    "       psd_run run [options] \"command\"\n"
-                    "       psd_run show | logs | stop | list [-h]\n"
-                    "       psd_run secret FILE",
-        .about = about_run,
-        .program = PSI_PROGRAM_RUN,
-        .options = table,
-        .option_count = sizeof(table) / sizeof(table[0]),
-    };
-    struct psi_arguments arguments;
-    psd_status status;
+/* Where the values of the command line go while it is read: a process has one. */
+static struct launch_options parsed;
 
-    if (help_only) {
-        psi_options_help(stdout, &command);
-        return PSD_OK;
+static const struct psi_option table[] = {
+    {"cluster_config", 'c', PSI_OPTION_TEXT, "JSON file that names the hosts",
+     &parsed.cluster_config},
+    {"out", 'o', PSI_OPTION_TEXT, "directory for the logs [./logs]", &parsed.out},
+    {"workers", 0, PSI_OPTION_NUMBER, "workers, without a cluster file [1]", &parsed.workers, 1,
+     PSI_CLUSTER_WORKERS_MAX},
+    {"servers", 0, PSI_OPTION_NUMBER, "servers, without a cluster file [1]", &parsed.servers, 0,
+     PSI_CLUSTER_SERVERS_MAX},
+    {"ps", 0, PSI_OPTION_NUMBER, "the same as --servers", &parsed.servers, 0,
+     PSI_CLUSTER_SERVERS_MAX},
+    {"local", 0, PSI_OPTION_FLAG, "this machine alone, also inside a Slurm allocation",
+     &parsed.local},
+    {"roles", 0, PSI_OPTION_TEXT,
+     "of Slurm's tasks, node by node: ps,ps,worker*6 [all workers, a server on each node]",
+     &parsed.roles},
+    {"placement", 0, PSI_OPTION_WORD,
+     "of --servers among Slurm's tasks: pack (the first ones), spread (over the nodes) [pack]",
+     &parsed.placement, .words = launch_placement_words},
+    {"secret_file", 0, PSI_OPTION_TEXT,
+     "use this secret instead of a fresh one (psd_run secret FILE makes it)", &parsed.secret_file},
+    {"forward", 'x', PSI_OPTION_LIST,
+     "NAME, NAME=value or PREFIX*: variables for workers on other machines", &parsed.forward},
+    {"keep_env", 0, PSI_OPTION_FLAG,
+     "where you have set PSD_RANK and the like, workers get your values, not the job's",
+     &parsed.keep_env},
+    {"gpus_per_worker", 0, PSI_OPTION_NUMBER,
+     "GPUs of a machine for each of its workers (CUDA_VISIBLE_DEVICES); --emit asks for them",
+     &parsed.gpus_per_worker, 0, GPUS_MAX},
+    {"cpus_per_worker", 0, PSI_OPTION_NUMBER, "of --emit: cores to ask for",
+     &parsed.cpus_per_worker, 0, CPUS_MAX},
+    {"memory_per_worker", 0, PSI_OPTION_NUMBER, "of --emit: MiB of memory to ask for",
+     &parsed.memory_per_worker, 0, MEMORY_MIB_MAX},
+    {"auto", 0, PSI_OPTION_WORD,
+     "distribute plain scripts: on, off, warn (and go on), tf1 (old names); "
+     "docs/automatic.md [on]",
+     &parsed.automatic, .words = plan_automatic_words},
+    {"personality", 0, PSI_OPTION_TEXT,
+     "of the script: poseidon, tf1, tf_config, torch, dmlc, mpi; \"a,b\" both [poseidon]",
+     &parsed.personality},
+    {"chief", 0, PSI_OPTION_FLAG,
+     "tf_config: the first worker is the chief, and the job is done when it is", &parsed.chief},
+    {"evaluator", 0, PSI_OPTION_FLAG, "tf_config: the last worker is the evaluator",
+     &parsed.evaluator},
+    {"tf_config", 0, PSI_OPTION_LIST,
+     "file, or env for the variable: run that task of a cluster laid out by hand",
+     &parsed.tf_config},
+    {"tf_config_dir", 0, PSI_OPTION_TEXT,
+     "tf1, tf_config: write ps.json, worker_0.json and so on there", &parsed.tf_config_dir},
+    {"workdir", 0, PSI_OPTION_TEXT, "directory for the workers, on every machine [this one]",
+     &parsed.workdir},
+    {"interface", 0, PSI_OPTION_TEXT, "ib0, eth1 or 10.0.0.0/8: where machines talk to each other",
+     &parsed.interface},
+    {"timeout", 0, PSI_OPTION_NUMBER, "seconds until the job is ended with code 124 [any]",
+     &parsed.timeout_s},
+    {"name", 0, PSI_OPTION_TEXT, "of the job, for show, logs, stop [after the command]",
+     &parsed.name},
+    {"detach", 'd', PSI_OPTION_FLAG, "return when the job runs, and leave it running",
+     &parsed.detach},
+    {"check", 0, PSI_OPTION_FLAG, "only look whether all machines are ready", &parsed.check},
+    {"dry_run", 'n', PSI_OPTION_FLAG, "only print what would be run, and start nothing",
+     &parsed.dry_run},
+    {"print_cluster", 0, PSI_OPTION_FLAG,
+     "only print where Slurm's tasks are, by role, and which of them this is",
+     &parsed.print_cluster},
+    {"json", 0, PSI_OPTION_FLAG, "--print_cluster as one JSON object", &parsed.json},
+    {"setup", 0, PSI_OPTION_TEXT,
+     "of --emit sbatch: a line before the job, such as module load; $1: the script's argument",
+     &parsed.setup},
+    {"nodes", 0, PSI_OPTION_NUMBER, "of --emit sbatch: how many nodes [as Slurm likes]",
+     &parsed.nodes, 1, 65536},
+    {"show", 0, PSI_OPTION_TEXT, "workers whose lines are shown: 0, 0,2-5, none [all]",
+     &parsed.show},
+    {"result_regex", 0, PSI_OPTION_TEXT,
+     "the last line that matches, of the lowest rank with one, stands in the closing summary",
+     &parsed.result_regex},
+    {"log_mode", 0, PSI_OPTION_WORD,
+     "where logs are kept: launcher, nodes (each those of its processes), both [launcher]",
+     &parsed.log_mode, .words = launch_logs_words},
+    {"restart", 0, PSI_OPTION_WORD,
+     "of what failed: never, on-failure, exit-code (128 and above) [never]", &parsed.restart,
+     .words = launch_restart_words},
+    {"restart_scope", 0, PSI_OPTION_WORD,
+     "process: the worker alone, keeping its rank; group: the whole job [process]",
+     &parsed.restart_scope, .words = launch_scope_words},
+    {"sync", 0, PSI_OPTION_TEXT, "directory to ship to every other machine before the start",
+     &parsed.sync},
+    {"trust_ssh_options", 0, PSI_OPTION_FLAG,
+     "take all ssh_options of the cluster file, also those that run commands on this machine",
+     &parsed.trust_ssh_options},
+    {"rendezvous", 0, PSI_OPTION_TEXT,
+     "directory that all see, where the --size psd_run of a job find each other",
+     &parsed.rendezvous},
+    {"coordinator", 0, PSI_OPTION_TEXT,
+     "HOST:PORT where the psd_run of rank 0 listens, where there are names instead",
+     &parsed.coordinator},
+    {"rank", 0, PSI_OPTION_NUMBER,
+     "of this psd_run: 0 to servers-1 are servers, the rest workers; 0 coordinates", &parsed.rank},
+    {"size", 0, PSI_OPTION_NUMBER, "how many psd_run make up the job", &parsed.size},
+    {"job_id", 0, PSI_OPTION_TEXT, "of this run, the same for all of its psd_run [job]",
+     &parsed.job_id},
+    {"min_workers", 0, PSI_OPTION_NUMBER, "so many are enough when --max_wait is over [all]",
+     &parsed.min_workers, 1, PSI_CLUSTER_WORKERS_MAX},
+    {"max_wait", 0, PSI_OPTION_NUMBER,
+     "seconds to wait for the job's other psd_run, also lost ones [3600; Slurm "
+     "120]",
+     &parsed.max_wait_s, 1, WAIT_S_MAX},
+    {"initial_port", 0, PSI_OPTION_NUMBER, "first port that rank 0 may listen on [any]",
+     &parsed.first_port, 1, UINT16_MAX},
+    {"final_port", 0, PSI_OPTION_NUMBER, "last port that rank 0 may listen on", &parsed.last_port,
+     1, UINT16_MAX},
+    {"advertise_addr", 0, PSI_OPTION_TEXT,
+     "address or name of this machine for the others [found out]", &parsed.advertise_addr},
+    {"emit", 0, PSI_OPTION_TEXT,
+     "print what another system needs to run the job: sbatch, condor, k8s, ports", &parsed.emit},
+    {"universe", 0, PSI_OPTION_TEXT, "of --emit condor: vanilla, docker, parallel [vanilla]",
+     &parsed.universe},
+    {"image", 0, PSI_OPTION_TEXT, "of --emit: the container with psd_run and the program",
+     &parsed.image},
+    {"version", 0, PSI_OPTION_FLAG, "print the version and exit", &parsed.version},
+    {"pass", 0, PSI_OPTION_TEXT,
+     "how workers learn their place: auto, flags, env, both, none [auto]", &parsed.pass},
+    {"max_restarts", 0, PSI_OPTION_NUMBER, "of each worker, or of the whole job [3]",
+     &parsed.max_restarts},
+    {"restart_delay_ms", 0, PSI_OPTION_NUMBER,
+     "before what lived less than 10 s is restarted; then it doubles [500]",
+     &parsed.restart_delay_ms},
+    {"grace_ms", 0, PSI_OPTION_NUMBER,
+     "for servers and master to leave when the workers are done [10000; TensorFlow 1000]",
+     &parsed.grace_ms},
+};
+static const struct psi_command command = {
+    .name = "psd_run",
+    .synopsis = "[-c FILE] [-o DIR] [options] \"command\"\n"
+                "       psd_run [options] -- program arguments...\n"
+                "       psd_run run [options] \"command\"\n"
+                "       psd_run show | logs | stop | list [-h]\n"
+                "       psd_run secret FILE",
+    .about = about_run,
+    .program = PSI_PROGRAM_RUN,
+    .options = table,
+    .option_count = sizeof(table) / sizeof(table[0]),
+};
+
+/* What follows the options is the command. */
+static psd_status
+take_command(int argc, char *const *argv, int first, struct psd_error *err)
+{
+    if (first < argc && strcmp(argv[first - 1], "--") == 0) {
+        parsed.argv = argv + first;
+    } else if (first < argc) {
+        parsed.command = argv[first];
     }
-    status = psi_options_parse(&command, argc, argv, &options->settings, &arguments, err);
-    if (status != PSD_OK) {
-        return status;
-    }
-    options->last_port =
-        options->last_port == 0 && options->first_port != 0 ? UINT16_MAX : options->last_port;
-    options->help = arguments.help;
-    if (options->help || options->version) {
-        return PSD_OK;
-    }
-    if (arguments.first < argc && strcmp(argv[arguments.first - 1], "--") == 0) {
-        options->argv = argv + arguments.first;
-    } else if (arguments.first < argc) {
-        options->command = argv[arguments.first];
-    }
-    if (options->command != NULL && arguments.first + 1 < argc) {
+    if (parsed.command != NULL && first + 1 < argc) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "%.64s: more than one argument: quote the command, or put -- before it",
-                        argv[arguments.first + 1]);
+                        argv[first + 1]);
     }
-    return psi_settings_environment(&options->settings, PSI_PROGRAM_RUN, err);
+    return PSD_OK;
 }
 
 psd_status
 options_parse(int argc, char *const *argv, struct launch_options *options_p, struct psd_error *err)
 {
-    *options_p = (struct launch_options){.out = "./logs",
-                                         .servers = LAUNCH_NOT_GIVEN,
-                                         .workers = LAUNCH_NOT_GIVEN,
-                                         .rank = LAUNCH_NOT_GIVEN,
-                                         .size = LAUNCH_NOT_GIVEN,
-                                         .min_workers = LAUNCH_NOT_GIVEN,
-                                         .max_wait_s = LAUNCH_MAX_WAIT_S,
-                                         .max_restarts = LAUNCH_MAX_RESTARTS,
-                                         .restart_delay_ms = LAUNCH_RESTART_DELAY_MS,
-                                         .grace_ms = LAUNCH_NOT_GIVEN};
-    psi_settings_init(&options_p->settings);
-    if (argc > 1 && strcmp(argv[1], "run") == 0) {
-        options_p->replace = true;
-        argc--;
-        argv++;
+    const bool replace = argc > 1 && strcmp(argv[1], "run") == 0;
+    struct psi_arguments arguments;
+    psd_status status;
+
+    argc -= replace;
+    argv += replace;
+    parsed = (struct launch_options){.out = "./logs",
+                                     .replace = replace,
+                                     .servers = LAUNCH_NOT_GIVEN,
+                                     .workers = LAUNCH_NOT_GIVEN,
+                                     .rank = LAUNCH_NOT_GIVEN,
+                                     .size = LAUNCH_NOT_GIVEN,
+                                     .min_workers = LAUNCH_NOT_GIVEN,
+                                     .max_wait_s = LAUNCH_MAX_WAIT_S,
+                                     .max_restarts = LAUNCH_MAX_RESTARTS,
+                                     .restart_delay_ms = LAUNCH_RESTART_DELAY_MS,
+                                     .grace_ms = LAUNCH_NOT_GIVEN};
+    psi_settings_init(&parsed.settings);
+    status = psi_options_parse(&command, argc, argv, &parsed.settings, &arguments, err);
+    if (status == PSD_OK) {
+        parsed.help = arguments.help;
+        if (parsed.last_port == 0 && parsed.first_port != 0) {
+            parsed.last_port = UINT16_MAX;
+        }
     }
-    return parse_run(argc, argv, options_p, false, err);
+    if (status == PSD_OK && !parsed.help && !parsed.version) {
+        status = take_command(argc, argv, arguments.first, err);
+        status = status == PSD_OK ? psi_settings_environment(&parsed.settings, PSI_PROGRAM_RUN, err)
+                                  : status;
+    }
+    *options_p = parsed;
+    return status;
 }
 
 void
 options_help(void)
 {
-    struct launch_options unused = {0};
-
-    parse_run(0, NULL, &unused, true, NULL);
+    psi_options_help(stdout, &command);
 }
