@@ -20,7 +20,7 @@
 #include "launch/agent/agent.h"
 #include "launch/agent/keeper.h"
 #include "launch/link/link.h"
-#include "launch/meet/join.h"
+#include "launch/meet/join_hello.h"
 #include "launch/meet/join_line.h"
 #include "launch/system/close_fd.h"
 #include "launch/system/reach.h"
@@ -90,27 +90,25 @@ static void
 say_hello(struct joiner *joiner)
 {
     const struct joiner_config *config = joiner->config;
+    struct join_hello hello = {.member = {.rank = config->rank,
+                                          .incarnation = config->incarnation + joiner->lives,
+                                          .pid = (int)getpid(),
+                                          .host = "?"},
+                               .size = config->size,
+                               .version = PSD_VERSION};
+    struct join_member *member = &hello.member;
     struct psi_address coordinator;
     struct words words = {0};
-    char own[64] = "";
-    char host[256] = "?";
 
-    gethostname(host, sizeof(host) - 1);
+    gethostname(member->host, sizeof(member->host) - 1);
     if (psi_address_parse(joiner->address, &coordinator, NULL) == PSD_OK) {
-        reach_source(coordinator.host, own);
-        words_add_format(&words, "seen=%s", coordinator.host);
+        reach_source(coordinator.host, member->address);
+        snprintf(member->seen, sizeof(member->seen), "%.63s", coordinator.host);
     }
-    words_add(&words, "version=" PSD_VERSION);
-    words_add_format(&words, "rank=%u", config->rank);
-    words_add_format(&words, "size=%u", config->size);
-    words_add_format(&words, "incarnation=%llu",
-                     (unsigned long long)(config->incarnation + joiner->lives));
-    words_add_format(&words, "pid=%d", (int)getpid());
-    words_add_format(&words, "host=%s", host);
-    words_add_format(&words, "address=%s", own);
     if (config->advertised != NULL) {
-        words_add_format(&words, "advertised=%s", config->advertised);
+        snprintf(member->advertised, sizeof(member->advertised), "%.63s", config->advertised);
     }
+    join_hello_write(&hello, &words);
     join_send_words(joiner->conn, JOIN_HELLO, 0, &words);
     words_fini(&words);
 }
