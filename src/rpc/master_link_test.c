@@ -264,7 +264,11 @@ test_time_that_we_missed_while_cut_is_forgiven(void **state)
 
     cut(bed);
     assert_int_equal(bed->downs, 1);
+    bed->world.unreachable = true;
     assert_true(look_late_by_ms(bed, 60000));
+    assert_true(pass_ms(bed, DEAD_MS / 2)); /* longer than a moment of doubt */
+    bed->world.unreachable = false;
+    assert_true(pass_ms(bed, DEAD_MS / 2 - HEARTBEAT_MS));
     welcome(bed);
     assert_int_equal(bed->ups, 2);
     assert_true(pass_ms(bed, DEAD_MS));

@@ -1,0 +1,223 @@
+/*
+ * core_test.c - a worker, or an observer, and its master: what is said again after a cut, and when
+ * the master is given up.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/core/client_bed.h"
+
+enum { HEARTBEAT_MS = 100, DEAD_MS = 1000 };
+
+/* ---- observers ----------------------------------------------------------------------------- */
+
+struct observer_bed {
+    struct world world; /* first */
+    struct psi_client *client;
+    struct psd_op *op;
+};
+
+static void
+tick(void *core)
+{
+    psi_client_tick(((struct observer_bed *)core)->client);
+}
+
+static uint64_t
+next_ns(const void *core)
+{
+    return psi_client_next_ns(((const struct observer_bed *)core)->client);
+}
+
+static const struct world_core core = {.tick = tick, .next_ns = next_ns};
+
+static struct world_conn *
+master_of(struct observer_bed *bed)
+{
+    return world_to(&bed->world, "test://master");
+}
+
+/* The observer has connected (again): it is welcome. */
+static void
+welcome(struct observer_bed *bed)
+{
+    const struct psi_welcome message = {
+        .workers = 2, .servers = 1, .heartbeat_ms = HEARTBEAT_MS, .dead_ms = DEAD_MS, .job = 7};
+
+    for (unsigned i = 0; i < 3; i++) {
+        world_settle(&bed->world);
+    }
+    assert_non_null(master_of(bed));
+    assert_non_null(world_hear(master_of(bed), PSI_FRAME_HELLO));
+    WORLD_SAY(&bed->world, master_of(bed), &(struct psi_frame){.type = PSI_FRAME_WELCOME}, welcome,
+              &message);
+}
+
+/* What it has subscribed to, since the last look; 0: nothing. */
+static uint32_t
+subscribed_ms(struct observer_bed *bed)
+{
+    const struct world_heard *heard = world_hear(master_of(bed), PSI_FRAME_SUBSCRIBE);
+    struct psi_subscribe subscribe = {0};
+
+    if (heard != NULL) {
+        assert_int_equal(heard->frame.request, bed->op->request);
+        assert_int_equal(
+            psi_subscribe_decode(heard->body, heard->frame.payload_bytes, &subscribe, NULL),
+            PSD_OK);
+    }
+    return subscribe.every_ms;
+}
+
+static void
+tell(struct observer_bed *bed, uint64_t step)
+{
+    struct psd_node node = {.role = PSD_ROLE_WORKER, .step = step};
+    const struct psi_nodes nodes = {.count = 1, .node = &node};
+    const struct psi_frame frame = {.type = PSI_FRAME_NODES_INFO, .request = bed->op->request};
+
+    WORLD_SAY(&bed->world, master_of(bed), &frame, nodes, &nodes);
+}
+
+static struct observer_bed *
+observe(uint32_t every_ms)
+{
+    const struct psi_client_config config = {
+        .master_address = "test://master", .op_timeout_ms = 500, .observer = true};
+    struct observer_bed *bed = calloc(1, sizeof(*bed));
+
+    assert_non_null(bed);
+    world_init(&bed->world, &core);
+    bed->world.records = true;
+    assert_int_equal(psi_client_create(&bed->world.env, &config, &bed->client, NULL), PSD_OK);
+    bed->world.object = bed;
+    assert_int_equal(psi_client_subscribe(bed->client, every_ms, &bed->op, NULL), PSD_OK);
+    welcome(bed);
+    return bed;
+}
+
+static void
+observer_bed_stop(struct observer_bed *bed)
+{
+    psi_client_destroy(bed->client); /* frees what nobody has taken, too */
+    world_fini(&bed->world);
+    free(bed);
+}
+
+/* If this fails, an observer hears nothing more after a cut, or hears old news as new. */
+static void
+test_subscription_outlives_a_cut(void **state)
+{
+    struct observer_bed *bed = observe(200);
+
+    (void)state;
+    assert_int_equal(subscribed_ms(bed), 200);
+    assert_int_equal(psi_op_value(bed->op), 0);
+    tell(bed, 4);
+    tell(bed, 5);
+    assert_int_equal(psi_op_value(bed->op), 2);
+    assert_int_equal(psi_op_nodes(bed->op)->node[0].step, 5);
+    psi_subscribe_pace(bed->op, 300);
+    assert_int_equal(subscribed_ms(bed), 300);
+
+    world_hang_up(master_of(bed), "cut");
+    world_wait(&bed->world, 50);
+    welcome(bed);
+    assert_int_equal(subscribed_ms(bed), 300);
+    tell(bed, 6);
+    assert_int_equal(psi_op_value(bed->op), 3);
+    assert_false(psi_op_ended(bed->op));
+    observer_bed_stop(bed);
+}
+
+/* If this fails, the master lets go of an observer that lives, or the observer keeps a connection
+ * to a master that has been gone for long. */
+static void
+test_observer_beats_and_tries_again(void **state)
+{
+    struct observer_bed *bed = observe(200);
+    struct world_conn *first = master_of(bed);
+    unsigned pings = 0;
+
+    (void)state;
+    world_wait(&bed->world, DEAD_MS / 2);
+    while (world_hear(first, PSI_FRAME_PING) != NULL) {
+        pings++;
+    }
+    assert_int_equal(pings, 1 + DEAD_MS / 2 / HEARTBEAT_MS);
+    assert_false(world_is_closed(first));
+    world_wait(&bed->world, DEAD_MS);
+    assert_true(world_is_closed(first));
+    welcome(bed);
+    assert_int_equal(subscribed_ms(bed), 200);
+    assert_int_equal(psi_client_state(bed->client), PSI_CLIENT_RUNNING);
+    observer_bed_stop(bed);
+}
+
+/* If this fails, an observer waits for a master that has refused it. */
+static void
+test_refusal_ends_the_subscription(void **state)
+{
+    struct observer_bed *bed = observe(200);
+    const struct psi_verdict verdict = {.status = PSD_ERR_REFUSED, .text = "another job"};
+    const struct psi_frame frame = {.type = PSI_FRAME_REFUSE};
+
+    (void)state;
+    WORLD_SAY(&bed->world, master_of(bed), &frame, verdict, &verdict);
+    assert_true(psi_op_ended(bed->op));
+    assert_int_equal(psi_op_status(bed->op), PSD_ERR_REFUSED);
+    assert_non_null(strstr(bed->op->error.text, "watch the job: "));
+    assert_non_null(strstr(bed->op->error.text, "another job"));
+    observer_bed_stop(bed);
+}
+
+/* ---- workers ------------------------------------------------------------------------------- */
+
+/* If this fails, a worker that was stopped while its connection was cut wakes up and calls the
+ * master lost, before it has tried to reach it again. */
+static void
+test_a_stop_while_cut_is_not_the_masters_silence(void **state)
+{
+    struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, BED_CHUNK_BYTES);
+
+    (void)state;
+    world_hang_up(bed_master(bed), "cut");
+    bed->world.now_ns += bed->welcome.dead_ms * WORLD_MS_NS;
+    world_settle(&bed->world);
+    assert_int_equal(psi_client_state(bed->client), PSI_CLIENT_RUNNING);
+    assert_non_null(bed_master(bed)); /* it connects again */
+    client_bed_stop(bed);
+}
+
+/* If this fails, a worker waits for ever for a master that says nothing more. */
+static void
+test_a_silent_master_ends_it(void **state)
+{
+    struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, BED_CHUNK_BYTES);
+
+    (void)state;
+    for (unsigned i = 0; i < 70; i++) {
+        world_wait(&bed->world, 1000);
+    }
+    assert_int_equal(psi_client_state(bed->client), PSI_CLIENT_OVER);
+    assert_int_equal(psi_client_error(bed->client)->status, PSD_ERR_PEER_LOST);
+    assert_string_equal(psi_client_error(bed->client)->text,
+                        "master test://master lost: silent for 60000 ms");
+    client_bed_stop(bed);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_subscription_outlives_a_cut),
+        cmocka_unit_test(test_observer_beats_and_tries_again),
+        cmocka_unit_test(test_refusal_ends_the_subscription),
+        cmocka_unit_test(test_a_stop_while_cut_is_not_the_masters_silence),
+        cmocka_unit_test(test_a_silent_master_ends_it),
+    };
+
+    return cmocka_run_group_tests_name("client_core", tests, NULL, NULL);
+}
