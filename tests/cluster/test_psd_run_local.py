@@ -786,7 +786,7 @@ def test_names_of_jobs(start, held):
     assert "a job named held runs already" in second.stderr()
     third = start("sh -c 'echo up; sleep 100'", name="third")
     third.wait_for_output("up")
-    assert "which job?" in verb(held, "show", code=3)
+    assert re.search(r"which job\? Several run: .*\. Name one: psd_run show \w+\n", verb(held, "show", code=3))
     assert "job sh is stopped" in verb(held, "stop", "sh")
     assert third.wait() == 143
 

@@ -36,6 +36,7 @@ STARTED = {}  # in a test's process: clients by framework
 def python(framework):
     """A program that runs scripts as Python does. The first call starts the server, which ends with this process."""
     import atexit
+    import select
     import subprocess
     import tempfile
 
@@ -48,6 +49,8 @@ def python(framework):
                                       **clean, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",
                                       "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                                       "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""})
+        import_s = 300  # on busy cores
+        assert select.select([server.stdout], [], [], import_s)[0], f"{framework} is not imported after {import_s} s"
         assert server.stdout.readline() == b"ready\n", f"no server for {framework}"
         atexit.register(server.communicate)  # which closes its input
         with open(client, "w", encoding="utf-8") as file:

@@ -120,13 +120,17 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
 }
 
 static void
-say_which(const struct words *names)
+say_which(const struct words *names, enum verb verb)
 {
-    fprintf(stderr, "psd_run: which job?");
+    static const char *const words[] = {
+        [VERB_SHOW] = "show", [VERB_LOGS] = "logs", [VERB_STOP] = "stop"};
+
+    fprintf(stderr, "psd_run: which job? Several run:");
     for (size_t i = 0; i < names->count; i++) {
         fprintf(stderr, " %s", names->list[i]);
     }
-    fprintf(stderr, "\n");
+    fprintf(stderr, ". Name one: psd_run %s %s%s\n", words[verb], names->list[0],
+            verb == VERB_LOGS ? " worker0" : "");
 }
 
 bool
@@ -156,7 +160,7 @@ verb_choose_job(const char *wanted, enum verb verb, char name_p[JOBS_NAME_BYTES]
     if (matching == 1) {
         snprintf(name_p, JOBS_NAME_BYTES, "%.63s", found);
     } else if (matching > 1) {
-        say_which(&names);
+        say_which(&names, verb);
     } else if (verb == VERB_LOGS && wanted != NULL) {
         fprintf(stderr,
                 "psd_run: no job named %.64s runs; the logs of one that has ended: psd_run logs "
