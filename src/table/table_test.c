@@ -252,8 +252,8 @@ test_init_unknown_enums(void **state)
     args.init = (psd_init)5;
     expect_refused(&args, "init", "5");
     args = good_args();
-    rule_args.rule = (psd_rule)9;
-    expect_refused(&args, "rule", "9");
+    rule_args.rule = (psd_rule)200;
+    expect_refused(&args, "rule", "200");
     args = good_args();
     rule_args.schedule = (psd_schedule)3;
     expect_refused(&args, "schedule", "3");
