@@ -113,6 +113,38 @@ def test_psd_run_watches_over_one_connection(start, tmp_path):
     assert len(callers_of(address)) <= 4
 
 
+@pytest.fixture
+def watched(start, tmp_path):
+    """A job that is held, somebody who watches its master, and the file with what that one is shown."""
+    gate, shown = tmp_path / "gate", tmp_path / "shown"
+    job = start(*BRISK, "--workers", 1, "--", *python_worker("--steps", 30, "--hold", f"5:{gate}"))
+    job.wait_for_output("holding")
+    job.gate, job.callers = gate, callers_of(job.master_address())
+    with open(shown, "wb") as out:
+        watch = subprocess.Popen([program("psd_run"), "show", "--master", job.master_address(), "--watch"],
+                                 stdout=out)
+    yield job, watch, shown
+    watch.kill()
+    watch.wait()
+    gate.touch()
+    assert job.wait() == 0, job.stderr()
+
+
+def test_watch_of_any_master(watched):
+    """If this fails, --watch of a job that was started by hand shows it once, or asks it with a handshake each time."""
+    job, _, shown = watched
+    wait_for(lambda: shown.read_text().count("ROLE") >= 3, 20, "three tables")
+    assert len(callers_of(job.master_address()) - job.callers) == 1
+
+
+def test_watch_ends_with_its_job(watched):
+    """If this fails, a script that watches a job waits for one that is over."""
+    job, watch, shown = watched
+    wait_for(lambda: "ROLE" in shown.read_text(), 20, "a table")
+    job.gate.touch()
+    assert watch.wait(30) == 0
+
+
 # ---------------------------------------------------------------------------------------- help ---
 
 SETTINGS = ("heartbeat_ms", "log_level", "start_timeout_ms")

@@ -7,12 +7,18 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "client/api/observer.h"
 #include "launch/cli/table.h"
 #include "launch/rules/watch.h"
 #include "launch/text/json_text.h"
 
-enum { NODES_MAX = 65536, ANSWER_MS = 3000 };
+enum {
+    NODES_MAX = 65536,
+    ANSWER_MS = 3000,
+    GONE_MS = 5000, /* no word for so long: the job is over */
+};
 
 static const char *
 role_text(psd_role role)
@@ -131,10 +137,64 @@ show_json(FILE *stream, const struct psd_node *nodes, size_t count)
     fputs("\n]\n", stream);
 }
 
+static void
+print(const struct psd_node *nodes, size_t count, bool json)
+{
+    count = count < NODES_MAX ? count : NODES_MAX;
+    if (json) {
+        show_json(stdout, nodes, count);
+    } else {
+        show_table(stdout, nodes, count);
+    }
+    fflush(stdout);
+}
+
+void
+show_clear(void)
+{
+    if (isatty(STDOUT_FILENO)) {
+        printf("\033[H\033[J");
+    }
+}
+
+/* Until the master is gone, over one connection. */
+static psd_status
+follow(struct psi_observer *observer, struct psd_node *nodes, bool json, struct psd_error *err)
+{
+    uint32_t timeout_ms = ANSWER_MS;
+    psd_status status;
+    size_t count;
+
+    while ((status = psi_observer_next(observer, timeout_ms, nodes, NODES_MAX, &count, err)) ==
+           PSD_OK) {
+        if (timeout_ms == GONE_MS) {
+            show_clear();
+        }
+        print(nodes, count, json);
+        timeout_ms = GONE_MS;
+    }
+    return timeout_ms == GONE_MS ? PSD_OK : status; /* it ended meanwhile */
+}
+
+static psd_status
+watch_job(const char *master_address, struct psd_node *nodes, bool json, struct psd_error *err)
+{
+    struct psi_observer *observer = NULL;
+    psd_status status =
+        psi_observer_create(master_address, SHOW_WATCH_MS, ANSWER_MS, &observer, err);
+
+    if (status == PSD_OK) {
+        status = follow(observer, nodes, json, err);
+    }
+    psi_observer_destroy(observer);
+    return status;
+}
+
 int
-show_job(const char *master_address, bool json)
+show_job(const char *master_address, bool json, bool watch)
 {
     struct psd_node *nodes = calloc(NODES_MAX, sizeof(*nodes));
+    struct psd_error err = {0};
     size_t count = 0;
     psd_status status;
 
@@ -142,19 +202,18 @@ show_job(const char *master_address, bool json)
         fprintf(stderr, "psd_run: no memory for the table\n");
         return WATCH_CODE_CANNOT_START;
     }
-    status =
-        psd_nodes_at(master_address, ANSWER_MS, nodes, sizeof(struct psd_node), NODES_MAX, &count);
-    if (status != PSD_OK) {
-        fprintf(stderr, "psd_run: show %s: %s\n", master_address, psd_last_error()->text);
-        free(nodes);
-        return WATCH_CODE_CANNOT_START;
-    }
-    count = count < NODES_MAX ? count : NODES_MAX;
-    if (json) {
-        show_json(stdout, nodes, count);
+    if (watch) {
+        status = watch_job(master_address, nodes, json, &err);
     } else {
-        show_table(stdout, nodes, count);
+        status = psd_nodes_at(master_address, ANSWER_MS, nodes, sizeof(struct psd_node), NODES_MAX,
+                              &count);
+        err = *psd_last_error();
+    }
+    if (status != PSD_OK) {
+        fprintf(stderr, "psd_run: show %s: %s\n", master_address, err.text);
+    } else if (!watch) {
+        print(nodes, count, json);
     }
     free(nodes);
-    return 0;
+    return status == PSD_OK ? 0 : WATCH_CODE_CANNOT_START;
 }

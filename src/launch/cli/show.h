@@ -9,8 +9,14 @@
 
 #include <psd/psd.h>
 
-/* Asks and prints. Returns the exit code: 0, or 3 when nobody answers. */
-int show_job(const char *master_address, bool json);
+enum { SHOW_WATCH_MS = 1000 };
+
+/* Asks and prints; `watch`: again and again, until the master is gone. Returns the exit code: 0, or
+ * 3 when nobody answers. */
+int show_job(const char *master_address, bool json, bool watch);
+
+/* Before the next screen, on a terminal. */
+void show_clear(void);
 
 /* The table alone. */
 void show_table(FILE *stream, const struct psd_node *nodes, size_t count);

@@ -21,7 +21,7 @@
 #include "launch/link/jobs.h"
 #include "launch/rules/watch.h"
 
-enum { STOP_MS_MAX = 20000, STOP_POLL_MS = 50, WATCH_MS = 1000, COMMAND_SHOWN = 30 };
+enum { STOP_MS_MAX = 20000, STOP_POLL_MS = 50, COMMAND_SHOWN = 30 };
 
 /* ---------------------------------------------------------------------------------- tables --- */
 
@@ -220,17 +220,15 @@ verb_show(int argc, char *const *argv)
         if (options.secret_file != NULL) {
             setenv("PSD_SECRET_FILE", options.secret_file, 1);
         }
-        return show_job(options.master, options.json);
+        return show_job(options.master, options.json, options.watch);
     }
     if (!verb_choose_job(rest, VERB_SHOW, name, &code)) {
         return code;
     }
     code = show_once(name, &options);
     while (options.watch && code == 0) {
-        poll(NULL, 0, WATCH_MS);
-        if (isatty(STDOUT_FILENO)) {
-            printf("\033[H\033[J");
-        }
+        poll(NULL, 0, SHOW_WATCH_MS);
+        show_clear();
         code = show_once(name, &options);
         fflush(stdout);
     }
