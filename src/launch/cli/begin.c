@@ -28,6 +28,7 @@
 #include "launch/multi/multi_start.h"
 #include "launch/prepare/prepare.h"
 #include "launch/prepare/what_runs.h"
+#include "launch/rules/watch_restart.h"
 #include "launch/run/report.h"
 #include "launch/run/run.h"
 #include "launch/tell/runlog.h"

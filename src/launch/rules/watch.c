@@ -2,7 +2,7 @@
  * watch.c - the rules by which a job starts, goes on and ends.
  *
  * What ended a job is not who was first to die: cause.c decides it, once the news are in. Until
- * then nothing is stopped, so that nobody dies of us. Once a cause is set, it stays.
+ * then nothing is stopped, so that nobody dies of us.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,101 +13,24 @@
 
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "launch/rules/watch_machines.h"
+#include "launch/rules/watch_restart.h"
+#include "launch/rules/watch_steps.h"
 
 enum {
-    FAILURE_GRACE_MS = 1000, /* survivors of a failure: TERM, then KILL */
-    WORKER_GRACE_MS = 5000,  /* interrupted workers: time to save */
-    SERVICE_GRACE_MS = 1000, /* interrupted servers, master */
     SERVER_LEFT_MS = 2000,   /* between a server leaving well and the master doing the same */
     FOREIGN_LEFT_MS = 10000, /* between a user's server leaving well and the workers' end */
-    SWEEP_GRACE_MS = 1000,   /* what a worker left behind in the background */
     LATE_MS = 30000,         /* for a worker to join after the first one, before it is told; then
                                 twice as long, and so on */
-    ABSENCE_MS = 300,        /* by which news of a joining may be later than that of an end */
-    LIVED_MS = 10000,        /* who lives longer is restarted at once */
-    RESTART_MAX_MS = 30000,  /* before the restart of those that do not */
     DOOM_MS = 1000,          /* for a worker that the master takes for dead to find out */
 };
-
-static uint32_t
-slot_count(const struct watch *watch)
-{
-    return 1 + watch->config.servers + watch->config.workers;
-}
-
-static enum launch_role
-slot_role(const struct watch *watch, uint32_t slot)
-{
-    return role_of_slot(slot, watch->config.servers);
-}
-
-static uint32_t
-alive_count(const struct watch *watch, enum launch_role role)
-{
-    uint32_t count = 0;
-
-    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
-        count += watch->slots[slot].alive && slot_role(watch, slot) == role;
-    }
-    return count;
-}
-
-/* The workers with whose end the job is done: the first of them. */
-static uint32_t
-leader_count(const struct watch *watch)
-{
-    return watch->config.leaders > 0 ? watch->config.leaders : watch->config.workers;
-}
-
-static void
-signal_role(struct watch *watch, enum launch_role role, int number)
-{
-    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
-        if (watch->slots[slot].alive && slot_role(watch, slot) == role) {
-            watch->ops->signal(watch->context, slot, number);
-        }
-    }
-}
-
-static void
-enter(struct watch *watch, enum watch_phase phase, uint64_t deadline_ms)
-{
-    watch->phase = phase;
-    watch->deadline_ms = deadline_ms;
-}
-
-static void
-end(struct watch *watch, uint32_t grace_ms)
-{
-    enter(watch, WATCH_ENDING, UINT64_MAX);
-    watch->ops->end(watch->context, grace_ms);
-}
-
-/* As a shell would tell it. */
-static int
-exit_code(int code, int number)
-{
-    return number != 0 ? 128 + number : code;
-}
-
-/* What needs no questions: it is psd_run itself that knows. */
-static void
-fail(struct watch *watch, enum watch_cause cause, uint32_t slot, int code)
-{
-    if (watch->cause == WATCH_CAUSE_NONE) {
-        watch->cause = cause;
-        watch->cause_slot = slot;
-        watch->cause_code = code;
-    }
-    end(watch, FAILURE_GRACE_MS);
-}
 
 /* The first of several workers of a job that could do without some of them, but not without all. */
 static uint32_t
 first_failed(const struct watch *watch, const struct cause_verdict *verdict)
 {
     return watch->config.on_worker_death == WATCH_CONTINUE && watch->failed_first != 0 &&
-                   slot_role(watch, verdict->slot) == LAUNCH_WORKER
+                   watch_slot_role(watch, verdict->slot) == LAUNCH_WORKER
                ? watch->failed_first
                : verdict->slot;
 }
@@ -130,90 +53,9 @@ conclude(struct watch *watch, uint64_t now_ms)
     if (verdict.kind == CAUSE_PROCESS && first_failed(watch, &verdict) != verdict.slot) {
         verdict.slot = watch->failed_first;
         verdict.code =
-            exit_code(watch->slots[verdict.slot].code, watch->slots[verdict.slot].signal);
+            watch_shell_code(watch->slots[verdict.slot].code, watch->slots[verdict.slot].signal);
     }
-    fail(watch, causes[verdict.kind], verdict.slot, verdict.code);
-}
-
-/* Something failed. */
-static void
-ask(struct watch *watch, uint64_t now_ms)
-{
-    if (watch->phase < WATCH_ASKING) {
-        enter(watch, WATCH_ASKING, UINT64_MAX);
-        cause_open(&watch->inquest, now_ms);
-        watch->ops->ask(watch->context);
-    }
-}
-
-static void
-start(struct watch *watch, uint32_t slot)
-{
-    watch->slots[slot].ordered = true;
-    watch->slots[slot].started = false;
-    watch->slots[slot].restart_ms = 0;
-    watch->slots[slot].doomed_ms = 0;
-    cause_started(&watch->inquest, slot);
-    watch->ops->start(watch->context, slot, watch->slots[slot].restarts);
-}
-
-uint32_t
-watch_restart_delay_ms(uint32_t delay_ms, uint64_t lived_ms, uint32_t *hasty_p)
-{
-    if (lived_ms >= LIVED_MS) {
-        *hasty_p = 0;
-        return 0;
-    }
-    for (uint32_t i = 0; i < *hasty_p && delay_ms < RESTART_MAX_MS; i++) {
-        delay_ms *= 2;
-    }
-    (*hasty_p)++;
-    return delay_ms < RESTART_MAX_MS ? delay_ms : RESTART_MAX_MS;
-}
-
-/* A worker is to live again, now or after a while. */
-static void
-start_again(struct watch *watch, uint32_t slot, uint64_t now_ms)
-{
-    struct watch_slot *state = &watch->slots[slot];
-    const uint32_t delay_ms = watch_restart_delay_ms(watch->config.restart_delay_ms,
-                                                     now_ms - state->start_ms, &state->hasty);
-
-    state->restarts++;
-    state->delay_ms = delay_ms;
-    if (delay_ms == 0) {
-        start(watch, slot);
-        return;
-    }
-    state->started = false; /* on its way, as if it were ordered */
-    state->restart_ms = now_ms + delay_ms;
-    cause_forgive(&watch->inquest, slot);
-}
-
-/* The next restart that is due; UINT64_MAX: none. */
-static uint64_t
-next_restart(const struct watch *watch)
-{
-    uint64_t until_ms = UINT64_MAX;
-
-    for (uint32_t slot = 0; slot < slot_count(watch) && watch->phase == WATCH_RUNNING; slot++) {
-        const uint64_t ms = watch->slots[slot].restart_ms;
-
-        until_ms = ms > 0 && ms < until_ms ? ms : until_ms;
-    }
-    return until_ms;
-}
-
-static void
-start_due(struct watch *watch, uint64_t now_ms)
-{
-    for (uint32_t slot = 0; slot < slot_count(watch) && watch->phase == WATCH_RUNNING; slot++) {
-        const uint64_t ms = watch->slots[slot].restart_ms;
-
-        if (ms > 0 && now_ms >= ms) {
-            start(watch, slot);
-        }
-    }
+    watch_fail(watch, causes[verdict.kind], verdict.slot, verdict.code);
 }
 
 bool
@@ -241,7 +83,7 @@ watch_init(struct watch *watch, const struct watch_config *config, const struct 
                             .late_ms = UINT64_MAX,
                             .absence_ms = UINT64_MAX,
                             .service_left_deadline_ms = UINT64_MAX};
-    watch->slots = calloc(slot_count(watch), sizeof(*watch->slots));
+    watch->slots = calloc(watch_slot_count(watch), sizeof(*watch->slots));
     return cause_init(&watch->inquest, &inquest) && watch->slots != NULL;
 }
 
@@ -256,7 +98,7 @@ watch_fini(struct watch *watch)
 void
 watch_begin(struct watch *watch, uint64_t now_ms)
 {
-    enter(watch, WATCH_GATHERING, now_ms + watch->config.start_timeout_ms);
+    watch_enter(watch, WATCH_GATHERING, now_ms + watch->config.start_timeout_ms);
     if (watch->config.timeout_ms > 0) {
         watch->timeout_ms = now_ms + watch->config.timeout_ms;
     }
@@ -277,114 +119,37 @@ gathered(struct watch *watch, uint64_t now_ms)
         return;
     }
     if (!watch->config.foreign) {
-        enter(watch, WATCH_STARTING, now_ms + watch->config.start_timeout_ms);
-        start(watch, 0);
+        watch_enter(watch, WATCH_STARTING, now_ms + watch->config.start_timeout_ms);
+        watch_start(watch, 0);
         return;
     }
-    enter(watch, WATCH_RUNNING, UINT64_MAX);
-    for (uint32_t slot = watch->config.masterless ? 1 : 0; slot < slot_count(watch); slot++) {
-        start(watch, slot);
+    watch_enter(watch, WATCH_RUNNING, UINT64_MAX);
+    for (uint32_t slot = watch->config.masterless ? 1 : 0; slot < watch_slot_count(watch); slot++) {
+        watch_start(watch, slot);
     }
-}
-
-/* Interrupted: asks one role after the other to stop, the next when the last is gone. */
-static void
-stop_next(struct watch *watch, uint64_t now_ms)
-{
-    static const enum launch_role order[] = {LAUNCH_WORKER, LAUNCH_SERVER, LAUNCH_MASTER};
-
-    for (unsigned i = 0; i < 3; i++) {
-        if (alive_count(watch, order[i]) > 0) {
-            if (watch->stopping != order[i] || watch->phase != WATCH_STOPPING) {
-                watch->stopping = order[i];
-                watch->killed = false;
-                enter(watch, WATCH_STOPPING,
-                      now_ms + (order[i] == LAUNCH_WORKER ? WORKER_GRACE_MS : SERVICE_GRACE_MS));
-                signal_role(watch, order[i], SIGTERM);
-            }
-            return;
-        }
-    }
-    end(watch, SWEEP_GRACE_MS);
 }
 
 static void
 interrupted(struct watch *watch, int number, uint64_t now_ms)
 {
     if (watch->phase == WATCH_STOPPING || watch->phase == WATCH_ENDING) {
-        end(watch, 0); /* asked twice: now */
+        watch_end(watch, 0); /* asked twice: now */
         return;
     }
     watch->cause = WATCH_CAUSE_INTERRUPT;
     watch->cause_code = 128 + number;
-    stop_next(watch, now_ms);
-}
-
-/* Those with whose end the job is done: how many of them have ended, and how many failed. */
-static uint32_t
-leaders_ended(const struct watch *watch, uint32_t *failed_p)
-{
-    const uint32_t first = 1 + watch->config.servers;
-    uint32_t ended = 0;
-
-    *failed_p = 0;
-    for (uint32_t slot = first; slot < first + leader_count(watch); slot++) {
-        const struct watch_slot *leader = &watch->slots[slot];
-
-        ended += leader->ended;
-        *failed_p += leader->ended && (leader->code != 0 || leader->signal != 0);
-    }
-    return ended;
-}
-
-/* Whether anything runs, or is on its way: workers of a machine may be done before another machine
- * says that it started its servers. */
-static bool
-some_are_left(const struct watch *watch)
-{
-    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
-        if (watch->slots[slot].alive ||
-            (watch->slots[slot].ordered && !watch->slots[slot].started)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* All leaders have ended: the others leave by themselves. */
-static void
-leave_if_done(struct watch *watch, uint64_t now_ms)
-{
-    uint32_t failed;
-
-    if (leaders_ended(watch, &failed) < leader_count(watch)) {
-        return;
-    }
-    if (!some_are_left(watch)) {
-        end(watch, SWEEP_GRACE_MS);
-    } else if (watch->phase == WATCH_RUNNING) {
-        enter(watch, WATCH_LEAVING, now_ms + watch->config.leave_ms);
-    }
+    watch_stop_next(watch, now_ms);
 }
 
 bool
 watch_was_plain(const struct watch *watch)
 {
-    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+    for (uint32_t slot = 1 + watch->config.servers; slot < watch_slot_count(watch); slot++) {
         if (watch->slots[slot].joined) {
             return false;
         }
     }
     return watch->cause == WATCH_CAUSE_NONE && !watch->config.foreign;
-}
-
-/* Something changed that may leave a job without one of its workers. */
-static void
-note_absence(struct watch *watch, uint64_t now_ms)
-{
-    if (!watch->config.foreign) {
-        watch->absence_ms = now_ms + ABSENCE_MS;
-    }
 }
 
 /*
@@ -399,7 +164,7 @@ settle_absence(struct watch *watch)
     bool joined = false;
     bool running = false;
 
-    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+    for (uint32_t slot = 1 + watch->config.servers; slot < watch_slot_count(watch); slot++) {
         const struct watch_slot *worker = &watch->slots[slot];
 
         joined = joined || worker->joined;
@@ -413,11 +178,12 @@ settle_absence(struct watch *watch)
         return;
     }
     if (joined && running) {
-        const int code = exit_code(watch->slots[absent].code, watch->slots[absent].signal);
+        const int code = watch_shell_code(watch->slots[absent].code, watch->slots[absent].signal);
 
-        fail(watch, WATCH_CAUSE_NEVER_JOINED, absent, code != 0 ? code : PSI_EXIT_WORKER_LOST);
+        watch_fail(watch, WATCH_CAUSE_NEVER_JOINED, absent,
+                   code != 0 ? code : PSI_EXIT_WORKER_LOST);
     } else if (!joined && !running) {
-        end(watch, SWEEP_GRACE_MS); /* there is no job that servers could leave */
+        watch_end(watch, WATCH_SWEEP_MS); /* there is no job that servers could leave */
     }
 }
 
@@ -425,39 +191,40 @@ static void
 worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
 {
     struct watch_slot *slot = &watch->slots[event->slot];
-    const int code = exit_code(event->code, event->signal);
+    const int code = watch_shell_code(event->code, event->signal);
     uint32_t leaders_failed;
 
     if (code == 0) {
         slot->ended = true;
         watch->workers_well++;
-        note_absence(watch, now_ms);
-        leave_if_done(watch, now_ms);
+        watch_note_absence(watch, now_ms);
+        watch_leave_if_done(watch, now_ms);
         return;
     }
     if (watch->config.on_worker_death == WATCH_WAIT && !watch->master_left &&
         slot->restarts < watch->config.max_restarts &&
         (!watch->config.restart_signals_only || code >= 128)) {
-        start_again(watch, event->slot, now_ms);
+        watch_start_again(watch, event->slot, now_ms);
         return;
     }
     slot->ended = true;
     watch->workers_failed++;
     watch->failed_first = watch->failed_first != 0 ? watch->failed_first : event->slot;
-    leaders_ended(watch, &leaders_failed);
-    if (watch->config.on_worker_death != WATCH_CONTINUE || leaders_failed == leader_count(watch)) {
-        ask(watch, now_ms);
+    watch_leaders_ended(watch, &leaders_failed);
+    if (watch->config.on_worker_death != WATCH_CONTINUE ||
+        leaders_failed == watch_leader_count(watch)) {
+        watch_ask(watch, now_ms);
         return;
     }
     cause_forgive(&watch->inquest, event->slot);
-    note_absence(watch, now_ms);
-    leave_if_done(watch, now_ms);
+    watch_note_absence(watch, now_ms);
+    watch_leave_if_done(watch, now_ms);
 }
 
 static bool
 all_started(const struct watch *watch)
 {
-    for (uint32_t slot = watch->config.masterless ? 1 : 0; slot < slot_count(watch); slot++) {
+    for (uint32_t slot = watch->config.masterless ? 1 : 0; slot < watch_slot_count(watch); slot++) {
         if (!watch->slots[slot].started) {
             return false;
         }
@@ -483,12 +250,12 @@ service_left_ms(const struct watch_config *config)
 static void
 service_exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
 {
-    const int code = exit_code(event->code, event->signal);
+    const int code = watch_shell_code(event->code, event->signal);
 
     if (code != 0) {
-        ask(watch, now_ms);
+        watch_ask(watch, now_ms);
     } else if (!watch->config.foreign && !all_started(watch)) {
-        fail(watch, WATCH_CAUSE_SERVICE_LEFT, event->slot, 1);
+        watch_fail(watch, WATCH_CAUSE_SERVICE_LEFT, event->slot, 1);
     } else if (event->slot == 0 && !watch->config.foreign) {
         watch->master_left = true;
         watch->service_left_deadline_ms = UINT64_MAX;
@@ -513,10 +280,10 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
     switch (watch->phase) {
     case WATCH_GATHERING:
     case WATCH_STARTING:
-        fail(watch, WATCH_CAUSE_NOT_STARTED, event->slot, WATCH_CODE_CANNOT_START);
+        watch_fail(watch, WATCH_CAUSE_NOT_STARTED, event->slot, WATCH_CODE_CANNOT_START);
         break;
     case WATCH_RUNNING:
-        if (slot_role(watch, event->slot) == LAUNCH_WORKER) {
+        if (watch_slot_role(watch, event->slot) == LAUNCH_WORKER) {
             worker_exited(watch, event, now_ms);
         } else {
             service_exited(watch, event, now_ms);
@@ -525,17 +292,17 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
     case WATCH_LEAVING:
         /* Workers that ended with 0 without saying done to the job did not end well. Of foreign
          * jobs we know no more than that the workers did. */
-        if (exit_code(event->code, event->signal) != 0 && !watch->config.foreign) {
-            ask(watch, now_ms);
+        if (watch_shell_code(event->code, event->signal) != 0 && !watch->config.foreign) {
+            watch_ask(watch, now_ms);
         } else {
-            leave_if_done(watch, now_ms);
+            watch_leave_if_done(watch, now_ms);
         }
         break;
     case WATCH_ASKING:
         slot->ended = true;
         break;
     case WATCH_STOPPING:
-        stop_next(watch, now_ms);
+        watch_stop_next(watch, now_ms);
         break;
     case WATCH_ENDING:
     case WATCH_ENDED:
@@ -549,33 +316,22 @@ ready(struct watch *watch)
     if (watch->phase != WATCH_STARTING) {
         return;
     }
-    enter(watch, WATCH_RUNNING, UINT64_MAX);
+    watch_enter(watch, WATCH_RUNNING, UINT64_MAX);
     for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
-        start(watch, slot);
+        watch_start(watch, slot);
     }
-}
-
-static bool
-has_all_servers(const struct watch *watch)
-{
-    for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
-        if (!watch->slots[slot].joined) {
-            return false;
-        }
-    }
-    return true;
 }
 
 /* Workers start when all servers are there; that they come in time is the master's to see to. */
 static void
 server_joined(struct watch *watch)
 {
-    if (!has_all_servers(watch)) {
+    if (!watch_has_all_servers(watch)) {
         return;
     }
-    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+    for (uint32_t slot = 1 + watch->config.servers; slot < watch_slot_count(watch); slot++) {
         if (!watch->slots[slot].ordered && !watch->slots[slot].away) {
-            start(watch, slot);
+            watch_start(watch, slot);
         }
     }
 }
@@ -584,7 +340,7 @@ server_joined(struct watch *watch)
 static uint32_t
 first_late(const struct watch *watch)
 {
-    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+    for (uint32_t slot = 1 + watch->config.servers; slot < watch_slot_count(watch); slot++) {
         if (watch->slots[slot].alive && !watch->slots[slot].joined) {
             return slot;
         }
@@ -615,129 +371,9 @@ joined(struct watch *watch, uint32_t slot, uint64_t now_ms)
             watch->joined_ms = now_ms;
             watch->late_ms = now_ms + LATE_MS;
         }
-        note_absence(watch, now_ms);
+        watch_note_absence(watch, now_ms);
     } else if (watch->phase == WATCH_RUNNING) {
         server_joined(watch);
-    }
-}
-
-static uint32_t
-machine_of(const struct watch *watch, uint32_t slot)
-{
-    return watch->config.machine_of != NULL ? watch->config.machine_of[slot] : 0;
-}
-
-/* Whether a machine has workers and nothing else: a job may go on without it. */
-static bool
-has_workers_alone(const struct watch *watch, uint32_t machine)
-{
-    for (uint32_t slot = 0; slot <= watch->config.servers; slot++) {
-        if (machine_of(watch, slot) == machine) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Workers of a machine that may come back are waited for; those that have ended are not missed. */
-static void
-await_machine(struct watch *watch, uint32_t machine, uint64_t now_ms)
-{
-    cause_forgive_machine(&watch->inquest, machine);
-    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
-        struct watch_slot *state = &watch->slots[slot];
-
-        if (machine_of(watch, slot) == machine && !state->ended) {
-            state->alive = false;
-            state->restart_ms = 0;
-            state->away = true;
-            state->away_until_ms = now_ms + watch->config.replace_ms;
-        }
-    }
-}
-
-static void
-machine_back(struct watch *watch, uint32_t machine)
-{
-    cause_machine_back(&watch->inquest, machine);
-    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
-        struct watch_slot *state = &watch->slots[slot];
-
-        if (machine_of(watch, slot) != machine || !state->away) {
-            continue;
-        }
-        state->away = false;
-        state->restarts += state->ordered;
-        if (watch->phase == WATCH_RUNNING && has_all_servers(watch)) {
-            start(watch, slot);
-        }
-    }
-}
-
-/* The first slot whose machine may come back until then; 0: none. */
-static uint32_t
-first_away(const struct watch *watch, uint64_t *until_ms_p)
-{
-    uint32_t first = 0;
-
-    *until_ms_p = UINT64_MAX;
-    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
-        if (watch->slots[slot].away && watch->slots[slot].away_until_ms < *until_ms_p) {
-            *until_ms_p = watch->slots[slot].away_until_ms;
-            first = slot;
-        }
-    }
-    return first;
-}
-
-bool
-watch_replaces(const struct watch *watch)
-{
-    return watch->config.replace_ms > 0 && watch->phase >= WATCH_STARTING &&
-           watch->phase <= WATCH_LEAVING;
-}
-
-/* Everything on a machine is out of reach, and ends there by itself. */
-static void
-machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
-{
-    const enum watch_phase phase = watch->phase;
-    const bool spare = has_workers_alone(watch, event->slot);
-    bool go_on = watch->config.on_worker_death == WATCH_CONTINUE && phase == WATCH_RUNNING && spare;
-    uint32_t leaders_failed;
-
-    cause_machine_lost(&watch->inquest, event->slot, event->silent);
-    if (spare && watch_replaces(watch)) {
-        await_machine(watch, event->slot, now_ms);
-        return;
-    }
-    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
-        struct watch_slot *state = &watch->slots[slot];
-
-        if (machine_of(watch, slot) != event->slot || (!state->alive && state->started)) {
-            continue;
-        }
-        state->alive = false;
-        state->restart_ms = 0;
-        state->signal = SIGKILL;
-        if (go_on && !state->ended) {
-            state->ended = true;
-            watch->workers_failed++;
-            watch->failed_first = watch->failed_first != 0 ? watch->failed_first : slot;
-        }
-    }
-    leaders_ended(watch, &leaders_failed);
-    go_on = go_on && leaders_failed < leader_count(watch);
-    if (phase == WATCH_STOPPING) {
-        stop_next(watch, now_ms);
-    } else if (go_on) {
-        cause_forgive_machine(&watch->inquest, event->slot);
-        note_absence(watch, now_ms);
-        leave_if_done(watch, now_ms);
-    } else if (phase == WATCH_GATHERING) {
-        fail(watch, WATCH_CAUSE_NO_MACHINE, event->slot, WATCH_CODE_CANNOT_START);
-    } else {
-        ask(watch, now_ms);
     }
 }
 
@@ -762,7 +398,7 @@ worker_lost(struct watch *watch, uint32_t slot, enum psi_loss loss, uint64_t now
 static void
 kill_doomed(struct watch *watch, uint64_t now_ms)
 {
-    for (uint32_t slot = 1 + watch->config.servers; slot < slot_count(watch); slot++) {
+    for (uint32_t slot = 1 + watch->config.servers; slot < watch_slot_count(watch); slot++) {
         struct watch_slot *state = &watch->slots[slot];
 
         if (state->doomed_ms != 0 && now_ms >= state->doomed_ms) {
@@ -786,7 +422,7 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
     } else if (tiding->kind == PSI_TIDING_LOST && tiding->role == PSI_TIDING_WORKER) {
         worker_lost(watch, slot, tiding->loss, now_ms);
     } else if (tiding->kind == PSI_TIDING_END && watch->phase >= WATCH_RUNNING) {
-        ask(watch, now_ms);
+        watch_ask(watch, now_ms);
     }
     conclude(watch, now_ms);
 }
@@ -794,14 +430,14 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
 void
 watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
 {
-    psi_assert(event->slot < slot_count(watch));
+    psi_assert(event->slot < watch_slot_count(watch));
     switch (event->kind) {
     case WATCH_GATHERED:
         gathered(watch, now_ms);
         break;
     case WATCH_CANNOT_START:
         if (watch->phase < WATCH_ASKING) {
-            fail(watch, WATCH_CAUSE_NO_MACHINE, event->slot, WATCH_CODE_CANNOT_START);
+            watch_fail(watch, WATCH_CAUSE_NO_MACHINE, event->slot, WATCH_CODE_CANNOT_START);
         }
         break;
     case WATCH_READY:
@@ -817,7 +453,7 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
         break;
     case WATCH_START_FAILED:
         if (watch->phase < WATCH_ASKING) {
-            fail(watch, WATCH_CAUSE_NOT_STARTED, event->slot, WATCH_CODE_CANNOT_START);
+            watch_fail(watch, WATCH_CAUSE_NOT_STARTED, event->slot, WATCH_CODE_CANNOT_START);
         }
         break;
     case WATCH_EXITED:
@@ -827,16 +463,16 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
         interrupted(watch, event->signal, now_ms);
         break;
     case WATCH_MACHINE_LOST:
-        machine_lost(watch, event, now_ms);
+        watch_machine_lost(watch, event, now_ms);
         break;
     case WATCH_MACHINE_BACK:
-        machine_back(watch, event->slot);
+        watch_machine_back(watch, event->slot);
         break;
     case WATCH_ANSWERED:
         cause_answered(&watch->inquest, event->slot);
         break;
     case WATCH_ALL_GONE:
-        enter(watch, WATCH_ENDED, UINT64_MAX);
+        watch_enter(watch, WATCH_ENDED, UINT64_MAX);
         break;
     }
     conclude(watch, now_ms);
@@ -846,13 +482,13 @@ void
 watch_tick(struct watch *watch, uint64_t now_ms)
 {
     uint64_t away_ms;
-    const uint32_t away = first_away(watch, &away_ms);
+    const uint32_t away = watch_first_away(watch, &away_ms);
 
     if (watch_replaces(watch) && now_ms >= away_ms) {
-        fail(watch, WATCH_CAUSE_MACHINE, machine_of(watch, away), PSI_EXIT_WORKER_LOST);
+        watch_fail(watch, WATCH_CAUSE_MACHINE, watch_machine_of(watch, away), PSI_EXIT_WORKER_LOST);
     }
     if (watch->phase == WATCH_RUNNING && now_ms >= watch->service_left_deadline_ms) {
-        fail(watch, WATCH_CAUSE_SERVICE_LEFT, watch->service_left, 1);
+        watch_fail(watch, WATCH_CAUSE_SERVICE_LEFT, watch->service_left, 1);
     }
     if (now_ms >= watch->absence_ms) {
         settle_absence(watch);
@@ -860,59 +496,50 @@ watch_tick(struct watch *watch, uint64_t now_ms)
     if (now_ms >= watch->late_ms) {
         tell_late(watch, now_ms);
     }
-    start_due(watch, now_ms);
+    watch_start_due(watch, now_ms);
     kill_doomed(watch, now_ms);
     conclude(watch, now_ms);
     if (now_ms >= watch->timeout_ms && watch->phase < WATCH_LEAVING) {
-        fail(watch, WATCH_CAUSE_TIMEOUT, 0, WATCH_CODE_START_TIMEOUT);
+        watch_fail(watch, WATCH_CAUSE_TIMEOUT, 0, WATCH_CODE_START_TIMEOUT);
     }
     if (now_ms < watch->deadline_ms) {
         return;
     }
     if (watch->phase == WATCH_GATHERING || watch->phase == WATCH_STARTING) {
-        fail(watch, WATCH_CAUSE_START_TIMEOUT, 0, WATCH_CODE_START_TIMEOUT);
+        watch_fail(watch, WATCH_CAUSE_START_TIMEOUT, 0, WATCH_CODE_START_TIMEOUT);
     } else if (watch->phase == WATCH_LEAVING) {
-        end(watch, SWEEP_GRACE_MS);
+        watch_end(watch, WATCH_SWEEP_MS);
     } else if (watch->phase == WATCH_STOPPING && !watch->killed) {
         watch->killed = true;
         watch->deadline_ms = UINT64_MAX;
-        signal_role(watch, watch->stopping, SIGKILL);
+        watch_signal_role(watch, watch->stopping, SIGKILL);
     }
+}
+
+static void
+earlier(uint64_t *until_ms, bool counts, uint64_t ms)
+{
+    *until_ms = counts && ms < *until_ms ? ms : *until_ms;
 }
 
 uint64_t
 watch_deadline(const struct watch *watch)
 {
+    const enum watch_phase phase = watch->phase;
     uint64_t until_ms = watch->deadline_ms;
     uint64_t away_ms;
+    const uint32_t away = watch_first_away(watch, &away_ms);
 
-    if (watch_replaces(watch) && first_away(watch, &away_ms) != 0 && away_ms < until_ms) {
-        until_ms = away_ms;
+    earlier(&until_ms, away != 0 && watch_replaces(watch), away_ms);
+    earlier(&until_ms, phase == WATCH_ASKING, cause_deadline(&watch->inquest));
+    for (uint32_t slot = 0; slot < watch_slot_count(watch); slot++) {
+        earlier(&until_ms, watch->slots[slot].doomed_ms != 0, watch->slots[slot].doomed_ms);
     }
-
-    if (watch->phase == WATCH_ASKING && cause_deadline(&watch->inquest) < until_ms) {
-        until_ms = cause_deadline(&watch->inquest);
-    }
-    for (uint32_t slot = 0; slot < slot_count(watch); slot++) {
-        if (watch->slots[slot].doomed_ms != 0 && watch->slots[slot].doomed_ms < until_ms) {
-            until_ms = watch->slots[slot].doomed_ms;
-        }
-    }
-    if (watch->phase == WATCH_RUNNING && first_late(watch) != 0 && watch->late_ms < until_ms) {
-        until_ms = watch->late_ms;
-    }
-    if (watch->phase == WATCH_RUNNING && watch->service_left_deadline_ms < until_ms) {
-        until_ms = watch->service_left_deadline_ms;
-    }
-    if (next_restart(watch) < until_ms) {
-        until_ms = next_restart(watch);
-    }
-    if (watch->phase < WATCH_STOPPING && watch->absence_ms < until_ms) {
-        until_ms = watch->absence_ms;
-    }
-    if (watch->phase < WATCH_LEAVING && watch->timeout_ms < until_ms) {
-        until_ms = watch->timeout_ms;
-    }
+    earlier(&until_ms, phase == WATCH_RUNNING && first_late(watch) != 0, watch->late_ms);
+    earlier(&until_ms, phase == WATCH_RUNNING, watch->service_left_deadline_ms);
+    earlier(&until_ms, true, watch_next_restart(watch));
+    earlier(&until_ms, phase < WATCH_STOPPING, watch->absence_ms);
+    earlier(&until_ms, phase < WATCH_LEAVING, watch->timeout_ms);
     return until_ms;
 }
 

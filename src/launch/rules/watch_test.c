@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "launch/rules/watch.h"
+#include "launch/rules/watch_restart.h"
 
 struct orders {
     char text[512];

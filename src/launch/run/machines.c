@@ -13,6 +13,7 @@
 
 #include "base/monotonic.h"
 #include "launch/agent/keeper.h"
+#include "launch/rules/watch_machines.h"
 #include "launch/run/orders.h"
 #include "launch/run/report.h"
 #include "launch/run/tf_files.h"

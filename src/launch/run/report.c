@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "launch/link/link.h"
+#include "launch/rules/watch_machines.h"
 #include "launch/run/end_text.h"
 
 enum {

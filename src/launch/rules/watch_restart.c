@@ -1,0 +1,72 @@
+/*
+ * watch_restart.c - workers that failed live again, after a while.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/rules/watch_restart.h"
+
+#include "launch/rules/watch_steps.h"
+
+enum {
+    LIVED_MS = 10000,       /* who lives longer is restarted at once */
+    RESTART_MAX_MS = 30000, /* before the restart of those that do not */
+};
+
+uint32_t
+watch_restart_delay_ms(uint32_t delay_ms, uint64_t lived_ms, uint32_t *hasty_p)
+{
+    if (lived_ms >= LIVED_MS) {
+        *hasty_p = 0;
+        return 0;
+    }
+    for (uint32_t i = 0; i < *hasty_p && delay_ms < RESTART_MAX_MS; i++) {
+        delay_ms *= 2;
+    }
+    (*hasty_p)++;
+    return delay_ms < RESTART_MAX_MS ? delay_ms : RESTART_MAX_MS;
+}
+
+void
+watch_start_again(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    struct watch_slot *state = &watch->slots[slot];
+    const uint32_t delay_ms = watch_restart_delay_ms(watch->config.restart_delay_ms,
+                                                     now_ms - state->start_ms, &state->hasty);
+
+    state->restarts++;
+    state->delay_ms = delay_ms;
+    if (delay_ms == 0) {
+        watch_start(watch, slot);
+        return;
+    }
+    state->started = false; /* on its way, as if it were ordered */
+    state->restart_ms = now_ms + delay_ms;
+    cause_forgive(&watch->inquest, slot);
+}
+
+uint64_t
+watch_next_restart(const struct watch *watch)
+{
+    uint64_t until_ms = UINT64_MAX;
+
+    for (uint32_t slot = 0; slot < watch_slot_count(watch) && watch->phase == WATCH_RUNNING;
+         slot++) {
+        const uint64_t ms = watch->slots[slot].restart_ms;
+
+        until_ms = ms > 0 && ms < until_ms ? ms : until_ms;
+    }
+    return until_ms;
+}
+
+void
+watch_start_due(struct watch *watch, uint64_t now_ms)
+{
+    for (uint32_t slot = 0; slot < watch_slot_count(watch) && watch->phase == WATCH_RUNNING;
+         slot++) {
+        const uint64_t ms = watch->slots[slot].restart_ms;
+
+        if (ms > 0 && now_ms >= ms) {
+            watch_start(watch, slot);
+        }
+    }
+}

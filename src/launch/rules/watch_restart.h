@@ -1,0 +1,24 @@
+/*
+ * watch_restart.h - workers that failed live again, after a while.
+ */
+#ifndef LAUNCH_WATCH_RESTART_H
+#define LAUNCH_WATCH_RESTART_H
+
+#include "launch/rules/watch_state.h"
+
+/*
+ * How long to wait before something that failed is started again: not at all if it lived for 10 s,
+ * else delay_ms, and twice as long each time, up to 30 s. What fails at once, for want of a file, a
+ * port or a GPU's memory, would use all its restarts up before that is there. *hasty_p: short lives
+ * in a row so far.
+ */
+uint32_t watch_restart_delay_ms(uint32_t delay_ms, uint64_t lived_ms, uint32_t *hasty_p);
+
+/* A worker is to live again, now or after a while. */
+void watch_start_again(struct watch *watch, uint32_t slot, uint64_t now_ms);
+
+/* The next restart that is due; UINT64_MAX: none. Starts those that are. */
+uint64_t watch_next_restart(const struct watch *watch);
+void watch_start_due(struct watch *watch, uint64_t now_ms);
+
+#endif
