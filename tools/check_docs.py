@@ -5,7 +5,8 @@ Looked at is what stands in backquotes, in README.md, CONTRIBUTING.md, SECURITY.
   - `src/clock/clock.h`, `clock/clock.h`, `clock.h`: a file of the tree, by the end of its path;
   - `psi_clock_admit`, `psi_clock_admit()`, `PSI_FRAME_MAP`: a word of the sources;
   - `clock.c` `psi_clock_admit`: a word right behind a file must be in that very file; so must every word behind a file
-    of the same item in docs/extending.md, and in the numbered lists of docs/architecture.md.
+    of the same item in docs/extending.md, and in the numbered lists of docs/architecture.md;
+  - every folder of src/ that holds sources has a row in a table of docs/architecture.md.
 
     tools/check_docs.py            fails, and names page, line and name
 """
@@ -115,10 +116,20 @@ def check(page, tree):
                     yield f"{page.relative_to(TREE)}:{number}: nothing is called {word}"
 
 
+def rooms_without_a_sentence(tree):
+    """Folders of src/ that no table of docs/architecture.md has a row for; `text` of psd_run's table is launch/text."""
+    cells = re.findall(r"^\| ([\w/, ]+?) \|", (TREE / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    told = {name for cell in cells for name in cell.split(", ")}
+    rooms = {pathlib.PurePath(file).parent.as_posix() for file in tree.files if re.match(r"src/.*\.c$", file)}
+    for room in sorted(room.removeprefix("src/") for room in rooms):
+        if not {room, room.removeprefix("launch/")} & told:
+            yield f"docs/architecture.md: not a word about src/{room}"
+
+
 def main():
     tree = Tree()
     pages = [TREE / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + sorted((TREE / "docs").glob("*.md"))
-    wrong = [line for page in pages for line in check(page, tree)]
+    wrong = [line for page in pages for line in check(page, tree)] + list(rooms_without_a_sentence(tree))
     if wrong:
         sys.exit("\n".join(wrong))
 
