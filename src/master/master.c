@@ -29,7 +29,7 @@ master_wake_at(struct master *master, uint64_t at_ns)
 struct psi_frame
 master_frame(const struct master *master, uint8_t type)
 {
-    return (struct psi_frame){.type = type, .view = master->view};
+    return (struct psi_frame){.type = type, .view = master->view.id};
 }
 
 struct psi_frame
@@ -69,7 +69,7 @@ allocate(struct master *master, struct psd_error *err)
     master->table = calloc(PSI_TABLES_MAX, sizeof(*master->table));
     if (master->worker == NULL || master->server == NULL || master->view_worker == NULL ||
         master->view_place == NULL || master->view_table == NULL || master->given == NULL ||
-        master->table == NULL) {
+        master->table == NULL || psi_view_init(&master->view, workers) != PSD_OK) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "master: out of memory");
     }
     for (uint32_t rank = 0; rank < workers; rank++) {
@@ -145,6 +145,7 @@ master_destroy(struct master *master)
     free(master->view_table);
     free(master->view_place);
     free(master->view_worker);
+    psi_view_fini(&master->view);
     free(master->server);
     free(master->worker);
     free(master);
@@ -273,7 +274,7 @@ gathering_tick(struct master *master, uint64_t now_ns)
     struct names names = {0};
     uint64_t late_ns;
 
-    if (master->view > 0) {
+    if (master->view.id > 0) {
         return;
     }
     master_view_missing(master, &names);

@@ -104,7 +104,7 @@ master_welcome(const struct master *master)
         .dead_ms = silence_ms < UINT32_MAX ? (uint32_t)silence_ms : UINT32_MAX,
         .policy = (uint8_t)master->config.policy,
         .job = master->job,
-        .view = master->view,
+        .view = master->view.id,
         .load_barriers = master->barrier_released[PSI_BARRIER_LOAD],
     };
 }

@@ -45,7 +45,7 @@ create_group(struct master *master, uint32_t backup_workers)
         const bool leaving = master->change.stage == STAGE_COMMITTED && master->change.leaves &&
                              master->change.rank == rank;
         const bool member =
-            rank < master->config.workers && master->worker[rank].in_view && !leaving;
+            rank < master->config.workers && master->view.worker[rank].member && !leaving;
 
         group->members.left_at[rank] = member ? PSI_STEP_NEVER : 0;
     }

@@ -95,10 +95,8 @@ struct worker {
     uint64_t old_life; /* of the incarnation before; 0: none */
     uint64_t lost_ns;  /* PSD_NODE_LOST: since then */
     char lost_text[PSI_TEXT_MAX];
-    enum psi_loss loss;      /* likewise */
-    enum change_kind wanted; /* change of view that waits for its turn */
-    bool in_view;            /* as the current view has it ... */
-    uint32_t view_incarnation;
+    enum psi_loss loss;                       /* likewise */
+    enum change_kind wanted;                  /* change of view that waits for its turn */
     uint64_t barrier[PSI_BARRIER_KINDS];      /* the last one it came to; from 1 */
     uint64_t barrier_base[PSI_BARRIER_KINDS]; /* ... of which this life did not come to so many */
     struct arrival *arrival;                  /* owned; of its threads that wait in a barrier */
@@ -212,7 +210,7 @@ struct master {
     struct member *place[PSI_PLACES_MAX];
     struct psi_loads loads;
 
-    uint32_t view; /* the current one; 0: none yet */
+    struct psi_view view; /* the current one; id 0: none yet */
     struct change change;
     struct psi_view_worker *view_worker; /* owned scratch, as are the next three */
     struct psi_view_place *view_place;

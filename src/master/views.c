@@ -29,7 +29,7 @@ static void
 send_propose(struct master *master, struct member *lane)
 {
     const struct psi_propose propose = {
-        .id = master->view + 1, .rank = master->change.rank, .leaves = master->change.leaves};
+        .id = master->view.id + 1, .rank = master->change.rank, .leaves = master->change.leaves};
     const struct psi_frame frame = master_frame(master, PSI_FRAME_VIEW_PROPOSE);
 
     if (lane->session != NULL) {
@@ -46,8 +46,8 @@ make_view(struct master *master, bool next, struct psi_view *view_p)
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
         const struct worker *worker = &master->worker[rank];
 
-        master->view_worker[rank].member = worker->in_view;
-        master->view_worker[rank].incarnation = worker->view_incarnation;
+        master->view_worker[rank].member = master->view.worker[rank].member;
+        master->view_worker[rank].incarnation = master->view.worker[rank].incarnation;
         master->view_worker[rank].host = worker->host;
         memcpy(master->view_worker[rank].address, worker->host_address,
                sizeof(worker->host_address));
@@ -60,7 +60,7 @@ make_view(struct master *master, bool next, struct psi_view *view_p)
         memcpy(master->view_place[place].address, lane->address, sizeof(lane->address));
     }
     *view_p = (struct psi_view){
-        .id = next ? master->view + 1 : master->view,
+        .id = next ? master->view.id + 1 : master->view.id,
         .workers = master->config.workers,
         .worker = master->view_worker,
         .places = master->places,
@@ -126,7 +126,7 @@ master_view_resend(struct master *master, struct member *member)
     if (master->phase != PHASE_RUNNING) {
         return;
     }
-    if (master->view > 0 &&
+    if (master->view.id > 0 &&
         (member->role == PSI_ROLE_SERVER || member->state == PSD_NODE_RUNNING)) {
         make_view(master, false, &view);
         send_view(master, member, &view);
@@ -185,8 +185,8 @@ master_view_start(struct master *master)
         }
     }
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
-        master->worker[rank].in_view = true;
-        master->worker[rank].view_incarnation = master->worker[rank].member.incarnation;
+        master->view.worker[rank].member = true; /* of view 1, which is to come */
+        master->view.worker[rank].incarnation = master->worker[rank].member.incarnation;
     }
     psi_loads_init(&master->loads, master->config.servers, lanes);
     master->phase = PHASE_RUNNING;
@@ -401,36 +401,44 @@ replace(struct master *master)
     commit_to_lanes(master);
 }
 
-/* Every lane has the new view: now the workers. */
 static void
-finish(struct master *master)
+on_view(struct master *master, const struct psi_view *old, const struct psi_view *now)
 {
-    const struct change change = master->change;
-    struct psi_view view;
-
-    make_view(master, true, &view);
-    master->view = view.id;
-    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+    for (uint32_t rank = 0; rank < now->workers; rank++) {
         struct worker *worker = &master->worker[rank];
 
-        worker->in_view = view.worker[rank].member;
-        worker->view_incarnation = view.worker[rank].incarnation;
         if (worker->member.state == PSD_NODE_JOINED &&
-            worker->view_incarnation == worker->member.incarnation) {
+            now->worker[rank].incarnation == worker->member.incarnation) {
             worker->member.state = PSD_NODE_RUNNING;
         }
         if (worker->member.state == PSD_NODE_RUNNING) {
-            send_view(master, &worker->member, &view);
+            send_view(master, &worker->member, now);
         }
     }
     for (uint32_t place = 0; place < master->places; place++) {
         master->place[place]->state = PSD_NODE_RUNNING;
     }
+    psi_log(master->log, PSI_LOG_DEBUG, "VIEW", "view %u: %s", now->id,
+            old->id == 0  ? "the start"
+            : now->leaves ? "a worker left"
+                          : "a worker was replaced");
+}
+
+/* Every lane has the new view: now the workers. */
+static void
+finish(struct master *master)
+{
+    struct psi_view old;
+    struct psi_view view;
+
+    make_view(master, true, &view);
+    if (psi_view_take(&master->view, &view, &old) != PSD_OK) {
+        master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");
+        return;
+    }
+    on_view(master, &old, &view);
+    psi_view_fini(&old);
     master->change.stage = STAGE_IDLE;
-    psi_log(master->log, PSI_LOG_DEBUG, "VIEW", "view %u: %s", view.id,
-            change.first    ? "the start"
-            : change.leaves ? "a worker left"
-                            : "a worker was replaced");
     master_view_advance(master);
 }
 
@@ -477,8 +485,8 @@ master_on_view_ack(struct session *session, const void *body, size_t bytes, stru
     if (status != PSD_OK) {
         return status;
     }
-    if (change->stage == STAGE_IDLE || session->member->acked || ack.id != master->view + 1 ||
-        answered != (change->stage == STAGE_PROPOSED ? master->view : ack.id)) {
+    if (change->stage == STAGE_IDLE || session->member->acked || ack.id != master->view.id + 1 ||
+        answered != (change->stage == STAGE_PROPOSED ? master->view.id : ack.id)) {
         return PSD_OK; /* an answer that was repeated after a reconnect */
     }
     for (uint32_t i = 0; i < ack.tables; i++) {

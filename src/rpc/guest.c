@@ -82,16 +82,20 @@ psi_guests_cut_doomed(struct psi_guests *guests)
 }
 
 psd_status
-psi_guest_speaks_as(const struct psi_guest *guest, uint32_t rank, uint32_t incarnation,
-                    struct psd_error *err)
+psi_guest_speaks_as(const struct psi_guest *guest, uint32_t rank, const struct psi_view *view,
+                    uint32_t since, struct psd_error *err)
 {
     const struct psi_frame *frame = &guest->inbox.frame;
+    const struct psi_stamp stamp = {
+        .rank = frame->rank, .incarnation = frame->incarnation, .view = frame->view};
 
-    if (frame->rank == rank && frame->incarnation == incarnation) {
+    if (frame->rank == rank && psi_view_admits(view, &stamp, since)) {
         return PSD_OK;
     }
-    return psi_fail(err, PSD_ERR_PROTOCOL, "%s as worker %u incarnation %u, met as worker %u",
-                    psi_frame_type_name(frame->type), frame->rank, frame->incarnation, rank);
+    return psi_fail(err, PSD_ERR_PROTOCOL,
+                    "%s as worker %u incarnation %u, met as worker %u in view %u; its view is %u",
+                    psi_frame_type_name(frame->type), frame->rank, frame->incarnation, rank,
+                    view->id, frame->view);
 }
 
 /* ---- events of the connection -------------------------------------------------------------- */

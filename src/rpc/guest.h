@@ -14,6 +14,7 @@
 
 #include "rpc/inbox.h"
 #include "transport/transport.h"
+#include "view/view.h"
 
 struct psi_guest;
 
@@ -82,8 +83,9 @@ void psi_guest_doom(struct psi_guest *guest);
 /* Cuts the doomed: on_gone of each. Not inside an event. */
 void psi_guests_cut_doomed(struct psi_guests *guests);
 
-/* Data connections: is inbox.frame from the rank and the life that it was met as? */
-psd_status psi_guest_speaks_as(const struct psi_guest *guest, uint32_t rank, uint32_t incarnation,
-                               struct psd_error *err);
+/* Data connections: is inbox.frame from the rank that it was met as, and does the view admit it
+ * (psi_view_admits)? */
+psd_status psi_guest_speaks_as(const struct psi_guest *guest, uint32_t rank,
+                               const struct psi_view *view, uint32_t since, struct psd_error *err);
 
 #endif

@@ -61,12 +61,16 @@ on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_erro
 static psd_status
 on_frame(struct psi_guest *guest, void *payload, size_t bytes, struct psd_error *err)
 {
+    struct psi_view_worker workers[4] = {{0}};
+    const struct psi_view view = {.id = 1, .workers = 4, .worker = workers};
     struct visitor *visitor = (struct visitor *)guest;
 
     (void)payload;
     (void)bytes;
     visitor->bed->frames++;
-    return psi_guest_speaks_as(guest, visitor->rank, 1, err);
+    assert_true(visitor->rank < 4);
+    workers[visitor->rank].incarnation = 1;
+    return psi_guest_speaks_as(guest, visitor->rank, &view, 0, err);
 }
 
 static void
@@ -327,7 +331,8 @@ test_frames_of_others_end_it(void **state)
     hello_as(bed, line, 3);
     say(bed, line, PSI_FRAME_WHY, 3, 2);
     assert_true(world_is_closed(line));
-    assert_string_equal(bed->reason, "WHY as worker 3 incarnation 2, met as worker 3");
+    assert_string_equal(bed->reason,
+                        "WHY as worker 3 incarnation 2, met as worker 3 in view 1; its view is 0");
 }
 
 /* If this fails, a guest that cannot be answered waits for ever, or is freed while its own frame is

@@ -29,7 +29,7 @@ answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct c
 {
     const struct psi_frame frame = {
         .type = PSI_FRAME_ACK,
-        .view = lane->view,
+        .view = lane->view.id,
         .request = request,
         .table = chunk->table->id,
         .chunk = chunk->index,
@@ -126,7 +126,7 @@ value_frame(const struct lane *lane, const struct chunk *chunk, const struct par
 {
     return (struct psi_frame){
         .type = PSI_FRAME_VALUE,
-        .view = lane->view,
+        .view = lane->view.id,
         .request = parked->request,
         .table = chunk->table->id,
         .chunk = chunk->index,
@@ -293,7 +293,7 @@ ask_again(struct lane *lane, const struct chunk *chunk, const struct parked *pus
 {
     const struct psi_frame frame = {
         .type = PSI_FRAME_RESEND,
-        .view = lane->view,
+        .view = lane->view.id,
         .table = chunk->table->id,
         .chunk = chunk->index,
         .step = push->step,
@@ -695,7 +695,7 @@ why_arrived(struct session *session, struct psd_error *err)
 {
     const struct psi_frame frame = {
         .type = PSI_FRAME_BECAUSE,
-        .view = session->lane->view,
+        .view = session->lane->view.id,
         .request = session->inbox.frame.request,
         .table = session->inbox.frame.table,
         .chunk = session->inbox.frame.chunk,

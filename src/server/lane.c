@@ -42,7 +42,7 @@ lane_finish(struct lane *lane, int exit_code, const char *format, ...)
 void
 lane_fail_job(struct lane *lane, psd_status status, int exit_code, const char *text)
 {
-    const struct psi_frame frame = {.type = PSI_FRAME_END, .view = lane->view};
+    const struct psi_frame frame = {.type = PSI_FRAME_END, .view = lane->view.id};
 
     if (psi_master_link_is_up(&lane->master)) {
         (void)psi_post_error(lane->master.peer.conn, &frame, status, exit_code, text);
@@ -79,15 +79,13 @@ hello(void *owner, struct psi_hello *hello_p)
 static psd_status
 allocate_for(struct lane *lane, uint32_t workers)
 {
-    lane->incarnations = calloc(workers, sizeof(*lane->incarnations));
-    lane->members = calloc(workers, sizeof(*lane->members));
     lane->sessions = calloc(workers, sizeof(struct session *));
     lane->used = calloc(workers, sizeof(*lane->used));
     lane->leaves = calloc(workers, sizeof(*lane->leaves));
     lane->given = calloc(workers, sizeof(const struct slot *));
     lane->copies = calloc(workers, sizeof(*lane->copies));
     lane->global.adders = calloc(workers, sizeof(*lane->global.adders));
-    if (lane->incarnations == NULL || lane->members == NULL || lane->sessions == NULL ||
+    if (psi_view_init(&lane->view, workers) != PSD_OK || lane->sessions == NULL ||
         lane->used == NULL || lane->leaves == NULL || lane->given == NULL || lane->copies == NULL ||
         lane->global.adders == NULL) {
         return PSD_ERR_NO_MEMORY;
@@ -170,7 +168,7 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
         lane->tables_unready = true;
     } else {
         frame.table = info->id;
-        frame.view = lane->view;
+        frame.view = lane->view.id;
         status = table_open(lane, info, err);
         if (status != PSD_OK) {
             (void)psi_post_error(lane->master.peer.conn, &frame, status, 0, err->text);
@@ -180,19 +178,6 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
     }
     free(info);
     return PSD_OK;
-}
-
-static psd_status
-view_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
-{
-    struct psi_view view;
-    psd_status status = psi_view_decode_new(payload, bytes, &view, err);
-
-    if (status == PSD_OK) {
-        status = view_committed(lane, &view, err);
-        psi_view_fini(&view);
-    }
-    return status;
 }
 
 static psd_status
@@ -228,11 +213,11 @@ static psd_status
 end_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
 {
     struct psi_verdict verdict;
-    const struct psi_frame bye = {.type = PSI_FRAME_BYE, .view = lane->view};
+    const struct psi_frame bye = {.type = PSI_FRAME_BYE, .view = lane->view.id};
     const psd_status status = psi_verdict_decode(payload, bytes, &verdict, err);
 
     for (uint32_t rank = 0; status == PSD_OK && rank < lane->job.workers; rank++) {
-        if (lane->members[rank]) {
+        if (lane->view.worker[rank].member) {
             lane_tell_done(lane, rank);
         }
     }
@@ -350,8 +335,7 @@ lane_destroy(struct lane *lane)
     free(lane->table_of);
     slot_pool_fini(&lane->pool);
     psi_pool_fini(&lane->parked);
-    free(lane->incarnations);
-    free(lane->members);
+    psi_view_fini(&lane->view);
     free(lane->sessions);
     free(lane->used);
     free(lane->leaves);

@@ -9,6 +9,7 @@
 #include "base/crc32c.h"
 #include "server/counters.h"
 #include "server/lane_bed.h"
+#include "server/state.h"
 
 enum { TABLE = 1, ELEMENTS = 4, BYTES = ELEMENTS * sizeof(float) };
 
@@ -127,6 +128,29 @@ test_frames_of_another_life_count_nothing(void **state)
     push(bed, bed->worker[1], 0, 2, 2);
     assert_int_equal(answered(bed->worker[0], 1), PSD_OK);
     assert_true(pull(bed, bed->worker[0], 1) == 3);
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a worker that does not know yet who has a chunk now is heard by the new owner. */
+static void
+test_frames_of_an_older_view_count_nothing(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(2, PSI_DEATH_WAIT);
+    const float gradient[ELEMENTS] = {1, 1, 1, 1};
+    struct psi_frame frame = push_frame(0, 1);
+
+    (void)state;
+    open_sum(bed, 0);
+    bed->lane->since = 3; /* as if view 3 had brought this lane */
+    frame.view = 2;
+    say(bed, bed->worker[0], frame, gradient, BYTES);
+    assert_true(world_is_closed(bed->worker[0]->line));
+    assert_non_null(strstr(bed->warnings, "its view is 2"));
+    bed->worker[0] = meet(bed, 0, 1); /* it has heard of it, and says it again */
+    frame.view = 3;
+    say(bed, bed->worker[0], frame, gradient, BYTES);
+    say(bed, bed->worker[1], frame, gradient, BYTES);
+    assert_int_equal(answered(bed->worker[0], 1), PSD_OK);
     lane_bed_stop(bed);
 }
 
@@ -342,6 +366,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_older_life_is_fenced),
         cmocka_unit_test(test_frames_of_another_life_count_nothing),
+        cmocka_unit_test(test_frames_of_an_older_view_count_nothing),
         cmocka_unit_test(test_a_payload_must_match_its_checksum),
         cmocka_unit_test(test_nothing_closes_between_proposal_and_commit),
         cmocka_unit_test(test_who_is_left_out_is_told),

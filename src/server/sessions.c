@@ -165,7 +165,7 @@ static void
 welcome(struct session *session, uint32_t rank)
 {
     struct lane *lane = session->lane;
-    const struct psi_frame frame = {.type = PSI_FRAME_WELCOME, .view = lane->view};
+    const struct psi_frame frame = {.type = PSI_FRAME_WELCOME, .view = lane->view.id};
     struct psi_welcome welcome = lane->job;
 
     unlink_session(session);
@@ -175,9 +175,9 @@ welcome(struct session *session, uint32_t rank)
     }
     lane->sessions[rank] = session;
     welcome.rank = rank;
-    welcome.incarnation = lane->incarnations[rank];
+    welcome.incarnation = lane->view.worker[rank].incarnation;
     welcome.window_bytes = lane->window_bytes;
-    welcome.view = lane->view;
+    welcome.view = lane->view.id;
     (void)psi_post_welcome(session->conn, &frame, &welcome);
     want_session(session);
 }
@@ -199,7 +199,7 @@ meet(struct session *session, const void *payload, size_t bytes, struct psd_erro
         refuse(session, PSD_ERR_REFUSED, text);
         return PSD_OK;
     }
-    if (lane->view == 0) {
+    if (lane->view.id == 0) {
         return psi_fail(err, PSD_ERR_BUSY, "HELLO before the job began");
     }
     if (hello.role != PSI_ROLE_WORKER || hello.rank >= lane->job.workers ||
@@ -209,11 +209,11 @@ meet(struct session *session, const void *payload, size_t bytes, struct psd_erro
         refuse(session, PSD_ERR_REFUSED, text);
         return PSD_OK;
     }
-    if (hello.incarnation != lane->incarnations[hello.rank] || !lane->members[hello.rank]) {
+    if (!psi_view_has(&lane->view, hello.rank, hello.incarnation)) {
         snprintf(text, sizeof(text),
                  "worker %u incarnation %u: the job goes on with incarnation %u%s", hello.rank,
-                 hello.incarnation, lane->incarnations[hello.rank],
-                 lane->members[hello.rank] ? "" : ", which has left");
+                 hello.incarnation, lane->view.worker[hello.rank].incarnation,
+                 lane->view.worker[hello.rank].member ? "" : ", which has left");
         refuse(session, PSD_ERR_FENCED, text);
         return PSD_OK;
     }
@@ -260,6 +260,17 @@ dispatch(struct session *session, void *payload, size_t bytes, struct psd_error 
     }
 }
 
+/* Of the rank that it was met as, and of a life and a view that this lane goes by. */
+static bool
+is_admitted(const struct session *session, const struct psi_frame *frame)
+{
+    const struct psi_stamp stamp = {
+        .rank = frame->rank, .incarnation = frame->incarnation, .view = frame->view};
+
+    return frame->rank == session->rank &&
+           psi_view_admits(&session->lane->view, &stamp, session->lane->since);
+}
+
 static psd_status
 on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_bytes, void *payload,
          size_t payload_bytes, struct psd_error *err)
@@ -278,11 +289,12 @@ on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_by
     if (session->rank == RANK_STRANGER) {
         return meet(session, payload, payload_bytes, err);
     }
-    if (frame->rank != session->rank ||
-        frame->incarnation != session->lane->incarnations[session->rank]) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s as worker %u incarnation %u, met as worker %u",
-                        psi_frame_type_name(frame->type), frame->rank, frame->incarnation,
-                        session->rank);
+    if (!is_admitted(session, frame)) {
+        return psi_fail(
+            err, PSD_ERR_PROTOCOL,
+            "%s as worker %u incarnation %u, met as worker %u in view %u; its view is %u",
+            psi_frame_type_name(frame->type), frame->rank, frame->incarnation, session->rank,
+            session->lane->view.id, frame->view);
     }
     return dispatch(session, payload, payload_bytes, err);
 }

@@ -19,7 +19,8 @@ enum { RELAYS_MAX = 64 }; /* of one session */
 static void
 tell_asker(struct lane *lane, uint32_t asker, uint32_t request, psd_status status, const char *text)
 {
-    const struct psi_frame frame = {.type = PSI_FRAME_ACK, .view = lane->view, .request = request};
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_ACK, .view = lane->view.id, .request = request};
 
     if (lane->sessions[asker] != NULL) {
         (void)psi_post_error(lane->sessions[asker]->conn, &frame, status, 0, text);
@@ -95,7 +96,7 @@ share_pull_arrived(struct session *session, const void *payload, size_t bytes,
     relay->next = asked->relays;
     asked->relays = relay;
     frame.request = relay->relay_id;
-    frame.view = lane->view;
+    frame.view = lane->view.id;
     frame.flags = 0; /* a checksum was of the bytes that came, not of those that leave */
     (void)psi_post_share(asked->conn, &frame, &share);
     return PSD_OK;
@@ -126,7 +127,7 @@ share_data_arrived(struct session *session, void *payload, size_t bytes, struct 
     }
     *link = relay->next;
     frame.request = relay->request;
-    frame.view = lane->view;
+    frame.view = lane->view.id;
     frame.flags = 0;
     if (lane->sessions[relay->asker] != NULL) {
         (void)psi_post_body(lane->sessions[relay->asker]->conn, &frame, payload, bytes);
@@ -177,7 +178,7 @@ step_add_arrived(struct session *session, struct psd_error *err)
     const struct psi_frame *frame = &session->inbox.frame;
     struct adder *adder = &lane->global.adders[session->rank];
     struct psi_frame answer = {
-        .type = PSI_FRAME_ACK, .view = lane->view, .request = frame->request};
+        .type = PSI_FRAME_ACK, .view = lane->view.id, .request = frame->request};
     const struct add *done;
 
     if (psi_clock_admit_sequence(&adder->mark, frame->incarnation, frame->seq) == PSI_ADMIT_COUNT) {

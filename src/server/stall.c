@@ -127,7 +127,7 @@ want_from(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
 {
     const struct psi_frame frame = {
         .type = PSI_FRAME_WANT,
-        .view = lane->view,
+        .view = lane->view.id,
         .table = chunk->table->id,
         .chunk = chunk->index,
         .step = chunk->clock.version,
@@ -197,7 +197,8 @@ let_one_go(struct lane *lane, uint32_t rank, const struct chunk *arriving)
 {
     struct round *last = NULL;
     struct chunk *chunk;
-    struct psi_frame frame = {.type = PSI_FRAME_RESEND, .view = lane->view, .rank = (uint16_t)rank};
+    struct psi_frame frame = {
+        .type = PSI_FRAME_RESEND, .view = lane->view.id, .rank = (uint16_t)rank};
     struct session *session;
 
     for (struct round *round = lane->open; round != NULL; round = round->next) {

@@ -214,10 +214,9 @@ struct lane {
     struct psi_welcome job;         /* what the master said; workers == 0: not yet */
     bool joined;
 
-    uint32_t view;
-    uint32_t *incarnations; /* per rank */
-    bool *members;
-    int64_t frozen_rank; /* a proposal is open: rounds do not close; -1: none */
+    struct psi_view view; /* the one it has; id 0: none yet */
+    uint32_t since;       /* the view from which on it has what it has; 0: the first */
+    int64_t frozen_rank;  /* a proposal is open: rounds do not close; -1: none */
 
     struct table *tables;    /* newest first */
     struct table **table_of; /* by number, NULL where there is none; table_capacity of them */
@@ -325,7 +324,7 @@ void session_doom(struct session *session);
 void sessions_end_doomed(struct lane *lane);
 
 /* views.c */
-psd_status view_committed(struct lane *lane, const struct psi_view *view, struct psd_error *err);
+psd_status view_arrived(struct lane *lane, const void *body, size_t bytes, struct psd_error *err);
 void view_proposed(struct lane *lane, const struct psi_propose *propose);
 
 /* A worker is done, or dead: nobody waits for it any more. */

@@ -159,7 +159,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         return status;
     }
     for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
-        table->members.left_at[rank] = lane->members[rank] ? PSI_STEP_NEVER : 0;
+        table->members.left_at[rank] = lane->view.worker[rank].member ? PSI_STEP_NEVER : 0;
     }
     table->bytes = table->store->bytes + bookkeeping_bytes(lane, table);
     lane->memory_used += table->bytes;
@@ -309,7 +309,8 @@ tables_destroy(struct lane *lane)
 static void
 announce(struct lane *lane, struct table *table)
 {
-    const struct psi_frame frame = {.type = PSI_FRAME_ACK, .view = lane->view, .table = table->id};
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_ACK, .view = lane->view.id, .table = table->id};
 
     if (psi_master_link_is_up(&lane->master) &&
         psi_post(lane->master.peer.conn, &frame) == PSD_OK) {

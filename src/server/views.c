@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "rpc/follow_view.h"
 #include "rpc/post.h"
 #include "server/state.h"
 
@@ -26,7 +27,7 @@ renew_master(struct lane *lane)
 static void
 acknowledge(struct lane *lane, const struct psi_view_ack *ack)
 {
-    const struct psi_frame frame = {.type = PSI_FRAME_VIEW_ACK, .view = lane->view};
+    const struct psi_frame frame = {.type = PSI_FRAME_VIEW_ACK, .view = lane->view.id};
 
     if (psi_master_link_is_up(&lane->master) &&
         psi_post_view_ack(lane->master.peer.conn, &frame, ack) != PSD_OK) {
@@ -73,13 +74,13 @@ view_proposed(struct lane *lane, const struct psi_propose *propose)
     struct psi_view_ack ack = {.id = propose->id};
     uint32_t tables = 0;
 
-    if (propose->id != lane->view + 1 || propose->rank >= lane->job.workers) {
+    if (propose->id != lane->view.id + 1 || propose->rank >= lane->job.workers) {
         return; /* an old one, repeated */
     }
     if (lane->sessions[propose->rank] != NULL) {
         session_end(lane->sessions[propose->rank]); /* nothing more from that life */
     }
-    lane->incarnations[propose->rank] = 0; /* and it does not come back before the commit */
+    psi_view_fence(&lane->view, propose->rank); /* and it does not come back before the commit */
     lane->frozen_rank = (int64_t)propose->rank;
     for (const struct table *table = lane->tables; table != NULL; table = table->next) {
         tables += table->chunk_count > 0;
@@ -132,31 +133,37 @@ rank_leaves(struct lane *lane, const struct psi_view *view)
     }
 }
 
-psd_status
-view_committed(struct lane *lane, const struct psi_view *view, struct psd_error *err)
+static psd_status
+on_view(void *owner, const struct psi_view *old, const struct psi_view *now, struct psd_error *err)
 {
-    const struct psi_view_ack ack = {.id = view->id};
+    struct lane *lane = owner;
+    const struct psi_view_place *here =
+        psi_view_place(&lane->view, lane->config.server, lane->config.lane);
 
-    if (view->workers != lane->job.workers || (view->change && view->rank >= lane->job.workers)) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "view %u: %u workers, expected %u", view->id,
-                        view->workers, lane->job.workers);
-    }
-    if (view->id > lane->view) {
-        for (uint32_t rank = 0; rank < view->workers; rank++) {
-            if (lane->sessions[rank] != NULL &&
-                lane->incarnations[rank] != view->worker[rank].incarnation) {
-                session_end(lane->sessions[rank]);
-            }
-            lane->incarnations[rank] = view->worker[rank].incarnation;
-            lane->members[rank] = view->worker[rank].member;
+    (void)err;
+    for (uint32_t rank = 0; rank < now->workers; rank++) {
+        if (lane->sessions[rank] != NULL && psi_view_rank(old, now, rank) != PSI_RANK_STAYS) {
+            session_end(lane->sessions[rank]); /* nothing more from that life */
         }
-        lane->view = view->id;
-        lane->frozen_rank = -1;
-        if (view->change && view->leaves) {
-            rank_leaves(lane, view);
-        }
-        rounds_try_close_all(lane);
     }
-    acknowledge(lane, &ack);
+    lane->since = here == NULL ? 0 : here->since;
+    lane->frozen_rank = -1;
+    if (now->change && now->leaves) {
+        rank_leaves(lane, now);
+    }
+    rounds_try_close_all(lane);
     return PSD_OK;
+}
+
+psd_status
+view_arrived(struct lane *lane, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct psi_view_ack ack = {0};
+    const psd_status status =
+        psi_follow_view(&lane->view, body, bytes, on_view, lane, &ack.id, err);
+
+    if (status == PSD_OK) {
+        acknowledge(lane, &ack);
+    }
+    return status;
 }

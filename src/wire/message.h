@@ -16,6 +16,7 @@
 #include "clock/clock.h"
 #include "shard/shard.h"
 #include "table/spec.h"
+#include "view/view.h"
 
 /* A growing body. `bytes` is the caller's; a body that does not fit sets `overflow`. */
 struct psi_pack {
@@ -32,8 +33,7 @@ enum psi_role {
 };
 
 enum {
-    PSI_ADDRESS_MAX = 72, /* with its NUL */
-    PSI_TEXT_MAX = 480,   /* likewise */
+    PSI_TEXT_MAX = 480, /* with its NUL */
     PSI_TABLES_MAX = 16384,
     PSI_SHARE_NAME_MAX = 128,
     PSI_STEP_ADDS_MAX = 256, /* STEP_ADDs of one worker under way: so many answers are kept */
@@ -92,42 +92,8 @@ struct psi_ping {
     char name[32];
 };
 
-/* A worker, as a view knows it. */
-struct psi_view_worker {
-    uint32_t incarnation;
-    bool member;                   /* false: left or lost */
-    uint64_t host;                 /* as in its HELLO */
-    char address[PSI_ADDRESS_MAX]; /* likewise */
-};
-
-struct psi_view_place {
-    uint32_t server;
-    uint32_t lane;
-    char address[PSI_ADDRESS_MAX];
-};
-
-/* VIEW_COMMIT to everybody. Lists point into the caller's arrays. */
-struct psi_view {
-    uint32_t id;
-    uint32_t workers;
-    struct psi_view_worker *worker; /* PSI_RANKS_MAX of room when decoding */
-    uint32_t places;
-    struct psi_view_place *place; /* PSI_PLACES_MAX of room when decoding */
-
-    /* What this view changes, if it is not the first: */
-    bool change;
-    uint32_t rank;
-    bool leaves; /* leaves (or is lost); else it is replaced by a new incarnation */
-    uint32_t tables;
-    struct psi_view_table *table; /* leaves: PSI_TABLES_MAX of room when decoding */
-};
-
-/* How a leaving rank counts in one table. */
-struct psi_view_table {
-    uint32_t id;
-    uint64_t left_at; /* first step without it */
-    bool drop;        /* what it gave of that step and later is taken back where still open */
-};
+/* VIEW_COMMIT is struct psi_view (view/view.h). When it is decoded its lists have room for
+ * PSI_RANKS_MAX workers, PSI_PLACES_MAX places and PSI_TABLES_MAX tables. */
 
 /* VIEW_PROPOSE. */
 struct psi_propose {
@@ -215,9 +181,8 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
 PSI_MESSAGE_MAP(PSI_MESSAGE_DECLARE)
 #undef PSI_MESSAGE_DECLARE
 
-/* A view with lists of its own. On an error there is nothing to free. */
+/* A view with lists of its own, for psi_view_fini(). On an error there is nothing to free. */
 psd_status psi_view_decode_new(const uint8_t *bytes, size_t size, struct psi_view *view_p,
                                struct psd_error *err);
-void psi_view_fini(struct psi_view *view);
 
 #endif

@@ -127,15 +127,6 @@ psi_view_decode_new(const uint8_t *bytes, size_t size, struct psi_view *view_p,
 }
 
 void
-psi_view_fini(struct psi_view *view)
-{
-    free(view->worker);
-    free(view->place);
-    free(view->table);
-    *view = (struct psi_view){0};
-}
-
-void
 psi_propose_encode(struct psi_pack *pack, const struct psi_propose *propose)
 {
     psi_pack_u32(pack, propose->id);

@@ -111,8 +111,8 @@ bed_cut(const struct worker *worker, uint32_t place)
     psi_fail(&reason, PSD_ERR_PEER_LOST, "cut by the test");
     pthread_mutex_lock(&context->lock);
     psi_assert(place < context->client->lane_count);
-    if (context->client->lanes[place].peer.state == PSI_PEER_UP) {
-        psi_peer_reset(&context->client->lanes[place].peer, &reason);
+    if (context->client->lanes[place]->peer.state == PSI_PEER_UP) {
+        psi_peer_reset(&context->client->lanes[place]->peer, &reason);
     }
     pthread_mutex_unlock(&context->lock);
 }

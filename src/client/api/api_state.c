@@ -106,7 +106,7 @@ next_live(psd_context *context, uint32_t after)
 
     pthread_mutex_lock(&context->lock);
     for (rank = after + 1; rank < client->job.workers; rank++) {
-        if (rank != client->job.rank && client->workers[rank].member) {
+        if (rank != client->job.rank && client->view.worker[rank].member) {
             break;
         }
     }

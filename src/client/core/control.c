@@ -22,7 +22,7 @@ target(struct psd_op *op)
     struct psi_client *client = op->client;
 
     if (op->kind == OP_STEP_ADD || op->kind == OP_SHARE) {
-        return client->lane_count > 0 ? &client->lanes[0].peer : NULL;
+        return client->lane_count > 0 ? &client->lanes[0]->peer : NULL;
     }
     return &client->master.peer;
 }
@@ -33,7 +33,7 @@ psi_control_send(struct psd_op *op)
     struct psi_peer *peer = target(op);
 
     if (peer != NULL && peer->state == PSI_PEER_UP) {
-        op->frame.view = op->client->view;
+        op->frame.view = op->client->view.id;
         if (psi_post_body(peer->conn, &op->frame, op->body, op->body_bytes) != PSD_OK) {
             struct psd_error reason;
 
@@ -51,7 +51,7 @@ psi_control_have(const struct psd_op *op)
     const struct psi_client *client = op->client;
     const struct psi_frame frame = {
         .type = PSI_FRAME_HAVE,
-        .view = client->view,
+        .view = client->view.id,
         .table = op->table->id,
         .step = op->transfer.step,
         .rank = (uint16_t)client->job.rank,

@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "client/core/state.h"
+#include "rpc/follow_view.h"
 #include "rpc/post.h"
 
 #define MS_NS UINT64_C(1000000)
@@ -54,6 +55,11 @@ on_up(void *owner, const struct psi_welcome *welcome)
     struct psi_client *client = owner;
 
     if (client->job.workers == 0) {
+        if (psi_view_init(&client->view, welcome->workers) != PSD_OK) {
+            psi_client_over(client, PSD_ERR_NO_MEMORY, "no memory for a job of %u workers",
+                            welcome->workers);
+            return;
+        }
         client->job = *welcome;
     }
     if (client->config.observer && client->state == PSI_CLIENT_JOINING) {
@@ -72,52 +78,20 @@ on_refused(void *owner, const struct psi_verdict *verdict)
 }
 
 static psd_status
-view_apply(struct psi_client *client, const struct psi_view *view, struct psd_error *err)
+on_view(void *owner, const struct psi_view *old, const struct psi_view *now, struct psd_error *err)
 {
-    psd_status status = PSD_OK;
+    struct psi_client *client = owner;
+    psd_status status;
 
-    if (view->id <= client->view) {
-        return PSD_OK;
-    }
-    if (view->workers != client->job.workers) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "view %u: %u workers, expected %u", view->id,
-                        view->workers, client->job.workers);
-    }
-    if (client->workers == NULL) {
-        client->workers = calloc(view->workers, sizeof(*client->workers));
-    }
-    if (client->workers == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a view");
-    }
-    for (uint32_t rank = 0; rank < view->workers; rank++) {
-        client->workers[rank] = view->worker[rank];
-    }
-    client->view = view->id;
-    if (view->worker[client->job.rank].incarnation != client->job.incarnation ||
-        !view->worker[client->job.rank].member) {
+    if (!psi_view_has(now, client->job.rank, client->job.incarnation)) {
         psi_client_over(client, PSD_ERR_FENCED,
                         "worker %u incarnation %u: the job goes on without it", client->job.rank,
                         client->job.incarnation);
         return PSD_OK;
     }
-    if (client->lanes == NULL) {
-        status = psi_lanes_start(client, view, err);
-        if (status == PSD_OK) {
-            psi_route_start(client);
-        }
-    }
-    return status;
-}
-
-static psd_status
-view_arrived(struct psi_client *client, const void *payload, size_t bytes, struct psd_error *err)
-{
-    struct psi_view view;
-    psd_status status = psi_view_decode_new(payload, bytes, &view, err);
-
-    if (status == PSD_OK) {
-        status = view_apply(client, &view, err);
-        psi_view_fini(&view);
+    status = psi_lanes_on_view(client, old, now, err);
+    if (status == PSD_OK && old->id == 0) {
+        psi_route_start(client);
     }
     return status;
 }
@@ -140,10 +114,11 @@ static psd_status
 on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
 {
     struct psi_client *client = owner;
+    uint32_t id;
 
     switch (client->master.peer.inbox.frame.type) {
     case PSI_FRAME_VIEW_COMMIT:
-        return view_arrived(client, payload, bytes, err);
+        return psi_follow_view(&client->view, payload, bytes, on_view, client, &id, err);
     case PSI_FRAME_END:
         return end_arrived(client, payload, bytes, err);
     default:
@@ -210,7 +185,7 @@ psi_client_destroy(struct psi_client *client)
     psi_lanes_stop(client); /* after the tables, which count the lanes */
     free(client->tables);
     free(client->offered);
-    free(client->workers);
+    psi_view_fini(&client->view);
     psi_pool_fini(&client->requests);
     psi_pool_fini(&client->lane_requests);
     free(client);
@@ -252,10 +227,10 @@ gathering_failed(struct psi_client *client)
     char name[128];
 
     for (uint32_t i = 0; i < client->lane_count; i++) {
-        if (client->lanes[i].peer.state != PSI_PEER_UP) {
+        if (client->lanes[i]->peer.state != PSI_PEER_UP) {
             psi_client_over(client, PSD_ERR_TIMEOUT, "join the job: %s not reached in %u ms: %s",
-                            psi_lane_name(&client->lanes[i], name, sizeof(name)),
-                            client->config.open_timeout_ms, client->lanes[i].peer.reason.text);
+                            psi_lane_name(client->lanes[i], name, sizeof(name)),
+                            client->config.open_timeout_ms, client->lanes[i]->peer.reason.text);
             return;
         }
     }

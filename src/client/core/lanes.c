@@ -179,9 +179,9 @@ psi_lane_enqueue(struct psd_op *op)
         struct part *part = &op->parts[i];
 
         if (part->op == NULL) {
-            part_begin(&client->lanes[lane], op);
+            part_begin(client->lanes[lane], op);
         } else if (part->queued) {
-            part_enqueue(&client->lanes[lane], part);
+            part_enqueue(client->lanes[lane], part);
         }
     }
 }
@@ -367,7 +367,7 @@ request_send(struct lane_link *lane, const struct request *request)
         .level = (uint8_t)op->node_level,
         .seq = transfer->type == PSI_FRAME_STATE_PUSH ? transfer->updates : request->seq,
         .step = transfer->step,
-        .view = lane->client->view,
+        .view = lane->client->view.id,
         .request = request->id,
         .table = op->table->id,
         .chunk = request->chunk,
@@ -520,7 +520,7 @@ room_tick(struct psi_client *client, uint64_t now_ns)
     }
     client->room_ns = 0;
     for (uint32_t i = 0; i <= client->lane_count; i++) {
-        struct lane_link *lane = &client->lanes[i];
+        struct lane_link *lane = client->lanes[i];
 
         if (lane->room_ns == 0) {
             continue;
@@ -702,7 +702,7 @@ static void
 transfer_finish(struct psd_op *op)
 {
     for (uint32_t i = 0; i < op->spread->lanes_used; i++) {
-        struct lane_link *lane = &op->client->lanes[op->spread->lanes[i]];
+        struct lane_link *lane = op->client->lanes[op->spread->lanes[i]];
 
         stop_borrowing(lane, op);          /* answered before it had left, or sent twice */
         part_dequeue(lane, &op->parts[i]); /* the last chunk of it was asked for, and has left so */
@@ -1042,48 +1042,102 @@ static const struct psi_peer_events lane_events = {
 
 /* ---- all lanes --------------------------------------------------------------------------- */
 
-psd_status
-psi_lanes_start(struct psi_client *client, const struct psi_view *view, struct psd_error *err)
+static struct lane_link *
+find_link(const struct psi_client *client, const struct psi_view_place *place)
 {
-    client->lanes = calloc(view->places + 1, sizeof(*client->lanes));
-    if (client->lanes == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u lanes", view->places);
-    }
-    for (uint32_t i = 0; i < view->places; i++) {
-        struct lane_link *lane = &client->lanes[i];
+    for (uint32_t i = 0; i < client->lane_count; i++) {
+        struct lane_link *lane = client->lanes[i];
 
-        lane->client = client;
-        lane->index = i;
-        lane->server = view->place[i].server;
-        psi_peer_start(&lane->peer, client->env, view->place[i].address, &lane_events, lane, i);
-        psi_identity_server(lane->peer.name, view->place[i].server, view->place[i].lane);
-        client->lane_count = i + 1;
+        if (lane->server == place->server && lane->lane == place->lane) {
+            return lane;
+        }
     }
-    psi_host_lane(client)->client = client;
-    psi_host_lane(client)->index = client->lane_count;
-    psi_host_lane(client)->server = UINT32_MAX;
-    psi_host_lane(client)->ups = UINT32_MAX / 2; /* never those of another lane */
+    return NULL;
+}
+
+/* The host's own comes behind those of the servers. */
+static psd_status
+begin_links(struct psi_client *client, uint32_t places)
+{
+    struct lane_link *host = calloc(1, sizeof(*host));
+
+    client->lanes = calloc(places + 1, sizeof(struct lane_link *));
+    if (client->lanes == NULL || host == NULL) {
+        free((void *)client->lanes);
+        free(host);
+        client->lanes = NULL;
+        return PSD_ERR_NO_MEMORY;
+    }
+    host->client = client;
+    host->server = UINT32_MAX;
+    host->ups = UINT32_MAX / 2; /* never those of another lane */
+    client->lanes[0] = host;
     return PSD_OK;
+}
+
+static psd_status
+add_link(struct psi_client *client, const struct psi_view_place *place)
+{
+    const uint32_t index = client->lane_count;
+    struct lane_link *lane = calloc(1, sizeof(*lane));
+
+    if (lane == NULL) {
+        return PSD_ERR_NO_MEMORY;
+    }
+    lane->client = client;
+    lane->index = index;
+    lane->server = place->server;
+    lane->lane = place->lane;
+    psi_peer_start(&lane->peer, client->env, place->address, &lane_events, lane, index);
+    psi_identity_server(lane->peer.name, place->server, place->lane);
+    client->lanes[index + 1] = client->lanes[index];
+    client->lanes[index + 1]->index = index + 1;
+    client->lanes[index] = lane;
+    client->lane_count = index + 1;
+    return PSD_OK;
+}
+
+/* Every lane of every server has a link of its own, from the view that brings it on. Today that is
+ * the first one: where chunks are is worked out when their table is opened. */
+psd_status
+psi_lanes_on_view(struct psi_client *client, const struct psi_view *old, const struct psi_view *now,
+                  struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    if (old->id != 0) {
+        return PSD_OK;
+    }
+    status = begin_links(client, now->places);
+    for (uint32_t i = 0; i < now->places && status == PSD_OK; i++) {
+        status = find_link(client, &now->place[i]) == NULL ? add_link(client, &now->place[i])
+                                                           : PSD_ERR_PROTOCOL;
+    }
+    if (status == PSD_ERR_PROTOCOL) {
+        return psi_fail(err, status, "view %u: one lane of a server in two places", now->id);
+    }
+    return status == PSD_OK ? PSD_OK : psi_fail(err, status, "no memory for %u lanes", now->places);
 }
 
 /* The host's own; used only when a worker sends for this host. */
 struct lane_link *
 psi_host_lane(const struct psi_client *client)
 {
-    return &client->lanes[client->lane_count];
+    return client->lanes[client->lane_count];
 }
 
 void
 psi_lanes_stop(struct psi_client *client)
 {
     for (uint32_t i = 0; client->lanes != NULL && i <= client->lane_count; i++) {
-        psi_peer_close(&client->lanes[i].peer);
-        free((void *)client->lanes[i].requests);
-        if (client->lanes[i].spare != NULL) {
-            psi_pool_give(&client->lane_requests, client->lanes[i].spare);
+        psi_peer_close(&client->lanes[i]->peer);
+        free((void *)client->lanes[i]->requests);
+        if (client->lanes[i]->spare != NULL) {
+            psi_pool_give(&client->lane_requests, client->lanes[i]->spare);
         }
+        free(client->lanes[i]);
     }
-    free(client->lanes);
+    free((void *)client->lanes);
     client->lanes = NULL;
     client->lane_count = 0;
     client->busy = NULL;
@@ -1101,7 +1155,7 @@ void
 psi_lanes_tick(struct psi_client *client, uint64_t now_ns)
 {
     for (uint32_t i = 0; wants_lanes(client) && i < client->lane_count; i++) {
-        psi_peer_tick(&client->lanes[i].peer, now_ns);
+        psi_peer_tick(&client->lanes[i]->peer, now_ns);
     }
     room_tick(client, now_ns);
 }
@@ -1112,7 +1166,7 @@ psi_lanes_next_ns(const struct psi_client *client)
     uint64_t next_ns = client->room_ns != 0 ? client->room_ns : UINT64_MAX;
 
     for (uint32_t i = 0; wants_lanes(client) && i < client->lane_count; i++) {
-        const uint64_t peer_ns = psi_peer_next_ns(&client->lanes[i].peer);
+        const uint64_t peer_ns = psi_peer_next_ns(&client->lanes[i]->peer);
 
         next_ns = peer_ns < next_ns ? peer_ns : next_ns;
     }
@@ -1171,7 +1225,7 @@ psi_lane_forget(struct psd_op *op)
     struct psi_client *client = op->client;
 
     for (uint32_t i = 0; i < op->spread->lanes_used; i++) {
-        struct lane_link *lane = &client->lanes[op->spread->lanes[i]];
+        struct lane_link *lane = client->lanes[op->spread->lanes[i]];
         bool receiving = false;
         uint32_t unanswered = 0;
         struct request *next;
@@ -1217,7 +1271,7 @@ ask_lane_why(const struct lane_link *lane, const struct request *request)
     const struct psd_op *op = request->op;
     const struct psi_frame frame = {
         .type = PSI_FRAME_WHY,
-        .view = lane->client->view,
+        .view = lane->client->view.id,
         .request = request->id,
         .table = op->table->id,
         .chunk = request->chunk,
@@ -1240,7 +1294,7 @@ psi_lane_ask_why(struct psd_op *op)
         return;
     }
     for (uint32_t i = 0; i < op->spread->lanes_used; i++) {
-        const struct lane_link *lane = &client->lanes[op->spread->lanes[i]];
+        const struct lane_link *lane = client->lanes[op->spread->lanes[i]];
         const struct request *request = lane->first;
 
         while (request != NULL && request->op != op) {
@@ -1261,7 +1315,7 @@ psi_lane_ask_why(struct psd_op *op)
 bool
 psi_lane_ask_why_node(const struct psd_op *op)
 {
-    const struct lane_link *lane = &op->client->lanes[op->spread->places[op->first_chunk]];
+    const struct lane_link *lane = op->client->lanes[op->spread->places[op->first_chunk]];
     const struct request *request = lane->first;
 
     while (request != NULL && request->op != op) {
@@ -1343,7 +1397,7 @@ psi_lane_reroute(struct psd_op *op)
         const uint16_t lane = op->spread->lanes[i];
 
         if (op->table->by_host.lane_counts[lane] == 0) {
-            part_begin(&op->client->lanes[lane], op);
+            part_begin(op->client->lanes[lane], op);
         }
     }
 }

@@ -36,7 +36,7 @@ refuse(struct psi_client *client, struct lane_link *lane, uint32_t request, psd_
 {
     const struct psi_frame frame = {
         .type = PSI_FRAME_ACK,
-        .view = client->view,
+        .view = client->view.id,
         .request = request,
         .rank = (uint16_t)client->job.rank,
         .incarnation = (uint16_t)client->job.incarnation,
@@ -53,7 +53,7 @@ answer(struct psi_client *client, struct lane_link *lane, uint32_t request,
     const struct published *published = &client->published;
     const struct psi_frame frame = {
         .type = PSI_FRAME_SHARE_DATA,
-        .view = client->view,
+        .view = client->view.id,
         .request = request,
         .rank = (uint16_t)client->job.rank,
         .incarnation = (uint16_t)client->job.incarnation,

@@ -202,9 +202,10 @@ struct psd_table {
 struct lane_link {
     struct psi_client *client;
     uint32_t index;
-    bool is_self; /* without a connection: what is sent is gathered here */
-    bool lends;   /* the server was on this host when the connection last came up */
-    uint32_t server;
+    bool is_self;    /* without a connection: what is sent is gathered here */
+    bool lends;      /* the server was on this host when the connection last came up */
+    uint32_t server; /* which lane it is: of that server ... */
+    uint32_t lane;   /* ... that one */
     struct psi_peer peer;
     struct request **requests; /* owned; [id % requests_capacity], which grows with use */
     uint32_t requests_capacity;
@@ -253,12 +254,11 @@ struct psi_client {
     struct psi_welcome job; /* workers == 0: not welcomed yet */
     struct psi_ping ping;
 
-    uint32_t view;
-    struct psi_view_worker *workers; /* job.workers of them, once a view came */
+    struct psi_view view; /* the one it has; id 0: none yet */
     uint32_t lane_count;
     uint32_t lanes_up;
-    struct lane_link *lanes;
-    struct lane_link *busy; /* lanes that may have something to send, in order */
+    struct lane_link **lanes; /* of the view's places, in their order; then the host's own */
+    struct lane_link *busy;   /* lanes that may have something to send, in order */
     struct lane_link *busy_last;
 
     struct psd_table **tables;
@@ -344,8 +344,8 @@ void psi_order_let_go(struct psi_client *client); /* those that no longer have t
 void psi_order_want(struct psi_client *client, const struct psi_frame *wanted);
 
 /* lanes.c */
-psd_status psi_lanes_start(struct psi_client *client, const struct psi_view *view,
-                           struct psd_error *err);
+psd_status psi_lanes_on_view(struct psi_client *client, const struct psi_view *old,
+                             const struct psi_view *now, struct psd_error *err);
 void psi_lanes_stop(struct psi_client *client);
 void psi_lanes_tick(struct psi_client *client, uint64_t now_ns);
 uint64_t psi_lanes_next_ns(const struct psi_client *client);

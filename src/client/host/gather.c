@@ -255,7 +255,7 @@ answer_session(struct psi_client *client, const struct gathering *gathering,
     struct host_session *session = client->host->by_rank[given->rank];
     const struct psi_frame frame = {
         .type = value ? PSI_FRAME_VALUE : PSI_FRAME_ACK,
-        .view = client->view,
+        .view = client->view.id,
         .request = given->request,
         .table = table->id,
         .chunk = gathering->chunk,
@@ -431,7 +431,7 @@ send_wanted(struct psi_client *client, const struct gathering *gathering)
         .table = gathering->table->id, .chunk = gathering->chunk, .step = gathering->step};
 
     if (gathering->step < gathering->wanted_until) {
-        psi_lane_want(&client->lanes[gathering->table->flat.places[gathering->chunk]], &wanted);
+        psi_lane_want(client->lanes[gathering->table->flat.places[gathering->chunk]], &wanted);
     }
 }
 
@@ -771,7 +771,7 @@ psi_gather_want(struct psi_client *client)
     struct gathering *gathering = host->open;
     const struct psi_frame frame = {
         .type = PSI_FRAME_WANT,
-        .view = client->view,
+        .view = client->view.id,
         .table = gathering->table->id,
         .chunk = gathering->chunk,
         .step = gathering->step,
@@ -829,7 +829,7 @@ psi_gather_because(const struct psd_op *op, const char *text)
         const struct host_session *session = client->host->by_rank[given->rank];
         const struct psi_frame frame = {
             .type = PSI_FRAME_BECAUSE,
-            .view = client->view,
+            .view = client->view.id,
             .request = given->request,
             .table = op->table->id,
             .chunk = op->gathering->chunk,

@@ -61,7 +61,7 @@ find_lanes(struct psi_client *client)
     struct host *host = client->host;
 
     for (uint32_t i = 0; !host->lanes_known && i < client->lane_count; i++) {
-        if (!client->lanes[i].lends) {
+        if (!client->lanes[i]->lends) {
             psi_ranks_add(&host->lanes, i);
         }
     }
@@ -89,7 +89,7 @@ offer(const struct psd_table *table, const struct host_session *session)
 {
     const struct psi_client *client = table->client;
     const struct psi_frame frame = {
-        .type = PSI_FRAME_OFFER, .view = client->view, .table = table->id};
+        .type = PSI_FRAME_OFFER, .view = client->view.id, .table = table->id};
 
     (void)psi_post_ranks(session->guest.conn, &frame, &client->host->lanes);
 }
@@ -222,12 +222,12 @@ on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_erro
 {
     struct host_session *session = (struct host_session *)guest;
     struct psi_client *client = session->client;
-    const struct psi_frame frame = {.type = PSI_FRAME_WELCOME, .view = client->view};
+    const struct psi_frame frame = {.type = PSI_FRAME_WELCOME, .view = client->view.id};
 
     (void)err;
     if (hello->role != PSI_ROLE_WORKER || hello->rank >= client->job.workers ||
         hello->job != client->job.job ||
-        hello->incarnation != client->workers[hello->rank].incarnation ||
+        hello->incarnation != client->view.worker[hello->rank].incarnation ||
         hello->rank == client->job.rank || client->host->by_rank[hello->rank] != NULL) {
         psi_guest_refuse(guest, PSD_ERR_REFUSED, "not a worker that this one sends for");
         return PSD_OK;
@@ -245,7 +245,7 @@ on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_erro
                                .workers = client->job.workers,
                                .job = client->job.job,
                                .window_bytes = client->config.window_bytes,
-                               .view = client->view,
+                               .view = client->view.id,
                            });
     for (size_t i = 0; i < client->table_count; i++) {
         if (is_gathered(client->tables[i])) {
@@ -350,7 +350,7 @@ why_arrived(const struct host_session *session, struct psd_error *err)
     const struct gathering *gathering = find_gathering(session, err);
     const struct psi_frame frame = {
         .type = PSI_FRAME_BECAUSE,
-        .view = session->client->view,
+        .view = session->client->view.id,
         .request = asked->request,
         .table = asked->table,
         .chunk = asked->chunk,
@@ -389,8 +389,8 @@ static psd_status
 on_frame(struct psi_guest *guest, void *payload, size_t bytes, struct psd_error *err)
 {
     struct host_session *session = (struct host_session *)guest;
-    const psd_status status = psi_guest_speaks_as(
-        guest, session->rank, session->client->workers[session->rank].incarnation, err);
+    const psd_status status =
+        psi_guest_speaks_as(guest, session->rank, &session->client->view, 0, err);
 
     return status == PSD_OK ? dispatch(session, payload, bytes, err) : status;
 }

@@ -40,7 +40,7 @@ take_offer(struct psd_table *table)
     struct psi_ranks lanes = {{0}};
     const struct psi_frame frame = {
         .type = PSI_FRAME_ROUTE,
-        .view = client->view,
+        .view = client->view.id,
         .table = table->id,
         .step = psi_table_first_unsent_step(table),
         .rank = (uint16_t)client->job.rank,
@@ -51,7 +51,7 @@ take_offer(struct psd_table *table)
         return;
     }
     for (uint32_t i = 0; i < client->lane_count; i++) {
-        if (psi_ranks_has(&client->offered_lanes, i) && !client->lanes[i].lends) {
+        if (psi_ranks_has(&client->offered_lanes, i) && !client->lanes[i]->lends) {
             psi_ranks_add(&lanes, i);
         }
     }
@@ -239,11 +239,11 @@ connect_to(struct psi_client *client, uint32_t rank)
     const struct psi_hello other = {
         .role = PSI_ROLE_WORKER,
         .rank = rank,
-        .incarnation = client->workers[rank].incarnation,
+        .incarnation = client->view.worker[rank].incarnation,
         .job = client->job.job,
     };
 
-    psi_peer_start(&host->peer, client->env, client->workers[rank].address, &route_events, host,
+    psi_peer_start(&host->peer, client->env, client->view.worker[rank].address, &route_events, host,
                    host->index);
     psi_identity_of(&other, host->peer.name);
 }
@@ -252,12 +252,12 @@ connect_to(struct psi_client *client, uint32_t rank)
 void
 psi_route_start(struct psi_client *client)
 {
-    const struct psi_view_worker *self = &client->workers[client->job.rank];
+    const struct psi_view_worker *self = &client->view.worker[client->job.rank];
     uint32_t first = UINT32_MAX;
     uint32_t count = 0;
 
     for (uint32_t rank = 0; rank < client->job.workers; rank++) {
-        const struct psi_view_worker *worker = &client->workers[rank];
+        const struct psi_view_worker *worker = &client->view.worker[rank];
 
         if (self->host != 0 && worker->host == self->host && worker->member) {
             first = first == UINT32_MAX ? rank : first;
@@ -278,7 +278,7 @@ some_lane_is_elsewhere(const struct psi_client *client)
 {
     uint32_t i = 0;
 
-    while (i < client->lane_count && client->lanes[i].lends) {
+    while (i < client->lane_count && client->lanes[i]->lends) {
         i++;
     }
     return i < client->lane_count;
