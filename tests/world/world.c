@@ -388,7 +388,7 @@ report(struct world_conn *conn)
     struct psd_error reason;
 
     if (conn->state == WORLD_CONNECTING && conn->world->unreachable) {
-        psi_fail(&reason, PSD_ERR_IO, "%s is unreachable", conn->conn.peer);
+        psi_fail(&reason, PSD_ERR_IO, "%s is unreachable", conn->address);
         end(conn, &reason);
     } else if (conn->state == WORLD_CONNECTING) {
         conn->state = WORLD_OPEN;
@@ -560,7 +560,7 @@ world_init(struct world *world, const struct world_core *core)
     *world = (struct world){
         .env.ops = &env_ops,
         .log = {.write = log_line, .level = PSI_LOG_TRACE},
-        .now_ns = 1000 * WORLD_MS_NS,
+        .now_ns = WORLD_BEGIN_MS * WORLD_MS_NS,
         .conns_max = WORLD_CONNS_MAX,
         .core = core,
     };

@@ -26,7 +26,7 @@
 
 #define WORLD_MS_NS UINT64_C(1000000)
 
-enum { WORLD_CONNS_MAX = 32, WORLD_MESSAGE_BYTES_MAX = 65536 };
+enum { WORLD_BEGIN_MS = 1000, WORLD_CONNS_MAX = 32, WORLD_MESSAGE_BYTES_MAX = 65536 };
 
 /* What a line does with what the core sends. */
 enum world_flow {
