@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "launch/cli/emit.h"
 #include "launch/link/secret.h"
+#include "launch/text/memory.h"
 #include "secure/secret.h"
 
 enum { NAME_MAX_BYTES = 52, SECRET_DIGITS = 2 * PSI_SECRET_BYTES };
@@ -98,16 +99,14 @@ print_word(FILE *file, const char *word)
 {
     char *text = NULL;
     size_t bytes = 0;
-    FILE *stream = open_memstream(&text, &bytes);
+    FILE *stream = memory_need(open_memstream(&text, &bytes));
 
-    for (; stream != NULL && *word != '\0'; word++) {
+    for (; *word != '\0'; word++) {
         fputs(strncmp(word, "$(", 2) == 0 ? "$" : "", stream);
         fputc(*word, stream);
     }
-    if (stream != NULL) {
-        fclose(stream);
-    }
-    print_item(file, text != NULL ? text : "");
+    fclose(stream);
+    print_item(file, memory_need(text));
     free(text);
 }
 

@@ -5,10 +5,10 @@
  */
 #include "launch/meet/join_hello.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "launch/text/variables.h"
 
 void
 join_hello_write(const struct join_hello *hello, struct words *words)
@@ -30,44 +30,22 @@ join_hello_write(const struct join_hello *hello, struct words *words)
     }
 }
 
-static bool
-is_word(const char *text, const char *key, const char **value_p)
-{
-    const size_t bytes = strlen(key);
-
-    *value_p = text + bytes;
-    return strncmp(text, key, bytes) == 0;
-}
-
 struct join_hello
 join_hello_read(const struct words *words)
 {
-    struct join_hello hello = {.member = {.rank = UINT32_MAX}};
+    char *const *list = words->list;
+    const char *rank = variables_get(list, "rank");
+    struct join_hello hello = {.size = (uint32_t)strtoul(variables_text(list, "size"), NULL, 10)};
     struct join_member *member = &hello.member;
 
-    for (size_t i = 0; i < words->count; i++) {
-        const char *word = words->list[i];
-        const char *value;
-
-        if (is_word(word, "rank=", &value)) {
-            member->rank = (uint32_t)strtoul(value, NULL, 10);
-        } else if (is_word(word, "size=", &value)) {
-            hello.size = (uint32_t)strtoul(value, NULL, 10);
-        } else if (is_word(word, "incarnation=", &value)) {
-            member->incarnation = strtoull(value, NULL, 10);
-        } else if (is_word(word, "pid=", &value)) {
-            member->pid = atoi(value);
-        } else if (is_word(word, "version=", &value)) {
-            snprintf(hello.version, sizeof(hello.version), "%.31s", value);
-        } else if (is_word(word, "host=", &value)) {
-            snprintf(member->host, sizeof(member->host), "%.255s", value);
-        } else if (is_word(word, "address=", &value)) {
-            snprintf(member->address, sizeof(member->address), "%.63s", value);
-        } else if (is_word(word, "seen=", &value)) {
-            snprintf(member->seen, sizeof(member->seen), "%.63s", value);
-        } else if (is_word(word, "advertised=", &value)) {
-            snprintf(member->advertised, sizeof(member->advertised), "%.63s", value);
-        }
-    }
+    member->rank = rank != NULL ? (uint32_t)strtoul(rank, NULL, 10) : UINT32_MAX;
+    member->incarnation = strtoull(variables_text(list, "incarnation"), NULL, 10);
+    member->pid = atoi(variables_text(list, "pid"));
+    snprintf(hello.version, sizeof(hello.version), "%.31s", variables_text(list, "version"));
+    snprintf(member->host, sizeof(member->host), "%.255s", variables_text(list, "host"));
+    snprintf(member->address, sizeof(member->address), "%.63s", variables_text(list, "address"));
+    snprintf(member->seen, sizeof(member->seen), "%.63s", variables_text(list, "seen"));
+    snprintf(member->advertised, sizeof(member->advertised), "%.63s",
+             variables_text(list, "advertised"));
     return hello;
 }

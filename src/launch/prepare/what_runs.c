@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launch/text/memory.h"
 #include "launch/text/words.h"
 
 static void
@@ -143,13 +144,10 @@ enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
 static json_t *
 escaped(const char *text)
 {
-    char *ascii = malloc(4 * strlen(text) + 1);
+    char *ascii = memory_need(malloc(4 * strlen(text) + 1));
     char *end = ascii;
     json_t *value;
 
-    if (ascii == NULL) {
-        return NULL;
-    }
     for (; *text != '\0'; text++) {
         end += sprintf(end, (unsigned char)*text < 0x80 ? "%c" : "\\x%02x", (unsigned char)*text);
     }
@@ -168,13 +166,11 @@ what_runs(const struct launch_options *options, const struct prepared *prepared)
     for (size_t i = 0; i < PARTS; i++) {
         char *text = NULL;
         size_t bytes = 0;
-        FILE *stream = open_memstream(&text, &bytes);
+        FILE *stream = memory_need(open_memstream(&text, &bytes));
 
-        if (stream != NULL) {
-            parts[i].write(stream, options, prepared);
-            fclose(stream);
-            json_object_set_new(all, parts[i].name, escaped(text));
-        }
+        parts[i].write(stream, options, prepared);
+        fclose(stream);
+        json_object_set_new(all, parts[i].name, escaped(memory_need(text)));
         free(text);
     }
     document = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);

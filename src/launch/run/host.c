@@ -226,29 +226,20 @@ host_close(struct host *host)
 psd_status
 host_meet(struct host *host, const struct words *hello, struct psd_error *err)
 {
-    for (size_t i = 0; i < hello->count; i++) {
-        const char *word = hello->list[i];
-        const char *value = strchr(word, '=');
+    char *const *list = hello->list;
+    const char *clock_ms = variables_text(list, "clock_ms");
 
-        if (value == NULL) {
-            continue;
-        }
-        value++;
-        if (strncmp(word, "version=", 8) == 0) {
-            snprintf(host->version, sizeof(host->version), "%.31s", value);
-        } else if (strncmp(word, "hostname=", 9) == 0) {
-            snprintf(host->hostname, sizeof(host->hostname), "%.255s", value);
-        } else if (strncmp(word, "computer=", 9) == 0) {
-            host->computer = strtoull(value, NULL, 16);
-        } else if (strncmp(word, "cores=", 6) == 0) {
-            host->cores = (uint32_t)strtoul(value, NULL, 10);
-        } else if (strncmp(word, "clock_ms=", 9) == 0 && !host->machine->joined &&
-                   !host->machine->here) { /* those may have said it long ago */
-            host->clock_ahead_ms = strtoll(value, NULL, 10) - (int64_t)wall_clock_ms();
-        } else if (strncmp(word, "line=", 5) == 0) {
-            sscanf(value, "%63s %63s", host->our_address, host->its_address);
-        } else if (strncmp(word, "address=", 8) == 0) {
-            words_add(&host->addresses, value);
+    snprintf(host->version, sizeof(host->version), "%.31s", variables_text(list, "version"));
+    snprintf(host->hostname, sizeof(host->hostname), "%.255s", variables_text(list, "hostname"));
+    host->computer = strtoull(variables_text(list, "computer"), NULL, 16);
+    host->cores = (uint32_t)strtoul(variables_text(list, "cores"), NULL, 10);
+    if (!host->machine->joined && !host->machine->here) { /* those may have said it long ago */
+        host->clock_ahead_ms = strtoll(clock_ms, NULL, 10) - (int64_t)wall_clock_ms();
+    }
+    sscanf(variables_text(list, "line"), "%63s %63s", host->our_address, host->its_address);
+    for (size_t i = 0; i < hello->count; i++) {
+        if (strncmp(list[i], "address=", 8) == 0) {
+            words_add(&host->addresses, list[i] + 8);
         }
     }
     host->state = HOST_MET;

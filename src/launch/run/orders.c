@@ -113,17 +113,15 @@ static void
 describe_peers(struct run *run)
 {
     size_t bytes = 0;
-    FILE *stream = open_memstream(&run->peers, &bytes);
+    FILE *stream = memory_need(open_memstream(&run->peers, &bytes));
 
-    for (uint32_t slot = 1 + run->plan->servers; stream != NULL && slot < run->slots; slot++) {
+    for (uint32_t slot = 1 + run->plan->servers; slot < run->slots; slot++) {
         char address[ADDRESS_BYTES];
 
         write_address(run, slot, address);
         fprintf(stream, "%stcp://%s", slot > 1 + run->plan->servers ? "," : "", address);
     }
-    if (stream != NULL) {
-        fclose(stream);
-    }
+    fclose(stream);
 }
 
 /* "master=10.0.0.1,server0=10.0.0.2,worker0=...": what is where, for whoever wants names. */
@@ -131,19 +129,17 @@ static void
 describe_hosts(struct run *run)
 {
     size_t bytes = 0;
-    FILE *stream = open_memstream(&run->host_map, &bytes);
+    FILE *stream = memory_need(open_memstream(&run->host_map, &bytes));
     bool first = true;
 
-    for (uint32_t slot = 0; stream != NULL && slot < run->slots; slot++) {
+    for (uint32_t slot = 0; slot < run->slots; slot++) {
         if (run->layout->machine_of[slot] != LAYOUT_NOWHERE) {
             fprintf(stream, "%s%s=%s", first ? "" : ",", run->processes[slot].name,
                     run_host_of(run, slot)->address);
             first = false;
         }
     }
-    if (stream != NULL) {
-        fclose(stream);
-    }
+    fclose(stream);
 }
 
 /* What other personalities need to know beyond what Poseidon's processes do. */

@@ -21,6 +21,14 @@ variables_get(char *const *list, const char *name)
     return NULL;
 }
 
+const char *
+variables_text(char *const *list, const char *name)
+{
+    const char *value = variables_get(list, name);
+
+    return value != NULL ? value : "";
+}
+
 /* The order is kept: a plain NAME among them unsets what was set before it, not behind it. */
 static void
 unset(struct words *variables, const char *name, size_t bytes)

@@ -8,8 +8,9 @@
 
 #include "launch/text/words.h"
 
-/* The value of a variable, or NULL. */
+/* The value of a variable, or NULL; or "". */
 const char *variables_get(char *const *list, const char *name);
+const char *variables_text(char *const *list, const char *name);
 
 /* Replaces or adds "NAME=value"; plain "NAME" removes it. */
 void variables_set(struct words *variables, const char *assignment);
