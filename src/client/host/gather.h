@@ -97,16 +97,46 @@ struct host {
 
 extern const struct psi_listener_events psi_host_listener_events;
 
-/* gather.c */
+/* How a gathering ended for those that gave to it. */
+struct ending {
+    psd_status status;
+    const char *text;
+};
+
+/* ---- gathered.c: memory */
+
 psd_status psi_gathered_create(struct psd_table *table);
 struct gathering *psi_gathering_find(const struct psd_table *table, uint32_t chunk);
+uint8_t *psi_gathering_value(const struct gathering *gathering);
 struct contribution *psi_contribution_create(struct psi_client *client);
 void psi_contribution_kept(struct psi_client *client, struct contribution *given, uint32_t bytes);
 void psi_contribution_free(struct psi_client *client, struct gathered_table *gathered,
                            struct contribution *given);
+void psi_contributions_free(struct psi_client *client, struct gathered_table *gathered,
+                            struct contribution **list);
+
+/* ---- gather.c: giving, and answers */
+
 void psi_gather_give(struct psi_client *client, struct gathering *gathering,
                      struct contribution *given);
+void psi_gather_answer_all(struct psi_client *client, const struct gathering *gathering,
+                           struct ending ending);
 void psi_gather_member_gone(struct psi_client *client);
 void psi_gather_want(struct psi_client *client);
+
+/* The first rank from `rank` on whose gradient has not come; UINT32_MAX: all are here. */
+uint32_t psi_gather_lacking(const struct psi_client *client, const struct gathering *gathering,
+                            uint32_t rank);
+
+/* It waits for nobody any more. */
+void psi_gather_open_remove(struct host *host, struct gathering *gathering);
+
+/* ---- gather_send.c: what leaves */
+
+void psi_gather_send_if_complete(struct psi_client *client, struct gathering *gathering);
+void psi_gather_send_late(struct psi_client *client, struct gathering *gathering,
+                          const struct contribution *given);
+void psi_gather_send_wanted(struct psi_client *client, const struct gathering *gathering);
+void psi_gather_no_memory(struct psi_client *client);
 
 #endif

@@ -1,0 +1,312 @@
+/*
+ * lane_answers.c - what comes back from a lane, and how a transfer ends.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "client/core/lane_parts.h"
+#include "client/core/table_view.h"
+
+/* The caller gets its gradient back: whatever is unsent of it is copied. */
+static void
+stop_borrowing(const struct lane_link *lane, const struct psd_op *op)
+{
+    const uint64_t bytes = op->gathering != NULL
+                               ? psi_transfer_push_bytes(op, op->first_chunk)
+                               : op->transfer.count * psi_transfer_element_bytes(op);
+    struct psi_conn *conn = lane->peer.conn;
+
+    if (conn != NULL && op->transfer.from != NULL) {
+        (void)conn->ops->unshare(conn, op->transfer.from, bytes);
+    }
+}
+
+static void
+transfer_finish(struct psd_op *op)
+{
+    for (uint32_t i = 0; i < op->spread->lanes_used; i++) {
+        struct lane_link *lane = op->client->lanes[op->spread->lanes[i]];
+
+        stop_borrowing(lane, op); /* answered before it had left, or sent twice */
+        psi_part_dequeue(lane,
+                         &op->parts[i]); /* the last chunk of it was asked for, and has left so */
+    }
+    if (op->error.status == PSD_OK) {
+        psi_op_succeed(op);
+        return;
+    }
+    const struct psd_error first = op->error;
+    char what[PSD_NAME_MAX + 64];
+
+    psi_transfer_describe(op, what, sizeof(what));
+    psi_op_end(op, first.status, op->applied == 0 ? PSD_OUTCOME_NOT_APPLIED : PSD_OUTCOME_UNKNOWN,
+               "%s: %s", what, first.text);
+}
+
+void
+psi_request_answered(struct lane_link *lane, struct request *request, psd_status status,
+                     const char *text, const struct psi_frame *frame)
+{
+    struct psd_op *op = request->op;
+    const uint32_t chunk = request->chunk;
+
+    op->chunks[chunk - op->first_chunk] = CHUNK_DONE;
+    psi_request_free(lane, request);
+    lane->extra = psi_is_round_unasked(op); /* where one got through, the next may */
+    lane->apart = lane->apart && !psi_is_of_a_round(op);
+    lane->room_ns = 0;
+    psi_lane_mark_busy(lane); /* how many answers it waits for changes */
+    op->remaining--;
+    if (frame->seq > op->updates) {
+        op->updates = frame->seq;
+    }
+    op->value = frame->step;
+    if (status == PSD_OK) {
+        op->applied++;
+    } else if (op->error.status == PSD_OK) {
+        psi_fail(&op->error, status, "%s", text);
+    }
+    if (status == PSD_ERR_DROPPED) {
+        psi_group_reached(op->table, frame->step);
+    }
+    if (op->remaining == 0) {
+        transfer_finish(op);
+    }
+}
+
+/* An empty pull only waits: a yes is all it gets. */
+bool
+psi_op_waits_for_value(const struct psd_op *op)
+{
+    const bool only_waits = op->transfer.type == PSI_FRAME_PULL && op->transfer.empty;
+
+    return psi_frame_wants_value(op->transfer.type) && !only_waits;
+}
+
+static psd_status
+ack_arrived(struct lane_link *lane, const void *payload, size_t bytes, struct psd_error *err)
+{
+    const struct psi_frame *frame = &lane->peer.inbox.frame;
+    struct request *request = psi_request_find(lane, frame->request);
+    struct psi_verdict verdict = {.status = PSD_OK};
+    psd_status status = PSD_OK;
+
+    if (bytes > 0) {
+        status = psi_verdict_decode(payload, bytes, &verdict, err);
+    }
+    if (status == PSD_OK && request != NULL &&
+        (frame->status > 0 || (frame->status == 0 && psi_op_waits_for_value(request->op)))) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "ACK of table %s chunk %u: status %d",
+                        request->op->table->spec.name, request->chunk, frame->status);
+    }
+    if (status == PSD_OK && request != NULL) {
+        psi_request_answered(lane, request, (psd_status)frame->status, verdict.text, frame);
+    }
+    return status;
+}
+
+static psd_status
+value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *err)
+{
+    const struct psi_frame *frame = &lane->peer.inbox.frame;
+    struct request *request = psi_request_find(lane, frame->request);
+    const struct psd_op *op;
+
+    sink_p->into = NULL;
+    lane->receiving = NULL;
+    if (request == NULL) {
+        return PSD_OK; /* its operation has ended: nobody wants it any more */
+    }
+    op = request->op;
+    if (!psi_frame_wants_value(op->transfer.type) ||
+        frame->payload_bytes != psi_transfer_bytes(op, request->chunk)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL,
+                        "VALUE of table %s chunk %u: %u bytes, expected %llu", op->table->spec.name,
+                        request->chunk, frame->payload_bytes,
+                        (unsigned long long)psi_transfer_bytes(op, request->chunk));
+    }
+    lane->receiving = request;
+    if (op->transfer.to_view) {
+        const psd_status shown = psi_table_view_show(op->table->view, lane, request->chunk, sink_p,
+                                                     frame->payload_bytes);
+
+        if (shown == PSD_ERR_NO_MEMORY) {
+            psi_client_over(lane->client, shown, "table %s: no memory left to map for its view",
+                            op->table->spec.name);
+        }
+        if (shown != PSD_PENDING) {
+            return PSD_OK;
+        }
+    }
+    sink_p->into = (uint8_t *)op->transfer.to + (request->chunk - op->first_chunk) *
+                                                    (uint64_t)PSD_CHUNK_ELEMENTS *
+                                                    psi_transfer_element_bytes(op);
+    return PSD_OK;
+}
+
+static void
+value_arrived(struct lane_link *lane)
+{
+    const struct psi_frame *frame = &lane->peer.inbox.frame;
+    struct request *request = psi_request_find(lane, frame->request);
+
+    if (request != NULL && lane->receiving == request) {
+        psi_request_answered(lane, request, PSD_OK, "", frame);
+    }
+}
+
+static void
+want_arrived(struct lane_link *lane)
+{
+    psi_order_want(lane->client, &lane->peer.inbox.frame);
+    psi_lane_want(lane, &lane->peer.inbox.frame);
+    if (lane != psi_host_lane(lane->client)) {
+        psi_route_want(lane->client, &lane->peer.inbox.frame);
+    }
+}
+
+/* Whose gradient a request brings; of a sum: the first of them. */
+static uint32_t
+rank_of(const struct request *request)
+{
+    return request->op->gathering != NULL ? request->op->node_first : request->op->client->job.rank;
+}
+
+/* RESEND: the server let this chunk go; it goes back to the unsent ones. */
+static void
+resend_arrived(struct lane_link *lane)
+{
+    const struct psi_frame *frame = &lane->peer.inbox.frame;
+
+    for (struct request *request = lane->first; request != NULL; request = request->next) {
+        struct psd_op *op = request->op;
+
+        if (op->table->id == frame->table && request->chunk == frame->chunk &&
+            psi_frame_has_gradient(op->transfer.type) && op->transfer.step == frame->step &&
+            rank_of(request) == frame->rank) {
+            struct part *part = psi_part_of(lane, op);
+
+            op->chunks[request->chunk - op->first_chunk] = CHUNK_UNSENT;
+            part->cursor = psi_spread_index(op->spread, lane->index, op->first_chunk);
+            psi_request_free(lane, request);
+            psi_part_enqueue(lane, part);
+            return;
+        }
+    }
+}
+
+static void
+because_arrived(struct lane_link *lane, const void *payload, size_t bytes)
+{
+    const struct request *request = psi_request_find(lane, lane->peer.inbox.frame.request);
+    struct psi_verdict verdict;
+
+    if (request != NULL && psi_verdict_decode(payload, bytes, &verdict, NULL) == PSD_OK) {
+        snprintf(request->op->because, sizeof(request->op->because), "%s", verdict.text);
+        if (request->op->gathering != NULL) {
+            psi_gather_because(request->op, verdict.text);
+        }
+    }
+}
+
+psd_status
+psi_lane_head(void *owner, struct psi_peer *peer, struct psi_sink *sink_p, struct psd_error *err)
+{
+    struct lane_link *lane = owner;
+
+    if (peer->inbox.frame.type == PSI_FRAME_VALUE) {
+        return value_sink(lane, sink_p, err);
+    }
+    return psi_inbox_body(&peer->inbox, sink_p, err);
+}
+
+psd_status
+psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
+               struct psd_error *err)
+{
+    struct lane_link *lane = owner;
+    const struct psi_frame *frame = &peer->inbox.frame;
+
+    switch (frame->type) {
+    case PSI_FRAME_VALUE:
+        value_arrived(lane);
+        return PSD_OK;
+    case PSI_FRAME_ACK:
+        if ((frame->request & 0x80000000u) != 0) {
+            return psi_control_frame(lane->client, peer, payload, bytes, err);
+        }
+        return ack_arrived(lane, payload, bytes, err);
+    case PSI_FRAME_SHARE_DATA:
+        return psi_control_frame(lane->client, peer, payload, bytes, err);
+    case PSI_FRAME_SHARE_PULL:
+        return psi_share_asked(lane, payload, bytes, err);
+    case PSI_FRAME_WANT:
+        want_arrived(lane);
+        return PSD_OK;
+    case PSI_FRAME_RESEND:
+        resend_arrived(lane);
+        return PSD_OK;
+    case PSI_FRAME_BECAUSE:
+        because_arrived(lane, payload, bytes);
+        return PSD_OK;
+    case PSI_FRAME_OFFER:
+        return psi_route_offered(lane, payload, bytes, err);
+    default:
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s from a server: not expected",
+                        psi_frame_type_name(frame->type));
+    }
+}
+
+/* Names the servers that have not answered, unless a better reason is known. */
+static void
+blame(struct psd_op *op, const struct lane_link *lane, uint32_t unanswered)
+{
+    const size_t used = strlen(op->because);
+    char name[128];
+
+    if (unanswered > 0 && used + 160 < sizeof(op->because)) {
+        snprintf(op->because + used, sizeof(op->because) - used, "%s%s: %u chunks%s",
+                 used > 0 ? "; " : "", psi_lane_name(lane, name, sizeof(name)), unanswered,
+                 lane->is_self || lane->peer.state == PSI_PEER_UP ? "" : ", not connected");
+    }
+}
+
+/* Forgets an operation that is about to end early:
+ * nothing borrows or writes its memory any more. */
+void
+psi_lane_forget(struct psd_op *op)
+{
+    struct psi_client *client = op->client;
+
+    for (uint32_t i = 0; i < op->spread->lanes_used; i++) {
+        struct lane_link *lane = client->lanes[op->spread->lanes[i]];
+        bool receiving = false;
+        uint32_t unanswered = 0;
+        struct request *next;
+
+        psi_part_dequeue(lane, &op->parts[i]);
+        for (struct request *request = lane->first; request != NULL; request = next) {
+            next = request->next;
+            if (request->op == op) {
+                receiving = receiving || lane->receiving == request;
+                unanswered++;
+                if (lane->is_self) {
+                    psi_gather_withdraw(op, request->chunk);
+                }
+                psi_request_free(lane, request);
+            }
+        }
+        blame(op, lane, unanswered);
+        if (lane->peer.conn == NULL) {
+            continue;
+        }
+        if (receiving) {
+            psi_lane_break(lane, "an operation ended while its value was coming in");
+        } else {
+            stop_borrowing(lane, op);
+        }
+    }
+}

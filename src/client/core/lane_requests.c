@@ -1,0 +1,224 @@
+/*
+ * lane_requests.c - what has been sent to a lane and is not answered: one request for each chunk.
+ *
+ * After a cut everything unanswered is sent again in the same order with the same numbers; the server
+ * counts it once.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "client/core/lane_parts.h"
+#include "rpc/post.h"
+
+enum { REQUESTS_MIN = 32 };
+
+/* Twice as many places. Numbers that had places of their own have them still. */
+static bool
+requests_grow(struct lane_link *lane)
+{
+    const uint32_t capacity =
+        lane->requests_capacity > 0 ? 2 * lane->requests_capacity : REQUESTS_MIN;
+    struct request **grown = calloc(capacity, sizeof(*grown));
+
+    if (grown == NULL) {
+        return false;
+    }
+    for (struct request *request = lane->first; request != NULL; request = request->next) {
+        grown[request->id % capacity] = request;
+    }
+    free((void *)lane->requests);
+    lane->requests = grown;
+    lane->requests_capacity = capacity;
+    return true;
+}
+
+/* Memory for one more request. A worker has many lanes, and most have little to do: so they have
+ * only what they have used. */
+static bool
+request_reserve(struct lane_link *lane)
+{
+    if (2 * lane->request_count >= lane->requests_capacity && !requests_grow(lane)) {
+        return false;
+    }
+    if (lane->spare == NULL) {
+        lane->spare = psi_pool_take(&lane->client->lane_requests);
+    }
+    return lane->spare != NULL;
+}
+
+/* What a gradient takes of the lane's window: a third when it is read where it is, for it uses no
+ * memory; but what has been asked for cannot be overtaken by something urgent. */
+uint64_t
+psi_push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t bytes)
+{
+    const bool stays = !lane->is_self && op->transfer.lent && lane->peer.conn->lends &&
+                       (uintptr_t)op->transfer.from % op->table->element_bytes == 0;
+    const uint64_t cost = stays ? bytes / 3 : bytes;
+
+    return op->transfer.empty || cost < PSI_GRADIENT_COST_MIN ? PSI_GRADIENT_COST_MIN : cost;
+}
+
+static struct request *
+request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
+{
+    const uint64_t bytes = psi_transfer_push_bytes(op, chunk);
+    struct request *request = lane->spare;
+
+    do {
+        lane->next_id = (lane->next_id + 1) & 0x7fffffffu; /* the high bit marks control requests */
+    } while (lane->requests[lane->next_id % lane->requests_capacity] != NULL);
+    lane->spare = NULL;
+    lane->requests[lane->next_id % lane->requests_capacity] = request;
+    memset(request, 0, sizeof(*request));
+    request->op = op;
+    request->chunk = chunk;
+    request->id = lane->next_id;
+    if (psi_frame_has_gradient(op->transfer.type)) {
+        request->seq = ++op->client->seq;
+        request->push_cost = (uint32_t)psi_push_cost(lane, op, bytes);
+    }
+    if (!psi_frame_has_gradient(op->transfer.type) && !op->transfer.empty) {
+        request->pull_cost = (uint32_t)bytes;
+    }
+    lane->read_count += !psi_frame_has_gradient(op->transfer.type);
+    lane->used += request->push_cost;
+    lane->used_alone += psi_is_applied_alone(op) ? request->push_cost : 0;
+    lane->reads += request->pull_cost;
+    lane->request_count++;
+    request->prev = lane->last;
+    if (lane->last != NULL) {
+        lane->last->next = request;
+    } else {
+        lane->first = request;
+    }
+    lane->last = request;
+    psi_part_of(lane, op)->unanswered++;
+    op->chunks[chunk - op->first_chunk] = CHUNK_SENT;
+    return request;
+}
+
+void
+psi_request_free(struct lane_link *lane, struct request *request)
+{
+    lane->used -= request->push_cost;
+    lane->used_alone -= psi_is_applied_alone(request->op) ? request->push_cost : 0;
+    lane->reads -= request->pull_cost;
+    lane->read_count -= !psi_frame_has_gradient(request->op->transfer.type);
+    lane->request_count--;
+    if (request->prev != NULL) {
+        request->prev->next = request->next;
+    } else {
+        lane->first = request->next;
+    }
+    if (request->next != NULL) {
+        request->next->prev = request->prev;
+    } else {
+        lane->last = request->prev;
+    }
+    psi_part_of(lane, request->op)->unanswered--;
+    if (lane->receiving == request) {
+        lane->receiving = NULL;
+    }
+    if (lane->resend == request) {
+        lane->resend = request->next;
+    }
+    lane->requests[request->id % lane->requests_capacity] = NULL;
+    psi_pool_give(&lane->client->lane_requests, request);
+}
+
+/* The bytes of a chunk, as its table's gradients travel. Everything else goes as it is. */
+static struct psi_encoded
+encode_chunk(const struct psd_op *op, uint32_t chunk, struct psi_frame *frame)
+{
+    const uint64_t count = psi_chunk_elements(op->table->spec.count, chunk);
+    const uint64_t element_bytes = psi_transfer_element_bytes(op);
+    const void *numbers = (const uint8_t *)op->transfer.from +
+                          (chunk - op->first_chunk) * PSD_CHUNK_ELEMENTS * element_bytes;
+
+    if (!psi_frame_has_gradient(op->transfer.type)) {
+        return (struct psi_encoded){.bytes = numbers, .size = count * element_bytes};
+    }
+    frame->codec = op->table->codec->id;
+    return op->table->codec->encode(psi_transfer_dtype(op), numbers, count, NULL);
+}
+
+psd_status
+psi_request_send(struct lane_link *lane, const struct request *request)
+{
+    struct psd_op *op = request->op;
+    const struct psi_transfer *transfer = &op->transfer;
+    const struct psi_meta meta = {
+        .has_part = transfer->part != 0,
+        .part = transfer->part,
+        .has_node = op->gathering != NULL,
+        .node_first = (uint16_t)op->node_first,
+        .node_leaves = (uint16_t)op->node_leaves,
+    };
+    struct psi_frame frame = {
+        .type = transfer->type,
+        .dtype = (uint8_t)psi_transfer_dtype(op),
+        .level = (uint8_t)op->node_level,
+        .seq = transfer->type == PSI_FRAME_STATE_PUSH ? transfer->updates : request->seq,
+        .step = transfer->step,
+        .view = lane->client->view.id,
+        .request = request->id,
+        .table = op->table->id,
+        .chunk = request->chunk,
+        .rank = (uint16_t)lane->client->job.rank,
+        .incarnation = (uint16_t)lane->client->job.incarnation,
+        .priority = op->priority,
+    };
+    struct psi_payload payload = {.checksum = lane->client->config.checksum};
+
+    if (lane->is_self) {
+        psi_gather_own(op, request->chunk, request->id);
+        return PSD_OK;
+    }
+    if (transfer->empty) {
+        frame.flags |= PSI_FLAG_EMPTY;
+    } else if (transfer->from != NULL && transfer->type != PSI_FRAME_PULL &&
+               transfer->type != PSI_FRAME_STATE_PULL) {
+        const struct psi_encoded sent = encode_chunk(op, request->chunk, &frame);
+
+        payload.base = sent.bytes;
+        payload.bytes = sent.size;
+        payload.stable = transfer->lent;
+    }
+    if (op->exact) {
+        frame.flags |= PSI_FLAG_EXACT;
+    }
+    return psi_post_payload(lane->peer.conn, &frame, meta.has_part || meta.has_node ? &meta : NULL,
+                            &payload);
+}
+
+void
+psi_lane_break(struct lane_link *lane, const char *why)
+{
+    struct psd_error reason;
+    char name[128];
+
+    psi_fail(&reason, PSD_ERR_PEER_LOST, "%s: %s", psi_lane_name(lane, name, sizeof(name)), why);
+    psi_peer_reset(&lane->peer, &reason);
+}
+
+/* Sends one chunk's request now. False: the connection did not take it, or there is no memory. */
+bool
+psi_lane_send_chunk(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
+{
+    const struct request *request;
+
+    if (!request_reserve(lane)) {
+        return false;
+    }
+    request = request_create(lane, op, chunk);
+    op->touched++;
+    if (psi_request_send(lane, request) != PSD_OK) {
+        /* Whatever left of it will be repeated: the request stays, the connection goes. */
+        psi_lane_break(lane, "send failed");
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,284 @@
+/*
+ * gather_send.c - what has been gathered leaves: as sums of complete nodes of the tree over ranks.
+ *
+ * Each is an operation of its own, in the usual queues and windows of the lanes. A sum is made when it
+ * leaves, so that a window bounds the memory for sums.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <string.h>
+
+#include "base/arithmetic.h"
+#include "base/fail.h"
+#include "client/host/gather.h"
+
+/* The gradients of the node, by rising rank. */
+static uint32_t
+collect(const struct psi_client *client, const struct psd_op *op)
+{
+    const uint32_t end = psi_node_end(op->node_first, op->node_level, client->job.workers);
+    const struct contribution *given = op->gathering->given;
+    uint32_t count = 0;
+
+    for (; given != NULL && given->rank < end; given = given->next) {
+        if (given->rank >= op->node_first && given->data != NULL) {
+            client->host->leaves[count++] =
+                (struct leaf){.rank = given->rank, .is_sum = given->is_real, .data = given->data};
+        }
+    }
+    return count;
+}
+
+/* Makes what the operation sends, if it is not there yet. A single gradient of another worker is
+ * sent from where it is; our own caller may take its back at any time. False: no memory now. */
+bool
+psi_gather_fill(struct psd_op *op)
+{
+    struct psi_client *client = op->client;
+    struct host *host = client->host;
+    const bool is_sum = op->node_level > 0;
+    struct psi_sum sum;
+    uint32_t count;
+
+    if (op->gathering == NULL || op->transfer.from != NULL || op->transfer.empty) {
+        return true;
+    }
+    count = collect(client, op);
+    psi_assert(count == op->node_leaves);
+    if (!is_sum && host->leaves[0].rank != client->job.rank) {
+        op->transfer.from = host->leaves[0].data;
+        return true;
+    }
+    op->node_pool = is_sum ? &op->table->gathered->sums : &op->table->gathered->copies;
+    op->node_bytes = psi_pool_take(op->node_pool);
+    if (op->node_bytes == NULL) {
+        return false;
+    }
+    if (is_sum) {
+        const psi_arithmetic callers = psi_arithmetic_enter();
+
+        psi_sum_init(&sum, host->kernels, op->table->spec.dtype, host->leaves, count,
+                     host->scratch);
+        psi_sum_all(&sum, (uint32_t)psi_chunk_elements(op->table->spec.count, op->first_chunk),
+                    op->node_bytes);
+        psi_arithmetic_leave(callers);
+    } else {
+        memcpy(op->node_bytes, host->leaves[0].data, psi_transfer_bytes(op, op->first_chunk));
+    }
+    op->transfer.from = op->node_bytes;
+    return true;
+}
+
+/* One node as an operation of its own. */
+static bool
+send_node(struct psi_client *client, struct gathering *gathering, uint32_t first, uint32_t level,
+          bool pull)
+{
+    struct psd_table *table = gathering->table;
+    struct psd_op *op = psi_op_create(client, &table->gathered->ops, OP_TRANSFER, PSD_FOREVER);
+
+    if (op == NULL) {
+        return false;
+    }
+    op->table = table;
+    op->spread = &table->flat;
+    op->gathering = gathering;
+    op->priority = gathering->priority;
+    op->node_first = first;
+    op->node_level = level;
+    op->node_leaves = collect(client, op);
+    op->transfer = (struct psi_transfer){
+        .type = pull ? PSI_FRAME_PUSH_PULL : PSI_FRAME_PUSH,
+        .empty = op->node_leaves == 0,
+        .step = gathering->step,
+        .first = psi_chunk_first(gathering->chunk),
+        .count = psi_chunk_elements(table->spec.count, gathering->chunk),
+        .to = psi_gathering_value(gathering),
+    };
+    op->first_chunk = gathering->chunk;
+    op->chunk_count = 1;
+    op->remaining = 1;
+    psi_transfer_clear_parts(op);
+    op->node_next = gathering->nodes;
+    gathering->nodes = op;
+    psi_op_submit_node(op);
+    psi_lane_enqueue(op);
+    return true;
+}
+
+static bool
+some_wants_value(const struct gathering *gathering)
+{
+    const struct contribution *given = gathering->given;
+
+    while (given != NULL && given->type != PSI_FRAME_PUSH_PULL) {
+        given = given->next;
+    }
+    return given != NULL;
+}
+
+void
+psi_gather_send_wanted(struct psi_client *client, const struct gathering *gathering)
+{
+    const struct psi_frame wanted = {
+        .table = gathering->table->id, .chunk = gathering->chunk, .step = gathering->step};
+
+    if (gathering->step < gathering->wanted_until) {
+        psi_lane_want(client->lanes[gathering->table->flat.places[gathering->chunk]], &wanted);
+    }
+}
+
+void
+psi_gather_no_memory(struct psi_client *client)
+{
+    psi_client_over(client, PSD_ERR_NO_MEMORY, "no memory to push for the workers of this host");
+}
+
+/* Everything that is here leaves, as few nodes; one of them brings the value back. */
+static void
+send_all(struct psi_client *client, struct gathering *gathering)
+{
+    const uint32_t workers = client->job.workers;
+    bool pull = some_wants_value(gathering);
+    uint32_t end;
+
+    gathering->pulls = pull;
+    psi_gather_open_remove(client->host, gathering);
+    client->host->progressed = true;
+    gathering->sent = true;
+    for (uint32_t rank = gathering->given->rank; rank < workers; rank = end) {
+        uint32_t level;
+
+        if (!psi_ranks_has(&gathering->have, rank)) {
+            end = rank + 1;
+            continue;
+        }
+        level = psi_ranks_node_level(&gathering->have, rank, workers);
+        end = psi_node_end(rank, level, workers);
+        if (!send_node(client, gathering, rank, end > rank + 1 ? level : 0, pull)) {
+            psi_gather_no_memory(client);
+            return;
+        }
+        pull = false;
+    }
+}
+
+/* Of a worker that nobody waited for: it had not yet said that it pushes through us. */
+void
+psi_gather_send_late(struct psi_client *client, struct gathering *gathering,
+                     const struct contribution *given)
+{
+    const bool pull = given->type == PSI_FRAME_PUSH_PULL && !gathering->pulls;
+
+    gathering->pulls = gathering->pulls || pull;
+    if (client->state != PSI_CLIENT_OVER && !send_node(client, gathering, given->rank, 0, pull)) {
+        psi_gather_no_memory(client);
+    }
+    psi_gather_send_wanted(client, gathering);
+}
+
+/*
+ * A server refused a sum because it has some of the gradients in it already: a worker whose
+ * connection to us was cut has pushed its own. So each leaves alone, and counts once. False: one of
+ * them is nowhere but in the sum.
+ */
+static bool
+send_leaves(struct psi_client *client, struct gathering *gathering, const struct psd_op *sum)
+{
+    const uint32_t end = psi_node_end(sum->node_first, sum->node_level, client->job.workers);
+    bool pull = sum->transfer.type == PSI_FRAME_PUSH_PULL;
+
+    for (const struct contribution *given = gathering->given; given != NULL; given = given->next) {
+        if (given->is_withdrawn && given->rank >= sum->node_first && given->rank < end) {
+            return false;
+        }
+    }
+    for (const struct contribution *given = gathering->given; given != NULL; given = given->next) {
+        if (given->rank < sum->node_first || given->rank >= end) {
+            continue;
+        }
+        if (!send_node(client, gathering, given->rank, 0, pull)) {
+            psi_gather_no_memory(client);
+            break;
+        }
+        pull = false;
+    }
+    psi_gather_send_wanted(client, gathering);
+    return true;
+}
+
+/* The one thing that PSD_ERR_STATE means for a sum. */
+static bool
+is_partly_given(const struct psd_op *op)
+{
+    return op->node_level > 0 && op->error.status == PSD_ERR_STATE;
+}
+
+void
+psi_gather_send_if_complete(struct psi_client *client, struct gathering *gathering)
+{
+    if (gathering->given != NULL && !gathering->sent && client->state != PSI_CLIENT_OVER &&
+        psi_gather_lacking(client, gathering, 0) == UINT32_MAX) {
+        send_all(client, gathering);
+        psi_gather_send_wanted(client, gathering);
+    }
+}
+
+/* Everything has been answered. */
+static void
+begin_next(struct psi_client *client, struct gathering *gathering)
+{
+    struct contribution *early = gathering->early;
+
+    gathering->sent = false;
+    gathering->failed = false;
+    gathering->early = NULL;
+    psi_contributions_free(client, gathering->table->gathered, &gathering->given);
+    memset(&gathering->have, 0, sizeof(gathering->have));
+    while (early != NULL) {
+        struct contribution *given = early;
+
+        early = given->next;
+        psi_gather_give(client, gathering, given);
+    }
+}
+
+/* A node has ended. */
+void
+psi_gather_sent(struct psd_op *op)
+{
+    struct psi_client *client = op->client;
+    struct gathering *gathering = op->gathering;
+    struct psd_op **link = &gathering->nodes;
+    const bool over = client->state == PSI_CLIENT_OVER; /* others hear so from the master */
+
+    while (*link != op) {
+        link = &(*link)->node_next;
+    }
+    *link = op->node_next;
+    if (is_partly_given(op) && !over && !gathering->failed && send_leaves(client, gathering, op)) {
+        /* its gradients are on their way */
+    } else if (op->error.status != PSD_OK && !gathering->failed) {
+        gathering->failed = true;
+        if (!over) {
+            psi_gather_answer_all(client, gathering,
+                                  (struct ending){op->error.status, op->error.text});
+        }
+    }
+    if (op->error.status == PSD_OK && op->transfer.type == PSI_FRAME_PUSH_PULL) {
+        gathering->version = op->value;
+        gathering->updates = op->updates;
+    }
+    if (op->node_bytes != NULL) {
+        psi_pool_give(op->node_pool, op->node_bytes);
+    }
+    psi_op_discard(op);
+    if (gathering->nodes != NULL) {
+        return;
+    }
+    if (!gathering->failed) {
+        psi_gather_answer_all(client, gathering, (struct ending){PSD_OK, ""});
+        gathering->done = gathering->step + 1;
+    }
+    begin_next(client, gathering);
+}

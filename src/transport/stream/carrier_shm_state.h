@@ -1,0 +1,134 @@
+/*
+ * carrier_shm_state.h - the inside of a connection whose peer is on this host. For carrier_shm*.c only.
+ *
+ * Invariants
+ *   - everything the peer shows is copied before it is judged, and used only as copied;
+ *   - a payload is lent only within a segment that the peer has the descriptor of: it is sent
+ *     before the record that speaks of it;
+ *   - a block is written again only after the peer has given it back.
+ */
+#ifndef PSI_TRANSPORT_STREAM_CARRIER_SHM_STATE_H
+#define PSI_TRANSPORT_STREAM_CARRIER_SHM_STATE_H
+
+#include "base/segment.h"
+#include "transport/loop/loop_state.h"
+#include "transport/shm/bell.h"
+#include "transport/shm/ring.h"
+#include "transport/shm/shm_format.h"
+
+enum {
+    BLOCK_BYTES = 512 << 10, /* the largest chunk ... */
+    LARGE_BYTES = 16 << 20,  /* ... and the largest payload; few are so large */
+    BLOCKS_MAX = 256,        /* of the first kind, for one connection ... */
+    LARGE_MAX = 16,          /* ... and of the other */
+    LENT_MAX = PSI_SHM_SEGMENTS_MAX - BLOCKS_MAX - LARGE_MAX, /* numbers for lent segments */
+    COPIES_BYTES_MAX = 8 << 20, /* on loan at once; they stay in the cache until they are read */
+    RECORDS_AT_ONCE = 128,      /* the other connections get their turn */
+    MESSAGES_AT_ONCE = 1024,    /* over the socket; it holds fewer */
+    NOT_TOLD = UINT16_MAX,
+};
+
+_Static_assert(2 * PSI_COPIES_KEPT_MAX <= BLOCKS_MAX &&
+                   2 * PSI_COPIES_KEPT_BYTES_MAX <= COPIES_BYTES_MAX &&
+                   2 * PSI_COPIES_KEPT_BYTES_MAX <= LARGE_MAX * BLOCK_BYTES,
+               "there is room for more than a peer keeps");
+
+/* A segment of the peer. Alive while known, or while something of it is on loan. */
+struct foreign {
+    struct psi_segment segment;
+    uint32_t uses;
+};
+
+struct loan {
+    struct psi_loan loan; /* first */
+    struct psi_shm *shm;  /* NULL: the connection is gone */
+    struct foreign *from;
+    uint32_t block;
+    struct loan *next; /* shm->loans, shm->returning or shm->spare_loans */
+    struct loan *prev;
+};
+
+/* A copy of a payload, for the peer to read. */
+struct block {
+    struct psi_segment segment;
+    uint16_t told;     /* the number that the peer knows its segment by */
+    size_t lent_bytes; /* 0: it is free */
+};
+
+/* Numbers of segments that the peer knows. One may be used again only when the peer has forgotten
+ * the old segment: descriptors and records take different ways. */
+enum number_state { NUMBER_FREE, NUMBER_TOLD, NUMBER_LEAVING };
+
+struct numbers {
+    uint16_t list[PSI_SHM_SEGMENTS_MAX];
+    uint32_t count;
+};
+
+/* Thread: owned by the loop. */
+struct psi_shm {
+    struct psi_loop *loop;
+    struct psi_conn *conn;
+    int fd;
+    bool closed;
+    struct psi_segment mine;
+    struct psi_segment theirs;
+    struct psi_segment bell;
+    struct psi_ring ring;
+    struct psi_loop_ring watch;
+
+    bool rung; /* and the peer has read nothing since: it knows */
+    uint64_t rung_at;
+    bool socket_full; /* the last frame could not be sent for want of room there */
+
+    struct block blocks[BLOCKS_MAX + LARGE_MAX];
+    uint32_t block_count;
+    uint32_t large_count; /* of them */
+    size_t copied_bytes;  /* in blocks that are on loan */
+    uint16_t *told;       /* lent id -> number that the peer knows it by; NOT_TOLD */
+    uint32_t told_capacity;
+    uint32_t lent_count; /* numbers of lent segments, also of those that are being forgotten */
+    uint8_t numbers[PSI_SHM_SEGMENTS_MAX]; /* enum number_state */
+    uint32_t number_next;                  /* where to look for a free one first */
+
+    struct foreign *foreign[PSI_SHM_SEGMENTS_MAX];
+    uint64_t foreign_bytes;
+    struct loan *loans;
+    struct loan *spare_loans;
+    bool deaf; /* frames are read over */
+
+    /* What the peer is to be told as soon as there is room in the ring. */
+    struct loan *returning;
+    struct numbers forget;
+    struct numbers forgotten;
+};
+
+static inline const struct psi_bell *
+psi_shm_bell(const struct psi_shm *shm)
+{
+    return (const struct psi_bell *)(const void *)shm->bell.base;
+}
+
+static inline bool
+psi_shm_peer_sleeps(const struct psi_shm *shm)
+{
+    return psi_bell_peer_sleeps(psi_shm_bell(shm));
+}
+
+static inline bool
+psi_shm_is_large(size_t bytes)
+{
+    return bytes > BLOCK_BYTES;
+}
+
+/* Something was written, or read: wakes a peer that sleeps and waits for that. */
+void psi_shm_ring_bell(struct psi_shm *shm);
+void psi_shm_tell_of_room(const struct psi_shm *shm);
+void psi_shm_wake(const struct psi_shm *shm);
+
+/* Tells the peer what it gets back and what is forgotten, as far as there is room in the ring. */
+psd_status psi_shm_send_notes(struct psi_shm *shm, struct psd_error *err);
+
+void psi_shm_foreign_let_go(struct foreign *foreign); /* NULL is allowed */
+void psi_shm_loan_unlink(struct loan **list, struct loan *loan);
+
+#endif
