@@ -227,7 +227,7 @@ def test_parameters_of_other_types(once, kind):
     assert all(last < first for _, first, last in ranks)
 
 
-def test_bytes_travel_with_the_gradients(once):
+def test_numbers_travel_with_the_gradients(once):
     """If this fails, what workers tell each other in every step changes on its way, or changes their gradients."""
     ranks = once("room", workers=3)
     for kind, carries in ((torch.float32, True), (torch.float64, True), (torch.bfloat16, False)):
@@ -235,14 +235,14 @@ def test_bytes_travel_with_the_gradients(once):
             gradients, told, heard = rank[kind, True]
             assert all(map(same_bits, rank[kind, False][0], gradients))
             assert list(map(bool, told)) == [False, carries, carries]  # in the first round there are no buckets yet
-            assert heard == [b"".join(those) for those in zip(*(each[kind, True][1] for each in ranks))]
+            assert heard == [sum(those, []) for those in zip(*(each[kind, True][1] for each in ranks))]
 
 
-def test_bytes_of_a_rank_that_has_ended(once):
+def test_numbers_of_a_rank_that_has_ended(once):
     """If this fails, a rank's farewell is not heard by others, counts in their means, or spoils its own gradients."""
     ranks = once("room", workers=3)
     for kind in (torch.float32, torch.float64):
-        everybodys = [b"".join(those) for those in zip(*(rank[kind][1] for rank in ranks))]
+        everybodys = [sum(those, []) for those in zip(*(rank[kind][1] for rank in ranks))]
         assert [rank[kind][2] for rank in ranks] == [everybodys] * 3
         gradients = [rank[kind][0] for rank in ranks]
         assert same_bits(gradients[2], ranks[2][kind, True][0][-1])

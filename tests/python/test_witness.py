@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the witness of plain scripts holds to be right and wrong, by its words alone: no job is needed."""
 
+import array
 import importlib.util
 import math
 import pathlib
@@ -42,6 +43,7 @@ class Workers:
         for rank, each in enumerate(self.all):
             mine = {name: value[rank] if isinstance(value, list) else value for name, value in words.items()}
             self.steps[rank] = [mine.pop(name, self.steps[rank][number]) for number, name in enumerate(STEP)]
+            each.note_means(mine.pop("means", math.nan))
             each.note(**mine)
 
     def glance(self):
@@ -86,7 +88,7 @@ class Workers:
 
 def holds_at_a_glance(workers, glances):
     """As all workers see it."""
-    found = {each.holds_at_a_glance(mine, b"".join(glances)) for each, mine in zip(workers, glances)}
+    found = {each.holds_at_a_glance(mine, array.array("H", sum(glances, ())).tobytes()) for each, mine in zip(workers, glances)}
     assert len(found) == 1, "they look closely together, or not at all"
     return found.pop()
 
@@ -176,7 +178,7 @@ def test_an_evaluation_before_the_last_batch_is_no_breach():
     for each in workers.all:
         each.read(1).gave([0, 1, 2], dealt=False)  # in eval mode, say, with gradients on
     assert workers.meet() == set()
-    workers.all[0].is_given(1, None, sure=True)
+    workers.all[0].is_given(1, None)
     assert workers.meet() == set(), "a thread reads ahead on one of them"
 
 
@@ -185,13 +187,13 @@ def test_bytes_that_are_equal_by_chance_are_no_breach_and_for_long_they_are():
     workers = Workers(2)
     for number in range(3):
         for each in workers.all:
-            each.is_given(0, number, sure=False)
+            each.is_given(0, number)
         assert workers.meet() == (set() if number < 2 else {"same data"})
         assert workers.meet() == workers.kinds(), "rounds without new data tell nothing"
     workers = Workers(2)
     for _ in range(5):
         for each in workers.all:
-            each.is_given(0, 1, sure=False)
+            each.is_given(0, 1)
         assert workers.meet() == set(), "all data are ones, say"
 
 
@@ -200,7 +202,7 @@ def test_a_user_who_was_told_is_not_stopped():
     workers = Workers(2)
     for each in workers.all:
         each.expect_same_data()
-        each.is_given(0, 1, sure=True)
+        each.read(0).gave([1], dealt=True)
     assert workers.meet() == set()
 
 
@@ -284,7 +286,7 @@ def test_orders_evaluations_and_random_numbers():
     workers = Workers(2)
     for rank, each in enumerate(workers.all):
         for number in range(1 + rank):  # worker 1 trains on the second one
-            each.is_given(0, witness.mixed(rank, number), sure=True)
+            each.read(0).gave([rank, number], dealt=True)
         each.drew_step(rank)
     assert workers.meet() == {"order"} and "worker 1 has left out a batch" in workers.said[0][1]
     workers = Workers(2)

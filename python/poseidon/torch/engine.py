@@ -360,11 +360,11 @@ class Engine:
 
     # ---- what travels with the gradients
 
-    def reserve(self, size: int) -> Room:
-        """Room for so many bytes of each rank, an even number, before the first round. What is put there
+    def reserve(self, count: int) -> Room:
+        """Room for so many small numbers of each rank, before the first round. What is put there
         when a round begins travels with it, from the second one on; not where no bucket has a type that can
         carry it, nor from a device, nor of hundreds of ranks."""
-        self._room = Room(size)
+        self._room = Room(count)
         return self._room
 
     def send_room(self) -> None:

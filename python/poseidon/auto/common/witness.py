@@ -23,7 +23,6 @@ import enum
 import itertools
 import math
 import operator
-import struct
 import zlib
 from typing import Any, Callable, Iterable, Sequence
 
@@ -68,17 +67,15 @@ class Word(enum.IntEnum):
 
 
 COUNT = Word.STREAM + STREAMS
-# A glance: flags, a digest of the words that should be equal, GIVEN_ALL, NEWEST.
-GLANCE = struct.Struct("<HIIHIH")
-PAIRS = GLANCE.size // 2  # of bytes; those that should be equal end with the third, those of GIVEN_ALL with the sixth
-_EQUAL, _EVER = 3, 6
+# A glance is numbers of 16 bits: flags and a digest of the words that should be equal, GIVEN_ALL, NEWEST.
+_EQUAL, _EVER, GLANCE = 3, 6, 9  # where they end
 _CLOSER = 1  # a flag: there is something to hear()
 _SAME_DATA = 2  # workers may have been given the same
 _NO_NEWS = 4  # the newest batch is not known by its positions
 _OVER = 8  # the script has ended
-_LOW = (1 << 32) - 1
+_LOW = (1 << 16) - 1
 # Those that note() tells: where they are behind SHARE.
-_NOTED = {word.name.lower(): word - Word.SHARE for word in Word if Word.SHARE <= word <= Word.MEANS}
+_NOTED = {word.name.lower(): word - Word.SHARE for word in Word if Word.SHARE <= word < Word.MEANS}
 _NOTHING_NOTED = [UNKNOWN] * len(_NOTED)
 _OF_A_STEP = 4  # the first of them, which glance() is told
 assert list(_NOTED)[:_OF_A_STEP] == ["share", "rows", "rates", "sample_bits"]
@@ -106,8 +103,6 @@ def _fitting(position: Any) -> int:
 
 
 def _numbers(positions: Any) -> list[int]:
-    if type(positions) is list and positions and type(positions[0]) is int:  # nearly always
-        return positions
     if isinstance(positions, (str, bytes, dict)) or not hasattr(positions, "__iter__"):
         return [_number(positions)]
     try:
@@ -202,7 +197,8 @@ class Reading:
 
     def drew(self, positions: Any) -> None:
         """The source's own sampler has drawn a batch. Every worker draws all of them."""
-        numbers = tuple(_numbers(positions))
+        is_plain = type(positions) is list and positions and type(positions[0]) is int
+        numbers = tuple(positions if is_plain else _numbers(positions))
         if len(numbers) != self._size:
             self._look_at_size(len(numbers))
         self._drawn.append(numbers)
@@ -235,7 +231,8 @@ class Reading:
         want of a part of its own it has somebody else's, which counts nothing in the mean."""
         if len(self._got) >= LOOK_AFTER:
             self._look_at_batches()
-        numbers = tuple(_numbers(positions))
+        is_plain = type(positions) is list and positions and type(positions[0]) is int
+        numbers = tuple(positions if is_plain else _numbers(positions))
         digest = hash(numbers) % MODULUS
         if len(numbers) != self._size:
             self._look_at_size(len(numbers))
@@ -249,8 +246,15 @@ class Reading:
         elif not self._parted:
             self._witness.tests_on(self._source, mixed(self._fingerprint, digest, self._content))
             self._content = 0
-        if may_train:
-            self._witness.is_given(self._source, None if self._repeats or borrowed else digest, True, self)
+        if not may_train:
+            return
+        witness, witness._reading = self._witness, self
+        if self._repeats or borrowed:
+            witness.is_given(self._source, None)
+            return
+        witness._given += 1
+        witness._given_all = hash((witness._given_all, self._source, digest)) % MODULUS
+        witness._source, witness._newest = self._source, digest
 
     def finish(self, dealt: bool, drops_last: bool = False) -> None:
         """It came to its end. drops_last: steps with fewer batches than workers are left out. What began in parts
@@ -273,7 +277,7 @@ class Witness:
 
     # What a step needs comes first, and so lies together: what takes time in a step is to fetch it from memory.
     __slots__ = ("_given", "_given_all", "_order", "_source", "_newest", "_reading", "_sure", "_dealt",
-                 "_news", "_flags", "_stable", "_step", "_alike", "_before", "_tests_agree", "_bounds", "world", "rank",
+                 "_news", "_flags", "_stable", "_step", "_means", "_alike", "_before", "_tests_agree", "_bounds", "world", "rank",
                  "_noted", "_states", "_told", "_told_states", "_epochs", "_epochs_compared", "_parts", "_whole",
                  "_tested", "_tested_all", "_expects_same", "unequal_means", "_breach", "breaches", "_sources", "_bytes",
                  "_epoch_samples", "_each_once", "_stepped", "_somebody_died", "_facts", "_noise_compared")
@@ -298,6 +302,7 @@ class Witness:
         self._news = True  # something beside batches has happened since the last glance
         self._flags = self._stable = 0  # of glances while nothing does: a digest of the words that stay the same
         self._step: tuple[float, ...] = ()  # that glance() was told
+        self._means = UNKNOWN
         self._told, self._told_states = _NOT_NOTED, _NO_STREAMS  # in the round of the last glance
         self._stepped: dict[int, int] = {}  # optimizer: the rounds before its last step
         self._dealt: set[int] = set()  # sources of which the workers were seen to have different parts
@@ -323,17 +328,18 @@ class Witness:
         that a position is the same sample everywhere."""
         return Reading(self, source, fingerprint)
 
-    def is_given(self, source: int, digest: int | None, sure: bool, reading: Reading | None = None) -> None:
-        """The script gets a batch that it may train on. digest: of its positions (sure), or of its bytes, which
+    def is_given(self, source: int, digest: int | None) -> None:
+        """The script gets a batch that it may train on, of which no positions are known. digest: of its bytes, which
         may be equal by chance; None: nothing can be said of it."""
         self._given += 1
-        self._reading = reading
-        self._sure = self._sure and sure
-        if not sure and digest is not None and len(self._bytes) < SURE_AFTER:
-            self._bytes.add(digest)
-        told = digest if digest is not None else mixed(self.rank, self._given)
-        self._given_all = hash((self._given_all, source, told)) % MODULUS
-        self._source, self._newest = source, digest if sure and digest is not None else -1
+        if digest is None:
+            digest = mixed(self.rank, self._given)
+        else:
+            self._sure, self._reading = False, None
+            if len(self._bytes) < SURE_AFTER:
+                self._bytes.add(digest)
+        self._given_all = hash((self._given_all, source, digest)) % MODULUS
+        self._source, self._newest = source, -1
 
     @property
     def epochs(self) -> int:
@@ -377,6 +383,10 @@ class Witness:
         for name, value in words.items():
             self._noted[_NOTED[name]] = value
 
+    def note_means(self, count: float) -> None:
+        """What a loss of this round is a mean of, by sample; less than 0: it has weights of its own."""
+        self._means = count
+
     def note_streams(self, states: Sequence[float]) -> None:
         """Digests of the states of generators that noise was drawn from since training began; UNKNOWN: none was."""
         self._news = True
@@ -386,9 +396,9 @@ class Witness:
 
     def words(self, over: bool = False) -> list[float]:
         """This worker's, for one round. What note() told is forgotten."""
-        noted, self._noted = self._noted, _NOTHING_NOTED[:]
+        noted, self._noted = [*self._noted, self._means], _NOTHING_NOTED[:]
         states, self._states = self._states, _NO_STREAMS
-        self._news = True
+        self._means, self._news = UNKNOWN, True
         return self._words(over, noted, states)
 
     def _words(self, over: bool, noted: Sequence[float], states: Sequence[float]) -> list[float]:
@@ -396,14 +406,19 @@ class Witness:
                 self._tested_all, *noted, self._given_all, UNKNOWN if self._newest < 0 else self._newest, self._parts,
                 *states]
 
-    def glance(self, share: float, rows: float, rates: float, sample_bits: float, over: bool = False) -> bytes:
-        """In nearly every round nothing is new but a batch, and these bytes (GLANCE) are all that travels: not the words,
+    def glance(self, share: float, rows: float, rates: float, sample_bits: float, over: bool = False) -> tuple[int, ...]:
+        """In nearly every round nothing is new but a batch, and these numbers (GLANCE) are all that travels: not the words,
         but a digest of them. Told are those words of this round which note() would be told in every one. Where
         holds_at_a_glance() is false, words_behind_glance() follow, and hear() decides."""
         if self._news:
             self._look_around()
         flags, newest, ever = self._flags, self._newest, self._given_all
-        self._step = (share, rows, rates, sample_bits)
+        means, self._means = self._means, UNKNOWN
+        self._step = (share, rows, rates, sample_bits, means)
+        if means != means or self.unequal_means:
+            means = -2.0
+        elif means < 0:
+            flags |= _CLOSER
         if share != 1.0:
             if share == share:
                 flags |= _CLOSER
@@ -416,30 +431,26 @@ class Witness:
             flags |= _CLOSER
         if over:
             flags |= _CLOSER | _OVER
-        equal = hash((self._stable, self._given, self._source, self._order, share, rows, rates, sample_bits)) & _LOW
-        return GLANCE.pack(flags, equal, ever & _LOW, ever >> 32, newest & _LOW, newest >> 32)
+        equal = hash((self._stable, self._given, self._source, self._order, share, rows, rates, sample_bits, means))
+        return (flags, equal & _LOW, equal >> 16 & _LOW, ever & _LOW, ever >> 16 & _LOW, ever >> 32,
+                newest & _LOW, newest >> 16 & _LOW, newest >> 32)
 
     def _look_around(self) -> None:
         """At what does not change with a batch."""
-        noted, self._told_states = self._noted[_OF_A_STEP:], self._states
-        self._told = tuple(noted)
-        means = noted[-1]
-        self._flags = 0
-        if self._expects_same or self._given == 0:
-            self._flags |= _SAME_DATA
-        if means < 0 or self._epochs != self._epochs_compared or self._states != _NO_STREAMS:
-            self._flags |= _CLOSER
-        if self.unequal_means:
-            noted[-1] = UNKNOWN
-        self._stable = zlib.crc32(array.array("d", [self._epochs, self._whole, self._tested, self._tested_all, *noted]))
-        # What was noted is of one round.
-        self._news = self._given == 0 or self._flags & _CLOSER > 0 or self._states != _NO_STREAMS or \
-            not all(map(math.isnan, self._told))
+        self._told, self._told_states = tuple(self._noted[_OF_A_STEP:]), self._states
         self._noted, self._states = _NOTHING_NOTED[:], _NO_STREAMS
+        # What was noted is of one round: the next one has other words again.
+        self._news = self._given == 0 or self._told != _NOT_NOTED or self._told_states != _NO_STREAMS
+        self._flags = _SAME_DATA if self._expects_same or self._given == 0 else 0
+        if self._epochs != self._epochs_compared or self._told_states != _NO_STREAMS:
+            self._flags |= _CLOSER
+        self._stable = zlib.crc32(array.array("d", [self._epochs, self._whole, self._tested, self._tested_all,
+                                                    *self._told]))
 
     def words_behind_glance(self, over: bool = False) -> list[float]:
         """This worker's words of the round that it gave a glance at."""
-        return self._words(over, [*self._step, *self._told], self._told_states)
+        *step, means = self._step
+        return self._words(over, [*step, *self._told, means], self._told_states)
 
     # ---- what must hold
 
@@ -461,23 +472,26 @@ class Witness:
         self.unequal_means = self.unequal_means or \
             _known(means) and (min(means) < 0 or max(means) - min(means) > 1e-9 * max(means))
 
-    def holds_at_a_glance(self, mine: bytes, raw: bytes) -> bool:
+    def holds_at_a_glance(self, mine: Sequence[int], raw: bytes) -> bool:
         """Whether everything holds, and nothing has to be looked at closely: as in nearly every round. mine: this
-        worker's glance; raw: everybody's, in any form in which each pair of bytes takes as many, and equal pairs have
-        equal ones. All workers come to the same answer."""
-        if self._bounds[0] != len(raw):
-            pair = len(raw) // self.world // PAIRS
-            self._bounds = (len(raw), pair * PAIRS, pair * _EQUAL, pair * _EVER)
+        worker's glance; raw: everybody's, in any form in which each number takes as many bytes, and equal ones have
+        equal bytes. All workers come to the same answer."""
+        length = len(raw)
+        if self._bounds[0] != length:
+            row = length // self.world
+            self._bounds = (length, row, row * _EQUAL // GLANCE, row * _EVER // GLANCE)
         _, row, end, ever = self._bounds
-        equal = raw[:end]
-        for at in range(row, len(raw), row):
+        equal, flags = raw[:end], mine[0]  # and so everybody's
+        given, newest = {raw[end:ever]}, {raw[ever:row]}
+        for at in range(row, length, row):
             if raw[at:at + end] != equal:
                 return False
-        flags = mine[0]  # everybody's
+            given.add(raw[at + end:at + ever])
+            newest.add(raw[at + ever:at + row])
         if flags & _CLOSER:
             return False
         if not flags & _SAME_DATA:
-            if not _all_differ(raw, row, end, ever) or not flags & _NO_NEWS and not _all_differ(raw, row, ever, row):
+            if len(given) < self.world or not flags & _NO_NEWS and len(newest) < self.world:
                 return False
             self._alike, self._before = 0, ()
         self._tests_agree = True
@@ -635,11 +649,6 @@ class Witness:
         if self._noise_compared:
             found.append("random numbers different on every worker")
         return "; ".join(found)
-
-
-def _all_differ(raw: bytes, row: int, begin: int, end: int) -> bool:
-    """Every worker has other bytes than the others there."""
-    return len({raw[at + begin:at + end] for at in range(0, len(raw), row)}) == len(raw) // row
 
 
 def _digest_of_all(samples: int) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import poseidon
 
 from ..common import notes
-from ..common.witness import COUNT, GLANCE, PAIRS, UNKNOWN, Word
+from ..common.witness import COUNT, GLANCE, Word
 from .weights import Later, Weights
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class Checks:
         self._session, self._witness, self._engine, self._timeout = session, session.witness, engine, timeout
         self._world, self._rank = session.world, session.rank
         self._weights = Weights([slot.parameter for slot in engine.slots])
-        self._room = engine.reserve(GLANCE.size)
-        size = (PAIRS + COUNT) * self._world
+        self._room = engine.reserve(GLANCE)
+        size = (GLANCE + COUNT) * self._world
         self._table = poseidon.Table(f"{engine.name}/checks", shape=(size,),
                                      dtype="float64", use="sum", reduce="sum", nan_policy="allow")
         self._numbers = array.array("d", bytes(8 * size))  # in the table: all glances, all words, of worker 0 first
-        self._glance = b""  # of this worker
+        self._glance: tuple[int, ...] = ()  # of this worker
         self._rounds = 0  # that have ended
         self._begun = 0  # the newest of them
         self._carried = False  # by the gradients of this round
@@ -95,6 +95,8 @@ class Checks:
         if not self._weights.lie_here:
             self._sampled = self._weights.sample(self._rounds)
         since = self._rounds - self._measured_at
+        if since % MEASURE_APART == 0:
+            self._weights.look_where_they_lie()
         if since >= MEASURE_APART and (since >= MEASURE_EVERY or self._epochs != self._witness.epochs):
             self._measured_at, self._epochs = self._rounds, self._witness.epochs
             self._measured = self._weights.measure()
@@ -106,14 +108,14 @@ class Checks:
             told[Word.SAMPLE], told[Word.SAMPLE_SIZE] = self._weights.as_one(self._weights.sample(self._begun))
         address, size = self._numbers.buffer_info()
         self._numbers[:] = array.array("d", bytes(8 * size))
-        pairs, words = PAIRS * self._rank, PAIRS * self._world + COUNT * self._rank
-        self._numbers[pairs:pairs + PAIRS] = array.array("d", array.array("H", self._glance))
+        glance, words = GLANCE * self._rank, GLANCE * self._world + COUNT * self._rank
+        self._numbers[glance:glance + GLANCE] = array.array("d", self._glance)
         self._numbers[words:words + COUNT] = array.array("d", told)
         self._future = self._table.transfer(address, address, keep=(self._numbers,), timeout_ms=FOREVER, reap=False)
 
     def _everybodys_words(self) -> list[list[float]]:
         """That came by the table."""
-        found = self._numbers[PAIRS * self._world:]
+        found = self._numbers[GLANCE * self._world:]
         return [found[at:at + COUNT].tolist() for at in range(0, len(found), COUNT)]
 
     def end(self, active: bool) -> None:
@@ -122,7 +124,7 @@ class Checks:
         if not self._carried:
             self._future.result(self._timeout)
         self._rounds += 1
-        raw = self._room.as_it_came() if self._carried else self._numbers[:PAIRS * self._world].tobytes()
+        raw = self._room.as_it_came() if self._carried else self._numbers[:GLANCE * self._world].tobytes()
         if not self._witness.holds_at_a_glance(self._glance, raw):
             if self._carried:
                 self._fetch_words()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .streams import Streams
 
 RECENT = 16  # batches that a model may still be given
+NONE_ASKED = (None, ())  # positions
 BYTES_OF = 16  # elements of a batch that tell it from another
 
 
@@ -101,14 +102,14 @@ class Seen:
         may_train = (dealt or not parted) and torch.is_grad_enabled()
         if reading is None:
             if may_train:
-                borrowed = parted and session.has_borrowed()
-                self._witness.is_given(self._stream(iterator._dataset), None if borrowed else _bytes(batch), sure=False)
+                borrowed = parted and session.borrows
+                self._witness.is_given(self._stream(iterator._dataset), None if borrowed else _bytes(batch))
             return
         if not parted and reading.is_new():
             reading.look_closer(self._content(iterator, batch))
         if dealt and iterator._num_workers > 0:
             self._seed_of_processes = float(mixed(iterator._base_seed))
-        reading.gave(positions, dealt, may_train, dealt and session.has_borrowed())
+        reading.gave(positions, dealt, may_train, dealt and session.borrows)
         if not may_train:
             return
         if reading.uneven or self._uneven_for > 0:
@@ -213,7 +214,7 @@ def watch_loaders(seen: Seen) -> None:
     def next_index(iterator):
         positions = ask(iterator)
         if iterator._dataset_kind == has_positions:
-            note_positions(iterator, positions)
+            _waiting(iterator).append(positions)
         return positions
 
     @functools.wraps(take)
@@ -227,7 +228,7 @@ def watch_loaders(seen: Seen) -> None:
             _finish(iterator)
             seen.forget_newest()
             raise
-        waiting = _waiting(iterator)
+        _, waiting = getattr(iterator, "_poseidon_positions", NONE_ASKED)
         seen.gave(iterator, waiting.popleft() if waiting else (), batch)
         return batch
 

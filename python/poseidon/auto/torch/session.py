@@ -71,6 +71,7 @@ class TorchSession(Session):
         self._weight_hooks: list[Any] = []
         self._rounds_at_delivery = -1  # rounds() when the script got its last batch
         self._newest: Delivery | None = None
+        self.borrows = False  # the newest is somebody else's, and counts nothing
         self._trained: Delivery | None = None  # what the loss is of that is being differentiated
         self._last_shard: Callable[[], Any] = lambda: None  # where it comes from
         self._looks_at_tails = False  # at the next backward
@@ -169,7 +170,12 @@ class TorchSession(Session):
     def learning_rates(self) -> list[float]:
         """Of the optimizers that made the last steps, and their groups of parameters. One that nobody has any more
         may live on until Python collects its garbage, on one worker longer than on another."""
-        return [float(group["lr"]) for groups in self._stepped for group in groups if "lr" in group]
+        found = []
+        for groups in self._stepped:  # asked in every step: no comprehension, which would be a call
+            for group in groups:
+                if "lr" in group:
+                    found.append(float(group["lr"]))
+        return found
 
     def before_step(self, optimizer: Any) -> None:
         """An optimizer is about to use the gradients."""
@@ -460,7 +466,7 @@ class TorchSession(Session):
         self._rounds_at_delivery, self._last_shard = self.rounds(), weakref.ref(shard)
         shard.handed_out += 1
         self.lineage.add(delivery, batch)
-        self._newest = delivery
+        self._newest, self.borrows = delivery, delivery.weight == 0.0
         if self._ahead and delivery.weight != 1.0:
             self.lineage.follow()
         if not self.lineage.follows():
@@ -470,6 +476,7 @@ class TorchSession(Session):
         """The script takes its data of a step itself (walks.py)."""
         self.witness.drew_step(delivery.digest)
         self.samples, self._newest, self._trained, self._share = delivery.samples, delivery, delivery, delivery.weight
+        self.borrows = delivery.weight == 0.0
 
     def batch_size(self) -> int:
         """Of the loader that the newest batch is from; 0: it has none."""
@@ -481,7 +488,7 @@ class TorchSession(Session):
         sources = self.lineage.sources([values]) if values is not None and self.lineage.follows() else None
         if sources:
             return weights_of(sources) == {0.0}
-        return self._newest is not None and self._newest.weight == 0.0
+        return self.borrows
 
     def share(self) -> float:
         """How much the batch that is being trained on counts in the mean; unknown: the loss itself is divided by

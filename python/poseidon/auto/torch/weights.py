@@ -83,22 +83,24 @@ class Weights:
 
     def __init__(self, parameters: list[torch.Tensor]):
         self._parameters = parameters
-        self._windows: dict[int, _Window] = {}  # by the number of a parameter
+        self._windows: list[_Window] = []  # by the number of a parameter
         self._signs = _signs(SAMPLE, "cpu").tolist()
         # On the processor they are read where they lie: an operation of torch for eight numbers takes longer than all
         # the rest that is done with them.
-        self.lie_here = all(map(_lies_here, parameters))
+        self.lie_here = False
+        self.look_where_they_lie()
         self._begins = [max(1, each.numel() - SAMPLE + 1) for each in parameters]  # where a sample may begin
+
+    def look_where_they_lie(self) -> None:
+        """The script may have given parameters other memory."""
+        self.lie_here = all(map(_lies_here, self._parameters))
+        if self.lie_here and [each.address for each in self._windows] != [each.data_ptr() for each in self._parameters]:
+            self._windows = [_Window(each) for each in self._parameters]
 
     def bits(self, number: int) -> int:
         """A digest of a few of them, of another parameter for every number. Only where they lie here."""
         turn, index = divmod(number, len(self._parameters))
-        parameter, window = self._parameters[index], self._windows.get(index)
-        if window is None or window.address != parameter.data_ptr():
-            if not _lies_here(parameter):
-                self.lie_here = False
-                return 0
-            window = self._windows[index] = _Window(parameter)
+        window = self._windows[index]
         begin = turn * SAMPLE % self._begins[index]
         return zlib.crc32(window.bytes[begin * window.size:(begin + SAMPLE) * window.size])
 
