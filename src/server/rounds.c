@@ -305,8 +305,12 @@ static bool
 close_round(struct lane *lane, struct chunk *chunk)
 {
     const struct table *table = chunk->table;
-    const struct psi_ranks *closing = backup_closing(table, chunk->clock.version);
+    const struct psi_ranks *closing;
 
+    if (chunk->round.slots == NULL && table->backup == NULL) {
+        return false; /* only backup workers have rounds that nobody gave to */
+    }
+    closing = backup_closing(table, chunk->clock.version);
     if (!psi_clock_round_full(&table->rule, &table->members, &chunk->clock, closing) &&
         !nobody_is_left(table, chunk, closing)) {
         return false;

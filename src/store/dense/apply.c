@@ -22,7 +22,7 @@ typedef void (*convert_fn)(void *to, const void *from, size_t count);
 /* One call of store_apply(), with everything looked up. */
 struct pass {
     const struct apply *apply;
-    struct psi_sum sum;
+    struct psi_sum sum;              /* of what does not fit one loop */
     const struct kernels_real *real; /* f32 or f64: what is computed in */
     size_t real_bytes;
     size_t bytes;                  /* of an element in the table's type */
@@ -62,7 +62,7 @@ numbers_init(struct kernel_numbers *numbers, const struct psd_rule_args *rule, u
 }
 
 static void
-pass_init(struct pass *pass, const struct apply *apply, char *slots)
+pass_init(struct pass *pass, const struct apply *apply)
 {
     const struct kernels *kernels = apply->kernels;
 
@@ -72,7 +72,6 @@ pass_init(struct pass *pass, const struct apply *apply, char *slots)
         .real_bytes = psi_dtype_state_bytes(apply->dtype),
         .bytes = psi_dtype_bytes(apply->dtype),
     };
-    psi_sum_init(&pass->sum, kernels, apply->dtype, apply->leaves, apply->leaf_count, slots);
     if (apply->dtype == PSD_F16) {
         pass->from_real = kernels->f16_from_f32;
     } else if (apply->dtype == PSD_BF16) {
@@ -318,9 +317,11 @@ store_apply(const struct apply *apply, void *scratch)
     enum kernel_leaves leaves;
 
     psi_assert(apply->elements >= 1 && apply->elements <= PSD_CHUNK_ELEMENTS);
-    pass_init(&pass, apply, (char *)scratch + PSD_CHUNK_ELEMENTS * sizeof(double));
+    pass_init(&pass, apply);
     if (fits_one_loop(&pass, &leaves)) {
         return apply_at_once(&pass, leaves);
     }
+    psi_sum_init(&pass.sum, apply->kernels, apply->dtype, apply->leaves, apply->leaf_count,
+                 (char *)scratch + PSD_CHUNK_ELEMENTS * sizeof(double));
     return apply->check ? apply_checked(&pass, scratch) : apply_streaming(&pass, scratch);
 }
