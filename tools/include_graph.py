@@ -81,9 +81,6 @@ KNOWN_CYCLES = {
     "client/api/context",
     "client/core/core",
     "config/environment",
-    "master/master",
-    "server/lane",
-    "table/rule_args",
     "transport/loop/lookup",
     "transport/stream/listener",
 }

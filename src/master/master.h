@@ -16,26 +16,8 @@
 #include <psd/status.h>
 
 #include "base/log.h"
-#include "base/tidings.h"
+#include "master/master_config.h"
 #include "transport/transport.h"
-#include "wire/message.h"
-
-struct master_config {
-    uint32_t workers;         /* 1..PSI_RANKS_MAX */
-    uint32_t servers;         /* 1..PSI_SERVERS_MAX */
-    uint32_t heartbeat_ms;    /* members send a PING that often */
-    uint32_t dead_heartbeats; /* silent for that many: dead */
-    uint32_t lost_grace_ms;   /* a member whose connection ended may take that long to come back */
-    uint32_t start_timeout_ms;
-    bool late_workers; /* that is for servers: who started the workers sees whether they live */
-    uint32_t replacement_timeout_ms; /* PSI_DEATH_WAIT */
-    enum psi_death_policy policy;
-    const char *listen_address; /* "tcp://127.0.0.1:0"; borrowed until master_create() returns */
-    /* (optional) What whoever started the master may want to know: called at once, from inside an
-     * event. */
-    void (*tell)(void *context, const struct psi_tiding *tiding);
-    void *tell_context;
-};
 
 /*
  * One job's master.

@@ -13,7 +13,7 @@
 
 #include "base/limiter.h"
 #include "clock/clock.h"
-#include "master/master.h"
+#include "master/master_config.h"
 #include "rpc/guest.h"
 #include "rpc/post.h"
 #include "shard/shard.h"

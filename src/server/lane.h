@@ -13,27 +13,12 @@
 #include <stdint.h>
 
 #include "base/log.h"
-#include "store/level.h"
+#include "server/lane_config.h"
 #include "transport/transport.h"
 
 struct lane;
 
 struct lane_counters;
-
-struct lane_config {
-    uint32_t server; /* index of the server */
-    uint32_t lane;   /* index of this lane in it */
-    uint32_t lanes;  /* lanes of the server */
-    const char *master_address;
-    const char *listen_address; /* "tcp://127.0.0.1:0" */
-    uint64_t memory_max;        /* bytes for tables */
-    uint64_t pool_bytes;        /* bytes for gradients waiting for their round */
-    uint32_t start_timeout_ms;  /* for the master to be found */
-    enum kernel_level kernel;
-    bool checksum;         /* payload checksums on values */
-    bool lends;            /* workers on this host may read values where they are ... */
-    uint32_t segments_max; /* ... of so many tables; each takes a descriptor; 0: of all */
-};
 
 /* config is copied; the strings it points to need to live only for the call. */
 psd_status lane_create(struct psi_env *env, const struct lane_config *config,

@@ -13,7 +13,7 @@
 #include "rpc/inbox.h"
 #include "rpc/master_link.h"
 #include "server/counters.h"
-#include "server/lane.h"
+#include "server/lane_config.h"
 #include "store/store.h"
 #include "store/sum.h"
 

@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "table/spec.h"
+#include "table/dtype.h"
 
 size_t
 psi_dtype_state_bytes(psd_dtype dtype)

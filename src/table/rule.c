@@ -6,7 +6,10 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "table/spec.h"
+#include "table/rule.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 #include "base/fail.h"
 

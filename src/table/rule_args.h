@@ -7,7 +7,7 @@
 #ifndef PSI_TABLE_RULE_ARGS_H
 #define PSI_TABLE_RULE_ARGS_H
 
-#include "table/spec.h"
+#include "table/rule.h"
 
 /* Replaces every 0 that stands for a default. Leaves what makes no sense to the check. */
 void psi_rule_args_fill(struct psd_rule_args *args);

@@ -13,6 +13,9 @@
 
 #include <psd/psd.h>
 
+#include "table/dtype.h"
+#include "table/rule.h"
+
 /* Thread: immutable once made. */
 struct psi_spec {
     char name[PSD_NAME_MAX + 1];
@@ -59,26 +62,6 @@ psi_spec_synchronous(const struct psi_spec *spec)
 /* Changes whenever the bits of any sum or rule change: part of the handshake. */
 enum { PSI_KERNEL_REVISION = 1 };
 
-/* 4, 8, 2, 2; 0 for anything else */
-static inline size_t
-psi_dtype_bytes(psd_dtype dtype)
-{
-    return dtype == PSD_F32                        ? 4
-           : dtype == PSD_F64                      ? 8
-           : dtype == PSD_F16 || dtype == PSD_BF16 ? 2
-                                                   : 0;
-}
-
-size_t psi_dtype_state_bytes(psd_dtype dtype); /* optimizer state: 4, or 8 for f64 */
-const char *psi_dtype_name(psd_dtype dtype);   /* "f32"; "?" for anything else */
-
-/* The type that numbers of this one are added in. */
-static inline psd_dtype
-psi_dtype_real(psd_dtype dtype)
-{
-    return dtype == PSD_F64 ? PSD_F64 : PSD_F32;
-}
-
 /*
  * What a server has of an element, as STATE_* frames number it: the value in the table's type, the
  * master value (f16 and bf16 tables), then the optimizer's state. Bytes of one; 0: no such part.
@@ -86,20 +69,5 @@ psi_dtype_real(psd_dtype dtype)
 enum { PSI_PART_VALUE = 0, PSI_PART_MASTER = 1, PSI_PART_STATE = 2, PSI_PARTS_MAX = 4 };
 size_t psi_spec_part_bytes(const struct psi_spec *spec, unsigned part);
 size_t psi_spec_all_parts_bytes(const struct psi_spec *spec);
-
-enum { PSI_RULES = PSD_RULE_FTRL + 1 };   /* the last one of enum psd_rule */
-const char *psi_rule_name(psd_rule rule); /* "sgd" */
-
-/* Arrays of optimizer state a rule keeps (0..2) and their names in files ("momentum"). */
-enum { PSI_STATES_MAX = 2 };
-unsigned psi_rule_states(psd_rule rule);
-const char *psi_rule_state_name(psd_rule rule, unsigned state);
-
-/* The learning rate of update number `update` (1 is the first), by schedule and warm-up. Computed
- * with +, -, *, / alone: the same bits on every machine. */
-double psi_rule_rate(const struct psd_rule_args *rule, uint64_t update);
-
-/* base^exponent by repeated squaring: multiplication alone. */
-double psi_rule_power(double base, uint64_t exponent);
 
 #endif

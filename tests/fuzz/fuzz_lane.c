@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "fuzz.h"
 #include "happenings.h"
+#include "server/lane.h"
 #include "server/state.h"
 
 enum {

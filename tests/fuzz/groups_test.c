@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "server/lane.h"
 #include "server/state.h"
 #include "world/world.h"
 

@@ -1,0 +1,30 @@
+/*
+ * master_config.h - what a job's master is told when it is created.
+ */
+#ifndef MASTER_MASTER_CONFIG_H
+#define MASTER_MASTER_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/tidings.h"
+#include "clock/clock.h"
+
+struct master_config {
+    uint32_t workers;         /* 1..PSI_RANKS_MAX */
+    uint32_t servers;         /* 1..PSI_SERVERS_MAX */
+    uint32_t heartbeat_ms;    /* members send a PING that often */
+    uint32_t dead_heartbeats; /* silent for that many: dead */
+    uint32_t lost_grace_ms;   /* a member whose connection ended may take that long to come back */
+    uint32_t start_timeout_ms;
+    bool late_workers; /* that is for servers: who started the workers sees whether they live */
+    uint32_t replacement_timeout_ms; /* PSI_DEATH_WAIT */
+    enum psi_death_policy policy;
+    const char *listen_address; /* "tcp://127.0.0.1:0"; borrowed until master_create() returns */
+    /* (optional) What whoever started the master may want to know: called at once, from inside an
+     * event. */
+    void (*tell)(void *context, const struct psi_tiding *tiding);
+    void *tell_context;
+};
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * lane_config.h - what a lane is told when it is created.
+ */
+#ifndef SERVER_LANE_CONFIG_H
+#define SERVER_LANE_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "store/level.h"
+
+struct lane_config {
+    uint32_t server; /* index of the server */
+    uint32_t lane;   /* index of this lane in it */
+    uint32_t lanes;  /* lanes of the server */
+    const char *master_address;
+    const char *listen_address; /* "tcp://127.0.0.1:0" */
+    uint64_t memory_max;        /* bytes for tables */
+    uint64_t pool_bytes;        /* bytes for gradients waiting for their round */
+    uint32_t start_timeout_ms;  /* for the master to be found */
+    enum kernel_level kernel;
+    bool checksum;         /* payload checksums on values */
+    bool lends;            /* workers on this host may read values where they are ... */
+    uint32_t segments_max; /* ... of so many tables; each takes a descriptor; 0: of all */
+};
+
+#endif
