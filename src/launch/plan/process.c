@@ -41,8 +41,8 @@ master_arguments(const struct plan *plan, const struct process_facts *facts, str
     add_number(argv, "--port", plan->master_port);
     add_number(argv, "--ready_fd", SPAWN_EXTRA_FD);
     words_add(argv, "--tell_joins");
-    if (plan->automatic) { /* scripts that know nothing of Poseidon join when they train, one alone
-                              never does */
+    /* Scripts that know nothing of Poseidon join when they train, one alone never does. */
+    if (plan->automatic) {
         words_add(argv, "--late_workers");
     }
     words_add_all(argv, &plan->master_settings);

@@ -18,8 +18,7 @@ struct gather {
     const struct layout *layout;
     struct host *hosts; /* one for each machine */
     uint32_t host_count;
-    struct computers computers; /* numbered when every machine has said hello, and again when one
-                                   comes back */
+    struct computers computers; /* numbered when all have said hello, and when one is back */
     const char *interface;      /* (optional) interface, network: for the addresses */
     const char *directory;      /* psd_run's own: machines work there if they have it */
     const struct sync *sync;    /* (optional) files for other machines */
