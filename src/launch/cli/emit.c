@@ -13,13 +13,82 @@
 #include "launch/prepare/prepare.h"
 #include "launch/system/ports.h"
 
+/* ------------------------------------------------------------------------------------- ports ---
+ */
+
+/* "rank 2", or "rank 2-5". */
+static void
+name_ranks(uint32_t first, uint32_t last, char text_p[32])
+{
+    snprintf(text_p, 32, first == last ? "rank %u" : "rank %u-%u", first, last);
+}
+
+static void
+print_ports(FILE *file, const char *from, const char *to, unsigned first, unsigned last,
+            const char *what)
+{
+    fprintf(file, "%-15s %-15s %5u-%-7u %s\n", from, to, first, last, what);
+}
+
+/* Where the kernel puts those who name no port. */
+static void
+find_range(unsigned *first_p, unsigned *last_p)
+{
+    FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+
+    if (file == NULL || fscanf(file, "%u %u", first_p, last_p) != 2) {
+        *first_p = 32768;
+        *last_p = 60999;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+}
+
+static psd_status
+print_port_table(const struct emit *emit, FILE *file, struct psd_error *err)
+{
+    const uint32_t chosen = emit->options->first_port;
+    unsigned first;
+    unsigned last;
+    char servers[32];
+    char workers[32];
+
+    (void)err;
+    find_range(&first, &last);
+    name_ranks(emit->servers, emit->size - 1, workers);
+    fprintf(file, "%-15s %-15s %-13s %s\n", "FROM", "TO", "TCP PORT", "WHAT");
+    print_ports(file, "all ranks", "rank 0", chosen != 0 ? chosen : first,
+                chosen != 0 ? emit->options->last_port : last,
+                chosen != 0 ? "psd_run" : "psd_run (--initial_port, --final_port narrow it)");
+    if (personality_is_foreign(emit->personality)) {
+        const uint16_t port = personality_port(emit->personality);
+
+        if (port != 0) {
+            print_ports(file, "all ranks", "all ranks", port, port,
+                        "the command, where that is free");
+        }
+        print_ports(file, "all ranks", "all ranks", PORTS_FIRST, PORTS_LAST,
+                    "the command, a port or two for each");
+        return PSD_OK;
+    }
+    name_ranks(0, emit->servers - 1, servers);
+    print_ports(file, "all ranks", "rank 0", first, last, "ps_master");
+    print_ports(file, "all ranks", servers, first, last, "ps_server, a port for each lane");
+    print_ports(file, workers, workers, PORTS_FIRST, PORTS_LAST, "PSD_PORT, if the workers use it");
+    return PSD_OK;
+}
+
+/* --------------------------------------------------------------------------------------- all ---
+ */
+
 static const struct {
     const char *name;
     psd_status (*print)(const struct emit *emit, FILE *file, struct psd_error *err);
 } systems[] = {
     {"condor", emit_condor},
     {"k8s", emit_k8s},
-    {"ports", emit_ports},
+    {"ports", print_port_table},
 };
 
 /* What would be left out without a word. */
@@ -228,70 +297,4 @@ emit_print_counts(const struct emit *emit, const char *first, FILE *file)
     }
     fprintf(file, "# %u servers (%s 0 is one, and %s) and %u workers.", emit->servers, first,
             master ? "has the master" : "coordinates", emit->size - emit->servers);
-}
-
-/* ------------------------------------------------------------------------------------- ports ---
- */
-
-/* "rank 2", or "rank 2-5". */
-static void
-name_ranks(uint32_t first, uint32_t last, char text_p[32])
-{
-    snprintf(text_p, 32, first == last ? "rank %u" : "rank %u-%u", first, last);
-}
-
-static void
-print_ports(FILE *file, const char *from, const char *to, unsigned first, unsigned last,
-            const char *what)
-{
-    fprintf(file, "%-15s %-15s %5u-%-7u %s\n", from, to, first, last, what);
-}
-
-/* Where the kernel puts those who name no port. */
-static void
-find_range(unsigned *first_p, unsigned *last_p)
-{
-    FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
-
-    if (file == NULL || fscanf(file, "%u %u", first_p, last_p) != 2) {
-        *first_p = 32768;
-        *last_p = 60999;
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-}
-
-psd_status
-emit_ports(const struct emit *emit, FILE *file, struct psd_error *err)
-{
-    const uint32_t chosen = emit->options->first_port;
-    unsigned first;
-    unsigned last;
-    char servers[32];
-    char workers[32];
-
-    (void)err;
-    find_range(&first, &last);
-    name_ranks(emit->servers, emit->size - 1, workers);
-    fprintf(file, "%-15s %-15s %-13s %s\n", "FROM", "TO", "TCP PORT", "WHAT");
-    print_ports(file, "all ranks", "rank 0", chosen != 0 ? chosen : first,
-                chosen != 0 ? emit->options->last_port : last,
-                chosen != 0 ? "psd_run" : "psd_run (--initial_port, --final_port narrow it)");
-    if (personality_is_foreign(emit->personality)) {
-        const uint16_t port = personality_port(emit->personality);
-
-        if (port != 0) {
-            print_ports(file, "all ranks", "all ranks", port, port,
-                        "the command, where that is free");
-        }
-        print_ports(file, "all ranks", "all ranks", PORTS_FIRST, PORTS_LAST,
-                    "the command, a port or two for each");
-        return PSD_OK;
-    }
-    name_ranks(0, emit->servers - 1, servers);
-    print_ports(file, "all ranks", "rank 0", first, last, "ps_master");
-    print_ports(file, "all ranks", servers, first, last, "ps_server, a port for each lane");
-    print_ports(file, workers, workers, PORTS_FIRST, PORTS_LAST, "PSD_PORT, if the workers use it");
-    return PSD_OK;
 }

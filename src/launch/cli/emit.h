@@ -34,6 +34,5 @@ void emit_print_counts(const struct emit *emit, const char *first, FILE *file);
 /* One for each system. */
 psd_status emit_condor(const struct emit *emit, FILE *file, struct psd_error *err);
 psd_status emit_k8s(const struct emit *emit, FILE *file, struct psd_error *err);
-psd_status emit_ports(const struct emit *emit, FILE *file, struct psd_error *err);
 
 #endif

@@ -26,16 +26,6 @@ struct piece {
     struct psi_tf_config config;
 };
 
-void
-tf_tasks_fini(struct tf_tasks *tasks)
-{
-    for (uint32_t i = 0; tasks->list != NULL && i <= tasks->servers + tasks->workers; i++) {
-        psi_tf_config_free(&tasks->list[i]);
-    }
-    free(tasks->list);
-    *tasks = (struct tf_tasks){0};
-}
-
 static psd_status
 read_piece(const char *name, char *const *environment, struct piece *piece, struct psd_error *err)
 {

@@ -13,7 +13,7 @@
 
 /* Thread: owned by the caller. Zero is an empty one. */
 struct tf_tasks {
-    struct psi_tf_config *list; /* owned, by slot: role.h; the first is none */
+    struct psi_tf_config *list; /* the caller's, by slot: role.h; the first is none */
     uint32_t servers;           /* ps that other tasks here use; alone they are the job itself */
     uint32_t workers;
     char note[320]; /* what is strange about them, but no mistake; "": nothing */
@@ -33,6 +33,5 @@ enum tf_tasks_need {
  */
 psd_status tf_tasks_load(const struct psi_option_list *files, char *const *environment,
                          enum tf_tasks_need need, struct tf_tasks *tasks_p, struct psd_error *err);
-void tf_tasks_fini(struct tf_tasks *tasks);
 
 #endif

@@ -234,7 +234,8 @@ set_all_up(struct gather *gather, uint32_t *host_p, struct psd_error *err)
         if (gather->hosts[i].state == HOST_GONE) {
             continue;
         }
-        status = host_choose_address(&gather->hosts[i], gather->interface, any_remote(gather), err);
+        status = host_choose_address(&gather->hosts[i], gather->args->interface, any_remote(gather),
+                                     err);
         if (status == PSD_OK) {
             status = host_setup_send(gather, i, err);
         }
@@ -315,7 +316,7 @@ gather_step(struct gather *gather, uint64_t now_ms,
 {
     psd_status status = call_machines(gather, now_ms, new_call, context, host_p, err);
 
-    if (status == PSD_OK && gather->failed_ms != 0 && !gather->check) {
+    if (status == PSD_OK && gather->failed_ms != 0 && !gather->args->check) {
         if (!knows_failures(gather, now_ms)) {
             return GATHER_WAIT;
         }
@@ -329,7 +330,7 @@ gather_step(struct gather *gather, uint64_t now_ms,
         status = set_all_up(gather, host_p, err);
     }
     if (status == PSD_OK && all_are(gather, HOST_SET_UP)) {
-        status = gather->check ? PSD_OK : check_problems(gather, host_p, err);
+        status = gather->args->check ? PSD_OK : check_problems(gather, host_p, err);
         for (uint32_t i = 0; i < gather->host_count && status == PSD_OK; i++) {
             if (gather->hosts[i].state == HOST_GONE) {
                 continue;
@@ -342,7 +343,7 @@ gather_step(struct gather *gather, uint64_t now_ms,
         }
     }
     if (status == PSD_OK && all_are(gather, HOST_READY)) {
-        status = gather->check ? PSD_OK : check_problems(gather, host_p, err);
+        status = gather->args->check ? PSD_OK : check_problems(gather, host_p, err);
         if (status == PSD_OK) {
             return GATHER_READY;
         }
@@ -368,7 +369,7 @@ gather_return(struct gather *gather, uint32_t machine, struct psd_error *err)
     fill_machines(gather);
     if (host->state == HOST_FILLED) {
         number_computers(gather);
-        status = host_choose_address(host, gather->interface, any_remote(gather), err);
+        status = host_choose_address(host, gather->args->interface, any_remote(gather), err);
         status = status == PSD_OK ? host_setup_send(gather, machine, err) : status;
     } else if (host->state == HOST_SET_UP) {
         /* It reached us, and so the master, which is here. Nobody listens for a mere test now. */
@@ -390,7 +391,7 @@ gather_deadline(const struct gather *gather)
 {
     uint64_t until_ms = UINT64_MAX;
 
-    if (gather->failed_ms != 0 && !gather->check) {
+    if (gather->failed_ms != 0 && !gather->args->check) {
         return gather->failed_ms + OTHERS_MS;
     }
     for (uint32_t i = 0; i < gather->host_count; i++) {

@@ -11,22 +11,20 @@
 #include "launch/plan/neighbours.h"
 #include "launch/plan/plan.h"
 #include "launch/run/host.h"
+#include "launch/run/run_args.h"
 
 /* Thread: owned by the main thread of psd_run. */
 struct gather {
+    const struct run_args *args;
     const struct plan *plan;
     const struct layout *layout;
     struct host *hosts; /* one for each machine */
     uint32_t host_count;
     struct computers computers; /* numbered when all have said hello, and when one is back */
-    const char *interface;      /* (optional) interface, network: for the addresses */
     const char *directory;      /* psd_run's own: machines work there if they have it */
     const struct sync *sync;    /* (optional) files for other machines */
-    int secret_fd;              /* the job's */
-    const char *secret_file;    /* (optional) where it came from */
     const char *logs;           /* (optional) directory for the machines' own logs */
     const char *logs_token;     /* (optional) a file that tells them that it is psd_run's own */
-    bool check;                 /* look at all machines, although some are not ready */
     uint64_t failed_ms;         /* when the first machine could not be reached; 0: not yet */
 };
 

@@ -125,8 +125,8 @@ add_place(const struct gather *gather, const struct host *host, struct words *or
 
 /* Ports of a machine: its workers', its servers' and the scheduler's where these run the user's
  * command, and one for the store of torch where rank 0 is. */
-uint32_t
-host_setup_port_count(const struct gather *gather, uint32_t machine)
+static uint32_t
+port_count_of(const struct gather *gather, uint32_t machine)
 {
     const struct layout *layout = gather->layout;
     const struct plan *plan = gather->plan;
@@ -169,7 +169,7 @@ uint16_t
 host_setup_store_port(const struct gather *gather)
 {
     const uint32_t machine = gather->layout->machine_of[1 + gather->plan->servers];
-    const uint32_t count = host_setup_port_count(gather, machine);
+    const uint32_t count = port_count_of(gather, machine);
 
     return count > 0 ? gather->hosts[machine].worker_ports[count - 1] : 0;
 }
@@ -182,7 +182,7 @@ add_shares(const struct gather *gather, uint32_t machine, struct words *orders)
     const uint32_t workers = host->machine->workers;
     const uint32_t all = gather->computers.workers[gather->computers.node_of[machine]];
     const uint32_t threads = all > 0 ? host->cores / all : 0;
-    const uint32_t ports = host_setup_port_count(gather, machine);
+    const uint32_t ports = port_count_of(gather, machine);
     const uint16_t wish = ports == 1 ? personality_port(gather->plan->personality) : 0;
     const char *address = host->address;
 
@@ -205,9 +205,10 @@ static psd_status
 send_secret(const struct gather *gather, struct host *host, struct psd_error *err)
 {
     if (!host->machine->here && !host->machine->joined && host->shell.way == REMOTE_SHELL_SRUN) {
-        return launch_secret_send_sealed(gather->secret_fd, gather->secret_file, &host->link, err);
+        return launch_secret_send_sealed(gather->args->secret_fd, gather->args->secret_file,
+                                         &host->link, err);
     }
-    return launch_secret_send(gather->secret_fd, &host->link, err);
+    return launch_secret_send(gather->args->secret_fd, &host->link, err);
 }
 
 psd_status
@@ -253,7 +254,7 @@ host_setup_send(struct gather *gather, uint32_t machine, struct psd_error *err)
 void
 host_setup_take(struct gather *gather, struct host *host, const struct words *answers)
 {
-    const uint32_t port_count = host_setup_port_count(gather, (uint32_t)(host - gather->hosts));
+    const uint32_t port_count = port_count_of(gather, (uint32_t)(host - gather->hosts));
     uint32_t ports = 0;
 
     free(host->knows_flags); /* of a life before */

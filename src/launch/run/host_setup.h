@@ -18,7 +18,6 @@ void host_setup_take(struct gather *gather, struct host *host, const struct word
 
 /* The ports that machines keep for those who run the user's command, once they are gathered: of one
  * process; of torch's store. 0: none. */
-uint32_t host_setup_port_count(const struct gather *gather, uint32_t machine);
 uint16_t host_setup_port(const struct gather *gather, uint32_t slot);
 uint16_t host_setup_store_port(const struct gather *gather);
 

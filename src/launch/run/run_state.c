@@ -25,8 +25,8 @@
 #include "launch/system/wall_clock.h"
 #include "launch/text/memory.h"
 
-void
-run_listen(struct run *run, int fd, uint32_t events, enum run_source source, uint32_t machine)
+static void
+listen_to(struct run *run, int fd, uint32_t events, enum run_source source, uint32_t machine)
 {
     struct epoll_event event = {.events = events, .data.u64 = (uint64_t)source << 32 | machine};
 
@@ -44,9 +44,9 @@ run_watch_line(struct run *run, struct host *host)
 {
     const uint32_t machine = (uint32_t)(host - run->hosts);
 
-    run_listen(run, host->link.in, EPOLLIN, RUN_LINE, machine);
+    listen_to(run, host->link.in, EPOLLIN, RUN_LINE, machine);
     if (host->stderr_fd >= 0) {
-        run_listen(run, host->stderr_fd, EPOLLIN, RUN_STDERR, machine);
+        listen_to(run, host->stderr_fd, EPOLLIN, RUN_STDERR, machine);
     }
 }
 
@@ -203,16 +203,13 @@ init_gather(struct run *run)
     if (getcwd(run->here, sizeof(run->here)) == NULL) {
         snprintf(run->here, sizeof(run->here), "/");
     }
-    run->gather = (struct gather){.plan = run->plan,
+    run->gather = (struct gather){.args = run->args,
+                                  .plan = run->plan,
                                   .layout = run->layout,
                                   .hosts = run->hosts,
                                   .host_count = run->layout->machine_count,
-                                  .interface = run->args->interface,
-                                  .check = run->args->check,
                                   .directory = run->here,
-                                  .sync = run->sync.bytes != NULL ? &run->sync : NULL,
-                                  .secret_fd = run->args->secret_fd,
-                                  .secret_file = run->args->secret_file};
+                                  .sync = run->sync.bytes != NULL ? &run->sync : NULL};
     if (run->directory == NULL || realpath(run->directory, run->logs) == NULL) {
         run->logs[0] = '\0';
     }
@@ -265,12 +262,12 @@ run_init(struct run *run, const struct run_args *args, const struct watch_ops *o
     if (runlog_open(&run->runlog, args->runlog, err) != PSD_OK) {
         console_say(&run->console, "%s; the job goes on without it", err->text);
     }
-    run_listen(run, run->signals, EPOLLIN, RUN_SIGNAL, 0);
+    listen_to(run, run->signals, EPOLLIN, RUN_SIGNAL, 0);
     if (args->listener >= 0) {
-        run_listen(run, args->listener, EPOLLIN, RUN_CONTROL, 0);
+        listen_to(run, args->listener, EPOLLIN, RUN_CONTROL, 0);
     }
     if (args->join != NULL) {
-        run_listen(run, join_fd(args->join), EPOLLIN, RUN_JOIN, 0);
+        listen_to(run, join_fd(args->join), EPOLLIN, RUN_JOIN, 0);
     }
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         if (run->hosts[i].machine->here || run->hosts[i].machine->joined) {

@@ -92,7 +92,6 @@ void run_fini(struct run *run);
  */
 void run_pulse(void *context);
 
-void run_listen(struct run *run, int fd, uint32_t events, enum run_source source, uint32_t machine);
 void run_watch_line(struct run *run, struct host *host);
 /* Before the job is ended: how far it came is known to the master alone. */
 void run_ask_last(struct run *run);
