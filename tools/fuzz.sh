@@ -8,14 +8,14 @@ cd "$(dirname "$0")/.."
 
 decoders=(src/wire/frame.c src/wire/meta.c src/wire/pack.c src/wire/message_job.c
           src/wire/message_meet.c src/wire/message_table.c src/wire/message_view.c
-          src/cluster/cluster.c src/cluster/endpoint.c src/cluster/hostlist.c src/cluster/json_walk.c
+          src/cluster/cluster_fields.c src/cluster/cluster_json.c src/cluster/cluster_nodes.c src/cluster/endpoint.c src/cluster/hostlist.c src/cluster/json_walk.c
           src/config/nearest.c src/cluster/numberlist.c src/config/options.c src/config/settings.c
           src/cluster/tf_config.c src/launch/plan/roles.c src/launch/meet/slurm.c src/launch/text/words.c
           src/launch/meet/rendezvous_file.c src/checkpoint/manifest.c src/checkpoint/scan.c
           src/checkpoint/safetensors.c src/checkpoint/tensors.c
           src/secure/pass.c src/secure/tls.c
           src/transport/address.c src/transport/stream/stream_in.c src/transport/shm/ring.c
-          src/transport/stream/carrier_shm.c src/transport/stream/shm_offer.c src/transport/shm/descriptors.c
+          src/transport/stream/carrier_shm.c src/transport/stream/carrier_shm_receive.c src/transport/stream/carrier_shm_send.c src/transport/stream/shm_offer.c src/transport/shm/descriptors.c
           examples/mnist/idx.c)
 cover_min=95
 

@@ -102,6 +102,12 @@ void psi_context_forget_locked(psd_context *context, psd_op *op);
 
 uint64_t psi_context_deadline_ns(psd_context *context, uint32_t timeout_ms);
 
+/* For the life of a context (context_life.c): its own thread, and the two steps that everybody who
+ * waits repeats. With the lock held. */
+void *psi_context_run_thread(void *argument);
+void psi_context_drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_seat *seat);
+bool psi_context_collect_locked(psd_context *context);
+
 /* Runs one transfer to its end. updates_p (optional): see psi_op_updates(). */
 psd_status psi_context_transfer(psd_context *context, psd_table *table,
                                 const struct psi_transfer *transfer, uint64_t *updates_p,

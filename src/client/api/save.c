@@ -1,5 +1,5 @@
 /*
- * save.c - psd_save and psd_load: tables out of the servers into files, and back.
+ * save.c - psd_save: tables out of the servers into files.
  *
  * A save is an ordinary reader: a worker that has pulled step c and not pushed it holds back every
  * synchronous table at c, so what it reads range by range belongs together. Tables with staleness
@@ -10,134 +10,19 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "checkpoint/read.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/write.h"
-#include "client/api/context.h"
+#include "client/api/saved_tables.h"
 #include "wire/frame.h"
-
-enum {
-    PART_NAME_BYTES = PSD_NAME_MAX + 32, /* table.state */
-    RANGE_CHUNKS = 64,                   /* moved at once, if they fit the buffer */
-    RANGE_ELEMENTS = RANGE_CHUNKS * PSD_CHUNK_ELEMENTS,
-    BUFFER_BYTES = RANGE_ELEMENTS * 8, /* of the widest type */
-    SHAPE_TEXT_BYTES = 200,
-};
-
-/* One tensor of a table. */
-struct part {
-    uint8_t number;
-    enum psi_checkpoint_kind kind;
-    psd_dtype dtype;
-    char name[PART_NAME_BYTES];
-};
-
-static void
-name_part(struct part *part, const char *table, const char *what)
-{
-    const size_t length = strlen(table);
-    const size_t what_length = strlen(what);
-
-    psi_assert(length + 1 + what_length < sizeof(part->name));
-    memcpy(part->name, table, length);
-    part->name[length] = '.';
-    memcpy(part->name + length + 1, what, what_length + 1);
-}
-
-/* All parts of a table, the value last: on the servers it is what makes a loaded chunk count. */
-static unsigned
-list_parts(const struct psi_spec *spec, struct part parts[PSI_PARTS_MAX])
-{
-    const psd_dtype state_dtype = spec->dtype == PSD_F64 ? PSD_F64 : PSD_F32;
-    unsigned count = 0;
-
-    if (psi_dtype_bytes(spec->dtype) == 2) {
-        parts[count] = (struct part){PSI_PART_MASTER, PSI_CHECKPOINT_STATE, PSD_F32};
-        name_part(&parts[count++], spec->name, "master");
-    }
-    for (unsigned state = 0; state < psi_rule_states(spec->rule.rule); state++) {
-        parts[count] =
-            (struct part){(uint8_t)(PSI_PART_STATE + state), PSI_CHECKPOINT_STATE, state_dtype};
-        name_part(&parts[count++], spec->name, psi_rule_state_name(spec->rule.rule, state));
-    }
-    parts[count] = (struct part){PSI_PART_VALUE, PSI_CHECKPOINT_PARAMS, spec->dtype};
-    memcpy(parts[count++].name, spec->name, sizeof(spec->name));
-    return count;
-}
-
-/* ----------------------------------------------------------------------------- what to move --- */
-
-/* The update tables of a context, by name. Thread: owned by the call that made it. */
-struct tables {
-    psd_table **list;
-    size_t count;
-    uint8_t *buffer; /* BUFFER_BYTES: one range */
-};
-
-static int
-by_table_name(const void *a, const void *b)
-{
-    psd_table *const *left = a;
-    psd_table *const *right = b;
-
-    return strcmp(psi_table_spec(*left)->name, psi_table_spec(*right)->name);
-}
-
-static void
-tables_fini(struct tables *tables)
-{
-    free(tables->list);
-    free(tables->buffer);
-}
-
-static psd_status
-tables_init(struct tables *tables, psd_context *context, struct psd_error *err)
-{
-    size_t opened = 0;
-
-    while (psi_context_table(context, opened) != NULL) {
-        opened++;
-    }
-    tables->count = 0;
-    tables->list = calloc(opened + 1, sizeof(tables->list[0]));
-    tables->buffer = malloc(BUFFER_BYTES);
-    if (tables->list == NULL || tables->buffer == NULL) {
-        tables_fini(tables);
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "save or load: no %d bytes for a buffer",
-                        BUFFER_BYTES);
-    }
-    for (size_t i = 0; i < opened; i++) {
-        psd_table *table = psi_context_table(context, i);
-
-        if (psi_table_spec(table)->use == PSD_USE_UPDATE) {
-            tables->list[tables->count++] = table;
-        }
-    }
-    if (tables->count == 0) {
-        tables_fini(tables);
-        return psi_fail(err, PSD_ERR_STATE, "save or load: no table of use update is open");
-    }
-    qsort(tables->list, tables->count, sizeof(tables->list[0]), by_table_name);
-    return PSD_OK;
-}
-
-static uint64_t
-range_count(const struct psi_spec *spec, uint64_t first)
-{
-    return spec->count - first < RANGE_ELEMENTS ? spec->count - first : RANGE_ELEMENTS;
-}
-
-/* ------------------------------------------------------------------------------------- save --- */
 
 /* One tensor of a file: of which table, and where it begins there. */
 struct source {
     size_t table; /* in tables.list */
-    struct part part;
+    struct saved_part part;
     uint64_t begin;
 };
 
@@ -145,7 +30,7 @@ struct source {
 struct save {
     psd_context *context;
     uint64_t step;
-    struct tables tables;
+    struct saved_tables tables;
     struct psi_manifest_table *records; /* one per table */
     struct source *sources;             /* table by table, as list_parts() has them */
     size_t source_count;
@@ -178,8 +63,8 @@ add_table(struct save *save, size_t index)
 {
     const struct psi_spec *spec = psi_table_spec(save->tables.list[index]);
     struct psi_manifest_table *record = &save->records[index];
-    struct part parts[PSI_PARTS_MAX];
-    const unsigned count = list_parts(spec, parts);
+    struct saved_part parts[PSI_PARTS_MAX];
+    const unsigned count = psi_saved_parts(spec, parts);
 
     memcpy(record->name, spec->name, sizeof(record->name));
     psi_spec_text(spec, record->spec, sizeof(record->spec));
@@ -357,7 +242,7 @@ save_fini(struct save *save)
     }
     free(save->sources);
     free(save->records);
-    tables_fini(&save->tables);
+    psi_saved_tables_fini(&save->tables);
 }
 
 psd_status
@@ -373,7 +258,7 @@ psd_save(psd_context *context, const char *directory, uint64_t step)
     if (directory == NULL || directory[0] == '\0') {
         return psi_fail(err, PSD_ERR_INVALID, "save: no directory given");
     }
-    status = tables_init(&save.tables, context, err);
+    status = psi_saved_tables_init(&save.tables, context, err);
     if (status != PSD_OK) {
         return status;
     }
@@ -383,244 +268,4 @@ psd_save(psd_context *context, const char *directory, uint64_t step)
     }
     save_fini(&save);
     return status;
-}
-
-/* ------------------------------------------------------------------------------------- load --- */
-
-/* "f32[784,10]"; "other" for a type we have no tables of. */
-static void
-shape_text(psd_dtype dtype, uint32_t dims, const uint64_t shape[PSD_DIMS_MAX],
-           char text[SHAPE_TEXT_BYTES])
-{
-    int used =
-        snprintf(text, SHAPE_TEXT_BYTES, "%s[", dtype == 0 ? "other" : psi_dtype_name(dtype));
-
-    for (uint32_t i = 0; i < dims && i < PSD_DIMS_MAX; i++) {
-        used += snprintf(text + used, SHAPE_TEXT_BYTES - (size_t)used, "%s%llu", i > 0 ? "," : "",
-                         (unsigned long long)shape[i]);
-    }
-    snprintf(text + used, SHAPE_TEXT_BYTES - (size_t)used, "%s]",
-             dims > PSD_DIMS_MAX ? ",..." : "");
-}
-
-static psd_status
-check_part(const struct psi_checkpoint *checkpoint, const struct psi_spec *spec,
-           const struct part *part, struct psd_error *err)
-{
-    const struct psi_manifest_file *file = &checkpoint->manifest.files[part->kind];
-    const struct psi_tensor *tensor =
-        psi_tensors_find(&checkpoint->tensors[part->kind], part->name);
-    char here[SHAPE_TEXT_BYTES];
-    char there[SHAPE_TEXT_BYTES];
-
-    if (tensor == NULL) {
-        return psi_fail(err, PSD_ERR_MISMATCH, "load table %s: no %s in %s/%s", spec->name,
-                        part->name, checkpoint->path, file->name);
-    }
-    if (tensor->dtype == part->dtype && tensor->dims == spec->dims &&
-        memcmp(tensor->shape, spec->shape, sizeof(tensor->shape)) == 0) {
-        return PSD_OK;
-    }
-    shape_text(part->dtype, spec->dims, spec->shape, here);
-    shape_text(tensor->dtype, tensor->dims, tensor->shape, there);
-    return psi_fail(err, PSD_ERR_MISMATCH, "load table %s: %s is %s in %s/%s, %s in this job",
-                    spec->name, part->name, there, checkpoint->path, file->name, here);
-}
-
-static psd_status
-check_tables(const struct psi_checkpoint *checkpoint, const struct tables *tables,
-             struct psd_error *err)
-{
-    for (size_t i = 0; i < tables->count; i++) {
-        const struct psi_spec *spec = psi_table_spec(tables->list[i]);
-        struct part parts[PSI_PARTS_MAX];
-        const unsigned count = list_parts(spec, parts);
-
-        if (psi_manifest_table(&checkpoint->manifest, spec->name) == NULL) {
-            return psi_fail(err, PSD_ERR_MISMATCH, "load table %s: not in generation %llu of %s",
-                            spec->name, (unsigned long long)checkpoint->manifest.generation,
-                            checkpoint->path);
-        }
-        for (unsigned part = count; part-- > 0;) { /* the value first: it is what people know */
-            const psd_status status = check_part(checkpoint, spec, &parts[part], err);
-
-            if (status != PSD_OK) {
-                return status;
-            }
-        }
-    }
-    return PSD_OK;
-}
-
-/* Thread: owned by the psd_load() call it serves. */
-struct load {
-    psd_context *context;
-    struct tables tables;
-    struct psi_checkpoint *checkpoint;
-};
-
-/* One range of one part, out of its file and to the servers. */
-static psd_status
-load_range(struct load *load, psd_table *table, const struct part *part,
-           struct psi_transfer *transfer, struct psd_error *err)
-{
-    const size_t element_bytes = psi_dtype_bytes(part->dtype);
-    const struct psi_tensor *tensor =
-        psi_tensors_find(&load->checkpoint->tensors[part->kind], part->name);
-    const psd_status status =
-        psi_checkpoint_read(load->checkpoint, part->kind, tensor, transfer->first * element_bytes,
-                            transfer->count * element_bytes, load->tables.buffer, err);
-
-    if (status != PSD_OK) {
-        return status;
-    }
-    transfer->part = part->number;
-    transfer->from = load->tables.buffer;
-    return psi_context_transfer(load->context, table, transfer, NULL, err);
-}
-
-static psd_status
-load_table(struct load *load, psd_table *table, struct psd_error *err)
-{
-    const struct psi_spec *spec = psi_table_spec(table);
-    const struct psi_manifest_table *record =
-        psi_manifest_table(&load->checkpoint->manifest, spec->name);
-    struct part parts[PSI_PARTS_MAX];
-    const unsigned count = list_parts(spec, parts);
-
-    for (uint64_t first = 0; first < spec->count; first += RANGE_ELEMENTS) {
-        struct psi_transfer transfer = {
-            .type = PSI_FRAME_STATE_PUSH,
-            .step = record->step,
-            .updates = record->updates,
-            .first = first,
-            .count = range_count(spec, first),
-        };
-
-        for (unsigned part = 0; part < count; part++) {
-            const psd_status status = load_range(load, table, &parts[part], &transfer, err);
-
-            if (status != PSD_OK) {
-                return status;
-            }
-        }
-    }
-    return PSD_OK;
-}
-
-/* Sum tables have nothing in the files. They go on from the saved step, as those do that are pushed
- * beside them; one that was pushed before the load has a rhythm of its own. */
-static psd_status
-load_steps(psd_context *context, uint64_t step, struct psd_error *err)
-{
-    const struct psi_transfer transfer = {
-        .type = PSI_FRAME_STATE_PUSH, .empty = true, .step = step, .updates = step};
-    psd_status status = PSD_OK;
-    psd_table *table;
-
-    for (size_t i = 0; (table = psi_context_table(context, i)) != NULL && status == PSD_OK; i++) {
-        if (psi_table_spec(table)->use == PSD_USE_SUM && psi_context_loads(context, table)) {
-            status = psi_context_transfer(context, table, &transfer, NULL, err);
-        }
-    }
-    return status;
-}
-
-/* Rank 0's part. Nothing is sent before the files are known to be intact and to match. */
-static psd_status
-load_files(psd_context *context, const char *directory, struct psd_error *err)
-{
-    struct load load = {.context = context};
-    psd_status status = tables_init(&load.tables, context, err);
-
-    if (status != PSD_OK) {
-        return status;
-    }
-    status = psi_checkpoint_open(&psi_disk_system, directory, &load.checkpoint, err);
-    if (status == PSD_OK) {
-        status = check_tables(load.checkpoint, &load.tables, err);
-    }
-    for (size_t i = 0; i < load.tables.count && status == PSD_OK; i++) {
-        status = load_table(&load, load.tables.list[i], err);
-    }
-    if (status == PSD_OK) {
-        status = load_steps(context, load.checkpoint->manifest.step, err);
-    }
-    psi_checkpoint_destroy(load.checkpoint);
-    tables_fini(&load.tables);
-    return status;
-}
-
-/* Waits until every worker has come to the same place of the same psd_load(). */
-static psd_status
-meet(psd_context *context)
-{
-    struct psd_error *err = psi_error();
-    psd_op *op;
-    psd_status status;
-
-    pthread_mutex_lock(&context->lock);
-    status = psi_client_load_barrier(context->client, &op, err);
-    if (status == PSD_OK) {
-        status = psi_context_finish_locked(context, op, NULL, err);
-    }
-    pthread_mutex_unlock(&context->lock);
-    return status;
-}
-
-/*
- * A replacement that comes to a job which has loaded loads nothing: the servers are ahead of the
- * files, and each table was opened with the step to go on from. One that comes while the others
- * still wait for the load takes its predecessor's part in it.
- */
-static bool
-load_is_over(psd_context *context)
-{
-    bool over;
-
-    pthread_mutex_lock(&context->lock);
-    over = psi_client_load_is_over(context->client);
-    pthread_mutex_unlock(&context->lock);
-    return over;
-}
-
-/*
- * Loaded, everybody asks the servers for the step, and only when all have it may anybody push:
- * hence two barriers, which no psd_barrier() is taken for. Whatever happens to rank 0, it comes to
- * both: the others must not wait for ever. They then return the step they see, which is 0 when
- * nothing was loaded, while rank 0 returns its error.
- */
-psd_status
-psd_load(psd_context *context, const char *directory, uint64_t *step_p)
-{
-    struct psd_error failure = {0};
-    psd_status status = psi_context_check(context, psi_error());
-    psd_status met;
-    bool over;
-
-    if (status != PSD_OK) {
-        return status;
-    }
-    over = load_is_over(context);
-    if (directory == NULL || directory[0] == '\0' || step_p == NULL) {
-        status = psi_fail(&failure, PSD_ERR_INVALID, "load: no %s given",
-                          step_p == NULL ? "place for the step" : "directory");
-    } else if (psd_rank(context) == 0 && !over) {
-        status = load_files(context, directory, &failure);
-    }
-    met = meet(context);
-    if (met == PSD_OK && !over) {
-        met = psi_context_refresh_steps(context, psi_error());
-    }
-    if (met == PSD_OK) {
-        met = meet(context);
-    }
-    if (status != PSD_OK) {
-        *psi_error() = failure;
-        return status;
-    }
-    if (met == PSD_OK) {
-        *step_p = psi_context_first_step(context);
-    }
-    return met;
 }

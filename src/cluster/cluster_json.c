@@ -1,357 +1,41 @@
 /*
- * cluster.c - cluster.json, read with jansson.
+ * cluster_json.c - cluster.json, read with jansson: the whole file.
  *
  * One table of keys per kind of object, one reader per key. Strings stay in jansson's document and
  * are borrowed from it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "cluster/cluster.h"
-
-#include <assert.h>
 #include <jansson.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "cluster/cluster_fields.h"
 #include "cluster/endpoint.h"
-#include "cluster/hostlist.h"
-#include "cluster/json_walk.h"
-#include "config/nearest.h"
-
-static_assert(sizeof(((struct psi_endpoint *)0)->host) == PSI_CLUSTER_HOST_BYTES_MAX + 1 &&
-                  sizeof(((struct psi_endpoint *)0)->user) == PSI_CLUSTER_USER_BYTES_MAX + 1,
-              "an endpoint is copied into a node");
-
-/* What is being read, and into what. */
-struct parser {
-    struct psi_json_text file;
-    struct psi_cluster *cluster;
-    uint32_t variables_used;
-    struct psi_hostlist hosts; /* of the node that is being read */
-    const char
-        *commands_at; /* where worker_commands and master_port stand, for checks at the end */
-    const char *master_port_at;
-    const char *tasks_at;
-    uint32_t command_count;
-};
-
-/* A key, what its value must be, and who reads it. `into` is the reader's own. */
-struct field {
-    const char *name;
-    json_type type;
-    psd_status (*read)(struct parser *parser, const struct psi_json_item *item, void *into);
-};
-
-/* ------------------------------------------------------------------------- small values --- */
 
 static psd_status
-want_range(const struct parser *parser, const struct psi_json_item *item, int min, int max,
-           uint32_t *value_p)
-{
-    const json_int_t value = json_integer_value(item->value);
-
-    if (value < min || value > max) {
-        return psi_json_fail(&parser->file, item->at, "%s is %lld: must be %d to %d", item->key,
-                             (long long)value, min, max);
-    }
-    *value_p = (uint32_t)value;
-    return PSD_OK;
-}
-
-/* A string that is not empty, borrowed from the document. */
-static psd_status
-read_text(struct parser *parser, const struct psi_json_item *item, void *into)
-{
-    if (json_string_length(item->value) == 0) {
-        return psi_json_fail(&parser->file, item->at, "%s is empty",
-                             item->key != NULL ? item->key : "the string");
-    }
-    *(const char **)into = json_string_value(item->value);
-    return PSD_OK;
-}
-
-static psd_status
-unknown_key(const struct parser *parser, const struct psi_json_item *item,
-            const struct field *fields, size_t count)
-{
-    struct psi_nearest nearest = {.word = item->key};
-
-    for (size_t i = 0; i < count; i++) {
-        psi_nearest_try(&nearest, fields[i].name);
-    }
-    if (nearest.name == NULL) {
-        return psi_json_fail(&parser->file, item->key_at, "unknown key \"%.64s\"", item->key);
-    }
-    return psi_json_fail(&parser->file, item->key_at, "unknown key \"%.64s\"; did you mean \"%s\"?",
-                         item->key, nearest.name);
-}
-
-/* Reads an object by a table of its keys. */
-static psd_status
-read_fields(struct parser *parser, const struct psi_json_item *object, const struct field *fields,
-            size_t count, void *into)
-{
-    struct psi_json_walk walk = {.parent = *object};
-    struct psi_json_item item;
-
-    while (psi_json_next(&parser->file, &walk, &item)) {
-        psd_status status;
-        size_t i = 0;
-
-        while (i < count && strcmp(fields[i].name, item.key) != 0) {
-            i++;
-        }
-        if (i == count) {
-            return unknown_key(parser, &item, fields, count);
-        }
-        status = psi_json_want(&parser->file, &item, item.key, fields[i].type);
-        if (status == PSD_OK) {
-            status = fields[i].read(parser, &item, into);
-        }
-        if (status != PSD_OK) {
-            return status;
-        }
-    }
-    return PSD_OK;
-}
-
-static bool
-variable_name_valid(const char *name)
-{
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
-
-    return name[0] != '\0' && (name[0] < '0' || name[0] > '9') &&
-           strspn(name, letters) == strlen(name);
-}
-
-/* The members of an "env" object, next in cluster->variables. */
-static psd_status
-read_variables(struct parser *parser, const struct psi_json_item *object,
-               const struct psi_cluster_variable **env_p, uint32_t *count_p)
-{
-    struct psi_cluster_variable *variable = &parser->cluster->variables[parser->variables_used];
-    struct psi_json_walk walk = {.parent = *object};
-    struct psi_json_item item;
-
-    *env_p = variable;
-    while (psi_json_next(&parser->file, &walk, &item)) {
-        psd_status status = psi_json_want(&parser->file, &item, item.key, JSON_STRING);
-
-        if (status != PSD_OK) {
-            return status;
-        }
-        if (!variable_name_valid(item.key)) {
-            return psi_json_fail(&parser->file, item.key_at,
-                                 "\"%.64s\" cannot be the name of a variable", item.key);
-        }
-        *variable++ =
-            (struct psi_cluster_variable){.name = item.key, .value = json_string_value(item.value)};
-    }
-    *count_p = (uint32_t)(variable - *env_p);
-    parser->variables_used += *count_p;
-    return PSD_OK;
-}
-
-/* -------------------------------------------------------------------------------- nodes --- */
-
-/* The names of an entry; each becomes a node of its own, see read_nodes(). */
-static psd_status
-read_host(struct parser *parser, const struct psi_json_item *item, void *into)
-{
-    const char *text = json_string_value(item->value);
-    struct psi_endpoint endpoint;
-    const char *wrong;
-    size_t column = 0;
-
-    (void)into;
-    psi_hostlist_free(&parser->hosts);
-    if (text[0] == '\0') {
-        return psi_json_fail(&parser->file, item->at, "host \"\" is empty");
-    }
-    wrong = psi_hostlist_expand(text, &parser->hosts, &column);
-    if (wrong != NULL) {
-        return psi_json_fail(&parser->file, item->at, "host \"%.64s\" %s (column %zu)", text, wrong,
-                             column);
-    }
-    for (size_t i = 0; i < parser->hosts.count; i++) {
-        wrong = psi_endpoint_parse(parser->hosts.names[i], &endpoint);
-        if (wrong != NULL) {
-            return psi_json_fail(&parser->file, item->at, "host \"%.64s\" %s",
-                                 parser->hosts.names[i], wrong);
-        }
-    }
-    return PSD_OK;
-}
-
-/* One of the names of an entry, which was checked. */
-static void
-set_host(const char *name, struct psi_cluster_node *node)
-{
-    struct psi_endpoint endpoint = {.port = 0};
-
-    psi_endpoint_parse(name, &endpoint);
-    memcpy(node->host, endpoint.host, sizeof(node->host));
-    if (node->user[0] == '\0') {
-        memcpy(node->user, endpoint.user, sizeof(node->user));
-    }
-    node->ssh_port = endpoint.port;
-}
-
-static psd_status
-read_slots(struct parser *parser, const struct psi_json_item *item, void *into)
-{
-    return want_range(parser, item, 1, PSI_CLUSTER_WORKERS_MAX,
-                      &((struct psi_cluster_node *)into)->slots);
-}
-
-static psd_status
-read_gpus(struct parser *parser, const struct psi_json_item *item, void *into)
-{
-    return want_range(parser, item, 0, 1024, &((struct psi_cluster_node *)into)->gpus);
-}
-
-static psd_status
-read_addr(struct parser *parser, const struct psi_json_item *item, void *into)
-{
-    const char *text = json_string_value(item->value);
-    struct psi_endpoint endpoint;
-    const char *wrong = psi_endpoint_parse(text, &endpoint);
-
-    if (wrong != NULL) {
-        return psi_json_fail(&parser->file, item->at, "addr \"%.64s\" %s", text, wrong);
-    }
-    if (endpoint.user[0] != '\0' || endpoint.port != 0) {
-        return psi_json_fail(&parser->file, item->at,
-                             "addr is an address alone, without user and port");
-    }
-    ((struct psi_cluster_node *)into)->addr = json_string_value(item->value);
-    return PSD_OK;
-}
-
-static psd_status
-check_user(struct parser *parser, const struct psi_json_item *item)
-{
-    const char *user = json_string_value(item->value);
-
-    if (!psi_user_valid(user)) {
-        return psi_json_fail(&parser->file, item->at, "%s \"%.64s\" is not a user name", item->key,
-                             user);
-    }
-    return PSD_OK;
-}
-
-static psd_status
-read_user(struct parser *parser, const struct psi_json_item *item, void *into)
-{
-    const psd_status status = check_user(parser, item);
-
-    if (status == PSD_OK) {
-        strcpy(((struct psi_cluster_node *)into)->user, json_string_value(item->value));
-    }
-    return status;
-}
-
-static psd_status
-read_node_env(struct parser *parser, const struct psi_json_item *item, void *into)
-{
-    struct psi_cluster_node *node = into;
-
-    return read_variables(parser, item, &node->env, &node->env_count);
-}
-
-static const struct field node_fields[] = {
-    {"host", JSON_STRING, read_host},    {"slots", JSON_INTEGER, read_slots},
-    {"addr", JSON_STRING, read_addr},    {"user", JSON_STRING, read_user},
-    {"env", JSON_OBJECT, read_node_env}, {"gpus", JSON_INTEGER, read_gpus},
-};
-
-/* "host" or {"host": ...} */
-static psd_status
-read_node(struct parser *parser, const struct psi_json_item *item, struct psi_cluster_node *node)
-{
-    psd_status status;
-
-    *node = (struct psi_cluster_node){.slots = 1};
-    psi_hostlist_free(&parser->hosts);
-    if (json_is_string(item->value)) {
-        return read_host(parser, item, node);
-    }
-    if (!json_is_object(item->value)) {
-        return psi_json_fail(&parser->file, item->at,
-                             "a node must be a string or an object, not %s",
-                             psi_json_type_name(json_typeof(item->value)));
-    }
-    status =
-        read_fields(parser, item, node_fields, sizeof(node_fields) / sizeof(node_fields[0]), node);
-    if (status == PSD_OK && parser->hosts.count == 0) {
-        return psi_json_fail(&parser->file, item->at, "the node has no \"host\"");
-    }
-    return status;
-}
-
-/* The nodes of an array, one per slot. */
-static psd_status
-read_nodes(struct parser *parser, const struct psi_json_item *array, struct psi_cluster_node *nodes,
-           uint32_t count_max, uint32_t *count_p)
-{
-    struct psi_json_walk walk = {.parent = *array};
-    struct psi_json_item item;
-    uint32_t count = 0;
-
-    while (psi_json_next(&parser->file, &walk, &item)) {
-        struct psi_cluster_node node;
-        const psd_status status = read_node(parser, &item, &node);
-
-        if (status != PSD_OK) {
-            return status;
-        }
-        for (size_t i = 0; i < parser->hosts.count; i++) {
-            struct psi_cluster_node one = node;
-
-            if (one.slots > count_max - count) {
-                return psi_json_fail(&parser->file, item.at, "%s: more than %u processes",
-                                     array->key, count_max);
-            }
-            set_host(parser->hosts.names[i], &one);
-            for (; one.slot < one.slots; one.slot++) {
-                nodes[count++] = one;
-            }
-        }
-    }
-    if (count == 0) {
-        return psi_json_fail(&parser->file, array->at, "%s is empty: at least one is needed",
-                             array->key);
-    }
-    *count_p = count;
-    return PSD_OK;
-}
-
-/* ---------------------------------------------------------------------- the whole file --- */
-
-static psd_status
-read_workers(struct parser *parser, const struct psi_json_item *item, void *into)
+read_workers(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
     struct psi_cluster *cluster = into;
 
-    return read_nodes(parser, item, cluster->workers, PSI_CLUSTER_WORKERS_MAX,
-                      &cluster->worker_count);
+    return psi_cluster_nodes(parser, item, cluster->workers, PSI_CLUSTER_WORKERS_MAX,
+                             &cluster->worker_count);
 }
 
 static psd_status
-read_servers(struct parser *parser, const struct psi_json_item *item, void *into)
+read_servers(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
     struct psi_cluster *cluster = into;
 
-    return read_nodes(parser, item, cluster->servers, PSI_CLUSTER_SERVERS_MAX,
-                      &cluster->server_count);
+    return psi_cluster_nodes(parser, item, cluster->servers, PSI_CLUSTER_SERVERS_MAX,
+                             &cluster->server_count);
 }
 
 /* The port of the master is said once, or twice the same. */
 static psd_status
-set_master_port(struct parser *parser, const struct psi_json_item *item, uint16_t port)
+set_master_port(struct cluster_parser *parser, const struct psi_json_item *item, uint16_t port)
 {
     uint16_t *master_port = &parser->cluster->master_port;
 
@@ -366,7 +50,7 @@ set_master_port(struct parser *parser, const struct psi_json_item *item, uint16_
 
 /* "host", "host:port" or "tcp://host:port": the port is the one it listens on. */
 static psd_status
-read_master(struct parser *parser, const struct psi_json_item *item, void *into)
+read_master(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
     static const char scheme[] = "tcp://";
     struct psi_cluster *cluster = into;
@@ -385,22 +69,22 @@ read_master(struct parser *parser, const struct psi_json_item *item, void *into)
 }
 
 static psd_status
-read_master_port(struct parser *parser, const struct psi_json_item *item, void *into)
+read_master_port(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
     uint32_t port = 0;
-    const psd_status status = want_range(parser, item, 0, UINT16_MAX, &port);
+    const psd_status status = psi_cluster_range(parser, item, 0, UINT16_MAX, &port);
 
     return status == PSD_OK ? set_master_port(parser, item, (uint16_t)port) : status;
 }
 
 /* A relative path starts where the file is, not where psd_run was started. */
 static psd_status
-read_pem_file(struct parser *parser, const struct psi_json_item *item, void *into)
+read_pem_file(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
     struct psi_cluster *cluster = into;
     const char *slash = strrchr(parser->file.name, '/');
     const char *path = NULL;
-    const psd_status status = read_text(parser, item, &path);
+    const psd_status status = psi_cluster_text(parser, item, &path);
     const size_t folder_bytes = slash != NULL ? (size_t)(slash + 1 - parser->file.name) : 0;
     const bool absolute = path != NULL && (path[0] == '/' || path[0] == '~');
 
@@ -417,15 +101,15 @@ read_pem_file(struct parser *parser, const struct psi_json_item *item, void *int
 }
 
 static psd_status
-read_virtualenv(struct parser *parser, const struct psi_json_item *item, void *into)
+read_virtualenv(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
-    return read_text(parser, item, &((struct psi_cluster *)into)->virtualenv);
+    return psi_cluster_text(parser, item, &((struct psi_cluster *)into)->virtualenv);
 }
 
 static psd_status
-read_username(struct parser *parser, const struct psi_json_item *item, void *into)
+read_username(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
-    const psd_status status = check_user(parser, item);
+    const psd_status status = psi_cluster_check_user(parser, item);
 
     if (status == PSD_OK) {
         ((struct psi_cluster *)into)->username = json_string_value(item->value);
@@ -434,19 +118,19 @@ read_username(struct parser *parser, const struct psi_json_item *item, void *int
 }
 
 static psd_status
-read_workdir(struct parser *parser, const struct psi_json_item *item, void *into)
+read_workdir(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
-    return read_text(parser, item, &((struct psi_cluster *)into)->workdir);
+    return psi_cluster_text(parser, item, &((struct psi_cluster *)into)->workdir);
 }
 
 static psd_status
-read_image(struct parser *parser, const struct psi_json_item *item, void *into)
+read_image(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
-    return read_text(parser, item, &((struct psi_cluster *)into)->image);
+    return psi_cluster_text(parser, item, &((struct psi_cluster *)into)->image);
 }
 
 static psd_status
-read_ssh_options(struct parser *parser, const struct psi_json_item *array, void *into)
+read_ssh_options(struct cluster_parser *parser, const struct psi_json_item *array, void *into)
 {
     struct psi_cluster *cluster = into;
     struct psi_json_walk walk = {.parent = *array};
@@ -461,7 +145,8 @@ read_ssh_options(struct parser *parser, const struct psi_json_item *array, void 
         psd_status status = psi_json_want(&parser->file, &item, "an option of ssh", JSON_STRING);
 
         if (status == PSD_OK) {
-            status = read_text(parser, &item, &cluster->ssh_options[cluster->ssh_option_count++]);
+            status =
+                psi_cluster_text(parser, &item, &cluster->ssh_options[cluster->ssh_option_count++]);
         }
         if (status != PSD_OK) {
             return status;
@@ -471,7 +156,7 @@ read_ssh_options(struct parser *parser, const struct psi_json_item *array, void 
 }
 
 static psd_status
-read_settings(struct parser *parser, const struct psi_json_item *object, void *into)
+read_settings(struct cluster_parser *parser, const struct psi_json_item *object, void *into)
 {
     struct psi_cluster *cluster = into;
     struct psi_json_walk walk = {.parent = *object};
@@ -502,7 +187,7 @@ read_settings(struct parser *parser, const struct psi_json_item *object, void *i
 }
 
 static psd_status
-read_pass(struct parser *parser, const struct psi_json_item *item, void *into)
+read_pass(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
     static const char *const words[] = {[PSI_PASS_AUTO] = "auto",
                                         [PSI_PASS_FLAGS] = "flags",
@@ -522,7 +207,7 @@ read_pass(struct parser *parser, const struct psi_json_item *item, void *into)
 }
 
 static psd_status
-read_commands(struct parser *parser, const struct psi_json_item *array, void *into)
+read_commands(struct cluster_parser *parser, const struct psi_json_item *array, void *into)
 {
     struct psi_cluster *cluster = into;
     struct psi_json_walk walk = {.parent = *array};
@@ -538,7 +223,8 @@ read_commands(struct parser *parser, const struct psi_json_item *array, void *in
         psd_status status = psi_json_want(&parser->file, &item, "a worker command", JSON_STRING);
 
         if (status == PSD_OK) {
-            status = read_text(parser, &item, &cluster->worker_commands[parser->command_count++]);
+            status =
+                psi_cluster_text(parser, &item, &cluster->worker_commands[parser->command_count++]);
         }
         if (status != PSD_OK) {
             return status;
@@ -548,13 +234,13 @@ read_commands(struct parser *parser, const struct psi_json_item *array, void *in
 }
 
 static psd_status
-read_setup(struct parser *parser, const struct psi_json_item *item, void *into)
+read_setup(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
-    return read_text(parser, item, &((struct psi_cluster *)into)->setup);
+    return psi_cluster_text(parser, item, &((struct psi_cluster *)into)->setup);
 }
 
 static psd_status
-read_tasks(struct parser *parser, const struct psi_json_item *array, void *into)
+read_tasks(struct cluster_parser *parser, const struct psi_json_item *array, void *into)
 {
     struct psi_cluster *cluster = into;
     struct psi_json_walk walk = {.parent = *array};
@@ -582,14 +268,14 @@ read_tasks(struct parser *parser, const struct psi_json_item *array, void *into)
 }
 
 static psd_status
-read_env(struct parser *parser, const struct psi_json_item *item, void *into)
+read_env(struct cluster_parser *parser, const struct psi_json_item *item, void *into)
 {
     struct psi_cluster *cluster = into;
 
-    return read_variables(parser, item, &cluster->env, &cluster->env_count);
+    return psi_cluster_variables(parser, item, &cluster->env, &cluster->env_count);
 }
 
-static const struct field cluster_fields[] = {
+static const struct cluster_field cluster_fields[] = {
     {"worker_nodes", JSON_ARRAY, read_workers},
     {"server_nodes", JSON_ARRAY, read_servers},
     {"master_node", JSON_STRING, read_master},
@@ -626,7 +312,7 @@ count_variables(json_t *root)
 }
 
 static psd_status
-allocate(struct parser *parser, json_t *root)
+allocate(struct cluster_parser *parser, json_t *root)
 {
     struct psi_cluster *cluster = parser->cluster;
 
@@ -653,7 +339,7 @@ count_working(const struct psi_cluster *cluster)
 
 /* "tasks" says how many of each there are; where they run is for others to say. */
 static psd_status
-check_tasks(const struct parser *parser)
+check_tasks(const struct cluster_parser *parser)
 {
     const struct psi_cluster *cluster = parser->cluster;
     const uint32_t workers = count_working(cluster);
@@ -685,7 +371,7 @@ check_tasks(const struct parser *parser)
 
 /* What can only be said when all keys were read. */
 static psd_status
-check_whole(const struct parser *parser, const struct psi_json_item *root)
+check_whole(const struct cluster_parser *parser, const struct psi_json_item *root)
 {
     const struct psi_cluster *cluster = parser->cluster;
 
@@ -711,7 +397,7 @@ check_whole(const struct parser *parser, const struct psi_json_item *root)
 }
 
 static psd_status
-read_root(struct parser *parser, json_t *value)
+read_root(struct cluster_parser *parser, json_t *value)
 {
     const struct psi_json_item root = {.value = value, .at = psi_json_begin(&parser->file)};
     psd_status status = psi_json_want(&parser->file, &root, "the file", JSON_OBJECT);
@@ -720,8 +406,9 @@ read_root(struct parser *parser, json_t *value)
         status = allocate(parser, value);
     }
     if (status == PSD_OK) {
-        status = read_fields(parser, &root, cluster_fields,
-                             sizeof(cluster_fields) / sizeof(cluster_fields[0]), parser->cluster);
+        status =
+            psi_cluster_fields(parser, &root, cluster_fields,
+                               sizeof(cluster_fields) / sizeof(cluster_fields[0]), parser->cluster);
     }
     if (status == PSD_OK) {
         status = check_whole(parser, &root);
@@ -734,8 +421,8 @@ psi_cluster_parse(const char *text, size_t bytes, const char *name, struct psi_c
                   struct psd_error *err)
 {
     struct psi_cluster cluster = {0};
-    struct parser parser = {.file = {.name = name, .text = text, .end = text + bytes, .err = err},
-                            .cluster = &cluster};
+    struct cluster_parser parser = {
+        .file = {.name = name, .text = text, .end = text + bytes, .err = err}, .cluster = &cluster};
     json_error_t wrong;
     psd_status status;
 
