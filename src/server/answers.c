@@ -44,10 +44,10 @@ answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct c
     if (session == NULL) {
         return; /* it will ask again when it is back */
     }
-    sent = status == PSD_OK ? psi_post_payload(session->conn, &frame, NULL, &yes)
-                            : psi_post_error(session->conn, &frame, status, 0, text);
+    sent = status == PSD_OK ? psi_post_payload(session->guest.conn, &frame, NULL, &yes)
+                            : psi_post_error(session->guest.conn, &frame, status, 0, text);
     if (sent != PSD_OK) {
-        session_doom(session);
+        psi_guest_doom(&session->guest);
     }
 }
 
@@ -69,7 +69,7 @@ static bool
 stays_until_read(const struct session *session, const struct chunk *chunk,
                  const struct parked *parked)
 {
-    return session->conn->lends && parked->type == PSI_FRAME_PUSH_PULL &&
+    return session->guest.conn->lends && parked->type == PSI_FRAME_PUSH_PULL &&
            parked->rank == parked->sender && psi_spec_synchronous(&chunk->table->spec) &&
            chunk->table->rule.backup == 0;
 }
@@ -150,9 +150,9 @@ answer_all_parts(struct lane *lane, const struct chunk *chunk, const struct park
     payload.owner = copy_all_parts(chunk, &payload.bytes);
     payload.base = payload.owner;
     if (payload.owner == NULL ||
-        psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
+        psi_post_payload(session->guest.conn, &frame, NULL, &payload) != PSD_OK) {
         free(payload.owner);
-        session_doom(session);
+        psi_guest_doom(&session->guest);
     }
 }
 
@@ -179,9 +179,9 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
     frame.dtype = (uint8_t)chunk->table->spec.dtype;
     payload.stable = stays_until_read(session, chunk, parked);
     chunk->pins[buffer]++;
-    if (psi_post_payload(session->conn, &frame, NULL, &payload) != PSD_OK) {
+    if (psi_post_payload(session->guest.conn, &frame, NULL, &payload) != PSD_OK) {
         chunk->pins[buffer]--;
-        session_doom(session);
+        psi_guest_doom(&session->guest);
         return;
     }
     psi_count(&lane->counters->values_out, 1);
@@ -192,7 +192,8 @@ void
 value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer)
 {
     for (uint32_t rank = 0; rank < lane->job.workers && chunk->pins[buffer] > 0; rank++) {
-        struct psi_conn *conn = lane->sessions[rank] == NULL ? NULL : lane->sessions[rank]->conn;
+        struct psi_conn *conn =
+            lane->sessions[rank] == NULL ? NULL : lane->sessions[rank]->guest.conn;
 
         if (conn != NULL) {
             const struct store_piece value = value_in(chunk, buffer);
@@ -301,7 +302,7 @@ ask_again(struct lane *lane, const struct chunk *chunk, const struct parked *pus
     };
 
     if (lane->sessions[push->sender] != NULL) {
-        (void)psi_post(lane->sessions[push->sender]->conn, &frame);
+        (void)psi_post(lane->sessions[push->sender]->guest.conn, &frame);
     }
 }
 
@@ -366,7 +367,7 @@ parked_answer(struct lane *lane, struct chunk *chunk)
 static struct parked
 asked_by(const struct session *session, const struct chunk *chunk)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     const bool push = psi_frame_has_gradient(frame->type);
 
     return (struct parked){
@@ -523,7 +524,7 @@ parked_free(struct lane *lane, struct chunk *chunk)
 static psd_status
 target(const struct session *session, struct chunk **chunk_p, struct psd_error *err)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     const struct table *table = table_find(session->lane, frame->table);
 
     *chunk_p = table == NULL ? NULL : table_chunk(table, frame->chunk);
@@ -540,9 +541,10 @@ pull_arrived(struct session *session, struct psd_error *err)
     struct chunk *chunk = NULL;
     psd_status status = target(session, &chunk, err);
 
-    if (status == PSD_OK && session->inbox.meta.has_part) {
+    if (status == PSD_OK && session->guest.inbox.meta.has_part) {
         status = psi_fail(err, PSD_ERR_PROTOCOL, "%s of part %u: parts are not read one by one",
-                          psi_frame_type_name(session->inbox.frame.type), session->inbox.meta.part);
+                          psi_frame_type_name(session->guest.inbox.frame.type),
+                          session->guest.inbox.meta.part);
     }
     return status == PSD_OK ? answer_or_park(chunk, session, err) : status;
 }
@@ -560,8 +562,9 @@ static psd_status
 load_target(const struct session *session, struct chunk **chunk_p, unsigned *part_p,
             struct psd_error *err)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
-    const unsigned part = session->inbox.meta.has_part ? session->inbox.meta.part : PSI_PART_VALUE;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
+    const unsigned part =
+        session->guest.inbox.meta.has_part ? session->guest.inbox.meta.part : PSI_PART_VALUE;
     const psd_status status = target(session, chunk_p, err);
     size_t bytes;
 
@@ -590,14 +593,14 @@ load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     unsigned part = 0;
     const psd_status status = load_target(session, &chunk, &part, err);
 
-    return status == PSD_OK ? psi_inbox_body(&session->inbox, sink_p, err) : status;
+    return status == PSD_OK ? psi_inbox_body(&session->guest.inbox, sink_p, err) : status;
 }
 
 /* The chunk now is what the file says it was at `step`. */
 static void
 load(struct session *session, struct chunk *chunk, unsigned part, const void *payload)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
 
     if (part == PSI_PART_VALUE) {
         value_about_to_change(session->lane, chunk, chunk->current);
@@ -625,7 +628,7 @@ psd_status
 load_arrived(struct session *session, const void *payload, struct psd_error *err)
 {
     struct lane *lane = session->lane;
-    const bool first = session->inbox.frame.type == PSI_FRAME_INIT;
+    const bool first = session->guest.inbox.frame.type == PSI_FRAME_INIT;
     struct chunk *chunk = NULL;
     unsigned part = 0;
     const psd_status status = load_target(session, &chunk, &part, err);
@@ -636,11 +639,11 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
     if (first ? !chunk->ready && part == PSI_PART_VALUE : !chunk->pushed) {
         load(session, chunk, part, payload);
     } else if (!first) {
-        answer_status(lane, session->rank, session->inbox.frame.request, chunk, PSD_ERR_STATE,
+        answer_status(lane, session->rank, session->guest.inbox.frame.request, chunk, PSD_ERR_STATE,
                       "load: gradients are under way; load before the first push");
         return PSD_OK;
     }
-    answer_status(lane, session->rank, session->inbox.frame.request, chunk, PSD_OK, "");
+    answer_status(lane, session->rank, session->guest.inbox.frame.request, chunk, PSD_OK, "");
     round_go_on(lane, chunk);
     return PSD_OK;
 }
@@ -696,17 +699,17 @@ why_arrived(struct session *session, struct psd_error *err)
     const struct psi_frame frame = {
         .type = PSI_FRAME_BECAUSE,
         .view = session->lane->view.id,
-        .request = session->inbox.frame.request,
-        .table = session->inbox.frame.table,
-        .chunk = session->inbox.frame.chunk,
+        .request = session->guest.inbox.frame.request,
+        .table = session->guest.inbox.frame.table,
+        .chunk = session->guest.inbox.frame.chunk,
     };
     char text[PSI_TEXT_MAX];
     struct chunk *chunk = NULL;
     const psd_status status = target(session, &chunk, err);
 
     if (status == PSD_OK) {
-        describe_wait(chunk, session->inbox.frame.step, text, sizeof(text));
-        (void)psi_post_error(session->conn, &frame, PSD_PENDING, 0, text);
+        describe_wait(chunk, session->guest.inbox.frame.step, text, sizeof(text));
+        (void)psi_post_error(session->guest.conn, &frame, PSD_PENDING, 0, text);
     }
     return status;
 }

@@ -284,6 +284,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     lane->env = env;
     lane->log = *log;
     lane->warnings.log = &lane->log;
+    lane->guests.events = &lane_guest_events;
     lane->config = *config;
     lane->frozen_rank = -1;
     lane->replicate = replicate_alone;
@@ -322,13 +323,8 @@ lane_destroy(struct lane *lane)
         return;
     }
     psi_peer_close(&lane->master.peer);
-    for (uint32_t rank = 0; lane->sessions != NULL && rank < lane->job.workers; rank++) {
-        if (lane->sessions[rank] != NULL) {
-            session_end(lane->sessions[rank]);
-        }
-    }
-    while (lane->strangers != NULL) {
-        session_end(lane->strangers);
+    while (lane->guests.first != NULL) {
+        session_end((struct session *)lane->guests.first);
     }
     lane->env->ops->unlisten(lane->env, lane->listener);
     tables_destroy(lane);
@@ -397,7 +393,7 @@ lane_tick(struct lane *lane)
                     lane->master.peer.reason.text);
         return;
     }
-    sessions_end_doomed(lane);
+    psi_guests_cut_doomed(&lane->guests);
     tables_prepare(lane);
     want_look(lane, now_ns);
 }

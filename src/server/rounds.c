@@ -29,13 +29,15 @@ gradient_cost(size_t bytes)
 uint32_t
 push_rank(const struct session *session)
 {
-    return session->inbox.meta.has_node ? session->inbox.meta.node_first : session->rank;
+    return session->guest.inbox.meta.has_node ? session->guest.inbox.meta.node_first
+                                              : session->rank;
 }
 
 static uint32_t
 push_end(const struct session *session)
 {
-    return psi_node_end(push_rank(session), session->inbox.frame.level, session->lane->job.workers);
+    return psi_node_end(push_rank(session), session->guest.inbox.frame.level,
+                        session->lane->job.workers);
 }
 
 /*
@@ -46,8 +48,8 @@ push_end(const struct session *session)
 static bool
 is_a_node(const struct session *session, const struct psi_spec *spec)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
-    const struct psi_meta *meta = &session->inbox.meta;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
+    const struct psi_meta *meta = &session->guest.inbox.meta;
     const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
 
     if (!meta->has_node) {
@@ -67,14 +69,14 @@ push_form(const struct session *session, const struct chunk *chunk)
 {
     const struct store *store = chunk->table->store;
 
-    return store->ops->sink(store, chunk->place, session->inbox.frame.level > 0);
+    return store->ops->sink(store, chunk->place, session->guest.inbox.frame.level > 0);
 }
 
 /* Finds the chunk a data frame is about and checks all that must agree. */
 static psd_status
 push_target(const struct session *session, struct chunk **chunk_p, struct psd_error *err)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     const struct table *table = table_find(session->lane, frame->table);
     struct chunk *chunk = table == NULL ? NULL : table_chunk(table, frame->chunk);
     struct store_form form;
@@ -93,8 +95,8 @@ push_target(const struct session *session, struct chunk **chunk_p, struct psd_er
     form = push_form(session, chunk);
     count = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0 : form.numbers;
     if (!psi_codec_fits(psi_codec_find(frame->codec), form.dtype, count, frame->payload_bytes) ||
-        (count > 0 && frame->dtype != form.dtype) || session->inbox.meta.has_part ||
-        (session->inbox.meta.has_weight && session->inbox.meta.weight != 1.0f)) {
+        (count > 0 && frame->dtype != form.dtype) || session->guest.inbox.meta.has_part ||
+        (session->guest.inbox.meta.has_weight && session->guest.inbox.meta.weight != 1.0f)) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "%s to chunk %u of table %s: %u bytes of type %u, expected %llu numbers "
                         "of %s (%s)",
@@ -109,7 +111,7 @@ push_target(const struct session *session, struct chunk **chunk_p, struct psd_er
 static enum psi_admission
 admit(const struct session *session, const struct chunk *chunk)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     const struct table *table = chunk->table;
 
     if (table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
@@ -126,7 +128,7 @@ static bool
 may_keep(const struct session *session, const struct chunk *chunk, const struct psi_sink *sink)
 {
     const struct copies *copies = &session->lane->copies[session->rank];
-    const uint32_t bytes = session->inbox.frame.payload_bytes;
+    const uint32_t bytes = session->guest.inbox.frame.payload_bytes;
 
     return sink->lent != NULL &&
            (uintptr_t)sink->lent % psi_dtype_bytes(push_form(session, chunk).dtype) == 0 &&
@@ -139,7 +141,7 @@ psd_status
 push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
 {
     struct lane *lane = session->lane;
-    const uint32_t bytes = session->inbox.frame.payload_bytes;
+    const uint32_t bytes = session->guest.inbox.frame.payload_bytes;
     struct chunk *chunk = NULL;
     psd_status status = push_target(session, &chunk, err);
 
@@ -430,13 +432,13 @@ static void
 hold(struct session *session, struct chunk *chunk, struct slot *slot)
 {
     struct lane *lane = session->lane;
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
 
     slot->rank = push_rank(session);
     slot->end = push_end(session);
     slot->sender = session->rank;
     slot->leaves = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0
-                   : session->inbox.meta.has_node       ? session->inbox.meta.node_leaves
+                   : session->guest.inbox.meta.has_node ? session->guest.inbox.meta.node_leaves
                                                         : 1;
     slot->cost = slot->loan != NULL ? PSI_GRADIENT_COST_MIN : gradient_cost(frame->payload_bytes);
     slot->next = chunk->round.slots;
@@ -457,7 +459,7 @@ static void
 apply_alone(struct session *session, struct chunk *chunk, struct slot *slot)
 {
     struct lane *lane = session->lane;
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     const struct leaf leaf = {
         .rank = session->rank, .is_sum = slot->is_sum, .data = slot->gradient};
     const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
@@ -490,7 +492,7 @@ static psd_status
 decode(const struct session *session, const struct chunk *chunk, struct slot *slot,
        struct psd_error *err)
 {
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     const struct psi_codec *codec = psi_codec_find(frame->codec);
     const struct psi_encoded encoded = {.bytes = slot->gradient, .size = frame->payload_bytes};
     struct store_form form;
@@ -520,12 +522,12 @@ count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct
     psd_status status;
 
     if (slot == NULL) {
-        if ((session->inbox.frame.flags & PSI_FLAG_EMPTY) == 0) {
+        if ((session->guest.inbox.frame.flags & PSI_FLAG_EMPTY) == 0) {
             /* When its head came it was a repetition, or too early; while it came in, the slot was
              * let go, or the round opened. */
             const struct parked push = {.rank = push_rank(session),
                                         .sender = session->rank,
-                                        .step = session->inbox.frame.step};
+                                        .step = session->guest.inbox.frame.step};
 
             ask_again(lane, chunk, &push);
             return PSD_OK;
@@ -537,7 +539,7 @@ count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct
     }
     if (!chunk->ready && !psi_spec_synchronous(&chunk->table->spec)) {
         slot_give(&lane->pool, slot);
-        answer_status(lane, session->rank, session->inbox.frame.request, chunk, PSD_ERR_STATE,
+        answer_status(lane, session->rank, session->guest.inbox.frame.request, chunk, PSD_ERR_STATE,
                       "no initial values yet: rank 0 gives them when it opens the table");
         return PSD_OK;
     }
@@ -564,7 +566,7 @@ decline(const struct session *session, struct chunk *chunk, enum psi_admission a
         struct psd_error *err)
 {
     struct lane *lane = session->lane;
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     char text[PSI_TEXT_MAX];
 
     switch (admission) {

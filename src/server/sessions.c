@@ -10,28 +10,10 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "rpc/identity.h"
 #include "rpc/post.h"
 #include "server/state.h"
 
 #define RANK_STRANGER UINT32_MAX
-
-static void
-unlink_session(struct session *session)
-{
-    struct lane *lane = session->lane;
-
-    if (session->rank == RANK_STRANGER) {
-        struct session **link = &lane->strangers;
-
-        while (*link != session) {
-            link = &(*link)->next;
-        }
-        *link = session->next;
-    } else if (lane->sessions[session->rank] == session) {
-        lane->sessions[session->rank] = NULL;
-    }
-}
 
 /* What the worker had asked for it asks again when it is back; what it has given stays given. */
 static void
@@ -48,48 +30,22 @@ forget_requests(struct session *session)
     }
 }
 
-/* Frees the session; its connection is already gone. */
-void
-session_destroy(struct session *session)
-{
-    unlink_session(session);
-    if (session->rank != RANK_STRANGER) {
-        forget_requests(session);
-        share_session_gone(session);
-    }
-    slot_give(&session->lane->pool, session->receiving);
-    psi_inbox_fini(&session->inbox);
-    free(session);
-}
-
+/* Ends the connection too, if it is still there. */
 void
 session_end(struct session *session)
 {
-    session->conn->ops->close(session->conn);
-    session_destroy(session);
-}
+    struct lane *lane = session->lane;
 
-/* An answer could not be queued: cut, the worker will ask again. */
-void
-session_doom(struct session *session)
-{
-    session->is_doomed = true;
-    session->lane->some_doomed = true;
-}
-
-/* Not inside an event: a session is never cut while its own frame is being handled. */
-void
-sessions_end_doomed(struct lane *lane)
-{
-    if (!lane->some_doomed) {
-        return;
-    }
-    lane->some_doomed = false;
-    for (uint32_t rank = 0; lane->sessions != NULL && rank < lane->job.workers; rank++) {
-        if (lane->sessions[rank] != NULL && lane->sessions[rank]->is_doomed) {
-            session_end(lane->sessions[rank]);
+    psi_guest_end(&session->guest);
+    if (session->rank != RANK_STRANGER) {
+        if (lane->sessions[session->rank] == session) {
+            lane->sessions[session->rank] = NULL;
         }
+        forget_requests(session);
+        share_session_gone(session);
     }
+    slot_give(&lane->pool, session->receiving);
+    free(session);
 }
 
 static void
@@ -99,50 +55,12 @@ warn_refused(struct lane *lane, const char *peer, const char *text)
     psi_limiter_warn(&lane->warnings, psi_now_ns(lane->env), "PEER-REFUSED", peer, text);
 }
 
-static void
-refuse(struct session *session, psd_status status, const char *text)
-{
-    struct psi_conn *conn = session->conn;
-
-    warn_refused(session->lane, conn->peer, text);
-    psi_refuse(conn, status, text);
-    session_destroy(session);
-}
-
 static psd_status
-on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_frame_size *size_p,
-          struct psd_error *err)
+on_head(struct psi_guest *guest, struct psi_sink *sink_p, struct psd_error *err)
 {
-    struct session *session = owner;
-    const size_t limit = session->rank == RANK_STRANGER ? PSI_FRAME_HELLO_MAX : PSI_FRAME_CHUNK_MAX;
-    const psd_status status = psi_inbox_prefix(&session->inbox, prefix, limit, size_p, err);
+    struct session *session = (struct session *)guest;
 
-    (void)conn;
-    if ((status == PSD_ERR_VERSION || status == PSD_ERR_REFUSED) &&
-        session->rank == RANK_STRANGER) {
-        refuse(session, status, err->text);
-        return PSD_OK;
-    }
-    if (status == PSD_OK && session->rank == RANK_STRANGER &&
-        session->inbox.frame.type != PSI_FRAME_HELLO) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s before HELLO",
-                        psi_frame_type_name(session->inbox.frame.type));
-    }
-    return status;
-}
-
-static psd_status
-on_head(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_bytes,
-        struct psi_sink *sink_p, struct psd_error *err)
-{
-    struct session *session = owner;
-    const psd_status status = psi_inbox_meta(&session->inbox, head, head_bytes, err);
-
-    (void)conn;
-    if (status != PSD_OK) {
-        return status;
-    }
-    switch (session->inbox.frame.type) {
+    switch (guest->inbox.frame.type) {
     case PSI_FRAME_PUSH:
     case PSI_FRAME_PUSH_PULL:
         return push_sink(session, sink_p, err);
@@ -151,13 +69,12 @@ on_head(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_byt
         return load_sink(session, sink_p, err);
     case PSI_FRAME_SHARE_DATA:
         return share_data_sink(session, sink_p, err);
-    case PSI_FRAME_HELLO:
     case PSI_FRAME_SHARE_PULL:
     case PSI_FRAME_ACK: /* why a worker does not give its state */
-        return psi_inbox_body(&session->inbox, sink_p, err);
+        return psi_inbox_body(&guest->inbox, sink_p, err);
     default:
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s with a payload: not expected by a server",
-                        psi_frame_type_name(session->inbox.frame.type));
+                        psi_frame_type_name(guest->inbox.frame.type));
     }
 }
 
@@ -168,7 +85,6 @@ welcome(struct session *session, uint32_t rank)
     const struct psi_frame frame = {.type = PSI_FRAME_WELCOME, .view = lane->view.id};
     struct psi_welcome welcome = lane->job;
 
-    unlink_session(session);
     session->rank = rank;
     if (lane->sessions[rank] != NULL) {
         session_end(lane->sessions[rank]); /* its old connection: this one replaces it */
@@ -178,46 +94,36 @@ welcome(struct session *session, uint32_t rank)
     welcome.incarnation = lane->view.worker[rank].incarnation;
     welcome.window_bytes = lane->window_bytes;
     welcome.view = lane->view.id;
-    (void)psi_post_welcome(session->conn, &frame, &welcome);
+    (void)psi_post_welcome(session->guest.conn, &frame, &welcome);
     want_session(session);
 }
 
 static psd_status
-meet(struct session *session, const void *payload, size_t bytes, struct psd_error *err)
+on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_error *err)
 {
-    struct lane *lane = session->lane;
-    struct psi_hello hello;
+    struct session *session = (struct session *)guest;
+    const struct lane *lane = session->lane;
     char text[PSI_TEXT_MAX];
-    const psd_status status = psi_hello_decode(payload, bytes, &hello, err);
 
-    if (status != PSD_OK) {
-        return status;
-    }
-    if (!psi_identity_allows(session->conn->identity, &hello)) {
-        snprintf(text, sizeof(text), "server %u: HELLO of role %u rank %u from %s",
-                 lane->config.server, hello.role, hello.rank, session->conn->identity);
-        refuse(session, PSD_ERR_REFUSED, text);
-        return PSD_OK;
-    }
     if (lane->view.id == 0) {
         return psi_fail(err, PSD_ERR_BUSY, "HELLO before the job began");
     }
-    if (hello.role != PSI_ROLE_WORKER || hello.rank >= lane->job.workers ||
-        hello.job != lane->job.job) {
+    if (hello->role != PSI_ROLE_WORKER || hello->rank >= lane->job.workers ||
+        hello->job != lane->job.job) {
         snprintf(text, sizeof(text), "server %u: role %u rank %u is not of this job",
-                 lane->config.server, hello.role, hello.rank);
-        refuse(session, PSD_ERR_REFUSED, text);
+                 lane->config.server, hello->role, hello->rank);
+        psi_guest_refuse(guest, PSD_ERR_REFUSED, text);
         return PSD_OK;
     }
-    if (!psi_view_has(&lane->view, hello.rank, hello.incarnation)) {
+    if (!psi_view_has(&lane->view, hello->rank, hello->incarnation)) {
         snprintf(text, sizeof(text),
-                 "worker %u incarnation %u: the job goes on with incarnation %u%s", hello.rank,
-                 hello.incarnation, lane->view.worker[hello.rank].incarnation,
-                 lane->view.worker[hello.rank].member ? "" : ", which has left");
-        refuse(session, PSD_ERR_FENCED, text);
+                 "worker %u incarnation %u: the job goes on with incarnation %u%s", hello->rank,
+                 hello->incarnation, lane->view.worker[hello->rank].incarnation,
+                 lane->view.worker[hello->rank].member ? "" : ", which has left");
+        psi_guest_refuse(guest, PSD_ERR_FENCED, text);
         return PSD_OK;
     }
-    welcome(session, hello.rank);
+    welcome(session, hello->rank);
     return PSD_OK;
 }
 
@@ -234,8 +140,8 @@ count(struct lane_counters *counters, const struct psi_frame *frame)
 static psd_status
 dispatch(struct session *session, void *payload, size_t bytes, struct psd_error *err)
 {
-    count(session->lane->counters, &session->inbox.frame);
-    switch (session->inbox.frame.type) {
+    count(session->lane->counters, &session->guest.inbox.frame);
+    switch (session->guest.inbox.frame.type) {
     case PSI_FRAME_PUSH:
     case PSI_FRAME_PUSH_PULL:
         return push_arrived(session, err);
@@ -256,69 +162,48 @@ dispatch(struct session *session, void *payload, size_t bytes, struct psd_error 
         return share_data_arrived(session, payload, bytes, err);
     default:
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s: not expected by a server",
-                        psi_frame_type_name(session->inbox.frame.type));
+                        psi_frame_type_name(session->guest.inbox.frame.type));
     }
-}
-
-/* Of the rank that it was met as, and of a life and a view that this lane goes by. */
-static bool
-is_admitted(const struct session *session, const struct psi_frame *frame)
-{
-    const struct psi_stamp stamp = {
-        .rank = frame->rank, .incarnation = frame->incarnation, .view = frame->view};
-
-    return frame->rank == session->rank &&
-           psi_view_admits(&session->lane->view, &stamp, session->lane->since);
 }
 
 static psd_status
-on_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_bytes, void *payload,
-         size_t payload_bytes, struct psd_error *err)
+on_frame(struct psi_guest *guest, void *payload, size_t bytes, struct psd_error *err)
 {
-    struct session *session = owner;
-    const struct psi_frame *frame = &session->inbox.frame;
-    psd_status status = psi_inbox_meta(&session->inbox, head, head_bytes, err);
+    struct session *session = (struct session *)guest;
+    const psd_status status =
+        psi_guest_speaks_as(guest, session->rank, &session->lane->view, session->lane->since, err);
 
-    (void)conn;
-    if (status == PSD_OK) {
-        status = psi_inbox_verify(&session->inbox, payload, payload_bytes, err);
-    }
-    if (status != PSD_OK) {
-        return status;
-    }
-    if (session->rank == RANK_STRANGER) {
-        return meet(session, payload, payload_bytes, err);
-    }
-    if (!is_admitted(session, frame)) {
-        return psi_fail(
-            err, PSD_ERR_PROTOCOL,
-            "%s as worker %u incarnation %u, met as worker %u in view %u; its view is %u",
-            psi_frame_type_name(frame->type), frame->rank, frame->incarnation, session->rank,
-            session->lane->view.id, frame->view);
-    }
-    return dispatch(session, payload, payload_bytes, err);
+    return status == PSD_OK ? dispatch(session, payload, bytes, err) : status;
 }
 
 static void
-on_close(void *owner, struct psi_conn *conn, const struct psd_error *reason)
+on_turned_away(struct psi_guest *guest, const char *text)
 {
-    struct session *session = owner;
-
-    if (session->rank == RANK_STRANGER) {
-        warn_refused(session->lane, conn->peer, reason->text);
-    } else {
-        psi_log(&session->lane->log,
-                reason->status == PSD_ERR_PROTOCOL ? PSI_LOG_WARN : PSI_LOG_DEBUG, "WORKER-GONE",
-                "worker %u (%s): %s", session->rank, conn->peer, reason->text);
-    }
-    session_destroy(session);
+    warn_refused(((struct session *)guest)->lane, guest->conn->peer, text);
 }
 
-static const struct psi_conn_events session_events = {
-    .on_prefix = on_prefix,
+static void
+on_gone(struct psi_guest *guest, const char *peer, const struct psd_error *reason)
+{
+    struct session *session = (struct session *)guest;
+
+    if (reason != NULL && session->rank == RANK_STRANGER) {
+        warn_refused(session->lane, peer, reason->text);
+    } else if (reason != NULL) {
+        psi_log(&session->lane->log,
+                reason->status == PSD_ERR_PROTOCOL ? PSI_LOG_WARN : PSI_LOG_DEBUG, "WORKER-GONE",
+                "worker %u (%s): %s", session->rank, peer, reason->text);
+    }
+    session_end(session);
+}
+
+const struct psi_guest_events lane_guest_events = {
+    .payload_max = PSI_FRAME_CHUNK_MAX,
+    .on_hello = on_hello,
     .on_head = on_head,
     .on_frame = on_frame,
-    .on_close = on_close,
+    .on_refused = on_turned_away,
+    .on_gone = on_gone,
 };
 
 static psd_status
@@ -332,12 +217,8 @@ on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events **eve
         return PSD_ERR_NO_MEMORY;
     }
     session->lane = lane;
-    session->conn = conn;
     session->rank = RANK_STRANGER;
-    session->next = lane->strangers;
-    lane->strangers = session;
-    *events_p = &session_events;
-    *owner_p = session;
+    psi_guest_begin(&session->guest, &lane->guests, conn, events_p, owner_p);
     return PSD_OK;
 }
 

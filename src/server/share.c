@@ -23,7 +23,7 @@ tell_asker(struct lane *lane, uint32_t asker, uint32_t request, psd_status statu
         .type = PSI_FRAME_ACK, .view = lane->view.id, .request = request};
 
     if (lane->sessions[asker] != NULL) {
-        (void)psi_post_error(lane->sessions[asker]->conn, &frame, status, 0, text);
+        (void)psi_post_error(lane->sessions[asker]->guest.conn, &frame, status, 0, text);
     }
 }
 
@@ -67,7 +67,7 @@ share_pull_arrived(struct session *session, const void *payload, size_t bytes,
                    struct psd_error *err)
 {
     struct lane *lane = session->lane;
-    struct psi_frame frame = session->inbox.frame;
+    struct psi_frame frame = session->guest.inbox.frame;
     struct psi_share share;
     struct session *asked;
     struct relay *relay;
@@ -98,14 +98,14 @@ share_pull_arrived(struct session *session, const void *payload, size_t bytes,
     frame.request = relay->relay_id;
     frame.view = lane->view.id;
     frame.flags = 0; /* a checksum was of the bytes that came, not of those that leave */
-    (void)psi_post_share(asked->conn, &frame, &share);
+    (void)psi_post_share(asked->guest.conn, &frame, &share);
     return PSD_OK;
 }
 
 psd_status
 share_data_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
 {
-    return psi_inbox_body(&session->inbox, sink_p, err);
+    return psi_inbox_body(&session->guest.inbox, sink_p, err);
 }
 
 /* SHARE_DATA, or an ACK that says why not: back to the asker. */
@@ -113,7 +113,7 @@ psd_status
 share_data_arrived(struct session *session, void *payload, size_t bytes, struct psd_error *err)
 {
     struct lane *lane = session->lane;
-    struct psi_frame frame = session->inbox.frame;
+    struct psi_frame frame = session->guest.inbox.frame;
     struct relay **link = &session->relays;
     struct relay *relay;
 
@@ -130,7 +130,7 @@ share_data_arrived(struct session *session, void *payload, size_t bytes, struct 
     frame.view = lane->view.id;
     frame.flags = 0;
     if (lane->sessions[relay->asker] != NULL) {
-        (void)psi_post_body(lane->sessions[relay->asker]->conn, &frame, payload, bytes);
+        (void)psi_post_body(lane->sessions[relay->asker]->guest.conn, &frame, payload, bytes);
     }
     free(relay);
     return PSD_OK;
@@ -175,7 +175,7 @@ psd_status
 step_add_arrived(struct session *session, struct psd_error *err)
 {
     struct lane *lane = session->lane;
-    const struct psi_frame *frame = &session->inbox.frame;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
     struct adder *adder = &lane->global.adders[session->rank];
     struct psi_frame answer = {
         .type = PSI_FRAME_ACK, .view = lane->view.id, .request = frame->request};
@@ -195,8 +195,8 @@ step_add_arrived(struct session *session, struct psd_error *err)
                         (unsigned long long)frame->seq, session->rank, PSI_STEP_ADDS_MAX);
     }
     answer.step = done->result;
-    if (psi_post(session->conn, &answer) != PSD_OK) {
-        session_doom(session);
+    if (psi_post(session->guest.conn, &answer) != PSD_OK) {
+        psi_guest_doom(&session->guest);
     }
     return PSD_OK;
 }

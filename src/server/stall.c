@@ -135,7 +135,7 @@ want_from(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
 
     if (lane->sessions[rank] != NULL) {
         psi_count(&lane->counters->wants_out, 1);
-        (void)psi_post(lane->sessions[rank]->conn, &frame);
+        (void)psi_post(lane->sessions[rank]->guest.conn, &frame);
     }
 }
 
@@ -220,8 +220,8 @@ let_one_go(struct lane *lane, uint32_t rank, const struct chunk *arriving)
     frame.table = chunk->table->id;
     frame.chunk = chunk->index;
     frame.step = chunk->clock.version;
-    if (session != NULL && psi_post(session->conn, &frame) != PSD_OK) {
-        session_doom(session); /* it sends everything again when it is back */
+    if (session != NULL && psi_post(session->guest.conn, &frame) != PSD_OK) {
+        psi_guest_doom(&session->guest); /* it sends everything again when it is back */
     }
     return true;
 }

@@ -10,7 +10,7 @@
 #include "base/pool.h"
 #include "clock/clock.h"
 #include "codec/codec.h"
-#include "rpc/inbox.h"
+#include "rpc/guest.h"
 #include "rpc/master_link.h"
 #include "server/counters.h"
 #include "server/lane_config.h"
@@ -154,14 +154,11 @@ struct table {
 
 /* A worker's connection. Strangers have rank UINT32_MAX. */
 struct session {
-    struct session *next;
+    struct psi_guest guest; /* first */
     struct lane *lane;
-    struct psi_conn *conn;
-    struct psi_inbox inbox;
     uint32_t rank;
     struct slot *receiving; /* a gradient on its way in */
     struct relay *relays;   /* SHARE_PULLs passed on to this worker */
-    bool is_doomed;         /* an answer could not be queued: cut it, so that it asks again */
 };
 
 /* A SHARE_PULL on its way through the lane. */
@@ -226,12 +223,11 @@ struct lane {
     uint64_t memory_used;
     struct slot_pool pool;
     uint32_t window_bytes;
-    struct psi_pool parked;    /* memory for requests that wait */
-    uint64_t *used;            /* per rank: cost of its slots, against its window */
-    struct copies *copies;     /* per rank of who sent them */
-    struct session **sessions; /* per rank; NULL: not connected */
-    bool some_doomed;          /* of the sessions */
-    struct session *strangers;
+    struct psi_pool parked;      /* memory for requests that wait */
+    uint64_t *used;              /* per rank: cost of its slots, against its window */
+    struct copies *copies;       /* per rank of who sent them */
+    struct session **sessions;   /* per rank; NULL: not connected */
+    struct psi_guests guests;    /* owned; struct session each, strangers too */
     struct psi_limiter warnings; /* about strangers */
     struct round *open;          /* those with slots, newest first */
     struct round *wanted;        /* the last one asked for; NULL: it has come */
@@ -318,10 +314,8 @@ void value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buff
 
 /* sessions.c */
 extern const struct psi_listener_events lane_listener_events;
-void session_destroy(struct session *session);
+extern const struct psi_guest_events lane_guest_events;
 void session_end(struct session *session);
-void session_doom(struct session *session);
-void sessions_end_doomed(struct lane *lane);
 
 /* views.c */
 psd_status view_arrived(struct lane *lane, const void *body, size_t bytes, struct psd_error *err);
