@@ -91,30 +91,36 @@ read_entry(const char *path, struct rendezvous_entry *entry_p, struct psd_error 
     return rendezvous_read(text, (size_t)bytes, entry_p, err);
 }
 
-/* Beside its place, and on the disk. */
+/* Our file, beside its place, and on the disk. */
 static psd_status
-write_temporary(const struct rendezvous *rendezvous, const char *text, char path_p[PATH_BYTES + 64],
+write_temporary(const struct rendezvous *rendezvous, char path_p[PATH_BYTES + 64],
                 struct psd_error *err)
 {
-    const size_t bytes = strlen(text);
+    char text[RENDEZVOUS_FILE_BYTES];
+    psd_status status = rendezvous_write(&rendezvous->own, text, err);
+    size_t bytes;
     int fd;
 
+    if (status != PSD_OK) {
+        return status;
+    }
+    bytes = strlen(text);
     snprintf(path_p, PATH_BYTES + 64, "%s/.rank-%u.%016llx", rendezvous->directory,
              rendezvous->config.rank, (unsigned long long)rendezvous->own.token);
     fd = open(path_p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || write(fd, text, bytes) != (ssize_t)bytes || fsync(fd) != 0) {
-        psi_fail_errno(err, PSD_ERR_IO, "write %s", path_p);
-        if (fd >= 0) {
-            close(fd);
-            unlink(path_p);
-        }
-        return PSD_ERR_IO;
-    }
-    if (close(fd) != 0) {
-        unlink(path_p);
+    if (fd < 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "write %s", path_p);
     }
-    return PSD_OK;
+    if (write(fd, text, bytes) != (ssize_t)bytes || fsync(fd) != 0) {
+        status = psi_fail_errno(err, PSD_ERR_IO, "write %s", path_p);
+    }
+    if (close(fd) != 0 && status == PSD_OK) {
+        status = psi_fail_errno(err, PSD_ERR_IO, "write %s", path_p);
+    }
+    if (status != PSD_OK) {
+        unlink(path_p);
+    }
+    return status;
 }
 
 static bool
@@ -143,11 +149,9 @@ read_back(const struct rendezvous *rendezvous, struct psd_error *err)
 static psd_status
 put(struct rendezvous *rendezvous, struct psd_error *err)
 {
-    char text[RENDEZVOUS_FILE_BYTES];
     char temporary[PATH_BYTES + 64];
-    psd_status status = rendezvous_write(&rendezvous->own, text, err);
+    psd_status status = write_temporary(rendezvous, temporary, err);
 
-    status = status == PSD_OK ? write_temporary(rendezvous, text, temporary, err) : status;
     if (status == PSD_OK && rename(temporary, rendezvous->path) != 0) {
         status = psi_fail_errno(err, PSD_ERR_IO, "rename to %s", rendezvous->path);
         unlink(temporary);
@@ -256,11 +260,9 @@ refuse_taken(const struct rendezvous *rendezvous, struct psd_error *err)
 static psd_status
 take_rank(struct rendezvous *rendezvous, struct psd_error *err)
 {
-    char text[RENDEZVOUS_FILE_BYTES];
     char temporary[PATH_BYTES + 64];
-    psd_status status = rendezvous_write(&rendezvous->own, text, err);
+    const psd_status status = write_temporary(rendezvous, temporary, err);
 
-    status = status == PSD_OK ? write_temporary(rendezvous, text, temporary, err) : status;
     if (status != PSD_OK) {
         return status;
     }
