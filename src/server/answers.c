@@ -191,7 +191,7 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
 void
 value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer)
 {
-    for (uint32_t rank = 0; rank < lane->job.workers && chunk->pins[buffer] > 0; rank++) {
+    for (uint32_t rank = 0; rank < lane->rows && chunk->pins[buffer] > 0; rank++) {
         struct psi_conn *conn =
             lane->sessions[rank] == NULL ? NULL : lane->sessions[rank]->guest.conn;
 
@@ -617,7 +617,7 @@ load(struct session *session, struct chunk *chunk, unsigned part, const void *pa
         chunk->clock.version = frame->step;
         chunk->clock.committed = frame->step;
         chunk->updates = frame->seq;
-        for (uint32_t rank = 0; rank < session->lane->job.workers; rank++) {
+        for (uint32_t rank = 0; rank < session->lane->rows; rank++) {
             chunk->clock.next[rank] = frame->step;
         }
     }

@@ -75,21 +75,34 @@ hello(void *owner, struct psi_hello *hello_p)
     snprintf(hello_p->address, sizeof(hello_p->address), "%s", lane->address);
 }
 
-/* Everything whose size depends on the number of workers. */
-static psd_status
-allocate_for(struct lane *lane, uint32_t workers)
+/* More entries of `size` bytes each: `from` of them are there, the others are 0. */
+static bool
+grow(void **entries_p, size_t size, uint32_t from, uint32_t to)
 {
-    lane->sessions = calloc(workers, sizeof(struct session *));
-    lane->used = calloc(workers, sizeof(*lane->used));
-    lane->leaves = calloc(workers, sizeof(*lane->leaves));
-    lane->given = calloc(workers, sizeof(const struct slot *));
-    lane->copies = calloc(workers, sizeof(*lane->copies));
-    lane->global.adders = calloc(workers, sizeof(*lane->global.adders));
-    if (psi_view_init(&lane->view, workers) != PSD_OK || lane->sessions == NULL ||
-        lane->used == NULL || lane->leaves == NULL || lane->given == NULL || lane->copies == NULL ||
-        lane->global.adders == NULL) {
+    void *grown = realloc(*entries_p, to * size);
+
+    if (grown == NULL) {
+        return false;
+    }
+    memset((char *)grown + from * size, 0, (to - from) * size);
+    *entries_p = grown;
+    return true;
+}
+
+#define GROW(entries, from, to) grow((void **)&(entries), sizeof(*(entries)), from, to)
+
+/* Room for so many ranks in all that is kept of a rank; tables make theirs when they are opened. */
+static psd_status
+grow_rows(struct lane *lane, uint32_t to)
+{
+    const uint32_t from = lane->rows;
+
+    if (!GROW(lane->sessions, from, to) || !GROW(lane->used, from, to) ||
+        !GROW(lane->leaves, from, to) || !GROW(lane->given, from, to) ||
+        !GROW(lane->copies, from, to) || !GROW(lane->global.adders, from, to)) {
         return PSD_ERR_NO_MEMORY;
     }
+    lane->rows = to;
     return PSD_OK;
 }
 
@@ -114,7 +127,8 @@ on_up(void *owner, const struct psi_welcome *welcome)
         return;
     }
     if (welcome->workers == 0 || welcome->workers > PSI_RANKS_MAX ||
-        allocate_for(lane, welcome->workers) != PSD_OK) {
+        grow_rows(lane, welcome->workers) != PSD_OK ||
+        psi_view_init(&lane->view, welcome->workers) != PSD_OK) {
         lane_finish(lane, PSI_EXIT_CANNOT_START, "no memory for a job of %u workers",
                     welcome->workers);
         return;
@@ -216,7 +230,7 @@ end_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_err
     const struct psi_frame bye = {.type = PSI_FRAME_BYE, .view = lane->view.id};
     const psd_status status = psi_verdict_decode(payload, bytes, &verdict, err);
 
-    for (uint32_t rank = 0; status == PSD_OK && rank < lane->job.workers; rank++) {
+    for (uint32_t rank = 0; status == PSD_OK && rank < lane->rows; rank++) {
         if (lane->view.worker[rank].member) {
             lane_tell_done(lane, rank);
         }

@@ -36,8 +36,7 @@ push_rank(const struct session *session)
 static uint32_t
 push_end(const struct session *session)
 {
-    return psi_node_end(push_rank(session), session->guest.inbox.frame.level,
-                        session->lane->job.workers);
+    return psi_node_end(push_rank(session), session->guest.inbox.frame.level, session->lane->rows);
 }
 
 /*
@@ -57,8 +56,7 @@ is_a_node(const struct session *session, const struct psi_spec *spec)
     }
     return session->lane->job.policy == PSI_DEATH_FAIL && psi_spec_synchronous(spec) &&
            spec->backup_workers == 0 && frame->level < SUM_TREE_DEPTH &&
-           meta->node_first % (1u << frame->level) == 0 &&
-           meta->node_first < session->lane->job.workers &&
+           meta->node_first % (1u << frame->level) == 0 && meta->node_first < session->lane->rows &&
            meta->node_leaves <= push_end(session) - meta->node_first &&
            empty == (meta->node_leaves == 0);
 }
@@ -242,7 +240,7 @@ collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,
             round->gradients += slot->leaves;
         }
     }
-    for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
+    for (uint32_t rank = 0; rank < lane->rows; rank++) {
         const struct slot *slot = lane->given[rank];
 
         if (slot != NULL) {

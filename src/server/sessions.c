@@ -108,7 +108,7 @@ on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_erro
     if (lane->view.id == 0) {
         return psi_fail(err, PSD_ERR_BUSY, "HELLO before the job began");
     }
-    if (hello->role != PSI_ROLE_WORKER || hello->rank >= lane->job.workers ||
+    if (hello->role != PSI_ROLE_WORKER || hello->rank >= lane->rows ||
         hello->job != lane->job.job) {
         snprintf(text, sizeof(text), "server %u: role %u rank %u is not of this job",
                  lane->config.server, hello->role, hello->rank);

@@ -31,7 +31,7 @@ tell_asker(struct lane *lane, uint32_t asker, uint32_t request, psd_status statu
 static void
 forget_questions(struct lane *lane, uint32_t rank)
 {
-    for (uint32_t i = 0; i < lane->job.workers; i++) {
+    for (uint32_t i = 0; i < lane->rows; i++) {
         struct relay **link = lane->sessions[i] == NULL ? NULL : &lane->sessions[i]->relays;
 
         while (link != NULL && *link != NULL) {
@@ -77,7 +77,7 @@ share_pull_arrived(struct session *session, const void *payload, size_t bytes,
     if (status != PSD_OK) {
         return status;
     }
-    asked = share.from < lane->job.workers ? lane->sessions[share.from] : NULL;
+    asked = share.from < lane->rows ? lane->sessions[share.from] : NULL;
     for (relay = asked == NULL ? NULL : asked->relays; relay != NULL; relay = relay->next) {
         count++;
     }
@@ -204,7 +204,7 @@ step_add_arrived(struct session *session, struct psd_error *err)
 void
 global_step_fini(struct lane *lane)
 {
-    for (uint32_t rank = 0; lane->global.adders != NULL && rank < lane->job.workers; rank++) {
+    for (uint32_t rank = 0; lane->global.adders != NULL && rank < lane->rows; rank++) {
         free(lane->global.adders[rank].adds);
     }
     free(lane->global.adders);

@@ -211,6 +211,7 @@ struct lane {
     struct psi_welcome job;         /* what the master said; workers == 0: not yet */
     bool joined;
 
+    uint32_t rows;        /* ranks that there is room for: entries of every array per rank */
     struct psi_view view; /* the one it has; id 0: none yet */
     uint32_t since;       /* the view from which on it has what it has; 0: the first */
     int64_t frozen_rank;  /* a proposal is open: rounds do not close; -1: none */

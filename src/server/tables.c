@@ -111,8 +111,8 @@ bookkeeping_bytes(const struct lane *lane, const struct table *table)
         (table->spec.staleness == PSD_STALENESS_UNBOUNDED ? sizeof(*table->marks) : 0);
 
     return sizeof(*table) + table->chunks_in_all * sizeof(*table->local) +
-           table->chunk_count * (sizeof(*table->chunks) + lane->job.workers * cell) +
-           lane->job.workers * sizeof(*table->members.left_at);
+           table->chunk_count * (sizeof(*table->chunks) + lane->rows * cell) +
+           lane->rows * sizeof(*table->members.left_at);
 }
 
 static psd_status
@@ -127,7 +127,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         .level = lane->config.kernel,
     };
     const uint64_t bytes = store_dense.bytes(&layout) + bookkeeping_bytes(lane, table);
-    const uint64_t cells = table->chunk_count * lane->job.workers;
+    const uint64_t cells = table->chunk_count * lane->rows;
     psd_status status;
 
     if (bytes > lane->config.memory_max - lane->memory_used) {
@@ -147,7 +147,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     if (table->spec.backup_workers > 0) {
         table->backup = calloc(1, sizeof(*table->backup));
     }
-    table->members.left_at = calloc(lane->job.workers, sizeof(*table->members.left_at));
+    table->members.left_at = calloc(lane->rows, sizeof(*table->members.left_at));
     if (table->chunks == NULL || table->clocks == NULL || table->members.left_at == NULL ||
         (table->spec.backup_workers > 0 && table->backup == NULL) ||
         (table->spec.staleness == PSD_STALENESS_UNBOUNDED && table->marks == NULL)) {
@@ -158,7 +158,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     if (status != PSD_OK) {
         return status;
     }
-    for (uint32_t rank = 0; rank < lane->job.workers; rank++) {
+    for (uint32_t rank = 0; rank < lane->rows; rank++) {
         table->members.left_at[rank] = lane->view.worker[rank].member ? PSI_STEP_NEVER : 0;
     }
     table->bytes = table->store->bytes + bookkeeping_bytes(lane, table);
@@ -174,7 +174,7 @@ static void
 chunks_init(struct lane *lane, struct table *table, uint64_t step)
 {
     const uint64_t chunks = table->chunks_in_all;
-    const uint32_t workers = lane->job.workers;
+    const uint32_t workers = lane->rows;
 
     for (uint64_t i = 0; i < chunks; i++) {
         struct chunk *chunk;
@@ -254,7 +254,7 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     table->id = info->id;
     table->spec = info->spec;
     table->chunks_in_all = psi_chunk_count(info->spec.count);
-    table->rule.workers = lane->job.workers;
+    table->rule.workers = lane->rows;
     table->rule.staleness = info->spec.staleness;
     table->rule.backup = info->spec.backup_workers;
     /* With backup workers no step is ever repeated. */

@@ -74,7 +74,7 @@ view_proposed(struct lane *lane, const struct psi_propose *propose)
     struct psi_view_ack ack = {.id = propose->id};
     uint32_t tables = 0;
 
-    if (propose->id != lane->view.id + 1 || propose->rank >= lane->job.workers) {
+    if (propose->id != lane->view.id + 1 || propose->rank >= lane->rows) {
         return; /* an old one, repeated */
     }
     if (lane->sessions[propose->rank] != NULL) {
