@@ -13,32 +13,9 @@
 #include "base/fail.h"
 #include "config/settings.h"
 
-static const char prefix[] = "PSD_";
-
-enum { PREFIX_BYTES = sizeof(prefix) - 1 };
-
 /* Ours, and no settings; written as settings are. */
 static const char *const others[] = {"force_tls",     "insecure",  "master_address", "rank", "role",
                                      "restart_count", "secret_fd", "secret_file",    "world"};
-
-/* Not toupper(): the program around libpsd may have a locale where that is another letter. */
-static char
-swap_case(char letter, char first, char last)
-{
-    return (char)(letter >= first && letter <= last ? letter ^ ('a' ^ 'A') : letter);
-}
-
-void
-psi_variable_name(const char *setting, char variable_p[PSI_VARIABLE_BYTES])
-{
-    size_t used = PREFIX_BYTES;
-
-    memcpy(variable_p, prefix, PREFIX_BYTES);
-    for (; *setting != '\0' && used < PSI_VARIABLE_BYTES - 1; setting++) {
-        variable_p[used++] = swap_case(*setting, 'a', 'z');
-    }
-    variable_p[used] = '\0';
-}
 
 psd_status
 psi_environment_switch(const char *name, bool *on_p, struct psd_error *err)
@@ -79,14 +56,14 @@ is_slip(const char *entry, char written_p[PSI_VARIABLE_BYTES], char meant_p[PSI_
     const char *name;
     char word[PSI_VARIABLE_BYTES];
 
-    if (strncmp(entry, prefix, PREFIX_BYTES) != 0 || bytes >= PSI_VARIABLE_BYTES ||
-        entry[bytes] == '\0' || entry[bytes + 1] == '\0') {
+    if (strncmp(entry, PSI_VARIABLE_PREFIX, PSI_VARIABLE_PREFIX_BYTES) != 0 ||
+        bytes >= PSI_VARIABLE_BYTES || entry[bytes] == '\0' || entry[bytes + 1] == '\0') {
         return false;
     }
     memcpy(written_p, entry, bytes);
     written_p[bytes] = '\0';
-    for (size_t i = PREFIX_BYTES; i <= bytes; i++) {
-        word[i - PREFIX_BYTES] = swap_case(written_p[i], 'A', 'Z');
+    for (size_t i = PSI_VARIABLE_PREFIX_BYTES; i <= bytes; i++) {
+        word[i - PSI_VARIABLE_PREFIX_BYTES] = psi_variable_swap_case(written_p[i], 'A', 'Z');
     }
     name = nearest_name(word);
     if (name == NULL) {

@@ -11,12 +11,7 @@
 
 #include <psd/status.h>
 
-#include "config/nearest.h"
-
-enum { PSI_VARIABLE_BYTES = 4 + PSI_NEAREST_BYTES_MAX + 1 }; /* "PSD_" and any of our names */
-
-/* heartbeat_ms -> PSD_HEARTBEAT_MS */
-void psi_variable_name(const char *setting, char variable_p[PSI_VARIABLE_BYTES]);
+#include "config/variable.h"
 
 /* 1 is on; 0, empty and unset are off; PSD_ERR_INVALID names the variable for anything else. */
 psd_status psi_environment_switch(const char *name, bool *on_p, struct psd_error *err);

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "config/environment.h"
 #include "config/nearest.h"
+#include "config/variable.h"
 
 enum {
     DAY_MS = 24 * 60 * 60 * 1000,

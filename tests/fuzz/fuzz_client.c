@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "client/core/core.h"
 #include "client/core/state.h"
 #include "fuzz.h"
 #include "happenings.h"

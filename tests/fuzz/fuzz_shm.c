@@ -21,9 +21,12 @@
 #include "base/fail.h"
 #include "fuzz.h"
 #include "shm_script.h"
+#include "transport/loop/loop.h"
 #include "transport/shm/descriptors.h"
 #include "transport/shm/shm_format.h"
 #include "transport/stream/carrier_shm.h"
+#include "transport/stream/listener.h"
+#include "transport/stream/strangers.h"
 #include "transport/stream/stream.h"
 
 enum {

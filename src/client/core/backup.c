@@ -9,6 +9,7 @@
  */
 #include <stdlib.h>
 
+#include "client/core/core.h"
 #include "client/core/state.h"
 
 psd_status

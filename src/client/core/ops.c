@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "client/core/core.h"
 #include "client/core/state.h"
 
 #define MS_NS UINT64_C(1000000)

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "client/core/core.h"
 #include "client/core/state.h"
 #include "rpc/post.h"
 

@@ -7,10 +7,13 @@
 #define PSI_CLIENT_CORE_STATE_H
 
 #include "base/pool.h"
-#include "client/core/core.h"
+#include "client/core/client_config.h"
 #include "clock/clock.h"
 #include "codec/codec.h"
 #include "rpc/master_link.h"
+#include "shard/shard.h"
+#include "table/spec.h"
+#include "wire/message.h"
 
 enum {
     REQUESTS_MAX = 32768, /* unanswered, per lane: a quarter reads, a quarter pushes ... */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "client/core/core.h"
 #include "client/core/state.h"
 #include "client/core/table_view.h"
 

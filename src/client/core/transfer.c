@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "client/core/core.h"
 #include "client/core/state.h"
 
 static bool

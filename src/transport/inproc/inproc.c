@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "transport/stream/listener.h"
 #include "transport/stream/stream.h"
 
 struct name {

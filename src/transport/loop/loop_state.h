@@ -10,7 +10,7 @@
 #include "base/monotonic.h"
 #include "base/segment.h"
 #include "transport/loop/admission.h"
-#include "transport/loop/loop.h"
+#include "transport/loop/loop_config.h"
 #include "transport/shm/lending.h"
 #include "transport/shm/shm_meet.h"
 

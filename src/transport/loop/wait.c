@@ -17,6 +17,7 @@
 #include <sys/epoll.h>
 
 #include "base/fail.h"
+#include "transport/loop/loop.h"
 #include "transport/loop/loop_state.h"
 #include "transport/shm/bell.h"
 #include "transport/shm/ring.h"

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "transport/loop/loop.h"
 #include "transport/shm/descriptors.h"
 #include "transport/stream/carrier_shm.h"
 #include "transport/stream/carrier_shm_state.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "transport/stream/stream.h"
+#include "transport/stream/strangers.h"
 
 enum {
     ACCEPTS_MAX = 32, /* at a time: a crowd does not starve connections */

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "transport/stream/listener_state.h"
+#include "transport/stream/strangers.h"
 #include "transport/stream/stream_state.h"
 
 void

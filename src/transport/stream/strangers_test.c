@@ -22,6 +22,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "secure/tls.h"
+#include "transport/loop/loop.h"
 #include "transport/stream/listener.h"
 #include "transport/stream/stream.h"
 

@@ -28,6 +28,9 @@
 
 #include "base/fail.h"
 #include "transport/loop/lookup.h"
+#include "transport/loop/loop.h"
+#include "transport/stream/listener_state.h"
+#include "transport/stream/shm_offer.h"
 #include "transport/stream/stream_state.h"
 
 enum { FIRST_BYTES = 2048 }; /* of a stranger, enough to recognise it by */

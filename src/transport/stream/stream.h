@@ -5,7 +5,6 @@
 #define PSI_TRANSPORT_STREAM_STREAM_H
 
 #include "transport/loop/loop_state.h"
-#include "transport/stream/listener.h"
 #include "transport/stream/sockets.h"
 #include "transport/transports.h"
 
@@ -30,18 +29,5 @@ psd_status psi_stream_transport_listen(const struct psi_transport *transport, st
         .connect = psi_stream_transport_connect, .listen = psi_stream_transport_listen,            \
         .unlisten = psi_listener_destroy, .sockets = (kind)                                        \
     }
-
-/* Makes a stranger out of a descriptor that the listener accepted; takes fd. */
-void psi_stream_accept(struct psi_listener *listener, int fd, const char *peer);
-
-/* Somebody is to be let in for whom there is no descriptor: closes the oldest stranger that has
- * shown nothing yet. false: there is none. */
-bool psi_stream_make_way(struct psi_loop *loop);
-
-/* Whether a stranger more can be inside: there is a place, or somebody who would give way. */
-bool psi_stream_has_room(struct psi_loop *loop);
-
-/* The listener goes: closes those which it accepted and which have not authenticated yet. */
-void psi_stream_forget(const struct psi_listener *listener);
 
 #endif

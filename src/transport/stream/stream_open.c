@@ -9,6 +9,8 @@
 
 #include "base/fail.h"
 #include "transport/loop/lookup.h"
+#include "transport/stream/listener_state.h"
+#include "transport/stream/shm_offer.h"
 #include "transport/stream/stream_state.h"
 
 /* A stranger that says little costs little: it is heard again when it has said so much. */

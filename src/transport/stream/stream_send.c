@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/fail.h"
+#include "transport/stream/shm_offer.h"
 #include "transport/stream/stream_state.h"
 
 enum { SEND_IOVECS = 16 };

@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "transport/stream/shm_offer.h"
 #include "transport/stream/stream_state.h"
 
 /* ---- Sending ---- */

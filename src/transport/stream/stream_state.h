@@ -5,10 +5,10 @@
 #define PSI_TRANSPORT_STREAM_STREAM_STATE_H
 
 #include "base/fail.h"
+#include "transport/loop/loop_state.h"
 #include "transport/stream/carrier_shm.h"
 #include "transport/stream/handshake.h"
-#include "transport/stream/shm_offer.h"
-#include "transport/stream/stream.h"
+#include "transport/stream/sockets.h"
 #include "transport/stream/stream_in.h"
 #include "transport/stream/stream_out.h"
 

@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "transport/stream/listener.h"
 #include "transport/stream/stream.h"
 
 psd_status

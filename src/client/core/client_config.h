@@ -1,0 +1,47 @@
+/*
+ * client_config.h - what a client is made with, and what a transfer of it moves.
+ */
+#ifndef PSI_CLIENT_CORE_CLIENT_CONFIG_H
+#define PSI_CLIENT_CORE_CLIENT_CONFIG_H
+
+#include <stdbool.h>
+
+#include <psd/psd.h>
+
+struct psi_client_config {
+    const char *master_address; /* copied */
+    uint32_t rank;              /* or PSI_RANK_AUTO */
+    uint32_t open_timeout_ms;
+    uint32_t op_timeout_ms;
+    uint32_t window_bytes; /* unanswered pull bytes per lane */
+    bool checksum;         /* payload checksums on gradients */
+    bool observer;         /* only looks at the table of nodes */
+    bool lends;            /* shares memory with servers on this host */
+    uint64_t host;         /* a guess at who else is on this host: has the same; 0: nobody asks */
+    const char
+        *host_address; /* where others of this host may connect: "tcp://127.0.0.1:0"; copied */
+    uint32_t spin_us;  /* looks so long before it sleeps */
+};
+
+enum psi_client_state { PSI_CLIENT_JOINING, PSI_CLIENT_RUNNING, PSI_CLIENT_OVER };
+
+/* What a transfer moves. One request per chunk of [first, first + count). */
+struct psi_transfer {
+    uint8_t type; /* PUSH, PULL, PUSH_PULL, INIT, STATE_PULL, STATE_PUSH */
+    uint8_t part; /* STATE_PUSH: enum PSI_PART_*; STATE_PULL brings all, chunk by chunk */
+    bool empty;   /* PUSH*: present, adding nothing */
+    uint64_t step;
+    uint64_t updates; /* STATE_PUSH: updates applied so far */
+    uint64_t first;
+    uint64_t count; /* 0: to the end */
+    const void *from;
+    bool lent; /* from is memory that servers on this host can read */
+    void *to;
+    bool to_view; /* to is in the table's view */
+    uint8_t priority;
+    uint32_t timeout_ms; /* 0: the client's default */
+    psd_done_fn done;
+    void *user;
+};
+
+#endif

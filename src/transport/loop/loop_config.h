@@ -1,0 +1,34 @@
+/*
+ * loop_config.h - what a loop is made with, and what it finds to do.
+ */
+#ifndef PSI_TRANSPORT_LOOP_LOOP_CONFIG_H
+#define PSI_TRANSPORT_LOOP_LOOP_CONFIG_H
+
+#include "transport/transport.h"
+
+enum { PSI_LOOP_EVENTS = 64 };
+
+struct psi_loop_config {
+    const struct psi_auth_ops *auth; /* (optional) */
+    void *credentials;
+    uint32_t conns_max;     /* connections of this loop, accepted ones included; 0: 4096 */
+    uint32_t strangers_max; /* accepted connections without a whole frame yet; 0: 256. The oldest of
+                               those who have shown nothing gives way to a new one; are there none,
+                               it waits. */
+    uint32_t strangers_from_one; /* ... of one address, loopback excepted; 0: 16 */
+    uint32_t stranger_ms;        /* ... and how long it may take in all until then; 0: 5000 */
+    bool lends;                  /* shares memory with peers on this host: asks for it, offers it */
+    uint32_t spin_us;            /* how long to look before sleeping; 0: not at all */
+    uint32_t auth_ms; /* connecting: until it is open, authentication included; 0: 5000 */
+};
+
+/* Events that psi_loop_wait() found and psi_loop_dispatch() will handle. */
+struct psi_loop_ready {
+    int count; /* of events; what is in a ring needs none */
+    struct {
+        uint64_t id; /* slot and generation: a connection closed meanwhile is recognised */
+        uint32_t events;
+    } event[PSI_LOOP_EVENTS];
+};
+
+#endif
