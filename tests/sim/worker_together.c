@@ -101,7 +101,7 @@ meet_up_to(struct worker *worker, uint64_t target, unsigned most)
                            "barrier")) {
         struct record *record = worker_remember(worker, op, WHAT_BARRIER, 0, FLIGHTS_MAX);
 
-        record->number = worker->barrier_base + op->frame.seq;
+        record->number = worker->barrier_base + op->control.frame.seq;
         if (job->barrier_reached[worker->rank] < record->number) {
             job->barrier_reached[worker->rank] = record->number;
         }

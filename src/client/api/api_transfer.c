@@ -62,9 +62,9 @@ check_finite(const struct psd_table *table, struct psi_transfer *transfer, struc
 static void
 adopt_locked(psd_context *context, psd_op *op)
 {
-    op->all_next = context->all;
+    op->marks.all_next = context->all;
     if (context->all != NULL) {
-        context->all->all_prev = op;
+        context->all->marks.all_prev = op;
     }
     context->all = op;
 }

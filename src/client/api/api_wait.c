@@ -28,7 +28,7 @@ psd_wait(psd_op *op, uint32_t timeout_ms)
                        : psi_context_wait_locked(context, op,
                                                  psi_context_deadline_ns(context, timeout_ms));
     if (op->ended) {
-        op->waited = true;
+        op->marks.waited = true;
         psi_context_any_remove_locked(context, op);
     }
     if (op->ended && status != PSD_OK) {
@@ -109,10 +109,10 @@ psd_op_release(psd_op *op)
         return;
     }
     pthread_mutex_lock(&context->lock);
-    if (op->ended && op->taken && !op->calling) {
+    if (op->ended && op->taken && !op->marks.calling) {
         psi_context_forget_locked(context, op);
     } else {
-        op->released = true;
+        op->marks.released = true;
     }
     pthread_mutex_unlock(&context->lock);
 }

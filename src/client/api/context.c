@@ -81,11 +81,11 @@ signal_fd_locked(const psd_context *context, bool readable)
 static void
 any_append_locked(psd_context *context, psd_op *op)
 {
-    op->queued = true;
-    op->any_next = NULL;
-    op->any_prev = context->any_last;
+    op->marks.queued = true;
+    op->marks.any_next = NULL;
+    op->marks.any_prev = context->any_last;
     if (context->any_last != NULL) {
-        context->any_last->any_next = op;
+        context->any_last->marks.any_next = op;
     } else {
         context->any = op;
         signal_fd_locked(context, true);
@@ -96,19 +96,19 @@ any_append_locked(psd_context *context, psd_op *op)
 void
 psi_context_any_remove_locked(psd_context *context, psd_op *op)
 {
-    if (!op->queued) {
+    if (!op->marks.queued) {
         return;
     }
-    op->queued = false;
-    if (op->any_prev != NULL) {
-        op->any_prev->any_next = op->any_next;
+    op->marks.queued = false;
+    if (op->marks.any_prev != NULL) {
+        op->marks.any_prev->marks.any_next = op->marks.any_next;
     } else {
-        context->any = op->any_next;
+        context->any = op->marks.any_next;
     }
-    if (op->any_next != NULL) {
-        op->any_next->any_prev = op->any_prev;
+    if (op->marks.any_next != NULL) {
+        op->marks.any_next->marks.any_prev = op->marks.any_prev;
     } else {
-        context->any_last = op->any_prev;
+        context->any_last = op->marks.any_prev;
     }
     if (context->any == NULL) {
         signal_fd_locked(context, false);
@@ -119,13 +119,13 @@ void
 psi_context_forget_locked(psd_context *context, psd_op *op)
 {
     psi_context_any_remove_locked(context, op);
-    if (op->all_prev != NULL) {
-        op->all_prev->all_next = op->all_next;
+    if (op->marks.all_prev != NULL) {
+        op->marks.all_prev->marks.all_next = op->marks.all_next;
     } else if (context->all == op) {
-        context->all = op->all_next;
+        context->all = op->marks.all_next;
     }
-    if (op->all_next != NULL) {
-        op->all_next->all_prev = op->all_prev;
+    if (op->marks.all_next != NULL) {
+        op->marks.all_next->marks.all_prev = op->marks.all_prev;
     }
     psi_op_free(op);
 }
@@ -138,13 +138,13 @@ call_back_locked(psd_context *context, psd_op *op)
     const psd_status status = op->error.status;
     void *user = op->user;
 
-    op->calling = true;
+    op->marks.calling = true;
     context->callbacks++;
     pthread_mutex_unlock(&context->lock);
     done(op, status, user);
     pthread_mutex_lock(&context->lock);
     context->callbacks--;
-    op->calling = false;
+    op->marks.calling = false;
     if (context->waiters > 0) {
         pthread_cond_broadcast(&context->waiters_turn);
     }
@@ -165,9 +165,9 @@ psi_context_collect_locked(psd_context *context)
         if (op->done != NULL) {
             call_back_locked(context, op);
         }
-        if (op->released) {
+        if (op->marks.released) {
             psi_context_forget_locked(context, op);
-        } else if (op->done == NULL && !op->internal && !op->waited) {
+        } else if (op->done == NULL && !op->marks.internal && !op->marks.waited) {
             any_append_locked(context, op);
         }
     }
@@ -349,7 +349,7 @@ psi_context_finish_locked(psd_context *context, psd_op *op, psd_op **op_p, struc
 {
     psd_status status;
 
-    op->internal = true;
+    op->marks.internal = true;
     psi_context_settle_locked(context);
     status = psi_context_wait_locked(context, op, UINT64_MAX);
     if (status != PSD_OK) {

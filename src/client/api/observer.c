@@ -23,7 +23,7 @@ subscribe_locked(struct psi_observer *observer, uint32_t every_ms, struct psd_er
         psi_client_subscribe(observer->context->client, every_ms, &observer->subscription, err);
 
     if (status == PSD_OK) {
-        observer->subscription->internal = true;
+        observer->subscription->marks.internal = true;
     }
     return status;
 }

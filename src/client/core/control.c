@@ -34,8 +34,9 @@ psi_control_send(struct psd_op *op)
     struct psi_peer *peer = target(op);
 
     if (peer != NULL && peer->state == PSI_PEER_UP) {
-        op->frame.view = op->client->view.id;
-        if (psi_post_body(peer->conn, &op->frame, op->body, op->body_bytes) != PSD_OK) {
+        op->control.frame.view = op->client->view.id;
+        if (psi_post_body(peer->conn, &op->control.frame, op->control.body,
+                          op->control.body_bytes) != PSD_OK) {
             struct psd_error reason;
 
             psi_fail(&reason, PSD_ERR_NO_MEMORY, "a request could not be queued");
@@ -91,11 +92,11 @@ control_create(struct psi_client *client, enum op_kind kind, uint8_t type, uint3
     if (op == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a request");
     }
-    op->request = 0x80000000u | ++client->control_id;
-    op->frame.type = type;
-    op->frame.request = op->request;
-    op->frame.rank = (uint16_t)client->job.rank;
-    op->frame.incarnation = (uint16_t)client->job.incarnation;
+    op->control.request = 0x80000000u | ++client->control_id;
+    op->control.frame.type = type;
+    op->control.frame.request = op->control.request;
+    op->control.frame.rank = (uint16_t)client->job.rank;
+    op->control.frame.incarnation = (uint16_t)client->job.incarnation;
     *op_p = op;
     return PSD_OK;
 }
@@ -103,13 +104,13 @@ control_create(struct psi_client *client, enum op_kind kind, uint8_t type, uint3
 static psd_status
 set_body(struct psd_op *op, const struct psi_pack *pack, struct psd_error *err)
 {
-    op->body = pack->overflow ? NULL : malloc(pack->used);
-    if (op->body == NULL) {
+    op->control.body = pack->overflow ? NULL : malloc(pack->used);
+    if (op->control.body == NULL) {
         psi_op_discard(op);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a request");
     }
-    memcpy(op->body, pack->bytes, pack->used);
-    op->body_bytes = pack->used;
+    memcpy(op->control.body, pack->bytes, pack->used);
+    op->control.body_bytes = pack->used;
     return PSD_OK;
 }
 
@@ -142,7 +143,7 @@ psi_client_table_open(struct psi_client *client, const struct psi_spec *spec, ui
     if (status != PSD_OK) {
         return status;
     }
-    op->priority_wanted = priority;
+    op->control.priority_wanted = priority;
     status = set_body(op, &pack, err);
     if (status == PSD_OK) {
         start(op, op_p);
@@ -159,8 +160,8 @@ meet(struct psi_client *client, enum psi_barrier_kind kind, uint32_t timeout_ms,
         control_create(client, OP_BARRIER, PSI_FRAME_BARRIER, timeout_ms, &op, err);
 
     if (status == PSD_OK) {
-        op->frame.table = kind;
-        op->frame.seq = ++client->barrier[kind];
+        op->control.frame.table = kind;
+        op->control.frame.seq = ++client->barrier[kind];
         start(op, op_p);
     }
     return status;
@@ -191,13 +192,13 @@ void
 psi_control_barrier_again(const struct psd_op *failed)
 {
     struct psi_client *client = failed->client;
-    const uint32_t kind = failed->frame.table;
+    const uint32_t kind = failed->control.frame.table;
 
     client->barrier[kind]--;
     for (struct psd_op *op = client->pending; op != NULL; op = op->next) {
-        if (op->kind == OP_BARRIER && op->frame.table == kind &&
-            op->frame.seq > failed->frame.seq) {
-            op->frame.seq--;
+        if (op->kind == OP_BARRIER && op->control.frame.table == kind &&
+            op->control.frame.seq > failed->control.frame.seq) {
+            op->control.frame.seq--;
             psi_control_send(op);
         }
     }
@@ -250,7 +251,7 @@ psi_subscribe_pace(struct psd_op *op, uint32_t every_ms)
     struct psi_pack pack;
 
     if (!op->ended) {
-        pack_pace(&pack, op->body, op->body_bytes, every_ms);
+        pack_pace(&pack, op->control.body, op->control.body_bytes, every_ms);
         psi_control_send(op);
     }
 }
@@ -280,8 +281,8 @@ psi_client_step_add(struct psi_client *client, uint64_t add, struct psd_op **op_
     }
     status = control_create(client, OP_STEP_ADD, PSI_FRAME_STEP_ADD, 0, &op, err);
     if (status == PSD_OK) {
-        op->frame.seq = ++client->seq;
-        op->frame.step = add;
+        op->control.frame.seq = ++client->seq;
+        op->control.frame.step = add;
         start(op, op_p);
     }
     return status;
@@ -315,8 +316,8 @@ psi_client_share_pull(struct psi_client *client, const struct psi_share *share, 
     }
     psi_pack_init(&pack, bytes, sizeof(bytes));
     psi_share_encode(&pack, share);
-    op->to = to;
-    op->to_bytes = share->bytes;
+    op->control.to = to;
+    op->control.to_bytes = share->bytes;
     status = set_body(op, &pack, err);
     if (status == PSD_OK) {
         start(op, op_p);
@@ -331,7 +332,7 @@ find(const struct psi_client *client, uint32_t request)
 {
     struct psd_op *op = client->pending;
 
-    while (op != NULL && (op->kind == OP_TRANSFER || op->request != request)) {
+    while (op != NULL && (op->kind == OP_TRANSFER || op->control.request != request)) {
         op = op->next;
     }
     return op;
@@ -348,7 +349,7 @@ check_asked(const struct psd_op *op, const struct psi_spec *spec, struct psd_err
     if (asked == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a table");
     }
-    status = psi_table_info_decode(op->body, op->body_bytes, asked, err);
+    status = psi_table_info_decode(op->control.body, op->control.body_bytes, asked, err);
     psi_assert(status == PSD_OK);
     difference = psi_spec_difference(&asked->spec, spec);
     if (difference != NULL) {
@@ -375,7 +376,8 @@ table_info_arrived(struct psd_op *op, const void *payload, size_t bytes, struct 
     if (status == PSD_OK) {
         struct psd_error reason;
 
-        status = psi_table_create(op->client, info, op->priority_wanted, &op->table, &reason);
+        status =
+            psi_table_create(op->client, info, op->control.priority_wanted, &op->table, &reason);
         psi_op_end(op, status, status == PSD_OK ? PSD_OUTCOME_DONE : PSD_OUTCOME_NOT_APPLIED, "%s",
                    status == PSD_OK ? "" : reason.text);
         status = PSD_OK;
@@ -389,13 +391,13 @@ nodes_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_e
 {
     psd_status status;
 
-    if (op->nodes.node == NULL) { /* else of an answer before this one */
-        op->nodes.node = calloc(NODES_MAX, sizeof(*op->nodes.node));
+    if (op->control.nodes.node == NULL) { /* else of an answer before this one */
+        op->control.nodes.node = calloc(NODES_MAX, sizeof(*op->control.nodes.node));
     }
-    if (op->nodes.node == NULL) {
+    if (op->control.nodes.node == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the table of nodes");
     }
-    status = psi_nodes_decode(payload, bytes, &op->nodes, err);
+    status = psi_nodes_decode(payload, bytes, &op->control.nodes, err);
     if (status == PSD_OK && op->kind == OP_SUBSCRIBE) {
         op->value++;
     } else if (status == PSD_OK) {
@@ -431,11 +433,11 @@ answered(struct psd_op *op, const struct psi_frame *frame, const void *payload, 
 static psd_status
 piece_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_error *err)
 {
-    if (bytes != op->to_bytes) {
+    if (bytes != op->control.to_bytes) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "SHARE_DATA: %zu bytes, expected %u", bytes,
-                        op->to_bytes);
+                        op->control.to_bytes);
     }
-    memcpy(op->to, payload, bytes);
+    memcpy(op->control.to, payload, bytes);
     psi_op_succeed(op);
     return PSD_OK;
 }

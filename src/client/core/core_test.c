@@ -63,7 +63,7 @@ subscribed_ms(struct observer_bed *bed)
     struct psi_subscribe subscribe = {0};
 
     if (heard != NULL) {
-        assert_int_equal(heard->frame.request, bed->op->request);
+        assert_int_equal(heard->frame.request, bed->op->control.request);
         assert_int_equal(
             psi_subscribe_decode(heard->body, heard->frame.payload_bytes, &subscribe, NULL),
             PSD_OK);
@@ -76,7 +76,8 @@ tell(struct observer_bed *bed, uint64_t step)
 {
     struct psd_node node = {.role = PSD_ROLE_WORKER, .step = step};
     const struct psi_nodes nodes = {.count = 1, .node = &node};
-    const struct psi_frame frame = {.type = PSI_FRAME_NODES_INFO, .request = bed->op->request};
+    const struct psi_frame frame = {.type = PSI_FRAME_NODES_INFO,
+                                    .request = bed->op->control.request};
 
     WORLD_SAY(&bed->world, master_of(bed), &frame, nodes, &nodes);
 }

@@ -14,7 +14,7 @@
 static void
 stop_borrowing(const struct lane_link *lane, const struct psd_op *op)
 {
-    const uint64_t bytes = op->gathering != NULL
+    const uint64_t bytes = op->node.gathering != NULL
                                ? psi_transfer_push_bytes(op, op->first_chunk)
                                : op->transfer.count * psi_transfer_element_bytes(op);
     struct psi_conn *conn = lane->peer.conn;
@@ -172,7 +172,8 @@ want_arrived(struct lane_link *lane)
 static uint32_t
 rank_of(const struct request *request)
 {
-    return request->op->gathering != NULL ? request->op->node_first : request->op->client->job.rank;
+    return request->op->node.gathering != NULL ? request->op->node.first
+                                               : request->op->client->job.rank;
 }
 
 /* RESEND: the server let this chunk go; it goes back to the unsent ones. */
@@ -206,7 +207,7 @@ because_arrived(struct lane_link *lane, const void *payload, size_t bytes)
 
     if (request != NULL && psi_verdict_decode(payload, bytes, &verdict, NULL) == PSD_OK) {
         snprintf(request->op->because, sizeof(request->op->because), "%s", verdict.text);
-        if (request->op->gathering != NULL) {
+        if (request->op->node.gathering != NULL) {
             psi_gather_because(request->op, verdict.text);
         }
     }

@@ -42,7 +42,7 @@ psi_is_of_a_round(const struct psd_op *op)
 static inline bool
 psi_is_round_unasked(const struct psd_op *op)
 {
-    return op->gathering != NULL || op->repeats;
+    return op->node.gathering != NULL || op->repeats;
 }
 
 /* ---- lane_queue.c */

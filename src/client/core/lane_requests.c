@@ -153,14 +153,14 @@ psi_request_send(struct lane_link *lane, const struct request *request)
     const struct psi_meta meta = {
         .has_part = transfer->part != 0,
         .part = transfer->part,
-        .has_node = op->gathering != NULL,
-        .node_first = (uint16_t)op->node_first,
-        .node_leaves = (uint16_t)op->node_leaves,
+        .has_node = op->node.gathering != NULL,
+        .node_first = (uint16_t)op->node.first,
+        .node_leaves = (uint16_t)op->node.leaves,
     };
     struct psi_frame frame = {
         .type = transfer->type,
         .dtype = (uint8_t)psi_transfer_dtype(op),
-        .level = (uint8_t)op->node_level,
+        .level = (uint8_t)op->node.level,
         .seq = transfer->type == PSI_FRAME_STATE_PUSH ? transfer->updates : request->seq,
         .step = transfer->step,
         .view = lane->client->view.id,

@@ -215,7 +215,7 @@ pump_again(struct lane_link *lane)
 static bool
 may_pump(const struct psd_op *op, uint64_t turn)
 {
-    return op->gathering != NULL || op->table->blocked_turn != turn ||
+    return op->node.gathering != NULL || op->table->blocked_turn != turn ||
            belongs_before(op, op->table->passable);
 }
 
@@ -289,7 +289,7 @@ find_wanted(struct lane_link *lane, const struct psi_frame *frame)
             frame->chunk - op->first_chunk < op->chunk_count &&
             op->spread->places[frame->chunk] == lane->index &&
             op->chunks[frame->chunk - op->first_chunk] == CHUNK_UNSENT) {
-            return op->gathering == NULL && behind_its_table(lane, part) ? NULL : part;
+            return op->node.gathering == NULL && behind_its_table(lane, part) ? NULL : part;
         }
     }
     return NULL;

@@ -238,7 +238,7 @@ psi_lanes_up(const struct psi_client *client)
 static void
 ask_master_why(const struct psd_op *op)
 {
-    struct psi_frame frame = op->frame;
+    struct psi_frame frame = op->control.frame;
 
     frame.type = PSI_FRAME_WHY;
     if (op->kind == OP_BARRIER && psi_master_link_is_up(&op->client->master)) {

@@ -104,7 +104,7 @@ end(struct psd_op *op, psd_status status, psd_outcome outcome)
     op->outcome = outcome;
     op->error.status = status;
     list_remove(&client->pending, &client->pending_last, op);
-    if (op->gathering != NULL) {
+    if (op->node.gathering != NULL) {
         psi_gather_sent(op);
         return;
     }
@@ -214,8 +214,8 @@ psi_client_next_done(struct psi_client *client)
 void
 psi_op_discard(struct psd_op *op)
 {
-    free(op->body);
-    free(op->nodes.node);
+    free(op->control.body);
+    free(op->control.nodes.node);
     psi_pool_give(op->pool, op);
 }
 
@@ -250,7 +250,7 @@ psi_op_table(const struct psd_op *op)
 const struct psi_nodes *
 psi_op_nodes(const struct psd_op *op)
 {
-    return &op->nodes;
+    return &op->control.nodes;
 }
 
 uint64_t

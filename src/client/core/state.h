@@ -79,6 +79,44 @@ enum op_kind {
 
 enum chunk_state { CHUNK_UNSENT, CHUNK_SENT, CHUNK_DONE };
 
+/* The context's own marks on an operation; the core does not look at them. */
+struct op_marks {
+    bool internal; /* made by a blocking call: never shown to the caller */
+    bool released; /* freed as soon as it ends and its callback has returned */
+    bool calling;  /* its callback runs, without the lock */
+    bool waited;   /* somebody has its end already: not for psd_wait_any */
+    bool queued;   /* in context->any */
+    struct psd_op *any_next;
+    struct psd_op *any_prev;
+    struct psd_op *all_next; /* context->all */
+    struct psd_op *all_prev;
+};
+
+/* What this worker sends for its host (gather.c): a node of the tree over ranks. */
+struct op_node {
+    struct gathering *gathering; /* NULL: an ordinary operation */
+    struct psd_op *next;         /* of the gathering */
+    uint32_t first;
+    uint32_t level;
+    uint32_t leaves;
+    void *bytes;           /* transfer.from, if that is memory of our own */
+    struct psi_pool *pool; /* which it goes back to */
+};
+
+/* A request to the master, or to another worker: one frame, and its answer. */
+struct op_control {
+    uint32_t request;
+    uint64_t seq;
+    struct psi_frame frame; /* as sent, and sent again after a cut */
+    uint8_t *body;
+    size_t body_bytes;
+    struct psi_nodes nodes;
+    uint8_t priority_wanted; /* OP_TABLE_OPEN */
+    void *to;                /* OP_SHARE */
+    uint32_t to_bytes;
+};
+
+/* Everything that a worker asks for, and that ends once. */
 struct psd_op {
     struct psi_client *client;
     struct psi_pool *pool; /* where its memory comes from and goes */
@@ -95,16 +133,9 @@ struct psd_op {
     psd_done_fn done;
     void *user;
 
-    /* The context's own marks; the core does not look at them. */
-    bool internal; /* made by a blocking call: never shown to the caller */
-    bool released; /* freed as soon as it ends and its callback has returned */
-    bool calling;  /* its callback runs, without the lock */
-    bool waited;   /* somebody has its end already: not for psd_wait_any */
-    bool queued;   /* in context->any */
-    struct psd_op *any_next;
-    struct psd_op *any_prev;
-    struct psd_op *all_next; /* context->all */
-    struct psd_op *all_prev;
+    uint64_t value; /* what it brought; OP_SUBSCRIBE: how many answers have come */
+
+    struct op_marks marks;
 
     /* OP_TRANSFER */
     struct psd_table *table;
@@ -128,26 +159,8 @@ struct psd_op {
     struct part *parts; /* one per lane of spread->lanes */
     const struct spread *spread;
 
-    /* What this worker sends for its host (gather.c): a node of the tree over ranks. */
-    struct gathering *gathering; /* NULL: an ordinary operation */
-    struct psd_op *node_next;    /* of the gathering */
-    uint32_t node_first;
-    uint32_t node_level;
-    uint32_t node_leaves;
-    void *node_bytes;           /* transfer.from, if that is memory of our own */
-    struct psi_pool *node_pool; /* which it goes back to */
-
-    /* the others */
-    uint32_t request;
-    uint64_t seq;
-    struct psi_frame frame; /* as sent, and sent again after a cut */
-    uint8_t *body;
-    size_t body_bytes;
-    uint64_t value; /* OP_SUBSCRIBE: how many answers have come */
-    struct psi_nodes nodes;
-    uint8_t priority_wanted; /* OP_TABLE_OPEN */
-    void *to;                /* OP_SHARE */
-    uint32_t to_bytes;
+    struct op_node node;       /* OP_TRANSFER for this host */
+    struct op_control control; /* the others */
 
     /* Long, and nearly always empty: of these a new operation has only the first bytes cleared. */
     struct psd_error error;
@@ -333,7 +346,7 @@ psi_transfer_dtype(const struct psd_op *op)
 {
     const psd_dtype dtype = op->table->spec.dtype;
 
-    return op->node_level > 0 ? psi_dtype_real(dtype) : dtype;
+    return op->node.level > 0 ? psi_dtype_real(dtype) : dtype;
 }
 
 void psi_transfer_clear_parts(struct psd_op *op);

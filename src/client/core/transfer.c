@@ -232,7 +232,7 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
 static void
 repeat_step(const struct psd_op *op)
 {
-    if (op->gathering != NULL) {
+    if (op->node.gathering != NULL) {
         return; /* of others, who have steps of their own */
     }
     for (uint64_t i = 0; psi_op_is_push(op) && i < op->chunk_count; i++) {

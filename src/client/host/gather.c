@@ -248,7 +248,7 @@ psi_gather_own(struct psd_op *op, uint32_t chunk, uint32_t request)
 static void
 fill_all(struct psi_client *client, const struct gathering *gathering)
 {
-    for (struct psd_op *node = gathering->nodes; node != NULL; node = node->node_next) {
+    for (struct psd_op *node = gathering->nodes; node != NULL; node = node->node.next) {
         if (client->state != PSI_CLIENT_OVER && !psi_gather_fill(node)) {
             psi_gather_no_memory(client);
         }
@@ -357,7 +357,7 @@ psi_gather_why(const struct psd_table *table, uint32_t chunk, char *text, size_t
         const struct psd_op *node = gathering != NULL ? gathering->nodes : NULL;
 
         while (node != NULL && !psi_lane_ask_why_node(node)) {
-            node = node->node_next;
+            node = node->node.next;
         }
         return false;
     }
@@ -378,7 +378,7 @@ void
 psi_gather_because(const struct psd_op *op, const char *text)
 {
     struct psi_client *client = op->client;
-    const struct contribution *given = op->gathering->given;
+    const struct contribution *given = op->node.gathering->given;
 
     for (; given != NULL; given = given->next) {
         const struct host_session *session = client->host->by_rank[given->rank];
@@ -387,7 +387,7 @@ psi_gather_because(const struct psd_op *op, const char *text)
             .view = client->view.id,
             .request = given->request,
             .table = op->table->id,
-            .chunk = op->gathering->chunk,
+            .chunk = op->node.gathering->chunk,
         };
 
         if (given->rank == client->job.rank) {

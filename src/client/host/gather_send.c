@@ -16,12 +16,12 @@
 static uint32_t
 collect(const struct psi_client *client, const struct psd_op *op)
 {
-    const uint32_t end = psi_node_end(op->node_first, op->node_level, client->job.workers);
-    const struct contribution *given = op->gathering->given;
+    const uint32_t end = psi_node_end(op->node.first, op->node.level, client->job.workers);
+    const struct contribution *given = op->node.gathering->given;
     uint32_t count = 0;
 
     for (; given != NULL && given->rank < end; given = given->next) {
-        if (given->rank >= op->node_first && given->data != NULL) {
+        if (given->rank >= op->node.first && given->data != NULL) {
             client->host->leaves[count++] =
                 (struct leaf){.rank = given->rank, .is_sum = given->is_real, .data = given->data};
         }
@@ -36,22 +36,22 @@ psi_gather_fill(struct psd_op *op)
 {
     struct psi_client *client = op->client;
     struct host *host = client->host;
-    const bool is_sum = op->node_level > 0;
+    const bool is_sum = op->node.level > 0;
     struct psi_sum sum;
     uint32_t count;
 
-    if (op->gathering == NULL || op->transfer.from != NULL || op->transfer.empty) {
+    if (op->node.gathering == NULL || op->transfer.from != NULL || op->transfer.empty) {
         return true;
     }
     count = collect(client, op);
-    psi_assert(count == op->node_leaves);
+    psi_assert(count == op->node.leaves);
     if (!is_sum && host->leaves[0].rank != client->job.rank) {
         op->transfer.from = host->leaves[0].data;
         return true;
     }
-    op->node_pool = is_sum ? &op->table->gathered->sums : &op->table->gathered->copies;
-    op->node_bytes = psi_pool_take(op->node_pool);
-    if (op->node_bytes == NULL) {
+    op->node.pool = is_sum ? &op->table->gathered->sums : &op->table->gathered->copies;
+    op->node.bytes = psi_pool_take(op->node.pool);
+    if (op->node.bytes == NULL) {
         return false;
     }
     if (is_sum) {
@@ -60,12 +60,12 @@ psi_gather_fill(struct psd_op *op)
         psi_sum_init(&sum, host->kernels, op->table->spec.dtype, host->leaves, count,
                      host->scratch);
         psi_sum_all(&sum, (uint32_t)psi_chunk_elements(op->table->spec.count, op->first_chunk),
-                    op->node_bytes);
+                    op->node.bytes);
         psi_arithmetic_leave(callers);
     } else {
-        memcpy(op->node_bytes, host->leaves[0].data, psi_transfer_bytes(op, op->first_chunk));
+        memcpy(op->node.bytes, host->leaves[0].data, psi_transfer_bytes(op, op->first_chunk));
     }
-    op->transfer.from = op->node_bytes;
+    op->transfer.from = op->node.bytes;
     return true;
 }
 
@@ -82,14 +82,14 @@ send_node(struct psi_client *client, struct gathering *gathering, uint32_t first
     }
     op->table = table;
     op->spread = &table->flat;
-    op->gathering = gathering;
+    op->node.gathering = gathering;
     op->priority = gathering->priority;
-    op->node_first = first;
-    op->node_level = level;
-    op->node_leaves = collect(client, op);
+    op->node.first = first;
+    op->node.level = level;
+    op->node.leaves = collect(client, op);
     op->transfer = (struct psi_transfer){
         .type = pull ? PSI_FRAME_PUSH_PULL : PSI_FRAME_PUSH,
-        .empty = op->node_leaves == 0,
+        .empty = op->node.leaves == 0,
         .step = gathering->step,
         .first = psi_chunk_first(gathering->chunk),
         .count = psi_chunk_elements(table->spec.count, gathering->chunk),
@@ -99,7 +99,7 @@ send_node(struct psi_client *client, struct gathering *gathering, uint32_t first
     op->chunk_count = 1;
     op->remaining = 1;
     psi_transfer_clear_parts(op);
-    op->node_next = gathering->nodes;
+    op->node.next = gathering->nodes;
     gathering->nodes = op;
     psi_op_submit_node(op);
     psi_lane_enqueue(op);
@@ -185,16 +185,16 @@ psi_gather_send_late(struct psi_client *client, struct gathering *gathering,
 static bool
 send_leaves(struct psi_client *client, struct gathering *gathering, const struct psd_op *sum)
 {
-    const uint32_t end = psi_node_end(sum->node_first, sum->node_level, client->job.workers);
+    const uint32_t end = psi_node_end(sum->node.first, sum->node.level, client->job.workers);
     bool pull = sum->transfer.type == PSI_FRAME_PUSH_PULL;
 
     for (const struct contribution *given = gathering->given; given != NULL; given = given->next) {
-        if (given->is_withdrawn && given->rank >= sum->node_first && given->rank < end) {
+        if (given->is_withdrawn && given->rank >= sum->node.first && given->rank < end) {
             return false;
         }
     }
     for (const struct contribution *given = gathering->given; given != NULL; given = given->next) {
-        if (given->rank < sum->node_first || given->rank >= end) {
+        if (given->rank < sum->node.first || given->rank >= end) {
             continue;
         }
         if (!send_node(client, gathering, given->rank, 0, pull)) {
@@ -211,7 +211,7 @@ send_leaves(struct psi_client *client, struct gathering *gathering, const struct
 static bool
 is_partly_given(const struct psd_op *op)
 {
-    return op->node_level > 0 && op->error.status == PSD_ERR_STATE;
+    return op->node.level > 0 && op->error.status == PSD_ERR_STATE;
 }
 
 void
@@ -248,14 +248,14 @@ void
 psi_gather_sent(struct psd_op *op)
 {
     struct psi_client *client = op->client;
-    struct gathering *gathering = op->gathering;
+    struct gathering *gathering = op->node.gathering;
     struct psd_op **link = &gathering->nodes;
     const bool over = client->state == PSI_CLIENT_OVER; /* others hear so from the master */
 
     while (*link != op) {
-        link = &(*link)->node_next;
+        link = &(*link)->node.next;
     }
-    *link = op->node_next;
+    *link = op->node.next;
     if (is_partly_given(op) && !over && !gathering->failed && send_leaves(client, gathering, op)) {
         /* its gradients are on their way */
     } else if (op->error.status != PSD_OK && !gathering->failed) {
@@ -269,8 +269,8 @@ psi_gather_sent(struct psd_op *op)
         gathering->version = op->value;
         gathering->updates = op->updates;
     }
-    if (op->node_bytes != NULL) {
-        psi_pool_give(op->node_pool, op->node_bytes);
+    if (op->node.bytes != NULL) {
+        psi_pool_give(op->node.pool, op->node.bytes);
     }
     psi_op_discard(op);
     if (gathering->nodes != NULL) {
