@@ -61,16 +61,13 @@ find_doomed(const struct psi_guests *guests)
     return guest;
 }
 
-void
-psi_guests_cut_doomed(struct psi_guests *guests)
+/* A function of its own: what it has on the stack is not cleared on every turn. */
+static void
+cut_doomed(struct psi_guests *guests)
 {
     struct psi_guest *guest;
     struct psd_error reason;
 
-    if (!guests->some_doomed) {
-        return;
-    }
-    guests->some_doomed = false;
     psi_fail(&reason, PSD_ERR_BUSY, "a frame for it could not be queued");
     while ((guest = find_doomed(guests)) != NULL) {
         char peer[PSI_ADDRESS_BYTES];
@@ -78,6 +75,15 @@ psi_guests_cut_doomed(struct psi_guests *guests)
         snprintf(peer, sizeof(peer), "%s", guest->conn->peer);
         psi_guest_close(guest);
         gone(guest, peer, &reason);
+    }
+}
+
+void
+psi_guests_cut_doomed(struct psi_guests *guests)
+{
+    if (guests->some_doomed) {
+        guests->some_doomed = false;
+        cut_doomed(guests);
     }
 }
 
