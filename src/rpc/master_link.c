@@ -30,7 +30,7 @@ patience_ns(const struct psi_master_link *link)
 }
 
 uint64_t
-psi_master_link_next_ns(const struct psi_master_link *link)
+psi_master_link_due_ns(const struct psi_master_link *link)
 {
     const uint64_t next_ns = earlier(psi_peer_next_ns(&link->peer), patience_ns(link));
 
@@ -43,7 +43,7 @@ heard(struct psi_master_link *link)
 {
     link->heard_ns = psi_now_ns(link->peer.env);
     link->doubt_ns = 0;
-    link->look_ns = psi_master_link_next_ns(link);
+    link->look_ns = psi_master_link_due_ns(link);
 }
 
 /* ---- events of the peer -------------------------------------------------------------------- */
@@ -158,7 +158,7 @@ is_lost(struct psi_master_link *link, uint64_t now_ns)
 }
 
 bool
-psi_master_link_tick(struct psi_master_link *link, uint64_t now_ns)
+psi_master_link_look(struct psi_master_link *link, uint64_t now_ns)
 {
     bool lost;
 
@@ -169,7 +169,7 @@ psi_master_link_tick(struct psi_master_link *link, uint64_t now_ns)
         link->beat_ns = now_ns + link->heartbeat_ms * MS_NS;
     }
     lost = is_lost(link, now_ns);
-    link->look_ns = psi_master_link_next_ns(link);
+    link->look_ns = psi_master_link_due_ns(link);
     return lost;
 }
 

@@ -50,10 +50,6 @@ struct psi_master_link {
 void psi_master_link_start(struct psi_master_link *link, struct psi_env *env, const char *address,
                            const struct psi_master_events *events, void *owner);
 
-/* Connects and beats as is due. True: the master is lost. */
-bool psi_master_link_tick(struct psi_master_link *link, uint64_t now_ns);
-uint64_t psi_master_link_next_ns(const struct psi_master_link *link); /* UINT64_MAX: nothing due */
-
 /* A PING now, not with the next heartbeat. */
 void psi_master_link_ping(struct psi_master_link *link);
 
@@ -64,6 +60,27 @@ static inline bool
 psi_master_link_is_up(const struct psi_master_link *link)
 {
     return link->peer.state == PSI_PEER_UP;
+}
+
+/* What the two below do when something is due, or the connection is not up. */
+bool psi_master_link_look(struct psi_master_link *link, uint64_t now_ns);
+uint64_t psi_master_link_due_ns(const struct psi_master_link *link);
+
+/* Connects and beats as is due. True: the master is lost. Asked with every turn of a loop: while the
+ * connection is up, only a frame changes look_ns. */
+static inline bool
+psi_master_link_tick(struct psi_master_link *link, uint64_t now_ns)
+{
+    const bool idle = psi_master_link_is_up(link) && now_ns < link->look_ns;
+
+    return !idle && psi_master_link_look(link, now_ns);
+}
+
+/* UINT64_MAX: nothing is due. */
+static inline uint64_t
+psi_master_link_next_ns(const struct psi_master_link *link)
+{
+    return psi_master_link_is_up(link) ? link->look_ns : psi_master_link_due_ns(link);
 }
 
 /* "master tcp://h:1 lost: silent for 2000 ms: Connection refused" */

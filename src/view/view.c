@@ -109,10 +109,3 @@ psi_view_fence(struct psi_view *view, uint32_t rank)
 {
     view->worker[rank].incarnation = 0; /* lives are counted from 1 */
 }
-
-bool
-psi_view_admits(const struct psi_view *view, const struct psi_stamp *stamp, uint32_t since)
-{
-    return stamp->rank < view->workers &&
-           view->worker[stamp->rank].incarnation == stamp->incarnation && stamp->view >= since;
-}

@@ -99,6 +99,11 @@ struct psi_stamp {
 
 /* May a frame of that stamp be heard? Its sender is the life that the view has; and knows of the
  * view since which we have what it is about. */
-bool psi_view_admits(const struct psi_view *view, const struct psi_stamp *stamp, uint32_t since);
+static inline bool
+psi_view_admits(const struct psi_view *view, const struct psi_stamp *stamp, uint32_t since)
+{
+    return stamp->rank < view->workers &&
+           view->worker[stamp->rank].incarnation == stamp->incarnation && stamp->view >= since;
+}
 
 #endif
