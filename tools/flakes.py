@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,31 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIERS = ("unit", "embedded", "cluster", "python")
 PIECE_SECONDS_MAX = 3600  # no piece takes as long as this, however busy the cores are
+
+
+RUNNING = set()  # process groups of pieces
+
+
+def run_piece_of(command, log, **options):
+    """Its exit code. A call that is stopped takes it along (stop)."""
+    with subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+                          **options) as process:
+        RUNNING.add(process.pid)
+        try:
+            return process.wait(PIECE_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        finally:
+            RUNNING.discard(process.pid)
+
+
+def stop(_number, _frame):
+    """What runs ends, and cleans up; what ran is kept."""
+    for group in list(RUNNING):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGINT)
+    raise KeyboardInterrupt
 
 
 def output_of(*command):
@@ -77,8 +103,7 @@ class MesonTier:
             return self.run_alone(log)
 
     def run_alone(self, log):
-        subprocess.run(["meson", "test", "-C", self.build, "--no-rebuild", "--quiet", *self.tests()], cwd=ROOT,
-                       stdout=log, stderr=log, stdin=subprocess.DEVNULL, timeout=PIECE_SECONDS_MAX, check=False)
+        run_piece_of(["meson", "test", "-C", self.build, "--no-rebuild", "--quiet", *self.tests()], log)
         results = [json.loads(line) for line in
                    (ROOT / self.build / "meson-logs" / "testlog.json").read_text().splitlines()]
         failed = [result["name"].split(" / ")[-1] for result in results
@@ -100,11 +125,10 @@ class PytestTier:
     def run(self, piece, log):
         with tempfile.TemporaryDirectory() as scratch:
             report = pathlib.Path(scratch) / "report.xml"
-            code = subprocess.run(
+            code = run_piece_of(
                 [self.python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-m", "not all",
-                 f"--junit-xml={report}", f"{self.folder}/{piece}"],
-                cwd=ROOT, env={**os.environ, "PSD_BIN": str(ROOT / "bin")}, stdout=log, stderr=log,
-                stdin=subprocess.DEVNULL, timeout=PIECE_SECONDS_MAX, check=False).returncode
+                 f"--junit-xml={report}", f"{self.folder}/{piece}"], log,
+                env={**os.environ, "PSD_BIN": str(ROOT / "bin")})
             if code not in (0, 1, 5):  # 5: every test of the file is marked all
                 return 0, [f"{piece}: pytest ended with {code}"]
             if not report.exists():
@@ -204,12 +228,14 @@ def main():
     todo = [(run, tier, piece) for run in range(1, options.runs + 1) for tier in tiers for piece in tier.pieces()
             if (tier.name, piece, run) not in known]
     until = time.monotonic() + options.minutes * 60
-    writing = threading.Lock()
+    writing, stopped = threading.Lock(), threading.Event()
 
     def one(number, run, tier, piece):
         if time.monotonic() > until:
             return
         result, log_path = run_piece(run, tier, piece, states[tier.name], logs)
+        if stopped.is_set():
+            return
         with writing:
             results.append(result)
             with open(store, "a") as out:
@@ -225,12 +251,15 @@ def main():
             for done in waiting:
                 done.result()
         except BaseException:  # of a call that is cut short, too
+            stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return report(results, tiers, options.runs)
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # which a shell ignores for what it starts in the background
+        signal.signal(number, stop)
     try:
         sys.exit(main())
     except KeyboardInterrupt:

@@ -204,7 +204,8 @@ def test_matrix(fortress, secret_file, tmp_path, kind):
             attempts += 1
         return fortress.refusals() - before == attempts
 
-    wait_for(all_told, 10, "a line, or a count, for every attempt and for nothing else")
+    wait_for(all_told, 60, lambda: "a line, or a count, for every attempt and for nothing else: "
+             f"{fortress.refusals() - before} of {attempts}")
     for listener in LISTENERS:
         for line in fortress.warnings(listener):
             assert re.search(r"authentication (refused|failed): |too many attempts", line), line

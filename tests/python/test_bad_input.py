@@ -2,6 +2,7 @@
 """What the package says to what it cannot do. One test for each mistake."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -63,8 +64,7 @@ def test_table_of_one_rank_only(run):
             say(attempt(table.push(np.ones(4, np.float32), timeout_ms=500).wait))
         poseidon.barrier()
     """)
-    assert said[0][0].startswith("TimeoutError ERR_TIMEOUT: push table only.here step 0: not "
-                                 "finished in 50")  # or a millisecond more
+    assert re.match(r"TimeoutError ERR_TIMEOUT: push table only.here step 0: not finished in \d{3,} ms", said[0][0])
     assert ("table only.here step 0 waits for worker 1 (nothing from it yet: does it have this "
             "table?)") in said[0][0]
 
