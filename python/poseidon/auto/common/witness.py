@@ -195,13 +195,14 @@ class Reading:
         """What is to be compared of the batch that the script gets next, beside its positions, when all read it."""
         self._content = content
 
-    def drew(self, positions: Any) -> None:
-        """The source's own sampler has drawn a batch. Every worker draws all of them."""
+    def drew(self, positions: Any) -> Any:
+        """The source's own sampler has drawn a batch, which is handed on. Every worker draws all of them."""
         is_plain = type(positions) is list and positions and type(positions[0]) is int
         numbers = tuple(positions if is_plain else _numbers(positions))
         if len(numbers) != self._size:
             self._look_at_size(len(numbers))
         self._drawn.append(numbers)
+        return positions
 
     def repeats(self) -> bool:
         """Whether a batch was drawn twice, as samplers with replacement do."""

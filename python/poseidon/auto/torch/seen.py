@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 RECENT = 16  # batches that a model may still be given
 NONE_ASKED = (None, ())  # positions
+_grad_enabled = torch.is_grad_enabled  # asked for every batch
 BYTES_OF = 16  # elements of a batch that tell it from another
 
 
@@ -39,15 +40,13 @@ class Drawn:
 
     def __init__(self, reading: Reading, batches: Iterator):
         self.reading = reading
-        self._batches, self._drew = batches, reading.drew
+        self._noted = map(reading.drew, batches)
 
-    def __iter__(self) -> Drawn:
-        return self
+    def __iter__(self) -> Iterator:
+        return self._noted  # the same batches, without a call of Python for each
 
     def __next__(self) -> Any:
-        batch = next(self._batches)
-        self._drew(batch)
-        return batch
+        return next(self._noted)
 
 
 class Seen:
@@ -99,7 +98,7 @@ class Seen:
         parted = type(shard) in (Shard, Stream)
         dealt = parted and not shard.evaluates
         reading = getattr(shard, "reading", None)
-        may_train = (dealt or not parted) and torch.is_grad_enabled()
+        may_train = (dealt or not parted) and _grad_enabled()
         if reading is None:
             if may_train:
                 borrowed = parted and session.borrows
