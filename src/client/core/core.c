@@ -90,10 +90,17 @@ on_view(void *owner, const struct psi_view *old, const struct psi_view *now, str
         return PSD_OK;
     }
     status = psi_lanes_on_view(client, old, now, err);
-    if (status == PSD_OK && old->id == 0) {
+    if (status != PSD_OK) {
+        /* The view counts as taken and does not come again: with some of its lanes there would be
+         * chunks that belong to none. */
+        psi_client_over(client, status, "join the job at %s: %s", client->master_address,
+                        err->text);
+        return PSD_OK;
+    }
+    if (old->id == 0) {
         psi_route_start(client);
     }
-    return status;
+    return PSD_OK;
 }
 
 static psd_status

@@ -39,12 +39,16 @@ master_of(struct observer_bed *bed)
     return world_to(&bed->world, "test://master");
 }
 
-/* The observer has connected (again): it is welcome. */
+/* It has connected (again): it is welcome. */
 static void
 welcome(struct observer_bed *bed)
 {
-    const struct psi_welcome message = {
-        .workers = 2, .servers = 1, .heartbeat_ms = HEARTBEAT_MS, .dead_ms = DEAD_MS, .job = 7};
+    const struct psi_welcome message = {.incarnation = bed->client->config.observer ? 0 : 1,
+                                        .workers = 2,
+                                        .servers = 1,
+                                        .heartbeat_ms = HEARTBEAT_MS,
+                                        .dead_ms = DEAD_MS,
+                                        .job = 7};
 
     for (unsigned i = 0; i < 3; i++) {
         world_settle(&bed->world);
@@ -83,10 +87,12 @@ tell(struct observer_bed *bed, uint64_t step)
 }
 
 static struct observer_bed *
-observe(uint32_t every_ms)
+begin(bool observer)
 {
-    const struct psi_client_config config = {
-        .master_address = "test://master", .op_timeout_ms = 500, .observer = true};
+    const struct psi_client_config config = {.master_address = "test://master",
+                                             .open_timeout_ms = 5000,
+                                             .op_timeout_ms = 500,
+                                             .observer = observer};
     struct observer_bed *bed = calloc(1, sizeof(*bed));
 
     assert_non_null(bed);
@@ -94,6 +100,14 @@ observe(uint32_t every_ms)
     bed->world.records = true;
     assert_int_equal(psi_client_create(&bed->world.env, &config, &bed->client, NULL), PSD_OK);
     bed->world.object = bed;
+    return bed;
+}
+
+static struct observer_bed *
+observe(uint32_t every_ms)
+{
+    struct observer_bed *bed = begin(true);
+
     assert_int_equal(psi_client_subscribe(bed->client, every_ms, &bed->op, NULL), PSD_OK);
     welcome(bed);
     return bed;
@@ -209,6 +223,32 @@ test_a_silent_master_ends_it(void **state)
     client_bed_stop(bed);
 }
 
+/* If this fails, a worker that cannot take the lanes of its view runs with some of them, or waits
+ * for a view that does not come again, until its time is over. */
+static void
+test_a_view_that_it_cannot_take_ends_it(void **state)
+{
+    struct observer_bed *bed = begin(false);
+    struct psi_view_worker workers[2] = {{.incarnation = 1, .member = true},
+                                         {.incarnation = 1, .member = true}};
+    struct psi_view_place places[2] = {{.address = "test://one"}, {.address = "test://two"}};
+    const struct psi_view view = {
+        .id = 1, .workers = 2, .worker = workers, .places = 2, .place = places};
+
+    (void)state;
+    welcome(bed);
+    WORLD_SAY(&bed->world, master_of(bed), &(struct psi_frame){.type = PSI_FRAME_VIEW_COMMIT}, view,
+              &view);
+    world_settle(&bed->world);
+    assert_int_equal(psi_client_state(bed->client), PSI_CLIENT_OVER);
+    assert_int_equal(psi_client_error(bed->client)->status, PSD_ERR_PROTOCOL);
+    assert_string_equal(psi_client_error(bed->client)->text,
+                        "join the job at test://master: view 1: one lane of a server in two "
+                        "places");
+    assert_null(world_to(&bed->world, "test://one"));
+    observer_bed_stop(bed);
+}
+
 int
 main(void)
 {
@@ -218,6 +258,7 @@ main(void)
         cmocka_unit_test(test_refusal_ends_the_subscription),
         cmocka_unit_test(test_a_stop_while_cut_is_not_the_masters_silence),
         cmocka_unit_test(test_a_silent_master_ends_it),
+        cmocka_unit_test(test_a_view_that_it_cannot_take_ends_it),
     };
 
     return cmocka_run_group_tests_name("client_core", tests, NULL, NULL);
