@@ -18,7 +18,8 @@
 
 struct psi_guest;
 
-/* They run where the connection's events run. An event may end the guest that it is about. */
+/* They run where the connection's events run. An event may end the guest that it is about, save
+ * on_prefix and on_refused. */
 struct psi_guest_events {
     size_t payload_max; /* of whoever has said HELLO */
 

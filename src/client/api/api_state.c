@@ -10,8 +10,8 @@
 #include "base/fail.h"
 #include "client/api/api.h"
 
-/* What every version of struct psd_state has. */
-enum { STATE_LEAST = sizeof(struct psd_state) };
+/* What every version of struct psd_state has: not its size, which grows. */
+enum { STATE_LEAST = offsetof(struct psd_state, bytes) + sizeof(size_t) };
 
 /* An array of the caller's, of elements as its version of the header has them. To be freed. */
 static psd_status
