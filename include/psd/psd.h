@@ -35,21 +35,22 @@
  *   - A failed call leaves its message in psd_last_error(); an operation keeps its own, see
  *     psd_op_error().
  *   - After fork() the child must not use the parent's context: every call returns PSD_ERR_FORKED
- *     and touches nothing. Data loaders that fork are fine; but memory of psd_alloc() is one
- *     and the same in parent and child.
+ *     and touches nothing. Data loaders may fork. Memory from psd_alloc() stays shared: parent and
+ *     child write to the same bytes.
  *
  * Structs grow, programs stay
- *   - The program says how long its structs are. One that it fills begins with struct_size =
- *     sizeof(the struct); of an array (struct psd_node, struct psd_state) the call takes the size
- *     of an element. Anything else is PSD_ERR_INVALID.
- *   - A later version only appends fields, and 0 in a field means its default. A struct lies in
- *     another one as a pointer, never by value, so that it can grow, too.
- *   - An older program has shorter structs: what it does not know has its default, and nothing is
- *     written behind its end. It runs with a newer library as it did, without being compiled again.
- *   - A newer program has longer structs: with an older library it runs as long as it leaves the
- *     newer fields 0 (those that it reads are 0). Asking for more is PSD_ERR_INVALID; the message
- *     names the struct. Nothing is ever ignored.
- *   - struct psd_error belongs to the library: read it through the pointer, declare none.
+ *   - The program says how long its structs are. The first field of a struct that it fills in is
+ *     struct_size = sizeof(the struct). A call that takes an array (struct psd_node, struct
+ *     psd_state) takes the size of one element, too. Anything else is PSD_ERR_INVALID.
+ *   - A later version only appends fields, and 0 in a field means its default. A struct holds
+ *     another one by pointer, never by value, so that both can grow.
+ *   - An older program has shorter structs. Fields it does not know have their defaults, and
+ *     nothing is written past the end of its structs. It runs with a newer library as before,
+ *     without being compiled again.
+ *   - A newer program has longer structs. It runs with an older library as long as it leaves the
+ *     newer fields 0; the library returns 0 in those it does not know. Asking for more is
+ *     PSD_ERR_INVALID, and the message names the struct. Nothing is ever ignored.
+ *   - struct psd_error belongs to the library: read it through the pointer, never declare one.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -78,7 +79,7 @@ PSD_API const char *psd_version(void);
 /* ---------------------------------------------------------------- joining and leaving a job --- */
 
 /*
- * How to join. What is left 0 or NULL comes from the environment that psd_run prepares:
+ * How to join. Fields left 0 or NULL are read from the environment that psd_run prepares:
  * PSD_MASTER_ADDRESS, PSD_RANK, PSD_OPEN_TIMEOUT_MS.
  */
 struct psd_open_args {
@@ -100,18 +101,18 @@ struct psd_open_args {
  *   PSD_ERR_INVALID    no master address or no secret anywhere (PSD_INSECURE=1 does without, on
  *                      loopback only), or an option that makes no sense;
  *   PSD_ERR_TIMEOUT    the job did not gather in time: the message names who is missing;
- *   PSD_ERR_REFUSED    the rank is taken, is not of this job, or the job is over; or the secret is
- *                      not that of the job;
+ *   PSD_ERR_REFUSED    the rank is taken or not part of this job, the job is over, or the secret is
+ *                      not the job's;
  *   PSD_ERR_VERSION    library and master speak different protocols: the message names both;
  *   PSD_ERR_NO_MEMORY.
  *
- * Blocks up to open_timeout_ms. Starts one thread (heartbeats and progress); while the name of the
- * master's host is looked up there is another, which may outlive the context.
+ * Blocks up to open_timeout_ms. Starts one thread (heartbeats and progress). A second one looks up
+ * the name of the master's host; it may outlive the context.
  */
 PSD_API psd_status psd_open(const struct psd_open_args *args, psd_context **context_p);
 
 /*
- * psd_close - say "done" and leave. When every worker has left, servers and master leave too.
+ * psd_close - say "done" and leave. When every worker has left, servers and master end too.
  *
  * Waits for operations in flight (up to their deadlines), then frees the context, its tables and
  * every operation not yet released. Returns PSD_OK, or the first error that kept an operation from
@@ -121,7 +122,7 @@ PSD_API psd_status psd_close(psd_context *context);
 
 /*
  * psd_abandon - leave without saying "done": for the failure path. The job then treats this worker
- * as dead, by its policy. Operations in flight end as "unknown". Never blocks on the network.
+ * as dead, as its policy says. Operations in flight end as "unknown". Never blocks on the network.
  */
 PSD_API void psd_abandon(psd_context *context);
 
@@ -201,7 +202,7 @@ typedef enum psd_init {
 typedef enum psd_nan_policy {
     PSD_NAN_REJECT = 0, /* the push ends as PSD_ERR_NOT_FINITE; not one byte of it left */
     PSD_NAN_SKIP = 1,   /* the push counts as an empty contribution: present, adding nothing */
-    PSD_NAN_ALLOW = 2,  /* no look at the numbers; NaN and infinity are added like any other */
+    PSD_NAN_ALLOW = 2,  /* not checked: NaN and infinity are added like any other number */
 } psd_nan_policy;
 
 #define PSD_DIMS_MAX            8
@@ -230,9 +231,10 @@ struct psd_table_args {
 
     /*
      * b backup workers: a step closes with the gradients of the first W - b workers; the others are
-     * told PSD_ERR_DROPPED. Who is in a step is decided once for all tables with the same b: push
-     * those together, each of them in every step (docs/consistency.md). In a job that goes on
-     * without the dead all tables with b > 0 must have the same. Bulk-synchronous tables only.
+     * told PSD_ERR_DROPPED. Which workers are in a step is decided once for all tables with the
+     * same b. Push those tables together, all of them in every step (docs/consistency.md). In a job
+     * that goes on without dead workers, all tables with b > 0 must have the same b.
+     * Bulk-synchronous tables only.
      */
     uint32_t backup_workers;
 
@@ -241,14 +243,14 @@ struct psd_table_args {
     double init_value;
     uint64_t seed;
     const void *values; /* PSD_INIT_RANK0, rank 0 only: borrowed until the call returns */
-    int32_t priority; /* 0..255; a table with a higher one overtakes: give the first layers more */
+    int32_t priority;   /* 0..255; higher ones overtake lower ones: give the first layers more */
 };
 
 /*
  * psd_table_open - create a table, or join the one another worker created.
  *
  * Every worker opens the same tables, in any order, with the same arguments (values, priority and
- * struct_size aside). Returns when all servers have the memory for it.
+ * struct_size may differ). Returns when all servers have the memory for it.
  *
  * Returns PSD_OK, or
  *   PSD_ERR_INVALID    an argument makes no sense (zero-sized shape, contradictory options);
@@ -266,18 +268,22 @@ PSD_API uint64_t psd_table_count(const psd_table *table);
 PSD_API size_t psd_table_element_bytes(const psd_table *table);
 
 /*
- * The step this worker has to push next: 0 in a new job, the saved step after psd_load(), the step
- * to repeat in a replacement, and the current one for a worker whose contribution was dropped: by
- * this table, or by another one with as many backup workers. Tables that are pushed together have
- * the same when all their pushes have ended; take it then, once for all of them. psd_load() moves
- * all tables that are open to the saved step, but for PSD_USE_SUM tables that were pushed before.
+ * The step this worker has to push next:
+ *   - 0 in a new job;
+ *   - the saved step after psd_load(), for all open tables but PSD_USE_SUM tables that were pushed
+ *     before;
+ *   - the step to repeat, in a replacement;
+ *   - the current step, for a worker whose contribution was dropped, by this table or by another
+ *     one with as many backup workers.
+ * Tables that are pushed together have the same step when all their pushes have ended. Read it
+ * then, once for all of them.
  */
 PSD_API uint64_t psd_table_step(const psd_table *table);
 
 /* ------------------------------------------------------------------------------- transfers --- */
 
 /* Called once when the operation ends, on whichever thread drives the library. It may start new
- * operations; it must not block and must not wait. */
+ * operations. It must not block, and must not wait for operations. */
 typedef void (*psd_done_fn)(psd_op *op, psd_status status, void *user);
 
 /* The caller has checked that the gradient is finite: skip the scan of PSD_NAN_REJECT/SKIP. */
@@ -304,15 +310,15 @@ struct psd_transfer {
  * psd_push, psd_pull, psd_push_pull - start moving a table, or a range of it. They return at once.
  *
  * Steps. A worker pushes each chunk of a table once per step, steps in order: psd_table_step(), the
- * next, and so on (asynchronous tables take any step). The push ends when its round closed: when
+ * next, and so on (asynchronous tables take any step). The push ends when its round closes: when
  * every worker's gradient of that step is in. A pull at step c is answered when every worker's
  * gradients of all steps below c - staleness are in. A push_pull at step c is a push at c and a
  * pull at c + 1 in one message each way. A worker always sees its own pushes.
  *
- * Operations on the same table take effect in the order they were started; a pull that was started
- * before the pushes that it waits for takes its place behind them. Submitting never blocks: what
- * does not fit the window waits inside the operation. A server lets 256 pulls of one worker wait
- * for one chunk; more of them end as PSD_ERR_BUSY.
+ * Operations on the same table take effect in the order they were started. One exception: a pull
+ * that needs pushes started after it takes its place behind them. Starting an operation never
+ * blocks: what does not fit the window waits inside the operation. A server lets 256 pulls of one
+ * worker wait for one chunk; further ones end as PSD_ERR_BUSY.
  *
  * Returns PSD_OK, or
  *   PSD_ERR_INVALID     range not on the grid, missing pointer, unknown flag;
@@ -329,38 +335,38 @@ PSD_API psd_status psd_push_pull(psd_table *table, const struct psd_transfer *tr
 /* -------------------------------------------------------------------- memory without copies --- */
 
 /*
- * psd_alloc - memory for gradients. A server on the same host reads them where they are, instead of
- * getting a copy; elsewhere it is memory like any other. Zeroed, aligned to a page, touched. One
- * region may hold the gradients of many tables. Ranges of it may be pushed from any offset. A
- * server reads from up to 752 regions of a worker at a time, and gets copies of what lies in
- * others.
+ * psd_alloc - memory for gradients. A server on the same host reads them in place instead of
+ * getting a copy; to other servers it is memory like any other. Zeroed, page-aligned, its pages
+ * already touched. One region may hold the gradients of many tables. Ranges of it may be pushed
+ * from any offset. A server reads from up to 752 regions of a worker at a time; gradients in
+ * further regions are copied.
  *
- * What a push borrows must not change before it has ended. If it ended without an answer (outcome
- * PSD_OUTCOME_UNKNOWN), a server may read it still, until the context is closed.
+ * What a push borrows must not change before the push has ended. If it ended without an answer
+ * (PSD_OUTCOME_UNKNOWN), a server may still read the memory, until the context is closed.
  *
  * Returns PSD_OK or PSD_ERR_INVALID (no bytes), PSD_ERR_NO_MEMORY, PSD_ERR_FORKED.
  */
 PSD_API psd_status psd_alloc(psd_context *context, size_t bytes, void **memory_p);
 
-/* Gives it back; psd_close() does so with what is left. PSD_ERR_INVALID: not from psd_alloc;
+/* Frees it; psd_close() frees what is left. PSD_ERR_INVALID: not from psd_alloc;
  * PSD_ERR_STATE: an operation that borrows it has not ended. */
 PSD_API psd_status psd_free(psd_context *context, void *memory);
 
 /*
  * psd_view - where the values of a table appear after a pull or push_pull with PSD_TRANSFER_VIEW:
  * one contiguous tensor, zero before the first. When the server is on the same host and updates all
- * workers together (staleness 0, no backup workers), these are its own values, read in place;
- * otherwise, and where a table is so small that it does not matter, they are copied here. Read
- * only, valid until psd_close().
+ * workers together (staleness 0, no backup workers), these are the server's own values, read in
+ * place. Otherwise, and for tables too small to matter, they are copied here. Read only, valid
+ * until psd_close().
  *
- * Values in the view may change as soon as this worker pushes the next step of the table. A worker
- * that the job has gone on without may see them change at any time: its next call says
- * PSD_ERR_FENCED, and nothing that it computed counts.
+ * Values in the view may change as soon as this worker pushes the next step of the table. When the
+ * job has gone on without a worker, that worker may see them change at any time. Its next call then
+ * returns PSD_ERR_FENCED, and nothing that it computed counts.
  */
 PSD_API psd_status psd_view(psd_table *table, const void **values_p);
 
-/* How an operation ended. What is applied is one contribution to one
- * chunk; an operation is a set of these. */
+/* How an operation ended. The unit that is applied, or not, is one contribution to one chunk; an
+ * operation is a set of these. */
 typedef enum psd_outcome {
     PSD_OUTCOME_PENDING = 0,
     PSD_OUTCOME_DONE = 1,        /* all of it was applied / delivered */
@@ -379,9 +385,9 @@ PSD_API psd_status psd_wait(psd_op *op, uint32_t timeout_ms);
 PSD_API psd_status psd_test(psd_op *op);
 
 /*
- * psd_wait_any - the next operation of the context that ended and that nobody has waited for or
- * been called back about. PSD_OK: *op_p is it (its own error is in psd_op_error()); PSD_PENDING:
- * timeout_ms passed.
+ * psd_wait_any - the next operation of the context that has ended, leaving out those that somebody
+ * has waited for and those with a `done`. PSD_OK: it is *op_p (its own error is in psd_op_error());
+ * PSD_PENDING: timeout_ms passed.
  */
 PSD_API psd_status psd_wait_any(psd_context *context, uint32_t timeout_ms, psd_op **op_p);
 
@@ -400,23 +406,23 @@ PSD_API int psd_fd(psd_context *context);
 
 /*
  * psd_barrier - waits until every live worker has come to its n-th barrier. Each call is the next
- * barrier of its worker, in the order in which the calls began, whichever thread makes it: several
- * may wait at once, and two threads in a barrier are two barriers. A call that timed out has not
- * passed: its barrier is the next call's again (the other workers have seen this one there).
+ * barrier of its worker, in the order in which the calls began, whichever thread makes it. So two
+ * threads that call it at once wait for two barriers. A call that timed out has not passed: the
+ * next call waits for the same barrier (the other workers have seen this one there).
  *
- * The first barrier of a replacement is the first that the others have not passed: one in which its
- * predecessor died is its own. So where workers meet before they train, a replacement
- * (psd_incarnation() > 1) must not: it would meet the others at their next barrier.
+ * The first barrier of a replacement is the first that the others have not passed: if its
+ * predecessor died in a barrier, that one. So if workers meet at a barrier before they train, a
+ * replacement (psd_incarnation() > 1) must skip it: it would meet the others at their next barrier.
  *
  * PSD_ERR_TIMEOUT names the workers that have not come; PSD_ERR_BUSY: more than 4,096 threads wait.
  */
 PSD_API psd_status psd_barrier(psd_context *context, uint32_t timeout_ms);
 
 /*
- * psd_global_step - adds to the job's global step, exactly once, and returns the value that this
- * made of it. add = 0 reads it. What a dead worker added stays; its replacement adds to that.
+ * psd_global_step - adds to the job's global step, exactly once, and returns the new value.
+ * add = 0 reads it. What a dead worker added stays; its replacement adds to that.
  *
- * PSD_ERR_BUSY: 256 threads of this worker are in this call. Nothing was added then.
+ * PSD_ERR_BUSY: 256 threads of this worker are already in this call; nothing was added.
  */
 PSD_API psd_status psd_global_step(psd_context *context, uint64_t add, uint64_t *step_p);
 
@@ -450,9 +456,9 @@ struct psd_node {
 };
 
 /*
- * psd_nodes - the master's table of the job. Writes at most `capacity` nodes and the full number of
- * them to *count_p; node_bytes is sizeof(struct psd_node). psd_nodes_at() asks a master without
- * joining its job.
+ * psd_nodes - the master's list of the job's processes. Writes at most `capacity` of them to nodes,
+ * and how many there are to *count_p; node_bytes is sizeof(struct psd_node). psd_nodes_at() asks a
+ * master without joining its job.
  */
 PSD_API psd_status psd_nodes(psd_context *context, struct psd_node *nodes, size_t node_bytes,
                              size_t capacity, size_t *count_p);
@@ -465,34 +471,39 @@ PSD_API psd_status psd_nodes_at(const char *master_address, uint32_t timeout_ms,
 /*
  * psd_save - write all PSD_USE_UPDATE tables as of one step into a directory.
  *
- * One worker calls it between two steps: it has pulled step c and has not pushed it. Parameters go
- * into one safetensors file, optimizer state into another; a manifest, renamed into place last,
- * makes the two one commit. The last two generations are kept. The bytes depend on the tables and
- * the step alone, not on the number of servers. Training of other workers is not stopped.
+ * One worker calls it between two steps, when it has pulled step c and has not pushed it.
+ * Parameters go into one safetensors file, optimizer state into another; a manifest, renamed into
+ * place last, commits both at once. The last two generations are kept. The bytes depend on the
+ * tables and the step alone, not on the number of servers. Other workers keep training.
  *
- * Bulk-synchronous tables cannot pass step c meanwhile: all of them are saved as of that step. Only
- * those with backup workers go on without this one, if they can: then it is PSD_ERR_STEP.
- * Tables with staleness move on while they are saved. Of those each chunk (PSD_CHUNK_ELEMENTS) is
- * as of one moment, its optimizer state included, but not all chunks as of the same, and no moment
- * is that of a step; the manifest says so ("moment":"chunk"). Their number of updates, which rates
- * and Adam's correction go by, is that of the chunk with the most. For one moment in all, and to
- * save tables with backup workers, let the workers meet (psd_barrier) before and after.
+ * Bulk-synchronous tables cannot pass step c meanwhile, so all of them are saved as of that step.
+ * Only tables with backup workers may go on without this worker; if they do, the save ends as
+ * PSD_ERR_STEP.
+ *
+ * Tables with staleness change while they are saved. Each of their chunks (PSD_CHUNK_ELEMENTS) is
+ * saved as of one moment, with its optimizer state. But different chunks are saved at different
+ * moments, and none of these is a step; the manifest says so ("moment":"chunk"). The saved number
+ * of updates, on which learning rates and Adam's correction depend, is that of the chunk with the
+ * most.
+ *
+ * To save everything as of one moment, and to save tables with backup workers, let the workers meet
+ * (psd_barrier) before and after.
  *
  * PSD_ERR_STEP when the tables are not at `step`; PSD_ERR_IO names the file and the system's
  * reason; PSD_ERR_BUSY when another save writes there; PSD_ERR_STATE when there is nothing to save.
- * The previous generation is intact then.
+ * After these errors the previous generation is intact.
  */
 PSD_API psd_status psd_save(psd_context *context, const char *directory, uint64_t step);
 
 /*
  * psd_load - every worker calls it, after it opened the tables and before its first push. Rank 0
- * reads the newest intact generation (an older one when the newest is damaged) and sends it; all
- * return the step to go on from. Tables must match the files by name, type and shape. It waits for
- * all workers, by barriers of its own. A replacement calls it, too: where the job has loaded, it
- * returns the step to repeat, at once.
+ * reads the newest intact generation (an older one when the newest is damaged) and sends it to the
+ * servers. All workers get the step to go on from. Tables must match the files by name, type and
+ * shape. The call waits for all workers, at barriers of its own. A replacement calls it, too: if
+ * the job has loaded already, it returns at once, with the step to repeat.
  *
  * PSD_ERR_CORRUPT when no generation is intact, PSD_ERR_MISMATCH naming the table, PSD_ERR_IO when
- * there is none. Only rank 0 sees such an error: the others return the step that the servers are
+ * there is none. Only rank 0 sees such an error. The others return the step that the servers are
  * at, so rank 0 should end the job (psd_abandon) rather than go on.
  */
 PSD_API psd_status psd_load(psd_context *context, const char *directory, uint64_t *step_p);
@@ -508,18 +519,18 @@ struct psd_state {
 
 /*
  * psd_state_publish - offer this worker's memory, as it is at the start of step `step`, to a
- * replacement that has to start there. Borrowed, and must not change, until it is withdrawn: call
- * it again with count 0 before changing the memory (before the optimizer's step). Costs nothing
- * until somebody asks. Never blocks. state_bytes is sizeof(struct psd_state).
+ * replacement that has to start there. The memory is borrowed and must not change until the offer
+ * is withdrawn: call this again with count 0 before changing it (before the optimizer's step).
+ * Costs nothing until somebody asks. Never blocks. state_bytes is sizeof(struct psd_state).
  */
 PSD_API psd_status psd_state_publish(psd_context *context, uint64_t step,
                                      const struct psd_state *states, size_t state_bytes,
                                      size_t count);
 
 /*
- * psd_state_fetch - in a replacement (psd_incarnation() > 1): fill the same memory, as of the step
- * that psd_table_step() tells, from a live worker: the first that has come to it. PSD_ERR_MISMATCH
- * when names or sizes differ, PSD_ERR_TIMEOUT naming the last worker asked.
+ * psd_state_fetch - in a replacement (psd_incarnation() > 1): fill the same memory from a live
+ * worker, the first that has come to the step that psd_table_step() returns. PSD_ERR_MISMATCH
+ * when names or sizes differ; PSD_ERR_TIMEOUT names the last worker asked.
  */
 PSD_API psd_status psd_state_fetch(psd_context *context, uint64_t step,
                                    const struct psd_state *states, size_t state_bytes,

@@ -36,7 +36,7 @@ static const char about[] =
     "finite gradients is not finite; 77 the secret is not that of the master's job; 124 nobody\n"
     "answered in time; 130, 143 stopped by a signal.";
 
-/* What the command line says beside settings. */
+/* What the command line says besides settings. */
 struct given {
     struct daemon_given common;
     uint32_t index;
@@ -70,7 +70,7 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
     return daemon_options_parse(&command, argc, argv, settings, answered_p, err);
 }
 
-/* The command line goes before the file. */
+/* The command line overrides the file. */
 static psd_status
 read_cluster(struct given *given, struct psi_settings *settings, char *master, size_t size,
              struct psd_error *err)
@@ -136,7 +136,7 @@ choose_kernel(uint32_t wanted, enum kernel_level *level_p, struct psd_error *err
     return PSD_OK;
 }
 
-/* 80 % of what the system could give now, shared with the other servers of this machine. */
+/* 80 % of the memory that is available now, divided by the number of servers on this machine. */
 static uint64_t
 default_memory(uint32_t servers)
 {

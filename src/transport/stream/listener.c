@@ -1,6 +1,6 @@
 /*
- * listener.c - accepting connections, also when there is no descriptor left to do so: then somebody
- * who has shown nothing gives way, and only where nobody can does the newcomer go.
+ * listener.c - accepts connections, even when no descriptor is left. Then a stranger gives way that
+ * has shown nothing; only if there is none is the newcomer turned away.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,14 +17,14 @@
 #include "transport/stream/strangers.h"
 
 enum {
-    ACCEPTS_MAX = 32, /* at a time: a crowd does not starve connections */
+    ACCEPTS_MAX = 32, /* at a time, so that a crowd does not starve open connections */
     PAUSE_NS = 100 * 1000 * 1000,
 
     CROWDED_PAUSE_NS = 10 * 1000 * 1000,
 };
 
-/* Nobody can give way: gives up the spare descriptor to accept the peer and send it away, so that
- * it does not wait in vain, and the listener does not stay readable for ever. */
+/* Nobody can give way: uses the spare descriptor to accept the peer and close it at once. So the
+ * peer does not wait in vain, and the listener does not stay readable for ever. */
 static bool
 turn_away(struct psi_listener *listener)
 {
@@ -63,7 +63,8 @@ stop_for(struct psi_listener *listener, uint64_t pause_ns)
     psi_timer_arm(listener->loop, &listener->pause, psi_monotonic_ns() + pause_ns);
 }
 
-/* The kernel looks for a descriptor first, and only then for somebody to give it to. */
+/* Is a connection waiting? A failed accept() does not say: the kernel looks for a free descriptor
+ * first, and only then for a connection. */
 static bool
 is_waited_for(const struct psi_listener *listener)
 {
@@ -92,7 +93,7 @@ survive(struct psi_listener *listener, int code)
 }
 
 /* A crowd waits in the kernel's queue, where it costs nothing, and gets in at the pace of admission.
- * So do members while others have taken every place with a handshake: none of these gives way. */
+ * Members wait there, too, while handshakes take up every place: none of these gives way. */
 static bool
 is_crowded(struct psi_loop *loop)
 {
