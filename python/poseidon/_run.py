@@ -19,8 +19,8 @@ from ._plain import trains_by_itself
 
 
 class RunError(Error):
-    """A job of poseidon.run failed. rank: the first worker that raised something, or None;
-    traceback: what it raised, as text."""
+    """A job of poseidon.run failed. rank: the first worker that raised an exception, or None;
+    traceback: that exception, as text."""
 
     status = Status.ERR_JOB_FAILED
     rank: int | None = None
@@ -34,14 +34,14 @@ def run(function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str
     """Starts a job on this machine in which every worker calls function(*args, **kwargs) after
     poseidon.init(), and returns what they returned, by rank.
 
-    The function may be of a module, or of a notebook or script; then its code is carried over with what it
-    refers to: modules, other functions, plain values and arrays of numbers (not: classes of the
-    notebook, objects, open files). What it returns must be plain, too. No pickle is involved, and
+    The function may come from a module, a notebook or a script. From a notebook or script, workers get its code and
+    what the code refers to: modules, other functions, plain values and arrays of numbers, but no classes of the
+    notebook, objects or open files. What it returns must be plain, too. No pickle is involved, and
     nothing leaves this machine.
 
-    timeout  seconds until the job is ended
-    options  further words for psd_run, such as "--on_worker_death=wait"
-    env      variables of the workers, beside those of this process
+    timeout  seconds after which the job is ended
+    options  further arguments of psd_run, such as "--on_worker_death=wait"
+    env      environment variables of the workers, in addition to those of this process
     logs     directory for the logs; without one they are kept only when the job fails
     quiet    print nothing of what the workers print
     """
@@ -49,7 +49,7 @@ def run(function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str
         raise TypeError(f"poseidon.run: {function!r} is not a function")
     _refuse_plain(function, workers)
     call = pack((function, tuple(args), dict(kwargs or {})), "poseidon.run")
-    directory = pathlib.Path(tempfile.mkdtemp(prefix="poseidon_run."))  # of this user alone
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="poseidon_run."))  # only this user can read it
     ended_well = False
     try:
         (directory / "call").write_bytes(call)
@@ -69,7 +69,8 @@ def run(function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str
 
 
 def _refuse_plain(function: Callable[..., Any], workers: int) -> None:
-    """Workers that share nothing all train the same model on all of the data, and nobody would notice."""
+    """Refuses a function that does not use poseidon: each worker would train on all of the data, and nobody would
+    notice."""
     framework = trains_by_itself(function) if workers > 1 else None
     if framework is not None:
         raise StateError(

@@ -19,7 +19,7 @@
 
 enum { TIMEOUT_MS = 30000 };
 
-/* A lane in a world where nobody answers, and the times of the lines about it. */
+/* A lane in a world where nobody answers, and when it logged that it waits. */
 struct waiting {
     struct world world; /* first */
     struct lane *lane;
@@ -100,7 +100,7 @@ test_lane_says_what_it_waits_for(void **state)
                         "tcp://127.0.0.1:5555 is unreachable)");
 }
 
-/* If this fails, every lane of a server says the same. */
+/* If this fails, every lane of a server logs the same line. */
 static void
 test_other_lanes_are_silent(void **state)
 {

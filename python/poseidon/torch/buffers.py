@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers (running means of batch normalization and the like) follow rank 0, as in
-DistributedDataParallel: what all ranks begin a forward with is what rank 0's last one left.
+DistributedDataParallel: every rank begins a forward with the buffers that rank 0's last forward left.
 
-They travel with the gradients of each round, so they cost no wait of their own: rank 0 sends them,
-the others add zeros. When rank 0 has no more data (join), the others keep their own."""
+They travel with the gradients of each round, so nobody waits for them separately. Rank 0 sends
+them, the others add zeros. When rank 0 has no more data (join), the others keep their own."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Buffers:
                         for kind, tensors in sorted(kinds.items())]
 
     def begin(self, active: bool) -> None:
-        """Sends them: they are as the forward left them."""
+        """Sends them, as the forward left them."""
         for parcel in self.parcels:
             parcel.send(active)
 
     def leave(self) -> None:
-        """They have left before: backwards may compute parts of the forward again."""
+        """Nothing to do: begin() has sent them, before a backward computes parts of the forward again."""
 
     def end(self, active: bool) -> None:
         """Takes rank 0's."""
@@ -48,7 +48,7 @@ class Buffers:
 class _Parcel:
     def __init__(self, name: str, kind: str, tensors: list[torch.Tensor]):
         self.tensors = tensors
-        count = sum(tensor.numel() for tensor in tensors) + 1  # last: rank 0 has data
+        count = sum(tensor.numel() for tensor in tensors) + 1  # the last one: rank 0 has data
         self.flat = torch.zeros(count, dtype=getattr(torch, kind))
         self.table = poseidon.Table(name, shape=(count,), dtype=kind, use="sum", reduce="sum",
                                     nan_policy="allow")
@@ -70,7 +70,7 @@ class _Parcel:
             return
         at = 0
         for tensor in self.tensors:
-            # By its data: a forward of the same layers may wait for its backward (two losses, a GAN), and
-            # autograd need not complain. Batch normalization itself writes its statistics in this way.
+            # Through .data, so that autograd does not complain: a forward of the same layers may still wait for its
+            # backward (two losses, a GAN). Batch normalization itself writes its statistics in this way.
             tensor.data.copy_(self.flat[at:at + tensor.numel()].reshape(tensor.shape))
             at += tensor.numel()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What psd_run is told. The script's own output is left alone."""
+"""Lines for psd_run to show. The script's own output is left alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import stat
 import sys
 
-_LAST_WORD = "last word: "  # psd_run says such a line when it tells why the job has ended
+_LAST_WORD = "last word: "  # psd_run quotes such a line when it says why the job ended
 
 
 def tell(text: str) -> bool:
-    """One line for psd_run's console and poseidon_run.log. Says whether somebody takes it."""
+    """One line for psd_run's console and poseidon_run.log. Returns whether psd_run takes it."""
     place = os.environ.get("PSD_NOTE_FD", "").partition(":")
     try:
         descriptor, inode = int(place[0]), int(place[2])
@@ -31,8 +31,8 @@ def script_name() -> str:
 
 
 def explain_refusal(reason: str, advice: str) -> None:
-    """Why the script is stopped: once, by psd_run; by the worker where nobody else does. What a process of the
-    script says is not the last word of the worker."""
+    """Says why the script is stopped: psd_run says it once; without a psd_run the worker prints it. In a child process
+    of the script, this is not the last word of the worker."""
     text = f"automatic distribution stopped {script_name()}: {reason}; {advice}"
     sys.stdout.flush()
     if not tell(text if multiprocessing.parent_process() is not None else _LAST_WORD + text):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops of Ignite and skorch. They take the first batch of an evaluation before the model is in eval() mode, Ignite
-takes as many as it was told that there are, and skorch trains on loaders that do not shuffle: what a loader is read for
-has to be known from the library."""
+"""The training loops of Ignite and skorch. Only the library can tell whether it reads a loader to train or to evaluate.
+Both take the first batch of an evaluation before the model is in eval() mode. Ignite takes as many batches as it was
+told there are. skorch trains on loaders that do not shuffle."""
 
 from __future__ import annotations
 

@@ -2,17 +2,18 @@
 """Training whose batches no loader hands out: indices that the script draws itself, environments of
 reinforcement learning, one graph as a whole.
 
-There is nothing to deal out. What is right then is that every worker draws for itself: W workers that draw b samples
-each make a step of W * b samples. So the job is joined, and the worker's own stream of random numbers begins
-(streams.py), at the first forward that gradients can come from; at the first backward where no module of torch is
-used, or a loader may still come. A batch that was drawn before that is the same on all workers: the first step alone.
+There is nothing to deal out, so every worker has to draw for itself: W workers that draw b samples each make a step of
+W * b samples. The worker joins the job, and its own stream of random numbers begins (streams.py), at the first forward
+that gradients can come from. Where the script uses no module of torch, or a loader may still come, that is at the first
+backward. A batch drawn before that is the same on all workers; this affects the first step alone.
 
-Slices of a permutation are divided (walks.py). A script may just as well walk through its data by other slices, or by a
-generator with a seed of its own: then all workers train on the same. That shows in what their models are given: in the
-first step if that is a slice and nothing has been drawn, else in the second. It is refused, unless it is the same in
-both: the script trains on all its data at once, nothing can be divided, and a line says so.
+Slices of a permutation are divided (walks.py). But a script may also walk through its data by other slices, or with a
+generator that has a seed of its own. Then all workers train on the same batches, which shows in what their models are
+given: in the first step if that is a slice and nothing has been drawn, else in the second. Such a script is refused. If
+the compared steps all get the same data, the script trains on all its data at once: nothing can be divided, and a line
+says so.
 
-Thread: that of the script which trains."""
+Thread: the script's thread that trains."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ from .lineage import tensors_of
 if TYPE_CHECKING:
     from .session import TorchSession
 
-STEPS_COMPARED = 3  # the first, whose batch may have been drawn alike, and two that tell
-PART_BYTES = 1 << 14  # of a tensor
+STEPS_COMPARED = 3  # the first, whose batch all workers may have drawn alike, and two that tell
+PART_BYTES = 1 << 14  # the first bytes of a tensor, which are compared
 
 
 class Loose:
@@ -40,23 +41,23 @@ class Loose:
     def __init__(self, session: TorchSession):
         self._session = session
         self.begun = False
-        self.loaders = 0  # that were made
+        self.loaders = 0  # how many were made
         self.undealt = False  # a loader was read whole, with gradients on: its batches may be trained on
-        self._new = False  # an optimizer was made since
+        self._new = False  # an optimizer was made since the last _begin()
         self._hook: Any = None  # on forwards of all modules
         self._step = _Step()
         self._history: list[list[bytes]] = []  # digests of all workers, by step
         self._states = b""  # of random generators, when the first optimizer was made
 
     def watch(self) -> None:
-        """There is a new optimizer: its parameters are used soon."""
+        """There is a new optimizer: its parameters will be used soon."""
         self._new = True
         self._states = self._states or self._session.streams.digest()
         if self._hook is None:
             self._hook = register_module_forward_pre_hook(self._before_forward)
 
     def leave_to_loader(self) -> None:
-        """A loader hands batches out."""
+        """A loader hands batches out: it is in charge from now on."""
         if self.begun:
             self._session.tell_what_is_done()
         self.begun = False
@@ -74,7 +75,7 @@ class Loose:
             return
         session = self._session
         if not self.begun and (session.joined or self.loaders > 0) or not session.can_begin():
-            self._rest()  # a loader is in charge, or nobody
+            self._rest()  # a loader is in charge, or nobody is
             return
         if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             return
@@ -183,7 +184,7 @@ class Loose:
 
 
 class _Step:
-    """What a model was given since the last step; where there is none, the losses."""
+    """What the model was given since the last step; without a model, the losses."""
 
     def __init__(self) -> None:
         self._inputs = 0
@@ -194,7 +195,7 @@ class _Step:
 
     def add(self, inputs: tuple) -> None:
         for tensor in tensors_of(inputs):
-            if not tensor.requires_grad:  # not of another module
+            if not tensor.requires_grad:  # not the output of another module
                 self._seen = True
                 self.was_cut = self.was_cut or tensor._is_view() and tensor.numel() < tensor._base.numel()
                 self._inputs = checksum(tensor, self._inputs, PART_BYTES)
