@@ -24,7 +24,7 @@ struct kernel_numbers {
     double correction1, correction2; /* adam, adamw: 1 - beta^update */
     double epsilon;
     double l1, l2, ftrl_beta;
-    double shrink; /* adamw: rate * weight_decay */
+    double shrink; /* rules that decouple decay: rate * weight_decay */
 };
 
 /* How many arrays a rule adds to get its gradient, as the tree does: a, a + b, or

@@ -5,7 +5,8 @@
  *
  * The order of operations below is the definition of each rule: another order has other bits, and a
  * change needs a new PSI_KERNEL_REVISION. By the time a rule runs, the gradient is divided, then
- * clipped, then has its weight decay added (adamw aside). `a * b * c` means (a * b) * c.
+ * clipped, then has its weight decay added, unless the rule decouples it (rule.h).
+ * `a * b * c` means (a * b) * c.
  */
 
 /* The payload of a NaN depends on the order of operands, which is the compiler's choice. */

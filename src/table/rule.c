@@ -8,7 +8,6 @@
  */
 #include "table/rule.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/fail.h"
@@ -17,6 +16,7 @@ static const struct {
     const char *name;
     unsigned states;
     const char *state_names[PSI_STATES_MAX];
+    bool decouples_decay;
 } rules[] = {
     [PSD_RULE_SGD] = {"sgd", 0, {NULL}},
     [PSD_RULE_ADD] = {"add", 0, {NULL}},
@@ -25,7 +25,7 @@ static const struct {
     [PSD_RULE_ADAGRAD] = {"adagrad", 1, {"accumulator"}},
     [PSD_RULE_RMSPROP] = {"rmsprop", 1, {"square"}},
     [PSD_RULE_ADAM] = {"adam", 2, {"mean", "variance"}},
-    [PSD_RULE_ADAMW] = {"adamw", 2, {"mean", "variance"}},
+    [PSD_RULE_ADAMW] = {"adamw", 2, {"mean", "variance"}, true},
     [PSD_RULE_FTRL] = {"ftrl", 2, {"n", "z"}},
 };
 
@@ -54,6 +54,12 @@ psi_rule_state_name(psd_rule rule, unsigned state)
 {
     psi_assert(state < psi_rule_states(rule));
     return rules[rule].state_names[state];
+}
+
+bool
+psi_rule_decouples_decay(psd_rule rule)
+{
+    return known(rule) && rules[rule].decouples_decay;
 }
 
 double

@@ -4,6 +4,7 @@
 #ifndef PSI_TABLE_RULE_H
 #define PSI_TABLE_RULE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <psd/psd.h>
@@ -15,6 +16,10 @@ const char *psi_rule_name(psd_rule rule); /* "sgd" */
 enum { PSI_STATES_MAX = 2 };
 unsigned psi_rule_states(psd_rule rule);
 const char *psi_rule_state_name(psd_rule rule, unsigned state);
+
+/* Whether the rule itself shrinks the values by rate * weight_decay. Else the decay is added to the
+ * gradient before the rule sees it. */
+bool psi_rule_decouples_decay(psd_rule rule);
 
 /* The learning rate of update number `update` (1 is the first), by schedule and warm-up. Computed
  * with +, -, *, / alone: the same bits on every machine. */

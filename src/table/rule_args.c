@@ -35,8 +35,8 @@ struct number {
     unsigned schedules;      /* that use it */
     double fallback;         /* the default; 0: none needed */
     bool fraction;           /* must lie below 1 */
-    psd_rule special;        /* a rule with another default ... */
-    double special_fallback; /* ... if this is not 0 */
+    unsigned special;        /* rules with another default ... */
+    double special_fallback; /* ... which is this */
 };
 
 #define FIELD(name) #name, offsetof(struct psd_rule_args, name)
@@ -45,10 +45,9 @@ static const struct number numbers[] = {
     {FIELD(learning_rate), RATED, ALL, 0.01},
     {FIELD(momentum), RULE(MOMENTUM) | RULE(NESTEROV), ALL, 0.9, true},
     {FIELD(beta1), RULE(ADAM) | RULE(ADAMW), ALL, 0.9, true},
-    {FIELD(beta2), RULE(ADAM) | RULE(ADAMW) | RULE(RMSPROP), ALL, 0.999, true, PSD_RULE_RMSPROP,
-     0.99},
+    {FIELD(beta2), RULE(ADAM) | RULE(ADAMW) | RULE(RMSPROP), ALL, 0.999, true, RULE(RMSPROP), 0.99},
     {FIELD(epsilon), RULE(ADAM) | RULE(ADAMW) | RULE(RMSPROP) | RULE(ADAGRAD), ALL, 1e-8, false,
-     PSD_RULE_ADAGRAD, 1e-10},
+     RULE(ADAGRAD), 1e-10},
     {FIELD(l1), RULE(FTRL), ALL, 0},
     {FIELD(l2), RULE(FTRL), ALL, 0},
     {FIELD(ftrl_beta), RULE(FTRL), ALL, 1},
@@ -93,7 +92,7 @@ psi_rule_args_fill(struct psd_rule_args *args)
         const struct number *number = &numbers[i];
 
         if (used(args, number) && get(args, number) == 0) {
-            const bool special = number->special_fallback != 0 && number->special == args->rule;
+            const bool special = (number->special >> args->rule & 1) != 0;
             const double value = special ? number->special_fallback : number->fallback;
 
             memcpy((char *)args + number->offset, &value, sizeof(value));

@@ -417,6 +417,8 @@ test_dtypes_and_states(void **state)
     assert_int_equal(psi_rule_states(PSD_RULE_NESTEROV), 1);
     assert_string_equal(psi_rule_state_name(PSD_RULE_ADAMW, 1), "variance");
     assert_string_equal(psi_rule_state_name(PSD_RULE_FTRL, 1), "z");
+    assert_true(psi_rule_decouples_decay(PSD_RULE_ADAMW));
+    assert_false(psi_rule_decouples_decay(PSD_RULE_ADAM));
     assert_string_equal(psi_rule_name(PSD_RULE_RMSPROP), "rmsprop");
     assert_string_equal(psi_rule_name((psd_rule)-1), "?");
 }

@@ -665,7 +665,7 @@ fill_spec(uint64_t *random, struct psi_spec *spec)
         args.use = PSD_USE_SUM;
         args.backup_workers = draw_below(random, 4);
     } else {
-        rule.rule = (psd_rule)draw_below(random, PSD_RULE_FTRL); /* which has no schedule */
+        rule.rule = (psd_rule)draw_below(random, PSI_RULES);
         rule.clip_value = 1 + draw_below(random, 10);
         rule.weight_decay = 0.25;
         args.staleness = draw_below(random, 3);
@@ -673,7 +673,7 @@ fill_spec(uint64_t *random, struct psi_spec *spec)
         args.init_value = 0.5 + draw_below(random, 10);
         args.seed = draw(random);
     }
-    if (args.use == PSD_USE_UPDATE && rule.rule != PSD_RULE_ADD) {
+    if (args.use == PSD_USE_UPDATE && rule.rule != PSD_RULE_ADD && rule.rule != PSD_RULE_FTRL) {
         rule.schedule = (psd_schedule)(PSD_SCHEDULE_STEP + draw_below(random, 2));
         rule.warmup = draw_below(random, 1000);
         rule.period = 1 + draw_below(random, 1000);

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 ELEMENTS = 4
+DECOUPLED = ("ADAMW",)  # rules that shrink the values themselves
 SHOWN = (1, 10, 100)
 SEED = 12345
 
@@ -117,7 +118,7 @@ def run(args, real):
         g = g.astype(real)
         if args.get("clip_value"):
             g = np.clip(g, -c["clip_value"], c["clip_value"])
-        if args.get("weight_decay") and args["rule"] != "ADAMW":
+        if args.get("weight_decay") and args["rule"] not in DECOUPLED:
             g = g + c["weight_decay"] * w
         s["t"], s["rate"] = update, learning_rate(args, update)
         w = step(args["rule"], w, g, s, c, real(s["rate"]), real)

@@ -118,6 +118,12 @@ publish(const struct pass *pass, void *to, const void *values, size_t count)
     }
 }
 
+static bool
+decay_is_added(const struct psd_rule_args *rule)
+{
+    return rule->weight_decay != 0 && !psi_rule_decouples_decay(rule->rule);
+}
+
 static int64_t
 update_block(const struct pass *pass, const struct block *block, const void *gradient)
 {
@@ -140,7 +146,7 @@ update_block(const struct pass *pass, const struct block *block, const void *gra
         pass->real->clip(block->work, gradient, apply->rule->clip_value, block->count);
         gradient = block->work;
     }
-    if (apply->rule->weight_decay != 0 && apply->rule->rule != PSD_RULE_ADAMW) {
+    if (decay_is_added(apply->rule)) {
         pass->real->decay(block->work, gradient, rule.from, apply->rule->weight_decay,
                           block->count);
         gradient = block->work;
@@ -271,9 +277,8 @@ static bool
 fits_one_loop(const struct pass *pass, enum kernel_leaves *leaves_p)
 {
     const struct apply *apply = pass->apply;
-    const bool plain = apply->use == PSD_USE_SUM ||
-                       (apply->rule->clip_value == 0 &&
-                        (apply->rule->weight_decay == 0 || apply->rule->rule == PSD_RULE_ADAMW));
+    const bool plain =
+        apply->use == PSD_USE_SUM || (apply->rule->clip_value == 0 && !decay_is_added(apply->rule));
 
     if (apply->check || !plain || pass->from_real != NULL ||
         (apply->divisor & (apply->divisor - 1)) != 0) {
