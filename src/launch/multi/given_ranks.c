@@ -108,8 +108,11 @@ find_size(struct multi_start *multi, struct psd_error *err)
 }
 
 static psd_status
-check_options(const struct launch_options *options, struct psd_error *err)
+check_options(const struct multi_start *multi, struct psd_error *err)
 {
+    const struct launch_options *options = multi->options;
+    const char *way = multi->ops->name;
+
     if (options->rendezvous != NULL && options->coordinator != NULL) {
         return psi_fail(
             err, PSD_ERR_INVALID,
@@ -117,32 +120,31 @@ check_options(const struct launch_options *options, struct psd_error *err)
     }
     if (options->cluster_config != NULL || options->workers != LAUNCH_NOT_GIVEN) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "%s does not go with --rendezvous or --coordinator: there the job is "
-                        "--size processes, of which --servers are servers",
-                        options->cluster_config != NULL ? "--cluster_config" : "--workers");
+                        "%s does not go with %s: there the job is --size processes, of which "
+                        "--servers are servers",
+                        options->cluster_config != NULL ? "--cluster_config" : "--workers", way);
     }
     if (options->detach || options->check || options->dry_run || options->print_cluster) {
-        return psi_fail(err, PSD_ERR_INVALID, "--%s does not go with --rendezvous or --coordinator",
+        return psi_fail(err, PSD_ERR_INVALID, "--%s does not go with %s",
                         options->detach    ? "detach"
                         : options->check   ? "check"
                         : options->dry_run ? "dry_run"
-                                           : "print_cluster");
+                                           : "print_cluster",
+                        way);
     }
     if (options->tf_config.count > 0) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--tf_config does not go with --rendezvous or --coordinator: its files "
-                        "already say who is where");
+                        "--tf_config does not go with %s: its files already say who is where", way);
     }
     if (options->roles != NULL || options->placement != ROLES_NOT_SAID) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--%s is about the tasks of Slurm: with --rendezvous or --coordinator, the "
-                        "first --servers ranks are servers",
-                        options->roles != NULL ? "roles" : "placement");
+                        "--%s is about the tasks of Slurm: with %s, the first --servers ranks are "
+                        "servers",
+                        options->roles != NULL ? "roles" : "placement", way);
     }
     if (options->sync != NULL) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--sync does not go with --rendezvous or --coordinator: several processes "
-                        "may share a disk");
+                        "--sync does not go with %s: several processes may share a disk", way);
     }
     if (options->first_port > options->last_port) {
         return psi_fail(err, PSD_ERR_INVALID, "--initial_port %u is greater than --final_port %u",
@@ -154,7 +156,7 @@ check_options(const struct launch_options *options, struct psd_error *err)
 psd_status
 given_ranks_find(struct multi_start *multi, struct psd_error *err)
 {
-    psd_status status = check_options(multi->options, err);
+    psd_status status = check_options(multi, err);
 
     status = status == PSD_OK ? find_rank(multi, err) : status;
     return status == PSD_OK ? find_size(multi, err) : status;

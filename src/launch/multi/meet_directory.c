@@ -130,6 +130,7 @@ leave(struct multi_start *multi)
 }
 
 const struct meet_ops meet_directory = {
+    .name = "--rendezvous",
     .returns = true,
     .detect = detect,
     .roles = roles,

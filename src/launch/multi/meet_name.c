@@ -74,4 +74,10 @@ find(void *context, char address_p[JOINER_ADDRESS_BYTES], int *code_p, struct ps
 }
 
 const struct meet_ops meet_name = {
-    .returns = true, .detect = detect, .roles = roles, .enter = enter, .find = find};
+    .name = "--coordinator",
+    .returns = true,
+    .detect = detect,
+    .roles = roles,
+    .enter = enter,
+    .find = find,
+};

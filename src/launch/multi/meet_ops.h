@@ -19,12 +19,15 @@ struct multi_start;
 
 /* Every hook runs on the main thread of psd_run. */
 struct meet_ops {
-    bool returns; /* somebody starts a psd_run again that was lost: the job waits for it */
+    const char *name; /* for messages: how the user asked for it, "--rendezvous" */
+    bool returns;     /* somebody starts a psd_run again that was lost: the job waits for it */
 
-    /* Whether the command line asks for this way, or the environment does where nothing is asked. */
+    /* Whether the command line asks for this way, or the environment does where nothing is asked
+     * (multi_start_nothing_asked). */
     bool (*detect)(const struct launch_options *options);
 
-    /* Who is who: sets rank, size and servers, and what else multi_start.h says is the way's.
+    /* Who is who: sets rank, size and servers, and what else multi_start.h says is the way's. Refuses
+     * options that do not go with it, and numbers that cannot be; given_ranks.h does all of that.
      * PSD_ERR_INVALID: usage. */
     psd_status (*roles)(struct multi_start *multi, struct psd_error *err);
 

@@ -33,9 +33,7 @@ struct step {
 static bool
 detect(const struct launch_options *options)
 {
-    return options->rendezvous == NULL && options->coordinator == NULL && !options->local &&
-           options->tf_config.count == 0 && !options->print_cluster && options->emit == NULL &&
-           slurm_is_one_of_many(environ);
+    return multi_start_nothing_asked(options) && slurm_is_one_of_many(environ);
 }
 
 static psd_status
@@ -230,6 +228,7 @@ leave(struct multi_start *multi)
 
 /* Slurm starts no task of a step again. */
 const struct meet_ops meet_slurm = {
+    .name = "one psd_run for each task of srun",
     .detect = detect,
     .roles = roles,
     .enter = enter,

@@ -33,6 +33,13 @@ find_way(const struct launch_options *options)
 }
 
 bool
+multi_start_nothing_asked(const struct launch_options *options)
+{
+    return options->rendezvous == NULL && options->coordinator == NULL && !options->local &&
+           options->tf_config.count == 0 && !options->print_cluster && options->emit == NULL;
+}
+
+bool
 multi_start_wanted(const struct launch_options *options)
 {
     return find_way(options) != NULL;

@@ -67,8 +67,9 @@ bool multi_start_was_left(struct multi_start *multi, int code);
 void multi_start_again(struct multi_start *multi, const char *why);
 void multi_start_over(struct multi_start *multi, int code);
 
-/* For ways to meet: as many servers as were asked for, or as such scripts usually have; whether the
- * user has named a secret. */
+/* For ways to meet: whether the command line leaves it to the environment where a job runs; as many
+ * servers as were asked for, or as such scripts usually have; whether the user has named a secret. */
+bool multi_start_nothing_asked(const struct launch_options *options);
 psd_status multi_start_servers(const struct multi_start *multi, uint32_t *servers_p,
                                struct psd_error *err);
 bool multi_start_has_secret(const struct multi_start *multi);
