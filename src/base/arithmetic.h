@@ -70,7 +70,7 @@ psi_arithmetic_enter(void)
     return before;
 }
 
-/* Also takes back what the sums noted (inexact, underflow): it is none of the program's. */
+/* Also clears the flags that the sums raised (inexact, underflow): the program did not. */
 static inline void
 psi_arithmetic_leave(psi_arithmetic before)
 {

@@ -13,7 +13,7 @@
 
 #include <psd/status.h>
 
-/* A zeroed one is none, and can be destroyed. */
+/* A zeroed struct holds no segment, and can be destroyed. */
 struct psi_segment {
     uint8_t *base;
     size_t bytes;

@@ -22,7 +22,7 @@ enum {
  * since the table was changed while it was saved. */
 enum psi_manifest_moment { PSI_MANIFEST_MOMENT_STEP, PSI_MANIFEST_MOMENT_CHUNK };
 
-/* A table, beside its tensors. */
+/* What is saved of a table besides its tensors. */
 struct psi_manifest_table {
     char name[PSD_NAME_MAX + 1];
     char spec[PSI_MANIFEST_SPEC_MAX]; /* psi_spec_text(); for people */

@@ -1,5 +1,5 @@
 /*
- * environment.c - variables beside the settings: switches, and names that were misspelt.
+ * environment.c - variables besides the settings: switches, and names that were misspelt.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,5 +1,5 @@
 /*
- * environment.h - variables beside the settings: switches, and names that were misspelt.
+ * environment.h - variables besides the settings: switches, and names that were misspelt.
  *
  * A variable that nobody reads looks as if it had been heard. So whatever begins with PSD_ and is
  * nearly one of ours is told of: daemons log it, libpsd adds it to the error it may have caused.

@@ -33,7 +33,7 @@ struct psi_option_list {
     size_t count;
 };
 
-/* An option of one program, beside the settings. Thread: owned by the thread that parses. */
+/* An option of one program, besides the settings. Thread: owned by the thread that parses. */
 struct psi_option {
     const char *name;
     char short_name; /* 0: none */

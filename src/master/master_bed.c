@@ -70,7 +70,7 @@ create(uint32_t workers, uint32_t servers, enum psi_death_policy policy, bool la
 
     world_init(&bed->world, &core);
     bed->world.records = true;
-    bed->world.drawn = UINT64_MAX; /* the first number is 0, which is none for a job */
+    bed->world.drawn = UINT64_MAX; /* the first number is 0, which no job has */
     bed->workers = workers;
     bed->servers = servers;
     bed->log = (struct psi_log){.write = keep_line, .sink = bed, .level = PSI_LOG_DEBUG};

@@ -29,7 +29,7 @@ static const char about[] =
     "Exit codes: 0 all workers done; 2 wrong options; 3 cannot start; 70 a worker was lost;\n"
     "71 a server was lost; 124 the job did not gather in time; 130, 143 stopped by a signal.";
 
-/* What the command line says beside settings. */
+/* What the command line says besides settings. */
 struct given {
     struct daemon_given common;
     uint32_t workers;
@@ -74,7 +74,7 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
     return daemon_options_parse(&command, argc, argv, settings, answered_p, err);
 }
 
-/* The command line goes before the file. */
+/* The command line overrides the file. */
 static psd_status
 read_cluster(struct given *given, struct psi_settings *settings, struct psd_error *err)
 {

@@ -102,7 +102,7 @@ wants_segment(const struct lane *lane, const struct table *table)
            (lane->config.segments_max == 0 || lane->segments < lane->config.segments_max);
 }
 
-/* What a table takes beside its numbers: of many small ones it is most. */
+/* What a table takes besides its numbers: for many small tables, this is most of it. */
 static uint64_t
 bookkeeping_bytes(const struct lane *lane, const struct table *table)
 {

@@ -27,7 +27,7 @@ static const char *const init_names[] = {"zero", "rank0", "constant", "uniform",
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Bytes of the UTF-8 character at `at`; 0 if it is none, or a control character. */
+/* Bytes of the UTF-8 character at `at`; 0 if it is invalid, or a control character. */
 static size_t
 character_bytes(const unsigned char *at)
 {

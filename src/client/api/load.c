@@ -136,7 +136,7 @@ load_table(struct load *load, psd_table *table, struct psd_error *err)
 }
 
 /* Sum tables have nothing in the files. They go on from the saved step, as those do that are pushed
- * beside them; one that was pushed before the load has a rhythm of its own. */
+ * together with them; one that was pushed before the load keeps its own step. */
 static psd_status
 load_steps(psd_context *context, uint64_t step, struct psd_error *err)
 {

@@ -26,7 +26,7 @@ void filters_pipes_add(struct filters_pipes *pipes, int fd); /* without memory, 
 
 /*
  * Adds, of the descendants of root, those that read a pipe and write into one of these, or into a
- * pipe that another such process reads. leaders: processes that are none.
+ * pipe that another such process reads. leaders: processes that are never filters.
  */
 void filters_find(pid_t root, const struct tree_pids *leaders, const struct filters_pipes *pipes,
                   struct tree_pids *found);

@@ -14,7 +14,7 @@
 #include "launch/prepare/options.h"
 #include "launch/run/run.h"
 
-/* Prints to stdout and returns the exit code. args: what run_job() needs beside the plan, to ask
+/* Prints to stdout and returns the exit code. args: what run_job() needs besides the plan, to ask
  * the nodes for their addresses. */
 int print_cluster(const struct launch_options *options, struct run_args *args,
                   struct psd_error *err);

@@ -1,5 +1,5 @@
 /*
- * notes.c - short lines that a worker tells psd_run beside its output.
+ * notes.c - short lines that a worker sends to psd_run, apart from its output.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,5 +1,5 @@
 /*
- * notes.h - short lines that a worker tells psd_run beside its output.
+ * notes.h - short lines that a worker sends to psd_run, apart from its output.
  *
  * A worker finds the descriptor of a pipe in PSD_NOTE_FD and writes lines to it. Whatever comes out
  * of that pipe is somebody else's bytes: a line is cut at NOTES_LINE_MAX, what is not printable

@@ -70,7 +70,7 @@ const char *join_why_left(const struct join *join, uint32_t rank);
 /* A psd_run of the job was refused since the last call: text for people; false: none. */
 bool join_next_refusal(struct join *join, char *text_p, size_t size);
 
-/* How many came who are none, and why the last of them was turned away. */
+/* How many came that are no psd_run of the job, and why the last one was turned away. */
 uint32_t join_strangers(const struct join *join, const char **last_p);
 
 /* The last word to all that are there, and to those that come within the time it takes: the job

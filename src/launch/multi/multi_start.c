@@ -18,7 +18,7 @@
 #include "launch/system/wall_clock.h"
 #include "launch/text/memory.h"
 
-/* The first that is wanted is taken: what is said on the command line goes before what is around. */
+/* The first that is wanted is taken: the command line overrides the environment. */
 static const struct meet_ops *const ways[] = {&meet_directory, &meet_name, &meet_slurm};
 
 static const struct meet_ops *

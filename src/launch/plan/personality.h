@@ -24,7 +24,7 @@ enum personality {
     PERSONALITY_MPI = 32,
 };
 
-/* What a kind has, beside its words. A set has what one of its kinds has. */
+/* What a kind has besides its words. A set has what one of its kinds has. */
 enum personality_trait {
     PERSONALITY_HAS_DAEMONS = 1,   /* ps_master and ps_servers */
     PERSONALITY_HAS_SERVERS = 2,   /* processes of that role */

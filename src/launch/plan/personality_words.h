@@ -8,7 +8,7 @@
 #include "launch/plan/plan.h"
 #include "launch/plan/process_facts.h"
 
-/* What the process of a slot is told beside Poseidon's own variables. A plain NAME unsets. */
+/* What the process of a slot is told besides Poseidon's own variables. A plain NAME unsets. */
 void personality_add_environment(const struct plan *plan, uint32_t slot,
                                  const struct process_facts *facts, struct words *environment);
 

@@ -46,7 +46,7 @@ struct plan {
     char *virtualenv;             /* NULL: none */
     char *workdir;                /* NULL: none */
 
-    struct words worker_environment; /* NAME=value, beside what a machine has itself */
+    struct words worker_environment; /* NAME=value, on top of what a machine has itself */
     struct words forwarded;          /* more of it, for machines that do not inherit from us */
     struct words own_place;          /* what the user has set of the variables that we set */
     bool automatic;                  /* unchanged Python scripts are distributed: hook.h */

@@ -5,7 +5,7 @@
  * several threads wait on one loop: psi_loop_wait() without its lock, psi_loop_dispatch() with it.
  *
  * Thread: a loop and its connections are owned by one thread at a time (the client: by the holder
- * of its lock). Only psi_loop_wait() and psi_loop_wake() may run beside the owner.
+ * of its lock). Only psi_loop_wait() and psi_loop_wake() may run while the owner does.
  */
 #ifndef PSI_TRANSPORT_LOOP_LOOP_H
 #define PSI_TRANSPORT_LOOP_LOOP_H

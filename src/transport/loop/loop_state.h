@@ -56,7 +56,7 @@ struct psi_slot {
 enum psi_owed_bell { PSI_NO_BELL, PSI_PATIENT_BELL, PSI_URGENT_BELL };
 
 /*
- * A ring that is looked at beside the epoll set.
+ * A ring that is polled along with the epoll set.
  *
  * Thread: owned by the loop; `ring` may be looked at by any thread in psi_loop_wait().
  */

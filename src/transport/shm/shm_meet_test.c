@@ -109,7 +109,7 @@ test_the_right_token(void **state)
     assert_true(take(&meet, 3));
     assert_int_equal(meet.waiting_count, 0);
     psi_shm_meet_close(&meet);
-    psi_shm_meet_close(&meet); /* there is none any more */
+    psi_shm_meet_close(&meet); /* it is closed already */
     assert_int_equal(count_descriptors(), before);
 }
 

@@ -192,7 +192,7 @@ class Reading:
         return self._batches_given < LOOK_CLOSER
 
     def look_closer(self, content: int) -> None:
-        """What is to be compared of the batch that the script gets next, beside its positions, when all read it."""
+        """What is to be compared of the batch that the script gets next, besides its positions, when all read it."""
         self._content = content
 
     def drew(self, positions: Any) -> Any:
@@ -300,7 +300,7 @@ class Witness:
         self._tests_agree = True
         self._expects_same = False
         self._noted, self._states = _NOTHING_NOTED[:], _NO_STREAMS
-        self._news = True  # something beside batches has happened since the last glance
+        self._news = True  # something besides batches has happened since the last glance
         self._flags = self._stable = 0  # of glances while nothing does: a digest of the words that stay the same
         self._step: tuple[float, ...] = ()  # that glance() was told
         self._means = UNKNOWN

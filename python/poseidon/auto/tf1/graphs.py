@@ -175,7 +175,7 @@ class GraphSession(Session):
         return result
 
     def _part(self, shares, fed):
-        """What is fed instead of the script's, and beside it."""
+        """What is fed in place of the script's values, and in addition to them."""
         if self._data_is_left:
             for share in shares:
                 share.dealt = False

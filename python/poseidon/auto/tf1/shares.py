@@ -65,7 +65,7 @@ class Share:
             self.verdict in (batch_split.Verdict.MEAN, batch_split.Verdict.SUM)
 
     def feeds(self, fed, share, world):
-        """What a run is fed beside the script's. share: this worker's part of the samples, None where
+        """What a run is fed besides what the script feeds. share: this worker's part of the samples, None where
         it has all."""
         found = {self.digest: float(fed.digest)}
         if share is not None:

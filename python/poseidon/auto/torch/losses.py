@@ -50,7 +50,7 @@ STRAIGHT = tuple(f"{name}Backward" for name in (
 ELEMENTWISE = tuple(f"{name}Backward" for name in (
     "Add", "Sub", "Neg", "Mul", "Div", "Pow", "Abs", "Sqrt", "Exp", "Log", "Clamp", "Relu", "Sigmoid", "Tanh", "Sign", "Where",
     "Clone", "ToCopy", "View", "Reshape"))
-# What penalties are made of beside that. Where data go in, one of their inputs has no gradient.
+# What penalties are made of besides that. Where data go in, one of their inputs has no gradient.
 OF_WEIGHTS = tuple(f"{name}Backward" for name in (
     "Mm", "Bmm", "Mv", "T", "Transpose", "Permute", "Sum", "Mean", "Norm", "LinalgVectorNorm", "Max", "Amax", "Expand",
     "Squeeze", "Unsqueeze", "Select", "Slice", "Diagonal", "Triu", "Tril", "Cat", "Stack", "UnsafeView"))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Delivery(NamedTuple):
-    """What there is to know of one batch beside its data."""
+    """What is known of one batch besides its data."""
 
     weight: float  # of its gradients
     digest: int  # of the numbers of all samples of the step
