@@ -111,7 +111,7 @@ test_options_go_first(void **state)
     const struct ssh_target target = {
         .host = "node1", .user = "", .options = &options, .program = "/bin/psd_run"};
     const struct ssh_defaults nothing = {.strict = false};
-    struct words argv;
+    struct words argv = {0};
 
     (void)state;
     assert_int_equal(ssh_arguments(&target, &nothing, &argv, NULL), PSD_OK);
@@ -128,7 +128,7 @@ run_remote(const char *program, char *said_p, size_t size)
 {
     const struct ssh_target target = {.host = "node1", .user = "ann", .program = program};
     const struct ssh_defaults nothing = {.strict = false};
-    struct words argv;
+    struct words argv = {0};
     FILE *stream;
 
     assert_int_equal(ssh_arguments(&target, &nothing, &argv, NULL), PSD_OK);
@@ -192,7 +192,7 @@ test_no_answer(void **state)
     struct ssh_defaults defaults[3];
     struct ssh_question questions[3];
     struct psd_error err = {0};
-    struct words argv;
+    struct words argv = {0};
     const size_t before = count_descriptors();
     const double began = seconds();
 

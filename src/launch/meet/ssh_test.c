@@ -284,7 +284,7 @@ test_program_of_somebody_else(void **state)
     char linked[96];
     struct ssh_target target = {.host = "h", .user = "ann", .program = program};
     const struct ssh_defaults defaults = {.strict = false};
-    struct words argv;
+    struct words argv = {0};
 
     (void)state;
     if (geteuid() != 0) { /* who alone can give a file away */
