@@ -14,7 +14,7 @@ PREFIX ?= /usr/local
 test-output: RUNS ?= 1000
 test-faults flakes: RUNS ?= 10
 
-.PHONY: all help setup setup-test setup-frameworks build demo quick test test-all test-output test-faults test-ssh flakes bench bench-suite bench-peers fuzz sim install wheel format clean
+.PHONY: all help setup setup-test setup-frameworks build demo quick test test-all test-output test-faults test-ssh flakes bench bench-suite bench-peers fuzz sim models install wheel format clean
 
 all: setup build
 
@@ -33,6 +33,7 @@ help:
 	@echo "make bench-suite  only what the project's targets name, each with its target"
 	@echo "make bench-peers  install the peers: OpenMPI, PyTorch"
 	@echo "make sim       the simulator, SEEDS=$(SEEDS) seeds"
+	@echo "make models    every state of the models of fail-over, and every bug planted in them; ONLY=sum for a part; goes on where it stopped"
 	@echo "make fuzz      every fuzz target for SECONDS_EACH=$(SECONDS_EACH), and coverage of the decoders"
 	@echo "make install   headers, libraries, programs, man pages into PREFIX=$(PREFIX) (DESTDIR works)"
 	@echo "make wheel     the Python package with libpsd and the programs, into dist/"
@@ -106,6 +107,10 @@ fuzz: setup-test
 
 sim: setup build
 	bin/psd_sim --seeds $(SEEDS)
+
+models:
+	@tools/setup.sh models
+	@tests/models/check.py --only "$(ONLY)" --out $(CURDIR)/$(BUILD)/models
 
 install: setup build
 	@meson configure $(BUILD) --prefix $(PREFIX) >/dev/null

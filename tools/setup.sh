@@ -4,6 +4,7 @@
 #   tools/setup.sh test    the above, ccache, clang, cmocka, pytest, Slurm, podman, independent checkers
 #   tools/setup.sh frameworks   PyTorch, TensorFlow, JAX and what is built on them, in .venv-frameworks; exit code 4 where
 #                          they cannot be had, and their tests are skipped
+#   tools/setup.sh models  spin and a compiler, for the models of tests/models; exit code 4 where spin cannot be had
 #   tools/setup.sh peers   what psd_bench is compared with: OpenMPI, and the frameworks
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,6 +19,10 @@ if [ "${1:-build}" = test ]; then
            podman runc netavark aardvark-dns conmon busybox-static uidmap iptables)
 elif [ "${1:-build}" = peers ]; then
     want+=(libopenmpi-dev openmpi-bin python3 python3-venv iproute2)
+elif [ "${1:-build}" = models ]; then
+    want=(gcc libc6-dev python3 spin)
+    # A spin that somebody built is as good as Debian's.
+    if command -v spin >/dev/null && command -v gcc >/dev/null; then want=(); fi
 fi
 
 missing=()
@@ -37,6 +42,9 @@ if [ ${#missing[@]} -gt 0 ]; then
         as_root=(sudo)
     fi
     echo "setup: installing ${missing[*]}"
+    if [ "${1:-build}" = models ]; then
+        trap 'echo "setup: spin could not be installed; without it the models cannot be checked" >&2; exit 4' ERR
+    fi
     if ! apt-cache show "${missing[@]}" >/dev/null 2>&1; then
         "${as_root[@]}" apt-get update -qq
     fi
