@@ -4,11 +4,14 @@
 
     psd_run --workers 2 -- python bench/witness_cost.py [width] [batch] [epochs]
 
+epochs 0: what can be counted, and nothing that depends on what else runs on the machine.
+
 A plain script: it trains a perceptron, in short epochs with the witness and without it in turn: nothing of it is left in the
-latter, neither where batches are read nor where gradients are exchanged. Worker 0 prints how long a step takes in both, by the
+latter, neither where batches are read nor where gradients are exchanged, but for a look at the rounds before a step. Worker 0 prints how long a step takes in both, by the
 clock and by the processor time of the thread that trains, and the difference: its median, and the range in which the medians
 of ten parts of the run lie but for the lowest and the highest. In a few epochs more the parts of it that are computed in Python
-are timed one by one; the watch itself takes a microsecond of each."""
+are timed one by one; the watch itself takes a microsecond of each. In others it is counted what Python does in a step: each
+function that is entered is one more to be fetched into caches that the step before has left cold."""
 
 import collections
 import functools
@@ -19,11 +22,11 @@ import time
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset, dataloader
+from torch.utils.data import DataLoader, TensorDataset
 
 WIDTH, BATCH, EPOCHS = (int(word) for word in (sys.argv[1:] + ["256", "64", "400"][len(sys.argv) - 1:]))
 STEPS = 25  # of an epoch
-WARM_UP, WATCHED = 10, 10  # epochs
+WARM_UP, WATCHED, COUNTED = 10, 10, 4  # epochs
 PARTS = 10
 
 torch.set_num_threads(1)
@@ -45,17 +48,12 @@ class Switch:
 
         self._companions = engine_of(next(model.parameters())).companions
         self._kept = list(self._companions)
-        self._seen = seen.Seen
-        self._loaders = dataloader._BaseDataLoaderIter
-        self._own = (seen.Seen.drawn, self._loaders.__next__, self._loaders._next_index)
+        self._seen, self._drawn = seen.Seen, seen.Seen.drawn
 
     def turn(self, on):
-        """From now on."""
+        """From now on. Nobody looks at what is read where there is no reading of the witness."""
         self._companions[:] = self._kept if on else []
-        drawn, following, index = self._own
-        self._seen.drawn = drawn if on else lambda _seen, _loader, batches: batches
-        self._loaders.__next__ = following if on else following.__wrapped__
-        self._loaders._next_index = index if on else index.__wrapped__
+        self._seen.drawn = self._drawn if on else lambda _seen, _loader, batches: batches
 
 
 class Watch:
@@ -93,6 +91,37 @@ class Watch:
         self._spent.clear()
 
 
+class Count:
+    """What Python does in a step."""
+
+    WHAT = ("functions of Python entered", "functions of C called", "instructions of Python")
+
+    def __init__(self):
+        self.steps = []
+        self._found = [0] * len(self.WHAT)
+
+    def step(self, reading):
+        """One, counted."""
+        self._found = [0] * len(self.WHAT)
+        sys.settrace(self._trace)
+        sys.setprofile(self._profile)
+        try:
+            train(*next(reading))
+        finally:
+            sys.setprofile(None)
+            sys.settrace(None)
+        self.steps.append(self._found)
+
+    def _profile(self, _frame, event, _argument):
+        if event in ("call", "c_call"):
+            self._found[event == "c_call"] += 1
+
+    def _trace(self, frame, event, _argument):
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        self._found[2] += event == "opcode"
+        return self._trace
+
+
 def train(points, classes):
     optimizer.zero_grad()
     nn.functional.cross_entropy(model(points), classes).backward()
@@ -113,6 +142,14 @@ def epoch(after_step):
         after_step()
     assert next(reading, None) is None
     return clock, processor
+
+
+def counted_epoch(count):
+    """The same steps."""
+    reading, other = iter(loader), Count()
+    for step in range(STEPS):
+        (count if 0 < step < STEPS - 1 else other).step(reading)
+    assert next(reading, None) is None
 
 
 def cost(on, off):
@@ -139,20 +176,27 @@ for number in range(WARM_UP + EPOCHS):
         clocks[is_on].append(found[0])
         processors[is_on].append(found[1])
 
+counts = Count(), Count()  # by whether it is on
+for number in range(COUNTED):
+    switch.turn(number % 2)
+    counted_epoch(counts[number % 2])
+
 switch.turn(True)
 from _poseidon_auto.common import witness  # noqa: E402
-from _poseidon_auto.torch import checks, seen  # noqa: E402
+from _poseidon_auto.torch import checks  # noqa: E402
 
 for name in ("begin", "leave", "end"):
     watch.part(checks.Checks, name)
-watch.part(seen.Seen, "gave")
-watch.part(witness.Reading, "drew")
-for number in range(WATCHED):
+watch.part(witness.Reading, "gave_another")
+for number in range(WATCHED if EPOCHS else 0):
     epoch(watch.end_step)
 
 if os.environ["PSD_RANK"] == "0":
-    tell("clock", clocks[True], clocks[False])
-    tell("processor", processors[True], processors[False])
-    print("parts in Python, processor time, of which leave() is done while everybody waits for the gradients:")
+    if EPOCHS:
+        tell("clock", clocks[True], clocks[False])
+        tell("processor", processors[True], processors[False])
+        print("parts in Python, processor time, of which leave() is done while everybody waits for the gradients:")
     for part, took in sorted(watch.steps.items()):
         print(f"  {part:16} {statistics.median(took) / 1000:6.1f} us")
+    for name, on, off in zip(Count.WHAT, zip(*counts[True].steps), zip(*counts[False].steps)):
+        print(f"{name}: {statistics.median(on):.0f}, without the witness {statistics.median(off):.0f}")

@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 TREE = pathlib.Path(__file__).resolve().parents[1]
-SUFFIXES = ("c", "h", "py", "sh", "md", "json", "build", "patch", "plan", "svg", "in")
+SUFFIXES = ("c", "h", "py", "sh", "md", "json", "build", "patch", "plan", "pml", "svg", "in")
 FILE = re.compile(r"^(?:[\w.-]+/)*[\w.-]*\.(?:%s)$" % "|".join(SUFFIXES))
 FOLDER = re.compile(r"^(?:src|tests|python|include|tools|bench|examples|docs|man)(?:/[\w.-]+)+/?$")
 WORD = re.compile(r"^[A-Za-z]\w*_\w*(?:\(\))?$|^[a-z]\w*\(\)$")

@@ -16,9 +16,8 @@ export TSAN_OPTIONS=halt_on_error=1:exitcode=99
 export PSD_SANITIZED=$kind PSD_LIB=$PWD/build/libpsd.so
 
 if [ "$kind" = thread ]; then
-    meson test -C "$build" --no-rebuild --print-errorlogs --quiet --suite threads -t 3
-    PSD_BIN=$(realpath "$build/bin") .venv/bin/python -m pytest -q -rs -p no:cacheprovider \
-        tests/cluster/test_training.py tests/cluster/test_show.py
+    MESON_ARGS="--suite threads -t 3" REAL_TESTS="tests/cluster/test_training.py tests/cluster/test_show.py" \
+        REAL_PROCESSES=1 tools/test.sh "$build" "$build/bin"
 else
     # A program outside the tree cannot link a library that wants a sanitizer's run-time. Fewer files at a
     # time than without sanitizers: processes that are kept from running for seconds count as dead.

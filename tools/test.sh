@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every test of one build but those marked `all`: tools/test.sh [BUILD_DIRECTORY] [BIN_DIRECTORY]
-#   PYTEST_ARGS=    passed on to pytest
+#   MESON_ARGS=, PYTEST_ARGS=    passed on to meson test and to pytest
+#   REAL_TESTS=tests/cluster     which of the tests with real processes
 #   REAL_PROCESSES=4, FRAMEWORK_PROCESSES=3   files of tests at a time: most of them wait for real processes
 # In the end it shows the slowest tests, and those that failed first and passed alone, which BUILD_DIRECTORY/flakes.txt keeps.
 set -euo pipefail
@@ -44,7 +45,7 @@ unit() {
     local code=0 alone=(--num-processes 1)
     [ $# -gt 1 ] || alone=()
     rm -f "$build/meson-logs/testlog.json"
-    meson test -C "$build" --no-rebuild --print-errorlogs --quiet "${alone[@]}" "${@:2}" || code=$?
+    meson test -C "$build" --no-rebuild --print-errorlogs --quiet ${MESON_ARGS:-} "${alone[@]}" "${@:2}" || code=$?
     cp "$build/meson-logs/testlog.json" "$1.json" || true
     return $code
 }
@@ -62,7 +63,7 @@ suite() {
         -o cache_dir="$cache" --junitxml "$output.xml" "${folders[@]}" ${PYTEST_ARGS:-} "${more[@]}"
 }
 
-real() { suite .venv/bin/python "${REAL_PROCESSES:-4}" "$1" tests/cluster -- "${@:2}"; }
+real() { suite .venv/bin/python "${REAL_PROCESSES:-4}" "$1" ${REAL_TESTS:-tests/cluster} -- "${@:2}"; }
 package() { suite .venv-frameworks/bin/python "${FRAMEWORK_PROCESSES:-3}" "$1" tests/python -- "${@:2}"; }
 numpy_alone() { suite .venv/bin/python "${FRAMEWORK_PROCESSES:-3}" "$1" "${alone[@]}" -- "${@:2}"; }
 
@@ -83,8 +84,10 @@ else
     step "the Python package: no complete .venv-frameworks (tools/setup.sh frameworks), so what needs PyTorch is skipped"
     alone=(tests/python)
 fi
-step "the Python package with NumPy alone (pytest)"
-tier pytest-numpy numpy_alone
+if [ "${PSD_SANITIZED:-}" != thread ]; then
+    step "the Python package with NumPy alone (pytest)"
+    tier pytest-numpy numpy_alone
+fi
 
 step "the slowest"
 tools/test_report.py slowest "$results"/[!a]*.{json,xml}

@@ -112,7 +112,8 @@ struct psd_open_args {
 PSD_API psd_status psd_open(const struct psd_open_args *args, psd_context **context_p);
 
 /*
- * psd_close - say "done" and leave. When every worker has left, servers and master end too.
+ * psd_close - say "done" and leave. When every worker has left, servers and master end too. In a job
+ * that goes on when a server dies it waits until the others have the last sums that this one has.
  *
  * Waits for operations in flight (up to their deadlines), then frees the context, its tables and
  * every operation not yet released. Returns PSD_OK, or the first error that kept an operation from
@@ -420,7 +421,8 @@ PSD_API psd_status psd_barrier(psd_context *context, uint32_t timeout_ms);
 
 /*
  * psd_global_step - adds to the job's global step, exactly once, and returns the new value.
- * add = 0 reads it. What a dead worker added stays; its replacement adds to that.
+ * add = 0 reads it. What a dead worker added stays; its replacement adds to that. Server 0 keeps it: if
+ * that dies, a job that has used it is over, also one that only sums (docs/failures.md).
  *
  * PSD_ERR_BUSY: 256 threads of this worker are already in this call; nothing was added.
  */

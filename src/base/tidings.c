@@ -5,6 +5,8 @@
  *   done worker 3 at step 40
  *   cut server 1
  *   lost worker 3 silent: silent for 2000 ms
+ *   awaited server 1
+ *   hosted server 1
  *   end 70 worker 3 silent: worker 3 (tcp://10.0.0.3:40112) lost: silent for 2000 ms
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -15,9 +17,11 @@
 #include <string.h>
 
 static const char *const kinds[] = {
-    [PSI_TIDING_JOINED] = "joined", [PSI_TIDING_DONE] = "done",   [PSI_TIDING_CUT] = "cut",
-    [PSI_TIDING_BACK] = "back",     [PSI_TIDING_QUIET] = "quiet", [PSI_TIDING_HEARD] = "heard",
-    [PSI_TIDING_LOST] = "lost",     [PSI_TIDING_END] = "end"};
+    [PSI_TIDING_JOINED] = "joined", [PSI_TIDING_DONE] = "done",
+    [PSI_TIDING_CUT] = "cut",       [PSI_TIDING_BACK] = "back",
+    [PSI_TIDING_QUIET] = "quiet",   [PSI_TIDING_HEARD] = "heard",
+    [PSI_TIDING_LOST] = "lost",     [PSI_TIDING_AWAITED] = "awaited",
+    [PSI_TIDING_HOSTED] = "hosted", [PSI_TIDING_END] = "end"};
 static const char *const roles[] = {
     [PSI_TIDING_MASTER] = "master", [PSI_TIDING_SERVER] = "server", [PSI_TIDING_WORKER] = "worker"};
 static const char *const losses[] = {[PSI_LOSS_NONE] = "well",

@@ -17,14 +17,16 @@ enum {
 };
 
 enum psi_tiding_kind {
-    PSI_TIDING_JOINED, /* a worker, or a server with all its lanes */
-    PSI_TIDING_DONE,   /* a worker said goodbye; step: the last one that it reported */
-    PSI_TIDING_CUT,    /* its connection ended; it may come back */
-    PSI_TIDING_BACK,   /* ... and it has */
-    PSI_TIDING_QUIET,  /* nothing came of it for half the time after which it counts as dead */
-    PSI_TIDING_HEARD,  /* ... and now something has */
-    PSI_TIDING_LOST,   /* it counts as dead: loss, text */
-    PSI_TIDING_END,    /* the job ends with code: because of whom, if it is anybody's fault; text */
+    PSI_TIDING_JOINED,  /* a worker, or a server with all its lanes */
+    PSI_TIDING_DONE,    /* a worker said goodbye; step: the last one that it reported */
+    PSI_TIDING_CUT,     /* its connection ended; it may come back */
+    PSI_TIDING_BACK,    /* ... and it has */
+    PSI_TIDING_QUIET,   /* nothing came of it for half the time after which it counts as dead */
+    PSI_TIDING_HEARD,   /* ... and now something has */
+    PSI_TIDING_LOST,    /* it counts as dead: loss, text */
+    PSI_TIDING_AWAITED, /* ... and the job waits for another life of it */
+    PSI_TIDING_HOSTED,  /* ... in vain: another server takes its part */
+    PSI_TIDING_END, /* the job ends with code: because of whom, if it is anybody's fault; text */
 };
 
 enum psi_tiding_role { PSI_TIDING_MASTER, PSI_TIDING_SERVER, PSI_TIDING_WORKER };

@@ -28,6 +28,7 @@ static const char *const kernel_words[] = {"auto", "scalar", "avx2", "avx512", N
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL};
 static const char *const transport_words[] = {"auto", "tcp", NULL};
 static const char *const hierarchy_words[] = {"auto", "off", NULL};
+static const char *const failover_words[] = {"auto", "off", NULL};
 static const char *const switch_words[] = {"off", "on", NULL};
 static const char *const source_words[] = {"default", "file", "environment", "command line"};
 
@@ -53,6 +54,17 @@ static const struct psi_knob knobs[] = {
            "heartbeats missed before a silent process counts as lost"),
     NUMBER(lost_grace_ms, 500, 0, 600000, "ms", MASTER,
            "how long a process whose connection ended may take to come back"),
+    NUMBER(server_grace_ms, 200, 0, 600000, "ms", MASTER,
+           "the same of a server that the job could do without for a while (sum_failover)"),
+    WORD(sum_failover, failover_words, PSI_FAILOVER_AUTO, MASTER,
+         "auto: a job that only sums goes on when a server died and was started again"),
+    /* Less than op_timeout_ms: workers are to hear the master's reason, not to give up before. */
+    NUMBER(server_wait_ms, 30000, 1, DAY_MS, "ms", MASTER,
+           "how long such a job waits for the server"),
+    NUMBER(server_return_ms, 2000, 0, DAY_MS, "ms", MASTER,
+           "... before another server, if there is one, takes its part"),
+    NUMBER(master_grace_ms, 30000, 0, DAY_MS, "ms", MASTER,
+           "how long the others wait for a master that died and is started again"),
     NUMBER(start_timeout_ms, 60000, 1, DAY_MS, "ms", MASTER | SERVER,
            "how long the processes of a job may take to gather"),
     NUMBER(op_timeout_ms, 60000, 1, DAY_MS, "ms", WORKER,

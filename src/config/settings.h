@@ -36,7 +36,9 @@ enum psi_transport { PSI_TRANSPORT_AUTO, PSI_TRANSPORT_TCP };
 
 enum psi_hierarchy { PSI_HIERARCHY_AUTO, PSI_HIERARCHY_OFF };
 
-enum { PSI_KNOBS = 19 };
+enum psi_failover { PSI_FAILOVER_AUTO, PSI_FAILOVER_OFF };
+
+enum { PSI_KNOBS = 24 };
 
 /*
  * The values. Enums and booleans are numbers too, so that one table can describe them all.
@@ -47,6 +49,11 @@ struct psi_settings {
     uint32_t heartbeat_ms;
     uint32_t dead_heartbeats;
     uint32_t lost_grace_ms;
+    uint32_t server_grace_ms;
+    uint32_t sum_failover; /* enum psi_failover */
+    uint32_t server_wait_ms;
+    uint32_t server_return_ms;
+    uint32_t master_grace_ms;
     uint32_t start_timeout_ms;
     uint32_t op_timeout_ms;
     uint32_t open_timeout_ms;

@@ -60,7 +60,8 @@ check_kind(struct master *master, unsigned kind)
             reached = worker->barrier[kind];
         }
     }
-    if (reached != UINT64_MAX && reached > master->barrier_released[kind]) {
+    if (reached != UINT64_MAX && reached > master->barrier_released[kind] &&
+        (kind != PSI_BARRIER_LOAD || master_done_keeps_load(master, reached))) {
         master->barrier_released[kind] = reached;
     }
 }
@@ -200,5 +201,33 @@ master_on_why(struct session *session, const void *body, size_t bytes, struct ps
         snprintf(text, sizeof(text), "barrier %" PRIu64 " waits for nobody", barrier);
     }
     master_posted(session, psi_post_error(session->guest.conn, &because, PSD_OK, 0, text));
+    return PSD_OK;
+}
+
+/* A master that returned does not know to which barriers workers have come. What one of them has
+ * passed was released, and those who still wait there are not to wait for ever. */
+psd_status
+master_on_worker_state(struct session *session, const void *body, size_t bytes,
+                       struct psd_error *err)
+{
+    struct master *master = session->master;
+    struct worker *worker = &master->worker[session->member->rank];
+    struct psi_worker_state state;
+    const psd_status status = psi_worker_state_decode(body, bytes, &state, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    worker->is_untold = false;
+    worker->barrier_base[PSI_BARRIER_CALLED] = state.before;
+    for (unsigned kind = 0; kind < PSI_BARRIER_KINDS; kind++) {
+        const uint64_t passed = worker->barrier_base[kind] + state.passed[kind];
+
+        worker->barrier[kind] = worker->barrier_base[kind] + state.come[kind];
+        if (passed > master->barrier_released[kind]) {
+            master->barrier_released[kind] = passed;
+        }
+    }
+    master_barrier_check(master);
     return PSD_OK;
 }

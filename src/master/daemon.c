@@ -99,11 +99,16 @@ start(struct process *process, const struct master_options *options, struct psd_
     struct psi_loop_config loop_config = {
         .strangers_max = psi_descriptors_for_strangers(psi_descriptors_raise(), 1)};
     const struct master_config config = {
+        .term = options->term,
+        .master_grace_ms = options->master_grace_ms,
         .workers = options->workers,
         .servers = options->servers,
         .heartbeat_ms = options->heartbeat_ms,
         .dead_heartbeats = options->dead_heartbeats,
         .lost_grace_ms = options->lost_grace_ms,
+        .server_grace_ms = options->server_grace_ms,
+        .server_wait_ms = options->server_wait_ms,
+        .server_return_ms = options->server_return_ms,
         .start_timeout_ms = options->start_timeout_ms,
         .late_workers = options->late_workers,
         .replacement_timeout_ms = options->replacement_timeout_ms,

@@ -102,9 +102,11 @@ master_create(struct psi_env *env, const struct master_config *config, const str
     master->guests.events = &master_guest_events;
     master->config = *config;
     master->config.listen_address = NULL;
-    master->waiting_since_ns = psi_now_ns(env);
+    master->begun_ns = psi_now_ns(env);
+    master->waiting_since_ns = master->begun_ns;
+    master->phase = config->term > 1 ? PHASE_REBUILDING : PHASE_GATHERING;
     master->missing_line_ns = master->waiting_since_ns + MASTER_MISSING_MS * MASTER_MS_NS;
-    while (master->job == 0) {
+    while (master->job == 0 && master->phase != PHASE_REBUILDING) {
         master->job = env->ops->random(env);
     }
     status = allocate(master, err);
@@ -138,6 +140,9 @@ master_destroy(struct master *master)
         free(master->worker[rank].arrival);
     }
     for (uint32_t index = 0; master->server != NULL && index < master->config.servers; index++) {
+        for (uint32_t lane = 0; lane < master->server[index].lanes; lane++) {
+            master_report_free(&master->server[index].lane[lane]);
+        }
         free(master->server[index].lane);
     }
     free(master->table);
@@ -228,6 +233,20 @@ master_end(struct master *master, int exit_code, psd_status status, const char *
 }
 
 void
+master_leave(struct master *master, uint32_t term)
+{
+    master->phase = PHASE_OVER;
+    master->end_status = PSD_ERR_FENCED;
+    master->end_code = PSI_EXIT_FENCED;
+    snprintf(master->end_text, sizeof(master->end_text),
+             "another life of the master has taken over: its term is %u, this one's %u", term,
+             master->config.term);
+    psi_log(master->log, PSI_LOG_ERROR, "JOB-END", "%s (exit code %d)", master->end_text,
+            master->end_code);
+    master_wake_at(master, 0);
+}
+
+void
 master_stop(struct master *master, int exit_code, const char *reason)
 {
     master_end(master, exit_code, PSD_ERR_JOB_FAILED, "%s", reason);
@@ -253,7 +272,7 @@ lane_is_away(const struct master *master)
 static void
 ending_tick(struct master *master, uint64_t now_ns)
 {
-    bool waiting = lane_is_away(master);
+    bool waiting = lane_is_away(master) || master->lingers;
 
     for (struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
@@ -313,10 +332,13 @@ master_tick(struct master *master)
     }
     master->due_ns = UINT64_MAX;
     master_sessions_tick(master, now_ns);
-    if (master->phase <= PHASE_RUNNING) {
+    if (master->phase == PHASE_REBUILDING) {
+        master_rebuild_tick(master, now_ns);
+    }
+    if (master->phase == PHASE_GATHERING || master->phase == PHASE_RUNNING) {
         master_members_tick(master, now_ns);
     }
-    if (master->phase <= PHASE_RUNNING) {
+    if (master->phase == PHASE_GATHERING || master->phase == PHASE_RUNNING) {
         gathering_tick(master, now_ns);
     }
     if (master->phase == PHASE_RUNNING) {

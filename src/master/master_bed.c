@@ -50,24 +50,22 @@ keep_news(void *context, const struct psi_tiding *tiding)
 }
 
 static struct master_bed *
-create(uint32_t workers, uint32_t servers, enum psi_death_policy policy, bool late_workers)
+create(const struct master_config *wanted)
 {
     struct master_bed *bed = calloc(1, sizeof(*bed));
-    const struct master_config config = {
-        .workers = workers,
-        .servers = servers,
-        .heartbeat_ms = 250,
-        .dead_heartbeats = 8,
-        .lost_grace_ms = 500,
-        .start_timeout_ms = 60000,
-        .late_workers = late_workers,
-        .replacement_timeout_ms = 30000,
-        .policy = policy,
-        .listen_address = "test://master",
-        .tell = keep_news,
-        .tell_context = bed,
-    };
+    const uint32_t workers = wanted->workers;
+    const uint32_t servers = wanted->servers;
+    struct master_config config = *wanted;
 
+    config.heartbeat_ms = 250;
+    config.dead_heartbeats = 8;
+    config.lost_grace_ms = 500;
+    config.server_grace_ms = 200;
+    config.start_timeout_ms = 60000;
+    config.replacement_timeout_ms = 30000;
+    config.listen_address = "test://master";
+    config.tell = keep_news;
+    config.tell_context = bed;
     world_init(&bed->world, &core);
     bed->world.records = true;
     bed->world.drawn = UINT64_MAX; /* the first number is 0, which no job has */
@@ -84,13 +82,15 @@ create(uint32_t workers, uint32_t servers, enum psi_death_policy policy, bool la
 struct master_bed *
 master_bed_start(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
 {
-    return create(workers, servers, policy, false);
+    return create(
+        &(struct master_config){.workers = workers, .servers = servers, .policy = policy});
 }
 
 struct master_bed *
 master_bed_start_patient(uint32_t workers, uint32_t servers)
 {
-    return create(workers, servers, PSI_DEATH_FAIL, true);
+    return create(
+        &(struct master_config){.workers = workers, .servers = servers, .late_workers = true});
 }
 
 void
@@ -165,6 +165,9 @@ DEFINE_SAY(verdict, struct psi_verdict)
 DEFINE_SAY(ping, struct psi_ping)
 DEFINE_SAY(view_ack, struct psi_view_ack)
 DEFINE_SAY(table_info, struct psi_table_info)
+DEFINE_SAY(view, struct psi_view)
+DEFINE_SAY(lane_state, struct psi_lane_state)
+DEFINE_SAY(worker_state, struct psi_worker_state)
 
 const struct world_heard *
 hear(struct peer *peer, uint8_t type)
@@ -212,13 +215,14 @@ struct peer *
 join(struct master_bed *bed, uint8_t role, uint32_t rank, uint64_t life)
 {
     struct peer *peer = dial(bed);
+    const bool in_server = role == PSI_ROLE_SERVER || role == PSI_ROLE_STANDBY;
     struct psi_hello hello = {.role = role,
                               .rank = rank,
-                              .lanes = role == PSI_ROLE_SERVER ? 1 : 0,
+                              .lanes = in_server ? 1 : 0,
                               .life = life,
                               .kernel_revision = PSI_KERNEL_REVISION};
 
-    if (role == PSI_ROLE_SERVER) {
+    if (in_server) {
         snprintf(hello.address, sizeof(hello.address), "test://lane%u", rank);
     }
     peer->life = life;
@@ -237,16 +241,28 @@ ack_view(struct master_bed *bed, uint32_t server, uint32_t id, uint32_t view,
                  (struct psi_frame){.type = PSI_FRAME_VIEW_ACK, .view = view}, &ack);
 }
 
-struct master_bed *
-start_job(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
+static struct master_bed *
+begin(struct master_bed *bed)
 {
-    struct master_bed *bed = master_bed_start(workers, servers, policy);
+    const uint32_t servers = bed->servers;
+    const uint32_t workers = bed->workers;
 
     for (uint32_t i = 0; i < servers; i++) {
         bed->lane[i] = join(bed, PSI_ROLE_SERVER, i, 100 + i);
     }
     for (uint32_t i = 0; i < workers; i++) {
         bed->worker[i] = join(bed, PSI_ROLE_WORKER, i, 200 + i);
+    }
+    for (uint32_t i = 0; i < servers || i < workers; i++) {
+        struct peer *both[2] = {i < servers ? bed->lane[i] : NULL,
+                                i < workers ? bed->worker[i] : NULL};
+
+        for (unsigned j = 0; j < 2; j++) {
+            if (both[j] != NULL) {
+                say_ping(bed, both[j], (struct psi_frame){.type = PSI_FRAME_PING},
+                         &(struct psi_ping){0});
+            }
+        }
     }
     for (uint32_t i = 0; i < servers; i++) {
         assert_non_null(hear(bed->lane[i], PSI_FRAME_VIEW_COMMIT));
@@ -256,6 +272,43 @@ start_job(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
         assert_non_null(hear(bed->worker[i], PSI_FRAME_VIEW_COMMIT));
     }
     return bed;
+}
+
+struct master_bed *
+start_job(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
+{
+    return begin(master_bed_start(workers, servers, policy));
+}
+
+struct master_bed *
+start_lasting_job(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
+{
+    return begin(create(&(struct master_config){.workers = workers,
+                                                .servers = servers,
+                                                .policy = policy,
+                                                .server_wait_ms = 10000,
+                                                .server_return_ms = 1000}));
+}
+
+struct master_bed *
+start_lives(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
+{
+    return begin(create(&(struct master_config){.workers = workers,
+                                                .servers = servers,
+                                                .policy = policy,
+                                                .server_wait_ms = 10000,
+                                                .master_grace_ms = 30000}));
+}
+
+struct master_bed *
+start_second_life(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
+{
+    return create(&(struct master_config){.workers = workers,
+                                          .servers = servers,
+                                          .policy = policy,
+                                          .server_wait_ms = 10000,
+                                          .master_grace_ms = 30000,
+                                          .term = 2});
 }
 
 void

@@ -70,6 +70,16 @@ void ack_view(struct master_bed *bed, uint32_t server, uint32_t id, uint32_t vie
               const struct psi_given *given);
 struct master_bed *start_job(uint32_t workers, uint32_t servers, enum psi_death_policy policy);
 
+/* One that waits 10 s for another life of a server. */
+struct master_bed *start_lasting_job(uint32_t workers, uint32_t servers,
+                                     enum psi_death_policy policy);
+
+/* One whose members wait for another life of the master; and that other life, which knows nothing
+ * of the job. */
+struct master_bed *start_lives(uint32_t workers, uint32_t servers, enum psi_death_policy policy);
+struct master_bed *start_second_life(uint32_t workers, uint32_t servers,
+                                     enum psi_death_policy policy);
+
 /* Lets time pass with everybody else alive: all members but `silent` (NULL: none) send PINGs. */
 void pass_ms(struct master_bed *bed, uint64_t ms, const struct peer *silent);
 void assert_over(struct master_bed *bed, int exit_code, const char *text);
@@ -98,5 +108,11 @@ void say_view_ack(struct master_bed *bed, struct peer *peer, struct psi_frame fr
                   const struct psi_view_ack *message);
 void say_table_info(struct master_bed *bed, struct peer *peer, struct psi_frame frame,
                     const struct psi_table_info *message);
+void say_view(struct master_bed *bed, struct peer *peer, struct psi_frame frame,
+              const struct psi_view *message);
+void say_lane_state(struct master_bed *bed, struct peer *peer, struct psi_frame frame,
+                    const struct psi_lane_state *message);
+void say_worker_state(struct master_bed *bed, struct peer *peer, struct psi_frame frame,
+                      const struct psi_worker_state *message);
 
 #endif

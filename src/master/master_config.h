@@ -11,11 +11,18 @@
 #include "clock/clock.h"
 
 struct master_config {
+    uint32_t term;            /* which life of the job's master this is, from 1; later ones rebuild
+                                 what they know. 0: there is no other */
+    uint32_t master_grace_ms; /* how long members wait for the next; 0: not at all */
     uint32_t workers;         /* 1..PSI_RANKS_MAX */
     uint32_t servers;         /* 1..PSI_SERVERS_MAX */
     uint32_t heartbeat_ms;    /* members send a PING that often */
     uint32_t dead_heartbeats; /* silent for that many: dead */
     uint32_t lost_grace_ms;   /* a member whose connection ended may take that long to come back */
+    uint32_t server_grace_ms; /* ... a server of a running job */
+    uint32_t
+        server_wait_ms; /* how long the job waits for another life of a server; 0: not at all */
+    uint32_t server_return_ms; /* ... before another server takes its places */
     uint32_t start_timeout_ms;
     bool late_workers; /* that is for servers: who started the workers sees whether they live */
     uint32_t replacement_timeout_ms; /* PSI_DEATH_WAIT */

@@ -31,7 +31,7 @@ test_start_in_any_order(void **state)
 
     view = hear_view(bed->lane[0], tables);
     assert_int_equal(view.id, 1);
-    assert_false(view.change);
+    assert_int_equal(view.change, PSI_VIEW_FIRST);
     assert_int_equal(view.places, 2);
     assert_string_equal(view.place[1].address, "test://lane1");
     assert_true(view.worker[1].member);
@@ -634,9 +634,8 @@ leave_with(const struct psi_given *first, const struct psi_given *second, const 
     for (uint32_t i = 2; i-- > 0;) {
         view = hear_view(bed->lane[i], tables);
         assert_int_equal(view.id, 2);
-        assert_true(view.change);
-        assert_true(view.leaves);
-        assert_int_equal(view.rank, 1);
+        assert_int_equal(view.change, PSI_VIEW_WORKER_LEFT);
+        assert_int_equal(view.who, 1);
         assert_false(view.worker[1].member);
         assert_int_equal(view.tables, 1);
         assert_null(hear(bed->worker[0], PSI_FRAME_VIEW_COMMIT));
@@ -764,13 +763,13 @@ test_leaves_are_queued(void **state)
     assert_null(hear(bed->lane[0], PSI_FRAME_VIEW_PROPOSE));
     ack_view(bed, 0, 2, 1, NULL);
     view = hear_view(bed->lane[0], tables);
-    assert_int_equal(view.rank, 2);
+    assert_int_equal(view.who, 2);
     ack_view(bed, 0, 2, 2, NULL);
     assert_non_null(hear(bed->lane[0], PSI_FRAME_VIEW_PROPOSE));
     ack_view(bed, 0, 3, 2, NULL);
     view = hear_view(bed->lane[0], tables);
     assert_int_equal(view.id, 3);
-    assert_int_equal(view.rank, 1);
+    assert_int_equal(view.who, 1);
     assert_false(view.worker[1].member || view.worker[2].member);
     assert_true(view.worker[0].member);
     master_bed_stop(bed);
@@ -809,7 +808,7 @@ test_replacement_resumes_and_fences(void **state)
     assert_null(hear(bed->worker[1], PSI_FRAME_VIEW_COMMIT));
     for (uint32_t i = 0; i < 2; i++) {
         view = hear_view(bed->lane[i], tables);
-        assert_true(view.change && !view.leaves);
+        assert_int_equal(view.change, PSI_VIEW_WORKER_REPLACED);
         assert_int_equal(view.worker[1].incarnation, 2);
         ack_view(bed, i, 2, 2, NULL);
     }

@@ -30,10 +30,9 @@ role_name(const struct member *member)
 
 /* ------------------------------------------------------------------------------- tidings --- */
 
-/* Who started the master hears of it. */
-static void
-tell(const struct master *master, enum psi_tiding_kind kind, const struct member *member,
-     enum psi_loss loss, const char *text)
+void
+master_tell(const struct master *master, enum psi_tiding_kind kind, const struct member *member,
+            enum psi_loss loss, const char *text)
 {
     struct psi_tiding tiding = {.kind = kind,
                                 .role = member->role == PSI_ROLE_WORKER ? PSI_TIDING_WORKER
@@ -62,7 +61,7 @@ master_member_heard(const struct master *master, struct member *member, uint64_t
     member->heard_ns = now_ns;
     if (member->quiet) {
         member->quiet = false;
-        tell(master, PSI_TIDING_HEARD, member, PSI_LOSS_NONE, "");
+        master_tell(master, PSI_TIDING_HEARD, member, PSI_LOSS_NONE, "");
     }
 }
 
@@ -106,6 +105,9 @@ master_welcome(const struct master *master)
         .job = master->job,
         .view = master->view.id,
         .load_barriers = master->barrier_released[PSI_BARRIER_LOAD],
+        .survives = master_survives(master),
+        .term = master->config.term,
+        .master_grace_ms = master->config.master_grace_ms,
     };
 }
 
@@ -119,9 +121,13 @@ welcome(struct session *session, struct member *member)
 
     message.rank = member->rank;
     message.incarnation = member->incarnation;
+    if (member->role == PSI_ROLE_WORKER) {
+        message.barriers = master->worker[member->rank].barrier_base[PSI_BARRIER_CALLED];
+    }
     session->kind = SESSION_MEMBER;
     session->member = member;
     member->session = session;
+    member->spared_ns = 0;
     master_member_heard(master, member, psi_now_ns(master->env));
     master_posted(session, psi_post_welcome(session->guest.conn, &frame, &message));
     master_view_resend(master, member);
@@ -145,8 +151,8 @@ is_connected(const struct master *master, const struct member *member)
     return true;
 }
 
-static void
-come_back(struct session *session, struct member *member)
+void
+master_come_back(struct session *session, struct member *member)
 {
     struct session *old = member->session;
 
@@ -157,7 +163,7 @@ come_back(struct session *session, struct member *member)
             role_name(member), member->rank, session->guest.conn->peer);
     welcome(session, member);
     if (is_awaited(session->master, member) && is_connected(session->master, member)) {
-        tell(session->master, PSI_TIDING_BACK, member, PSI_LOSS_NONE, "");
+        master_tell(session->master, PSI_TIDING_BACK, member, PSI_LOSS_NONE, "");
     }
 }
 
@@ -171,19 +177,21 @@ is_whole(const struct master *master, const struct member *member)
         return true;
     }
     for (uint32_t i = 0; i < server->lanes; i++) {
-        if (server->lane[i].incarnation == 0) {
+        if (server->lane[i].state != PSD_NODE_JOINED && server->lane[i].state != PSD_NODE_RUNNING) {
             return false;
         }
     }
     return true;
 }
 
-static void
-take_place(struct session *session, struct member *member, const char *address)
+void
+master_take_place(struct session *session, struct member *member, const char *address)
 {
     member->state = PSD_NODE_JOINED;
     member->incarnation++;
     member->life = session->hello.life;
+    member->is_sure = false;
+    member->done_acked = 0;
     member->quiet = false;
     member->report_ns = 0;
     member->step = 0;
@@ -199,123 +207,18 @@ take_place(struct session *session, struct member *member, const char *address)
                 member->rank, member->lane, address);
     }
     if (is_whole(session->master, member)) {
-        tell(session->master, PSI_TIDING_JOINED, member, PSI_LOSS_NONE, "");
+        master_tell(session->master, PSI_TIDING_JOINED, member, PSI_LOSS_NONE, "");
     }
     welcome(session, member);
 }
 
-static void
-wait_for_place(struct session *session)
+void
+master_wait_for_place(struct session *session)
 {
     session->kind = SESSION_WAITING;
 }
 
-/* --------------------------------------------------------------------------------- lanes --- */
-
-static uint32_t
-count_places(const struct master *master)
-{
-    uint32_t places = 0;
-
-    for (uint32_t index = 0; index < master->config.servers; index++) {
-        places += master->server[index].lanes;
-    }
-    return places;
-}
-
-/* The first lane of a server tells how many there are. */
-static bool
-prepare_server(struct session *session, struct server *server)
-{
-    const struct psi_hello *hello = &session->hello;
-
-    if (server->lanes != 0) {
-        if (hello->lanes != server->lanes) {
-            master_refuse(session, PSD_ERR_REFUSED,
-                          "server %u: lane %u says %u lanes, another one said %u", hello->rank,
-                          hello->lane, hello->lanes, server->lanes);
-            return false;
-        }
-        return true;
-    }
-    if (count_places(session->master) + hello->lanes > PSI_PLACES_MAX) {
-        master_refuse(session, PSD_ERR_REFUSED, "server %u: %u more lanes, the job may have %d",
-                      hello->rank, hello->lanes, PSI_PLACES_MAX);
-        return false;
-    }
-    server->lane = calloc(hello->lanes, sizeof(*server->lane));
-    if (server->lane == NULL) {
-        master_refuse(session, PSD_ERR_NO_MEMORY, "server %u: the master is out of memory",
-                      hello->rank);
-        return false;
-    }
-    server->lanes = hello->lanes;
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        server->lane[lane].role = PSI_ROLE_SERVER;
-        server->lane[lane].rank = hello->rank;
-        server->lane[lane].lane = lane;
-    }
-    return true;
-}
-
-static void
-admit_lane(struct session *session)
-{
-    struct master *master = session->master;
-    const struct psi_hello *hello = &session->hello;
-    struct member *member;
-
-    if (hello->rank >= master->config.servers) {
-        master_refuse(session, PSD_ERR_REFUSED, "server %u: the job has %u server%s, 0..%u",
-                      hello->rank, master->config.servers, psi_plural(master->config.servers),
-                      master->config.servers - 1);
-        return;
-    }
-    if (hello->lanes == 0 || hello->lanes > PSI_LANES_MAX || hello->lane >= hello->lanes) {
-        master_refuse(session, PSD_ERR_REFUSED, "server %u: lane %u of %u, at most %d", hello->rank,
-                      hello->lane, hello->lanes, PSI_LANES_MAX);
-        return;
-    }
-    if (hello->address[0] == '\0') {
-        master_refuse(session, PSD_ERR_REFUSED, "server %u lane %u: no address for workers",
-                      hello->rank, hello->lane);
-        return;
-    }
-    if (!prepare_server(session, &master->server[hello->rank])) {
-        return;
-    }
-    member = &master->server[hello->rank].lane[hello->lane];
-    if (member->state == PSD_NODE_MISSING) {
-        member->incarnation = 0; /* a lane's is always 1 */
-        take_place(session, member, hello->address);
-    } else if (member->life == hello->life) {
-        come_back(session, member);
-    } else if (member->session == NULL && master->phase == PHASE_GATHERING) {
-        wait_for_place(session);
-    } else {
-        master_refuse(session, PSD_ERR_REFUSED, "server %u lane %u is taken by %s", hello->rank,
-                      hello->lane, member->address);
-    }
-}
-
-bool
-master_admit_late_lane(struct session *session)
-{
-    const struct psi_hello *hello = &session->hello;
-    const struct master *master = session->master;
-    struct member *member;
-
-    if (hello->role != PSI_ROLE_SERVER || hello->rank >= master->config.servers ||
-        hello->lane >= master->server[hello->rank].lanes) {
-        return false;
-    }
-    member = &master->server[hello->rank].lane[hello->lane];
-    if (member->state == PSD_NODE_MISSING || member->life != hello->life) {
-        return false;
-    }
-    come_back(session, member);
-    return true;
-}
+/* ------------------------------------------------------------------------------- workers --- */
 
 /* A worker that is done and has not heard that its BYE was taken. */
 bool
@@ -329,10 +232,13 @@ master_admit_late_worker(struct session *session)
         return false;
     }
     member = &master->worker[hello->rank].member;
+    if (master_rebuild_knows(master, member, hello)) {
+        member->life = hello->life;
+    }
     if (member->state != PSD_NODE_DONE || member->life != hello->life) {
         return false;
     }
-    come_back(session, member);
+    master_come_back(session, member);
     return true;
 }
 
@@ -390,7 +296,7 @@ admit_again(struct session *session, struct worker *worker)
         master_refuse(session, PSD_ERR_FENCED, "worker %u was declared dead: %s", member->rank,
                       worker->lost_text);
     } else {
-        come_back(session, member);
+        master_come_back(session, member);
     }
 }
 
@@ -400,7 +306,7 @@ take_worker_place(struct session *session, struct worker *worker)
 {
     worker->host = session->hello.host;
     memcpy(worker->host_address, session->hello.address, sizeof(worker->host_address));
-    take_place(session, &worker->member, session->guest.conn->peer);
+    master_take_place(session, &worker->member, session->guest.conn->peer);
 }
 
 static void
@@ -408,6 +314,7 @@ replace(struct session *session, struct worker *worker)
 {
     worker->old_life = worker->member.life;
     worker->wanted = CHANGE_REPLACE;
+    worker->is_untold = false; /* what the last one had come to nobody will tell */
     master_barrier_replaced(session->master, worker);
     take_worker_place(session, worker);
 }
@@ -426,10 +333,10 @@ admit_another(struct session *session, struct worker *worker)
     } else if (member->state == PSD_NODE_MISSING) {
         worker->member.incarnation = 0;
         take_worker_place(session, worker);
-    } else if (is_free(master, worker)) {
+    } else if (is_free(master, worker) && !master_rebuild_awaits_state(master)) {
         replace(session, worker);
-    } else if (may_become_free(master, worker)) {
-        wait_for_place(session);
+    } else if (is_free(master, worker) || may_become_free(master, worker)) {
+        master_wait_for_place(session);
     } else if (member->state == PSD_NODE_LOST) {
         master_refuse(session, PSD_ERR_REFUSED, "worker rank %u was lost, the job goes on without",
                       member->rank);
@@ -460,6 +367,16 @@ admit_worker(struct session *session)
     if (worker == NULL) {
         master_refuse(session, PSD_ERR_REFUSED, "all %u worker ranks are taken",
                       master->config.workers);
+        return;
+    }
+    if (master_rebuild_knows(master, &worker->member, hello)) {
+        worker->member.life = hello->life;
+        snprintf(worker->member.address, sizeof(worker->member.address), "%s",
+                 session->guest.conn->peer);
+    }
+    if (master_rebuild_replaces(master, &worker->member, hello)) {
+        worker->member.incarnation = hello->incarnation - 1; /* taking the place counts a life */
+        replace(session, worker);
     } else if (worker->member.state != PSD_NODE_MISSING && worker->member.life == hello->life) {
         admit_again(session, worker);
     } else {
@@ -471,7 +388,7 @@ void
 master_admit(struct session *session)
 {
     if (session->hello.role == PSI_ROLE_SERVER) {
-        admit_lane(session);
+        master_admit_lane(session);
     } else {
         admit_worker(session);
     }
@@ -485,7 +402,7 @@ master_member_cut(const struct master *master, struct member *member, uint64_t n
     member->session = NULL;
     member->cut_ns = now_ns;
     if (is_awaited(master, member)) {
-        tell(master, PSI_TIDING_CUT, member, PSI_LOSS_NONE, "");
+        master_tell(master, PSI_TIDING_CUT, member, PSI_LOSS_NONE, "");
     }
 }
 
@@ -507,6 +424,9 @@ master_check_done(struct master *master, const struct worker *lost)
         }
         done += master->worker[rank].member.state == PSD_NODE_DONE;
     }
+    if (done > 0 && !master_done_is_kept(master)) {
+        return;
+    }
     if (done > 0) {
         master_end(master, PSI_EXIT_OK, PSD_OK, "all workers are done");
     } else {
@@ -518,9 +438,8 @@ master_check_done(struct master *master, const struct worker *lost)
     }
 }
 
-/* Keeps the connection of a silent worker, so that it hears its verdict should it wake up. */
-static void
-fence(struct member *member)
+void
+master_fence(struct member *member)
 {
     struct session *session = member->session;
 
@@ -552,8 +471,8 @@ master_worker_lost(struct master *master, struct worker *worker, enum psi_loss l
             member->address, reason);
     snprintf(worker->lost_text, sizeof(worker->lost_text), "%s", reason);
     worker->loss = loss;
-    tell(master, PSI_TIDING_LOST, member, loss, reason);
-    fence(member);
+    master_tell(master, PSI_TIDING_LOST, member, loss, reason);
+    master_fence(member);
     member->state = PSD_NODE_LOST;
     worker->lost_ns = psi_now_ns(master->env);
     worker->wanted = CHANGE_NONE;
@@ -594,13 +513,7 @@ member_lost(struct master *master, struct member *member, enum psi_loss loss, co
     } else if (member->role == PSI_ROLE_WORKER) {
         master_worker_lost(master, &master->worker[member->rank], loss, reason);
     } else {
-        psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "server %u (%s) lost: %s", member->rank,
-                member->address, reason);
-        member->state = PSD_NODE_LOST;
-        tell(master, PSI_TIDING_LOST, member, loss, reason);
-        master_blame(master, member, loss);
-        master_end(master, PSI_EXIT_SERVER_LOST, PSD_ERR_PEER_LOST, "server %u (%s) lost: %s",
-                   member->rank, member->address, reason);
+        master_server_lost(master, member, loss, reason);
     }
 }
 
@@ -615,6 +528,7 @@ forgive(struct member *member, uint64_t late_ns, uint64_t now_ns)
 {
     member->heard_ns = earlier(member->heard_ns + late_ns, now_ns);
     member->cut_ns = earlier(member->cut_ns + late_ns, now_ns);
+    member->spared_ns += member->spared_ns != 0 ? late_ns : 0;
 }
 
 void
@@ -630,12 +544,23 @@ master_members_forgive(struct master *master, uint64_t late_ns, uint64_t now_ns)
     }
 }
 
+/* How long a member whose connection ended may take to come back. */
+static uint64_t
+grace_ms(const struct master *master, const struct member *member)
+{
+    /* Patience is cheap where a wrong guess ends the job, and costs everybody where it does not. */
+    return member->role == PSI_ROLE_SERVER && master_outlives_servers(master)
+               ? master->config.server_grace_ms
+               : master->config.lost_grace_ms;
+}
+
 static void
 check_alive(struct master *master, struct member *member, uint64_t now_ns)
 {
     const bool cut = member->session == NULL;
-    const uint64_t limit_ms = cut ? master->config.lost_grace_ms : dead_ms(master);
+    const uint64_t limit_ms = cut ? grace_ms(master, member) : dead_ms(master);
     uint64_t deadline_ns = cut ? member->cut_ns : member->heard_ns;
+    bool never_came = false;
     char reason[96];
 
     if (member->state != PSD_NODE_JOINED && member->state != PSD_NODE_RUNNING) {
@@ -647,19 +572,27 @@ check_alive(struct master *master, struct member *member, uint64_t now_ns)
 
         member->quiet = now_ns >= quiet_ns;
         if (member->quiet) {
-            tell(master, PSI_TIDING_QUIET, member, PSI_LOSS_NONE, "");
+            master_tell(master, PSI_TIDING_QUIET, member, PSI_LOSS_NONE, "");
         } else {
             master_wake_at(master, quiet_ns);
         }
     }
     deadline_ns += limit_ms * MASTER_MS_NS;
+    if (cut && deadline_ns < member->spared_ns) {
+        deadline_ns = member->spared_ns;
+        never_came = true;
+    }
     if (now_ns < deadline_ns) {
         master_wake_at(master, deadline_ns);
         return;
     }
-    snprintf(reason, sizeof(reason),
-             cut ? "connection closed and not back in %llu ms" : "silent for %llu ms",
-             (unsigned long long)limit_ms);
+    if (never_came) {
+        snprintf(reason, sizeof(reason), "not back since the master returned");
+    } else {
+        snprintf(reason, sizeof(reason),
+                 cut ? "connection closed and not back in %llu ms" : "silent for %llu ms",
+                 (unsigned long long)limit_ms);
+    }
     member_lost(master, member, cut ? PSI_LOSS_CLOSED : PSI_LOSS_SILENT, reason);
 }
 
@@ -682,22 +615,8 @@ check_replaced(struct master *master, const struct worker *worker, uint64_t now_
                worker->lost_text, master->config.replacement_timeout_ms);
 }
 
-/* A server none of whose lanes is here may come again with another number of them. */
-static void
-forget_empty_server(struct server *server)
-{
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        if (server->lane[lane].state != PSD_NODE_MISSING) {
-            return;
-        }
-    }
-    free(server->lane);
-    server->lane = NULL;
-    server->lanes = 0;
-}
-
-static void
-retry_waiting(struct master *master)
+void
+master_admit_waiting(struct master *master)
 {
     for (struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
@@ -716,8 +635,8 @@ master_members_tick(struct master *master, uint64_t now_ns)
         for (uint32_t lane = 0; lane < server->lanes && master->phase < PHASE_ENDING; lane++) {
             check_alive(master, &server->lane[lane], now_ns);
         }
-        if (master->phase == PHASE_GATHERING) {
-            forget_empty_server(server);
+        if (master->phase < PHASE_ENDING) {
+            master_server_tick(master, server, now_ns);
         }
     }
     for (uint32_t rank = 0; rank < master->config.workers && master->phase < PHASE_ENDING; rank++) {
@@ -725,7 +644,7 @@ master_members_tick(struct master *master, uint64_t now_ns)
         check_replaced(master, &master->worker[rank], now_ns);
     }
     if (master->phase < PHASE_ENDING) {
-        retry_waiting(master);
+        master_admit_waiting(master);
     }
 }
 
@@ -760,9 +679,12 @@ master_on_bye(struct session *session, const void *body, size_t bytes, struct ps
     if (master->phase == PHASE_GATHERING) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "BYE before the start");
     }
-    master_posted(session, psi_post(session->guest.conn, &ack));
-    if (worker->member.state == PSD_NODE_DONE) {
-        return PSD_OK; /* repeated after a reconnect */
+    if (worker->member.state == PSD_NODE_DONE) { /* repeated after a reconnect */
+        master_done_say(master, worker, &ack);
+        return PSD_OK;
+    }
+    if (master->phase >= PHASE_ENDING) {
+        return PSD_OK;
     }
     worker->member.state = PSD_NODE_DONE;
     worker->wanted = CHANGE_LEAVE;
@@ -771,9 +693,9 @@ master_on_bye(struct session *session, const void *body, size_t bytes, struct ps
     }
     psi_log(master->log, PSI_LOG_INFO, "MEMBER-DONE", "worker %u done (%u of %u)",
             worker->member.rank, done, master->config.workers);
-    tell(master, PSI_TIDING_DONE, &worker->member, PSI_LOSS_NONE, "");
+    master_tell(master, PSI_TIDING_DONE, &worker->member, PSI_LOSS_NONE, "");
     master_barrier_check(master);
-    master_check_done(master, NULL);
+    master_done_say(master, worker, &ack);
     master_wake_at(master, 0);
     return PSD_OK;
 }

@@ -67,7 +67,7 @@ static void
 fill(const struct master *master, struct psd_node *node)
 {
     node->role = PSD_ROLE_MASTER;
-    node->incarnation = 1;
+    node->incarnation = master->config.term > 0 ? master->config.term : 1;
     node->state = master->view.id > 0 ? PSD_NODE_RUNNING : PSD_NODE_JOINED;
     if (master->phase >= PHASE_ENDING) {
         node->state = PSD_NODE_DONE;

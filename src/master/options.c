@@ -11,6 +11,7 @@
 #include "clock/clock.h"
 #include "cluster/cluster.h"
 #include "shard/shard.h"
+#include "view/view.h"
 
 enum { DEFAULT_PORT = 5555, PORT_MAX = 65535, READY_FD_MAX = 1 << 20 };
 
@@ -27,7 +28,9 @@ static const char about[] =
     "    PSD_MASTER_ADDRESS=tcp://127.0.0.1:5555 PSD_RANK=1 ./worker\n"
     "\n"
     "Exit codes: 0 all workers done; 2 wrong options; 3 cannot start; 70 a worker was lost;\n"
-    "71 a server was lost; 124 the job did not gather in time; 130, 143 stopped by a signal.";
+    "71 a server was lost; 72 the master was lost, and cannot go on; 75 another life of the "
+    "master\n"
+    "has taken over; 124 the job did not gather in time; 130, 143 stopped by a signal.";
 
 /* What the command line says besides settings. */
 struct given {
@@ -36,6 +39,7 @@ struct given {
     uint32_t servers;
     uint32_t port;
     uint32_t ready_fd;
+    uint32_t term;
     bool tell_joins;
     bool late_workers;
 };
@@ -57,6 +61,9 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
         {"tell_joins", 0, PSI_OPTION_FLAG,
          "keep ready_fd open, and write there who has joined, is done or was lost",
          &given->tell_joins},
+        {"term", 0, PSI_OPTION_NUMBER,
+         "which life of the job's master this is (1): for who counts them, and sees them end",
+         &given->term, 1, PSI_TERM_MAX},
         {"late_workers", 0, PSI_OPTION_FLAG,
          "workers may join at any time, unless start_timeout_ms is given: that is for servers",
          &given->late_workers},
@@ -110,7 +117,8 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
                           .workers = not_given,
                           .servers = not_given,
                           .port = not_given,
-                          .ready_fd = not_given};
+                          .ready_fd = not_given,
+                          .term = 1};
     struct psi_settings settings;
     psd_status status;
 
@@ -125,6 +133,12 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
         status = psi_fail(err, PSD_ERR_INVALID,
                           "how large is the job? give --workers and --servers, or "
                           "--cluster_config");
+    }
+    if (status == PSD_OK && given.term > 1 && !given.tell_joins) {
+        status = psi_fail(err, PSD_ERR_INVALID,
+                          "--term %u: only who watches the master may count its lives, and then it "
+                          "gives --ready_fd and --tell_joins, too",
+                          given.term);
     }
     if (status == PSD_OK) {
         const uint32_t port = given.port == not_given ? DEFAULT_PORT : given.port;
@@ -144,6 +158,15 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
     options_p->heartbeat_ms = settings.heartbeat_ms;
     options_p->dead_heartbeats = settings.dead_heartbeats;
     options_p->lost_grace_ms = settings.lost_grace_ms;
+    options_p->server_grace_ms = settings.server_grace_ms;
+    options_p->server_wait_ms =
+        settings.sum_failover == PSI_FAILOVER_OFF ? 0 : settings.server_wait_ms;
+    options_p->server_return_ms = settings.server_return_ms;
+    options_p->term = given.term;
+    /* Nobody can start the next life of a master whose end nobody sees. */
+    options_p->master_grace_ms = given.tell_joins || psi_settings_told(&settings, "master_grace_ms")
+                                     ? settings.master_grace_ms
+                                     : 0;
     options_p->start_timeout_ms = settings.start_timeout_ms;
     options_p->late_workers =
         given.late_workers && !psi_settings_told(&settings, "start_timeout_ms");

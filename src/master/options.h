@@ -18,6 +18,11 @@ struct master_options {
     uint32_t heartbeat_ms;
     uint32_t dead_heartbeats;
     uint32_t lost_grace_ms;
+    uint32_t server_grace_ms;
+    uint32_t server_wait_ms; /* 0: not at all */
+    uint32_t server_return_ms;
+    uint32_t term;
+    uint32_t master_grace_ms; /* likewise */
     uint32_t start_timeout_ms;
     bool late_workers;
     uint32_t replacement_timeout_ms;

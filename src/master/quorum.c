@@ -42,8 +42,9 @@ create_group(struct master *master, uint32_t backup_workers)
     group->backup_workers = backup_workers;
     group->members.left_at = group->left_at;
     for (uint32_t rank = 0; rank < PSI_RANKS_MAX; rank++) {
-        const bool leaving = master->change.stage == STAGE_COMMITTED && master->change.leaves &&
-                             master->change.rank == rank;
+        const bool leaving = master->change.stage == STAGE_COMMITTED &&
+                             master->change.kind == PSI_VIEW_WORKER_LEFT &&
+                             master->change.who == rank;
         const bool member =
             rank < master->config.workers && master->view.worker[rank].member && !leaving;
 

@@ -35,6 +35,13 @@ static const struct {
     {PSI_FRAME_HAVE, FROM_WORKER, master_on_have},
     {PSI_FRAME_ACK, FROM_LANE, master_on_table_ack},
     {PSI_FRAME_VIEW_ACK, FROM_LANE, master_on_view_ack},
+    {PSI_FRAME_DONE, FROM_LANE, master_on_done},
+    {PSI_FRAME_VIEW_COMMIT, FROM_LANE, master_on_known_view},
+    {PSI_FRAME_TABLE_OPEN, FROM_LANE, master_on_known_table},
+    {PSI_FRAME_TABLE_DROP, FROM_LANE, master_on_known_drop},
+    {PSI_FRAME_TABLE_RESUME, FROM_LANE, master_on_known_resume},
+    {PSI_FRAME_LANE_STATE, FROM_LANE, master_on_lane_state},
+    {PSI_FRAME_WORKER_STATE, FROM_WORKER, master_on_worker_state},
 };
 
 void
@@ -67,6 +74,35 @@ master_posted(struct session *session, psd_status status)
 
 /* ------------------------------------------------------------------------------- meeting --- */
 
+/* A later life of this job's master? Only members know. */
+static bool
+has_met_another(const struct master *master, const struct psi_hello *hello)
+{
+    return hello->term > master->config.term && hello->role != PSI_ROLE_OBSERVER &&
+           hello->job != 0 && (master->job == 0 || hello->job == master->job);
+}
+
+/* Of this job, and computing as it does? Else it is refused. */
+static bool
+fits(struct session *session)
+{
+    const struct psi_hello *hello = &session->hello;
+
+    if (hello->job != 0 && session->master->job != 0 && hello->job != session->master->job) {
+        master_refuse(session, PSD_ERR_REFUSED, "wants job %016" PRIx64 ", this is job %016" PRIx64,
+                      hello->job, session->master->job);
+        return false;
+    }
+    if (hello->kernel_revision != PSI_KERNEL_REVISION &&
+        (hello->role == PSI_ROLE_SERVER || hello->kernel_revision != 0)) {
+        master_refuse(session, PSD_ERR_VERSION,
+                      "computes with kernels of revision %u, this job with revision %d",
+                      hello->kernel_revision, PSI_KERNEL_REVISION);
+        return false;
+    }
+    return true;
+}
+
 static psd_status
 on_hello(struct psi_guest *guest, const struct psi_hello *said, struct psd_error *err)
 {
@@ -74,23 +110,28 @@ on_hello(struct psi_guest *guest, const struct psi_hello *said, struct psd_error
     struct master *master = session->master;
     const struct psi_hello *hello = &session->hello;
 
-    (void)err;
     session->hello = *said;
     session->heard_ns = psi_now_ns(master->env);
-    if (hello->job != 0 && hello->job != master->job) {
-        master_refuse(session, PSD_ERR_REFUSED, "wants job %016" PRIx64 ", this is job %016" PRIx64,
-                      hello->job, master->job);
-    } else if (hello->kernel_revision != PSI_KERNEL_REVISION &&
-               (hello->role == PSI_ROLE_SERVER || hello->kernel_revision != 0)) {
-        master_refuse(session, PSD_ERR_VERSION,
-                      "computes with kernels of revision %u, this job with revision %d",
-                      hello->kernel_revision, PSI_KERNEL_REVISION);
-    } else if (hello->role == PSI_ROLE_OBSERVER) {
+    if (has_met_another(master, hello)) {
+        master_leave(master, hello->term);
+        return psi_fail(err, PSD_ERR_FENCED, "HELLO: it has met another life of the master");
+    }
+    if (!master_rebuild_learns(master, hello)) {
+        return psi_fail(err, PSD_ERR_BUSY, "HELLO before a server is back and knows the job");
+    }
+    if (master_rebuild_is_contradicted(session) || !fits(session)) {
+        return PSD_OK;
+    }
+    if (hello->role == PSI_ROLE_OBSERVER) {
         const struct psi_welcome welcome = master_welcome(master);
         const struct psi_frame frame = master_answer(session, PSI_FRAME_WELCOME);
 
         session->kind = SESSION_OBSERVER;
         master_posted(session, psi_post_welcome(session->guest.conn, &frame, &welcome));
+    } else if (hello->role == PSI_ROLE_STANDBY) {
+        master_admit_standby(session);
+    } else if (master->phase == PHASE_REBUILDING) {
+        master_rebuild_admit(session);
     } else if (master->phase >= PHASE_ENDING && master_admit_late_lane(session)) {
         master_send_end(session);
     } else if (master->phase >= PHASE_ENDING && master_admit_late_worker(session)) {
@@ -103,12 +144,19 @@ on_hello(struct psi_guest *guest, const struct psi_hello *said, struct psd_error
     return PSD_OK;
 }
 
-/* A worker that was declared dead speaks: it must learn it, whatever it says. */
+/* A member that was declared dead speaks: it must learn it, whatever it says. */
 static void
 refuse_the_dead(struct session *session)
 {
-    const struct worker *worker = &session->master->worker[session->hello.rank];
+    const uint32_t rank = session->hello.rank;
+    const struct worker *worker;
 
+    if (session->hello.role == PSI_ROLE_SERVER) {
+        master_refuse(session, PSD_ERR_FENCED, "server %u was declared dead: %s", rank,
+                      session->master->server[rank].lost_text);
+        return;
+    }
+    worker = &session->master->worker[rank];
     if (worker->member.incarnation != session->hello.incarnation) {
         master_refuse(session, PSD_ERR_FENCED, "rank %u was replaced", worker->member.rank);
     } else {
@@ -125,6 +173,7 @@ dispatch(struct session *session, const void *body, size_t bytes, struct psd_err
 
     if (session->kind == SESSION_MEMBER) {
         from = session->member->role == PSI_ROLE_WORKER ? FROM_WORKER : FROM_LANE;
+        session->member->is_sure = true;
         master_member_heard(session->master, session->member, session->heard_ns);
     }
     for (size_t i = 0; i < sizeof(dispatch_table) / sizeof(dispatch_table[0]); i++) {
@@ -132,7 +181,7 @@ dispatch(struct session *session, const void *body, size_t bytes, struct psd_err
             continue;
         }
         if (session->master->phase >= PHASE_ENDING && from != FROM_OBSERVER &&
-            type != PSI_FRAME_NODES && dispatch_table[i].handle != master_on_lane_bye) {
+            type != PSI_FRAME_NODES && type != PSI_FRAME_BYE) {
             return PSD_OK; /* END is on its way: nothing else matters any more */
         }
         return dispatch_table[i].handle(session, body, bytes, err);
@@ -214,7 +263,7 @@ on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events **eve
     struct master *master = owner;
     struct session *session;
 
-    if (master->guests.count >= master->config.workers + PSI_PLACES_MAX + MASTER_GUESTS_MAX) {
+    if (master->guests.count >= master->config.workers + 2 * PSI_PLACES_MAX + MASTER_GUESTS_MAX) {
         master_warn(master, "STRANGER", conn->peer, "too many connections");
         return PSD_ERR_BUSY;
     }

@@ -4,7 +4,9 @@
  *   master.c    life: create, tick, end            tables.c   names, numbers, refusals
  *   sessions.c  connections: meet, dispatch        barrier.c  the n-th barrier
  *   members.c   places: join, return, lose         quorum.c   rounds with backup workers
- *   views.c     membership: propose, commit        nodes.c    the table of nodes
+ *   servers.c   those of servers                   nodes.c    the table of nodes
+ *   views.c     membership: propose, commit        done.c     who has said BYE, kept by lanes
+ *   rebuild.c   another life of the master: what it knows, it hears from the lanes
  *
  * All of it belongs to one thread, see master.h.
  */
@@ -29,6 +31,7 @@ enum {
     MASTER_MISSING_MS = 10000, /* between two lines about who is missing */
     MASTER_ROUNDS_KEPT = 8,    /* decided, and perhaps not yet closed by the slowest chunk */
     MASTER_NAMES_MAX = 8,      /* members named in one message */
+    MASTER_ATTEMPT_MS = 5000,  /* what one attempt to connect may take a member */
 };
 
 enum session_kind {
@@ -55,6 +58,7 @@ struct session {
     struct psi_hello hello; /* from WAITING on */
     struct member *member;  /* MEMBER */
     struct subscription subscription;
+    bool placed; /* stood by, and has been given a place: it comes again as a member */
     uint64_t heard_ns;
 };
 
@@ -69,10 +73,15 @@ struct member {
     struct session *session; /* NULL: not connected ... */
     uint64_t cut_ns;         /* ... since then */
     uint64_t heard_ns;       /* last frame of any kind */
+    bool is_sure;            /* it has heard WELCOME: it has spoken since */
     bool quiet;              /* ... and that was a while ago, of which somebody was told */
     char address[PSI_ADDRESS_MAX];
 
-    bool acked; /* lane: has answered the current stage of the change of view */
+    uint64_t spared_ns; /* it may be on its way back to a master that returned; 0: it is not */
+
+    bool acked;            /* lane: has answered the current stage of the change of view */
+    uint64_t done_acked;   /* lane: has in mind who was done by then (done.c) */
+    struct report *report; /* lane, owned; what it has told a master that rebuilds; else NULL */
 
     uint64_t report_ns; /* last PING; 0: none */
     uint64_t step;
@@ -97,6 +106,9 @@ struct worker {
     char lost_text[PSI_TEXT_MAX];
     enum psi_loss loss;                       /* likewise */
     enum change_kind wanted;                  /* change of view that waits for its turn */
+    bool is_untold;                           /* a master that returned waits for its state */
+    uint64_t bye_mark;                        /* PSD_NODE_DONE: done.c; 0: its BYE was answered */
+    uint32_t bye_request;                     /* likewise */
     uint64_t barrier[PSI_BARRIER_KINDS];      /* the last one it came to; from 1 */
     uint64_t barrier_base[PSI_BARRIER_KINDS]; /* ... of which this life did not come to so many */
     struct arrival *arrival;                  /* owned; of its threads that wait in a barrier */
@@ -109,6 +121,13 @@ struct worker {
 struct server {
     uint32_t lanes;      /* 0: no lane of it has been seen */
     struct member *lane; /* owned; lanes entries */
+    bool is_away;        /* lost, and the job waits for another life of it ... */
+    bool is_back;        /* ... which is here: the next view has it */
+    uint64_t lost_ns;
+    uint64_t seek_ns; /* when to look for another server that takes its places */
+    bool is_placed;   /* one has been told to, since it was lost */
+    enum psi_loss loss;
+    char lost_text[PSI_TEXT_MAX];
 };
 
 /* What a rank has given of one table, over the lanes that have answered. */
@@ -162,7 +181,7 @@ struct table {
     uint32_t name_crc; /* to skip most comparisons of names */
     struct psi_spec spec;
     uint64_t *load_before; /* owned; one per place */
-    bool *acked;           /* owned; one per place; OPENING */
+    bool *acked;           /* owned; one per place: it has opened the table */
     uint32_t acks_left;
     struct waiter *waiter; /* owned; OPENING */
     uint32_t waiters;
@@ -179,15 +198,23 @@ enum change_stage { STAGE_IDLE, STAGE_PROPOSED, STAGE_COMMITTED };
 
 struct change {
     enum change_stage stage;
-    bool first; /* view 1: nobody leaves, nothing to propose */
-    bool leaves;
-    uint32_t rank;
-    uint32_t incarnation; /* of the replacement */
+    enum psi_view_change kind;
+    uint32_t who;         /* rank, or server */
+    uint32_t incarnation; /* PSI_VIEW_WORKER_REPLACED: of the replacement */
     uint32_t acks_left;
     uint32_t tables; /* entries of master.view_table */
+    bool renews;     /* nothing changes: what the last master had decided is said to all again */
 };
 
-enum phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_ENDING, PHASE_OVER };
+/* What a lane has told a master that rebuilds. */
+struct report {
+    struct psi_view view;  /* owned; id 0: it has none */
+    struct psi_ranks done; /* who has said BYE, as far as this lane knows */
+    bool frozen;
+    bool is_whole;
+};
+
+enum phase { PHASE_REBUILDING, PHASE_GATHERING, PHASE_RUNNING, PHASE_ENDING, PHASE_OVER };
 
 struct master {
     struct psi_env *env;
@@ -223,8 +250,16 @@ struct master {
     uint64_t late_ns;            /* when a table with backup workers closes without the late */
 
     uint64_t barrier_released[PSI_BARRIER_KINDS];
+    uint64_t begun_ns;
+    uint32_t told_view;    /* REBUILDING: the highest that anybody said it has */
+    bool is_new_job;       /* no lane knew which job this is */
+    struct psi_ranks done; /* have said BYE ... */
+    uint64_t loaded;       /* to so many barriers of loads all workers have come ... */
+    uint64_t loaded_mark;  /* ... which was told with this one: */
+    uint64_t done_mark;    /* so often lanes had to hear of more */
 
     uint64_t end_ns; /* ENDING: no waiting beyond */
+    bool lingers;    /* ... and not before: there may be members who were not let in yet */
     psd_status end_status;
     int end_code;
     char end_text[PSI_TEXT_MAX];
@@ -253,6 +288,9 @@ void master_wake_at(struct master *master, uint64_t at_ns);
 /* The job is over: END to every member. The first reason stays. */
 void master_end(struct master *master, int exit_code, psd_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Another life of the master is at work: this one leaves, and tells nobody what to do. */
+void master_leave(struct master *master, uint32_t term);
 
 /* END, with the reason, to one member. */
 void master_send_end(struct session *session);
@@ -294,9 +332,21 @@ struct psi_welcome master_welcome(const struct master *master);
 /* Gives session the place its HELLO asks for, refuses it, or lets it wait. */
 void master_admit(struct session *session);
 
-/* The job is over, and a lane that was cut off comes back: it hears so. False: no such lane. */
+/* The job is over, and a worker that was cut off comes back: it hears so. False: no such one. */
 bool master_admit_late_worker(struct session *session);
-bool master_admit_late_lane(struct session *session);
+
+/* Who holds a place: it gets it, is back, or has to wait until it is known whether its holder is. */
+void master_take_place(struct session *session, struct member *member, const char *address);
+void master_come_back(struct session *session, struct member *member);
+void master_wait_for_place(struct session *session);
+void master_admit_waiting(struct master *master); /* those for whom it is known by now */
+
+/* Keeps the connection of a silent member, so that it hears its verdict should it wake up. */
+void master_fence(struct member *member);
+
+/* Who started the master hears of it. */
+void master_tell(const struct master *master, enum psi_tiding_kind kind,
+                 const struct member *member, enum psi_loss loss, const char *text);
 
 void master_members_tick(struct master *master, uint64_t now_ns);
 /* The master has missed so much time: nobody was silent in it. */
@@ -327,6 +377,28 @@ psd_status master_on_lane_bye(struct session *session, const void *body, size_t 
 psd_status master_on_end(struct session *session, const void *body, size_t bytes,
                          struct psd_error *err);
 
+/* ------------------------------------------------------------------------------ servers.c --- */
+
+/* Does the job go on when a server of sums dies? Not where it waits for workers' replacements, which may
+ * repeat a step whose result is gone. */
+bool master_survives(const struct master *master);
+
+/* ... and would it now, with the tables that it has? */
+bool master_outlives_servers(const struct master *master);
+
+void master_admit_lane(struct session *session);
+bool master_lane_has_place(struct session *session);  /* or it is refused */
+bool master_admit_late_lane(struct session *session); /* as master_admit_late_worker */
+
+/* One lane of a server is lost, and so all of it. */
+void master_server_lost(struct master *master, struct member *member, enum psi_loss loss,
+                        const char *reason);
+
+void master_server_tick(struct master *master, struct server *server, uint64_t now_ns);
+
+/* Room for the lanes of a server. PSD_ERR_NO_MEMORY. */
+psd_status master_server_prepare(struct server *server, uint32_t index, uint32_t lanes);
+
 /* "server 1, worker 0, worker 3 and 4 more". */
 struct names {
     char text[256];
@@ -342,8 +414,17 @@ void master_names_end(struct names *names);
 /* Everybody is here: view 1. */
 void master_view_start(struct master *master);
 
+/* The lanes of all servers are known: numbers them. */
+void master_view_number_places(struct master *master);
+
+/* Says to all lanes, then to all workers, what `view` decided, under a number of our own. */
+void master_view_renew(struct master *master, const struct psi_view *view);
+
 /* Begins the next change of view that is wanted, if none is under way. */
 void master_view_advance(struct master *master);
+
+/* The lanes of a server are lost: nothing more is awaited from them. */
+void master_view_lose(struct master *master, uint32_t server);
 
 /* Sends what the holder of a place may have missed. */
 void master_view_resend(struct master *master, struct member *member);
@@ -358,6 +439,21 @@ psd_status master_on_view_ack(struct session *session, const void *body, size_t 
 
 psd_status master_on_table_open(struct session *session, const void *body, size_t bytes,
                                 struct psd_error *err);
+/* The name of a table that workers could not make anew if a server died; NULL: there is none. */
+const char *master_tables_frail(const struct master *master);
+
+/* Lanes at these places have lost their tables; have all been opened there again? */
+void master_tables_lose(struct master *master, uint32_t first_place, uint32_t places);
+bool master_tables_are_open(const struct master *master, uint32_t first_place, uint32_t places);
+
+/* A lane has this table in mind, `ready` or not; or has dropped it. PSD_ERR_MISMATCH: another one
+ * says that the number is another table's. */
+psd_status master_table_known(struct master *master, const struct psi_table_info *info,
+                              uint32_t place, bool ready, struct psd_error *err);
+psd_status master_table_known_dropped(struct master *master, uint32_t id, struct psd_error *err);
+/* All lanes have told: which tables are open? */
+psd_status master_tables_settle(struct master *master);
+
 psd_status master_on_table_ack(struct session *session, const void *body, size_t bytes,
                                struct psd_error *err);
 void master_tables_resend(struct master *master, struct member *lane, uint32_t place);
@@ -365,6 +461,15 @@ void master_tables_forget(struct master *master, uint32_t rank); /* nobody there
 psd_status master_table_resume(struct master *master, struct table *table, uint32_t rank,
                                uint64_t step);
 void master_table_destroy(struct table *table);
+
+/* ------------------------------------------------------------------------------ standby.c --- */
+
+/* A lane of a server that stands by for the places of others. */
+void master_admit_standby(struct session *session);
+
+/* Gives those places of a lost server that nobody has to lanes that stand by in another one. False:
+ * there are not enough of them in any. */
+bool master_place_elsewhere(struct master *master, uint32_t lost, uint64_t now_ns);
 
 /* ------------------------------------------------------------------------------ barrier.c --- */
 
@@ -378,6 +483,60 @@ void master_barrier_check(struct master *master);
  * replacement goes on from there. */
 void master_barrier_left(const struct master *master, struct worker *worker);
 void master_barrier_replaced(const struct master *master, struct worker *worker);
+
+psd_status master_on_worker_state(struct session *session, const void *body, size_t bytes,
+                                  struct psd_error *err);
+
+/* --------------------------------------------------------------------------------- done.c --- */
+
+/* A worker has said BYE. It is answered when all lanes have it in mind. */
+void master_done_say(struct master *master, struct worker *worker, const struct psi_frame *ack);
+void master_done_resend(struct master *master, struct member *lane);
+void master_done_look(struct master *master); /* a lane was lost: perhaps all the others have it */
+bool master_done_is_kept(const struct master *master);
+
+/* All workers have come to so many barriers of loads: have all lanes that in mind? */
+bool master_done_keeps_load(struct master *master, uint64_t barriers);
+psd_status master_on_done(struct session *session, const void *body, size_t bytes,
+                          struct psd_error *err);
+
+/* ------------------------------------------------------------------------------ rebuild.c --- */
+
+/* Which job is this? A lane knows. False: it is not known yet whether that is meant. */
+bool master_rebuild_learns(struct master *master, const struct psi_hello *hello);
+
+/* A HELLO while it is not known who is in the job. */
+void master_rebuild_admit(struct session *session);
+void master_rebuild_tick(struct master *master, uint64_t now_ns);
+void master_report_free(struct member *lane);
+
+/* A member that the last master knew: its life is not known yet, and it says which it is. */
+bool master_rebuild_knows(const struct master *master, const struct member *member,
+                          const struct psi_hello *hello);
+
+/* A replacement that the last master let in, and no view has yet. */
+bool master_rebuild_replaces(const struct master *master, const struct member *member,
+                             const struct psi_hello *hello);
+
+/* Where the others are, from where a replacement goes on, is not known yet. */
+bool master_rebuild_awaits_state(const struct master *master);
+/* Has the lane told another life of the master all that it keeps in mind? */
+bool master_lane_has_told(const struct member *lane);
+
+/* The job gathers because no lane has a view, and a member has one: the lanes that knew are dead,
+ * and the job is over. */
+bool master_rebuild_is_contradicted(struct session *session);
+
+psd_status master_on_known_view(struct session *session, const void *body, size_t bytes,
+                                struct psd_error *err);
+psd_status master_on_known_table(struct session *session, const void *body, size_t bytes,
+                                 struct psd_error *err);
+psd_status master_on_known_drop(struct session *session, const void *body, size_t bytes,
+                                struct psd_error *err);
+psd_status master_on_known_resume(struct session *session, const void *body, size_t bytes,
+                                  struct psd_error *err);
+psd_status master_on_lane_state(struct session *session, const void *body, size_t bytes,
+                                struct psd_error *err);
 
 /* ------------------------------------------------------------------------------- quorum.c --- */
 

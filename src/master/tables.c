@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/exit_code.h"
 #include "base/fail.h"
 #include "master/state.h"
 
@@ -56,6 +57,7 @@ make_info(const struct master *master, const struct table *table, struct psi_tab
     info_p->creator = table->creator;
     info_p->spec = table->spec;
     info_p->step = table->first_step;
+    info_p->again = table->state == TABLE_READY;
     info_p->loads = master->loads;
     memcpy(info_p->loads.bytes, table->load_before, master->places * sizeof(uint64_t));
 }
@@ -118,7 +120,7 @@ master_tables_resend(struct master *master, struct member *lane, uint32_t place)
     for (uint32_t id = 0; id < master->tables; id++) {
         const struct table *table = master->table[id];
 
-        if (table->state == TABLE_OPENING && !table->acked[place]) {
+        if (table->state != TABLE_DROPPED && !table->acked[place]) {
             send_open(master, table, lane);
         } else if (table->state == TABLE_DROPPED) {
             send_drop(master, table, lane); /* it may have missed the first */
@@ -184,14 +186,14 @@ add_waiter(struct table *table, uint32_t rank, uint32_t request)
 }
 
 static struct table *
-create_table(struct master *master, const struct psi_spec *spec, uint32_t creator)
+create_table(struct master *master, uint32_t id, const struct psi_spec *spec, uint32_t creator)
 {
     struct table *table = calloc(1, sizeof(*table));
 
     if (table == NULL) {
         return NULL;
     }
-    table->id = master->tables;
+    table->id = id;
     table->creator = creator;
     table->name_crc = psi_crc32c(0, spec->name, strlen(spec->name));
     table->spec = *spec;
@@ -237,7 +239,7 @@ open_new(struct session *session, const struct psi_spec *spec)
         send_error(session, &error);
         return;
     }
-    table = create_table(master, spec, rank);
+    table = create_table(master, master->tables, spec, rank);
     if (table == NULL) {
         psi_fail(&error, PSD_ERR_NO_MEMORY, "table %s: the master is out of memory", spec->name);
         send_error(session, &error);
@@ -326,9 +328,7 @@ table_ready(struct master *master, struct table *table)
     }
     table->waiters = 0;
     free(table->waiter);
-    free(table->acked);
     table->waiter = NULL;
-    table->acked = NULL;
 }
 
 /* A lane cannot: forget the table everywhere. */
@@ -355,6 +355,15 @@ table_failed(struct master *master, struct table *table, psd_status status, cons
     table->waiters = 0;
 }
 
+/* Workers have the table, and gradients for it: without its place there is no way on. */
+static void
+cannot_open_again(struct master *master, const struct member *lane, const struct psd_error *error)
+{
+    master_blame(master, lane, PSI_LOSS_GAVE_UP);
+    master_end(master, PSI_EXIT_SERVER_LOST, error->status, "%s, which it had before it was lost",
+               error->text);
+}
+
 psd_status
 master_on_table_ack(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
@@ -366,12 +375,15 @@ master_on_table_ack(struct session *session, const void *body, size_t bytes, str
     struct table *table;
     uint32_t place;
 
+    if (master->phase == PHASE_REBUILDING) {
+        return PSD_OK; /* it is asked again when it is known which tables there are */
+    }
     if (frame->table >= master->tables) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "ACK: no table %u", frame->table);
     }
     table = master->table[frame->table];
     place = master->loads.first_place[lane->rank] + lane->lane;
-    if (table->state != TABLE_OPENING || table->acked[place]) {
+    if (table->state == TABLE_DROPPED || table->acked[place]) {
         return PSD_OK; /* repeated, or refused by another lane meanwhile */
     }
     if (frame->status != PSD_OK) {
@@ -381,14 +393,64 @@ master_on_table_ack(struct session *session, const void *body, size_t bytes, str
             return status;
         }
         psi_fail(&error, (psd_status)frame->status, "server %u: %s", lane->rank, verdict.text);
-        table_failed(master, table, error.status, error.text);
+        if (table->state == TABLE_READY) {
+            cannot_open_again(master, lane, &error);
+        } else {
+            table_failed(master, table, error.status, error.text);
+        }
         return PSD_OK;
     }
     table->acked[place] = true;
-    if (--table->acks_left == 0) {
+    table->acks_left--;
+    if (table->acks_left == 0 && table->state == TABLE_OPENING) {
         table_ready(master, table);
     }
+    master_wake_at(master, 0); /* a server may be complete now */
     return PSD_OK;
+}
+
+/* ----------------------------------------------------------------- servers that come back --- */
+
+const char *
+master_tables_frail(const struct master *master)
+{
+    for (uint32_t id = 0; id < master->tables; id++) {
+        if (master->table[id]->state != TABLE_DROPPED &&
+            !psi_spec_survives(&master->table[id]->spec)) {
+            return master->table[id]->spec.name;
+        }
+    }
+    return NULL;
+}
+
+void
+master_tables_lose(struct master *master, uint32_t first_place, uint32_t places)
+{
+    for (uint32_t id = 0; id < master->tables; id++) {
+        struct table *table = master->table[id];
+
+        for (uint32_t place = first_place;
+             place < first_place + places && table != NULL && table->state != TABLE_DROPPED;
+             place++) {
+            table->acks_left += table->acked[place];
+            table->acked[place] = false;
+        }
+    }
+}
+
+bool
+master_tables_are_open(const struct master *master, uint32_t first_place, uint32_t places)
+{
+    for (uint32_t id = 0; id < master->tables; id++) {
+        const struct table *table = master->table[id];
+
+        for (uint32_t place = first_place; place < first_place + places; place++) {
+            if (table->state != TABLE_DROPPED && !table->acked[place]) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 /* --------------------------------------------------------------------- workers that change --- */
@@ -423,5 +485,118 @@ master_table_resume(struct master *master, struct table *table, uint32_t rank, u
         }
     }
     table->resume[rank] = step;
+    return PSD_OK;
+}
+
+/* ----------------------------------------------------------------- a master that returned --- */
+
+static struct table *
+create_known(struct master *master, const struct psi_table_info *info)
+{
+    struct table *table = create_table(master, info->id, &info->spec, info->creator);
+
+    if (table != NULL) {
+        memcpy(table->load_before, info->loads.bytes, master->places * sizeof(uint64_t));
+        table->first_step = info->step;
+    }
+    return table;
+}
+
+/* A table without name, in the place of one that was dropped or that no lane has heard of: its
+ * number is not used again. */
+static struct table *
+create_dropped(uint32_t id)
+{
+    struct table *table = calloc(1, sizeof(*table));
+
+    if (table != NULL) {
+        table->id = id;
+        table->state = TABLE_DROPPED;
+    }
+    return table;
+}
+
+psd_status
+master_table_known(struct master *master, const struct psi_table_info *info, uint32_t place,
+                   bool ready, struct psd_error *err)
+{
+    struct table *table;
+
+    if (info->id >= PSI_TABLES_MAX || info->loads.servers != master->config.servers ||
+        memcmp(info->loads.first_place, master->loads.first_place,
+               sizeof(master->loads.first_place)) != 0) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "TABLE_OPEN: table %u has other places", info->id);
+    }
+    table = info->id < master->tables ? master->table[info->id] : NULL;
+    if (table == NULL) {
+        table = create_known(master, info);
+        if (table == NULL) {
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for table %s", info->spec.name);
+        }
+        master->table[info->id] = table;
+        master->tables = info->id < master->tables ? master->tables : info->id + 1;
+    } else if (table->state != TABLE_DROPPED &&
+               (strcmp(table->spec.name, info->spec.name) != 0 ||
+                psi_spec_difference(&table->spec, &info->spec) != NULL)) {
+        return psi_fail(err, PSD_ERR_MISMATCH, "table %u is %.60s on one server, %.60s on another",
+                        info->id, table->spec.name, info->spec.name);
+    }
+    if (table->state != TABLE_DROPPED) {
+        table->acked[place] = ready;
+    }
+    return PSD_OK;
+}
+
+psd_status
+master_table_known_dropped(struct master *master, uint32_t id, struct psd_error *err)
+{
+    if (id >= PSI_TABLES_MAX) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "TABLE_DROP: no table %u", id);
+    }
+    if (id < master->tables && master->table[id] != NULL) {
+        master->table[id]->state = TABLE_DROPPED;
+        return PSD_OK;
+    }
+    master->table[id] = create_dropped(id);
+    master->tables = id < master->tables ? master->tables : id + 1;
+    return master->table[id] == NULL
+               ? psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for table %u", id)
+               : PSD_OK;
+}
+
+/* Workers have heard of a table only if all lanes that were there had it ready. One that is away
+ * since then has to make it anew. */
+static void
+settle(struct master *master, struct table *table)
+{
+    bool everywhere = true;
+
+    table->acks_left = 0;
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *lane = master->place[place];
+        const bool counts = lane->state == PSD_NODE_RUNNING && master_lane_has_told(lane);
+
+        table->acked[place] = table->acked[place] && lane->state != PSD_NODE_LOST;
+        everywhere = everywhere && (!counts || table->acked[place]);
+        table->acks_left += !table->acked[place];
+    }
+    table->state = everywhere ? TABLE_READY : TABLE_OPENING;
+    change_loads(master, table, true);
+}
+
+psd_status
+master_tables_settle(struct master *master)
+{
+    for (uint32_t id = 0; id < master->tables; id++) {
+        if (master->table[id] == NULL) {
+            master->table[id] = create_dropped(id);
+        }
+        if (master->table[id] == NULL) {
+            return PSD_ERR_NO_MEMORY;
+        }
+        if (master->table[id]->state != TABLE_DROPPED) {
+            settle(master, master->table[id]);
+        }
+    }
     return PSD_OK;
 }

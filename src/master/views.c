@@ -25,11 +25,23 @@
 
 /* -------------------------------------------------------------------------------- sending --- */
 
+static uint32_t
+next_id(const struct master *master)
+{
+    const uint32_t id = psi_view_next_id(master->view.id, master->config.term);
+
+    psi_assert(psi_view_term(id) == master->config.term); /* a million changes in one life */
+    return id;
+}
+
 static void
 send_propose(struct master *master, struct member *lane)
 {
     const struct psi_propose propose = {
-        .id = master->view.id + 1, .rank = master->change.rank, .leaves = master->change.leaves};
+        .id = next_id(master),
+        .rank = master->change.who,
+        .leaves = master->change.kind == PSI_VIEW_WORKER_LEFT,
+    };
     const struct psi_frame frame = master_frame(master, PSI_FRAME_VIEW_PROPOSE);
 
     if (lane->session != NULL) {
@@ -37,12 +49,20 @@ send_propose(struct master *master, struct member *lane)
     }
 }
 
-/* The current view, or the one to come. Points into the master's scratch. */
-static void
-make_view(struct master *master, bool next, struct psi_view *view_p)
+static struct psi_view_place
+place_now(const struct member *lane)
 {
-    const struct change *change = &master->change;
+    struct psi_view_place place = {
+        .server = lane->rank, .lane = lane->lane, .incarnation = lane->incarnation};
 
+    memcpy(place.address, lane->address, sizeof(lane->address));
+    return place;
+}
+
+/* The current view, in the master's scratch. */
+static void
+make_view(struct master *master, struct psi_view *view_p)
+{
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
         const struct worker *worker = &master->worker[rank];
 
@@ -52,30 +72,51 @@ make_view(struct master *master, bool next, struct psi_view *view_p)
         memcpy(master->view_worker[rank].address, worker->host_address,
                sizeof(worker->host_address));
     }
-    for (uint32_t place = 0; place < master->places; place++) {
-        const struct member *lane = master->place[place];
-
-        master->view_place[place].server = lane->rank;
-        master->view_place[place].lane = lane->lane;
-        memcpy(master->view_place[place].address, lane->address, sizeof(lane->address));
+    for (uint32_t i = 0; i < master->places; i++) {
+        master->view_place[i] =
+            master->view.id == 0 ? place_now(master->place[i]) : master->view.place[i];
     }
     *view_p = (struct psi_view){
-        .id = next ? master->view.id + 1 : master->view.id,
+        .id = master->view.id,
         .workers = master->config.workers,
         .worker = master->view_worker,
         .places = master->places,
         .place = master->view_place,
     };
-    if (next && !change->first) {
-        view_p->change = true;
-        view_p->rank = change->rank;
-        view_p->leaves = change->leaves;
-        view_p->tables = change->tables;
-        view_p->table = master->view_table;
-        master->view_worker[change->rank].member = !change->leaves;
-        if (!change->leaves) {
-            master->view_worker[change->rank].incarnation = change->incarnation;
+}
+
+/* The one to come, likewise. */
+static void
+make_next_view(struct master *master, struct psi_view *view_p)
+{
+    const struct change *change = &master->change;
+
+    make_view(master, view_p);
+    view_p->id = next_id(master);
+    view_p->change = change->kind;
+    view_p->who = change->who;
+    view_p->tables = change->tables;
+    view_p->table = master->view_table;
+    if (change->renews) {
+        return;
+    }
+    switch (change->kind) {
+    case PSI_VIEW_WORKER_LEFT:
+        master->view_worker[change->who].member = false;
+        break;
+    case PSI_VIEW_WORKER_REPLACED:
+        master->view_worker[change->who].member = true;
+        master->view_worker[change->who].incarnation = change->incarnation;
+        break;
+    case PSI_VIEW_SERVER_BACK:
+        for (uint32_t i = 0; i < master->places; i++) {
+            if (master->place[i]->rank == change->who) {
+                master->view_place[i] = place_now(master->place[i]);
+            }
         }
+        break;
+    default:
+        break; /* the first: as it is */
     }
 }
 
@@ -90,13 +131,17 @@ send_view(struct master *master, struct member *member, const struct psi_view *v
     }
 }
 
+/* Of those that are lost nothing is awaited. */
 static void
 await_lanes(struct master *master, enum change_stage stage)
 {
     master->change.stage = stage;
-    master->change.acks_left = master->places;
+    master->change.acks_left = 0;
     for (uint32_t place = 0; place < master->places; place++) {
-        master->place[place]->acked = false;
+        struct member *lane = master->place[place];
+
+        lane->acked = lane->state == PSD_NODE_LOST;
+        master->change.acks_left += !lane->acked;
     }
 }
 
@@ -106,7 +151,7 @@ commit_to_lanes(struct master *master)
     struct psi_view view;
 
     await_lanes(master, STAGE_COMMITTED);
-    make_view(master, true, &view);
+    make_next_view(master, &view);
     for (uint32_t place = 0; place < master->places; place++) {
         send_view(master, master->place[place], &view);
     }
@@ -118,6 +163,26 @@ place_of(const struct master *master, const struct member *lane)
     return master->loads.first_place[lane->rank] + lane->lane;
 }
 
+/* Some lanes may not have the current view: nobody is to act on it before all of them have it. */
+static bool
+is_renewing(const struct master *master)
+{
+    return master->change.renews && master->change.stage != STAGE_IDLE;
+}
+
+static void
+resend_renewed(struct master *master, struct member *member)
+{
+    struct psi_view view;
+
+    if (member->role == PSI_ROLE_SERVER) {
+        make_next_view(master, &view);
+        send_view(master, member, &view);
+        master_tables_resend(master, member, place_of(master, member));
+        master_done_resend(master, member);
+    }
+}
+
 void
 master_view_resend(struct master *master, struct member *member)
 {
@@ -126,9 +191,13 @@ master_view_resend(struct master *master, struct member *member)
     if (master->phase != PHASE_RUNNING) {
         return;
     }
+    if (is_renewing(master)) {
+        resend_renewed(master, member);
+        return;
+    }
     if (master->view.id > 0 &&
         (member->role == PSI_ROLE_SERVER || member->state == PSD_NODE_RUNNING)) {
-        make_view(master, false, &view);
+        make_view(master, &view);
         send_view(master, member, &view);
     }
     if (member->role != PSI_ROLE_SERVER) {
@@ -138,13 +207,22 @@ master_view_resend(struct master *master, struct member *member)
     if (master->change.stage == STAGE_PROPOSED && !member->acked) {
         send_propose(master, member);
     } else if (master->change.stage == STAGE_COMMITTED && !member->acked) {
-        make_view(master, true, &view);
+        make_next_view(master, &view);
         send_view(master, member, &view);
     }
     master_quorum_resend(master, member);
+    master_done_resend(master, member);
 }
 
 /* ----------------------------------------------------------------------------- the start --- */
+
+/* Nobody is in the first view who does not know which life of its place it is: it could not tell
+ * another life of the master. */
+static bool
+may_begin(const struct master *master, const struct member *member)
+{
+    return member->session != NULL && (member->is_sure || master->config.master_grace_ms == 0);
+}
 
 void
 master_view_missing(const struct master *master, struct names *names)
@@ -158,14 +236,14 @@ master_view_missing(const struct master *master, struct names *names)
         for (uint32_t lane = 0; lane < server->lanes; lane++) {
             const struct member *member = &server->lane[lane];
 
-            here = here && (gathering ? member->session != NULL : member->acked);
+            here = here && (gathering ? may_begin(master, member) : member->acked);
         }
         if (!here) {
             master_names_add(names, "server", index);
         }
     }
     for (uint32_t rank = 0; rank < master->config.workers && gathering; rank++) {
-        if (master->worker[rank].member.session == NULL) {
+        if (!may_begin(master, &master->worker[rank].member)) {
             master_names_add(names, "worker", rank);
             names->workers++;
         }
@@ -174,7 +252,7 @@ master_view_missing(const struct master *master, struct names *names)
 }
 
 void
-master_view_start(struct master *master)
+master_view_number_places(struct master *master)
 {
     uint32_t lanes[PSI_SERVERS_MAX];
 
@@ -184,18 +262,35 @@ master_view_start(struct master *master)
             master->place[master->places++] = &master->server[index].lane[lane];
         }
     }
+    psi_loads_init(&master->loads, master->config.servers, lanes);
+}
+
+void
+master_view_start(struct master *master)
+{
+    master_view_number_places(master);
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
         master->view.worker[rank].member = true; /* of view 1, which is to come */
         master->view.worker[rank].incarnation = master->worker[rank].member.incarnation;
     }
-    psi_loads_init(&master->loads, master->config.servers, lanes);
     master->phase = PHASE_RUNNING;
-    master->change = (struct change){.first = true};
+    master->change = (struct change){.kind = PSI_VIEW_FIRST};
     psi_log(master->log, PSI_LOG_INFO, "JOB-START", "%u worker%s, %u server%s with %u lane%s",
             master->config.workers, psi_plural(master->config.workers), master->config.servers,
             psi_plural(master->config.servers), master->places, psi_plural(master->places));
     commit_to_lanes(master);
     master_wake_at(master, 0);
+}
+
+void
+master_view_renew(struct master *master, const struct psi_view *view)
+{
+    master->change = (struct change){
+        .kind = view->change, .who = view->who, .tables = view->tables, .renews = true};
+    for (uint32_t i = 0; i < view->tables; i++) {
+        master->view_table[i] = view->table[i];
+    }
+    commit_to_lanes(master);
 }
 
 /* ----------------------------------------------------------------------- what a rank gave --- */
@@ -290,7 +385,7 @@ complete_steps(const struct psi_view_table *tables, uint32_t count)
 static void
 log_leave(const struct master *master, struct complete_steps complete)
 {
-    const uint32_t rank = master->change.rank;
+    const uint32_t rank = master->change.who;
     uint32_t partial = 0;
 
     for (uint32_t id = 0; id < master->tables; id++) {
@@ -340,7 +435,7 @@ leave(struct master *master)
 {
     decide_leave(master);
     commit_to_lanes(master);
-    master_quorum_left(master, master->change.rank);
+    master_quorum_left(master, master->change.who);
 }
 
 static bool
@@ -385,18 +480,22 @@ replace(struct master *master)
 {
     uint64_t common;
 
-    master_quorum_resume(master, master->change.rank);
+    master_quorum_resume(master, master->change.who);
     common = common_step(master);
     for (uint32_t id = 0; id < master->tables; id++) {
         struct table *table = master->table[id];
         const uint64_t owed = owed_step(table);
         const uint64_t step = in_rounds(table) && owed >= common ? common : owed;
 
-        if (table->state != TABLE_DROPPED &&
-            master_table_resume(master, table, master->change.rank, step) != PSD_OK) {
+        if (table->state == TABLE_DROPPED) {
+            continue;
+        }
+        if (master_table_resume(master, table, master->change.who, step) != PSD_OK) {
             master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");
             return;
         }
+        master->view_table[master->change.tables++] =
+            (struct psi_view_table){.id = id, .left_at = step};
     }
     commit_to_lanes(master);
 }
@@ -404,6 +503,14 @@ replace(struct master *master)
 static void
 on_view(struct master *master, const struct psi_view *old, const struct psi_view *now)
 {
+    static const char *const words[PSI_VIEW_CHANGES] = {
+        [PSI_VIEW_FIRST] = "the start",
+        [PSI_VIEW_WORKER_LEFT] = "a worker left",
+        [PSI_VIEW_WORKER_REPLACED] = "a worker was replaced",
+        [PSI_VIEW_SERVER_BACK] = "a server is back",
+    };
+
+    (void)old;
     for (uint32_t rank = 0; rank < now->workers; rank++) {
         struct worker *worker = &master->worker[rank];
 
@@ -416,12 +523,13 @@ on_view(struct master *master, const struct psi_view *old, const struct psi_view
         }
     }
     for (uint32_t place = 0; place < master->places; place++) {
-        master->place[place]->state = PSD_NODE_RUNNING;
+        struct member *lane = master->place[place];
+
+        if (lane->state == PSD_NODE_JOINED && !master->server[lane->rank].is_away) {
+            lane->state = PSD_NODE_RUNNING;
+        }
     }
-    psi_log(master->log, PSI_LOG_DEBUG, "VIEW", "view %u: %s", now->id,
-            old->id == 0  ? "the start"
-            : now->leaves ? "a worker left"
-                          : "a worker was replaced");
+    psi_log(master->log, PSI_LOG_DEBUG, "VIEW", "view %u: %s", now->id, words[now->change]);
 }
 
 /* Every lane has the new view: now the workers. */
@@ -431,7 +539,7 @@ finish(struct master *master)
     struct psi_view old;
     struct psi_view view;
 
-    make_view(master, true, &view);
+    make_next_view(master, &view);
     if (psi_view_take(&master->view, &view, &old) != PSD_OK) {
         master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");
         return;
@@ -446,8 +554,8 @@ static void
 begin(struct master *master, struct worker *worker)
 {
     master->change = (struct change){
-        .leaves = worker->wanted == CHANGE_LEAVE,
-        .rank = worker->member.rank,
+        .kind = worker->wanted == CHANGE_LEAVE ? PSI_VIEW_WORKER_LEFT : PSI_VIEW_WORKER_REPLACED,
+        .who = worker->member.rank,
         .incarnation = worker->member.incarnation,
     };
     worker->wanted = CHANGE_NONE;
@@ -460,9 +568,46 @@ begin(struct master *master, struct worker *worker)
     }
 }
 
+/* The other life of a server that was lost. Nothing has to be reported: it has nothing, and the other
+ * lanes' rounds go on. */
+static void
+begin_return(struct master *master, uint32_t index)
+{
+    struct server *server = &master->server[index];
+
+    master->change = (struct change){.kind = PSI_VIEW_SERVER_BACK, .who = index};
+    server->is_away = false;
+    server->is_back = false;
+    psi_log(master->log, PSI_LOG_INFO, "MEMBER-BACK",
+            "server %u is back, in another life, after %" PRIu64 " ms", index,
+            (psi_now_ns(master->env) - server->lost_ns) / MASTER_MS_NS);
+    commit_to_lanes(master);
+}
+
+/* Begins with a server that is back. False: one is still away, so that nothing else may begin. */
+static bool
+advance_servers(struct master *master)
+{
+    bool away = false;
+
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        const struct server *server = &master->server[index];
+
+        if (server->is_away && server->is_back && master->change.stage == STAGE_IDLE) {
+            begin_return(master, index);
+        }
+        away = away || server->is_away;
+    }
+    return !away;
+}
+
 void
 master_view_advance(struct master *master)
 {
+    if (master->phase != PHASE_RUNNING || master->change.stage != STAGE_IDLE ||
+        !advance_servers(master)) {
+        return;
+    }
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
         if (master->phase != PHASE_RUNNING || master->change.stage != STAGE_IDLE) {
             return;
@@ -470,6 +615,44 @@ master_view_advance(struct master *master)
         if (master->worker[rank].wanted != CHANGE_NONE) {
             begin(master, &master->worker[rank]);
         }
+    }
+}
+
+/* What the lanes have reported does not count any more: it is asked for again, later. */
+static void
+abort_change(struct master *master)
+{
+    struct worker *worker = &master->worker[master->change.who];
+    const struct psi_frame frame = master_frame(master, PSI_FRAME_VIEW_ABORT);
+
+    worker->wanted = master->change.kind == PSI_VIEW_WORKER_LEFT ? CHANGE_LEAVE : CHANGE_REPLACE;
+    master->change.stage = STAGE_IDLE;
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *lane = master->place[place];
+
+        if (lane->session != NULL) {
+            master_posted(lane->session, psi_post(lane->session->guest.conn, &frame));
+        }
+    }
+}
+
+void
+master_view_lose(struct master *master, uint32_t server)
+{
+    struct change *change = &master->change;
+
+    if (change->stage == STAGE_PROPOSED) {
+        abort_change(master);
+        return;
+    }
+    for (uint32_t i = 0; i < master->server[server].lanes; i++) {
+        struct member *lane = &master->server[server].lane[i];
+
+        change->acks_left -= change->stage == STAGE_COMMITTED && !lane->acked;
+        lane->acked = true;
+    }
+    if (change->stage == STAGE_COMMITTED && change->acks_left == 0) {
+        finish(master);
     }
 }
 
@@ -485,7 +668,7 @@ master_on_view_ack(struct session *session, const void *body, size_t bytes, stru
     if (status != PSD_OK) {
         return status;
     }
-    if (change->stage == STAGE_IDLE || session->member->acked || ack.id != master->view.id + 1 ||
+    if (change->stage == STAGE_IDLE || session->member->acked || ack.id != next_id(master) ||
         answered != (change->stage == STAGE_PROPOSED ? master->view.id : ack.id)) {
         return PSD_OK; /* an answer that was repeated after a reconnect */
     }
@@ -503,7 +686,7 @@ master_on_view_ack(struct session *session, const void *body, size_t bytes, stru
     }
     if (change->stage == STAGE_COMMITTED) {
         finish(master);
-    } else if (change->leaves) {
+    } else if (change->kind == PSI_VIEW_WORKER_LEFT) {
         leave(master);
     } else {
         replace(master);

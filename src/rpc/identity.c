@@ -34,7 +34,9 @@ psi_identity_of(const struct psi_hello *hello, char name_p[PSI_IDENTITY_BYTES])
         snprintf(name_p, PSI_IDENTITY_BYTES, "observer");
         return;
     }
-    if (hello->role == PSI_ROLE_SERVER) {
+    if (hello->role == PSI_ROLE_STANDBY) {
+        snprintf(name_p, PSI_IDENTITY_BYTES, "standby:%u.%u", hello->rank, hello->lane);
+    } else if (hello->role == PSI_ROLE_SERVER) {
         psi_identity_server(name_p, hello->rank, hello->lane);
     } else {
         name_worker(name_p, hello->rank);

@@ -20,13 +20,21 @@ earlier(uint64_t one_ns, uint64_t other_ns)
     return one_ns < other_ns ? one_ns : other_ns;
 }
 
+/* How long the master may be silent: on a connection that is up, and before it is given up. */
+static uint32_t
+limit_ms(const struct psi_master_link *link)
+{
+    return psi_master_link_is_up(link) || link->grace_ms < link->dead_ms ? link->dead_ms
+                                                                         : link->grace_ms;
+}
+
 static uint64_t
 patience_ns(const struct psi_master_link *link)
 {
     if (!link->welcomed) {
         return UINT64_MAX;
     }
-    return link->doubt_ns != 0 ? link->doubt_ns : link->heard_ns + link->dead_ms * MS_NS;
+    return link->doubt_ns != 0 ? link->doubt_ns : link->heard_ns + limit_ms(link) * MS_NS;
 }
 
 uint64_t
@@ -55,6 +63,18 @@ hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
 
     (void)peer;
     link->events->hello(link->owner, hello_p);
+    hello_p->term = link->term;
+}
+
+/* It will learn from our HELLO that it is not the master any more. */
+static void
+turn_away(struct psi_master_link *link, uint32_t term)
+{
+    struct psd_error reason;
+
+    psi_fail(&reason, PSD_ERR_FENCED, "%s: an earlier life of the master (term %u, now %u)",
+             link->peer.address, term, link->term);
+    psi_peer_reset(&link->peer, &reason);
 }
 
 static void
@@ -62,9 +82,15 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 {
     struct psi_master_link *link = owner;
 
+    if (welcome->term < link->term) {
+        turn_away(link, welcome->term);
+        return;
+    }
     link->welcomed = true;
+    link->term = welcome->term;
     link->heartbeat_ms = welcome->heartbeat_ms;
     link->dead_ms = welcome->dead_ms;
+    link->grace_ms = welcome->master_grace_ms;
     link->beat_ns = link->heartbeat_ms > 0 ? psi_now_ns(peer->env) : UINT64_MAX;
     heard(link);
     link->events->on_up(link->owner, welcome);
@@ -73,9 +99,10 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 static void
 on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
 {
-    const struct psi_master_link *link = owner;
+    struct psi_master_link *link = owner;
 
     (void)peer;
+    link->doubt_ns = 0;
     if (link->events->on_down != NULL) {
         link->events->on_down(link->owner, reason);
     }
@@ -144,6 +171,16 @@ forgive(struct psi_master_link *link, uint64_t now_ns)
     }
 }
 
+/* A connection on which nothing comes: there may be another life of the master to be found. */
+static void
+connect_anew(struct psi_master_link *link)
+{
+    struct psd_error reason;
+
+    psi_fail(&reason, PSD_ERR_PEER_LOST, "%s: silent for %u ms", link->peer.address, link->dead_ms);
+    psi_peer_reset(&link->peer, &reason);
+}
+
 static bool
 is_lost(struct psi_master_link *link, uint64_t now_ns)
 {
@@ -152,6 +189,10 @@ is_lost(struct psi_master_link *link, uint64_t now_ns)
     }
     if (link->doubt_ns == 0) {
         link->doubt_ns = now_ns + PSI_DOUBT_MS * MS_NS;
+        return false;
+    }
+    if (psi_master_link_is_up(link) && link->grace_ms > link->dead_ms) {
+        connect_anew(link);
         return false;
     }
     return true;
@@ -176,11 +217,8 @@ psi_master_link_look(struct psi_master_link *link, uint64_t now_ns)
 void
 psi_master_link_again(struct psi_master_link *link)
 {
-    struct psd_error reason;
-
     heard(link);
-    psi_fail(&reason, PSD_ERR_PEER_LOST, "%s: silent for %u ms", link->peer.address, link->dead_ms);
-    psi_peer_reset(&link->peer, &reason);
+    connect_anew(link);
 }
 
 void
@@ -189,5 +227,5 @@ psi_master_link_lost_text(const struct psi_master_link *link, char *text_p, size
     const bool up = psi_master_link_is_up(link);
 
     snprintf(text_p, size, "master %s lost: silent for %u ms%s%s", link->peer.address,
-             link->dead_ms, up ? "" : ": ", up ? "" : link->peer.reason.text);
+             limit_ms(link), up ? "" : ": ", up ? "" : link->peer.reason.text);
 }

@@ -2,8 +2,11 @@
  * master_link.h - a member's connection to its master: kept up, beaten, and given up when the
  * master stays silent.
  *
- * Every heartbeat_ms a PING leaves, and whatever comes is a sign of life. A master that was silent
- * for dead_ms is lost, whether the connection is up or not (both numbers are from WELCOME).
+ * Every heartbeat_ms a PING leaves, and whatever comes is a sign of life. A connection on which
+ * nothing has come for dead_ms is made anew; a master of which nothing was heard for
+ * master_grace_ms is lost (for dead_ms, if that is longer; all three are from WELCOME). Whoever
+ * answers within that time is the master, or another life of it: never an earlier one than the last
+ * that was met.
  *
  * Two things are not the master's silence. Time in which we looked late, because this process was
  * stopped or starved, is forgiven: as much of it as we missed and no more, or a process that is
@@ -38,8 +41,10 @@ struct psi_master_link {
     const struct psi_master_events *events;
     void *owner;
     bool welcomed; /* once; until then patience is the owner's business */
+    uint32_t term; /* of the last master that was met; 0: none yet */
     uint32_t heartbeat_ms;
     uint32_t dead_ms;
+    uint32_t grace_ms;
     uint64_t heard_ns; /* the last sign of life, later by what was forgiven */
     uint64_t beat_ns;  /* UP: when the next PING is due; UINT64_MAX: it wants none */
     uint64_t look_ns;  /* when we meant to look again; 0: not yet */

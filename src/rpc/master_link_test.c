@@ -25,6 +25,8 @@ struct bed {
     bool lost;
     unsigned ups;
     unsigned downs;
+    uint32_t term;     /* of the master that the test is */
+    uint32_t grace_ms; /* for which it may be away */
 };
 
 /* ---- the member ---------------------------------------------------------------------------- */
@@ -115,7 +117,14 @@ static void
 welcome(struct bed *bed)
 {
     const struct psi_welcome message = {
-        .workers = 1, .servers = 1, .heartbeat_ms = HEARTBEAT_MS, .dead_ms = DEAD_MS, .job = 1};
+        .workers = 1,
+        .servers = 1,
+        .heartbeat_ms = HEARTBEAT_MS,
+        .dead_ms = DEAD_MS,
+        .job = 1,
+        .term = bed->term,
+        .master_grace_ms = bed->grace_ms,
+    };
 
     world_settle(&bed->world);
     assert_non_null(line(bed));
@@ -327,6 +336,83 @@ test_again_is_a_new_connection(void **state)
     assert_true(pass_ms(bed, DEAD_MS));
 }
 
+static int
+set_up_patient(void **state)
+{
+    struct bed *bed;
+
+    set_up(state);
+    bed = *state;
+    bed->term = 2;
+    bed->grace_ms = 4 * DEAD_MS;
+    cut(bed);
+    assert_true(pass_ms(bed, 100));
+    welcome(bed);
+    return 0;
+}
+
+/* If this fails, a member gives up while its master is started again, or waits for ever. */
+static void
+test_it_may_be_away_for_its_grace(void **state)
+{
+    struct bed *bed = *state;
+    char text[128];
+
+    cut(bed);
+    bed->world.unreachable = true;
+    assert_true(pass_ms(bed, bed->grace_ms / 2));
+    bed->world.unreachable = false;
+    assert_true(pass_ms(bed, bed->grace_ms / 2 - 1));
+    welcome(bed);
+    assert_int_equal(bed->ups, 3);
+    cut(bed);
+    bed->world.unreachable = true;
+    assert_false(pass_ms(bed, bed->grace_ms + PSI_DOUBT_MS));
+    psi_master_link_lost_text(&bed->link, text, sizeof(text));
+    assert_non_null(strstr(text, "master test://master lost: silent for 2000 ms: test://"));
+}
+
+/* If this fails, a member stays with a connection behind which nobody is, and does not find the
+ * next life of its master. */
+static void
+test_a_silent_connection_is_made_anew(void **state)
+{
+    struct bed *bed = *state;
+
+    assert_true(pass_ms(bed, DEAD_MS + PSI_DOUBT_MS));
+    assert_int_equal(bed->downs, 2);
+    assert_true(pass_ms(bed, 100));
+    welcome(bed);
+    assert_int_equal(bed->ups, 3);
+    assert_true(pass_ms(bed, DEAD_MS));
+}
+
+/* If this fails, a member obeys a master that another has taken the place of. */
+static void
+test_an_earlier_life_is_turned_away(void **state)
+{
+    struct bed *bed = *state;
+    const struct world_heard *heard;
+    struct psi_hello hello;
+
+    cut(bed);
+    bed->term = 1;
+    assert_true(pass_ms(bed, 100));
+    heard = world_hear(line(bed), PSI_FRAME_HELLO);
+    assert_int_equal(psi_hello_decode(heard->body, heard->frame.payload_bytes, &hello, NULL),
+                     PSD_OK);
+    assert_int_equal(hello.term, 2); /* from which the master learns it */
+    line(bed)->heard_read = 0;
+    welcome(bed);
+    assert_int_equal(bed->ups, 2);
+    assert_null(line(bed));
+    bed->term = 3;
+    assert_true(pass_ms(bed, 100));
+    welcome(bed);
+    assert_int_equal(bed->ups, 3);
+    assert_int_equal(bed->link.term, 3);
+}
+
 int
 main(void)
 {
@@ -341,6 +427,12 @@ main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_patience_goes_on_while_it_is_cut, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_again_is_a_new_connection, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_it_may_be_away_for_its_grace, set_up_patient,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_a_silent_connection_is_made_anew, set_up_patient,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_an_earlier_life_is_turned_away, set_up_patient,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,18 @@ answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct c
     }
 }
 
+void
+answer_too_early(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
+                 uint64_t step)
+{
+    char text[PSI_TEXT_MAX];
+
+    snprintf(text, sizeof(text), "table %s chunk %u: gradient of step %llu, but step %llu is open",
+             chunk->table->spec.name, chunk->index, (unsigned long long)step,
+             (unsigned long long)chunk->clock.version);
+    answer_status(lane, rank, request, chunk, PSD_ERR_STEP, text);
+}
+
 static void
 unpin(void *owner, uint64_t buffer)
 {
@@ -126,6 +138,7 @@ value_frame(const struct lane *lane, const struct chunk *chunk, const struct par
 {
     return (struct psi_frame){
         .type = PSI_FRAME_VALUE,
+        .flags = chunk->held == NULL ? 0 : hold_flag(chunk, parked),
         .view = lane->view.id,
         .request = parked->request,
         .table = chunk->table->id,
@@ -259,6 +272,27 @@ readable_buffer(const struct chunk *chunk, const struct parked *parked, uint64_t
     return buffer == GONE ? NOT_YET : buffer; /* overwritten by one that is not committed yet */
 }
 
+/* Nobody is shown what is not there. */
+static void
+answer_blank(struct lane *lane, const struct chunk *chunk, const struct parked *parked)
+{
+    const char *name = chunk->table->spec.name;
+    char text[PSI_TEXT_MAX];
+
+    if (chunk->clock.version == chunk->table->first_step) {
+        snprintf(text, sizeof(text),
+                 "table %s: the values that worker 0 gave it were lost with an earlier life of "
+                 "server %u",
+                 name, lane->config.server);
+    } else {
+        snprintf(text, sizeof(text),
+                 "table %s: the sum of step %llu was lost with an earlier life of server %u, after "
+                 "every worker had been given it; psd_push_pull brings each sum with its push",
+                 name, (unsigned long long)(chunk->clock.version - 1), lane->config.server);
+    }
+    answer_status(lane, parked->sender, parked->request, chunk, PSD_ERR_STATE, text);
+}
+
 static bool
 read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parked, uint64_t step)
 {
@@ -278,6 +312,10 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
                  chunk->table->spec.name, (unsigned long long)step,
                  (unsigned long long)chunk->clock.committed);
         answer_status(lane, parked->sender, parked->request, chunk, PSD_ERR_STEP, text);
+        return true;
+    }
+    if (chunk->blank) {
+        answer_blank(lane, chunk, parked);
         return true;
     }
     if (parked->type == PSI_FRAME_STATE_PULL) {
@@ -306,16 +344,33 @@ ask_again(struct lane *lane, const struct chunk *chunk, const struct parked *pus
     }
 }
 
+/* A push that came before its round: when that is open it is asked for again, which is no answer.
+ * Without backup workers only a chunk that was being adopted has such pushes, and no reason to wait
+ * for another round. */
+static bool
+early_is_over(struct lane *lane, const struct chunk *chunk, const struct parked *parked)
+{
+    if (chunk->adopting != NULL) {
+        return false;
+    }
+    if (chunk->clock.version >= parked->step) {
+        ask_again(lane, chunk, parked);
+        return true;
+    }
+    if (chunk->table->rule.backup == 0) {
+        answer_too_early(lane, parked->sender, parked->request, chunk, parked->step);
+        return true;
+    }
+    return false;
+}
+
 static bool
 answered(struct lane *lane, struct chunk *chunk, const struct parked *parked)
 {
     psd_status outcome;
 
-    if (parked->early) { /* no answer: the round that is open takes it, whatever is told */
-        if (chunk->clock.version >= parked->step) {
-            ask_again(lane, chunk, parked);
-        }
-        return chunk->clock.version >= parked->step;
+    if (parked->early) {
+        return early_is_over(lane, chunk, parked);
     }
     if (parked->type == PSI_FRAME_PULL || parked->type == PSI_FRAME_STATE_PULL) {
         return read_answered(lane, chunk, parked, parked->step);
@@ -378,8 +433,8 @@ asked_by(const struct session *session, const struct chunk *chunk)
         .flags = frame->flags,
         .step = frame->step,
         .after = chunk->clock.version,
-        .early =
-            push && psi_spec_synchronous(&chunk->table->spec) && frame->step > chunk->clock.version,
+        .early = push && psi_spec_synchronous(&chunk->table->spec) &&
+                 (frame->step > chunk->clock.version || chunk->adopting != NULL),
     };
 }
 
@@ -622,6 +677,14 @@ load(struct session *session, struct chunk *chunk, unsigned part, const void *pa
         }
     }
     chunk->ready = true;
+    chunk->blank = chunk->blank && brings_step_only(chunk, frame);
+}
+
+/* Has it no initial value, or lost it? */
+static bool
+lacks_initial_value(const struct chunk *chunk)
+{
+    return !chunk->ready || (chunk->blank && !chunk->pushed);
 }
 
 psd_status
@@ -636,7 +699,13 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
     if (status != PSD_OK) {
         return status;
     }
-    if (first ? !chunk->ready && part == PSI_PART_VALUE : !chunk->pushed) {
+    if (chunk->adopting != NULL) {
+        answer_status(
+            lane, session->rank, session->guest.inbox.frame.request, chunk, PSD_ERR_STATE,
+            "load: a server was lost, and workers are telling its new life where they are");
+        return PSD_OK;
+    }
+    if (first ? lacks_initial_value(chunk) && part == PSI_PART_VALUE : !chunk->pushed) {
         load(session, chunk, part, payload);
     } else if (!first) {
         answer_status(lane, session->rank, session->guest.inbox.frame.request, chunk, PSD_ERR_STATE,
@@ -668,13 +737,21 @@ missing(const struct chunk *chunk, uint64_t step, uint32_t from)
 
 /* Who keeps the chunk from moving on, in words. */
 static void
-describe_wait(const struct chunk *chunk, uint64_t step, char *text, size_t size)
+describe_wait(const struct lane *lane, const struct chunk *chunk, uint64_t step, char *text,
+              size_t size)
 {
     const struct table *table = chunk->table;
     size_t used;
     int32_t rank;
     unsigned named = 0;
 
+    if (chunk->adopting != NULL) {
+        adopt_describe(lane, chunk, text, size);
+        return;
+    }
+    if (chunk->held != NULL && hold_describe(chunk, step, text, size)) {
+        return;
+    }
     if (!chunk->ready) {
         snprintf(text, size, "table %s waits for its initial values from worker 0",
                  table->spec.name);
@@ -708,7 +785,7 @@ why_arrived(struct session *session, struct psd_error *err)
     const psd_status status = target(session, &chunk, err);
 
     if (status == PSD_OK) {
-        describe_wait(chunk, session->guest.inbox.frame.step, text, sizeof(text));
+        describe_wait(session->lane, chunk, session->guest.inbox.frame.step, text, sizeof(text));
         (void)psi_post_error(session->guest.conn, &frame, PSD_PENDING, 0, text);
     }
     return status;

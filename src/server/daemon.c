@@ -4,6 +4,9 @@
  * The main thread waits for a signal or for the first lane to end. Lanes share nothing but the stop
  * request, which each reads when its loop is woken.
  *
+ * As many lanes again stand by, for the places of a server that is lost (standby.c). They listen
+ * from the start: a hardened process cannot begin to.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "server/daemon.h"
@@ -49,25 +52,29 @@ struct lane_thread {
     struct psi_tls *tls; /* NULL: insecure */
     struct psi_loop *loop;
     struct lane *lane;
-    bool settled;   /* keeps to cores of its own */
-    int exit_code;  /* read by the main thread after the join, as are the next two */
-    bool first_bad; /* this lane ended badly before any other did */
+    bool is_standby; /* has no place in the job yet */
+    bool is_guest;   /* ... and has one since: that of another server's lane */
+    bool settled;    /* keeps to cores of its own */
+    int exit_code;   /* read by the main thread after the join, as are the next two */
+    bool first_bad;  /* this lane ended badly before any other did */
     char text[512];
 };
 
 /* Thread: immutable while lanes run, but for what is atomic. */
 struct process {
     const struct psi_log *log;
-    int ended;             /* eventfd: how many lanes have ended */
-    _Atomic int bad_code;  /* of the first lane that ended badly */
-    _Atomic int stop_code; /* != 0: lanes, stop; a signal's exit code */
+    int ended;                /* eventfd: how many lanes have ended */
+    _Atomic uint32_t running; /* lanes with a place that have not ended */
+    _Atomic int bad_code;     /* of the first lane that ended badly */
+    _Atomic int stop_code;    /* != 0: lanes, stop; a signal's exit code */
     const char *_Atomic stop_text;
     struct psi_address master;
     bool master_found;      /* false: a name that nobody knows yet */
     uint32_t strangers_max; /* of each lane */
     uint32_t segments_max;  /* of each lane; half of all descriptors, the rest is for connections */
     uint32_t cores;         /* that the process may use */
-    uint32_t lanes;
+    uint32_t lanes;         /* with a place from the start */
+    uint32_t threads;       /* ... and those that stand by, which come behind them */
     struct lane_thread *lane;
 };
 
@@ -110,8 +117,40 @@ settle_down(struct lane_thread *self)
 
     if (!self->settled && psi_loop_neighbours(self->loop) >= process->cores) {
         self->settled = true;
-        psi_cores_keep_to_share((uint32_t)(self - process->lane), process->lanes);
+        psi_cores_keep_to_share((uint32_t)(self - process->lane) % process->lanes, process->lanes);
     }
+}
+
+/* From now on workers know it by another name. */
+static void
+follow_place(struct lane_thread *self)
+{
+    char name[PSI_IDENTITY_BYTES];
+    uint32_t server;
+    uint32_t lane;
+
+    if (!self->is_standby || !lane_took_place(self->lane, &server, &lane)) {
+        return;
+    }
+    self->is_standby = false;
+    self->is_guest = true;
+    atomic_fetch_add(&self->process->running, 1);
+    psi_identity_server(name, server, lane);
+    if (self->tls != NULL) {
+        psi_tls_name(self->tls, name);
+    }
+}
+
+/* Does its end mean anything to the others? A guest is sent away when the server whose place it has
+ * has been lost again; nobody misses one that stood by, or that has not come to its place: the
+ * server was started again first, or the master looks for another. */
+static bool
+ended_badly(const struct lane_thread *self)
+{
+    const bool sent_away =
+        self->is_guest && (self->exit_code == PSI_EXIT_FENCED || !lane_has_joined(self->lane));
+
+    return self->exit_code != PSI_EXIT_OK && !self->is_standby && !sent_away;
 }
 
 static void *
@@ -137,17 +176,22 @@ run_lane(void *argument)
             lane_stop(self->lane, PSI_EXIT_INTERNAL, err.text);
             continue;
         }
+        follow_place(self);
         lane_tick(self->lane);
         settle_down(self);
     }
     snprintf(self->text, sizeof(self->text), "%s", text);
-    if (self->exit_code != PSI_EXIT_OK) {
+    if (ended_badly(self)) {
         int none = PSI_EXIT_OK;
 
         self->first_bad =
             atomic_compare_exchange_strong(&process->bad_code, &none, self->exit_code);
     }
     linger(self);
+    lane_hang_up(self->lane);
+    if (!self->is_standby) {
+        atomic_fetch_sub(&process->running, 1);
+    }
     written = write(process->ended, &one, sizeof(one));
     (void)written; /* an eventfd takes 2^64 - 2 of them */
     return NULL;
@@ -162,10 +206,12 @@ make_lane(struct process *process, const struct server_options *options, uint32_
                                           .lends = options->lends,
                                           .spin_us = options->spin_us};
     char master_address[PSI_ADDRESS_BYTES];
+    const bool is_standby = index >= options->lanes;
     const struct lane_config config = {
         .server = options->index,
-        .lane = index,
+        .lane = is_standby ? index - options->lanes : index,
         .lanes = options->lanes,
+        .is_standby = is_standby,
         .master_address = master_address,
         .listen_address = options->security.listen_address,
         .memory_max = options->memory_max / options->lanes,
@@ -181,7 +227,8 @@ make_lane(struct process *process, const struct server_options *options, uint32_
     psd_status status = psi_address_format(&process->master, master_address, err);
 
     self->process = process;
-    psi_identity_server(name, options->index, index);
+    self->is_standby = is_standby;
+    psi_identity_server(name, options->index, config.lane); /* one that stands by is told another */
     if (status == PSD_OK) {
         status = daemon_security_apply(&options->security, name, &loop_config, &self->tls, err);
     }
@@ -197,8 +244,10 @@ make_lane(struct process *process, const struct server_options *options, uint32_
 static psd_status
 start_lane(struct lane_thread *self, uint32_t index, struct psd_error *err)
 {
+    atomic_fetch_add(&self->process->running, !self->is_standby);
     errno = pthread_create(&self->thread, NULL, run_lane, self);
     if (errno != 0) {
+        atomic_fetch_sub(&self->process->running, !self->is_standby);
         return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start the thread of lane %u", index);
     }
     self->started = true;
@@ -246,16 +295,17 @@ start_lanes(struct process *process, const struct server_options *options, struc
     psd_status status = find_master(process, options, err);
 
     process->cores = psi_usable_cores();
-    process->strangers_max = psi_descriptors_for_strangers(descriptors, options->lanes);
-    process->segments_max = descriptors / 2 / options->lanes + 1;
-    while (status == PSD_OK && process->lanes < options->lanes) {
-        process->lanes++;
-        status = make_lane(process, options, process->lanes - 1, err);
+    process->lanes = options->lanes;
+    process->strangers_max = psi_descriptors_for_strangers(descriptors, 2 * options->lanes);
+    process->segments_max = descriptors / 2 / (2 * options->lanes) + 1;
+    while (status == PSD_OK && process->threads < 2 * options->lanes) {
+        process->threads++;
+        status = make_lane(process, options, process->threads - 1, err);
     }
     if (status == PSD_OK) {
         harden(process, options);
     }
-    for (uint32_t i = 0; status == PSD_OK && i < process->lanes; i++) {
+    for (uint32_t i = 0; status == PSD_OK && i < process->threads; i++) {
         status = start_lane(&process->lane[i], i, err);
     }
     return status;
@@ -266,25 +316,22 @@ stop_lanes(struct process *process, int exit_code, const char *text)
 {
     atomic_store(&process->stop_text, text);
     atomic_store(&process->stop_code, exit_code);
-    for (uint32_t i = 0; i < process->lanes; i++) {
+    for (uint32_t i = 0; i < process->threads; i++) {
         if (process->lane[i].loop != NULL) {
             psi_loop_wake(process->lane[i].loop);
         }
     }
 }
 
-/* A lane that ended badly takes the others along; until then signals are listened to. */
+/* A lane that ended badly takes the others along; until then signals are listened to. Lanes that
+ * stand by leave with the last one that has a place. */
 static void
 wait_for_end(struct process *process, int signals)
 {
     struct pollfd fds[2] = {{.fd = signals, .events = POLLIN},
                             {.fd = process->ended, .events = POLLIN}};
-    uint32_t running = 0;
 
-    for (uint32_t i = 0; i < process->lanes; i++) {
-        running += process->lane[i].started;
-    }
-    while (running > 0) {
+    while (atomic_load(&process->running) > 0) {
         uint64_t ended = 0;
 
         if (poll(fds, 2, -1) < 0) {
@@ -296,14 +343,13 @@ wait_for_end(struct process *process, int signals)
             stop_lanes(process, psi_signals_exit_code(number), psi_signals_text(number));
         }
         if ((fds[1].revents & POLLIN) != 0 &&
-            read(process->ended, &ended, sizeof(ended)) == (ssize_t)sizeof(ended)) {
-            running -= (uint32_t)ended;
-            if (running > 0 && atomic_load(&process->bad_code) != PSI_EXIT_OK) {
-                stop_lanes(process, atomic_load(&process->bad_code), "another lane ended");
-            }
+            read(process->ended, &ended, sizeof(ended)) == (ssize_t)sizeof(ended) &&
+            atomic_load(&process->bad_code) != PSI_EXIT_OK) {
+            stop_lanes(process, atomic_load(&process->bad_code), "another lane ended");
         }
     }
-    for (uint32_t i = 0; i < process->lanes; i++) {
+    stop_lanes(process, PSI_EXIT_INTERNAL, "all others have ended");
+    for (uint32_t i = 0; i < process->threads; i++) {
         if (process->lane[i].started) {
             pthread_join(process->lane[i].thread, NULL);
         }
@@ -313,7 +359,7 @@ wait_for_end(struct process *process, int signals)
 static void
 destroy_lanes(struct process *process)
 {
-    for (uint32_t i = 0; i < process->lanes; i++) {
+    for (uint32_t i = 0; i < process->threads; i++) {
         lane_destroy(process->lane[i].lane);
         if (process->lane[i].loop != NULL) {
             psi_loop_destroy(process->lane[i].loop);
@@ -329,7 +375,7 @@ tell_counts(const struct process *process)
 {
     struct lane_counters sum = {0};
 
-    for (uint32_t i = 0; i < process->lanes; i++) {
+    for (uint32_t i = 0; i < process->threads; i++) {
         const struct lane_counters *counters = lane_counters(process->lane[i].lane);
 
 #define ADD(name, unit, text) psi_count(&sum.name, psi_counted(&counters->name));
@@ -349,7 +395,7 @@ verdict(const struct process *process)
 {
     const struct lane_thread *speaker = &process->lane[0];
 
-    for (uint32_t i = 0; i < process->lanes; i++) {
+    for (uint32_t i = 0; i < process->threads; i++) {
         speaker = process->lane[i].first_bad ? &process->lane[i] : speaker;
     }
     psi_log(process->log, speaker->exit_code == PSI_EXIT_OK ? PSI_LOG_INFO : PSI_LOG_ERROR,
@@ -366,7 +412,7 @@ server_daemon_run(const struct server_options *options, const struct psi_log *lo
     int signals = -1;
     int exit_code;
 
-    process.lane = calloc(options->lanes, sizeof(*process.lane));
+    process.lane = calloc(2 * (size_t)options->lanes, sizeof(*process.lane));
     process.ended = eventfd(0, EFD_CLOEXEC);
     status = psi_signals_open(&signals, &err);
     if (status == PSD_OK && (process.lane == NULL || process.ended < 0)) {

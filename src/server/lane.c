@@ -54,7 +54,13 @@ lane_fail_job(struct lane *lane, psd_status status, int exit_code, const char *t
 void
 lane_stop(struct lane *lane, int exit_code, const char *reason)
 {
-    if (!lane->finished) {
+    const bool sent_away = exit_code == PSI_EXIT_FENCED || exit_code == PSI_EXIT_REFUSED;
+
+    if (lane->config.is_standby || sent_away) {
+        /* Nobody misses one that stood by; and a job from which other lanes of the process were sent
+         * away goes on: the master sees that this one is gone, too. */
+        lane_finish(lane, exit_code, "%s", reason);
+    } else if (!lane->finished) {
         lane_fail_job(lane, PSD_ERR_PEER_LOST, exit_code, reason);
     }
 }
@@ -64,7 +70,7 @@ hello(void *owner, struct psi_hello *hello_p)
 {
     const struct lane *lane = owner;
 
-    hello_p->role = PSI_ROLE_SERVER;
+    hello_p->role = lane->config.is_standby ? PSI_ROLE_STANDBY : PSI_ROLE_SERVER;
     hello_p->rank = lane->config.server;
     hello_p->lane = lane->config.lane;
     hello_p->lanes = lane->config.lanes;
@@ -72,6 +78,7 @@ hello(void *owner, struct psi_hello *hello_p)
     hello_p->life = lane->life;
     hello_p->kernel_revision = PSI_KERNEL_REVISION;
     hello_p->job = lane->job.job;
+    hello_p->view = lane->view.id;
     snprintf(hello_p->address, sizeof(hello_p->address), "%s", lane->address);
 }
 
@@ -118,12 +125,26 @@ size_windows(struct lane *lane, uint32_t workers)
     lane->pool.bytes_max = 2 * workers * ((uint64_t)lane->window_bytes + CHUNK_BYTES_MAX);
 }
 
+/* A master in another life, that has not heard of all lanes yet? */
+static bool
+wants_to_know(const struct lane *lane, const struct psi_welcome *welcome)
+{
+    return welcome->view == 0 && lane->view.id > 0 && welcome->term > psi_view_term(lane->view.id);
+}
+
 static void
 on_up(void *owner, const struct psi_welcome *welcome)
 {
     struct lane *lane = owner;
 
+    if (lane->config.is_standby) {
+        standby_welcomed(lane, welcome);
+        return;
+    }
     if (lane->joined) {
+        if (wants_to_know(lane, welcome)) {
+            journal_tell(lane);
+        }
         return;
     }
     if (welcome->workers == 0 || welcome->workers > PSI_RANKS_MAX ||
@@ -155,7 +176,10 @@ on_refused(void *owner, const struct psi_verdict *verdict)
 {
     struct lane *lane = owner;
 
-    lane_finish(lane, lane->master.peer.unproved ? PSI_EXIT_AUTH : PSI_EXIT_REFUSED,
+    lane_finish(lane,
+                lane->master.peer.unproved          ? PSI_EXIT_AUTH
+                : verdict->status == PSD_ERR_FENCED ? PSI_EXIT_FENCED
+                                                    : PSI_EXIT_REFUSED,
                 "refused by the master at %s: %s", lane->master_address, verdict->text);
 }
 
@@ -184,6 +208,9 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
         frame.table = info->id;
         frame.view = lane->view.id;
         status = table_open(lane, info, err);
+        if (status == PSD_OK) {
+            status = journal_open(lane, info->id, payload, bytes, err);
+        }
         if (status != PSD_OK) {
             (void)psi_post_error(lane->master.peer.conn, &frame, status, 0, err->text);
         } else if (table_find(lane, info->id) == NULL) {
@@ -254,13 +281,21 @@ on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
         return view_arrived(lane, payload, bytes, err);
     case PSI_FRAME_VIEW_PROPOSE:
         return propose_arrived(lane, payload, bytes, err);
+    case PSI_FRAME_VIEW_ABORT:
+        view_aborted(lane);
+        return PSD_OK;
     case PSI_FRAME_TABLE_OPEN:
         return table_opened(lane, payload, bytes, err);
     case PSI_FRAME_TABLE_DROP:
         table_drop(lane, frame->table);
+        journal_drop(lane, frame->table);
         return PSD_OK;
+    case PSI_FRAME_DONE:
+        return journal_done(lane, payload, bytes, err);
     case PSI_FRAME_CLOSE:
         return close_arrived(lane, payload, bytes, err);
+    case PSI_FRAME_TAKE_PLACE:
+        return standby_take_place(lane, frame, err);
     case PSI_FRAME_END:
         return end_arrived(lane, payload, bytes, err);
     default:
@@ -301,6 +336,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     lane->guests.events = &lane_guest_events;
     lane->config = *config;
     lane->frozen_rank = -1;
+    lane->report_ns = UINT64_MAX;
     lane->replicate = replicate_alone;
     lane->life = env->ops->random(env) | 1;
     lane->started_ns = psi_now_ns(env);
@@ -331,21 +367,31 @@ err_free_lane:
 }
 
 void
+lane_hang_up(struct lane *lane)
+{
+    psi_peer_close(&lane->master.peer);
+    while (lane->guests.first != NULL) {
+        session_end((struct session *)lane->guests.first);
+    }
+    if (lane->listener != NULL) {
+        lane->env->ops->unlisten(lane->env, lane->listener);
+        lane->listener = NULL;
+    }
+}
+
+void
 lane_destroy(struct lane *lane)
 {
     if (lane == NULL) {
         return;
     }
-    psi_peer_close(&lane->master.peer);
-    while (lane->guests.first != NULL) {
-        session_end((struct session *)lane->guests.first);
-    }
-    lane->env->ops->unlisten(lane->env, lane->listener);
+    lane_hang_up(lane);
     tables_destroy(lane);
     free(lane->table_of);
     slot_pool_fini(&lane->pool);
     psi_pool_fini(&lane->parked);
     psi_view_fini(&lane->view);
+    journal_free(lane);
     free(lane->sessions);
     free(lane->used);
     free(lane->leaves);
@@ -361,7 +407,8 @@ lane_destroy(struct lane *lane)
 static uint64_t
 start_ns(const struct lane *lane)
 {
-    return lane->joined ? UINT64_MAX : lane->started_ns + lane->config.start_timeout_ms * MS_NS;
+    return lane->master.welcomed ? UINT64_MAX
+                                 : lane->started_ns + lane->config.start_timeout_ms * MS_NS;
 }
 
 /* Somebody who looks at the log sees whom the server waits for, and why in vain. One lane speaks
@@ -369,7 +416,9 @@ start_ns(const struct lane *lane)
 static uint64_t
 waiting_line_ns(const struct lane *lane)
 {
-    return lane->joined || lane->config.lane != 0 ? UINT64_MAX : lane->waiting_line_ns;
+    return lane->master.welcomed || lane->config.lane != 0 || lane->config.is_standby
+               ? UINT64_MAX
+               : lane->waiting_line_ns;
 }
 
 static void
@@ -410,6 +459,13 @@ lane_tick(struct lane *lane)
     psi_guests_cut_doomed(&lane->guests);
     tables_prepare(lane);
     want_look(lane, now_ns);
+    view_report_look(lane, now_ns);
+    if (lane->leavers_due) {
+        hold_let_go(lane);
+    }
+    if (lane->results_due) {
+        hold_flush(lane);
+    }
 }
 
 uint64_t
@@ -426,7 +482,14 @@ lane_next_ns(const struct lane *lane)
     next_ns = master_ns < next_ns ? master_ns : next_ns;
     next_ns = want_ns < next_ns ? want_ns : next_ns;
     next_ns = line_ns < next_ns ? line_ns : next_ns;
-    return tables_want_a_turn(lane) ? 0 : next_ns;
+    next_ns = lane->report_ns < next_ns ? lane->report_ns : next_ns;
+    return tables_want_a_turn(lane) || lane->results_due || lane->leavers_due ? 0 : next_ns;
+}
+
+bool
+lane_has_joined(const struct lane *lane)
+{
+    return lane->joined;
 }
 
 const struct lane_counters *

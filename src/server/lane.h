@@ -34,6 +34,15 @@ bool lane_finished(const struct lane *lane, int *exit_code_p, const char **text_
 /* What it has counted so far; any thread may read it while the lane exists. */
 const struct lane_counters *lane_counters(const struct lane *lane);
 
+/* A lane that stood by has been given a place: which, for those who connect to it. Once. */
+bool lane_took_place(struct lane *lane, uint32_t *server_p, uint32_t *lane_p);
+
+/* Has it ever been a member of the job? */
+bool lane_has_joined(const struct lane *lane);
+
+/* It has finished, and is not destroyed yet: nobody is to find it any more. */
+void lane_hang_up(struct lane *lane);
+
 /* A signal: tells the master and ends. */
 void lane_stop(struct lane *lane, int exit_code, const char *reason);
 

@@ -64,6 +64,7 @@ say_with(struct lane_bed *bed, struct peer *peer, struct psi_frame frame,
     if (peer != bed->master) {
         frame.rank = (uint16_t)peer->rank;
         frame.incarnation = peer->incarnation;
+        frame.view = frame.view == 0 ? bed->view : frame.view;
     }
     world_say_bytes(&bed->world, peer->line, &frame, meta, payload, bytes);
 }
@@ -126,7 +127,7 @@ void
 open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args)
 {
     static const uint32_t lanes[1] = {1};
-    struct psi_table_info info = {.id = id};
+    struct psi_table_info info = {.id = id, .again = bed->life != bed->life_in_job};
 
     assert_int_equal(psi_spec_init(&info.spec, args, bed->workers, NULL), PSD_OK);
     psi_loads_init(&info.loads, 1, lanes);
@@ -138,18 +139,24 @@ open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args)
 }
 
 void
-propose(struct lane_bed *bed, uint32_t rank, bool leaves)
+propose_only(struct lane_bed *bed, uint32_t rank, bool leaves)
 {
     const struct psi_propose proposal = {.id = bed->view + 1, .rank = rank, .leaves = leaves};
 
     SAY(bed, bed->master, PSI_FRAME_VIEW_PROPOSE, propose, &proposal);
+}
+
+void
+propose(struct lane_bed *bed, uint32_t rank, bool leaves)
+{
+    propose_only(bed, rank, leaves);
     assert_non_null(hear(bed->master, PSI_FRAME_VIEW_ACK));
 }
 
 static void
 commit_view(struct lane_bed *bed, struct psi_view view)
 {
-    struct psi_view_place place = {.address = "test://lane"};
+    struct psi_view_place place = {.address = "test://lane", .incarnation = bed->life_in_job};
 
     view.id = ++bed->view;
     view.workers = bed->workers;
@@ -170,11 +177,11 @@ commit(struct lane_bed *bed, const struct psi_view_table *left, uint32_t rank, b
     } else {
         bed->member[rank].incarnation++;
     }
-    commit_view(bed, (struct psi_view){.change = true,
-                                       .rank = rank,
-                                       .leaves = leaves,
-                                       .tables = left != NULL,
-                                       .table = &table});
+    commit_view(
+        bed, (struct psi_view){.change = leaves ? PSI_VIEW_WORKER_LEFT : PSI_VIEW_WORKER_REPLACED,
+                               .who = rank,
+                               .tables = left != NULL,
+                               .table = &table});
 }
 
 void
@@ -195,19 +202,45 @@ close_round(struct lane_bed *bed, uint32_t table, uint64_t step, uint32_t rank_b
         bytes, pack.used);
 }
 
-static void
-join(struct lane_bed *bed, enum psi_death_policy policy)
+static struct psi_welcome
+welcome_of(const struct lane_bed *bed)
 {
-    const struct psi_welcome welcome = {
-        .incarnation = 1,
+    return (struct psi_welcome){
+        .incarnation = bed->life,
+        .survives = bed->survives,
         .workers = bed->workers,
         .servers = 1,
         .heartbeat_ms = 250,
         .dead_ms = 60000,
-        .policy = (uint8_t)policy,
         .job = JOB,
     };
+}
 
+struct psi_hello
+meet_master(struct lane_bed *bed, uint32_t term)
+{
+    struct psi_welcome welcome = welcome_of(bed);
+    const struct world_heard *heard;
+    struct psi_hello hello;
+
+    welcome.term = term;
+    world_hang_up(bed->master->line, "the master died");
+    world_wait(&bed->world, 20); /* it tries again after a moment */
+    world_settle(&bed->world);
+    bed->master = peer_create(bed, world_to(&bed->world, "test://master"));
+    heard = hear(bed->master, PSI_FRAME_HELLO);
+    assert_int_equal(psi_hello_decode(heard->body, heard->frame.payload_bytes, &hello, NULL),
+                     PSD_OK);
+    SAY(bed, bed->master, PSI_FRAME_WELCOME, welcome, &welcome);
+    return hello;
+}
+
+static void
+join(struct lane_bed *bed, enum psi_death_policy policy)
+{
+    struct psi_welcome welcome = welcome_of(bed);
+
+    welcome.policy = (uint8_t)policy;
     world_settle(&bed->world); /* it connects ... */
     world_settle(&bed->world);
     bed->master = peer_create(bed, world_to(&bed->world, "test://master"));
@@ -216,8 +249,9 @@ join(struct lane_bed *bed, enum psi_death_policy policy)
     commit_view(bed, (struct psi_view){0});
 }
 
-struct lane_bed *
-lane_bed_start(uint32_t workers, enum psi_death_policy policy)
+/* A lane that looks for its master. */
+static struct lane_bed *
+create(uint32_t workers, uint32_t life)
 {
     const struct lane_config config = {
         .lanes = 1,
@@ -235,6 +269,8 @@ lane_bed_start(uint32_t workers, enum psi_death_policy policy)
     world_init(&bed->world, &core);
     bed->world.records = true;
     bed->workers = workers;
+    bed->life = life;
+    bed->life_in_job = 1;
     for (uint32_t rank = 0; rank < workers; rank++) {
         bed->member[rank] = (struct psi_view_worker){.incarnation = 1, .member = true};
     }
@@ -243,12 +279,56 @@ lane_bed_start(uint32_t workers, enum psi_death_policy policy)
 
     assert_int_equal(lane_create(&bed->world.env, &config, &log, &bed->lane, NULL), PSD_OK);
     bed->world.object = bed;
-    join(bed, policy);
-    for (uint32_t rank = 0; rank < workers; rank++) {
+    return bed;
+}
+
+static void
+meet_all(struct lane_bed *bed)
+{
+    for (uint32_t rank = 0; rank < bed->workers; rank++) {
         bed->worker[rank] = meet(bed, rank, 1);
         assert_non_null(hear(bed->worker[rank], PSI_FRAME_WELCOME));
     }
+}
+
+struct lane_bed *
+lane_bed_start(uint32_t workers, enum psi_death_policy policy)
+{
+    struct lane_bed *bed = create(workers, 1);
+
+    join(bed, policy);
+    meet_all(bed);
     return bed;
+}
+
+struct lane_bed *
+lane_bed_start_surviving(uint32_t workers)
+{
+    struct lane_bed *bed = create(workers, 1);
+
+    bed->survives = true;
+    join(bed, PSI_DEATH_CONTINUE);
+    meet_all(bed);
+    return bed;
+}
+
+struct lane_bed *
+lane_bed_start_again(uint32_t workers)
+{
+    struct lane_bed *bed = create(workers, 2);
+
+    bed->survives = true;
+    bed->view = 4; /* the job has come so far */
+    join(bed, PSI_DEATH_CONTINUE);
+    return bed;
+}
+
+void
+server_back(struct lane_bed *bed)
+{
+    bed->life_in_job = bed->life;
+    commit_view(bed, (struct psi_view){.change = PSI_VIEW_SERVER_BACK});
+    meet_all(bed);
 }
 
 void

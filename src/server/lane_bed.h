@@ -30,6 +30,9 @@ struct lane_bed {
     struct lane *lane;
     uint32_t workers;
     uint32_t view;
+    bool survives;        /* the job goes on when a server dies */
+    uint32_t life;        /* of the lane's server: its number ... */
+    uint32_t life_in_job; /* ... and that of the one that the view has */
     struct psi_view_worker member[LANE_BED_WORKERS_MAX];
     struct peer peer[LANE_BED_PEERS_MAX];
     unsigned peers;
@@ -42,10 +45,21 @@ struct lane_bed {
 struct lane_bed *lane_bed_start(uint32_t workers, enum psi_death_policy policy);
 void lane_bed_stop(struct lane_bed *bed);
 
+/* The same in a job that goes on when a server dies. And the second life of a server of such a job:
+ * nobody is connected before server_back(), and tables that are opened were there before. */
+struct lane_bed *lane_bed_start_surviving(uint32_t workers);
+struct lane_bed *lane_bed_start_again(uint32_t workers);
+void server_back(struct lane_bed *bed);
+
+/* The master's connection ends, and the lane finds another life of it, of that term; what the lane
+ * said to it. */
+struct psi_hello meet_master(struct lane_bed *bed, uint32_t term);
+
 /* What the master says. A proposal is for the next view; a commit carries bed->member. */
 void open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args);
 void propose(struct lane_bed *bed, uint32_t rank, bool leaves);
 void commit(struct lane_bed *bed, const struct psi_view_table *left, uint32_t rank, bool leaves);
+void propose_only(struct lane_bed *bed, uint32_t rank, bool leaves); /* it may not answer yet */
 void close_round(struct lane_bed *bed, uint32_t table, uint64_t step, uint32_t rank_bits);
 
 /* Has either side ended the connection? */
@@ -54,7 +68,8 @@ bool is_gone(const struct peer *peer);
 /* A new connection that says HELLO as that life of the rank. */
 struct peer *meet(struct lane_bed *bed, uint32_t rank, uint16_t incarnation);
 
-/* A frame from a peer, with a payload or without (bytes 0); rank and incarnation are filled in. */
+/* A frame from a peer, with a payload or without (bytes 0); rank, incarnation and view are filled
+ * in. */
 void say(struct lane_bed *bed, struct peer *peer, struct psi_frame frame, const void *payload,
          size_t bytes);
 

@@ -360,6 +360,99 @@ test_counters_count_what_happens(void **state)
     lane_bed_stop(bed);
 }
 
+/* If this fails, what was decided is lost with the master that decided it. */
+static void
+test_a_master_that_returned_is_told_all(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(3, PSI_DEATH_CONTINUE);
+    const struct psi_view_table left = {.id = TABLE, .left_at = 4, .drop = true};
+    const struct psi_ranks done = {{2}};
+    const struct world_heard *heard;
+    struct psi_lane_state told;
+    struct psi_hello hello;
+    struct psi_view view;
+
+    (void)state;
+    open_sum(bed, 0);
+    say(bed, bed->master, (struct psi_frame){.type = PSI_FRAME_TABLE_DROP, .table = 7}, NULL, 0);
+    propose(bed, 2, true);
+    commit(bed, &left, 2, true);
+    {
+        uint8_t bytes[64];
+        struct psi_pack pack;
+
+        psi_pack_init(&pack, bytes, sizeof(bytes));
+        psi_ranks_encode(&pack, &done);
+        say(bed, bed->master, (struct psi_frame){.type = PSI_FRAME_DONE, .seq = 5, .step = 2},
+            bytes, pack.used);
+    }
+    assert_int_equal(hear(bed->master, PSI_FRAME_DONE)->frame.seq, 5);
+    propose(bed, 1, true);
+
+    hello = meet_master(bed, 2);
+    assert_int_equal(hello.view, 2);
+    assert_int_equal(hello.incarnation, 1);
+    heard = hear(bed->master, PSI_FRAME_VIEW_COMMIT);
+    assert_non_null(heard);
+    assert_int_equal(psi_view_decode_new(heard->body, heard->frame.payload_bytes, &view, NULL),
+                     PSD_OK);
+    assert_int_equal(view.id, 2);
+    assert_int_equal(view.change, PSI_VIEW_WORKER_LEFT);
+    assert_int_equal(view.who, 2);
+    assert_int_equal(view.table[0].left_at, 4);
+    psi_view_fini(&view);
+    heard = hear(bed->master, PSI_FRAME_TABLE_OPEN);
+    assert_int_equal(heard->frame.table, TABLE);
+    assert_int_equal(heard->frame.status, PSD_OK);
+    assert_int_equal(hear(bed->master, PSI_FRAME_TABLE_DROP)->frame.table, 7);
+    heard = hear(bed->master, PSI_FRAME_LANE_STATE);
+    assert_int_equal(psi_lane_state_decode(heard->body, heard->frame.payload_bytes, &told, NULL),
+                     PSD_OK);
+    assert_true(told.frozen);
+    assert_int_equal(told.load_barriers, 2);
+    assert_true(psi_ranks_has(&told.done, 1));
+    assert_int_equal(psi_ranks_count(&told.done), 1);
+    lane_bed_stop(bed);
+}
+
+/* If this fails, rounds stand still while the master is away; or a lane that a proposal has frozen
+ * closes rounds by itself, or never again. */
+static void
+test_rounds_go_on_without_a_master(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(2, PSI_DEATH_CONTINUE);
+    struct psi_view_place place = {.address = "test://lane", .incarnation = 1};
+    const struct psi_view again = {
+        .id = 2 << 20 | 1, .workers = 2, .worker = bed->member, .places = 1, .place = &place};
+    uint8_t bytes[512];
+    struct psi_pack pack;
+
+    (void)state;
+    open_sum(bed, 0);
+    bed->world.unreachable = true;
+    world_hang_up(bed->master->line, "the master died");
+    push(bed, bed->worker[0], 0, 1, 1);
+    push(bed, bed->worker[1], 0, 1, 1);
+    assert_int_equal(answered(bed->worker[0], 1), PSD_OK);
+    assert_int_equal(answered(bed->worker[1], 1), PSD_OK);
+    bed->world.unreachable = false;
+    (void)meet_master(bed, 2);
+    propose_only(bed, 1, true); /* by which worker 1 is kept out */
+    push(bed, bed->worker[0], 1, 2, 1);
+    assert_int_equal(answered(bed->worker[0], 2), PSD_PENDING);
+    (void)meet_master(bed, 3);
+    assert_int_equal(answered(bed->worker[0], 2), PSD_PENDING);
+    psi_pack_init(&pack, bytes, sizeof(bytes));
+    psi_view_encode(&pack, &again);
+    say(bed, bed->master, (struct psi_frame){.type = PSI_FRAME_VIEW_COMMIT}, bytes, pack.used);
+    assert_non_null(hear(bed->master, PSI_FRAME_VIEW_ACK));
+    bed->view = again.id;
+    bed->worker[1] = meet(bed, 1, 1);
+    push(bed, bed->worker[1], 1, 2, 1);
+    assert_int_equal(answered(bed->worker[0], 2), PSD_OK);
+    lane_bed_stop(bed);
+}
+
 int
 main(void)
 {
@@ -374,6 +467,8 @@ main(void)
         cmocka_unit_test(test_a_repeated_addition_has_its_first_answer),
         cmocka_unit_test(test_a_stop_while_cut_is_not_the_masters_silence),
         cmocka_unit_test(test_counters_count_what_happens),
+        cmocka_unit_test(test_a_master_that_returned_is_told_all),
+        cmocka_unit_test(test_rounds_go_on_without_a_master),
     };
 
     return cmocka_run_group_tests_name("lane_members", tests, NULL, NULL);

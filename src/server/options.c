@@ -33,8 +33,8 @@ static const char about[] =
     "\n"
     "Exit codes: 0 all workers done; 2 wrong options; 3 cannot start; 70 a worker was lost;\n"
     "71 another server was lost; 72 the master was lost; 73 refused by the master; 74 a sum of\n"
-    "finite gradients is not finite; 77 the secret is not that of the master's job; 124 nobody\n"
-    "answered in time; 130, 143 stopped by a signal.";
+    "finite gradients is not finite; 75 it was silent and its place is given away; 77 the secret\n"
+    "is not that of the master's job; 124 nobody answered in time; 130, 143 stopped by a signal.";
 
 /* What the command line says besides settings. */
 struct given {

@@ -112,6 +112,9 @@ admit(const struct session *session, const struct chunk *chunk)
     const struct psi_frame *frame = &session->guest.inbox.frame;
     const struct table *table = chunk->table;
 
+    if (chunk->adopting != NULL) {
+        return PSI_ADMIT_TOO_EARLY;
+    }
     if (table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
         return psi_clock_admit_sequence(&chunk->marks[session->rank], frame->incarnation,
                                         frame->seq);
@@ -208,6 +211,7 @@ chunk_update(struct lane *lane, struct chunk *chunk, const struct closed_round *
         return false;
     }
     chunk->current = to;
+    chunk->blank = false; /* only a sum is, and it is of this round alone */
     chunk->updates++;
     chunk->clock.version++;
     return true;
@@ -235,6 +239,7 @@ collect(struct lane *lane, struct chunk *chunk, const struct psi_ranks *closing,
             continue;
         }
         round->is_empty = false;
+        round->has_holders = round->has_holders || slot->holds;
         if (slot->leaves > 0) {
             lane->given[slot->rank] = slot;
             round->gradients += slot->leaves;
@@ -295,6 +300,9 @@ static void
 finish_round(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
 {
     lane->replicate(lane, chunk, round);
+    if (round->has_holders || chunk->held != NULL) {
+        hold_round(lane, chunk, round);
+    }
     release_slots(lane, chunk);
     lane->progressed = true;
     parked_answer(lane, chunk);
@@ -438,6 +446,10 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot)
     slot->leaves = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0
                    : session->guest.inbox.meta.has_node ? session->guest.inbox.meta.node_leaves
                                                         : 1;
+    /* A PUSH is told no result: it holds nobody up. */
+    slot->wants_value = psi_frame_wants_value(frame->type);
+    slot->holds =
+        slot->wants_value && chunk->table->held != NULL && (frame->flags & PSI_FLAG_KEEPS) == 0;
     slot->cost = slot->loan != NULL ? PSI_GRADIENT_COST_MIN : gradient_cost(frame->payload_bytes);
     slot->next = chunk->round.slots;
     chunk->round.slots = slot;
@@ -448,6 +460,9 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot)
         chunk->clock.next[rank] = frame->step + 1;
     }
     chunk->table->priority = frame->priority;
+    if (chunk->held != NULL) {
+        hold_passed(session, chunk);
+    }
     open_add(lane, &chunk->round);
     round_try_close(lane, chunk);
 }
@@ -565,12 +580,14 @@ decline(const struct session *session, struct chunk *chunk, enum psi_admission a
 {
     struct lane *lane = session->lane;
     const struct psi_frame *frame = &session->guest.inbox.frame;
-    char text[PSI_TEXT_MAX];
 
     switch (admission) {
     case PSI_ADMIT_AGAIN:
         return park(chunk, session, err);
     case PSI_ADMIT_DONE:
+        if (chunk->held != NULL) {
+            hold_repeated(session, chunk);
+        }
         return answer_or_park(chunk, session, err);
     case PSI_ADMIT_DROPPED:
         if (psi_spec_synchronous(&chunk->table->spec) && frame->step < chunk->clock.version) {
@@ -584,15 +601,12 @@ decline(const struct session *session, struct chunk *chunk, enum psi_admission a
                       "some of the gradients of this sum have been given alone");
         return PSD_OK;
     default:
-        if (chunk->table->rule.backup > 0) {
-            /* Another chunk has told it of a round that closed there: it will close here, too. */
+        if (chunk->table->rule.backup > 0 || chunk->adopting != NULL) {
+            /* Another chunk has told it of a round that closed there: it will close here, too. Or
+             * it is not known yet which round is open. */
             return park(chunk, session, err);
         }
-        snprintf(text, sizeof(text),
-                 "table %s chunk %u: gradient of step %llu, but step %llu is open",
-                 chunk->table->spec.name, chunk->index, (unsigned long long)frame->step,
-                 (unsigned long long)chunk->clock.version);
-        answer_status(lane, session->rank, frame->request, chunk, PSD_ERR_STEP, text);
+        answer_too_early(lane, session->rank, frame->request, chunk, frame->step);
         return PSD_OK;
     }
 }

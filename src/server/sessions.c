@@ -43,8 +43,11 @@ session_end(struct session *session)
         }
         forget_requests(session);
         share_session_gone(session);
+        adopt_session_gone(session);
     }
     slot_give(&lane->pool, session->receiving);
+    free(session->releases.result);
+    free(session->asks.result);
     free(session);
 }
 
@@ -55,6 +58,12 @@ warn_refused(struct lane *lane, const char *peer, const char *text)
     psi_limiter_warn(&lane->warnings, psi_now_ns(lane->env), "PEER-REFUSED", peer, text);
 }
 
+static bool
+is_result(const struct psi_guest *guest)
+{
+    return (guest->inbox.frame.flags & PSI_FLAG_RESULT) != 0;
+}
+
 static psd_status
 on_head(struct psi_guest *guest, struct psi_sink *sink_p, struct psd_error *err)
 {
@@ -63,12 +72,15 @@ on_head(struct psi_guest *guest, struct psi_sink *sink_p, struct psd_error *err)
     switch (guest->inbox.frame.type) {
     case PSI_FRAME_PUSH:
     case PSI_FRAME_PUSH_PULL:
-        return push_sink(session, sink_p, err);
+        return is_result(guest) ? result_sink(session, sink_p, err)
+                                : push_sink(session, sink_p, err);
     case PSI_FRAME_INIT:
     case PSI_FRAME_STATE_PUSH:
         return load_sink(session, sink_p, err);
     case PSI_FRAME_SHARE_DATA:
         return share_data_sink(session, sink_p, err);
+    case PSI_FRAME_ADOPT:
+    case PSI_FRAME_GOT:
     case PSI_FRAME_SHARE_PULL:
     case PSI_FRAME_ACK: /* why a worker does not give its state */
         return psi_inbox_body(&guest->inbox, sink_p, err);
@@ -96,6 +108,19 @@ welcome(struct session *session, uint32_t rank)
     welcome.view = lane->view.id;
     (void)psi_post_welcome(session->guest.conn, &frame, &welcome);
     want_session(session);
+    hold_ask_again(lane, rank);
+}
+
+/* Is this life of the server the one that the view has? A worker that knows only the one before it
+ * may find this one at the same address. */
+static bool
+is_in_view(const struct lane *lane)
+{
+    const struct psi_view_place *here =
+        psi_view_place(&lane->view, lane->config.server, lane->config.lane);
+
+    return lane->view.id > 0 &&
+           (!lane->job.survives || here == NULL || here->incarnation == lane->job.incarnation);
 }
 
 static psd_status
@@ -105,8 +130,10 @@ on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_erro
     const struct lane *lane = session->lane;
     char text[PSI_TEXT_MAX];
 
-    if (lane->view.id == 0) {
-        return psi_fail(err, PSD_ERR_BUSY, "HELLO before the job began");
+    if (!is_in_view(lane)) {
+        return psi_fail(err, PSD_ERR_BUSY,
+                        lane->view.id == 0 ? "HELLO before the job began"
+                                           : "HELLO before the server is back in the job");
     }
     if (hello->role != PSI_ROLE_WORKER || hello->rank >= lane->rows ||
         hello->job != lane->job.job) {
@@ -144,13 +171,20 @@ dispatch(struct session *session, void *payload, size_t bytes, struct psd_error 
     switch (session->guest.inbox.frame.type) {
     case PSI_FRAME_PUSH:
     case PSI_FRAME_PUSH_PULL:
-        return push_arrived(session, err);
+        return is_result(&session->guest) ? result_arrived(session, payload, err)
+                                          : push_arrived(session, err);
     case PSI_FRAME_PULL:
     case PSI_FRAME_STATE_PULL:
         return pull_arrived(session, err);
     case PSI_FRAME_INIT:
     case PSI_FRAME_STATE_PUSH:
         return load_arrived(session, payload, err);
+    case PSI_FRAME_ADOPT:
+        return adopt_arrived(session, payload, bytes, err);
+    case PSI_FRAME_GOT:
+        return got_arrived(session, payload, bytes, err);
+    case PSI_FRAME_BYE:
+        return bye_arrived(session, err);
     case PSI_FRAME_WHY:
         return why_arrived(session, err);
     case PSI_FRAME_STEP_ADD:

@@ -93,6 +93,7 @@ slot_give(struct slot_pool *pool, struct slot *slot)
             slot->loan = NULL;
             slot->copy_bytes = 0;
         }
+        slot->gradient = slot->data; /* not where a worker had lent it, nor where it was decoded */
         slot->next = pool->free[slot->size_class];
         pool->free[slot->size_class] = slot;
     }

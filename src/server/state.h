@@ -17,7 +17,10 @@
 #include "store/store.h"
 #include "store/sum.h"
 
+struct adopting;
+struct adoption;
 struct chunk;
+struct known_table;
 struct session;
 struct table;
 
@@ -34,6 +37,8 @@ struct slot {
     uint32_t sender;     /* who brought it: the rank itself, or another worker of its host */
     uint32_t leaves;     /* gradients in it; 0: present, adding nothing */
     bool is_sum;         /* in f32 (f64), whatever the table's type */
+    bool wants_value;    /* its sender is answered with the result ... */
+    bool holds;          /* ... and cannot show it when it has gone on: it holds it (hold.c) */
     uint32_t cost;       /* bytes as the window counts them */
     uint32_t copy_bytes; /* on loan, and a copy that its sender made for us */
 };
@@ -80,6 +85,7 @@ struct closed_round {
     uint32_t leaf_count;
     uint32_t gradients;   /* in that sum: a mean divides by it */
     bool is_empty;        /* nobody is in it, not even with word that it adds nothing */
+    bool has_holders;     /* some of its senders hold the result */
     uint32_t rank;        /* tables without rounds: whose one gradient it is ... */
     struct psi_mark mark; /* ... and which of its pushes */
 };
@@ -93,23 +99,33 @@ struct round {
     bool open;
 };
 
+/* The result of a round that some workers hold until everybody has it (hold.c). */
+struct held_result {
+    uint64_t step;
+    struct psi_ranks awaited; /* were sent the result, and have not said that it is there */
+    struct psi_ranks holders; /* hear of it when nobody is awaited any more */
+};
+
 /*
  * What a store keeps as one: the unit of placement, transfer, ownership and of exactly-once. All
  * that says what was applied is in here: clock, marks, updates. The numbers are the store's.
  */
 struct chunk {
     struct table *table;
-    uint32_t index;         /* in the table */
-    uint32_t place;         /* among those on this lane: the store's name for it */
-    uint32_t current;       /* the store's buffer with the value of clock.version */
-    uint32_t pins[2];       /* replies that still borrow the value in that buffer */
-    struct psi_clock clock; /* next[] belongs to the table */
-    struct psi_mark *marks; /* asynchronous tables: one per rank */
-    uint64_t updates;       /* applied so far */
-    bool ready;             /* has its initial value */
-    bool pushed;            /* has had a gradient: too late to load */
-    struct round round;     /* the open one */
-    struct parked *parked;  /* in order of arrival */
+    uint32_t index;            /* in the table */
+    uint32_t place;            /* among those on this lane: the store's name for it */
+    uint32_t current;          /* the store's buffer with the value of clock.version */
+    uint32_t pins[2];          /* replies that still borrow the value in that buffer */
+    struct psi_clock clock;    /* next[] belongs to the table */
+    struct psi_mark *marks;    /* asynchronous tables: one per rank */
+    uint64_t updates;          /* applied so far */
+    bool ready;                /* has its initial value */
+    bool pushed;               /* has had a gradient: too late to load */
+    bool blank;                /* the value of clock.version was lost with an earlier life */
+    struct adopting *adopting; /* workers are telling where they are in it; NULL: it is open */
+    struct held_result *held;  /* of the last round that closed; NULL: nobody holds its result */
+    struct round round;        /* the open one */
+    struct parked *parked;     /* in order of arrival */
     struct parked **parked_end;
     uint32_t parked_count;
 };
@@ -145,11 +161,21 @@ struct table {
     uint64_t *clocks;      /* next[] of all chunks */
     struct psi_mark *marks;
     struct chunk *chunks;
-    uint64_t chunk_count;   /* of those on this lane */
-    uint64_t chunks_in_all; /* of the table */
-    uint32_t *local;        /* index in the table -> index in chunks, or UINT32_MAX */
-    uint64_t prepared;      /* chunks whose memory is ready */
-    bool announced;         /* the master knows that the table is ready */
+    uint64_t chunk_count;      /* of those on this lane */
+    uint64_t chunks_in_all;    /* of the table */
+    uint32_t *local;           /* index in the table -> index in chunks, or UINT32_MAX */
+    uint64_t prepared;         /* chunks whose memory is ready */
+    bool announced;            /* the master knows that the table is ready */
+    uint64_t first_step;       /* that of the initial values */
+    struct held_result *held;  /* one per chunk; NULL: the table does not outlive a server */
+    bool again;                /* an earlier life of the server had it (adopt.c) ... */
+    struct adoption *adoption; /* ... and not all of it has been opened yet; else NULL */
+};
+
+/* Results that a worker hears of together. */
+struct result_list {
+    struct psi_result *result; /* owned; PSI_RESULTS_MAX of room, or NULL */
+    uint32_t count;
 };
 
 /* A worker's connection. Strangers have rank UINT32_MAX. */
@@ -157,8 +183,11 @@ struct session {
     struct psi_guest guest; /* first */
     struct lane *lane;
     uint32_t rank;
-    struct slot *receiving; /* a gradient on its way in */
-    struct relay *relays;   /* SHARE_PULLs passed on to this worker */
+    struct slot *receiving;      /* a gradient on its way in */
+    struct relay *relays;        /* SHARE_PULLs passed on to this worker */
+    struct result_list releases; /* to be told of with the next turn, ... */
+    struct result_list asks;     /* ... to be asked for */
+    bool leaves;                 /* it has said BYE, and has not heard that it may go */
 };
 
 /* A SHARE_PULL on its way through the lane. */
@@ -196,6 +225,19 @@ struct turn {
     uint8_t priority;
 };
 
+/*
+ * What was decided, kept for a master that returns and knows nothing (journal.c). No decision is
+ * acted on before all lanes have it here.
+ */
+struct journal {
+    void *view; /* owned; body of the last VIEW_COMMIT that was taken; NULL: none */
+    size_t view_bytes;
+    struct known_table *tables; /* owned; by number, also those without a chunk here */
+    uint32_t table_count;
+    struct psi_ranks done;  /* have said BYE */
+    uint64_t load_barriers; /* of loads, to which all workers have come */
+};
+
 struct lane {
     struct psi_env *env;
     struct psi_log log;
@@ -210,11 +252,16 @@ struct lane {
     struct lane_counters *counters; /* owned */
     struct psi_welcome job;         /* what the master said; workers == 0: not yet */
     bool joined;
+    bool takes_place; /* stood by until now: lane_took_place() */
 
+    struct journal journal;
     uint32_t rows;        /* ranks that there is room for: entries of every array per rank */
     struct psi_view view; /* the one it has; id 0: none yet */
     uint32_t since;       /* the view from which on it has what it has; 0: the first */
+    uint64_t told_by_ns;  /* who has not told this life by then what it has is dead */
     int64_t frozen_rank;  /* a proposal is open: rounds do not close; -1: none */
+    uint32_t proposed;    /* the view that it is for */
+    uint64_t report_ns;   /* when to report at the latest what the rank gave; UINT64_MAX: done */
 
     struct table *tables;    /* newest first */
     struct table **table_of; /* by number, NULL where there is none; table_capacity of them */
@@ -238,6 +285,8 @@ struct lane {
     bool want_now;               /* the last one asked for came: ask for the next */
     struct global_step global;
     uint32_t relay_next;
+    bool results_due;          /* some session is to hear of results */
+    bool leavers_due;          /* who leaves may have nothing left to hold */
     void *scratch;             /* STORE_SCRATCH_BYTES */
     struct leaf *leaves;       /* one per rank: of the round that is being closed */
     const struct slot **given; /* rank -> its gradient, while leaves are collected; else NULL */
@@ -287,6 +336,45 @@ const struct psi_ranks *backup_closing(const struct table *table, uint64_t step)
 uint64_t backup_goes_on_at(const struct table *table, uint64_t step);
 void backup_decide(struct lane *lane, struct table *table, const struct closing *closing);
 
+/* hold.c */
+void hold_round(struct lane *lane, struct chunk *chunk, const struct closed_round *round);
+void hold_adopted(struct chunk *chunk, uint64_t step, const struct psi_ranks *awaited,
+                  const struct psi_ranks *holders);
+void hold_repeated(const struct session *session, struct chunk *chunk);
+void hold_passed(const struct session *session, struct chunk *chunk);
+void hold_at_base(struct lane *lane, struct chunk *chunk, uint32_t rank, uint64_t base);
+void hold_got(struct lane *lane, struct chunk *chunk, uint32_t rank, uint64_t step);
+void hold_release(struct lane *lane, const struct chunk *chunk, uint32_t rank, uint64_t step);
+void hold_rank_left(struct lane *lane, uint32_t rank);
+void hold_flush(struct lane *lane);
+void hold_opened(struct lane *lane, struct chunk *chunk);
+void hold_let_go(struct lane *lane);
+void hold_ask_again(struct lane *lane, uint32_t rank);
+uint16_t hold_flag(const struct chunk *chunk, const struct parked *parked);
+bool hold_describe(const struct chunk *chunk, uint64_t step, char *text, size_t size);
+void name_workers(const struct psi_ranks *ranks, char *text, size_t size);
+psd_status bye_arrived(struct session *session, struct psd_error *err);
+psd_status got_arrived(struct session *session, const void *payload, size_t bytes,
+                       struct psd_error *err);
+
+/* adopt.c */
+psd_status adopt_begin(struct lane *lane, struct table *table, struct psd_error *err);
+uint64_t adopt_bytes(const struct lane *lane, uint64_t chunks);
+void adopt_free(struct table *table);
+psd_status adopt_arrived(struct session *session, const void *payload, size_t bytes,
+                         struct psd_error *err);
+psd_status result_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
+psd_status result_arrived(struct session *session, const void *payload, struct psd_error *err);
+void adopt_session_gone(const struct session *session);
+void adopt_look(struct lane *lane); /* members have changed, or the lane is no longer frozen */
+/* With which version will the chunk open, as far as workers other than `rank` have told? False:
+ * none of them has told anything. */
+bool adopt_version(const struct lane *lane, const struct chunk *chunk, uint32_t rank,
+                   uint64_t *version_p);
+/* Have all workers other than `rank` told of all chunks? */
+bool adopt_knows_all(const struct lane *lane, uint32_t rank);
+void adopt_describe(const struct lane *lane, const struct chunk *chunk, char *text, size_t size);
+
 /* stall.c */
 void want_look(struct lane *lane, uint64_t now_ns);
 uint64_t want_next_ns(const struct lane *lane);
@@ -310,6 +398,8 @@ void parked_free(struct lane *lane, struct chunk *chunk);
 bool parked_push(const struct chunk *chunk, uint32_t rank);
 void answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
                    psd_status status, const char *text);
+void answer_too_early(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
+                      uint64_t step);
 void ask_again(struct lane *lane, const struct chunk *chunk, const struct parked *push);
 void value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer);
 
@@ -321,9 +411,32 @@ void session_end(struct session *session);
 /* views.c */
 psd_status view_arrived(struct lane *lane, const void *body, size_t bytes, struct psd_error *err);
 void view_proposed(struct lane *lane, const struct psi_propose *propose);
+void view_aborted(struct lane *lane);
+
+/* ------------------------------------------------------------------------------ standby.c --- */
+
+/* It leaves a job that cannot do without a server, or has but one. */
+void standby_welcomed(struct lane *lane, const struct psi_welcome *welcome);
+
+/* TAKE_PLACE: which lane of which server it is from now on. */
+psd_status standby_take_place(struct lane *lane, const struct psi_frame *order,
+                              struct psd_error *err);
+void view_report_look(struct lane *lane, uint64_t now_ns); /* reports, if it can or must now */
 
 /* A worker is done, or dead: nobody waits for it any more. */
 void lane_tell_done(const struct lane *lane, uint32_t rank);
+
+/* What could not be said now is asked for again on a new connection. */
+void lane_renew_master(struct lane *lane);
+
+/* journal.c */
+psd_status journal_open(struct lane *lane, uint32_t id, const void *body, size_t bytes,
+                        struct psd_error *err);
+void journal_drop(struct lane *lane, uint32_t id);
+psd_status journal_resume(struct lane *lane, const struct psi_view *view, struct psd_error *err);
+psd_status journal_done(struct lane *lane, const void *body, size_t bytes, struct psd_error *err);
+void journal_tell(struct lane *lane);
+void journal_free(struct lane *lane);
 
 /* share.c */
 psd_status share_pull_arrived(struct session *session, const void *payload, size_t bytes,

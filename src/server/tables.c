@@ -16,7 +16,7 @@
 #include "store/dense/dense.h"
 
 enum {
-    PREPARE_BYTES = 16 << 20, /* per turn of the loop */
+    PREPARE_BYTES = 1 << 20, /* per turn of the loop: on a busy machine that may take long */
 };
 
 struct table *
@@ -62,6 +62,8 @@ table_destroy(struct lane *lane, struct table *table)
     free(table->marks);
     free(table->members.left_at);
     free(table->backup);
+    free(table->held);
+    adopt_free(table);
     free(table);
 }
 
@@ -102,6 +104,13 @@ wants_segment(const struct lane *lane, const struct table *table)
            (lane->config.segments_max == 0 || lane->segments < lane->config.segments_max);
 }
 
+/* Does the job go on with it when a server dies? */
+static bool
+outlives_servers(const struct lane *lane, const struct table *table)
+{
+    return lane->job.survives && psi_spec_survives(&table->spec);
+}
+
 /* What a table takes besides its numbers: for many small tables, this is most of it. */
 static uint64_t
 bookkeeping_bytes(const struct lane *lane, const struct table *table)
@@ -112,7 +121,9 @@ bookkeeping_bytes(const struct lane *lane, const struct table *table)
 
     return sizeof(*table) + table->chunks_in_all * sizeof(*table->local) +
            table->chunk_count * (sizeof(*table->chunks) + lane->rows * cell) +
-           lane->rows * sizeof(*table->members.left_at);
+           lane->rows * sizeof(*table->members.left_at) +
+           (outlives_servers(lane, table) ? table->chunk_count * sizeof(*table->held) : 0) +
+           (table->again ? adopt_bytes(lane, table->chunk_count) : 0);
 }
 
 static psd_status
@@ -147,9 +158,13 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     if (table->spec.backup_workers > 0) {
         table->backup = calloc(1, sizeof(*table->backup));
     }
+    if (outlives_servers(lane, table)) {
+        table->held = calloc(table->chunk_count + 1, sizeof(*table->held));
+    }
     table->members.left_at = calloc(lane->rows, sizeof(*table->members.left_at));
     if (table->chunks == NULL || table->clocks == NULL || table->members.left_at == NULL ||
         (table->spec.backup_workers > 0 && table->backup == NULL) ||
+        (outlives_servers(lane, table) && table->held == NULL) ||
         (table->spec.staleness == PSD_STALENESS_UNBOUNDED && table->marks == NULL)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %llu chunks",
                         table->spec.name, (unsigned long long)table->chunk_count);
@@ -171,7 +186,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
 }
 
 static void
-chunks_init(struct lane *lane, struct table *table, uint64_t step)
+chunks_init(struct lane *lane, struct table *table)
 {
     const uint64_t chunks = table->chunks_in_all;
     const uint32_t workers = lane->rows;
@@ -187,8 +202,8 @@ chunks_init(struct lane *lane, struct table *table, uint64_t step)
         chunk->index = (uint32_t)i;
         chunk->place = table->local[i];
         chunk->round.chunk = chunk;
-        chunk->clock.version = step;
-        chunk->clock.committed = step;
+        chunk->clock.version = table->first_step;
+        chunk->clock.committed = table->first_step;
         chunk->clock.next = table->clocks + (uint64_t)table->local[i] * workers;
         chunk->parked_end = &chunk->parked;
         chunk->ready = table->spec.init != PSD_INIT_RANK0;
@@ -243,6 +258,11 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
         return psi_fail(err, PSD_ERR_PROTOCOL, "table %s: its places do not include server %u",
                         info->spec.name, lane->config.server);
     }
+    if (info->again && !(lane->job.survives && psi_spec_survives(&info->spec))) {
+        return psi_fail(err, PSD_ERR_PROTOCOL,
+                        "table %s: what server %u had of it was lost, and is not made anew",
+                        info->spec.name, lane->config.server);
+    }
     if (psi_chunk_count(info->spec.count) > PSI_CHUNKS_MAX) {
         return psi_fail(err, PSD_ERR_TOO_BIG, "table %s: %llu chunks, at most %d", info->spec.name,
                         (unsigned long long)psi_chunk_count(info->spec.count), PSI_CHUNKS_MAX);
@@ -254,6 +274,8 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     table->id = info->id;
     table->spec = info->spec;
     table->chunks_in_all = psi_chunk_count(info->spec.count);
+    table->first_step = info->step;
+    table->again = info->again;
     table->rule.workers = lane->rows;
     table->rule.staleness = info->spec.staleness;
     table->rule.backup = info->spec.backup_workers;
@@ -268,12 +290,15 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     if (status == PSD_OK) {
         status = table_allocate(lane, table, elements, err);
     }
+    if (status == PSD_OK) {
+        chunks_init(lane, table);
+        status = table->again ? adopt_begin(lane, table, err) : PSD_OK;
+    }
     if (status != PSD_OK) {
         table->chunk_count = 0;
         table_destroy(lane, table);
         return status;
     }
-    chunks_init(lane, table, info->step);
     lane->table_of[table->id] = table;
     table->next = lane->tables;
     lane->tables = table;

@@ -8,15 +8,17 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "rpc/follow_view.h"
 #include "rpc/post.h"
 #include "server/state.h"
 
-/* What could not be said now is asked for again on a new connection. */
-static void
-renew_master(struct lane *lane)
+#define MS_NS UINT64_C(1000000)
+
+void
+lane_renew_master(struct lane *lane)
 {
     struct psd_error reason;
 
@@ -31,50 +33,115 @@ acknowledge(struct lane *lane, const struct psi_view_ack *ack)
 
     if (psi_master_link_is_up(&lane->master) &&
         psi_post_view_ack(lane->master.peer.conn, &frame, ack) != PSD_OK) {
-        renew_master(lane);
+        lane_renew_master(lane);
     }
 }
 
+/* Where the chunk is, and the rank in it. */
+struct standing {
+    bool known;
+    uint64_t version;
+    uint64_t given; /* behind the last step that it gave */
+    uint64_t next;  /* the first that it may still have to give */
+};
+
 /*
- * The first step of the chunk that the rank may still have to give. With backup workers it has no
- * part in most rounds it did not give to: what has closed is over, whoever was in it.
+ * With backup workers the rank has no part in most rounds it did not give to: what has closed is
+ * over, whoever was in it. What it gave to an earlier life of the server is gone, unless it is in a
+ * result that others have.
  */
-static uint64_t
-next_of(const struct table *table, const struct psi_clock *clock, uint32_t rank)
+static struct standing
+standing_of(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
 {
-    return table->backup != NULL && clock->next[rank] < clock->version ? clock->version
-                                                                       : clock->next[rank];
+    const struct psi_clock *clock = &chunk->clock;
+    struct standing standing = {
+        .known = true, .version = clock->version, .given = clock->next[rank]};
+
+    if (chunk->adopting != NULL) {
+        standing.known = adopt_version(lane, chunk, rank, &standing.version);
+        standing.given = standing.version;
+    }
+    standing.next = chunk->table->backup != NULL && standing.given < standing.version
+                        ? standing.version
+                        : standing.given;
+    return standing;
 }
 
 /* What the rank has given of one table's chunks on this lane. */
 static struct psi_given
-given_of(const struct table *table, uint32_t rank)
+given_of(const struct lane *lane, const struct table *table, uint32_t rank)
 {
-    struct psi_given given = {.table = table->id, .chunks = table->chunk_count};
+    struct psi_given given = {.table = table->id};
 
     given.next_min = PSI_STEP_NEVER;
     for (uint64_t i = 0; i < table->chunk_count; i++) {
-        const uint64_t next = next_of(table, &table->chunks[i].clock, rank);
+        const struct standing chunk = standing_of(lane, &table->chunks[i], rank);
 
-        given.next_min = next < given.next_min ? next : given.next_min;
-        given.next_max = next > given.next_max ? next : given.next_max;
+        if (chunk.known) {
+            given.chunks++;
+            given.next_min = chunk.next < given.next_min ? chunk.next : given.next_min;
+            given.next_max = chunk.next > given.next_max ? chunk.next : given.next_max;
+        }
     }
     for (uint64_t i = 0; i < table->chunk_count; i++) {
-        const struct psi_clock *clock = &table->chunks[i].clock;
+        const struct standing chunk = standing_of(lane, &table->chunks[i], rank);
 
-        given.ahead += next_of(table, clock, rank) > given.next_min;
-        given.closed += clock->next[rank] == given.next_max && clock->version >= given.next_max;
+        given.ahead += chunk.known && chunk.next > given.next_min;
+        given.closed +=
+            chunk.known && chunk.given == given.next_max && chunk.version >= given.next_max;
     }
     return given;
+}
+
+/* Tells the master what the rank that leaves has given. */
+static void
+report(struct lane *lane)
+{
+    const uint32_t rank = (uint32_t)lane->frozen_rank;
+    struct psi_view_ack ack = {.id = lane->proposed};
+    uint32_t tables = 0;
+
+    lane->report_ns = UINT64_MAX;
+    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
+        tables += table->chunk_count > 0;
+    }
+    ack.given = calloc(tables + 1, sizeof(*ack.given));
+    if (ack.given == NULL) {
+        lane_renew_master(lane);
+        return;
+    }
+    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
+        const struct psi_given given = given_of(lane, table, rank);
+
+        if (given.chunks > 0) {
+            ack.given[ack.tables++] = given;
+        }
+    }
+    acknowledge(lane, &ack);
+    free(ack.given);
+}
+
+/*
+ * Of chunks that are being adopted the other workers have to tell first: what the rank gave to an
+ * earlier life of this server is lost, unless it is in a result that one of them has. Who has not
+ * told in the time in which a silent worker is declared dead is dead, too, and leaves next. That time
+ * is waited for once, and not for each of many that have left.
+ */
+void
+view_report_look(struct lane *lane, uint64_t now_ns)
+{
+    if (lane->report_ns != UINT64_MAX &&
+        (now_ns >= lane->report_ns || adopt_knows_all(lane, (uint32_t)lane->frozen_rank))) {
+        report(lane);
+    }
 }
 
 void
 view_proposed(struct lane *lane, const struct psi_propose *propose)
 {
-    struct psi_view_ack ack = {.id = propose->id};
-    uint32_t tables = 0;
+    const uint64_t now_ns = psi_now_ns(lane->env);
 
-    if (propose->id != lane->view.id + 1 || propose->rank >= lane->rows) {
+    if (propose->id <= lane->view.id || propose->rank >= lane->rows) {
         return; /* an old one, repeated */
     }
     if (lane->sessions[propose->rank] != NULL) {
@@ -82,21 +149,25 @@ view_proposed(struct lane *lane, const struct psi_propose *propose)
     }
     psi_view_fence(&lane->view, propose->rank); /* and it does not come back before the commit */
     lane->frozen_rank = (int64_t)propose->rank;
-    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
-        tables += table->chunk_count > 0;
-    }
-    ack.given = calloc(tables + 1, sizeof(*ack.given));
-    if (ack.given == NULL) {
-        renew_master(lane);
-        return;
-    }
-    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
-        if (table->chunk_count > 0) {
-            ack.given[ack.tables++] = given_of(table, propose->rank);
-        }
-    }
-    acknowledge(lane, &ack);
-    free(ack.given);
+    lane->proposed = propose->id;
+    lane->report_ns = lane->told_by_ns;
+    view_report_look(lane, now_ns);
+}
+
+static void
+unfreeze(struct lane *lane)
+{
+    lane->frozen_rank = -1;
+    lane->report_ns = UINT64_MAX;
+}
+
+/* The rank stays fenced: it is proposed again when the master has done what comes first. */
+void
+view_aborted(struct lane *lane)
+{
+    unfreeze(lane);
+    adopt_look(lane);
+    rounds_try_close_all(lane);
 }
 
 void
@@ -111,7 +182,7 @@ lane_tell_done(const struct lane *lane, uint32_t rank)
 static void
 rank_leaves(struct lane *lane, const struct psi_view *view)
 {
-    lane_tell_done(lane, view->rank);
+    lane_tell_done(lane, view->who);
     for (uint32_t i = 0; i < view->tables; i++) {
         const struct psi_view_table *decision = &view->table[i];
         struct table *table = table_find(lane, decision->id);
@@ -119,16 +190,16 @@ rank_leaves(struct lane *lane, const struct psi_view *view)
         if (table == NULL) {
             continue;
         }
-        table->members.left_at[view->rank] = decision->left_at;
+        table->members.left_at[view->who] = decision->left_at;
         for (uint64_t j = 0; decision->drop && j < table->chunk_count; j++) {
             if (table->chunks[j].clock.version >= decision->left_at) {
-                round_drop(lane, &table->chunks[j], view->rank);
+                round_drop(lane, &table->chunks[j], view->who);
             }
         }
     }
     for (struct table *table = lane->tables; table != NULL; table = table->next) {
-        if (table->members.left_at[view->rank] == PSI_STEP_NEVER) {
-            table->members.left_at[view->rank] = 0; /* it never gave anything of this one */
+        if (table->members.left_at[view->who] == PSI_STEP_NEVER) {
+            table->members.left_at[view->who] = 0; /* it never gave anything of this one */
         }
     }
 }
@@ -140,28 +211,47 @@ on_view(void *owner, const struct psi_view *old, const struct psi_view *now, str
     const struct psi_view_place *here =
         psi_view_place(&lane->view, lane->config.server, lane->config.lane);
 
-    (void)err;
     for (uint32_t rank = 0; rank < now->workers; rank++) {
         if (lane->sessions[rank] != NULL && psi_view_rank(old, now, rank) != PSI_RANK_STAYS) {
             session_end(lane->sessions[rank]); /* nothing more from that life */
         }
     }
     lane->since = here == NULL ? 0 : here->since;
-    lane->frozen_rank = -1;
-    if (now->change && now->leaves) {
-        rank_leaves(lane, now);
+    if (lane->since == now->id) {
+        lane->told_by_ns = psi_now_ns(lane->env) + lane->job.dead_ms * MS_NS;
     }
+    unfreeze(lane);
+    /* A master that returned says again what the last one had decided: to most it is not new. */
+    if (now->change == PSI_VIEW_WORKER_LEFT &&
+        psi_view_rank(old, now, now->who) == PSI_RANK_LEAVES) {
+        rank_leaves(lane, now);
+        hold_rank_left(lane, now->who);
+    }
+    adopt_look(lane);
     rounds_try_close_all(lane);
-    return PSD_OK;
+    return journal_resume(lane, now, err);
 }
 
 psd_status
 view_arrived(struct lane *lane, const void *body, size_t bytes, struct psd_error *err)
 {
+    const uint32_t had = lane->view.id;
     struct psi_view_ack ack = {0};
-    const psd_status status =
-        psi_follow_view(&lane->view, body, bytes, on_view, lane, &ack.id, err);
+    void *copy = malloc(bytes);
+    psd_status status;
 
+    if (copy == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a view");
+    }
+    memcpy(copy, body, bytes);
+    status = psi_follow_view(&lane->view, body, bytes, on_view, lane, &ack.id, err);
+    if (lane->view.id != had) {
+        free(lane->journal.view);
+        lane->journal.view = copy;
+        lane->journal.view_bytes = bytes;
+    } else {
+        free(copy);
+    }
     if (status == PSD_OK) {
         acknowledge(lane, &ack);
     }

@@ -59,6 +59,14 @@ psi_spec_synchronous(const struct psi_spec *spec)
     return spec->staleness == 0;
 }
 
+/* Can workers make anew what a lost server had of the table? Of a sum they have the gradients until
+ * they have the result; not with backup workers, whom nobody waits for. */
+static inline bool
+psi_spec_survives(const struct psi_spec *spec)
+{
+    return spec->use == PSD_USE_SUM && psi_spec_synchronous(spec) && spec->backup_workers == 0;
+}
+
 /* Changes whenever the bits of any sum or rule change: part of the handshake. */
 enum { PSI_KERNEL_REVISION = 1 };
 

@@ -799,7 +799,7 @@ static void
 test_thousand_idle_connections(void **state)
 {
     enum { IDLE = 1000, ROUNDS = 200 };
-    const struct psi_loop_config config = {.strangers_max = 2000, .stranger_ms = 60000};
+    const struct psi_loop_config config = {.strangers_max = 2000, .stranger_ms = 600000};
     struct bed *bed = bed_create(*state, NULL, &config);
     struct end *idle = calloc(IDLE, sizeof(*idle));
     struct end busy = {0};

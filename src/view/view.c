@@ -6,7 +6,6 @@
 #include "view/view.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 psd_status
 psi_view_init(struct psi_view *view, uint32_t workers)
@@ -29,9 +28,22 @@ psi_view_fini(struct psi_view *view)
 }
 
 static bool
-same_place(const struct psi_view_place *a, const struct psi_view_place *b)
+same_life(const struct psi_view_place *a, const struct psi_view_place *b)
 {
-    return a != NULL && strcmp(a->address, b->address) == 0;
+    return a != NULL && a->incarnation == b->incarnation;
+}
+
+/* From which view on the life is there. Who takes its first view late may have missed another life
+ * before it: the master counts them from 1 on. */
+static uint32_t
+since(const struct psi_view *view, const struct psi_view_place *place, uint32_t id)
+{
+    const struct psi_view_place *before = psi_view_place(view, place->server, place->lane);
+
+    if (view->id == 0) {
+        return place->incarnation > 1 ? id : 0;
+    }
+    return same_life(before, place) ? before->since : id;
 }
 
 psd_status
@@ -53,12 +65,8 @@ psi_view_take(struct psi_view *view, const struct psi_view *next, struct psi_vie
         taken.worker[rank] = next->worker[rank];
     }
     for (uint32_t i = 0; i < next->places; i++) {
-        struct psi_view_place *place = &taken.place[i];
-        const struct psi_view_place *before;
-
-        *place = next->place[i];
-        before = psi_view_place(view, place->server, place->lane);
-        place->since = view->id == 0 ? 0 : same_place(before, place) ? before->since : next->id;
+        taken.place[i] = next->place[i];
+        taken.place[i].since = since(view, &next->place[i], next->id);
     }
     *old_p = *view;
     *view = taken;

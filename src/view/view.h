@@ -14,7 +14,30 @@
 
 #include <psd/status.h>
 
-enum { PSI_ADDRESS_MAX = 72 }; /* with its NUL */
+enum {
+    PSI_ADDRESS_MAX = 72, /* with its NUL */
+    PSI_VIEW_TERM_BITS = 12,
+    PSI_VIEW_COUNT_BITS = 32 - PSI_VIEW_TERM_BITS,
+    PSI_TERM_MAX = (1 << PSI_VIEW_TERM_BITS) - 1,
+};
+
+/*
+ * A view's number is the term of the master that made it, and a count, compared as one number. A
+ * term is one life of the job's master, counted by whoever starts it: so the views of a later life
+ * are higher than whatever an earlier one had chosen, told to some, and died of.
+ */
+static inline uint32_t
+psi_view_term(uint32_t id)
+{
+    return id >> PSI_VIEW_COUNT_BITS;
+}
+
+/* The number of the view behind `id` that a master of that term makes. */
+static inline uint32_t
+psi_view_next_id(uint32_t id, uint32_t term)
+{
+    return term > psi_view_term(id) ? term << PSI_VIEW_COUNT_BITS | 1 : id + 1;
+}
 
 /* A worker, as a view knows it. */
 struct psi_view_worker {
@@ -28,16 +51,26 @@ struct psi_view_worker {
 struct psi_view_place {
     uint32_t server;
     uint32_t lane;
+    uint32_t incarnation; /* of the server's life there: a later one has nothing of what it had */
     char address[PSI_ADDRESS_MAX];
     uint32_t since; /* the view that brought it; 0: there from the start. Each core counts it itself
                        (psi_view_take), views do not carry it */
 };
 
-/* How a leaving rank counts in one table. */
+/* How a rank that leaves or is replaced counts in one table. */
 struct psi_view_table {
     uint32_t id;
-    uint64_t left_at; /* first step without it */
+    uint64_t left_at; /* first step without it; of a replacement: where it goes on */
     bool drop;        /* what it gave of that step and later is taken back where still open */
+};
+
+/* What was decided with a view. */
+enum psi_view_change {
+    PSI_VIEW_FIRST,           /* everybody is here */
+    PSI_VIEW_WORKER_LEFT,     /* it is done, or lost */
+    PSI_VIEW_WORKER_REPLACED, /* by a new incarnation */
+    PSI_VIEW_SERVER_BACK,     /* a server that was lost has another life, and nothing in it */
+    PSI_VIEW_CHANGES,
 };
 
 /* Also the body of VIEW_COMMIT. Its lists are their owner's: see psi_view_take, psi_view_fini. */
@@ -48,13 +81,11 @@ struct psi_view {
     uint32_t places;
     struct psi_view_place *place;
 
-    /* What was decided with this view, if it is not the first. A view that a core holds has none
-     * of it. */
-    bool change;
-    uint32_t rank;
-    bool leaves; /* leaves (or is lost); else it is replaced by a new incarnation */
+    /* A view that a core holds has none of it. */
+    enum psi_view_change change;
+    uint32_t who; /* rank of the worker, or index of the server */
     uint32_t tables;
-    struct psi_view_table *table; /* leaves */
+    struct psi_view_table *table; /* PSI_VIEW_WORKER_LEFT, PSI_VIEW_WORKER_REPLACED */
 };
 
 /* The view before the first, with room for so many ranks. PSD_ERR_NO_MEMORY, then it has none. */

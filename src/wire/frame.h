@@ -58,10 +58,12 @@ enum psi_frame_traits {
     X(VIEW_ACK, 11, PSI_KIND_CONTROL, "what that rank has given here")                             \
     X(VIEW_COMMIT, 12, PSI_KIND_CONTROL, "the new view")                                           \
     X(VIEW_ABORT, 13, PSI_KIND_CONTROL, "the old view stays")                                      \
+    X(DONE, 14, PSI_KIND_CONTROL, "who has said BYE, which loads are over: keep it in mind")       \
     /* tables */                                                                                   \
     X(TABLE_OPEN, 20, PSI_KIND_CONTROL, "create or join")                                          \
     X(TABLE_INFO, 21, PSI_KIND_CONTROL, "its number and its places")                               \
     X(TABLE_DROP, 22, PSI_KIND_CONTROL, "forget it")                                               \
+    X(TABLE_RESUME, 24, PSI_KIND_CONTROL, "where a replacement goes on with it")                   \
     /* data */                                                                                     \
     X(PUSH, 30, PSI_KIND_DATA | PSI_TRAIT_GRADIENT, "a gradient of one chunk")                     \
     X(PULL, 31, PSI_KIND_CONTROL | PSI_TRAIT_VALUE, "the value of one chunk, please")              \
@@ -85,6 +87,13 @@ enum psi_frame_traits {
     X(ROUTE, 49, PSI_KIND_CONTROL, "I do so, from this step on")                                   \
     X(REPLICATE, 50, PSI_KIND_RESERVED, "reserved: a closed round, for the backup")                \
     X(REPLICATE_ACK, 51, PSI_KIND_RESERVED, "reserved")                                            \
+    X(ADOPT, 53, PSI_KIND_CONTROL, "where I am in this table, of which you have nothing")          \
+    X(GOT, 54, PSI_KIND_CONTROL, "these results are here; from a lane: are they?")                 \
+    X(RELEASE, 55, PSI_KIND_CONTROL, "everybody has these results")                                \
+    X(GIVE, 56, PSI_KIND_CONTROL, "show me the result of this step")                               \
+    X(TAKE_PLACE, 57, PSI_KIND_CONTROL, "be that lane of that server")                             \
+    X(LANE_STATE, 58, PSI_KIND_CONTROL, "that is all I know of the job")                           \
+    X(WORKER_STATE, 59, PSI_KIND_CONTROL, "what I have come to")                                   \
     /* all together */                                                                             \
     X(BARRIER, 60, PSI_KIND_CONTROL, "I am at my n-th barrier")                                    \
     X(STEP_ADD, 61, PSI_KIND_CONTROL, "add to the global step")                                    \
@@ -120,7 +129,10 @@ enum {
     PSI_FLAG_CHECKSUM = 0x0001, /* payload_crc covers the payload */
     PSI_FLAG_EMPTY = 0x0002,    /* PUSH: present, adding nothing (no payload) */
     PSI_FLAG_EXACT = 0x0004,    /* PULL: version `step` itself, not a later one */
-    PSI_FLAGS_KNOWN = 0x0007,
+    PSI_FLAG_RESULT = 0x0008,   /* PUSH: not a gradient, but the result of `step` (GIVE) */
+    PSI_FLAG_KEEPS = 0x0010,    /* PUSH*: the sender can show the result when it has gone on */
+    PSI_FLAG_HOLD = 0x0020,     /* VALUE: some cannot; say GOT */
+    PSI_FLAGS_KNOWN = 0x003f,
 };
 
 /* Decoded header. `type` is a known one; sizes are within the limits of the type. */

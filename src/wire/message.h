@@ -30,12 +30,15 @@ enum psi_role {
     PSI_ROLE_SERVER = 2, /* one lane of it */
     PSI_ROLE_WORKER = 3,
     PSI_ROLE_OBSERVER = 4, /* asks for the table of nodes, and is in no view */
+    PSI_ROLE_STANDBY = 5,  /* a lane without a place: that of a lost server's, when it is wanted */
 };
 
 enum {
     PSI_TEXT_MAX = 480, /* with its NUL */
     PSI_TABLES_MAX = 16384,
     PSI_SHARE_NAME_MAX = 128,
+    PSI_ADOPT_RUNS_MAX = 4096,
+    PSI_RESULTS_MAX = 1024,
     PSI_STEP_ADDS_MAX = 256, /* STEP_ADDs of one worker under way: so many answers are kept */
 };
 
@@ -44,9 +47,9 @@ enum {
 /* HELLO: to the master by everybody, to a lane by a worker. */
 struct psi_hello {
     uint8_t role;
-    uint32_t rank; /* worker: rank or PSI_RANK_AUTO; server: index */
+    uint32_t rank; /* worker: rank or PSI_RANK_AUTO; server, stand-by: index of the server */
     uint32_t lane;
-    uint32_t lanes;       /* server: lanes of that server */
+    uint32_t lanes;       /* server: lanes of that server; stand-by: how many there are in it */
     uint32_t incarnation; /* 0: a new process; else the one the master gave */
     uint64_t life;        /* drawn at random by the process: tells a reconnect from an impostor */
     uint32_t kernel_revision;
@@ -54,6 +57,8 @@ struct psi_hello {
     char address[PSI_ADDRESS_MAX]; /* where workers reach this lane; a worker: others of its host */
     char build[64];
     uint64_t host; /* worker: those that may be on one host have the same; 0: not to be asked */
+    uint32_t term; /* of the last master that it has met; 0: none yet */
+    uint32_t view; /* the one it has; 0: none yet */
 };
 
 /* WELCOME by the master. */
@@ -63,12 +68,16 @@ struct psi_welcome {
     uint32_t workers;
     uint32_t servers;
     uint32_t heartbeat_ms;
-    uint32_t dead_ms; /* silent for that long: dead */
+    uint32_t dead_ms; /* silent for that long: dead; never 0 */
     uint8_t policy;   /* enum psi_death_policy */
     uint64_t job;
     uint32_t window_bytes; /* WELCOME by a lane: unanswered gradient bytes this worker may have */
     uint32_t view;
-    uint64_t load_barriers; /* those of PSI_BARRIER_LOAD that are over */
+    uint64_t load_barriers;   /* those of PSI_BARRIER_LOAD that are over */
+    bool survives;            /* the job goes on when a server dies: results are kept for that */
+    uint32_t term;            /* which life of the master this is; 0: it has no other */
+    uint32_t master_grace_ms; /* how long members wait for another life of it; 0: not at all */
+    uint64_t barriers;        /* those of PSI_BARRIER_CALLED that were over when this life came */
 };
 
 /* BARRIER: each kind is counted by itself. */
@@ -118,6 +127,23 @@ struct psi_view_ack {
     struct psi_given *given; /* PSI_TABLES_MAX of room when decoding */
 };
 
+/*
+ * LANE_STATE ends what a lane tells a master that has another life: VIEW_COMMIT, the last that it
+ * took; then, for each table that it has heard of, the TABLE_OPEN or TABLE_DROP, and TABLE_RESUMEs.
+ */
+struct psi_lane_state {
+    bool frozen;            /* by a proposal that came to no decision here */
+    uint64_t load_barriers; /* of PSI_BARRIER_LOAD: to so many all workers have come */
+    struct psi_ranks done;  /* have said BYE */
+};
+
+/* WORKER_STATE: its barriers, as it counts them. */
+struct psi_worker_state {
+    uint64_t before;                    /* of PSI_BARRIER_CALLED: over when its life began */
+    uint64_t come[PSI_BARRIER_KINDS];   /* to so many it has come ... */
+    uint64_t passed[PSI_BARRIER_KINDS]; /* ... of which it waits in none of the first */
+};
+
 /* TABLE_OPEN (worker to master: spec alone counts) and TABLE_INFO, TABLE_OPEN to a lane. */
 struct psi_table_info {
     uint32_t id;
@@ -125,6 +151,7 @@ struct psi_table_info {
     uint64_t step;    /* where the asking worker has to go on */
     struct psi_spec spec;
     struct psi_loads loads; /* before this table */
+    bool again;             /* to a lane: the server had it in another life, workers have gone on */
 };
 
 /* NODES_INFO: psd_node as in the API. */
@@ -149,6 +176,42 @@ struct psi_share {
     char name[PSI_SHARE_NAME_MAX];
 };
 
+/* What a worker has of a chunk's result besides its own gradient. */
+enum psi_has {
+    PSI_HAS_NOTHING,
+    PSI_HAS_HELD,   /* the result of step `base`, with which it is not through until RELEASE */
+    PSI_HAS_KEPT,   /* that of the step before: it is through with it, and can show it */
+    PSI_HAS_PASSED, /* it was released from the step before: everybody has its result */
+    PSI_HAS_KINDS,
+};
+
+/* Chunks of a table, one behind the other, of which the same is true. */
+struct psi_adopt_run {
+    uint32_t first;
+    uint32_t count;
+    uint64_t base; /* the first step that the worker is not through with */
+    enum psi_has has;
+};
+
+/* ADOPT: the table is that of the frame. A worker with many runs sends several. */
+struct psi_adopt {
+    uint32_t runs;
+    struct psi_adopt_run *run; /* PSI_ADOPT_RUNS_MAX of room when decoding */
+};
+
+/* The result of a round. */
+struct psi_result {
+    uint32_t table;
+    uint32_t chunk;
+    uint64_t step;
+};
+
+/* GOT, RELEASE. */
+struct psi_results {
+    uint32_t count;
+    struct psi_result *result; /* PSI_RESULTS_MAX of room when decoding */
+};
+
 void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
 
 #define PSI_MESSAGE_MAP(X)                                                                         \
@@ -163,7 +226,11 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
     X(nodes, struct psi_nodes)                                                                     \
     X(share, struct psi_share)                                                                     \
     X(ranks, struct psi_ranks)                                                                     \
-    X(subscribe, struct psi_subscribe)
+    X(subscribe, struct psi_subscribe)                                                             \
+    X(adopt, struct psi_adopt)                                                                     \
+    X(results, struct psi_results)                                                                 \
+    X(lane_state, struct psi_lane_state)                                                           \
+    X(worker_state, struct psi_worker_state)
 
 /*
  * psi_hello_encode(pack, &hello), psi_hello_decode(bytes, size, &hello, err), and so on. Decoding

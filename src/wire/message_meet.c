@@ -25,19 +25,22 @@ psi_hello_encode(struct psi_pack *pack, const struct psi_hello *hello)
     psi_pack_string(pack, hello->address, sizeof(hello->address));
     psi_pack_string(pack, hello->build, sizeof(hello->build));
     psi_pack_u64(pack, hello->host);
+    psi_pack_u32(pack, hello->term);
+    psi_pack_u32(pack, hello->view);
 }
 
 /* A server is one of so many, and a lane one of the server's; nobody else has an own place. */
 static void
 check_hello(struct psi_unpack *unpack, const struct psi_hello *hello)
 {
-    const uint32_t ranks = hello->role == PSI_ROLE_SERVER ? PSI_SERVERS_MAX : PSI_RANKS_MAX;
-    const bool automatic = hello->role != PSI_ROLE_SERVER && hello->rank == PSI_RANK_AUTO;
+    const bool in_server = hello->role == PSI_ROLE_SERVER || hello->role == PSI_ROLE_STANDBY;
+    const uint32_t ranks = in_server ? PSI_SERVERS_MAX : PSI_RANKS_MAX;
+    const bool automatic = !in_server && hello->rank == PSI_RANK_AUTO;
 
     if (hello->rank >= ranks && !automatic) {
         psi_unpack_refuse(unpack, "rank", "%u, expected 0..%u", hello->rank, ranks - 1);
     }
-    if (hello->role == PSI_ROLE_SERVER && hello->lane >= hello->lanes) {
+    if (in_server && hello->lane >= hello->lanes) {
         psi_unpack_refuse(unpack, "lane", "%u of %u", hello->lane, hello->lanes);
     }
 }
@@ -49,7 +52,7 @@ psi_hello_decode(const uint8_t *bytes, size_t size, struct psi_hello *hello_p,
     struct psi_unpack unpack;
 
     psi_unpack_init(&unpack, "HELLO", bytes, size, err);
-    hello_p->role = psi_unpack_u8(&unpack, "role", PSI_ROLE_SERVER, PSI_ROLE_OBSERVER);
+    hello_p->role = psi_unpack_u8(&unpack, "role", PSI_ROLE_SERVER, PSI_ROLE_STANDBY);
     hello_p->rank = psi_unpack_u32(&unpack, "rank", 0, UINT32_MAX);
     hello_p->lane = psi_unpack_u32(&unpack, "lane", 0, PSI_LANES_MAX - 1);
     hello_p->lanes = psi_unpack_u32(&unpack, "lanes", 0, PSI_LANES_MAX);
@@ -60,6 +63,8 @@ psi_hello_decode(const uint8_t *bytes, size_t size, struct psi_hello *hello_p,
     psi_unpack_string(&unpack, "address", hello_p->address, sizeof(hello_p->address));
     psi_unpack_string(&unpack, "build", hello_p->build, sizeof(hello_p->build));
     hello_p->host = psi_unpack_u64(&unpack, "host");
+    hello_p->term = psi_unpack_u32(&unpack, "term", 0, PSI_TERM_MAX);
+    hello_p->view = psi_unpack_u32(&unpack, "view", 0, UINT32_MAX);
     check_hello(&unpack, hello_p);
     return unpack.status;
 }
@@ -78,6 +83,10 @@ psi_welcome_encode(struct psi_pack *pack, const struct psi_welcome *welcome)
     psi_pack_u32(pack, welcome->window_bytes);
     psi_pack_u32(pack, welcome->view);
     psi_pack_u64(pack, welcome->load_barriers);
+    psi_pack_bool(pack, welcome->survives);
+    psi_pack_u32(pack, welcome->term);
+    psi_pack_u32(pack, welcome->master_grace_ms);
+    psi_pack_u64(pack, welcome->barriers);
 }
 
 psd_status
@@ -92,12 +101,16 @@ psi_welcome_decode(const uint8_t *bytes, size_t size, struct psi_welcome *welcom
     welcome_p->workers = psi_unpack_u32(&unpack, "workers", 0, PSI_RANKS_MAX);
     welcome_p->servers = psi_unpack_u32(&unpack, "servers", 0, PSI_SERVERS_MAX);
     welcome_p->heartbeat_ms = psi_unpack_u32(&unpack, "heartbeat_ms", 0, UINT32_MAX);
-    welcome_p->dead_ms = psi_unpack_u32(&unpack, "dead_ms", 0, UINT32_MAX);
+    welcome_p->dead_ms = psi_unpack_u32(&unpack, "dead_ms", 1, UINT32_MAX);
     welcome_p->policy = psi_unpack_u8(&unpack, "policy", PSI_DEATH_FAIL, PSI_DEATH_WAIT);
     welcome_p->job = psi_unpack_u64(&unpack, "job");
     welcome_p->window_bytes = psi_unpack_u32(&unpack, "window_bytes", 0, UINT32_MAX);
     welcome_p->view = psi_unpack_u32(&unpack, "view", 0, UINT32_MAX);
     welcome_p->load_barriers = psi_unpack_u64(&unpack, "load_barriers");
+    welcome_p->survives = psi_unpack_bool(&unpack, "survives");
+    welcome_p->term = psi_unpack_u32(&unpack, "term", 0, PSI_TERM_MAX);
+    welcome_p->master_grace_ms = psi_unpack_u32(&unpack, "master_grace_ms", 0, UINT32_MAX);
+    welcome_p->barriers = psi_unpack_u64(&unpack, "barriers");
     return unpack.status;
 }
 

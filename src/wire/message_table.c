@@ -149,6 +149,7 @@ psi_table_info_encode(struct psi_pack *pack, const struct psi_table_info *info)
     psi_pack_u64(pack, info->step);
     pack_spec(pack, &info->spec);
     pack_loads(pack, &info->loads);
+    psi_pack_bool(pack, info->again);
 }
 
 psd_status
@@ -164,5 +165,6 @@ psi_table_info_decode(const uint8_t *bytes, size_t size, struct psi_table_info *
     info_p->step = psi_unpack_u64(&unpack, "step");
     unpack_spec(&unpack, &info_p->spec);
     unpack_loads(&unpack, &info_p->loads);
+    info_p->again = psi_unpack_bool(&unpack, "again");
     return unpack.status;
 }

@@ -11,15 +11,19 @@
 
 enum { RANK_WORDS = PSI_RANKS_MAX / 64 };
 
+static bool
+is_about_a_worker(const struct psi_view *view)
+{
+    return view->change == PSI_VIEW_WORKER_LEFT || view->change == PSI_VIEW_WORKER_REPLACED;
+}
+
 static void
 pack_change(struct psi_pack *pack, const struct psi_view *view)
 {
-    const bool leaves = view->change && view->leaves;
-    const uint32_t tables = leaves ? view->tables : 0;
+    const uint32_t tables = is_about_a_worker(view) ? view->tables : 0;
 
-    psi_pack_bool(pack, view->change);
-    psi_pack_u32(pack, view->change ? view->rank : 0);
-    psi_pack_bool(pack, leaves);
+    psi_pack_u8(pack, (uint8_t)view->change);
+    psi_pack_u32(pack, view->change == PSI_VIEW_FIRST ? 0 : view->who);
     psi_pack_u32(pack, tables);
     for (uint32_t i = 0; i < tables; i++) {
         psi_pack_u32(pack, view->table[i].id);
@@ -45,6 +49,7 @@ psi_view_encode(struct psi_pack *pack, const struct psi_view *view)
 
         psi_pack_u32(pack, place->server);
         psi_pack_u32(pack, place->lane);
+        psi_pack_u32(pack, place->incarnation);
         psi_pack_string(pack, place->address, sizeof(place->address));
     }
     pack_change(pack, view);
@@ -68,23 +73,28 @@ unpack_members(struct psi_unpack *unpack, struct psi_view *view)
 
         place->server = psi_unpack_u32(unpack, "place.server", 0, PSI_SERVERS_MAX - 1);
         place->lane = psi_unpack_u32(unpack, "place.lane", 0, PSI_LANES_MAX - 1);
+        place->incarnation = psi_unpack_u32(unpack, "place.incarnation", 0, UINT16_MAX);
         psi_unpack_string(unpack, "place.address", place->address, sizeof(place->address));
     }
+}
+
+/* Whom a change may be about. */
+static uint32_t
+who_max(const struct psi_view *view)
+{
+    if (is_about_a_worker(view)) {
+        return view->workers > 0 ? view->workers - 1 : 0;
+    }
+    return view->change == PSI_VIEW_SERVER_BACK ? PSI_SERVERS_MAX - 1 : 0;
 }
 
 static void
 unpack_change(struct psi_unpack *unpack, struct psi_view *view)
 {
-    view->change = psi_unpack_bool(unpack, "change");
-    view->rank = psi_unpack_u32(unpack, "rank", 0, view->change ? PSI_RANKS_MAX - 1 : 0);
-    view->leaves = psi_unpack_bool(unpack, "leaves");
-    if (view->change && view->rank >= view->workers) {
-        psi_unpack_refuse(unpack, "rank", "%u of %u workers", view->rank, view->workers);
-    }
-    if (view->leaves && !view->change) {
-        psi_unpack_refuse(unpack, "leaves", "set in a view that changes nobody");
-    }
-    view->tables = psi_unpack_u32(unpack, "tables", 0, view->leaves ? PSI_TABLES_MAX : 0);
+    view->change = psi_unpack_u8(unpack, "change", 0, PSI_VIEW_CHANGES - 1);
+    view->who = psi_unpack_u32(unpack, "who", 0, who_max(view));
+    view->tables =
+        psi_unpack_u32(unpack, "tables", 0, is_about_a_worker(view) ? PSI_TABLES_MAX : 0);
     for (uint32_t i = 0; i < view->tables && unpack->status == PSD_OK; i++) {
         view->table[i].id = psi_unpack_u32(unpack, "table.id", 0, UINT32_MAX);
         view->table[i].left_at = psi_unpack_u64(unpack, "table.left_at");
@@ -205,21 +215,76 @@ psi_ranks_encode(struct psi_pack *pack, const struct psi_ranks *ranks)
     }
 }
 
+static void
+unpack_ranks(struct psi_unpack *unpack, struct psi_ranks *ranks)
+{
+    const uint32_t words = psi_unpack_u32(unpack, "words", 0, RANK_WORDS);
+
+    memset(ranks, 0, sizeof(*ranks));
+    for (uint32_t i = 0; i < words; i++) {
+        ranks->word[i] = psi_unpack_u64(unpack, "word");
+    }
+    if (words > 0 && ranks->word[words - 1] == 0) {
+        psi_unpack_refuse(unpack, "words", "the last of %u is empty", words);
+    }
+}
+
 psd_status
 psi_ranks_decode(const uint8_t *bytes, size_t size, struct psi_ranks *ranks_p,
                  struct psd_error *err)
 {
     struct psi_unpack unpack;
-    uint32_t words;
 
-    memset(ranks_p, 0, sizeof(*ranks_p));
-    psi_unpack_init(&unpack, "CLOSE", bytes, size, err);
-    words = psi_unpack_u32(&unpack, "words", 0, RANK_WORDS);
-    for (uint32_t i = 0; i < words; i++) {
-        ranks_p->word[i] = psi_unpack_u64(&unpack, "word");
+    psi_unpack_init(&unpack, "ranks", bytes, size, err);
+    unpack_ranks(&unpack, ranks_p);
+    return unpack.status;
+}
+
+void
+psi_lane_state_encode(struct psi_pack *pack, const struct psi_lane_state *state)
+{
+    psi_pack_bool(pack, state->frozen);
+    psi_pack_u64(pack, state->load_barriers);
+    psi_ranks_encode(pack, &state->done);
+}
+
+psd_status
+psi_lane_state_decode(const uint8_t *bytes, size_t size, struct psi_lane_state *state_p,
+                      struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "LANE_STATE", bytes, size, err);
+    state_p->frozen = psi_unpack_bool(&unpack, "frozen");
+    state_p->load_barriers = psi_unpack_u64(&unpack, "load_barriers");
+    unpack_ranks(&unpack, &state_p->done);
+    return unpack.status;
+}
+
+void
+psi_worker_state_encode(struct psi_pack *pack, const struct psi_worker_state *state)
+{
+    psi_pack_u64(pack, state->before);
+    for (unsigned kind = 0; kind < PSI_BARRIER_KINDS; kind++) {
+        psi_pack_u64(pack, state->come[kind]);
+        psi_pack_u64(pack, state->passed[kind]);
     }
-    if (words > 0 && ranks_p->word[words - 1] == 0) {
-        psi_unpack_refuse(&unpack, "words", "the last of %u is empty", words);
+}
+
+psd_status
+psi_worker_state_decode(const uint8_t *bytes, size_t size, struct psi_worker_state *state_p,
+                        struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "WORKER_STATE", bytes, size, err);
+    state_p->before = psi_unpack_u64(&unpack, "before");
+    for (unsigned kind = 0; kind < PSI_BARRIER_KINDS; kind++) {
+        state_p->come[kind] = psi_unpack_u64(&unpack, "come");
+        state_p->passed[kind] = psi_unpack_u64(&unpack, "passed");
+        if (state_p->passed[kind] > state_p->come[kind]) {
+            psi_unpack_refuse(&unpack, "passed", "more than it has come to");
+        }
     }
     return unpack.status;
 }

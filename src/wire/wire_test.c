@@ -251,9 +251,9 @@ limit_of(unsigned type)
     default:
         break;
     }
-    if ((type >= 2 && type <= 7) || (type >= 10 && type <= 13) || (type >= 20 && type <= 22) ||
-        (type >= 31 && type <= 43) || (type >= 48 && type <= 49) || (type >= 60 && type <= 64) ||
-        type == 66) {
+    if ((type >= 2 && type <= 7) || (type >= 10 && type <= 14) || (type >= 20 && type <= 22) ||
+        type == 24 || (type >= 31 && type <= 43) || (type >= 48 && type <= 49) ||
+        (type >= 53 && type <= 64) || type == 66) {
         return 1 << 20;
     }
     return -2;
@@ -312,7 +312,7 @@ test_frame_must_understand(void **state)
 
     for (unsigned bit = 0; bit < 16; bit++) {
         struct psi_frame frame = plain_frame(PSI_FRAME_PUSH);
-        const bool known = bit < 3 || bit >= 8;
+        const bool known = bit < 6 || bit >= 8;
 
         frame.flags = (uint16_t)(1u << bit);
         assert_int_equal(frame_through(&frame, &out, NULL), known ? PSD_OK : PSD_ERR_PROTOCOL);
@@ -490,12 +490,18 @@ struct sample {
         struct psi_share share;
         struct psi_ranks ranks;
         struct psi_subscribe subscribe;
+        struct psi_adopt adopt;
+        struct psi_results results;
+        struct psi_lane_state lane_state;
+        struct psi_worker_state worker_state;
     };
     struct psi_view_worker worker[PSI_RANKS_MAX + 1];
     struct psi_view_place place[PSI_PLACES_MAX + 1];
     struct psi_view_table table[PSI_TABLES_MAX + 1];
     struct psi_given given[PSI_TABLES_MAX + 1];
     struct psd_node node[NODES_MAX + 1];
+    struct psi_adopt_run run[PSI_ADOPT_RUNS_MAX + 1];
+    struct psi_result result[PSI_RESULTS_MAX + 1];
 };
 
 /* What a decoder finds in front of it: zeros, and the arrays it may fill. */
@@ -512,6 +518,20 @@ prepare_view(struct sample *sample)
     sample->view.worker = sample->worker;
     sample->view.place = sample->place;
     sample->view.table = sample->table;
+}
+
+static void
+prepare_adopt(struct sample *sample)
+{
+    prepare_plain(sample);
+    sample->adopt.run = sample->run;
+}
+
+static void
+prepare_results(struct sample *sample)
+{
+    prepare_plain(sample);
+    sample->results.result = sample->result;
 }
 
 static void
@@ -533,11 +553,12 @@ fill_hello(uint64_t *random, struct sample *sample)
 {
     struct psi_hello *hello = &sample->hello;
 
-    hello->role = (uint8_t)(PSI_ROLE_SERVER + draw_below(random, 3));
+    hello->role = (uint8_t)(PSI_ROLE_SERVER + draw_below(random, 4));
     hello->lanes = 1 + draw_below(random, PSI_LANES_MAX);
     hello->lane = draw_below(random, hello->lanes);
     hello->rank = draw_below(random, PSI_SERVERS_MAX);
-    if (hello->role != PSI_ROLE_SERVER && draw_below(random, 2) == 0) {
+    if ((hello->role == PSI_ROLE_WORKER || hello->role == PSI_ROLE_OBSERVER) &&
+        draw_below(random, 2) == 0) {
         hello->rank = PSI_RANK_AUTO;
     }
     hello->incarnation = draw_below(random, UINT16_MAX + 1);
@@ -547,6 +568,8 @@ fill_hello(uint64_t *random, struct sample *sample)
     draw_text(random, hello->address, sizeof(hello->address));
     draw_text(random, hello->build, sizeof(hello->build));
     hello->host = draw(random);
+    hello->term = draw_below(random, PSI_TERM_MAX + 1);
+    hello->view = (uint32_t)draw(random);
 }
 
 static void
@@ -559,7 +582,11 @@ fill_welcome(uint64_t *random, struct sample *sample)
     welcome->workers = draw_below(random, PSI_RANKS_MAX + 1);
     welcome->servers = draw_below(random, PSI_SERVERS_MAX + 1);
     welcome->heartbeat_ms = (uint32_t)draw(random);
-    welcome->dead_ms = (uint32_t)draw(random);
+    welcome->dead_ms = (uint32_t)draw(random) | 1;
+    welcome->survives = draw_below(random, 2) == 0;
+    welcome->term = draw_below(random, PSI_TERM_MAX + 1);
+    welcome->master_grace_ms = (uint32_t)draw(random);
+    welcome->barriers = draw(random);
     welcome->policy = (uint8_t)draw_below(random, 3);
     welcome->job = draw(random);
     welcome->window_bytes = (uint32_t)draw(random);
@@ -589,6 +616,25 @@ fill_subscribe(uint64_t *random, struct sample *sample)
 }
 
 static void
+fill_lane_state(uint64_t *random, struct sample *sample)
+{
+    sample->lane_state.load_barriers = draw(random);
+    sample->lane_state.frozen = draw_below(random, 2) == 0;
+    sample->lane_state.done.word[draw_below(random, PSI_RANKS_MAX / 64)] = draw(random);
+}
+
+static void
+fill_worker_state(uint64_t *random, struct sample *sample)
+{
+    sample->worker_state.before = draw(random);
+    for (unsigned kind = 0; kind < PSI_BARRIER_KINDS; kind++) {
+        sample->worker_state.passed[kind] = draw_below(random, 1000);
+        sample->worker_state.come[kind] =
+            sample->worker_state.passed[kind] + draw_below(random, 1000);
+    }
+}
+
+static void
 fill_view(uint64_t *random, struct sample *sample)
 {
     struct psi_view *view = &sample->view;
@@ -596,10 +642,13 @@ fill_view(uint64_t *random, struct sample *sample)
     view->id = (uint32_t)draw(random);
     view->workers = 1 + draw_below(random, LIST);
     view->places = draw_below(random, LIST);
-    view->change = draw_below(random, 3) > 0;
-    view->leaves = view->change && draw_below(random, 3) > 0;
-    view->rank = view->change ? draw_below(random, view->workers) : 0;
-    view->tables = view->leaves ? draw_below(random, LIST) : 0;
+    view->change = draw_below(random, PSI_VIEW_CHANGES);
+    view->who = view->change == PSI_VIEW_FIRST         ? 0
+                : view->change == PSI_VIEW_SERVER_BACK ? draw_below(random, PSI_SERVERS_MAX)
+                                                       : draw_below(random, view->workers);
+    view->tables = view->change == PSI_VIEW_WORKER_LEFT || view->change == PSI_VIEW_WORKER_REPLACED
+                       ? draw_below(random, LIST)
+                       : 0;
     for (uint32_t i = 0; i < view->workers; i++) {
         view->worker[i].incarnation = draw_below(random, UINT16_MAX + 1);
         view->worker[i].member = draw_below(random, 2) == 0;
@@ -609,6 +658,7 @@ fill_view(uint64_t *random, struct sample *sample)
     for (uint32_t i = 0; i < view->places; i++) {
         view->place[i].server = draw_below(random, PSI_SERVERS_MAX);
         view->place[i].lane = draw_below(random, PSI_LANES_MAX);
+        view->place[i].incarnation = draw_below(random, UINT16_MAX + 1);
         draw_text(random, view->place[i].address, sizeof(view->place[i].address));
     }
     for (uint32_t i = 0; i < view->tables; i++) {
@@ -624,6 +674,31 @@ fill_propose(uint64_t *random, struct sample *sample)
     sample->propose.id = (uint32_t)draw(random);
     sample->propose.rank = draw_below(random, PSI_RANKS_MAX);
     sample->propose.leaves = draw_below(random, 2) == 0;
+}
+
+static void
+fill_adopt(uint64_t *random, struct sample *sample)
+{
+    sample->adopt.runs = draw_below(random, LIST);
+    for (uint32_t i = 0; i < sample->adopt.runs; i++) {
+        struct psi_adopt_run *run = &sample->run[i];
+
+        run->first = draw_below(random, PSI_CHUNKS_MAX);
+        run->count = 1 + draw_below(random, PSI_CHUNKS_MAX - run->first);
+        run->base = draw(random);
+        run->has = draw_below(random, PSI_HAS_KINDS);
+    }
+}
+
+static void
+fill_results(uint64_t *random, struct sample *sample)
+{
+    sample->results.count = draw_below(random, LIST);
+    for (uint32_t i = 0; i < sample->results.count; i++) {
+        sample->result[i] = (struct psi_result){.table = draw_below(random, PSI_TABLES_MAX),
+                                                .chunk = draw_below(random, PSI_CHUNKS_MAX),
+                                                .step = draw(random)};
+    }
 }
 
 static void
@@ -757,11 +832,32 @@ same_view(const struct sample *a, const struct sample *b)
     const struct psi_view *y = &b->view;
 
     return x->id == y->id && x->workers == y->workers && x->places == y->places &&
-           x->change == y->change && x->rank == y->rank && x->leaves == y->leaves &&
-           x->tables == y->tables &&
+           x->change == y->change && x->who == y->who && x->tables == y->tables &&
            memcmp(a->worker, b->worker, x->workers * sizeof(a->worker[0])) == 0 &&
            memcmp(a->place, b->place, x->places * sizeof(a->place[0])) == 0 &&
            memcmp(a->table, b->table, x->tables * sizeof(a->table[0])) == 0;
+}
+
+static bool
+same_adopt(const struct sample *a, const struct sample *b)
+{
+    bool same = a->adopt.runs == b->adopt.runs;
+
+    for (uint32_t i = 0; same && i < a->adopt.runs; i++) {
+        const struct psi_adopt_run *x = &a->run[i];
+        const struct psi_adopt_run *y = &b->run[i];
+
+        same =
+            x->first == y->first && x->count == y->count && x->base == y->base && x->has == y->has;
+    }
+    return same;
+}
+
+static bool
+same_results(const struct sample *a, const struct sample *b)
+{
+    return a->results.count == b->results.count &&
+           memcmp(a->result, b->result, a->results.count * sizeof(a->result[0])) == 0;
 }
 
 static bool
@@ -831,6 +927,10 @@ static const struct kind kinds[] = {
     KIND(share, prepare_plain, same_plain),
     KIND(ranks, prepare_plain, same_plain),
     KIND(subscribe, prepare_plain, same_plain),
+    KIND(adopt, prepare_adopt, same_adopt),
+    KIND(results, prepare_results, same_results),
+    KIND(lane_state, prepare_plain, same_plain),
+    KIND(worker_state, prepare_plain, same_plain),
 };
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
@@ -1006,11 +1106,13 @@ test_meet_boundaries(void **state)
     struct bench *bench = bench_create();
 
     FIELD(hello, role, 1, PSD_ERR_PROTOCOL);
-    FIELD(hello, role, 5, PSD_ERR_PROTOCOL);
+    FIELD(hello, role, 6, PSD_ERR_PROTOCOL);
     FIELD(hello, lane, PSI_LANES_MAX, PSD_ERR_PROTOCOL);
     FIELD(hello, lanes, PSI_LANES_MAX + 1, PSD_ERR_PROTOCOL);
     FIELD(hello, incarnation, UINT16_MAX, PSD_OK);
     FIELD(hello, incarnation, UINT16_MAX + 1, PSD_ERR_PROTOCOL);
+    FIELD(hello, term, PSI_TERM_MAX, PSD_OK);
+    FIELD(hello, term, PSI_TERM_MAX + 1, PSD_ERR_PROTOCOL);
     FIELD(hello, rank, PSI_RANKS_MAX, PSD_ERR_PROTOCOL);
     FIELD(hello, rank, UINT32_MAX - 1, PSD_ERR_PROTOCOL);
     FIELD(welcome, rank, PSI_RANKS_MAX - 1, PSD_OK);
@@ -1084,8 +1186,25 @@ test_view_boundaries(void **state)
     assert_int_equal(through(bench, kind_named("view")), PSD_ERR_PROTOCOL);
     FIELD(propose, rank, PSI_RANKS_MAX - 1, PSD_OK);
     FIELD(propose, rank, PSI_RANKS_MAX, PSD_ERR_PROTOCOL);
+    FIELD(adopt, runs, PSI_ADOPT_RUNS_MAX + 1, PSD_ERR_PROTOCOL);
+    FIELD(results, count, PSI_RESULTS_MAX, PSD_OK);
+    FIELD(results, count, PSI_RESULTS_MAX + 1, PSD_ERR_PROTOCOL);
     FIELD(view_ack, tables, PSI_TABLES_MAX, PSD_OK);
     FIELD(view_ack, tables, PSI_TABLES_MAX + 1, PSD_ERR_PROTOCOL);
+    free(bench);
+}
+
+/* If this fails, a master that is silent for no time at all counts as dead. */
+static void
+test_welcome_says_when_silence_is_death(void **state)
+{
+    struct bench *bench = bench_create();
+
+    (void)state;
+    bench->in.welcome = (struct psi_welcome){.dead_ms = 1};
+    assert_int_equal(through(bench, kind_named("welcome")), PSD_OK);
+    bench->in.welcome.dead_ms = 0;
+    assert_int_equal(through(bench, kind_named("welcome")), PSD_ERR_PROTOCOL);
     free(bench);
 }
 
@@ -1099,25 +1218,27 @@ test_view_change_is_consistent(void **state)
 
     prepare_view(&bench->in);
     bench->in.view.workers = 2;
-    bench->in.view.change = true;
-    bench->in.view.leaves = true;
-    bench->in.view.rank = 1;
+    bench->in.view.change = PSI_VIEW_WORKER_LEFT;
+    bench->in.view.who = 1;
     bench->in.view.tables = PSI_TABLES_MAX;
     assert_int_equal(through(bench, kind), PSD_OK);
     bench->in.view.tables++;
     assert_int_equal(through(bench, kind), PSD_ERR_PROTOCOL);
     bench->in.view.tables = 0;
-    bench->in.view.rank = 2;
+    bench->in.view.who = 2;
     assert_int_equal(through(bench, kind), PSD_ERR_PROTOCOL);
-    bench->in.view.rank = 1;
+    bench->in.view.change = PSI_VIEW_SERVER_BACK; /* a server may have that number */
+    assert_int_equal(through(bench, kind), PSD_OK);
+    bench->in.view.change = PSI_VIEW_CHANGES;
+    assert_int_equal(through(bench, kind), PSD_ERR_PROTOCOL);
+    bench->in.view.change = PSI_VIEW_WORKER_LEFT;
+    bench->in.view.who = 1;
     assert_int_equal(through(bench, kind), PSD_OK);
 
-    /* change, rank, leaves, tables are the last 1 + 4 + 1 + 4 bytes. */
-    bench->bytes[bench->size - 10] = 0;
-    assert_int_equal(decode_out(bench, kind, bench->size, &err), PSD_ERR_PROTOCOL); /* rank */
-    bench->bytes[bench->size - 9] = 0;
-    assert_int_equal(decode_out(bench, kind, bench->size, &err), PSD_ERR_PROTOCOL); /* leaves */
-    bench->bytes[bench->size - 5] = 0;
+    /* change, who, tables are the last 1 + 4 + 4 bytes. */
+    bench->bytes[bench->size - 9] = PSI_VIEW_FIRST;
+    assert_int_equal(decode_out(bench, kind, bench->size, &err), PSD_ERR_PROTOCOL); /* who */
+    bench->bytes[bench->size - 8] = 0;
     assert_int_equal(decode_out(bench, kind, bench->size, &err), PSD_OK);
     bench->bytes[bench->size - 4] = 1; /* and 13 bytes for it: */
     memset(bench->bytes + bench->size, 0, 13);
@@ -1340,6 +1461,7 @@ main(void)
         cmocka_unit_test(test_meet_boundaries),
         cmocka_unit_test(test_hello_server_boundaries),
         cmocka_unit_test(test_view_boundaries),
+        cmocka_unit_test(test_welcome_says_when_silence_is_death),
         cmocka_unit_test(test_view_change_is_consistent),
         cmocka_unit_test(test_ranks_boundaries),
         cmocka_unit_test(test_table_info_boundaries),

@@ -202,7 +202,7 @@ class Job:
         wait_for(
             lambda: self.stdout().count(text) >= count or self.process.poll() is not None,
             seconds,
-            f"{count} x {text!r}\n{self.stdout()}\n{self.stderr()}",
+            lambda: f"{count} x {text!r}\n{self.stdout()}\n{self.stderr()}",
         )
         assert self.stdout().count(text) >= count, self.stderr()
 
@@ -309,10 +309,10 @@ class Process:
             raise AssertionError(f"{self.name} did not end:\n{self.output()}") from None
         return code if code >= 0 else 128 - code
 
-    def wait_for_output(self, text, seconds=20.0):
-        wait_for(lambda: text in self.output() or self.process.poll() is not None, seconds,
-                 f"{self.name}: {text!r}")
-        assert text in self.output(), f"{self.name} ended without {text!r}:\n{self.output()}"
+    def wait_for_output(self, text, seconds=20.0, count=1):
+        wait_for(lambda: self.output().count(text) >= count or self.process.poll() is not None, seconds,
+                 lambda: f"{self.name}: {count} x {text!r}\n{self.output()}")
+        assert self.output().count(text) >= count, f"{self.name} ended without {text!r}:\n{self.output()}"
 
 
 class Hand:

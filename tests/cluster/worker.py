@@ -46,6 +46,7 @@ def parse():
     parser.add_argument("--staleness", type=int, default=0)
     parser.add_argument("--rule", choices=("momentum", "adam"), default="momentum")
     parser.add_argument("--zoo", action="store_true", help="tables of every kind instead")
+    parser.add_argument("--sum", action="store_true", help="tables of sums, each result written over its gradient")
     parser.add_argument("--memory", choices=("ordinary", "region", "view"), default="ordinary",
                         help="gradients from psd_alloc; and values read in psd_view")
     parser.add_argument("--check", action="store_true", help="pull again what came, and compare")
@@ -56,7 +57,8 @@ def parse():
     parser.add_argument("--cut", type=int, default=-1, help="STEP")
     parser.add_argument("--save", help="directory for rank 0")
     parser.add_argument("--die", default="", help="RANK:MOMENT or RANK:MOMENT:STEP")
-    parser.add_argument("--hold", action="append", default=[], help="STEP:FILE")
+    parser.add_argument("--hold", action="append", default=[], help="STEP:FILE, or closing:FILE")
+    parser.add_argument("--meet", action="store_true", help="a barrier before each step")
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM")
     parser.add_argument("--unclosed", action="store_true", help="exit with 0 instead of closing")
     parser.add_argument("--op_timeout_ms", type=int, default=0)
@@ -109,6 +111,8 @@ class Worker:
     def kinds(self):
         if self.args.zoo:
             return ZOO
+        if self.args.sum:
+            return [Kind(psdlib.F32, psdlib.SGD, psdlib.SUM)] * self.args.tables
         rule = psdlib.ADAM if self.args.rule == "adam" else psdlib.MOMENTUM
         rule = psdlib.ADD if self.args.equal else rule
         return [Kind(psdlib.F32, rule, psdlib.UPDATE, self.args.staleness)] * self.args.tables
@@ -159,6 +163,9 @@ class Worker:
             into = {"values": None, "flags": psdlib.VIEW}
         if table.step() > step:
             return table.pull(step + 1, **into)
+        if self.args.sum and self.args.memory != "view":
+            self.values[number] = self.gradient(number, step)
+            return table.push_pull(step, self.values[number], self.values[number])
         return table.push_pull(step, self.gradient(number, step), **into)
 
     def check_pull(self, number, table, step):
@@ -213,6 +220,8 @@ class Worker:
                 table.pull(first, self.values[number]).wait()
         for step in range(first, self.args.steps):
             self.hold(step)
+            if self.args.meet:
+                self.context.barrier()
             if self.args.cut == step:
                 self.cut()
             self.train_step(tables, step)
@@ -221,6 +230,7 @@ class Worker:
             self.context.barrier()
         if self.args.save and self.rank == 0:
             self.context.save(self.args.save, self.args.steps)
+        self.hold("closing")
         self.moment("closing")
         if self.args.unclosed:
             os._exit(0)

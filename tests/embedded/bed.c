@@ -384,6 +384,7 @@ create_master(struct bed *bed)
         .heartbeat_ms = config->heartbeat_ms,
         .dead_heartbeats = config->dead_heartbeats,
         .lost_grace_ms = config->lost_grace_ms,
+        .server_grace_ms = config->lost_grace_ms,
         .start_timeout_ms = config->start_timeout_ms,
         .replacement_timeout_ms = config->replacement_timeout_ms,
         .policy = config->policy,

@@ -435,6 +435,7 @@ fetch_wrongly(struct worker *worker)
 
     if (worker->rank == 0) {
         CHECK_OK(worker, psd_state_publish(worker->context, 5, right, sizeof(struct psd_state), 1));
+        CHECK_STATUS(worker, psd_state_publish(worker->context, 5, NULL, 1, 0), PSD_ERR_INVALID);
         CHECK_STATUS(worker, psd_state_publish(worker->context, 5, &newer.state, sizeof(newer), 1),
                      PSD_ERR_INVALID);
         CHECK_SAYS(worker, psd_last_error()->text, "struct psd_state");

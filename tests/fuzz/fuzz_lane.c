@@ -104,12 +104,19 @@ static const struct world_core lane_core = {
 
 static const struct world_script lane_script = {.over = lane_core_over, .own = lane_core_own};
 
+/* Bits 0 and 1 both: the job goes on when a server dies. */
+static bool
+survives(uint8_t choice)
+{
+    return (choice & 3) == 3;
+}
+
 static void
-open_table(struct world *world, uint32_t id, const struct psd_table_args *args)
+open_table(struct world *world, uint32_t id, const struct psd_table_args *args, bool again)
 {
     static const uint32_t lanes[1] = {1};
     const struct psi_frame frame = {.type = PSI_FRAME_TABLE_OPEN};
-    struct psi_table_info info = {.id = id};
+    struct psi_table_info info = {.id = id, .again = again};
 
     psi_assert(psi_spec_init(&info.spec, args, WORKERS, NULL) == PSD_OK);
     psi_loads_init(&info.loads, 1, lanes);
@@ -117,7 +124,8 @@ open_table(struct world *world, uint32_t id, const struct psd_table_args *args)
 }
 
 /* Bits 2 and 3: how the large table is synchronized. 4: backup workers. 5: initial values. 6: NaN.
- * 7: the small table only adds. */
+ * 7: the small table only adds; then 5: in a job that goes on, an earlier life of the server had
+ * it. */
 static void
 open_tables(struct world *world, uint8_t choice)
 {
@@ -153,8 +161,9 @@ open_tables(struct world *world, uint8_t choice)
         small.rule = NULL;
         small.init = PSD_INIT_ZERO;
     }
-    open_table(world, TABLE_SMALL, &small);
-    open_table(world, TABLE_LARGE, &large);
+    open_table(world, TABLE_SMALL, &small,
+               survives(choice) && (choice & 128) != 0 && (choice & 32) != 0 && (choice & 16) == 0);
+    open_table(world, TABLE_LARGE, &large, false);
 }
 
 /* Bits 0 and 1: the death policy. */
@@ -162,7 +171,7 @@ static void
 join(struct world *world, uint8_t choice)
 {
     struct psi_view_worker workers[WORKERS] = {{1, true}, {1, true}, {1, true}};
-    struct psi_view_place place = {.address = "test://lane"};
+    struct psi_view_place place = {.incarnation = 1, .address = "test://lane"};
     const struct psi_welcome welcome = {
         .incarnation = 1,
         .workers = WORKERS,
@@ -170,6 +179,7 @@ join(struct world *world, uint8_t choice)
         .heartbeat_ms = 250,
         .dead_ms = 60000,
         .policy = (uint8_t)((choice & 3) % 3),
+        .survives = survives(choice),
         .job = 7,
     };
     const struct psi_view view = {

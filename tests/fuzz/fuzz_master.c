@@ -122,6 +122,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .heartbeat_ms = 250,
         .dead_heartbeats = 8,
         .lost_grace_ms = 500,
+        .server_grace_ms = 500,
         .start_timeout_ms = 5000,
         .replacement_timeout_ms = 3000,
         .listen_address = "test://master",
@@ -134,6 +135,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     config.policy = (data[0] & 3) % 3;
+    if ((data[0] & 4) == 0 && (data[0] & 32) != 0) { /* it returns, and hears from lanes */
+        config.term = 2;
+        config.master_grace_ms = 1000;
+        config.server_wait_ms = (data[0] & 64) != 0 ? 1000 : 0;
+    }
     world_init(&world, &master_core);
     world.conns_max = WORLD_CONNS;
     psi_assert(master_create(&world.env, &config, &world.log, &master, &err) == PSD_OK);

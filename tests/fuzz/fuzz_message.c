@@ -73,6 +73,22 @@ make_nodes_lists(struct message *message)
     nodes->node = make_list(message, PSI_RANKS_MAX + PSI_SERVERS_MAX + 1, sizeof(*nodes->node));
 }
 
+static void
+make_adopt_lists(struct message *message)
+{
+    struct psi_adopt *adopt = &message->body.adopt;
+
+    adopt->run = make_list(message, PSI_ADOPT_RUNS_MAX, sizeof(*adopt->run));
+}
+
+static void
+make_results_lists(struct message *message)
+{
+    struct psi_results *results = &message->body.results;
+
+    results->result = make_list(message, PSI_RESULTS_MAX, sizeof(*results->result));
+}
+
 #define CALLS(name, type)                                                                          \
     static void name##_encode(struct psi_pack *pack, const struct message *message)                \
     {                                                                                              \
@@ -86,15 +102,17 @@ make_nodes_lists(struct message *message)
 PSI_MESSAGE_MAP(CALLS)
 #undef CALLS
 
-#define make_hello_lists      make_no_lists
-#define make_welcome_lists    make_no_lists
-#define make_verdict_lists    make_no_lists
-#define make_ping_lists       make_no_lists
-#define make_propose_lists    make_no_lists
-#define make_table_info_lists make_no_lists
-#define make_share_lists      make_no_lists
-#define make_ranks_lists      make_no_lists
-#define make_subscribe_lists  make_no_lists
+#define make_hello_lists        make_no_lists
+#define make_welcome_lists      make_no_lists
+#define make_verdict_lists      make_no_lists
+#define make_ping_lists         make_no_lists
+#define make_propose_lists      make_no_lists
+#define make_table_info_lists   make_no_lists
+#define make_share_lists        make_no_lists
+#define make_ranks_lists        make_no_lists
+#define make_subscribe_lists    make_no_lists
+#define make_lane_state_lists   make_no_lists
+#define make_worker_state_lists make_no_lists
 
 static const struct {
     void (*make_lists)(struct message *message);

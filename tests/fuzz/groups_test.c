@@ -412,9 +412,8 @@ leave(struct job *job, uint32_t rank)
         .worker = workers,
         .places = 1,
         .place = &place,
-        .change = true,
-        .rank = rank,
-        .leaves = true,
+        .change = PSI_VIEW_WORKER_LEFT,
+        .who = rank,
         .tables = 1,
         .table = &table,
     };

@@ -133,9 +133,8 @@ write_views(const char *directory)
         .worker = workers,
         .places = 2,
         .place = places,
-        .change = true,
-        .rank = 1,
-        .leaves = true,
+        .change = PSI_VIEW_WORKER_LEFT,
+        .who = 1,
         .tables = 1,
         .table = tables,
     };

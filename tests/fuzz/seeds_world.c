@@ -305,9 +305,8 @@ lane_changes_view(const char *directory)
         .worker = workers,
         .places = 1,
         .place = &place,
-        .change = true,
-        .rank = 2,
-        .leaves = true,
+        .change = PSI_VIEW_WORKER_LEFT,
+        .who = 2,
         .tables = 2,
         .table = tables,
     };
@@ -320,6 +319,76 @@ lane_changes_view(const char *directory)
     SAY(&story, 0, type(PSI_FRAME_VIEW_PROPOSE), propose, &propose);
     SAY(&story, 0, type(PSI_FRAME_VIEW_COMMIT), view, &view);
     write_seed(directory, "lane", "view", story.bytes, story.used);
+}
+
+static void
+say_got(struct story *story, unsigned rank, unsigned step)
+{
+    struct psi_result result = {.table = 1, .step = step};
+    const struct psi_results results = {.count = 1, .result = &result};
+
+    SAY(story, 1 + rank, worker_frame(PSI_FRAME_GOT, rank, 0, 0), results, &results);
+}
+
+/* Results that are held until everybody has said that they are here. */
+static void
+lane_holds(const char *directory)
+{
+    struct story story;
+
+    begin(&story, 3 | 128);
+    workers_join(&story, 3);
+    push_small(&story, PSI_FRAME_PUSH_PULL, 3, 0);
+    say_got(&story, 0, 0);
+    say_got(&story, 1, 0);
+    say_got(&story, 2, 0);
+    push_small(&story, PSI_FRAME_PUSH_PULL, 3, 1);
+    say_got(&story, 1, 1);
+    say_got(&story, 1, 0); /* once more, of the step before */
+    say(&story, 1, worker_frame(PSI_FRAME_WHY, 0, 1, 2), 0, 0);
+    happen(&story, WORLD_HANG_UP, 2);
+    write_seed(directory, "lane", "hold", story.bytes, story.used);
+}
+
+static void
+say_adopt(struct story *story, unsigned rank, unsigned base, enum psi_has has)
+{
+    struct psi_adopt_run run = {.count = 1, .base = base, .has = has};
+    const struct psi_adopt adopt = {.runs = 1, .run = &run};
+
+    SAY(story, 1 + rank, worker_frame(PSI_FRAME_ADOPT, rank, 1, 0), adopt, &adopt);
+}
+
+/* Another life of the server: workers tell where they are, one shows a result. */
+static void
+lane_adopts(const char *directory)
+{
+    struct world_frame result = worker_frame(PSI_FRAME_PUSH, 0, 1, 5);
+    struct story story;
+
+    result.flags = PSI_FLAG_RESULT;
+    begin(&story, 3 | 32 | 128);
+    workers_join(&story, 3);
+    say_adopt(&story, 0, 5, PSI_HAS_HELD);
+    say_adopt(&story, 1, 5, PSI_HAS_PASSED);
+    say(&story, 2, worker_frame(PSI_FRAME_PUSH_PULL, 1, 1, 5), LANE_SMALL_BYTES, 0);
+    say(&story, 2, worker_frame(PSI_FRAME_WHY, 1, 1, 6), 0, 0);
+    say_adopt(&story, 2, 6, PSI_HAS_KEPT);
+    say(&story, 1, result, LANE_SMALL_BYTES, 0x3f);
+    say(&story, 2, worker_frame(PSI_FRAME_PUSH_PULL, 1, 1, 5), LANE_SMALL_BYTES, 0);
+    say_got(&story, 1, 5);
+    push_small(&story, PSI_FRAME_PUSH_PULL, 3, 6);
+    write_seed(directory, "lane", "adopt", story.bytes, story.used);
+    begin(&story, 3 | 32 | 128);
+    workers_join(&story, 3);
+    say_adopt(&story, 0, 5, PSI_HAS_HELD);
+    say_adopt(&story, 1, 6, PSI_HAS_PASSED);
+    SAY(&story, 0, type(PSI_FRAME_VIEW_PROPOSE), propose,
+        &((struct psi_propose){.id = 2, .rank = 2, .leaves = true}));
+    say(&story, 0, type(PSI_FRAME_VIEW_ABORT), 0, 0);
+    say_adopt(&story, 2, 6, PSI_HAS_NOTHING);
+    say(&story, 1, worker_frame(PSI_FRAME_PULL, 0, 1, 6), 0, 0);
+    write_seed(directory, "lane", "adopt-all", story.bytes, story.used);
 }
 
 static void
@@ -499,6 +568,8 @@ write_lane_seeds(const char *directory)
     lane_loads_step(directory);
     lane_is_asked(directory);
     lane_changes_view(directory);
+    lane_holds(directory);
+    lane_adopts(directory);
     lane_closes(directory);
 }
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How plain PyTorch scripts end: what was verified is told, and nothing ends well that trained wrong or not at all."""
 
+import re
+
 import pytest
 
 from plain_jobs import BIN, fixture_job  # noqa: F401
@@ -47,6 +49,24 @@ print("BY TABLE", engine_of(model[0].weight).companions[0]._table.step, flush=Tr
 """)
     assert done.code == 0 and "on 2 workers after 8 steps" in done.err, done.out + done.err
     assert done.out.count(f"BY TABLE {by_table}\n") == 2, done.out
+
+
+def test_a_server_that_dies_changes_no_bit(job):
+    """If this fails, a plain script does not survive the death of a server, or trains something else after it."""
+    script = LOOP + """
+import hashlib, re
+epoch()
+if os.environ["KILLS"] == os.environ["PSD_RANK"]:
+    with open("poseidon_run.log") as log:
+        os.kill(int(re.findall(r"PROCESS server0 pid (\\d+)", log.read())[-1]), 9)
+epoch(); epoch()
+print("WEIGHTS", hashlib.sha1(b"".join(weight.detach().numpy().tobytes() for weight in model.parameters())).hexdigest())
+"""
+    calm, killed = job(script, KILLS="nobody"), job(script, KILLS="1")
+    assert (calm.code, killed.code) == (0, 0), calm.err + killed.out + killed.err
+    digests = [set(re.findall(r"WEIGHTS (\w+)", done.out)) for done in (calm, killed)]
+    assert digests[0] == digests[1] and len(digests[0]) == 1, calm.out + killed.out
+    assert "server0 died and was back after" in killed.err, killed.err
 
 
 def test_a_death_that_the_job_survives_is_told(job):

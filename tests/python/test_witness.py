@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the witness of plain scripts holds to be right and wrong, by its words alone: no job is needed."""
 
-import array
 import importlib.util
 import math
 import pathlib
@@ -43,13 +42,13 @@ class Workers:
         for rank, each in enumerate(self.all):
             mine = {name: value[rank] if isinstance(value, list) else value for name, value in words.items()}
             self.steps[rank] = [mine.pop(name, self.steps[rank][number]) for number, name in enumerate(STEP)]
-            each.note_means(mine.pop("means", math.nan))
+            each.means = mine.pop("means", math.nan)
             each.note(**mine)
 
     def glance(self):
         """Everybody's at this round."""
         told, self.steps = self.steps, self.nothing()
-        return [each.glance(*step) for each, step in zip(self.all, told)]
+        return [each.glance(share, rows, (rates,), bits) for each, (share, rows, rates, bits) in zip(self.all, told)]
 
     def nothing(self):
         return [[math.nan] * len(STEP) for _ in self.all]
@@ -88,7 +87,8 @@ class Workers:
 
 def holds_at_a_glance(workers, glances):
     """As all workers see it."""
-    found = {each.holds_at_a_glance(mine, array.array("H", sum(glances, ())).tobytes()) for each, mine in zip(workers, glances)}
+    numbers = [number for numbers in zip(*glances) for number in numbers]
+    found = {each.holds_at_a_glance(numbers) for each in workers}
     assert len(found) == 1, "they look closely together, or not at all"
     return found.pop()
 
@@ -317,11 +317,9 @@ def test_orders_evaluations_and_random_numbers():
 def test_a_step_without_anything_exchanged():
     """If this fails, a job in which every worker trains by itself ends well."""
     workers = Workers(2)
-    workers.all[0].exchanged(1, optimizer=1)
-    workers.all[0].exchanged(1, optimizer=2)
-    assert not workers.said
-    workers.all[0].exchanged(1, optimizer=1)
-    assert [kind for kind, _, _ in workers.said] == ["nothing exchanged"]
+    for _ in range(2):
+        workers.all[0].nothing_exchanged()
+    assert [kind for kind, _, _ in workers.said] == ["nothing exchanged"], "once"
 
 
 def test_a_worker_that_died_leaves_no_claim_about_its_samples():
@@ -357,3 +355,77 @@ def test_losses_that_are_means_of_other_numbers_are_seen_by_all(means, unequal):
     workers.tell(means=means)
     assert not workers.meet()
     assert [each.unequal_means for each in workers.all] == [unequal] * 2
+
+
+def test_one_batch_more_is_told_like_any_other():
+    """If this fails, what nearly every step tells differs from what is meant, and workers that train right are stopped, or
+    wrong ones are not."""
+    told = []
+    for at_once in (False, True):
+        workers = Workers(2)
+        for rank, each in enumerate(workers.all):
+            reading = each.read(0)
+            list(reading.drawing(iter(batches(8)), stay=at_once))
+            reading.gave(batches(8)[rank], dealt=True)
+            assert reading.is_steady
+            for batch in batches(8)[rank + 2::2]:
+                if at_once:
+                    assert reading.gave_another(batch, step=3)
+                else:
+                    reading.gave(batch, dealt=True)
+                    each.drew_step(3)
+            reading.finish(dealt=True)
+        told.append([str(each.words()) for each in workers.all])
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("news", [[7], (6, 7), [6.5, 7], ["6", "7"]], ids=str)
+def test_what_is_new_about_a_batch_is_not_passed_over(news):
+    """If this fails, batches of another size or kind are taken for ordinary ones."""
+    reading = Workers(2).all[0].read(0)
+    list(map(reading.drew, batches(3)))
+    reading.gave([0, 1], dealt=True)
+    assert reading.gave_another([4, 5], 1)
+    assert not reading.gave_another(news, 2)
+
+
+def test_a_smaller_batch_is_seen_when_it_is_drawn():
+    """If this fails, nobody looks at how many samples each worker trains on in the last step of an epoch."""
+    reading = Workers(2).all[0].read(0)
+    drawn = [*batches(5), [10]]
+    source = reading.drawing(iter(drawn), stay=True)
+    for number in (0, 2):
+        assert [next(source), next(source)] == drawn[number:number + 2]
+        if not (reading.is_steady and reading.gave_another(drawn[number], 1)):
+            reading.gave(drawn[number], dealt=True)
+    assert reading.is_steady and not reading.uneven
+    assert [*source] == drawn[4:]
+    assert not reading.gave_another(drawn[4], 1), "of this step another worker's is smaller"
+    reading.gave(drawn[4], dealt=True)
+    assert reading.uneven and not reading.is_steady
+
+
+def test_batches_drawn_twice_are_seen_while_there_is_time():
+    """If this fails, samplers with replacement are said to give several workers the same."""
+    each = Workers(2).all[0]
+    reading = each.read(0)
+    source = reading.drawing(iter([[0, 1], [2, 3], [0, 1]]), stay=True)
+    next(source)
+    reading.gave([0, 1], dealt=True)
+    assert reading.is_steady and len(list(source)) == 2
+    each.catch_up()
+    assert reading.repeats() and not reading.is_steady
+
+
+@pytest.mark.parametrize("same", [(0, 1), (0, 2), (1, 2)])
+def test_any_two_of_three_with_the_same_data_are_seen(same):
+    """If this fails, of more than two workers only neighbours are compared."""
+    workers = Workers(3)
+    readings = [each.read(0) for each in workers.all]
+    for number in range(2):
+        for rank, reading in enumerate(readings):
+            reading.gave([3 * number + rank], dealt=True)
+        assert workers.meet() == set()
+    for rank, reading in enumerate(readings):
+        reading.gave([6 + (same[0] if rank == same[1] else rank)], dealt=True)
+    assert workers.meet() == {"same data"}

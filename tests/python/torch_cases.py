@@ -342,7 +342,7 @@ ROOM_ROUNDS = 3
 
 def numbers_of(rank, number):
     """Many, and the largest."""
-    return [(7 * rank + 13 * number + at * at * at) % 65536 for at in range(ROOM - 2)] + [65535, 0]
+    return [(7 * rank + 13 * number + at * at * at * 999) % 2**20 for at in range(ROOM - 2)] + [2**20 - 1, 0]
 
 
 def rounds_with(model, room, rank, kind):
@@ -353,7 +353,7 @@ def rounds_with(model, room, rank, kind):
         there = room is not None and room.is_there
         told.append(numbers_of(rank, number) if there else [])
         if there:
-            room.put(told[-1])
+            room.put(*told[-1])
         model(torch.full((2, 5), 1.1 + rank + number, dtype=kind)).sum().backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
         heard.append(room.take() if there else [])
@@ -364,14 +364,14 @@ def farewells(engine, model, room, rank, last, kind):
     """The last rank ends, the others have one round more, and end, too: the gradients that each has then, the numbers
     that went, and those that came."""
     told = [numbers_of(rank, 98), numbers_of(rank, 99)]
-    room.put(told[0])
+    room.put(*told[0])
     if rank == last:
         engine.send_room()
     else:
         model.zero_grad()
         model(torch.full((2, 5), 1.0 + rank, dtype=kind)).sum().backward()
     heard = [room.take()]
-    room.put(told[1])
+    room.put(*told[1])
     engine.send_room()
     return [parameter.grad for parameter in model.parameters()], told, [*heard, room.take()]
 

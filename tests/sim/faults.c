@@ -8,6 +8,7 @@
  */
 #include "faults.h"
 
+#include "peek.h"
 #include "worker.h"
 
 enum { PATIENCE = 1000 }; /* how often a kill looks for a worker in the middle of a step */
@@ -24,7 +25,7 @@ some_node(struct job *job)
     const uint64_t pick = rng_below(&job->sim->rng, 1 + job->lanes + job->plan.workers);
 
     if (pick == 0) {
-        return job->master.master != NULL ? job->master.node : NULL;
+        return job->master->master != NULL ? job->master->node : NULL;
     }
     if (pick <= job->lanes) {
         return job->lane[pick - 1].lane != NULL ? job->lane[pick - 1].node : NULL;
@@ -137,12 +138,42 @@ kill_server(void *object, uint64_t argument)
     job_kill_server(job, (uint32_t)rng_below(&job->sim->rng, job->plan.servers));
 }
 
+/* It is started again when the master misses it. */
+static void
+end_server_life(void *object, uint64_t argument)
+{
+    struct job *job = object;
+    const uint32_t server = (uint32_t)rng_below(&job->sim->rng, job->plan.servers);
+
+    (void)argument;
+    note(job);
+    if (job->has_view && job_server_runs(job, server)) {
+        job_kill_server(job, server);
+    }
+}
+
 static void
 kill_master(void *object, uint64_t argument)
 {
     (void)argument;
     note(object);
     job_kill_master(object);
+}
+
+/* It is started again by whoever saw it die. The interesting moment is in the middle of a change of
+ * view: most deaths wait for one, for a while. */
+static void
+end_master_life(void *object, uint64_t patience)
+{
+    struct job *job = object;
+
+    note(job);
+    if (patience == 0 || (job->master->master != NULL && peek_is_changing(job->master->master))) {
+        job_end_master_life(job);
+    } else {
+        sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, 5 * SIM_MS), end_master_life,
+               job, patience - 1);
+    }
 }
 
 static void
@@ -187,4 +218,6 @@ faults_schedule(struct job *job)
     }
     schedule(job, faults->kill_server, kill_server);
     schedule(job, faults->kill_master, kill_master);
+    schedule(job, faults->server_lives, end_server_life);
+    schedule(job, faults->master_lives, end_master_life);
 }

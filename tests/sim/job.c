@@ -14,7 +14,11 @@
 #include "server/lane.h"
 #include "worker.h"
 
-enum { START_TIMEOUT_MS = 20000, REPLACEMENT_TIMEOUT_MS = 60000 };
+enum {
+    START_TIMEOUT_MS = 20000,
+    REPLACEMENT_TIMEOUT_MS = 60000,
+    WORD_MS = 4000, /* how long psd_run waits for the master to say what a death means */
+};
 
 /* ---- log lines ---------------------------------------------------------------------------- */
 
@@ -43,6 +47,9 @@ master_line(void *sink, enum psi_log_level level, const char *id, const char *te
 
     (void)level;
     sim_trace(job->sim, host->node->name, "%s %s", id, text);
+    if (strcmp(id, "MEMBER-LOST") == 0 && host != job->master) {
+        return; /* nobody hears what it thinks */
+    }
     if (strcmp(id, "MEMBER-LOST") == 0 && sscanf(text, "worker %u", &rank) == 1) {
         if (!job->rank_lost[rank] && job->nameless_kills > 0) {
             job->nameless_kills--;
@@ -58,6 +65,8 @@ master_line(void *sink, enum psi_log_level level, const char *id, const char *te
         job->server_lost = true;
     } else if (strcmp(id, "JOB-START") == 0) {
         job->started = true;
+    } else if (strcmp(id, "VIEW") == 0) {
+        job->has_view = true;
     } else if (sscanf(text, "worker %u counted in %llu of %llu chunks of step %llu of table %15s",
                       &rank, &ahead, &chunks, &step, table) == 5) {
         model_note_partial(job->model, rank, table, ahead, chunks, step);
@@ -68,6 +77,8 @@ master_line(void *sink, enum psi_log_level level, const char *id, const char *te
 }
 
 /* ---- the master --------------------------------------------------------------------------- */
+
+static void master_told(void *context, const struct psi_tiding *tiding);
 
 static void
 master_settle(struct node *node)
@@ -93,54 +104,201 @@ static void
 start_master(struct job *job)
 {
     const struct plan *plan = &job->plan;
-    const struct master_config config = {
+    struct master_config config = {
+        .master_grace_ms = plan->master_grace_ms,
         .workers = plan->workers,
         .servers = plan->servers,
         .heartbeat_ms = plan->heartbeat_ms,
         .dead_heartbeats = plan->dead_heartbeats,
         .lost_grace_ms = plan->grace_ms,
+        .server_grace_ms = plan->grace_ms,
+        .server_wait_ms = plan->server_wait_ms,
+        .server_return_ms = plan->server_return_ms,
+        .tell = master_told,
+        .tell_context = job,
         .start_timeout_ms = START_TIMEOUT_MS,
         .replacement_timeout_ms = REPLACEMENT_TIMEOUT_MS,
         .policy = plan->policy,
         .listen_address = "sim://master",
     };
-    struct master_host *host = &job->master;
+    struct master_host *host = job->master == NULL ? job->masters : job->master + 1;
+    const unsigned life = (unsigned)(host - job->masters);
     struct psd_error err;
+    char name[24];
 
+    job->master = host;
+    job->master_due = false;
+    config.term = plan->master_grace_ms > 0 ? 1 + life : 0;
+    snprintf(name, sizeof(name), life > 0 ? "master+%u" : "master", life);
     host->job = job;
     host->log = (struct psi_log){.write = master_line, .sink = host, .level = PSI_LOG_DEBUG};
-    host->node = net_node_create(&job->net, "master");
+    host->node = net_node_create(&job->net, name);
     host->node->settle = master_settle;
     host->node->owner = host;
     psi_assert(master_create(&host->node->env, &config, &host->log, &host->master, &err) == PSD_OK);
     net_wake_at(host->node, 0);
 }
 
-void
-job_kill_master(struct job *job)
+static void
+kill_master(struct master_host *host)
 {
-    struct master_host *host = &job->master;
-
-    if (host->master == NULL) {
-        return;
-    }
-    sim_trace(job->sim, host->node->name, "killed");
-    job->sim->counters.master_kills++;
-    host->killed = true;
+    sim_trace(host->job->sim, host->node->name, "killed");
+    host->job->sim->counters.master_kills++;
     net_node_kill(host->node);
     master_destroy(host->master);
     host->master = NULL;
     net_node_gone(host->node);
 }
 
+void
+job_kill_master(struct job *job)
+{
+    if (job->master->master != NULL) {
+        job->master->killed = true;
+        kill_master(job->master);
+    }
+}
+
+/* All servers have heard that the job ended well: nobody is left who could use a master. */
+static bool
+have_lanes_left(const struct job *job)
+{
+    bool well = false;
+
+    for (unsigned i = 0; i < job->lanes; i++) {
+        const struct lane_host *lane = &job->lane[i];
+
+        if (lane->lane != NULL && !lane->is_standby) {
+            return false;
+        }
+        well = well || (lane->finished && !lane->is_standby && lane->exit_code == 0);
+    }
+    return well;
+}
+
+static void
+end_without_master(struct job *job)
+{
+    job->master_due = false;
+    job->master->finished = true;
+    job->master->ending = true;
+}
+
+static void
+start_master_again(void *object, uint64_t argument)
+{
+    struct job *job = object;
+
+    (void)argument;
+    if (have_lanes_left(job)) {
+        end_without_master(job);
+        return;
+    }
+    job->sim->counters.master_lives++;
+    job->last_fault_ns = job->sim->now_ns; /* until then all may have stood still */
+    start_master(job);
+}
+
+static void
+cut_off_master(void *object, uint64_t argument)
+{
+    struct master_host *host = object;
+
+    (void)argument;
+    if (host->master != NULL) {
+        net_cut_node(host->node, SIM_MS);
+    }
+}
+
+static void
+kill_deposed(void *object, uint64_t argument)
+{
+    struct master_host *host = object;
+
+    (void)argument;
+    if (host->master != NULL) {
+        kill_master(host);
+    }
+}
+
+/* Some hear the next one while others hear this one still, for less than its patience. */
+static void
+depose_master(struct job *job)
+{
+    struct master_host *host = job->master;
+    const uint64_t now_ns = job->sim->now_ns;
+
+    sim_trace(job->sim, host->node->name, "deposed");
+    host->node->hidden = true;
+    net_cut_some_of(host->node, 50, SIM_MS);
+    sim_at(job->sim, now_ns + rng_below(&job->sim->rng, job->plan.grace_ms * SIM_MS / 3),
+           cut_off_master, host, 0);
+    sim_at(job->sim, now_ns + rng_between(&job->sim->rng, 1, 10) * SIM_S, kill_deposed, host, 0);
+}
+
+/* As psd_run does it. One that has said that the job is over is not missed. */
+void
+job_end_master_life(struct job *job)
+{
+    struct master_host *host = job->master;
+
+    if (host->master == NULL || host->ending || host + 1 == job->masters + LIVES_MAX) {
+        return;
+    }
+    job->master_due = true;
+    if (job->plan.faults.masters_overlap && rng_chance(&job->sim->rng, 60)) {
+        depose_master(job);
+        start_master_again(job, 0);
+        return;
+    }
+    kill_master(host);
+    sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, 2000 * SIM_MS),
+           start_master_again, job, 0);
+}
+
 /* ---- the lanes ---------------------------------------------------------------------------- */
+
+/* With the last lane that has a place, the process ends. */
+static void
+stop_standby(struct job *job, uint32_t server)
+{
+    for (unsigned i = 0; i < job->lanes; i++) {
+        if (job->lane[i].server == server && job->lane[i].lane != NULL &&
+            !job->lane[i].is_standby) {
+            return;
+        }
+    }
+    for (unsigned i = 0; i < job->lanes; i++) {
+        if (job->lane[i].server == server && job->lane[i].lane != NULL) {
+            lane_stop(job->lane[i].lane, PSI_EXIT_INTERNAL, "all others have ended");
+            net_wake_at(job->lane[i].node, 0);
+        }
+    }
+}
+
+/* Another life of the master has come too late to hear anything. */
+static void
+end_idle_master(struct job *job)
+{
+    if (job->master != job->masters && job->master->master != NULL && have_lanes_left(job)) {
+        kill_master(job->master);
+        end_without_master(job);
+    }
+}
 
 static void
 lane_settle(struct node *node)
 {
     struct lane_host *host = node->owner;
     const char *text;
+    uint32_t server;
+    uint32_t index;
 
+    if (host->is_standby && lane_took_place(host->lane, &server, &index)) {
+        host->is_standby = false;
+        host->is_guest = true;
+        sim_trace(host->job->sim, node->name, "is lane %u of server %u", index, server);
+    }
     lane_tick(host->lane);
     model_observe(host->job->model, host->lane);
     if (lane_finished(host->lane, &host->exit_code, &text)) {
@@ -151,20 +309,30 @@ lane_settle(struct node *node)
         lane_destroy(host->lane);
         host->lane = NULL;
         net_node_gone(node);
+        stop_standby(host->job, host->server);
+        end_idle_master(host->job);
         return;
     }
     net_wake_at(node, lane_next_ns(host->lane));
 }
 
 static void
-start_lane(struct job *job, uint32_t server, uint32_t index)
+start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
 {
     struct lane_host *host = &job->lane[job->lanes++];
+    const unsigned life = job->life[server];
     char name[24];
     char address[PSI_ADDRESS_BYTES];
     struct psd_error err;
 
-    snprintf(name, sizeof(name), "server%u.%u", server, index);
+    if (life > 0) {
+        snprintf(name, sizeof(name), "server%u.%s%u+%u", server, is_standby ? "s" : "", index,
+                 life);
+    } else {
+        snprintf(name, sizeof(name), "server%u.%s%u", server, is_standby ? "s" : "", index);
+    }
+    host->is_standby = is_standby;
+    host->life = life;
     snprintf(address, sizeof(address), "sim://%s", name);
     host->job = job;
     host->server = server;
@@ -179,6 +347,7 @@ start_lane(struct job *job, uint32_t server, uint32_t index)
         .server = server,
         .lane = index,
         .lanes = job->plan.lanes[server],
+        .is_standby = is_standby,
         .master_address = "sim://master",
         .listen_address = address,
         .memory_max = 1u << 30,
@@ -194,6 +363,18 @@ start_lane(struct job *job, uint32_t server, uint32_t index)
 }
 
 static void
+start_lanes(struct job *job, uint32_t server)
+{
+    for (uint32_t lane = 0; lane < job->plan.lanes[server]; lane++) {
+        start_lane(job, server, lane, false);
+    }
+    for (uint32_t lane = 0; lane < job->plan.lanes[server] && job->plan.server_wait_ms > 0;
+         lane++) {
+        start_lane(job, server, lane, true);
+    }
+}
+
+static void
 kill_lane(struct lane_host *host)
 {
     sim_trace(host->job->sim, host->node->name, "killed");
@@ -204,14 +385,80 @@ kill_lane(struct lane_host *host)
     net_node_gone(host->node);
 }
 
-void
-job_kill_server(struct job *job, uint32_t server)
+bool
+job_server_runs(const struct job *job, uint32_t server)
 {
-    job->sim->counters.server_kills++;
+    unsigned running = 0;
+
+    for (unsigned i = 0; i < job->lanes; i++) {
+        running +=
+            job->lane[i].server == server && job->lane[i].lane != NULL && !job->lane[i].is_standby;
+    }
+    return running >= job->plan.lanes[server];
+}
+
+static void
+kill_lanes(struct job *job, uint32_t server)
+{
     for (unsigned i = 0; i < job->lanes; i++) {
         if (job->lane[i].server == server && job->lane[i].lane != NULL) {
             kill_lane(&job->lane[i]);
         }
+    }
+}
+
+/* As psd_run does it. The one before is dead, or was only silent: then it is ended first. */
+static void
+start_server_again(void *object, uint64_t server)
+{
+    struct job *job = object;
+
+    if ((job->master->master == NULL && !job->master_due) || job->life[server] + 1 == LIVES_MAX) {
+        return;
+    }
+    kill_lanes(job, (uint32_t)server);
+    job->sim->counters.server_lives++;
+    job->life[server]++;
+    start_lanes(job, (uint32_t)server);
+}
+
+/* As psd_run does it, too: the master may have heard nothing of a life that ended. */
+static void
+start_missing_server(void *object, uint64_t life_of_server)
+{
+    struct job *job = object;
+    const uint32_t server = life_of_server % SERVERS_MAX;
+
+    if (job->is_missing[server] && job->life[server] == life_of_server / SERVERS_MAX) {
+        start_server_again(job, server);
+    }
+}
+
+void
+job_kill_server(struct job *job, uint32_t server)
+{
+    job->sim->counters.server_kills++;
+    kill_lanes(job, server);
+    if (job->is_missing[server]) {
+        sim_at(job->sim, job->sim->now_ns + WORD_MS * SIM_MS, start_missing_server, job,
+               (uint64_t)job->life[server] * SERVERS_MAX + server);
+    }
+}
+
+static void
+master_told(void *context, const struct psi_tiding *tiding)
+{
+    struct job *job = context;
+
+    if (tiding->role != PSI_TIDING_SERVER) {
+        return;
+    }
+    if (tiding->kind == PSI_TIDING_JOINED || tiding->kind == PSI_TIDING_HOSTED) {
+        job->is_missing[tiding->rank] = false;
+    } else if (tiding->kind == PSI_TIDING_AWAITED && !job->plan.faults.server_stays_away) {
+        job->is_missing[tiding->rank] = true;
+        sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, 300 * SIM_MS),
+               start_server_again, job, tiding->rank);
     }
 }
 
@@ -228,9 +475,7 @@ job_start(struct job *job, struct sim *sim, const struct plan *plan)
     job->model = model_create(sim, &job->plan);
     start_master(job);
     for (uint32_t server = 0; server < plan->servers; server++) {
-        for (uint32_t lane = 0; lane < plan->lanes[server]; lane++) {
-            start_lane(job, server, lane);
-        }
+        start_lanes(job, server);
     }
     for (uint32_t i = 0; i < plan->workers; i++) {
         job->worker[i] = worker_create(job, i);
@@ -241,7 +486,12 @@ job_start(struct job *job, struct sim *sim, const struct plan *plan)
 bool
 job_over(const struct job *job)
 {
-    if (job->master.master != NULL) {
+    for (unsigned i = 0; i < LIVES_MAX; i++) {
+        if (job->masters[i].master != NULL) {
+            return false;
+        }
+    }
+    if (job->master_due) {
         return false;
     }
     for (unsigned i = 0; i < job->lanes; i++) {
@@ -271,10 +521,10 @@ job_stop(struct job *job)
             kill_lane(&job->lane[i]);
         }
     }
-    if (job->master.master != NULL) {
-        net_node_kill(job->master.node);
-        master_destroy(job->master.master);
-        net_node_gone(job->master.node);
+    for (unsigned i = 0; i < LIVES_MAX; i++) {
+        if (job->masters[i].master != NULL) {
+            kill_master(&job->masters[i]);
+        }
     }
     net_fini(&job->net);
     model_destroy(job->model);
@@ -287,6 +537,17 @@ any_lane_killed(const struct job *job)
 {
     for (unsigned i = 0; i < job->lanes; i++) {
         if (job->lane[i].killed) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+has_had_all_lives(const struct job *job)
+{
+    for (uint32_t server = 0; server < job->plan.servers; server++) {
+        if (job->life[server] + 1 == LIVES_MAX) {
             return true;
         }
     }
@@ -308,9 +569,19 @@ code_is_right(const struct job *job, int code)
     case PSI_EXIT_WORKER_LOST:
         return worker_lost;
     case PSI_EXIT_SERVER_LOST:
+        if (job->plan.server_wait_ms > 0 && job->has_view) {
+            return has_had_all_lives(job);
+        }
         return any_lane_killed(job) || (job->server_lost && job->plan.faults.harsh);
-    case PSI_EXIT_START_TIMEOUT:
-        return (any_lane_killed(job) || job->plan.faults.harsh) && model_rounds(job->model) == 0;
+    case PSI_EXIT_MASTER_LOST: /* with all who knew */
+        return job->plan.faults.master_lives > 0 && any_lane_killed(job);
+    case PSI_EXIT_START_TIMEOUT: /* of a master that returned: nobody is left */
+        if (job->plan.faults.master_lives > 0 && any_lane_killed(job)) {
+            return true;
+        }
+        return (any_lane_killed(job) || job->plan.faults.harsh ||
+                (job->plan.faults.master_lives > 0 && job->sim->counters.worker_kills > 0)) &&
+               model_rounds(job->model) == 0;
     default:
         return false;
     }
@@ -321,17 +592,23 @@ static bool
 may_miss_the_end(const struct job *job, const struct lane_host *lane)
 {
     return job->plan.faults.harsh ||
-           (job->master.exit_code != PSI_EXIT_OK && lane->exit_code == PSI_EXIT_MASTER_LOST);
+           (job->master->exit_code != PSI_EXIT_OK && lane->exit_code == PSI_EXIT_MASTER_LOST);
 }
 
 static void
 judge_lane(struct job *job, const struct lane_host *lane)
 {
-    const struct master_host *master = &job->master;
+    const struct master_host *master = job->master;
     const bool master_gone = master->killed;
 
-    if (lane->killed) {
-        return;
+    if (lane->killed || lane->is_standby ||
+        (lane->life > 0 &&
+         (lane->exit_code == PSI_EXIT_REFUSED || lane->exit_code == PSI_EXIT_START_TIMEOUT))) {
+        return; /* the latter came when all was over */
+    }
+    if (lane->is_guest &&
+        (lane->exit_code == PSI_EXIT_FENCED || lane->exit_code == PSI_EXIT_REFUSED)) {
+        return; /* the server whose place it has was lost again, or started again first */
     }
     if (master_gone
             ? lane->exit_code != PSI_EXIT_MASTER_LOST &&
@@ -351,7 +628,7 @@ names_the_lost(const struct job *job, const char *text)
     for (uint32_t rank = 0; rank < job->plan.workers; rank++) {
         worker_lost = worker_lost || job->rank_lost[rank];
     }
-    return (job->master.killed && strstr(text, "master") != NULL) ||
+    return (job->sim->counters.master_kills > 0 && strstr(text, "master") != NULL) ||
            (any_lane_killed(job) && strstr(text, "server") != NULL) ||
            (worker_lost && strstr(text, "worker") != NULL);
 }
@@ -381,7 +658,7 @@ judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
     if (worker_done(worker)) {
         return;
     }
-    if (job->master.exit_code == PSI_EXIT_OK && !job->master.killed &&
+    if (job->master->exit_code == PSI_EXIT_OK && !job->master->killed &&
         !(worker_was_lost(worker) && job->plan.policy == PSI_DEATH_CONTINUE) &&
         !rank_may_be_taken(job, worker)) {
         sim_fail(job->sim, "worker %u did not finish, but the job ended well (%s)", slot,
@@ -402,8 +679,8 @@ job_judge(struct job *job)
 {
     struct sim *sim = job->sim;
 
-    if (!job->master.killed && !code_is_right(job, job->master.exit_code)) {
-        sim_fail(sim, "the master exits with %d: %s", job->master.exit_code, job->master.text);
+    if (!job->master->killed && !code_is_right(job, job->master->exit_code)) {
+        sim_fail(sim, "the master exits with %d: %s", job->master->exit_code, job->master->text);
     }
     for (unsigned i = 0; i < job->lanes; i++) {
         judge_lane(job, &job->lane[i]);
@@ -413,7 +690,7 @@ job_judge(struct job *job)
     }
     model_end(job->model);
     sim->counters.rounds += model_rounds(job->model);
-    if (!job->master.killed && job->master.exit_code == PSI_EXIT_OK) {
+    if (!job->master->killed && job->master->exit_code == PSI_EXIT_OK) {
         sim->counters.jobs_finished++;
     } else {
         sim->counters.jobs_failed++;

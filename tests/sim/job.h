@@ -21,7 +21,10 @@ struct lane_host {
     struct lane *lane; /* NULL: gone */
     struct psi_log log;
     uint32_t server;
-    uint32_t index; /* of the lane in its server */
+    uint32_t index;  /* of the lane in its server */
+    unsigned life;   /* of its server */
+    bool is_standby; /* has no place in the job yet ... */
+    bool is_guest;   /* ... and has one since: that of another server's lane */
     bool killed;
     bool finished;
     int exit_code;
@@ -33,7 +36,7 @@ struct master_host {
     struct node *node;
     struct master *master; /* NULL: gone */
     struct psi_log log;
-    bool killed;
+    bool killed; /* and no other life follows */
     bool finished;
     bool ending; /* it has said that the job is over */
     int exit_code;
@@ -45,9 +48,13 @@ struct job {
     struct net net;
     struct plan plan;
     struct model *model;
-    struct master_host master;
-    struct lane_host lane[PLACES_MAX];
+    struct master_host masters[LIVES_MAX];             /* of all lives */
+    struct master_host *master;                        /* the last of them */
+    bool master_due;                                   /* it died, and another follows */
+    struct lane_host lane[2 * PLACES_MAX * LIVES_MAX]; /* of all lives, and those that stand by */
     unsigned lanes;
+    unsigned life[SERVERS_MAX];   /* of a server, from 0 */
+    bool is_missing[SERVERS_MAX]; /* the master waits for another life, and none has joined */
     struct worker *worker[WORKERS_MAX];
     uint64_t push_number[WORKERS_MAX];     /* of a rank, over all its lives: rows of a ledger */
     bool rank_lost[WORKERS_MAX];           /* killed or given up at least once */
@@ -56,7 +63,8 @@ struct job {
     uint64_t barrier_passed;               /* the last that anybody has passed */
     unsigned nameless_kills;               /* of workers that had not heard their rank yet */
     uint64_t last_fault_ns;
-    bool started;     /* everybody was there once */
+    bool started;     /* everybody was there once ... */
+    bool has_view;    /* ... and knows it */
     bool server_lost; /* a lane was given up by the master */
 };
 
@@ -68,6 +76,8 @@ void job_stop(struct job *job); /* frees everything, whatever state it is in */
 void job_judge(struct job *job);
 
 void job_kill_master(struct job *job);
+void job_end_master_life(struct job *job); /* another one follows, after a while */
 void job_kill_server(struct job *job, uint32_t server);
+bool job_server_runs(const struct job *job, uint32_t server); /* with all its lanes */
 
 #endif

@@ -23,8 +23,12 @@ struct chunk_model {
     uint8_t **value;          /* per version; steps + 2 of them */
     uint8_t *momentum;        /* MOMENTUM: of the newest version, ... */
     uint8_t *momentum_before; /* ... and of the one before it */
-    uint8_t *weights;         /* USE_SUM: what workers make of the means */
+    uint8_t *weights;         /* USE_SUM: what workers make of the means, ... */
+    uint8_t *weights_before;  /* ... and had made before the newest */
     uint32_t *in;             /* per round: who was in it */
+    uint32_t told;            /* of the newest version: who has been given it */
+    const struct chunk *life; /* of its server, as far as it has been compared ... */
+    uint64_t compared;        /* ... up to that version */
 };
 
 struct table_model {
@@ -82,8 +86,10 @@ chunk_init(struct model *model, unsigned index, uint64_t chunk)
     self->momentum = calloc(1, bytes);
     self->momentum_before = calloc(1, bytes);
     self->weights = calloc(1, bytes);
+    self->weights_before = calloc(1, bytes);
     psi_assert(self->value[self->version] != NULL && self->momentum != NULL &&
-               self->momentum_before != NULL && self->weights != NULL);
+               self->momentum_before != NULL && self->weights != NULL &&
+               self->weights_before != NULL);
     if (self->version == 0) {
         plan_initial(model->plan, index, psi_chunk_first(chunk), self->elements, self->value[0]);
         return;
@@ -141,6 +147,7 @@ model_destroy(struct model *model)
             free(table->chunk[c].momentum);
             free(table->chunk[c].momentum_before);
             free(table->chunk[c].weights);
+            free(table->chunk[c].weights_before);
         }
         free(table->chunk);
         free(table->late);
@@ -314,9 +321,11 @@ advance(struct model *model, unsigned index, uint64_t number, uint32_t in)
     }
     chunk->value[step + 1] = to;
     chunk->in[step] = in;
+    chunk->told = 0;
     chunk->version++;
     model->rounds++;
     if (sum_use) {
+        memcpy(chunk->weights_before, chunk->weights, chunk->elements * table->element_bytes);
         add_to(chunk->weights, to, chunk->elements, plan->dtype);
     }
 }
@@ -400,14 +409,88 @@ value_of(const struct chunk *chunk, uint32_t buffer)
     return store->ops->read(store, chunk->place, buffer).base;
 }
 
+static uint32_t
+ranks_in(const struct model *model, const struct chunk *have, uint64_t round)
+{
+    uint32_t in = 0;
+
+    for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
+        in |= (uint32_t)(have->clock.next[rank] > round) << rank;
+    }
+    return in;
+}
+
+/* The newest round, of which nobody who lives was told, may close once more without those who died
+ * with the server: what they had given died with it. */
+static bool
+may_be_made_anew(const struct model *model, const struct chunk_model *chunk, uint64_t version,
+                 uint32_t in)
+{
+    const uint32_t was_in = version > 0 ? chunk->in[version - 1] : 0;
+    uint32_t lost = 0;
+
+    for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
+        lost |= (uint32_t)model->lost[rank] << rank;
+    }
+    return version > 0 && version == chunk->version && (in & ~was_in) == 0 &&
+           (was_in & ~in & ~lost) == 0 && (chunk->told & ~lost) == 0;
+}
+
+static void
+make_anew(struct model *model, unsigned index, uint32_t number, uint32_t in)
+{
+    const struct table_model *table = &model->table[index];
+    struct chunk_model *chunk = &table->chunk[number];
+
+    free(chunk->value[chunk->version]);
+    chunk->value[chunk->version] = NULL;
+    memcpy(chunk->weights, chunk->weights_before, chunk->elements * table->element_bytes);
+    chunk->version--;
+    model->rounds--;
+    advance(model, index, number, in);
+    sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed anew, with %x",
+              table->plan->name, number, (unsigned long long)(chunk->version - 1), in);
+}
+
+/* A server's other life makes anew what an earlier one had, whoever was told of it then: the same
+ * bits. */
+static void
+observe_again(struct model *model, unsigned index, const struct chunk *have)
+{
+    const struct table_model *table = &model->table[index];
+    struct chunk_model *chunk = &table->chunk[have->index];
+    const uint64_t version = have->clock.version;
+    const void *value;
+
+    if (have->adopting != NULL || have->blank ||
+        (chunk->life == have && chunk->compared == have->clock.version)) {
+        return;
+    }
+    chunk->life = have;
+    chunk->compared = version;
+    value = value_of(have, have->current);
+    if (memcmp(value, chunk->value[version], chunk->elements * table->element_bytes) != 0) {
+        const uint32_t in = ranks_in(model, have, version - 1);
+
+        if (may_be_made_anew(model, chunk, version, in)) {
+            make_anew(model, index, have->index, in);
+        }
+    }
+    compare(model, table, have->index, version, value);
+}
+
 static void
 observe_chunk(struct model *model, unsigned index, const struct chunk *have)
 {
     struct table_model *table = &model->table[index];
     struct chunk_model *chunk = &table->chunk[have->index];
     const bool backup = table->plan->backup > 0;
-    uint32_t in = 0;
+    uint32_t in;
 
+    if (have->table->again && have->clock.version <= chunk->version) {
+        observe_again(model, index, have);
+        return;
+    }
     if (have->clock.version == chunk->version || !have->ready ||
         (have->clock.version == 0 && chunk->version == model->plan->load_step)) {
         return; /* nothing has happened, or it has to be loaded first */
@@ -419,9 +502,7 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have)
                  (unsigned long long)have->clock.version);
         return;
     }
-    for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
-        in |= (uint32_t)(have->clock.next[rank] > chunk->version) << rank;
-    }
+    in = ranks_in(model, have, chunk->version);
     check_members(model, table, have->index, in);
     advance(model, index, have->index, in);
     while (chunk->version < have->clock.version) { /* and rounds whose ranks have all left */
@@ -457,6 +538,16 @@ model_version(const struct model *model, unsigned table, uint64_t chunk, uint64_
 {
     return version < versions_max(model->plan) ? model->table[table].chunk[chunk].value[version]
                                                : NULL;
+}
+
+void
+model_told(struct model *model, unsigned table, uint64_t chunk, uint64_t version, uint32_t rank)
+{
+    struct chunk_model *of = &model->table[table].chunk[chunk];
+
+    if (version == of->version) {
+        of->told |= UINT32_C(1) << rank;
+    }
 }
 
 /* ---- slots and ledgers --------------------------------------------------------------------- */

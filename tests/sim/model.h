@@ -38,6 +38,10 @@ void model_note_partial(struct model *model, uint32_t rank, const char *table, u
 const void *model_version(const struct model *model, unsigned table, uint64_t chunk,
                           uint64_t version);
 
+/* A worker has been given that version. */
+void model_told(struct model *model, unsigned table, uint64_t chunk, uint64_t version,
+                uint32_t rank);
+
 /* KIND_LEDGER: how push `number` of the rank ended. */
 enum ledger_entry { LEDGER_NEVER, LEDGER_UNKNOWN, LEDGER_DONE, LEDGER_NOT_APPLIED };
 void model_ledger(struct model *model, unsigned table, uint32_t rank, uint64_t number,

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/fail.h"
@@ -44,7 +45,7 @@ struct net_frame {
 
     bool stable;
     const uint8_t *lent;       /* on one host: where the payload is, in the sender's memory ... */
-    struct net_region *region; /* ... which this keeps; NULL: node_take_back() sees to it */
+    struct net_region *region; /* ... which this keeps */
     struct net_loan *loan;     /* being copied by the receiver ... */
     size_t copied;             /* ... so far */
 
@@ -218,10 +219,15 @@ net_region_create(struct node *node, size_t bytes)
 static void
 region_unref(struct net *net, struct net_region *region)
 {
-    if (region != NULL && --region->refs == 0) {
-        quarantine(net, region->segment.base, region->segment.bytes);
-        free(region);
+    if (region == NULL || --region->refs > 0) {
+        return;
     }
+    if (region->of != NULL) {
+        psi_segment_destroy(&region->segment);
+    } else {
+        quarantine(net, region->segment.base, region->segment.bytes);
+    }
+    free(region);
 }
 
 void
@@ -390,6 +396,22 @@ pipe_clear(struct net *net, struct net_pipe *pipe)
     pipe->queued = 0;
 }
 
+/* The region that others read for what is lent. */
+static struct net_region *
+region_of(const struct node *node, const struct psi_segment *lent)
+{
+    struct net_region *region = node->mappings;
+
+    if (lent->fd < 0) {
+        return (struct net_region *)(uintptr_t)lent;
+    }
+    while (region != NULL && region->of != lent) {
+        region = region->next;
+    }
+    psi_assert(region != NULL);
+    return region;
+}
+
 /* On one host a stable payload in lent memory stays there: nobody has read it when it leaves. */
 static void
 take_all(struct net_end *end, struct net_frame *frame)
@@ -404,11 +426,10 @@ take_all(struct net_end *end, struct net_frame *frame)
         frame_take(frame, frame->total);
         return;
     }
-    frame->lent = buffer->base;
-    if (lent->segment->fd < 0) { /* a region; tables have real segments */
-        frame->region = (struct net_region *)(uintptr_t)lent->segment;
-        frame->region->refs++;
-    }
+    frame->region = region_of(end->node, lent->segment);
+    frame->region->refs++;
+    frame->lent =
+        frame->region->segment.base + ((const uint8_t *)buffer->base - lent->segment->base);
     frame->taken = frame->total;
 }
 
@@ -1071,7 +1092,7 @@ static struct node *
 find_listening(const struct net *net, const char *address)
 {
     for (struct node *node = net->nodes; node != NULL; node = node->next) {
-        if (node->alive && node->listener != NULL &&
+        if (node->alive && node->listener != NULL && !node->hidden &&
             strcmp(node->listener->address, address) == 0) {
             return node;
         }
@@ -1190,42 +1211,41 @@ node_random(struct psi_env *env)
     return rng_next(&((struct node *)env)->rng);
 }
 
+/* What tables lend are real segments. Others read them through a mapping of their own, as in another
+ * process: it is there for as long as anybody needs it, whatever becomes of the owner, and a write to
+ * it is a fault. */
 static void
 node_lend(struct psi_env *env, const struct psi_segment *segment)
 {
-    psi_lending_add(&((struct node *)env)->lending, segment);
-}
+    struct node *node = (struct node *)env;
+    struct net_region *region = calloc(1, sizeof(*region));
 
-/* Nobody writes there any more: what is under way has its last bytes. */
-static void
-keep_bytes(struct net_end *end, const struct psi_segment *segment)
-{
-    for (struct net_frame *frame = end->out.flight; frame != NULL; frame = frame->next) {
-        if (frame->lent >= segment->base && frame->lent < segment->base + segment->bytes) {
-            uint8_t *kept = frame->bytes + frame->head_bytes;
-
-            memcpy(kept, frame->lent, frame->total - frame->head_bytes);
-            frame->lent = NULL;
-            if (frame->loan != NULL) {
-                frame->loan->payload = kept;
-            }
-        }
-    }
+    psi_assert(region != NULL);
+    psi_assert(psi_segment_attach(&region->segment, dup(segment->fd), segment->bytes, NULL) ==
+               PSD_OK);
+    psi_segment_close_fd(&region->segment);
+    region->of = segment;
+    region->node = node;
+    region->refs = 1;
+    region->next = node->mappings;
+    node->mappings = region;
+    psi_lending_add(&node->lending, segment);
 }
 
 static void
 node_take_back(struct psi_env *env, const struct psi_segment *segment)
 {
     struct node *node = (struct node *)env;
+    struct net_region **link = &node->mappings;
+    struct net_region *region;
 
     psi_assert(psi_lending_remove(&node->lending, segment) != UINT32_MAX);
-    for (struct net_link *link = node->net->links; link != NULL; link = link->next) {
-        for (unsigned side = 0; side < 2; side++) {
-            if (link->end[side].node == node) {
-                keep_bytes(&link->end[side], segment);
-            }
-        }
+    while ((*link)->of != segment) {
+        link = &(*link)->next;
     }
+    region = *link;
+    *link = region->next;
+    region_unref(node->net, region);
 }
 
 static const struct psi_env_ops node_ops = {
@@ -1493,13 +1513,20 @@ net_cut_neighbour(struct net *net, uint64_t silence_ns)
 }
 
 void
-net_cut_node(struct node *node, uint64_t silence_ns)
+net_cut_some_of(struct node *node, unsigned percent, uint64_t silence_ns)
 {
     for (struct net_link *link = node->net->links; link != NULL; link = link->next) {
-        if (may_be_cut(link) && (link->end[0].node == node || link->end[1].node == node)) {
+        if (may_be_cut(link) && (link->end[0].node == node || link->end[1].node == node) &&
+            (percent == 100 || rng_chance(&node->net->sim->rng, percent))) {
             cut(link, silence_ns);
         }
     }
+}
+
+void
+net_cut_node(struct node *node, uint64_t silence_ns)
+{
+    net_cut_some_of(node, 100, silence_ns);
 }
 
 bool

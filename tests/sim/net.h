@@ -28,7 +28,9 @@ struct net_link;
 
 /* Memory of a process that others on its host may read. */
 struct net_region {
-    struct psi_segment segment; /* first; no descriptor */
+    struct psi_segment segment;   /* first; no descriptor */
+    const struct psi_segment *of; /* the owner's own mapping of it; NULL: there is but one */
+    struct net_region *next;      /* node->mappings */
     struct node *node;
     unsigned refs; /* its owner's, and one for each frame and loan */
 };
@@ -40,12 +42,14 @@ struct node {
     uint32_t number;
     char name[24];
     bool alive;
-    bool dying; /* being killed: what it still wants to send is gone */
+    bool hidden; /* nobody finds it any more; who is connected stays so */
+    bool dying;  /* being killed: what it still wants to send is gone */
     uint64_t paused_until_ns;
     uint64_t skew_ns;      /* its clock is ahead of virtual time by that much */
     uint32_t host;         /* 0: one of its own */
     bool keeps_neighbours; /* what connects from its own host is cut by net_cut_neighbour() alone */
     struct psi_lending lending;
+    struct net_region *mappings; /* of what its core lends, for others to read */
     struct rng rng;
     struct psi_listener *listener; /* NULL: does not listen */
     struct net_end *ends;          /* connections, lingering ones included */
@@ -108,7 +112,8 @@ bool net_clog_some(struct net *net, uint64_t until_ns);
 /* A connection between two nodes of one host, of which the one that was connected to keeps its
  * neighbours. */
 bool net_cut_neighbour(struct net *net, uint64_t silence_ns);
-/* All connections of one node. */
+/* All connections of one node, or each of them with that chance. */
 void net_cut_node(struct node *node, uint64_t silence_ns);
+void net_cut_some_of(struct node *node, unsigned percent, uint64_t silence_ns);
 
 #endif

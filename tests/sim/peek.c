@@ -12,3 +12,9 @@ peek_barrier_base(const struct master *master, uint32_t rank)
 {
     return master->worker[rank].barrier_base[PSI_BARRIER_CALLED];
 }
+
+bool
+peek_is_changing(const struct master *master)
+{
+    return master->change.stage != STAGE_IDLE;
+}

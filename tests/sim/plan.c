@@ -291,9 +291,105 @@ draw_program(struct plan *plan, struct rng *rng)
     }
 }
 
+/* Whichever server is lost, another one has lanes enough that stand by. */
+static bool
+has_room_for_any(const struct plan *plan)
+{
+    for (uint32_t lost = 0; lost < plan->servers; lost++) {
+        bool found = false;
+
+        for (uint32_t server = 0; server < plan->servers; server++) {
+            found = found || (server != lost && plan->lanes[server] >= plan->lanes[lost]);
+        }
+        if (!found) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Tables of sums alone, whose servers die and have other lives: workers make anew what they had. */
+static void
+draw_server_lives(struct plan *plan, struct rng *rng)
+{
+    plan->server_wait_ms = 60000;
+    plan->step_adds = false; /* which would die with the first server */
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        struct table_plan *table = &plan->table[i];
+
+        table->use = PSD_USE_SUM;
+        table->rule = (struct psd_rule_args){0};
+        table->init = PSD_INIT_ZERO;
+        table->split = false;
+    }
+    plan->steps += plan->workers > FEW ? 0 : rng_between(rng, 0, 24); /* several lives long */
+    plan->steps -= plan->load_step;
+    plan->load_step = 0;
+    plan->faults.kill_server = false;
+    plan->faults.kill_master = false;
+    if (plan->policy != PSI_DEATH_CONTINUE || !rng_chance(rng, 50)) {
+        plan->faults.worker_kills = 0; /* the job would end before it has shown anything */
+    }
+    plan->faults.server_lives = (unsigned)rng_between(rng, 1, 4);
+    plan->server_return_ms = (uint32_t)rng_between(rng, 0, 800);
+    if (has_room_for_any(plan) && rng_chance(rng, 40)) { /* another one takes its part */
+        plan->faults.server_stays_away = true;
+        plan->faults.server_lives = 1;
+    }
+    if (plan->think_max_ns < SIM_MS) {
+        plan->think_max_ns = rng_between(rng, 1, 30) * SIM_MS;
+    }
+}
+
+static bool
+may_have_server_lives(const struct plan *plan)
+{
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        if (plan->table[i].kind != KIND_ROUNDS || plan->table[i].backup > 0) {
+            return false;
+        }
+    }
+    return plan->policy != PSI_DEATH_WAIT;
+}
+
+/* The master dies and is started again; what it knew, it hears. */
+static void
+draw_master_lives(struct plan *plan, struct rng *rng)
+{
+    plan->master_grace_ms = 30000;
+    plan->faults.kill_server = false;
+    plan->faults.kill_master = false;
+    plan->faults.master_lives = (unsigned)rng_between(rng, 1, 3);
+    if (plan->steps > 16 + plan->load_step) {
+        plan->steps = 16 + plan->load_step; /* a slow network takes seconds for each */
+    }
+    /* One that ends the job is obeyed by whoever still hears it. */
+    plan->faults.masters_overlap =
+        (plan->policy != PSI_DEATH_FAIL || plan->faults.worker_kills == 0) &&
+        plan->faults.server_lives == 0 && !plan->faults.harsh && rng_chance(rng, 40);
+    if (plan->think_max_ns < SIM_MS) {
+        plan->think_max_ns = rng_between(rng, 1, 30) * SIM_MS;
+    }
+}
+
+/* Who is in a step with backup workers only one life of the master knows. */
+static bool
+may_have_master_lives(const struct plan *plan)
+{
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        if (plan->table[i].backup > 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
+    struct rng reigns = {.state = sim_mix(seed, 7, 8, 9)};
+    struct rng lives = {.state = sim_mix(seed, 4, 5, 6)}; /* apart: other seeds stay as they were */
+
     struct rng rng = {.state = sim_mix(seed, 1, 2, 3)};
     static const enum mode modes[] = {MODE_BULK,   MODE_BULK,   MODE_BULK,   MODE_BULK,
                                       MODE_STALE,  MODE_LEDGER, MODE_LEDGER, MODE_MIXED,
@@ -333,6 +429,12 @@ plan_make(struct plan *plan, uint64_t seed)
     plan->think_max_ns = rng_chance(&rng, 50) ? rng_between(&rng, 1, 60) * SIM_MS : 0;
     draw_hosts(plan, &rng);
     draw_program(plan, &rng);
+    if (may_have_server_lives(plan) && rng_chance(&lives, 40)) {
+        draw_server_lives(plan, &lives);
+    }
+    if (may_have_master_lives(plan) && rng_chance(&reigns, 30)) {
+        draw_master_lives(plan, &reigns);
+    }
 }
 
 void
@@ -351,6 +453,13 @@ plan_print(const struct plan *plan)
            plan->faults.clogs, plan->faults.pauses, plan->faults.worker_kills,
            plan->faults.kill_server ? ", a server" : "",
            plan->faults.kill_master ? ", the master" : "", plan->faults.harsh ? ", harsh" : "");
+    if (plan->faults.server_lives > 0) {
+        printf("  servers die %u times, and are started again\n", plan->faults.server_lives);
+    }
+    if (plan->faults.master_lives > 0) {
+        printf("  the master dies %u times, and is started again%s\n", plan->faults.master_lives,
+               plan->faults.masters_overlap ? ", or while the last lives on" : "");
+    }
     if (plan->depth > 1 || plan->threads > 1) {
         printf("  %u steps in flight, %u threads\n", plan_depth(plan),
                plan->threads > 1 ? plan->threads : 1);

@@ -19,6 +19,7 @@ enum {
     TABLES_MAX = 4,
     PLACES_MAX = 8,
     FLIGHTS_MAX = 4, /* steps of one worker under way at once */
+    LIVES_MAX = 8,   /* of a server */
 };
 
 /* How a table is used and judged. */
@@ -57,6 +58,10 @@ struct fault_plan {
     bool together; /* the kills */
     bool kill_server;
     bool kill_master;
+    unsigned master_lives;   /* the master dies so often, and is started again */
+    bool masters_overlap;    /* or is only thought dead: it goes on for a while, beside the next */
+    unsigned server_lives;   /* servers die so often, and are started again ... */
+    bool server_stays_away;  /* ... or are not: another one takes its part */
     unsigned neighbour_cuts; /* of connections between workers of one host */
     bool harsh; /* silence may last longer than the job's patience: live members may be given up */
 };
@@ -70,6 +75,9 @@ struct plan {
     uint32_t heartbeat_ms;
     uint32_t dead_heartbeats;
     uint32_t grace_ms;
+    uint32_t server_wait_ms; /* 0: a server's death ends the job */
+    uint32_t server_return_ms;
+    uint32_t master_grace_ms; /* 0: the master's death does */
     uint64_t steps;
     uint64_t pushes_max; /* of one rank, over all its lives: rows of a ledger */
     unsigned table_count;

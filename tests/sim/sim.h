@@ -58,7 +58,9 @@ struct sim_event {
     X(lost_connects)                                                                               \
     X(worker_kills)                                                                                \
     X(server_kills)                                                                                \
+    X(server_lives)                                                                                \
     X(master_kills)                                                                                \
+    X(master_lives)                                                                                \
     X(replacements)                                                                                \
     X(fenced)                                                                                      \
     X(torn_frames)                                                                                 \

@@ -115,8 +115,8 @@ start_now(void *object, uint64_t argument)
     struct worker *worker = object;
 
     (void)argument;
-    if (worker->start_due && !worker->job->master.ending && !worker->job->master.finished &&
-        !worker->job->master.killed) {
+    if (worker->start_due && !worker->job->master->ending && !worker->job->master->finished &&
+        !worker->job->master->killed) {
         worker->job->sim->counters.replacements++;
         worker_start(worker);
     }

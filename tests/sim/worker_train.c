@@ -197,6 +197,7 @@ check_rounds(struct worker *worker, unsigned index, const struct cargo *cargo)
                      (unsigned long long)chunk);
             return;
         }
+        model_told(worker->job->model, index, chunk, version, worker->rank);
     }
 }
 

@@ -2,7 +2,8 @@
 """Containers on one Linux machine, with no registry: podman with an image of the programs under test
 and the libraries they need, on a network where they find each other by name. Podman changes the
 network it runs in, so it gets one of its own, with processes and mounts of its own: what is left when
-this ends goes with them.
+this ends goes with them. Addresses and names of containers are kept below /run, by the name of their network: that is its own,
+too, or two that run at once would find each other's containers.
 
 By hand, as root:
 
@@ -131,6 +132,7 @@ def main():
     if os.environ.get("PSD_APART") != "yes":
         os.execvpe(APART[0], [*APART, sys.executable, *sys.argv], {**os.environ, "PSD_APART": "yes"})
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     directory = pathlib.Path(tempfile.mkdtemp(prefix="psdc-", dir="/tmp"))  # podman wants it short
     podman = Podman(directory)
     try:

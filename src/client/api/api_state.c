@@ -18,9 +18,14 @@ static psd_status
 copy_states(const struct psd_state *given, size_t state_bytes, size_t count,
             struct psd_state **states_p, struct psd_error *err)
 {
-    struct psd_state *states = calloc(count > 0 ? count : 1, sizeof(*states));
-    psd_status status = PSD_OK;
+    struct psd_state *states;
+    psd_status status =
+        psi_args_check_size(state_bytes, STATE_LEAST, sizeof(*states), "psd_state", err);
 
+    if (status != PSD_OK) {
+        return status; /* without any entry, too: the next call may have some */
+    }
+    states = calloc(count > 0 ? count : 1, sizeof(*states));
     if (states == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "state: no memory for %zu entries", count);
     }

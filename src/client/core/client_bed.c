@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKERS = 2, RECONNECT_MS = 2000 };
+enum { RECONNECT_MS = 2000 };
+
+#define SENDER_ADDRESS "test://near"
 
 static void
 tick(void *core)
@@ -28,9 +30,9 @@ static const struct world_core core = {.tick = tick, .next_ns = next_ns};
 /* ---- its job ------------------------------------------------------------------------------- */
 
 static void
-lane_address(uint32_t lane, char text[PSI_ADDRESS_BYTES])
+lane_address(const struct client_bed *bed, uint32_t lane, char text[PSI_ADDRESS_BYTES])
 {
-    snprintf(text, PSI_ADDRESS_BYTES, "test://lane%u", lane);
+    snprintf(text, PSI_ADDRESS_BYTES, "test://lane%u.%u", lane, bed->life[lane]);
 }
 
 struct world_conn *
@@ -44,8 +46,14 @@ bed_lane(struct client_bed *bed, uint32_t lane)
 {
     char address[PSI_ADDRESS_BYTES];
 
-    lane_address(lane, address);
+    lane_address(bed, lane, address);
     return world_to(&bed->world, address);
+}
+
+struct world_conn *
+bed_sender(struct client_bed *bed)
+{
+    return world_to(&bed->world, SENDER_ADDRESS);
 }
 
 static void
@@ -59,38 +67,70 @@ say_welcome(struct client_bed *bed, struct world_conn *conn)
 }
 
 static void
-join(struct client_bed *bed)
+lane_welcomes(struct client_bed *bed, uint32_t lane)
 {
-    struct psi_view_worker workers[WORKERS] = {{.incarnation = 1, .member = true},
-                                               {.incarnation = 1, .member = true}};
+    bed_lane(bed, lane)->conn.lends = bed->near;
+    say_welcome(bed, bed_lane(bed, lane));
+}
+
+void
+bed_tell_view(struct client_bed *bed)
+{
+    const struct psi_view_worker worker = {.incarnation = 1, .member = true, .host = bed->host};
+    struct psi_view_worker workers[BED_WORKERS_MAX] = {worker, worker, worker};
     struct psi_view_place places[BED_LANES_MAX] = {{0}};
-    const struct psi_view view = {
-        .id = 1, .workers = WORKERS, .worker = workers, .places = bed->lanes, .place = places};
+    const struct psi_view view = {.id = ++bed->view,
+                                  .workers = bed->welcome.workers,
+                                  .worker = workers,
+                                  .places = bed->lanes,
+                                  .place = places};
     const struct psi_frame frame = {.type = PSI_FRAME_VIEW_COMMIT};
 
+    snprintf(workers[0].address, sizeof(workers[0].address), SENDER_ADDRESS);
+    for (uint32_t i = 0; i < bed->lanes; i++) {
+        places[i].server = i;
+        places[i].incarnation = bed->life[i];
+        lane_address(bed, i, places[i].address);
+    }
+    WORLD_SAY(&bed->world, bed_master(bed), &frame, view, &view);
+}
+
+void
+bed_begin_life(struct client_bed *bed, uint32_t lane)
+{
+    bed->life[lane]++;
+    bed_tell_view(bed);
+}
+
+static void
+join(struct client_bed *bed)
+{
     world_settle(&bed->world); /* it connects ... */
     world_settle(&bed->world); /* ... and says HELLO */
     say_welcome(bed, bed_master(bed));
-    for (uint32_t i = 0; i < bed->lanes; i++) {
-        places[i].server = i;
-        lane_address(i, places[i].address);
-    }
-    WORLD_SAY(&bed->world, bed_master(bed), &frame, view, &view);
+    bed_tell_view(bed);
     world_settle(&bed->world); /* it connects to all lanes */
     for (uint32_t i = 0; i < bed->lanes; i++) {
-        say_welcome(bed, bed_lane(bed, i));
+        lane_welcomes(bed, i);
+    }
+    if (bed->host != 0 && bed->welcome.rank != 0) {
+        world_settle(&bed->world); /* it connects to who sends for its host */
+        say_welcome(bed, bed_sender(bed));
     }
     assert_int_equal(psi_client_state(bed->client), PSI_CLIENT_RUNNING);
 }
 
-struct client_bed *
-client_bed_start(uint32_t lanes, enum psi_death_policy policy, uint32_t window_bytes)
+/* Not in the job yet. */
+static struct client_bed *
+prepare(uint32_t lanes, enum psi_death_policy policy, uint32_t window_bytes, uint64_t host)
 {
     const struct psi_client_config config = {
         .master_address = "test://master",
         .open_timeout_ms = 5000,
         .op_timeout_ms = BED_TIMEOUT_MS,
         .window_bytes = window_bytes,
+        .host = host,
+        .host_address = "test://host",
     };
     struct client_bed *bed = calloc(1, sizeof(*bed));
 
@@ -98,8 +138,9 @@ client_bed_start(uint32_t lanes, enum psi_death_policy policy, uint32_t window_b
     world_init(&bed->world, &core);
     bed->world.records = true;
     bed->lanes = lanes;
+    bed->host = host;
     bed->welcome = (struct psi_welcome){.incarnation = 1,
-                                        .workers = WORKERS,
+                                        .workers = 2,
                                         .servers = lanes,
                                         .heartbeat_ms = 250,
                                         .dead_ms = 60000,
@@ -115,6 +156,48 @@ client_bed_start(uint32_t lanes, enum psi_death_policy policy, uint32_t window_b
     }
     assert_int_equal(psi_client_create(&bed->world.env, &config, &bed->client, NULL), PSD_OK);
     bed->world.object = bed;
+    return bed;
+}
+
+struct client_bed *
+client_bed_start(uint32_t lanes, enum psi_death_policy policy, uint32_t window_bytes)
+{
+    struct client_bed *bed = prepare(lanes, policy, window_bytes, 0);
+
+    join(bed);
+    return bed;
+}
+
+struct client_bed *
+client_bed_start_surviving(uint32_t lanes, bool near, uint32_t window_bytes)
+{
+    struct client_bed *bed = prepare(lanes, PSI_DEATH_FAIL, window_bytes, 0);
+
+    bed->welcome.survives = true;
+    bed->near = near;
+    join(bed);
+    return bed;
+}
+
+struct client_bed *
+client_bed_start_sender(uint32_t workers, uint32_t lanes, uint32_t window_bytes)
+{
+    struct client_bed *bed = prepare(lanes, PSI_DEATH_FAIL, window_bytes, 9);
+
+    bed->welcome.survives = true;
+    bed->welcome.workers = workers;
+    bed->world.near = true;
+    join(bed);
+    return bed;
+}
+
+struct client_bed *
+client_bed_start_neighbour(uint32_t lanes, uint32_t window_bytes)
+{
+    struct client_bed *bed = prepare(lanes, PSI_DEATH_FAIL, window_bytes, 9);
+
+    bed->welcome.survives = true;
+    bed->welcome.rank = 1;
     join(bed);
     return bed;
 }
@@ -144,11 +227,11 @@ bed_come_back(struct client_bed *bed, uint32_t lane)
         world_wait(&bed->world, 1);
     }
     world_settle(&bed->world);
-    say_welcome(bed, bed_lane(bed, lane));
+    lane_welcomes(bed, lane);
 }
 
-struct psd_table *
-bed_open(struct client_bed *bed, unsigned chunks, uint32_t staleness, uint32_t backup_workers)
+static struct psd_table *
+open_table(struct client_bed *bed, unsigned chunks, const struct psd_table_args *kind)
 {
     static const uint32_t lanes[BED_LANES_MAX] = {1, 1};
     const struct psi_frame frame = {.type = PSI_FRAME_TABLE_INFO};
@@ -159,15 +242,16 @@ bed_open(struct client_bed *bed, unsigned chunks, uint32_t staleness, uint32_t b
         .dtype = PSD_F32,
         .dims = 1,
         .shape = {(uint64_t)chunks * PSD_CHUNK_ELEMENTS},
-        .staleness = staleness,
-        .backup_workers = backup_workers,
+        .use = kind->use,
+        .staleness = kind->staleness,
+        .backup_workers = kind->backup_workers,
     };
     struct psi_table_info info = {.id = bed->tables + 1};
     struct psd_op *op = NULL;
     struct psi_frame answer = frame;
 
     assert_true(chunks <= BED_CHUNKS_MAX && bed->tables < BED_TABLES_MAX);
-    assert_int_equal(psi_spec_init(&info.spec, &args, WORKERS, NULL), PSD_OK);
+    assert_int_equal(psi_spec_init(&info.spec, &args, bed->welcome.workers, NULL), PSD_OK);
     psi_loads_init(&info.loads, bed->lanes, lanes);
     assert_int_equal(psi_client_table_open(bed->client, &info.spec, 0, &op, NULL), PSD_OK);
     answer.request = world_hear(bed_master(bed), PSI_FRAME_TABLE_OPEN)->frame.request;
@@ -175,6 +259,20 @@ bed_open(struct client_bed *bed, unsigned chunks, uint32_t staleness, uint32_t b
     bed->table[bed->tables] = psi_op_table(op);
     bed_end_well(bed, op);
     return bed->table[bed->tables++];
+}
+
+struct psd_table *
+bed_open(struct client_bed *bed, unsigned chunks, uint32_t staleness, uint32_t backup_workers)
+{
+    return open_table(
+        bed, chunks,
+        &(struct psd_table_args){.staleness = staleness, .backup_workers = backup_workers});
+}
+
+struct psd_table *
+bed_open_sum(struct client_bed *bed, unsigned chunks)
+{
+    return open_table(bed, chunks, &(struct psd_table_args){.use = PSD_USE_SUM});
 }
 
 /* ---- its operations ------------------------------------------------------------------------ */
@@ -187,7 +285,11 @@ bed_begin(struct client_bed *bed, struct psd_table *table, const struct psi_tran
     struct psd_op *op = NULL;
 
     args.from = psi_frame_has_gradient(args.type) ? bed->gradient : NULL;
-    args.to = psi_frame_wants_value(args.type) ? bed->values : NULL;
+    if (!args.to_view) {
+        args.to = !psi_frame_wants_value(args.type) ? NULL
+                  : bed->in_place                   ? bed->gradient
+                                                    : bed->values;
+    }
     if (psi_client_transfer(bed->client, table, &args, &op, &err) != PSD_OK) {
         fail_msg("%s", err.text);
     }
@@ -205,6 +307,12 @@ struct psd_op *
 bed_pull(struct client_bed *bed, struct psd_table *table, uint64_t step)
 {
     return bed_begin(bed, table, &(struct psi_transfer){.type = PSI_FRAME_PULL, .step = step});
+}
+
+struct psd_op *
+bed_push_pull(struct client_bed *bed, struct psd_table *table, uint64_t step)
+{
+    return bed_begin(bed, table, &(struct psi_transfer){.type = PSI_FRAME_PUSH_PULL, .step = step});
 }
 
 struct psd_error
@@ -272,23 +380,120 @@ bed_ack(struct client_bed *bed, uint32_t lane, const struct psi_frame *request)
     world_say(&bed->world, bed_lane(bed, lane), &frame, NULL);
 }
 
-void
-bed_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request, float value)
+static void
+encode_value(const struct psi_frame *request, uint16_t flags, uint8_t head[PSI_FRAME_BYTES])
 {
     const struct psi_frame frame = {.type = PSI_FRAME_VALUE,
+                                    .flags = flags,
+                                    .payload_bytes = BED_CHUNK_BYTES,
                                     .dtype = PSD_F32,
                                     .request = request->request,
                                     .table = request->table,
                                     .chunk = request->chunk,
                                     .step = request->step};
+
+    psi_frame_encode(&frame, head);
+}
+
+static float *
+make_values(float value)
+{
     float *values = malloc(BED_CHUNK_BYTES);
 
     assert_non_null(values);
     for (size_t i = 0; i < PSD_CHUNK_ELEMENTS; i++) {
         values[i] = value;
     }
-    world_say_bytes(&bed->world, bed_lane(bed, lane), &frame, NULL, values, BED_CHUNK_BYTES);
+    return values;
+}
+
+void
+bed_feed_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request, float value,
+               uint16_t flags)
+{
+    float *values = make_values(value);
+    uint8_t head[PSI_FRAME_BYTES];
+
+    encode_value(request, flags, head);
+    world_feed(bed_lane(bed, lane), head, sizeof(head));
+    world_feed(bed_lane(bed, lane), (const uint8_t *)values, BED_CHUNK_BYTES);
     free(values);
+}
+
+void
+bed_value_flagged(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
+                  float value, uint16_t flags)
+{
+    bed_feed_value(bed, lane, request, value, flags);
+    world_settle(&bed->world);
+}
+
+void
+bed_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request, float value)
+{
+    bed_value_flagged(bed, lane, request, value, 0);
+}
+
+void
+bed_half_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request, float value)
+{
+    float *values = make_values(value);
+    uint8_t head[PSI_FRAME_BYTES];
+
+    encode_value(request, 0, head);
+    world_feed(bed_lane(bed, lane), head, sizeof(head));
+    world_feed(bed_lane(bed, lane), (const uint8_t *)values, BED_CHUNK_BYTES / 2);
+    free(values);
+    bed_cut(bed, lane);
+}
+
+/* As the carrier of shared memory does it. */
+static struct psi_sink
+lend_head(struct psi_conn *conn, const uint8_t head[PSI_FRAME_BYTES], const void *memory,
+          struct psi_loan *loan)
+{
+    struct psi_sink sink = {.lent = memory, .loan = loan, .stays = true};
+    struct psi_frame_size size;
+
+    assert_int_equal(conn->events->on_prefix(conn->owner, conn, head, &size, NULL), PSD_OK);
+    assert_int_equal(conn->events->on_head(conn->owner, conn, head, PSI_FRAME_BYTES, &sink, NULL),
+                     PSD_OK);
+    if (!sink.keep) {
+        if (sink.into != NULL) {
+            memcpy(sink.into, memory, BED_CHUNK_BYTES);
+        }
+        loan->give_back(loan);
+    }
+    return sink;
+}
+
+void
+bed_lend(struct client_bed *bed, uint32_t lane, const struct psi_frame *request, const void *memory,
+         struct psi_loan *loan, uint16_t flags)
+{
+    struct psi_conn *conn = &bed_lane(bed, lane)->conn;
+    uint8_t head[PSI_FRAME_BYTES];
+    struct psi_sink sink;
+    void *heard;
+
+    encode_value(request, flags, head);
+    sink = lend_head(conn, head, memory, loan);
+    heard = sink.keep ? (void *)(uintptr_t)memory : sink.into;
+    assert_int_equal(
+        conn->events->on_frame(conn->owner, conn, head, sizeof(head), heard, BED_CHUNK_BYTES, NULL),
+        PSD_OK);
+    world_settle(&bed->world);
+}
+
+void
+bed_lend_half(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
+              const void *memory, struct psi_loan *loan)
+{
+    uint8_t head[PSI_FRAME_BYTES];
+
+    encode_value(request, 0, head);
+    (void)lend_head(&bed_lane(bed, lane)->conn, head, memory, loan);
+    bed_cut(bed, lane);
 }
 
 void
@@ -299,4 +504,15 @@ bed_tell(struct client_bed *bed, uint32_t lane, uint8_t type, const struct psd_t
         .type = type, .table = table->id, .chunk = chunk, .step = step, .rank = 0};
 
     world_say(&bed->world, bed_lane(bed, lane), &frame, NULL);
+}
+
+const struct psi_frame *
+bed_expect(struct client_bed *bed, uint32_t lane, uint8_t type, uint32_t chunk)
+{
+    const struct psi_frame *frame = bed_sent(bed, lane);
+
+    assert_non_null(frame);
+    assert_int_equal(frame->type, type);
+    assert_int_equal(frame->chunk, chunk);
+    return frame;
 }

@@ -1,7 +1,7 @@
 /*
  * client_bed.h - a worker's core for tests: the test is its master and its servers, frame by frame.
  *
- * The worker is rank 0 of a job of two; every server has one lane. Tables are of f32, one or more
+ * The worker is rank 0 of a job of two, unless a test says so; every server has one lane. Tables are of f32, one or more
  * chunks long; their gradients and values are the bed's memory.
  */
 #ifndef CLIENT_CORE_CLIENT_BED_H
@@ -21,6 +21,7 @@
 
 enum {
     BED_LANES_MAX = 2,
+    BED_WORKERS_MAX = 3,
     BED_TABLES_MAX = 4,
     BED_CHUNKS_MAX = 6,
     BED_CHUNK_BYTES = PSD_CHUNK_ELEMENTS * 4,
@@ -31,6 +32,11 @@ struct client_bed {
     struct world world; /* first */
     struct psi_client *client;
     uint32_t lanes;
+    uint32_t view;                /* the last one it was told of */
+    uint32_t life[BED_LANES_MAX]; /* of each server */
+    bool near;                    /* servers share memory with it, from its next connection on */
+    bool in_place;                /* values come where gradients were */
+    uint64_t host;                /* of all workers; 0: nobody says */
     struct psi_welcome welcome;
     struct psd_table *table[BED_TABLES_MAX];
     uint32_t tables;
@@ -41,24 +47,39 @@ struct client_bed {
 /* A worker that has joined. window_bytes: what a lane lets it have unanswered. */
 struct client_bed *client_bed_start(uint32_t lanes, enum psi_death_policy policy,
                                     uint32_t window_bytes);
+/* The same of a job that goes on when a server dies. */
+struct client_bed *client_bed_start_surviving(uint32_t lanes, bool near, uint32_t window_bytes);
+
+/* The same with all workers on one host, and the servers elsewhere: it sends for its host. */
+struct client_bed *client_bed_start_sender(uint32_t workers, uint32_t lanes, uint32_t window_bytes);
+
+/* The same as rank 1 of two: it pushes through rank 0, which the test is, too. */
+struct client_bed *client_bed_start_neighbour(uint32_t lanes, uint32_t window_bytes);
 void client_bed_stop(struct client_bed *bed);
 
-/* The worker's connection to the master, to a lane; NULL: it has none. */
+/* The worker's connection to the master, to a lane, to who sends for its host; NULL: it has none. */
 struct world_conn *bed_master(struct client_bed *bed);
+struct world_conn *bed_sender(struct client_bed *bed);
 struct world_conn *bed_lane(struct client_bed *bed, uint32_t lane);
 
 /* A lane is gone; then there again, and has welcomed the worker anew. */
 void bed_cut(struct client_bed *bed, uint32_t lane);
 void bed_come_back(struct client_bed *bed, uint32_t lane);
 
-/* Opens a table of so many chunks. */
+/* A view without anything new; one with another life of a server, at another address. */
+void bed_tell_view(struct client_bed *bed);
+void bed_begin_life(struct client_bed *bed, uint32_t lane);
+
+/* Opens a table of so many chunks; bed_open_sum: of gradients that are only added. */
 struct psd_table *bed_open(struct client_bed *bed, unsigned chunks, uint32_t staleness,
                            uint32_t backup_workers);
+struct psd_table *bed_open_sum(struct client_bed *bed, unsigned chunks);
 
-/* Starts an operation on the whole table. bed_start: with anything else, `from` and `to` are filled
- * in. */
+/* Starts an operation on the whole table. bed_begin: with anything else, `from` and `to` are filled
+ * in, but for a view. */
 struct psd_op *bed_push(struct client_bed *bed, struct psd_table *table, uint64_t step);
 struct psd_op *bed_pull(struct client_bed *bed, struct psd_table *table, uint64_t step);
+struct psd_op *bed_push_pull(struct client_bed *bed, struct psd_table *table, uint64_t step);
 struct psd_op *bed_begin(struct client_bed *bed, struct psd_table *table,
                          const struct psi_transfer *transfer);
 
@@ -68,11 +89,33 @@ void bed_end_well(struct client_bed *bed, struct psd_op *op);
 
 /* The next frame that carries an operation to a lane, of whatever type. NULL: there is none. */
 const struct psi_frame *bed_sent(struct client_bed *bed, uint32_t lane);
+
+/* ... which must be of that kind. */
+const struct psi_frame *bed_expect(struct client_bed *bed, uint32_t lane, uint8_t type,
+                                   uint32_t chunk);
 unsigned bed_sent_count(struct client_bed *bed, uint32_t lane); /* passes over all of them */
 
 /* The lane's answers to a request. */
 void bed_ack(struct client_bed *bed, uint32_t lane, const struct psi_frame *request);
 void bed_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request, float value);
+void bed_value_flagged(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
+                       float value, uint16_t flags);
+
+/* The same, and the worker has had no turn since: more comes. */
+void bed_feed_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
+                    float value, uint16_t flags);
+
+/* Half of a value comes, and then the connection ends. */
+void bed_half_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
+                    float value);
+
+/* A value that a server of this host has lent: `memory` is its own. */
+void bed_lend(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
+              const void *memory, struct psi_loan *loan, uint16_t flags);
+
+/* Its head is here; the connection ends before the rest is heard. */
+void bed_lend_half(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
+                   const void *memory, struct psi_loan *loan);
 
 /* The lane says a frame about that table, chunk and step. */
 void bed_tell(struct client_bed *bed, uint32_t lane, uint8_t type, const struct psd_table *table,

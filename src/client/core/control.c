@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "client/core/core.h"
+#include "client/core/results.h"
 #include "client/core/state.h"
 #include "rpc/post.h"
 
@@ -33,6 +34,9 @@ psi_control_send(struct psd_op *op)
 {
     struct psi_peer *peer = target(op);
 
+    if (op->kind == OP_BYE && !op->client->leaving) {
+        return; /* servers have to agree first */
+    }
     if (peer != NULL && peer->state == PSI_PEER_UP) {
         op->control.frame.view = op->client->view.id;
         if (psi_post_body(peer->conn, &op->control.frame, op->control.body,
@@ -63,6 +67,30 @@ psi_control_have(const struct psd_op *op)
     if (psi_master_link_is_up(&client->master)) {
         (void)psi_post(client->master.peer.conn, &frame);
     }
+}
+
+/* What a master in another life cannot know from the requests that are unanswered. */
+void
+psi_control_tell_state(struct psi_client *client)
+{
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_WORKER_STATE,
+        .view = client->view.id,
+        .rank = (uint16_t)client->job.rank,
+        .incarnation = (uint16_t)client->job.incarnation,
+    };
+    struct psi_worker_state state = {.before = client->job.barriers};
+
+    for (unsigned kind = 0; kind < PSI_BARRIER_KINDS; kind++) {
+        state.come[kind] = client->barrier[kind];
+        state.passed[kind] = client->barrier[kind];
+    }
+    for (const struct psd_op *op = client->pending; op != NULL; op = op->next) {
+        if (op->kind == OP_BARRIER) {
+            state.passed[op->control.frame.table]--;
+        }
+    }
+    (void)psi_post_worker_state(client->master.peer.conn, &frame, &state);
 }
 
 void
@@ -281,6 +309,7 @@ psi_client_step_add(struct psi_client *client, uint64_t add, struct psd_op **op_
     }
     status = control_create(client, OP_STEP_ADD, PSI_FRAME_STEP_ADD, 0, &op, err);
     if (status == PSD_OK) {
+        client->step_used = true;
         op->control.frame.seq = ++client->seq;
         op->control.frame.step = add;
         start(op, op_p);
@@ -295,9 +324,9 @@ psi_client_bye(struct psi_client *client, struct psd_op **op_p, struct psd_error
     const psd_status status = control_create(client, OP_BYE, PSI_FRAME_BYE, 0, &op, err);
 
     if (status == PSD_OK) {
-        client->leaving = true;
         psi_client_ping(client); /* the last step and value, which no heartbeat has told yet */
         start(op, op_p);
+        psi_leave_begin(client);
     }
     return status;
 }
@@ -389,15 +418,21 @@ table_info_arrived(struct psd_op *op, const void *payload, size_t bytes, struct 
 static psd_status
 nodes_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_error *err)
 {
+    const struct psi_nodes before = op->control.nodes;
     psd_status status;
 
-    if (op->control.nodes.node == NULL) { /* else of an answer before this one */
-        op->control.nodes.node = calloc(NODES_MAX, sizeof(*op->control.nodes.node));
+    if (op->control.coming.node == NULL) { /* else of an answer before the last one */
+        op->control.coming.node = calloc(NODES_MAX, sizeof(*op->control.coming.node));
     }
-    if (op->control.nodes.node == NULL) {
+    if (op->control.coming.node == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the table of nodes");
     }
-    status = psi_nodes_decode(payload, bytes, &op->control.nodes, err);
+    /* Not over the last one, which may not have been read yet: this one may be broken. */
+    status = psi_nodes_decode(payload, bytes, &op->control.coming, err);
+    if (status == PSD_OK) {
+        op->control.nodes = op->control.coming;
+        op->control.coming = before;
+    }
     if (status == PSD_OK && op->kind == OP_SUBSCRIBE) {
         op->value++;
     } else if (status == PSD_OK) {

@@ -44,7 +44,9 @@ hello(void *owner, struct psi_hello *hello_p)
     hello_p->rank = known ? client->job.rank : client->config.rank;
     hello_p->incarnation = known ? client->job.incarnation : 0;
     hello_p->life = client->life;
-    hello_p->job = client->job.job;
+    hello_p->job =
+        client->config.observer ? 0 : client->job.job; /* it looks at whatever there is */
+    hello_p->view = client->view.id;
     hello_p->host = client->host_address[0] != '\0' ? client->config.host : 0;
     snprintf(hello_p->address, sizeof(hello_p->address), "%s", client->host_address);
 }
@@ -61,6 +63,8 @@ on_up(void *owner, const struct psi_welcome *welcome)
             return;
         }
         client->job = *welcome;
+    } else if (welcome->term > 1 && !client->config.observer) {
+        psi_control_tell_state(client);
     }
     if (client->config.observer && client->state == PSI_CLIENT_JOINING) {
         client->state = PSI_CLIENT_RUNNING;

@@ -147,6 +147,31 @@ test_subscription_outlives_a_cut(void **state)
     observer_bed_stop(bed);
 }
 
+/* If this fails, somebody who has not looked yet finds half of a broken table in the place of the last
+ * one that came. */
+static void
+test_a_broken_table_leaves_the_last_one(void **state)
+{
+    struct observer_bed *bed = observe(200);
+    const struct psi_frame frame = {.type = PSI_FRAME_NODES_INFO,
+                                    .request = bed->op->control.request};
+    struct psd_node nodes[2] = {{.role = PSD_ROLE_WORKER, .step = 9}, {.role = PSD_ROLE_WORKER}};
+    const struct psi_nodes message = {.count = 2, .node = nodes};
+    uint8_t bytes[1024];
+    struct psi_pack pack;
+
+    (void)state;
+    tell(bed, 4);
+    psi_pack_init(&pack, bytes, sizeof(bytes));
+    psi_nodes_encode(&pack, &message);
+    pack.used -= 1; /* the second node is not whole */
+    world_say(&bed->world, master_of(bed), &frame, &pack);
+    assert_int_equal(psi_op_value(bed->op), 1);
+    assert_int_equal(psi_op_nodes(bed->op)->count, 1);
+    assert_int_equal(psi_op_nodes(bed->op)->node[0].step, 4);
+    observer_bed_stop(bed);
+}
+
 /* If this fails, the master lets go of an observer that lives, or the observer keeps a connection
  * to a master that has been gone for long. */
 static void
@@ -254,6 +279,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_subscription_outlives_a_cut),
+        cmocka_unit_test(test_a_broken_table_leaves_the_last_one),
         cmocka_unit_test(test_observer_beats_and_tries_again),
         cmocka_unit_test(test_refusal_ends_the_subscription),
         cmocka_unit_test(test_a_stop_while_cut_is_not_the_masters_silence),

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "client/core/lane_parts.h"
+#include "client/core/results.h"
 #include "client/core/table_view.h"
 
 /* The caller gets its gradient back: whatever is unsent of it is copied. */
@@ -46,24 +47,56 @@ transfer_finish(struct psd_op *op)
                "%s: %s", what, first.text);
 }
 
-void
-psi_request_answered(struct lane_link *lane, struct request *request, psd_status status,
-                     const char *text, const struct psi_frame *frame)
+/* It has its answer, and its room is free. */
+static void
+request_over(struct lane_link *lane, struct request *request, enum chunk_state state,
+             const struct psi_frame *frame)
 {
     struct psd_op *op = request->op;
     const uint32_t chunk = request->chunk;
 
-    op->chunks[chunk - op->first_chunk] = CHUNK_DONE;
+    op->chunks[chunk - op->first_chunk] = (uint8_t)state;
     psi_request_free(lane, request);
     lane->extra = psi_is_round_unasked(op); /* where one got through, the next may */
     lane->apart = lane->apart && !psi_is_of_a_round(op);
     lane->room_ns = 0;
     psi_lane_mark_busy(lane); /* how many answers it waits for changes */
-    op->remaining--;
     if (frame->seq > op->updates) {
         op->updates = frame->seq;
     }
     op->value = frame->step;
+    if (op->table->results != NULL && psi_op_is_push(op)) {
+        psi_got_look(op, chunk);
+    }
+}
+
+void
+psi_request_held(struct lane_link *lane, struct request *request, const struct psi_frame *frame)
+{
+    request_over(lane, request, CHUNK_HELD, frame);
+}
+
+void
+psi_chunk_released(struct psd_op *op, uint32_t chunk)
+{
+    op->chunks[chunk - op->first_chunk] = CHUNK_DONE;
+    op->applied++;
+    if (--op->remaining == 0) {
+        transfer_finish(op);
+    }
+}
+
+void
+psi_request_answered(struct lane_link *lane, struct request *request, psd_status status,
+                     const char *text, const struct psi_frame *frame)
+{
+    struct psd_op *op = request->op;
+    const struct psd_table *table = op->table;
+    const uint32_t chunk = request->chunk;
+    const uint64_t step = op->transfer.step;
+
+    request_over(lane, request, CHUNK_DONE, frame);
+    op->remaining--;
     if (status == PSD_OK) {
         op->applied++;
     } else if (op->error.status == PSD_OK) {
@@ -74,6 +107,9 @@ psi_request_answered(struct lane_link *lane, struct request *request, psd_status
     }
     if (op->remaining == 0) {
         transfer_finish(op);
+    }
+    if (table->results != NULL && lane == psi_host_lane(table->client)) {
+        psi_adopt_came(table, chunk, step);
     }
 }
 
@@ -108,6 +144,32 @@ ack_arrived(struct lane_link *lane, const void *payload, size_t bytes, struct ps
     return status;
 }
 
+/* In the view, where it may be already, or in the caller's memory. False: there is no room for it,
+ * and the job is over. */
+static bool
+place_value(struct lane_link *lane, const struct request *request, struct psi_sink *sink_p)
+{
+    const struct psd_op *op = request->op;
+
+    if (op->transfer.to_view) {
+        const psd_status shown =
+            psi_table_view_show(op->table->view, lane, request->chunk, sink_p,
+                                (size_t)psi_transfer_bytes(op, request->chunk));
+
+        if (shown == PSD_ERR_NO_MEMORY) {
+            psi_client_over(lane->client, shown, "table %s: no memory left to map for its view",
+                            op->table->spec.name);
+        }
+        if (shown != PSD_PENDING) {
+            return shown == PSD_OK;
+        }
+    }
+    sink_p->into = (uint8_t *)op->transfer.to + (request->chunk - op->first_chunk) *
+                                                    (uint64_t)PSD_CHUNK_ELEMENTS *
+                                                    psi_transfer_element_bytes(op);
+    return true;
+}
+
 static psd_status
 value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *err)
 {
@@ -129,31 +191,25 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
                         (unsigned long long)psi_transfer_bytes(op, request->chunk));
     }
     lane->receiving = request;
-    if (op->transfer.to_view) {
-        const psd_status shown = psi_table_view_show(op->table->view, lane, request->chunk, sink_p,
-                                                     frame->payload_bytes);
-
-        if (shown == PSD_ERR_NO_MEMORY) {
-            psi_client_over(lane->client, shown, "table %s: no memory left to map for its view",
-                            op->table->spec.name);
-        }
-        if (shown != PSD_PENDING) {
-            return PSD_OK;
-        }
+    if (!place_value(lane, request, sink_p) || op->table->results == NULL ||
+        psi_result_expect(lane, request, sink_p) == PSD_OK) {
+        return PSD_OK;
     }
-    sink_p->into = (uint8_t *)op->transfer.to + (request->chunk - op->first_chunk) *
-                                                    (uint64_t)PSD_CHUNK_ELEMENTS *
-                                                    psi_transfer_element_bytes(op);
-    return PSD_OK;
+    return psi_fail(err, PSD_ERR_NO_MEMORY, "VALUE of table %s chunk %u: no memory",
+                    op->table->spec.name, request->chunk);
 }
 
 static void
-value_arrived(struct lane_link *lane)
+value_arrived(struct lane_link *lane, const void *payload)
 {
     const struct psi_frame *frame = &lane->peer.inbox.frame;
     struct request *request = psi_request_find(lane, frame->request);
 
-    if (request != NULL && lane->receiving == request) {
+    if (request == NULL || lane->receiving != request) {
+        psi_result_not_coming(lane);
+    } else if (request->op->table->results != NULL) {
+        psi_result_arrived(lane, request, payload);
+    } else {
         psi_request_answered(lane, request, PSD_OK, "", frame);
     }
 }
@@ -233,7 +289,7 @@ psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
 
     switch (frame->type) {
     case PSI_FRAME_VALUE:
-        value_arrived(lane);
+        value_arrived(lane, payload);
         return PSD_OK;
     case PSI_FRAME_ACK:
         if ((frame->request & 0x80000000u) != 0) {
@@ -253,6 +309,15 @@ psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
     case PSI_FRAME_BECAUSE:
         because_arrived(lane, payload, bytes);
         return PSD_OK;
+    case PSI_FRAME_RELEASE:
+        return psi_release_arrived(lane, payload, bytes, err);
+    case PSI_FRAME_GOT:
+        return psi_got_asked(lane, payload, bytes, err);
+    case PSI_FRAME_BYE:
+        psi_leave_agreed(lane);
+        return PSD_OK;
+    case PSI_FRAME_GIVE:
+        return psi_give_arrived(lane, err);
     case PSI_FRAME_OFFER:
         return psi_route_offered(lane, payload, bytes, err);
     default:
@@ -261,17 +326,57 @@ psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
     }
 }
 
+/* Does the operation wait for a server that is not there, and may have another life? Then what has
+ * not left waits for that, too. */
+static bool
+awaits_server(const struct psd_op *op, const struct lane_link *lane)
+{
+    return op->table->results != NULL && lane->index < lane->client->lane_count &&
+           lane->peer.state != PSI_PEER_UP;
+}
+
+static uint32_t
+count_unsent(const struct lane_link *lane, const struct psd_op *op)
+{
+    const struct part *part = psi_part_of(lane, op);
+    uint32_t count = 0;
+
+    for (uint32_t i = part->cursor; i < part->end; i++) {
+        const uint32_t chunk = op->spread->lane_chunks[lane->index][i];
+
+        count += op->chunks[chunk - op->first_chunk] == CHUNK_UNSENT;
+    }
+    return count;
+}
+
 /* Names the servers that have not answered, unless a better reason is known. */
 static void
 blame(struct psd_op *op, const struct lane_link *lane, uint32_t unanswered)
 {
     const size_t used = strlen(op->because);
+    const bool away = awaits_server(op, lane);
     char name[128];
 
-    if (unanswered > 0 && used + 160 < sizeof(op->because)) {
+    unanswered += away ? count_unsent(lane, op) : 0;
+    if (unanswered > 0 && used + 200 < sizeof(op->because)) {
         snprintf(op->because + used, sizeof(op->because) - used, "%s%s: %u chunks%s",
                  used > 0 ? "; " : "", psi_lane_name(lane, name, sizeof(name)), unanswered,
-                 lane->is_self || lane->peer.state == PSI_PEER_UP ? "" : ", not connected");
+                 away ? ", not connected; waiting for it to come back"
+                 : lane->is_self || lane->peer.state == PSI_PEER_UP ? ""
+                                                                    : ", not connected");
+    }
+}
+
+/* Not a server's fault, and it does not know whose. */
+static void
+blame_workers(struct psd_op *op, uint64_t held)
+{
+    const size_t used = strlen(op->because);
+
+    if (held > 0 && used + 160 < sizeof(op->because)) {
+        snprintf(op->because + used, sizeof(op->because) - used,
+                 "%s%llu chunks have their results, but not yet at every worker",
+                 used > 0 ? "; " : "", (unsigned long long)held);
     }
 }
 
@@ -310,4 +415,5 @@ psi_lane_forget(struct psd_op *op)
             stop_borrowing(lane, op);
         }
     }
+    blame_workers(op, psi_results_unhold(op));
 }

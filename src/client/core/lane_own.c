@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/core/lane_parts.h"
+#include "client/core/results.h"
 #include "client/core/table_view.h"
 
 /* False: a view has no room for it, and the job is over. */
@@ -27,6 +28,9 @@ copy_own_value(struct lane_link *lane, const struct request *request, const void
     memcpy((uint8_t *)op->transfer.to + (request->chunk - op->first_chunk) *
                                             (uint64_t)PSD_CHUNK_ELEMENTS * op->table->element_bytes,
            value, bytes);
+    if (op->table->results != NULL) {
+        psi_result_is_own(op, request->chunk, value);
+    }
     return true;
 }
 

@@ -38,7 +38,8 @@ psi_is_of_a_round(const struct psd_op *op)
 }
 
 /* Of a round, and yet the server may never ask for it: it has no part of a sum of the host's that
- * is complete here; and what was given to another worker may have counted already. */
+ * is complete here; and what was given to another worker, or to an earlier life of the server, may
+ * have counted already. */
 static inline bool
 psi_is_round_unasked(const struct psd_op *op)
 {
@@ -69,6 +70,9 @@ psd_status psi_request_send(struct lane_link *lane,
 void psi_request_free(struct lane_link *lane, struct request *request);
 void psi_lane_break(struct lane_link *lane, const char *why);
 
+/* Takes everything unanswered back: it has not been sent. */
+void psi_lane_unsend(struct lane_link *lane);
+
 /* ---- lane_send.c */
 
 /* Where nothing has come for a while, what only waits to be answered gives its room back. */
@@ -78,6 +82,11 @@ void psi_lanes_room_tick(struct psi_client *client, uint64_t now_ns);
 
 void psi_request_answered(struct lane_link *lane, struct request *request, psd_status status,
                           const char *text, const struct psi_frame *frame);
+
+/* The value is here, but the chunk is not done (hold.c); now it is. */
+void psi_request_held(struct lane_link *lane, struct request *request,
+                      const struct psi_frame *frame);
+void psi_chunk_released(struct psd_op *op, uint32_t chunk);
 
 /* An empty pull only waits: a yes is all it gets. */
 bool psi_op_waits_for_value(const struct psd_op *op);

@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "client/core/lane_parts.h"
+#include "client/core/results.h"
 #include "rpc/post.h"
 
 enum { REQUESTS_MIN = 32 };
@@ -59,6 +60,15 @@ psi_push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t by
     const uint64_t cost = stays ? bytes / 3 : bytes;
 
     return op->transfer.empty || cost < PSI_GRADIENT_COST_MIN ? PSI_GRADIENT_COST_MIN : cost;
+}
+
+/* Can this worker show the result when its caller has gone on? What is sent for this host comes back
+ * into memory that lasts until the next result. */
+static bool
+says_keeps(const struct lane_link *lane, const struct psd_op *op)
+{
+    return op->table->results != NULL && op->transfer.type == PSI_FRAME_PUSH_PULL &&
+           (psi_lane_is_kept(lane) || op->node.gathering != NULL);
 }
 
 static struct request *
@@ -129,6 +139,29 @@ psi_request_free(struct lane_link *lane, struct request *request)
     psi_pool_give(&lane->client->lane_requests, request);
 }
 
+/* Takes everything unanswered back: it leaves again in the order of the queue, with numbers of its
+ * own. Its round may have closed: then nobody asks for it, whatever waits for its room. */
+void
+psi_lane_unsend(struct lane_link *lane)
+{
+    while (lane->first != NULL) {
+        struct request *request = lane->first;
+        struct psd_op *op = request->op;
+        struct part *part = psi_part_of(lane, op);
+
+        op->chunks[request->chunk - op->first_chunk] = CHUNK_UNSENT;
+        op->repeats = true;
+        part->cursor = psi_spread_index(op->spread, lane->index, op->first_chunk);
+        psi_request_free(lane, request);
+        if (!part->queued) {
+            psi_part_enqueue(lane, part);
+        }
+    }
+    lane->extra = false;
+    lane->apart = false;
+    lane->room_ns = 0;
+}
+
 /* The bytes of a chunk, as its table's gradients travel. Everything else goes as it is. */
 static struct psi_encoded
 encode_chunk(const struct psd_op *op, uint32_t chunk, struct psi_frame *frame)
@@ -189,6 +222,9 @@ psi_request_send(struct lane_link *lane, const struct request *request)
     }
     if (op->exact) {
         frame.flags |= PSI_FLAG_EXACT;
+    }
+    if (says_keeps(lane, op)) {
+        frame.flags |= PSI_FLAG_KEEPS;
     }
     return psi_post_payload(lane->peer.conn, &frame, meta.has_part || meta.has_node ? &meta : NULL,
                             &payload);

@@ -11,11 +11,13 @@
  * back to other reads when no answer has come for a while. Nor must a gradient that waits for other
  * workers hold up what these wait for. The server asks for what it has a part of (WANT); but of a
  * sum of the host's that is complete here it has none, a gradient of a table without rounds has no
- * parts, and one that was given to another worker may be in a round that has closed.
+ * parts, and one that was given to another worker, or to an earlier life of the server, may be in a
+ * round that has closed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "client/core/lane_parts.h"
+#include "client/core/results.h"
 
 #define ROOM_NS UINT64_C(10000000)
 
@@ -323,6 +325,9 @@ psi_lanes_send(struct psi_client *client)
         struct lane_link *next = lane->busy_next;
 
         lane->busy = false;
+        if (lane->got_count > 0) {
+            psi_got_send(lane);
+        }
         pump(lane);
         wake_after(lane);
         if (lane->queue != NULL || lane->resend != NULL) {

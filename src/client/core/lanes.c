@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "client/core/lane_parts.h"
+#include "client/core/results.h"
 #include "rpc/identity.h"
 #include "rpc/post.h"
 
@@ -58,6 +59,10 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
     (void)peer;
     lane->client->lanes_up++;
     psi_lane_came_up(lane, welcome->window_bytes);
+    lane->is_new = false;
+    psi_adopt_lane(lane); /* before anything else */
+    psi_got_again(lane);
+    psi_leave_lane(lane);
     if (lane->index == 0) {
         psi_control_resend(lane->client);
     }
@@ -72,6 +77,8 @@ on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
     (void)reason;
     lane->client->lanes_up--;
     lane->receiving = NULL;
+    lane->got_count = 0;
+    psi_result_not_coming(lane);
     psi_share_lane_down(lane);
 }
 
@@ -111,6 +118,13 @@ find_link(const struct psi_client *client, const struct psi_view_place *place)
     return NULL;
 }
 
+static void
+connect_to(struct lane_link *lane, const struct psi_view_place *place)
+{
+    psi_peer_start(&lane->peer, lane->client->env, place->address, &lane_events, lane, lane->index);
+    psi_identity_server(lane->peer.name, place->server, place->lane);
+}
+
 /* The host's own comes behind those of the servers. */
 static psd_status
 begin_links(struct psi_client *client, uint32_t places)
@@ -144,8 +158,7 @@ add_link(struct psi_client *client, const struct psi_view_place *place)
     lane->index = index;
     lane->server = place->server;
     lane->lane = place->lane;
-    psi_peer_start(&lane->peer, client->env, place->address, &lane_events, lane, index);
-    psi_identity_server(lane->peer.name, place->server, place->lane);
+    connect_to(lane, place);
     client->lanes[index + 1] = client->lanes[index];
     client->lanes[index + 1]->index = index + 1;
     client->lanes[index] = lane;
@@ -153,8 +166,53 @@ add_link(struct psi_client *client, const struct psi_view_place *place)
     return PSD_OK;
 }
 
-/* Every lane of every server has a link of its own, from the view that brings it on. Today that is
- * the first one: where chunks are is worked out when their table is opened. */
+/* The server was lost, and has another life with nothing in it. What the old one has said and nobody
+ * has read counts no more; what it has not answered is sent to the new one, as if for the first
+ * time. */
+static void
+begin_another_life(struct lane_link *lane, const struct psi_view_place *place)
+{
+    struct psd_error reason;
+    char name[128];
+
+    psi_fail(&reason, PSD_ERR_PEER_LOST, "%s was lost", psi_lane_name(lane, name, sizeof(name)));
+    psi_peer_reset(&lane->peer, &reason);
+    psi_peer_close(&lane->peer);
+    psi_lane_unsend(lane);
+    psi_gather_send_again(lane);
+    psi_got_forget(lane);
+    lane->is_new = true;
+    connect_to(lane, place);
+}
+
+static bool
+has_another_life(const struct psi_view *old, const struct psi_view_place *place)
+{
+    const struct psi_view_place *before = psi_view_place(old, place->server, place->lane);
+
+    return before != NULL && before->incarnation != place->incarnation;
+}
+
+static void
+find_other_lives(struct psi_client *client, const struct psi_view *old, const struct psi_view *now)
+{
+    for (uint32_t i = 0; i < now->places; i++) {
+        struct lane_link *lane = find_link(client, &now->place[i]);
+
+        if (lane == NULL || !has_another_life(old, &now->place[i])) {
+            continue;
+        }
+        if (lane->index == 0 && client->step_used) {
+            psi_client_over(client, PSD_ERR_PEER_LOST,
+                            "server %u was lost, and the global step with it", lane->server);
+            return;
+        }
+        begin_another_life(lane, &now->place[i]);
+    }
+}
+
+/* Every lane of every server has a link of its own, from the first view on: where chunks are is
+ * worked out when their table is opened. Later views may bring another life of a server. */
 psd_status
 psi_lanes_on_view(struct psi_client *client, const struct psi_view *old, const struct psi_view *now,
                   struct psd_error *err)
@@ -162,6 +220,7 @@ psi_lanes_on_view(struct psi_client *client, const struct psi_view *old, const s
     psd_status status = PSD_OK;
 
     if (old->id != 0) {
+        find_other_lives(client, old, now);
         return PSD_OK;
     }
     status = begin_links(client, now->places);
@@ -187,6 +246,9 @@ psi_lanes_stop(struct psi_client *client)
 {
     for (uint32_t i = 0; client->lanes != NULL && i <= client->lane_count; i++) {
         psi_peer_close(&client->lanes[i]->peer);
+        psi_result_not_coming(client->lanes[i]);
+        free(client->lanes[i]->bounce);
+        free(client->lanes[i]->got);
         free((void *)client->lanes[i]->requests);
         if (client->lanes[i]->spare != NULL) {
             psi_pool_give(&client->lane_requests, client->lanes[i]->spare);
@@ -199,19 +261,21 @@ psi_lanes_stop(struct psi_client *client)
     client->busy = NULL;
 }
 
-/* Connections that are up need no turn of their own; and lanes let go of a worker that has said
- * BYE, perhaps before it hears that it may go. */
+/* Lanes let go of a worker that has said BYE, perhaps before it hears that it may go. But another
+ * life of a server still has to hear what only this worker may have. */
 static bool
-wants_lanes(const struct psi_client *client)
+is_wanted(const struct lane_link *lane)
 {
-    return !client->leaving && !psi_lanes_up(client);
+    return !lane->client->leaving || lane->is_new;
 }
 
 void
 psi_lanes_tick(struct psi_client *client, uint64_t now_ns)
 {
-    for (uint32_t i = 0; wants_lanes(client) && i < client->lane_count; i++) {
-        psi_peer_tick(&client->lanes[i]->peer, now_ns);
+    for (uint32_t i = 0; !psi_lanes_up(client) && i < client->lane_count; i++) {
+        if (is_wanted(client->lanes[i])) {
+            psi_peer_tick(&client->lanes[i]->peer, now_ns);
+        }
     }
     psi_lanes_room_tick(client, now_ns);
 }
@@ -221,8 +285,9 @@ psi_lanes_next_ns(const struct psi_client *client)
 {
     uint64_t next_ns = client->room_ns != 0 ? client->room_ns : UINT64_MAX;
 
-    for (uint32_t i = 0; wants_lanes(client) && i < client->lane_count; i++) {
-        const uint64_t peer_ns = psi_peer_next_ns(&client->lanes[i]->peer);
+    for (uint32_t i = 0; !psi_lanes_up(client) && i < client->lane_count; i++) {
+        const uint64_t peer_ns =
+            is_wanted(client->lanes[i]) ? psi_peer_next_ns(&client->lanes[i]->peer) : UINT64_MAX;
 
         next_ns = peer_ns < next_ns ? peer_ns : next_ns;
     }

@@ -10,17 +10,6 @@
 
 enum { WIDE = 64 * BED_CHUNK_BYTES, ALL_AT_ONCE = PSD_STALENESS_UNBOUNDED };
 
-static const struct psi_frame *
-expect(struct client_bed *bed, uint32_t lane, uint8_t type, uint32_t chunk)
-{
-    const struct psi_frame *frame = bed_sent(bed, lane);
-
-    assert_non_null(frame);
-    assert_int_equal(frame->type, type);
-    assert_int_equal(frame->chunk, chunk);
-    return frame;
-}
-
 /* Is every value of the chunk this one? */
 static bool
 has_value(const struct client_bed *bed, uint32_t chunk, float value)
@@ -42,14 +31,14 @@ test_gradients_stay_within_the_window(void **state)
     struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, 2 * BED_CHUNK_BYTES);
     struct psd_table *table = bed_open(bed, 4, 0, 0);
     struct psd_op *op = bed_push(bed, table, 0);
-    const struct psi_frame *first = expect(bed, 0, PSI_FRAME_PUSH, 0);
-    const struct psi_frame *second = expect(bed, 0, PSI_FRAME_PUSH, 1);
+    const struct psi_frame *first = bed_expect(bed, 0, PSI_FRAME_PUSH, 0);
+    const struct psi_frame *second = bed_expect(bed, 0, PSI_FRAME_PUSH, 1);
 
     (void)state;
     assert_null(bed_sent(bed, 0));
     bed_ack(bed, 0, second);
-    bed_ack(bed, 0, expect(bed, 0, PSI_FRAME_PUSH, 2));
-    bed_ack(bed, 0, expect(bed, 0, PSI_FRAME_PUSH, 3));
+    bed_ack(bed, 0, bed_expect(bed, 0, PSI_FRAME_PUSH, 2));
+    bed_ack(bed, 0, bed_expect(bed, 0, PSI_FRAME_PUSH, 3));
     assert_false(psi_op_ended(op));
     bed_ack(bed, 0, first);
     bed_end_well(bed, op);
@@ -62,12 +51,12 @@ test_one_gradient_always_fits(void **state)
 {
     struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, 4096);
     struct psd_op *op = bed_push(bed, bed_open(bed, 2, 0, 0), 0);
-    const struct psi_frame *first = expect(bed, 0, PSI_FRAME_PUSH, 0);
+    const struct psi_frame *first = bed_expect(bed, 0, PSI_FRAME_PUSH, 0);
 
     (void)state;
     assert_null(bed_sent(bed, 0));
     bed_ack(bed, 0, first);
-    bed_ack(bed, 0, expect(bed, 0, PSI_FRAME_PUSH, 1));
+    bed_ack(bed, 0, bed_expect(bed, 0, PSI_FRAME_PUSH, 1));
     bed_end_well(bed, op);
     client_bed_stop(bed);
 }
@@ -81,10 +70,10 @@ test_a_gradient_that_is_asked_for_needs_no_room(void **state)
 
     (void)state;
     (void)bed_push(bed, table, 0);
-    (void)expect(bed, 0, PSI_FRAME_PUSH, 0);
+    (void)bed_expect(bed, 0, PSI_FRAME_PUSH, 0);
     assert_null(bed_sent(bed, 0));
     bed_tell(bed, 0, PSI_FRAME_WANT, table, 2, 0);
-    (void)expect(bed, 0, PSI_FRAME_PUSH, 2);
+    (void)bed_expect(bed, 0, PSI_FRAME_PUSH, 2);
     bed_tell(bed, 0, PSI_FRAME_WANT, table, 2, 0); /* it has left already */
     bed_tell(bed, 0, PSI_FRAME_WANT, table, 1, 1); /* a step that is not pushed yet */
     assert_null(bed_sent(bed, 0));
@@ -98,16 +87,16 @@ test_a_gradient_that_was_let_go_comes_again(void **state)
     struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, WIDE);
     struct psd_table *table = bed_open(bed, 2, 0, 0);
     struct psd_op *op = bed_push(bed, table, 0);
-    const struct psi_frame *first = expect(bed, 0, PSI_FRAME_PUSH, 0);
+    const struct psi_frame *first = bed_expect(bed, 0, PSI_FRAME_PUSH, 0);
 
     (void)state;
-    bed_ack(bed, 0, expect(bed, 0, PSI_FRAME_PUSH, 1));
+    bed_ack(bed, 0, bed_expect(bed, 0, PSI_FRAME_PUSH, 1));
     bed_tell(bed, 0, PSI_FRAME_RESEND, table, 1, 0); /* it was answered: nothing to let go */
     assert_null(bed_sent(bed, 0));
     bed_tell(bed, 0, PSI_FRAME_RESEND, table, 0, 0);
     bed_ack(bed, 0, first); /* of the one that was let go: too late */
     assert_false(psi_op_ended(op));
-    bed_ack(bed, 0, expect(bed, 0, PSI_FRAME_PUSH, 0));
+    bed_ack(bed, 0, bed_expect(bed, 0, PSI_FRAME_PUSH, 0));
     bed_end_well(bed, op);
     client_bed_stop(bed);
 }
@@ -118,13 +107,13 @@ test_values_stay_within_the_window(void **state)
 {
     struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, 2 * BED_CHUNK_BYTES);
     struct psd_op *op = bed_pull(bed, bed_open(bed, 4, 0, 0), 0);
-    const struct psi_frame *first = expect(bed, 0, PSI_FRAME_PULL, 0);
+    const struct psi_frame *first = bed_expect(bed, 0, PSI_FRAME_PULL, 0);
 
     (void)state;
-    (void)expect(bed, 0, PSI_FRAME_PULL, 1);
+    (void)bed_expect(bed, 0, PSI_FRAME_PULL, 1);
     assert_null(bed_sent(bed, 0));
     bed_value(bed, 0, first, 1);
-    (void)expect(bed, 0, PSI_FRAME_PULL, 2);
+    (void)bed_expect(bed, 0, PSI_FRAME_PULL, 2);
     assert_null(bed_sent(bed, 0));
     assert_false(psi_op_ended(op));
     client_bed_stop(bed);
@@ -161,8 +150,8 @@ test_a_push_passes_the_read_that_waits_for_it(void **state)
     (void)bed_pull(bed, other, 0); /* takes all the room there is to read */
     (void)bed_pull(bed, table, 1);
     (void)bed_push(bed, table, 0);
-    (void)expect(bed, 0, PSI_FRAME_PULL, 0);
-    (void)expect(bed, 0, PSI_FRAME_PUSH, 0);
+    (void)bed_expect(bed, 0, PSI_FRAME_PULL, 0);
+    (void)bed_expect(bed, 0, PSI_FRAME_PUSH, 0);
     assert_null(bed_sent(bed, 0));
     client_bed_stop(bed);
 }
@@ -179,9 +168,9 @@ test_the_urgent_overtake(void **state)
     (void)state;
     (void)bed_push(bed, large, 0);
     (void)bed_begin(bed, urgent, &(struct psi_transfer){.type = PSI_FRAME_PUSH, .priority = 9});
-    first = expect(bed, 0, PSI_FRAME_PUSH, 0);
+    first = bed_expect(bed, 0, PSI_FRAME_PUSH, 0);
     bed_ack(bed, 0, first);
-    assert_int_equal(expect(bed, 0, PSI_FRAME_PUSH, 0)->table, urgent->id);
+    assert_int_equal(bed_expect(bed, 0, PSI_FRAME_PUSH, 0)->table, urgent->id);
     client_bed_stop(bed);
 }
 
@@ -211,16 +200,16 @@ test_after_a_cut_everything_unanswered_comes_again(void **state)
 {
     struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, WIDE);
     struct psd_op *op = bed_push(bed, bed_open(bed, 3, 0, 0), 0);
-    const struct psi_frame before[3] = {*expect(bed, 0, PSI_FRAME_PUSH, 0),
-                                        *expect(bed, 0, PSI_FRAME_PUSH, 1),
-                                        *expect(bed, 0, PSI_FRAME_PUSH, 2)};
+    const struct psi_frame before[3] = {*bed_expect(bed, 0, PSI_FRAME_PUSH, 0),
+                                        *bed_expect(bed, 0, PSI_FRAME_PUSH, 1),
+                                        *bed_expect(bed, 0, PSI_FRAME_PUSH, 2)};
 
     (void)state;
     bed_ack(bed, 0, &before[1]);
     bed_cut(bed, 0);
     bed_come_back(bed, 0);
     for (uint32_t chunk = 0; chunk < 3; chunk += 2) {
-        const struct psi_frame *again = expect(bed, 0, PSI_FRAME_PUSH, chunk);
+        const struct psi_frame *again = bed_expect(bed, 0, PSI_FRAME_PUSH, chunk);
 
         assert_int_equal(again->seq, before[chunk].seq);
         assert_int_equal(again->request, before[chunk].request);
@@ -246,8 +235,8 @@ test_after_a_cut_the_old_come_first(void **state)
     bed_cut(bed, 0);
     (void)bed_begin(bed, urgent, &(struct psi_transfer){.type = PSI_FRAME_PUSH, .priority = 9});
     bed_come_back(bed, 0);
-    assert_int_equal(expect(bed, 0, PSI_FRAME_PUSH, 0)->table, old->id);
-    assert_int_equal(expect(bed, 0, PSI_FRAME_PUSH, 0)->table, urgent->id);
+    assert_int_equal(bed_expect(bed, 0, PSI_FRAME_PUSH, 0)->table, old->id);
+    assert_int_equal(bed_expect(bed, 0, PSI_FRAME_PUSH, 0)->table, urgent->id);
     client_bed_stop(bed);
 }
 
@@ -288,7 +277,7 @@ test_a_send_that_fails_is_repeated(void **state)
     op = bed_push(bed, table, 0);
     assert_null(bed_lane(bed, 0));
     bed_come_back(bed, 0);
-    bed_ack(bed, 0, expect(bed, 0, PSI_FRAME_PUSH, 0));
+    bed_ack(bed, 0, bed_expect(bed, 0, PSI_FRAME_PUSH, 0));
     bed_end_well(bed, op);
     client_bed_stop(bed);
 }
@@ -301,13 +290,13 @@ test_an_answer_counts_once(void **state)
 {
     struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, WIDE);
     struct psd_op *op = bed_push(bed, bed_open(bed, 2, 0, 0), 0);
-    const struct psi_frame *first = expect(bed, 0, PSI_FRAME_PUSH, 0);
+    const struct psi_frame *first = bed_expect(bed, 0, PSI_FRAME_PUSH, 0);
 
     (void)state;
     bed_ack(bed, 0, first);
     bed_ack(bed, 0, first);
     assert_false(psi_op_ended(op));
-    bed_ack(bed, 0, expect(bed, 0, PSI_FRAME_PUSH, 1));
+    bed_ack(bed, 0, bed_expect(bed, 0, PSI_FRAME_PUSH, 1));
     bed_end_well(bed, op);
     client_bed_stop(bed);
 }
@@ -339,7 +328,7 @@ test_a_value_that_comes_too_late_is_thrown_away(void **state)
 {
     struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, WIDE);
     struct psd_op *op = bed_pull(bed, bed_open(bed, 1, 0, 0), 0);
-    const struct psi_frame *frame = expect(bed, 0, PSI_FRAME_PULL, 0);
+    const struct psi_frame *frame = bed_expect(bed, 0, PSI_FRAME_PULL, 0);
 
     (void)state;
     world_wait(&bed->world, BED_TIMEOUT_MS + 1);
@@ -356,7 +345,7 @@ test_a_value_of_another_size_costs_the_connection(void **state)
 {
     struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, WIDE);
     struct psd_op *op = bed_pull(bed, bed_open(bed, 1, 0, 0), 0);
-    const struct psi_frame *request = expect(bed, 0, PSI_FRAME_PULL, 0);
+    const struct psi_frame *request = bed_expect(bed, 0, PSI_FRAME_PULL, 0);
     const struct psi_frame frame = {
         .type = PSI_FRAME_VALUE, .dtype = PSD_F32, .request = request->request};
 
@@ -375,7 +364,7 @@ test_a_refusal_ends_the_operation(void **state)
 {
     struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, WIDE);
     struct psd_op *op = bed_push(bed, bed_open(bed, 2, 0, 0), 0);
-    const struct psi_frame *first = expect(bed, 0, PSI_FRAME_PUSH, 0);
+    const struct psi_frame *first = bed_expect(bed, 0, PSI_FRAME_PUSH, 0);
     const struct psi_frame refused = {
         .type = PSI_FRAME_ACK, .request = first->request, .status = PSD_ERR_STEP};
     const struct psi_verdict verdict = {.status = PSD_ERR_STEP, .text = "a step too late"};
@@ -385,7 +374,7 @@ test_a_refusal_ends_the_operation(void **state)
     (void)state;
     WORLD_SAY(&bed->world, bed_lane(bed, 0), &refused, verdict, &verdict);
     assert_false(psi_op_ended(op)); /* the other chunk is under way */
-    bed_ack(bed, 0, expect(bed, 0, PSI_FRAME_PUSH, 1));
+    bed_ack(bed, 0, bed_expect(bed, 0, PSI_FRAME_PUSH, 1));
     error = bed_end(bed, op, &outcome);
     assert_int_equal(error.status, PSD_ERR_STEP);
     assert_non_null(strstr(error.text, "a step too late"));

@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "client/core/core.h"
+#include "client/core/results.h"
 #include "client/core/state.h"
 
 #define MS_NS UINT64_C(1000000)
@@ -148,6 +149,9 @@ cut_short(struct psd_op *op, psd_status status, const char *reason)
     if (op->kind == OP_TRANSFER) {
         psi_transfer_abort(op, status, reason);
     } else {
+        if (op->kind == OP_BYE) {
+            psi_leave_describe(op);
+        }
         psi_op_end(op, status, PSD_OUTCOME_UNKNOWN, "%s: %s%s%s", names[op->kind], reason,
                    op->because[0] != '\0' ? ": " : "", op->because);
     }
@@ -216,6 +220,7 @@ psi_op_discard(struct psd_op *op)
 {
     free(op->control.body);
     free(op->control.nodes.node);
+    free(op->control.coming.node);
     psi_pool_give(op->pool, op);
 }
 

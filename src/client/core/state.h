@@ -27,6 +27,7 @@ struct gathered_table;
 struct gathering;
 struct host;
 struct lane_link;
+struct result;
 struct table_view;
 
 /*
@@ -77,7 +78,12 @@ enum op_kind {
     OP_SHARE,
 };
 
-enum chunk_state { CHUNK_UNSENT, CHUNK_SENT, CHUNK_DONE };
+enum chunk_state {
+    CHUNK_UNSENT,
+    CHUNK_SENT,
+    CHUNK_HELD, /* answered, and not done before everybody has the result (hold.c) */
+    CHUNK_DONE,
+};
 
 /* The context's own marks on an operation; the core does not look at them. */
 struct op_marks {
@@ -110,7 +116,8 @@ struct op_control {
     struct psi_frame frame; /* as sent, and sent again after a cut */
     uint8_t *body;
     size_t body_bytes;
-    struct psi_nodes nodes;
+    struct psi_nodes nodes;  /* the last table that came whole */
+    struct psi_nodes coming; /* room for the next */
     uint8_t priority_wanted; /* OP_TABLE_OPEN */
     void *to;                /* OP_SHARE */
     uint32_t to_bytes;
@@ -150,11 +157,14 @@ struct psd_op {
     bool held;          /* waits for earlier operations: in client->held */
     struct psd_op *held_next;
     struct psd_op *held_prev;
-    bool wanted;  /* a server asks for it: other workers push the tables in another order */
-    bool repeats; /* some of it was given to another worker of this host, who did not answer */
+    bool wanted; /* a server asks for it: other workers push the tables in another order */
+    bool
+        repeats; /* some of it was given to another worker of this host, or to an earlier life of its
+                     server, and not answered */
     struct psd_op *table_next; /* of the table's transfers that have not ended */
     struct psd_op *table_prev;
     bool exact;         /* a read of the very version of its step */
+    bool in_place;      /* the result comes where the gradient was; of tables with `results` */
     uint8_t *chunks;    /* enum chunk_state each; lies behind the operation, as do its parts */
     struct part *parts; /* one per lane of spread->lanes */
     const struct spread *spread;
@@ -206,9 +216,16 @@ struct psd_table {
     uint64_t *next_step;             /* chunk -> step to push next */
     uint64_t resume_step;            /* a replacement repeats from here */
     bool resuming;                   /* opened by a replacement */
+    struct result *results;          /* by chunk; NULL: the table does not outlive a server */
     struct table_view *view;         /* NULL: nobody asked for one */
     uint64_t blocked_turn;           /* the pump's turn in which a transfer of it was blocked ... */
     uint64_t passable;               /* ... by which only what belongs before this step passes */
+};
+
+/* A value that does not come straight to its caller. */
+struct coming {
+    void *to;              /* it is copied there when it is whole; NULL: nowhere */
+    struct psi_loan *loan; /* it is on loan, and kept */
 };
 
 /*
@@ -220,6 +237,8 @@ struct lane_link {
     uint32_t index;
     bool is_self;    /* without a connection: what is sent is gathered here */
     bool lends;      /* the server was on this host when the connection last came up */
+    bool is_new;     /* the server has another life, which has not heard of us yet */
+    bool parting;    /* it is to say that everybody has what we keep of it, before we go */
     uint32_t server; /* which lane it is: of that server ... */
     uint32_t lane;   /* ... that one */
     struct psi_peer peer;
@@ -245,6 +264,11 @@ struct lane_link {
     struct request *resend;    /* after a cut: the next of these to be sent again */
     struct request *receiving; /* whose value is coming in */
     uint32_t ups;              /* how often it has come up: what was mapped before is old */
+    struct coming coming;      /* `receiving` of a table with results */
+    void *bounce;              /* owned; room for one value of those that come in place */
+    size_t bounce_bytes;
+    struct psi_result *got; /* owned; to be told with the next turn: PSI_RESULTS_MAX of room */
+    uint32_t got_count;
 };
 
 struct published {
@@ -303,6 +327,7 @@ struct psi_client {
     struct published published;
     uint32_t chunks_in_place; /* of the views of all tables */
     bool leaving;             /* BYE was said */
+    bool step_used;           /* the global step, which lane 0 counts */
 
     struct psi_listener *listener;        /* for other workers of this host */
     char host_address[PSI_ADDRESS_BYTES]; /* where they find it; "": they do not */
@@ -400,6 +425,7 @@ const char *psi_lane_name(const struct lane_link *lane, char *text, size_t size)
 psd_status psi_control_frame(struct psi_client *client, struct psi_peer *peer, const void *payload,
                              size_t bytes, struct psd_error *err);
 void psi_control_resend(struct psi_client *client);
+void psi_control_tell_state(struct psi_client *client); /* to a master that may have returned */
 void psi_subscribe_pace(struct psd_op *op, uint32_t every_ms); /* of a subscribe */
 void psi_control_send(struct psd_op *op);
 void psi_control_barrier_again(const struct psd_op *failed);
@@ -446,6 +472,8 @@ bool psi_gather_fill(struct psd_op *op);
 void psi_gather_wanted(const struct psd_table *table, const struct psi_frame *wanted);
 void psi_gather_sent(struct psd_op *op);
 void psi_gather_because(const struct psd_op *op, const char *text);
+void psi_gather_send_again(const struct lane_link *lane);
+const void *psi_gather_result(const struct psd_table *table, uint32_t chunk, uint64_t step);
 bool psi_gather_why(const struct psd_table *table, uint32_t chunk, char *text, size_t size);
 void psi_gathered_destroy(struct psd_table *table);
 

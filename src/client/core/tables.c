@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "client/core/core.h"
+#include "client/core/results.h"
 #include "client/core/state.h"
 #include "client/core/table_view.h"
 
@@ -35,6 +36,7 @@ psi_table_destroy(struct psd_table *table)
     struct spread *spread = &table->flat;
 
     psi_gathered_destroy(table);
+    psi_results_destroy(table);
     spread_by_host_fini(table);
     for (uint32_t lane = 0; spread->lane_chunks != NULL && lane < table->client->lane_count;
          lane++) {
@@ -228,11 +230,12 @@ psi_table_create(struct psi_client *client, const struct psi_table_info *info, u
     }
     psi_shard_place(&loads, info->spec.count, table->element_bytes, table->flat.places);
     if (psi_group_join(table) != PSD_OK || spread_flat(table) != PSD_OK ||
-        remember(client, table) != PSD_OK) {
+        psi_results_create(table) != PSD_OK || remember(client, table) != PSD_OK) {
         psi_table_destroy(table);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", info->spec.name);
     }
     psi_transfers_init(table);
+    psi_adopt_table(table);
     psi_route_table(table);
     *table_p = table;
     return PSD_OK;

@@ -164,6 +164,25 @@ wants_exact(const struct psd_op *op)
            table->group == NULL; /* those went on without us: it may be gone */
 }
 
+static bool
+overlaps(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+{
+    const uint8_t *first = a;
+    const uint8_t *second = b;
+
+    return a != NULL && first < second + b_bytes && second < first + a_bytes;
+}
+
+/* Does the result come where the gradient was? It matters where that may be needed again. */
+static bool
+is_in_place(const struct psd_op *op)
+{
+    const uint64_t bytes = op->transfer.count * op->table->element_bytes;
+
+    return op->table->results != NULL && op->transfer.type == PSI_FRAME_PUSH_PULL &&
+           overlaps(op->transfer.from, bytes, op->transfer.to, bytes);
+}
+
 /* A push to a table with backup workers, after which all of its step is on its way. */
 bool
 psi_transfer_completes_step(const struct psd_op *op)
@@ -221,6 +240,7 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
     op->spread = psi_op_is_push(op) && op->transfer.step >= table->route_from ? &table->by_host
                                                                               : &table->flat;
     op->exact = wants_exact(op);
+    op->in_place = is_in_place(op);
     set_next_step(op, op->transfer.step + 1);
     psi_op_submit(op);
     psi_order_enter(op);
@@ -260,15 +280,6 @@ psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason)
                "%s: %s; %llu of %llu chunks unanswered%s%s", what, reason,
                (unsigned long long)unanswered, (unsigned long long)op->chunk_count,
                op->because[0] != '\0' ? "; " : "", op->because);
-}
-
-static bool
-overlaps(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
-{
-    const uint8_t *first = a;
-    const uint8_t *second = b;
-
-    return a != NULL && first < second + b_bytes && second < first + a_bytes;
 }
 
 bool

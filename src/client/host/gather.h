@@ -52,6 +52,7 @@ struct gathering {
     struct contribution *given;
     struct contribution *early; /* of the next step: of those that had their answer otherwise */
     struct psd_op *nodes;
+    struct psd_op *answered; /* those that brought no value, of a table that outlives its server */
     struct gathering *open_next;
     struct gathering *open_prev;
 };

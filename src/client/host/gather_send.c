@@ -69,6 +69,17 @@ psi_gather_fill(struct psd_op *op)
     return true;
 }
 
+static void
+submit(struct gathering *gathering, struct psd_op *op)
+{
+    op->remaining = 1;
+    psi_transfer_clear_parts(op);
+    op->node.next = gathering->nodes;
+    gathering->nodes = op;
+    psi_op_submit_node(op);
+    psi_lane_enqueue(op);
+}
+
 /* One node as an operation of its own. */
 static bool
 send_node(struct psi_client *client, struct gathering *gathering, uint32_t first, uint32_t level,
@@ -97,12 +108,7 @@ send_node(struct psi_client *client, struct gathering *gathering, uint32_t first
     };
     op->first_chunk = gathering->chunk;
     op->chunk_count = 1;
-    op->remaining = 1;
-    psi_transfer_clear_parts(op);
-    op->node.next = gathering->nodes;
-    gathering->nodes = op;
-    psi_op_submit_node(op);
-    psi_lane_enqueue(op);
+    submit(gathering, op);
     return true;
 }
 
@@ -224,6 +230,15 @@ psi_gather_send_if_complete(struct psi_client *client, struct gathering *gatheri
     }
 }
 
+static void
+discard_node(struct psd_op *op)
+{
+    if (op->node.bytes != NULL) {
+        psi_pool_give(op->node.pool, op->node.bytes);
+    }
+    psi_op_discard(op);
+}
+
 /* Everything has been answered. */
 static void
 begin_next(struct psi_client *client, struct gathering *gathering)
@@ -233,6 +248,12 @@ begin_next(struct psi_client *client, struct gathering *gathering)
     gathering->sent = false;
     gathering->failed = false;
     gathering->early = NULL;
+    while (gathering->answered != NULL) {
+        struct psd_op *op = gathering->answered;
+
+        gathering->answered = op->node.next;
+        discard_node(op);
+    }
     psi_contributions_free(client, gathering->table->gathered, &gathering->given);
     memset(&gathering->have, 0, sizeof(gathering->have));
     while (early != NULL) {
@@ -241,6 +262,17 @@ begin_next(struct psi_client *client, struct gathering *gathering)
         early = given->next;
         psi_gather_give(client, gathering, given);
     }
+}
+
+/*
+ * A node was answered, others were not. If their server is lost now, nobody of this host has been
+ * given the result, and whatever has it, or makes it anew, waits for this node again.
+ */
+static bool
+may_be_needed_again(const struct psd_op *op)
+{
+    return op->table->results != NULL && op->error.status == PSD_OK &&
+           op->transfer.type == PSI_FRAME_PUSH && op->node.gathering->nodes != NULL;
 }
 
 /* A node has ended. */
@@ -269,10 +301,12 @@ psi_gather_sent(struct psd_op *op)
         gathering->version = op->value;
         gathering->updates = op->updates;
     }
-    if (op->node.bytes != NULL) {
-        psi_pool_give(op->node.pool, op->node.bytes);
+    if (may_be_needed_again(op)) {
+        op->node.next = gathering->answered;
+        gathering->answered = op;
+        return;
     }
-    psi_op_discard(op);
+    discard_node(op);
     if (gathering->nodes != NULL) {
         return;
     }
@@ -281,4 +315,55 @@ psi_gather_sent(struct psd_op *op)
         gathering->done = gathering->step + 1;
     }
     begin_next(client, gathering);
+}
+
+/* ---- another life of a server -------------------------------------------------------------- */
+
+/* As it left the first time. */
+static void
+send_node_again(struct gathering *gathering, struct psd_op *op)
+{
+    op->ended = false;
+    op->applied = 0;
+    submit(gathering, op);
+}
+
+/* The lane has another life: what was answered of a step that is not over leaves again. Not what
+ * brought the value: this worker shows that (psi_gather_result). */
+void
+psi_gather_send_again(const struct lane_link *lane)
+{
+    const struct psi_client *client = lane->client;
+
+    for (size_t i = 0; i < client->table_count; i++) {
+        const struct psd_table *table = client->tables[i];
+        const uint32_t chunks =
+            table->gathered == NULL ? 0 : table->by_host.lane_counts[client->lane_count];
+
+        for (uint32_t j = 0; j < chunks; j++) {
+            struct gathering *gathering = &table->gathered->gatherings[j];
+
+            while (table->flat.places[gathering->chunk] == lane->index &&
+                   gathering->answered != NULL) {
+                struct psd_op *op = gathering->answered;
+
+                gathering->answered = op->node.next;
+                send_node_again(gathering, op);
+            }
+        }
+    }
+}
+
+/* The result of a step whose sums have not all been answered: it is here, but those who gave to it
+ * have not been given it. NULL: it is not. */
+const void *
+psi_gather_result(const struct psd_table *table, uint32_t chunk, uint64_t step)
+{
+    const struct gathering *gathering =
+        table->gathered == NULL ? NULL : psi_gathering_find(table, chunk);
+
+    return gathering != NULL && gathering->sent && gathering->step == step &&
+                   gathering->version == step + 1
+               ? psi_gathering_value(gathering)
+               : NULL;
 }

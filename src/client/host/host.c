@@ -223,6 +223,7 @@ on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_erro
     struct host_session *session = (struct host_session *)guest;
     struct psi_client *client = session->client;
     const struct psi_frame frame = {.type = PSI_FRAME_WELCOME, .view = client->view.id};
+    struct psi_welcome welcome = client->job;
 
     (void)err;
     if (hello->role != PSI_ROLE_WORKER || hello->rank >= client->job.workers ||
@@ -238,15 +239,11 @@ on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_erro
     }
     session->rank = hello->rank;
     client->host->by_rank[hello->rank] = session;
-    (void)psi_post_welcome(guest->conn, &frame,
-                           &(struct psi_welcome){
-                               .rank = hello->rank,
-                               .incarnation = hello->incarnation,
-                               .workers = client->job.workers,
-                               .job = client->job.job,
-                               .window_bytes = client->config.window_bytes,
-                               .view = client->view.id,
-                           });
+    welcome.rank = hello->rank;
+    welcome.incarnation = hello->incarnation;
+    welcome.window_bytes = client->config.window_bytes;
+    welcome.view = client->view.id;
+    (void)psi_post_welcome(guest->conn, &frame, &welcome);
     for (size_t i = 0; i < client->table_count; i++) {
         if (is_gathered(client->tables[i])) {
             offer(client->tables[i], session);

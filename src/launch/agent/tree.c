@@ -15,7 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+enum {
+    FORK_LOOKS = 50, /* at a process that may be about to start another one ... */
+    FORK_NS = 2000000,
+};
 
 struct entry {
     pid_t pid;
@@ -145,28 +151,57 @@ mark(struct table *table, const struct tree_pick *pick)
     }
 }
 
-/* Whether a process catches a signal, or blocks it to read it from a signalfd; the mask is that of
- * its first thread. sigwait() cannot be seen: the kernel takes its signals out of the mask. */
-static bool
-handles(pid_t pid, int number)
+/* The masks of signals in /proc/PID/status, which are those of the first thread; its state, as 'S'. */
+struct masks {
+    unsigned long long caught;
+    unsigned long long blocked;
+    char state;
+};
+
+static struct masks
+read_masks(pid_t pid)
 {
+    struct masks masks = {0};
     char path[64];
     char line[256];
-    unsigned long long mask;
-    bool found = false;
     FILE *file;
 
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     file = fopen(path, "re");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        if (sscanf(line, "SigCgt: %llx", &mask) == 1 || sscanf(line, "SigBlk: %llx", &mask) == 1) {
-            found = found || (mask >> (number - 1) & 1) != 0;
-        }
+        (void)sscanf(line, "State: %c", &masks.state);
+        (void)sscanf(line, "SigCgt: %llx", &masks.caught);
+        (void)sscanf(line, "SigBlk: %llx", &masks.blocked);
     }
     if (file != NULL) {
         fclose(file);
     }
-    return found;
+    return masks;
+}
+
+/* A process that is about to start another one blocks all signals for a moment. Who waits for them
+ * sleeps. */
+static bool
+may_be_forking(const struct masks *masks)
+{
+    const unsigned long long any = 1ull << (SIGINT - 1) | 1ull << (SIGTERM - 1) |
+                                   1ull << (SIGUSR1 - 1) | 1ull << (SIGUSR2 - 1);
+
+    return (masks->blocked & any) == any && masks->state != 'S';
+}
+
+/* Whether a process catches a signal, or blocks it to read it from a signalfd. sigwait() cannot be
+ * seen: the kernel takes its signals out of the mask. */
+static bool
+handles(pid_t pid, int number)
+{
+    struct masks masks = read_masks(pid);
+
+    for (unsigned look = 1; look < FORK_LOOKS && may_be_forking(&masks); look++) {
+        nanosleep(&(struct timespec){.tv_nsec = FORK_NS}, NULL);
+        masks = read_masks(pid);
+    }
+    return ((masks.caught | masks.blocked) >> (number - 1) & 1) != 0;
 }
 
 void

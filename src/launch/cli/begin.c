@@ -29,7 +29,7 @@
 #include "launch/prepare/prepare.h"
 #include "launch/prepare/what_runs.h"
 #include "launch/rules/watch_restart.h"
-#include "launch/run/report.h"
+#include "launch/run/end_text.h"
 #include "launch/run/run.h"
 #include "launch/tell/runlog.h"
 #include "launch/text/mask.h"
@@ -316,7 +316,7 @@ run_attempts(const struct launch_options *options, struct multi_start *multi, st
         args->attempt++;
         args->delay_ms = watch_restart_delay_ms(options->restart_delay_ms,
                                                 psi_monotonic_ms() - begin_ms, &hasty);
-        report_delay(args->delay_ms, when, sizeof(when));
+        end_text_delay(args->delay_ms, when, sizeof(when));
         begin_anew(multi, "it failed");
         fprintf(stderr, "psd_run: the whole job starts again: restart %u of %u, %s\n",
                 args->attempt, options->max_restarts, when);

@@ -225,6 +225,8 @@ hand_on(struct emit *emit)
                    {"timeout", options->timeout_s, 0},
                    {"gpus_per_worker", options->gpus_per_worker, 0},
                    {"max_restarts", options->max_restarts, LAUNCH_MAX_RESTARTS},
+                   {"server_restarts", options->server_restarts, LAUNCH_MAX_RESTARTS},
+                   {"master_restarts", options->master_restarts, LAUNCH_MAX_RESTARTS},
                    {"restart_delay_ms", options->restart_delay_ms, LAUNCH_RESTART_DELAY_MS},
                    {"grace_ms", options->grace_ms, LAUNCH_NOT_GIVEN}};
 

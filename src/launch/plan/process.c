@@ -31,6 +31,15 @@ add_pair(struct words *argv, const char *option, const char *value)
     words_add(argv, value);
 }
 
+/* Another life listens where the last one did: everybody knows that address. */
+static uint32_t
+master_port(const struct plan *plan, const struct process_facts *facts)
+{
+    const char *port = facts->term > 1 ? strrchr(facts->master, ':') : NULL;
+
+    return port != NULL ? (uint32_t)strtoul(port + 1, NULL, 10) : plan->master_port;
+}
+
 static void
 master_arguments(const struct plan *plan, const struct process_facts *facts, struct words *argv)
 {
@@ -38,7 +47,10 @@ master_arguments(const struct plan *plan, const struct process_facts *facts, str
     add_number(argv, "--workers", plan->workers);
     add_number(argv, "--servers", plan->servers);
     add_pair(argv, "--bind", facts->address);
-    add_number(argv, "--port", plan->master_port);
+    add_number(argv, "--port", master_port(plan, facts));
+    if (facts->term > 1) {
+        add_number(argv, "--term", facts->term);
+    }
     add_number(argv, "--ready_fd", SPAWN_EXTRA_FD);
     words_add(argv, "--tell_joins");
     /* Scripts that know nothing of Poseidon join when they train, one alone never does. */

@@ -20,6 +20,7 @@ struct process_facts {
     const char *hosts;   /* "master=IP,server0=IP,worker0=IP,...": what is where, by name */
     const char *logs;    /* directory of the job's logs on the machine; NULL: it has none */
     uint32_t restart;
+    uint32_t term; /* which life of the master is, or is to be */
     struct neighbours place;
     uint32_t cores;   /* of the machine */
     uint32_t gpus;    /* of the machine, for its workers; 0: not said */

@@ -100,24 +100,30 @@ struct watch_config
 job_rules(const struct launch_options *options, const struct psi_settings *settings,
           const struct plan *plan, const struct layout *layout, bool may_return)
 {
-    struct watch_config rules = {.servers = plan->servers,
-                                 .workers = plan->workers,
-                                 .on_worker_death = (enum watch_policy)settings->on_worker_death,
-                                 .max_restarts = job_rules_restarts(options, settings),
-                                 .restart_delay_ms = options->restart_delay_ms,
-                                 .restart_signals_only =
-                                     options->restart == LAUNCH_RESTART_EXIT_CODE,
-                                 .machine_of = layout->machine_of,
-                                 .machines = layout->machine_count,
-                                 .here = machine_here(layout),
-                                 .silence_ms = silence_ms(settings),
-                                 .lease_ms = LINK_LEASE_MS,
-                                 .start_timeout_ms = settings->start_timeout_ms,
-                                 .timeout_ms = (uint64_t)options->timeout_s * 1000,
-                                 .leave_ms = leave_ms(options, plan),
-                                 .foreign = personality_is_foreign(plan->personality),
-                                 .masterless = !personality_has_master(plan->personality),
-                                 .leaders = plan_leaders(plan)};
+    struct watch_config rules = {
+        .servers = plan->servers,
+        .workers = plan->workers,
+        .on_worker_death = (enum watch_policy)settings->on_worker_death,
+        .max_restarts = job_rules_restarts(options, settings),
+        .restart_delay_ms = options->restart_delay_ms,
+        .server_restarts =
+            settings->sum_failover == PSI_FAILOVER_OFF ? 0 : options->server_restarts,
+        .master_restarts = settings->master_grace_ms == 0 ? 0 : options->master_restarts,
+        .restart_signals_only = options->restart == LAUNCH_RESTART_EXIT_CODE,
+        .machine_of = layout->machine_of,
+        .machines = layout->machine_count,
+        .here = machine_here(layout),
+        .silence_ms = silence_ms(settings),
+        .server_grace_ms = settings->server_grace_ms,
+        .others_take_over = settings->sum_failover != PSI_FAILOVER_OFF && plan->servers > 1,
+        .server_wait_ms = settings->server_wait_ms,
+        .lease_ms = LINK_LEASE_MS,
+        .start_timeout_ms = settings->start_timeout_ms,
+        .timeout_ms = (uint64_t)options->timeout_s * 1000,
+        .leave_ms = leave_ms(options, plan),
+        .foreign = personality_is_foreign(plan->personality),
+        .masterless = !personality_has_master(plan->personality),
+        .leaders = plan_leaders(plan)};
 
     if (may_return) {
         /* The others of a foreign job know the address of who was lost: it begins anew. */

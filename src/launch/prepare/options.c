@@ -224,6 +224,11 @@ static const struct psi_option table[] = {
      "how workers learn their place: auto, flags, env, both, none [auto]", &parsed.pass},
     {"max_restarts", 0, PSI_OPTION_NUMBER, "of each worker, or of the whole job [3]",
      &parsed.max_restarts},
+    {"server_restarts", 0, PSI_OPTION_NUMBER,
+     "of a server of sums, if its lives end within a minute each; 0: it is not started again [3]",
+     &parsed.server_restarts},
+    {"master_restarts", 0, PSI_OPTION_NUMBER, "likewise of the master [3]",
+     &parsed.master_restarts},
     {"restart_delay_ms", 0, PSI_OPTION_NUMBER,
      "before what lived less than 10 s is restarted; then it doubles [500]",
      &parsed.restart_delay_ms},
@@ -279,6 +284,8 @@ options_parse(int argc, char *const *argv, struct launch_options *options_p, str
                                      .min_workers = LAUNCH_NOT_GIVEN,
                                      .max_wait_s = LAUNCH_MAX_WAIT_S,
                                      .max_restarts = LAUNCH_MAX_RESTARTS,
+                                     .server_restarts = LAUNCH_MAX_RESTARTS,
+                                     .master_restarts = LAUNCH_MAX_RESTARTS,
                                      .restart_delay_ms = LAUNCH_RESTART_DELAY_MS,
                                      .grace_ms = LAUNCH_NOT_GIVEN};
     psi_settings_init(&parsed.settings);

@@ -62,6 +62,8 @@ struct launch_options {
     enum roles_placement placement;
     const char *pass; /* NULL: not given */
     uint32_t max_restarts;
+    uint32_t server_restarts;
+    uint32_t master_restarts;
     uint32_t restart_delay_ms;
     uint32_t grace_ms;     /* LAUNCH_NOT_GIVEN: as the personality has it */
     uint32_t timeout_s;    /* 0: any */

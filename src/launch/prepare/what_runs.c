@@ -120,10 +120,10 @@ write_settings(FILE *stream, const struct launch_options *options, const struct 
     write_words(stream, "servers", &plan->server_settings);
     fprintf(stream,
             " lanes=%u pass=%d personality=%u chief=%d evaluator=%d auto=%d max_restarts=%u "
-            "restart_delay=%u timeout=%u grace=%u",
+            "server_restarts=%u master_restarts=%u restart_delay=%u timeout=%u grace=%u",
             plan->lanes, (int)plan->pass, plan->personality, plan->chief, plan->evaluator,
-            plan->automatic, plan->max_restarts, options->restart_delay_ms, options->timeout_s,
-            options->grace_ms);
+            plan->automatic, plan->max_restarts, options->server_restarts, options->master_restarts,
+            options->restart_delay_ms, options->timeout_s, options->grace_ms);
     write_text(stream, "restart", options_word(launch_restart_words, options->restart));
     write_text(stream, "scope", options_word(launch_scope_words, options->restart_scope));
 }

@@ -135,14 +135,18 @@ cause_told(struct cause *cause, const struct psi_tiding *tiding)
         process->quiet = false;
         process->loss = PSI_LOSS_NONE;
         break;
+    case PSI_TIDING_HOSTED:
+    case PSI_TIDING_AWAITED: /* whoever starts it again forgives its end */
+        break;
     case PSI_TIDING_DONE:
         process->done = true;
         break;
     case PSI_TIDING_CUT:
         process->cut_at = process->cut_at != 0 ? process->cut_at : cause->moment;
         break;
-    case PSI_TIDING_BACK:
+    case PSI_TIDING_BACK: /* perhaps to another life of the master, which never heard its silence */
         process->cut_at = 0;
+        process->quiet = false;
         break;
     case PSI_TIDING_QUIET:
         process->quiet = process->exit_at == 0;

@@ -14,7 +14,9 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "launch/rules/watch_machines.h"
+#include "launch/rules/watch_master.h"
 #include "launch/rules/watch_restart.h"
+#include "launch/rules/watch_servers.h"
 #include "launch/rules/watch_steps.h"
 
 enum {
@@ -225,7 +227,10 @@ static bool
 all_started(const struct watch *watch)
 {
     for (uint32_t slot = watch->config.masterless ? 1 : 0; slot < watch_slot_count(watch); slot++) {
-        if (!watch->slots[slot].started) {
+        const struct watch_slot *state = &watch->slots[slot];
+        const bool was_there = slot == 0 && state->restarts > 0;
+
+        if (!state->started && !state->is_missing && !was_there) {
             return false;
         }
     }
@@ -252,6 +257,13 @@ service_exited(struct watch *watch, const struct watch_event *event, uint64_t no
 {
     const int code = watch_shell_code(event->code, event->signal);
 
+    if (event->slot == 0 && code != 0 && watch_master_exited(watch, now_ms)) {
+        return;
+    }
+    if (watch_slot_role(watch, event->slot) == LAUNCH_SERVER && code != 0 &&
+        watch_server_exited(watch, event->slot, now_ms)) {
+        return;
+    }
     if (code != 0) {
         watch_ask(watch, now_ms);
     } else if (!watch->config.foreign && !all_started(watch)) {
@@ -261,7 +273,8 @@ service_exited(struct watch *watch, const struct watch_event *event, uint64_t no
         watch->service_left_deadline_ms = UINT64_MAX;
     } else if (!watch->master_left && watch->service_left_deadline_ms == UINT64_MAX) {
         watch->service_left = event->slot;
-        watch->service_left_deadline_ms = now_ms + service_left_ms(&watch->config);
+        watch->service_left_deadline_ms =
+            now_ms + service_left_ms(&watch->config) + watch_master_delay_ms(watch, now_ms);
     }
 }
 
@@ -273,6 +286,7 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
     slot->alive = false;
     slot->code = event->code;
     slot->signal = event->signal;
+    slot->end_ms = now_ms;
     /* Servers and master may end of the workers' end before it is their own turn to be asked. */
     slot->asked = watch->phase >= WATCH_STOPPING;
     slot->doomed_ms = 0;
@@ -292,7 +306,11 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
     case WATCH_LEAVING:
         /* Workers that ended with 0 without saying done to the job did not end well. Of foreign
          * jobs we know no more than that the workers did. */
-        if (watch_shell_code(event->code, event->signal) != 0 && !watch->config.foreign) {
+        if (event->slot != 0 && watch_server_is_spare(slot)) {
+            cause_forgive(&watch->inquest, event->slot);
+            watch_leave_if_done(watch, now_ms);
+        } else if (watch_shell_code(event->code, event->signal) != 0 && !watch->config.foreign &&
+                   !(event->slot == 0 && watch_master_exited(watch, now_ms))) {
             watch_ask(watch, now_ms);
         } else {
             watch_leave_if_done(watch, now_ms);
@@ -366,6 +384,7 @@ static void
 joined(struct watch *watch, uint32_t slot, uint64_t now_ms)
 {
     watch->slots[slot].joined = true;
+    watch->slots[slot].is_missing = false;
     if (role_of_slot(slot, watch->config.servers) == LAUNCH_WORKER) {
         if (watch->joined_ms == UINT64_MAX) {
             watch->joined_ms = now_ms;
@@ -398,7 +417,7 @@ worker_lost(struct watch *watch, uint32_t slot, enum psi_loss loss, uint64_t now
 static void
 kill_doomed(struct watch *watch, uint64_t now_ms)
 {
-    for (uint32_t slot = 1 + watch->config.servers; slot < watch_slot_count(watch); slot++) {
+    for (uint32_t slot = 0; slot < watch_slot_count(watch); slot++) {
         struct watch_slot *state = &watch->slots[slot];
 
         if (state->doomed_ms != 0 && now_ms >= state->doomed_ms) {
@@ -421,6 +440,10 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
         joined(watch, slot, now_ms);
     } else if (tiding->kind == PSI_TIDING_LOST && tiding->role == PSI_TIDING_WORKER) {
         worker_lost(watch, slot, tiding->loss, now_ms);
+    } else if (tiding->kind == PSI_TIDING_AWAITED && tiding->role == PSI_TIDING_SERVER) {
+        watch_server_awaited(watch, slot, now_ms);
+    } else if (tiding->kind == PSI_TIDING_HOSTED && tiding->role == PSI_TIDING_SERVER) {
+        watch_server_hosted(watch, slot, now_ms);
     } else if (tiding->kind == PSI_TIDING_END && watch->phase >= WATCH_RUNNING) {
         watch_ask(watch, now_ms);
     }
@@ -447,6 +470,9 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
         watch->slots[event->slot].started = true;
         watch->slots[event->slot].alive = true;
         watch->slots[event->slot].start_ms = now_ms;
+        if (watch->slots[event->slot].is_hosted) { /* it comes too late, and has no place */
+            watch->slots[event->slot].doomed_ms = now_ms;
+        }
         if (watch->phase == WATCH_STOPPING) { /* it was on its way when the stop came */
             watch->ops->signal(watch->context, event->slot, SIGTERM);
         }
@@ -496,6 +522,10 @@ watch_tick(struct watch *watch, uint64_t now_ms)
     if (now_ms >= watch->late_ms) {
         tell_late(watch, now_ms);
     }
+    watch_late_words(watch, now_ms);
+    if (watch->phase == WATCH_LEAVING) {
+        watch_master_spare(watch, now_ms);
+    }
     watch_start_due(watch, now_ms);
     kill_doomed(watch, now_ms);
     conclude(watch, now_ms);
@@ -537,7 +567,7 @@ watch_deadline(const struct watch *watch)
     }
     earlier(&until_ms, phase == WATCH_RUNNING && first_late(watch) != 0, watch->late_ms);
     earlier(&until_ms, phase == WATCH_RUNNING, watch->service_left_deadline_ms);
-    earlier(&until_ms, true, watch_next_restart(watch));
+    earlier(&until_ms, true, watch_next_due(watch));
     earlier(&until_ms, phase < WATCH_STOPPING, watch->absence_ms);
     earlier(&until_ms, phase < WATCH_LEAVING, watch->timeout_ms);
     return until_ms;

@@ -44,16 +44,24 @@ watch_start_again(struct watch *watch, uint32_t slot, uint64_t now_ms)
     cause_forgive(&watch->inquest, slot);
 }
 
+/* The master may be needed when all workers have ended: servers hear from it that the job is over. */
+static bool
+is_wanted(const struct watch *watch, uint32_t slot)
+{
+    return watch->phase == WATCH_RUNNING || (watch->phase == WATCH_LEAVING && slot == 0);
+}
+
 uint64_t
-watch_next_restart(const struct watch *watch)
+watch_next_due(const struct watch *watch)
 {
     uint64_t until_ms = UINT64_MAX;
 
-    for (uint32_t slot = 0; slot < watch_slot_count(watch) && watch->phase == WATCH_RUNNING;
-         slot++) {
-        const uint64_t ms = watch->slots[slot].restart_ms;
+    for (uint32_t slot = 0; slot < watch_slot_count(watch) && is_wanted(watch, slot); slot++) {
+        const uint64_t restart_ms = watch->slots[slot].restart_ms;
+        const uint64_t word_ms = watch->slots[slot].word_ms;
 
-        until_ms = ms > 0 && ms < until_ms ? ms : until_ms;
+        until_ms = restart_ms > 0 && restart_ms < until_ms ? restart_ms : until_ms;
+        until_ms = word_ms > 0 && word_ms < until_ms ? word_ms : until_ms;
     }
     return until_ms;
 }
@@ -61,8 +69,7 @@ watch_next_restart(const struct watch *watch)
 void
 watch_start_due(struct watch *watch, uint64_t now_ms)
 {
-    for (uint32_t slot = 0; slot < watch_slot_count(watch) && watch->phase == WATCH_RUNNING;
-         slot++) {
+    for (uint32_t slot = 0; slot < watch_slot_count(watch) && is_wanted(watch, slot); slot++) {
         const uint64_t ms = watch->slots[slot].restart_ms;
 
         if (ms > 0 && now_ms >= ms) {

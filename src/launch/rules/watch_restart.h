@@ -17,8 +17,9 @@ uint32_t watch_restart_delay_ms(uint32_t delay_ms, uint64_t lived_ms, uint32_t *
 /* A worker is to live again, now or after a while. */
 void watch_start_again(struct watch *watch, uint32_t slot, uint64_t now_ms);
 
-/* The next restart that is due; UINT64_MAX: none. Starts those that are. */
-uint64_t watch_next_restart(const struct watch *watch);
+/* When the next restart, or the master's word about a server, is due; UINT64_MAX: neither. Then
+ * starts those that are. */
+uint64_t watch_next_due(const struct watch *watch);
 void watch_start_due(struct watch *watch, uint64_t now_ms);
 
 #endif

@@ -26,10 +26,16 @@ struct watch_config {
     uint32_t max_restarts;
     uint32_t restart_delay_ms;  /* before the first restart after a short life */
     bool restart_signals_only;  /* codes below 128 are final */
+    uint32_t server_restarts;   /* of short lives of one server, one after the other; 0: its end is
+                                   the job's */
+    bool others_take_over;      /* ... or other servers may take its part */
+    uint32_t master_restarts;   /* likewise of the master */
     const uint32_t *machine_of; /* (optional) by slot: NULL is one machine for all */
     uint32_t machines;          /* how many; 0: one */
     uint32_t here;              /* psd_run's own, or CAUSE_NOWHERE */
     uint32_t silence_ms;        /* after which the master takes a silent process for dead */
+    uint32_t server_grace_ms;   /* ... and a server whose connection ended */
+    uint32_t server_wait_ms;    /* ... and ends the job, if nobody has its part by then */
     uint32_t lease_ms;          /* after which a silent machine is lost */
     uint32_t start_timeout_ms;  /* for the machines to answer; for the master to say where it
                                    listens */
@@ -51,6 +57,9 @@ struct watch_ops {
     /* A worker has not joined for waited_ms since the first one did, and the others wait for it:
      * people are told. */
     void (*tell_late)(void *context, uint32_t slot, uint64_t waited_ms);
+    /* A server died, or is silent and about to be killed; another life of it follows, delay_ms
+     * later: people are told. */
+    void (*tell_failover)(void *context, uint32_t slot);
     /* Ask everything that is left to stop, kill it after grace_ms. May come again, with less. */
     void (*end)(void *context, uint32_t grace_ms);
 };
@@ -145,10 +154,17 @@ struct watch_slot {
     bool asked;             /* the job was being stopped when it ended */
     bool away;              /* its machine was lost and may come back ... */
     uint64_t away_until_ms; /* ... until then */
-    uint64_t doomed_ms;     /* the master takes it for dead: when to kill it; 0: never */
+    uint64_t doomed_ms;     /* it counts as dead: when to kill it; 0: never */
+    uint64_t word_ms;       /* a server that ended: the master says what that means; 0: it has */
+    bool makes_room;        /* a silent server or master, killed for another life of it */
+    bool is_spare;          /* the master: in a life that nobody needs */
+    bool is_missing;        /* the master waits for another life of it, and none has joined */
+    bool is_left;           /* ... but it has died too often: another server may take its part */
+    bool is_hosted;         /* another server has its part: no life of this one is wanted */
     uint32_t restarts;
     uint32_t hasty;      /* of them, the last ones that followed upon short lives */
     uint64_t start_ms;   /* when its last life began */
+    uint64_t end_ms;     /* ... and ended, unless it is alive */
     uint64_t restart_ms; /* when the next is due; 0: none is */
     uint32_t delay_ms;   /* of the last restart */
     int code;

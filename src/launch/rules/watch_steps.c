@@ -148,8 +148,10 @@ static bool
 some_are_left(const struct watch *watch)
 {
     for (uint32_t slot = 0; slot < watch_slot_count(watch); slot++) {
-        if (watch->slots[slot].alive ||
-            (watch->slots[slot].ordered && !watch->slots[slot].started)) {
+        const struct watch_slot *state = &watch->slots[slot];
+        const bool is_on_its_way = state->ordered && !state->started && state->restart_ms == 0;
+
+        if (state->alive || is_on_its_way) {
             return true;
         }
     }

@@ -2,7 +2,8 @@
  * watch_test.c - the rules of ending, as lists of events and the orders they give.
  *
  * Two servers (slots 1, 2) and two workers (slots 3, 4) unless a test says otherwise. Orders are
- * written as a string: "s3" start slot 3, "s3.1" start it again, "t3" TERM, "k3" KILL, "e1000" end.
+ * written as a string: "s3" start slot 3, "s3.1" start it again, "t3" TERM, "k3" KILL, "e1000" end;
+ * "l3" and "f1" tell people of a worker that is late, of a server that has another life.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,6 +19,7 @@
 #include <cmocka.h>
 
 #include "launch/rules/watch.h"
+#include "launch/rules/watch_master.h"
 #include "launch/rules/watch_restart.h"
 
 struct orders {
@@ -68,10 +70,17 @@ order_tell_late(void *context, uint32_t slot, uint64_t waited_ms)
     note(context, 'l', slot, (uint32_t)(waited_ms / 1000));
 }
 
+static void
+order_tell_failover(void *context, uint32_t slot)
+{
+    note(context, 'f', slot, 0);
+}
+
 static const struct watch_ops ops = {.start = order_start,
                                      .signal = order_signal,
                                      .ask = order_ask,
                                      .tell_late = order_tell_late,
+                                     .tell_failover = order_tell_failover,
                                      .end = order_end};
 
 struct job {
@@ -204,6 +213,443 @@ finish(struct job *job, int code, enum watch_cause cause, uint32_t slot)
     assert_int_equal(job->watch.cause, cause);
     assert_int_equal(job->watch.cause_slot, slot);
     watch_fini(&job->watch);
+}
+
+/* A job whose servers may have other lives. */
+static void
+run_lasting(struct job *job)
+{
+    run(job, WATCH_FAIL);
+    job->watch.config.server_restarts = 2;
+}
+
+static void
+start_again(struct job *job, uint32_t slot)
+{
+    tell(job, WATCH_STARTED, slot, 0, 0);
+    tell_joined(job, slot);
+}
+
+/* If this fails, the death of a server ends a job that goes on, or the server is started before the
+ * master has said that it wants another one. */
+static void
+test_server_lives_again(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_CUT, 1);
+    tell_news(&job, PSI_TIDING_LOST, 1);
+    expect(&job, "");
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1 s1.1");
+    start_again(&job, 1);
+    watch_tick(&job.watch, job.now_ms + 10000);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 1, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* A job whose master may have other lives. */
+static void
+run_under_masters(struct job *job)
+{
+    run_lasting(job);
+    job->watch.config.master_restarts = 2;
+}
+
+/* If this fails, the death of the master ends a job that can wait for it, or it has no end of
+ * lives. */
+static void
+test_master_lives_again(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_under_masters(&job);
+    tell(&job, WATCH_EXITED, 0, 0, SIGKILL);
+    expect(&job, "s0.1");
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_READY, 0, 0, 0); /* nobody is started a second time */
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 0, 3, 0); /* its port is taken, say */
+    expect(&job, "");
+    job.now_ms += 500;
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "s0.2");
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, SIGKILL);
+    answer(&job, &(struct watch_event){.kind = WATCH_EXITED, .slot = 0});
+    expect(&job, "e1000");
+    finish(&job, 137, WATCH_CAUSE_PROCESS, 0);
+}
+
+/* If this fails, a job waits for a master that hangs until all of it has died of that. */
+static void
+test_master_that_hangs_is_killed(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_under_masters(&job);
+    watch_master_hangs(&job.watch, job.now_ms);
+    watch_master_hangs(&job.watch, job.now_ms); /* once is enough */
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "f0 k0");
+    tell(&job, WATCH_EXITED, 0, 0, SIGKILL);
+    expect(&job, "s0.1");
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    watch_master_hangs(&job.watch, job.now_ms); /* it has to hear from the others first */
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "");
+    watch_fini(&job.watch);
+}
+
+/* If this fails, a master that ended a job is started again, and the job never ends. */
+static void
+test_master_that_ended_the_job_is_not_missed(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_under_masters(&job);
+    tell_news(&job, PSI_TIDING_END, 3);
+    tell(&job, WATCH_EXITED, 0, 70, 0);
+    assert_int_equal(job.watch.slots[0].restarts, 0);
+    watch_fini(&job.watch);
+}
+
+/* If this fails, a job that ended well fails because its master died of the last breath. */
+static void
+test_master_that_dies_at_the_end(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_under_masters(&job);
+    tell(&job, WATCH_EXITED, 1, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, SIGKILL); /* server 1 may not have heard that it is over */
+    expect(&job, "s0.1");
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0,
+         0); /* it has; workers may still ask the master whether they may go */
+    watch_tick(&job.watch, job.now_ms + 10000);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    watch_tick(&job.watch, job.now_ms);
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "k0"); /* nobody is left whom it could ask */
+    tell(&job, WATCH_EXITED, 0, 0, SIGKILL);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, a server that leaves well before the agent has started another life of the master
+ * fails the job. */
+static void
+test_master_on_its_way_at_the_end(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_under_masters(&job);
+    tell(&job, WATCH_EXITED, 0, 0, SIGKILL);
+    expect(&job, "s0.1");
+    tell(&job, WATCH_EXITED, 1, 0, 0); /* it had heard that the job is over */
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    expect(&job, "");
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "k0");
+    tell(&job, WATCH_EXITED, 0, 0, SIGKILL);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, servers whose master dies twice after the last worker has ended wait for nobody. */
+static void
+test_master_dies_when_workers_have_ended(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_under_masters(&job);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, SIGKILL);
+    expect(&job, "s0.1");
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, SIGKILL);
+    expect(&job, "");
+    job.now_ms += 500;
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "s0.2");
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_EXITED, 1, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, a job whose parameters died with a server goes on, or somebody else is blamed. */
+static void
+test_server_that_the_job_needs(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    tell(&job, WATCH_EXITED, 2, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_LOST, 2);
+    expect(&job, "");
+    tell_news(&job, PSI_TIDING_END, 2);
+    answer(&job, &(struct watch_event){.kind = WATCH_EXITED, .slot = 2});
+    expect(&job, "e1000");
+    finish(&job, 137, WATCH_CAUSE_PROCESS, 2);
+}
+
+/* If this fails, a job waits for ever for the word of a master that does not speak. */
+static void
+test_word_that_does_not_come(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    tell(&job, WATCH_EXITED, 2, 0, SIGKILL);
+    assert_int_equal(watch_deadline(&job.watch), job.now_ms + 4000);
+    job.now_ms += 4000;
+    watch_tick(&job.watch, job.now_ms);
+    answer(&job, &(struct watch_event){.kind = WATCH_EXITED, .slot = 2});
+    expect(&job, "e1000");
+    finish(&job, 137, WATCH_CAUSE_PROCESS, 2);
+}
+
+/* If this fails, a job ends, or waits in vain, because a server's other life ended so early that the
+ * master has nothing to say of it. */
+static void
+test_life_that_the_master_never_saw(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1 s1.1");
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    expect(&job, "");
+    assert_int_equal(watch_deadline(&job.watch), job.now_ms + 4000);
+    job.now_ms += 4000;
+    watch_tick(&job.watch, job.now_ms);
+    job.now_ms += 500; /* the second short life in a row: a pause */
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "f1 s1.2");
+    start_again(&job, 1);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL); /* this one was seen: without a word the job is over */
+    job.now_ms += 4000;
+    watch_tick(&job.watch, job.now_ms);
+    answer(&job, &(struct watch_event){.kind = WATCH_EXITED, .slot = 1});
+    expect(&job, "e1000");
+    finish(&job, 137, WATCH_CAUSE_PROCESS, 1);
+}
+
+/* If this fails, a server that was only silent runs on beside its other life. */
+static void
+test_silent_server_makes_room(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    tell_news(&job, PSI_TIDING_LOST, 1);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1");
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "k1");
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    expect(&job, "s1.1");
+    start_again(&job, 1);
+    watch_tick(&job.watch, job.now_ms + 10000);
+    expect(&job, "");
+    assert_int_equal(job.watch.phase, WATCH_RUNNING);
+    watch_fini(&job.watch);
+}
+
+/* If this fails, people read of another life of a server that has none left, or the server that
+ * psd_run kills is blamed for its death instead of its silence. */
+static void
+test_silent_server_without_lives(void **state)
+{
+    const struct psi_tiding lost = {
+        .kind = PSI_TIDING_LOST, .role = PSI_TIDING_SERVER, .rank = 0, .loss = PSI_LOSS_SILENT};
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    job.watch.config.server_restarts = 0;
+    watch_told(&job.watch, &lost, job.now_ms);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    answer(&job, &(struct watch_event){.kind = WATCH_EXITED, .slot = 1});
+    expect(&job, "e1000");
+    finish(&job, 71, WATCH_CAUSE_SILENT, 1);
+}
+
+/* If this fails, a job that ended well while a server was to be started again is reported as failed,
+ * or the server is waited for. */
+static void
+test_job_ends_before_the_server_is_back(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1 s1.1");
+    start_again(&job, 1);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1"); /* later */
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, the end of a life that was not needed any more is the end of a job that was well. */
+static void
+test_server_that_is_not_needed_any_more(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1 s1.1");
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 1, 73, 0); /* refused: the job is over */
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, a server that died too often ends a job in which another one takes its part, or is
+ * started in vain. */
+static void
+test_another_server_takes_its_part(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    job.watch.config.others_take_over = true;
+    job.watch.config.server_restarts = 0;
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    tell_news(&job, PSI_TIDING_HOSTED, 1);
+    tell_joined(&job, 1);
+    watch_tick(&job.watch, job.now_ms + 10000);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, two servers have one place: one that was started again too late lives on. */
+static void
+test_server_that_comes_too_late(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    job.watch.config.others_take_over = true;
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1 s1.1");
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    tell_news(&job, PSI_TIDING_HOSTED, 1);
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "k1");
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    watch_tick(&job.watch, job.now_ms + 10000);
+    expect(&job, "");
+    assert_int_equal(job.watch.phase, WATCH_RUNNING);
+    watch_fini(&job.watch);
+}
+
+/* If this fails, a job waits for ever for another server to take a lost one's part. */
+static void
+test_nobody_takes_its_part(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    job.watch.config.others_take_over = true;
+    job.watch.config.server_restarts = 0;
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "");
+    job.now_ms = watch_deadline(&job.watch);
+    watch_tick(&job.watch, job.now_ms);
+    answer(&job, &(struct watch_event){.kind = WATCH_EXITED, .slot = 1});
+    expect(&job, "e1000");
+    finish(&job, 137, WATCH_CAUSE_PROCESS, 1);
+}
+
+/* If this fails, a server that dies again and again is started for ever, or one that served for
+ * long has no more lives. */
+static void
+test_short_lives_of_a_server_are_counted(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    for (unsigned life = 1; life <= 3; life++) { /* after a minute each */
+        char again[16];
+
+        job.now_ms += 61000;
+        tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+        tell_news(&job, PSI_TIDING_AWAITED, 1);
+        snprintf(again, sizeof(again), "f1 s1.%u", life);
+        expect(&job, again);
+        start_again(&job, 1);
+    }
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1"); /* not at once, this time */
+    job.now_ms += 500;
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "s1.4");
+    start_again(&job, 1);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    expect(&job, "e1000");
+    finish(&job, 137, WATCH_CAUSE_PROCESS, 1);
 }
 
 /* If this fails, a job that went well is not reported so, or its servers are not waited for. */
@@ -1094,6 +1540,24 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_well),
+        cmocka_unit_test(test_server_lives_again),
+        cmocka_unit_test(test_master_lives_again),
+        cmocka_unit_test(test_master_that_hangs_is_killed),
+        cmocka_unit_test(test_master_that_ended_the_job_is_not_missed),
+        cmocka_unit_test(test_master_that_dies_at_the_end),
+        cmocka_unit_test(test_master_on_its_way_at_the_end),
+        cmocka_unit_test(test_master_dies_when_workers_have_ended),
+        cmocka_unit_test(test_server_that_the_job_needs),
+        cmocka_unit_test(test_word_that_does_not_come),
+        cmocka_unit_test(test_life_that_the_master_never_saw),
+        cmocka_unit_test(test_silent_server_makes_room),
+        cmocka_unit_test(test_silent_server_without_lives),
+        cmocka_unit_test(test_job_ends_before_the_server_is_back),
+        cmocka_unit_test(test_server_that_is_not_needed_any_more),
+        cmocka_unit_test(test_another_server_takes_its_part),
+        cmocka_unit_test(test_server_that_comes_too_late),
+        cmocka_unit_test(test_nobody_takes_its_part),
+        cmocka_unit_test(test_short_lives_of_a_server_are_counted),
         cmocka_unit_test(test_foreign_servers_are_ended),
         cmocka_unit_test(test_foreign_servers_that_leave),
         cmocka_unit_test(test_foreign_server_on_its_way),

@@ -109,6 +109,22 @@ add_last_line(const struct run *run, uint32_t slot, char *text_p, size_t size)
     }
 }
 
+/* Of a server that has died before: why it had no other life this time. */
+static void
+add_short_lives(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    const struct watch_slot *state = &run->watch.slots[slot];
+    const size_t used = strlen(text_p);
+    const uint32_t allowed = run->watch.config.server_restarts;
+
+    if (role_of_slot(slot, run->plan->servers) == LAUNCH_SERVER && allowed > 0 &&
+        state->hasty >= allowed) {
+        snprintf(text_p + used, size - used,
+                 "; it was not started again: %u short %s before this one (--server_restarts)",
+                 state->hasty, state->hasty == 1 ? "life" : "lives");
+    }
+}
+
 /* A process failed: itself, or, of a daemon, its last word. */
 static void
 tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t size)
@@ -118,6 +134,7 @@ tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t si
     if (!end_text_verdict(run, slot, text_p, size)) {
         end_text_exit(run, slot, state->code, state->signal, text_p, size);
         add_last_line(run, slot, text_p, size);
+        add_short_lives(run, slot, text_p, size);
     }
 }
 
@@ -146,6 +163,7 @@ tell_silent(const struct run *run, uint32_t slot, char *text_p, size_t size)
              "%s was silent for %u ms, although its machine answers: it was stopped, gets no time "
              "to run, or its network is cut from the others",
              who, run->watch.config.silence_ms);
+    add_short_lives(run, slot, text_p, size);
 }
 
 static void
@@ -320,4 +338,14 @@ end_text_is_machine(const struct run *run, uint32_t machine)
     return (cause == WATCH_CAUSE_CUT_OFF && run->watch.config.here == machine) ||
            ((cause == WATCH_CAUSE_MACHINE || cause == WATCH_CAUSE_NO_MACHINE) &&
             run->watch.cause_slot == machine);
+}
+
+void
+end_text_delay(uint32_t delay_ms, char *text_p, size_t size)
+{
+    if (delay_ms == 0) {
+        snprintf(text_p, size, "at once");
+    } else {
+        snprintf(text_p, size, "in %.1f s", (double)delay_ms / 1000);
+    }
 }

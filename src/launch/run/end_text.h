@@ -33,4 +33,7 @@ void end_text_name(const struct run *run, uint32_t slot, char *text_p, size_t si
 void end_text_exit(const struct run *run, uint32_t slot, int code, int number, char *text_p,
                    size_t size);
 
+/* When a restart is due, in words: "in 0.5 s". */
+void end_text_delay(uint32_t delay_ms, char *text_p, size_t size);
+
 #endif

@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "launch/run/end_text.h"
+#include "launch/run/failovers.h"
 #include "launch/run/report.h"
 #include "launch/system/whole_file.h"
 #include "launch/text/json_text.h"
@@ -222,6 +223,7 @@ build(struct run *run)
     json_object_set_new(job, "result",
                         run->result[0] != '\0' ? json_text(run->result) : json_null());
     json_object_set_new(job, "attempt", json_integer(run->args->attempt));
+    json_object_set_new(job, "failovers", failovers_json(run));
     json_object_set_new(job, "machines", machines);
     json_object_set_new(job, "processes", processes);
     return job;

@@ -15,6 +15,7 @@
 
 #include "base/monotonic.h"
 #include "launch/agent/children.h"
+#include "launch/run/failovers.h"
 #include "launch/run/machines.h"
 #include "launch/run/orders.h"
 #include "launch/run/report.h"
@@ -33,11 +34,15 @@ handle_exited(struct run *run, uint32_t slot, int status)
                                       .slot = slot,
                                       .code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
                                       .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+    const bool is_told = run->watch.slots[slot].makes_room;
 
     process->end_ms = wall_clock_ms();
     runlog_line(&run->runlog, "EXIT", "%s pid %d code %d signal %d", process->name,
                 (int)process->pid, event.code, event.signal);
     watch_event(&run->watch, &event, psi_monotonic_ms());
+    if (slot == 0 && run->watch.phase < WATCH_ASKING && !run->watch.slots[0].started && !is_told) {
+        failovers_begin(run, slot);
+    }
     report_exit(run, &event);
 }
 
@@ -61,7 +66,10 @@ handle_ready(struct run *run, const char *address)
     console_say(&run->console, "job begins: %u worker%s, %u server%s, master at %s",
                 run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
                 run->plan->servers == 1 ? "" : "s", run->master);
-    status_start(&run->status, run->master, run->console.terminal ? SHOWN_MS : ASKED_MS);
+    if (!status_start(&run->status, run->master, run->console.terminal ? SHOWN_MS : ASKED_MS)) {
+        runlog_line(&run->runlog, "STATUS", "what the workers do is not known: %s",
+                    run->status.trouble);
+    }
     run_tell(run, WATCH_READY, 0, 0);
 }
 
@@ -76,6 +84,11 @@ handle_master_line(struct run *run, const char *line)
         handle_ready(run, line);
         return;
     }
+    if (strcmp(line, run->master) == 0) { /* another life of it */
+        runlog_line(&run->runlog, "READY", "master at %s again", run->master);
+        failovers_end(run, 0);
+        return;
+    }
     if (!psi_tiding_parse(line, &tiding) ||
         !cause_slot_of(&run->watch.inquest.config, &tiding, &slot)) {
         return;
@@ -86,6 +99,11 @@ handle_master_line(struct run *run, const char *line)
         runlog_line(&run->runlog, "MASTER", "%s", line);
     }
     watch_told(&run->watch, &tiding, psi_monotonic_ms());
+    if (tiding.kind == PSI_TIDING_JOINED) {
+        failovers_end(run, slot);
+    } else if (tiding.kind == PSI_TIDING_HOSTED) {
+        failovers_hosted(run, slot);
+    }
     report_told(run, &tiding, slot);
 }
 
@@ -165,6 +183,7 @@ static void
 handle_started(struct run *run, struct process *process, const struct link_message *message)
 {
     orders_open_output(run, message->slot); /* so far the life before may have printed */
+    run->master_line_bytes = message->slot == 0 ? 0 : run->master_line_bytes;
     process->start_pending = false;
     process->port_taken = false;
     free(process->last_word);

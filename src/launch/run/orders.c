@@ -12,6 +12,7 @@
 
 #include "base/monotonic.h"
 #include "launch/plan/process.h"
+#include "launch/run/failovers.h"
 #include "launch/run/host_setup.h"
 #include "launch/run/report.h"
 #include "launch/run/run_state.h"
@@ -180,6 +181,7 @@ learn_facts(struct run *run, uint32_t slot, struct process_facts *facts_p,
         .address = host->address,
         .job = run->args->job,
         .restart = run->args->requeues + run->processes[slot].restart,
+        .term = 1 + run->watch.slots[0].restarts,
         .place = neighbours_find(&run->gather.computers, run->plan->servers, slot),
         .cores = host->cores,
         .gpus = run->layout->gpus[slot]};
@@ -333,8 +335,15 @@ order_tell_late(void *context, uint32_t slot, uint64_t waited_ms)
     report_late(context, slot, waited_ms);
 }
 
+static void
+order_tell_failover(void *context, uint32_t slot)
+{
+    failovers_begin(context, slot);
+}
+
 const struct watch_ops orders_ops = {.start = order_start,
                                      .signal = orders_signal,
                                      .ask = order_ask,
                                      .tell_late = order_tell_late,
+                                     .tell_failover = order_tell_failover,
                                      .end = orders_end};

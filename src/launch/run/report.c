@@ -15,6 +15,7 @@
 #include "launch/link/link.h"
 #include "launch/rules/watch_machines.h"
 #include "launch/run/end_text.h"
+#include "launch/run/failovers.h"
 
 enum {
     CLOCK_MS_MAX = 2000,
@@ -216,16 +217,6 @@ add_last_word(const struct run *run, uint32_t slot, char *text_p, size_t size)
 }
 
 void
-report_delay(uint32_t delay_ms, char *text_p, size_t size)
-{
-    if (delay_ms == 0) {
-        snprintf(text_p, size, "at once");
-    } else {
-        snprintf(text_p, size, "in %.1f s", (double)delay_ms / 1000);
-    }
-}
-
-void
 report_exit(struct run *run, const struct watch_event *event)
 {
     const bool worker = role_of_slot(event->slot, run->plan->servers) == LAUNCH_WORKER;
@@ -244,7 +235,7 @@ report_exit(struct run *run, const struct watch_event *event)
         const struct watch_slot *slot = &run->watch.slots[event->slot];
         char when[32];
 
-        report_delay(slot->delay_ms, when, sizeof(when));
+        end_text_delay(slot->delay_ms, when, sizeof(when));
         console_say(&run->console, "%s; restart %u of %u, %s", text, slot->restarts,
                     run->watch.config.max_restarts, when);
     } else {
@@ -372,6 +363,7 @@ report_success(struct run *run, double seconds)
     const struct watch *watch = &run->watch;
     char parts[128];
     char lost[64] = "";
+    char died[512];
 
     report_result(run);
     if (watch->workers_failed > 0) {
@@ -382,6 +374,10 @@ report_success(struct run *run, double seconds)
                     "no worker joined the job: each ran the command by itself, as a plain program; "
                     "to take part, a program trains with PyTorch or TensorFlow, links libpsd or "
                     "imports poseidon");
+    }
+    failovers_text(run, died, sizeof(died));
+    if (died[0] != '\0') {
+        console_say(&run->console, "%s", died);
     }
     report_parts(run, parts, sizeof(parts));
     console_say(&run->console, "job ended well in %.1f s: %s%s; logs in %s", seconds, parts, lost,

@@ -29,9 +29,6 @@ void report_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot
 /* A worker runs and has not joined, while others wait for it. */
 void report_late(struct run *run, uint32_t slot, uint64_t waited_ms);
 
-/* When a restart is due, in words: "in 0.5 s". */
-void report_delay(uint32_t delay_ms, char *text_p, size_t size);
-
 /* A process ended, and watch.c has seen it. Says so when nobody else will: a restart, a worker that
  * the job goes on without. */
 void report_exit(struct run *run, const struct watch_event *event);

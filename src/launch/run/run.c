@@ -7,6 +7,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "launch/run/run.h"
+#include "launch/rules/watch_master.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -37,6 +38,8 @@ enum {
     PORT_QUICK_MS = 10000,    /* a worker that lives longer did not fail for want of its port ... */
     FOREIGN_QUICK_MS = 60000, /* ... but importing TensorFlow alone may take longer */
     PORT_LINES = 20,
+    HANGS_MS =
+        3000, /* beyond the silence that counts as death: the master tells us something every second */
 };
 
 /* --------------------------------------------------------------------------------- signals --- */
@@ -113,6 +116,7 @@ notice_sleep(struct run *run, uint64_t now_ms)
     if (run->pulse_ms == 0 || now_ms < run->pulse_ms || late_ms < LINK_PULSE_MS) {
         return;
     }
+    run->doubt_ms = 0;
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         if (run->hosts[i].machine->here) {
             run->hosts[i].heard_ms = now_ms;
@@ -192,6 +196,24 @@ check_leases(struct run *run)
             }
             machines_lose(run, host, how, true);
         }
+    }
+}
+
+/* A master that hangs is told from one that has little time by silence twice in a row: the first may be
+ * our own. One that never said anything may be out of our reach, and not of others'. */
+static void
+check_master(struct run *run)
+{
+    const uint64_t now_ms = psi_monotonic_ms();
+    const uint64_t silent_ms = status_silence_ms(&run->status);
+    const bool has_spoken = silent_ms < now_ms - run->watch.slots[0].start_ms;
+
+    if (silent_ms < run->watch.config.silence_ms + HANGS_MS || !has_spoken) {
+        run->doubt_ms = 0;
+    } else if (run->doubt_ms == 0) {
+        run->doubt_ms = now_ms + LINK_PULSE_MS;
+    } else if (now_ms >= run->doubt_ms) {
+        watch_master_hangs(&run->watch, now_ms);
     }
 }
 
@@ -364,6 +386,7 @@ loop(struct run *run)
         }
         watch_tick(&run->watch, psi_monotonic_ms());
         check_leases(run);
+        check_master(run);
         check_end(run);
     }
 }

@@ -311,6 +311,7 @@ run_fini(struct run *run)
     computers_fini(&run->gather.computers);
     free(run->hosts);
     free(run->processes);
+    free(run->failovers);
     free(run->peers);
     free(run->host_map);
     psi_tf_config_free(&run->cluster);

@@ -35,6 +35,17 @@ struct process {
     struct output *output; /* owned; NULL before the first start */
 };
 
+enum { FAILOVER_WHY_MAX = 256 };
+
+/* A server died, and the job went on. */
+struct failover {
+    uint32_t slot;
+    uint64_t lost_ms;
+    uint64_t back_ms; /* 0: it is not */
+    bool is_hosted;   /* what is back is its part, in another server */
+    char why[FAILOVER_WHY_MAX];
+};
+
 /* Thread: owned by the main thread of psd_run. */
 struct run {
     const struct run_args *args;
@@ -73,9 +84,12 @@ struct run {
     uint64_t begin_ms;
     uint64_t redraw_ms;
     uint64_t pulse_ms;
-    uint64_t tick_ms; /* when args.tick is due */
+    uint64_t doubt_ms; /* until then the master may break its silence; 0: it has said something */
+    uint64_t tick_ms;  /* when args.tick is due */
     uint64_t began_wall_ms;
     uint64_t ended_wall_ms;
+    struct failover *failovers; /* owned, in order of time */
+    size_t failover_count;
     char note[NOTES_LINE_MAX + 1]; /* the last one that a worker told; "" if none */
     char result[256]; /* the last line that --result_regex found, with its worker; "" if none */
 };

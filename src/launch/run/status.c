@@ -99,6 +99,10 @@ follow(void *context)
             psi_observer_pace(status->observer, status->every_ms);
         }
     }
+    pthread_mutex_lock(&status->mutex);
+    snprintf(status->trouble, sizeof(status->trouble), "%.150s",
+             nodes == NULL ? "no memory for what the master tells" : err.text);
+    pthread_mutex_unlock(&status->mutex);
     free(nodes);
     return NULL;
 }
@@ -107,16 +111,24 @@ bool
 status_start(struct status *status, const char *master_address, uint32_t every_ms)
 {
     struct psd_error err;
+    psd_status made;
 
-    *status = (struct status){.every_ms = every_ms};
+    *status =
+        (struct status){.every_ms = every_ms, .trouble = "no memory for what the master tells"};
     status->nodes = calloc(STATUS_NODES_MAX, sizeof(*status->nodes));
-    if (status->nodes == NULL || psi_observer_create(master_address, EAGER_MS, ANSWER_MS,
-                                                     &status->observer, &err) != PSD_OK) {
+    if (status->nodes == NULL) {
         return false;
     }
+    made = psi_observer_create(master_address, EAGER_MS, ANSWER_MS, &status->observer, &err);
+    if (made != PSD_OK) {
+        snprintf(status->trouble, sizeof(status->trouble), "%.150s", err.text);
+        return false;
+    }
+    status->trouble[0] = '\0';
     pthread_mutex_init(&status->mutex, NULL);
     status->started = pthread_create(&status->thread, NULL, follow, status) == 0;
     if (!status->started) {
+        snprintf(status->trouble, sizeof(status->trouble), "no thread to listen to the master");
         pthread_mutex_destroy(&status->mutex);
         psi_observer_destroy(status->observer);
     }
@@ -150,6 +162,19 @@ status_refresh(struct status *status)
     free(nodes);
 }
 
+uint64_t
+status_silence_ms(struct status *status)
+{
+    uint64_t known_ns = 0;
+
+    if (status->started) {
+        pthread_mutex_lock(&status->mutex);
+        known_ns = status->trouble[0] == '\0' ? status->known_ns : 0;
+        pthread_mutex_unlock(&status->mutex);
+    }
+    return known_ns == 0 ? 0 : (psi_monotonic_ns() - known_ns) / 1000000;
+}
+
 size_t
 status_nodes(struct status *status, struct psd_node *nodes_p, size_t capacity)
 {
@@ -171,14 +196,23 @@ void
 status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *text_p, size_t size)
 {
     struct status_figures figures = {0};
+    char trouble[sizeof(status->trouble)] = "";
     bool known = false;
     int used;
 
     if (status->started) {
         pthread_mutex_lock(&status->mutex);
-        figures = status->figures;
-        known = status->known_ns != 0;
+    }
+    figures = status->figures;
+    known = status->known_ns != 0;
+    memcpy(trouble, status->trouble, sizeof(trouble));
+    if (status->started) {
         pthread_mutex_unlock(&status->mutex);
+    }
+    if (trouble[0] != '\0') {
+        snprintf(text_p, size, "%llu s  (what the workers do is not known: %s)",
+                 (unsigned long long)elapsed_ms / 1000, trouble);
+        return;
     }
     used = snprintf(text_p, size, "%llu s  workers %u/%u", (unsigned long long)elapsed_ms / 1000,
                     figures.workers_running, workers);

@@ -37,6 +37,7 @@ struct status {
     struct status_figures figures;
     struct psd_node *nodes; /* owned: of that table */
     size_t node_count;
+    char trouble[160]; /* why no more of them will come; "": they will */
 };
 
 /* Has the master tell, every so often; a thread of its own listens. */
@@ -46,10 +47,14 @@ void status_stop(struct status *status);
 /* Asks once more, now, and waits for the answer, a moment: soon there may be nobody to ask. */
 void status_refresh(struct status *status);
 
+/* How long ago the last table came; 0: none has come, or none will. */
+uint64_t status_silence_ms(struct status *status);
+
 /* The master's last answer: at most `capacity` nodes. Returns how many. */
 size_t status_nodes(struct status *status, struct psd_node *nodes_p, size_t capacity);
 
-/* The line: "12 s  workers 2/2  step 140  35.1 steps/s  loss 0.1234". */
+/* The line: "12 s  workers 2/2  step 140  35.1 steps/s  loss 0.1234". When the master tells nothing any
+ * more, it says why. */
 void status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *text_p,
                  size_t size);
 

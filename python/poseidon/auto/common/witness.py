@@ -19,12 +19,14 @@ Thread: that of the script which trains."""
 from __future__ import annotations
 
 import array
+import collections
 import enum
 import itertools
 import math
 import operator
+import threading
 import zlib
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 UNKNOWN = math.nan
 MODULUS = 1 << 48  # digests are numbers below it, exact as a double, and so is the sum of theirs over 32 workers
@@ -32,7 +34,7 @@ TOLERANCE = 1e-4  # of weights: machines may round differently
 SHARE_TOLERANCE = 1e-6
 SURE_AFTER = 3  # equal digests of bytes alone may be chance: toy data are often constant
 LOOK_CLOSER = 4  # batches of a reading
-LOOK_AFTER = 16  # steps, whose batches are looked at together: that takes a fraction of the time
+LOOK_AFTER = 64  # batches that may wait to be looked at: many together take a fraction of the time
 WAITING_MAX = 4096  # positions
 STREAMS = 5  # generators of random numbers that are looked at
 
@@ -67,19 +69,21 @@ class Word(enum.IntEnum):
 
 
 COUNT = Word.STREAM + STREAMS
-# A glance is numbers of 16 bits: flags and a digest of the words that should be equal, GIVEN_ALL, NEWEST.
-_EQUAL, _EVER, GLANCE = 3, 6, 9  # where they end
+# A glance is so many numbers of 20 bits: two are a digest of the flags and words that should be equal, two are the low bits
+# of GIVEN_ALL and NEWEST. Where these are equal by chance, the words are heard, and nothing else happens.
+GLANCE, GLANCE_BITS = 4, 20
 _CLOSER = 1  # a flag: there is something to hear()
 _SAME_DATA = 2  # workers may have been given the same
 _NO_NEWS = 4  # the newest batch is not known by its positions
 _OVER = 8  # the script has ended
-_LOW = (1 << 16) - 1
+_LOW = (1 << GLANCE_BITS) - 1
 # Those that note() tells: where they are behind SHARE.
 _NOTED = {word.name.lower(): word - Word.SHARE for word in Word if Word.SHARE <= word < Word.MEANS}
 _NOTHING_NOTED = [UNKNOWN] * len(_NOTED)
 _OF_A_STEP = 4  # the first of them, which glance() is told
 assert list(_NOTED)[:_OF_A_STEP] == ["share", "rows", "rates", "sample_bits"]
 _NOT_NOTED = tuple(_NOTHING_NOTED[_OF_A_STEP:])
+_NO_POSITIONS = -1  # in the place of a digest: hash() never returns it
 _NO_STREAMS = [UNKNOWN] * STREAMS
 
 
@@ -111,9 +115,20 @@ def _numbers(positions: Any) -> list[int]:
         return list(map(_number, positions))
 
 
+def _copy(positions: Any) -> tuple[int, ...]:
+    """Of a batch, as integers. Nearly all samplers yield lists of such."""
+    is_plain = type(positions) is list and positions and type(positions[0]) is int
+    return tuple(positions if is_plain else _numbers(positions))
+
+
 def in_order(positions: Any) -> int:
     """A digest of positions, which tells their order."""
     return mixed(*_numbers(positions))
+
+
+def in_order_of_batches(batches: Sequence[Any]) -> int:
+    """The same of several batches."""
+    return mixed(*map(in_order, batches))
 
 
 def in_any_order(positions: Any) -> int:
@@ -163,18 +178,32 @@ class _Positions:
         self._digest = (self._digest + int(mixed_up.sum(dtype="uint64"))) % MODULUS
 
 
+def _taken(batches: list) -> list:
+    """All of them, which are there no more. Others may be added meanwhile."""
+    found = batches[:]
+    del batches[:len(found)]
+    return found
+
+
 class Reading:
     """One way through a source of samples with positions, such as an epoch of a loader: what was drawn for all
-    workers, and what of it this worker's script was given."""
+    workers, and what of it this worker's script was given.
 
-    __slots__ = ("_witness", "_source", "_size", "_drawn", "_got", "_repeats", "_batches_given", "_parted", "_content",
-                 "uneven", "_fingerprint", "_batches", "_full", "_given", "_borrowed", "_seen", "_finished")
+    Nearly every batch is like the one before: gave_another() is all that is done in its step. What can wait is done
+    for many at once (look_at_batches), while the workers wait for one another."""
+
+    # What a step needs comes first, and so lies together.
+    __slots__ = ("is_steady", "asked", "_size", "_drawn", "_got", "_witness", "_source", "uneven", "_repeats",
+                 "_batches_given", "_parted", "_content", "_fingerprint", "_batches", "_full", "_given", "_borrowed",
+                 "_seen", "_finished", "_looking")
 
     def __init__(self, witness: Witness, source: int, fingerprint: int):
         self._witness, self._source, self._fingerprint = witness, source, fingerprint
+        self.is_steady = False  # gave_another() may be asked
+        self.asked: collections.deque = collections.deque()  # batches whose data the script has not got yet
         self.uneven = False  # batches of different sizes were drawn, or given
         self._size = 0  # of the first
-        self._drawn: list[tuple[int, ...]] = []  # batches that were not looked at yet
+        self._drawn: list[Any] = []  # batches that were not looked at yet; tuples, or as they came (drawing)
         self._got: list[tuple[int, ...]] = []  # likewise, that the script got
         self._batches: list[tuple[int, ...]] = []  # since the last full step
         self._full = _Positions()  # of all full steps
@@ -186,6 +215,7 @@ class Reading:
         self._content = 0
         self._parted = False  # parts of it were given
         self._finished = False
+        self._looking = threading.Lock()  # a thread of the script may read while another one trains
 
     def is_new(self) -> bool:
         """Whether the script has got only a few batches of it."""
@@ -195,48 +225,75 @@ class Reading:
         """What is to be compared of the batch that the script gets next, besides its positions, when all read it."""
         self._content = content
 
+    def drawing(self, batches: Iterator, stay: bool) -> Iterator:
+        """What the source's own sampler draws, to be handed on. Every worker draws all of it. stay: nobody changes a
+        batch after it was drawn, and none but the last is smaller, so that they can be looked at later."""
+        if not stay:
+            return map(self.drew, batches)
+        # append() returns None, so that all of them pass: each is noted on its way, without a call of Python.
+        return itertools.filterfalse(self._drawn.append, batches)
+
     def drew(self, positions: Any) -> Any:
-        """The source's own sampler has drawn a batch, which is handed on. Every worker draws all of them."""
-        is_plain = type(positions) is list and positions and type(positions[0]) is int
-        numbers = tuple(positions if is_plain else _numbers(positions))
-        if len(numbers) != self._size:
-            self._look_at_size(len(numbers))
+        """One batch of it, which is handed on."""
+        numbers = _copy(positions)
+        self._look_at_size(len(numbers))
         self._drawn.append(numbers)
         return positions
 
     def repeats(self) -> bool:
         """Whether a batch was drawn twice, as samplers with replacement do."""
-        self._look_at_batches()
+        self.look_at_batches()
         return self._repeats
 
-    def _look_at_batches(self) -> None:
+    def look_at_batches(self) -> None:
         """All that were drawn, or given to the script, since the last look."""
-        self._given.add(*self._got)
-        self._got = []
-        drawn, self._drawn = self._drawn, []
-        for digest in map(hash, drawn):
-            self._repeats = self._repeats or digest in self._seen
-            self._seen.add(digest)
-        self._batches += drawn
-        full = len(self._batches) // self._witness.world * self._witness.world
-        if full > 0:
-            self._full.add(*self._batches[:full])
-            del self._batches[:full]
+        if not self._drawn and not self._got:
+            return
+        with self._looking:
+            self._given.add(*_taken(self._got))
+            drawn = [each if type(each) is tuple else _copy(each) for each in _taken(self._drawn)]
+            for size in dict.fromkeys(map(len, drawn)):
+                self._look_at_size(size)
+            for digest in map(hash, drawn):
+                self._repeats = self._repeats or digest in self._seen
+                self._seen.add(digest)
+            self.is_steady = self.is_steady and not self._repeats
+            self._batches += drawn
+            full = len(self._batches) // self._witness.world * self._witness.world
+            if full > 0:
+                self._full.add(*self._batches[:full])
+                del self._batches[:full]
 
     def _look_at_size(self, size: int) -> None:
-        self.uneven = self.uneven or self._size != 0
-        self._size = self._size or size
+        if size != self._size:
+            self.uneven = self.uneven or self._size != 0
+            self._size = self._size or size
+            self.is_steady = self.is_steady and not self.uneven
+
+    def gave_another(self, positions: Any, step: int) -> bool:
+        """The script gets one more part to train on, where is_steady holds. step: see Witness.drew_step. False: there is
+        something new about it, and gave() and drew_step() are to be told of it instead."""
+        drawn, size = self._drawn, self._size
+        if type(positions) is not list or len(positions) != size or type(positions[0]) is not int or \
+                drawn and len(drawn[-1]) != size or len(self._got) >= LOOK_AFTER:
+            return False
+        numbers, source, witness = tuple(positions), self._source, self._witness
+        self._got.append(numbers)
+        witness._reading, witness._source = self, source
+        witness._newest = digest = hash(numbers)
+        witness._given += 1
+        witness._given_all = hash((witness._given_all, source, digest))
+        witness._order = hash((witness._order, step))
+        return True
 
     def gave(self, positions: Any, dealt: bool, may_train: bool = True, borrowed: bool = False) -> None:
         """The script gets a batch. dealt: it is this worker's part; else everybody gets the same. borrowed: for
         want of a part of its own it has somebody else's, which counts nothing in the mean."""
-        if len(self._got) >= LOOK_AFTER:
-            self._look_at_batches()
-        is_plain = type(positions) is list and positions and type(positions[0]) is int
-        numbers = tuple(positions if is_plain else _numbers(positions))
-        digest = hash(numbers) % MODULUS
-        if len(numbers) != self._size:
-            self._look_at_size(len(numbers))
+        if len(self._got) >= LOOK_AFTER or self._drawn and len(self._drawn[-1]) != self._size:
+            self.look_at_batches()
+        numbers = _copy(positions)
+        digest = hash(numbers)
+        self._look_at_size(len(numbers))
         if borrowed:
             self._borrowed.add(numbers)
         else:
@@ -247,6 +304,7 @@ class Reading:
         elif not self._parted:
             self._witness.tests_on(self._source, mixed(self._fingerprint, digest, self._content))
             self._content = 0
+        self.is_steady = dealt and self._size > 0 and not self.uneven and not self._repeats
         if not may_train:
             return
         witness, witness._reading = self._witness, self
@@ -254,7 +312,7 @@ class Reading:
             witness.is_given(self._source, None)
             return
         witness._given += 1
-        witness._given_all = hash((witness._given_all, self._source, digest)) % MODULUS
+        witness._given_all = hash((witness._given_all, self._source, digest))
         witness._source, witness._newest = self._source, digest
 
     def finish(self, dealt: bool, drops_last: bool = False) -> None:
@@ -263,7 +321,7 @@ class Reading:
         if self._finished:
             return
         self._finished = True
-        self._look_at_batches()
+        self.look_at_batches()
         if not drops_last:
             self._full.add(*self._batches)
         if dealt:
@@ -277,23 +335,23 @@ class Witness:
     """Of one worker. breach(kind, reason, advice) is called for what does not hold."""
 
     # What a step needs comes first, and so lies together: what takes time in a step is to fetch it from memory.
-    __slots__ = ("_given", "_given_all", "_order", "_source", "_newest", "_reading", "_sure", "_dealt",
-                 "_news", "_flags", "_stable", "_step", "_means", "_alike", "_before", "_tests_agree", "_bounds", "world", "rank",
-                 "_noted", "_states", "_told", "_told_states", "_epochs", "_epochs_compared", "_parts", "_whole",
-                 "_tested", "_tested_all", "_expects_same", "unequal_means", "_breach", "breaches", "_sources", "_bytes",
-                 "_epoch_samples", "_each_once", "_stepped", "_somebody_died", "_facts", "_noise_compared")
+    __slots__ = ("_given", "_given_all", "_order", "_source", "_newest", "_reading", "means", "unequal_means", "_news",
+                 "_usual", "_sample", "_stable", "_flags", "world", "_settled", "exchanged", "epochs", "_alike", "_before",
+                 "_tests_agree", "_sure", "_dealt", "rank", "_noted", "_states", "_told", "_told_states", "_epochs_compared",
+                 "_parts", "_whole", "_tested", "_tested_all", "_expects_same", "_breach", "breaches", "_sources",
+                 "_bytes", "_epoch_samples", "_each_once", "_somebody_died", "_facts", "_noise_compared")
 
     def __init__(self, world: int, rank: int, breach: Callable[[str, str, str], None]):
         self.world, self.rank = world, rank
         self._breach = breach
         self._sources: list[str] = []
         self._given = self._given_all = 0
-        self._source, self._newest = 0, -1  # of the newest batch; -1: it is not known by its positions
+        self._source, self._newest = 0, _NO_POSITIONS  # of the newest batch
         self._reading: Reading | None = None  # that it is from
         self._sure = True  # data are known by their positions
         self._bytes: set[int] = set()  # some digests where they are not
         self._order = 0
-        self._epochs = self._parts = self._whole = 0
+        self.epochs = self._parts = self._whole = 0  # epochs: of dealt data, that are over
         self._epoch_samples: set[int] = set()
         self._each_once = True
         self._tested = self._tested_all = 0
@@ -301,12 +359,15 @@ class Witness:
         self._expects_same = False
         self._noted, self._states = _NOTHING_NOTED[:], _NO_STREAMS
         self._news = True  # something besides batches has happened since the last glance
-        self._flags = self._stable = 0  # of glances while nothing does: a digest of the words that stay the same
-        self._step: tuple[float, ...] = ()  # that glance() was told
-        self._means = UNKNOWN
+        # Of the last glance: what stays the same from one step to the next, a digest of it, its flags; and what does not.
+        self._usual: tuple = ()
+        self._stable = self._flags = 0
+        self._sample = 0
+        self.means = UNKNOWN  # what a loss of this round is a mean of, by sample; less than 0: it has weights of its own
         self._told, self._told_states = _NOT_NOTED, _NO_STREAMS  # in the round of the last glance
-        self._stepped: dict[int, int] = {}  # optimizer: the rounds before its last step
+        self.exchanged: dict[int, int] = {}  # optimizer: the rounds before its last step, as the framework has noted them
         self._dealt: set[int] = set()  # sources of which the workers were seen to have different parts
+        self._settled = False  # a glance was enough since something was heard
         self._alike = 0  # rounds in which everything that was known of them by their bytes was equal
         self._before: tuple = ()
         self.breaches: set[str] = set()  # kinds
@@ -315,7 +376,6 @@ class Witness:
         self._somebody_died = False
         self._facts: list[str] = []
         self._noise_compared = False
-        self._bounds: tuple[int, ...] = (0, 0, 0, 0)  # of glances that are so long in all: see holds_at_a_glance
 
     # ---- what the framework tells
 
@@ -334,18 +394,13 @@ class Witness:
         may be equal by chance; None: nothing can be said of it."""
         self._given += 1
         if digest is None:
-            digest = mixed(self.rank, self._given)
+            digest = hash((self.rank, self._given))
         else:
             self._sure, self._reading = False, None
             if len(self._bytes) < SURE_AFTER:
                 self._bytes.add(digest)
-        self._given_all = hash((self._given_all, source, digest)) % MODULUS
-        self._source, self._newest = source, -1
-
-    @property
-    def epochs(self) -> int:
-        """Of dealt data, that are over."""
-        return self._epochs
+        self._given_all = hash((self._given_all, source, digest))
+        self._source, self._newest = source, _NO_POSITIONS
 
     def add_fact(self, fact: str) -> None:
         """Something that somebody else has compared, for the last line."""
@@ -364,13 +419,13 @@ class Witness:
 
     def drew_step(self, digest: int) -> None:
         """What all workers together train on in one step, as each of them has drawn it."""
-        self._order = mixed(self._order, digest)
+        self._order = hash((self._order, digest))
 
     def finish_epoch(self, part: int, whole: int, samples: int, each_once: bool = False) -> None:
         """An epoch of dealt data is over. part, whole: digests (in_any_order) of this worker's samples and of
         everybody's. each_once: these are known to be all samples, where digests are not of their positions."""
         self._news = True
-        self._epochs += 1
+        self.epochs += 1
         self._parts = (self._parts + part) % MODULUS
         self._whole = (self._whole + whole) % MODULUS
         if not self._somebody_died:
@@ -378,45 +433,60 @@ class Witness:
         self._each_once = self._each_once and (each_once or whole == _digest_of_all(samples))
 
     def note(self, **words: float) -> None:
-        """Words of this round by their names in lower case: share, rows, means, rates, sample_bits, and where they were looked
-        at sample and sample_size, norm, direction, bits."""
+        """Words of this round by their names in lower case: share, rows, rates, sample_bits, and where they were looked at
+        sample and sample_size, norm, direction, bits."""
         self._news = True
         for name, value in words.items():
             self._noted[_NOTED[name]] = value
-
-    def note_means(self, count: float) -> None:
-        """What a loss of this round is a mean of, by sample; less than 0: it has weights of its own."""
-        self._means = count
 
     def note_streams(self, states: Sequence[float]) -> None:
         """Digests of the states of generators that noise was drawn from since training began; UNKNOWN: none was."""
         self._news = True
         self._states = [*states, *_NO_STREAMS[len(states):]]
 
+    def catch_up(self) -> None:
+        """There is time: the workers wait for one another."""
+        if self._reading is not None:
+            self._reading.look_at_batches()
+
     # ---- what travels
 
     def words(self, over: bool = False) -> list[float]:
         """This worker's, for one round. What note() told is forgotten."""
-        noted, self._noted = [*self._noted, self._means], _NOTHING_NOTED[:]
+        noted, self._noted = [*self._noted, self.means], _NOTHING_NOTED[:]
         states, self._states = self._states, _NO_STREAMS
-        self._means, self._news = UNKNOWN, True
+        self.means, self._news = UNKNOWN, True
         return self._words(over, noted, states)
 
     def _words(self, over: bool, noted: Sequence[float], states: Sequence[float]) -> list[float]:
-        return [1.0, float(over), self._given, self._source, self._order, self._epochs, self._whole, self._tested,
-                self._tested_all, *noted, self._given_all, UNKNOWN if self._newest < 0 else self._newest, self._parts,
-                *states]
+        return [1.0, float(over), self._given, self._source, self._order % MODULUS, self.epochs, self._whole, self._tested,
+                self._tested_all, *noted, self._given_all % MODULUS,
+                UNKNOWN if self._newest == _NO_POSITIONS else self._newest % MODULUS, self._parts, *states]
 
-    def glance(self, share: float, rows: float, rates: float, sample_bits: float, over: bool = False) -> tuple[int, ...]:
+    def glance(self, share: float, rows: float, rates: tuple[float, ...], sample: int, over: bool = False) -> tuple[int, ...]:
         """In nearly every round nothing is new but a batch, and these numbers (GLANCE) are all that travels: not the words,
-        but a digest of them. Told are those words of this round which note() would be told in every one. Where
-        holds_at_a_glance() is false, words_behind_glance() follow, and hear() decides."""
-        if self._news:
-            self._look_around()
-        flags, newest, ever = self._flags, self._newest, self._given_all
-        means, self._means = self._means, UNKNOWN
-        self._step = (share, rows, rates, sample_bits, means)
-        if means != means or self.unequal_means:
+        but a digest of them. Told is what note() would be told in every round, of rates and sample_bits what they are
+        digests of. Where holds_at_a_glance() is false, words_behind_glance() follow, and hear() decides."""
+        newest = self._newest
+        usual = (share, rows, rates, self.means, self.unequal_means, self._source, newest == _NO_POSITIONS, over)
+        if self._news or usual != self._usual:
+            self._look_around(usual)
+        self.means, self._sample = UNKNOWN, sample
+        equal = hash((self._stable, self._given, self._order, sample))
+        return equal & _LOW, equal >> GLANCE_BITS & _LOW, self._given_all & _LOW, newest & _LOW
+
+    def _look_around(self, usual: tuple) -> None:
+        """At what does not change with a batch: flags, and a digest of it. usual: as glance() found it."""
+        self._usual = usual
+        share, rows, rates, means, unequal_means, source, has_no_positions, over = usual
+        self._told, self._told_states = tuple(self._noted[_OF_A_STEP:]), self._states
+        self._noted, self._states = _NOTHING_NOTED[:], _NO_STREAMS
+        # What was noted is of one round: the next one has other words again.
+        self._news = self._given == 0 or self._told != _NOT_NOTED or self._told_states != _NO_STREAMS
+        flags = _SAME_DATA if self._expects_same or self._given == 0 else 0
+        if self.epochs != self._epochs_compared or self._told_states != _NO_STREAMS:
+            flags |= _CLOSER
+        if means != means or unequal_means:
             means = -2.0
         elif means < 0:
             flags |= _CLOSER
@@ -424,40 +494,28 @@ class Witness:
             if share == share:
                 flags |= _CLOSER
             share = -1.0
-        if rows != rows:
-            rows = -1.0
-        if newest < 0:
-            newest, flags = 0, flags | _NO_NEWS
-        elif not flags & _SAME_DATA and self._source not in self._dealt:
+        if has_no_positions:
+            flags |= _NO_NEWS
+        elif not flags & _SAME_DATA and source not in self._dealt:
             flags |= _CLOSER
         if over:
             flags |= _CLOSER | _OVER
-        equal = hash((self._stable, self._given, self._source, self._order, share, rows, rates, sample_bits, means))
-        return (flags, equal & _LOW, equal >> 16 & _LOW, ever & _LOW, ever >> 16 & _LOW, ever >> 32,
-                newest & _LOW, newest >> 16 & _LOW, newest >> 32)
-
-    def _look_around(self) -> None:
-        """At what does not change with a batch."""
-        self._told, self._told_states = tuple(self._noted[_OF_A_STEP:]), self._states
-        self._noted, self._states = _NOTHING_NOTED[:], _NO_STREAMS
-        # What was noted is of one round: the next one has other words again.
-        self._news = self._given == 0 or self._told != _NOT_NOTED or self._told_states != _NO_STREAMS
-        self._flags = _SAME_DATA if self._expects_same or self._given == 0 else 0
-        if self._epochs != self._epochs_compared or self._told_states != _NO_STREAMS:
-            self._flags |= _CLOSER
-        self._stable = zlib.crc32(array.array("d", [self._epochs, self._whole, self._tested, self._tested_all,
-                                                    *self._told]))
+        self._flags = flags
+        told = zlib.crc32(array.array("d", [self.epochs, self._whole, self._tested, self._tested_all, *self._told]))
+        # Without NaN, of which each has a hash of its own.
+        self._stable = hash((flags, told, share, rows if rows == rows else -1.0, rates, means, source))
 
     def words_behind_glance(self, over: bool = False) -> list[float]:
         """This worker's words of the round that it gave a glance at."""
-        *step, means = self._step
+        share, rows, rates, means, *_ = self._usual
+        step = share, rows, zlib.crc32(repr(rates).encode()), mixed(self._sample)
         return self._words(over, [*step, *self._told, means], self._told_states)
 
     # ---- what must hold
 
     def hear(self, rows: Iterable[Sequence[float]], rates: Any = "others") -> None:
         """Everybody's words of one round, those of worker 0 first. rates: this worker's, for people."""
-        self._news = True
+        self._news, self._settled = True, False
         columns = self._columns(rows)
         if not columns:
             return
@@ -473,30 +531,27 @@ class Witness:
         self.unequal_means = self.unequal_means or \
             _known(means) and (min(means) < 0 or max(means) - min(means) > 1e-9 * max(means))
 
-    def holds_at_a_glance(self, mine: Sequence[int], raw: bytes) -> bool:
-        """Whether everything holds, and nothing has to be looked at closely: as in nearly every round. mine: this
-        worker's glance; raw: everybody's, in any form in which each number takes as many bytes, and equal ones have
-        equal bytes. All workers come to the same answer."""
-        length = len(raw)
-        if self._bounds[0] != length:
-            row = length // self.world
-            self._bounds = (length, row, row * _EQUAL // GLANCE, row * _EVER // GLANCE)
-        _, row, end, ever = self._bounds
-        equal, flags = raw[:end], mine[0]  # and so everybody's
-        given, newest = {raw[end:ever]}, {raw[ever:row]}
-        for at in range(row, length, row):
-            if raw[at:at + end] != equal:
-                return False
-            given.add(raw[at + end:at + ever])
-            newest.add(raw[at + ever:at + row])
-        if flags & _CLOSER:
+    def holds_at_a_glance(self, numbers: Sequence[Any]) -> bool:
+        """Whether everything holds, and nothing has to be looked at closely: as in nearly every round. numbers: everybody's
+        glances, first the first number of all workers, then the second, and so on, in any form in which equal ones are
+        equal. All workers come to the same answer."""
+        world, flags = self.world, self._flags  # and so everybody's, if the first two numbers are
+        first, second = numbers[:world], numbers[world:2 * world]
+        if not first.count(first[0]) == second.count(second[0]) == world or flags & _CLOSER:
             return False
         if not flags & _SAME_DATA:
-            if len(given) < self.world or not flags & _NO_NEWS and len(newest) < self.world:
+            told = numbers[2 * world:3 * world if flags & _NO_NEWS else None]
+            if len(set(told)) != len(told):  # also when the numbers of two kinds are equal by chance
                 return False
-            self._alike, self._before = 0, ()
-        self._tests_agree = True
+        if not self._settled:
+            self._settle(flags)
         return True
+
+    def _settle(self, flags: int) -> None:
+        """All is well, as it was not, perhaps, when something was heard last."""
+        if not flags & _SAME_DATA:
+            self._alike, self._before = 0, ()
+        self._tests_agree = self._settled = True
 
     def hear_end(self, rows: Iterable[Sequence[float]], steps: int) -> str:
         """Everybody's words when the script is over: what was verified, for people; empty: not everything holds."""
@@ -509,14 +564,12 @@ class Witness:
             bits = "equal to the bit" if _all_equal(columns[Word.BITS]) else "equal but for rounding"
         return "" if self.breaches else self._verified(bits, steps)
 
-    def exchanged(self, rounds: int, optimizer: int = 0) -> None:
-        """An optimizer makes a step after so many rounds."""
-        before, self._stepped[optimizer] = self._stepped.get(optimizer, 0), rounds
-        if rounds == before:
-            self._say("nothing exchanged", "its optimizer makes a step, and nothing has been exchanged with the other "
-                      "workers: each trains by itself",
-                      "let an optimizer have the parameters that the loss depends on before the training data are "
-                      "read, or use --auto off")
+    def nothing_exchanged(self) -> None:
+        """An optimizer makes a step, and no round was since its last one (exchanged)."""
+        self._say("nothing exchanged", "its optimizer makes a step, and nothing has been exchanged with the other "
+                  "workers: each trains by itself",
+                  "let an optimizer have the parameters that the loss depends on before the training data are "
+                  "read, or use --auto off")
 
     def say(self, kind: str, reason: str, advice: str) -> None:
         """Something that a framework has seen by itself does not hold."""
@@ -670,7 +723,7 @@ def _all_equal(values: Sequence[float]) -> bool:
     return values.count(values[0]) == len(values) or all(map(math.isnan, values))
 
 
-def _all_different(values: Sequence[float]) -> bool:
+def _all_different(values: Sequence[Any]) -> bool:
     return len(set(values)) == len(values)
 
 

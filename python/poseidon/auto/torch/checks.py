@@ -12,13 +12,12 @@ that nobody asked for without any other sign of it."""
 from __future__ import annotations
 
 import array
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import poseidon
 
 from ..common import notes
-from ..common.witness import COUNT, GLANCE, Word
+from ..common.witness import COUNT, GLANCE, UNKNOWN, Word
 from .weights import Later, Weights
 
 if TYPE_CHECKING:
@@ -33,7 +32,15 @@ STREAMS_EVERY = 128  # rounds; and in those before that are powers of two
 
 
 class Checks:
-    """Travels with the rounds of one engine (poseidon.torch.engine.Companion)."""
+    """Travels with the rounds of one engine (poseidon.torch.engine.Companion).
+
+    Everybody waits for begin() and end(), so that in nearly every round they do nothing but read a few numbers, and compare
+    what came. What can be prepared is, in leave(), while the gradients are under way, and for several rounds at once."""
+
+    # What every step needs comes first, and so lies together.
+    __slots__ = ("_session", "_witness", "_carried", "_has_news", "_rates", "_rows", "_samples", "_room", "_glance",
+                 "_rounds", "_weights", "_sampled", "_streams_at", "_measured", "_measured_at", "_epochs",
+                 "_engine", "_timeout", "_world", "_rank", "_table", "_numbers", "_future", "_missing")
 
     def __init__(self, session: TorchSession, engine: Engine, timeout: float):
         self._session, self._witness, self._engine, self._timeout = session, session.witness, engine, timeout
@@ -43,13 +50,15 @@ class Checks:
         size = (GLANCE + COUNT) * self._world
         self._table = poseidon.Table(f"{engine.name}/checks", shape=(size,),
                                      dtype="float64", use="sum", reduce="sum", nan_policy="allow")
-        self._numbers = array.array("d", bytes(8 * size))  # in the table: all glances, all words, of worker 0 first
+        self._numbers = array.array("d", bytes(8 * size))  # in the table: all glances, by number; all words, by worker
         self._glance: tuple[int, ...] = ()  # of this worker
         self._rounds = 0  # that have ended
-        self._begun = 0  # the newest of them
-        self._carried = False  # by the gradients of this round
+        self._carried = False  # by the gradients: this round, and from its end on the next one
         self._future: Any = None  # else: of the table
-        self._rates: tuple[list[float], int] = ([], 0)  # and their digest
+        self._rates: tuple[float, ...] = ()
+        self._rows = session.seen.rows
+        self._samples = self._weights.samples(0, 1)  # weights that the next rounds tell of, from the last one on
+        self._has_news = True  # something is to be told in the next round that is not in every one
         self._sampled: Later | None = None  # of the round before, where they lie on a device
         self._streams_at = 0  # rounds
         self._measured: Later | None = None
@@ -57,16 +66,27 @@ class Checks:
         self._epochs = self._witness.epochs
         self._missing: set[int] = set()  # workers that take part no more
 
-    def begin(self, active: bool) -> None:
-        """A round begins: the weights are as the forward saw them. Everybody waits for what is done here."""
+    def begin(self, active: bool, over: bool = False) -> None:
+        """A round begins: the weights are as the forward saw them. over: the script has ended."""
         del active
-        session, witness, number = self._session, self._witness, self._rounds
-        self._begun = number
+        session, rates = self._session, []
+        if self._has_news and not over:
+            self._tell_news()
+        for groups in session.stepped:
+            for group in groups:
+                if "lr" in group:
+                    rates.append(float(group["lr"]))
+        self._rates = rates = tuple(rates)
+        rows = session.seen.take_rows() if self._rows else UNKNOWN
+        sample = int.from_bytes(self._samples.pop(), "little")
+        self._glance = glance = self._witness.glance(session.share, rows, rates, sample, over)
+        if self._carried:
+            self._room.put(*glance)
+
+    def _tell_news(self) -> None:
+        witness, number = self._witness, self._rounds
         if number == 0:
             witness.note(bits=self._weights.digest())
-        rates = session.learning_rates()
-        if rates != self._rates[0]:
-            self._rates = (rates, zlib.crc32(repr(rates).encode()))
         if self._sampled is not None:
             sample, size = self._weights.as_one(self._sampled)
             witness.note(sample=sample, sample_size=size)
@@ -76,40 +96,39 @@ class Checks:
             self._measured = None
         if number == self._streams_at:
             self._streams_at += min(max(1, number), STREAMS_EVERY)
-            session.seen.note_streams()
-        self._give_glance()
-
-    def _give_glance(self, over: bool = False) -> None:
-        session, weights = self._session, self._weights
-        bits = weights.bits(self._rounds) if weights.lie_here else 0
-        self._glance = self._witness.glance(session.share(), session.seen.rows(), self._rates[1], bits, over)
-        self._carried = self._room.is_there
-        if self._carried:
-            self._room.put(self._glance)
+            self._session.seen.note_streams()
 
     def leave(self) -> None:
         """By the table words go behind the gradients: servers that are awake for them need not be woken twice. What
         takes time to be looked at is told with the next round."""
         if not self._carried:
             self._send()
-        if not self._weights.lie_here:
-            self._sampled = self._weights.sample(self._rounds)
-        since = self._rounds - self._measured_at
-        if since % MEASURE_APART == 0:
+        if not self._samples or self._has_news or self._epochs != self._witness.epochs:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """What the next rounds tell, until something is to be looked at again."""
+        number, since = self._rounds + 1, self._rounds - self._measured_at
+        if not self._samples:
             self._weights.look_where_they_lie()
+            self._witness.catch_up()
+            ahead = min(MEASURE_APART, MEASURE_EVERY - since, self._streams_at - number)
+            self._samples = self._weights.samples(number, max(1, ahead))
+        self._sampled = None if self._weights.lie_here else self._weights.sample(self._rounds)
         if since >= MEASURE_APART and (since >= MEASURE_EVERY or self._epochs != self._witness.epochs):
             self._measured_at, self._epochs = self._rounds, self._witness.epochs
             self._measured = self._weights.measure()
+        self._has_news = number == self._streams_at or self._sampled is not None or self._measured is not None
 
     def _send(self, over: bool = False) -> None:
         """By the table."""
         told = self._witness.words_behind_glance(over)
         if self._weights.lie_here:
-            told[Word.SAMPLE], told[Word.SAMPLE_SIZE] = self._weights.as_one(self._weights.sample(self._begun))
+            told[Word.SAMPLE], told[Word.SAMPLE_SIZE] = self._weights.as_one(self._weights.sample(self._rounds))
         address, size = self._numbers.buffer_info()
         self._numbers[:] = array.array("d", bytes(8 * size))
-        glance, words = GLANCE * self._rank, GLANCE * self._world + COUNT * self._rank
-        self._numbers[glance:glance + GLANCE] = array.array("d", self._glance)
+        words = GLANCE * self._world + COUNT * self._rank
+        self._numbers[self._rank:GLANCE * self._world:self._world] = array.array("d", self._glance)
         self._numbers[words:words + COUNT] = array.array("d", told)
         self._future = self._table.transfer(address, address, keep=(self._numbers,), timeout_ms=FOREVER, reap=False)
 
@@ -121,14 +140,17 @@ class Checks:
     def end(self, active: bool) -> None:
         """The round has ended: everybody's glances are here."""
         del active
-        if not self._carried:
-            self._future.result(self._timeout)
-        self._rounds += 1
-        raw = self._room.as_it_came() if self._carried else self._numbers[:GLANCE * self._world].tobytes()
-        if not self._witness.holds_at_a_glance(self._glance, raw):
+        if not self._witness.holds_at_a_glance(self._room.as_it_came() if self._carried else self._fetch_glances()):
             if self._carried:
                 self._fetch_words()
             self._look_closely(self._everybodys_words())
+        self._rounds += 1
+        self._carried = self._room.is_there
+
+    def _fetch_glances(self) -> list[float]:
+        """By the table, with the words."""
+        self._future.result(self._timeout)
+        return self._numbers[:GLANCE * self._world].tolist()
 
     def _fetch_words(self, over: bool = False) -> None:
         """All workers have seen the same glances, and so come here together."""
@@ -140,7 +162,7 @@ class Checks:
         for rank, row in enumerate(rows):
             if row[Word.OVER] > 0:
                 self._refuse_leaver(rank)
-        self._witness.hear(rows, self._rates[0])
+        self._witness.hear(rows, list(self._rates))
 
     def compare_at_end(self, steps: int) -> str:
         """The script is over, here: waits until it is everywhere, and returns what was verified; empty: it is
@@ -148,7 +170,7 @@ class Checks:
         self._engine.synchronize()  # after a backward that failed
         length, direction = self._weights.as_vector(self._weights.measure())
         self._witness.note(bits=self._weights.digest(), norm=length, direction=direction)
-        self._give_glance(over=True)
+        self.begin(active=True, over=True)
         if self._carried:
             self._engine.send_room()
         self._fetch_words(over=True)

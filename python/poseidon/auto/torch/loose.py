@@ -91,6 +91,8 @@ class Loose:
         if (self.begun or not self._session.joined) and self._session.can_begin():
             self._begin(before_forward=False)
             self._step.losses = tensors_of(tensors)
+        if self.begun:
+            self._tell_witness()
 
     def begin_walk(self) -> None:
         """The script takes a slice of a permutation, to train on it."""
@@ -106,8 +108,15 @@ class Loose:
         """An optimizer is about to step, and has its gradients."""
         if not self._session.joined:
             self._begin(before_forward=False)
+        if self.begun:
+            self._tell_witness()
         if self.begun and not self._session.walks.divides and len(self._history) < STEPS_COMPARED:
             self._compare()
+
+    def _tell_witness(self) -> None:
+        """No loader hands out what is trained on: _compare() looks at it instead. A round may begin now."""
+        if not self._session.walks.divides:
+            self._session.witness.expect_same_data()
 
     def _begin(self, before_forward: bool) -> None:
         """Joins the job, or attaches what is new to it."""

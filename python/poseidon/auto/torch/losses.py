@@ -245,7 +245,7 @@ class Losses:
         """Tells the witness what should be equal everywhere, or that an exchange is needed. Nobody waits for a GPU."""
         known = self._known.get(names)
         if any(term.weighed or term.divided and known is None for term in terms):
-            self._session.witness.note_means(-1.0)
+            self._session.witness.means = -1.0
             return
         found = 0.0
         for number, term in enumerate(terms):
@@ -261,7 +261,7 @@ class Losses:
                 found += late[0].take()[0] / late[1] if late is not None else math.nan
             else:
                 found += term.number() / (1 if term.other_length else rows)
-        self._session.witness.note_means(found)
+        self._session.witness.means = found
 
     # ---- how much they count
 

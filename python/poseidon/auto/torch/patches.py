@@ -33,7 +33,6 @@ def apply(session: TorchSession) -> None:
     session.seen = seen.Seen(session)
     _watch_optimizers(session)
     _watch_loaders(session)
-    seen.watch_loaders(session.seen)
     _watch_backward(session)
     _watch_files(session)
     _watch_distributed(session)
@@ -68,6 +67,7 @@ def _watch_loaders(session: TorchSession) -> None:
     make, reset = dataloader._BaseDataLoaderIter.__init__, dataloader._BaseDataLoaderIter._reset
     take = dataloader._BaseDataLoaderIter.__next__
     make_loader = dataloader.DataLoader.__init__
+    witnessed, grad_enabled = session.seen, torch.is_grad_enabled
 
     @functools.wraps(make_loader)
     def init_loader(loader, *args, **kwargs):
@@ -92,19 +92,36 @@ def _watch_loaders(session: TorchSession) -> None:
     @functools.wraps(take)
     def next_batch(iterator):
         shard = iterator._sampler_iter
-        if type(shard) is iterables.Stream:
-            return next_of_stream(iterator, shard)
         if type(shard) is not Shard:
-            return take(iterator)
+            return next_of_stream(iterator, shard) if type(shard) is iterables.Stream else next_undealt(iterator)
         session.before_next(shard)
         try:
             batch = take(iterator)
         except StopIteration:
-            if not session.is_evaluation_after_all(shard):
-                session.epoch_ended()
-                raise
             return rest_of(iterator, shard)
-        session.delivered(shard, batch)
+        delivery, reading = session.delivered(shard, batch), shard.reading
+        if reading is None:
+            return batch
+        # Nearly all batches are this worker's next part of what it trains on: the witness needs no call but one.
+        asked = reading.asked
+        if reading.is_steady and asked and delivery is not None and not session.borrows and \
+                not witnessed.uneven_for and grad_enabled() and reading.gave_another(asked[0], delivery.digest):
+            witnessed.newest = asked.popleft(), batch
+        else:
+            witnessed.gave(iterator, batch, delivery)
+        return batch
+
+    def rest_of(iterator, shard):
+        """What the other workers' parts of an evaluation are. The processes of a loader have ended by now."""
+        if not session.is_evaluation_after_all(shard):
+            session.epoch_ended()
+            witnessed.finish(shard)
+            raise StopIteration
+        fetcher = dataloader._DatasetKind.create_fetcher(iterator._dataset_kind, iterator._dataset,
+                                                         iterator._auto_collation, iterator._collate_fn,
+                                                         iterator._drop_last)
+        batch = fetcher.fetch(next(shard))
+        witnessed.gave(iterator, batch)
         return batch
 
     def next_of_stream(iterator, stream):
@@ -115,19 +132,21 @@ def _watch_loaders(session: TorchSession) -> None:
         except StopIteration:
             if not session.is_evaluation_after_all(stream):
                 session.epoch_ended()
+                witnessed.finish(stream)
                 raise
             batch = stream.take(read)
-        session.delivered(stream, batch)
+        witnessed.gave(iterator, batch, session.delivered(stream, batch))
         return batch
 
-    def rest_of(iterator, shard):
-        """What the other workers' parts of an evaluation are. The processes of a loader have ended by now."""
-        fetcher = dataloader._DatasetKind.create_fetcher(iterator._dataset_kind, iterator._dataset,
-                                                         iterator._auto_collation, iterator._collate_fn,
-                                                         iterator._drop_last)
-        positions = next(shard)
-        seen.note_positions(iterator, positions)
-        return fetcher.fetch(positions)
+    def next_undealt(iterator):
+        witnessed.before_next(iterator)
+        try:
+            batch = take(iterator)
+        except StopIteration:
+            witnessed.finish(iterator._sampler_iter)
+            raise
+        witnessed.gave(iterator, batch)
+        return batch
 
     own_length = dataloader.DataLoader.__len__
 

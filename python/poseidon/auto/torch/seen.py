@@ -2,20 +2,19 @@
 """What the witness (common/witness.py) sees of a script of PyTorch: what its loaders draw and hand out, how many samples
 its models get, and the states of its random generators.
 
-It looks at loaders from outside, whatever shards.py makes of them: which positions an iterator asks for, and when
-the script gets their data."""
+Whatever shards.py makes of a loader, what counts is which positions its iterator is told to ask for (Reading.asked), and
+when the script gets their data."""
 
 from __future__ import annotations
 
 import collections
-import functools
 import weakref
 import zlib
 from typing import TYPE_CHECKING, Any, Iterator
 
 import torch
 from torch.nn.modules import module as modules
-from torch.utils.data import IterableDataset, dataloader
+from torch.utils.data import BatchSampler, IterableDataset
 
 from ..common.by_identity import ByIdentity
 from ..common.witness import UNKNOWN, Reading, in_order, mixed
@@ -27,26 +26,27 @@ from .shards import Shard
 
 if TYPE_CHECKING:
     from .session import TorchSession
+    from .shards import Delivery
     from .streams import Streams
 
 RECENT = 16  # batches that a model may still be given
-NONE_ASKED = (None, ())  # positions
-_grad_enabled = torch.is_grad_enabled  # asked for every batch
 BYTES_OF = 16  # elements of a batch that tell it from another
 
 
 class Drawn:
     """An iterator over the batches that a loader's own sampler draws."""
 
-    def __init__(self, reading: Reading, batches: Iterator):
+    def __init__(self, reading: Reading, batches: Iterator, stay: bool):
         self.reading = reading
-        self._noted = map(reading.drew, batches)
+        self._noted = reading.drawing(batches, stay)
 
     def __iter__(self) -> Iterator:
-        return self._noted  # the same batches, without a call of Python for each
+        return self._noted  # the same batches, without a call of Python for each; a Shard asks for parts of them
 
     def __next__(self) -> Any:
-        return next(self._noted)
+        positions = next(self._noted)
+        self.reading.asked.append(positions)
+        return positions
 
 
 class Seen:
@@ -56,10 +56,10 @@ class Seen:
         self._session, self._witness = session, session.witness
         self._sources = weakref.WeakKeyDictionary()  # loader: its number, and a fingerprint of its dataset
         self._recent: collections.deque = collections.deque(maxlen=RECENT)  # size, shapes of the tensors
-        self._newest: tuple | None = None  # positions, and the batch
-        self._uneven_for = 0  # batches
+        self.newest: tuple | None = None  # positions, and the batch
+        self.uneven_for = 0  # batches
         self._hook: Any = None
-        self._rows: set[int] = set()
+        self.rows: set[int] = set()  # of the batches that models got since the last round
         self._first_states: list[float] | None = None
         self._seed_of_processes = UNKNOWN  # that prepare the data of a dealt loader
         self._contents = ByIdentity()  # of datasets, when they were first read
@@ -72,7 +72,8 @@ class Seen:
         if self._session.aside or isinstance(loader.dataset, IterableDataset):
             return batches
         number, fingerprint = self._source(loader)
-        return Drawn(self._witness.read(number, fingerprint), batches)
+        stay = type(loader.batch_sampler) is BatchSampler  # each of its batches is a new list
+        return Drawn(self._witness.read(number, fingerprint), batches, stay)
 
     def _source(self, loader: Any) -> tuple[int, int]:
         if loader not in self._sources:
@@ -90,15 +91,24 @@ class Seen:
     def _stream(self, dataset: Any) -> int:
         return self._streams.of(dataset, lambda each: self._witness.add_source(type(each).__name__))
 
-    def gave(self, iterator: Any, positions: Any, batch: Any) -> None:
-        """The script gets a batch."""
+    def before_next(self, iterator: Any) -> None:
+        """The script asks for a batch of a loader that is not dealt out."""
+        drawn = iterator._sampler_iter
+        if type(drawn) is Drawn and drawn.reading.is_new():
+            iterator._poseidon_states = _states(self._session.streams)
+
+    def gave(self, iterator: Any, batch: Any, delivery: Delivery | None = None) -> None:
+        """The script gets a batch. delivery: of what all workers train on in this step."""
         session, shard = self._session, iterator._sampler_iter
+        reading = getattr(shard, "reading", None)
+        positions = reading.asked.popleft() if reading is not None and reading.asked else ()
+        if delivery is not None:
+            self._witness.drew_step(delivery.digest)
         if session.aside:
             return
         parted = type(shard) in (Shard, Stream)
         dealt = parted and not shard.evaluates
-        reading = getattr(shard, "reading", None)
-        may_train = (dealt or not parted) and _grad_enabled()
+        may_train = (dealt or not parted) and torch.is_grad_enabled()
         if reading is None:
             if may_train:
                 borrowed = parted and session.borrows
@@ -111,10 +121,16 @@ class Seen:
         reading.gave(positions, dealt, may_train, dealt and session.borrows)
         if not may_train:
             return
-        if reading.uneven or self._uneven_for > 0:
+        if reading.uneven or self.uneven_for > 0:
             self._watch_rows(reading, positions, batch)
         else:
-            self._newest = (positions, batch)
+            self.newest = (positions, batch)
+
+    def finish(self, shard: Any) -> None:
+        """A loader was read to its end."""
+        self.newest = None  # nobody keeps its last batch
+        if type(shard) is Shard and shard.reading is not None:
+            shard.reading.finish(dealt=not shard.evaluates, drops_last=drops_last(shard.loader))
 
     def _content(self, iterator: Any, batch: Any) -> int:
         """A digest of a batch that all workers read; 0 where it has noise of this worker's own. Processes that
@@ -126,9 +142,9 @@ class Seen:
 
     def _watch_rows(self, reading: Reading, positions: Any, batch: Any) -> None:
         """Where batches differ in size, models are watched for which of them they get."""
-        before, self._newest = self._newest, (positions, batch)
-        self._uneven_for = RECENT if reading.uneven else self._uneven_for - 1
-        if self._uneven_for <= 0:
+        before, self.newest = self.newest, (positions, batch)
+        self.uneven_for = RECENT if reading.uneven else self.uneven_for - 1
+        if self.uneven_for <= 0:
             if self._hook is not None:
                 self._hook.remove()
                 self._hook = None
@@ -140,10 +156,6 @@ class Seen:
                 self._remember(*before)  # it may still be trained on
         self._remember(positions, batch)
 
-    def forget_newest(self) -> None:
-        """A loader has come to its end: nobody keeps its last batch."""
-        self._newest = None
-
     def _remember(self, positions: Any, batch: Any) -> None:
         size = len(positions) if hasattr(positions, "__len__") else 1
         shapes = {(each.shape[0], each.numel()) for each in tensors_of(batch) if each.dim() > 0}
@@ -154,22 +166,15 @@ class Seen:
                 not isinstance(inputs[0], torch.Tensor) or inputs[0].dim() == 0:
             return
         shape = (inputs[0].shape[0], inputs[0].numel())
-        self._rows.update(size for size, shapes in self._recent if shape in shapes)
+        self.rows.update(size for size, shapes in self._recent if shape in shapes)
 
-    def rows(self) -> float:
+    def take_rows(self) -> float:
         """A round begins: how many samples models got for it."""
-        if self._session.loose.begun and not self._session.walks.divides:
-            self._witness.expect_same_data()  # no loader hands out what is trained on: loose.py looks at it
-        if not self._rows:
-            return UNKNOWN
-        found, self._rows = self._rows, set()
-        return found.pop() if len(found) == 1 else UNKNOWN
+        found = self.rows.pop() if len(self.rows) == 1 else UNKNOWN
+        self.rows.clear()
+        return found
 
     # ---- random numbers
-
-    def streams(self) -> Streams:
-        """Of the session."""
-        return self._session.streams
 
     def note_streams(self) -> None:
         """States of the generators that were drawn from since this was first asked for."""
@@ -202,53 +207,3 @@ def _bytes(batch: Any) -> int | None:
         flat = tensor.detach().reshape(-1)
         found += flat[::max(1, flat.numel() // BYTES_OF)].tolist()
     return in_order([zlib.crc32(repr(found).encode())])
-
-
-def watch_loaders(seen: Seen) -> None:
-    """From now on it sees what loaders hand out. Outside of everything else that watches them."""
-    take, ask = dataloader._BaseDataLoaderIter.__next__, dataloader._BaseDataLoaderIter._next_index
-    has_positions = dataloader._DatasetKind.Map
-
-    @functools.wraps(ask)
-    def next_index(iterator):
-        positions = ask(iterator)
-        if iterator._dataset_kind == has_positions:
-            _waiting(iterator).append(positions)
-        return positions
-
-    @functools.wraps(take)
-    def next_batch(iterator):
-        drawn = iterator._sampler_iter
-        if type(drawn) is Drawn and drawn.reading.is_new():
-            iterator._poseidon_states = _states(seen.streams())
-        try:
-            batch = take(iterator)
-        except StopIteration:
-            _finish(iterator)
-            seen.forget_newest()
-            raise
-        _, waiting = getattr(iterator, "_poseidon_positions", NONE_ASKED)
-        seen.gave(iterator, waiting.popleft() if waiting else (), batch)
-        return batch
-
-    dataloader._BaseDataLoaderIter._next_index, dataloader._BaseDataLoaderIter.__next__ = next_index, next_batch
-
-
-def _waiting(iterator: Any) -> collections.deque:
-    """Positions that an iterator has asked for, and whose data the script has not got yet: loaders fetch ahead."""
-    held = getattr(iterator, "_poseidon_positions", None)
-    if held is None or held[0] is not iterator._sampler_iter:  # it begins again (persistent_workers)
-        held = iterator._poseidon_positions = (iterator._sampler_iter, collections.deque())
-    return held[1]
-
-
-def note_positions(iterator: Any, positions: Any) -> None:
-    """An iterator asks for samples."""
-    _waiting(iterator).append(positions)
-
-
-def _finish(iterator: Any) -> None:
-    shard = iterator._sampler_iter
-    reading = getattr(shard, "reading", None)
-    if type(shard) is Shard and reading is not None:
-        reading.finish(dealt=not shard.evaluates, drops_last=drops_last(shard.loader))

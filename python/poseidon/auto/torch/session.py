@@ -64,6 +64,9 @@ class TorchSession(Session):
         self._last_optimizer: dict[int, weakref.ref] = {}  # by identity of a parameter
         self._last_step: tuple[Callable, list[int]] = (lambda: None, [])  # whose it was; its parameters' identities
         self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
+        # How much the batch that is being trained on counts in the mean; unknown: the loss itself is divided by what
+        # all workers have counted. Asked for in every step, so it is found when one of these has changed.
+        self.share = 1.0
         self._wanted = 1.0  # what the weight is to be
         self._share = 1.0  # of the samples of a step that this worker's batch has, as a multiple of the mean
         self._weight = 1.0  # of its gradients
@@ -81,8 +84,10 @@ class TorchSession(Session):
         self.loose: Loose | None = None  # training without a loader; patches.py sets it
         self.walks: Walks | None = None  # by permutations; walks.py sets it
         # Groups of parameters of the optimizers that stepped since gradients were averaged last. They, not the
-        # optimizers: those are to go when the script lets go of them.
-        self._stepped: list[list] = []
+        # optimizers: those are to go when the script lets go of them. Of these the learning rates are compared: an
+        # optimizer that nobody has any more may live on until Python collects its garbage, on one worker longer than on
+        # another.
+        self.stepped: list[list] = []
         self._stepped_after = -1  # rounds() then
         self._in_use = InUse()
         self._evaluating = weakref.WeakSet()  # loaders of which a library says that they are not for training
@@ -167,16 +172,6 @@ class TorchSession(Session):
                  for group in optimizer.param_groups for parameter in group["params"]}
         return list(found.values())
 
-    def learning_rates(self) -> list[float]:
-        """Of the optimizers that made the last steps, and their groups of parameters. One that nobody has any more
-        may live on until Python collects its garbage, on one worker longer than on another."""
-        found = []
-        for groups in self._stepped:  # asked in every step: no comprehension, which would be a call
-            for group in groups:
-                if "lr" in group:
-                    found.append(float(group["lr"]))
-        return found
-
     def before_step(self, optimizer: Any) -> None:
         """An optimizer is about to use the gradients."""
         if not self.active():
@@ -188,7 +183,6 @@ class TorchSession(Session):
         self.walks.before_step(optimizer)
         self.loose.before_step()
         self._average(optimizer, parameters)
-        self.witness.exchanged(self.rounds(), id(optimizer))
         self._count_step(optimizer, parameters)
 
     def before_step_with(self, optimizer: Any, closure: Callable) -> Callable:
@@ -206,7 +200,6 @@ class TorchSession(Session):
             loss = closure(*args, **kwargs)
             self.loose.before_step()
             self._average(optimizer, parameters)
-            self.witness.exchanged(self.rounds(), id(optimizer))
             return loss
 
         return averaging
@@ -234,6 +227,10 @@ class TorchSession(Session):
                     "began, and whose gradients are those of one worker",
                     "make optimizers and unfreeze parameters before the training loader is read")
         self._engine.before_step(optimizer)
+        exchanged, rounds = self.witness.exchanged, self._rounds_before + self._engine.rounds
+        if exchanged.get(id(optimizer), 0) == rounds:
+            self.witness.nothing_exchanged()
+        exchanged[id(optimizer)] = rounds
 
     def _check_owner(self, optimizer: Any, parameters: list) -> None:
         """A later optimizer may take parameters over; two at the same time may not have them."""
@@ -257,9 +254,10 @@ class TorchSession(Session):
 
         self._steps += 1
         poseidon.report(self._steps)
-        if self._stepped_after != self.rounds():
-            self._stepped_after, self._stepped = self.rounds(), []
-        self._stepped.append(optimizer.param_groups)
+        rounds = self.rounds()
+        if self._stepped_after != rounds:
+            self._stepped_after, self.stepped = rounds, []
+        self.stepped.append(optimizer.param_groups)
         self._in_use.add_step(optimizer)
         if self._steps == 1:
             values = sum(parameter.numel() for parameter in parameters)
@@ -448,13 +446,12 @@ class TorchSession(Session):
         return ("set a seed (torch, numpy.random and random) before data are made or split, and do not depend on the "
                 "order of directories")
 
-    def delivered(self, shard: Shard, batch: Any) -> None:
-        """The script gets the data of a step."""
+    def delivered(self, shard: Shard, batch: Any) -> Delivery | None:
+        """The script gets the data of a step; None: of an evaluation."""
         delivery = shard.deliveries.popleft()
-        if delivery is None:  # of an evaluation
+        if delivery is None:
             shard.rounds_before = self.rounds()
-            return
-        self.witness.drew_step(delivery.digest)
+            return None
         self.samples = delivery.samples
         again = self._rounds_at_delivery == self.rounds()  # nothing was trained on the batch before
         of_another = again and self._last_shard() is not shard
@@ -470,13 +467,17 @@ class TorchSession(Session):
         if self._ahead and delivery.weight != 1.0:
             self.lineage.follow()
         if not self.lineage.follows():
-            self._share, self._trained = delivery.weight, delivery
+            self._trained = delivery
+            if delivery.weight != self._share:
+                self._set_share(delivery.weight)
+        return delivery
 
     def deliver_by_hand(self, delivery: Delivery) -> None:
         """The script takes its data of a step itself (walks.py)."""
         self.witness.drew_step(delivery.digest)
-        self.samples, self._newest, self._trained, self._share = delivery.samples, delivery, delivery, delivery.weight
+        self.samples, self._newest, self._trained = delivery.samples, delivery, delivery
         self.borrows = delivery.weight == 0.0
+        self._set_share(delivery.weight)
 
     def batch_size(self) -> int:
         """Of the loader that the newest batch is from; 0: it has none."""
@@ -490,12 +491,13 @@ class TorchSession(Session):
             return weights_of(sources) == {0.0}
         return self.borrows
 
-    def share(self) -> float:
-        """How much the batch that is being trained on counts in the mean; unknown: the loss itself is divided by
-        what all workers have counted."""
-        if self._is_counted:
-            return UNKNOWN
-        return self._share if self._weight == self._wanted else self._weight  # what is done counts, not what was meant
+    def _set_share(self, share: float) -> None:
+        self._share = share
+        self._find_share()
+
+    def _find_share(self) -> None:
+        done = self._share if self._weight == self._wanted else self._weight  # what is done counts, not what was meant
+        self.share = UNKNOWN if self._is_counted else done
 
     def gradient_weight(self) -> float:
         """What gradients of parameters are multiplied by before their mean is taken."""
@@ -510,7 +512,9 @@ class TorchSession(Session):
     def before_backward(self, tensors: Any) -> None:
         """Gradients count by the batch that they come from."""
         self.loose.before_backward(tensors)
-        self._is_counted = False
+        if self._is_counted:
+            self._is_counted = False
+            self._find_share()
         if not self.joined or not self.lineage.follows():
             return
         sources = self.lineage.sources(tensors)
@@ -524,8 +528,8 @@ class TorchSession(Session):
             if weights == {1.0}:
                 self.lineage.rest()
         self._trained = next((each for each in sources if each is not COUNTED), self._trained)
-        for weight in weights:  # a loss of no batch, such as a penalty, counts as the last one did
-            self._share = weight
+        # A loss of no batch, such as a penalty, counts as the last one did.
+        self._set_share(next(iter(weights), self._share))
 
     def weigh_gradients(self, tensors: Any, backward: bool) -> None:
         """The gradients of what is differentiated now count by their batch; those of a backward also by what the loss
@@ -537,8 +541,10 @@ class TorchSession(Session):
             rows = round(delivery.weight * delivery.samples / self.world)
             with self.lineage.looking_away():
                 weight = self.losses.weigh(tensors, weight, rows, delivery.samples)
-        self._wanted = weight
-        self._set_weight(weight)
+        if weight != self._wanted:
+            self._wanted = weight
+            self._set_weight(weight)
+            self._find_share()
 
     def before_backward_by_hand(self, tensors: Any, inputs: Any = None) -> None:
         """Something is differentiated, and there is no optimizer."""

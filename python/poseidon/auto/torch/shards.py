@@ -16,7 +16,7 @@ import collections
 import itertools
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple
 
-from ..common.witness import in_order, mixed
+from ..common.witness import in_order_of_batches
 from .samplers import drops_last, without_skipping
 
 if TYPE_CHECKING:
@@ -150,21 +150,25 @@ class Shard:
 
     def __next__(self) -> Any:
         if self.evaluates:
+            mine = self._others.popleft() if self._others else next(self._batches)
             self.deliveries.append(None)
-            return self._others.popleft() if self._others else next(self._batches)
-        group = list(itertools.islice(self._batches, self._world))
-        if not group:
-            raise StopIteration
-        if self._drop_last and len(group) < self._world:
+        else:
+            group = list(itertools.islice(self._batches, self._world))
+            if not group or self._drop_last and len(group) < self._world:
+                if not self.trains:
+                    self._others.extend(group)
+                raise StopIteration
+            cuts = self.trains or self.likely_trains
+            mine, weight = deal(group, self._world, self._rank, cuts)
             if not self.trains:
-                self._others.extend(group)
-            raise StopIteration
-        cuts = self.trains or self.likely_trains
-        mine, weight = deal(group, self._world, self._rank, cuts)
-        if not self.trains:
-            self._others.extend(deal_rest(group, self._world, self._rank, cuts))
-        digest = mixed(*map(in_order, group))
-        self.deliveries.append(Delivery(weight, digest, sum(map(_size, group)), self.tail))
+                self._others.extend(deal_rest(group, self._world, self._rank, cuts))
+            first, digest = group[0], 0
+            if self.reading is not None:  # nearly all are lists of ints, which need no call of Python
+                is_plain = type(first) is list and first and type(first[0]) is int
+                digest = hash(tuple(map(tuple, group))) if is_plain else in_order_of_batches(group)
+            self.deliveries.append(Delivery(weight, digest, sum(map(_size, group)), self.tail))
+        if self.reading is not None:
+            self.reading.asked.append(mine)
         return mine
 
 

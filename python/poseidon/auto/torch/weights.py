@@ -66,12 +66,12 @@ class Later:
 
 
 class _Window:
-    """The bytes of one parameter, where they lie."""
+    """The values of one parameter where they lie, as integers of the same bits."""
 
     def __init__(self, parameter: torch.Tensor):
         self.address = parameter.data_ptr()  # another one: the script has given the parameter other memory
-        self.bytes = memoryview(parameter.detach().reshape(-1).view(torch.uint8).numpy())
-        self.size = parameter.element_size()
+        raw = memoryview(parameter.detach().reshape(-1).view(torch.uint8).numpy())
+        self.bits = raw.cast({1: "B", 2: "H", 4: "I", 8: "Q"}[parameter.element_size()])
 
 
 def _lies_here(parameter: torch.Tensor) -> bool:
@@ -97,15 +97,18 @@ class Weights:
         if self.lie_here and [each.address for each in self._windows] != [each.data_ptr() for each in self._parameters]:
             self._windows = [_Window(each) for each in self._parameters]
 
-    def bits(self, number: int) -> int:
-        """A digest of a few of them, of another parameter for every number. Only where they lie here."""
+    def samples(self, number: int, count: int) -> list[memoryview]:
+        """The bits of a few of them, of another parameter for every number from this one on, as they are whenever these
+        are looked at; empty: they do not lie here. That for the last number comes first."""
+        return [self._some(each) if self.lie_here else memoryview(b"") for each in reversed(range(number, number + count))]
+
+    def _some(self, number: int) -> memoryview:
         turn, index = divmod(number, len(self._parameters))
-        window = self._windows[index]
         begin = turn * SAMPLE % self._begins[index]
-        return zlib.crc32(window.bytes[begin * window.size:(begin + SAMPLE) * window.size])
+        return self._windows[index].bits[begin:begin + SAMPLE]
 
     def sample(self, number: int) -> Later:
-        """The same ones, to be looked at themselves."""
+        """Those for a number, to be looked at themselves."""
         turn, index = divmod(number, len(self._parameters))
         begin = turn * SAMPLE % self._begins[index]
         return Later(self._parameters[index].detach().reshape(-1)[begin:begin + SAMPLE].clone())

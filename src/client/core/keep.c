@@ -1,0 +1,214 @@
+/*
+ * keep.c - results that are kept: this worker can show the last one of a chunk when its caller has
+ * gone on.
+ *
+ * A server on this host lends its own memory. It writes there only when everybody, this worker too,
+ * has given a gradient of the next step, and then nobody lacks this result. If the server dies, the
+ * memory stays as long as the loan. What came as a copy is copied aside.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/core/lane_parts.h"
+#include "client/core/results.h"
+
+psd_status
+psi_results_create(struct psd_table *table)
+{
+    if (!table->client->job.survives || !psi_spec_survives(&table->spec)) {
+        return PSD_OK;
+    }
+    table->results = calloc(table->chunk_count, sizeof(*table->results));
+    if (table->results == NULL) {
+        return PSD_ERR_NO_MEMORY;
+    }
+    for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
+        /* There is nothing before the first step, which is as good as having it. */
+        table->results[chunk].base = table->next_step[chunk];
+        table->results[chunk].has = PSI_HAS_PASSED;
+    }
+    return PSD_OK;
+}
+
+static void
+give_back(struct result *result)
+{
+    if (result->loan != NULL) {
+        result->loan->give_back(result->loan);
+        result->loan = NULL;
+    }
+    result->data = NULL;
+}
+
+void
+psi_results_destroy(struct psd_table *table)
+{
+    for (uint64_t chunk = 0; table->results != NULL && chunk < table->chunk_count; chunk++) {
+        give_back(&table->results[chunk]);
+        free(table->results[chunk].copy);
+    }
+    free(table->results);
+    table->results = NULL;
+}
+
+/* ---- a value comes ------------------------------------------------------------------------- */
+
+/* Is it a result for a caller of ours? What is sent for this host comes into memory that keeps it
+ * anyway; and what is only read belongs to no gradient. */
+static bool
+is_for_caller(const struct psd_op *op)
+{
+    return psi_op_is_push(op) && op->node.gathering == NULL;
+}
+
+/* Room for one value, before it is copied to where it belongs. */
+static void *
+bounce(struct lane_link *lane, size_t bytes)
+{
+    if (lane->bounce_bytes < bytes) {
+        free(lane->bounce);
+        lane->bounce = malloc(bytes);
+        lane->bounce_bytes = lane->bounce != NULL ? bytes : 0;
+    }
+    return lane->bounce;
+}
+
+/* Over a line that may end halfway the result must not come into the gradient's place: the gradient
+ * may be needed again. From a server of this host it comes at once. */
+psd_status
+psi_result_expect(struct lane_link *lane, const struct request *request, struct psi_sink *sink_p)
+{
+    const struct psd_op *op = request->op;
+
+    if (!is_for_caller(op)) {
+        return PSD_OK;
+    }
+    if (psi_lane_is_kept(lane) && sink_p->stays) {
+        lane->coming = (struct coming){.to = sink_p->into, .loan = sink_p->loan};
+        sink_p->into = NULL;
+        sink_p->keep = true;
+    } else if (!psi_lane_is_kept(lane) && op->in_place) {
+        lane->coming = (struct coming){.to = sink_p->into};
+        sink_p->into = bounce(lane, psi_transfer_bytes(op, request->chunk));
+        return sink_p->into != NULL ? PSD_OK : PSD_ERR_NO_MEMORY;
+    }
+    return PSD_OK;
+}
+
+void
+psi_result_not_coming(struct lane_link *lane)
+{
+    if (lane->coming.loan != NULL) {
+        lane->coming.loan->give_back(lane->coming.loan);
+    }
+    lane->coming = (struct coming){0};
+}
+
+/* ---- it is here ---------------------------------------------------------------------------- */
+
+static void
+no_memory(struct psi_client *client)
+{
+    psi_client_over(client, PSD_ERR_NO_MEMORY,
+                    "no memory to keep results for servers that are lost");
+}
+
+static bool
+copy_aside(struct result *result, const void *payload, size_t bytes)
+{
+    if (result->copy == NULL) {
+        result->copy = malloc(bytes);
+    }
+    if (result->copy != NULL) {
+        memcpy(result->copy, payload, bytes);
+    }
+    return result->copy != NULL;
+}
+
+/* The last result goes when this one is here. */
+static bool
+keep(struct psd_op *op, uint32_t chunk, struct psi_loan *loan, const void *payload)
+{
+    struct result *result = &op->table->results[chunk];
+
+    give_back(result);
+    result->base = op->transfer.step + 1;
+    result->has = PSI_HAS_KEPT;
+    result->loan = loan;
+    result->data = payload;
+    if (loan == NULL) {
+        if (!copy_aside(result, payload, psi_transfer_bytes(op, chunk))) {
+            return false;
+        }
+        result->data = result->copy;
+    }
+    return true;
+}
+
+/* Nobody else lacks it, or so the server thinks; and it is the caller's alone now. */
+static void
+let_go(const struct psd_op *op, uint32_t chunk)
+{
+    struct result *result = &op->table->results[chunk];
+
+    give_back(result);
+    result->has = PSI_HAS_NOTHING;
+}
+
+/* Some hold the result until everybody says that it is here. */
+static void
+say_got(struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
+{
+    const bool held = (lane->peer.inbox.frame.flags & PSI_FLAG_HOLD) != 0;
+
+    op->table->results[chunk].got = held ? op->transfer.step + 1 : 0;
+    if (held) {
+        psi_got(lane, &(struct psi_result){op->table->id, chunk, op->transfer.step});
+    }
+}
+
+void
+psi_result_arrived(struct lane_link *lane, struct request *request, const void *payload)
+{
+    const struct psi_frame *frame = &lane->peer.inbox.frame;
+    const struct coming coming = lane->coming;
+    struct psd_op *op = request->op;
+    const uint32_t chunk = request->chunk;
+
+    lane->coming = (struct coming){0};
+    if (coming.to != NULL) {
+        memcpy(coming.to, payload, frame->payload_bytes);
+    }
+    if (psi_op_is_push(op)) {
+        say_got(lane, op, chunk);
+    }
+    if (!is_for_caller(op)) {
+        psi_request_answered(lane, request, PSD_OK, "", frame);
+    } else if (psi_lane_is_kept(lane)) {
+        if (!keep(op, chunk, coming.loan, payload)) {
+            no_memory(lane->client);
+            return;
+        }
+        psi_request_answered(lane, request, PSD_OK, "", frame);
+    } else if ((frame->flags & PSI_FLAG_HOLD) != 0) {
+        let_go(op, chunk);
+        psi_result_hold(op, chunk);
+        psi_request_held(lane, request, frame);
+    } else {
+        let_go(op, chunk);
+        psi_request_answered(lane, request, PSD_OK, "", frame);
+    }
+}
+
+void
+psi_result_is_own(const struct psd_op *op, uint32_t chunk, const void *value)
+{
+    struct result *result = &op->table->results[chunk];
+
+    give_back(result);
+    result->base = op->transfer.step + 1;
+    result->has = PSI_HAS_KEPT;
+    result->data = value;
+}

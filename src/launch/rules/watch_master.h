@@ -1,0 +1,21 @@
+/*
+ * watch_master.h - a master that dies while its job can wait for it.
+ */
+#ifndef LAUNCH_WATCH_MASTER_H
+#define LAUNCH_WATCH_MASTER_H
+
+#include "launch/rules/watch_state.h"
+
+/* The master ended, and not well. True: it lives again, or is no longer needed. */
+bool watch_master_exited(struct watch *watch, uint64_t now_ms);
+
+/* The master is there, and has said nothing for too long. */
+void watch_master_hangs(struct watch *watch, uint64_t now_ms);
+
+/* If all servers have left well, and all workers, another life of the master has nobody to hear from. */
+void watch_master_spare(struct watch *watch, uint64_t now_ms);
+
+/* How much later than usual it can say anything: it may be on its way. */
+uint64_t watch_master_delay_ms(const struct watch *watch, uint64_t now_ms);
+
+#endif

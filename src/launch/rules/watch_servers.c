@@ -1,0 +1,167 @@
+/*
+ * watch_servers.c - servers that die while the job can do without what they had.
+ *
+ * Whether it can is the master's to say: it knows the tables. So the end of a server is not the end
+ * of the job until the master has said so, or has not said anything for too long. When it waits for
+ * another life of the server, that is started: at once the first time, later each time if lives are
+ * short. Lives that served for a minute do not count against the number of restarts. The master
+ * says nothing of a life that ended before it had heard of it: it waits, and the next is started.
+ * A server that comes too late, or died too often, is not the end of a job that has others: one of
+ * them may take its part, which is the master's to say, too.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/rules/watch_servers.h"
+
+#include "launch/rules/watch_master.h"
+#include "launch/rules/watch_restart.h"
+#include "launch/rules/watch_steps.h"
+
+enum {
+    WORD_MS = 2000, /* for the master's word, beyond the time that it takes to be sure of a loss */
+    SERVED_MS = 60000, /* a life that does not count */
+};
+
+static bool
+may_live_again(const struct watch *watch, const struct watch_slot *server, uint64_t now_ms)
+{
+    const uint32_t short_lives = now_ms - server->start_ms < SERVED_MS ? server->hasty : 0;
+
+    return short_lives < watch->config.server_restarts;
+}
+
+bool
+watch_server_exited(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    struct watch_slot *server = &watch->slots[slot];
+    const struct watch_config *config = &watch->config;
+
+    if (config->foreign || !server->joined || watch->master_left) {
+        return false;
+    }
+    if (server->is_hosted) {
+        cause_forgive(&watch->inquest, slot); /* nobody misses it */
+        return true;
+    }
+    if (server->makes_room) {
+        watch_server_awaited(watch, slot, now_ms);
+        return true;
+    }
+    if (!may_live_again(watch, server, now_ms) && !config->others_take_over) {
+        return false;
+    }
+    server->word_ms = now_ms + config->silence_ms + config->server_grace_ms + WORD_MS +
+                      watch_master_delay_ms(watch, now_ms);
+    return true;
+}
+
+bool
+watch_server_is_spare(const struct watch_slot *server)
+{
+    return server->is_missing || server->is_hosted || server->makes_room;
+}
+
+/* It has died too often. Another server may take its part: that is the master's to say. */
+static void
+leave_it(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    struct watch_slot *server = &watch->slots[slot];
+
+    if (!watch->config.others_take_over || server->is_left) {
+        watch_ask(watch, now_ms);
+        return;
+    }
+    server->is_left = true;
+    if (server->alive) { /* it was only silent */
+        server->doomed_ms = now_ms;
+    }
+    server->word_ms = now_ms + watch->config.server_wait_ms + WORD_MS;
+}
+
+void
+watch_server_hosted(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    struct watch_slot *server = &watch->slots[slot];
+
+    server->is_hosted = true;
+    server->is_missing = false;
+    server->is_left = false;
+    server->makes_room = false;
+    server->word_ms = 0;
+    server->restart_ms = 0;
+    server->started = true; /* no life of it is on its way any more */
+    if (server->alive) {
+        server->doomed_ms = now_ms; /* it came too late, and has no place */
+    }
+    cause_forgive(&watch->inquest, slot);
+}
+
+/* The delay begins with nothing, goes on with restart_delay_ms, and doubles from there. */
+static void
+live_again(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    struct watch_slot *server = &watch->slots[slot];
+
+    if (now_ms - server->start_ms >= SERVED_MS) {
+        server->hasty = 0;
+    }
+    server->delay_ms = 0;
+    if (server->hasty > 0) {
+        uint32_t delays = server->hasty - 1;
+
+        server->delay_ms = watch_restart_delay_ms(watch->config.restart_delay_ms, 0, &delays);
+    }
+    server->hasty++;
+    server->restarts++;
+    cause_forgive(&watch->inquest, slot);
+    if (!server->makes_room) { /* else they have been told */
+        watch->ops->tell_failover(watch->context, slot);
+    }
+    server->makes_room = false;
+    if (server->delay_ms == 0) {
+        watch_start(watch, slot);
+    } else {
+        server->started = false; /* on its way, as if it were ordered */
+        server->restart_ms = now_ms + server->delay_ms;
+    }
+}
+
+void
+watch_server_awaited(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    struct watch_slot *server = &watch->slots[slot];
+
+    if (watch->phase != WATCH_RUNNING) {
+        return;
+    }
+    server->word_ms = 0;
+    server->is_missing = true;
+    server->is_hosted = false;
+    if (!may_live_again(watch, server, now_ms)) {
+        leave_it(watch, slot, now_ms);
+    } else if (server->alive) { /* it was only silent */
+        server->makes_room = true;
+        server->doomed_ms = now_ms;
+        watch->ops->tell_failover(watch->context, slot);
+    } else {
+        live_again(watch, slot, now_ms);
+    }
+}
+
+void
+watch_late_words(struct watch *watch, uint64_t now_ms)
+{
+    for (uint32_t slot = 1; slot <= watch->config.servers && watch->phase == WATCH_RUNNING;
+         slot++) {
+        struct watch_slot *server = &watch->slots[slot];
+
+        if (server->word_ms == 0 || now_ms < server->word_ms) {
+            continue;
+        }
+        if (server->is_missing) {
+            watch_server_awaited(watch, slot, now_ms);
+        } else {
+            watch_ask(watch, now_ms);
+        }
+    }
+}

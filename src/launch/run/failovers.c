@@ -1,0 +1,159 @@
+/*
+ * failovers.c - servers, and the master, that died while the job went on.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/run/failovers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/monotonic.h"
+#include "launch/run/end_text.h"
+
+enum { FAILOVERS_MAX = 1000 }; /* that result.json tells of */
+
+static struct failover *
+find_open(const struct run *run, uint32_t slot)
+{
+    for (size_t i = 0; i < run->failover_count; i++) {
+        if (run->failovers[i].slot == slot && run->failovers[i].back_ms == 0) {
+            return &run->failovers[i];
+        }
+    }
+    return NULL;
+}
+
+/* Without memory, or after very many of them, people are told all the same. */
+static void
+remember(struct run *run, uint32_t slot, const char *why)
+{
+    const struct watch_slot *server = &run->watch.slots[slot];
+    struct failover *grown;
+
+    if (run->failover_count == FAILOVERS_MAX ||
+        find_open(run, slot) != NULL) { /* it died again before it was back */
+        return;
+    }
+    grown = realloc(run->failovers, (run->failover_count + 1) * sizeof(*grown));
+    if (grown != NULL) {
+        run->failovers = grown;
+        grown[run->failover_count] = (struct failover){
+            .slot = slot, .lost_ms = server->alive ? psi_monotonic_ms() : server->end_ms};
+        snprintf(grown[run->failover_count].why, sizeof(grown->why), "%s", why);
+        run->failover_count++;
+    }
+}
+
+void
+failovers_begin(struct run *run, uint32_t slot)
+{
+    const struct watch_slot *server = &run->watch.slots[slot];
+    char why[FAILOVER_WHY_MAX];
+    char when[32];
+
+    if (server->alive) {
+        char who[128];
+
+        end_text_name(run, slot, who, sizeof(who));
+        snprintf(why, sizeof(why), "%.100s was silent for %llu ms and is killed", who,
+                 (unsigned long long)(slot == 0 ? status_silence_ms(&run->status)
+                                                : run->watch.config.silence_ms));
+        snprintf(when, sizeof(when), "when it is gone");
+    } else {
+        end_text_exit(run, slot, server->code, server->signal, why, sizeof(why));
+        end_text_delay(server->delay_ms, when, sizeof(when));
+    }
+    console_say(&run->console, "%s; it is started again, %s, and the job goes on", why, when);
+    runlog_line(&run->runlog, "FAILOVER", "%s; it is started again, %s", why, when);
+    remember(run, slot, why);
+}
+
+void
+failovers_hosted(struct run *run, uint32_t slot)
+{
+    const struct watch_slot *server = &run->watch.slots[slot];
+    struct failover *failover;
+    char why[FAILOVER_WHY_MAX];
+
+    end_text_exit(run, slot, server->code, server->signal, why, sizeof(why));
+    console_say(&run->console, "%s; another server takes its part, and the job goes on", why);
+    runlog_line(&run->runlog, "FAILOVER", "%s; another server takes its part", why);
+    remember(run, slot, why);
+    failover = find_open(run, slot);
+    if (failover != NULL) {
+        failover->is_hosted = true;
+    }
+}
+
+static double
+seconds_of(const struct failover *failover)
+{
+    return (double)(failover->back_ms - failover->lost_ms) / 1000;
+}
+
+void
+failovers_end(struct run *run, uint32_t slot)
+{
+    struct failover *failover = find_open(run, slot);
+    char who[128];
+    char what[160];
+
+    if (failover == NULL) {
+        return;
+    }
+    failover->back_ms = psi_monotonic_ms();
+    end_text_name(run, slot, who, sizeof(who));
+    snprintf(what, sizeof(what), failover->is_hosted ? "the part of %s" : "%s", who);
+    console_say(&run->console, "%s is back after %.1f s", what, seconds_of(failover));
+    runlog_line(&run->runlog, "FAILOVER", "%s is back after %.3f s", what, seconds_of(failover));
+}
+
+void
+failovers_text(const struct run *run, char *text_p, size_t size)
+{
+    const struct failover *longest = NULL;
+    bool with_master = false;
+    size_t count = 0;
+
+    text_p[0] = '\0';
+    for (size_t i = 0; i < run->failover_count; i++) {
+        const struct failover *failover = &run->failovers[i];
+
+        if (failover->back_ms != 0) {
+            count++;
+            with_master = with_master || failover->slot == 0;
+            longest =
+                longest == NULL || seconds_of(failover) > seconds_of(longest) ? failover : longest;
+        }
+    }
+    if (count == 1) {
+        snprintf(text_p, size, "%s died and was back after %.1f s",
+                 run->processes[longest->slot].name, seconds_of(longest));
+    } else if (count > 1) {
+        snprintf(text_p, size, "%s died %zu times and were back, %s after %.1f s, others sooner",
+                 with_master ? "servers and the master" : "servers", count,
+                 run->processes[longest->slot].name, seconds_of(longest));
+    }
+}
+
+json_t *
+failovers_json(const struct run *run)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < run->failover_count; i++) {
+        const struct failover *failover = &run->failovers[i];
+        json_t *one = json_object();
+
+        json_object_set_new(one, "process", json_string(run->processes[failover->slot].name));
+        json_object_set_new(one, "why", json_string(failover->why));
+        json_object_set_new(one, "by",
+                            json_string(failover->is_hosted ? "another server" : "restart"));
+        json_object_set_new(one, "seconds",
+                            failover->back_ms != 0 ? json_real(seconds_of(failover)) : json_null());
+        json_array_append_new(list, one);
+    }
+    return list;
+}

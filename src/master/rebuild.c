@@ -1,0 +1,747 @@
+/*
+ * rebuild.c - another life of the master: it knows nothing, and hears everything from the lanes.
+ *
+ * Lanes and workers go on while there is no master, and knock until there is one. A lane is let in
+ * at once and tells what it keeps in mind (server/journal.c). Workers wait. When every lane of the
+ * highest view has told, or has been away for too long, that view is the truth:
+ *
+ *   - what it decided may have reached some lanes only, or another change may have been proposed
+ *     and never decided. Then all lanes hear it once more, under a number of ours that is higher
+ *     than whatever the last master chose, and only when they all have it do workers. If all lanes
+ *     have it and none is frozen there is nothing to do;
+ *   - a lower view is no truth, whoever tells of it first: the others may have acted on the next;
+ *   - a table is open if all lanes that count have it ready; another one is opened once more;
+ *   - a lane whose life is later than the one in the view is on its way into the job: the last
+ *     master had given up the earlier one;
+ *   - workers are those of the view. Who does not come back is lost; who was done, is done.
+ *
+ * If no lane has any view, the job had not begun, and gathers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+#include "base/fail.h"
+#include "master/state.h"
+
+void
+master_report_free(struct member *lane)
+{
+    if (lane->report != NULL) {
+        psi_view_fini(&lane->report->view);
+        free(lane->report);
+        lane->report = NULL;
+    }
+}
+
+/* How long a member may take to find this master: an attempt to connect to the last one may have to
+ * time out first, and then it is judged as any other silence. But those who have found it wait
+ * meanwhile, and have a limit, too. */
+static uint64_t
+search_ns(const struct master *master)
+{
+    const uint64_t dead_ms = (uint64_t)master->config.heartbeat_ms * master->config.dead_heartbeats;
+    const uint64_t search_ms = MASTER_ATTEMPT_MS + dead_ms;
+    const uint64_t limit_ms = master->config.master_grace_ms / 2;
+
+    return (limit_ms > 0 && limit_ms < search_ms ? limit_ms : search_ms) * MASTER_MS_NS;
+}
+
+static uint64_t
+patience_ns(const struct master *master)
+{
+    return master->begun_ns + search_ns(master);
+}
+
+/* Workers that knock hear why. */
+static void
+give_up(struct master *master, int exit_code, psd_status status, const char *text)
+{
+    master->lingers = true;
+    master_end(master, exit_code, status, "the master returned, and cannot go on: %s", text);
+}
+
+/* ------------------------------------------------------------------------------ the lanes --- */
+
+bool
+master_rebuild_learns(struct master *master, const struct psi_hello *hello)
+{
+    if (master->phase == PHASE_REBUILDING && master->job == 0 && hello->role == PSI_ROLE_SERVER) {
+        master->job = hello->job;
+    }
+    if (master->phase == PHASE_REBUILDING && hello->view > master->told_view &&
+        (master->job == 0 || hello->job == master->job)) {
+        master->told_view = hello->view;
+    }
+    return master->phase != PHASE_REBUILDING || hello->job == 0 || master->job != 0;
+}
+
+static uint32_t
+place_of(const struct master *master, const struct member *lane)
+{
+    return master->loads.first_place[lane->rank] + lane->lane;
+}
+
+void
+master_rebuild_admit(struct session *session)
+{
+    const struct psi_hello *hello = &session->hello;
+    struct member *lane;
+
+    if (hello->role != PSI_ROLE_SERVER || hello->job == 0 || hello->incarnation == 0) {
+        master_wait_for_place(session);
+        return;
+    }
+    if (!master_lane_has_place(session)) {
+        return;
+    }
+    lane = &session->master->server[hello->rank].lane[hello->lane];
+    if (lane->state != PSD_NODE_MISSING && lane->incarnation > hello->incarnation) {
+        master_refuse(session, PSD_ERR_FENCED, "server %u has another life", hello->rank);
+        return;
+    }
+    if (lane->session != NULL && lane->session != session) {
+        master_session_close(lane->session);
+    }
+    master_report_free(lane);
+    lane->report = calloc(1, sizeof(*lane->report));
+    if (lane->report == NULL) {
+        master_refuse(session, PSD_ERR_NO_MEMORY, "the master is out of memory");
+        return;
+    }
+    lane->report->is_whole = hello->view == 0;
+    if (session->master->places > 0) { /* it may be another life, or have told something else */
+        master_tables_lose(session->master, place_of(session->master, lane), 1);
+    }
+    lane->incarnation = hello->incarnation - 1; /* taking the place counts a life */
+    master_take_place(session, lane, hello->address);
+}
+
+static struct report *
+report_of(const struct session *session)
+{
+    return session->master->phase == PHASE_REBUILDING ? session->member->report : NULL;
+}
+
+/* Places are numbered as in every view of the job. */
+static psd_status
+number_places(struct master *master, const struct psi_view *view, struct psd_error *err)
+{
+    uint32_t lanes[PSI_SERVERS_MAX] = {0};
+
+    for (uint32_t i = 0; i < view->places; i++) {
+        if (view->place[i].server >= master->config.servers ||
+            view->place[i].lane != lanes[view->place[i].server]++) {
+            return psi_fail(err, PSD_ERR_PROTOCOL, "VIEW_COMMIT: place %u is lane %u of server %u",
+                            i, view->place[i].lane, view->place[i].server);
+        }
+    }
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        struct server *server = &master->server[index];
+
+        if (lanes[index] == 0 || (server->lanes != 0 && server->lanes != lanes[index])) {
+            return psi_fail(err, PSD_ERR_PROTOCOL, "VIEW_COMMIT: server %u has %u lanes", index,
+                            lanes[index]);
+        }
+        if (server->lanes == 0 && master_server_prepare(server, index, lanes[index]) != PSD_OK) {
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "VIEW_COMMIT: no memory");
+        }
+    }
+    master_view_number_places(master);
+    return PSD_OK;
+}
+
+static bool
+has_our_places(const struct master *master, const struct psi_view *view)
+{
+    if (view->places != master->places) {
+        return false;
+    }
+    for (uint32_t i = 0; i < view->places; i++) {
+        if (view->place[i].server != master->place[i]->rank ||
+            view->place[i].lane != master->place[i]->lane) {
+            return false;
+        }
+    }
+    return true;
+}
+
+psd_status
+master_on_known_view(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct master *master = session->master;
+    struct report *report = report_of(session);
+    psd_status status;
+
+    if (report == NULL || report->view.id != 0) {
+        return PSD_OK;
+    }
+    status = psi_view_decode_new(body, bytes, &report->view, err);
+    if (status == PSD_OK &&
+        (report->view.id == 0 || psi_view_term(report->view.id) >= master->config.term ||
+         report->view.workers != master->config.workers)) {
+        status = psi_fail(
+            err, PSD_ERR_PROTOCOL, "VIEW_COMMIT: view %u has %u workers, the job %u in term %u",
+            report->view.id, report->view.workers, master->config.workers, master->config.term);
+    }
+    if (status == PSD_OK && master->places == 0) {
+        status = number_places(master, &report->view, err);
+    }
+    if (status == PSD_OK && !has_our_places(master, &report->view)) {
+        status = psi_fail(err, PSD_ERR_PROTOCOL, "VIEW_COMMIT: other places than in other views");
+    }
+    if (status != PSD_OK) {
+        psi_view_fini(&report->view);
+    }
+    return status;
+}
+
+psd_status
+master_on_known_table(struct session *session, const void *body, size_t bytes,
+                      struct psd_error *err)
+{
+    struct master *master = session->master;
+    const struct report *report = report_of(session);
+    struct psi_table_info info;
+    psd_status status;
+
+    if (report == NULL || report->view.id == 0) {
+        return PSD_OK;
+    }
+    status = psi_table_info_decode(body, bytes, &info, err);
+    if (status == PSD_OK) {
+        status = master_table_known(master, &info, place_of(master, session->member),
+                                    session->guest.inbox.frame.status == PSD_OK, err);
+    }
+    if (status == PSD_ERR_MISMATCH || status == PSD_ERR_NO_MEMORY) {
+        give_up(master, PSI_EXIT_MASTER_LOST, status, err->text);
+        status = PSD_OK;
+    }
+    return status;
+}
+
+psd_status
+master_on_known_drop(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    (void)body;
+    (void)bytes;
+    return report_of(session) == NULL
+               ? PSD_OK
+               : master_table_known_dropped(session->master, session->guest.inbox.frame.table, err);
+}
+
+psd_status
+master_on_known_resume(struct session *session, const void *body, size_t bytes,
+                       struct psd_error *err)
+{
+    struct master *master = session->master;
+    const struct psi_frame *frame = &session->guest.inbox.frame;
+
+    (void)body;
+    (void)bytes;
+    if (report_of(session) == NULL) {
+        return PSD_OK;
+    }
+    if (frame->table >= master->tables || master->table[frame->table] == NULL ||
+        frame->rank >= master->config.workers) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "TABLE_RESUME: worker %u of table %u", frame->rank,
+                        frame->table);
+    }
+    return master_table_resume(master, master->table[frame->table], frame->rank, frame->step);
+}
+
+psd_status
+master_on_lane_state(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct master *master = session->master;
+    struct report *report = report_of(session);
+    struct psi_lane_state state;
+    psd_status status;
+
+    if (report == NULL || report->view.id == 0) {
+        return PSD_OK;
+    }
+    status = psi_lane_state_decode(body, bytes, &state, err);
+    if (status == PSD_OK) {
+        report->frozen = state.frozen;
+        report->done = state.done;
+        report->is_whole = true;
+        if (state.load_barriers > master->barrier_released[PSI_BARRIER_LOAD]) {
+            master->barrier_released[PSI_BARRIER_LOAD] = state.load_barriers;
+            master->loaded = state.load_barriers;
+        }
+        for (size_t i = 0; i < sizeof(state.done.word) / sizeof(state.done.word[0]); i++) {
+            master->done.word[i] |= state.done.word[i];
+        }
+        master_wake_at(master, 0);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------ the truth --- */
+
+/* The lane that tells of the highest view; NULL: none has any. */
+static const struct report *
+highest_report(const struct master *master)
+{
+    const struct report *highest = NULL;
+
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct report *report = master->place[place]->report;
+
+        if (report != NULL && report->is_whole && report->view.id > 0 &&
+            (highest == NULL || report->view.id > highest->view.id)) {
+            highest = report;
+        }
+    }
+    return highest;
+}
+
+bool
+master_lane_has_told(const struct member *lane)
+{
+    return lane->report != NULL && lane->report->is_whole;
+}
+
+/* Had the last master given up the server's life that the view has? Then a lane of a later one is
+ * here. */
+static bool
+is_given_up(const struct master *master, const struct psi_view *view, uint32_t index)
+{
+    const struct server *server = &master->server[index];
+
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        if (server->lane[lane].incarnation > psi_view_place(view, index, lane)->incarnation) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Does a lane of a life that has met no master yet wait for the place? */
+static bool
+is_knocking(const struct master *master, const struct member *lane)
+{
+    for (const struct session *session = session_first(master); session != NULL;
+         session = session_next(session)) {
+        if (session->guest.conn != NULL && session->kind == SESSION_WAITING &&
+            session->hello.role == PSI_ROLE_SERVER && session->hello.rank == lane->rank &&
+            session->hello.lane == lane->lane) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Who has a place, and has not told yet? Where the last master had given up the life that the view
+ * has, lanes of the next are awaited; those that it had not met have nothing to tell. */
+static bool
+is_missing(const struct master *master, const struct psi_view *view, const struct member *lane)
+{
+    const bool has_nothing =
+        lane->report == NULL && is_given_up(master, view, lane->rank) && is_knocking(master, lane);
+
+    return !master_lane_has_told(lane) && !has_nothing;
+}
+
+static bool
+have_all_told(const struct master *master, const struct psi_view *view)
+{
+    for (uint32_t place = 0; place < master->places; place++) {
+        if (is_missing(master, view, master->place[place])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A BYE is no decision: whoever knows of one, it was said. */
+static bool
+are_all_done(const struct psi_ranks *done, const struct psi_view *view)
+{
+    for (uint32_t rank = 0; rank < view->workers; rank++) {
+        if (view->worker[rank].member && !psi_ranks_has(done, rank)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Does every lane that has told know that all workers are done? If one does not, no master has said
+ * END yet, and who is not here did not leave of that. */
+static bool
+may_be_over(const struct master *master, const struct psi_view *view)
+{
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *lane = master->place[place];
+
+        if (master_lane_has_told(lane) && !are_all_done(&lane->report->done, view)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------------------- taking it up --- */
+
+static void
+restore_worker(struct master *master, const struct psi_view *view, uint32_t rank)
+{
+    struct worker *worker = &master->worker[rank];
+    struct member *member = &worker->member;
+    const struct psi_view_worker *was = &view->worker[rank];
+    const bool done = psi_ranks_has(&master->done, rank);
+
+    member->incarnation = was->incarnation;
+    member->life = 0; /* it says which, when it comes */
+    member->cut_ns = psi_now_ns(master->env);
+    member->spared_ns = member->cut_ns + search_ns(master); /* so far it was not let in */
+    snprintf(member->address, sizeof(member->address), "not back yet");
+    worker->host = was->host;
+    memcpy(worker->host_address, was->address, sizeof(worker->host_address));
+    if (done) {
+        member->state = PSD_NODE_DONE;
+        worker->wanted = was->member ? CHANGE_LEAVE : CHANGE_NONE;
+    } else if (was->member) {
+        member->state = PSD_NODE_RUNNING;
+        worker->is_untold = true;
+    } else {
+        member->state = PSD_NODE_LOST;
+        worker->loss = PSI_LOSS_SILENT;
+        snprintf(worker->lost_text, sizeof(worker->lost_text), "before the master returned");
+    }
+}
+
+static void
+restore_server(struct master *master, const struct psi_view *view, uint32_t index)
+{
+    struct server *server = &master->server[index];
+
+    server->is_away = is_given_up(master, view, index);
+    server->lost_ns = psi_now_ns(master->env);
+    server->seek_ns = server->lost_ns + master->config.server_return_ms * MASTER_MS_NS;
+    server->loss = PSI_LOSS_SILENT;
+    snprintf(server->lost_text, sizeof(server->lost_text), "before the master returned");
+    for (uint32_t i = 0; i < server->lanes; i++) {
+        struct member *lane = &server->lane[i];
+        const struct psi_view_place *place = psi_view_place(view, index, i);
+
+        if (!server->is_away) {
+            lane->state = PSD_NODE_RUNNING;
+        } else if (lane->incarnation <= place->incarnation || !master_lane_has_told(lane)) {
+            master_fence(lane); /* what it may have missed, nobody knows */
+            lane->state = PSD_NODE_LOST;
+        }
+        if (lane->report == NULL) {
+            lane->incarnation = place->incarnation;
+            snprintf(lane->address, sizeof(lane->address), "%s", place->address);
+        }
+    }
+}
+
+/* Do all lanes have the view, and does none wait for the next? */
+static bool
+is_calm(const struct master *master, const struct psi_view *view)
+{
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *lane = master->place[place];
+
+        if (lane->state != PSD_NODE_LOST && master_lane_has_told(lane) &&
+            (lane->report->view.id != view->id || lane->report->frozen)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A table whose rounds the last master decided: what it was about to decide nobody knows. */
+static const struct table *
+undecidable(const struct master *master)
+{
+    for (uint32_t id = 0; id < master->tables; id++) {
+        if (master->table[id]->state != TABLE_DROPPED &&
+            master->table[id]->spec.backup_workers > 0) {
+            return master->table[id];
+        }
+    }
+    return NULL;
+}
+
+/* Of another life of its server: which cannot do without this one. */
+static bool
+has_other_lanes(const struct master *master, const struct member *lost)
+{
+    const struct server *server = &master->server[lost->rank];
+
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        if (server->lane[lane].state == PSD_NODE_JOINED) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+lose_the_missing(struct master *master)
+{
+    for (uint32_t place = 0; place < master->places && master->phase == PHASE_RUNNING; place++) {
+        struct member *lane = master->place[place];
+
+        const bool is_gone = lane->state == PSD_NODE_RUNNING && !master_lane_has_told(lane);
+        const bool is_half_there = lane->state == PSD_NODE_LOST && !is_knocking(master, lane) &&
+                                   has_other_lanes(master, lane);
+
+        if (is_gone || is_half_there) {
+            master_server_lost(master, lane, PSI_LOSS_SILENT, "not back since the master returned");
+        }
+    }
+}
+
+static bool
+are_workers_away(const struct master *master)
+{
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        const struct member *member = &master->worker[rank].member;
+
+        if (member->state == PSD_NODE_DONE && member->session == NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Lanes that are not here may have heard END from the last master, and left; or are on their way. So
+ * are workers whose BYE was not answered. */
+static void
+end_well(struct master *master)
+{
+    master_admit_waiting(master);
+    master->lingers = are_workers_away(master);
+    master_end(master, PSI_EXIT_OK, PSD_OK, "all workers are done");
+    if (master->end_ns < patience_ns(master)) {
+        master->end_ns = patience_ns(master);
+    }
+}
+
+static void
+go_on(struct master *master, const struct psi_view *truth)
+{
+    if (!is_calm(master, truth)) {
+        master_view_renew(master, truth);
+    }
+    lose_the_missing(master);
+    for (uint32_t place = 0; place < master->places && master->phase == PHASE_RUNNING; place++) {
+        master_tables_resend(master, master->place[place], place);
+        master_done_resend(master, master->place[place]);
+    }
+}
+
+/* The view is the truth: all that follows from it. */
+static psd_status
+restore(struct master *master, const struct psi_view *truth)
+{
+    struct psi_view old;
+    const psd_status status = psi_view_take(&master->view, truth, &old);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    psi_view_fini(&old);
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        restore_worker(master, truth, rank);
+    }
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        restore_server(master, truth, index);
+    }
+    master->done_mark = psi_ranks_count(&master->done) > 0 || master->loaded > 0;
+    master->phase = PHASE_RUNNING;
+    return master_tables_settle(master);
+}
+
+static void
+take_up(struct master *master, const struct psi_view *truth)
+{
+    const struct table *table;
+    char text[PSI_TEXT_MAX];
+
+    if (restore(master, truth) != PSD_OK) {
+        give_up(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "out of memory");
+        return;
+    }
+    table = are_all_done(&master->done, truth) ? NULL : undecidable(master);
+    if (table != NULL) {
+        snprintf(text, sizeof(text),
+                 "its last life alone knew who is in the next step of table %.200s (backup_workers "
+                 "%u)",
+                 table->spec.name, table->spec.backup_workers);
+        give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
+        return;
+    }
+    psi_log(master->log, PSI_LOG_INFO, "MASTER-BACK",
+            "the master is back, in its life %u: it goes on with view %u, after %" PRIu64 " ms",
+            master->config.term, truth->id,
+            (psi_now_ns(master->env) - master->begun_ns) / MASTER_MS_NS);
+    if (may_be_over(master, truth)) {
+        end_well(master);
+    } else {
+        go_on(master, truth);
+    }
+    for (uint32_t place = 0; place < master->places; place++) {
+        master_report_free(master->place[place]);
+    }
+    master_wake_at(master, 0);
+}
+
+/* ----------------------------------------------------------------------- no view at all --- */
+
+/* Is a lane here that has no view, in the job already or on its way into it? One that has is about
+ * to tell of it. */
+static bool
+is_here(const struct master *master, uint32_t index, uint32_t lane)
+{
+    for (const struct session *session = session_first(master); session != NULL;
+         session = session_next(session)) {
+        if (session->guest.conn != NULL && session->hello.role == PSI_ROLE_SERVER &&
+            session->hello.rank == index && session->hello.lane == lane &&
+            session->hello.view == 0 &&
+            (session->kind == SESSION_WAITING || session->kind == SESSION_MEMBER)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint32_t
+lanes_of(const struct master *master, uint32_t index)
+{
+    for (const struct session *session = session_first(master); session != NULL;
+         session = session_next(session)) {
+        if (session->guest.conn != NULL && session->hello.role == PSI_ROLE_SERVER &&
+            session->hello.rank == index) {
+            return session->hello.lanes;
+        }
+    }
+    return 0;
+}
+
+/* Then none of them has a view, and the job has not begun. */
+static bool
+are_all_here(const struct master *master, struct names *missing)
+{
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        const uint32_t lanes = lanes_of(master, index);
+        bool here = lanes > 0;
+
+        for (uint32_t lane = 0; lane < lanes; lane++) {
+            here = here && is_here(master, index, lane);
+        }
+        if (!here) {
+            master_names_add(missing, "server", index);
+        }
+    }
+    master_names_end(missing);
+    return missing->count == 0;
+}
+
+static void
+gather(struct master *master, uint64_t now_ns)
+{
+    const uint64_t late_ns = master->begun_ns + master->config.start_timeout_ms * MASTER_MS_NS;
+    struct names missing = {0};
+    char text[PSI_TEXT_MAX];
+
+    if (are_all_here(master, &missing) && master->told_view > 0) {
+        give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST,
+                "no server knows what workers know, all have begun another life");
+    } else if (missing.count == 0) {
+        master->is_new_job = master->job == 0;
+        while (master->job == 0) {
+            master->job = master->env->ops->random(master->env);
+        }
+        master->phase = PHASE_GATHERING;
+        for (uint32_t index = 0; index < master->config.servers; index++) {
+            for (uint32_t lane = 0; lane < master->server[index].lanes; lane++) {
+                master_report_free(&master->server[index].lane[lane]);
+            }
+        }
+    } else if (master->told_view > 0 && now_ns >= patience_ns(master)) {
+        snprintf(text, sizeof(text), "who knew what the job had come to is not back: %s",
+                 missing.text);
+        give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
+    } else if (now_ns >= late_ns) {
+        snprintf(text, sizeof(text), "%s not here after %u ms", missing.text,
+                 master->config.start_timeout_ms);
+        give_up(master, PSI_EXIT_START_TIMEOUT, PSD_ERR_TIMEOUT, text);
+    } else {
+        master_wake_at(master, late_ns);
+        master_wake_at(master, now_ns < patience_ns(master) ? patience_ns(master) : late_ns);
+    }
+}
+
+void
+master_rebuild_tick(struct master *master, uint64_t now_ns)
+{
+    const struct report *highest = highest_report(master);
+
+    if (highest == NULL) {
+        gather(master, now_ns);
+    } else if (have_all_told(master, &highest->view) || now_ns >= patience_ns(master)) {
+        take_up(master, &highest->view);
+    } else {
+        master_wake_at(master, patience_ns(master));
+    }
+}
+
+/* ---------------------------------------------------------- those who come back later --- */
+
+bool
+master_rebuild_knows(const struct master *master, const struct member *member,
+                     const struct psi_hello *hello)
+{
+    return member->state != PSD_NODE_MISSING && member->life == 0 && hello->job == master->job &&
+           hello->job != 0 && hello->incarnation == member->incarnation;
+}
+
+bool
+master_rebuild_replaces(const struct master *master, const struct member *member,
+                        const struct psi_hello *hello)
+{
+    return member->state == PSD_NODE_RUNNING && member->life == 0 && hello->job == master->job &&
+           hello->job != 0 && hello->incarnation > member->incarnation &&
+           master->config.policy == PSI_DEATH_WAIT;
+}
+
+bool
+master_rebuild_awaits_state(const struct master *master)
+{
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        const struct worker *worker = &master->worker[rank];
+
+        if (worker->is_untold && worker->member.state == PSD_NODE_RUNNING) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
+master_rebuild_is_contradicted(struct session *session)
+{
+    struct master *master = session->master;
+    const struct psi_hello *hello = &session->hello;
+    char text[PSI_TEXT_MAX];
+
+    if (master->phase != PHASE_GATHERING || master->config.term < 2 || hello->view == 0 ||
+        hello->role == PSI_ROLE_OBSERVER || (hello->job != master->job && !master->is_new_job)) {
+        return false;
+    }
+    snprintf(text, sizeof(text), "no server knows what %s %u knows, view %u of the job",
+             hello->role == PSI_ROLE_SERVER ? "server" : "worker", hello->rank, hello->view);
+    give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
+    master_refuse(session, PSD_ERR_REFUSED, "the job is over: %s", master->end_text);
+    return true;
+}

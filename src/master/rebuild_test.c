@@ -1,0 +1,584 @@
+/*
+ * rebuild_test.c - a master in its second life, against scripted members that went on without it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+#include "master/master_bed.h"
+#include "table/spec.h"
+
+enum {
+    JOB = 77,
+    V3 = 1 << 20 | 3, /* views of the first life */
+    V4 = 1 << 20 | 4,
+    OURS = 2 << 20 | 1, /* the first of the second */
+};
+
+/* A view of the first life, of two workers and two servers of one lane. */
+struct told {
+    struct psi_view view;
+    struct psi_view_worker worker[2];
+    struct psi_view_place place[2];
+    struct psi_view_table table[1];
+};
+
+static void
+make_view(struct told *told, uint32_t id)
+{
+    *told = (struct told){
+        .view = {.id = id, .workers = 2, .places = 2},
+        .worker = {{.incarnation = 1, .member = true}, {.incarnation = 1, .member = true}},
+        .place = {{.server = 0, .incarnation = 1}, {.server = 1, .incarnation = 1}},
+    };
+    told->view.worker = told->worker;
+    told->view.place = told->place;
+    told->view.table = told->table;
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(told->place[i].address, sizeof(told->place[i].address), "test://lane%u", i);
+    }
+}
+
+/* ... in which worker 1 left. */
+static void
+make_leave(struct told *told, uint32_t id)
+{
+    make_view(told, id);
+    told->worker[1].member = false;
+    told->view.change = PSI_VIEW_WORKER_LEFT;
+    told->view.who = 1;
+    told->view.tables = 1;
+    told->table[0] = (struct psi_view_table){.id = 0, .left_at = 7, .drop = true};
+}
+
+static struct peer *
+knock(struct master_bed *bed, uint8_t role, uint32_t rank, uint32_t view)
+{
+    struct peer *peer = dial(bed);
+    struct psi_hello hello = {.role = role,
+                              .rank = rank,
+                              .lanes = role == PSI_ROLE_SERVER ? 1 : 0,
+                              .incarnation = 1,
+                              .life = (role == PSI_ROLE_SERVER ? 100 : 200) + rank,
+                              .kernel_revision = PSI_KERNEL_REVISION,
+                              .job = JOB,
+                              .term = 1,
+                              .view = view};
+
+    if (role == PSI_ROLE_SERVER) {
+        snprintf(hello.address, sizeof(hello.address), "test://lane%u", rank);
+    }
+    say_hello(bed, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    return peer;
+}
+
+/* What a lane knows besides its view. */
+struct known {
+    bool frozen;
+    uint64_t done;
+    const struct psi_table_info *table;
+    bool pending;
+};
+
+static void
+lane_returns(struct master_bed *bed, uint32_t server, const struct told *told, struct known known)
+{
+    const struct psi_lane_state state = {.frozen = known.frozen, .done = {{known.done}}};
+    struct peer *lane = knock(bed, PSI_ROLE_SERVER, server, told->view.id);
+    const struct psi_welcome welcome = hear_welcome(lane);
+
+    assert_int_equal(welcome.term, 2);
+    assert_int_equal(welcome.view, 0);
+    assert_int_equal(welcome.incarnation, 1);
+    bed->lane[server] = lane;
+    say_view(bed, lane, (struct psi_frame){.type = PSI_FRAME_VIEW_COMMIT}, &told->view);
+    if (known.table != NULL) {
+        say_table_info(bed, lane,
+                       (struct psi_frame){.type = PSI_FRAME_TABLE_OPEN,
+                                          .table = known.table->id,
+                                          .status = known.pending ? PSD_PENDING : PSD_OK},
+                       known.table);
+    }
+    say_lane_state(bed, lane, (struct psi_frame){.type = PSI_FRAME_LANE_STATE}, &state);
+}
+
+static void
+worker_returns(struct master_bed *bed, uint32_t rank, uint32_t view)
+{
+    bed->worker[rank] = knock(bed, PSI_ROLE_WORKER, rank, view);
+}
+
+/* Both lanes and both workers, as if nothing had happened. */
+static struct master_bed *
+return_all(enum psi_death_policy policy, struct known known)
+{
+    struct master_bed *bed = start_second_life(2, 2, policy);
+    struct told told;
+
+    make_view(&told, V3);
+    for (uint32_t i = 0; i < 2; i++) {
+        lane_returns(bed, i, &told, known);
+        worker_returns(bed, i, V3);
+    }
+    return bed;
+}
+
+/* A table that the first life had opened. */
+static struct psi_table_info
+known_table(psd_use use, uint32_t backup_workers)
+{
+    const struct psd_table_args args = {.struct_size = sizeof(args),
+                                        .name = "w",
+                                        .dtype = PSD_F32,
+                                        .use = use,
+                                        .backup_workers = backup_workers,
+                                        .dims = 1,
+                                        .shape = {65536 * 8}};
+    const uint32_t lanes[2] = {1, 1};
+    struct psi_table_info info = {.id = 5};
+
+    assert_int_equal(psi_spec_init(&info.spec, &args, 2, NULL), PSD_OK);
+    psi_loads_init(&info.loads, 2, lanes);
+    return info;
+}
+
+/* ------------------------------------------------------------------------------------ tests --- */
+
+/* If this fails, a master that returns disturbs a job in which nothing was under way, or numbers
+ * its own changes below those of its first life. */
+static void
+test_a_calm_job_goes_on_as_it_is(void **state)
+{
+    struct master_bed *bed = return_all(PSI_DEATH_CONTINUE, (struct known){0});
+    struct psi_view_table tables[1];
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_null(hear(bed->lane[i], PSI_FRAME_VIEW_COMMIT));
+        assert_int_equal(hear_welcome(bed->worker[i]).job, JOB);
+        assert_int_equal(hear_view(bed->worker[i], tables).id, V3);
+    }
+    assert_true(logged(bed, "the master is back, in its life 2"));
+    pass_ms(bed, 20000, NULL);
+    assert_false(is_over(bed));
+    give_up(bed, bed->worker[1], 0, "crashed");
+    bed->worker[1] = NULL;
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_non_null(hear(bed->lane[i], PSI_FRAME_VIEW_PROPOSE));
+        ack_view(bed, i, OURS, V3, NULL);
+    }
+    assert_int_equal(hear_view(bed->lane[0], tables).id, OURS);
+    master_bed_stop(bed);
+}
+
+/* If this fails, what the first life had decided is lost, or workers hear of it before every lane
+ * has, or the lane that came first is believed. */
+static void
+test_the_highest_view_is_the_truth(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_CONTINUE);
+    struct psi_view_table tables[1];
+    struct told before;
+    struct told after;
+    struct psi_view view;
+
+    (void)state;
+    make_view(&before, V3);
+    make_leave(&after, V4);
+    lane_returns(bed, 0, &before, (struct known){.frozen = true});
+    pass_ms(bed, 1000, NULL);
+    worker_returns(bed, 0, V3);
+    assert_null(hear(bed->lane[0], PSI_FRAME_VIEW_COMMIT)); /* another one may know more */
+    lane_returns(bed, 1, &after, (struct known){0});
+    for (uint32_t i = 0; i < 2; i++) {
+        view = hear_view(bed->lane[i], tables);
+        assert_int_equal(view.id, OURS);
+        assert_int_equal(view.change, PSI_VIEW_WORKER_LEFT);
+        assert_int_equal(view.who, 1);
+        assert_false(view.worker[1].member);
+        assert_int_equal(tables[0].left_at, 7);
+        assert_true(tables[0].drop);
+    }
+    pass_ms(bed, 100, NULL);
+    assert_non_null(hear(bed->worker[0], PSI_FRAME_WELCOME));
+    ack_view(bed, 0, OURS, OURS, NULL);
+    assert_null(hear(bed->worker[0], PSI_FRAME_VIEW_COMMIT));
+    ack_view(bed, 1, OURS, OURS, NULL);
+    assert_int_equal(hear_view(bed->worker[0], tables).id, OURS);
+    pass_ms(bed, 20000, NULL);
+    assert_false(is_over(bed)); /* worker 1 is not missed */
+    master_bed_stop(bed);
+}
+
+/* If this fails, rounds never close again where the first life had stopped them. */
+static void
+test_what_was_only_proposed_is_given_up(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_CONTINUE);
+    struct psi_view_table tables[1];
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    lane_returns(bed, 0, &told, (struct known){0});
+    lane_returns(bed, 1, &told, (struct known){.frozen = true});
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct psi_view view = hear_view(bed->lane[i], tables);
+
+        assert_int_equal(view.id, OURS);
+        assert_true(view.worker[1].member);
+        ack_view(bed, i, OURS, OURS, NULL);
+    }
+    worker_returns(bed, 1, V3);
+    assert_int_equal(hear_view(bed->worker[1], tables).id, OURS);
+    master_bed_stop(bed);
+}
+
+/* If this fails, a lane that is cut off while the view is said again gets it without what it
+ * decided. */
+static void
+test_a_lane_that_is_cut_hears_the_decision(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_CONTINUE);
+    struct psi_view_table tables[1];
+    struct psi_view view;
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    lane_returns(bed, 0, &told, (struct known){0});
+    hang_up(bed->lane[0], "cut");
+    make_leave(&told, V4);
+    lane_returns(bed, 1, &told, (struct known){0});
+    bed->lane[0] = knock(bed, PSI_ROLE_SERVER, 0, V3);
+    view = hear_view(bed->lane[0], tables);
+    assert_int_equal(view.id, OURS);
+    assert_int_equal(view.change, PSI_VIEW_WORKER_LEFT);
+    assert_int_equal(tables[0].left_at, 7);
+    assert_null(hear(bed->lane[0], PSI_FRAME_VIEW_COMMIT));
+    master_bed_stop(bed);
+}
+
+/* If this fails, a server that died together with the master is waited for in vain, or its death
+ * is taken lightly where it had values. */
+static void
+test_a_server_that_stays_away_is_lost(void **state)
+{
+    const struct psi_table_info sums = known_table(PSD_USE_SUM, 0);
+    const struct psi_table_info values = known_table(PSD_USE_UPDATE, 0);
+    struct psi_view_table tables[1];
+    struct master_bed *bed;
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    for (unsigned i = 0; i < 2; i++) {
+        bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+        lane_returns(bed, 0, &told, (struct known){.table = i == 0 ? &values : &sums});
+        pass_ms(bed, 6900, NULL);
+        assert_false(is_over(bed));
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            worker_returns(bed, rank, V3);
+            assert_null(hear(bed->worker[rank], PSI_FRAME_WELCOME));
+        }
+        bed->world.now_ns += 200 * MS_NS;
+        master_tick(bed->master);
+        if (i == 0) {
+            assert_over(bed, PSI_EXIT_SERVER_LOST,
+                        "server 1 (test://lane1) lost: not back since the master returned");
+            master_bed_stop(bed);
+        }
+    }
+    assert_non_null(strstr(bed->told, "awaited"));
+    bed->lane[1] = join(bed, PSI_ROLE_SERVER, 1, 900);
+    assert_true(hear_table(bed->lane[1], PSI_FRAME_TABLE_OPEN, 0).again);
+    say(bed, bed->lane[1], (struct psi_frame){.type = PSI_FRAME_ACK, .table = 5}, NULL);
+    assert_int_equal(hear_view(bed->lane[0], tables).change, PSI_VIEW_SERVER_BACK);
+    assert_refused(knock(bed, PSI_ROLE_SERVER, 1, V3), PSD_ERR_REFUSED, "is taken by");
+    master_bed_stop(bed);
+}
+
+/* If this fails, the death of a worker goes unnoticed because the master died, too. */
+static void
+test_a_worker_that_stays_away_is_lost(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    lane_returns(bed, 0, &told, (struct known){0});
+    lane_returns(bed, 1, &told, (struct known){0});
+    worker_returns(bed, 0, V3);
+    pass_ms(bed, 6900, NULL);
+    assert_false(is_over(bed));
+    pass_ms(bed, 200, NULL);
+    assert_over(bed, PSI_EXIT_WORKER_LOST,
+                "worker 1 (not back yet) lost: not back since the master returned");
+    master_bed_stop(bed);
+}
+
+/* If this fails, the other life of a server that died while it told begins a table anew that workers
+ * are in the middle of. */
+static void
+test_a_lane_that_told_half_is_lost(void **state)
+{
+    struct psi_table_info info = known_table(PSD_USE_SUM, 0);
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct peer *again;
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    lane_returns(bed, 0, &told, (struct known){.table = &info});
+    bed->lane[1] = knock(bed, PSI_ROLE_SERVER, 1, V3);
+    say_view(bed, bed->lane[1], (struct psi_frame){.type = PSI_FRAME_VIEW_COMMIT}, &told.view);
+    worker_returns(bed, 0, V3);
+    worker_returns(bed, 1, V3);
+    pass_ms(bed, 7100, bed->lane[1]);
+    assert_false(is_over(bed));
+    again = join(bed, PSI_ROLE_SERVER, 1, 500);
+    assert_true(hear_table(again, PSI_FRAME_TABLE_OPEN, 0).again);
+    master_bed_stop(bed);
+}
+
+/* If this fails, a worker that was done is missed by a master that did not hear its BYE. */
+static void
+test_who_was_done_is_done(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    lane_returns(bed, 0, &told, (struct known){.done = 2});
+    lane_returns(bed, 1, &told, (struct known){0});
+    worker_returns(bed, 0, V3);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_non_null(hear(bed->lane[i], PSI_FRAME_VIEW_PROPOSE)); /* it leaves */
+    }
+    pass_ms(bed, 20000, NULL);
+    assert_false(is_over(bed));
+    master_bed_stop(bed);
+}
+
+/* If this fails, a job that had ended fails because one of its servers has left already. */
+static void
+test_a_job_that_was_over_ends_well(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    lane_returns(bed, 0, &told, (struct known){.done = 3}); /* lane 1 has heard END, and left? */
+    pass_ms(bed, 6900, NULL);
+    assert_null(
+        hear(bed->lane[0], PSI_FRAME_END)); /* else it may come, and not know that it is over */
+    pass_ms(bed, 200, NULL);
+    assert_int_equal(hear_verdict(bed->lane[0], PSI_FRAME_END).exit_code, 0);
+    say(bed, bed->lane[0], (struct psi_frame){.type = PSI_FRAME_BYE}, NULL);
+    bed->lane[1] = knock(bed, PSI_ROLE_SERVER, 1, V3);
+    assert_int_equal(hear_verdict(bed->lane[1], PSI_FRAME_END).exit_code, 0);
+    say(bed, bed->lane[1], (struct psi_frame){.type = PSI_FRAME_BYE}, NULL);
+    worker_returns(bed, 1, V3); /* it did not hear that its BYE was taken */
+    say(bed, bed->worker[1], (struct psi_frame){.type = PSI_FRAME_BYE, .request = 77}, NULL);
+    assert_int_equal(hear(bed->worker[1], PSI_FRAME_ACK)->frame.request, 77);
+    assert_false(is_over(bed)); /* worker 0 may come */
+    pass_ms(bed, 2100, NULL);
+    assert_over(bed, PSI_EXIT_OK, "all workers are done");
+    master_bed_stop(bed);
+}
+
+/* If this fails, a worker leaves whose BYE only a master knows of that may die of the next breath. */
+static void
+test_a_bye_is_answered_when_lanes_know_of_it(void **state)
+{
+    struct master_bed *bed = start_lives(2, 2, PSI_DEATH_FAIL);
+
+    (void)state;
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        say(bed, bed->worker[rank], (struct psi_frame){.type = PSI_FRAME_BYE, .request = 7}, NULL);
+        for (uint32_t i = 0; i < 2; i++) {
+            const struct world_heard *heard = hear(bed->lane[i], PSI_FRAME_DONE);
+
+            assert_non_null(heard);
+            assert_null(hear(bed->worker[rank], PSI_FRAME_ACK));
+            assert_null(hear(bed->lane[0], PSI_FRAME_END));
+            bed->lane[0]->line->heard_read = 0;
+            while (hear(bed->lane[0], PSI_FRAME_DONE)->frame.seq <= rank) {
+            }
+            say(bed, bed->lane[i],
+                (struct psi_frame){.type = PSI_FRAME_DONE, .seq = heard->frame.seq}, NULL);
+        }
+        assert_int_equal(hear(bed->worker[rank], PSI_FRAME_ACK)->frame.request, 7);
+    }
+    assert_non_null(hear(bed->lane[0], PSI_FRAME_END));
+    assert_over(bed, PSI_EXIT_OK, "all workers are done");
+    master_bed_stop(bed);
+}
+
+/* If this fails, two masters tell members what to do. */
+static void
+test_a_master_that_was_replaced_leaves(void **state)
+{
+    struct master_bed *bed = return_all(PSI_DEATH_FAIL, (struct known){0});
+    struct peer *stranger = dial(bed);
+    struct peer *peer = dial(bed);
+    struct psi_hello hello = {.role = PSI_ROLE_WORKER, .life = 200, .job = JOB + 1, .term = 3};
+
+    (void)state;
+    say_hello(bed, stranger, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    assert_non_null(
+        hear(stranger, PSI_FRAME_REFUSE)); /* of another job: that is no news of this one */
+    hello.job = JOB;
+    say_hello(bed, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    assert_true(is_gone(peer));
+    assert_null(hear(peer, PSI_FRAME_REFUSE)); /* which would be its end, too */
+    assert_null(hear(bed->lane[0], PSI_FRAME_END));
+    assert_over(bed, PSI_EXIT_FENCED, "another life of the master has taken over: its term is 3");
+    master_bed_stop(bed);
+}
+
+/* If this fails, tables are opened a second time under another number, or workers hear of one that
+ * some lane does not have. */
+static void
+test_tables_are_known_again(void **state)
+{
+    struct psi_table_info info = known_table(PSD_USE_UPDATE, 0);
+    struct master_bed *bed = return_all(PSI_DEATH_FAIL, (struct known){.table = &info});
+    struct psi_table_info other = table_named("other", 10);
+    struct told told;
+
+    (void)state;
+    open_table(bed, 0, &info, 1);
+    assert_int_equal(hear_table(bed->worker[0], PSI_FRAME_TABLE_INFO, 1).id, 5);
+    open_table(bed, 0, &other, 2);
+    assert_int_equal(hear_table(bed->lane[0], PSI_FRAME_TABLE_OPEN, 0).id, 6);
+    master_bed_stop(bed);
+
+    bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    make_view(&told, V3);
+    lane_returns(bed, 0, &told, (struct known){.table = &info});
+    lane_returns(bed, 1, &told, (struct known){0}); /* it has not heard of it */
+    worker_returns(bed, 0, V3);
+    pass_ms(bed, 100, NULL);
+    open_table(bed, 0, &info, 1);
+    assert_null(hear(bed->worker[0], PSI_FRAME_TABLE_INFO));
+    assert_false(hear_table(bed->lane[1], PSI_FRAME_TABLE_OPEN, 0).again);
+    say(bed, bed->lane[1], (struct psi_frame){.type = PSI_FRAME_ACK, .table = 5}, NULL);
+    bed->worker[0]->line->heard_read = 0;
+    assert_int_equal(hear_table(bed->worker[0], PSI_FRAME_TABLE_INFO, 1).id, 5);
+    master_bed_stop(bed);
+}
+
+static void
+arrive(struct master_bed *bed, uint32_t rank, uint64_t barrier)
+{
+    say(bed, bed->worker[rank],
+        (struct psi_frame){.type = PSI_FRAME_BARRIER,
+                           .request = 50 + rank,
+                           .seq = barrier,
+                           .rank = (uint16_t)rank},
+        NULL);
+}
+
+/* If this fails, a worker waits for ever in a barrier that the others have passed, or passes one
+ * to which they have not come. */
+static void
+test_barriers_go_on(void **state)
+{
+    struct master_bed *bed = return_all(PSI_DEATH_FAIL, (struct known){0});
+
+    (void)state;
+    say_worker_state(bed, bed->worker[0], (struct psi_frame){.type = PSI_FRAME_WORKER_STATE},
+                     &(struct psi_worker_state){.come = {3}, .passed = {2}});
+    arrive(bed, 0, 3);
+    assert_null(hear(bed->worker[0], PSI_FRAME_ACK)); /* nobody knows where worker 1 is */
+    say_worker_state(bed, bed->worker[1], (struct psi_frame){.type = PSI_FRAME_WORKER_STATE},
+                     &(struct psi_worker_state){.come = {2}, .passed = {1}});
+    arrive(bed, 1, 2);
+    assert_int_equal(hear(bed->worker[1], PSI_FRAME_ACK)->frame.request, 51);
+    assert_null(hear(bed->worker[0], PSI_FRAME_ACK));
+    arrive(bed, 1, 3);
+    bed->worker[0]->line->heard_read = 0;
+    assert_int_equal(hear(bed->worker[0], PSI_FRAME_ACK)->frame.request, 50);
+    assert_int_equal(hear(bed->worker[1], PSI_FRAME_ACK)->frame.request, 51);
+    master_bed_stop(bed);
+}
+
+/* If this fails, a job whose master died before it began never begins. */
+static void
+test_a_job_that_had_not_begun_gathers(void **state)
+{
+    struct master_bed *bed = start_second_life(1, 2, PSI_DEATH_FAIL);
+    struct psi_view_table tables[1];
+
+    (void)state;
+    bed->lane[0] = knock(bed, PSI_ROLE_SERVER, 0, 0);
+    pass_ms(bed, 10000, NULL);
+    assert_false(is_over(bed));
+    bed->lane[1] = join(bed, PSI_ROLE_SERVER, 1, 900); /* it had met nobody yet */
+    bed->worker[0] = knock(bed, PSI_ROLE_WORKER, 0, 0);
+    assert_null(hear(bed->lane[0], PSI_FRAME_VIEW_COMMIT)); /* has the worker heard WELCOME? */
+    pass_ms(bed, 100, NULL);
+    assert_int_equal(hear_view(bed->lane[0], tables).id, OURS);
+    assert_int_equal(hear_view(bed->lane[1], tables).id, OURS);
+    master_bed_stop(bed);
+}
+
+/* If this fails, a job begins anew of which a worker has seen the middle. */
+static void
+test_a_job_that_no_lane_knows_is_over(void **state)
+{
+    struct master_bed *bed = start_second_life(1, 1, PSI_DEATH_FAIL);
+
+    (void)state;
+    bed->lane[0] = join(bed, PSI_ROLE_SERVER, 0, 900);
+    (void)knock(bed, PSI_ROLE_OBSERVER, 0, 0);
+    pass_ms(bed, 100, NULL);
+    say_hello(bed, dial(bed), (struct psi_frame){.type = PSI_FRAME_HELLO},
+              &(struct psi_hello){.role = PSI_ROLE_WORKER, .life = 200, .term = 1, .view = V3});
+    assert_over(bed, PSI_EXIT_MASTER_LOST, "no server knows what worker 0 knows");
+    master_bed_stop(bed);
+}
+
+/* If this fails, a job with backup workers goes on with another choice of them than lanes have
+ * acted on. */
+static void
+test_backup_workers_end_it_by_name(void **state)
+{
+    const struct psi_table_info info = known_table(PSD_USE_UPDATE, 1);
+    struct master_bed *bed = return_all(PSI_DEATH_FAIL, (struct known){.table = &info});
+
+    (void)state;
+    assert_over(bed, PSI_EXIT_MASTER_LOST, "next step of table w (backup_workers 1)");
+    master_bed_stop(bed);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_calm_job_goes_on_as_it_is),
+        cmocka_unit_test(test_the_highest_view_is_the_truth),
+        cmocka_unit_test(test_what_was_only_proposed_is_given_up),
+        cmocka_unit_test(test_a_lane_that_is_cut_hears_the_decision),
+        cmocka_unit_test(test_a_server_that_stays_away_is_lost),
+        cmocka_unit_test(test_a_worker_that_stays_away_is_lost),
+        cmocka_unit_test(test_a_lane_that_told_half_is_lost),
+        cmocka_unit_test(test_who_was_done_is_done),
+        cmocka_unit_test(test_a_job_that_was_over_ends_well),
+        cmocka_unit_test(test_a_bye_is_answered_when_lanes_know_of_it),
+        cmocka_unit_test(test_a_master_that_was_replaced_leaves),
+        cmocka_unit_test(test_tables_are_known_again),
+        cmocka_unit_test(test_barriers_go_on),
+        cmocka_unit_test(test_a_job_that_had_not_begun_gathers),
+        cmocka_unit_test(test_a_job_that_no_lane_knows_is_over),
+        cmocka_unit_test(test_backup_workers_end_it_by_name),
+    };
+
+    return cmocka_run_group_tests_name("master_rebuild", tests, NULL, NULL);
+}

@@ -1,0 +1,251 @@
+/*
+ * servers_test.c - a master whose servers die, against scripted members, in virtual time.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/exit_code.h"
+#include "master/master_bed.h"
+#include "table/spec.h"
+
+/* A table of sums, or of values. */
+static void
+open_everywhere(struct master_bed *bed, const char *name, psd_use use)
+{
+    const struct psd_table_args args = {.struct_size = sizeof(args),
+                                        .name = name,
+                                        .dtype = PSD_F32,
+                                        .use = use,
+                                        .dims = 1,
+                                        .shape = {65536 * 8}};
+    struct psi_table_info want = {0};
+
+    assert_int_equal(psi_spec_init(&want.spec, &args, bed->workers, NULL), PSD_OK);
+    open_table(bed, 0, &want, 1);
+    ack_table(bed, 0);
+    (void)hear_table(bed->worker[0], PSI_FRAME_TABLE_INFO, 1);
+}
+
+/* The other life of a server, with its table open. */
+static void
+return_as(struct master_bed *bed, uint32_t server, uint64_t life)
+{
+    bed->lane[server] = join(bed, PSI_ROLE_SERVER, server, life);
+    assert_int_equal(hear_welcome(bed->lane[server]).job != 0, 1);
+    assert_true(hear_table(bed->lane[server], PSI_FRAME_TABLE_OPEN, 0).again);
+    say(bed, bed->lane[server], (struct psi_frame){.type = PSI_FRAME_ACK, .table = 0}, NULL);
+}
+
+/* If this fails, the death of a server ends a job that could go on, or the job goes on before
+ * everybody knows where the other life of the server is. */
+static void
+test_a_server_of_sums_has_another_life(void **state)
+{
+    struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_FAIL);
+    struct psi_view_table tables[1];
+    struct psi_view view;
+
+    (void)state;
+    open_everywhere(bed, "g", PSD_USE_SUM);
+    hang_up(bed->lane[1], "killed");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 600, NULL);
+    assert_false(is_over(bed));
+    assert_true(logged(bed, "server 1 (test://lane1) lost: connection closed"));
+    assert_true(logged(bed, "the job waits 10000 ms for ps_server --index 1 --lanes 1"));
+    assert_null(hear(bed->lane[0], PSI_FRAME_VIEW_COMMIT));
+
+    return_as(bed, 1, 900);
+    view = hear_view(bed->lane[0], tables);
+    assert_int_equal(view.id, 2);
+    assert_int_equal(view.change, PSI_VIEW_SERVER_BACK);
+    assert_int_equal(view.who, 1);
+    assert_int_equal(view.place[0].incarnation, 1);
+    assert_int_equal(view.place[1].incarnation, 2);
+    ack_view(bed, 0, 2, 2, NULL);
+    assert_null(hear(bed->worker[0], PSI_FRAME_VIEW_COMMIT)); /* its own lane does not know yet */
+    ack_view(bed, 1, 2, 2, NULL);
+    assert_int_equal(hear_view(bed->worker[0], tables).id, 2);
+    assert_int_equal(hear_view(bed->worker[1], tables).id, 2);
+    assert_true(logged(bed, "server 1 is back, in another life"));
+    pass_ms(bed, 20000, NULL);
+    assert_false(is_over(bed));
+    master_bed_stop(bed);
+}
+
+/* If this fails, a job whose parameters are lost goes on without them. */
+static void
+test_a_server_of_values_ends_the_job(void **state)
+{
+    struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_FAIL);
+
+    (void)state;
+    open_everywhere(bed, "w", PSD_USE_UPDATE);
+    hang_up(bed->lane[1], "killed");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 600, NULL);
+    assert_over(bed, PSI_EXIT_SERVER_LOST,
+                "server 1 (test://lane1) lost: connection closed and not back in 500 ms; its part "
+                "of table w is lost with it");
+    master_bed_stop(bed);
+}
+
+/* If this fails, a server that is never started again ends a job that has another one, or the other
+ * one is asked before there was time to start it. */
+static void
+test_another_server_takes_the_places(void **state)
+{
+    struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_FAIL);
+    struct peer *standby = join(bed, PSI_ROLE_STANDBY, 0, 700);
+    const struct world_heard *order;
+    struct psi_view_table tables[1];
+
+    (void)state;
+    (void)hear_welcome(standby);
+    open_everywhere(bed, "g", PSD_USE_SUM);
+    hang_up(bed->lane[1], "killed");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 600, NULL);
+    assert_null(hear(standby, PSI_FRAME_TAKE_PLACE));
+    pass_ms(bed, 1000, NULL);
+    order = hear(standby, PSI_FRAME_TAKE_PLACE);
+    assert_non_null(order);
+    assert_int_equal(order->frame.rank, 1);
+    assert_int_equal(order->frame.chunk, 0);
+    assert_int_equal(order->frame.step, 1);
+    assert_true(
+        logged(bed, "server 1 was not started again in 1000 ms: server 0 is to take its part"));
+
+    hang_up(standby, "comes again by another name");
+    return_as(bed, 1, 700);
+    assert_int_equal(hear_view(bed->lane[0], tables).change, PSI_VIEW_SERVER_BACK);
+    pass_ms(bed, 20000, NULL);
+    assert_false(is_over(bed));
+    master_bed_stop(bed);
+}
+
+/* If this fails, a job waits for ever for a server that nobody starts again. */
+static void
+test_a_server_that_stays_away_ends_the_job(void **state)
+{
+    struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_FAIL);
+
+    (void)state;
+    open_everywhere(bed, "g", PSD_USE_SUM);
+    hang_up(bed->lane[1], "killed");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 9900, NULL);
+    assert_false(is_over(bed));
+    pass_ms(bed, 1000, NULL);
+    assert_over(bed, PSI_EXIT_SERVER_LOST,
+                "server 1 (test://lane1) lost: connection closed and not back in 200 ms; not "
+                "started again in 10000 ms (server_wait_ms)");
+    master_bed_stop(bed);
+}
+
+/* If this fails, a server that was only stopped goes on beside the one that has its place, or its
+ * place is given away while it may still be there. */
+static void
+test_the_old_life_hears_that_it_is_out(void **state)
+{
+    struct master_bed *bed = start_lasting_job(1, 1, PSI_DEATH_FAIL);
+    struct peer *old = bed->lane[0];
+    struct peer *early;
+
+    (void)state;
+    open_everywhere(bed, "g", PSD_USE_SUM);
+    early = join(bed, PSI_ROLE_SERVER, 0, 800);
+    assert_refused(early, PSD_ERR_REFUSED, "server 0 lane 0 is taken by test://lane0");
+    bed->lane[0] = NULL;
+    pass_ms(bed, 2100, NULL);
+    assert_true(logged(bed, "server 0 (test://lane0) lost: silent for 2000 ms"));
+    return_as(bed, 0, 900);
+    say_ping(bed, old, (struct psi_frame){.type = PSI_FRAME_PING}, &(struct psi_ping){0});
+    assert_refused(old, PSD_ERR_FENCED, "server 0 was declared dead: silent for 2000 ms");
+    assert_refused(join(bed, PSI_ROLE_SERVER, 0, 100), PSD_ERR_REFUSED, "is taken by");
+    assert_false(is_over(bed));
+    master_bed_stop(bed);
+}
+
+/* If this fails, a worker's leave that a lost lane has not answered is never decided, or by what
+ * was reported before. */
+static void
+test_a_leave_is_proposed_again(void **state)
+{
+    struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_CONTINUE);
+    const struct psi_given one = {.chunks = 4, .next_min = 3, .next_max = 3, .closed = 4};
+    const struct psi_given lacks = {.chunks = 4, .next_min = 2, .next_max = 2, .closed = 4};
+    struct psi_view_table tables[1];
+    struct psi_view view;
+
+    (void)state;
+    open_everywhere(bed, "g", PSD_USE_SUM);
+    give_up(bed, bed->worker[1], 0, "crashed");
+    bed->worker[1] = NULL;
+    assert_non_null(hear(bed->lane[0], PSI_FRAME_VIEW_PROPOSE));
+    ack_view(bed, 0, 2, 1, &one);
+    hang_up(bed->lane[1], "killed");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 600, NULL);
+    assert_non_null(hear(bed->lane[0], PSI_FRAME_VIEW_ABORT));
+    assert_null(hear(bed->lane[0], PSI_FRAME_VIEW_PROPOSE)); /* a server's death goes first */
+
+    return_as(bed, 1, 900);
+    bed->lane[0]->line->heard_read = 0;
+    view = hear_view(bed->lane[0], tables); /* view 1 */
+    view = hear_view(bed->lane[0], tables);
+    assert_int_equal(view.change, PSI_VIEW_SERVER_BACK);
+    assert_true(view.worker[1].member);
+    ack_view(bed, 0, 2, 2, NULL);
+    ack_view(bed, 1, 2, 2, NULL);
+    assert_non_null(hear(bed->lane[0], PSI_FRAME_VIEW_PROPOSE));
+    ack_view(bed, 0, 3, 2, &one);
+    ack_view(bed, 1, 3, 2, &lacks);
+    view = hear_view(bed->lane[0], tables);
+    assert_int_equal(view.change, PSI_VIEW_WORKER_LEFT);
+    assert_int_equal(tables[0].left_at, 2);
+    master_bed_stop(bed);
+}
+
+/* If this fails, a change that lanes act on already waits for one that is dead. */
+static void
+test_a_commit_goes_on_without_the_lost(void **state)
+{
+    struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_CONTINUE);
+    struct psi_view_table tables[1];
+
+    (void)state;
+    open_everywhere(bed, "g", PSD_USE_SUM);
+    give_up(bed, bed->worker[1], 0, "crashed");
+    bed->worker[1] = NULL;
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_non_null(hear(bed->lane[i], PSI_FRAME_VIEW_PROPOSE));
+        ack_view(bed, i, 2, 1, &(struct psi_given){.chunks = 4});
+    }
+    assert_int_equal(hear_view(bed->lane[0], tables).id, 2);
+    ack_view(bed, 0, 2, 2, NULL);
+    assert_null(hear(bed->worker[0], PSI_FRAME_VIEW_COMMIT));
+    hang_up(bed->lane[1], "killed");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 600, NULL);
+    assert_int_equal(hear_view(bed->worker[0], tables).id, 2);
+
+    return_as(bed, 1, 900);
+    assert_int_equal(hear_view(bed->lane[0], tables).change, PSI_VIEW_SERVER_BACK);
+    master_bed_stop(bed);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_server_of_sums_has_another_life),
+        cmocka_unit_test(test_a_server_of_values_ends_the_job),
+        cmocka_unit_test(test_another_server_takes_the_places),
+        cmocka_unit_test(test_a_server_that_stays_away_ends_the_job),
+        cmocka_unit_test(test_the_old_life_hears_that_it_is_out),
+        cmocka_unit_test(test_a_leave_is_proposed_again),
+        cmocka_unit_test(test_a_commit_goes_on_without_the_lost),
+    };
+
+    return cmocka_run_group_tests_name("master_servers", tests, NULL, NULL);
+}

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 and SIGSTOP of servers of a job that only sums: it goes on, and no bit changes; and who is told what when it
+cannot."""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+
+from helpers import BRISK, DEAD_MS, python_worker, wait_for
+
+# Three chunks a table, and a small table whose values go another way.
+SUMS = ("--sum", "--awkward", "--elements", 150_000, "--steps", 60)
+WAYS = {"shared memory": (), "tcp": ("--transport=tcp",)}
+
+
+def train(start, *options, servers=1, name="job", arguments=SUMS):
+    return start(*BRISK, "--workers", 2, "--servers", servers, *options, "-o", "logs", "--",
+                 *python_worker(*arguments), name=name)
+
+
+def digests(job):
+    """Of all that workers were given, in all steps; those of the two differ by what lies behind their gradients."""
+    found = re.findall(r"values ([0-9a-f]{40})", job.stdout())
+    assert len(found) == 2, job.stdout() + job.stderr()
+    return sorted(found)
+
+
+def result(job):
+    (directory,) = (job.directory / "logs").iterdir()
+    return json.loads((directory / "result.json").read_text())
+
+
+def kill(job, name, times):
+    """Each time when the last is over, and a step later."""
+    for time in range(1, times + 1):
+        job.wait_for_output(f"step {4 * time}\n", 2)
+        os.kill(job.pid_of(name), signal.SIGKILL)
+        wait_for(lambda: job.stderr().count("is back after") == time or job.process.poll() is not None, 20,
+                 f"{name} is back\n{job.stderr()}")
+
+
+@pytest.mark.parametrize("memory", ["ordinary", "region"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("servers", [1, 2])
+def test_server_killed_changes_no_bit(start, way, servers, memory):
+    """If this fails, the death of a server ends a job that only sums, or changes what it computes."""
+    arguments = (*SUMS, "--memory", memory)
+    calm = train(start, *WAYS[way], servers=servers, name="calm", arguments=arguments)
+    assert calm.wait(60) == 0, calm.stderr()
+    job = train(start, *WAYS[way], servers=servers, arguments=arguments)
+    kill(job, "server0", 3)
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    assert digests(job) == digests(calm)
+    told = re.findall(r"server 0 .*was killed by signal 9 .*; it is started again, .*and the job goes on", job.stderr())
+    assert len(told) == 3, job.stderr()
+    failovers = result(job)["failovers"]
+    assert [one["process"] for one in failovers] == ["server0"] * 3
+    assert all(0 < one["seconds"] < 20 for one in failovers)
+
+
+def test_silent_server_makes_room_for_another_life(start):
+    """If this fails, a server that hangs holds a job that only sums, or the job ends of it."""
+    job = train(start, servers=2)
+    job.wait_for_output("step 4\n", 2)
+    os.kill(job.pid_of("server1"), signal.SIGSTOP)
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    assert re.search(rf"server 1 \(pid \d+\) was silent for {DEAD_MS} ms and is killed; it is started again", job.stderr())
+    assert [one["process"] for one in result(job)["failovers"]] == ["server1"]
+
+
+def test_server_that_dies_too_often_ends_the_job(start):
+    """If this fails, a server that cannot live is started for ever, or nobody learns why it is not."""
+    job = train(start, "--server_restarts", 1, arguments=(*SUMS[:-1], 1_000_000))
+    kill(job, "server0", 1)
+    os.kill(job.pid_of("server0"), signal.SIGKILL)
+    assert job.wait(20) == 137, job.stderr()
+    assert "it was not started again: 1 short life before this one (--server_restarts)" in job.stderr()
+    assert len(result(job)["failovers"]) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_another_server_takes_the_part_of_one_that_stays_away(start, way):
+    """If this fails, a job that only sums cannot do without a server that is never started again, or computes
+    something else without it."""
+    calm = train(start, *WAYS[way], servers=2, name="calm")
+    assert calm.wait(60) == 0, calm.stderr()
+    job = train(start, *WAYS[way], "--server_restarts", 0, servers=2)
+    kill(job, "server1", 1)
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    assert digests(job) == digests(calm)
+    assert re.search("server 1 .*was killed by signal 9 .*; another server takes its part, and the job goes on", job.stderr())
+    assert [(one["process"], one["by"]) for one in result(job)["failovers"]] == [("server1", "another server")]
+
+
+# -------------------------------------------------------------------------------- by hand ---
+
+
+def begin(hand, *settings, sums=True, steps=1_000_000):
+    """A job of which everybody has taken some steps: master, server, workers."""
+    master = hand.master(2, 1, *BRISK, *settings)
+    server = hand.server()
+    kind = ("--sum",) if sums else ()
+    workers = [hand.worker(rank, *kind, "--elements", 150_000, "--steps", steps) for rank in range(2)]
+    workers[0].wait_for_output("step 4\n")
+    server.signal(signal.SIGKILL)
+    return master, workers
+
+
+def test_server_started_again_by_hand(hand):
+    """If this fails, only psd_run can start a server again, or a person does not learn that it would help."""
+    master, workers = begin(hand, steps=60)
+    master.wait_for_output("for ps_server --index 0 --lanes 1 to be started again (server_wait_ms)")
+    server = hand.server(name="again")
+    assert [process.wait(60) for process in (*workers, master, server)] == [0, 0, 0, 0], master.output()
+    assert "server 0 is back, in another life" in master.output()
+
+
+def test_server_that_nobody_starts_again(hand):
+    """If this fails, a job waits for ever for a server, or its workers are not told for which."""
+    master, workers = begin(hand, "--server_wait_ms=500")
+    why = r"server 0 \(.*\) lost: .*; not started again in 500 ms \(server_wait_ms\)"
+    assert master.wait(20) == 71
+    assert re.search(f"JOB-END {why}", master.output())
+    for worker in workers:
+        assert worker.wait(20) == 1
+        assert re.search(f"error PSD_ERR_PEER_LOST: .*{why}", worker.output())
+
+
+@pytest.mark.parametrize("settings, sums, why", [
+    (("--sum_failover=off",), True, "it is not waited for (sum_failover is off)"),
+    (("--on_worker_death=wait",), True, "it is not waited for (on_worker_death is wait)"),
+    ((), False, "its part of table table0 is lost with it"),
+], ids=["off", "wait", "update tables"])
+def test_server_that_is_not_waited_for(hand, settings, sums, why):
+    """If this fails, a job waits for a server that it cannot go on with, or does not say why it ends."""
+    master, workers = begin(hand, *settings, sums=sums)
+    assert master.wait(20) == 71
+    assert why in master.output().splitlines()[-1]
+    for worker in workers:
+        assert worker.wait(20) == 1
+        assert why in worker.output()
+
+
+def test_another_server_takes_the_part_by_hand(hand):
+    """If this fails, a job without psd_run ends with a server although another one is there, or that one cannot be
+    told from an impostor."""
+    master = hand.master(2, 2, *BRISK, "--server_return_ms=100")
+    servers = [hand.server(index) for index in range(2)]
+    workers = [hand.worker(rank, "--sum", "--elements", 150_000, "--steps", 60) for rank in range(2)]
+    workers[0].wait_for_output("step 4\n")
+    servers[1].signal(signal.SIGKILL)
+    assert [process.wait(60) for process in (*workers, master, servers[0])] == [0, 0, 0, 0], master.output()
+    assert "server 1 was not started again in 100 ms: server 0 is to take its part" in master.output()
+    assert re.search("TAKE-PLACE.* becomes lane 0 of server 1, which is lost", servers[0].output())

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 of the master: the others go on, it comes back and knows everything again, and no bit changes."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+
+import pytest
+
+from helpers import BRISK, python_worker, wait_for
+
+KINDS = {"sums": ("--sum",), "values": ()}
+
+
+def train(start, *options, name="job", arguments=()):
+    return start(*BRISK, "--workers", 2, "--servers", 2, *options, "-o", "logs", "--",
+                 *python_worker("--awkward", "--elements", 150_000, "--steps", 40, *arguments), name=name)
+
+
+def digests(job):
+    found = re.findall(r"values ([0-9a-f]{40})", job.stdout())
+    assert len(found) == 2, job.stdout() + job.stderr()
+    return sorted(found)
+
+
+def kill_master(job, time=1):
+    """The time-th time; until it is back."""
+    os.kill(job.pid_of("master"), signal.SIGKILL)
+    wait_for(lambda: job.stderr().count("is back after") == time or job.process.poll() is not None, 20,
+             f"the master is back\n{job.stderr()}")
+
+
+@pytest.mark.parametrize("kind", ["sums", "values"])
+def test_master_killed_changes_no_bit(start, kind):
+    """If this fails, the death of the master ends a job, or changes what it computes."""
+    calm = train(start, name="calm", arguments=KINDS[kind])
+    assert calm.wait(60) == 0, calm.stderr()
+    job = train(start, arguments=KINDS[kind])
+    for time in range(1, 4):
+        job.wait_for_output(f"step {4 * time}\n", 2)
+        kill_master(job, time)
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    assert digests(job) == digests(calm)
+    told = re.findall(r"master .*was killed by signal 9.*; it is started again, .*and the job goes on", job.stderr())
+    assert len(told) == 3, job.stderr()
+    (directory,) = (job.directory / "logs").iterdir()
+    failovers = json.loads((directory / "result.json").read_text())["failovers"]
+    assert [one["process"] for one in failovers] == ["master"] * 3
+    assert all(0 < one["seconds"] < 20 for one in failovers)
+
+
+@pytest.mark.parametrize("first", ["master", "server0"])
+def test_master_and_server_killed_together(start, first):
+    """If this fails, the death of a server that no master sees is never noticed, or ends a job that only sums."""
+    arguments = (*KINDS["sums"], "--hold", "20:gate")
+    calm = train(start, name="calm", arguments=KINDS["sums"])
+    assert calm.wait(60) == 0, calm.stderr()
+    job = train(start, arguments=arguments)
+    job.wait_for_output("holding")
+    for name in (first, "server0" if first == "master" else "master"):
+        os.kill(job.pid_of(name), signal.SIGKILL)
+    (job.directory / "gate").touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    assert digests(job) == digests(calm)
+
+
+def test_master_killed_during_a_barrier(start, tmp_path):
+    """If this fails, workers wait for ever in a barrier, or pass one to which others have not come."""
+    gate = tmp_path / "gate"
+    job = train(start, arguments=("--meet", "--hold", f"20:{gate}"))
+    job.wait_for_output("holding")
+    job.wait_for_output("step 19\n", 2)  # the other one waits in the barrier
+    kill_master(job)
+    assert "step 20\n" not in job.stdout()
+    gate.touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+
+
+@pytest.mark.parametrize("policy", ["fail", "continue"])
+def test_master_killed_when_one_worker_is_done(start, tmp_path, policy):
+    """If this fails, a worker that is done is missed by a master that did not hear it say so."""
+    gate = tmp_path / "gate"
+    job = train(start, f"--on_worker_death={policy}", arguments=("--hold", f"closing:{gate}"))
+    job.wait_for_output("closed\n")
+    kill_master(job)
+    gate.touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+
+
+def test_master_killed_at_the_end(start):
+    """If this fails, a job that is about to end does not, or not well."""
+    job = train(start)
+    job.wait_for_output("values ")
+    with contextlib.suppress(ProcessLookupError):  # it may have ended
+        os.kill(job.pid_of("master"), signal.SIGKILL)
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+
+
+def test_master_that_nobody_starts_again(hand):
+    """If this fails, a job without its master never ends, or does not wait for it."""
+    master = hand.master(2, 1, *BRISK, "--master_grace_ms=4000")
+    server = hand.server()
+    workers = [hand.worker(rank, "--steps", 1_000_000) for rank in range(2)]
+    workers[1].wait_for_output("step 20")
+    master.signal(signal.SIGKILL)
+    assert master.wait() == 137
+    for worker in workers:
+        assert worker.wait(20) == 1
+        assert re.search("error PSD_ERR_.*master .* lost: silent for 4000 ms", worker.output())
+    assert server.wait(20) == 72
+    assert re.search("JOB-END .*master .* lost: silent for 4000 ms", server.output())
+
+
+def test_master_that_dies_too_often(start):
+    """If this fails, a master that cannot live is started for ever."""
+    job = train(start, "--master_restarts", 1, arguments=("--hold", "30:never"))
+    job.wait_for_output("holding")
+    kill_master(job)
+    os.kill(job.pid_of("master"), signal.SIGKILL)
+    assert job.wait(20) == 137
+    assert re.search(r"ps_master .*was killed by signal 9", job.stderr())
+
+
+def test_master_that_hangs(start):
+    """If this fails, a master that is stopped is waited for until the job dies of it."""
+    calm = train(start, name="calm", arguments=KINDS["values"])
+    assert calm.wait(60) == 0, calm.stderr()
+    job = train(start, arguments=(*KINDS["values"], "--hold", "20:gate"))
+    job.wait_for_output("holding")
+    os.kill(job.pid_of("master"), signal.SIGSTOP)
+    wait_for(lambda: "is back after" in job.stderr(), 30, f"the master is back\n{job.stderr()}")
+    assert re.search(r"master .*was silent for \d+ ms and is killed; it is started again", job.stderr())
+    (job.directory / "gate").touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    assert digests(job) == digests(calm)
