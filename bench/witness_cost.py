@@ -9,9 +9,13 @@ epochs 0: what can be counted, and nothing that depends on what else runs on the
 A plain script: it trains a perceptron, in short epochs with the witness and without it in turn: nothing of it is left in the
 latter, neither where batches are read nor where gradients are exchanged, but for a look at the rounds before a step. Worker 0 prints how long a step takes in both, by the
 clock and by the processor time of the thread that trains, and the difference: its median, and the range in which the medians
-of ten parts of the run lie but for the lowest and the highest. In a few epochs more the parts of it that are computed in Python
-are timed one by one; the watch itself takes a microsecond of each. In others it is counted what Python does in a step: each
-function that is entered is one more to be fetched into caches that the step before has left cold."""
+of ten parts of the run lie but for the lowest and the highest. A third line is of whole epochs, divided by their steps: with
+what begins and ends a reading, and with what is done for many steps at once, which the median of a step does not have. In a few
+epochs more the parts of it that are computed in Python are timed one by one; the watch itself takes a microsecond of each. In
+others it is counted what Python does in a step: each function that is entered is one more to be fetched into caches that the step
+before has left cold.
+
+bench/witness_jobs.py runs many such jobs on a machine that has nothing else to do."""
 
 import collections
 import functools
@@ -98,6 +102,7 @@ class Count:
 
     def __init__(self):
         self.steps = []
+        self.instructions = collections.Counter()  # of all steps, by function
         self._found = [0] * len(self.WHAT)
 
     def step(self, reading):
@@ -118,7 +123,9 @@ class Count:
 
     def _trace(self, frame, event, _argument):
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        self._found[2] += event == "opcode"
+        if event == "opcode":
+            self._found[2] += 1
+            self.instructions[frame.f_code.co_qualname] += 1
         return self._trace
 
 
@@ -129,19 +136,22 @@ def train(points, classes):
 
 
 def epoch(after_step):
-    """By clock and by processor, of all steps but those in which readings begin and end."""
+    """By clock and by processor, of all steps but those in which readings begin and end; and by clock of all of it, as if it
+    were one step. A batch stays until the next one is there, as it does in `for points, classes in loader`."""
     clock, processor = [], []
+    first = time.perf_counter_ns()
     reading = iter(loader)
     for step in range(STEPS):
         begin = time.perf_counter_ns(), time.thread_time_ns()
-        train(*next(reading))
+        points, classes = next(reading)
+        train(points, classes)
         now = time.perf_counter_ns(), time.thread_time_ns()
         if 0 < step < STEPS - 1:
             clock.append(now[0] - begin[0])
             processor.append(now[1] - begin[1])
         after_step()
     assert next(reading, None) is None
-    return clock, processor
+    return clock, processor, [(time.perf_counter_ns() - first) / STEPS]
 
 
 def counted_epoch(count):
@@ -161,13 +171,13 @@ def tell(name, on, off):
     size = max(1, len(on) // PARTS)
     parts = sorted(cost(on[at:at + size], off[at:at + size]) for at in range(0, len(on), size))
     step, found = statistics.median(sum(on, [])), cost(on, off)
-    print(f"{name:9}: a step {step / 1000:.0f} us, of which the witness {found / 1000:.1f} us "
+    print(f"{name:12}: a step {step / 1000:.0f} us, of which the witness {found / 1000:.1f} us "
           f"({parts[1] / 1000:.1f} to {parts[-2] / 1000:.1f}), {100 * found / step:.2f} %")
 
 
 epoch(lambda: None)
 switch, watch = Switch(), Watch()
-clocks, processors = ([], []), ([], [])  # by whether it is on
+clocks, processors, wholes = ([], []), ([], []), ([], [])  # by whether it is on
 for number in range(WARM_UP + EPOCHS):
     is_on = number % 2
     switch.turn(is_on)
@@ -175,6 +185,7 @@ for number in range(WARM_UP + EPOCHS):
     if number >= WARM_UP:
         clocks[is_on].append(found[0])
         processors[is_on].append(found[1])
+        wholes[is_on].append(found[2])
 
 counts = Count(), Count()  # by whether it is on
 for number in range(COUNTED):
@@ -195,8 +206,13 @@ if os.environ["PSD_RANK"] == "0":
     if EPOCHS:
         tell("clock", clocks[True], clocks[False])
         tell("processor", processors[True], processors[False])
+        tell("whole epochs", wholes[True], wholes[False])
         print("parts in Python, processor time, of which leave() is done while everybody waits for the gradients:")
     for part, took in sorted(watch.steps.items()):
         print(f"  {part:16} {statistics.median(took) / 1000:6.1f} us")
     for name, on, off in zip(Count.WHAT, zip(*counts[True].steps), zip(*counts[False].steps)):
         print(f"{name}: {statistics.median(on):.0f}, without the witness {statistics.median(off):.0f}")
+    print("instructions of Python more with it, by function:")
+    for name, more in (counts[True].instructions - counts[False].instructions).most_common():
+        if round(more / len(counts[True].steps)) > 0:
+            print(f"  {name:32} {more / len(counts[True].steps):6.0f}")

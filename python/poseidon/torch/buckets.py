@@ -9,8 +9,8 @@ The marks at the end travel with the gradients and are averaged like them, so th
 more every rank knows which parameters somebody used (flag above 0), which rows of an embedding
 somebody touched, and which share of the ranks still has data (active).
 
-Room, in one bucket at most, is for what else is to travel with a round (room.py). It is only in the memory
-that servers read and write, not on a device."""
+Room, in one bucket at most, is for what else is to travel with a round (room.py). It is written and read together with
+the marks, so that it takes no operation more."""
 
 from __future__ import annotations
 
@@ -66,7 +66,11 @@ class Bucket:
         self.host: torch.Tensor = torch.empty(0)  # what the servers read and write
         self.flat: torch.Tensor = torch.empty(0)
         self.marks: torch.Tensor = torch.empty(0)  # flags and, last, "active"
-        self.all_used: torch.Tensor = torch.empty(0)  # the marks when every slot has a gradient
+        # What is written behind the gradients whenever it leaves: the marks when every slot has a gradient, and the room.
+        self.behind: torch.Tensor = torch.empty(0)
+        self.to_write: torch.Tensor = torch.empty(0)
+        self.behind_on_host: torch.Tensor = torch.empty(0)  # where it comes back, also when flat is on a device
+        self.came: list[float] = []  # it, when the bucket came back
         self.values: torch.Tensor = torch.empty(0)  # where servers make the steps: what comes back
 
     @property
@@ -81,6 +85,13 @@ class Bucket:
             self.room_begin = -(-self.marks_end // CHUNK) * CHUNK
         self.elements = self.room_begin + elements
 
+    def use_room(self) -> torch.Tensor:
+        """What is written into the tensor that is returned, with zeros now, travels from now on. The bucket has been laid
+        out, in the memory that servers read."""
+        self.behind = self.behind_on_host = self.host[self.marks_begin:]
+        self.to_write = torch.cat((self.to_write, torch.zeros(self.elements - self.marks_end, dtype=self.dtype)))
+        return self.to_write[self.room_begin - self.marks_begin:]
+
     @property
     def payload(self) -> torch.Tensor:
         """All gradients, without the marks."""
@@ -90,7 +101,8 @@ class Bucket:
         """Gives every slot its view of the bucket's memory."""
         self.flat = flat
         self.marks = flat[self.marks_begin:self.marks_end]
-        self.all_used = torch.ones_like(self.marks)
+        self.behind, self.to_write = self.marks, torch.ones_like(self.marks)
+        self.behind_on_host = self.host[self.marks_begin:self.marks_end]
         row = self.rows_begin
         for flag, (slot, offset) in enumerate(zip(self.slots, self.offsets)):
             slot.bucket, slot.flag = self, flag

@@ -260,7 +260,7 @@ class Engine:
             slot.rows.fill_(1)
 
     def _push(self, bucket: Bucket) -> None:
-        bucket.marks.copy_(bucket.all_used)
+        bucket.behind.copy_(bucket.to_write)
         for slot in bucket.slots:
             slot.used = slot.parameter.grad is not None
             if not slot.used:
@@ -339,8 +339,8 @@ class Engine:
                 "and does something else; let all leave the loop through join()") from error
 
     def _settle(self, bucket: Bucket) -> None:
-        marks = bucket.host[bucket.marks_begin:bucket.marks_end].tolist()  # as they came: nobody waits for a device
-        self.share_active = marks[-1]
+        bucket.came = marks = bucket.behind_on_host.tolist()  # nobody waits for a device
+        self.share_active = marks[len(bucket.slots)]
         if 0 < self.share_active < 1:
             bucket.payload.div_(self.share_active)
         if self._joined:
@@ -374,6 +374,7 @@ class Engine:
         for slot in bucket.slots:
             if slot.parameter.grad is slot.view:
                 slot.parameter.grad = slot.view.clone()
+        bucket.behind.copy_(bucket.to_write)
         bucket.flat.zero_()
         bucket.future = bucket.memory.push_pull(bucket)
         self._await(bucket)
@@ -461,13 +462,14 @@ class Engine:
                 priority=bucket.priority)
         memory_for(self.buckets)
         if self._carrier is not None:
-            self._room.lie_in(self._carrier.host[self._carrier.room_begin:].numpy())
+            self._room.lie_in(self._carrier)
         self._planned = True
         self._order = []
 
     def _choose_carrier(self) -> None:
         """The first bucket that leaves, of those whose type will do: it is back when it is waited for."""
-        self._carrier = next((bucket for bucket in self.buckets if DTYPES[bucket.wire] in CARRIERS), None)
+        self._carrier = next((bucket for bucket in self.buckets
+                              if DTYPES[bucket.wire] in CARRIERS and bucket.wire == bucket.dtype), None)
         if self._carrier is not None:
             self._carrier.make_room(self._room.elements)
 

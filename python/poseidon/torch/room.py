@@ -11,13 +11,9 @@ integer again but for rounding, which is far smaller than one half. So numbers c
 
 from __future__ import annotations
 
-import functools
-import struct
-from typing import Any, Callable
-
-import numpy as np
-
 import poseidon
+
+from .buckets import Bucket
 
 CARRIERS = ("float32", "float64")  # types that hold such integers and their means
 
@@ -27,31 +23,33 @@ class Room:
 
     def __init__(self, count: int):
         self._world, self._rank = poseidon.size(), poseidon.rank()
-        self._count = count
         self.elements = self._world * (1 + count)
         self.is_there = False  # what is put here travels
-        # put(*numbers): this rank's, when a round begins, for buckets leave as soon as they are full. A function of C, and
-        # no NumPy: what is done in every round must not take longer than it has to.
-        self.put: Callable[..., Any] = _nowhere
-        # as_it_came(): everybody's when a round has ended, as it lies here: what is equal is equal, and no more is known of it.
-        self.as_it_came: Callable[[], list[float]] = list
-        self._there = memoryview(b"")
+        # This rank's numbers, to be written when a round begins, for buckets leave as soon as they are full. Item by item:
+        # what is done in every round must not take longer than it has to, and functions of modules that nobody else has
+        # called in this step are not in the processor's cache.
+        self.mine = memoryview(b"")
+        # Everybody's when a round has ended are in bucket.came from begin on, first the first number of all ranks, and so on:
+        # what is equal is equal, and no more is known of it.
+        self.bucket: Bucket | None = None
+        self.begin = 0
 
-    def lie_in(self, elements: np.ndarray) -> None:
-        """This memory travels from the next round on."""
+    def lie_in(self, bucket: Bucket) -> None:
+        """In it they travel from the next round on."""
+        there = memoryview(bucket.use_room().numpy())
+        there[self._rank] = 1.0
+        self.mine = there[self._world + self._rank::self._world]
+        self.bucket, self.begin = bucket, bucket.room_begin - bucket.marks_begin + self._world
         self.is_there = True
-        self._there = memoryview(elements)
-        self.as_it_came = self._there[self._world:].tolist
-        before, behind = self._rank * elements.itemsize, (self._world - self._rank - 1) * elements.itemsize
-        mine = f"{before}x{self._there.format}{behind}x"  # x: a zero, where another rank has its own
-        self.put = functools.partial(struct.Struct("=" + mine * (1 + self._count)).pack_into, self._there, 0, 1)
+
+    def put(self, *numbers: int) -> None:
+        """All of this rank's."""
+        for at, number in enumerate(numbers):
+            self.mine[at] = number
 
     def take(self) -> list[int]:
-        """Everybody's when a round has ended, those of rank 0 first; zeros of one that took no part."""
-        ranks = round(1 / self._there[self._rank])
-        found = [round(number * ranks) for number in self._there[self._world:]]
+        """Everybody's as they lie here, those of rank 0 first; zeros of one that took no part."""
+        there = self.bucket.host[self.bucket.room_begin:].tolist()
+        ranks = round(1 / there[self._rank])
+        found = [round(number * ranks) for number in there[self._world:]]
         return [number for rank in range(self._world) for number in found[rank::self._world]]
-
-
-def _nowhere(*_: int) -> None:
-    raise poseidon.StateError("numbers for a room that lies nowhere yet")

@@ -273,16 +273,17 @@ class Reading:
     def gave_another(self, positions: Any, step: int) -> bool:
         """The script gets one more part to train on, where is_steady holds. step: see Witness.drew_step. False: there is
         something new about it, and gave() and drew_step() are to be told of it instead."""
-        drawn, size = self._drawn, self._size
-        if type(positions) is not list or len(positions) != size or type(positions[0]) is not int or \
-                drawn and len(drawn[-1]) != size or len(self._got) >= LOOK_AFTER:
+        drawn, got, size, witness = self._drawn, self._got, self._size, self._witness
+        if len(positions) != size or type(positions) is not list or type(positions[0]) is not int or \
+                len(got) >= LOOK_AFTER or drawn and len(drawn[-1]) != size:
             return False
-        numbers, source, witness = tuple(positions), self._source, self._witness
-        self._got.append(numbers)
-        witness._reading, witness._source = self, source
-        witness._newest = digest = hash(numbers)
+        if witness._reading is not self:
+            witness._reading, witness._source = self, self._source
+        numbers = tuple(positions)
+        got.append(numbers)
+        witness._newest = numbers = hash(numbers)
         witness._given += 1
-        witness._given_all = hash((witness._given_all, source, digest))
+        witness._given_all = hash((witness._given_all, witness._source, numbers))
         witness._order = hash((witness._order, step))
         return True
 
@@ -336,13 +337,15 @@ class Witness:
 
     # What a step needs comes first, and so lies together: what takes time in a step is to fetch it from memory.
     __slots__ = ("_given", "_given_all", "_order", "_source", "_newest", "_reading", "means", "unequal_means", "_news",
-                 "_usual", "_sample", "_stable", "_flags", "world", "_settled", "exchanged", "epochs", "_alike", "_before",
+                 "_usual", "_sample", "_stable", "_is_quiet", "_twice", "_flags", "world", "_settled", "exchanged", "epochs",
+                 "_alike", "_before",
                  "_tests_agree", "_sure", "_dealt", "rank", "_noted", "_states", "_told", "_told_states", "_epochs_compared",
                  "_parts", "_whole", "_tested", "_tested_all", "_expects_same", "_breach", "breaches", "_sources",
                  "_bytes", "_epoch_samples", "_each_once", "_somebody_died", "_facts", "_noise_compared")
 
     def __init__(self, world: int, rank: int, breach: Callable[[str, str, str], None]):
         self.world, self.rank = world, rank
+        self._twice = 2 * world
         self._breach = breach
         self._sources: list[str] = []
         self._given = self._given_all = 0
@@ -368,6 +371,7 @@ class Witness:
         self.exchanged: dict[int, int] = {}  # optimizer: the rounds before its last step, as the framework has noted them
         self._dealt: set[int] = set()  # sources of which the workers were seen to have different parts
         self._settled = False  # a glance was enough since something was heard
+        self._is_quiet = False  # besides, there are no flags
         self._alike = 0  # rounds in which everything that was known of them by their bytes was equal
         self._before: tuple = ()
         self.breaches: set[str] = set()  # kinds
@@ -432,6 +436,10 @@ class Witness:
             self._epoch_samples.add(samples)
         self._each_once = self._each_once and (each_once or whole == _digest_of_all(samples))
 
+    def forget_means(self) -> None:
+        """Something new is trained, perhaps with another loss."""
+        self.unequal_means, self._news = False, True
+
     def note(self, **words: float) -> None:
         """Words of this round by their names in lower case: share, rows, rates, sample_bits, and where they were looked at
         sample and sample_size, norm, direction, bits."""
@@ -463,12 +471,13 @@ class Witness:
                 self._tested_all, *noted, self._given_all % MODULUS,
                 UNKNOWN if self._newest == _NO_POSITIONS else self._newest % MODULUS, self._parts, *states]
 
-    def glance(self, share: float, rows: float, rates: tuple[float, ...], sample: int, over: bool = False) -> tuple[int, ...]:
+    def glance(self, share: float, rows: float, rates: Any, sample: Any, over: bool = False) -> tuple[int, ...]:
         """In nearly every round nothing is new but a batch, and these numbers (GLANCE) are all that travels: not the words,
         but a digest of them. Told is what note() would be told in every round, of rates and sample_bits what they are
-        digests of. Where holds_at_a_glance() is false, words_behind_glance() follow, and hear() decides."""
+        digests of: rates of numbers, a sample of integers. Where holds_at_a_glance() is false, words_behind_glance() follow,
+        and hear() decides."""
         newest = self._newest
-        usual = (share, rows, rates, self.means, self.unequal_means, self._source, newest == _NO_POSITIONS, over)
+        usual = (share, rows, rates, self.means, self._source, newest == _NO_POSITIONS, over)
         if self._news or usual != self._usual:
             self._look_around(usual)
         self.means, self._sample = UNKNOWN, sample
@@ -478,7 +487,7 @@ class Witness:
     def _look_around(self, usual: tuple) -> None:
         """At what does not change with a batch: flags, and a digest of it. usual: as glance() found it."""
         self._usual = usual
-        share, rows, rates, means, unequal_means, source, has_no_positions, over = usual
+        share, rows, rates, means, source, has_no_positions, over = usual
         self._told, self._told_states = tuple(self._noted[_OF_A_STEP:]), self._states
         self._noted, self._states = _NOTHING_NOTED[:], _NO_STREAMS
         # What was noted is of one round: the next one has other words again.
@@ -486,7 +495,7 @@ class Witness:
         flags = _SAME_DATA if self._expects_same or self._given == 0 else 0
         if self.epochs != self._epochs_compared or self._told_states != _NO_STREAMS:
             flags |= _CLOSER
-        if means != means or unequal_means:
+        if means != means or self.unequal_means:
             means = -2.0
         elif means < 0:
             flags |= _CLOSER
@@ -501,21 +510,22 @@ class Witness:
         if over:
             flags |= _CLOSER | _OVER
         self._flags = flags
+        self._is_quiet = self._settled and flags == 0
         told = zlib.crc32(array.array("d", [self.epochs, self._whole, self._tested, self._tested_all, *self._told]))
         # Without NaN, of which each has a hash of its own.
-        self._stable = hash((flags, told, share, rows if rows == rows else -1.0, rates, means, source))
+        self._stable = hash((flags, told, share, rows if rows == rows else -1.0, tuple(rates), means, source))
 
     def words_behind_glance(self, over: bool = False) -> list[float]:
         """This worker's words of the round that it gave a glance at."""
         share, rows, rates, means, *_ = self._usual
-        step = share, rows, zlib.crc32(repr(rates).encode()), mixed(self._sample)
+        step = share, rows, zlib.crc32(repr(tuple(rates)).encode()), mixed(self._sample)
         return self._words(over, [*step, *self._told, means], self._told_states)
 
     # ---- what must hold
 
     def hear(self, rows: Iterable[Sequence[float]], rates: Any = "others") -> None:
         """Everybody's words of one round, those of worker 0 first. rates: this worker's, for people."""
-        self._news, self._settled = True, False
+        self._news, self._settled, self._is_quiet = True, False, False
         columns = self._columns(rows)
         if not columns:
             return
@@ -531,10 +541,18 @@ class Witness:
         self.unequal_means = self.unequal_means or \
             _known(means) and (min(means) < 0 or max(means) - min(means) > 1e-9 * max(means))
 
-    def holds_at_a_glance(self, numbers: Sequence[Any]) -> bool:
+    def holds_at_a_glance(self, numbers: Sequence[Any], begin: int = 0) -> bool:
         """Whether everything holds, and nothing has to be looked at closely: as in nearly every round. numbers: everybody's
         glances, first the first number of all workers, then the second, and so on, in any form in which equal ones are
-        equal. All workers come to the same answer."""
+        equal, from begin on. All workers come to the same answer."""
+        middle = begin + self._twice
+        # Of nearly all rounds: the first two numbers are everybody's, and all others differ.
+        if self._is_quiet and len(set(numbers[begin:middle])) == 2 and len(set(numbers[middle:])) == middle - begin:
+            return True
+        return self._holds_at_second_glance(numbers[begin:])
+
+    def _holds_at_second_glance(self, numbers: Sequence[Any]) -> bool:
+        """The same where something is unusual."""
         world, flags = self.world, self._flags  # and so everybody's, if the first two numbers are
         first, second = numbers[:world], numbers[world:2 * world]
         if not first.count(first[0]) == second.count(second[0]) == world or flags & _CLOSER:
@@ -552,6 +570,7 @@ class Witness:
         if not flags & _SAME_DATA:
             self._alike, self._before = 0, ()
         self._tests_agree = self._settled = True
+        self._is_quiet = flags == 0
 
     def hear_end(self, rows: Iterable[Sequence[float]], steps: int) -> str:
         """Everybody's words when the script is over: what was verified, for people; empty: not everything holds."""

@@ -38,8 +38,8 @@ class Checks:
     what came. What can be prepared is, in leave(), while the gradients are under way, and for several rounds at once."""
 
     # What every step needs comes first, and so lies together.
-    __slots__ = ("_session", "_witness", "_carried", "_has_news", "_rates", "_rows", "_samples", "_room", "_glance",
-                 "_rounds", "_weights", "_sampled", "_streams_at", "_measured", "_measured_at", "_epochs",
+    __slots__ = ("_session", "_witness", "_carried", "_has_news", "_rates", "_known_rates", "_rows", "_samples", "_glance",
+                 "_mine", "_carrier", "_begin", "_rounds", "_is_due", "_room", "_weights", "_sampled", "_streams_at", "_measured", "_measured_at", "_epochs",
                  "_engine", "_timeout", "_world", "_rank", "_table", "_numbers", "_future", "_missing")
 
     def __init__(self, session: TorchSession, engine: Engine, timeout: float):
@@ -55,7 +55,11 @@ class Checks:
         self._rounds = 0  # that have ended
         self._carried = False  # by the gradients: this round, and from its end on the next one
         self._future: Any = None  # else: of the table
-        self._rates: tuple[float, ...] = ()
+        self._mine = self._room.mine  # where this worker's glance is written
+        self._carrier, self._begin = self._room.bucket, 0  # where everybody's come, and from what place on
+        self._is_due = True  # something is to be done in leave()
+        self._rates: list[float] = []  # of this round
+        self._known_rates: list[Any] | None = None  # as the script has them, where they are numbers that stay what they are
         self._rows = session.seen.rows
         self._samples = self._weights.samples(0, 1)  # weights that the next rounds tell of, from the last one on
         self._has_news = True  # something is to be told in the next round that is not in every one
@@ -74,14 +78,23 @@ class Checks:
             self._tell_news()
         for groups in session.stepped:
             for group in groups:
-                if "lr" in group:
-                    rates.append(float(group["lr"]))
-        self._rates = rates = tuple(rates)
-        rows = session.seen.take_rows() if self._rows else UNKNOWN
-        sample = int.from_bytes(self._samples.pop(), "little")
-        self._glance = glance = self._witness.glance(session.share, rows, rates, sample, over)
+                rates.append(group.get("lr", 0.0))
+        if rates != self._known_rates:
+            self._look_at_rates(rates)
+        samples = self._samples
+        self._glance = glance = self._witness.glance(
+            session.share, session.seen.take_rows() if self._rows else UNKNOWN, self._rates,
+            int.from_bytes(samples.pop(), "little"), over)
+        if not samples:
+            self._is_due = True
         if self._carried:
-            self._room.put(*glance)
+            mine = self._mine
+            mine[0], mine[1], mine[2], mine[3] = glance
+
+    def _look_at_rates(self, rates: list[Any]) -> None:
+        """They are new, or tensors, of which only a look tells what they are."""
+        self._rates = [float(rate) for rate in rates]
+        self._known_rates = rates if all(type(rate) is float for rate in rates) else None
 
     def _tell_news(self) -> None:
         witness, number = self._witness, self._rounds
@@ -101,10 +114,12 @@ class Checks:
     def leave(self) -> None:
         """By the table words go behind the gradients: servers that are awake for them need not be woken twice. What
         takes time to be looked at is told with the next round."""
-        if not self._carried:
-            self._send()
-        if not self._samples or self._has_news or self._epochs != self._witness.epochs:
-            self._prepare()
+        if self._is_due or self._epochs != self._witness.epochs:
+            if not self._carried:
+                self._send()
+            if not self._samples or self._has_news or self._epochs != self._witness.epochs:
+                self._prepare()
+            self._is_due = self._has_news or not self._carried
 
     def _prepare(self) -> None:
         """What the next rounds tell, until something is to be looked at again."""
@@ -140,12 +155,20 @@ class Checks:
     def end(self, active: bool) -> None:
         """The round has ended: everybody's glances are here."""
         del active
-        if not self._witness.holds_at_a_glance(self._room.as_it_came() if self._carried else self._fetch_glances()):
-            if self._carried:
+        if self._carried:
+            if not self._witness.holds_at_a_glance(self._carrier.came, self._begin):
                 self._fetch_words()
-            self._look_closely(self._everybodys_words())
+                self._look_closely(self._everybodys_words())
+        else:
+            if not self._witness.holds_at_a_glance(self._fetch_glances()):
+                self._look_closely(self._everybodys_words())
+            self._carry()
         self._rounds += 1
-        self._carried = self._room.is_there
+
+    def _carry(self) -> None:
+        """By the gradients, from now on, if they can."""
+        room = self._room
+        self._carried, self._mine, self._carrier, self._begin = room.is_there, room.mine, room.bucket, room.begin
 
     def _fetch_glances(self) -> list[float]:
         """By the table, with the words."""

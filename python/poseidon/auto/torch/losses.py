@@ -130,8 +130,8 @@ class Losses:
 
     def forget(self) -> None:
         """Something new is trained, perhaps with another loss. On all workers alike."""
-        self._begun = False
-        self._exchanges = self._session.witness.unequal_means = False
+        self._begun = self._exchanges = False
+        self._session.witness.forget_means()
         self._samples = 0  # of a full step
         self._divided = False  # a sum over samples is
         self._kinds: dict[tuple, list[Kind]] = {}  # by names

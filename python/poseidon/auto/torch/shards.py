@@ -162,10 +162,10 @@ class Shard:
             mine, weight = deal(group, self._world, self._rank, cuts)
             if not self.trains:
                 self._others.extend(deal_rest(group, self._world, self._rank, cuts))
-            first, digest = group[0], 0
-            if self.reading is not None:  # nearly all are lists of ints, which need no call of Python
-                is_plain = type(first) is list and first and type(first[0]) is int
-                digest = hash(tuple(map(tuple, group))) if is_plain else in_order_of_batches(group)
+            # Nearly all are lists of ints, which need no call of Python.
+            digest = 0 if self.reading is None else \
+                hash(tuple(map(tuple, group))) if type(group[0]) is list and group[0] and type(group[0][0]) is int else \
+                in_order_of_batches(group)
             self.deliveries.append(Delivery(weight, digest, sum(map(_size, group)), self.tail))
         if self.reading is not None:
             self.reading.asked.append(mine)
