@@ -40,11 +40,22 @@ def test_sums_over_samples_add_up(job, tmp_path):
     assert "its loss is a sum over samples: the gradients of the 2 workers are added up" in done.err
 
 
+SAMPLES_FIRST = ("mean_then_sum", "sum_then_mean", "balanced", "divided_first", "divided_by_row")
+
+
+def test_samples_that_come_together_before_the_rest(job, tmp_path):
+    """If this fails, experts or channels of which there are as many as samples are taken for these, and a loss trains with W
+    times its gradients, or with 1/W."""
+    done = check(job, tmp_path, 2, 43, *SAMPLES_FIRST)
+    assert "its loss is a sum divided by 8, which is taken for a number of samples" in done.err
+
+
 @pytest.mark.all
 @pytest.mark.parametrize("workers,samples", [(2, 43), (3, 50)])
 @pytest.mark.parametrize("kinds", [("vae", "accumulated", "by_length", "times_constant", "two", "smoothed"),
                                    ("ignored_by_default", "masked", "picked", "class_weights", "ignored", "sum"),
-                                   ("sum_and_penalties", "orthogonal", "words", "sum_of_words")])
+                                   ("sum_and_penalties", "orthogonal", "words", "sum_of_words"),
+                                   SAMPLES_FIRST])
 def test_parts_of_a_loss_make_the_whole(job, tmp_path, kinds, workers, samples):
     """If this fails, losses that are weighed by what is in a batch are a mean of means, in silence."""
     check(job, tmp_path, workers, samples, *kinds)
@@ -88,6 +99,19 @@ class Opaque(torch.autograd.Function):
         return gradient.expand(8, 3) / 24
 
 
+def of_a_batch(out, values):
+    """Losses that are made of statistics of the samples, or of pairs of them."""
+    eight = torch.nn.functional.pad(out, (0, 5)) + 1
+    share = eight.softmax(1).mean(0)
+    yield (share * share.log()).sum()  # how evenly experts are used
+    alike = (out - out.mean(0)) / out.std(0)
+    yield (alike.T @ alike / 8 - torch.eye(3)).square().sum()  # the same by columns
+    yield (torch.einsum("bi,bj->ij", eight, eight) / 8).square().sum()
+    yield torch.relu(1 - (out.var(0) + 1e-4).sqrt()).mean()
+    yield torch.nn.functional.cross_entropy(out @ torch.nn.functional.normalize(out).T, torch.arange(8))
+    yield torch.nn.functional.mse_loss(out.mean(0), values.mean(0))
+
+
 def hidden_reductions():
     """Losses by what makes them one number, which is no sum of terms that could be weighed."""
     model = torch.nn.Linear(4, 3)
@@ -98,6 +122,7 @@ def hidden_reductions():
     yield "Max", out.max()
     yield "Opaque", Opaque.apply(out)
     yield "function", torch.nn.functional.mse_loss(out, values).sqrt()
+    yield from (("batch", loss) for loss in of_a_batch(out, values))
     yield "", torch.nn.functional.mse_loss(out, values) + model.weight.norm() + (model.weight @ model.weight.T).norm()
 
 
@@ -110,4 +135,4 @@ def test_what_cannot_be_looked_into_has_a_name(monkeypatch):
     spec.loader.exec_module(package)
     losses = importlib.import_module("_poseidon_auto.torch.losses")
     for name, loss in hidden_reductions():
-        assert losses._terms(loss, 8)[1].partition("Backward")[0] == name
+        assert losses._terms(loss, 8, set())[1].partition("Backward")[0] == name

@@ -19,6 +19,10 @@ def masked_mean(errors, mask):
     return (errors * mask).sum() / mask.sum()
 
 
+EIGHT = torch.cos(torch.arange(24.0)).reshape(3, 8)  # columns: as many as samples of a worker
+PARTS = torch.arange(8.0) / 28
+
+
 LOSSES = {  # of the outputs, classes, values, masks and the model
     "sum": lambda out, classes, values, mask, model: F.mse_loss(out, values, reduction="sum"),
     "vae": lambda out, classes, values, mask, model: F.l1_loss(out, values, reduction="sum") - 0.5 * out.cos().sum(),
@@ -27,6 +31,12 @@ LOSSES = {  # of the outputs, classes, values, masks and the model
     "by_constant": lambda out, classes, values, mask, model: F.mse_loss(out, values, reduction="sum") / BATCH,
     "times_constant": lambda out, classes, values, mask, model: F.mse_loss(out, values, reduction="sum") * (1 / BATCH),
     "accumulated": lambda out, classes, values, mask, model: F.mse_loss(out, values, reduction="sum") / 3,
+    "divided_first": lambda out, classes, values, mask, model: ((out - values).square() / BATCH).sum(),
+    "divided_by_row": lambda out, classes, values, mask, model: ((out - values).square().sum(1) * (1 / BATCH)).sum(),
+    "mean_then_sum": lambda out, classes, values, mask, model: (out @ EIGHT).square().mean(0).sum(),
+    "sum_then_mean": lambda out, classes, values, mask, model: (out @ EIGHT).square().sum(0).mean(),
+    "balanced": lambda out, classes, values, mask, model: F.cross_entropy(out, classes) + 8 * (
+        (out @ EIGHT).softmax(1).mean(0) * PARTS).sum(),
     "class_weights": lambda out, classes, values, mask, model: F.cross_entropy(
         out, classes, weight=torch.tensor([1.0, 5.0, 0.2])),
     "ignored": lambda out, classes, values, mask, model: F.cross_entropy(out, classes, ignore_index=1),
@@ -49,7 +59,8 @@ LOSSES = {  # of the outputs, classes, values, masks and the model
     "two": lambda out, classes, values, mask, model: torch.stack(
         [F.cross_entropy(out, classes), F.mse_loss(out, values)]).sum(),
 }
-FEW = {"sum", "vae", "sum_and_mean", "accumulated", "sum_and_penalties", "sum_of_words"}  # their steps are large
+FEW = {"sum", "vae", "sum_and_mean", "accumulated", "mean_then_sum", "sum_then_mean", "sum_and_penalties",
+       "sum_of_words"}  # their steps are large
 torch.manual_seed(4)
 data = TensorDataset(torch.randn(SAMPLES, 4), torch.randint(3, (SAMPLES,)), torch.randn(SAMPLES, 3),
                      torch.rand(SAMPLES) < 0.8)  # two samples are left in the end: not both masked

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ..common import notes
+from .together import MEAN, NODES, SUM, look_before, shape_of as _shape, signature, the_same
 from .weights import Later
 
 if TYPE_CHECKING:
@@ -39,9 +40,7 @@ if TYPE_CHECKING:
 
 TERMS = 8  # of one loss that are weighed
 TERMS_SEEN = 512  # with penalties: some scripts have one for each weight
-NODES = 256  # of a graph, behind a term
 NODES_OF_LOSS = 2048  # before its terms
-MEAN, SUM = 1, 2  # as torch has them
 TOLERANCE = 1e-9
 # What leaves a sum of terms one: each gets a factor at most.
 STRAIGHT = tuple(f"{name}Backward" for name in (
@@ -134,6 +133,7 @@ class Losses:
         self._session.witness.forget_means()
         self._samples = 0  # of a full step
         self._divided = False  # a sum over samples is
+        self._plain: set[tuple] = set()  # signatures of reductions before which no samples come together
         self._kinds: dict[tuple, list[Kind]] = {}  # by names
         self._known: dict[tuple, Known] = {}
         self._late: tuple[Later, float] | None = None
@@ -167,11 +167,15 @@ class Losses:
         """Its terms but penalties, the names of all, and whether it has no other parts. What is over samples is decided
         when they are first seen, because the last batch of an epoch may have as many samples as something else has
         elements."""
-        terms, strange, whole = _terms(tensors, rows)
+        terms, strange, whole = _terms(tensors, rows, self._plain)
         names = tuple((term.node.name(), term.reduction, term.divisor is None) for term in terms)
         if strange == "function":
             self._tell("function", "its loss is a function of a mean or of a sum, such as its root: gradients are the "
                        "mean over the workers' parts, which is not exactly that of one process")
+        elif strange == "batch":
+            self._tell("batch", "its loss is made of statistics of a batch, or of pairs of its samples, and each worker has those "
+                       "of its own samples: gradients are the mean over the workers' parts, which is not exactly that of one "
+                       "process")
         elif strange:
             self._tell("strange", f"its loss is made by {strange.partition('Backward')[0]}, of which it is not known "
                        "whether parts make the whole: gradients are the mean over the workers' parts, which is that of one "
@@ -342,7 +346,7 @@ def _goes_with(divisor: float, samples: float, width: float) -> bool:
 # ---- graphs
 
 
-def _terms(tensors: Any, rows: float) -> tuple[list[Term], str, bool]:
+def _terms(tensors: Any, rows: float, plain: set[tuple]) -> tuple[list[Term], str, bool]:
     """Those of a loss that is one number; what is in it but their sum, each with a factor ("function": one of them; or
     the name of an operation that makes one number of many); and whether it has no other parts."""
     if isinstance(tensors, (list, tuple)) and len(tensors) == 1:
@@ -359,7 +363,9 @@ def _terms(tensors: Any, rows: float) -> tuple[list[Term], str, bool]:
         reduction = _reduction(node)
         inner = [each for each, _ in node.next_functions if each is not None]
         if reduction is not None and not _is_of_losses(inner, rows):
-            found.append(Term(node, reduction, inverse if divisor is None else divisor))
+            terms = _terms_behind(node, reduction, inverse if divisor is None else divisor, rows, plain)
+            strange, whole = (strange, whole) if terms else (strange or "batch", False)
+            found.extend(terms)
         elif reduction is not None:
             rest.extend((each, divisor, inverse) for stack in inner for each, _ in stack.next_functions if each is not None)
         elif _elements(node) == 1 and inner:
@@ -378,6 +384,23 @@ def _terms(tensors: Any, rows: float) -> tuple[list[Term], str, bool]:
         else:
             whole = False
     return found, strange, whole and not rest
+
+
+def _terms_behind(node: Any, reduction: int, divisor: Any, rows: float, plain: set[tuple]) -> list[Term]:
+    """A reduction is one; or those are whose samples have come together before it. None: it is a function of these."""
+    known = signature(node)
+    if rows <= 0 or known in plain:
+        return [Term(node, reduction, divisor)]
+    before = look_before(node, rows, _is_of_weights, _scalar_divisor)
+    if not before.reductions:
+        inner = the_same(before.divisors) if reduction == SUM else None
+        if inner is None:
+            plain.add(known)
+        return [Term(node, reduction, _product(divisor, inner))]
+    if not before.linear:
+        return []
+    return [Term(each, kind, _product(divisor, inner))
+            for (each, kind), inner in zip(before.reductions, before.divisors)]
 
 
 def _strangeness(node: Any, inner: list) -> str:
@@ -406,11 +429,6 @@ def _is_of_losses(inner: list, rows: float) -> bool:
     return len(inner) == 1 and inner[0].name().startswith(("StackBackward", "CatBackward")) and \
         all(each is None or _elements(each) == 1 for each, _ in inner[0].next_functions) and \
         not (rows >= 4 and len(inner[0].next_functions) % rows == 0)
-
-
-def _shape(node: Any) -> tuple[int, ...]:
-    """Of what it is the gradient of."""
-    return tuple(node._input_metadata[0].shape) if node._input_metadata else ()
 
 
 def _elements(node: Any) -> int:
@@ -530,6 +548,12 @@ def _divides(node: Any) -> bool:
         return False
     other = abs(float(other))
     return 0 < other < 0.5 and abs(1 / other - round(1 / other)) < 1e-6
+
+
+def _scalar_divisor(node: Any) -> Any:
+    """What every element was divided by, or times one over what; None: by nothing, or each by another number."""
+    is_one = node.name().startswith("DivBackward") or node.name().startswith("MulBackward") and _divides(node)
+    return _divisor(node) if is_one else None
 
 
 def _product(one: Any, other: Any) -> Any:
