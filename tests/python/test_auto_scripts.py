@@ -96,12 +96,13 @@ def test_slices_of_a_permutation_are_divided(job, tmp_path, kind, workers):
 
 
 @pytest.mark.parametrize("kind,steps", [("slices", 0), pytest.param("in_order", 1, marks=pytest.mark.all),
-                                        pytest.param("chosen", 1, marks=pytest.mark.all)])
+                                        pytest.param("chosen", 1, marks=pytest.mark.all),
+                                        pytest.param("chosen_closure", 1, marks=pytest.mark.all)])
 def test_walking_through_the_same_data_is_refused_at_once(job, kind, steps):
     """If this fails, all workers do the same work, or train on a part of what was chosen, and nobody is told."""
     done = job(NO_LOADER, kind)
     assert done.code == 2, done.out + done.err
-    reason = "several steps with one slice" if kind == "chosen" else "all 2 workers train on the same batches"
+    reason = "several steps with one slice" if kind.startswith("chosen") else "all 2 workers train on the same batches"
     assert reason in " ".join(done.notes())
     assert all(done.log(rank).count(b"MADE A STEP") == steps for rank in (0, 1))
 

@@ -9,7 +9,7 @@ slices           one slice of the data after the other
 in_order         the same, by numbers
 permuted         slices of a permutation, drawn anew in every epoch; numpy, sample: by those; split: all at once
 buffer           slices of a permutation of what each worker has drawn for itself
-chosen           a permutation chooses what to train on, when there is an optimizer
+chosen           a permutation chooses what to train on, when there is an optimizer; chosen_closure: steps by a closure
 raw              a random batch for a tensor that no module has
 late             a second optimizer comes when the first has made some steps"""
 
@@ -167,14 +167,23 @@ def buffer():
     finish(*model.parameters())
 
 
-def choose():
+def choose(by_closure):
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     chosen = torch.randperm(len(points))[:32]
-    for _ in range(STEPS):
+
+    def closure():
         optimizer.zero_grad()
-        nn.functional.mse_loss(model(points[chosen]), targets[chosen]).backward()
-        optimizer.step()
+        loss = nn.functional.mse_loss(model(points[chosen]), targets[chosen])
+        loss.backward()
+        return loss
+
+    for _ in range(STEPS):
+        if by_closure:
+            optimizer.step(closure)
+        else:
+            closure()
+            optimizer.step()
         print("MADE A STEP")
 
 
@@ -208,7 +217,7 @@ elif KIND in ("slices", "in_order", "permuted", "numpy", "sample", "split"):
     walk()
 elif KIND == "buffer":
     buffer()
-elif KIND == "chosen":
-    choose()
+elif KIND in ("chosen", "chosen_closure"):
+    choose(KIND == "chosen_closure")
 else:
     raw(KIND == "late")

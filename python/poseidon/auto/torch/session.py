@@ -194,10 +194,13 @@ class TorchSession(Session):
         self._check_step(optimizer, parameters)
         self.loose.before_closure()
         self._count_step(optimizer, parameters)
+        of_this_step = [optimizer]  # until a closure has taken its batch: some are called several times in a step
 
         @functools.wraps(closure)
         def averaging(*args, **kwargs):
             loss = closure(*args, **kwargs)
+            if of_this_step:
+                self.walks.before_step(of_this_step.pop())
             self.loose.before_step()
             self._average(optimizer, parameters)
             return loss
