@@ -17,7 +17,8 @@ failed=()
 tier() {
     printf '\n== %s\n' "$1"
     local code=0
-    PSD_BIN=$PWD/bin "$2" -m pytest -q -rs -p no:cacheprovider -m all --passed "$passed" --shard "${SHARD:-1/1}" \
+    # With "=": before they are known, a word behind an option that conftest.py adds counts as the folder of the tests.
+    PSD_BIN=$PWD/bin "$2" -m pytest -q -rs -p no:cacheprovider -m all --passed="$passed" --shard="${SHARD:-1/1}" \
         "$3" "${@:4}" || code=$?
     [ $code -eq 0 ] || [ $code -eq 5 ] || failed+=("$1") # 5: nothing is left to run
 }
