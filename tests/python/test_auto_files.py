@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from plain_jobs import AUTO, BIN, HERE, Done, call, torch
+from plain_jobs import AUTO, BIN, HERE, Done, call, fixture_job, torch  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run is not built")
 
@@ -81,6 +81,49 @@ def test_files_are_written_once_and_look_the_same_to_all(tmp_path):
         if path.name != "traced.pt":
             torch.load(path)
     assert not list(scratch.glob("poseidon*")), "nothing is left behind"
+
+
+PASSING = """
+import os, sys, tempfile
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+KIND, PLACE = sys.argv[1:]
+torch.set_num_threads(1)
+if KIND == "directory":
+    os.makedirs(PLACE)
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for (points,) in DataLoader(TensorDataset(torch.randn(16, 2)), 4):
+    optimizer.zero_grad()
+    model(points).mean().backward()
+    optimizer.step()
+if KIND == "log":
+    with open(PLACE, "a") as file:
+        file.write("trained\\n")
+with tempfile.NamedTemporaryFile("w") as file, tempfile.TemporaryDirectory() as directory:
+    torch.save(model.state_dict(), os.path.join(directory, "model.pt"))
+    file.write("passing")
+    with open(os.path.join(directory, "note.txt"), "w") as note:
+        note.write("passing")
+print("ENDED")
+"""
+
+
+@pytest.mark.parametrize("kind", ["log", "directory", "neither"])
+def test_files_that_all_workers_write_are_told(job, tmp_path, kind):
+    """If this fails, a log below /tmp has every line as often as there are workers, or a directory there is made twice, and
+    nothing says that /tmp is shared."""
+    place = tmp_path / "passing"
+    done = job(PASSING, kind, place)
+    said = f"writes {place}, where they are not kept apart: every worker writes there"
+    assert done.err.count(said) <= (1 if kind == "log" else 2), done.err
+    assert (said in done.err) == (kind != "neither"), done.err
+    assert done.code == (1 if kind == "directory" else 0), done.err
+    if kind == "log":
+        assert place.read_text().splitlines() == ["trained"] * 2
+        assert "files (not below /tmp) by worker 0" in done.err
+    if kind != "directory":
+        assert done.out.count("ENDED") == 2
 
 
 def old_files(directory):

@@ -34,6 +34,7 @@ MARK = "PSD_AUTO_FILES"  # set in processes of the script, which are in the name
 
 _places: Places | None = None
 _left = False
+_shared: Any = None  # SharedWrites of this worker
 view: View | None = None
 
 
@@ -64,7 +65,7 @@ class View:
         self._lock = threading.RLock()
         self._busy: set[int] = set()  # threads that look at files for the view itself
         self._since = _process_start()
-        self._certain = not any(word in script for word in _WORDS_OF_OTHERS)
+        self._certain = _is_plain(script)
         self._trains = False
         self._overlays: dict[str, Overlay] = {}
         self._refused: set[str] = set()  # places that could not be made private
@@ -295,16 +296,26 @@ class View:
 def begin(script: bytes) -> None:
     """A script that has to do with PyTorch begins, or PyTorch is there. Worker 0, and processes that a script
     starts, need nothing but to know which files are private."""
-    global _places, view  # pylint: disable=global-statement
+    global _places  # pylint: disable=global-statement
     if _places is not None:
         return
     _places = Places()
     inherited = os.environ.get(MARK, "")
     if ":" in inherited:
         _begin_layers(script, inherited)
-    if os.environ["PSD_RANK"] == "0" or inherited:
-        return
-    os.environ[MARK] = "on"
+    if os.environ["PSD_RANK"] != "0" and not inherited:
+        os.environ[MARK] = "on"
+        _begin_view(script)
+    if not inherited:
+        _begin_shared(script)
+
+
+def _is_plain(script: bytes) -> bool:
+    return not any(word in script for word in _WORDS_OF_OTHERS)
+
+
+def _begin_view(script: bytes) -> None:
+    global view  # pylint: disable=global-statement
     try:
         mounts.enter_namespace()
     except OSError as error:
@@ -316,6 +327,14 @@ def begin(script: bytes) -> None:
     file_hooks.apply(view)
     atexit.register(view.tell_what_goes)
     view.begin()
+
+
+def _begin_shared(script: bytes) -> None:
+    global _shared  # pylint: disable=global-statement
+    from .shared_writes import SharedWrites
+
+    _shared = SharedWrites(_places, _is_plain(script), _process_start())
+    _shared.apply()
 
 
 def _begin_without_kernel(script: bytes, why: OSError) -> None:
@@ -351,6 +370,8 @@ def leave(reason: str) -> None:
     """Files are the script's own business."""
     global _left  # pylint: disable=global-statement
     _left = True
+    if _shared is not None:
+        _shared.rest()
     if view is not None:
         view.leave(reason)
 
@@ -359,6 +380,8 @@ def be_certain() -> None:
     """The script is a plain one, and trains."""
     if view is not None:
         view.be_certain()
+    if _shared is not None and not _left:
+        _shared.be_certain()
 
 
 def can_be_private() -> bool:

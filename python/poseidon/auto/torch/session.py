@@ -275,7 +275,7 @@ class TorchSession(Session):
             return
         data = self.loose.finding() if self.loose.begun else f"training data dealt out ({self.samples} samples a step)"
         notes.tell(f"automatic distribution of {notes.script_name()}: {self.world} workers, weights of worker 0 for all, "
-                   f"{told}, {data}, evaluation whole, {'files' if self.private_files else 'torch.save'} by worker 0; "
+                   f"{told}, {data}, evaluation whole, {'files (not below /tmp)' if self.private_files else 'torch.save'} by worker 0; "
                    "a training loss that the script prints is that of the worker's own samples; --auto off turns it off")
 
     # ---- loaders
